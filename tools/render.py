@@ -1,0 +1,41 @@
+"""Execute notebooks, keep what a reader should see, write them back: python tools/render.py nbs/00_core.ipynb …"""
+import asyncio, subprocess, sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+SKIP = ("#| eval: false", "#| slow", "#| notest", "nbdev_export(")
+
+
+class Renderer(NotebookClient):
+    "A notebook client that leaves cells marked as not to be run alone."
+
+    async def async_execute_cell(self, cell, cell_index, **kwargs):
+        if any(mark in cell.source for mark in SKIP): return cell
+        return await super().async_execute_cell(cell, cell_index, **kwargs)
+
+
+def clean_outputs(cell):
+    "Drop what changes from run to run or belongs to a terminal: stderr and widgets."
+    def keep(output):
+        data = output.get("data", {})
+        return output.get("name") != "stderr" and "application/vnd.jupyter.widget-view+json" not in data
+    if cell.cell_type == "code": cell.outputs = [o for o in cell.outputs if keep(o)]
+
+
+def render(path):
+    "Run one notebook in its own folder and save it with its outputs."
+    nb = nbformat.read(path, as_version=4)
+    Renderer(nb, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}},
+             coalesce_streams=True).execute()
+    for cell in nb.cells: clean_outputs(cell)
+    nb.metadata.pop("widgets", None)
+    nbformat.write(nb, path)
+
+
+if __name__ == "__main__":
+    paths = [Path(p) for p in sys.argv[1:]] or sorted(Path("nbs").glob("*.ipynb"))
+    for path in paths:
+        render(path)
+        subprocess.run(["nbdev_clean", "--fname", str(path)], check=True)
