@@ -1,5 +1,5 @@
 """Execute notebooks, keep what a reader should see, write them back: python tools/render.py nbs/00_core.ipynb …"""
-import asyncio, subprocess, sys
+import subprocess, sys
 from pathlib import Path
 
 import nbformat

@@ -30,10 +30,11 @@ def _assignments(source):
         for target in getattr(node, "targets", None) or [node.target]: yield target.id, value
 
 # %% ../nbs/00f_terminal.ipynb #443a5f31
+_YAML = ("-f", "--parameters_file", "-y", "--parameters_yaml", "-b", "--parameters_base64")
 _VALUES = {"-p": 2, "--parameters": 2, "-r": 2, "--parameters_raw": 2,
-           **dict.fromkeys(("-f", "--parameters_file", "-y", "--parameters_yaml", "-b", "--parameters_base64", "--engine",
-                            "--autosave-cell-every", "-k", "--kernel", "-l", "--language", "--cwd", "--stdout-file",
-                            "--stderr-file", "--log-level", "--start-timeout", "--start_timeout", "--execution-timeout"), 1)}
+           **dict.fromkeys((*_YAML, "--engine", "--autosave-cell-every", "-k", "--kernel", "-l", "--language", "--cwd",
+                            "--stdout-file", "--stderr-file", "--log-level", "--start-timeout", "--start_timeout",
+                            "--execution-timeout"), 1)}
 
 def split_arguments(arguments: list[str], # what follows `papermill` on the command line
                    ) -> tuple[list[str], list[tuple]]:
@@ -51,8 +52,7 @@ def output_path(notebook: str, # path of the notebook
                ) -> str:
     "`runs/<notebook>-<size>.ipynb` of the checkout, or below the current folder when that is in none."
     given = {o[1]: o[2] for o in options if len(o) == 3}
-    hidden = any(o[0] in ("-f", "--parameters_file", "-y", "--parameters_yaml", "-b", "--parameters_base64") for o in options)
-    size = None if hidden else given.get("size", notebook_parameters(nb).get("size"))
+    size = None if any(o[0] in _YAML for o in options) else given.get("size", notebook_parameters(nb).get("size"))
     name = Path(notebook).stem + (f"-{re.sub(r'[^A-Za-z0-9.]', '_', str(size))}" if size else "")
     try: root = repo_root()
     except FileNotFoundError: root = Path.cwd()
@@ -84,7 +84,7 @@ def check_parameters(nb: dict, # a notebook that papermill has prepared
     known = notebook_parameters(nb)
     for name in given:
         if name.startswith("PAPERMILL_"): continue
-        if not known: raise ConfigError(f"parameter {name!r} was given, but no cell of the notebook is tagged 'parameters'")
+        if not known: raise ConfigError(f"parameter {name!r} was given, but no cell is tagged 'parameters'")
         choose("parameter", name, known)
 
 # %% ../nbs/00f_terminal.ipynb #e09ad060

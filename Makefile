@@ -1,0 +1,59 @@
+# Nothing has to be typed before these: each sets up .venv first, and does what is left to do when called again.
+#   make demo    XLM-E at its smallest size on the embedded corpus, with its figures
+#   make test    all tests: lint, the notebooks, tests/
+# A Python can be named: make test PYTHON=/usr/local/bin/python3.12
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?=
+BIN := .venv/bin
+# papermill takes a piped stdin for the notebook to run.
+QUIET := </dev/null
+
+.PHONY: help env demo test lint notebooks pytest
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+env: .venv/ready
+
+# Made again when the dependencies change. The interpreter is tried, not trusted: shims and Debian's python3 without venv exist.
+.venv/ready: pyproject.toml constraints.txt
+	@if ! $(BIN)/python -c '' 2>/dev/null; then \
+	  for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3); do \
+	    if "$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; \
+	    then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$${found:-}" ]; then \
+	    echo "xlnb needs Python 3.11, 3.12 or 3.13 with its venv module, and none was found here." >&2; \
+	    echo "Install one (Debian, Ubuntu: apt-get install python3-venv), or name it: make test PYTHON=/path/to/python3.12" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Setting up .venv with $$($$found --version); the packages take some minutes the first time"; \
+	  "$$found" -m venv --clear .venv; \
+	fi
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' $(QUIET)
+	@touch $@
+
+demo: env
+	@mkdir -p runs
+	$(BIN)/papermill nbs/03_xlm_e.ipynb runs/demo.ipynb $(QUIET)
+	@echo; echo "Done. The notebook with its results: runs/demo.ipynb (open it in JupyterLab: $(BIN)/jupyter lab runs/demo.ipynb)"; \
+	echo "Its figures:"; ls figures/xlme_* | sed 's/^/  /'
+
+test: lint notebooks pytest
+
+lint: env
+	$(BIN)/ruff check . $(QUIET)
+
+# Two processes on two cores: torch with more threads than cores is ten times slower.
+notebooks pytest: export OMP_NUM_THREADS := 1
+
+# A hung cell would hang nbdev_test for good; macOS has no timeout.
+notebooks: env
+	PATH="$(CURDIR)/$(BIN):$$PATH" $$(command -v timeout >/dev/null && echo timeout 900) $(BIN)/nbdev_test --n_workers 2 --timing $(QUIET)
+
+pytest: env | lint notebooks
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q tests $(QUIET)

@@ -1,0 +1,25 @@
+"What the tests share: where the checkout is, a copy of it to run things in, and which tests need a GPU."
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_collection_modifyitems(items):
+    "Skip tests marked `gpu` where there is none; torch is imported only if there are such tests."
+    marked = [item for item in items if "gpu" in item.keywords]
+    if not marked: return
+    import torch
+    if torch.cuda.is_available(): return
+    for item in marked: item.add_marker(pytest.mark.skip(reason="no GPU here"))
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    "A copy of what notebooks read, so that runs, records and figures of a test stay out of the real checkout."
+    for name in ("nbs", "data"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints", "cache"))
+    shutil.copy(ROOT / "settings.ini", tmp_path)
+    return tmp_path

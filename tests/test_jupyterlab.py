@@ -1,0 +1,100 @@
+"The XLM-E notebook in JupyterLab, in a headless Chromium: all cells run, figures appear, no error does."
+import os, re, shutil, socket, subprocess, sys, time, urllib.error, urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import nbformat, pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]
+SETTINGS = {
+    "@jupyterlab/apputils-extension/notification": '{"fetchNews": "false"}', # its pop-up covers the notebook
+    "@jupyterlab/notebook-extension/tracker": '{"windowingMode": "none"}', # draw all cells, not those near the window
+}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@contextmanager
+def jupyterlab(root, state):
+    "Address of a JupyterLab that serves `root` and keeps everything of its own in `state`."
+    for name, text in SETTINGS.items():
+        path = state / "settings" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "JUPYTER_CONFIG_DIR": str(state / "config"),
+                   "JUPYTER_DATA_DIR": str(state / "data"), "JUPYTER_RUNTIME_DIR": str(state / "runtime"),
+                   "IPYTHONDIR": str(state / "ipython"), "JUPYTERLAB_SETTINGS_DIR": str(state / "settings"),
+                   "JUPYTERLAB_WORKSPACES_DIR": str(state / "workspaces")}
+    for name in ("MPLBACKEND", "XLNB_ROOT"): environment.pop(name, None)
+    port = free_port()
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}", f"--ServerApp.port={port}",
+               "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1", "--IdentityProvider.token=t",
+               "--no-browser", "--allow-root"]
+    with open(state / "server.log", "w") as log:
+        server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        wait_for(f"{address}/api/status?token=t", server, state / "server.log")
+        yield address
+    finally:
+        server.terminate()
+        try: server.wait(timeout=20)
+        except subprocess.TimeoutExpired: server.kill()
+
+
+def wait_for(address, server, log, seconds=60):
+    for _ in range(seconds * 4):
+        assert server.poll() is None, log.read_text()
+        try: return urllib.request.urlopen(address, timeout=5).close()
+        except (urllib.error.URLError, OSError): time.sleep(0.25)
+    raise AssertionError(f"JupyterLab did not answer in {seconds} s: {log.read_text()}")
+
+
+def shorten(path, **values):
+    "Set defaults in the cell tagged `parameters`."
+    nb = nbformat.read(path, as_version=4)
+    cell = next(cell for cell in nb.cells if "parameters" in cell.metadata.get("tags", []))
+    for name, value in values.items():
+        cell.source, n = re.subn(rf"^({name}: .+? = )[^#\n]+?(\s*#|$)", rf"\g<1>{value}\2", cell.source, flags=re.M)
+        assert n == 1, f"no parameter {name}"
+    for cell in nb.cells: cell.update({"outputs": []} if cell.cell_type == "code" else {})
+    nbformat.write(nb, path)
+    return sum(cell.cell_type == "code" for cell in nb.cells)
+
+
+RUN = """() => [...document.querySelectorAll('.jp-Notebook .jp-CodeCell .jp-InputPrompt')]
+    .filter(prompt => /^\\[\\d+\\]:?$/.test(prompt.textContent.trim())).length"""
+ERRORS = """() => [...document.querySelectorAll('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]')]
+    .map(output => output.textContent)"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian, Ubuntu: apt-get install chromium)")
+def test_xlm_e_runs_in_jupyterlab(checkout, tmp_path_factory):
+    cells = shorten(checkout / "nbs" / "03_xlm_e.ipynb", steps=3)
+    state = tmp_path_factory.mktemp("jupyter")
+    with jupyterlab(checkout, state) as address, playwright.sync_playwright() as p:
+        browser = p.chromium.launch_persistent_context(state / "profile", executable_path=BROWSER, args=FLAGS,
+                                                       viewport={"width": 1400, "height": 1000})
+        page = browser.pages[0]
+        page.goto(f"{address}/lab/tree/nbs/03_xlm_e.ipynb?token=t&reset")
+        page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']", timeout=90_000)
+        assert page.evaluate(RUN) == 0
+        page.click("text=Run >> visible=true")
+        page.click("text='Run All Cells' >> visible=true")
+        deadline = time.monotonic() + 400
+        while page.evaluate(RUN) < cells and not page.evaluate(ERRORS) and time.monotonic() < deadline:
+            page.wait_for_timeout(500)
+        page.screenshot(path=state / "notebook.png")
+        assert page.evaluate(ERRORS) == []
+        assert page.evaluate(RUN) == cells, f"not all cells ran; see {state / 'notebook.png'}"
+        drawn = page.evaluate("() => [...document.querySelectorAll('.jp-OutputArea-output img')].map(i => i.naturalWidth)")
+        assert drawn and min(drawn) > 100, "no figure, or an empty one"
+        browser.close()
+    assert list((checkout / "figures").glob("xlme_*.png"))

@@ -1,0 +1,147 @@
+"papermill's command line as people type it: at a terminal (a pseudo-terminal here) and redirected."
+import json, os, pty, select, subprocess, sys, time
+from pathlib import Path
+
+import nbformat, pytest
+
+from xlnb.terminal import notebook_parameters
+
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+               "PYTHONWARNINGS": "ignore"}
+ENVIRONMENT.pop("XLNB_ROOT", None)
+
+
+def at_terminal(*command, cwd, timeout=60):
+    "Exit status and everything shown of a command whose stdin, stdout and stderr are a terminal."
+    master, slave = pty.openpty()
+    process = subprocess.Popen(command, cwd=cwd, env=ENVIRONMENT, stdin=slave, stdout=slave, stderr=slave,
+                               start_new_session=True)
+    os.close(slave)
+    shown, deadline = b"", time.monotonic() + timeout
+    try:
+        while select.select([master], [], [], max(0, deadline - time.monotonic()))[0]:
+            try: block = os.read(master, 65536)
+            except OSError: break # Linux's way to say that the other end is closed
+            if not block: break
+            shown += block
+        return process.wait(timeout=max(1, deadline - time.monotonic())), shown.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def redirected(*command, cwd, timeout=60):
+    "Exit status, stdout and stderr of a command with no terminal."
+    done = subprocess.run(command, cwd=cwd, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=timeout)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path):
+    "A folder with a notebook that leaves a file behind when it runs."
+    parameters = nbformat.v4.new_code_cell('size: str = "tiny" # tiny | base\nlangs: str = "en,el,ka" # codes',
+                                           metadata={"tags": ["parameters"]})
+    body = nbformat.v4.new_code_cell('from xlnb.core import choose\n'
+                                     'open("ran", "w").write(choose("size", size, ["tiny", "base"]))')
+    nb = nbformat.v4.new_notebook(cells=[parameters, body])
+    nb.metadata["kernelspec"] = {"name": "python3", "display_name": "python3", "language": "python"}
+    nbformat.write(nb, tmp_path / "toy.ipynb")
+    return tmp_path
+
+
+def without_our_imports(path):
+    nb = nbformat.read(path, as_version=4)
+    nb.cells[1].source = 'open("ran", "w").write(size)'
+    nbformat.write(nb, path)
+
+
+@pytest.mark.parametrize("command", [["papermill"], [sys.executable, "-m", "papermill"]], ids=["command", "module"])
+def test_as_typed_at_a_terminal(folder, command):
+    before = (folder / "toy.ipynb").read_bytes()
+    status, shown = at_terminal(*command, "toy.ipynb", "-p", "size", "base", cwd=folder)
+    assert status == 0, shown
+    assert (folder / "ran").read_text() == "base"
+    assert "runs/toy-base.ipynb" in shown and (folder / "runs" / "toy-base.ipynb").exists()
+    assert (folder / "toy.ipynb").read_bytes() == before
+
+
+def test_output_goes_to_runs_of_the_checkout(checkout, folder):
+    "From inside nbs/ too; `checkout` and `folder` are the same temporary folder."
+    (folder / "toy.ipynb").rename(checkout / "nbs" / "toy.ipynb")
+    status, shown = at_terminal("papermill", "toy.ipynb", cwd=checkout / "nbs")
+    assert status == 0, shown
+    assert (checkout / "runs" / "toy-tiny.ipynb").exists()
+
+
+def test_a_named_output_is_respected_and_its_folder_made(folder):
+    status, shown = at_terminal("papermill", "toy.ipynb", "new/out.ipynb", cwd=folder)
+    assert status == 0, shown
+    assert (folder / "new" / "out.ipynb").exists() and not (folder / "runs").exists()
+
+
+def test_other_notebooks_are_left_alone(folder):
+    "papermill's own answers: a missing output path at a terminal, and unknown parameters that pass."
+    without_our_imports(folder / "toy.ipynb")
+    status, shown = at_terminal("papermill", "toy.ipynb", cwd=folder)
+    assert status == 2 and "Missing argument 'OUTPUT_PATH'" in shown
+    assert redirected("papermill", "toy.ipynb", "out.ipynb", "-p", "sise", "base", cwd=folder)[0] == 0
+
+
+def test_redirected_output_is_the_notebook(folder):
+    status, out, _ = redirected("papermill", "toy.ipynb", "-p", "size", "base", cwd=folder)
+    assert status == 0 and (folder / "ran").read_text() == "base"
+    assert any("injected-parameters" in cell["metadata"]["tags"] for cell in json.loads(out)["cells"])
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize("given", [("-p", "sise", "base"), ("-r", "sise", "base"), ("-y", "{sise: base}")])
+def test_misspelt_parameter_stops_before_anything_runs(folder, given):
+    status, shown = at_terminal("papermill", "toy.ipynb", *given, cwd=folder)
+    assert status == 2 and "did you mean 'size'?" in shown
+    status, _, shown = redirected("papermill", "toy.ipynb", "out.ipynb", *given, cwd=folder)
+    assert status == 2 and "did you mean 'size'?" in shown and "Traceback" not in shown
+    assert [p.name for p in folder.iterdir()] == ["toy.ipynb"]
+
+
+def test_failing_cell_fails_the_command(folder):
+    status, shown = at_terminal("papermill", "toy.ipynb", "-p", "size", "bse", cwd=folder)
+    assert status == 1 and "size='bse' is not one of tiny, base; did you mean 'base'?" in shown
+
+
+# ---------------------------------------------------------------- the real notebook
+
+SHORT = ["-p", "steps", "3", "-p", "max_minutes", "5"]
+
+
+def test_help_is_the_manual(checkout):
+    status, out, _ = redirected("papermill", "nbs/03_xlm_e.ipynb", "--help-notebook", cwd=checkout)
+    assert status == 0
+    names = notebook_parameters(json.loads((checkout / "nbs" / "03_xlm_e.ipynb").read_text()))
+    assert {"size", "corpus", "langs", "tasks", "steps", "batch_tokens", "lam", "alpha", "seed", "max_minutes", "recipe",
+            "out"} <= names.keys()
+    assert all(f"  {name}: " in out for name in names) and "Unknown type" not in out
+
+
+@pytest.mark.slow
+def test_xlm_e_as_typed_at_a_terminal(checkout):
+    status, shown = at_terminal("papermill", "nbs/03_xlm_e.ipynb", *SHORT, cwd=checkout, timeout=400)
+    assert status == 0, shown[-3000:]
+    nb = nbformat.read(checkout / "runs" / "03_xlm_e-tiny.ipynb", as_version=4)
+    found = [output for cell in nb.cells for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in found), "no figure in the executed notebook"
+    assert not [output for output in found if output.output_type == "error"]
+    assert list((checkout / "figures").glob("xlme_*.svg")), "no figure was written"
+    records = (checkout / "data" / "results" / "03_xlm_e.jsonl").read_text().splitlines()
+    assert json.loads(records[-1])["notebook"] == "03_xlm_e"
+
+
+@pytest.mark.parametrize("given, said, status", [
+    (["-p", "sise", "base"], "did you mean 'size'?", 2),
+    (["-p", "size", "bse"], "size='bse' is not one of tiny, small, base, large, xl", 1),
+    (["-p", "langs", "en,gr"], "language 'gr'", 1)], ids=["name", "size", "language"])
+def test_xlm_e_refuses_what_it_does_not_know(checkout, given, said, status):
+    found, shown = at_terminal("papermill", "nbs/03_xlm_e.ipynb", *given, *SHORT, cwd=checkout, timeout=120)
+    assert found == status and said in shown, shown[-3000:]
+    assert not (checkout / "figures").exists()

@@ -1,0 +1,38 @@
+"""Write README.md and its figures from the saved outputs of nbs/index.ipynb: python tools/readme.py [checkout]"""
+import sys
+from pathlib import Path
+
+import nbformat
+from nbconvert import MarkdownExporter
+
+FIGURES = "figures/readme"
+
+
+def visible(cell):
+    "The cell as a reader should see it, or None: hidden cells out, directives out of the others."
+    if cell.cell_type == "code":
+        lines = cell.source.splitlines()
+        if any(line.replace(" ", "").startswith(("#|hide", "#|default_exp")) for line in lines): return None
+        cell.source = "\n".join(line for line in lines if not line.startswith("#|")).strip()
+        if not cell.source and not cell.outputs: return None
+    return cell
+
+
+def readme(notebook):
+    "Markdown and a dict of image bytes by path, from a notebook's saved outputs."
+    nb = nbformat.read(notebook, as_version=4)
+    nb.cells = [cell for cell in map(visible, nb.cells) if cell]
+    nb.metadata.language_info = {"name": "python"} # the fences are named after it; cleaning drops it
+    resources = {"output_files_dir": FIGURES, "unique_key": "index"}
+    text, found = MarkdownExporter().from_notebook_node(nb, resources=resources)
+    return text.strip() + "\n", found["outputs"]
+
+
+if __name__ == "__main__":
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    text, images = readme(root / "nbs" / "index.ipynb")
+    for old in (root / FIGURES).glob("*"): old.unlink()
+    for name, data in images.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    (root / "README.md").write_text(text, encoding="utf-8")
