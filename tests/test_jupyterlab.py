@@ -84,10 +84,10 @@ def test_xlm_e_runs_in_jupyterlab(checkout, tmp_path_factory):
                                                        viewport={"width": 1400, "height": 1000})
         page = browser.pages[0]
         page.goto(f"{address}/lab/tree/nbs/03_xlm_e.ipynb?token=t&reset")
-        page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']", timeout=90_000)
+        page.wait_for_selector("text=/ipykernel.* \\| Idle/", timeout=90_000) # the status bar, once a kernel is connected
         assert page.evaluate(RUN) == 0
-        page.click("text=Run >> visible=true")
-        page.click("text='Run All Cells' >> visible=true")
+        page.click(".lm-MenuBar-itemLabel:text-is('Run')")
+        page.click(".lm-Menu-itemLabel:text-is('Run All Cells')")
         deadline = time.monotonic() + 400
         while page.evaluate(RUN) < cells and not page.evaluate(ERRORS) and time.monotonic() < deadline:
             page.wait_for_timeout(500)

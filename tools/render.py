@@ -38,4 +38,4 @@ if __name__ == "__main__":
     paths = [Path(p) for p in sys.argv[1:]] or sorted(Path("nbs").glob("*.ipynb"))
     for path in paths:
         render(path)
-        subprocess.run(["nbdev_clean", "--fname", str(path)], check=True)
+        subprocess.run([Path(sys.executable).parent / "nbdev_clean", "--fname", str(path)], check=True)
