@@ -29,7 +29,8 @@ class MaskIds(NamedTuple):
           ) -> "MaskIds":
         "The ids of `tokenizer`; `ConfigError` if it has no mask."
         if isinstance(tokenizer, cls): return tokenizer
-        if tokenizer.mask_token_id is None: raise ConfigError("the tokenizer has no mask token: add one (mask_token='<mask>')")
+        if tokenizer.mask_token_id is None:
+            raise ConfigError("the tokenizer has no mask token: add one (mask_token='<mask>')")
         return cls(tokenizer.mask_token_id, tuple(sorted(tokenizer.all_special_ids)), len(tokenizer))
 
 # %% ../nbs/02_objectives.ipynb #ba4a6a0d
@@ -63,7 +64,7 @@ def smallest_keys(keys: Tensor, # (tokens,) float64 in [0, 1]; equal keys are ta
     return chosen
 
 # %% ../nbs/02_objectives.ipynb #06f93942
-SPAN_LENGTH = 10 # longest span; geometric with p = 0.2 (mean 3.8 after clipping) as in SpanBERT, or uniform on 1..10 (mean 5.5)
+SPAN_LENGTH = 10 # longest span; geometric with p = 0.2 as in SpanBERT (mean 3.8 when clipped), or uniform (mean 5.5)
 
 def span_keys(candidates: Tensor, # (tokens,) bool
               sequence: Tensor, # (tokens,) ascending sequence numbers
@@ -74,8 +75,8 @@ def span_keys(candidates: Tensor, # (tokens,) bool
     choose("spans", lengths, ("geometric", "uniform"))
     k = torch.arange(SPAN_LENGTH)
     law = (0.8 ** k if lengths == "geometric" else torch.ones(SPAN_LENGTH)).to(generator.device)
-    draws = torch.multinomial(law, len(candidates), replacement=True, generator=generator) if len(candidates) else law[:0]
-    length = (draws + 1).to(candidates.device)
+    if not len(candidates): return torch.ones(0, dtype=torch.float64, device=candidates.device)
+    length = 1 + torch.multinomial(law, len(candidates), replacement=True, generator=generator).to(candidates.device)
     arrival = _uniform(candidates.shape, generator, candidates.device).masked_fill(~candidates, 1.)
     segment = sequence + (~candidates).cumsum(0) # spans stay inside a run of candidates of one sequence
     first = arrival.clone()
@@ -101,18 +102,27 @@ def fill_holes(tokens: Tensor, # (holes,) the original ids
     return torch.where(u < 0.8, holes, torch.where(u < 0.9, other, tokens))
 
 # %% ../nbs/02_objectives.ipynb #f329e38a
-def mask_candidates(batch: dict, ids: MaskIds, sides: str, mask_special: bool, generator: torch.Generator) -> Tensor: # (tokens,) bool
+def mask_candidates(batch: dict, # padded or packed
+                    ids: MaskIds,
+                    sides: str, # 'both' | 'one'
+                    mask_special: bool, # True: special tokens too
+                    generator: torch.Generator, # for the side
+                   ) -> Tensor: # (tokens,) bool
     "Tokens that may be hidden: no padding, no special tokens unless `mask_special`, one random side if sides='one'."
     tokens = batch["input_ids"].flatten()
-    free = batch["attention_mask"].flatten().bool() if "attention_mask" in batch else torch.ones_like(tokens, dtype=torch.bool)
+    free = _tokens_of(batch["input_ids"], batch.get("attention_mask")).flatten()
     if choose("sides", sides, ("both", "one")) == "one":
-        if mask_special: raise ConfigError("mask_special=True and sides='one': special tokens belong to no side; drop one of the two")
-        if "side" not in batch: raise ConfigError("sides='one' needs batch['side'] (1 first, 2 second sentence): use a batch of pairs")
+        if mask_special: raise ConfigError("mask_special=True and sides='one': special tokens are on no side; drop one")
+        if "side" not in batch: raise ConfigError("sides='one' needs batch['side'] (1 or 2): use a batch of pairs")
         sequence = sequence_numbers(batch)
         chosen = 1 + (_uniform(int(sequence.max()) + 1, generator, tokens.device) < 0.5).long()
-        free &= batch["side"].flatten() == chosen[sequence]
+        free = free & (batch["side"].flatten() == chosen[sequence])
     return free if mask_special else free & ~torch.isin(tokens, torch.tensor(ids.special, device=tokens.device))
 
+def _tokens_of(like, attention_mask): # without a mask nothing is padding, as in packed batches
+    return torch.ones_like(like, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+
+# %% ../nbs/02_objectives.ipynb #d47b1f79
 def mask_tokens(batch: dict, # input_ids (batch, seq), attention_mask; or packed: input_ids (1, total), cu_seqlens
                 tokenizer, # a tokenizer, or `MaskIds`
                 generator: torch.Generator,
@@ -122,7 +132,7 @@ def mask_tokens(batch: dict, # input_ids (batch, seq), attention_mask; or packed
                 spans: str | None = None, # None (single tokens) | 'geometric' | 'uniform'
                 mask_special: bool = False, # also `<s>` and `</s>`, as fairseq does
                ) -> dict: # the batch with holes in `input_ids`, and `labels`: the original id in a hole, -100 elsewhere
-    "Hide tokens and keep them as labels; raises `ConfigError` for settings that cannot be (Devlin et al. 2019; XLM-E §3.1)."
+    "Hide tokens, keep them as labels; `ConfigError` for settings that cannot be (Devlin et al. 2019; XLM-E §3.1)."
     if not 0 <= rate <= 1: raise ConfigError(f"rate={rate} is not a share: give a number from 0 to 1, such as 0.15")
     ids, tokens = MaskIds.of(tokenizer), batch["input_ids"].flatten()
     sequence, free = sequence_numbers(batch), mask_candidates(batch, ids, sides, mask_special, generator)
@@ -146,35 +156,17 @@ def head_chunk(rows: int, # masked positions
     return BLOCK * min(max(blocks, 1), -(-vocab_size // BLOCK))
 
 # %% ../nbs/02_objectives.ipynb #9fdbdb70
-class _Pass:
-    "What is known of each row's softmax after the chunks seen so far."
-    def __init__(self, labels, dtype, noise, temperature):
-        n, minus = len(labels), torch.full(labels.shape, -torch.inf, dtype=dtype, device=labels.device)
-        self.labels, self.noise, self.temperature = labels, noise, temperature
-        self.row = torch.arange(n, device=labels.device)
-        self.lse, self.label_logit, self.best, self.key = minus, minus, minus, minus
-        self.argmax, self.block = torch.zeros_like(labels), torch.zeros_like(labels)
-        self.masses = torch.zeros(n, BLOCK, dtype=dtype, device=labels.device)
+class _Race:
+    "Gumbel-max over blocks: the winner so far, and the exponentials inside it."
+    def __init__(self, noise, dtype): # (n, blocks in the vocabulary) Gumbel numbers
+        self.noise, n = noise, len(noise)
+        self.row = torch.arange(n, device=noise.device)
+        self.block = torch.zeros_like(self.row)
+        self.key = torch.full((n,), -torch.inf, dtype=dtype, device=noise.device)
+        self.masses = torch.zeros(n, BLOCK, dtype=dtype, device=noise.device)
 
-    def add(self, logits, start): # (n, width), width a multiple of BLOCK; overwritten by exp(logit - largest of its block)
-        here = (self.labels - start).clamp(0, logits.shape[1] - 1)
-        own = logits.gather(1, here[:, None])[:, 0]
-        self.label_logit = torch.where(here == self.labels - start, own, self.label_logit)
-        blocks = logits.unflatten(1, (logits.shape[1] // BLOCK, BLOCK))
-        top = blocks.amax(2)
-        best, winner = top.max(1)
-        found = start + BLOCK * winner + blocks[self.row, winner].argmax(1)
-        self.argmax, self.best = torch.where(best > self.best, found, self.argmax), torch.maximum(best, self.best)
-        t, centred = self.temperature, blocks.sub_(top[..., None])
-        tempered = (centred / t).exp_() if self.noise is not None and t != 1 else None
-        mass = top + centred.exp_().sum(2).log()
-        self.lse = torch.logaddexp(self.lse, mass.logsumexp(1))
-        if tempered is not None: self.race(tempered, top / t + tempered.sum(2).log(), start // BLOCK)
-        elif self.noise is not None: self.race(centred, mass, start // BLOCK)
-        return top
-
-    def race(self, exponentials, mass, first): # (n, blocks, BLOCK), (n, blocks) log-sum-exp, number of the first block
-        key, winner = (mass + self.noise[:, first:first + mass.shape[1]]).max(1)
+    def add(self, exponentials, mass, first): # (n, blocks, BLOCK); (n, blocks) log-sum-exps; number of the first block
+        key, winner = (mass + self.noise[:, first:first + mass.shape[1]].to(mass)).max(1)
         ahead = key > self.key
         self.masses = torch.where(ahead[:, None], exponentials[self.row, winner], self.masses)
         self.block, self.key = torch.where(ahead, first + winner, self.block), torch.maximum(key, self.key)
@@ -184,58 +176,88 @@ class _Pass:
         inside = torch.searchsorted(edges, (u.to(edges) * edges[:, -1])[:, None], right=True)[:, 0]
         return BLOCK * self.block + inside.clamp(max=BLOCK - 1)
 
+# %% ../nbs/02_objectives.ipynb #c17d348c
+class _Pass:
+    "What is known of each row's softmax after the chunks seen so far."
+    def __init__(self, labels, dtype, race=None, temperature=1.0):
+        self.labels, self.race, self.temperature = labels, race, temperature
+        self.row, self.argmax = torch.arange(len(labels), device=labels.device), torch.zeros_like(labels)
+        self.lse = torch.full(labels.shape, -torch.inf, dtype=dtype, device=labels.device)
+        self.label_logit = self.best = self.lse
+
+    def add(self, logits, start): # (n, width), width a multiple of BLOCK; becomes exp(logit - top of its block)
+        here = (self.labels - start).clamp(0, logits.shape[1] - 1)
+        own = logits.gather(1, here[:, None])[:, 0]
+        self.label_logit = torch.where(here == self.labels - start, own, self.label_logit)
+        blocks = logits.unflatten(1, (logits.shape[1] // BLOCK, BLOCK))
+        top = blocks.amax(2).clamp(min=torch.finfo(logits.dtype).min) # biases of -inf may forbid a whole block
+        best, winner = top.max(1)
+        found = start + BLOCK * winner + blocks[self.row, winner].argmax(1)
+        self.argmax, self.best = torch.where(best > self.best, found, self.argmax), torch.maximum(best, self.best)
+        t, blocks = self.temperature, blocks.sub_(top[..., None])
+        tempered = (blocks / t).exp_() if self.race and t != 1 else None
+        mass = top + blocks.exp_().sum(2).log()
+        self.lse = torch.logaddexp(self.lse, mass.logsumexp(1))
+        if tempered is not None: self.race.add(tempered, top / t + tempered.sum(2).log(), start // BLOCK)
+        elif self.race: self.race.add(blocks, mass, start // BLOCK)
+        return top
+
 # %% ../nbs/02_objectives.ipynb #ce97f19c
 def _chunk_logits(hidden, weight, bias, start, stop, dtype):
     "Logits (n, stop - start) in float32 or wider; `hidden` is already in the type of the product."
     if hidden.dtype == dtype: return torch.addmm(bias[start:stop].to(dtype), hidden, weight[start:stop].to(dtype).T)
     return torch.mm(hidden, weight[start:stop].to(hidden.dtype).T).to(dtype).add_(bias[start:stop])
 
+def _logit_gradient(hidden, weight, bias, labels, lse, start, stop):
+    "p - onehot(y) for the ids start..stop, from logits computed anew."
+    d = _chunk_logits(hidden, weight, bias, start, stop, lse.dtype).sub_(lse[:, None]).exp_()
+    row = ((labels >= start) & (labels < stop)).nonzero()[:, 0]
+    d[row, labels[row] - start] -= 1
+    return d
+
+# %% ../nbs/02_objectives.ipynb #f30f55cf
+def _head_gradients(hidden, weight, bias, labels, lse, kept, grad, chunk, product, wanted):
+    "Gradients of the summed cross-entropy, times `grad`; `kept` is p - onehot(y) where there was one chunk, else None."
+    low, scaled = hidden.to(product), (hidden * grad).to(product)
+    d_hidden = torch.zeros(hidden.shape, dtype=lse.dtype, device=hidden.device) if wanted[0] else None
+    d_weight, d_bias = (torch.empty_like(x) if w else None for x, w in zip((weight, bias), wanted[1:]))
+    for start in range(0, len(weight), chunk):
+        stop = min(start + chunk, len(weight))
+        d = kept if kept is not None else _logit_gradient(low, weight, bias, labels, lse, start, stop)
+        if wanted[2]: d_bias[start:stop] = d.sum(0) * grad
+        d = d.to(product)
+        if wanted[1]: d_weight[start:stop] = torch.mm(d.T, scaled)
+        if wanted[0]: d_hidden += torch.mm(d, weight[start:stop].to(product))
+    return (d_hidden * grad).to(hidden.dtype) if wanted[0] else None, d_weight, d_bias
+
+# %% ../nbs/02_objectives.ipynb #68068581
 class _VocabularyHead(torch.autograd.Function):
     "Cross-entropy, samples and argmax of softmax(hidden·weightᵀ + bias), a chunk of the vocabulary at a time."
     @staticmethod
-    def forward(ctx, hidden, weight, bias, labels, chunk, product, temperature, noise, u):
-        dtype, size, device = torch.promote_types(product, torch.float32), len(weight), hidden.device.type
-        state, low = _Pass(labels, dtype, noise, temperature), hidden.to(product)
-        with torch.autocast(device, enabled=False):
+    def forward(ctx, hidden, weight, bias, labels, chunk, product, temperature, race, u):
+        dtype, size, kept = torch.promote_types(product, torch.float32), len(weight), None
+        state, low = _Pass(labels, dtype, race, temperature), hidden.to(product)
+        with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, size, chunk):
-                stop = min(start + chunk, size)
-                logits = _chunk_logits(low, weight, bias, start, stop, dtype)
-                if (stop - start) % BLOCK: logits = F.pad(logits, (0, -(stop - start) % BLOCK), value=-torch.inf)
+                logits = _chunk_logits(low, weight, bias, start, min(start + chunk, size), dtype)
+                if logits.shape[1] % BLOCK: logits = F.pad(logits, (0, -logits.shape[1] % BLOCK), value=-torch.inf)
                 top = state.add(logits, start)
-        kept = None
-        if chunk >= size: # one chunk: its exponentials become p - onehot(y)
-            kept = logits[:, :size] # p = exp(logit - top) · exp(top - lse), in place
+        if chunk >= size: # p = exp(logit - top) · exp(top - lse), in place
             logits.unflatten(1, (top.shape[1], BLOCK)).mul_((top - state.lse[:, None]).exp_()[..., None])
+            kept = logits[:, :size]
             kept[state.row, labels] -= 1
         ctx.save_for_backward(hidden, weight, bias, labels, state.lse, kept)
-        ctx.chunk, ctx.product, ctx.dtype = chunk, product, dtype
-        samples = labels.new_empty(0) if noise is None else state.sample(u).clamp(max=size - 1)
-        correct = state.argmax == labels
-        ctx.mark_non_differentiable(samples, correct)
+        ctx.chunk, ctx.product = chunk, product
+        samples, correct = race.sample(u).clamp(max=size - 1) if race else None, state.argmax == labels
+        ctx.mark_non_differentiable(*([samples] if race else []), correct)
         return (state.lse - state.label_logit).sum(), samples, correct
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad, *_):
-        hidden, weight, bias, labels, lse, kept = ctx.saved_tensors
-        product, low, scaled = ctx.product, hidden.to(ctx.product), (hidden * grad).to(ctx.product)
-        d_hidden = torch.zeros(hidden.shape, dtype=ctx.dtype, device=hidden.device)
-        d_weight, d_bias = torch.empty_like(weight), torch.empty_like(bias)
-        with torch.autocast(hidden.device.type, enabled=False):
-            for start in range(0, len(weight), ctx.chunk):
-                stop = min(start + ctx.chunk, len(weight))
-                d = kept if kept is not None else _logit_gradient(low, weight, bias, labels, lse, start, stop, ctx.dtype)
-                d_bias[start:stop], d = d.sum(0) * grad, d.to(product)
-                d_weight[start:stop] = torch.mm(d.T, scaled)
-                d_hidden += torch.mm(d, weight[start:stop].to(product))
-        return (d_hidden * grad).to(hidden.dtype), d_weight, d_bias, *[None] * 6
-
-def _logit_gradient(hidden, weight, bias, labels, lse, start, stop, dtype):
-    "p - onehot(y) for the ids start..stop, from logits computed anew."
-    d = _chunk_logits(hidden, weight, bias, start, stop, dtype).sub_(lse[:, None]).exp_()
-    row = ((labels >= start) & (labels < stop)).nonzero()[:, 0]
-    d[row, labels[row] - start] -= 1
-    return d
+        with torch.autocast(grad.device.type, enabled=False):
+            gradients = _head_gradients(*ctx.saved_tensors, grad, ctx.chunk, ctx.product, ctx.needs_input_grad)
+        return *gradients, *[None] * 6
 
 # %% ../nbs/02_objectives.ipynb #7b23ee86
 class HeadOutput(NamedTuple):
@@ -249,6 +271,7 @@ class HeadOutput(NamedTuple):
         "Number of positions, the divisor of `loss_sum`."
         return len(self.correct)
 
+# %% ../nbs/02_objectives.ipynb #8d4ed272
 def vocabulary_head(hidden: Tensor, # (n, dim) states of the masked positions
                     weight: Tensor, # (vocabulary, dim), mostly the table of word embeddings
                     bias: Tensor, # (vocabulary,)
@@ -256,26 +279,29 @@ def vocabulary_head(hidden: Tensor, # (n, dim) states of the masked positions
                     chunk: int | None = None, # ids at a time, raised to a multiple of `BLOCK`; by `head_chunk` if None
                     sample: bool = False, # also draw an id for every position
                     temperature: float = 1.0, # of the samples; the loss is always at 1
-                    generator: torch.Generator | None = None, # of the samples
+                    generator: torch.Generator | None = None, # of the samples; one on the device of `hidden` is fastest
                    ) -> HeadOutput:
-    "Loss, samples and accuracy without an (n, vocabulary) matrix, gradients exact; `ValueError` for labels out of range (XLM-E eq. 3–4)."
+    "Loss, samples and accuracy without an (n, vocabulary) matrix; `ValueError` on bad labels (XLM-E eq. 1, 2)."
     n, size = len(hidden), len(weight)
     if n and not (0 <= labels.min() and labels.max() < size): raise ValueError(_bad_label(labels, size))
-    if sample and generator is None: raise ValueError("sample=True needs a generator: pass a torch.Generator, such as torch_generator(seed, step)")
-    if sample and not temperature > 0: raise ValueError(f"temperature={temperature} must be above 0; 1 samples from the model as it is")
-    noise = u = None
-    if sample:
-        exponential = torch.empty(n, -(-size // BLOCK), dtype=torch.float64, device=generator.device).exponential_(generator=generator)
-        noise, u = -exponential.log().to(hidden.device), _uniform(n, generator, hidden.device)
+    if sample and not temperature > 0: raise ValueError(f"temperature={temperature} must be above 0, such as 1.0")
     device = hidden.device.type
-    product = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.promote_types(hidden.dtype, weight.dtype)
+    product = torch.promote_types(hidden.dtype, weight.dtype)
+    if torch.is_autocast_enabled(device): product = torch.get_autocast_dtype(device)
+    race, u = _draw_noise(n, size, generator, hidden.device, product) if sample else (None, None)
     width = head_chunk(n, size, device) if chunk is None else -(-chunk // BLOCK) * BLOCK
-    loss, samples, correct = _VocabularyHead.apply(hidden, weight, bias, labels, width, product, temperature, noise, u)
-    return HeadOutput(loss, samples if sample else None, correct)
+    return HeadOutput(*_VocabularyHead.apply(hidden, weight, bias, labels, width, product, temperature, race, u))
+
+def _draw_noise(n, size, generator, device, product):
+    if generator is None: raise ValueError("sample=True needs generator=, for example torch_generator(seed, step)")
+    noise = torch.empty(n, -(-size // BLOCK), dtype=torch.float64, device=generator.device)
+    noise.exponential_(generator=generator).log_().neg_()
+    return _Race(noise.to(device), torch.promote_types(product, torch.float32)), _uniform(n, generator, device)
 
 def _bad_label(labels, size):
     place = int(((labels < 0) | (labels >= size)).nonzero()[0, 0])
-    return f"labels[{place}]={int(labels[place])} is not an id of this vocabulary, 0..{size - 1}; pass masked positions only (labels != -100)"
+    return (f"labels[{place}]={int(labels[place])} is not an id of this vocabulary, 0..{size - 1}; "
+            "pass masked positions only (labels != -100)")
 
 # %% ../nbs/02_objectives.ipynb #58f02da7
 def masked_lm_loss(hidden: Tensor, # (batch, seq, hidden) states of the encoder
@@ -285,7 +311,7 @@ def masked_lm_loss(hidden: Tensor, # (batch, seq, hidden) states of the encoder
                    bias: Tensor, # (vocabulary,)
                    **head, # chunk, sample, temperature, generator of `vocabulary_head`
                   ) -> HeadOutput: # loss_sum and count are those of the masked positions
-    "MLM, or TLM when the batch holds pairs (XLM-E eq. 3)."
+    "MLM (XLM-E eq. 1), or TLM when the batch holds pairs (§3.1, unnumbered)."
     holes = labels != -100
     return vocabulary_head(transform(hidden[holes]), weight, bias, labels[holes], **head)
 
@@ -293,8 +319,8 @@ def masked_lm_loss(hidden: Tensor, # (batch, seq, hidden) states of the encoder
 def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes
                     labels: Tensor, # (batch, seq) original id in a hole, -100 elsewhere
                     samples: Tensor, # (holes,) ids in the order of `labels[labels != -100]`
-                   ) -> tuple[Tensor, Tensor]: # ids as the discriminator sees them, labels (1 replaced, 0 original); both (batch, seq)
-    "Fill the holes with the generator's samples and say which differ from the original (Clark et al. 2020, XLM-E eq. 4)."
+                   ) -> tuple[Tensor, Tensor]: # (batch, seq) ids the discriminator sees; (batch, seq) 1 replaced, 0 not
+    "Fill the holes with samples and say which differ from the original (Clark et al. 2020; XLM-E eq. 2, 4)."
     holes = labels != -100
     corrupted = input_ids.masked_scatter(holes, samples.to(input_ids.dtype))
     return corrupted, (holes & (corrupted != labels)).long()
@@ -302,12 +328,12 @@ def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes
 # %% ../nbs/02_objectives.ipynb #39686cb5
 def rtd_loss(logits: Tensor, # (batch, seq) positive where the discriminator says replaced
              labels: Tensor, # (batch, seq) 1 replaced, 0 original
-             attention_mask: Tensor | None = None, # (batch, seq) 1 token, 0 padding; None: no padding, as in packed batches
+             attention_mask: Tensor | None = None, # (batch, seq) 1 token, 0 padding; None: no padding
             ) -> tuple[Tensor, Tensor]: # summed loss in nats (float32) and the number of tokens
-    "Replaced token detection as a sum and a count (XLM-E eq. 5)."
+    "Replaced token detection as a sum and a count (XLM-E eq. 3, 5)."
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
-    token = torch.ones_like(labels, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+    token = _tokens_of(labels, attention_mask)
     return torch.where(token, loss, 0).sum(), token.sum()
 
 # %% ../nbs/02_objectives.ipynb #60ecd069
@@ -333,11 +359,12 @@ def rtd_diagnostics(logits: Tensor, # (batch, seq)
                     attention_mask: Tensor | None = None, # (batch, seq)
                    ) -> dict[str, float]:
     "Loss beside the entropy of the replacement rate, accuracy beside the majority's, and AUC."
-    token = torch.ones_like(labels, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+    token = _tokens_of(labels, attention_mask)
     z, y = logits.detach()[token], labels[token]
     rate = float(y.double().mean())
     loss, count = rtd_loss(z, y)
-    return {"loss": float(loss / count), "base_loss": binary_entropy(rate), "accuracy": float(((z > 0) == y.bool()).double().mean()),
+    accuracy = float(((z > 0) == y.bool()).double().mean())
+    return {"loss": float(loss / count), "base_loss": binary_entropy(rate), "accuracy": accuracy,
             "base_accuracy": max(rate, 1 - rate), "auc": roc_auc(z, y), "replaced": rate}
 
 # %% ../nbs/02_objectives.ipynb #240a94e1
@@ -352,10 +379,11 @@ def info_nce(a: Tensor, # (n, hidden) one side of n pairs, row i translates row 
              b: Tensor, # (n, hidden)
              temperature: float = 0.05, # of the cosine similarities
             ) -> tuple[Tensor, int]: # summed loss in nats, mean of the two directions; number of pairs
-    "Contrastive loss between translations; `ValueError` for fewer than two pairs, which leave nothing to contrast (InfoXLM eq. 3)."
-    if a.shape != b.shape or len(a) < 2: raise ValueError(f"info_nce needs two (n, hidden) arrays of n ≥ 2 pairs; got {tuple(a.shape)} and {tuple(b.shape)}")
-    dtype = torch.promote_types(a.dtype, torch.float32)
+    "Contrastive loss between translations (van den Oord et al. 2018, InfoXLM); `ValueError` for fewer than two pairs."
+    if a.shape != b.shape or len(a) < 2:
+        raise ValueError(f"info_nce needs two (n, hidden) arrays, n ≥ 2; got {tuple(a.shape)} and {tuple(b.shape)}")
+    dtype, right = torch.promote_types(a.dtype, torch.float32), torch.arange(len(a), device=a.device)
     with torch.autocast(a.device.type, enabled=False):
         scores = F.normalize(a.to(dtype), dim=1) @ F.normalize(b.to(dtype), dim=1).T / temperature
-        right = torch.arange(len(a), device=a.device)
-        return (F.cross_entropy(scores, right, reduction="sum") + F.cross_entropy(scores.T, right, reduction="sum")) / 2, len(a)
+        forth, back = (F.cross_entropy(s, right, reduction="sum") for s in (scores, scores.T))
+    return (forth + back) / 2, len(a)
