@@ -1,0 +1,409 @@
+"""Retrieval: brute-force oracles, block sizes, ties, planted signals, memory, several architectures, baselines"""
+import os, subprocess, sys
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from scipy.stats import binom
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
+
+from xlnb.core import ConfigError, DataError, data_root, numpy_generator
+from xlnb.encoder import Encoder, EncoderForReplacedTokens, config_for
+from xlnb.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
+                            frequency_vectors, lsa, metrics, nearest, neighbourhood, plot_layers, pooled,
+                            retrieval_by_layer, string_overlap, untrained, words)
+
+
+def related(n, m, width, seed=0, noise=1.0):
+    "Two sides that share min(n, m) meanings, with offsets of their own so that cosines are mostly positive; float64."
+    rng = numpy_generator("related", seed)
+    meanings = rng.standard_normal((max(n, m), width))
+    side = lambda k: meanings[:k] + noise * rng.standard_normal((k, width)) + 1.5 * rng.standard_normal(width)
+    return side(n), side(m)
+
+
+def all_scores(a, b, score, k=None):
+    "The whole matrix of scores as the papers define them, in float64: no blocks, no tricks."
+    cosine = np.array([[x @ y / np.linalg.norm(x) / np.linalg.norm(y) for y in b] for x in a])
+    if score == "cosine": return cosine
+    k = k or {"csls": 10, "margin": 4}[score]
+    r_a = np.array([np.mean(sorted(row)[-k:]) for row in cosine])
+    r_b = np.array([np.mean(sorted(column)[-k:]) for column in cosine.T])
+    if score == "csls": return 2 * cosine - r_a[:, None] - r_b[None]
+    return cosine / ((r_a[:, None] + r_b[None]) / 2)
+
+
+@pytest.mark.parametrize("score", NEIGHBOURS)
+@pytest.mark.parametrize("block", [1000, 7])
+def test_nearest_is_brute_force(score, block):
+    a, b = related(60, 45, 12)
+    scores = all_scores(a, b, score)
+    values, index = nearest(a, b, k=5, score=score, block=block)
+    expected = np.argsort(-scores, axis=1)[:, :5]
+    assert (index.numpy() == expected).all()
+    best = np.take_along_axis(scores, expected, 1)
+    np.testing.assert_allclose(values.numpy(), best, rtol=1e-12, atol=1e-12) # float64 rounding
+
+
+@pytest.mark.parametrize("score", NEIGHBOURS)
+@pytest.mark.parametrize("block", [1000, 16])
+def test_accuracy_is_brute_force_in_both_directions(score, block):
+    a, b = related(80, 80, 16, seed=3, noise=0.5)
+    scores, truth = all_scores(a, b, score), np.arange(80)
+    expected = (scores.argmax(1) == truth).mean(), (scores.argmax(0) == truth).mean()
+    assert accuracy(a, b, score, block=block) == pytest.approx(expected, abs=1e-12)
+    assert accuracy(b, a, score, block=block) == pytest.approx(expected[::-1], abs=1e-12)
+    assert 0.1 < expected[0] < 0.95 and expected[0] != expected[1] # an oracle that says 0 or 1 would show nothing
+
+
+def test_neighbourhood_of_chosen_size():
+    a, b = related(30, 20, 6)
+    cosine = all_scores(a, b, "cosine")
+    for k in (1, 3, 20):
+        for found, matrix in zip(neighbourhood(a, b, k, block=9), (cosine, cosine.T)):
+            np.testing.assert_allclose(found, np.sort(matrix, 1)[:, -k:].mean(1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("score", NEIGHBOURS)
+def test_float32_blocks_agree(score):
+    a, b = (x.astype(np.float32) for x in related(300, 300, 16, seed=1))
+    results = {block: accuracy(a, b, score, block=block) for block in (13, 100, 300, 5000)}
+    assert len(set(results.values())) == 1
+    first = nearest(a, b, 3, score, block=5000)
+    for block in (13, 100):
+        other = nearest(a, b, 3, score, block=block)
+        torch.testing.assert_close(other[0], first[0], rtol=0, atol=1e-5) # rounding of float32 in another order
+        assert (other[1] == first[1]).all()
+
+
+def test_input_forms_agree():
+    a, b = related(40, 40, 8)
+    forms = np.asarray, torch.tensor, sparse.csr_matrix, lambda x: torch.tensor(x).float()
+    results = [accuracy(f(a), f(b)) for f in forms]
+    assert len(set(results)) == 1
+    half = accuracy(torch.tensor(a).bfloat16(), torch.tensor(b).bfloat16()) # scored in float32; only the input is rough
+    assert half == pytest.approx(results[0], abs=0.1) # of 40 lines, four may fall otherwise
+
+
+def test_planted_mapping_is_found_and_shuffling_brings_chance():
+    rng = numpy_generator("planted")
+    a = rng.standard_normal((500, 64))
+    b = a @ np.linalg.qr(rng.standard_normal((64, 64)))[0] # a rotation: found only once it is undone
+    assert accuracy(a, a + 0.01 * rng.standard_normal(a.shape)) == (1, 1)
+    within = binom.ppf([0.0005, 0.9995], 500, 1 / 500) / 500 # 99.9 % of what guessing gives
+    for x, y in ((a, b), (a, rng.permutation(a))):
+        for value in accuracy(x, y): assert within[0] <= value <= within[1]
+    assert accuracy(a @ np.linalg.lstsq(a, b, rcond=None)[0], b) == (1, 1)
+
+
+def test_centring_removes_a_language_direction():
+    a, b = related(200, 200, 16, noise=0.3)
+    a, b = a + 20 * np.eye(16)[0], b + 20 * np.eye(16)[1]
+    raw, centred = accuracy(a, b), accuracy(centre(a), centre(b))
+    assert max(raw) < 0.6 and min(centred) > 0.95
+    assert torch.allclose(centre(a).mean(0), torch.zeros(16, dtype=torch.float64), atol=1e-12)
+    layered = torch.tensor(np.stack([a, b]))
+    assert torch.equal(centre(layered)[1], centre(b)) # leading axes are kept apart
+
+
+def test_ties_share_the_credit():
+    assert accuracy(np.ones((40, 3)), np.ones((40, 3))) == pytest.approx((1 / 40, 1 / 40))
+    assert accuracy(np.zeros((40, 3)), np.ones((40, 3))) == pytest.approx((1 / 40, 1 / 40)) # cosine 0 with all
+    a = np.eye(10)[[0, 0, *range(1, 9)]] # lines 0 and 1 are the same on both sides
+    assert accuracy(a, a) == pytest.approx((0.9, 0.9))
+    b = np.eye(10) + 0.1 * np.eye(10)[[1, 0, *range(2, 10)]] # one side tells them apart
+    assert accuracy(a[:, [0, *range(9)]], b)[1] < 1
+    order = numpy_generator("ties").permutation(10)
+    assert accuracy(a[order], a[order]) == pytest.approx(accuracy(a, a)) # the order of a test set is no information
+
+
+@pytest.mark.parametrize("first, second, error, says", [
+    (np.ones((3, 2)), np.ones((4, 2)), DataError, "3 vectors against 4"),
+    (np.ones((3, 2)), np.ones((3, 5)), DataError, "width 2 against 5"),
+    (np.ones(3), np.ones(3), DataError, r"shape \(n, hidden\)"),
+    (np.ones((0, 2)), np.ones((0, 2)), DataError, r"got \(0, 2\)"),
+    (np.array([[1.0], [np.nan]]), np.ones((2, 1)), DataError, "first: row 1 holds NaN"),
+    (np.ones((2, 1)), np.array([[np.inf], [1]]), DataError, "second: row 0 holds NaN or infinity"),
+])
+def test_refused_vectors(first, second, error, says):
+    with pytest.raises(error, match=says): accuracy(first, second)
+
+
+def test_refused_settings():
+    a, b = related(20, 5, 4)
+    with pytest.raises(ConfigError, match="did you mean 'csls'"): nearest(a, b, score="clss")
+    with pytest.raises(ConfigError, match="10 neighbours among 20 and 5 vectors: take 1 to 5"):
+        nearest(a, b, score="csls")
+    with pytest.raises(ConfigError, match="k=6 of 5 keys"): nearest(a, b, k=6)
+    with pytest.raises(DataError, match="use 'csls'"): accuracy(np.eye(8), -np.eye(8), "margin")
+
+
+MEMORY = """
+import resource, torch
+from xlnb.retrieval import accuracy, nearest
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+torch.set_num_threads(1)
+make = lambda seed: torch.randn(10_000, 32, generator=torch.Generator().manual_seed(seed))
+a, b = make(0), make(1)
+nearest(a[:100], b[:100], 3, "csls"), accuracy(a[:100], b[:100])
+before = peak()
+nearest(a, b, 3, "csls"), accuracy(a, b)
+print(peak() - before)
+"""
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux only")
+def test_memory_is_a_few_blocks():
+    out = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True,
+                         env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert float(out.stdout) < 200 # MiB; the matrix of similarities would be 381, a block is 16
+
+
+# ---- encode
+
+WORDS = [f"w{i}" for i in range(95)]
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    "One token per word, ids laid out as XLM-R's."
+    ids = {t: i for i, t in enumerate(["<s>", "<pad>", "</s>", "<unk>", *WORDS, "<mask>"])}
+    inner = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", pad_token="<pad>",
+                                   unk_token="<unk>", mask_token="<mask>")
+
+SMALL = dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+MODELS = {"encoder": lambda: Encoder(config_for("tiny", 100)),
+          "discriminator": lambda: EncoderForReplacedTokens(config_for("tiny", 100)),
+          "xlm-r": lambda: XLMRobertaModel(XLMRobertaConfig(**SMALL, max_position_embeddings=66, pad_token_id=1)),
+          "bert": lambda: BertModel(BertConfig(**SMALL, max_position_embeddings=64, pad_token_id=1))}
+
+def made(name): return untrained(MODELS[name](), seed=1) # the same weights each time
+
+def sentences(n, longest=30):
+    rng = numpy_generator("sentences")
+    return [" ".join(rng.choice(WORDS, rng.integers(1, longest + 1))) for _ in range(n)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("pool", ["mean", "mean_special", "first"])
+def test_encode_is_the_plain_loop(name, pool, tokenizer):
+    model, lines = made(name).train(), sentences(9)
+    found = encode(lines, model, "all", tokenizer, pool, batch_size=4)
+    assert model.training and not found.requires_grad and not found.is_inference()
+    model.eval()
+    part = {"mean": slice(1, -1), "mean_special": slice(None), "first": slice(0, 1)}[pool]
+    for i, line in enumerate(lines): # one by one, without padding
+        with torch.no_grad(): out = model.base_model(**tokenizer(line, return_tensors="pt"), output_hidden_states=True)
+        expected = torch.stack([s[0, part].mean(0) for s in out.hidden_states])
+        torch.testing.assert_close(found[:, i], expected, rtol=1e-4, atol=2e-5) # padded and unpadded kernels
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 500])
+def test_encode_order_and_batches(batch_size, tokenizer):
+    model, lines = made("encoder"), sentences(60)
+    every = encode(lines, model, "all", tokenizer)
+    again = encode(lines, model, "all", tokenizer, batch_size=batch_size)
+    torch.testing.assert_close(again, every, rtol=1e-4, atol=2e-5)
+    order = numpy_generator("order").permutation(60)
+    moved = encode([lines[i] for i in order], model, 2, tokenizer, batch_size=batch_size)
+    torch.testing.assert_close(moved, every[2][order], rtol=1e-4, atol=2e-5)
+
+
+def test_encode_from_a_folder(tokenizer, tmp_path):
+    model, lines = made("discriminator"), sentences(5)
+    model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    assert torch.equal(encode(lines, tmp_path, "all"), encode(lines, model, "all", tokenizer))
+    assert torch.equal(encode(lines, str(tmp_path), 1), encode(lines, model, 1, tokenizer))
+
+
+@pytest.mark.parametrize("name", ["encoder", "xlm-r", "bert"])
+def test_long_sentences_are_cut_and_counted(name, tokenizer):
+    fits, long = " ".join(["w1"] * 62), " ".join(["w1"] * 70)
+    with pytest.warns(UserWarning, match=r"2 of 3 sentences have more than 64 tokens \(up to 82\): cut"):
+        found = encode([fits, long, long + " w1" * 10], made(name), 2, tokenizer)
+    torch.testing.assert_close(found[1], found[0]) # a cut sentence keeps its </s>
+
+
+@pytest.mark.parametrize("lines, options, error, says", [
+    (["w1", "  ", "w2"], {}, DataError, r"sentence 1 \('  '\) has no tokens"),
+    ("w1 w2", {}, ConfigError, "pass a list"),
+    (["w1"], {"layer": 4}, ConfigError, r"layer=4 is not one of 0 \(embeddings\) to 3"),
+    (["w1"], {"layer": -1}, ConfigError, "layer=-1 is not one of 0"),
+    (["w1"], {"layer": "last"}, ConfigError, "nor 'all'"),
+    (["w1"], {"pool": "max"}, ConfigError, "pool='max' is not one of mean"),
+    (["w1"], {"tokenizer": None}, ConfigError, "needs tokenizer="),
+    (["w1"], {"model": "no/such/folder"}, FileNotFoundError, "no/such/folder is not a folder"),
+])
+def test_encode_refuses(lines, options, error, says, tokenizer):
+    given = {"model": made("encoder"), "layer": 1, "tokenizer": tokenizer, **options}
+    with pytest.raises(error, match=says): encode(lines, **given)
+
+
+def test_nothing_to_encode(tokenizer): assert encode([], made("encoder"), 1, tokenizer).shape == (0, 128)
+
+
+def test_a_larger_tokenizer_is_refused(tokenizer):
+    with pytest.raises(ConfigError, match="100 pieces.*vocabulary of 50"):
+        encode(["w1"], Encoder(config_for("tiny", 50)), 1, tokenizer)
+
+
+def test_padding_and_unknown_words(tokenizer):
+    states = torch.randn(2, 5, 3)
+    mask, special = torch.tensor([[1, 1, 1, 1, 0], [1] * 5]), torch.tensor([[1, 0, 0, 1, 1], [1, 0, 0, 0, 1]])
+    moved = states.clone(); moved[0, 4] = torch.inf # what stands in the padding never matters
+    for pool in ("mean", "mean_special", "first"):
+        assert torch.equal(pooled(states, mask, special, pool), pooled(moved, mask, special, pool))
+    lines = ["w1 never-seen", "w1"] # <unk> is a token of the sentence, not a special one
+    a, b = encode(lines, made("encoder"), 0, tokenizer)
+    assert not torch.allclose(a, b)
+
+
+def test_by_layer_rows(tokenizer):
+    model, lines = made("encoder"), sentences(40)
+    tests = {"same": {"de-en": (lines, lines), "en-ru": (lines, lines[::-1])}}
+    rows = retrieval_by_layer(model, tests, tokenizer)
+    assert len(rows) == 2 * 4 * 2 and len({r["metric"] for r in rows}) == len(rows)
+    values = metrics(rows)
+    assert values["same/de-en/layer3/acc@1"] == 1 and values["same/de-en/layer0/acc@1c/en>de"] == 1
+    vectors = encode(lines, model, 2, tokenizer)
+    forward, backward = accuracy(centre(vectors), centre(vectors.flip(0)))
+    assert (values["same/en-ru/layer2/acc@1c/en>ru"], values["same/en-ru/layer2/acc@1c/ru>en"]) == (forward, backward)
+    assert values["same/en-ru/layer2/acc@1c"] == (forward + backward) / 2 < 0.2
+    one = retrieval_by_layer(model, tests, tokenizer, layer=2, score="csls", system="G")
+    assert {r["metric"] for r in one} >= {"same/de-en/G/layer2/acc@1-csls", "same/en-ru/G/layer2/acc@1c-csls"}
+
+
+# ---- baselines
+
+def test_untrained_is_a_function_of_the_seed():
+    model = MODELS["discriminator"]()
+    state = torch.get_rng_state()
+    a, b, c = untrained(model, 0), untrained(model, 0), untrained(model, 1)
+    assert torch.equal(state, torch.get_rng_state())
+    same = lambda x, y: all(torch.equal(p, q) for p, q in zip(x.parameters(), y.parameters()))
+    assert same(a, b) and not same(a, c) and not same(a, model) and type(a) is type(model)
+
+
+def test_chance_bound():
+    mean, bound = chance(1000)
+    assert mean == 1 / 1000 and binom.cdf(bound * 1000, 1000, mean) >= 0.99 > binom.cdf(bound * 1000 - 1, 1000, mean)
+
+
+@pytest.mark.parametrize("sentence, expected", [
+    ("Two-day trip, “Ärzte”!", ["two", "day", "trip", "ärzte"]),
+    ("हिन्दी में।", ["हिन्दी", "में"]), # vowel signs stay inside the word
+    ("東京 2 タワー", ["東", "京", "2", "タ", "ワ", "ー"]),
+    ("한국어 문장", ["한국어", "문장"]), # Korean writes spaces
+    ("می\u200cخواهم", ["میخواهم"]),
+    ("…!", []),
+])
+def test_words(sentence, expected): assert words(sentence) == expected
+
+
+def test_string_overlap_is_set_overlap():
+    first, second = ["Iran and Irak", "water"], ["Iran und Irak", "Wasser", ""]
+    a, b = string_overlap(first, second)
+    grams = lambda s: {f"  {s.lower()} "[i:i + 3] for i in range(len(s) + 1)}
+    for i, x in enumerate(first):
+        for j, y in enumerate(second): assert (a[i] @ b[j].T).sum() == len(grams(x) & grams(y))
+    values, index = nearest(a, b, k=3)
+    assert index[:, 0].tolist() == [0, 1] and values[0, 0] == pytest.approx(
+        len(grams(first[0]) & grams(second[0])) / np.sqrt(len(grams(first[0])) * len(grams(second[0]))))
+
+
+def renamed(lines): return [" ".join("x" + w[::-1] for w in line.split()) for line in lines]
+
+def zipf_lines(n, seed, types=400, longest=12):
+    rng = numpy_generator("zipf", seed)
+    p = 1 / np.arange(1, types + 1); p /= p.sum()
+    return [" ".join(f"w{k}" for k in rng.choice(types, rng.integers(4, longest), p=p)) for _ in range(n)]
+
+def test_frequency_finds_a_renamed_language_and_nothing_else():
+    from collections import Counter
+    train, test = zipf_lines(5000, 0), zipf_lines(300, 1)
+    counts = lambda lines: Counter(w for line in lines for w in words(line))
+    found = lambda a, b, ca, cb: max(min(accuracy(*frequency_vectors(a, b, ca, cb, w))) for w in FREQUENCY_WIDTHS)
+    assert found(test, renamed(test), counts(train), counts(renamed(train))) > 0.9 # the same words under other names
+    flat = Counter({w: 50 for w in counts(train)})
+    assert found(test, renamed(test), flat, Counter({renamed([w])[0]: 50 for w in flat})) < chance(300, 0.999)[1]
+
+
+def test_lsa_learns_from_true_pairs_only():
+    train, test = zipf_lines(3000, 0), zipf_lines(300, 1)
+    first, second = lsa(zip(train, renamed(train)), 100)
+    assert min(accuracy(first(test), second(renamed(test)))) > 0.95
+    order = numpy_generator("mismatch").permutation(len(train))
+    wrong = lsa(zip(train, renamed([train[i] for i in order])), 100)
+    assert max(accuracy(wrong[0](test), wrong[1](renamed(test)))) < 0.1 # frequency may show through; meaning cannot
+    again = lsa(zip(train, renamed(train)), 100)
+    assert np.array_equal(again[0].vectors, first.vectors) # deterministic
+
+
+def test_lsa_is_the_dense_svd():
+    pairs = [(a, renamed([a])[0]) for a in zipf_lines(80, 5, types=30)]
+    first, second = lsa(pairs, 6)
+    def weighted(lines, terms): # (1 + log count) · log(pairs / pairs that have the word)
+        counts = np.array([[words(line).count(w) for w in terms.index] for line in lines], float)
+        return np.where(counts > 0, 1 + np.log(np.maximum(counts, 1)), 0) * np.log(len(lines) / (counts > 0).sum(0))
+    rows = np.hstack([weighted(side, terms) for side, terms in zip(zip(*pairs), (first, second))])
+    space = np.vstack([first.vectors, second.vectors])
+    expected = np.linalg.svd(rows)[2][:6]
+    np.testing.assert_allclose(space @ space.T, expected.T @ expected, atol=1e-4) # the same subspace; float32 solver
+
+
+def test_lsa_refuses():
+    with pytest.raises(DataError, match="no training pairs"): lsa([])
+    with pytest.raises(ConfigError, match="200 dimensions of 2 pairs with 4 words: take fewer than 2"):
+        lsa([("a b", "c"), ("a", "d")])
+
+
+def test_baselines_of_a_test_set(tokenizer):
+    train, test = zipf_lines(2000, 0), zipf_lines(200, 1)
+    pairs = {"de-en": list(zip(train, renamed(train)))}
+    tests = {"T": {"de-en": (test, renamed(test)), "de-ru": (test, test[::-1])}}
+    rows = baselines(pairs, tests, model=made("encoder"), tokenizer=tokenizer, dimensions=80)
+    values = metrics(rows)
+    assert values["T/de-en/chance/acc@1"] == 1 / 200
+    assert values["T/de-en/lsa/acc@1"] > 0.9
+    without = {r["system"] for r in rows if r["pair"] == "de-ru"}
+    assert without == {"chance", "trigrams", "untrained"} # there is nothing to learn from
+    more = metrics(baselines(pairs, tests, train_text={"ru": train[::-1]}, dimensions=80))
+    assert "T/de-ru/frequency/acc@1c" in more and "T/de-ru/lsa/acc@1" not in more
+    assert {r["system"] for r in rows} == {"chance", "trigrams", "frequency", "lsa", "untrained"}
+    assert values == metrics(baselines(pairs, tests, model=made("encoder"), tokenizer=tokenizer, dimensions=80))
+    assert not any("untrained" in r["metric"] for r in baselines(pairs, tests, dimensions=80))
+
+
+def test_repeated_lines_are_counted():
+    rows = baselines({}, {"T": {"de-en": (["a", "b", "b"], ["x", "y", "z"])}})
+    assert {(r["n"], r["repeated"]) for r in rows} == {(3, 1)}
+
+
+def test_plot_layers(tokenizer):
+    import matplotlib
+    matplotlib.use("Agg")
+    lines = sentences(20)
+    tests = {"T": {"de-en": (lines, lines), "en-ru": (lines, lines[::-1])}}
+    rows = retrieval_by_layer(made("encoder"), tests, tokenizer) + baselines({}, tests)
+    fig, axes = plot_layers(rows, "T")
+    labels = {line.get_label(): line for line in axes[1].get_lines()}
+    mean = np.mean([r["accuracy"] for r in rows if (r["system"], r["layer"], r["centred"]) == ("model", 2, True)])
+    assert labels["model"].get_ydata()[2] == pytest.approx(100 * mean)
+    assert set(labels["chance 5.0"].get_ydata()) == {5.0} and len(labels["model"].get_xdata()) == 4
+    with pytest.raises(ConfigError, match="no row of test 'L2'"): plot_layers(rows, "L2")
+    matplotlib.pyplot.close(fig)
+
+
+@pytest.mark.skipif("not os.environ.get('XLNB_DATA')", reason="XLNB_DATA is not set: no Multi30k to fit LSA on")
+@pytest.mark.parametrize("lang, least", [("de", 0.74), ("fr", 0.86)]) # three standard errors under what was measured
+def test_lsa_on_multi30k(lang, least):
+    import gzip
+    folder = data_root() / "multi30k" / "task1" / "raw"
+    if not folder.is_dir(): pytest.skip(f"{folder} is not there")
+    read = lambda name: gzip.open(folder / name, "rt", encoding="utf-8").read().split("\n")[:-1]
+    first, second = lsa(zip(read("train.en.gz"), read(f"train.{lang}.gz")))
+    found = accuracy(first(read("test_2016_flickr.en.gz")), second(read(f"test_2016_flickr.{lang}.gz")))
+    assert min(found) > least and max(found) < 0.95
