@@ -75,6 +75,21 @@ class _Tree:
         for leaf, name in enumerate(self.names): result[name] = total[~leaf] if len(self.share) else n
         return result
 
+# %% ../nbs/00e_sampling.ipynb #30f58be9
+def _slot(slot):
+    if not 0 <= slot <= 2**_COARSE: raise ConfigError(f"slot {slot} is not in 0 … 2**{_COARSE}")
+    return slot
+
+def _checked(probabilities):
+    "The probabilities as floats, unchanged; `ConfigError` unless they are at least 0 and sum to 1 within 1e-6."
+    if not probabilities: raise ConfigError("a mixture needs at least one source")
+    if bad := _odd(probabilities, lambda p: not 0 <= p <= 1 + 1e-6):
+        raise ConfigError(f"probabilities lie in 0 … 1; got {bad}")
+    total = sum(probabilities.values())
+    if abs(total - 1) > 1e-6: # float32 sums of 1,000 sources stay within
+        raise ConfigError(f"the {len(probabilities)} probabilities sum to {total:.9g}, not 1: divide them by their sum")
+    return {name: float(p) for name, p in probabilities.items()}
+
 # %% ../nbs/00e_sampling.ipynb #c53f87e6
 @dataclass(frozen=True)
 class _Version:
@@ -139,18 +154,3 @@ class Mixture:
         mixture = cls(first["probabilities"], state["seed"])
         for version in later: mixture = mixture.change(version["first_slot"], version["probabilities"])
         return mixture
-
-# %% ../nbs/00e_sampling.ipynb #30f58be9
-def _slot(slot):
-    if not 0 <= slot <= 2**_COARSE: raise ConfigError(f"slot {slot} is not in 0 … 2**{_COARSE}")
-    return slot
-
-def _checked(probabilities):
-    "The probabilities as floats, unchanged; `ConfigError` unless they are at least 0 and sum to 1 within 1e-6."
-    if not probabilities: raise ConfigError("a mixture needs at least one source")
-    if bad := _odd(probabilities, lambda p: not 0 <= p <= 1 + 1e-6):
-        raise ConfigError(f"probabilities lie in 0 … 1; got {bad}")
-    total = sum(probabilities.values())
-    if abs(total - 1) > 1e-6: # float32 sums of 1,000 sources stay within
-        raise ConfigError(f"the {len(probabilities)} probabilities sum to {total:.9g}, not 1: divide them by their sum")
-    return {name: float(p) for name, p in probabilities.items()}
