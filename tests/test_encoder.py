@@ -1,0 +1,479 @@
+"""The encoder against independent computations: loops, transformers' models, torch's FLOP counter."""
+import json, math, subprocess, sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import (BertConfig, BertForMaskedLM, BertLMHeadModel, BertModel, ElectraConfig, ElectraForMaskedLM,
+                          ElectraForPreTraining, ElectraModel, GPT2Config, GPT2Model, RobertaConfig, RobertaForMaskedLM,
+                          RobertaModel, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel)
+
+from xlnb.core import ConfigError, torch_generator
+from xlnb.encoder import (CheckpointError, Encoder, EncoderConfig, EncoderForCausalLM, EncoderForMaskedLM,
+                          EncoderForReplacedTokens, EncoderForTokenClassification, attend, checkpoint_shapes, config_for,
+                          forward_flops, head_flops, load, load_foreign, new_model, parameter_count, relative_buckets,
+                          share_embeddings)
+
+VOCAB = 50
+LENGTHS = [11, 4, 7]
+KINDS = ("none", "plain", "gated")
+
+
+def toy(**changes):
+    shape = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=40)
+    return config_for("tiny", changes.pop("vocab_size", VOCAB), **{**shape, "relative_buckets": 8, "relative_max_distance": 10, **changes})
+
+
+def build(model_class, config, seed=0):
+    "In double precision, with every weight away from its initial value: no term may vanish by accident."
+    model = new_model(model_class, config, seed).double().eval()
+    for name, p in model.named_parameters():
+        p.data += 0.2 * torch.randn(p.shape, generator=torch_generator(seed, name), dtype=p.dtype)
+    return model
+
+
+def padded_batch(lengths=LENGTHS, side="right"):
+    ids = torch.randint(4, VOCAB, (len(lengths), max(lengths)), generator=torch_generator("ids", *lengths))
+    place = torch.arange(max(lengths))
+    mask = torch.stack([place < n if side == "right" else place >= max(lengths) - n for n in lengths]).long()
+    return {"input_ids": ids * mask + (1 - mask), "attention_mask": mask}
+
+
+def packed(batch):
+    token = batch["attention_mask"].bool()
+    return batch["input_ids"][token][None], F.pad(batch["attention_mask"].sum(1).cumsum(0), (1, 0)), token
+
+
+def restarting(batch):
+    "Positions that start again at the fourth token of every sequence."
+    place = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"])
+    return torch.where(place < 3, place, place - 3)
+
+
+def close(a, b, tolerance=1e-10):
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fused_and_eager_agree_in_outputs_and_gradients(kind, causal, norm):
+    model, batch = build(Encoder, toy(relative_positions=kind, norm=norm)), padded_batch()
+    results = []
+    for eager in (False, True):
+        model.zero_grad()
+        out = model(**batch, position_ids=restarting(batch), is_causal=causal, output_attentions=eager).last_hidden_state
+        out = out[batch["attention_mask"].bool()]
+        (out * torch.randn(out.shape, generator=torch_generator("weights"), dtype=out.dtype)).sum().backward()
+        results.append((out, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
+    close(results[0][0], results[1][0])
+    assert results[0][1].keys() == results[1][1].keys()
+    assert kind == "none" or results[0][1]["relative_bias.weight"].abs().sum() > 0
+    for name, gradient in results[0][1].items(): close(gradient, results[1][1][name])
+
+
+@pytest.mark.parametrize("gate_input", ["query", "scaled_query", "hidden"])
+@pytest.mark.parametrize("gate_bias", [False, True])
+def test_gated_attention_is_the_papers_formula(gate_input, gate_bias):
+    "Equations 6 to 8 of XLM-E by loops over batch, head, query and key."
+    config = toy(gate_input=gate_input, gate_bias=gate_bias, num_hidden_layers=1, norm="post")
+    model, batch = build(Encoder, config), padded_batch([5, 3])
+    positions = restarting(batch)
+    out = model(**batch, position_ids=positions, output_attentions=True, output_hidden_states=True)
+    hidden, layer = out.hidden_states[0], model.layers[0].attention
+    q, k, _ = (layer.qkv(hidden).view(2, 5, 3, 2, 8).permute(2, 0, 3, 1, 4))
+    u, v = layer.gate.linear.weight
+    b_u, b_v = layer.gate.linear.bias if gate_bias else (0.0, 0.0)
+    for b in range(2):
+        for h in range(2):
+            for i in range(5):
+                x = {"query": q[b, h, i], "scaled_query": q[b, h, i] / math.sqrt(8), "hidden": hidden[b, i].view(2, 8)[h]}[gate_input]
+                g_u, g_r = torch.sigmoid(x @ u + b_u), torch.sigmoid(x @ v + b_v)
+                scores = []
+                for j in range(5):
+                    d = model.relative_bias.weight[h, relative_buckets(positions[b, j] - positions[b, i], 8, 10)]
+                    r = d + g_u * d + (1 - g_u) * layer.gate.scale[h] * g_r * d
+                    scores.append(q[b, h, i] @ k[b, h, j] / math.sqrt(8) + r if batch["attention_mask"][b, j] else torch.tensor(-1e300))
+                close(out.attentions[0][b, h, i], torch.stack(scores).softmax(0))
+
+
+def test_bias_is_materialised_only_where_it_is_needed(monkeypatch):
+    "No mask without padding, bias or causality; the kernel's own flag for a causal model."
+    seen = []
+    monkeypatch.setattr("xlnb.encoder.attend", lambda q, k, v, bias, causal, *rest: seen.append((bias, causal)) or attend(q, k, v, bias, causal, *rest))
+    model, batch = build(Encoder, toy(relative_positions="none")), padded_batch([6, 6])
+    model(**batch)
+    model(**batch, is_causal=True)
+    assert [(bias is None, causal) for bias, causal in seen] == [(True, False)] * 2 + [(True, True)] * 2
+    seen.clear()
+    model(**padded_batch())
+    assert {tuple(bias.shape) for bias, _ in seen} == {(3, 1, 1, 11)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sequence_of_padding_alone_stays_finite(kind):
+    model, batch = build(Encoder, toy(relative_positions=kind)), padded_batch()
+    batch["attention_mask"][1] = 0
+    for causal in (False, True):
+        model.zero_grad()
+        model(**batch, is_causal=causal).last_hidden_state.square().sum().backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_padding_holds_does_not_matter(kind):
+    model, batch = build(Encoder, toy(relative_positions=kind)), padded_batch()
+    out = model(**batch).last_hidden_state
+    other = model(batch["input_ids"].masked_fill(batch["attention_mask"] == 0, 9), batch["attention_mask"]).last_hidden_state
+    close(out[batch["attention_mask"].bool()], other[batch["attention_mask"].bool()])
+    for row, n in zip(range(3), LENGTHS): close(model(batch["input_ids"][row:row + 1, :n]).last_hidden_state[0], out[row, :n])
+
+
+def test_bfloat16_autocast_is_close_and_finite():
+    model, batch = new_model(Encoder, config_for("tiny", VOCAB), 0), padded_batch()
+    with torch.autocast("cpu", torch.bfloat16): half = model(**batch).last_hidden_state
+    token = batch["attention_mask"].bool()
+    assert (half.float() - model(**batch).last_hidden_state)[token].abs().max() < 0.1 # 8 bits of mantissa through 3 blocks
+    half.float().square().mean().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_buckets_beyond_the_lesson():
+    for n, far in [(8, 10), (32, 128), (256, 512)]:
+        b = relative_buckets(torch.arange(-2 * far, 2 * far + 1), n, far)
+        before, after = b[:2 * far + 1].flip(0), b[2 * far + 1:]
+        assert (before.diff() >= 0).all() and (after.diff() >= 0).all() and before.max() == n // 2 - 1 and after.max() == n - 1
+        assert (after == before[1:] + n // 2).all()
+        assert b[0] == b[far] and b[-1] == b[-far - 1] # all far distances share a bucket
+
+
+# ---- packed batches --------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_equals_padded(kind, causal, restart):
+    model, batch = build(EncoderForMaskedLM, toy(relative_positions=kind)), padded_batch()
+    ids, cu_seqlens, token = packed(batch)
+    labels = batch["input_ids"].masked_fill(~token | (batch["input_ids"] % 3 > 0), -100)
+    positions = dict(position_ids=restarting(batch)) if restart else {}
+    flat = dict(position_ids=restarting(batch)[token][None]) if restart else {}
+    results = []
+    for out in (lambda: model(**batch, **positions, labels=labels, is_causal=causal),
+                lambda: model(ids, cu_seqlens=cu_seqlens, **flat, labels=labels[token][None], is_causal=causal)):
+        model.zero_grad()
+        (o := out()).loss.backward()
+        results.append((o, {n: p.grad.clone() for n, p in model.named_parameters()}))
+    close(results[0][0].loss, results[1][0].loss)
+    close(results[0][0].logits[token], results[1][0].logits[0])
+    for name, gradient in results[0][1].items(): close(gradient, results[1][1][name])
+
+
+def test_packed_attention_never_crosses_a_boundary():
+    model, (ids, cu_seqlens, _) = build(Encoder, toy()), packed(padded_batch())
+    other = ids.clone()
+    other[0, :LENGTHS[0]] = 5
+    a, b = model(ids, cu_seqlens=cu_seqlens).last_hidden_state, model(other, cu_seqlens=cu_seqlens).last_hidden_state
+    assert torch.equal(a[0, LENGTHS[0]:], b[0, LENGTHS[0]:]) and not torch.equal(a[0, :LENGTHS[0]], b[0, :LENGTHS[0]])
+
+
+def test_packed_with_memory_and_pooler_equals_padded():
+    model, batch = build(Encoder, toy(cross_attention=True, pooler=True)), padded_batch()
+    ids, cu_seqlens, token = packed(batch)
+    source = dict(encoder_hidden_states=torch.randn(3, 5, 16, generator=torch_generator("memory"), dtype=torch.float64),
+                  encoder_attention_mask=torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]))
+    a, b = model(**batch, **source), model(ids, cu_seqlens=cu_seqlens, **source)
+    close(a.last_hidden_state[token], b.last_hidden_state[0])
+    close(a.pooler_output, b.pooler_output)
+
+
+@pytest.mark.parametrize("cu_seqlens", [[0, 5], [1, 22], [0, 5, 5, 22], [0, 9, 5, 22]])
+def test_malformed_boundaries_are_refused(cu_seqlens):
+    with pytest.raises(ValueError, match="cu_seqlens must rise from 0 to the number of tokens, 22"):
+        build(Encoder, toy())(torch.full((1, 22), 5), cu_seqlens=torch.tensor(cu_seqlens))
+
+
+# ---- cache and generation --------------------------------------------------------------------------------------------
+
+def memory_of(rows, config):
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 1, 0]])[:rows]
+    return dict(encoder_hidden_states=torch.randn(3, 5, config.hidden_size, generator=torch_generator("memory"), dtype=torch.float64)[:rows],
+                encoder_attention_mask=mask)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_cached_equals_uncached(kind, cross, side):
+    "In chunks of 5, 1, 1, 3 and 1 tokens, with padding on either side and positions that restart."
+    config = toy(relative_positions=kind, cross_attention=cross)
+    model, batch = build(EncoderForCausalLM, config), padded_batch(side=side)
+    source, positions = memory_of(3, config) if cross else {}, restarting(batch)
+    whole = model(**batch, **source, position_ids=positions).logits
+    parts, cache, start = [], None, 0
+    for n in (5, 1, 1, 3, 1):
+        end = start + n
+        out = model(batch["input_ids"][:, start:end], batch["attention_mask"][:, :end], positions[:, start:end], **source,
+                    past_key_values=cache, use_cache=True)
+        parts, cache, start = parts + [out.logits], out.past_key_values, end
+    token = batch["attention_mask"].bool()
+    close(torch.cat(parts, 1)[token], whole[token])
+
+
+def test_a_cache_that_is_only_read_stays_as_it_was():
+    model = build(EncoderForCausalLM, toy())
+    ids = padded_batch([11])["input_ids"]
+    cache = model(ids[:, :6], use_cache=True).past_key_values
+    for last in (3, 7): # two continuations of one beginning
+        text = torch.cat([ids[:, :6], torch.full((1, 2), last)], 1)
+        close(model(text[:, 6:], past_key_values=cache).logits, model(text).logits[:, 6:])
+        assert cache.get_seq_length() == 6
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_beam_search_is_the_same_with_and_without_cache(kind, cross):
+    config = toy(relative_positions=kind, cross_attention=cross)
+    model, start = build(EncoderForCausalLM, config), padded_batch([3, 3, 3])["input_ids"]
+    search = dict(memory_of(3, config) if cross else {}, num_beams=4, max_new_tokens=8, do_sample=False, return_dict_in_generate=True, output_scores=True)
+    a, b = model.generate(start, use_cache=True, **search), model.generate(start, use_cache=False, **search)
+    assert torch.equal(a.sequences, b.sequences)
+    close(a.sequences_scores, b.sequences_scores, 1e-5) # generate adds log-probabilities in single precision
+
+
+def test_generation_of_left_padded_prompts_equals_one_by_one():
+    model, batch = build(EncoderForCausalLM, toy()), padded_batch(side="left")
+    together = model.generate(**batch, max_new_tokens=5, do_sample=False, eos_token_id=None)
+    for row, n in enumerate(LENGTHS):
+        alone = model.generate(batch["input_ids"][row:row + 1, -n:], max_new_tokens=5, do_sample=False, eos_token_id=None)
+        assert torch.equal(together[row, -5:], alone[0, -5:])
+
+
+def test_projected_memory_gives_the_same_outputs_and_gradients():
+    config = toy(cross_attention=True)
+    model, batch, source = build(Encoder, config), padded_batch(), memory_of(3, config)
+    memory, mask = source["encoder_hidden_states"].requires_grad_(), source["encoder_attention_mask"]
+    results = []
+    for inputs in (dict(encoder_hidden_states=memory), dict(past_key_values=model.project_memory(memory))):
+        out = model(**batch, **inputs, encoder_attention_mask=mask).last_hidden_state
+        results.append((out, *torch.autograd.grad(out[batch["attention_mask"].bool()].square().sum(), [memory, model.layers[0].cross_attention.kv.weight])))
+    for a, b in zip(*results): close(a, b)
+
+
+# ---- other families as oracles ---------------------------------------------------------------------------------------
+
+SHAPE = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40, initializer_range=0.3)
+ROBERTA = dict(max_position_embeddings=30, pad_token_id=1, layer_norm_eps=1e-5)
+FAMILIES = {
+    "roberta": (RobertaModel, RobertaConfig, Encoder, dict(ROBERTA, type_vocab_size=1)),
+    "roberta-mlm": (RobertaForMaskedLM, RobertaConfig, EncoderForMaskedLM, dict(ROBERTA, type_vocab_size=1)),
+    "xlmr": (XLMRobertaModel, XLMRobertaConfig, Encoder, dict(ROBERTA, type_vocab_size=1)),
+    "xlmr-mlm": (XLMRobertaForMaskedLM, XLMRobertaConfig, EncoderForMaskedLM, dict(ROBERTA, type_vocab_size=1)),
+    "xlmr-mlm-body": (XLMRobertaForMaskedLM, XLMRobertaConfig, Encoder, dict(ROBERTA, type_vocab_size=1)),
+    "xlmr-untied": (XLMRobertaForMaskedLM, XLMRobertaConfig, EncoderForMaskedLM, dict(ROBERTA, type_vocab_size=1, tie_word_embeddings=False)),
+    "bert": (BertModel, BertConfig, Encoder, dict(max_position_embeddings=30, type_vocab_size=2)),
+    "bert-mlm": (BertForMaskedLM, BertConfig, EncoderForMaskedLM, dict(max_position_embeddings=30, hidden_act="relu", layer_norm_eps=1e-3)),
+    "electra": (ElectraModel, ElectraConfig, Encoder, dict(max_position_embeddings=30, embedding_size=12)),
+    "electra-generator": (ElectraForMaskedLM, ElectraConfig, EncoderForMaskedLM, dict(max_position_embeddings=30, embedding_size=12)),
+    "electra-discriminator": (ElectraForPreTraining, ElectraConfig, Encoder, dict(max_position_embeddings=30, embedding_size=32))}
+
+
+def random_weights(model, seed=0):
+    for name, p in model.named_parameters():
+        p.data += 0.1 * torch.randn(p.shape, generator=torch_generator(seed, name))
+    return model.eval()
+
+
+def save_family(name, folder):
+    their_class, config_class, our_class, changes = FAMILIES[name]
+    theirs = random_weights(their_class(config_class(**{**SHAPE, **changes})))
+    theirs.save_pretrained(folder)
+    return theirs, our_class
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_hidden_states_equal_those_of_transformers(name, side, tmp_path):
+    "Padded and packed, right and left, with token types where there are any; pooled states and logits too."
+    theirs, our_class = save_family(name, tmp_path)
+    ours, batch = load_foreign(tmp_path, our_class).double(), padded_batch(side=side)
+    theirs = theirs.double() # the same weights; in double precision, rounding cannot hide a difference
+    batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, theirs.config.pad_token_id)
+    if theirs.config.type_vocab_size > 1: batch["token_type_ids"] = (torch.arange(11) > 4).long().expand(3, -1)
+    with torch.no_grad(): a, b = (m(**batch, output_hidden_states=True) for m in (theirs, ours))
+    token = batch["attention_mask"].bool()
+    assert len(a.hidden_states) == len(b.hidden_states) == 4
+    for x, y in zip(a.hidden_states, b.hidden_states): close(x[token], y[token])
+    for key in ("logits", "pooler_output"):
+        if a.get(key) is not None and b.get(key) is not None:
+            close(a[key][token] if key == "logits" and a[key].ndim == 3 else a[key], b[key][token] if key == "logits" else b[key])
+    assert (b.get("pooler_output") is not None) == (name in ("roberta", "xlmr", "bert"))
+    if side == "right":
+        ids, cu_seqlens, _ = packed(batch)
+        types = dict(token_type_ids=batch["token_type_ids"][token][None]) if "token_type_ids" in batch else {}
+        with torch.no_grad(): flat = ours(ids, cu_seqlens=cu_seqlens, **types, output_hidden_states=True)
+        for x, y in zip(a.hidden_states, flat.hidden_states): close(x[token], y[0])
+
+
+def test_a_bert_decoder_with_memory_and_cache_is_ours(tmp_path):
+    "Causal self-attention, cross-attention and cache against transformers' decoder."
+    config = BertConfig(**SHAPE, max_position_embeddings=30, is_decoder=True, add_cross_attention=True)
+    theirs = random_weights(BertLMHeadModel(config))
+    theirs.save_pretrained(tmp_path)
+    theirs, ours = theirs.double(), load_foreign(tmp_path, EncoderForCausalLM).double()
+    ids, source = padded_batch([9, 9, 9])["input_ids"], memory_of(3, config)
+    with torch.no_grad():
+        a, b = theirs(ids, **source).logits, ours(ids, **source).logits
+        start = ours(ids[:, :8], **source, use_cache=True)
+        last = ours(ids[:, 8:], **source, past_key_values=start.past_key_values, use_cache=True).logits
+    close(a, b)
+    close(a[:, -1:], last)
+    search = dict(source, num_beams=3, max_new_tokens=6, do_sample=False, pad_token_id=0, eos_token_id=None)
+    alone = theirs.generate(ids[:, :2], use_cache=False, **search) # with one, BERT's decoder asks for another class of cache
+    assert torch.equal(alone, ours.generate(ids[:, :2], **search))
+
+
+def test_foreign_weights_can_be_saved_as_ours(tmp_path):
+    _, our_class = save_family("xlmr-mlm", tmp_path / "theirs")
+    ours = load_foreign(tmp_path / "theirs", our_class)
+    ours.save_pretrained(tmp_path / "ours")
+    batch = padded_batch()
+    close(load(tmp_path / "ours", EncoderForMaskedLM)(**batch).logits, ours(**batch).logits, 0)
+
+
+def test_foreign_checkpoints_that_cannot_be_read_are_refused(tmp_path):
+    save_family("bert", tmp_path / "bert")
+    with pytest.raises(CheckpointError, match="lacks weights of BertForMaskedLM: cls.predictions"):
+        load_foreign(tmp_path / "bert", EncoderForMaskedLM)
+    with pytest.raises(CheckpointError, match="is a bert checkpoint: use load_foreign"): load(tmp_path / "bert")
+    GPT2Model(GPT2Config(vocab_size=9, n_embd=4, n_layer=1, n_head=1)).save_pretrained(tmp_path / "gpt2")
+    with pytest.raises(CheckpointError, match="is a gpt2 checkpoint: only roberta, xlm-roberta, bert, electra"): load_foreign(tmp_path / "gpt2")
+    with pytest.raises(ConfigError, match="model_class"): load_foreign(tmp_path / "bert", EncoderForReplacedTokens)
+
+
+# ---- saving and loading ----------------------------------------------------------------------------------------------
+
+def test_load_refuses_another_size_by_both_shapes(tmp_path):
+    new_model(EncoderForMaskedLM, toy(), 0).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"word_embeddings.weight: checkpoint \(50, 16\), model \(60, 16\)"):
+        load(tmp_path, EncoderForMaskedLM, toy(vocab_size=60))
+    with pytest.raises(CheckpointError, match=r"layers.2.attention.gate.scale: checkpoint absent, model \(2,\)"): load(tmp_path, Encoder, toy(num_hidden_layers=3))
+    with pytest.raises(CheckpointError, match="gate.scale: checkpoint .* model absent"): load(tmp_path, Encoder, toy(relative_positions="none"))
+    with pytest.raises(CheckpointError, match="score.weight: checkpoint absent"): load(tmp_path, EncoderForTokenClassification)
+
+
+def test_load_refuses_a_folder_without_weights_and_unknown_settings(tmp_path):
+    model = new_model(Encoder, toy(), 0)
+    model.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "relative_position": "gated"}))
+    with pytest.raises(ConfigError, match="did you mean 'relative_positions'"): load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="holds no model.safetensors"): load(tmp_path)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_sharded_and_tied_checkpoints_round_trip(tied, tmp_path):
+    model = build(EncoderForMaskedLM, toy(tie_word_embeddings=tied)).float()
+    model.save_pretrained(tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    loaded, batch = load(tmp_path, EncoderForMaskedLM), padded_batch()
+    close(loaded(**batch).logits, model(**batch).logits, 0)
+    assert (loaded.head.weight is loaded.get_input_embeddings().weight) == tied
+    assert ("head.decoder.weight" in checkpoint_shapes(tmp_path)) == (not tied)
+
+
+def test_shared_embeddings_train_as_one_and_save_as_two(tmp_path):
+    generator, discriminator = new_model(EncoderForMaskedLM, toy(num_hidden_layers=1), 0), new_model(EncoderForReplacedTokens, toy(), 1)
+    share_embeddings(generator, discriminator)
+    pair = torch.nn.ModuleDict({"generator": generator, "discriminator": discriminator})
+    optimizer, batch = torch.optim.SGD(pair.parameters(), lr=0.1), padded_batch()
+    (generator(**batch).logits.square().mean() + discriminator(**batch).logits.square().mean()).backward()
+    optimizer.step()
+    assert sum(p.shape == (VOCAB, 16) for p in pair.parameters()) == 1
+    for name, model in pair.items(): model.save_pretrained(tmp_path / name)
+    first, second = load(tmp_path / "generator", EncoderForMaskedLM), load(tmp_path / "discriminator", EncoderForReplacedTokens)
+    close(first(**batch).logits, generator.eval()(**batch).logits, 0)
+    close(second(**batch).logits, discriminator.eval()(**batch).logits, 0)
+    close(first.get_input_embeddings().weight, second.get_input_embeddings().weight, 0)
+
+
+def test_auto_classes_work_after_the_import_in_a_new_process(tmp_path):
+    new_model(EncoderForMaskedLM, toy(), 0).save_pretrained(tmp_path)
+    code = f"""
+import sys, xlnb
+assert 'torch' not in sys.modules, 'import xlnb must stay light'
+import xlnb.encoder
+from transformers import *
+kinds = [AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoModelForTokenClassification,
+         AutoModelForQuestionAnswering, AutoModelForCausalLM]
+print([type(kind.from_pretrained({str(tmp_path)!r})).__name__ for kind in kinds], AutoConfig.from_pretrained({str(tmp_path)!r}).model_type)
+""".replace("from transformers import *", "from transformers import (AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoModelForQuestionAnswering, AutoModelForCausalLM)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ("['Encoder', 'EncoderForMaskedLM', 'EncoderForSequenceClassification', "
+                                   "'EncoderForTokenClassification', 'EncoderForQuestionAnswering', 'EncoderForCausalLM'] xlnb")
+
+
+def test_resizing_the_vocabulary_keeps_the_tie():
+    model = new_model(EncoderForMaskedLM, toy(), 0)
+    model.resize_token_embeddings(60, mean_resizing=False)
+    assert model.head.weight is model.get_input_embeddings().weight and model.head.bias.shape == (60,) and model.config.vocab_size == 60
+    assert model(**padded_batch()).logits.shape == (3, 11, 60)
+
+
+# ---- the rest --------------------------------------------------------------------------------------------------------
+
+def test_activation_checkpointing_leaves_gradients_as_they_are():
+    model, batch = build(EncoderForMaskedLM, toy()).train(), padded_batch()
+    gradients = []
+    for on in (False, True):
+        if on: model.activation_checkpointing_enable()
+        model.zero_grad()
+        model(**batch).logits.square().mean().backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    for a, b in zip(*gradients): close(a, b)
+
+
+def test_a_subset_is_independent_of_its_source():
+    model, batch = build(EncoderForCausalLM, toy(num_hidden_layers=4)), padded_batch()
+    small = model.subset([3, 1])
+    before = model(**batch).logits
+    for p in small.parameters(): p.data.zero_()
+    close(model(**batch).logits, before, 0)
+    twice = model.subset([1, 1])
+    assert twice.config.num_hidden_layers == 2 and twice.encoder.config.num_hidden_layers == 2
+    start = twice(batch["input_ids"][:, :5], use_cache=True).past_key_values
+    close(twice(batch["input_ids"][:, 5:], past_key_values=start).logits, twice(batch["input_ids"]).logits[:, 5:])
+
+
+def test_weights_of_published_models_are_counted_exactly():
+    "XLM-R large with pooler and head, and VECO large: 24 cross-attentions and their LayerNorms more."
+    large = dict(vocab_size=250_002, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096,
+                 max_position_embeddings=514, position_offset=2, type_vocab_size=1, pooler=True)
+    assert parameter_count(EncoderConfig(**large), EncoderForMaskedLM)["total"] == 561_192_082
+    assert parameter_count(EncoderConfig(**large, cross_attention=True), EncoderForMaskedLM)["total"] == 662_002_834
+
+
+def test_flops_are_those_that_torch_counts():
+    config = toy(relative_positions="none", attn_implementation="eager")
+    model = new_model(EncoderForMaskedLM, config, 0)
+    with FlopCounterMode(display=False) as body: hidden = model.encoder(torch.full((2, 12), 5)).last_hidden_state
+    with FlopCounterMode(display=False) as head: model.head(hidden)
+    assert body.get_total_flops() == 24 * forward_flops(config, 12)
+    assert head.get_total_flops() == 24 * head_flops(config)
+
+
+def test_inputs_embeds_and_settings_of_the_configuration():
+    model, batch = build(Encoder, toy()), padded_batch()
+    embedded = model.get_input_embeddings()(batch["input_ids"])
+    close(model(inputs_embeds=embedded, attention_mask=batch["attention_mask"]).last_hidden_state, model(**batch).last_hidden_state, 0)
+    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"): model(inputs_embeds=embedded, **batch)
+    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"): model()
+    model.config.output_hidden_states = True
+    assert len(model(**batch).hidden_states) == 3 and len(model(**batch, return_dict=False)) == 2
+    with pytest.raises(ConfigError, match="head_transform=False needs"): EncoderForMaskedLM(toy(embedding_size=8, head_transform=False))
