@@ -227,6 +227,16 @@ def test_long_sentences_are_cut_and_counted(name, tokenizer):
     torch.testing.assert_close(found[1], found[0]) # a cut sentence keeps its </s>
 
 
+@pytest.mark.gpu
+def test_gpu_agrees(tokenizer):
+    lines, a, b = sentences(60), *(torch.tensor(x) for x in related(300, 300, 16, noise=0.5))
+    on_cpu, on_gpu = (encode(lines, made("encoder").to(device), "all", tokenizer) for device in ("cpu", "cuda"))
+    torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-3, atol=1e-4) # other kernels, another order of summation
+    for score in NEIGHBOURS:
+        assert accuracy(a.cuda(), b.cuda(), score, block=100) == pytest.approx(accuracy(a, b, score))
+        assert torch.equal(nearest(a.cuda(), b.cuda(), 3, score, block=100)[1].cpu(), nearest(a, b, 3, score)[1])
+
+
 @pytest.mark.parametrize("lines, options, error, says", [
     (["w1", "  ", "w2"], {}, DataError, r"sentence 1 \('  '\) has no tokens"),
     ("w1 w2", {}, ConfigError, "pass a list"),
