@@ -173,8 +173,9 @@ def run_facts() -> dict:
 
 # %% ../nbs/00_core.ipynb #1e773393
 def results_path(notebook: str) -> Path:
-    "File with the records of a notebook."
-    return repo_root() / "data" / "results" / f"{notebook}.jsonl"
+    "File with the records of a notebook: in `XLNB_RESULTS`, or in `data/results` of the checkout."
+    folder = os.environ.get("XLNB_RESULTS") or repo_root() / "data" / "results"
+    return Path(folder) / f"{notebook}.jsonl"
 
 def append_record(notebook: str, # e.g. '03_xlm_e'
                   record: dict, # JSON values; metrics under flat names such as 'T3/de-en/layer3/acc@1'

@@ -215,7 +215,7 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
     if rank == 0: _cut_log(folder, state["log_size"])
     runner = DistributedDataParallel(model) if world > 1 else model
     before, saved, first = state["seconds"], time.monotonic(), state["step"]
-    with (open(folder / "log.jsonl", "a", encoding="utf-8") if rank == 0 else nullcontext()) as log, \
+    with (open(folder / "log.jsonl", "a", 1, "utf-8") if rank == 0 else nullcontext()) as log, \
             tqdm(total=config.steps, initial=first, disable=None if rank == 0 else True, unit="step", leave=False) as bar:
         while state["step"] < config.steps and not _out_of_time(start, config):
             line = update(runner, optimizer, batches, config, state["step"], folder)

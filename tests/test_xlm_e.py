@@ -1,0 +1,122 @@
+"The main job from outside: killed and resumed, on two processes, and given what it cannot use."
+import os, random, signal, subprocess, sys, time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+import xlnb.encoder
+from xlnb.objectives import MaskIds
+from xlnb.training import CheckpointError, NonFiniteLoss, read_log
+from xlnb.xlm_e import Settings, XlmE, prepare_data, pretrain, resolve
+
+SHORT = dict(steps=30, batch_tokens=256, test_lines=20, langs="en,ru", max_minutes=20.0)
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def arguments(**changes):
+    return [w for k, v in {**SHORT, **changes}.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+
+
+def run(*launcher, **changes):
+    "The main job as a process of its own; returns what it wrote, or fails with it."
+    command = [sys.executable, *(launcher or ("-m", "xlnb.xlm_e")), *arguments(**changes)]
+    return subprocess.run(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def results(tmp_path_factory):
+    "Records of test runs go to a folder of their own."
+    ENVIRONMENT["XLNB_RESULTS"] = str(tmp_path_factory.mktemp("results"))
+
+
+@pytest.fixture(scope="module")
+def data(): return prepare_data(resolve(Settings(**SHORT)))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, data):
+    "The folder of an uninterrupted run."
+    folder = tmp_path_factory.mktemp("whole")
+    done = run(out=folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "finished: 30 of 30 steps" in done.stdout
+    return folder
+
+
+def weights(folder): return load_file(folder / "discriminator" / "model.safetensors")
+
+
+def same(a, b, **tolerance):
+    assert a.keys() == b.keys()
+    for name in a: torch.testing.assert_close(a[name], b[name], **(tolerance or dict(rtol=0, atol=0)))
+
+
+def test_killed_five_times_and_resumed_to_the_same_bits(tmp_path, whole):
+    draw, kills = random.Random(0), 0
+    while kills < 5:
+        command = [sys.executable, "-m", "xlnb.xlm_e", *arguments(out=tmp_path, checkpoint_minutes=0.001)]
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        before = len(read_log(tmp_path))
+        limit = time.monotonic() + 120
+        while len(read_log(tmp_path)) <= before and process.poll() is None and time.monotonic() < limit: time.sleep(0.02)
+        time.sleep(draw.random() * 0.6)
+        if process.poll() is not None: break # it came through; what is left of the kills would find nothing to do
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kills += 1
+    assert kills >= 3, "the run was over before it could be killed"
+    done = run(out=tmp_path, checkpoint_minutes=0.001)
+    assert done.returncode == 0, done.stderr[-2000:]
+    same(weights(whole), weights(tmp_path))
+    strip = lambda folder: [{k: v for k, v in line.items() if k != "seconds"} for line in read_log(folder)]
+    assert strip(whole) == strip(tmp_path)
+    assert not list(tmp_path.glob(".*")), "a half-written checkpoint was left behind"
+
+
+def test_two_processes_train_the_same_model(tmp_path, whole):
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0",
+                "-m", "xlnb.xlm_e")
+    done = run(*launcher, out=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    same(weights(whole), weights(tmp_path), rtol=1e-3, atol=1e-4)
+    for one, two in zip(read_log(whole), read_log(tmp_path)): assert one["loss"] == pytest.approx(two["loss"], rel=1e-4)
+
+
+def test_each_network_loads_by_itself(whole):
+    for part in ("generator", "discriminator"):
+        model, tokenizer = AutoModel.from_pretrained(whole / part), AutoTokenizer.from_pretrained(whole / part)
+        states = model(**tokenizer(["cold water", "вода"], padding=True, return_tensors="pt")).last_hidden_state
+        assert states.shape[-1] == 128 and states.isfinite().all()
+
+
+def test_a_checkpoint_of_another_run_is_refused(whole, data):
+    other = resolve(Settings(**{**SHORT, "lam": 7.0, "out": str(whole)}))
+    with pytest.raises(CheckpointError, match="lam is 5.0 there, 7.0 here"): pretrain(other, data, XlmE(other, MaskIds.of(data.tokenizer)))
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path, data):
+    settings = resolve(Settings(**SHORT, out=str(tmp_path)))
+    model = XlmE(settings, MaskIds.of(data.tokenizer))
+    with torch.no_grad(): model.generator.head.bias.fill_(float("nan"))
+    with pytest.raises(NonFiniteLoss, match="not finite at step 0: lower the learning rate"): pretrain(settings, data, model)
+    assert [p.name for p in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+@pytest.mark.parametrize("changes, says", [
+    (dict(langs="en,rx"), "language 'rx' is not one of"),
+    (dict(size="bse"), "size='bse' is not one of tiny, small, base, large, xl; did you mean 'base'?"),
+    (dict(sise="base"), "argument='sise' is not one of"),
+    (dict(vocab_size=200_000), "vocab_size|vocabulary|size="),
+    (dict(corpus="multi30k", langs="en,de"), "XLNB_DATA"),
+    (dict(recipe="paper", size="xl"), "base only"),
+    (dict(steps="many"), "steps='many' is not of type"),
+])
+def test_what_cannot_be_used_ends_with_a_sentence(changes, says, tmp_path, monkeypatch):
+    monkeypatch.delitem(ENVIRONMENT, "XLNB_DATA", raising=False)
+    done = run(out=tmp_path / "run", **changes)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    import re
+    assert re.search(says, done.stderr), done.stderr[-500:]
+    assert not (tmp_path / "run").exists()
