@@ -110,6 +110,7 @@ def _names_fail(locale, kind, least):
     if len(found) < least * len(every): return f"{kind}: {len(found)} of {len(every)} named"
     if locale != "en" and english > 0.7 * len(found): return f"{kind}: {english} of {len(found)} as in English"
 
+# %% ../nbs/00b_cldr.ipynb #cb409bc5
 def _relative_fails(locale):
     for unit, direction, tag in itertools.product(RELATIVE_UNITS, ("future", "past"), _plural_tags(locale)):
         pattern = _relative_pattern(locale, unit, direction, tag)
@@ -121,7 +122,7 @@ def _relative_pattern(locale, unit, direction, tag):
     path = "date_fields", unit, direction
     return _own(locale, *path, tag) or _own(locale, *path, "other")
 
-# %% ../nbs/00b_cldr.ipynb #cb409bc5
+# %% ../nbs/00b_cldr.ipynb #6a7c5d4a
 def _date_fails(locale):
     months = [_own(locale, "months", "format", "wide", i + 1) for i in range(12)]
     days = [_own(locale, "days", "format", "wide", i) for i in range(7)]
@@ -142,6 +143,7 @@ def _reasons(locale) -> list[str]:
              _date_fails(locale), _list_fails(locale)]
     return [reason for reason in fails if reason]
 
+# %% ../nbs/00b_cldr.ipynb #2e4f9c53
 def excluded_locales() -> list[tuple[str, str]]:
     "Code and reason of every CLDR locale without a territory that is not in `LOCALES`; reads all of them."
     files = [p.stem for p in _data_file("locale-data").glob("*.dat")]
@@ -181,6 +183,7 @@ def _calendar(locale, kind, context): # context: 'format' inside a date, or 'sta
     name = lambda k: _own(locale, field, context, "wide", k) or _own(locale, field, "format", "wide", k)
     return {k: clean(name(k)) for k in keys}
 
+# %% ../nbs/00b_cldr.ipynb #85703adc
 @functools.cache
 def names(lang: str, # one of LOCALES
           kind: str, # 'territories', 'languages', 'month' or 'weekday'
@@ -248,6 +251,7 @@ def _pieces(pattern: str, tag: str) -> tuple[tuple[str, str | None], ...]:
         pieces += [(before, None), (words, "NUMBER" if words == "{0}" else tag), (after, None)]
     return tuple(piece for piece in pieces if piece[0])
 
+# %% ../nbs/00b_cldr.ipynb #d2bc7910
 _RELATIVE = tuple(f"{unit}-{direction}" for unit in RELATIVE_UNITS for direction in ("future", "past"))
 
 @functools.cache
@@ -313,6 +317,7 @@ def _date_pieces(lang: str) -> tuple[tuple, ...]:
             pieces[i:i + 2] = [(tag, "月", width), (None, pieces[i + 1][1][1:], 0)]
     return tuple(pieces)
 
+# %% ../nbs/00b_cldr.ipynb #028b17dc
 def _render_date(meaning, lang, digits):
     _, year, month, day = meaning
     values = {"YEAR": year, "MONTH": month, "DAY": day, "WEEKDAY": datetime.date(year, month, day).weekday()}
@@ -388,6 +393,7 @@ def _draw_list(kind, size, rng, seed=0, lang=""): # lang: draw by its Zipf order
     while len({*(drawn := rng.choices(order, cum_weights=weights, k=size))}) < size: pass
     return (kind, *drawn)
 
+# %% ../nbs/00b_cldr.ipynb #a547f90d
 def _draw_other(kind, rng):
     number = lambda limit: int(limit ** rng.random()) # log-uniform on 1 … limit - 1
     if kind == "quantity": return kind, rng.choice(UNITS), number(1000)
@@ -473,6 +479,7 @@ _INSIDE = "-\u2010'’‘՚׳״·॰\u200c\u200d" # spelling, not punctuation, w
 @functools.cache
 def _is_word(char): return unicodedata.category(char)[0] in "LMN"
 
+# %% ../nbs/00b_cldr.ipynb #45d41e0c
 def _offsets(phrase, lang):
     "[start, end] of words and punctuation marks; without spaces between words, the borders of the parts cut too."
     borders = {b for start, end, *_ in phrase.spans for b in (start, end)} if lang in _UNSPACED else ()
@@ -624,6 +631,7 @@ def cldr_corpus(langs, # codes out of LOCALES, as a list or comma-separated
         tests={name: {p: tuple(sides[lang] for lang in split_pair(p)) for p in pairs} for name, sides in tests.items()},
         facts=_facts(langs) | {"seed": seed, "digits": digits, "lines": (parallel_lines, monolingual_lines)})
 
+# %% ../nbs/00b_cldr.ipynb #fb61845e
 def _facts(langs):
     reason = "no words for units: other kinds instead"
     return {"origin": "Unicode CLDR", "licence": "Unicode-3.0", "cldr": _world()["cldr"]["version"],
