@@ -225,6 +225,7 @@ def label_lines(ax, # axes whose lines carry labels
                 gap: float = 0.075, # least distance between labels, as a share of the axis height
                ):
     "Write each labelled line's name at its right end, in its colour, pushed apart where ends are close."
+    ax.autoscale_view() # limits that are still to be found would move the ends
     lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
     ends = [ax.transAxes.inverted().transform(ax.transData.transform((0, line.get_ydata()[-1])))[1] for line in lines]
     order = np.argsort(ends)

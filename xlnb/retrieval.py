@@ -391,19 +391,23 @@ def lsa(pairs, # iterable of (first, second) training pairs
     return tuple(TermVectors(*half) for half in zip(indexes, weights, halves))
 
 # %% ../nbs/02b_retrieval.ipynb #628a1d41
-def _word_counts(pairs: dict, text: dict, most: int) -> dict[str, Counter]:
-    "Language → how often each word occurs in its training text, pairs included."
+def _word_counts(streams) -> dict[str, Counter]: # of (languages, lines of each)
+    "Language → how often each word occurs in the streams."
     counts = {}
-    streams = [(split_pair(pair), zip(*islice(stream, most))) for pair, stream in pairs.items()]
-    streams += [([lang], [islice(stream, most)]) for lang, stream in text.items()]
     for lang, side in ((lang, side) for langs, sides in streams for lang, side in zip(langs, sides)):
         counts.setdefault(lang, Counter()).update(w for line in side for w in words(line))
     return counts
 
-def _best_frequency(sides, counts, move):
-    "The most favourable width of the bumps, and what it finds."
-    tried = {w: accuracy(*map(move, frequency_vectors(*sides, *counts, w))) for w in FREQUENCY_WIDTHS}
-    return max(tried.items(), key=lambda item: sum(item[1]))
+def _frequencies(pairs: dict, text: dict, most: int) -> tuple[dict, dict]:
+    "Word counts of all training text by language, and of each pair's own lines: either may give more away."
+    sides = lambda pair: (split_pair(pair), zip(*islice(pairs[pair], most)))
+    whole = _word_counts([*map(sides, pairs), *(([lang], [islice(lines, most)]) for lang, lines in text.items())])
+    return whole, {pair: _word_counts([sides(pair)]) for pair in pairs}
+
+def _best_frequency(sides, candidates, move): # candidates: pairs of Counters
+    "The most favourable counts and width of the bumps, and what they find."
+    tried = [(w, accuracy(*map(move, frequency_vectors(*sides, *counts, w)))) for counts in candidates for w in FREQUENCY_WIDTHS]
+    return max(tried, key=lambda item: sum(item[1]))
 
 # %% ../nbs/02b_retrieval.ipynb #fc3acb59
 def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pairs
@@ -416,7 +420,7 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
               seed: int = 0, # of LSA's solver and of the untrained weights
              ) -> list[dict]: # rows as from `retrieval_by_layer`
     "Chance, trigrams, frequency, LSA and, given a model, its untrained self, on every test and pair."
-    counts, terms, rows = _word_counts(train_pairs, train_text or {}, max_pairs), {}, []
+    (counts, by_pair), terms, rows = _frequencies(train_pairs, train_text or {}, max_pairs), {}, []
     for test, pair in ((test, pair) for test, pairs in tests.items() for pair in pairs):
         sides, (a, b) = tests[test][pair], split_pair(pair)
         add = lambda system, found, **facts: rows.append(_row(test, pair, system, found, sides, **facts))
@@ -427,7 +431,8 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
             terms[pair] = lsa(islice(train_pairs[pair], max_pairs), dimensions, seed)
         for centred, move in ((False, torch.as_tensor), (True, centre)):
             if a in counts and b in counts:
-                width, found = _best_frequency(sides, (counts[a], counts[b]), move)
+                candidates = [(c[a], c[b]) for c in (counts, by_pair.get(pair)) if c]
+                width, found = _best_frequency(sides, candidates, move)
                 add("frequency", found, centred=centred, width=width)
             if pair in terms:
                 found = accuracy(*(move(embed(side)) for embed, side in zip(terms[pair], sides)))
