@@ -24,7 +24,7 @@ def head_inputs(n, size, dim, dtype=torch.float32, key="inputs"):
 
 
 def relative(a, b):
-    return float((a - b).abs().max() / b.abs().max())
+    return ((a - b).abs().max() / b.abs().max()).item()
 
 
 # ---- the vocabulary head
@@ -45,7 +45,7 @@ def test_head_equals_plain(n, size, dim, chunk):
 
 @pytest.mark.parametrize("chunk", [256, 1024])
 def test_head_gradcheck_float64(chunk):
-    *inputs, labels = head_inputs(3, 600, 4, torch.float64)
+    *inputs, labels = head_inputs(2, 300, 3, torch.float64)
     assert torch.autograd.gradcheck(lambda *x: O.vocabulary_head(*x, labels, chunk=chunk).loss_sum, inputs)
 
 
@@ -182,14 +182,14 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize("bf16", [False, True])
 def test_never_a_matrix_of_rows_by_vocabulary(bf16):
-    *inputs, labels = head_inputs(2000, 20_000, 4)
+    *inputs, labels = head_inputs(1000, 20_000, 4)
     with LargestTensor() as seen:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             out = O.vocabulary_head(*inputs, labels, sample=True, temperature=0.9, generator=torch_generator(0))
         out.loss_sum.backward()
-    assert seen.elements <= O.SCRATCH["cpu"] // 4 < 2000 * 20_000
+    assert seen.elements <= O.SCRATCH["cpu"] // 4 < 1000 * 20_000
     with LargestTensor() as seen: plain(*inputs, labels).backward()
-    assert seen.elements == 2000 * 20_000 # the measure sees what it should
+    assert seen.elements == 1000 * 20_000 # the measure sees what it should
 
 
 @pytest.mark.parametrize("rows, size, device", [(0, 10, "cpu"), (1, 500_000, "cpu"), (256, 250_002, "cpu"),
@@ -370,8 +370,8 @@ def test_info_nce_against_a_loop():
             scores = torch.tensor([score(anchor, o) for o in others])
             wanted += float(scores.logsumexp(0) - scores[i]) / 2
     total, count = O.info_nce(a, b, temperature=0.1)
-    assert count == 5 and float(total) == pytest.approx(wanted, rel=1e-5)
-    assert float(O.info_nce(b, a, temperature=0.1)[0]) == pytest.approx(wanted, rel=1e-5)
+    assert count == 5 and total.item() == pytest.approx(wanted, rel=1e-5)
+    assert O.info_nce(b, a, temperature=0.1)[0].item() == pytest.approx(wanted, rel=1e-5)
     with pytest.raises(ValueError, match="n ≥ 2"): O.info_nce(a[:1], b[:1])
     with pytest.raises(ValueError): O.info_nce(a, b[:4])
 
