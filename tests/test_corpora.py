@@ -157,7 +157,8 @@ def test_malformed_verses(tmp_path, row):
 
 
 def test_tatoeba(tmp_path):
-    for side, text in (("fra", "Oui.\nNon.\n"), ("eng", "Yes.\nNo.\n")): write(tmp_path / f"tatoeba.fra-eng.{side}", text)
+    write(tmp_path / "tatoeba.fra-eng.fra", "Oui.\nNon.\n")
+    write(tmp_path / "tatoeba.fra-eng.eng", "Yes.\nNo.\n")
     assert read_tatoeba(tmp_path, "fr") == (["Oui.", "Non."], ["Yes.", "No."])
     write(tmp_path / "tatoeba.fra-eng.eng", "Yes.\nYes.\n")
     with pytest.raises(DataError, match="repeats line 1"): read_tatoeba(tmp_path, "fr")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BLANKS', 'SPECIAL', 'line_counts', 'line_quotas', 'sampled_lines', 'train_sentencepiece', 'tokenizer_hash',
-           'fast_tokenizer', 'train_vocab', 'load_tokenizer', 'fertility']
+           'fast_tokenizer', 'train_vocab', 'load_tokenizer', 'fertility', 'fertility_figure']
 
 # %% ../nbs/00c_vocab.ipynb #ec671721
 import hashlib, io, itertools, json, re, tempfile, unicodedata
@@ -16,7 +16,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from .core import ConfigError, DataError, atomic_path, numpy_generator
+from .core import ConfigError, DataError, atomic_path, figure, numpy_generator
 
 # %% ../nbs/00c_vocab.ipynb #f7a2b9ee
 def line_counts(streams: dict[str, Iterable[str]]) -> dict[str, int]: # language → re-iterable stream
@@ -31,10 +31,10 @@ def line_quotas(counts: dict[str, int],      # lines by language
                 alpha: float = 0.7,          # 1 keeps the proportions, 0 gives all languages the same
                 max_sentences: int = 200_000, # lines in all; fewer if there are fewer
                ) -> dict[str, int]:
-    "Lines to take from each language, ∝ N^alpha: whole numbers that sum to the smaller of all lines and `max_sentences`."
-    if not 0 <= alpha <= 1: raise ConfigError(f"alpha={alpha} is not between 0 (all languages alike) and 1 (as they come)")
+    "Lines to take from each language, ∝ N^alpha: whole numbers that sum to `max_sentences`, or to all lines if fewer."
+    if not 0 <= alpha <= 1: raise ConfigError(f"alpha={alpha} is not from 0 (all languages alike) to 1 (as they come)")
     if max_sentences < len(counts):
-        raise ConfigError(f"max_sentences={max_sentences} is less than one for each of {len(counts)} languages: raise it")
+        raise ConfigError(f"max_sentences={max_sentences} is less than one per language ({len(counts)}): raise it")
     weights = np.array([float(n) ** alpha for n in counts.values()])
     exact = weights / weights.sum() * min(sum(counts.values()), max_sentences)
     whole = np.floor(exact).astype(int)
@@ -76,13 +76,15 @@ def _finished(proto: bytes) -> bytes:
     model.normalizer_spec.name, model.normalizer_spec.normalization_rule_tsv = "xlnb", ""
     return model.SerializeToString(deterministic=True)
 
-def _explained(error: str, size: int, character_coverage: float) -> ConfigError | None:
-    "What to do about a vocabulary size that SentencePiece refuses."
+def _explained(error: str, size: int, character_coverage: float) -> Exception | None:
+    "What to do about a vocabulary size or a text that SentencePiece refuses."
     if m := re.search(r"too high .* value <= (\d+)", error):
         return ConfigError(f"size={size} is larger than the corpus allows: the largest that works is {int(m[1]) + 2}")
     if m := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
-        return ConfigError(f"size={size} is too small for the characters of these languages: with character_coverage="
-                           f"{character_coverage} it takes more than {int(m[1]) + 2}; raise size or lower the coverage")
+        return ConfigError(f"size={size} is too small for the characters of these languages: the smallest that works "
+                           f"with character_coverage={character_coverage} is {int(m[1]) + 2}")
+    if "all_chars_count" in error or "sentences_.empty" in error:
+        return DataError("the lines to learn from hold no text, only blanks: look at the streams")
 
 # %% ../nbs/00c_vocab.ipynb #746e5015
 def train_sentencepiece(lines: Iterable[str],              # read once
@@ -91,6 +93,7 @@ def train_sentencepiece(lines: Iterable[str],              # read once
                         threads: int = 1,                  # same input, same threads → same bytes
                        ) -> bytes:
     "A unigram model (Kudo 2018) in XLM-R's layout; `ConfigError` if the size does not suit the text."
+    if size < 6: raise ConfigError(f"size={size} leaves no room for pieces: five ids are special tokens")
     failed = []
     def guarded(): # SentencePiece would turn an error of the stream into one of its own
         try: yield from (line.replace("\t", " ").replace("\u2585", " ") for line in lines) # it skips lines with these
@@ -109,7 +112,8 @@ def train_sentencepiece(lines: Iterable[str],              # read once
     return _finished(model.getvalue())
 
 # %% ../nbs/00c_vocab.ipynb #f76bdcb8
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>") # ids 0 to 3; <mask> has the last id
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>") # ids 0 to 3
+_MASK = AddedToken("<mask>", normalized=False, lstrip=True, special=True) # the last id; takes the blank before it
 
 def _backend(proto: bytes) -> Tokenizer:
     "The fast tokenizer over a SentencePiece model: same normalisation, same pieces, same scores."
@@ -123,7 +127,7 @@ def _backend(proto: bytes) -> Tokenizer:
     tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False, lstrip=name == "<mask>") for name in (*SPECIAL, "<mask>")])
+    tokenizer.add_special_tokens([*(AddedToken(name, normalized=False) for name in SPECIAL), _MASK])
     return tokenizer
 
 # %% ../nbs/00c_vocab.ipynb #a81d6a1c
@@ -136,9 +140,9 @@ def fast_tokenizer(proto: bytes): # a model of `train_sentencepiece`
     "The Hugging Face tokenizer over a SentencePiece model; a text gives `<s> … </s>`, a pair `<s> a </s> b </s>`."
     from transformers import PreTrainedTokenizerFast
     names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL), cls_token="<s>", sep_token="</s>")
-    mask = AddedToken("<mask>", normalized=False, lstrip=True, special=True)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=_backend(proto), **names, mask_token=mask,
-                                        model_input_names=["input_ids", "attention_mask"], clean_up_tokenization_spaces=False)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=_backend(proto), **names, mask_token=_MASK,
+                                        model_input_names=["input_ids", "attention_mask"],
+                                        clean_up_tokenization_spaces=False)
     tokenizer.init_kwargs["xlnb_sha256"] = tokenizer_hash(tokenizer)
     return tokenizer
 
@@ -163,6 +167,7 @@ def train_vocab(streams: dict[str, Iterable[str]],   # language → re-iterable 
         (temporary / "sentencepiece.bpe.model").write_bytes(proto)
     return load_tokenizer(folder)
 
+# %% ../nbs/00c_vocab.ipynb #6928b2f3
 def load_tokenizer(folder): # written by `train_vocab`, or a checkpoint folder that such a tokenizer was saved to
     "The tokenizer of a folder; `DataError` if it is not one of ours, or was changed."
     from transformers import PreTrainedTokenizerFast
@@ -170,9 +175,9 @@ def load_tokenizer(folder): # written by `train_vocab`, or a checkpoint folder t
         raise DataError("there is no tokenizer.json: name a folder that train_vocab wrote", folder)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     stated = tokenizer.init_kwargs.get("xlnb_sha256")
-    if not stated: raise DataError("this tokenizer was not made by train_vocab: load it with transformers.AutoTokenizer", folder)
+    if not stated: raise DataError("not a tokenizer of train_vocab: load it with transformers.AutoTokenizer", folder)
     if stated != tokenizer_hash(tokenizer):
-        raise DataError(f"the tokenizer is not the one that was written (sha256 {stated[:12]}…): train it again", folder)
+        raise DataError(f"the tokenizer is not the one that was written (sha256 {stated[:9]}…): train it again", folder)
     return tokenizer
 
 # %% ../nbs/00c_vocab.ipynb #99b9cc7c
@@ -185,6 +190,7 @@ def fertility(tokenizer,
     rows = {}
     for lang, stream in streams.items():
         text = list(itertools.islice(stream, lines))
+        if not any(map(str.split, text)): raise DataError(f"no text in {lang}: leave it out, or mend its stream")
         encoded = tokenizer.backend_tokenizer.encode_batch(text, add_special_tokens=False)
         pieces, words = sum(len(e.ids) for e in encoded), sum(len(line.split()) for line in text)
         solid = lambda s: sum(not c.isspace() for c in s)
@@ -194,3 +200,22 @@ def fertility(tokenizer,
         rows[lang] = {"lines": len(text), "pieces/word": pieces / words, "characters/piece": characters / pieces,
                       "unknown rate": len(unknown) / pieces, "coverage": 1 - sum(unknown) / characters}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("language")
+
+# %% ../nbs/00c_vocab.ipynb #059f59cd
+def fertility_figure(frame): # of `fertility`
+    "Pieces per word and characters per piece by language, sorted by the second; returns the figure."
+    from matplotlib.ticker import NullLocator
+    frame = frame.sort_values("characters/piece")
+    fig, axes = figure("page", height=3.2, nrows=2, sharex=True)
+    for ax, column in zip(axes, ("pieces/word", "characters/piece")):
+        low = min(1, 0.9 * frame[column].min())
+        ax.vlines(range(len(frame)), low, frame[column], lw=0.6, color="0.8")
+        ax.plot(range(len(frame)), frame[column], "o", ms=2.5)
+        ax.set(ylabel=column.replace("/", " per "), yscale="log", ylim=(low, None))
+        ax.set_yticks([n for n in (0.5, 1, 2, 3, 4, 6, 8, 12, 16, 32) if low <= n <= frame[column].max()])
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(NullLocator())
+    size = min(7, 7.2 * 72 / len(frame) * 0.75)
+    axes[1].set_xticks(range(len(frame)), frame.index, rotation=90, fontsize=size)
+    axes[1].set(xlim=(-1, len(frame)), xlabel="language")
+    return fig
