@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -107,12 +107,12 @@ _FORMAT, _CHUNK = "xlnb tokens 1", 1024 # lines that a worker encodes at a time
 def _chunks(stream, size):
     "(lines, whether they are the last) of a stream."
     stream = iter(stream)
-    lines = list(islice(stream, size))
+    ahead = list(islice(stream, 1))
     while True:
-        ahead = list(islice(stream, size))
+        lines = ahead + list(islice(stream, size - len(ahead)))
+        ahead = list(islice(stream, 1))
         yield lines, not ahead
         if not ahead: return
-        lines = ahead
 
 def _check_lines(kind, name, lines, first):
     wanted, sides = ("a sentence", 1) if kind == "text" else ("two sentences", 2)
@@ -124,7 +124,7 @@ def _check_lines(kind, name, lines, first):
 
 # %% ../nbs/00d_tokens.ipynb #c2a5c831
 def _tasks(sources, folder, recipe):
-    "((kind, name, shard, last), lines) of all that is not yet in a finished shard of the same recipe."
+    "((kind, name, shard, end, last), lines) of all that is not yet in a finished shard of the same recipe."
     size = min(_CHUNK, recipe["shard_lines"])
     per_shard = recipe["shard_lines"] // size
     for (kind, name), stream in sources.items():
@@ -133,7 +133,7 @@ def _tasks(sources, folder, recipe):
         for n, (lines, last) in enumerate(_chunks(stream, size)):
             _check_lines(kind, name, lines, n * size)
             if (shard := n // per_shard) >= len(done):
-                yield (kind, name, shard, last), lines
+                yield (kind, name, shard, last or (n + 1) % per_shard == 0, last), lines
             elif last or done[shard]["checksums"][n % per_shard] != _checksum(lines):
                 raise StoreError(f"{kind} {name!r} has changed since shard {shard} of it was built: delete this "
                                  "folder, or name another", folder)
@@ -142,21 +142,23 @@ def _tasks(sources, folder, recipe):
 def _stem(kind, name, shard): return f"{kind}/{name}.{shard:05d}"
 
 def _write_shard(path, results, recipe):
-    "Write tokens and offsets of encoded chunks, then the record that makes them a finished shard."
+    "Write the encoded chunks up to the shard's end, then the record that makes them a finished shard."
     record = {"recipe": recipe, "checksums": []}
     with ExitStack() as stack:
         temporary = {k: stack.enter_context(atomic_path(f"{path}.{k}")) for k in ("tokens", "offsets")}
         files = {k: stack.enter_context(open(p, "wb")) for k, p in temporary.items()}
         files["offsets"].write(np.zeros(1, "<i8"))
-        for (*_, last), (tokens, lengths, counts, checksum) in results:
+        for (*_, end, last), (tokens, lengths, counts, checksum) in results:
             files["tokens"].write(tokens.astype(recipe["dtype"]))
             files["offsets"].write((record.get("tokens", 0) + np.cumsum(lengths)).astype("<i8"))
             record |= {k: record.get(k, 0) + n for k, n in counts.items()} | {"last": last}
             record["checksums"].append(checksum)
+            if end: break
     facts = lambda file: {"bytes": os.path.getsize(file), "sha256": sha256_file(file)}
     record["files"] = {k: facts(f"{path}.{k}") for k in files}
     with atomic_path(f"{path}.json") as p: p.write_text(json.dumps(record), encoding="utf-8")
 
+# %% ../nbs/00d_tokens.ipynb #6db5d6f0
 def _damage(path, files, verify):
     "(file, what is wrong with it) for the files of a shard."
     for ending, facts in files.items():
@@ -220,6 +222,7 @@ def _check_request(folder, sources, recipe, workers):
             raise StoreError(f"holds a store with other {', '.join(odd)}: name another folder, or delete it", folder)
     for leftover in folder.glob("*/.*.tmp"): leftover.unlink()
 
+# %% ../nbs/00d_tokens.ipynb #cff9dc83
 def _build_shards(folder, sources, recipe, arguments, workers, progress):
     from tqdm.auto import tqdm
     results = _encoded(_tasks(sources, folder, recipe), arguments, workers)
@@ -228,13 +231,14 @@ def _build_shards(folder, sources, recipe, arguments, workers, progress):
             bar.set_description(" ".join(result[0][:2]), refresh=False)
             bar.update(result[1][2]["lines"])
             return result
-        for key, group in groupby(map(shown, results), lambda result: result[0][:3]):
-            _write_shard(folder / _stem(*key), group, recipe)
+        results = map(shown, results)
+        for first in results: _write_shard(folder / _stem(*first[0][:3]), chain([first], results), recipe)
 
 # %% ../nbs/00d_tokens.ipynb #db848e08
 def _read_manifest(folder):
     path = Path(folder) / "manifest.json"
-    if not path.exists(): raise StoreError("there is no finished store here: build_store makes one, or ends one", path)
+    if not path.exists():
+        raise StoreError("no finished store here: run build_store (it completes an interrupted one)", path)
     try: manifest = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as e: raise StoreError(f"cannot be read ({e}): delete it and run build_store again", path) from e
     if (found := manifest.get("format") if isinstance(manifest, dict) else None) != _FORMAT:
@@ -377,6 +381,7 @@ def _bundle_index(offsets, bundle_tokens, max_length, generator):
         begin, low = starts[-1], high
     return np.concatenate([[len(starts)], starts, [len(size)], order]).astype(np.int64)
 
+# %% ../nbs/00d_tokens.ipynb #a91131a6
 class PairBundles(_Sharded):
     "Bundles of pairs of near-equal length: at most `bundle_tokens` when padded; `[k]` gives the pairs."
     def __init__(self, store: Store, pair: str,
