@@ -51,7 +51,7 @@ class Prepared:
     corpus: Corpus
     tokenizer: object # Hugging Face fast tokenizer
     store: Store
-    folder: Path # holds `vocab/` and the store
+    folder: Path # holds `vocab/` and the stores
 
 def prepare(corpus: Corpus,
             vocab_size: int, # ids, special ones included
@@ -68,8 +68,8 @@ def prepare(corpus: Corpus,
     if not (folder / "vocab").exists(): train_vocab(_all_text(corpus), vocab_size, folder / "vocab", alpha=alpha)
     tokenizer = load_tokenizer(folder / "vocab")
     pairs = {p: mismatched(lines, derive_seed("partners", p)) if shuffle_pairs else lines for p, lines in corpus.pairs.items()}
-    store = build_store(corpus.text, pairs, tokenizer, folder / ("mismatched" if shuffle_pairs else "store"),
-                        workers=workers, max_length=max_side, facts={"random_partners": shuffle_pairs})
+    store = build_store(corpus.text, pairs, tokenizer, folder / f"{'random' if shuffle_pairs else 'true'}-pairs-{max_side}",
+                        workers=workers, max_length=max_side)
     return Prepared(corpus, tokenizer, store, folder)
 
 def _all_text(corpus: Corpus) -> dict:
