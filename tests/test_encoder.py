@@ -498,5 +498,8 @@ def test_inputs_embeds_and_settings_of_the_configuration():
     with pytest.raises(ValueError, match="either input_ids or inputs_embeds"): model()
     model.config.output_hidden_states = True
     assert len(model(**batch).hidden_states) == 3 and len(model(**batch, return_dict=False)) == 2
+    for norm in ("pre", "post"):
+        out = build(Encoder, toy(norm=norm))(**batch, output_hidden_states=True)
+        close(out.hidden_states[-1], out.last_hidden_state, 0)
     with pytest.raises(ConfigError, match="head_transform=False needs"):
         EncoderForMaskedLM(toy(embedding_size=8, head_transform=False))
