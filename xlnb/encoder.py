@@ -13,7 +13,7 @@ __all__ = ['CHOICES', 'FROM_TRANSFORMERS', 'SIZES', 'GENERATOR_LAYERS', 'NO_CROS
            'CheckpointError', 'checkpoint_shapes', 'shape_differences', 'load', 'foreign_config', 'rename_foreign',
            'read_quietly', 'load_foreign', 'forward_flops', 'head_flops', 'parameter_count']
 
-# %% ../nbs/01_encoder.ipynb #a6ba53af
+# %% ../nbs/01_encoder.ipynb #6fbb246e
 import copy, json, math, re
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -36,7 +36,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .core import ConfigError, choose
 
-# %% ../nbs/01_encoder.ipynb #d8a2282d
+# %% ../nbs/01_encoder.ipynb #88d128f4
 CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "gated"),
            "gate_input": ("query", "scaled_query", "hidden")}
 FROM_TRANSFORMERS = ("model_type", "name_or_path", "num_labels", "dtype", "torch_dtype", "output_attentions",
@@ -92,7 +92,7 @@ class EncoderConfig(PreTrainedConfig):
     @property
     def head_width(self) -> int: return self.hidden_size // self.num_attention_heads
 
-# %% ../nbs/01_encoder.ipynb #01d03520
+# %% ../nbs/01_encoder.ipynb #411b2032
 SIZES = {"tiny": dict(num_hidden_layers=3, hidden_size=128, num_attention_heads=4, intermediate_size=512,
                       max_position_embeddings=64),
          "small": dict(num_hidden_layers=6, hidden_size=256, num_attention_heads=8, intermediate_size=1024,
@@ -115,7 +115,7 @@ def config_for(size: str, # tiny, small, base, large or xl
     if size in ("tiny", "small"): shape |= dict(norm="pre", initializer_range=width ** -0.5)
     return EncoderConfig(**{"vocab_size": vocab_size, "mask_token_id": vocab_size - 1, **shape, **changes})
 
-# %% ../nbs/01_encoder.ipynb #142523d9
+# %% ../nbs/01_encoder.ipynb #32bb0948
 def token_positions(shape, # (batch, seq)
                     config: EncoderConfig,
                     input_ids=None, # (batch, seq); needed where padding has a reserved row
@@ -127,7 +127,7 @@ def token_positions(shape, # (batch, seq)
     token = input_ids.ne(config.pad_token_id).long()
     return (token.cumsum(1) + past) * token - 1
 
-# %% ../nbs/01_encoder.ipynb #38d7fee9
+# %% ../nbs/01_encoder.ipynb #df51e7c1
 class Embeddings(nn.Module):
     "Word, position and type vectors → sum → LayerNorm → projection to the hidden size where the tables are narrower."
     def __init__(self, config: EncoderConfig):
@@ -160,7 +160,7 @@ class Embeddings(nn.Module):
                              f"positions: cut the sequences, or build with a larger max_position_embeddings")
         return table(rows)
 
-# %% ../nbs/01_encoder.ipynb #d29ebc2c
+# %% ../nbs/01_encoder.ipynb #d2cb62e3
 def relative_buckets(distance: Tensor, # key position minus query position, any shape
                      buckets: int = 32, # half for each direction
                      max_distance: int = 128, # from here on all distances share the last bucket
@@ -172,7 +172,7 @@ def relative_buckets(distance: Tensor, # key position minus query position, any 
     wide = exact + (torch.log(far.float() / exact) / math.log(max_distance / exact) * (side - exact)).long()
     return (distance > 0) * side + torch.where(far < exact, far, wide.clamp(max=side - 1))
 
-# %% ../nbs/01_encoder.ipynb #c85feb1d
+# %% ../nbs/01_encoder.ipynb #77b4f381
 class RelativeBias(nn.Module):
     "d of equation 7 of XLM-E: one learned number per bucket and head, one table for all layers."
     def __init__(self, config: EncoderConfig):
@@ -190,7 +190,7 @@ class RelativeBias(nn.Module):
         rows = of_distance[distance.clamp(-limit, limit) + limit]
         return self.weight.index_select(1, rows.flatten()).view(heads, *rows.shape).transpose(0, 1)
 
-# %% ../nbs/01_encoder.ipynb #78c65e89
+# %% ../nbs/01_encoder.ipynb #ce9e962e
 class Gate(nn.Module):
     "1 + g_u + (1 - g_u)·w·g_r with g_u = σ(x·u), g_r = σ(x·v); XLM-E, section 3.3. u, v are shared by a layer's heads."
     def __init__(self, config: EncoderConfig):
@@ -207,7 +207,7 @@ class Gate(nn.Module):
         update, reset = self.linear(x).sigmoid().chunk(2, -1)
         return 1 + update + (1 - update) * self.scale[:, None, None] * reset
 
-# %% ../nbs/01_encoder.ipynb #e543d171
+# %% ../nbs/01_encoder.ipynb #3fcb604e
 def causal_mask(queries: int, keys: int, device=None) -> Tensor:
     "True where a key may be seen, (queries, keys): the queries are the last of the keys."
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
@@ -216,7 +216,7 @@ def additive_mask(visible: Tensor, dtype) -> Tensor:
     "0 where visible, the least finite number elsewhere, so that a row without any visible key stays finite."
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
 
-# %% ../nbs/01_encoder.ipynb #08a23fba
+# %% ../nbs/01_encoder.ipynb #a698f334
 def attend(query, # (batch, heads, queries, head width)
            key, value, # (batch, heads, keys, head width)
            bias=None, # added to the scaled scores, broadcastable to (batch, heads, queries, keys)
@@ -233,7 +233,7 @@ def attend(query, # (batch, heads, queries, head width)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype)
     return F.dropout(weights, dropout) @ value, weights
 
-# %% ../nbs/01_encoder.ipynb #638d0b68
+# %% ../nbs/01_encoder.ipynb #3a119d45
 class Packing:
     "Where the tokens of a packed batch (1, total) stand in the padded one (sequences, longest)."
     def __init__(self, cu_seqlens: Tensor, # (sequences + 1,): 0, the running sums of the lengths
@@ -256,7 +256,7 @@ class Packing:
         "The inverse of `pad`."
         return x.flatten(0, 1).index_select(0, self.place)[None]
 
-# %% ../nbs/01_encoder.ipynb #c3777178
+# %% ../nbs/01_encoder.ipynb #93a8cb05
 @dataclass
 class Shared:
     "What the layers of one forward pass have in common."
@@ -280,7 +280,7 @@ def split_heads(x: Tensor, parts: int, heads: int):
     "(batch, seq, parts·hidden) → `parts` tensors (batch, heads, seq, head width)."
     return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
-# %% ../nbs/01_encoder.ipynb #752a2a8b
+# %% ../nbs/01_encoder.ipynb #69528846
 class SelfAttention(nn.Module):
     "Multi-head self-attention with relative bias; equations 6 to 8 of XLM-E."
     def __init__(self, config: EncoderConfig, layer: int):
@@ -311,7 +311,7 @@ def extend_keys(shared: Shared, layer: int, key, value):
     old = cache.layers[layer]
     return torch.cat([old.keys, key], 2), torch.cat([old.values, value], 2)
 
-# %% ../nbs/01_encoder.ipynb #fb7b342d
+# %% ../nbs/01_encoder.ipynb #74015877
 class CrossAttention(nn.Module):
     "Attention from this sequence to the memory; keys and values are projected once per memory if there is a cache."
     def __init__(self, config: EncoderConfig, layer: int):
@@ -340,7 +340,7 @@ class CrossAttention(nn.Module):
             cache.is_updated[self.layer] = True
         return key, value
 
-# %% ../nbs/01_encoder.ipynb #1c2ad09e
+# %% ../nbs/01_encoder.ipynb #3922ddc7
 class Block(GradientCheckpointingLayer):
     "Self-attention, cross-attention where there is a memory, feed-forward; a residual sum and a LayerNorm for each."
     def __init__(self, config: EncoderConfig, layer: int):
@@ -367,7 +367,7 @@ class Block(GradientCheckpointingLayer):
         if self.dropout: change = F.dropout(change, self.dropout, self.training)
         return (hidden + change if self.pre else norm(hidden + change)), weights
 
-# %% ../nbs/01_encoder.ipynb #151c3e31
+# %% ../nbs/01_encoder.ipynb #3be6653c
 def prepare_cache(config, cache, use_cache, is_causal, memory):
     "The cache to read and write: a new one if none was given, with room for the memory where there is one."
     if not is_causal and (use_cache or cache is not None and cache.get_seq_length()):
@@ -388,7 +388,7 @@ def key_positions(shared: Shared, positions: Tensor) -> Tensor:
     if shared.write_cache: cache.xlnb_positions = positions
     return positions
 
-# %% ../nbs/01_encoder.ipynb #9c095c44
+# %% ../nbs/01_encoder.ipynb #962fb64a
 def visible_keys(shared: Shared, shape, attention_mask):
     "Which keys are tokens, (batch, 1, 1, keys) bool, or None where all are."
     past = shared.past
@@ -407,7 +407,7 @@ def score_dtype(hidden) -> torch.dtype:
     kind = hidden.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
-# %% ../nbs/01_encoder.ipynb #7ea90380
+# %% ../nbs/01_encoder.ipynb #9007a0d9
 def add_masks(shared: Shared, encoder, hidden, attention_mask, positions, is_causal: bool):
     "Padding, causality and relative bias of self-attention, gathered once for all layers."
     packing, dtype, kind = shared.packing, score_dtype(hidden), encoder.config.relative_positions
@@ -434,7 +434,7 @@ def add_memory_mask(shared: Shared, config, hidden, mask):
     if shared.crosses and mask is not None and not mask.all():
         shared.memory_mask = additive_mask(mask[:, None, None].bool(), score_dtype(hidden))
 
-# %% ../nbs/01_encoder.ipynb #ab4d5924
+# %% ../nbs/01_encoder.ipynb #09f4c45e
 def run_blocks(encoder, # an `Encoder`
                hidden, # (batch, seq, hidden): the embeddings
                shared: Shared, hidden_states: bool, attentions: bool):
@@ -452,7 +452,7 @@ def run_blocks(encoder, # an `Encoder`
         hidden_states=tuple(states) if hidden_states else None, attentions=tuple(weights) if attentions else None,
         cross_attentions=tuple(crossed) if attentions and shared.crosses else None)
 
-# %% ../nbs/01_encoder.ipynb #788f4171
+# %% ../nbs/01_encoder.ipynb #ba9bbe35
 class EncoderPreTrainedModel(PreTrainedModel):
     "What all models of this module share: initialisation, names, a choice of layers."
     config_class = EncoderConfig
@@ -484,7 +484,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
             if isinstance(module, PreTrainedModel): module.config.num_hidden_layers = len(layers)
         return model
 
-# %% ../nbs/01_encoder.ipynb #b3839d72
+# %% ../nbs/01_encoder.ipynb #1224e937
 class Encoder(EncoderPreTrainedModel):
     "The Transformer without a head; arguments and results have transformers' names."
     def __init__(self, config: EncoderConfig):
@@ -536,14 +536,14 @@ class Encoder(EncoderPreTrainedModel):
             block.cross_attention.keys_and_values(Shared(memory=memory, cache=cache, write_cache=True))
         return cache
 
-# %% ../nbs/01_encoder.ipynb #20770ea7
+# %% ../nbs/01_encoder.ipynb #6f92f732
 def new_model(model_class, config: EncoderConfig, seed: int):
     "A model whose initial weights depend on the seed alone; torch's global generator is left as it was."
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return model_class(config)
 
-# %% ../nbs/01_encoder.ipynb #e396d483
+# %% ../nbs/01_encoder.ipynb #106dfb46
 class LanguageModelHead(nn.Module):
     "Hidden state → dense, activation, LayerNorm → product with the word table, plus a bias."
     def __init__(self, config: EncoderConfig):
@@ -566,7 +566,7 @@ class LanguageModelHead(nn.Module):
     @property
     def bias(self): return self.decoder.bias # (vocabulary,)
 
-# %% ../nbs/01_encoder.ipynb #0458e67a
+# %% ../nbs/01_encoder.ipynb #a10f3204
 class EncoderForMaskedLM(EncoderPreTrainedModel):
     "Encoder and language-model head; training calls `head.transform` and multiplies at the masked places alone."
     _tied_weights_keys = {"head.decoder.weight": "encoder.embeddings.word_embeddings.weight"}
@@ -590,7 +590,7 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
         return MaskedLMOutput(loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions)
 
-# %% ../nbs/01_encoder.ipynb #8a966096
+# %% ../nbs/01_encoder.ipynb #782295c8
 class EncoderForReplacedTokens(EncoderPreTrainedModel):
     "Encoder and one linear unit per token: the logit that the token was replaced."
     def __init__(self, config: EncoderConfig):
@@ -612,7 +612,7 @@ class EncoderForReplacedTokens(EncoderPreTrainedModel):
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=out.hidden_states,
                                      attentions=out.attentions)
 
-# %% ../nbs/01_encoder.ipynb #112f38b7
+# %% ../nbs/01_encoder.ipynb #3760552e
 def share_embeddings(generator, discriminator):
     "One word table for both models, the generator's; `ConfigError` where the tables differ in shape."
     ours, theirs = (m.get_input_embeddings().weight for m in (generator, discriminator))
@@ -621,7 +621,7 @@ def share_embeddings(generator, discriminator):
                           f"{tuple(theirs.shape)}: one table needs the same vocab_size and the same width in both")
     discriminator.get_input_embeddings().weight = ours
 
-# %% ../nbs/01_encoder.ipynb #84465c36
+# %% ../nbs/01_encoder.ipynb #f31089ce
 class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
     "The encoder with a causal mask and the language-model head; with a memory, the decoder of a translation model."
     _tied_weights_keys = EncoderForMaskedLM._tied_weights_keys
@@ -650,7 +650,7 @@ class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
             loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states,
             attentions=out.attentions, cross_attentions=out.cross_attentions)
 
-# %% ../nbs/01_encoder.ipynb #cf4dac7c
+# %% ../nbs/01_encoder.ipynb #6edc8c11
 class EncoderForSequenceClassification(GenericForSequenceClassification, EncoderPreTrainedModel):
     "A linear layer on the last token, `</s>`; transformers' generic head."
     base_model_prefix = "encoder"
@@ -665,7 +665,7 @@ class EncoderForQuestionAnswering(GenericForQuestionAnswering, EncoderPreTrained
     get_input_embeddings = EncoderPreTrainedModel.get_input_embeddings
     set_input_embeddings = EncoderPreTrainedModel.set_input_embeddings
 
-# %% ../nbs/01_encoder.ipynb #fa8c0a18
+# %% ../nbs/01_encoder.ipynb #66087a58
 AutoConfig.register("xlnb", EncoderConfig, exist_ok=True)
 for _auto, _model in [(AutoModel, Encoder), (AutoModelForMaskedLM, EncoderForMaskedLM),
                      (AutoModelForPreTraining, EncoderForReplacedTokens), (AutoModelForCausalLM, EncoderForCausalLM),
@@ -674,7 +674,7 @@ for _auto, _model in [(AutoModel, Encoder), (AutoModelForMaskedLM, EncoderForMas
                      (AutoModelForQuestionAnswering, EncoderForQuestionAnswering)]:
     _auto.register(EncoderConfig, _model, exist_ok=True)
 
-# %% ../nbs/01_encoder.ipynb #2e465ee8
+# %% ../nbs/01_encoder.ipynb #e3cb3c61
 FOREIGN = {"roberta": "roberta", "xlm-roberta": "roberta", "bert": "bert", "electra": "electra"} # model_type: family
 
 class CheckpointError(ValueError):
@@ -688,7 +688,7 @@ def checkpoint_shapes(folder) -> dict[str, tuple]:
     if not shapes: raise CheckpointError(f"{folder} holds no model.safetensors: name one that save_pretrained wrote")
     return shapes
 
-# %% ../nbs/01_encoder.ipynb #d4fe853a
+# %% ../nbs/01_encoder.ipynb #ac3e3fdd
 def shape_differences(ours: dict, theirs: dict) -> list[str]: # weights of the model, of the checkpoint
     "One line for each weight that differs or is missing on one side."
     show = lambda shapes, name: str(shapes.get(name, "absent"))
@@ -714,7 +714,7 @@ def load(folder, # written by `save_pretrained`
         raise CheckpointError(f"{folder} does not fit {model_class.__name__}:\n  " + "\n  ".join(wrong[:4]) + more)
     return model_class.from_pretrained(folder, config=config)
 
-# %% ../nbs/01_encoder.ipynb #8e93c4fe
+# %% ../nbs/01_encoder.ipynb #e59ce788
 FOREIGN_NAMES = [ # pattern in transformers' names, our spelling; applied in this order
     (r"^(roberta|bert|electra)\.", "encoder."), (r"embeddings\.LayerNorm", "embeddings.norm"),
     (r"embeddings_project", "embeddings.projection"), (r"encoder\.layer\.", "layers."),
@@ -740,7 +740,7 @@ def foreign_config(theirs, # configuration of a RoBERTa, XLM-R, BERT or ELECTRA 
                          embedding_size=None if width == theirs.hidden_size else width,
                          cross_attention=theirs.add_cross_attention)
 
-# %% ../nbs/01_encoder.ipynb #32afcd99
+# %% ../nbs/01_encoder.ipynb #6950bed6
 def rename_foreign(weights: dict) -> dict: # weights under transformers' names
     "The same weights under our names, queries, keys and values side by side."
     ours = {}
@@ -753,7 +753,7 @@ def rename_foreign(weights: dict) -> dict: # weights under transformers' names
         ours[name.replace(".key.", f".{new}.")] = torch.cat([ours.pop(name.replace(".key.", f".{p}.")) for p in parts])
     return ours
 
-# %% ../nbs/01_encoder.ipynb #40a77f0c
+# %% ../nbs/01_encoder.ipynb #e850e908
 def read_quietly(auto, folder, config):
     "A transformers model and what its folder lacked, without a report on standard error."
     level = logging.get_verbosity()
@@ -783,7 +783,7 @@ def load_foreign(folder, # a RoBERTa, XLM-R, BERT or ELECTRA checkpoint
     model.load_state_dict(rename_foreign(weights))
     return model.eval()
 
-# %% ../nbs/01_encoder.ipynb #267b4c08
+# %% ../nbs/01_encoder.ipynb #347c6b86
 def forward_flops(config: EncoderConfig, length: int) -> int: # length: tokens in the sequence
     "FLOPs of one token in one forward pass of the body: 2 per weight of the blocks, and 4·d per key and layer."
     d, inner = config.hidden_size, config.intermediate_size
