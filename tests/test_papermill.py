@@ -119,8 +119,8 @@ def test_help_is_the_manual(checkout):
     status, out, _ = redirected("papermill", "nbs/03_xlm_e.ipynb", "--help-notebook", cwd=checkout)
     assert status == 0
     names = notebook_parameters(json.loads((checkout / "nbs" / "03_xlm_e.ipynb").read_text()))
-    assert {"size", "corpus", "langs", "tasks", "steps", "batch_tokens", "lam", "alpha", "seed", "max_minutes", "recipe",
-            "out"} <= names.keys()
+    assert {"size", "corpus", "langs", "tasks", "steps", "batch_tokens", "lam", "alpha", "seed", "max_minutes",
+            "recipe", "out"} <= names.keys()
     assert all(f"  {name}: " in out for name in names) and "Unknown type" not in out
 
 
