@@ -10,8 +10,8 @@ __all__ = ['CHOICES', 'FROM_TRANSFORMERS', 'SIZES', 'GENERATOR_LAYERS', 'NO_CROS
            'add_memory_mask', 'run_blocks', 'EncoderPreTrainedModel', 'Encoder', 'new_model', 'LanguageModelHead',
            'EncoderForMaskedLM', 'EncoderForReplacedTokens', 'share_embeddings', 'EncoderForCausalLM',
            'EncoderForSequenceClassification', 'EncoderForTokenClassification', 'EncoderForQuestionAnswering',
-           'CheckpointError', 'checkpoint_shapes', 'shape_differences', 'load', 'foreign_config', 'rename_foreign',
-           'read_quietly', 'load_foreign', 'forward_flops', 'head_flops', 'parameter_count']
+           'checkpoint_shapes', 'shape_differences', 'load', 'foreign_config', 'rename_foreign', 'read_quietly',
+           'load_foreign', 'forward_flops', 'head_flops', 'parameter_count']
 
 # %% ../nbs/01_encoder.ipynb #6fbb246e
 import copy, json, math, re
@@ -32,9 +32,10 @@ from transformers.modeling_layers import (GenericForQuestionAnswering, GenericFo
 from transformers.modeling_outputs import (BaseModelOutputWithPoolingAndCrossAttentions,
                                            CausalLMOutputWithCrossAttentions, MaskedLMOutput, TokenClassifierOutput)
 from transformers.utils import logging
+from transformers.utils import logging as progress
 from transformers.utils.generic import can_return_tuple
 
-from .core import ConfigError, choose
+from .core import CheckpointError, ConfigError, choose
 
 # %% ../nbs/01_encoder.ipynb #88d128f4
 CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "gated"),
@@ -469,6 +470,14 @@ class EncoderPreTrainedModel(PreTrainedModel):
         if isinstance(module, RelativeBias): nn.init.normal_(module.weight, std=0.02)
         if isinstance(module, Gate): nn.init.ones_(module.scale)
 
+    def save_pretrained(self, folder, **options):
+        "As in transformers, without its progress bar: a model is one file."
+        shown = progress.is_progress_bar_enabled()
+        progress.disable_progress_bar()
+        try: super().save_pretrained(folder, **options)
+        finally:
+            if shown: progress.enable_progress_bar()
+
     def get_input_embeddings(self): return self.base_model.embeddings.word_embeddings
     def set_input_embeddings(self, table): self.base_model.embeddings.word_embeddings = table
 
@@ -676,9 +685,6 @@ for _auto, _model in [(AutoModel, Encoder), (AutoModelForMaskedLM, EncoderForMas
 
 # %% ../nbs/01_encoder.ipynb #e3cb3c61
 FOREIGN = {"roberta": "roberta", "xlm-roberta": "roberta", "bert": "bert", "electra": "electra"} # model_type: family
-
-class CheckpointError(ValueError):
-    "A checkpoint that does not hold the weights of the model that was asked for."
 
 def checkpoint_shapes(folder) -> dict[str, tuple]:
     "Name and shape of every weight in a folder, read from the headers alone."

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TrainingConfig', 'learning_rate_at', 'make_optimizer', 'rank_and_world', 'pooled', 'accumulate_gradients',
-           'CheckpointError', 'latest_checkpoint', 'save_checkpoint', 'load_checkpoint', 'step_work', 'NonFiniteLoss',
-           'check_finite', 'update', 'read_log', 'train', 'start_processes']
+           'latest_checkpoint', 'save_checkpoint', 'load_checkpoint', 'step_work', 'NonFiniteLoss', 'check_finite',
+           'update', 'read_log', 'train', 'start_processes']
 
 # %% ../nbs/02a_training.ipynb #ccf8a0ac
 import json, math, os, shutil, time
@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from .core import ConfigError, atomic_path, choose, torch_generator
+from .core import CheckpointError, ConfigError, atomic_path, choose, torch_generator
 
 # %% ../nbs/02a_training.ipynb #9205b9c8
 @dataclass(frozen=True)
@@ -99,9 +99,6 @@ def _add(total: dict, more: dict):
     for k, v in more.items(): total[k] = total.get(k, 0) + v
 
 # %% ../nbs/02a_training.ipynb #3976bdc2
-class CheckpointError(ValueError):
-    "A checkpoint that cannot be used for this run, or cannot be read or written."
-
 def latest_checkpoint(folder) -> Path | None:
     "The newest whole checkpoint under a run's folder."
     return max(Path(folder).glob("checkpoint-*"), default=None)
