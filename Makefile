@@ -51,9 +51,11 @@ lint: env
 # Two processes on two cores: torch with more threads than cores is ten times slower.
 notebooks pytest: export OMP_NUM_THREADS := 1
 
-# A hung cell would hang nbdev_test for good; macOS has no timeout.
+# A hung cell or test would hang for good; macOS has no timeout.
+limit = $$(command -v timeout >/dev/null && echo timeout $(1))
+
 notebooks: env
-	PATH="$(CURDIR)/$(BIN):$$PATH" $$(command -v timeout >/dev/null && echo timeout 900) $(BIN)/nbdev_test --n_workers 2 --timing $(QUIET)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,900) $(BIN)/nbdev_test --n_workers 2 --timing $(QUIET)
 
 pytest: env | lint notebooks
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q tests $(QUIET)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,900) $(BIN)/python -m pytest -q tests $(QUIET)
