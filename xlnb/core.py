@@ -188,7 +188,7 @@ def append_record(notebook: str, # e.g. '03_xlm_e'
     path = Path(path or results_path(notebook))
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"notebook": notebook, **record}, ensure_ascii=False, allow_nan=False)
-    with open(path, "a", encoding="utf-8") as f: f.write(line + "\n")
+    with open(path, "ab", buffering=0) as f: f.write(f"{line}\n".encode()) # one write: two runs that end together do not mix
     return path
 
 def read_records(notebook: str, path=None) -> list[dict]:
