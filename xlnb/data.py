@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['CORPORA', 'BUNDLES', 'open_corpus', 'source_hash', 'short_hash', 'Prepared', 'prepare', 'MixedBatches',
-           'partner_batches', 'token_frequencies', 'unigram_loss', 'held_out_ids']
+           'partner_batches', 'without_digits', 'script', 'token_frequencies', 'unigram_loss', 'encode_pairs']
 
 # %% ../nbs/00g_data.ipynb #1f71da55
-import hashlib, json, math
+import hashlib, json, math, unicodedata
+from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -150,6 +151,16 @@ def partner_batches(pairs: list, # held-out (tokens, tokens), of one language pa
         batch |= {"input_ids": ids.masked_fill(here, mask_id), "labels": ids.masked_fill(~here, -100)}
     return tuple(both)
 
+# %% ../nbs/00g_data.ipynb #4f5a8490
+def without_digits(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    "The pairs in which neither side has a digit."
+    return [p for p in pairs if not any(c.isdigit() for side in p for c in side)]
+
+def script(lines: list[str]) -> str: # of one language
+    "Script of most letters, by their Unicode names: 'LATIN', 'CYRILLIC', 'ARABIC', 'CJK', …"
+    letters = Counter(unicodedata.name(c, "?").split()[0] for line in lines for c in line if c.isalpha())
+    return letters.most_common(1)[0][0] if letters else "?"
+
 # %% ../nbs/00g_data.ipynb #32c3a413
 def token_frequencies(store: Store) -> np.ndarray: # (vocabulary,) relative frequencies in all training text, add-one
     "How often each id occurs in the store's text and pairs."
@@ -163,7 +174,7 @@ def unigram_loss(ids, # held-out tokens, flat
     "Mean cross-entropy in nats of guessing every token by its training frequency."
     return float(-np.log(frequencies[np.asarray(ids)]).mean())
 
-def held_out_ids(data: Prepared, lines: int) -> dict: # pair → list of (tokens, tokens)
-    "Token ids of the first held-out pairs of each language pair."
-    encode = lambda sentences: data.tokenizer(list(sentences), add_special_tokens=False)["input_ids"]
-    return {pair: list(zip(*(encode(side) for side in zip(*rows[:lines])))) for pair, rows in data.corpus.valid.items()}
+def encode_pairs(pairs: list, # of (sentence, sentence)
+                 tokenizer) -> list: # of (tokens, tokens), no special tokens
+    "Token ids of sentence pairs."
+    return list(zip(*(tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in zip(*pairs))))

@@ -23,8 +23,8 @@ from torch import nn
 
 from .core import (ConfigError, DataError, PALETTE, append_record, choose, derive_seed, figure, label_lines, parse_languages,
                        repo_root, run_facts, settings_from_arguments, torch_generator)
-from .data import (MixedBatches, Prepared, held_out_ids, open_corpus, partner_batches, prepare, short_hash, source_hash,
-                       token_frequencies, unigram_loss)
+from .data import (MixedBatches, Prepared, encode_pairs, open_corpus, partner_batches, prepare, script, short_hash,
+                       source_hash, token_frequencies, unigram_loss, without_digits)
 from .encoder import (GENERATOR_LAYERS, SIZES, EncoderForMaskedLM, EncoderForReplacedTokens, config_for, forward_flops,
                           head_flops, new_model, share_embeddings)
 from .objectives import MaskIds, mask_tokens, masked_lm_loss, replaced_tokens, rtd_diagnostics, rtd_loss
@@ -294,17 +294,20 @@ def corruption_rows(model: XlmE, batch: dict, # masked
 class Probe:
     "Held-out batches with fixed masks, the same at every evaluation of a run."
     text: dict
-    partners: list # (true, random) per language pair
+    partners: list # per language pair: batch with the true partner, with a random one, whether the scripts differ
     unigram: float # nats per token
 
 def make_probe(settings: Settings, data: Prepared, lines: int = 24) -> Probe: # lines of each language pair
-    "The probe of a run, from held-out pairs only."
+    "The probe of a run, from held-out pairs only; those beside a partner have no digits, which a model could copy."
     special, ids = SpecialIds.of(data.tokenizer), MaskIds.of(data.tokenizer)
-    pairs = {p: [tuple(s[:max_side(settings)] for s in row) for row in rows] for p, rows in held_out_ids(data, lines).items()}
-    sentences = [[side] for rows in pairs.values() for row in rows for side in row]
+    encode = lambda rows: [tuple(side[:max_side(settings)] for side in row) for row in encode_pairs(rows[:lines], data.tokenizer)]
+    sentences = [[side] for rows in data.corpus.valid.values() for row in encode(rows) for side in row]
     text = mask_batch(collate_text(sentences[::3], special), settings, ids, torch_generator("probe", "text"))
-    partners = [partner_batches(rows, special.mask, torch_generator("probe", p), special=special,
-                                restart_positions=settings.restart_positions) for p, rows in pairs.items()]
+    partners = []
+    for pair, rows in data.corpus.valid.items():
+        both = partner_batches(encode(without_digits(rows)), special.mask, torch_generator("probe", pair), special=special,
+                               restart_positions=settings.restart_positions)
+        partners.append((*both, len({script(side) for side in zip(*rows)}) == 2))
     return Probe(text, partners, unigram_loss([t for [s] in sentences for t in s], token_frequencies(data.store)))
 
 # %% ../nbs/03_xlm_e.ipynb #579222a1
@@ -314,10 +317,12 @@ def health(model: XlmE, probe: Probe) -> dict: # flat names; losses in nats per 
     device = next(model.parameters()).device
     move = lambda batch: {k: v.to(device) for k, v in batch.items()}
     text = _look(model, move(probe.text), torch_generator("probe", device=device))
-    pairs = [_partner_gap(model, move(t), move(r), torch_generator("probe", device=device)) for t, r in probe.partners]
-    mean = {k: sum(p[k] for p in pairs) / len(pairs) for k in pairs[0]}
-    found = {**{f"text_{k}": v for k, v in text.items()}, **mean, "unigram": probe.unigram}
-    return {f"health/{k}": v for k, v in found.items() if math.isfinite(v)} # AUC is undefined where nothing was replaced
+    pairs = [(_partner_gap(model, move(t), move(r), torch_generator("probe", device=device)), differ) for t, r, differ in probe.partners]
+    mean = lambda key, chosen: sum(p[key] for p in chosen) / len(chosen)
+    found = {f"text_{k}": v for k, v in text.items()} | {k: mean(k, [p for p, _ in pairs]) for k in pairs[0][0]}
+    if across := [p for p, differ in pairs if differ]: # pairs of two scripts, where nothing can be copied
+        found |= {f"{k}_across": mean(k, across) for k in ("tlm_gap", "trtd_gap") if k in across[0]}
+    return {f"health/{k}": v for k, v in (found | {"unigram": probe.unigram}).items() if math.isfinite(v)}
 
 def _look(model, batch, generator) -> dict:
     "Generator's loss and accuracy, discriminator's diagnostics, on one masked batch."
@@ -464,8 +469,9 @@ def summarise(groups: dict) -> list[dict]: # of `group_records`
                "MLM below unigram": spread([l["unigram"] - l["text_mlm"] for l in last])}
         if "text_rtd_loss" in last[0]:
             row |= {"RTD below base rate": spread([l["text_rtd_base_loss"] - l["text_rtd_loss"] for l in last]),
-                    "RTD AUC": spread([l["text_rtd_auc"] for l in last]), "partner, RTD": spread([l["trtd_gap"] for l in last])}
-        row["partner, TLM"] = spread([l["tlm_gap"] for l in last])
+                    "RTD AUC": spread([l["text_rtd_auc"] for l in last])}
+        row |= {k: spread([l.get(name, math.nan) for l in last]) for k, name in
+                (("partner, TLM", "tlm_gap"), ("across scripts", "tlm_gap_across"), ("partner, RTD", "trtd_gap"))}
         for test in dict.fromkeys(m.split("/")[0] for m in runs[0]["metrics"]):
             row[f"{test}, best layer"] = spread([max(layer_means(r, test)) for r in runs])
             row[f"{test}, LSA"] = spread([baseline_mean(r, test, "lsa") for r in runs])
