@@ -8,12 +8,11 @@ __all__ = ['TASKS', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PIECES', 'LE
            'network_config', 'compare_with_paper', 'prepare_data', 'max_side', 'make_batches', 'mask_batch', 'inputs',
            'guess', 'detect', 'XlmE', 'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe',
            'health', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'pretrain', 'report',
-           'evaluate_run', 'make_record', 'describe', 'group_records', 'summarise', 'spread', 'layer_means',
-           'baseline_mean', 'model_card', 'write_cards', 'plot_figure1', 'plot_figure3', 'main']
+           'evaluate_run', 'make_record', 'describe', 'summarise', 'plot_figure1', 'plot_figure3', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -21,14 +20,15 @@ import torch.distributed as dist
 from safetensors.torch import load_model
 from torch import nn
 
-from .core import (ConfigError, DataError, PALETTE, append_record, choose, derive_seed, figure, label_lines, parse_languages,
-                       repo_root, run_facts, settings_from_arguments, torch_generator)
+from .core import (ConfigError, DataError, PALETTE, append_record, choose, derive_seed, figure, label_lines,
+                       parse_languages, repo_root, run_facts, settings_from_arguments, torch_generator)
 from .data import (MixedBatches, Prepared, encode_pairs, open_corpus, partner_batches, prepare, script, short_hash,
                        source_hash, token_frequencies, unigram_loss, without_digits)
-from .encoder import (GENERATOR_LAYERS, SIZES, EncoderForMaskedLM, EncoderForReplacedTokens, config_for, forward_flops,
-                          head_flops, new_model, share_embeddings)
+from .encoder import (SIZES, EncoderForMaskedLM, EncoderForReplacedTokens, config_for, forward_flops, head_flops,
+                          new_model, share_embeddings)
 from .objectives import MaskIds, mask_tokens, masked_lm_loss, replaced_tokens, rtd_diagnostics, rtd_loss
-from .retrieval import baselines, metrics, plot_layers, retrieval_by_layer
+from .reports import baseline_mean, layer_means, spread, write_cards
+from .retrieval import baselines, metrics, retrieval_by_layer
 from .tokens import SpecialIds, collate_text
 from .training import TrainingConfig, rank_and_world, read_log, start_processes, train
 
@@ -73,16 +73,19 @@ class Settings:
 
 # %% ../nbs/03_xlm_e.ipynb #a1ffc38a
 def _learns(width): # what was seen to learn within a few minutes
-    return dict(norm="pre", initializer_range=width**-0.5, restart_positions=True, pair_sides="one", pair_mask_rate=0.4, lam=5.0)
+    return dict(norm="pre", initializer_range=width**-0.5, restart_positions=True, pair_sides="one", pair_mask_rate=0.4,
+                lam=5.0)
 
-PAPER_CHOICES = dict(norm="post", initializer_range=0.02, restart_positions=False, pair_sides="both", pair_mask_rate=0.15, lam=50.0)
+PAPER_CHOICES = dict(norm="post", initializer_range=0.02, restart_positions=False, pair_sides="both",
+                     pair_mask_rate=0.15, lam=50.0)
 BY_SIZE = {
     "tiny": dict(steps=2000, batch_tokens=256, learning_rate=3e-3, **_learns(128)),
     "small": dict(steps=4000, batch_tokens=2048, learning_rate=1e-3, **_learns(256)),
     "base": dict(steps=20_000, batch_tokens=1024, learning_rate=2e-4, **PAPER_CHOICES),
     "large": dict(steps=20_000, batch_tokens=1024, learning_rate=1e-4, **PAPER_CHOICES),
     "xl": dict(steps=20_000, batch_tokens=1024, learning_rate=5e-5, **PAPER_CHOICES)}
-VOCABULARY = {"cldr": dict(tiny=500, other=500), "multi30k": dict(tiny=1000, other=2500), "bible": dict(tiny=1000, other=4000)} # per language
+VOCABULARY = {"cldr": dict(tiny=500, other=500), "multi30k": dict(tiny=1000, other=2500),
+              "bible": dict(tiny=1000, other=4000)} # pieces per language
 MOST_PIECES = {"tiny": 4000, "small": 16_000, "base": 64_000, "large": 64_000, "xl": 64_000}
 LENGTH = {"tiny": 64, "small": 128, "base": 512, "large": 512, "xl": 512}
 TEST_LINES = {"tiny": 500, "small": 500, "base": 100, "large": 100, "xl": 100}
@@ -93,24 +96,33 @@ MASK_RATE, WARMUP_SHARE = 0.15, 0.08 # of text; of the steps, as 10,000 of the p
 # %% ../nbs/03_xlm_e.ipynb #fa1d297c
 def resolve(given: Settings) -> Settings:
     "The settings without a `None`; raises `ConfigError` for a value that cannot be, saying what can."
-    choose("size", given.size, SIZES), choose("tasks", given.tasks, TASKS), choose("recipe", given.recipe, ("default", "paper"))
-    choose("corpus", given.corpus, VOCABULARY)
+    _check(given)
+    full = replace(given, **{k: v for k, v in _defaults(given).items() if getattr(given, k) is None})
+    if given.budget_flops is not None:
+        full = replace(full, steps=max(1, int(given.budget_flops / training_flops(full)["standard"])))
+    for name in ("steps", "batch_tokens", "vocab_size", "test_lines", "micro_tokens", "max_minutes"):
+        if not getattr(full, name) > 0: raise ConfigError(f"{name}={getattr(full, name)!r} is not above 0")
+    return full
+
+def _check(given: Settings):
+    "Refuse values and combinations that cannot be."
+    allowed = {"size": SIZES, "corpus": VOCABULARY, "tasks": TASKS, "precision": ("fp32", "bf16"),
+               "recipe": ("default", "paper")}
+    for name, values in allowed.items(): choose(name, getattr(given, name), values)
     if given.steps is not None and given.budget_flops is not None:
-        raise ConfigError(f"steps={given.steps} and budget_flops={given.budget_flops:g} both say when to stop: give one of them")
+        raise ConfigError(f"steps={given.steps} and budget_flops={given.budget_flops:g} both say when to stop: "
+                          "give one of them")
     if given.recipe == "paper" and given.size != "base":
-        raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper gives batch size, steps and learning rate for base "
-                          "only; use size='base', or recipe='default' and set them yourself")
+        raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper gives batch size, steps and learning "
+                          "rate for base only; use size='base', or recipe='default' and set them yourself")
+
+def _defaults(given: Settings) -> dict:
+    "What the size, the corpus and the recipe say where nothing was given."
     share = VOCABULARY[given.corpus].get(given.size, VOCABULARY[given.corpus]["other"])
     pieces = min(share * len(parse_languages(given.langs)), MOST_PIECES[given.size])
     ours = {**BY_SIZE[given.size], "vocab_size": pieces, "test_lines": TEST_LINES[given.size]}
     ours["steps"] *= 1 if given.corpus == "cldr" else REAL_TEXT
-    defaults = {**ours, **PAPER} if given.recipe == "paper" else ours
-    full = replace(given, **{k: v for k, v in defaults.items() if getattr(given, k) is None})
-    if given.budget_flops is not None:
-        full = replace(full, steps=max(1, int(given.budget_flops / training_flops(full)["standard"])))
-    for name in ("steps", "batch_tokens", "vocab_size", "test_lines"):
-        if not getattr(full, name) > 0: raise ConfigError(f"{name}={getattr(full, name)!r} is not above 0")
-    return full
+    return {**ours, **PAPER} if given.recipe == "paper" else ours
 
 # %% ../nbs/03_xlm_e.ipynb #710589e3
 def training_flops(settings: Settings, # resolved but for `steps`
@@ -127,32 +139,37 @@ def training_flops(settings: Settings, # resolved but for `steps`
 
 def network_config(settings: Settings, part: str): # resolved; part 'discriminator' or 'generator'
     "Configuration of one network; a masked language model on its own gets the discriminator's body."
-    return config_for(settings.size, settings.vocab_size, part=part if settings.replaces else "discriminator", norm=settings.norm,
+    part = part if settings.replaces else "discriminator"
+    return config_for(settings.size, settings.vocab_size, part=part, norm=settings.norm,
                       relative_positions=settings.relative_positions, initializer_range=settings.initializer_range,
                       max_position_embeddings=2 * LENGTH[settings.size])
 
 # %% ../nbs/03_xlm_e.ipynb #d0d58eac
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
-    discriminator, generator = network_config(s, "discriminator"), network_config(s, "generator")
+    d, g = network_config(s, "discriminator"), network_config(s, "generator")
     shape = lambda c: f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
-    small = "the paper's learned nothing cross-lingual in 2 million tokens" if s.size in ("tiny", "small") else "as given"
-    budget = "a laptop's minutes" if s.recipe == "default" else "recipe"
-    rows = [("discriminator", "12 × 768 (12 heads, 3072)", shape(discriminator), f"size={s.size}"),
-            ("generator", "4 × 768 (12 heads, 3072)", shape(generator) if s.replaces else "none", f"tasks={s.tasks}"),
-            ("vocabulary", "250,002", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary only"),
+    small = "see the grid at the end" if s.size in ("tiny", "small") else "as given"
+    budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
+    gated = f"{s.relative_positions}; {d.relative_buckets} buckets to distance {d.relative_max_distance}"
+    rows = [("discriminator", "12 × 768 (12 heads, 3072)", shape(d), f"size={s.size}"),
+            ("generator", "4 × 768 (12 heads, 3072)", shape(g) if s.replaces else "none", f"tasks={s.tasks}"),
+            ("vocabulary", "250,002", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
             ("steps", "125,000", f"{s.steps:,}", budget),
             ("tokens per task and step", "1,048,576", f"{s.batch_tokens:,}", budget),
-            ("learning rate", "5e-4, 8 % warm-up, linear decay", f"{s.learning_rate:g}, same shape", "smaller batch, smaller model"),
-            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2", "same", ""),
-            ("λ", "50", f"{s.lam:g}", "means per token; 50 may starve a small generator" if s.lam != 50 else "as given"),
+            ("learning rate", "5e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
+            ("schedule", "8 % warm-up, linear decay", "the same", ""),
+            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2", "the same", ""),
+            ("λ", "50", f"{s.lam:g}", "no finding: to be settled by a grid" if s.lam != 50 else "as given"),
             ("language exponent α", "0.7", f"{s.alpha:g}", ""),
             ("masks, text", "uniform; rate not given", "15 %, uniform", "as in ELECTRA and XLM-R"),
             ("masks, pairs", "both sides; rate not given", f"{s.pair_mask_rate:.0%}, {s.pair_sides}", small),
-            ("layer norm", "not given (post in its kin)", s.norm, small), ("initial weights", "not given (0.02 in its kin)", f"{s.initializer_range:.3g}", small),
-            ("positions in a pair", "run on", "restart" if s.restart_positions else "run on", small),
-            ("relative positions", "gated; buckets not given", f"{s.relative_positions}; {discriminator.relative_buckets}/{discriminator.relative_max_distance}", "T5's buckets"),
-            ("word table", "one (its kin)", "one" if s.tied else "two", ""), ("dropout", "none in the generator; else not given", "none", "one pass gives loss and samples")]
+            ("layer norm", "not given", s.norm, small),
+            ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
+            ("positions in a pair", "one sequence", "restart" if s.restart_positions else "run on", small),
+            ("relative positions", "gated; buckets not given", gated, "T5's buckets"),
+            ("word table", "not given", "one" if s.tied else "two", "one in COCO-LM, its nearest kin"),
+            ("dropout", "not given", "none", "one pass of the generator gives loss and samples")]
     return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
 
 # %% ../nbs/03_xlm_e.ipynb #d0cd5f0f
@@ -168,9 +185,10 @@ def max_side(settings: Settings) -> int:
 # %% ../nbs/03_xlm_e.ipynb #244fe9a3
 def make_batches(settings: Settings, data: Prepared) -> MixedBatches:
     "The batches of a run: text, and pairs if a task uses them."
-    return MixedBatches(data.store, SpecialIds.of(data.tokenizer), length=LENGTH[settings.size], text_tokens=settings.batch_tokens,
-                        pair_tokens=settings.batch_tokens * settings.uses_pairs, max_side=max_side(settings), alpha=settings.alpha,
-                        seed=settings.seed, restart_positions=settings.restart_positions, micro_tokens=settings.micro_tokens)
+    return MixedBatches(data.store, SpecialIds.of(data.tokenizer), length=LENGTH[settings.size],
+                        text_tokens=settings.batch_tokens, pair_tokens=settings.batch_tokens * settings.uses_pairs,
+                        max_side=max_side(settings), alpha=settings.alpha, seed=settings.seed,
+                        restart_positions=settings.restart_positions, micro_tokens=settings.micro_tokens)
 
 # %% ../nbs/03_xlm_e.ipynb #539d0124
 def mask_batch(batch: dict, # input_ids, attention_mask; for pairs also `side`
@@ -178,9 +196,8 @@ def mask_batch(batch: dict, # input_ids, attention_mask; for pairs also `side`
                ids: MaskIds,
                generator: torch.Generator) -> dict:
     "The batch with holes in `input_ids` and the hidden tokens in `labels`."
-    pair = "side" in batch
-    return mask_tokens(batch, ids, generator, rate=settings.pair_mask_rate if pair else MASK_RATE,
-                       policy="mask" if settings.replaces else "80-10-10", sides=settings.pair_sides if pair else "both")
+    rate, sides = (settings.pair_mask_rate, settings.pair_sides) if "side" in batch else (MASK_RATE, "both")
+    return mask_tokens(batch, ids, generator, rate, "mask" if settings.replaces else "80-10-10", sides)
 
 # %% ../nbs/03_xlm_e.ipynb #1ac8ebca
 def inputs(batch: dict) -> dict:
@@ -205,7 +222,8 @@ def detect(network: EncoderForReplacedTokens, ids: torch.Tensor, # (batch, seq) 
 # %% ../nbs/03_xlm_e.ipynb #64f69fce
 class XlmE(nn.Module):
     "Generator and discriminator over one word table; sums of losses for `training.train` (XLM-E, section 3.2)."
-    names = tuple(f"{t}{m}" for t in ("mlm", "tlm", "mrtd", "trtd") for m in ("", "/correct")) + ("mrtd/replaced", "trtd/replaced")
+    names = ("mlm", "mlm/correct", "tlm", "tlm/correct", "mrtd", "mrtd/correct", "mrtd/replaced",
+             "trtd", "trtd/correct", "trtd/replaced")
 
     def __init__(self, settings: Settings, # resolved
                  ids: MaskIds):
@@ -214,7 +232,8 @@ class XlmE(nn.Module):
         self.generator = self._network(EncoderForMaskedLM, "generator")
         self.discriminator = self._network(EncoderForReplacedTokens, "discriminator") if settings.replaces else None
         if settings.replaces and settings.tied: share_embeddings(self.generator, self.discriminator)
-        self.weights = {"mlm": 1.0, "tlm": 1.0} | ({"mrtd": settings.lam, "trtd": settings.lam} if settings.replaces else {})
+        self.weights = {"mlm": 1.0, "tlm": 1.0}
+        if settings.replaces: self.weights |= {"mrtd": settings.lam, "trtd": settings.lam}
 
     def _network(self, model_class, part):
         return new_model(model_class, network_config(self.settings, part), derive_seed(self.settings.seed, part))
@@ -284,8 +303,9 @@ def corruption_rows(model: XlmE, batch: dict, # masked
     keep, hole = batch["attention_mask"][row] == 1, batch["labels"][row] != -100
     original = torch.where(hole, batch["labels"][row], batch["input_ids"][row])
     piece = lambda t: [p.replace("\u2581", " ").strip() or "_" for p in tokenizer.convert_ids_to_tokens(t[keep])]
-    rows = {"text": piece(original), "generator sees": piece(batch["input_ids"][row]), "discriminator sees": piece(corrupted[row]),
-            "truth": ["replaced" if r else "" for r in labels[row][keep]], "it says": ["replaced" if f else "" for f in found[keep]]}
+    say = lambda flags: ["replaced" if f else "" for f in flags[keep]]
+    rows = {"text": piece(original), "generator sees": piece(batch["input_ids"][row]),
+            "discriminator sees": piece(corrupted[row]), "truth": say(labels[row]), "it says": say(found)}
     marks = {"generator sees": hole[keep].tolist(), "discriminator sees": (labels[row][keep] == 1).tolist()}
     return rows, marks
 
@@ -300,13 +320,14 @@ class Probe:
 def make_probe(settings: Settings, data: Prepared, lines: int = 24) -> Probe: # lines of each language pair
     "The probe of a run, from held-out pairs only; those beside a partner have no digits, which a model could copy."
     special, ids = SpecialIds.of(data.tokenizer), MaskIds.of(data.tokenizer)
-    encode = lambda rows: [tuple(side[:max_side(settings)] for side in row) for row in encode_pairs(rows[:lines], data.tokenizer)]
+    cut = lambda row: tuple(side[:max_side(settings)] for side in row)
+    encode = lambda rows: [cut(row) for row in encode_pairs(rows[:lines], data.tokenizer)]
     sentences = [[side] for rows in data.corpus.valid.values() for row in encode(rows) for side in row]
     text = mask_batch(collate_text(sentences[::3], special), settings, ids, torch_generator("probe", "text"))
     partners = []
     for pair, rows in data.corpus.valid.items():
-        both = partner_batches(encode(without_digits(rows)), special.mask, torch_generator("probe", pair), special=special,
-                               restart_positions=settings.restart_positions)
+        both = partner_batches(encode(without_digits(rows)), special.mask, torch_generator("probe", pair),
+                               special=special, restart_positions=settings.restart_positions)
         partners.append((*both, len({script(side) for side in zip(*rows)}) == 2))
     return Probe(text, partners, unigram_loss([t for [s] in sentences for t in s], token_frequencies(data.store)))
 
@@ -316,8 +337,9 @@ def health(model: XlmE, probe: Probe) -> dict: # flat names; losses in nats per 
     "Losses on held-out batches beside their baselines, AUC, and what a true partner is worth over a random one."
     device = next(model.parameters()).device
     move = lambda batch: {k: v.to(device) for k, v in batch.items()}
-    text = _look(model, move(probe.text), torch_generator("probe", device=device))
-    pairs = [(_partner_gap(model, move(t), move(r), torch_generator("probe", device=device)), differ) for t, r, differ in probe.partners]
+    draw = lambda: torch_generator("probe", device=device)
+    text = _look(model, move(probe.text), draw())
+    pairs = [(_partner_gap(model, move(t), move(r), draw()), differ) for t, r, differ in probe.partners]
     mean = lambda key, chosen: sum(p[key] for p in chosen) / len(chosen)
     found = {f"text_{k}": v for k, v in text.items()} | {k: mean(k, [p for p, _ in pairs]) for k in pairs[0][0]}
     if across := [p for p, differ in pairs if differ]: # pairs of two scripts, where nothing can be copied
@@ -330,28 +352,30 @@ def _look(model, batch, generator) -> dict:
     seen = {"mlm": out.loss_sum.item() / out.count, "accuracy": out.correct.float().mean().item()}
     if not model.settings.replaces: return seen
     ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], out.samples)
-    found = rtd_diagnostics(detect(model.discriminator, ids, batch), labels, batch["attention_mask"])
+    special = torch.tensor(model.ids.special, device=ids.device)
+    words = (batch["attention_mask"] == 1) & ~torch.isin(ids, special) # special tokens are never replaced: too easy
+    found = rtd_diagnostics(detect(model.discriminator, ids, batch), labels, words)
     return seen | {f"rtd_{k}": v for k, v in found.items()}
 
 # %% ../nbs/03_xlm_e.ipynb #1dd470a4
 def _partner_gap(model, true, random, generator) -> dict:
     "Losses on the first sentence with the random partner minus with the true one, for both networks."
-    loss = {name: guess(model.generator, b, model.settings.replaces, generator) for name, b in (("true", true), ("random", random))}
-    n = loss["true"].count
-    gap = {"tlm": loss["true"].loss_sum.item() / n, "tlm_gap": (loss["random"].loss_sum - loss["true"].loss_sum).item() / n}
+    ours, theirs = (guess(model.generator, batch, model.settings.replaces, generator) for batch in (true, random))
+    n = ours.count
+    gap = {"tlm": ours.loss_sum.item() / n, "tlm_gap": (theirs.loss_sum - ours.loss_sum).item() / n}
     if not model.settings.replaces: return gap
-    sums = {}
-    for name, batch in (("true", true), ("random", random)):
-        ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], loss["true"].samples)
-        sums[name], counted = rtd_loss(detect(model.discriminator, ids, batch), labels, batch["side"] == 1)
-        if name == "true": found = rtd_diagnostics(detect(model.discriminator, ids, batch), labels, batch["side"] == 1)
-    return gap | {"trtd": found["loss"], "trtd_base": found["base_loss"], "trtd_auc": found["auc"],
-                  "trtd_gap": ((sums["random"] - sums["true"]) / counted).item()}
+    found = []
+    for batch in (true, random):
+        ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], ours.samples)
+        found.append(rtd_diagnostics(detect(model.discriminator, ids, batch), labels, batch["side"] == 1))
+    return gap | {"trtd": found[0]["loss"], "trtd_base": found[0]["base_loss"], "trtd_auc": found[0]["auc"],
+                  "trtd_gap": found[1]["loss"] - found[0]["loss"]}
 
 # %% ../nbs/03_xlm_e.ipynb #60feb645
 PANELS = [("MLM loss, nats", "text_mlm", "unigram"), ("generator right, share of masks", "text_accuracy", None),
-          ("replaced, share of tokens", "text_rtd_replaced", None), ("RTD loss, nats", "text_rtd_loss", "text_rtd_base_loss"),
-          ("RTD AUC", "text_rtd_auc", 0.5), ("worth of the true partner, nats", "tlm_gap", 0.0)]
+          ("replaced, share of tokens", "text_rtd_replaced", None),
+          ("RTD loss, nats", "text_rtd_loss", "text_rtd_base_loss"), ("RTD AUC", "text_rtd_auc", 0.5),
+          ("worth of the true partner, nats", "tlm_gap", 0.0)]
 
 def plot_health(runs: dict, # name → runs of that name, each the lines of a log
                 fig=None, # a figure that `plot_health` made: drawn anew
@@ -393,21 +417,23 @@ EVALUATIONS = 12 # in a whole run
 def training_config(s: Settings) -> TrainingConfig: # resolved
     "What the loop is told."
     return TrainingConfig(s.steps, s.learning_rate, round(WARMUP_SHARE * s.steps), precision=s.precision, seed=s.seed,
-                          max_minutes=s.max_minutes, checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
+                          max_minutes=s.max_minutes, checkpoint_minutes=s.checkpoint_minutes,
+                          evaluate_every=max(1, s.steps // EVALUATIONS))
 
 # %% ../nbs/03_xlm_e.ipynb #7b2a8ee9
 def pretrain(settings: Settings, data: Prepared, model: XlmE,
              show=None, # called with the log after each evaluation, to draw it
             ) -> dict: # summary of `train`
-    "Train until `steps` or `max_minutes`; the same call goes on. Each network is then in a folder that loads by itself."
+    "Train until `steps` or `max_minutes`; the same call goes on. Each network is then a folder that loads by itself."
     device, folder = start_processes(), run_folder(settings, data)
     model.to(device)
-    probe = make_probe(settings, data)
+    probe, batches = make_probe(settings, data), make_batches(settings, data)
+    step_tokens = settings.batch_tokens * (1 + settings.uses_pairs)
     def evaluate(step):
         found = health(model, probe)
-        if show: show(read_log(folder) + [{"step": step - 1, "tokens": step * settings.batch_tokens * (1 + settings.uses_pairs), **found}])
+        if show: show(read_log(folder) + [{"step": step - 1, "tokens": step * step_tokens, **found}])
         return found
-    summary = train(model, make_batches(settings, data), training_config(settings), folder, run_identity(settings, data), evaluate)
+    summary = train(model, batches, training_config(settings), folder, run_identity(settings, data), evaluate)
     if rank_and_world()[0] == 0:
         for part in model.parts():
             getattr(model, part).save_pretrained(folder / part)
@@ -431,95 +457,52 @@ def evaluate_run(settings: Settings, data: Prepared, model: XlmE) -> list[dict]:
         return ours + baselines(pairs, data.corpus.tests, data.corpus.text, model.kept, data.tokenizer)
 
 # %% ../nbs/03_xlm_e.ipynb #f8d7727c
-def make_record(settings: Settings, data: Prepared, summary: dict, rows: list, lines: list) -> dict: # lines: the run's log
+def make_record(settings: Settings, data: Prepared, summary: dict, rows: list,
+                log: list, # lines of the run's log
+               ) -> dict:
     "What one run leaves behind."
-    curve = [{k: round(v, 5) for k, v in l.items() if k in ("step", "tokens") or k.startswith("health/")} for l in lines if "health/text_mlm" in l]
-    flops = {k: v * summary["step"] for k, v in training_flops(settings).items()}
-    summary = {k: v for k, v in summary.items() if k != "folder"}
-    return {"parameters": asdict(replace(settings, out="")), **run_facts(), "run": summary, "flops": flops, "corpus": data.corpus.facts,
-            "curve": curve, "metrics": {k: round(v, 5) for k, v in metrics(rows).items()}}
+    kept = lambda line: {k: round(v, 5) for k, v in line.items() if k in ("step", "tokens") or k.startswith("health/")}
+    return {"parameters": asdict(replace(settings, out="")), **run_facts(),
+            "run": {k: v for k, v in summary.items() if k != "folder"},
+            "flops": {k: v * summary["step"] for k, v in training_flops(settings).items()}, "corpus": data.corpus.facts,
+            "curve": [kept(line) for line in log if "health/text_mlm" in line],
+            "metrics": {k: round(v, 5) for k, v in metrics(rows).items()}}
 
 # %% ../nbs/03_xlm_e.ipynb #e7bffda6
 _NAMES = {"mrtd+trtd": "XLM-E", "mrtd": "MRTD only", "mlm+tlm": "MLM + TLM", "mlm": "MLM"}
 
 def describe(record: dict) -> str:
-    "What kind of run a record is of, by what differs from the defaults of its size; budget and seed are left out."
+    "What kind of run a record is of: tasks, and what differs from the defaults; budget and seed are left out."
     p = record["parameters"]
     default = asdict(resolve(Settings(size=p["size"], corpus=p["corpus"], langs=p["langs"])))
-    known = {"tasks", "mismatched", "steps", "budget_flops", "seed", "langs", "out", "max_minutes", "checkpoint_minutes",
-             "micro_tokens", "test_lines", "precision"}
-    other = [f"{k}={v}" for k, v in p.items() if k not in known and v != default.get(k)]
-    return ", ".join([_NAMES[p["tasks"]], *["random pairs"] * p["mismatched"], *other])
-
-def group_records(records: list[dict], **parameters) -> dict: # e.g. corpus='cldr', size='tiny'
-    "Description → finished runs with these parameters, the newest of each seed."
-    groups = {}
-    for r in records:
-        if r["run"]["finished"] and all(r["parameters"][k] == v for k, v in parameters.items()):
-            groups.setdefault(describe(r), {})[r["parameters"]["seed"]] = r
-    return {name: [seeds[k] for k in sorted(seeds)] for name, seeds in groups.items()}
+    free = {"tasks", "mismatched", "steps", "budget_flops", "seed", "out", "max_minutes", "checkpoint_minutes",
+            "micro_tokens", "test_lines", "precision"}
+    other = {k: v for k, v in p.items() if k not in free and v != default.get(k)}
+    differences = [f"{k}={v}" for k, v in other.items()]
+    if other == {k: v for k, v in PAPER_CHOICES.items() if k != "lam"}: differences = ["the paper's four choices"]
+    return ", ".join([_NAMES[p["tasks"]], *["random pairs"] * p["mismatched"], *differences])
 
 # %% ../nbs/03_xlm_e.ipynb #397b01aa
 def summarise(groups: dict) -> list[dict]: # of `group_records`
-    "A row per kind of run: mean ± standard deviation over seeds of losses against their baselines, gap, retrieval."
-    rows = []
-    for name, runs in groups.items():
-        last = [{k.removeprefix("health/"): v for k, v in r["curve"][-1].items()} for r in runs]
-        row = {"run": name, "seeds": len(runs), "million tokens": spread([r["run"]["tokens"] / 1e6 for r in runs]),
-               "MLM below unigram": spread([l["unigram"] - l["text_mlm"] for l in last])}
-        if "text_rtd_loss" in last[0]:
-            row |= {"RTD below base rate": spread([l["text_rtd_base_loss"] - l["text_rtd_loss"] for l in last]),
-                    "RTD AUC": spread([l["text_rtd_auc"] for l in last])}
-        row |= {k: spread([l.get(name, math.nan) for l in last]) for k, name in
-                (("partner, TLM", "tlm_gap"), ("across scripts", "tlm_gap_across"), ("partner, RTD", "trtd_gap"))}
-        for test in dict.fromkeys(m.split("/")[0] for m in runs[0]["metrics"]):
-            row[f"{test}, best layer"] = spread([max(layer_means(r, test)) for r in runs])
-            row[f"{test}, LSA"] = spread([baseline_mean(r, test, "lsa") for r in runs])
-        rows.append(row)
+    "A row per kind of run: mean ± standard deviation over seeds of losses against their baselines, gaps, retrieval."
+    rows = [_summary_row(name, runs) for name, runs in groups.items()]
     columns = list(dict.fromkeys(k for row in rows for k in row))
     return [{k: row.get(k, "–") for k in columns} for row in rows]
 
-def spread(values: list[float]) -> str:
-    "Mean, and standard deviation where there are several."
-    values = [v for v in values if v == v]
-    if not values: return "–"
-    mean = sum(values) / len(values)
-    sd = (sum((v - mean) ** 2 for v in values) / max(1, len(values) - 1)) ** 0.5
-    return f"{mean:.3g} ± {sd:.2g}" if len(values) > 1 else f"{mean:.3g}"
-
-# %% ../nbs/03_xlm_e.ipynb #28c7a7c6
-def layer_means(record: dict, test: str, # a test of the record
-                measure: str = "acc@1c") -> list[float]: # per layer, in percent; empty without that test
-    "Mean over language pairs of a record's accuracy at every layer."
-    found = {}
-    for name, v in record["metrics"].items():
-        words = name.split("/")
-        if len(words) == 4 and words[0] == test and words[2].startswith("layer") and words[3] == measure:
-            found.setdefault(int(words[2].removeprefix("layer")), []).append(100 * v)
-    return [sum(v) / len(v) for _, v in sorted(found.items())]
-
-def baseline_mean(record: dict, test: str, system: str, measure: str = "acc@1c") -> float: # percent
-    "Mean over language pairs of a baseline's accuracy; nan where the record has none."
-    found = [100 * v for name, v in record["metrics"].items() if name.startswith(f"{test}/") and name.endswith(f"/{system}/{measure}")]
-    return sum(found) / len(found) if found else math.nan
-
-# %% ../nbs/03_xlm_e.ipynb #3326ca94
-def model_card(record: dict, part: str) -> str: # of `make_record`; 'generator' or 'discriminator'
-    "Markdown for the folder of a network: what it was trained on, how far, what it scores, what it is not."
-    p, run, last = record["parameters"], record["run"], record["curve"][-1] if record["curve"] else {}
-    scores = [f"| {test} | {' / '.join(f'{v:.1f}' for v in layer_means(record, test))} | {baseline_mean(record, test, 'untrained', 'layer0/acc@1c'):.1f} | "
-              f"{baseline_mean(record, test, 'lsa'):.1f} |" for test in dict.fromkeys(m.split("/")[0] for m in record["metrics"])]
-    health = [f"- {k.removeprefix('health/')}: {v:.3g}" for k, v in last.items() if k.startswith("health/")]
-    return "\n".join([
-        f"# {describe(record)}, {part}, size {p['size']}", "", f"Trained by xlnb (notebook 03_xlm_e) on `{p['corpus']}` in {p['langs']}: "
-        f"{run['step']:,} of {run['steps']:,} steps, {run['tokens']:,} tokens, seed {p['seed']}, commit {record['commit']}.",
-        f"Licence of the data: {record['corpus'].get('licence', 'not stated')}.", "", "| test, accuracy@1 in %, centred, mean of pairs | by layer from 0 | "
-        "untrained, layer 0 | LSA |", "|---|---|---|---|", *scores, "", "Held out, in nats where they are losses:", "", *health, "",
-        "Limits: a small model of a short run, made to study the method. It has seen the text named above and nothing else.", ""])
-
-def write_cards(record: dict, folder: Path, parts: list[str]):
-    "A `README.md` in the folder of each network."
-    for part in parts: (folder / part / "README.md").write_text(model_card(record, part), encoding="utf-8")
+def _summary_row(name, runs) -> dict:
+    last = [{k.removeprefix("health/"): v for k, v in r["curve"][-1].items()} for r in runs]
+    of = lambda f: spread([f(l) for l in last])
+    gap = lambda l, name, base="": l.get(name, math.nan) - (l.get(base, math.nan) if base else 0)
+    row = {"run": name, "seeds": len(runs), "million tokens": spread([r["run"]["tokens"] / 1e6 for r in runs]),
+           "MLM below unigram": of(lambda l: -gap(l, "text_mlm", "unigram")),
+           "RTD below base rate": of(lambda l: -gap(l, "text_rtd_loss", "text_rtd_base_loss")),
+           "RTD AUC": of(lambda l: gap(l, "text_rtd_auc")), "partner, TLM": of(lambda l: gap(l, "tlm_gap")),
+           "partner, TLM, across scripts": of(lambda l: gap(l, "tlm_gap_across")),
+           "partner, RTD": of(lambda l: gap(l, "trtd_gap"))}
+    for test in dict.fromkeys(m.split("/")[0] for m in runs[0]["metrics"]):
+        row[f"{test}, best layer"] = spread([max(layer_means(r, test)) for r in runs])
+        row[f"{test}, LSA"] = spread([baseline_mean(r, test, "lsa") for r in runs])
+    return row
 
 # %% ../nbs/03_xlm_e.ipynb #329af925
 def plot_figure1(table: list[dict]): # rows of the paper's Table 4
@@ -531,13 +514,14 @@ def plot_figure1(table: list[dict]): # rows of the paper's Table 4
         x, y = sum(float(v) for v in value[model, "flops"].split("+")), float(value[model, "score"])
         ours = model.startswith("XLM-E")
         ax.plot(x, y, "o", color=PALETTE["blue" if ours else "grey"])
-        ax.annotate({"XLM-E-TRTD": "XLM-E without TRTD"}.get(model, model), (x, y), (4, -9 if model == "XLM-Align" else 4),
-                    textcoords="offset points", fontsize=7, ha="right" if model == "XLM-Align" else "left")
-    ax.set(xscale="log", xlabel="pretraining FLOPs", ylabel="XTREME, mean of 7 tasks", xlim=(3e19, 4e22), ylim=(62, 70.5))
+        name = {"XLM-E-TRTD": "XLM-E without TRTD"}.get(model, model)
+        ax.annotate(name, (x, y), (4, 4), textcoords="offset points", fontsize=7)
+    ax.set(xscale="log", xlabel="pretraining FLOPs, as printed", ylabel="XTREME, mean of 7 tasks", xlim=(4e19, 8e22),
+           ylim=(62.5, 70))
     return fig
 
 # %% ../nbs/03_xlm_e.ipynb #27db5352
-STATED = {"XLM-E": ("blue", [(9, 63.66), (10, 57.14)]), "XLM-R": ("grey", [(7, 54.42), (10, 43.34)])} # of the paper's Figure 3
+STATED = {"XLM-E": ("blue", [(9, 63.66), (10, 57.14)]), "XLM-R": ("grey", [(7, 54.42), (10, 43.34)])} # in section 4.7
 
 def plot_figure3(groups: dict, # of `group_records`, on real text
                  test: str = "tatoeba"):
@@ -545,13 +529,15 @@ def plot_figure3(groups: dict, # of `group_records`, on real text
     fig, (left, right) = figure("page", height=2.5, ncols=2)
     for name, (colour, points) in STATED.items():
         left.plot(*zip(*points), "o", color=PALETTE[colour])
-        left.annotate(name, points[0], (-4, 4), textcoords="offset points", fontsize=7, ha="right", color=PALETTE[colour])
+        left.annotate(name, points[0], (-4, 4), textcoords="offset points", fontsize=7, ha="right",
+                      color=PALETTE[colour])
     left.set(xlim=(-0.5, 12.5), ylim=(0, 70), xlabel="layer of 12", ylabel="accuracy@1, %")
     left.set_title("paper: Tatoeba, 36 pairs, the stated values", loc="left")
     for (name, runs), colour in zip(groups.items(), ("blue", "red", "green", "purple")):
         curves = [layer_means(r, test) for r in runs]
         for curve in curves: right.plot(range(len(curve)), curve, color=PALETTE[colour], lw=0.7, alpha=0.5, label="_")
-        right.plot(range(len(curves[0])), [sum(c) / len(c) for c in zip(*curves)], "o-", color=PALETTE[colour], label=name)
+        means = [sum(c) / len(c) for c in zip(*curves)]
+        right.plot(range(len(means)), means, "o-", color=PALETTE[colour], label=name)
     for system in ("lsa", "trigrams"):
         value = [v for runs in groups.values() for r in runs if (v := baseline_mean(r, test, system, "acc@1")) == v]
         if value: right.plot([0, 3], [sum(value) / len(value)] * 2, ":", color=PALETTE["black"], label=system)
@@ -577,7 +563,7 @@ def main(argv: list[str]): # e.g. ['--size', 'base']
         rows = evaluate_run(settings, data, model)
         folder = run_folder(settings, data)
         record = make_record(settings, data, summary, rows, read_log(folder))
-        write_cards(record, folder, model.parts())
+        write_cards(record, {folder / part: f"{describe(record)}, {part}" for part in model.parts()})
         append_record("03_xlm_e", record)
     except (ConfigError, DataError) as e: sys.exit(f"xlnb: {e}")
 
