@@ -143,7 +143,7 @@ def test_refusals_say_what_is_allowed(call, message):
 
 
 def lines_per_second(kinds=("territories", "date", "quantity", "relative"), repeats=5):
-    "Best of some passes over 250 meanings of each kind, names alone, in every language with units; with spans, one core."
+    "Best of some passes over 250 meanings of each kind, names alone, in every language with units, on one core."
     rng, langs = random.Random(0), [lang for lang in cldr.LOCALES if lang not in cldr.WITHOUT_UNITS]
     draw = lambda kind: cldr._draw_list(kind, 1, rng) if kind in cldr.TAGS else cldr._draw_other(kind, rng)
     meanings = [draw(kind) for kind in kinds for _ in range(250)]

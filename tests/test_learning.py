@@ -22,7 +22,7 @@ def last_health(seed, mismatched, out):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    for mismatched in (False, True): prepare_data(resolve(Settings(mismatched=mismatched))) # once, before they are shared
+    for mismatched in (False, True): prepare_data(resolve(Settings(mismatched=mismatched))) # before they are shared
     out = tmp_path_factory.mktemp("learning")
     os.environ["OMP_NUM_THREADS"] = "1" # of the workers, which start anew
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:

@@ -164,7 +164,8 @@ def test_labels_out_of_range(labels, words):
     assert words in str(e.value)
 
 
-@pytest.mark.parametrize("settings, words", [(dict(temperature=1.0), "needs generator"), (dict(temperature=0.0), "above 0"),
+@pytest.mark.parametrize("settings, words", [(dict(temperature=1.0), "needs generator"),
+                                             (dict(temperature=0.0), "above 0"),
                                              (dict(temperature=float("nan")), "above 0")])
 def test_sampling_settings(settings, words):
     with pytest.raises(ValueError, match=words): O.vocabulary_head(*head_inputs(2, 600, 4), sample=True, **settings)

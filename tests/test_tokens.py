@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 import xlnb.tokens as tokens
 from xlnb.core import ConfigError, DataError, torch_generator
-from xlnb.tokens import (PairBundles, SpecialIds, StoreError, TextBlocks, build_store, collate_pairs, collate_text, open_store,
-                         pack, permuted, unpack)
+from xlnb.tokens import (PairBundles, SpecialIds, StoreError, TextBlocks, build_store, collate_pairs, collate_text,
+                         open_store, pack, permuted, unpack)
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 
@@ -22,7 +22,8 @@ def word_tokenizer(words, **names):
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     names = names or {"bos_token": "<s>", "eos_token": "</s>"}
-    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", unk_token="<unk>", mask_token="<mask>", **names)
+    names |= {"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
+    return PreTrainedTokenizerFast(tokenizer_object=core, **names)
 
 
 WORDS = [f"w{k}" for k in range(50)]
@@ -37,7 +38,8 @@ def sentences(seed, count, longest=12):
     return [" ".join(rng.choice(WORDS, rng.integers(1, longest + 1))) for _ in range(count)]
 
 
-def pairs(seed, count, longest=12): return list(zip(sentences(seed, count, longest), sentences(seed + 1, count, longest)))
+def pairs(seed, count, longest=12):
+    return list(zip(sentences(seed, count, longest), sentences(seed + 1, count, longest)))
 
 
 def build(tokenizer, folder, text=None, bitext=None, **options):
@@ -63,7 +65,8 @@ def test_shards_have_one_numbering(tokenizer, tmp_path):
     many = build(tokenizer, tmp_path / "many", {"en": lines}, {"en-ru": both}, shard_lines=64)
     assert len(many.text["en"].stems) == 11 and len(many.text["en"]) == 700
     for k in (0, 63, 64, 699):
-        assert many.text["en"][k].tolist() == one.text["en"][k].tolist() == tokenizer.convert_tokens_to_ids(lines[k].split())
+        expected = tokenizer.convert_tokens_to_ids(lines[k].split())
+        assert many.text["en"][k].tolist() == one.text["en"][k].tolist() == expected
         assert [s.tolist() for s in many.pairs["en-ru"][k]] == [s.tolist() for s in one.pairs["en-ru"][k]]
     for wrong in (-1, 700):
         with pytest.raises(IndexError): many.text["en"][wrong]
@@ -139,7 +142,8 @@ class Stream:
             yield line
 
 if __name__ == "__main__":
-    build(word_tokenizer(WORDS), {folder!r}, {{"en": sentences(2, 2_000), "ru": Stream()}}, workers={workers}, shard_lines=1024)
+    text = {{"en": sentences(2, 2_000), "ru": Stream()}}
+    build(word_tokenizer(WORDS), {folder!r}, text, workers={workers}, shard_lines=1024)
 """
 
 
@@ -173,12 +177,14 @@ def test_finished_sources_are_not_read_again(tokenizer, tmp_path):
 def test_another_recipe_does_not_overwrite_a_store(tokenizer, tmp_path, change):
     build(tokenizer, tmp_path, {"en": ["w1"]})
     before = contents(tmp_path)
-    with pytest.raises(StoreError, match=f"other {next(iter(change))}"): build(tokenizer, tmp_path, {"en": ["w2"]}, **change)
-    with pytest.raises(StoreError, match="tokenizer"): build(word_tokenizer(WORDS[::-1]), tmp_path, {"en": ["w2"]})
+    other = {"en": ["w2"]}
+    with pytest.raises(StoreError, match=f"other {next(iter(change))}"): build(tokenizer, tmp_path, other, **change)
+    with pytest.raises(StoreError, match="tokenizer"): build(word_tokenizer(WORDS[::-1]), tmp_path, other)
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("change", [lambda lines: ["w9 w9", *lines[1:]], lambda lines: lines[:2], lambda lines: lines[:1024]])
+@pytest.mark.parametrize("change", [lambda lines: ["w9 w9", *lines[1:]], lambda lines: lines[:2],
+                                    lambda lines: lines[:1024]])
 def test_a_text_that_changed_half_way_is_noticed(tokenizer, tmp_path, change):
     def broken():
         yield from sentences(0, 2_500)
@@ -244,7 +250,8 @@ def test_an_index_follows_its_shard(tokenizer, tmp_path):
     assert [[s.tolist() for s in block] for block in TextBlocks(open_store(tmp_path / "a"), "en", 32)] == expected
     other = build(tokenizer, tmp_path / "b", {"en": sentences(9, 300)})
     (tmp_path / "b/text" / index.name).write_bytes(index.read_bytes()) # of other offsets: not taken
-    assert [t for block in TextBlocks(other, "en", 32) for s in block for t in s] == other.map("text/en.00000.tokens").tolist()
+    found = [t for block in TextBlocks(other, "en", 32) for s in block for t in s]
+    assert found == other.map("text/en.00000.tokens").tolist()
 
 
 MANY = """
@@ -253,7 +260,8 @@ from xlnb.tokens import PairBundles, TextBlocks, open_store
 store = open_store({folder!r})
 resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
 assert len(store.text) == 250 and len(store.pairs) == 50
-items = [TextBlocks(store, lang, 32) for lang in store.text] + [PairBundles(store, pair, 64, 20) for pair in store.pairs]
+items = [TextBlocks(store, lang, 32) for lang in store.text]
+items += [PairBundles(store, pair, 64, 20) for pair in store.pairs]
 for _ in range(2): print(sum(len(s) for item in items for s in item[0]))
 """
 
@@ -304,7 +312,8 @@ def test_bundles_keep_their_budget_and_lose_nothing(tokenizer, tmp_path, bundle_
     sizes = [[len(a) + len(b) + 3 for a, b in bundle] for bundle in bundles]
     assert all(size and len(size) * max(size) <= bundle_tokens for size in sizes)
     cut = lambda s: tuple(s[:max_length].tolist())
-    assert sorted((cut(a), cut(b)) for bundle in bundles for a, b in bundle) == sorted((cut(a), cut(b)) for a, b in store.pairs["en-ru"])
+    found, expected = (pair for bundle in bundles for pair in bundle), store.pairs["en-ru"]
+    assert sorted((cut(a), cut(b)) for a, b in found) == sorted((cut(a), cut(b)) for a, b in expected)
     assert bundles.cut == sum(len(s) > max_length for pair in store.pairs["en-ru"] for s in pair)
     for shard in range(3): # greedy: the first pair of the next bundle would not have fitted
         mine = sizes[bundles.starts[shard]:bundles.starts[shard + 1]]
@@ -339,7 +348,8 @@ def test_batches_are_those_of_the_naive_form(seed, special):
             side = [0, *[1] * len(a), 0, *[2] * len(b), 0]
             assert batch["side"][row].tolist() == side + [0] * (width - len(side))
         again = unpack(pack(batch), special)
-        assert again.keys() == batch.keys() and all(torch.equal(again[k], batch[k]) and again[k].dtype == batch[k].dtype for k in batch)
+        assert again.keys() == batch.keys()
+        assert all(torch.equal(again[k], batch[k]) and again[k].dtype == batch[k].dtype for k in batch)
 
 
 def test_flips_swap_both_sides(tokenizer):
@@ -396,9 +406,10 @@ def test_reading_is_cheap(tokenizer, tmp_path):
     "A step at `small` handles about 5,000 tokens/s on one thread; 5 % of its time allow 100,000 read tokens/s."
     store = build(tokenizer, tmp_path, {"en": sentences(0, 20_000)}, {"en-ru": pairs(1, 20_000)})
     blocks, bundles = TextBlocks(store, "en", 128), PairBundles(store, "en-ru", 1024, 127)
+    text = lambda k: collate_text([blocks[permuted(k + j, len(blocks), 0, "en")] for j in range(32)])
+    paired = lambda k: collate_pairs(bundles[permuted(k, len(bundles), 0, "en-ru")], torch_generator(k))
     rate = {}
-    for name, items, batch in (("text", blocks, lambda k: collate_text([blocks[permuted(k + j, len(blocks), 0, "en")] for j in range(32)])),
-                               ("pairs", bundles, lambda k: collate_pairs(bundles[permuted(k, len(bundles), 0, "en-ru")], torch_generator(k)))):
+    for name, batch in (("text", text), ("pairs", paired)):
         start, count = time.process_time(), 0
         for k in range(0, 200): count += int(batch(k)["attention_mask"].sum())
         rate[name] = count / (time.process_time() - start)
@@ -411,7 +422,8 @@ def test_real_text_goes_in_and_out(tmp_path):
     from xlnb.corpora import load_corpus
     from xlnb.vocab import load_tokenizer, train_vocab
     corpus = load_corpus("multi30k", ["de", "en", "fr"])
-    train_vocab({lang: [line for _, line in zip(range(3_000), lines)] for lang, lines in corpus.text.items()}, 2_000, tmp_path / "v")
+    some = {lang: [line for _, line in zip(range(3_000), lines)] for lang, lines in corpus.text.items()}
+    train_vocab(some, 2_000, tmp_path / "v")
     tokenizer = load_tokenizer(tmp_path / "v")
     store = build(tokenizer, tmp_path / "s", corpus.text, corpus.pairs)
     for lang, lines in corpus.text.items():

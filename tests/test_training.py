@@ -58,7 +58,8 @@ def test_two_processes_take_the_steps_of_one(tmp_path):
     train(one, Batches(), CONFIG, tmp_path / "one")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1",
                "--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", __file__, str(tmp_path / "two")]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=240, env=environment)
     two = torch.load(latest_checkpoint(tmp_path / "two") / "model.pt", weights_only=True)
     for name, value in one.state_dict().items(): torch.testing.assert_close(two[name], value, atol=1e-6, rtol=1e-6)
 

@@ -6,7 +6,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-import xlnb.encoder
 from xlnb.objectives import MaskIds
 from xlnb.training import CheckpointError, NonFiniteLoss, read_log
 from xlnb.xlm_e import Settings, XlmE, prepare_data, pretrain, resolve
@@ -22,7 +21,8 @@ def arguments(**changes):
 def run(*launcher, **changes):
     "The main job as a process of its own; returns what it wrote, or fails with it."
     command = [sys.executable, *(launcher or ("-m", "xlnb.xlm_e")), *arguments(**changes)]
-    return subprocess.run(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=600)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,31 +53,33 @@ def same(a, b, **tolerance):
     for name in a: torch.testing.assert_close(a[name], b[name], **(tolerance or dict(rtol=0, atol=0)))
 
 
-def test_killed_five_times_and_resumed_to_the_same_bits(tmp_path, whole):
-    draw, kills = random.Random(0), 0
-    while kills < 5:
-        command = [sys.executable, "-m", "xlnb.xlm_e", *arguments(out=tmp_path, checkpoint_minutes=0.001)]
-        process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        before = len(read_log(tmp_path))
+def test_killed_five_times_and_resumed_to_the_same_bits(tmp_path):
+    long, killed = dict(steps=240, checkpoint_minutes=0.001), tmp_path / "killed"
+    assert run(out=tmp_path / "whole", **long).returncode == 0
+    draw = random.Random(0)
+    for _ in range(5):
+        before = len(read_log(killed))
+        command = [sys.executable, "-m", "xlnb.xlm_e", *arguments(out=killed, **long)]
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
         limit = time.monotonic() + 120
-        while len(read_log(tmp_path)) <= before and process.poll() is None and time.monotonic() < limit: time.sleep(0.02)
-        time.sleep(draw.random() * 0.6)
-        if process.poll() is not None: break # it came through; what is left of the kills would find nothing to do
+        while len(read_log(killed)) <= before + 1 and time.monotonic() < limit: time.sleep(0.01)
+        time.sleep(draw.random() * 0.5)
+        assert process.poll() is None, "the run was over before it could be killed"
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        kills += 1
-    assert kills >= 3, "the run was over before it could be killed"
-    done = run(out=tmp_path, checkpoint_minutes=0.001)
+    done = run(out=killed, **long)
     assert done.returncode == 0, done.stderr[-2000:]
-    same(weights(whole), weights(tmp_path))
-    strip = lambda folder: [{k: v for k, v in line.items() if k != "seconds"} for line in read_log(folder)]
-    assert strip(whole) == strip(tmp_path)
-    assert not list(tmp_path.glob(".*")), "a half-written checkpoint was left behind"
+    same(weights(tmp_path / "whole"), weights(killed))
+    logs = [[{k: v for k, v in line.items() if k != "seconds"} for line in read_log(tmp_path / name)]
+            for name in ("whole", "killed")]
+    assert logs[0] == logs[1]
+    assert not list(killed.glob(".*")), "a half-written checkpoint was left behind"
 
 
 def test_two_processes_train_the_same_model(tmp_path, whole):
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0",
-                "-m", "xlnb.xlm_e")
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d",
+                "--rdzv-endpoint=127.0.0.1:0", "-m", "xlnb.xlm_e")
     done = run(*launcher, out=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     same(weights(whole), weights(tmp_path), rtol=1e-3, atol=1e-4)
@@ -93,14 +95,16 @@ def test_each_network_loads_by_itself(whole):
 
 def test_a_checkpoint_of_another_run_is_refused(whole, data):
     other = resolve(Settings(**{**SHORT, "lam": 7.0, "out": str(whole)}))
-    with pytest.raises(CheckpointError, match="lam is 5.0 there, 7.0 here"): pretrain(other, data, XlmE(other, MaskIds.of(data.tokenizer)))
+    model = XlmE(other, MaskIds.of(data.tokenizer))
+    with pytest.raises(CheckpointError, match="lam is 5.0 there, 7.0 here"): pretrain(other, data, model)
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, data):
     settings = resolve(Settings(**SHORT, out=str(tmp_path)))
     model = XlmE(settings, MaskIds.of(data.tokenizer))
     with torch.no_grad(): model.generator.head.bias.fill_(float("nan"))
-    with pytest.raises(NonFiniteLoss, match="not finite at step 0: lower the learning rate"): pretrain(settings, data, model)
+    says = "not finite at step 0: lower the learning rate"
+    with pytest.raises(NonFiniteLoss, match=says): pretrain(settings, data, model)
     assert [p.name for p in tmp_path.iterdir()] == ["log.jsonl"]
 
 

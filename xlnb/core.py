@@ -9,7 +9,7 @@ __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', '
            'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
-import difflib, hashlib, json, math, os, platform, re, shutil, subprocess, sys, time
+import difflib, hashlib, json, math, os, platform, re, shutil, subprocess, time
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -52,10 +52,11 @@ def repo_root() -> Path:
     raise FileNotFoundError(f"{here} is not inside a checkout of xlnb: change into one, or set XLNB_ROOT to its folder")
 
 def data_root() -> Path | None:
-    "Folder with real corpora, from `XLNB_DATA`; `None` where it is not set; raises `FileNotFoundError` if it is not there."
+    "Folder with real corpora, from `XLNB_DATA`; `None` where it is not set; `FileNotFoundError` where it is not there."
     if not (name := os.environ.get("XLNB_DATA")): return None
     if (path := Path(name).expanduser()).is_dir(): return path.resolve()
-    raise FileNotFoundError(f"XLNB_DATA={name!r} is not a folder: set it to the folder that holds the corpora, or unset it")
+    raise FileNotFoundError(f"XLNB_DATA={name!r} is not a folder: "
+                            "set it to the folder that holds the corpora, or unset it")
 
 # %% ../nbs/00_core.ipynb #7e43c511
 @contextmanager
@@ -188,7 +189,8 @@ def append_record(notebook: str, # e.g. '03_xlm_e'
     path = Path(path or results_path(notebook))
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"notebook": notebook, **record}, ensure_ascii=False, allow_nan=False)
-    with open(path, "ab", buffering=0) as f: f.write(f"{line}\n".encode()) # one write: two runs that end together do not mix
+    with open(path, "ab", buffering=0) as f:
+        f.write(f"{line}\n".encode()) # one write: two runs that end together do not mix
     return path
 
 def read_records(notebook: str, path=None) -> list[dict]:
@@ -199,7 +201,8 @@ def read_records(notebook: str, path=None) -> list[dict]:
     with open(path, encoding="utf-8") as f:
         for n, line in enumerate(f, 1):
             try: records.append(json.loads(line))
-            except json.JSONDecodeError as e: raise DataError(f"not a JSON record ({e.msg}): remove or mend the line", path, n)
+            except json.JSONDecodeError as e:
+                raise DataError(f"not a JSON record ({e.msg}): remove or mend the line", path, n)
     return records
 
 # %% ../nbs/00_core.ipynb #565a3866
@@ -208,8 +211,8 @@ PALETTE = {"blue": "#0072B2", "orange": "#E69F00", "green": "#009E73", "red": "#
 WIDTHS = {"column": 3.5, "page": 7.2}
 _STYLE = {"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
           "legend.fontsize": 7, "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.4,
-          "lines.markersize": 3.5, "figure.dpi": 160, "savefig.dpi": 200, "svg.fonttype": "none", "svg.hashsalt": "xlnb",
-          "figure.constrained_layout.use": True, "font.family": "DejaVu Sans"}
+          "lines.markersize": 3.5, "figure.dpi": 160, "savefig.dpi": 200, "svg.fonttype": "none",
+          "svg.hashsalt": "xlnb", "figure.constrained_layout.use": True, "font.family": "DejaVu Sans"}
 
 def figure(width: str = "column", # 'column' (3.5 inches) or 'page' (7.2 inches)
            height: float | None = None, # inches; 0.7 of the width if None
@@ -277,4 +280,5 @@ def show_table(rows, # list of dicts, or of sequences
     values = [[row.get(c, "") for c in columns] if isinstance(row, dict) else list(row) for row in rows]
     head = "".join(f"<th>{escape(str(c))}</th>" for c in columns)
     body = "".join("<tr>" + "".join(f'<td dir="auto">{escape(cell(v))}</td>' for v in row) + "</tr>" for row in values)
-    return HTML(f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    return HTML(f"<table><caption>{escape(caption)}</caption>"
+                f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")

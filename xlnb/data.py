@@ -21,7 +21,8 @@ from .cldr import cldr_corpus
 from .core import choose, derive_seed, repo_root, split_pair, torch_generator
 from .corpora import Corpus, Lines, load_corpus, mismatched
 from .sampling import Mixture, exponent_probabilities
-from .tokens import PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text, pack, permuted
+from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text, pack,
+                         permuted)
 from .vocab import load_tokenizer, train_vocab
 
 # %% ../nbs/00g_data.ipynb #e0a8c87d
@@ -68,9 +69,10 @@ def prepare(corpus: Corpus,
     folder = Path(folder or repo_root() / "runs" / "data") / f"{corpus.name}-{short_hash(key)}"
     if not (folder / "vocab").exists(): train_vocab(_all_text(corpus), vocab_size, folder / "vocab", alpha=alpha)
     tokenizer = load_tokenizer(folder / "vocab")
-    pairs = {p: mismatched(lines, derive_seed("partners", p)) if shuffle_pairs else lines for p, lines in corpus.pairs.items()}
-    store = build_store(corpus.text, pairs, tokenizer, folder / f"{'random' if shuffle_pairs else 'true'}-pairs-{max_side}",
-                        workers=workers, max_length=max_side)
+    pairs, partners = corpus.pairs, "random" if shuffle_pairs else "true"
+    if shuffle_pairs: pairs = {p: mismatched(lines, derive_seed("partners", p)) for p, lines in pairs.items()}
+    store = build_store(corpus.text, pairs, tokenizer, folder / f"{partners}-pairs-{max_side}", workers=workers,
+                        max_length=max_side)
     return Prepared(corpus, tokenizer, store, folder)
 
 def _all_text(corpus: Corpus) -> dict:
@@ -120,7 +122,8 @@ class MixedBatches:
 
     def __call__(self, step: int, index: int) -> dict: # index < micro_batches; text first
         if index < self.text_micro:
-            return collate_text(self._items("text", (step * self.text_micro + index) * self.rows, self.rows), self.special)
+            slot = (step * self.text_micro + index) * self.rows
+            return collate_text(self._items("text", slot, self.rows), self.special)
         slot = (step * self.pair_micro + index - self.text_micro) * self.bundles
         pairs = list(chain.from_iterable(self._items("pairs", slot, self.bundles)))
         return pack(collate_pairs(pairs, torch_generator(self.seed, "order", step, index), self.restart, self.special))
@@ -138,7 +141,8 @@ def partner_batches(pairs: list, # held-out (tokens, tokens), of one language pa
                    ) -> tuple[dict, dict]: # the same first sentences beside their own and beside another's translation
     "Two batches with the same masks and `labels` on the first sentence; only what follows it differs."
     others = [next(b for _, b in pairs[i + 1:] + pairs[:i] if list(b) != list(pairs[i][1])) for i in range(len(pairs))]
-    both = [collate_pairs(rows, None, restart_positions, special) for rows in (pairs, [(a, b) for (a, _), b in zip(pairs, others)])]
+    wrong = [(a, b) for (a, _), b in zip(pairs, others)]
+    both = [collate_pairs(rows, None, restart_positions, special) for rows in (pairs, wrong)]
     first = both[0]["side"] == 1
     score = torch.rand(first.shape, generator=generator).masked_fill(~first, 2)
     number = (first.sum(1, keepdim=True) * rate).round().clamp(min=1)

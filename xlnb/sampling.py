@@ -17,11 +17,14 @@ def exponent_probabilities(counts: dict, # source → amount of data: sentences 
                            alpha: float = 0.7, # 1 keeps the proportions of the data, 0 makes all sources equal
                           ) -> dict:
     "Sampling probabilities p ∝ N^α (XLM, section 3.1; XLM-E takes α = 0.7); a source without data gets 0."
-    if not 0 <= alpha < float("inf"): raise ConfigError(f"alpha={alpha!r}: the exponent is 0 (uniform) or more; 1 is the data's own")
+    if not 0 <= alpha < float("inf"):
+        raise ConfigError(f"alpha={alpha!r}: the exponent is 0 (uniform) or more; 1 is the data's own")
     amounts = np.array([float(n) for n in counts.values()])
     if not np.isfinite(amounts).all() or (amounts < 0).any():
-        raise ConfigError(f"counts are finite and not negative; got {_odd(counts, lambda n: not 0 <= n < float('inf'))}")
-    if not amounts.any(): raise ConfigError(f"no data in any of the {len(counts)} sources: {', '.join(counts) or 'none named'}")
+        odd = _odd(counts, lambda n: not 0 <= n < float("inf"))
+        raise ConfigError(f"counts are finite and not negative; got {odd}")
+    if not amounts.any():
+        raise ConfigError(f"no data in any of the {len(counts)} sources: {', '.join(counts) or 'none named'}")
     scaled = np.where(amounts > 0, amounts / amounts.max(), 1.0) ** alpha * (amounts > 0)
     return dict(zip(counts, (scaled / scaled.sum()).tolist()))
 
@@ -136,7 +139,8 @@ class Mixture:
               ) -> "Mixture":
         "A mixture with one version more; draws go on where each source stood. Raises `ConfigError`."
         if _slot(first_slot) < (last := self.versions[-1].first_slot):
-            raise ConfigError(f"first_slot={first_slot} lies before the last change, at {last}: what was drawn stays drawn")
+            raise ConfigError(f"first_slot={first_slot} lies before the last change, at {last}: "
+                              "what was drawn stays drawn")
         new = Mixture.__new__(Mixture)
         new.seed, new.versions = self.seed, self.versions
         new._add(first_slot, probabilities)

@@ -10,7 +10,7 @@ __all__ = ['TrainingConfig', 'learning_rate_at', 'make_optimizer', 'rank_and_wor
 # %% ../nbs/02a_training.ipynb #ccf8a0ac
 import json, math, os, shutil, time
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -113,28 +113,30 @@ def save_checkpoint(folder, # the run's folder
                 model.save_pretrained(p)
                 torch.save(optimizer.state_dict(), p / "optimizer.pt")
                 (p / "state.json").write_text(json.dumps(state, indent=1, ensure_ascii=False))
-        except (OSError, RuntimeError, SafetensorError) as e: # the system's, torch's and safetensors' word for a failed write
-            raise CheckpointError(f"{target} could not be written ({e}): free some space and run the same command again; "
-                                  f"training goes on from {latest_checkpoint(folder) or 'the start'}") from e
+        except (OSError, RuntimeError, SafetensorError) as e: # what the system, torch and safetensors raise
+            raise CheckpointError(f"{target} could not be written ({e}): free some space and run the same command "
+                                  f"again; training goes on from {latest_checkpoint(folder) or 'the start'}") from e
     for old in Path(folder).glob("checkpoint-*"):
         if old != target: shutil.rmtree(old)
     return target
 
 # %% ../nbs/02a_training.ipynb #d42ba1fb
 def load_checkpoint(folder, model, optimizer, identity: dict) -> dict | None:
-    "State of the newest checkpoint after loading it into model and optimiser; `None` without one; raises `CheckpointError`."
+    "State of the newest checkpoint, loaded into model and optimiser; `None` without one; raises `CheckpointError`."
     for rest in Path(folder).glob(".checkpoint-*.tmp"): shutil.rmtree(rest)
     if (path := latest_checkpoint(folder)) is None: return None
     try: state = json.loads((path / "state.json").read_text())
     except (OSError, ValueError) as e: raise CheckpointError(f"{path} is damaged ({e}): delete it") from e
     _same_run(path, state["identity"], json.loads(json.dumps(identity)))
     model.load_pretrained(path)
-    optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True, map_location=next(model.parameters()).device))
+    device = next(model.parameters()).device
+    optimizer.load_state_dict(torch.load(path / "optimizer.pt", weights_only=True, map_location=device))
     return state
 
 def _same_run(path, there: dict, here: dict):
     "Refuse a checkpoint whose identity differs, naming the differences."
-    other = [f"{k} is {there.get(k)!r} there, {here.get(k)!r} here" for k in sorted({*there, *here}) if there.get(k) != here.get(k)]
+    differ = [k for k in sorted({*there, *here}) if there.get(k) != here.get(k)]
+    other = [f"{k} is {there.get(k)!r} there, {here.get(k)!r} here" for k in differ]
     if other:
         raise CheckpointError(f"{path} belongs to another run ({'; '.join(other)}): "
                               "give this run another folder with `out`, or delete that one")
@@ -159,15 +161,17 @@ def check_finite(sums: dict, norm: float, step: int, folder):
     "Raise `NonFiniteLoss` unless all sums and the gradient norm are numbers."
     bad = [k for k, v in {**sums, "gradient norm": norm}.items() if not math.isfinite(v)]
     if bad:
-        raise NonFiniteLoss(f"{', '.join(bad)} not finite at step {step}: lower the learning rate, or look at the batch with "
-                            f"`batches({step}, index)`; last good checkpoint: {latest_checkpoint(folder) or 'none yet'}")
+        raise NonFiniteLoss(f"{', '.join(bad)} not finite at step {step}: lower the learning rate, or look at the "
+                            f"batch with `batches({step}, index)`; last good checkpoint: "
+                            f"{latest_checkpoint(folder) or 'none yet'}")
 
 # %% ../nbs/02a_training.ipynb #29b23946
 def update(model, optimizer, batches, config: TrainingConfig, step: int, folder) -> dict:
     "One optimiser step; returns what is logged: mean losses and metrics, rate, gradient norm, tokens."
     inner = getattr(model, "module", model)
     work = step_work(inner, batches, config, step)
-    with torch.random.fork_rng(devices=[d for d in {next(inner.parameters()).device} if d.type == "cuda"]):
+    device = next(inner.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(torch_generator(config.seed, "dropout", step, rank_and_world()[0]).initial_seed())
         sums, counts = accumulate_gradients(model, work, config.precision)
     norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm).item()
@@ -176,9 +180,10 @@ def update(model, optimizer, batches, config: TrainingConfig, step: int, folder)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     means = {k: v / counts[k.split("/")[0]] for k, v in sums.items() if counts[k.split("/")[0]]}
-    tokens = pooled({"tokens": sum(int(b["attention_mask"].sum()) for b, _ in work)}, ["tokens"], next(inner.parameters()).device)
+    tokens = pooled({"tokens": sum(int(b["attention_mask"].sum()) for b, _ in work)}, ["tokens"], device)
     loss = sum(inner.weights[k] * means[k] for k in inner.weights if k in means)
-    return {"step": step, "loss": loss, **means, "learning_rate": learning_rate_at(step, config), "gradient_norm": norm, **tokens}
+    rate = learning_rate_at(step, config)
+    return {"step": step, "loss": loss, **means, "learning_rate": rate, "gradient_norm": norm, **tokens}
 
 # %% ../nbs/02a_training.ipynb #eb74cb5a
 def read_log(folder) -> list[dict]:
@@ -203,7 +208,8 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
     "Train until `steps` or `max_minutes`, whichever comes first; the same call goes on from the last checkpoint."
     folder, start, (rank, world) = Path(folder), time.monotonic(), rank_and_world()
     if batches.micro_batches % world:
-        raise ConfigError(f"{batches.micro_batches} micro-batches cannot be shared by {world} processes: use a multiple")
+        raise ConfigError(f"{batches.micro_batches} micro-batches cannot be shared by {world} processes: "
+                          "use a multiple")
     folder.mkdir(parents=True, exist_ok=True)
     optimizer = make_optimizer(model, config)
     fresh = {"step": 0, "tokens": 0, "seconds": 0.0, "log_size": 0, "identity": identity or {}}
@@ -212,13 +218,15 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
     if rank == 0: _cut_log(folder, state["log_size"])
     runner = DistributedDataParallel(model) if world > 1 else model
     before, saved, first = state["seconds"], time.monotonic(), state["step"]
+    quiet = None if rank == 0 else True # None: no bar where there is no terminal
     with (open(folder / "log.jsonl", "a", 1, "utf-8") if rank == 0 else nullcontext()) as log, \
-            tqdm(total=config.steps, initial=first, disable=None if rank == 0 else True, unit="step", leave=False) as bar:
+            tqdm(total=config.steps, initial=first, disable=quiet, unit="step", leave=False) as bar:
         while state["step"] < config.steps and not _out_of_time(start, config):
             line = update(runner, optimizer, batches, config, state["step"], folder)
             now = time.monotonic()
-            state |= {"step": state["step"] + 1, "tokens": state["tokens"] + line["tokens"], "seconds": before + now - start}
-            if evaluate and config.evaluate_every and _evaluation_due(state["step"], config): line |= evaluate(state["step"])
+            state |= {"step": state["step"] + 1, "tokens": state["tokens"] + line["tokens"],
+                      "seconds": before + now - start}
+            if evaluate and _evaluation_due(state["step"], config): line |= evaluate(state["step"])
             bar.set_postfix_str(f"loss {line['loss']:.3f}, {state['tokens'] / state['seconds']:,.0f} tokens/s")
             bar.update()
             if rank == 0:
@@ -238,7 +246,8 @@ def _out_of_time(start, config) -> bool:
         dist.broadcast(late, 0)
     return bool(late)
 
-def _evaluation_due(step, config) -> bool: return step % config.evaluate_every == 0 or step == config.steps
+def _evaluation_due(step, config) -> bool:
+    return config.evaluate_every > 0 and (step % config.evaluate_every == 0 or step == config.steps)
 
 def _save(folder, model, optimizer, batches, state, log):
     log.flush()
