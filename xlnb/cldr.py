@@ -277,7 +277,8 @@ def _money_pattern(lang, code, tag):
 _ZEROS = dict(arab=0x660, arabext=0x6F0, adlm=0x1E950, beng=0x9E6, cakm=0x11136, deva=0x966, gujr=0xAE6, guru=0xA66,
               java=0xA9D0, khmr=0x17E0, knda=0xCE6, laoo=0xED0, latn=0x30, mlym=0xD66, mymr=0x1040, orya=0xB66,
               tamldec=0xBE6, telu=0xC66, thai=0xE50)
-_DIGITS = {name: "".join(chr(zero + i) for i in range(10)) for name, zero in _ZEROS.items()} | {"hanidec": "〇一二三四五六七八九"}
+_DIGITS = {name: "".join(chr(zero + i) for i in range(10)) for name, zero in _ZEROS.items()}
+_DIGITS["hanidec"] = "〇一二三四五六七八九"
 
 @functools.cache
 def _digit_table(lang):
@@ -401,8 +402,8 @@ def _draw_other(kind, rng):
     day = datetime.date(1950, 1, 1) + datetime.timedelta(rng.randrange(36_525))
     return "date", day.year, day.month, day.day
 
-def _until(split, draw):
-    while split_of(meaning := draw()) != split: pass
+def _until(split, draw, *inputs):
+    while split_of(meaning := draw(*inputs)) != split: pass
     return meaning
 
 # %% ../nbs/00b_cldr.ipynb #71cfaf53
@@ -415,10 +416,10 @@ def _round(seed: int, split: str, lang: str, kinds: tuple, number: int) -> list[
         if split == "train": meanings += _balanced_lists(kind, split, rng)
         else:
             sizes = _list_sizes(len(codes(kind)))
-            meanings += [_until(split, lambda: _draw_list(kind, n, rng, seed, lang)) for n in sizes]
+            meanings += [_until(split, _draw_list, kind, n, rng, seed, lang) for n in sizes]
     others = [k for k in kinds if k not in TAGS]
     each = round(len(meanings) * 35 / 65 / max(1, len(others))) or 100 # 100 a round where there are no lists
-    meanings += [_until(split, lambda: _draw_other(kind, rng)) for kind in others for _ in range(each)]
+    meanings += [_until(split, _draw_other, kind, rng) for kind in others for _ in range(each)]
     rng.shuffle(meanings)
     return meanings
 
@@ -458,7 +459,7 @@ def _test_meanings(kind, size, n, seed):
     if n > bound: raise ConfigError(f"n={n} is more than the test split holds of {size} {kind} each: at most {bound}")
     rng, found = random.Random(derive_seed("cldr test", seed, kind, size)), {}
     while len(found) < n:
-        meaning = _until("test", lambda: _draw_list(kind, size, rng))
+        meaning = _until("test", _draw_list, kind, size, rng)
         found.setdefault(frozenset(meaning), meaning)
     return list(found.values())
 

@@ -12,6 +12,8 @@ import unicodedata, warnings
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
@@ -70,8 +72,8 @@ def _loaded(model, tokenizer):
         if tokenizer is None: raise ConfigError("a loaded model needs tokenizer=; or pass the folder that holds both")
         return model.base_model, tokenizer
     if not Path(model).is_dir(): raise FileNotFoundError(f"{model} is not a folder: give the folder of a saved model")
-    import xlnb.encoder # registers the library's own architecture
     from transformers import AutoModel, AutoTokenizer
+    import_module("xlnb.encoder") # registers the library's own architecture
     return AutoModel.from_pretrained(model), tokenizer or AutoTokenizer.from_pretrained(model)
 
 @contextmanager
@@ -406,7 +408,8 @@ def _frequencies(pairs: dict, text: dict, most: int) -> tuple[dict, dict]:
 
 def _best_frequency(sides, candidates, move): # candidates: pairs of Counters
     "The most favourable counts and width of the bumps, and what they find."
-    tried = [(w, accuracy(*map(move, frequency_vectors(*sides, *counts, w)))) for counts in candidates for w in FREQUENCY_WIDTHS]
+    tried = [(width, accuracy(*map(move, frequency_vectors(*sides, *counts, width))))
+             for counts in candidates for width in FREQUENCY_WIDTHS]
     return max(tried, key=lambda item: sum(item[1]))
 
 # %% ../nbs/02b_retrieval.ipynb #fc3acb59
@@ -423,20 +426,18 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
     (counts, by_pair), terms, rows = _frequencies(train_pairs, train_text or {}, max_pairs), {}, []
     for test, pair in ((test, pair) for test, pairs in tests.items() for pair in pairs):
         sides, (a, b) = tests[test][pair], split_pair(pair)
-        add = lambda system, found, **facts: rows.append(_row(test, pair, system, found, sides, **facts))
-        expected, bound = chance(len(sides[0]))
-        add("chance", (expected, expected), bound=bound)
-        add("trigrams", accuracy(*string_overlap(*sides)))
+        row, (expected, bound) = partial(_row, test, pair, sides=sides), chance(len(sides[0]))
+        rows += [row("chance", (expected, expected), bound=bound), row("trigrams", accuracy(*string_overlap(*sides)))]
         if pair in train_pairs and pair not in terms:
             terms[pair] = lsa(islice(train_pairs[pair], max_pairs), dimensions, seed)
         for centred, move in ((False, torch.as_tensor), (True, centre)):
             if a in counts and b in counts:
                 candidates = [(c[a], c[b]) for c in (counts, by_pair.get(pair)) if c]
                 width, found = _best_frequency(sides, candidates, move)
-                add("frequency", found, centred=centred, width=width)
+                rows.append(row("frequency", found, centred=centred, width=width))
             if pair in terms:
                 found = accuracy(*(move(embed(side)) for embed, side in zip(terms[pair], sides)))
-                add("lsa", found, centred=centred, dimensions=dimensions)
+                rows.append(row("lsa", found, centred=centred, dimensions=dimensions))
     if model is not None: rows += retrieval_by_layer(untrained(model, seed), tests, tokenizer, system="untrained")
     return rows
 
