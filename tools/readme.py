@@ -4,6 +4,7 @@ from pathlib import Path
 
 import nbformat
 from nbconvert import MarkdownExporter
+from traitlets.config import Config
 
 FIGURES = "figures/readme"
 
@@ -12,7 +13,9 @@ def visible(cell):
     "The cell as a reader should see it, or None: hidden cells out, directives out of the others."
     if cell.cell_type == "code":
         lines = cell.source.splitlines()
-        if any(line.replace(" ", "").startswith(("#|hide", "#|default_exp")) for line in lines): return None
+        directives = [line.replace(" ", "") for line in lines if line.startswith("#|")]
+        if any(d.startswith(("#|hide", "#|default_exp")) for d in directives): return None
+        if "#|echo:false" in directives: cell.metadata.tags = ["output_only"]
         cell.source = "\n".join(line for line in lines if not line.startswith("#|")).strip()
         if not cell.source and not cell.outputs: return None
     return cell
@@ -24,7 +27,9 @@ def readme(notebook):
     nb.cells = [cell for cell in map(visible, nb.cells) if cell]
     nb.metadata.language_info = {"name": "python"} # the fences are named after it; cleaning drops it
     resources = {"output_files_dir": FIGURES, "unique_key": "index"}
-    text, found = MarkdownExporter().from_notebook_node(nb, resources=resources)
+    removal = {"enabled": True, "remove_input_tags": ["output_only"]}
+    exporter = MarkdownExporter(config=Config({"TagRemovePreprocessor": removal}))
+    text, found = exporter.from_notebook_node(nb, resources=resources)
     return text.strip() + "\n", found["outputs"]
 
 

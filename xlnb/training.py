@@ -187,9 +187,9 @@ def update(model, optimizer, batches, config: TrainingConfig, step: int, folder)
 
 # %% ../nbs/02a_training.ipynb #eb74cb5a
 def read_log(folder) -> list[dict]:
-    "The lines of a run's log, oldest first."
+    "The lines of a run's log, oldest first; a line that is still being written does not count."
     path = Path(folder) / "log.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 def _cut_log(folder, size: int):
     "Forget what was logged after the checkpoint."
