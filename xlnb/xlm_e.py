@@ -20,8 +20,8 @@ import torch.distributed as dist
 from safetensors.torch import load_model
 from torch import nn
 
-from .core import (ConfigError, DataError, PALETTE, append_record, choose, derive_seed, figure, label_lines,
-                       parse_languages, repo_root, run_facts, settings_from_arguments, torch_generator)
+from .core import (CheckpointError, ConfigError, DataError, PALETTE, append_record, choose, derive_seed, figure,
+                       label_lines, parse_languages, repo_root, run_facts, settings_from_arguments, torch_generator)
 from .data import (MixedBatches, Prepared, encode_pairs, open_corpus, partner_batches, prepare, script, short_hash,
                        source_hash, token_frequencies, unigram_loss, without_digits)
 from .encoder import (SIZES, EncoderForMaskedLM, EncoderForReplacedTokens, config_for, forward_flops, head_flops,
@@ -565,6 +565,6 @@ def main(argv: list[str]): # e.g. ['--size', 'base']
         record = make_record(settings, data, summary, rows, read_log(folder))
         write_cards(record, {folder / part: f"{describe(record)}, {part}" for part in model.parts()})
         append_record("03_xlm_e", record)
-    except (ConfigError, DataError) as e: sys.exit(f"xlnb: {e}")
+    except (ConfigError, DataError, CheckpointError, FileNotFoundError) as e: sys.exit(f"xlnb: {e}")
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
