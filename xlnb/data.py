@@ -140,8 +140,8 @@ def partner_batches(pairs: list, # held-out (tokens, tokens), of one language pa
                     restart_positions: bool = True,
                    ) -> tuple[dict, dict]: # the same first sentences beside their own and beside another's translation
     "Two batches with the same masks and `labels` on the first sentence; only what follows it differs."
-    others = [next(b for _, b in pairs[i + 1:] + pairs[:i] if list(b) != list(pairs[i][1])) for i in range(len(pairs))]
-    wrong = [(a, b) for (a, _), b in zip(pairs, others)]
+    pairs = sorted(pairs, key=lambda pair: len(pair[1]))
+    wrong = [(a, _another(pairs, k)) for k, (a, _) in enumerate(pairs)]
     both = [collate_pairs(rows, None, restart_positions, special) for rows in (pairs, wrong)]
     first = both[0]["side"] == 1
     score = torch.rand(first.shape, generator=generator).masked_fill(~first, 2)
@@ -154,6 +154,11 @@ def partner_batches(pairs: list, # held-out (tokens, tokens), of one language pa
         ids = batch["input_ids"]
         batch |= {"input_ids": ids.masked_fill(here, mask_id), "labels": ids.masked_fill(~here, -100)}
     return tuple(both)
+
+def _another(pairs, k):
+    "The second sentence that is nearest in length to that of pair `k`, and not the same."
+    nearest = sorted(range(len(pairs)), key=lambda j: abs(j - k))
+    return next(pairs[j][1] for j in nearest if list(pairs[j][1]) != list(pairs[k][1]))
 
 # %% ../nbs/00g_data.ipynb #4f5a8490
 def without_digits(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['TASKS', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PIECES', 'LENGTH', 'TEST_LINES', 'PAPER', 'REAL_TEXT',
            'MASK_RATE', 'WARMUP_SHARE', 'PANELS', 'EVALUATIONS', 'STATED', 'Settings', 'resolve', 'training_flops',
-           'network_config', 'compare_with_paper', 'prepare_data', 'max_side', 'make_batches', 'mask_batch', 'inputs',
-           'guess', 'detect', 'XlmE', 'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe',
-           'health', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'pretrain', 'report',
-           'evaluate_run', 'make_record', 'describe', 'summarise', 'plot_figure1', 'plot_figure3', 'main']
+           'step_tokens', 'network_config', 'compare_with_paper', 'prepare_data', 'max_side', 'make_batches',
+           'mask_batch', 'inputs', 'guess', 'detect', 'XlmE', 'loss_names', 'plot_corruption', 'corruption_rows',
+           'Probe', 'make_probe', 'health', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'pretrain',
+           'report', 'evaluate_run', 'make_record', 'describe', 'summarise', 'plot_figure1', 'plot_figure3', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -40,12 +40,13 @@ class Settings:
     "Parameters of an XLM-E run, as in the notebook; `None` is filled in by `resolve`."
     size: str = "tiny"
     corpus: str = "cldr"
-    langs: str = "en,de,ru,ar"
+    langs: str = "en,de,ru"
     tasks: str = "mrtd+trtd"
     mismatched: bool = False
     steps: int | None = None
     budget_flops: float | None = None
     batch_tokens: int | None = None
+    parallel_share: float = 0.5
     lam: float | None = None
     alpha: float = 0.7
     learning_rate: float | None = None
@@ -132,10 +133,15 @@ def training_flops(settings: Settings, # resolved but for `steps`
     configs = [network_config(settings, p) for p in parts]
     body = sum(forward_flops(c, LENGTH[settings.size]) for c in configs)
     pair_rate = settings.pair_mask_rate / (2 if settings.pair_sides == "one" else 1)
-    rates = [MASK_RATE, pair_rate][:1 + settings.uses_pairs]
-    head = head_flops(configs[0])
-    return {"standard": sum(3 * settings.batch_tokens * (body + rate * head) for rate in rates),
-            "electra": sum(2 * settings.batch_tokens * body for _ in rates)}
+    tokens, head = step_tokens(settings), head_flops(configs[0])
+    return {"standard": sum(3 * n * (body + rate * head) for n, rate in zip(tokens, (MASK_RATE, pair_rate))),
+            "electra": 2 * sum(tokens) * body}
+
+def step_tokens(settings: Settings) -> tuple[int, int]:
+    "Tokens of text and of pairs in a step."
+    if not settings.uses_pairs: return settings.batch_tokens, 0
+    pairs = round(2 * settings.batch_tokens * settings.parallel_share)
+    return 2 * settings.batch_tokens - pairs, pairs
 
 def network_config(settings: Settings, part: str): # resolved; part 'discriminator' or 'generator'
     "Configuration of one network; a masked language model on its own gets the discriminator's body."
@@ -157,6 +163,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("vocabulary", "250,002", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
             ("steps", "125,000", f"{s.steps:,}", budget),
             ("tokens per task and step", "1,048,576", f"{s.batch_tokens:,}", budget),
+            ("share of pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
             ("learning rate", "5e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
             ("schedule", "8 % warm-up, linear decay", "the same", ""),
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2", "the same", ""),
@@ -185,8 +192,9 @@ def max_side(settings: Settings) -> int:
 # %% ../nbs/03_xlm_e.ipynb #244fe9a3
 def make_batches(settings: Settings, data: Prepared) -> MixedBatches:
     "The batches of a run: text, and pairs if a task uses them."
+    text_tokens, pair_tokens = step_tokens(settings)
     return MixedBatches(data.store, SpecialIds.of(data.tokenizer), length=LENGTH[settings.size],
-                        text_tokens=settings.batch_tokens, pair_tokens=settings.batch_tokens * settings.uses_pairs,
+                        text_tokens=text_tokens, pair_tokens=pair_tokens,
                         max_side=max_side(settings), alpha=settings.alpha, seed=settings.seed,
                         restart_positions=settings.restart_positions, micro_tokens=settings.micro_tokens)
 
@@ -428,10 +436,9 @@ def pretrain(settings: Settings, data: Prepared, model: XlmE,
     device, folder = start_processes(), run_folder(settings, data)
     model.to(device)
     probe, batches = make_probe(settings, data), make_batches(settings, data)
-    step_tokens = settings.batch_tokens * (1 + settings.uses_pairs)
     def evaluate(step):
         found = health(model, probe)
-        if show: show(read_log(folder) + [{"step": step - 1, "tokens": step * step_tokens, **found}])
+        if show: show(read_log(folder) + [{"step": step - 1, "tokens": step * sum(step_tokens(settings)), **found}])
         return found
     summary = train(model, batches, training_config(settings), folder, run_identity(settings, data), evaluate)
     if rank_and_world()[0] == 0:
