@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['CORPORA', 'BUNDLES', 'open_corpus', 'source_hash', 'short_hash', 'Prepared', 'prepare', 'MixedBatches',
-           'partner_batches', 'without_digits', 'script', 'token_frequencies', 'unigram_loss', 'encode_pairs']
+           'partner_batches', 'without_digits', 'script', 'token_frequencies', 'unigram_loss', 'encode_pairs',
+           'pack_blocks']
 
 # %% ../nbs/00g_data.ipynb #1f71da55
 import hashlib, json, math, unicodedata
@@ -187,3 +188,16 @@ def encode_pairs(pairs: list, # of (sentence, sentence)
                  tokenizer) -> list: # of (tokens, tokens), no special tokens
     "Token ids of sentence pairs."
     return list(zip(*(tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in zip(*pairs))))
+
+def pack_blocks(sentences: list, # of (tokens,), none longer than length - 2
+                length: int, # of a block, special tokens included
+               ) -> list: # of lists of (tokens,)
+    "Held-out sentences in blocks as in training: in order, as many as fit."
+    blocks, room = [], 0
+    for tokens in sentences:
+        if len(tokens) + 1 > room:
+            blocks.append([])
+            room = length - 1
+        blocks[-1].append(tokens)
+        room -= len(tokens) + 1
+    return blocks
