@@ -85,7 +85,7 @@ def test_full_disk_leaves_the_last_checkpoint_whole(tmp_path):
 
 def test_a_step_cannot_be_shared_unevenly(monkeypatch, tmp_path):
     monkeypatch.setattr("xlnb.training.rank_and_world", lambda: (0, 3))
-    with pytest.raises(ValueError, match="2 micro-batches cannot be shared by 3 processes"):
+    with pytest.raises(ValueError, match="a step has 2 micro-batches, which 3 processes cannot share"):
         train(Model(), Batches(), CONFIG, tmp_path)
 
 

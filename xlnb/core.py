@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', 'choose', 'repo_root', 'data_root', 'atomic_path',
            'sha256_file', 'derive_seed', 'numpy_generator', 'torch_generator', 'parse_languages', 'pair_name',
-           'split_pair', 'settings_from_arguments', 'run_facts', 'results_path', 'append_record', 'read_records',
-           'figure', 'label_lines', 'save_figure', 'show_table']
+           'split_pair', 'settings_from_arguments', 'check_types', 'run_facts', 'results_path', 'append_record',
+           'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, hashlib, json, math, os, platform, re, shutil, subprocess, time
@@ -143,6 +143,18 @@ def settings_from_arguments(settings, # a dataclass with defaults for all fields
         given[key] = _read_value(key, value, types[key])
     return settings(**given)
 
+def check_types(settings, # a dataclass
+                free=(), # fields to leave out
+               ):
+    "Raise `ConfigError` for a field whose value is not of its annotated type: 'false' is not False, '5,0' no number."
+    allowed = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
+    for field in fields(settings):
+        if field.name in free: continue
+        kind, value = getattr(field.type, "__name__", str(field.type)), getattr(settings, field.name)
+        kinds = kind.split(" | ")
+        fits = "bool" in kinds if isinstance(value, bool) else isinstance(value, tuple(allowed[k] for k in kinds))
+        if not fits: raise ConfigError(f"{field.name}={value!r} is not of type {kind}")
+
 def _read_value(name, text, kind):
     kind = getattr(kind, "__name__", str(kind))
     if text == "None" and "None" in kind: return None
@@ -155,8 +167,9 @@ def _read_value(name, text, kind):
     raise ConfigError(f"{name}={text!r} is not of type {kind}")
 
 # %% ../nbs/00_core.ipynb #206ad5d7
-def _command(*words) -> str | None:
-    try: return subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path.cwd()).stdout.strip()
+def _git(*words) -> str | None: # None without git or a checkout
+    quiet = dict(capture_output=True, text=True, check=True)
+    try: return subprocess.run(["git", *words], cwd=repo_root(), **quiet).stdout.strip()
     except (OSError, subprocess.CalledProcessError): return None
 
 def _processor() -> str:
@@ -169,8 +182,8 @@ def run_facts() -> dict:
     "What a result depends on besides its parameters: commit, date, hardware, versions."
     import torch, transformers
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"commit": _command("git", "rev-parse", "--short=10", "HEAD"),
-            "changed_files": len((_command("git", "status", "--porcelain", "xlnb", "nbs") or "").splitlines()),
+    return {"commit": _git("rev-parse", "--short=10", "HEAD"),
+            "changed_files": len((_git("status", "--porcelain", "xlnb", "nbs") or "").splitlines()),
             "date": time.strftime("%Y-%m-%d"), "processor": _processor(), "cores": os.cpu_count(),
             "threads": torch.get_num_threads(), "gpu": gpu, "python": platform.python_version(),
             "torch": torch.__version__, "transformers": transformers.__version__}

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['TASKS', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PIECES', 'LENGTH', 'TEST_LINES', 'PAPER', 'REAL_TEXT',
            'MASK_RATE', 'WARMUP_SHARE', 'PANELS', 'EVALUATIONS', 'STATED', 'Settings', 'resolve', 'training_flops',
-           'step_tokens', 'network_config', 'compare_with_paper', 'prepare_data', 'max_side', 'make_batches',
+           'max_side', 'step_tokens', 'network_config', 'compare_with_paper', 'prepare_data', 'make_batches',
            'mask_batch', 'inputs', 'guess', 'detect', 'XlmE', 'loss_names', 'plot_corruption', 'corruption_rows',
            'Probe', 'make_probe', 'health', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'pretrain',
-           'report', 'evaluate_run', 'make_record', 'describe', 'summarise', 'plot_figure1', 'plot_figure3', 'main']
+           'report', 'evaluate_run', 'make_record', 'describe', 'summarise', 'plot_figure1', 'plot_figure3',
+           'check_share', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -20,8 +21,8 @@ import torch.distributed as dist
 from safetensors.torch import load_model
 from torch import nn
 
-from .core import (CheckpointError, ConfigError, DataError, PALETTE, append_record, choose, derive_seed, figure,
-                       label_lines, parse_languages, repo_root, run_facts, settings_from_arguments, split_pair,
+from .core import (ConfigError, PALETTE, append_record, check_types, choose, derive_seed, figure, label_lines,
+                       parse_languages, repo_root, run_facts, settings_from_arguments, split_pair,
                        torch_generator)
 from .data import (MixedBatches, Prepared, encode_pairs, open_corpus, pack_blocks, partner_batches, prepare, script,
                        short_hash, source_hash, token_frequencies, unigram_loss, without_digits)
@@ -102,15 +103,23 @@ def resolve(given: Settings) -> Settings:
     full = replace(given, **{k: v for k, v in _defaults(given).items() if getattr(given, k) is None})
     if given.budget_flops is not None:
         full = replace(full, steps=max(1, int(given.budget_flops / training_flops(full)["standard"])))
-    for name in ("steps", "batch_tokens", "vocab_size", "test_lines", "micro_tokens", "max_minutes"):
+    for name in ("steps", "batch_tokens", "vocab_size", "test_lines", "max_minutes", "lam", "learning_rate"):
         if not getattr(full, name) > 0: raise ConfigError(f"{name}={getattr(full, name)!r} is not above 0")
+    least = max(LENGTH[full.size], 2 * max_side(full) + 3)
+    if full.micro_tokens < least: raise ConfigError(f"micro_tokens={full.micro_tokens}: a row may need {least}")
     return full
 
 def _check(given: Settings):
     "Refuse values and combinations that cannot be."
+    check_types(given, free=("langs",)) # 'no' and 'nan' may arrive as false and a number
     allowed = {"size": SIZES, "corpus": VOCABULARY, "tasks": TASKS, "precision": ("fp32", "bf16"),
-               "recipe": ("default", "paper")}
+               "recipe": ("default", "paper"), "relative_positions": ("gated", "plain", "none"),
+               "norm": (None, "pre", "post"), "pair_sides": (None, "one", "both")}
     for name, values in allowed.items(): choose(name, getattr(given, name), values)
+    if len(parse_languages(given.langs)) < 2: raise ConfigError(f"langs={given.langs!r}: give two languages or more")
+    for name in ("parallel_share", "pair_mask_rate"):
+        if getattr(given, name) is not None and not 0 < getattr(given, name) < 1:
+            raise ConfigError(f"{name}={getattr(given, name)} is not between 0 and 1")
     if given.steps is not None and given.budget_flops is not None:
         raise ConfigError(f"steps={given.steps} and budget_flops={given.budget_flops:g} both say when to stop: "
                           "give one of them")
@@ -138,6 +147,10 @@ def training_flops(settings: Settings, # resolved but for `steps`
     return {"standard": sum(3 * n * (body + rate * head) for n, rate in zip(tokens, (MASK_RATE, pair_rate))),
             "electra": 2 * sum(tokens) * body}
 
+def max_side(settings: Settings) -> int:
+    "Tokens of one side of a pair: a pair takes the room of one text block, or two where positions start again."
+    return (LENGTH[settings.size] if settings.restart_positions else LENGTH[settings.size] // 2) - 2
+
 def step_tokens(settings: Settings) -> tuple[int, int]:
     "Tokens of text and of pairs in a step."
     if not settings.uses_pairs: return settings.batch_tokens, 0
@@ -156,7 +169,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
     d, g = network_config(s, "discriminator"), network_config(s, "generator")
     shape = lambda c: f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
-    small = "compared at the end" if s.size in ("tiny", "small") else "as given"
+    small = {"tiny": "compared at the end", "small": "as at tiny"}.get(s.size, "as given")
     budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
     gated = f"{s.relative_positions}; {d.relative_buckets} buckets to distance {d.relative_max_distance}"
     rows = [("discriminator", "12 × 768 (12 heads, 3072)", shape(d), f"size={s.size}"),
@@ -185,10 +198,6 @@ def prepare_data(settings: Settings) -> Prepared: # resolved
     "Corpus, vocabulary and token store of a run."
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
     return prepare(corpus, settings.vocab_size, settings.mismatched, max_side=max_side(settings))
-
-def max_side(settings: Settings) -> int:
-    "Tokens of one side of a pair: a pair takes the room of one text block, or two where positions start again."
-    return (LENGTH[settings.size] if settings.restart_positions else LENGTH[settings.size] // 2) - 2
 
 # %% ../nbs/03_xlm_e.ipynb #244fe9a3
 def make_batches(settings: Settings, data: Prepared) -> MixedBatches:
@@ -305,6 +314,8 @@ def plot_corruption(rows: dict, # row name → list of pieces; equal lengths
 def corruption_rows(model: XlmE, batch: dict, # masked
                     row: int, tokenizer, generator: torch.Generator) -> tuple[dict, dict]:
     "Pieces of one row as the text has them, as the generator and as the discriminator see them, and which to mark."
+    device = next(model.parameters()).device
+    batch = {k: v.to(device) for k, v in batch.items()}
     with torch.inference_mode():
         out = guess(model.generator, batch, True, generator)
         corrupted, labels = replaced_tokens(batch["input_ids"], batch["labels"], out.samples)
@@ -324,7 +335,8 @@ class Probe:
     "Held-out batches with fixed masks, the same at every evaluation of a run."
     text: dict
     partners: list # per language pair: batch with the true partner, with a random one, whether the scripts differ
-    unigram: float # nats per token
+    unigram: float # nats per masked token of the text: the frequencies of its language
+    tlm_unigram: float # the same for the masked tokens beside a partner
 
 def make_probe(settings: Settings, data: Prepared,
                lines: int = 32, # pairs of each language pair
@@ -332,18 +344,23 @@ def make_probe(settings: Settings, data: Prepared,
               ) -> Probe:
     "The probe of a run, from held-out pairs only; those beside a partner have no digits, which a model could copy."
     special, ids = SpecialIds.of(data.tokenizer), MaskIds.of(data.tokenizer)
-    text = [block for sentences in _held_out_text(settings, data).values()
+    frequencies = {lang: token_frequencies(data.store, lang) for lang in data.corpus.langs}
+    text = [(lang, block) for lang, sentences in _held_out_text(settings, data).items()
             for block in pack_blocks(sentences, LENGTH[settings.size])[:blocks]]
-    batch = mask_batch(collate_text(text, special), settings, ids, torch_generator("probe", "text"))
-    partners = []
+    batch = mask_batch(collate_text([b for _, b in text], special), settings, ids, torch_generator("probe", "text"))
+    hidden = batch["labels"] >= 0
+    masked = {lang: torch.tensor([own == lang for own, _ in text])[:, None] & hidden for lang in frequencies}
+    free = sum(unigram_loss(batch["labels"][m], frequencies[lang]) * m.sum().item() for lang, m in masked.items())
+    partners, tlm = [], []
     for pair, rows in data.corpus.valid.items():
         cut = [tuple(side[:max_side(settings)] for side in row)
                for row in encode_pairs(without_digits(rows)[:lines], data.tokenizer)]
         both = partner_batches(cut, special.mask, torch_generator("probe", pair), special=special,
                                restart_positions=settings.restart_positions)
+        labels = both[0]["labels"]
+        tlm.append(unigram_loss(labels[labels >= 0], frequencies[split_pair(pair)[0]]))
         partners.append((*both, len({script(side) for side in zip(*rows)}) == 2))
-    words = [token for block in text for sentence in block for token in sentence]
-    return Probe(batch, partners, unigram_loss(words, token_frequencies(data.store)))
+    return Probe(batch, partners, free / hidden.sum().item(), sum(tlm) / len(tlm))
 
 def _held_out_text(settings, data) -> dict: # language → list of (tokens,)
     "Each held-out sentence of a language once."
@@ -367,7 +384,8 @@ def health(model: XlmE, probe: Probe) -> dict: # flat names; losses in nats per 
     found = {f"text_{k}": v for k, v in text.items()} | {k: mean(k, [p for p, _ in pairs]) for k in pairs[0][0]}
     if across := [p for p, differ in pairs if differ]: # pairs of two scripts, where nothing can be copied
         found |= {f"{k}_across": mean(k, across) for k in ("tlm_gap", "trtd_gap") if k in across[0]}
-    return {f"health/{k}": v for k, v in (found | {"unigram": probe.unigram}).items() if math.isfinite(v)}
+    found |= {"unigram": probe.unigram, "tlm_unigram": probe.tlm_unigram}
+    return {f"health/{k}": v for k, v in found.items() if math.isfinite(v)}
 
 def _look(model, batch, generator) -> dict:
     "Generator's loss and accuracy, discriminator's diagnostics, on one masked batch."
@@ -376,7 +394,8 @@ def _look(model, batch, generator) -> dict:
     if not model.settings.replaces: return seen
     ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], out.samples)
     special = torch.tensor(model.ids.special, device=ids.device)
-    words = (batch["attention_mask"] == 1) & ~torch.isin(ids, special) # special tokens are never replaced: too easy
+    original = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
+    words = (batch["attention_mask"] == 1) & ~torch.isin(original, special) # specials are never replaced: too easy
     found = rtd_diagnostics(detect(model.discriminator, ids, batch), labels, words)
     return seen | {f"rtd_{k}": v for k, v in found.items()}
 
@@ -426,8 +445,9 @@ def _draw_run(ax, lines, key, base, colour, label):
 def run_identity(settings: Settings, # resolved
                  data: Prepared) -> dict:
     "What must agree for two calls to be one run."
-    free = {"max_minutes", "checkpoint_minutes", "micro_tokens", "test_lines", "out"}
-    code = source_hash("corpora", "cldr", "vocab", "tokens", "sampling", "data", "encoder", "objectives", "training")
+    free = {"max_minutes", "checkpoint_minutes", "test_lines", "out"}
+    code = source_hash("core", "corpora", "cldr", "vocab", "tokens", "sampling", "data", "encoder", "objectives",
+                       "training", "xlm_e")
     return {k: v for k, v in asdict(settings).items() if k not in free} | {"data": data.folder.name, "code": code[:12]}
 
 def run_folder(settings: Settings, data: Prepared) -> Path:
@@ -484,9 +504,11 @@ def make_record(settings: Settings, data: Prepared, summary: dict, rows: list,
                ) -> dict:
     "What one run leaves behind."
     kept = lambda line: {k: round(v, 5) for k, v in line.items() if k in ("step", "tokens") or k.startswith("health/")}
+    full_steps = summary["tokens"] / sum(step_tokens(settings))
     return {"parameters": asdict(replace(settings, out="")), **run_facts(),
             "run": {k: v for k, v in summary.items() if k != "folder"},
-            "flops": {k: v * summary["step"] for k, v in training_flops(settings).items()}, "corpus": data.corpus.facts,
+            "flops": {k: v * full_steps for k, v in training_flops(settings).items()},
+            "corpus": data.corpus.facts,
             "curve": [kept(line) for line in log if "health/text_mlm" in line],
             "metrics": {k: round(v, 5) for k, v in metrics(rows).items()}}
 
@@ -494,11 +516,10 @@ def make_record(settings: Settings, data: Prepared, summary: dict, rows: list,
 _NAMES = {"mrtd+trtd": "XLM-E", "mrtd": "MRTD only", "mlm+tlm": "MLM + TLM", "mlm": "MLM"}
 
 def describe(record: dict) -> str:
-    "What kind of run a record is of: tasks, and what differs from the defaults; budget and seed are left out."
+    "What kind of run a record is of: tasks, and what differs from the defaults of its size, corpus and languages."
     p = record["parameters"]
     default = asdict(resolve(Settings(size=p["size"], corpus=p["corpus"], langs=p["langs"])))
-    free = {"tasks", "mismatched", "steps", "budget_flops", "seed", "out", "max_minutes", "checkpoint_minutes",
-            "micro_tokens", "test_lines", "precision"}
+    free = {"tasks", "mismatched", "budget_flops", "seed", "out", "max_minutes", "checkpoint_minutes", "test_lines"}
     other = {k: v for k, v in p.items() if k not in free and v != default.get(k)}
     differences = [f"{k}={v}" for k, v in other.items()]
     if other == {k: v for k, v in PAPER_CHOICES.items() if k != "lam"}: differences = ["the paper's four choices"]
@@ -511,18 +532,24 @@ def summarise(groups: dict) -> list[dict]: # of `group_records`
     columns = list(dict.fromkeys(k for row in rows for k in row))
     return [{k: row.get(k, "–") for k in columns} for row in rows]
 
+def _best_untrained(record, test):
+    layers = (baseline_mean(record, test, f"untrained/layer{k}") for k in range(len(layer_means(record, test))))
+    return max(layers, default=math.nan)
+
 def _summary_row(name, runs) -> dict:
     last = [{k.removeprefix("health/"): v for k, v in r["curve"][-1].items()} for r in runs]
     of = lambda f: spread([f(l) for l in last])
     gap = lambda l, name, base="": l.get(name, math.nan) - (l.get(base, math.nan) if base else 0)
     row = {"run": name, "seeds": len(runs), "million tokens": spread([r["run"]["tokens"] / 1e6 for r in runs]),
            "MLM below unigram": of(lambda l: -gap(l, "text_mlm", "unigram")),
+           "TLM below unigram": of(lambda l: -gap(l, "tlm", "tlm_unigram")),
            "RTD below base rate": of(lambda l: -gap(l, "text_rtd_loss", "text_rtd_base_loss")),
            "RTD AUC": of(lambda l: gap(l, "text_rtd_auc")), "partner, TLM": of(lambda l: gap(l, "tlm_gap")),
            "partner, TLM, across scripts": of(lambda l: gap(l, "tlm_gap_across")),
            "partner, RTD": of(lambda l: gap(l, "trtd_gap"))}
     for test in dict.fromkeys(m.split("/")[0] for m in runs[0]["metrics"]):
-        row[f"{test}, best layer"] = spread([max(layer_means(r, test)) for r in runs])
+        row[f"{test}, best layer"] = spread([max(layer_means(r, test), default=math.nan) for r in runs])
+        row[f"{test}, untrained"] = spread([_best_untrained(r, test) for r in runs])
         row[f"{test}, LSA"] = spread([baseline_mean(r, test, "lsa") for r in runs])
     return row
 
@@ -556,25 +583,34 @@ def plot_figure3(groups: dict, # of `group_records`, on real text
     left.set(xlim=(-0.5, 12.5), ylim=(0, 70), xlabel="layer of 12", ylabel="accuracy@1, %")
     left.set_title("paper: Tatoeba, 36 pairs, the stated values", loc="left")
     for (name, runs), colour in zip(groups.items(), ("blue", "red", "green", "purple")):
-        curves = [layer_means(r, test) for r in runs]
+        curves = [curve for r in runs if (curve := layer_means(r, test))]
+        if not curves: continue # a corpus without this test
         for curve in curves: right.plot(range(len(curve)), curve, color=PALETTE[colour], lw=0.7, alpha=0.5, label="_")
         means = [sum(c) / len(c) for c in zip(*curves)]
         right.plot(range(len(means)), means, "o-", color=PALETTE[colour], label=name)
-    for system in ("lsa", "trigrams"):
-        value = [v for runs in groups.values() for r in runs if (v := baseline_mean(r, test, system, "acc@1")) == v]
-        if value: right.plot([0, 3], [sum(value) / len(value)] * 2, ":", color=PALETTE["black"], label=system)
+    for label, system, measure in (("LSA", "lsa", "acc@1c"), ("trigrams, raw", "trigrams", "acc@1")):
+        value = [v for runs in groups.values() for r in runs if (v := baseline_mean(r, test, system, measure)) == v]
+        if value: right.plot([0, 3], [sum(value) / len(value)] * 2, ":", color=PALETTE["black"], label=label)
     right.set(xlabel="layer of 3", ylim=(0, None))
     right.set_title(f"ours: {test}, centred", loc="left")
     label_lines(right)
     return fig
 
 # %% ../nbs/03_xlm_e.ipynb #6f2f688b
+def check_share(settings: Settings): # resolved
+    "Raise `ConfigError` if the processes cannot share a step's micro-batches."
+    micro, world = sum(math.ceil(n / settings.micro_tokens) for n in step_tokens(settings)), rank_and_world()[1]
+    if micro % world:
+        raise ConfigError(f"a step has {micro} micro-batches, which {world} processes cannot share: lower micro_tokens="
+                          f"{settings.micro_tokens} or raise batch_tokens={settings.batch_tokens}")
+
 def main(argv: list[str]): # e.g. ['--size', 'base']
     "Prepare, pretrain, evaluate and record a run; a setting or file that cannot be used ends it with a sentence."
     try:
         settings = resolve(settings_from_arguments(Settings, argv))
         start_processes()
         rank = rank_and_world()[0]
+        check_share(settings)
         if rank: dist.barrier() # until process 0 has made vocabulary and store
         data = prepare_data(settings)
         if not rank and dist.is_initialized(): dist.barrier()
@@ -587,6 +623,6 @@ def main(argv: list[str]): # e.g. ['--size', 'base']
         record = make_record(settings, data, summary, rows, read_log(folder))
         write_cards(record, {folder / part: f"{describe(record)}, {part}" for part in model.parts()})
         append_record("03_xlm_e", record)
-    except (ConfigError, DataError, CheckpointError, FileNotFoundError) as e: sys.exit(f"xlnb: {e}")
+    except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, checkpoints; files and disks
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
