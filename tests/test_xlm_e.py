@@ -124,3 +124,17 @@ def test_what_cannot_be_used_ends_with_a_sentence(changes, says, tmp_path, monke
     import re
     assert re.search(says, done.stderr), done.stderr[-500:]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("changes, says", [
+    (dict(mismatched="false"), "mismatched='false' is not of type bool"), # what papermill makes of `-p mismatched false`
+    (dict(lam="5,0"), "lam='5,0' is not of type float"),
+    (dict(steps=0), "steps=0 is not above 0"),
+    (dict(steps=3, budget_flops=1e12), "give one of them"),
+    (dict(norm="pst"), "norm='pst' is not one of"),
+    (dict(pair_mask_rate=40.0), "pair_mask_rate=40.0 is not between 0 and 1"),
+    (dict(langs="en"), "give two languages or more"),
+    (dict(micro_tokens=8), "a row may need"),
+])
+def test_settings_that_cannot_be_are_refused(changes, says):
+    with pytest.raises(ValueError, match=says): resolve(Settings(**changes))
