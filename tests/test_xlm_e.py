@@ -127,7 +127,7 @@ def test_what_cannot_be_used_ends_with_a_sentence(changes, says, tmp_path, monke
 
 
 @pytest.mark.parametrize("changes, says", [
-    (dict(mismatched="false"), "mismatched='false' is not of type bool"), # what papermill makes of `-p mismatched false`
+    (dict(mismatched="false"), "mismatched='false' is not of type bool"), # papermill's `-p mismatched false`
     (dict(lam="5,0"), "lam='5,0' is not of type float"),
     (dict(steps=0), "steps=0 is not above 0"),
     (dict(steps=3, budget_flops=1e12), "give one of them"),
