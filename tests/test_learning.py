@@ -30,16 +30,17 @@ def found(tmp_path_factory):
         return {run: job.result() for run, job in jobs.items()}
 
 
-# Margins: half of what the weakest of the seeds on record showed (data/results/03_xlm_e.jsonl).
+# Margins: half of what the weakest of the three seeds on record showed (data/results/03_xlm_e.jsonl, 2026-11-20):
+# MLM 2.15 below unigram, RTD 0.021 below the base rate, AUC 0.66 over one half, partner 0.41, across scripts 0.34.
 @pytest.mark.parametrize("seed", range(3))
 def test_learns(found, seed):
     seen = found[seed, False]
-    assert seen["text_mlm"] < seen["unigram"] - 0.7
-    assert seen["text_rtd_loss"] < seen["text_rtd_base_loss"] - 0.03
-    assert seen["text_rtd_auc"] > 0.7
-    assert seen["tlm_gap"] > 0.4
+    assert seen["text_mlm"] < seen["unigram"] - 1.0
+    assert seen["text_rtd_loss"] < seen["text_rtd_base_loss"] - 0.01
+    assert seen["text_rtd_auc"] > 0.58
+    assert seen["tlm_gap"] > 0.2 and seen["tlm_gap_across"] > 0.17
 
 
 def test_random_pairs_teach_nothing_of_the_partner(found):
-    true, random = found[0, False], found[0, True]
-    assert abs(random["tlm_gap"]) < 0.05 < true["tlm_gap"]
+    "The control of the same seed: on record at most 0.10 (three seeds) where true pairs gave at least 0.34."
+    assert found[0, True]["tlm_gap_across"] < 0.17 < found[0, False]["tlm_gap_across"]

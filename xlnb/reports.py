@@ -15,12 +15,12 @@ def group_records(records: list[dict], # oldest first
                   kind: Callable, # record → name of its kind
                   **parameters, # e.g. corpus='cldr', size='tiny'
                  ) -> dict: # kind → finished records with these parameters, by seed
-    "Finished runs of each kind, the newest record of each seed."
+    "Finished runs of each kind in the order of names, the newest record of each seed."
     groups = {}
     for record in records:
         if record["run"]["finished"] and all(record["parameters"][k] == v for k, v in parameters.items()):
             groups.setdefault(kind(record), {})[record["parameters"]["seed"]] = record
-    return {name: [seeds[k] for k in sorted(seeds)] for name, seeds in groups.items()}
+    return {name: [groups[name][k] for k in sorted(groups[name])] for name in sorted(groups)}
 
 # %% ../nbs/02e_reports.ipynb #16c7b987
 def spread(values) -> str: # numbers; nan = not measured
