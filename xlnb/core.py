@@ -291,7 +291,8 @@ def show_table(rows, # list of dicts, or of sequences
     columns = list(columns or (rows[0] if rows and isinstance(rows[0], dict) else []))
     cell = lambda v: f"{v:.3g}" if isinstance(v, float) else str(v)
     values = [[row.get(c, "") for c in columns] if isinstance(row, dict) else list(row) for row in rows]
-    head = "".join(f"<th>{escape(str(c))}</th>" for c in columns)
-    body = "".join("<tr>" + "".join(f'<td dir="auto">{escape(cell(v))}</td>' for v in row) + "</tr>" for row in values)
+    head = "".join(f'<th style="text-align: start">{escape(str(c))}</th>' for c in columns)
+    side = 'dir="auto" style="text-align: start"'
+    body = "".join("<tr>" + "".join(f"<td {side}>{escape(cell(v))}</td>" for v in row) + "</tr>" for row in values)
     return HTML(f"<table><caption>{escape(caption)}</caption>"
                 f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
