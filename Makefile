@@ -55,7 +55,7 @@ notebooks pytest: export OMP_NUM_THREADS := 1
 limit = $$(command -v timeout >/dev/null && echo timeout $(1))
 
 notebooks: env
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,900) $(BIN)/nbdev_test --n_workers 2 --timing $(QUIET)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,1500) $(BIN)/nbdev_test --n_workers 2 --timing $(QUIET)
 
 pytest: env | lint notebooks
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,900) $(BIN)/python -m pytest -q tests $(QUIET)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,1500) $(BIN)/python -m pytest -q tests $(QUIET)
