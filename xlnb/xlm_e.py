@@ -340,13 +340,13 @@ class Probe:
 
 def make_probe(settings: Settings, data: Prepared,
                lines: int = 32, # pairs of each language pair
-               blocks: int = 16, # text blocks of each language
+               tokens: int = 1024, # of the text blocks of each language
               ) -> Probe:
     "The probe of a run, from held-out pairs only; those beside a partner have no digits, which a model could copy."
     special, ids = SpecialIds.of(data.tokenizer), MaskIds.of(data.tokenizer)
     frequencies = {lang: token_frequencies(data.store, lang) for lang in data.corpus.langs}
     text = [(lang, block) for lang, sentences in _held_out_text(settings, data).items()
-            for block in pack_blocks(sentences, LENGTH[settings.size])[:blocks]]
+            for block in pack_blocks(sentences, LENGTH[settings.size])[:tokens // LENGTH[settings.size]]]
     batch = mask_batch(collate_text([b for _, b in text], special), settings, ids, torch_generator("probe", "text"))
     hidden = batch["labels"] >= 0
     masked = {lang: torch.tensor([own == lang for own, _ in text])[:, None] & hidden for lang in frequencies}
@@ -591,7 +591,7 @@ def plot_figure3(groups: dict, # of `group_records`, on real text
     for label, system, measure in (("LSA", "lsa", "acc@1c"), ("trigrams, raw", "trigrams", "acc@1")):
         value = [v for runs in groups.values() for r in runs if (v := baseline_mean(r, test, system, measure)) == v]
         if value: right.plot([0, 3], [sum(value) / len(value)] * 2, ":", color=PALETTE["black"], label=label)
-    right.set(xlabel="layer of 3", ylim=(0, None))
+    right.set(xlabel="layer of 3", ylabel="accuracy@1, %", ylim=(0, None), xticks=range(4))
     right.set_title(f"ours: {test}, centred", loc="left")
     label_lines(right)
     return fig
