@@ -138,3 +138,12 @@ def test_what_cannot_be_used_ends_with_a_sentence(changes, says, tmp_path, monke
 ])
 def test_settings_that_cannot_be_are_refused(changes, says):
     with pytest.raises(ValueError, match=says): resolve(Settings(**changes))
+
+
+@pytest.mark.parametrize("tasks, losses", [("mlm", {"mlm"}), ("mlm+tlm", {"mlm", "tlm"}), ("mrtd", {"mlm", "mrtd"})])
+def test_every_set_of_tasks_trains_and_logs_its_own_losses(tmp_path, tasks, losses):
+    done = run(tasks=tasks, steps=3, out=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {"mlm", "tlm", "mrtd", "trtd"} & read_log(tmp_path)[-1].keys() == losses
+    kept = tmp_path / ("discriminator" if "rtd" in tasks else "generator")
+    assert AutoModel.from_pretrained(kept).config.num_hidden_layers == 3

@@ -240,9 +240,6 @@ def detect(network: EncoderForReplacedTokens, ids: torch.Tensor, # (batch, seq) 
 # %% ../nbs/03_xlm_e.ipynb #64f69fce
 class XlmE(nn.Module):
     "Generator and discriminator over one word table; sums of losses for `training.train` (XLM-E, section 3.2)."
-    names = ("mlm", "mlm/correct", "tlm", "tlm/correct", "mrtd", "mrtd/correct", "mrtd/replaced",
-             "trtd", "trtd/correct", "trtd/replaced")
-
     def __init__(self, settings: Settings, # resolved
                  ids: MaskIds):
         super().__init__()
@@ -250,8 +247,12 @@ class XlmE(nn.Module):
         self.generator = self._network(EncoderForMaskedLM, "generator")
         self.discriminator = self._network(EncoderForReplacedTokens, "discriminator") if settings.replaces else None
         if settings.replaces and settings.tied: share_embeddings(self.generator, self.discriminator)
-        self.weights = {"mlm": 1.0, "tlm": 1.0}
-        if settings.replaces: self.weights |= {"mrtd": settings.lam, "trtd": settings.lam}
+        kinds = ("m", "t") if settings.uses_pairs else ("m",)
+        self.weights = {f"{k}lm": 1.0 for k in kinds}
+        self.names = [n for k in kinds for n in (f"{k}lm", f"{k}lm/correct")]
+        if settings.replaces:
+            self.weights |= {f"{k}rtd": settings.lam for k in kinds}
+            self.names += [f"{k}rtd{n}" for k in kinds for n in ("", "/correct", "/replaced")]
 
     def _network(self, model_class, part):
         return new_model(model_class, network_config(self.settings, part), derive_seed(self.settings.seed, part))
