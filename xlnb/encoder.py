@@ -57,6 +57,7 @@ class EncoderConfig(PreTrainedConfig):
     max_position_embeddings: int = 512 # rows of the position table, reserved ones included
     absolute_positions: bool = True
     position_offset: int = 0 # reserved rows: 2 in RoBERTa and XLM-R (padding has row 1), 0 in BERT and ELECTRA
+    restart_positions: bool = False # whether the second sentence of a pair was trained with positions from the start
     relative_positions: str = "none"
     relative_buckets: int = 32
     relative_max_distance: int = 128

@@ -162,7 +162,7 @@ def network_config(settings: Settings, part: str): # resolved; part 'discriminat
     part = part if settings.replaces else "discriminator"
     return config_for(settings.size, settings.vocab_size, part=part, norm=settings.norm,
                       relative_positions=settings.relative_positions, initializer_range=settings.initializer_range,
-                      max_position_embeddings=2 * LENGTH[settings.size])
+                      max_position_embeddings=2 * LENGTH[settings.size], restart_positions=settings.restart_positions)
 
 # %% ../nbs/03_xlm_e.ipynb #d0d58eac
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
