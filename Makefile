@@ -1,6 +1,8 @@
 # Nothing has to be typed before these: each sets up .venv first, and does what is left to do when called again.
 #   make demo    XLM-E at its smallest size on the embedded corpus, with its figures
 #   make test    all tests: lint, the notebooks, tests/
+#   make experiment nb=03_xlm_e               the experiments of a notebook, and how much of each is on record
+#   make experiment nb=03_xlm_e name=tasks    runs what is missing of one; interrupt it and take it up at any time
 # A Python can be named: make test PYTHON=/usr/local/bin/python3.12
 
 SHELL := /bin/bash
@@ -11,7 +13,7 @@ BIN := .venv/bin
 # papermill takes a piped stdin for the notebook to run.
 QUIET := </dev/null
 
-.PHONY: help env demo test lint notebooks pytest
+.PHONY: help env demo experiment test lint notebooks pytest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -42,6 +44,9 @@ demo: env
 	$(BIN)/papermill nbs/03_xlm_e.ipynb runs/demo.ipynb $(QUIET)
 	@echo; echo "Done. The notebook with its results: runs/demo.ipynb (open it in JupyterLab: $(BIN)/jupyter lab runs/demo.ipynb)"; \
 	echo "Its figures:"; ls figures/xlme_* | sed 's/^/  /'
+
+experiment: env
+	$(BIN)/python -m xlnb.experiments $(nb) $(name) $(QUIET)
 
 test: lint notebooks pytest
 

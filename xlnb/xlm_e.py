@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PIECES', 'LENGTH', 'TEST_LINES', 'PAPER', 'REAL_TEXT',
-           'MASK_RATE', 'WARMUP_SHARE', 'PANELS', 'EVALUATIONS', 'STATED', 'Settings', 'resolve', 'training_flops',
-           'max_side', 'step_tokens', 'network_config', 'compare_with_paper', 'prepare_data', 'make_batches',
-           'mask_batch', 'inputs', 'guess', 'detect', 'XlmE', 'loss_names', 'plot_corruption', 'corruption_rows',
-           'Probe', 'make_probe', 'health', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'pretrain',
-           'report', 'evaluate_run', 'make_record', 'describe', 'summarise', 'plot_figure1', 'plot_figure3',
-           'check_share', 'main']
+           'MASK_RATE', 'WARMUP_SHARE', 'PANELS', 'FREE', 'EVALUATIONS', 'STATED', 'EXPERIMENTS', 'Settings', 'resolve',
+           'training_flops', 'max_side', 'step_tokens', 'network_config', 'compare_with_paper', 'prepare_data',
+           'make_batches', 'mask_batch', 'inputs', 'guess', 'detect', 'XlmE', 'loss_names', 'plot_corruption',
+           'corruption_rows', 'Probe', 'make_probe', 'health', 'plot_health', 'run_identity', 'run_folder',
+           'training_config', 'pretrain', 'report', 'evaluate_run', 'make_record', 'describe', 'summarise',
+           'plot_figure1', 'plot_figure3', 'check_share', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -28,6 +28,7 @@ from .data import (MixedBatches, Prepared, encode_pairs, open_corpus, pack_block
                        short_hash, source_hash, token_frequencies, unigram_loss, without_digits)
 from .encoder import (SIZES, EncoderForMaskedLM, EncoderForReplacedTokens, config_for, forward_flops, head_flops,
                           new_model, share_embeddings)
+from .experiments import Experiment
 from .objectives import MaskIds, mask_tokens, masked_lm_loss, replaced_tokens, rtd_diagnostics, rtd_loss
 from .reports import baseline_mean, layer_means, spread, write_cards
 from .retrieval import baselines, metrics, retrieval_by_layer
@@ -443,13 +444,15 @@ def _draw_run(ax, lines, key, base, colour, label):
     ax.plot(x, [l.get(key, math.nan) for l in seen], color=colour, label=label)
 
 # %% ../nbs/03_xlm_e.ipynb #60baf806
+FREE = {"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", "out"} # `steps` says what the FLOPs were for
+
 def run_identity(settings: Settings, # resolved
                  data: Prepared) -> dict:
     "What must agree for two calls to be one run."
-    free = {"max_minutes", "checkpoint_minutes", "test_lines", "out"}
     code = source_hash("core", "corpora", "cldr", "vocab", "tokens", "sampling", "data", "encoder", "objectives",
                        "training", "xlm_e")
-    return {k: v for k, v in asdict(settings).items() if k not in free} | {"data": data.folder.name, "code": code[:12]}
+    same = {k: v for k, v in asdict(settings).items() if k not in FREE}
+    return same | {"data": data.folder.name, "code": code[:12]}
 
 def run_folder(settings: Settings, data: Prepared) -> Path:
     "`out`, or `runs/xlm_e-<size>-<hash>` of the checkout."
@@ -520,8 +523,7 @@ def describe(record: dict) -> str:
     "What kind of run a record is of: tasks, and what differs from the defaults of its size, corpus and languages."
     p = record["parameters"]
     default = asdict(resolve(Settings(size=p["size"], corpus=p["corpus"], langs=p["langs"])))
-    free = {"tasks", "mismatched", "budget_flops", "seed", "out", "max_minutes", "checkpoint_minutes", "test_lines"}
-    other = {k: v for k, v in p.items() if k not in free and v != default.get(k)}
+    other = {k: v for k, v in p.items() if k not in FREE | {"tasks", "mismatched", "seed"} and v != default.get(k)}
     differences = [f"{k}={v}" for k, v in other.items()]
     if other == {k: v for k, v in PAPER_CHOICES.items() if k != "lam"}: differences = ["the paper's four choices"]
     return ", ".join([_NAMES[p["tasks"]], *["random pairs"] * p["mismatched"], *differences])
@@ -596,6 +598,32 @@ def plot_figure3(groups: dict, # of `group_records`, on real text
     right.set_title(f"ours: {test}, centred", loc="left")
     label_lines(right)
     return fig
+
+# %% ../nbs/03_xlm_e.ipynb #46fdf301
+_CAPTIONS = dict(corpus="multi30k", langs="en,de,fr,cs", steps=5400, max_minutes=120.0)
+_ARMS = {name: dict(tasks=tasks, mismatched=mismatched) | ({} if "+" in tasks else dict(batch_tokens=512))
+         for name, tasks, mismatched in [
+             ("MLM", "mlm", False), ("MLM + TLM", "mlm+tlm", False), ("MLM + TLM, random pairs", "mlm+tlm", True),
+             ("MRTD", "mrtd", False), ("XLM-E", "mrtd+trtd", False), ("XLM-E, random pairs", "mrtd+trtd", True)]}
+_BUDGET = {"steps": None, "budget_flops": 5400 * training_flops(resolve(Settings(tasks="mlm+tlm", **_CAPTIONS)))["standard"]}
+
+EXPERIMENTS = {
+    "tasks": Experiment("At equal tokens, translation pairs help, and replaced tokens do no worse than masked ones.",
+                        _ARMS, _CAPTIONS),
+    "flops": Experiment("The same at the FLOPs of MLM + TLM.", _ARMS, _CAPTIONS | _BUDGET),
+    "bible": Experiment("The same on whole Bibles.", {k: v for k, v in _ARMS.items() if "+" in v["tasks"]},
+                        dict(_CAPTIONS, corpus="bible", langs="en,de,es,cs")),
+    "lambda": Experiment("How strongly the discriminator's loss should weigh at this size.",
+                         {f"λ {lam}": {"lam": float(lam)} for lam in (1, 5, 20, 50)}, dict(max_minutes=120.0)),
+    "choices": Experiment("Which of the four choices at small sizes lets the generator use the translation.",
+                          {"none of the paper's": {}, "post-LN": {"norm": "post"}, "init 0.02": {"initializer_range": 0.02},
+                           "positions run on": {"restart_positions": False},
+                           "both sides, 15 %": {"pair_sides": "both", "pair_mask_rate": 0.15}}, dict(max_minutes=120.0)),
+    "positions": Experiment("The gated relative bias does no harm, and its gate is of use.",
+                            {name: {"relative_positions": name} for name in ("gated", "plain", "none")},
+                            dict(max_minutes=120.0)),
+    "table": Experiment("One word table for both networks is better than two.",
+                        {"one table": {}, "two tables": {"tied": False}}, dict(max_minutes=120.0))}
 
 # %% ../nbs/03_xlm_e.ipynb #6f2f688b
 def check_share(settings: Settings): # resolved
