@@ -29,7 +29,7 @@ def test_a_record_counts_for_every_experiment_that_names_its_parameters():
 def test_a_failed_run_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     (tmp_path / "settings.ini").touch()
     monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
-    write = lambda nb, given, output: [sys.executable, "-c", f"open({str(output)!r}, 'w').write(str(1 / {given['seed']}))"]
+    write = lambda nb, given, output: [sys.executable, "-c", f"x = 1 / {given['seed']}; open({str(output)!r}, 'w')"]
     monkeypatch.setattr(experiments, "run_command", write)
     failed = run_missing("toy", "grid", [("arm", {"seed": seed}) for seed in (0, 1, 2)], workers=1, say=lambda line: None)
     assert len(failed) == 1 and "arm, seed 0: failed" in failed[0] and ".log" in failed[0]
