@@ -1,36 +1,298 @@
-"What the training notebook does badly: several processes, and a disk that is really full."
+"""What the training notebook does badly: two processes, each with everything or with a share, one of them killed; a
+disk that is really full."""
 import os, resource, signal, subprocess, sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
+import xlnb.training as training
 from xlnb.core import torch_generator
-from xlnb.training import CheckpointError, TrainingConfig, latest_checkpoint, rank_and_world, start_processes, train
+from xlnb.encoder import (EncoderForMaskedLM, EncoderForReplacedTokens, config_for, load, new_model,
+                          share_embeddings)
+from xlnb.objectives import masked_lm_loss, replaced_tokens, rtd_loss
+from xlnb.training import (CheckpointError, TrainingConfig, accumulate_gradients, distribute, gathered, in_shares,
+                           latest_checkpoint, load_weights, rank_and_world, read_log, start_processes, step_work,
+                           train)
+
+PIECES, WIDTH = 300, 32
 
 
-class Model(nn.Module):
-    "Next-symbol guesser with noise in prepare and forward, so that a wrong generator shows."
-    weights, names = {"lm": 1.0, "aux": 0.5}, ("lm", "aux")
+class Pair(nn.Module):
+    "Generator and discriminator over one word table, two blocks each, as XLM-E builds them."
+    weights, names = {"mlm": 1.0, "rtd": 5.0}, ("mlm", "rtd", "rtd/replaced")
 
-    def __init__(self, width=6):
+    def __init__(self, dtype=torch.float64):
         super().__init__()
-        self.table, self.out = nn.Embedding(11, width), nn.Linear(width, 11)
-        for p in self.parameters(): nn.init.normal_(p, generator=torch_generator(0, "init"))
+        shape = dict(hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2)
+        build = lambda kind, part, seed: new_model(kind, config_for("tiny", PIECES, part, **shape), seed).to(dtype)
+        self.generator = build(EncoderForMaskedLM, "generator", 0)
+        self.discriminator = build(EncoderForReplacedTokens, "discriminator", 1)
+        share_embeddings(self.generator, self.discriminator)
 
     def prepare(self, batch, generator):
-        drop = torch.rand(batch["labels"].shape, generator=generator) < 0.5
-        return {**batch, "labels": batch["labels"].masked_fill(drop, -100)}
+        hole = torch.rand(batch["input_ids"].shape, generator=generator) < 0.2
+        ids = batch["input_ids"]
+        return {**batch, "input_ids": ids.masked_fill(hole, PIECES - 1), "labels": ids.masked_fill(~hole, -100)}
 
     def counts(self, batch):
-        return {"lm": int((batch["labels"] >= 0).sum()), "aux": batch["labels"].numel()}
+        return {"mlm": int((batch["labels"] != -100).sum()), "rtd": int(batch["attention_mask"].sum())}
 
     def forward(self, batch, generator):
-        hidden = self.table(batch["input_ids"])
-        logits = self.out(hidden + 0.1 * torch.randn(hidden.shape, generator=generator))
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
-        return {"lm": loss, "aux": hidden.square().sum()}
+        head, mask = self.generator.head, batch["attention_mask"]
+        hidden = self.generator.encoder(batch["input_ids"], mask).last_hidden_state
+        out = masked_lm_loss(hidden, batch["labels"], head.transform, head.weight, head.bias, sample=True,
+                             generator=generator)
+        ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], out.samples)
+        loss, _ = rtd_loss(self.discriminator(ids, mask).logits, labels, mask)
+        return {"mlm": out.loss_sum, "rtd": loss, "rtd/replaced": labels.sum()}
+
+    def save_pretrained(self, folder):
+        for part in ("generator", "discriminator"): getattr(self, part).save_pretrained(Path(folder) / part)
+
+    def load_pretrained(self, folder):
+        for part in ("generator", "discriminator"):
+            network = getattr(self, part)
+            network.load_state_dict(load(Path(folder) / part, type(network)).state_dict())
+
+
+class Batches:
+    "Micro-batches of unequal size and length, the shorter rows padded."
+    def __init__(self, micro_batches=4): self.micro_batches = micro_batches
+
+    def __call__(self, step, index):
+        ids = torch.randint(5, PIECES - 1, (3, 8 + 4 * index), generator=torch_generator(step, index))
+        mask = torch.ones_like(ids)
+        mask[1, 6:] = 0
+        return {"input_ids": ids, "attention_mask": mask}
+
+    def state(self): return {}
+    def load_state(self, state): pass
+
+
+CONFIG = TrainingConfig(steps=6, learning_rate=3e-3, warmup_steps=2)
+LONGER = replace(CONFIG, steps=9)
+
+
+class Stopped(Exception): pass
+
+
+def gradients(parallel, dtype):
+    "Every gradient of the first step, whole, and its losses."
+    model = Pair(dtype)
+    runner = distribute(model, replace(CONFIG, parallel=parallel))
+    sums, counts = accumulate_gradients(runner, step_work(model, Batches(), CONFIG, 0))
+    whole = {n: p.grad.full_tensor() if in_shares(model) else p.grad for n, p in model.named_parameters()}
+    return {"gradients": whole, "losses": {k: sums[k] / counts[k] for k in counts}}
+
+
+def look(model):
+    "An evaluation: calls parts of the model outside its own forward pass."
+    def evaluate(step):
+        with torch.inference_mode():
+            states = model.generator.encoder(torch.arange(5, 25)[None]).last_hidden_state
+        return {"health/sum": states.double().pow(3).sum().item()}
+    return evaluate
+
+
+def run(folder, config, parallel="ddp"):
+    model = Pair()
+    return train(model, Batches(), replace(config, parallel=parallel, evaluate_every=2), folder, None, look(model))
+
+
+def interrupted(folder, parallel="ddp"):
+    "Ends in step 6 of 9, with a checkpoint after step 5."
+    def stop(step):
+        if step == 6: raise Stopped
+        return {}
+    config = replace(LONGER, parallel=parallel, evaluate_every=1, checkpoint_minutes=1e-9)
+    with pytest.raises(Stopped): train(Pair(), Batches(), config, folder, None, stop)
+
+
+def kill_while_writing(rank):
+    "The process of that rank dies in the second checkpoint: its share is on the disk, the list of shares is not."
+    from torch.distributed.checkpoint import FileSystemWriter
+    write, calls = FileSystemWriter.write_data, []
+    def write_and_die(self, *arguments):
+        done = write(self, *arguments)
+        calls.append(1)
+        if len(calls) == 2 and dist.get_rank() == rank: os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    FileSystemWriter.write_data = write_and_die
+
+
+def main(job, folder):
+    "What each of two processes does."
+    start_processes()
+    rank, world = rank_and_world()
+    assert world == 2
+    if job == "killed":
+        kill_while_writing(rank=0)
+        run(folder / "fsdp", replace(LONGER, checkpoint_minutes=1e-9), "fsdp")
+    if job == "resumed": # in shares, what was killed in shares and what one process wrote whole
+        for name in ("fsdp", "from-one"): run(folder / name, LONGER, "fsdp")
+    if job == "trained":
+        for parallel in ("ddp", "fsdp"):
+            for dtype in (torch.float32, torch.float64):
+                found = gradients(parallel, dtype)
+                if rank == 0: torch.save(found, folder / f"{parallel}-{dtype}.pt")
+            run(folder / parallel, CONFIG, parallel)
+            interrupted(folder / f"{parallel}-on-one", parallel)
+
+
+def launch(job, folder):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d",
+               "--rdzv-endpoint=127.0.0.1:0", __file__, job, str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
+                          env=environment)
+
+
+def weights(folder):
+    "The weights of a run's newest checkpoint, in one model."
+    model = Pair()
+    load_weights(latest_checkpoint(folder), model)
+    return model.state_dict()
+
+
+def same(ours, theirs, **tolerance):
+    assert ours.keys() == theirs.keys()
+    for name in ours: torch.testing.assert_close(ours[name], theirs[name], **tolerance)
+
+
+def losses(folder): return [{k: v for k, v in line.items() if k != "seconds"} for line in read_log(folder)]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    "A folder with what two processes did, by DDP and by FSDP2."
+    folder = tmp_path_factory.mktemp("two")
+    done = launch("trained", folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    "Folders of runs of one process: of 6 steps, and of 9."
+    folder = tmp_path_factory.mktemp("one")
+    for config in (CONFIG, LONGER): run(folder / str(config.steps), config)
+    return folder
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-14)], ids=["fp32", "fp64"])
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_have_the_losses_and_gradients_of_one(two, parallel, dtype, tolerance):
+    "Sums that are taken in another order differ in their last digits."
+    ours, alone = torch.load(two / f"{parallel}-{dtype}.pt", weights_only=False), gradients("ddp", dtype)
+    for name, loss in alone["losses"].items(): assert ours["losses"][name] == pytest.approx(loss, rel=tolerance)
+    assert ours["gradients"].keys() == alone["gradients"].keys()
+    same(ours["gradients"], alone["gradients"], rtol=0, atol=tolerance) # the largest gradient is 1.7
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_train_the_model_of_one(two, one, parallel):
+    "In float64: Adam divides by the gradient's size, so rounding errors of gradients that are zero would show in fp32."
+    same(weights(two / parallel), weights(one / "6"), rtol=0, atol=1e-9)
+    for ours, alone in zip(losses(two / parallel), losses(one / "6"), strict=True):
+        assert ours == pytest.approx(alone, rel=1e-6)
+        assert ("health/sum" in ours) == (ours["step"] % 2 == 1)
+
+
+def test_shares_are_cut_once(two):
+    "A word table with three names is written once, half by each process."
+    from torch.distributed.checkpoint import FileSystemReader
+    whole = {name: p.shape for name, p in Pair().named_parameters()}
+    content = FileSystemReader(latest_checkpoint(two / "fsdp") / "shares").read_metadata().state_dict_metadata
+    assert {name.removeprefix("model.") for name in content if name.startswith("model.")} == whole.keys()
+    for name, shape in whole.items():
+        for kept in (f"model.{name}", f"optimizer.state.{name}.exp_avg", f"optimizer.state.{name}.exp_avg_sq"):
+            assert [chunk.sizes[0] for chunk in content[kept].chunks] == [-(-shape[0] // 2), shape[0] // 2], kept
+    assert not (latest_checkpoint(two / "ddp") / "shares").exists()
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_what_two_saved_one_takes_up(two, one, parallel):
+    folder = two / f"{parallel}-on-one"
+    assert latest_checkpoint(folder).name == "checkpoint-00000005"
+    assert run(folder, LONGER)["finished"] and [line["step"] for line in read_log(folder)] == list(range(9))
+    same(weights(two / f"{parallel}-on-one"), weights(one / "9"), rtol=0, atol=1e-9)
+
+
+def test_killed_while_writing_shares_and_taken_up_by_two(one, tmp_path):
+    "Also: a checkpoint that one process wrote whole is taken up in shares."
+    interrupted(tmp_path / "from-one")
+    done = launch("killed", tmp_path)
+    assert done.returncode != 0 and "SIGKILL" in done.stderr
+    assert [p.name for p in (tmp_path / "fsdp").glob("checkpoint-*")] == ["checkpoint-00000001"]
+    left, = (tmp_path / "fsdp").glob(".*")
+    assert list(left.rglob("*.distcp")), "the kill came before anything was written"
+    done = launch("resumed", tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name in ("fsdp", "from-one"):
+        same(weights(tmp_path / name), weights(one / "9"), rtol=0, atol=1e-9)
+        assert [line["step"] for line in read_log(tmp_path / name)] == list(range(9))
+        assert sorted(p.name for p in (tmp_path / name).iterdir()) == ["checkpoint-00000009", "log.jsonl"]
+
+
+@pytest.fixture
+def group():
+    "A process group of this process alone."
+    kind = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(kind, store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_shares_appear_only_when_all_is_written(group, tmp_path, monkeypatch):
+    "The last moment: everything is on the disk but the name."
+    run(tmp_path, CONFIG, "fsdp")
+    def fail(*_): raise OSError(5, "Input/output error")
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="goes on from .*checkpoint-00000006"):
+        patch.setattr(training.os, "replace", fail)
+        run(tmp_path, LONGER, "fsdp")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-00000006", "log.jsonl"]
+    assert run(tmp_path, LONGER, "fsdp")["finished"]
+
+
+def test_damaged_shares_are_named(group, tmp_path):
+    run(tmp_path, CONFIG, "fsdp")
+    for file in latest_checkpoint(tmp_path).rglob("*.distcp"): file.unlink()
+    for attempt in (lambda: run(tmp_path, LONGER, "fsdp"), lambda: weights(tmp_path)):
+        with pytest.raises(CheckpointError, match="checkpoint-00000006 is damaged"): attempt()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_bf16_on_a_gpu(parallel, group, tmp_path):
+    "Blocks travel as bf16; weights, their gradients and the moments stay float32."
+    device, config = start_processes(), replace(CONFIG, precision="bf16", steps=30)
+    model = Pair(torch.float32).to(device)
+    summary = train(model, Batches(), replace(config, parallel=parallel), tmp_path)
+    log = read_log(tmp_path)
+    assert summary["finished"] and log[-1]["mlm"] < log[0]["mlm"]
+    assert all(p.dtype == torch.float32 and p.device.type == "cuda" for p in model.parameters())
+    with gathered(model, "bf16"), torch.inference_mode():
+        block = model.discriminator.encoder.layers[0]
+        assert model.generator.get_input_embeddings().weight.dtype == torch.float32
+        hidden = model.discriminator.encoder(torch.arange(5, 25, device=device)[None], output_hidden_states=True)
+    assert hidden.hidden_states[0].dtype == torch.float32 and in_shares(block) == (parallel == "fsdp")
+
+
+class Table(nn.Module):
+    "A model of one large tensor."
+    weights, names = {"lm": 1.0}, ("lm",)
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.ones(PIECES, 100))
+
+    def prepare(self, batch, generator): return batch
+    def counts(self, batch): return {"lm": batch["input_ids"].numel()}
+    def forward(self, batch, generator): return {"lm": self.table[batch["input_ids"]].square().sum()}
 
     def save_pretrained(self, folder):
         Path(folder).mkdir(parents=True)
@@ -39,57 +301,31 @@ class Model(nn.Module):
     def load_pretrained(self, folder): self.load_state_dict(torch.load(Path(folder) / "model.pt", weights_only=True))
 
 
-class Batches:
-    micro_batches = 2
-
-    def __call__(self, step, index):
-        ids = torch.randint(11, (3, 5 + 4 * index), generator=torch_generator(step, index))
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": (ids * 3 + 1) % 11}
-
-    def state(self): return {}
-    def load_state(self, state): pass
-
-
-CONFIG = TrainingConfig(steps=12, learning_rate=0.03, warmup_steps=2)
-
-
-def test_two_processes_take_the_steps_of_one(tmp_path):
-    one = Model()
-    train(one, Batches(), CONFIG, tmp_path / "one")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1",
-               "--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", __file__, str(tmp_path / "two")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=240, env=environment)
-    two = torch.load(latest_checkpoint(tmp_path / "two") / "model.pt", weights_only=True)
-    for name, value in one.state_dict().items(): torch.testing.assert_close(two[name], value, atol=1e-6, rtol=1e-6)
-
-
-def test_full_disk_leaves_the_last_checkpoint_whole(tmp_path):
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_full_disk_leaves_the_last_checkpoint_whole(group, tmp_path, parallel):
     "The kernel refuses the write in the middle of a file, as it does on a full disk."
-    train(Model(600), Batches(), CONFIG, tmp_path)
-    before = {p: p.read_bytes() for p in latest_checkpoint(tmp_path).rglob("*") if p.is_file()}
-    longer = TrainingConfig(steps=20, learning_rate=0.03, warmup_steps=2)
+    config = replace(CONFIG, parallel=parallel)
+    train(Table(), Batches(), config, tmp_path)
+    contents = lambda: {p: p.read_bytes() for p in latest_checkpoint(tmp_path).rglob("*") if p.is_file()}
+    before, longer = contents(), replace(config, steps=8)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
-        with pytest.raises(CheckpointError, match="free some space"): train(Model(600), Batches(), longer, tmp_path)
+        with pytest.raises(CheckpointError, match="free some space"): train(Table(), Batches(), longer, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, previous)
-    assert {p: p.read_bytes() for p in latest_checkpoint(tmp_path).rglob("*") if p.is_file()} == before
+    assert contents() == before
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
-    train(Model(600), Batches(), longer, tmp_path)
-    assert latest_checkpoint(tmp_path).name == "checkpoint-00000020"
+    train(Table(), Batches(), longer, tmp_path)
+    assert latest_checkpoint(tmp_path).name == "checkpoint-00000008"
 
 
 def test_a_step_cannot_be_shared_unevenly(monkeypatch, tmp_path):
     monkeypatch.setattr("xlnb.training.rank_and_world", lambda: (0, 3))
-    with pytest.raises(ValueError, match="a step has 2 micro-batches, which 3 processes cannot share"):
-        train(Model(), Batches(), CONFIG, tmp_path)
+    with pytest.raises(ValueError, match="a step has 4 micro-batches, which 3 processes cannot share"):
+        train(Table(), Batches(), CONFIG, tmp_path)
 
 
-if __name__ == "__main__":
-    start_processes()
-    assert rank_and_world()[1] == 2
-    train(Model(), Batches(), CONFIG, sys.argv[1])
+if __name__ == "__main__": main(sys.argv[1], Path(sys.argv[2]))
