@@ -1,13 +1,12 @@
-"""Readers of corpora: malformed files one by one, streams, splits, and the real sets where XLNB_DATA names them."""
+"""Readers of corpora: malformed files one by one, streams, codes of languages, mismatched pairs."""
 import gzip, lzma, os, pickle, tracemalloc
 from pathlib import Path
 
 import pytest
 
-from xlnb.core import ConfigError, DataError, data_root, pair_name
-from xlnb.corpora import (LANGUAGES, XTREME_40, Lines, checksums, from_code, language_code, load_corpus, mismatched,
-                          read_moses, read_multi30k, read_ntrex, read_parallel, read_tatoeba, read_text, read_tsv_pairs,
-                          read_verses, set_folder, survey, verse_split)
+from xlnb.core import ConfigError, DataError, pair_name, split_pair
+from xlnb.corpora import (LANGUAGES, SCHEMES, XTREME_40, Lines, from_code, language_code, mismatched, read_moses,
+                          read_parallel, read_tatoeba, read_text, read_tsv_pairs, read_verses)
 
 
 def write(path: Path, content) -> Path:
@@ -169,8 +168,35 @@ def test_language_codes():
     assert set(XTREME_40) <= set(LANGUAGES) and len(XTREME_40) == len(set(XTREME_40)) == 40
     assert language_code("zh-Hant", "ntrex") == "zho-TW" and from_code("pes", "tatoeba") == "fa"
     with pytest.raises(ConfigError, match="nearest"): language_code("eng", "tatoeba")
-    with pytest.raises(ConfigError, match="scheme='xnli' is not one of"): language_code("de", "xnli")
+    with pytest.raises(ConfigError, match="scheme='flores' is not one of"): language_code("de", "flores")
     with pytest.raises(ConfigError, match="did you mean 'deu'"): from_code("deu1", "tatoeba")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_code_leads_there_and_back(scheme):
+    codes = {lang: language_code(lang, scheme) for lang, codes in LANGUAGES.items() if scheme in codes}
+    assert codes and len(set(codes.values())) == len(codes), "two languages share a code"
+    assert {lang: from_code(code, scheme) for lang, code in codes.items()} == {lang: lang for lang in codes}
+
+
+@pytest.mark.parametrize("ours, scheme, code", [
+    ("de", "udhr", "deu_1996"), ("el", "udhr", "ell_monotonic"), ("fa", "udhr", "pes_1"), ("ms", "udhr", "mly_latn"),
+    ("zh", "udhr", "cmn_hans"), ("ckb-Latn", "udhr", "ckb"), ("prs", "nllb", "prs_Arab"), ("zh-Hant", "nllb", "zho_Hant"),
+    ("ar-Latn", "nllb", "arb_Latn"), ("zh", "cc100", "zh-Hans"), ("hi-Latn", "cc100", "hi_rom"), ("nso", "cc100", "ns"),
+    ("sr-Latn", "ud", "Serbian"), ("zh-Hant", "opus", "zh_TW"), ("no", "muse", "no"), ("ay", "americasnli", "aym")])
+def test_codes_of_published_sets(ours, scheme, code):
+    assert language_code(ours, scheme) == code and from_code(code, scheme) == ours
+
+
+def test_our_codes_can_stand_in_the_name_of_a_pair():
+    for lang in LANGUAGES: assert set(split_pair(pair_name(lang, "en"))) == {lang, "en"}
+
+
+@pytest.mark.parametrize("there, asked", [("a.txt", "a.txt.gz"), ("a.txt.gz", "a.txt"), ("a.txt.xz", "a.txt"),
+                                          ("a.txt.xz", "a.txt.gz")])
+def test_a_file_is_found_packed_or_not(tmp_path, there, asked):
+    write(tmp_path / there, "x\n")
+    assert list(read_text(tmp_path / asked)) == ["x"]
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 64, 65, 100, 1000])
@@ -204,119 +230,3 @@ def test_mismatched_says_what_it_could_not_avoid():
     with pytest.raises(DataError, match="two pairs or more"): list(mismatched([("a", "b")], seed=0))
     with pytest.raises(ConfigError, match="block=1"): mismatched([("a", "b")], seed=0, block=1)
     assert list(mismatched([], seed=0)) == []
-
-
-def test_verse_split_depends_on_the_identifier_alone():
-    ids = [f"PSA {c}:{v}" for c in range(1, 151) for v in range(1, 20)]
-    split = [verse_split(v) for v in ids]
-    assert split == [verse_split(v) for v in ids] and set(split) == {"train", "valid", "test"}
-    assert [verse_split(v, 0.02, 0.03) == "test" for v in ids] == [verse_split(v, 0.5, 0.03) == "test" for v in ids]
-    assert {verse_split(v, 0, 0) for v in ids} == {"train"}
-
-
-def test_survey_counts_distinct_test_lines():
-    found = survey({"de": Lines(iter, ["a", "b", "a"])}, {"T": {"de-en": (["a", "a", "c"], ["x", "y", "z"])}})
-    assert found == {"lines": {"de": 3}, "repeated": {"de": 1}, "overlap": {"T": {"de": 1}}}
-
-
-@pytest.fixture
-def miniature(tmp_path, monkeypatch):
-    "A data folder with three captions in three languages and two Bibles."
-    for part in ("train", "val", "test_2016_flickr"):
-        for lang in ("en", "de", "fr"):
-            write(tmp_path / f"multi30k/task1/raw/{part}.{lang}.gz", "".join(f"{part} {lang} {i}\n" for i in range(3)))
-    for file in ("eng-eng-asv", "deu-deu1912"):
-        write(tmp_path / f"bible/{file}.tsv.gz", "".join(f"GEN 1:{i}\t{file} {i}\n" for i in range(1, 200)))
-    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
-    return tmp_path
-
-
-def test_multi30k_corpus(miniature):
-    corpus = load_corpus("multi30k", "fr,de,en")
-    assert corpus.langs == ("fr", "de", "en") and set(corpus.pairs) == {"de-fr", "en-fr", "de-en"}
-    assert list(corpus.pairs["de-fr"])[1] == ("train de 1", "train fr 1") == list(corpus.pairs["de-fr"])[1]
-    assert corpus.valid["en-fr"][2] == ("val en 2", "val fr 2")
-    assert corpus.tests["multi30k-2016"]["de-en"][1][0] == "test_2016_flickr en 0"
-    assert "tatoeba" not in corpus.tests and "tatoeba-laser/v1" in corpus.facts["absent"]["tatoeba"]
-    assert corpus.facts["pairs"] == {"de-fr": 3, "en-fr": 3, "de-en": 3} and len(corpus.facts["sha256"]) == 9
-    with pytest.raises(ConfigError, match="nearest"): load_corpus("multi30k", "en,ru")
-    with pytest.raises(ConfigError, match="did you mean 'multi30k'"): load_corpus("multi3k", "en,de")
-
-
-def test_multi30k_of_unequal_length_is_refused_when_loaded(miniature):
-    write(miniature / "multi30k/task1/raw/train.de.gz", "eins\nzwei\n")
-    with pytest.raises(DataError, match="unequal length"): load_corpus("multi30k", "en,de")
-
-
-def test_bible_corpus_keeps_splits_apart(miniature):
-    corpus = load_corpus("bible", "en,de", valid_share=0.1, test_share=0.2)
-    number = lambda text: int(text.split()[1])
-    parts = [{number(a) for a, _ in corpus.pairs["de-en"]}, {number(a) for a, _ in corpus.valid["de-en"]},
-             {number(a) for a in corpus.tests["bible"]["de-en"][0]}]
-    assert sum(map(len, parts)) == len(set.union(*parts)) == 199 and all(parts)
-    assert all(number(a) == number(b) for a, b in corpus.pairs["de-en"])
-    assert {number(line) for line in corpus.text["en"]} == parts[0]
-    with pytest.raises(FileNotFoundError, match="engBBE"): load_corpus("bible", "en,de", versions={"en": "engBBE"})
-    with pytest.raises(ConfigError, match="the bible set has no 'fr'"): load_corpus("bible", "en,fr")
-
-
-def test_checksums_are_checked(miniature):
-    files = sorted((miniature / "bible").glob("*.gz"))
-    sums = checksums(files)
-    write(miniature / "bible/SHA256SUMS", "".join(f"{s}  {name}\n" for name, s in sums.items()))
-    assert load_corpus("bible", "en,de").facts["sha256"] == sums
-    write(files[0], "GEN 1:1\tother\n")
-    with pytest.raises(DataError, match="SHA256SUMS has"): load_corpus("bible", "en,de")
-
-
-def test_absent_sets_say_where_they_were_looked_for(tmp_path, monkeypatch):
-    monkeypatch.delenv("XLNB_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="XLNB_DATA is not set. Set XLNB_DATA to a folder that holds bible"):
-        load_corpus("bible", "en,de")
-    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="multi30k/task1/raw is not a folder"): load_corpus("multi30k", "en,de")
-
-
-def real(name) -> Path:
-    "Folder of a real set; skips the test where it is absent."
-    try: return set_folder(name)
-    except FileNotFoundError as e: pytest.skip(str(e))
-
-
-def test_real_multi30k():
-    folder = real("multi30k")
-    corpus = load_corpus("multi30k", "en,de,fr,cs")
-    assert set(corpus.facts["lines"].values()) == set(corpus.facts["pairs"].values()) == {29_000}
-    assert {len(rows) for rows in corpus.valid.values()} == {1_014}
-    assert {len(sides[0]) for sides in corpus.tests["multi30k-2016"].values()} == {1_000}
-    assert corpus.facts["overlap"]["multi30k-2016"] == dict.fromkeys(corpus.langs, 0)
-    stream = corpus.pairs["de-en"]
-    wrong = mismatched(stream, seed=0)
-    assert not set(wrong) & set(stream) and wrong.report.counts == {}
-    assert sum(1 for _ in read_multi30k(folder, "train", "en,de,fr,cs")) == 29_000
-
-
-def test_real_bible():
-    real("bible")
-    corpus = load_corpus("bible", "en,de,he,zh,ja")
-    assert corpus.facts["left_out"]["verse inside a range"] == 71 + 19
-    assert corpus.facts["lines"]["de"] == 29_487 and len(corpus.valid["de-he"]) == 638
-    pairs = {pair: sum(1 for _ in stream) for pair, stream in corpus.pairs.items()}
-    assert pairs == corpus.facts["pairs"] and pairs[pair_name("ja", "zh")] == 7_518
-
-
-def test_real_tatoeba_is_read_whole():
-    folder = real("tatoeba")
-    codes = sorted({path.name.split(".")[1][:3] for path in folder.glob("tatoeba.*-eng.eng")})
-    sizes = {code: len(read_tatoeba(folder, from_code(code, "tatoeba"))[0]) for code in codes}
-    assert len(sizes) >= 108 and max(sizes.values()) == 1000 and sizes["jav"] == 205
-
-
-def test_real_ntrex_ends_lines_with_crlf():
-    folder = (data_root() or Path()) / "ntrex-128" / "NTREX-128"
-    if not folder.is_dir(): pytest.skip("XLNB_DATA names no folder with ntrex-128/NTREX-128")
-    langs = [lang for lang, codes in LANGUAGES.items()
-             if (folder / f"newstest2019-ref.{codes.get('ntrex')}.txt.gz").is_file()] + ["en"]
-    rows = list(read_ntrex(folder, langs))
-    assert len(rows) == 1_997 and len(rows[0]) == len(langs) > 110
-    assert not any(text.endswith("\r") for row in rows for text in row)

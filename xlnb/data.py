@@ -19,9 +19,10 @@ import numpy as np
 import torch
 
 import xlnb
+from .catalogue import load_corpus
 from .cldr import cldr_corpus
 from .core import choose, derive_seed, repo_root, split_pair, torch_generator
-from .corpora import Corpus, Lines, load_corpus, mismatched
+from .corpora import Corpus, Lines, mismatched
 from .sampling import Mixture, exponent_probabilities
 from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text,
                          open_store, pack, permuted)
@@ -66,7 +67,7 @@ def prepare(corpus: Corpus,
             folder=None, # `runs/data/<corpus>-<hash>` of the checkout if None
            ) -> Prepared:
     "Vocabulary and token store of a corpus, made on the first call and opened on later ones."
-    code = source_hash("core", "corpora", "cldr", "vocab", "tokens", "data")
+    code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "data")
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
     folder = Path(folder or repo_root() / "runs" / "data") / f"{corpus.name}-{short_hash(key)}"
     with alone(folder):
