@@ -30,7 +30,7 @@ def found(tmp_path_factory):
         return {run: job.result() for run, job in jobs.items()}
 
 
-# Margins: half of what the weakest of the three seeds on record showed (data/results/03_xlm_e.jsonl, 2026-11-20):
+# Margins: half of what the weakest of the three seeds on record showed (data/results/03_xlm_e.cldr.jsonl, 2026-11-20):
 # MLM 2.15 below unigram, RTD 0.021 below the base rate, AUC 0.66 over one half, partner 0.41, across scripts 0.34.
 @pytest.mark.parametrize("seed", range(3))
 def test_learns(found, seed):

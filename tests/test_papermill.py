@@ -133,7 +133,7 @@ def test_xlm_e_as_typed_at_a_terminal(checkout):
     assert any("image/png" in output.get("data", {}) for output in found), "no figure in the executed notebook"
     assert not [output for output in found if output.output_type == "error"]
     assert list((checkout / "figures").glob("xlme_*.svg")), "no figure was written"
-    records = (checkout / "data" / "results" / "03_xlm_e.jsonl").read_text().splitlines()
+    records = (checkout / "data" / "results" / "03_xlm_e.cldr.jsonl").read_text().splitlines()
     assert json.loads(records[-1])["notebook"] == "03_xlm_e"
 
 

@@ -6,7 +6,7 @@
 __all__ = ['LOCALES', 'UNITS', 'WITHOUT_UNITS', 'WITHOUT_MONEY', 'RELATIVE_UNITS', 'TAGS', 'KINDS', 'SPLITS', 'DRAWN_KINDS',
            'TESTS', 'clean', 'codes', 'excluded_locales', 'units_missing', 'Phrase', 'names', 'render', 'split_of',
            'parallel_meaning', 'monolingual_meaning', 'test_lists', 'tokenize', 'gold_alignment', 'tag_tokens',
-           'entailment_examples', 'paraphrase_examples', 'dictionary', 'cldr_corpus']
+           'entailment_examples', 'paraphrase_examples', 'dictionary', 'aligned_lists', 'cldr_corpus']
 
 # %% ../nbs/00b_cldr.ipynb #c023c882
 import datetime, functools, hashlib, itertools, math, pickle, random, re, unicodedata
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .core import ConfigError, DataError, choose, derive_seed, pair_name, parse_languages, sha256_file, split_pair
-from .corpora import Corpus, Lines
+from .corpora import AlignedPair, Corpus, Lines
 
 # %% ../nbs/00b_cldr.ipynb #fb66153e
 _FIELDS = ("plural_form", "territories", "languages", "list_patterns", "months", "days", "eras", "date_formats",
@@ -590,6 +590,22 @@ def dictionary(lang_a: str, lang_b: str, # two of LOCALES
         rows += [(a[key], b[key], kind) for a, b in tables for key in a]
     return list(dict.fromkeys(rows))
 
+# %% ../nbs/00b_cldr.ipynb #3fbf5dfa
+def aligned_lists(lang_a: str, lang_b: str, # two of LOCALES
+                  n: int = 300, # pairs
+                  seed: int = 0, # of the draw
+                 ) -> list[AlignedPair]:
+    "Unseen lists of three territories with gold links, the second list in another order than the first."
+    rng = random.Random(derive_seed("cldr aligned", seed))
+    orders = [o for o in itertools.permutations(range(3)) if o != (0, 1, 2)]
+    rows = []
+    for kind, *parts in _test_meanings(*TESTS["T3"], n, seed):
+        other = (kind, *(parts[k] for k in rng.choice(orders)))
+        a, b, sure, possible = gold_alignment(render((kind, *parts), lang_a), lang_a, render(other, lang_b), lang_b)
+        marks = [[k for k, token in enumerate(tokens) if not any(map(_is_word, token))] for tokens in (a, b)]
+        rows.append(AlignedPair(tuple(a), tuple(b), frozenset(sure), frozenset(possible) | {*itertools.product(*marks)}))
+    return rows
+
 # %% ../nbs/00b_cldr.ipynb #9449dc8a
 def _lines(lang, seed, kinds, count, digits):
     for meaning in _meanings(seed, "monolingual", lang, kinds, count): yield render(meaning, lang, digits).text
@@ -630,6 +646,7 @@ def cldr_corpus(langs, # codes out of LOCALES, as a list or comma-separated
         pairs={p: Lines(_pairs, *split_pair(p), derive_seed(seed, p), kinds[p], parallel_lines, digits) for p in pairs},
         valid={p: [*zip(*(lines(lang, kinds[p]) for lang in split_pair(p)))] for p in pairs},
         tests={name: {p: tuple(sides[lang] for lang in split_pair(p)) for p in pairs} for name, sides in tests.items()},
+        gold={"lists": {p: aligned_lists(*split_pair(p), min(test_lines, 300), seed) for p in pairs}},
         facts=_facts(langs) | {"seed": seed, "digits": digits, "lines": (parallel_lines, monolingual_lines)})
 
 # %% ../nbs/00b_cldr.ipynb #fb61845e

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', 'choose', 'repo_root', 'data_root', 'atomic_path',
            'sha256_file', 'derive_seed', 'numpy_generator', 'torch_generator', 'parse_languages', 'pair_name',
-           'split_pair', 'settings_from_arguments', 'check_types', 'run_facts', 'results_path', 'append_record',
+           'split_pair', 'settings_from_arguments', 'check_types', 'run_facts', 'results_folder', 'append_record',
            'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
@@ -189,34 +189,33 @@ def run_facts() -> dict:
             "torch": torch.__version__, "transformers": transformers.__version__}
 
 # %% ../nbs/00_core.ipynb #1e773393
-def results_path(notebook: str) -> Path:
-    "File with the records of a notebook: in `XLNB_RESULTS`, or in `data/results` of the checkout."
-    folder = os.environ.get("XLNB_RESULTS") or repo_root() / "data" / "results"
-    return Path(folder) / f"{notebook}.jsonl"
+def results_folder() -> Path:
+    "Folder of all records: `XLNB_RESULTS`, or `data/results` of the checkout."
+    return Path(os.environ.get("XLNB_RESULTS") or repo_root() / "data" / "results")
 
 def append_record(notebook: str, # e.g. '03_xlm_e'
                   record: dict, # JSON values; metrics under flat names such as 'T3/de-en/layer3/acc@1'
-                  path=None, # another file than the notebook's own
+                  part: str = "", # e.g. 'cldr'
                  ) -> Path:
-    "Append one line to the notebook's records; returns the file. Raises `ValueError` on NaN: a record holds numbers."
-    path = Path(path or results_path(notebook))
+    "Append one line to a notebook's records; returns the file. Raises `ValueError` on NaN: a record holds numbers."
+    path = results_folder() / ".".join(filter(None, (notebook, part, "jsonl")))
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"notebook": notebook, **record}, ensure_ascii=False, allow_nan=False)
     with open(path, "ab", buffering=0) as f:
         f.write(f"{line}\n".encode()) # one write: two runs that end together do not mix
     return path
 
-def read_records(notebook: str, path=None) -> list[dict]:
-    "All records of a notebook, oldest first; none if there are none; `DataError` for a damaged line."
-    path = Path(path or results_path(notebook))
-    if not path.exists(): return []
-    records = []
+def read_records(notebook: str) -> list[dict]:
+    "All records of a notebook, part by part, oldest first; none if there are none; `DataError` for a damaged line."
+    paths = sorted(results_folder().glob(f"{notebook}.jsonl")) + sorted(results_folder().glob(f"{notebook}.*.jsonl"))
+    return [record for path in paths for record in _records(path)]
+
+def _records(path):
     with open(path, encoding="utf-8") as f:
         for n, line in enumerate(f, 1):
-            try: records.append(json.loads(line))
+            try: yield json.loads(line)
             except json.JSONDecodeError as e:
                 raise DataError(f"not a JSON record ({e.msg}): remove or mend the line", path, n)
-    return records
 
 # %% ../nbs/00_core.ipynb #565a3866
 PALETTE = {"blue": "#0072B2", "orange": "#E69F00", "green": "#009E73", "red": "#D55E00", "purple": "#CC79A7",
