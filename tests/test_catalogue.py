@@ -56,6 +56,7 @@ def test_list_of_checksums():
     (lambda: set_files("ntrex", "en,en"), "twice"), (lambda: set_files("indian", "en,bn"), "then en"),
     (lambda: set_files("multi30k", "en", part="dev"), "part='dev' is not one"),
     (lambda: set_files("xlm-align", "en,de"), "the set has this pair as 'de-en'"),
+    (lambda: set_files("opus", "en,de"), "the set has this pair as 'de-en'"),
     (lambda: set_files("awesome-align", "fr,ro"), "pair='fr-ro' is not one of en-fr, ro-en"),
     (lambda: set_files("wmt14", "de,en", source="fr"), "source='fr' is not one of de, en"),
     (lambda: set_folder("bibel"), "did you mean 'bible'"),

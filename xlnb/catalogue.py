@@ -189,7 +189,7 @@ def _panlex(codes, split="train", size="5000"): # size: 500, 1000, 2000 or 5000
     return [f"{codes[0]}-l2.zip/{pair}/{pair}.{part[choose('split', split, part)]}.cc.trans"]
 
 def _opus(codes, corpus="CCMatrix", version="v1"):
-    return [f"OPUS-{corpus}/{version}/moses/{'-'.join(sorted(codes))}.txt.zip"]
+    return [f"OPUS-{corpus}/{version}/moses/{_ordered(codes, ['-'.join(sorted(codes))])}.txt.zip"]
 
 # %% ../nbs/00ac_catalogue.ipynb #456bb930
 SETS |= {
