@@ -264,13 +264,27 @@ def open_store(folder, # as given to `build_store`
     return Store(folder, manifest)
 
 # %% ../nbs/00d_tokens.ipynb #64614c3e
-_OPEN_MAPS = 256
+_OPEN_MAPS, _MAPPED_BYTES = 256, 2**30
+
+class _Maps:
+    "Mapped files by name; the ones that were used longest ago are let go when there are too many, or too large ones."
+    def __init__(self, open_map): self.open_map, self.maps, self.size = open_map, {}, 0
+
+    def __call__(self, name):
+        found = self.maps.pop(name, None)
+        if found is None:
+            found = self.open_map(name)
+            self.size += found.nbytes
+        self.maps[name] = found # the last is the newest
+        while len(self.maps) > _OPEN_MAPS or self.size > _MAPPED_BYTES and len(self.maps) > 1:
+            self.size -= self.maps.pop(next(iter(self.maps))).nbytes
+        return found
 
 class Store:
     "An opened token store: `text` and `pairs` map names to sources; what is read is mapped, not loaded."
     def __init__(self, folder, manifest):
         self.folder, self.manifest, self.special = Path(folder), manifest, SpecialIds(**manifest["special"])
-        self.map = lru_cache(_OPEN_MAPS)(self._map)
+        self.map = _Maps(self._map)
         self.text = {name: Source(self, "text", name) for name in manifest["text"]}
         self.pairs = {name: Source(self, "pairs", name) for name in manifest["pairs"]}
 

@@ -1,0 +1,89 @@
+"What grows with the number of sources and the size of a corpus, and what must not: 100 languages and 1,000 pairs."
+import json, os, subprocess, sys
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_tokens import WORDS, build, word_tokenizer
+
+from xlnb.core import sha256_file
+
+LANGUAGES = [f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"]
+PAIRS = [f"{a}-{b}" for a, b in combinations(LANGUAGES[:46], 2)][:1_000]
+LINES, LENGTH, TIMES = 5_000, 400, 10 # a pair's shard has 4 MB, a language's ten times as much: 8 GB in all
+
+
+def text(seed):
+    rows = np.random.default_rng(seed).choice(np.array(WORDS), (LINES, LENGTH))
+    return [" ".join(row) for row in rows]
+
+
+def repeat(path, facts):
+    "Make a shard `TIMES` as long, without encoding the same lines again; returns the facts of its source."
+    tokens, offsets = np.fromfile(f"{path}.tokens", "<u2"), np.fromfile(f"{path}.offsets", "<i8")
+    np.tile(tokens, TIMES).tofile(f"{path}.tokens")
+    shifts = len(tokens) * np.arange(TIMES)[:, None]
+    np.append((offsets[:-1] + shifts).ravel(), TIMES * len(tokens)).tofile(f"{path}.offsets")
+    shard, = facts["shards"]
+    files = {k: {"bytes": os.path.getsize(f"{path}.{k}"), "sha256": sha256_file(f"{path}.{k}")} for k in shard["files"]}
+    longer = lambda record: {k: v * TIMES if k in ("items", "tokens") else v for k, v in record.items()}
+    return {**longer(facts), "shards": [{**longer(shard), "files": files}]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    "A store of 1,100 sources: the files of one language and of one pair, under a thousand names."
+    folder = tmp_path_factory.mktemp("large") / "store"
+    half = [line[:len(line) // 2] for line in text(1)]
+    build(word_tokenizer(WORDS), folder, {"zz": text(0)}, {"yy-zz": list(zip(half, half[1:] + half[:1]))})
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for kind, names in (("text", LANGUAGES), ("pairs", PAIRS)):
+        (one, facts), = manifest[kind].items()
+        if kind == "text": facts = repeat(folder / kind / f"{one}.00000", facts)
+        for name in names:
+            for ending in ("tokens", "offsets"):
+                os.link(folder / kind / f"{one}.00000.{ending}", folder / kind / f"{name}.00000.{ending}")
+        manifest[kind] = dict.fromkeys(names, facts)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+PROGRAM = """
+import json, sys, time
+from itertools import chain
+from pathlib import Path
+from xlnb.data import MixedBatches
+from xlnb.tokens import SpecialIds, open_store
+
+def resident(): # peak, in bytes
+    line, = (l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
+
+found = {"imports": resident()}
+start = time.perf_counter()
+store = open_store(sys.argv[1])
+batches = MixedBatches(store, SpecialIds(), length=512, text_tokens=32_768, pair_tokens=32_768, max_side=254,
+                       alpha=0.7, seed=0, restart_positions=False)
+found |= {"opened": resident(), "seconds to open": time.perf_counter() - start}
+start, tokens = time.perf_counter(), 0
+for step in range(STEPS := 60):
+    for index in range(batches.micro_batches): tokens += int(batches(step, index)["attention_mask"].sum())
+found |= {"drawn": resident(), "tokens": tokens, "tokens per second": tokens / (time.perf_counter() - start)}
+slots = {"text": batches.text_micro * batches.rows, "pairs": batches.pair_micro * batches.bundles}
+drawn = {kind: sum(n > 0 for n in m.counts(STEPS * slots[kind]).values()) for kind, m in batches.mixtures.items()}
+total = sum(int(s.arrays(0)[0].sum()) for s in chain(store.text.values(), store.pairs.values()))
+size = sum(s.counts["tokens"] for s in chain(store.text.values(), store.pairs.values()))
+print(json.dumps(found | {"read through": resident(), "size": 2 * size, "drawn from": drawn}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
+def test_a_hundred_languages_and_a_thousand_pairs_in_two_gigabytes(folder):
+    "Also when every token of every source has been read: 8 GB, of which what is mapped counts as resident."
+    run = subprocess.run([sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=300,
+                         env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert run.returncode == 0, run.stderr[-3000:]
+    found = json.loads(run.stdout)
+    assert found["drawn from"]["text"] == 100 and found["drawn from"]["pairs"] > 900 and found["size"] > 7.9e9
+    assert found["read through"] < 2e9, found
