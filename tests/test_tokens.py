@@ -419,7 +419,7 @@ def test_reading_is_cheap(tokenizer, tmp_path):
 def test_real_text_goes_in_and_out(tmp_path):
     root = os.environ.get("XLNB_DATA")
     if not root or not (Path(root) / "multi30k").is_dir(): pytest.skip("XLNB_DATA names no folder with multi30k")
-    from xlnb.corpora import load_corpus
+    from xlnb.catalogue import load_corpus
     from xlnb.vocab import load_tokenizer, train_vocab
     corpus = load_corpus("multi30k", ["de", "en", "fr"])
     some = {lang: [line for _, line in zip(range(3_000), lines)] for lang, lines in corpus.text.items()}

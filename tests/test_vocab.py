@@ -9,7 +9,8 @@ from transformers import AutoTokenizer, XLMRobertaTokenizer
 
 from xlnb.cldr import LOCALES, cldr_corpus, names
 from xlnb.core import ConfigError, DataError
-from xlnb.corpora import LANGUAGES, Lines, load_corpus, read_tatoeba, set_folder
+from xlnb.catalogue import load_corpus, set_folder
+from xlnb.corpora import LANGUAGES, Lines, read_tatoeba
 from xlnb.vocab import (BLANKS, fertility, fertility_figure, line_counts, line_quotas, load_tokenizer, sampled_lines,
                         tokenizer_hash, train_sentencepiece, train_vocab)
 
