@@ -1,12 +1,10 @@
 "Experiments: the listing of a real notebook, records that count, runs that end badly or are interrupted."
 import os, signal, subprocess, sys, time
-from types import SimpleNamespace
 
 import pytest
 
 from xlnb import experiments, xlm_e
-from xlnb.core import read_records
-from xlnb.experiments import Experiment, filled_in, missing, records_of, run_missing
+from xlnb.experiments import filled_in, missing, run_missing
 
 
 def test_every_experiment_of_xlm_e_can_be_resolved():
@@ -19,7 +17,7 @@ def test_every_experiment_of_xlm_e_can_be_resolved():
 
 def test_a_record_counts_for_every_experiment_that_names_its_parameters():
     given = xlm_e.EXPERIMENTS["tasks"].runs()[0][1]
-    record = {"parameters": {**filled_in(xlm_e, given), "max_minutes": 1.0, "out": "elsewhere"}, "run": {"finished": True}}
+    record = {"parameters": {**filled_in(xlm_e, given), "max_minutes": 1.0, "out": "x"}, "run": {"finished": True}}
     todo = missing(xlm_e.EXPERIMENTS["tasks"], xlm_e, [record])
     assert len(todo) == len(xlm_e.EXPERIMENTS["tasks"].runs()) - 1
     unfinished = {**record, "run": {"finished": False}}
@@ -31,7 +29,8 @@ def test_a_failed_run_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
     write = lambda nb, given, output: [sys.executable, "-c", f"x = 1 / {given['seed']}; open({str(output)!r}, 'w')"]
     monkeypatch.setattr(experiments, "run_command", write)
-    failed = run_missing("toy", "grid", [("arm", {"seed": seed}) for seed in (0, 1, 2)], workers=1, say=lambda line: None)
+    todo = [("arm", {"seed": seed}) for seed in (0, 1, 2)]
+    failed = run_missing("toy", "grid", todo, workers=1, say=lambda line: None)
     assert len(failed) == 1 and "arm, seed 0: failed" in failed[0] and ".log" in failed[0]
     assert len(list(tmp_path.rglob("*.ipynb"))) == 2
 

@@ -603,7 +603,8 @@ def aligned_lists(lang_a: str, lang_b: str, # two of LOCALES
         other = (kind, *(parts[k] for k in rng.choice(orders)))
         a, b, sure, possible = gold_alignment(render((kind, *parts), lang_a), lang_a, render(other, lang_b), lang_b)
         marks = [[k for k, token in enumerate(tokens) if not any(map(_is_word, token))] for tokens in (a, b)]
-        rows.append(AlignedPair(tuple(a), tuple(b), frozenset(sure), frozenset(possible) | {*itertools.product(*marks)}))
+        possible = frozenset(possible) | {*itertools.product(*marks)}
+        rows.append(AlignedPair(tuple(a), tuple(b), frozenset(sure), possible))
     return rows
 
 # %% ../nbs/00b_cldr.ipynb #9449dc8a

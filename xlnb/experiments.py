@@ -44,9 +44,9 @@ def records_of(experiment: Experiment, module,
     default, found = asdict(module.Settings()), {arm: {} for arm in experiment.arms}
     done = [r for r in records if r["run"]["finished"]]
     for arm, given in experiment.runs():
-        wanted = filled_in(module, given)
-        same = lambda r: all(r["parameters"].get(k, default[k]) == v for k, v in wanted.items())
-        for record in filter(same, done): found[arm][given["seed"]] = record
+        wanted = filled_in(module, given).items()
+        same = [r for r in done if all(r["parameters"].get(k, default[k]) == v for k, v in wanted)]
+        if same: found[arm][given["seed"]] = same[-1]
     return found
 
 def missing(experiment: Experiment, module, records: list[dict]) -> list[tuple[str, dict]]:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from . import alignment, probes, retrieval
 from .cldr import LOCALES
 from .core import run_facts
@@ -52,8 +50,8 @@ class Evaluation:
         "Flat names and values for a record: directions and targets are averaged."
         found = {r["metric"]: r["accuracy"] for r in self.retrieval} | {r["metric"]: r["aer"] for r in self.alignment}
         for gap in probes.transfer_gap(self.probes):
-            system = [gap["system"]] * (gap["system"] != "model") + [f"layer{gap['layer']}"] * (gap["layer"] is not None)
-            name = "/".join([gap["task"], gap["source"], *system])
+            place = [gap["task"], gap["source"]] + [gap["system"]] * (gap["system"] != "model")
+            name = "/".join(place + [f"layer{gap['layer']}"] * (gap["layer"] is not None))
             found |= {f"{name}/{k}": gap[k] for k in ("score", "others", "ceiling")}
         return {name: round(value, 5) for name, value in found.items()}
 
@@ -103,8 +101,8 @@ def layer_means(record: dict, test: str, # e.g. 'T3'
     found, inner = {}, [system] if system else []
     for name, value in record["metrics"].items():
         words = name.split("/")
-        if words[0] != test or words[-1] != measure or words[2:-2] != inner or not words[-2].startswith("layer"): continue
-        found.setdefault(int(words[-2].removeprefix("layer")), []).append(100 * value)
+        if (words[0], words[-1], words[2:-2]) == (test, measure, inner) and words[-2].startswith("layer"):
+            found.setdefault(int(words[-2].removeprefix("layer")), []).append(100 * value)
     return [sum(v) / len(v) for _, v in sorted(found.items())]
 
 def best_layer(record: dict, test: str, measure: str = "acc@1c", system: str = "") -> float: # as of `layer_means`

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PIECES', 'LENGTH', 'TEST_LINES', 'PAPER', 'REAL_TEXT',
-           'MASK_RATE', 'WARMUP_SHARE', 'PANELS', 'FREE', 'EVALUATIONS', 'STATED', 'EXPERIMENTS', 'Settings', 'resolve',
-           'training_flops', 'max_side', 'step_tokens', 'network_config', 'compare_with_paper', 'prepare_data',
-           'make_batches', 'mask_batch', 'inputs', 'guess', 'detect', 'XlmE', 'loss_names', 'plot_corruption',
-           'corruption_rows', 'Probe', 'make_probe', 'health', 'plot_health', 'run_identity', 'run_folder',
-           'training_config', 'pretrain', 'report', 'evaluate_run', 'make_record', 'describe', 'summarise',
-           'plot_figure1', 'plot_figure3', 'check_share', 'main']
+           'MASK_RATE', 'WARMUP_SHARE', 'PANELS', 'FREE', 'EVALUATIONS', 'EXPERIMENTS', 'COLOURS', 'STATED', 'Settings',
+           'resolve', 'training_flops', 'max_side', 'step_tokens', 'network_config', 'compare_with_paper',
+           'prepare_data', 'overlap_report', 'make_batches', 'mask_batch', 'inputs', 'guess', 'detect', 'XlmE',
+           'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe', 'health', 'plot_health',
+           'run_identity', 'run_folder', 'training_config', 'pretrain', 'report', 'record_of', 'describe', 'summarise',
+           'last_health', 'plot_figure1', 'plot_by_layer', 'plot_figure3', 'plot_figure4', 'grid_measures',
+           'check_share', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -21,17 +22,17 @@ import torch.distributed as dist
 from safetensors.torch import load_model
 from torch import nn
 
+from .contamination import describe as describe_overlap
 from .core import (ConfigError, PALETTE, append_record, check_types, choose, derive_seed, figure, label_lines,
-                       parse_languages, repo_root, run_facts, settings_from_arguments, split_pair,
-                       torch_generator)
+                       parse_languages, repo_root, settings_from_arguments, split_pair, torch_generator)
 from .data import (MixedBatches, Prepared, encode_pairs, open_corpus, pack_blocks, partner_batches, prepare, script,
                        short_hash, source_hash, token_frequencies, unigram_loss, without_digits)
 from .encoder import (SIZES, EncoderForMaskedLM, EncoderForReplacedTokens, config_for, forward_flops, head_flops,
                           new_model, share_embeddings)
 from .experiments import Experiment
 from .objectives import MaskIds, mask_tokens, masked_lm_loss, replaced_tokens, rtd_diagnostics, rtd_loss
-from .reports import baseline_mean, layer_means, spread, write_cards
-from .retrieval import baselines, metrics, retrieval_by_layer
+from .reports import (FREE_SYSTEM, Evaluation, baseline_mean, best_layer, evaluate, layer_means, make_record,
+                          spread, write_cards)
 from .tokens import SpecialIds, collate_text
 from .training import TrainingConfig, rank_and_world, read_log, start_processes, train
 
@@ -199,6 +200,12 @@ def prepare_data(settings: Settings) -> Prepared: # resolved
     "Corpus, vocabulary and token store of a run."
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
     return prepare(corpus, settings.vocab_size, settings.mismatched, max_side=max_side(settings))
+
+# %% ../nbs/03_xlm_e.ipynb #ee91bd9a
+def overlap_report(data: Prepared) -> str:
+    "What of the tests stands in the training text, in lines for a person."
+    facts = data.corpus.facts
+    return describe_overlap(facts) if "overlap" in facts else f"{data.corpus.name}: tests are kept out of training text"
 
 # %% ../nbs/03_xlm_e.ipynb #244fe9a3
 def make_batches(settings: Settings, data: Prepared) -> MixedBatches:
@@ -449,8 +456,8 @@ FREE = {"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", "out"
 def run_identity(settings: Settings, # resolved
                  data: Prepared) -> dict:
     "What must agree for two calls to be one run."
-    code = source_hash("core", "corpora", "cldr", "vocab", "tokens", "sampling", "data", "encoder", "objectives",
-                       "training", "xlm_e")
+    code = source_hash("core", "corpora", "formats", "catalogue", "cldr", "vocab", "tokens", "sampling", "data",
+                       "encoder", "objectives", "training", "xlm_e")
     same = {k: v for k, v in asdict(settings).items() if k not in FREE}
     return same | {"data": data.folder.name, "code": code[:12]}
 
@@ -494,27 +501,13 @@ def report(summary: dict) -> str: # of `pretrain`
     pace = f"the rest would take about {rest:,.0f} minutes" if rest else "no step was done in this call"
     return f"stopped at the time limit after {done}; {pace} at this pace; the same command goes on from here"
 
-# %% ../nbs/03_xlm_e.ipynb #3273dc25
-def evaluate_run(settings: Settings, data: Prepared, model: XlmE) -> list[dict]:
-    "Retrieval of the kept network by layer, and the baselines, on all tests of the corpus."
-    with torch.inference_mode():
-        ours = retrieval_by_layer(model.kept, data.corpus.tests, data.tokenizer)
-        pairs = {} if settings.mismatched else data.corpus.pairs
-        return ours + baselines(pairs, data.corpus.tests, data.corpus.text, model.kept, data.tokenizer)
-
 # %% ../nbs/03_xlm_e.ipynb #f8d7727c
-def make_record(settings: Settings, data: Prepared, summary: dict, rows: list,
-                log: list, # lines of the run's log
-               ) -> dict:
+def record_of(settings: Settings, data: Prepared, summary: dict, evaluation: Evaluation) -> dict:
     "What one run leaves behind."
-    kept = lambda line: {k: round(v, 5) for k, v in line.items() if k in ("step", "tokens") or k.startswith("health/")}
     full_steps = summary["tokens"] / sum(step_tokens(settings))
-    return {"parameters": asdict(replace(settings, out="")), **run_facts(),
-            "run": {k: v for k, v in summary.items() if k != "folder"},
-            "flops": {k: v * full_steps for k, v in training_flops(settings).items()},
-            "corpus": data.corpus.facts,
-            "curve": [kept(line) for line in log if "health/text_mlm" in line],
-            "metrics": {k: round(v, 5) for k, v in metrics(rows).items()}}
+    log = read_log(run_folder(settings, data))
+    flops = {k: v * full_steps for k, v in training_flops(settings).items()}
+    return make_record(asdict(replace(settings, out="")), data, summary, evaluation, log, flops=flops)
 
 # %% ../nbs/03_xlm_e.ipynb #e7bffda6
 _NAMES = {"mrtd+trtd": "XLM-E", "mrtd": "MRTD only", "mlm+tlm": "MLM + TLM", "mlm": "MLM"}
@@ -529,31 +522,35 @@ def describe(record: dict) -> str:
     return ", ".join([_NAMES[p["tasks"]], *["random pairs"] * p["mismatched"], *differences])
 
 # %% ../nbs/03_xlm_e.ipynb #397b01aa
-def summarise(groups: dict) -> list[dict]: # of `group_records`
-    "A row per kind of run: mean ± standard deviation over seeds of losses against their baselines, gaps, retrieval."
-    rows = [_summary_row(name, runs) for name, runs in groups.items()]
+def summarise(groups: dict) -> list[dict]: # name → records, or {seed: record}
+    "A row per kind of run: mean ± standard deviation over seeds of losses against their baselines, gaps, scores."
+    groups = {name: list(g.values()) if isinstance(g, dict) else list(g) for name, g in groups.items()}
+    rows = [_summary_row(name, runs) for name, runs in groups.items() if runs]
     columns = list(dict.fromkeys(k for row in rows for k in row))
     return [{k: row.get(k, "–") for k in columns} for row in rows]
 
-def _best_untrained(record, test):
-    layers = (baseline_mean(record, test, f"untrained/layer{k}") for k in range(len(layer_means(record, test))))
-    return max(layers, default=math.nan)
+def last_health(record: dict) -> dict:
+    "The last held-out measures of a record's curve, with what the losses stand below."
+    h = {k.removeprefix("health/"): v for k, v in record["curve"][-1].items()}
+    below = {"MLM below unigram": ("unigram", "text_mlm"), "TLM below unigram": ("tlm_unigram", "tlm"),
+             "RTD below base rate": ("text_rtd_base_loss", "text_rtd_loss")}
+    as_is = {"RTD AUC": "text_rtd_auc", "partner, TLM": "tlm_gap", "partner, TLM, across scripts": "tlm_gap_across",
+             "partner, RTD": "trtd_gap"}
+    return ({k: h.get(a, math.nan) - h.get(b, math.nan) for k, (a, b) in below.items()} |
+            {k: h.get(name, math.nan) for k, name in as_is.items()})
 
+# %% ../nbs/03_xlm_e.ipynb #28c7a7c6
 def _summary_row(name, runs) -> dict:
-    last = [{k.removeprefix("health/"): v for k, v in r["curve"][-1].items()} for r in runs]
-    of = lambda f: spread([f(l) for l in last])
-    gap = lambda l, name, base="": l.get(name, math.nan) - (l.get(base, math.nan) if base else 0)
-    row = {"run": name, "seeds": len(runs), "million tokens": spread([r["run"]["tokens"] / 1e6 for r in runs]),
-           "MLM below unigram": of(lambda l: -gap(l, "text_mlm", "unigram")),
-           "TLM below unigram": of(lambda l: -gap(l, "tlm", "tlm_unigram")),
-           "RTD below base rate": of(lambda l: -gap(l, "text_rtd_loss", "text_rtd_base_loss")),
-           "RTD AUC": of(lambda l: gap(l, "text_rtd_auc")), "partner, TLM": of(lambda l: gap(l, "tlm_gap")),
-           "partner, TLM, across scripts": of(lambda l: gap(l, "tlm_gap_across")),
-           "partner, RTD": of(lambda l: gap(l, "trtd_gap"))}
-    for test in dict.fromkeys(m.split("/")[0] for m in runs[0]["metrics"]):
-        row[f"{test}, best layer"] = spread([max(layer_means(r, test), default=math.nan) for r in runs])
-        row[f"{test}, untrained"] = spread([_best_untrained(r, test) for r in runs])
-        row[f"{test}, LSA"] = spread([baseline_mean(r, test, "lsa") for r in runs])
+    found = [last_health(r) for r in runs]
+    row = {"run": name, "seeds": len(runs), "million tokens": spread([r["run"]["tokens"] / 1e6 for r in runs])}
+    row |= {k: spread([f[k] for f in found]) for k in found[0]}
+    named = dict.fromkeys((m.split("/")[0], m.split("/")[-1]) for r in runs for m in r["metrics"])
+    for test, measure in named:
+        if measure not in FREE_SYSTEM: continue
+        what, free = FREE_SYSTEM[measure]
+        row[f"{test}, best layer"] = spread([best_layer(r, test, measure) for r in runs])
+        row[f"{test}, untrained"] = spread([best_layer(r, test, measure, "untrained") for r in runs])
+        row[f"{test}, {free}"] = spread([baseline_mean(r, test, free, measure) for r in runs])
     return row
 
 # %% ../nbs/03_xlm_e.ipynb #329af925
@@ -572,58 +569,107 @@ def plot_figure1(table: list[dict]): # rows of the paper's Table 4
            ylim=(62.5, 70))
     return fig
 
-# %% ../nbs/03_xlm_e.ipynb #27db5352
-STATED = {"XLM-E": ("blue", [(9, 63.66), (10, 57.14)]), "XLM-R": ("grey", [(7, 54.42), (10, 43.34)])} # in section 4.7
-
-def plot_figure3(groups: dict, # of `group_records`, on real text
-                 test: str = "tatoeba"):
-    "Left: the values that the paper's text states. Right: our runs by layer, centred; thin lines are seeds."
-    fig, (left, right) = figure("page", height=2.5, ncols=2)
-    for name, (colour, points) in STATED.items():
-        left.plot(*zip(*points), "o", color=PALETTE[colour])
-        left.annotate(name, points[0], (-4, 4), textcoords="offset points", fontsize=7, ha="right",
-                      color=PALETTE[colour])
-    left.set(xlim=(-0.5, 12.5), ylim=(0, 70), xlabel="layer of 12", ylabel="accuracy@1, %")
-    left.set_title("paper: Tatoeba, 36 pairs, the stated values", loc="left")
-    for (name, runs), colour in zip(groups.items(), ("blue", "red", "green", "purple")):
-        curves = [curve for r in runs if (curve := layer_means(r, test))]
-        if not curves: continue # a corpus without this test
-        for curve in curves: right.plot(range(len(curve)), curve, color=PALETTE[colour], lw=0.7, alpha=0.5, label="_")
-        means = [sum(c) / len(c) for c in zip(*curves)]
-        right.plot(range(len(means)), means, "o-", color=PALETTE[colour], label=name)
-    for label, system, measure in (("LSA", "lsa", "acc@1c"), ("trigrams, raw", "trigrams", "acc@1")):
-        value = [v for runs in groups.values() for r in runs if (v := baseline_mean(r, test, system, measure)) == v]
-        if value: right.plot([0, 3], [sum(value) / len(value)] * 2, ":", color=PALETTE["black"], label=label)
-    right.set(xlabel="layer of 3", ylabel="accuracy@1, %", ylim=(0, None), xticks=range(4))
-    right.set_title(f"ours: {test}, centred", loc="left")
-    label_lines(right)
-    return fig
-
 # %% ../nbs/03_xlm_e.ipynb #46fdf301
 _CAPTIONS = dict(corpus="multi30k", langs="en,de,fr,cs", steps=5400, max_minutes=120.0)
 _ARMS = {name: dict(tasks=tasks, mismatched=mismatched) | ({} if "+" in tasks else dict(batch_tokens=512))
          for name, tasks, mismatched in [
              ("MLM", "mlm", False), ("MLM + TLM", "mlm+tlm", False), ("MLM + TLM, random pairs", "mlm+tlm", True),
              ("MRTD", "mrtd", False), ("XLM-E", "mrtd+trtd", False), ("XLM-E, random pairs", "mrtd+trtd", True)]}
-_BUDGET = {"steps": None, "budget_flops": 5400 * training_flops(resolve(Settings(tasks="mlm+tlm", **_CAPTIONS)))["standard"]}
+_FLOPS = 5400 * training_flops(resolve(Settings(tasks="mlm+tlm", **_CAPTIONS)))["standard"]
+_FOUR = {"none of the paper's": {}, "post-LN": {"norm": "post"}, "init 0.02": {"initializer_range": 0.02},
+         "positions run on": {"restart_positions": False},
+         "both sides, 15 %": {"pair_sides": "both", "pair_mask_rate": 0.15}}
 
 EXPERIMENTS = {
     "tasks": Experiment("At equal tokens, translation pairs help, and replaced tokens do no worse than masked ones.",
                         _ARMS, _CAPTIONS),
-    "flops": Experiment("The same at the FLOPs of MLM + TLM.", _ARMS, _CAPTIONS | _BUDGET),
+    "flops": Experiment("The same at the FLOPs of MLM + TLM.", _ARMS,
+                        dict(_CAPTIONS, steps=None, budget_flops=_FLOPS)),
     "bible": Experiment("The same on whole Bibles.", {k: v for k, v in _ARMS.items() if "+" in v["tasks"]},
                         dict(_CAPTIONS, corpus="bible", langs="en,de,es,cs")),
     "lambda": Experiment("How strongly the discriminator's loss should weigh at this size.",
                          {f"λ {lam}": {"lam": float(lam)} for lam in (1, 5, 20, 50)}, dict(max_minutes=120.0)),
     "choices": Experiment("Which of the four choices at small sizes lets the generator use the translation.",
-                          {"none of the paper's": {}, "post-LN": {"norm": "post"}, "init 0.02": {"initializer_range": 0.02},
-                           "positions run on": {"restart_positions": False},
-                           "both sides, 15 %": {"pair_sides": "both", "pair_mask_rate": 0.15}}, dict(max_minutes=120.0)),
+                          _FOUR, dict(max_minutes=120.0)),
     "positions": Experiment("The gated relative bias does no harm, and its gate is of use.",
                             {name: {"relative_positions": name} for name in ("gated", "plain", "none")},
                             dict(max_minutes=120.0)),
     "table": Experiment("One word table for both networks is better than two.",
                         {"one table": {}, "two tables": {"tied": False}}, dict(max_minutes=120.0))}
+
+# %% ../nbs/03_xlm_e.ipynb #350aae4a
+COLOURS = {"XLM-E": "blue", "MLM + TLM": "red", "XLM-E, random pairs": "sky", "MLM + TLM, random pairs": "orange",
+           "XLM-R": "grey", "XLM-E-TRTD": "sky", "XLM-Align": "green", "fast_align": "black"}
+
+def plot_by_layer(ax, groups: dict, # arm → {seed: record}
+                  test: str, measure: str, # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
+                  free: dict): # label → name of a system that costs nothing
+    "Our runs by layer: a thin line per seed, a thick one for their mean, dotted ones for what costs nothing."
+    drawn = {name: [c for r in g.values() if (c := layer_means(r, test, measure))] for name, g in groups.items()}
+    for name, curves in drawn.items():
+        if not curves: continue
+        for c in curves: ax.plot(range(len(c)), c, color=PALETTE[COLOURS[name]], lw=0.6, alpha=0.5, label="_")
+        means = [sum(c) / len(c) for c in zip(*curves)]
+        ax.plot(range(len(means)), means, "o-", ms=3.5, color=PALETTE[COLOURS[name]], label=name)
+    last = max((len(c) for curves in drawn.values() for c in curves), default=1) - 1
+    for (label, system), dash in zip(free.items(), (":", "--", "-.", (0, (1, 3)))):
+        value = [v for g in groups.values() for r in g.values() if (v := baseline_mean(r, test, system, measure)) == v]
+        if value: ax.plot([0, last], [sum(value) / len(value)] * 2, ls=dash, color=PALETTE["black"], lw=1, label=label)
+    ax.set(xlabel=f"layer of {last}", xticks=range(last + 1))
+    label_lines(ax)
+
+# %% ../nbs/03_xlm_e.ipynb #61f7456d
+STATED = {"XLM-E": [(9, 63.66), (10, 57.14)], "XLM-R": [(7, 54.42), (10, 43.34)]} # in section 4.7
+
+def plot_figure3(captions: dict, bible: dict): # arm → {seed: record}
+    "Left: the values that the paper's text states. Right: our runs, raw accuracy as in the paper."
+    fig, axes = figure("page", height=2.5, ncols=3)
+    for name, points in STATED.items():
+        axes[0].plot(*zip(*points), "o", color=PALETTE[COLOURS[name]])
+        axes[0].annotate(name, points[0], (-4, 4), textcoords="offset points", fontsize=7, ha="right",
+                         color=PALETTE[COLOURS[name]])
+    axes[0].set(xlim=(-0.5, 12.5), ylim=(0, 70), xlabel="layer of 12", ylabel="accuracy@1, %")
+    axes[0].set_title("paper: Tatoeba, stated values", loc="left")
+    free = {"LSA": "lsa", "trigrams": "trigrams", "untrained, layer 0": "untrained/layer0"}
+    for ax, groups, title in ((axes[1], captions, "ours: Multi30k"), (axes[2], bible, "ours: Bible")):
+        plot_by_layer(ax, groups, "tatoeba", "acc@1", free)
+        ax.set(ylim=(0, None))
+        ax.set_title(f"{title} → Tatoeba", loc="left")
+    return fig
+
+# %% ../nbs/03_xlm_e.ipynb #ba9761e7
+def plot_figure4(captions: dict, bible: dict, # arm → {seed: record}
+                 table: list[dict]): # rows of the paper's Table 6
+    "Left: the paper's error rates at its best layers. Right: our runs by layer, on gold alignments."
+    fig, axes = figure("page", height=2.5, ncols=3)
+    for name in ("fast_align", "XLM-R", "XLM-Align", "XLM-E-TRTD", "XLM-E"):
+        value = {r["lang"]: float(r["value"]) for r in table if r["model"] == name and r["lang"] != "avg"}
+        axes[0].plot(list(value), list(value.values()), "o", ms=4, color=PALETTE[COLOURS[name]],
+                     label=name.replace("-TRTD", " without TRTD"))
+    axes[0].set(ylabel="alignment error rate, %", ylim=(0, 100))
+    axes[0].set_title("paper: Table 6", loc="left")
+    axes[0].legend(fontsize=6, frameon=False)
+    free = {"IBM-1": "ibm1-intersection", "diagonal": "diagonal", "untrained, layer 0": "untrained/layer0"}
+    for ax, groups, title in ((axes[1], captions, "ours: Multi30k"), (axes[2], bible, "ours: Bible")):
+        plot_by_layer(ax, groups, "gold", "aer", free)
+        ax.set(ylim=(0, 100))
+        ax.set_title(f"{title} → gold", loc="left")
+    return fig
+
+# %% ../nbs/03_xlm_e.ipynb #ea16b885
+def grid_measures(experiment: Experiment
+                 ) -> tuple[dict, dict]: # label → function of a record: measures, and what is free
+    "What is drawn of an experiment: the partner's worth, the discriminator, retrieval, alignment, transfer."
+    real = experiment.shared.get("corpus", "cldr") != "cldr"
+    tests = [("tatoeba", "acc@1", "Tatoeba, %"), ("gold", "aer", "gold AER, %")] if real else [
+        ("T3", "acc@1c", "lists found, %"), ("lists", "aer", "lists AER, %")]
+    tests += [("tags", "others", "tags, others, %")]
+    losses = {"partner's worth, nats": lambda r: last_health(r)["partner, TLM"],
+              "RTD below base": lambda r: last_health(r)["RTD below base rate"]}
+    score = lambda test, measure, system="": lambda r: best_layer(r, test, measure, system)
+    return (losses | {label: score(test, measure) for test, measure, label in tests},
+            {label: lambda r: 0.0 for label in losses} |
+            {label: score(test, measure, "untrained") for test, measure, label in tests})
 
 # %% ../nbs/03_xlm_e.ipynb #6f2f688b
 def check_share(settings: Settings): # resolved
@@ -643,15 +689,15 @@ def main(argv: list[str]): # e.g. ['--size', 'base']
         if rank: dist.barrier() # until process 0 has made vocabulary and store
         data = prepare_data(settings)
         if not rank and dist.is_initialized(): dist.barrier()
+        if not rank: print(overlap_report(data), flush=True)
         model = XlmE(settings, MaskIds.of(data.tokenizer))
         summary = pretrain(settings, data, model)
         if rank: return
         print(report(summary))
-        rows = evaluate_run(settings, data, model)
+        record = record_of(settings, data, summary, evaluate(model.kept, data, not settings.mismatched))
         folder = run_folder(settings, data)
-        record = make_record(settings, data, summary, rows, read_log(folder))
         write_cards(record, {folder / part: f"{describe(record)}, {part}" for part in model.parts()})
-        append_record("03_xlm_e", record)
+        append_record("03_xlm_e", record, settings.corpus)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, checkpoints; files and disks
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
