@@ -19,8 +19,8 @@ from pathlib import Path
 from xml.parsers import expat
 from zipfile import BadZipFile, ZipFile
 
-from .core import ConfigError, DataError, choose
-from .corpora import AlignedPair, Lines, Report, _checked, _existing, _lines, _uneven, read_text
+from .core import ConfigError, DataError, choose, parse_languages
+from .corpora import AlignedPair, Lines, Report, _checked, _existing, _lines, _uneven
 
 # %% ../nbs/00aa_formats.ipynb #9935704c
 def _optional(module: str, purpose: str):
@@ -59,7 +59,7 @@ def _found(path) -> Path:
     raise FileNotFoundError(f"{inside[0]} has no member {inside[1]}; nearest in it: {near}")
 
 # %% ../nbs/00aa_formats.ipynb #cbe674f7
-_BLOCK = 1 << 20 # bytes
+_BLOCK = 1 << 18 # bytes
 
 def _zip_blocks(archive, name) -> Iterator[bytes]:
     with ZipFile(archive) as z, z.open(name) as f: # the checksum is compared at the end of the member
@@ -127,15 +127,16 @@ def _row_options(empty: str = "raise", duplicate: str = "keep", report: Report |
     return {"empty": empty, "duplicate": duplicate, "report": Report() if report is None else report}
 
 def read_opus(path,       # .zip in Moses format
-              langs=None, # its two codes in the order wanted; that of the file names if None
+              langs=None, # its two codes as it spells them, in the order wanted; that of the file names if None
               **options,  # empty, duplicate, report, as in `read_parallel`
              ) -> Lines:
     "Pairs out of a zip as OPUS ships it (Tiedemann 2012), not unpacked; `DataError` if it holds no bitext, or several."
     if len(found := _bitexts(path)) != 1:
         raise DataError(f"{len(found)} pairs of members such as X.de-en.de and X.de-en.en, where one is wanted, among "
                         f"{', '.join(members(path)[:8]) or 'no members'}: unpack it and use read_moses", path)
-    names = [found[0][choose("OPUS code", code, found[0])] for code in langs or found[0]]
-    return Lines(_beside, tuple(Path(path) / name for name in names), **_row_options(**options))
+    codes = parse_languages(list(found[0]) if langs is None else langs, known=found[0])
+    if len(codes) != 2: raise ConfigError(f"langs={langs!r} is not {' and '.join(found[0])} in one order or the other")
+    return Lines(_beside, tuple(Path(path) / found[0][code] for code in codes), **_row_options(**options))
 
 # %% ../nbs/00aa_formats.ipynb #65187bcb
 MINED = {"ccmatrix": (3, 0, (1, 2)),            # margin score, text, text (Schwenk et al. 2021); WikiMatrix too
@@ -173,12 +174,13 @@ def read_mined(path,                           # .tsv, .gz, .xz or .zst
     return Lines(_mined, _found(path), layout, min_score, **_row_options(**options))
 
 # %% ../nbs/00aa_formats.ipynb #2f3541cd
-def _cc100(path, report):
+def _cc100(path, documents, report):
     report.start(path)
     document = []
     for n, line in enumerate(_all_lines(path), 1):
-        if line: document.append(line)
-        else: report.add("blank line", path, n)
+        if not line: report.add("blank line", path, n)
+        elif documents: document.append(line)
+        else: yield line
         if document and not line:
             yield tuple(document)
             document = []
@@ -189,8 +191,7 @@ def read_cc100(path,                         # .xz, .gz or plain: one paragraph 
                report: Report | None = None, # collects the count of blank lines; a new one if None
               ) -> Lines:
     "Text of CC-100 (Conneau et al. 2020; Wenzek et al. 2020); `DataError` with file and line when read."
-    if not documents: return read_text(path, report)
-    return Lines(_cc100, _found(path), report=Report() if report is None else report)
+    return Lines(_cc100, _found(path), documents, report=Report() if report is None else report)
 
 # %% ../nbs/00aa_formats.ipynb #cd5a88c5
 def _json(line: str, path, n):
@@ -249,6 +250,19 @@ def read_parquet(path,                         # .parquet; needs the package pya
     return Lines(_documents, _parquet_texts, _existing(path), field, documents, report=report)
 
 # %% ../nbs/00aa_formats.ipynb #ea4221c8
+def _referenced(columns, paths, report) -> list[tuple]:
+    found, seen = [], set()
+    for n, (text, *translations, number) in enumerate(zip_longest(*columns, fillvalue=""), 1):
+        for path, translation in zip(paths[1:], translations):
+            if not translation: report.add("reference absent", path, n)
+        if number is not None and number in seen: report.add("repeated segment id", paths[-1], n)
+        if not text or number == "" or not any(translations):
+            raise DataError("a line without a sentence, an id or any translation: mend the files", paths[0], n)
+        seen.add(number)
+        found.append((number, text, tuple(filter(None, translations))))
+    return found
+
+# %% ../nbs/00aa_formats.ipynb #5fff3a17
 def read_references(source,                       # sentences, one per line
                     references,                   # files with one translation per line, or a blank line
                     ids=None,                     # file with the segment id of each line, if there is one
@@ -267,40 +281,38 @@ def read_references(source,                       # sentences, one per line
     if ids is None: columns.append([None] * len(columns[0]))
     return _referenced(columns, paths, report)
 
-def _referenced(columns, paths, report) -> list[tuple]:
-    found, seen = [], set()
-    for n, (text, *translations, number) in enumerate(zip_longest(*columns, fillvalue=""), 1):
-        for path, translation in zip(paths[1:], translations):
-            if not translation: report.add("reference absent", path, n)
-        if number is not None and number in seen: report.add("repeated segment id", paths[-1], n)
-        if not text or number == "" or not any(translations):
-            raise DataError("a line without a sentence, an id or any translation: mend the files", paths[0], n)
-        seen.add(number)
-        found.append((number, text, tuple(filter(None, translations))))
-    return found
-
 # %% ../nbs/00aa_formats.ipynb #a216dfbc
 _SEG = re.compile(r'<seg\s+id="?([^">]+)"?\s*>(.*)</seg>', re.I)
 _DOC = re.compile(r'<doc\b[^<>]*\bdocid="([^"]+)"[^<>]*>', re.I)
 _TAG = re.compile(r"(<[?!/]?[a-z][^<>]*>)?", re.I) # alone in its line, or nothing
 
+def _open_after(line, document, path, n) -> str | None:
+    "The document that is open after a line of markup, if `document` was open before it."
+    opened, closed = _DOC.fullmatch(line), line.lower() == "</doc>"
+    if not _TAG.fullmatch(line) or re.match(r"<(doc|seg)\b", line, re.I) and not opened:
+        raise DataError(f"no <seg id=…>…</seg>, no <doc docid=…>, nor another tag alone: {line[:60]!r}", path, n)
+    if (opened or closed) and (document is None) == closed:
+        where = "outside" if closed else "inside"
+        raise DataError(f"{line[:40]!r} {where} a document: lines are missing before it", path, n)
+    return opened[1] if opened else None if closed else document
+
+# %% ../nbs/00aa_formats.ipynb #5af057a5
 def _segments(path, report) -> dict[tuple[str, str], tuple[int, str]]:
     "(document, segment) → (line, text), in the order of the file."
     report.start(path)
     found, document, line, n = {}, None, "", 0
     for n, line in enumerate(_all_lines(path), 1):
-        segment, opened, closed = _SEG.fullmatch(line), _DOC.fullmatch(line), line.lower() == "</doc>"
-        if segment and (key := (document, segment[1])) not in found and document: found[key] = n, segment[2].strip()
-        elif segment: raise DataError(f"segment {segment[1]} of document {document} for the second time, or outside a "
-                                      "document: fetch the file again", path, n)
-        elif not _TAG.fullmatch(line) or line.lower().startswith(("<doc ", "<seg")) and not opened:
-            raise DataError(f"no <seg id=…>…</seg>, no <doc docid=…>, nor another tag alone: {line[:60]!r}", path, n)
-        elif (opened or closed) and bool(document) != closed:
-            where = "inside" if document else "outside"
-            raise DataError(f"{line[:40]!r} {where} a document: lines are missing before it", path, n)
-        else: report.add("line of markup", path, n)
-        if opened or closed: document = opened and opened[1]
-    if not re.match("</[a-z]*set>", line, re.I): raise DataError("the last tag is not there: fetch it again", path, n)
+        if segment := _SEG.fullmatch(line):
+            key = document, segment[1]
+            if document is None or key in found:
+                raise DataError(f"segment {segment[1]} of document {document} again, or outside a document: fetch the "
+                                "file again", path, n)
+            found[key] = n, segment[2].strip()
+            continue
+        document = _open_after(line, document, path, n)
+        report.add("line of markup", path, n)
+    if document is not None or not re.fullmatch("</[a-z]*set>", line, re.I):
+        raise DataError("its last tags are not there, it is cut off: fetch it again", path, n)
     return found
 
 # %% ../nbs/00aa_formats.ipynb #2ed8242e
@@ -324,9 +336,10 @@ def read_wmt(source,    # .sgm, perhaps packed
 # %% ../nbs/00aa_formats.ipynb #0ac4ccc1
 def _udhr_handlers(parser, found, path, report):
     "Put paragraphs into `found` (article → paragraphs) while the parser runs; count other text."
-    open_tags, texts, state = [], [], {"number": None}
+    open_tags, texts, state = [], [], {"number": None} # texts: pieces of the text of the innermost element
     error = lambda what: DataError(f"{what}: fetch the file again", path, parser.CurrentLineNumber)
     def start(tag, attributes):
+        if "".join(texts).strip(): raise error(f"<{tag}> in the middle of a text")
         open_tags.append(tag)
         texts.clear()
         if tag not in ("preamble", "article"): return
@@ -340,10 +353,11 @@ def _udhr_handlers(parser, found, path, report):
         inside = tag == "para" and "note" not in open_tags and state["number"] is not None
         if inside and text: found[state["number"]].append(text)
         elif inside: report.add("empty paragraph", path, parser.CurrentLineNumber)
-        elif text: report.add(f"text in <{open_tags[-2] if tag == 'para' else tag}>", path, parser.CurrentLineNumber)
-        open_tags.pop()
-        texts.clear()
+        elif text:
+            where = open_tags[-2:][0] if tag == "para" else tag # a paragraph of a note
+            report.add(f"text in <{where}>", path, parser.CurrentLineNumber)
         if tag in ("preamble", "article"): state["number"] = None
+        open_tags.pop(), texts.clear()
     return start, end, texts.append
 
 # %% ../nbs/00aa_formats.ipynb #d6920e2d
@@ -360,7 +374,7 @@ def read_udhr(path,                         # udhr_<code>.xml, perhaps packed
         for n, line in enumerate(_all_lines(path, "\r\n"), 1): parser.Parse(f"{line}\n", False)
         parser.Parse("", True)
     except expat.ExpatError as e:
-        raise DataError(f"no well-formed XML ({expat.ErrorString(e.code)}): fetch it again", path, e.lineno) from None
+        raise DataError(f"no well-formed XML ({expat.ErrorString(e.code)}): fetch it again", path, n) from None
     if not found: raise DataError("no preamble and no article: this is no declaration", path, n)
     for number in set(range(31)) - set(found): report.add("article absent", path, n)
     return {number: tuple(found[number]) for number in sorted(found)}
@@ -376,6 +390,7 @@ def _identified(path) -> dict[str, str]:
         found[key] = text.strip()
     return found
 
+# %% ../nbs/00aa_formats.ipynb #08b5eebd
 def read_bucc(first,                        # id<TAB>sentence
               second,                       # id<TAB>sentence of the other language
               gold=None,                    # first id<TAB>second id of the pairs that are translations
@@ -399,7 +414,7 @@ def read_bucc(first,                        # id<TAB>sentence
 
 # %% ../nbs/00aa_formats.ipynb #84523bf0
 def _words(text: str) -> tuple[str, ...]: # other blanks than these may stand inside a word
-    return tuple(re.split("[ \t]+", text.strip(" \t"))) if text.strip(" \t") else ()
+    return tuple(filter(None, text.replace("\t", " ").split(" ")))
 
 def _gold_options(path, out_of_range: str = "count", report: Report | None = None) -> tuple[Report, bool]:
     "The report, and whether a link to no word is an error: the options of all readers of gold alignments."
@@ -443,6 +458,14 @@ def _sentences(path) -> dict[int | None, tuple[str, ...]]:
     return found
 
 # %% ../nbs/00aa_formats.ipynb #05882b1a
+def _plain_ids(triples, count, first_id, path) -> list[int]:
+    "The numbers that links give to sentences without any."
+    ids = sorted({number for _, number, *_ in triples}) if first_id is None else range(first_id, first_id + count)
+    if len(ids) == count: return list(ids)
+    raise DataError(f"{len(ids)} different sentence numbers for {count} sentences: give the number of the first one "
+                    "with first_id=…", path, len(triples))
+
+# %% ../nbs/00aa_formats.ipynb #8d23e3a2
 def read_triples(links,                       # 'sentence i j' and perhaps S or P, words counted from 1
                  first,                       # sentences, words divided by blanks; plain, or '<s snum=13> … </s>'
                  second,                      # the other side: line by line, or with the same numbers in any order
@@ -466,20 +489,17 @@ def read_triples(links,                       # 'sentence i j' and perhaps S or 
     words = ((words, sides[1][number]) for number, words in sides[0].items())
     return [_aligned(pair, by_id[number], 1, links, report, strict) for number, pair in zip(ids, words)]
 
-def _plain_ids(triples, count, first_id, path) -> list[int]:
-    "The numbers that links give to sentences without any."
-    ids = sorted({number for _, number, *_ in triples}) if first_id is None else range(first_id, first_id + count)
-    if len(ids) == count: return list(ids)
-    raise DataError(f"{len(ids)} different sentence numbers for {count} sentences: give the number of the first one "
-                    "with first_id=…", path, len(triples))
-
 # %% ../nbs/00aa_formats.ipynb #fc57d39d
+_LINK = re.compile("([0-9]{1,9})([-p])([0-9]{1,9})")
+_LINKS = re.compile(r"(?:[0-9]{1,9}[-p][0-9]{1,9}(?:\s+|$))*")
+
 def _items(path) -> Iterator[list[tuple[int, int, int, bool]]]:
     "For each line its links (line, i, j, sure), as published."
     for n, line in enumerate(_all_lines(path), 1):
-        found = [re.fullmatch("([0-9]{1,9})([-p])([0-9]{1,9})", item) for item in line.split()]
-        if None in found: raise DataError(f"{line.split()[found.index(None)][:20]!r} is no link such as 3-5", path, n)
-        yield [(n, int(m[1]), int(m[3]), m[2] == "-") for m in found]
+        if not _LINKS.fullmatch(line):
+            odd = next(item for item in line.split() if not _LINK.fullmatch(item))
+            raise DataError(f"{odd[:20]!r} is no link such as 3-5", path, n)
+        yield [(n, int(i), int(j), kind == "-") for i, kind, j in _LINK.findall(line)]
 
 def read_pharaoh(path,                         # one line per sentence, links such as 3-5
                  base: int = 0,                # number of the first word
@@ -543,15 +563,15 @@ def read_dictionary(path,                         # 'word translation' or word<T
                     report: Report | None = None, # counts identical and repeated entries, which are kept
                    ) -> list[tuple[str, str]]:
     "Entries of MUSE (Conneau et al. 2018), XLing-Eval (Glavaš et al. 2019) or PanLex-BLI (Vulić et al. 2019)."
-    path, report, found = _found(path), Report() if report is None else report, {}
+    path, report = _found(path), Report() if report is None else report
     report.start(path)
-    entries = []
+    entries, seen = [], set()
     for n, line in enumerate(_all_lines(path, "\r\n"), 1):
         entry = tuple(map(str.strip, line.split("\t"))) if "\t" in line else _words(line)
         if len(entry) != 2 or not all(entry):
             raise DataError(f"expected a word, a tab or a blank, and its translation, got {line[:60]!r}", path, n)
         if entry[0] == entry[1]: report.add("identical words, kept", path, n)
-        if entry in found: report.add("repeated entry, kept", path, n)
-        found[entry] = None
+        if entry in seen: report.add("repeated entry, kept", path, n)
+        seen.add(entry)
         entries.append(entry)
     return entries
