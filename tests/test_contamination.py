@@ -3,7 +3,7 @@
 `python tests/test_contamination.py` surveys the real sets under XLNB_DATA and appends what it finds to the records that
 the notebook shows.
 """
-import json, time, unicodedata
+import json, subprocess, sys, time, unicodedata
 from functools import cache
 from itertools import combinations
 
@@ -289,6 +289,14 @@ def test_samples_are_even():
     for seed in range(20): language_check({"de": lines}, identify, sample=100, seed=seed)
     assert len(set(got)) > 1700
     assert abs(np.mean(got) - 4999.5) < 4 * 10_000 / 12**0.5 / 2000**0.5 # four standard errors
+
+
+def test_profiles_do_not_depend_on_what_was_read_before():
+    code = "from xlnb.contamination import _cldr_grams; print([_cldr_grams(l).total() for l in LANGS][::STEP])"
+    runs = [subprocess.run([sys.executable, "-c", code.replace("LANGS", repr(langs)).replace("STEP", step)], text=True,
+                           capture_output=True, check=True).stdout for langs, step in ((["af", "ja", "yi", "de"], "1"),
+                                                                                       (["de", "yi", "ja", "af"], "-1"))]
+    assert runs[0] == runs[1]
 
 
 def test_languages_without_names_are_left_out():
