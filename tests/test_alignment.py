@@ -1,0 +1,798 @@
+"""Alignment: loop oracles for every rule, batches and packing, foreign tokenizers and models, EM, published outputs"""
+import os, subprocess, sys, warnings
+from collections import defaultdict
+from itertools import permutations, product
+
+import numpy as np
+import ot
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from scipy.special import digamma
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel, XLMRobertaConfig,
+                          XLMRobertaModel)
+
+import xlnb.alignment as alignment
+from xlnb.alignment import (CLAMP, HEURISTICS, IBM1_VARIANTS, METHODS, REGULARISATION, THRESHOLD, UNSEEN, align,
+                            align_both, aer_by_layer, alignment_baselines, alignment_error_rate, diagonal_links,
+                            extract, main, metrics, pharaoh, plot_aer, plot_alignment, read_sides, scored, split_words,
+                            symmetrise, train_both, train_ibm1, transport_plan, word_links)
+from xlnb.core import ConfigError, DataError, data_root, numpy_generator
+from xlnb.corpora import AlignedPair
+from xlnb.encoder import Encoder, EncoderForReplacedTokens, config_for, new_model
+from xlnb.tokens import SpecialIds, collate_pairs, pack
+from xlnb.vocab import fast_tokenizer, train_sentencepiece
+
+
+# ---- error rate
+
+def pair_of(n, m, sure, possible=()):
+    return AlignedPair(tuple("a" * n), tuple("b" * m), frozenset(sure), frozenset(possible))
+
+
+def test_error_rate_counts_over_all_pairs_and_takes_the_union():
+    gold = [pair_of(2, 2, {(0, 0)}, {(1, 1)}), pair_of(9, 9, {(i, i) for i in range(9)})]
+    found = alignment_error_rate(gold, [[(0, 0), (1, 1)], {(0, 0)}]) # one pair perfect, one nearly empty
+    assert (found.links, found.sure, found.sure_found, found.possible_found) == (3, 10, 2, 3)
+    assert found.aer == 1 - 5 / 13 and (found.precision, found.recall) == (1, 0.2)
+    each = [alignment_error_rate([g], [a]).aer for g, a in zip(gold, [[(0, 0), (1, 1)], {(0, 0)}])]
+    assert found.aer != pytest.approx(np.mean(each)) # micro, not the mean over pairs
+
+
+def test_links_may_carry_scores_and_repeat():
+    gold = [pair_of(2, 2, {(0, 0)})]
+    assert alignment_error_rate(gold, [[(0, 0, 0.7), (0, 0, 0.2), (0, 0)]]).links == 1
+
+
+@pytest.mark.parametrize("gold, links, error, says", [
+    ([pair_of(2, 2, {(0, 0)})], [], ConfigError, "1 gold pairs against links of 0"),
+    ([pair_of(2, 3, {(0, 0)})], [[(2, 0)]], DataError, r"link \(2, 0\) of pair 0, which has 2 and 3.*counted from 1"),
+    ([pair_of(2, 3, {(0, 0)})] * 2, [[], [(0, -1)]], DataError, r"link \(0, -1\) of pair 1"),
+    ([pair_of(2, 3, (), {(0, 0)})], [[]], DataError, "without a single Sure link"),
+    ([], [], DataError, "without a single Sure link"),
+])
+def test_error_rate_refuses(gold, links, error, says):
+    with pytest.raises(error, match=says): alignment_error_rate(gold, links)
+
+
+@given(st.integers(0, 30), st.integers(0, 30))
+def test_diagonal_is_one_to_one_and_as_long_as_the_shorter_side(n, m):
+    links = diagonal_links(n, m)
+    assert len(links) == min(n, m) == len({i for i, _ in links}) == len({j for _, j in links})
+    assert all(0 <= i < n and 0 <= j < m for i, j in links)
+    assert links == {(i, j) for j, i in diagonal_links(m, n)}
+
+
+# ---- rules against loops
+
+def ragged(seed, sizes=((5, 7), (1, 1), (3, 3), (7, 2), (2, 6), (1, 4), (8, 8)), hidden=6, offset=0.0):
+    "Vectors with rubbish in the padding, and the mask."
+    rng = numpy_generator("ragged", seed)
+    sides = [np.full((len(sizes), max(s[k] for s in sizes), hidden), 1e3, np.float32) for k in (0, 1)]
+    mask = np.zeros((len(sizes), sides[0].shape[1], sides[1].shape[1]), bool)
+    for b, size in enumerate(sizes):
+        for side, n in zip(sides, size): side[b, :n] = rng.standard_normal((n, hidden)) + offset
+        mask[b, :size[0], :size[1]] = True
+    return *map(torch.from_numpy, sides), torch.from_numpy(mask), sizes
+
+
+def dots(x, y): return [[float(np.dot(a, b)) for b in y] for a in x]
+def cosines(x, y): return [[float(np.dot(a, b) / np.linalg.norm(a) / np.linalg.norm(b)) for b in y] for a in x]
+
+def mutual_best(rows, columns):
+    m, n = len(rows), len(rows[0]) # of equals the first
+    return {(i, j) for i in range(m) for j in range(n)
+            if j == max(range(n), key=lambda k: rows[i][k]) and i == max(range(m), key=lambda k: columns[k][j])}
+
+def slow_optimal_transport(x, y):
+    row = [[s if s > 0 else CLAMP for s in line] for line in dots(x, y)]
+    for _ in range(2):
+        sums = [sum(line[j] for line in row) for j in range(len(y))]
+        column = [[s / sums[j] for j, s in enumerate(line)] for line in row]
+        row = [[s / sum(line) for s in line] for line in column]
+    return mutual_best(row, column), np.minimum(row, column)
+
+def slow_entropic(x, y):
+    m, n = len(x), len(y)
+    plan = ot.sinkhorn(np.ones(m) / m, np.ones(n) / n, 1 - np.array(cosines(x, y)), REGULARISATION,
+                       method="sinkhorn_log", stopThr=1e-13, numItermax=20_000)
+    best = cosines(x, y) if 1 in (m, n) else plan.tolist() # with one subword on a side there is only one plan
+    return mutual_best(best, best), np.minimum(plan * m, plan * n)
+
+def similarities(x, y): return [[(c + 1) / 2 for c in line] for line in cosines(x, y)]
+
+def slow_argmax(x, y):
+    s = similarities(x, y)
+    return mutual_best(s, s), np.array(s)
+
+def slow_itermax(x, y):
+    "As in SimAlign: identity matrices picked by argmax, tiled masks."
+    s = np.array(similarities(x, y))
+    m, n = s.shape
+    inter = np.eye(n)[s.argmax(1)] * np.eye(m)[s.argmax(0)].T
+    free_x = np.tile(1 - inter.sum(1)[:, None].clip(0, 1), (1, n))
+    free_y = np.tile(1 - inter.sum(0)[None].clip(0, 1), (m, 1))
+    if min(m, n) > 2 and free_x.sum() >= 1 and free_y.sum() >= 1:
+        new = s * (0.9 * free_x + 0.9 * free_y).clip(0, 1)
+        open_cells = 1 - (1 - free_x) * (1 - free_y)
+        inter = inter + np.eye(n)[new.argmax(1)] * open_cells * np.eye(m)[new.argmax(0)].T * open_cells
+    return {(i, j) for i, j in zip(*np.nonzero(inter))}, s
+
+def slow_match(x, y):
+    s = np.array(similarities(x, y))
+    turned = s if len(x) <= len(y) else s.T
+    best = max(permutations(range(turned.shape[1]), turned.shape[0]),
+               key=lambda p: sum(turned[i, j] for i, j in enumerate(p)))
+    links = set(enumerate(best))
+    return (links if len(x) <= len(y) else {(i, j) for j, i in links}), s
+
+def slow_softmax(x, y):
+    s = np.exp(np.array(dots(x, y)))
+    lower = np.minimum(s / s.sum(1, keepdims=True), s / s.sum(0, keepdims=True))
+    return {(i, j) for i, j in product(range(len(x)), range(len(y))) if lower[i, j] > THRESHOLD}, lower
+
+SLOW = {"optimal_transport": slow_optimal_transport, "entropic_ot": slow_entropic, "argmax": slow_argmax,
+        "itermax": slow_itermax, "match": slow_match, "softmax": slow_softmax}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed, offset", [(0, 0.0), (1, 0.0), (2, 0.7), (3, 2.0)]) # dots of both signs; mostly positive
+def test_rules_are_the_loops(method, seed, offset):
+    sizes = ((5, 7), (1, 1), (3, 3), (6, 2), (2, 6), (1, 4), (6, 6))
+    first, second, mask, sizes = ragged(seed, sizes, offset=offset)
+    links, scores = extract(first, second, mask, method)
+    assert not links[~mask].any()
+    for b, (m, n) in enumerate(sizes):
+        expected, values = SLOW[method](first[b, :m].double().numpy(), second[b, :n].double().numpy())
+        assert {tuple(c) for c in links[b].nonzero().tolist()} == expected
+        np.testing.assert_allclose(scores[b, :m, :n], values, atol=2e-5) # float32; Sinkhorn stops at 1e-6
+
+
+def test_every_method_is_tested(): assert set(SLOW) == set(METHODS)
+
+
+@pytest.mark.parametrize("method", set(METHODS) - {"itermax", "softmax"})
+def test_one_to_one(method):
+    links, _ = extract(*ragged(9)[:3], method)
+    assert links.sum(1).max() <= 1 and links.sum(2).max() <= 1
+
+
+def test_plan_has_uniform_marginals():
+    first, second, mask, sizes = ragged(4)
+    unit = torch.nn.functional.normalize
+    plan = transport_plan(unit(first, dim=-1) @ unit(second, dim=-1).mT, mask)
+    for own, (m, n) in zip(plan, sizes):
+        np.testing.assert_allclose(own[:m, :n].sum(1), 1 / m, rtol=1e-4) # POT stops at moves below 1e-6
+        np.testing.assert_allclose(own[:m, :n].sum(0), 1 / n, rtol=1e-4)
+        assert own.sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_half_precision_states_are_scored_in_single():
+    first, second, mask, _ = ragged(5)
+    links, scores = extract(first.bfloat16(), second.bfloat16(), mask)
+    again, _ = extract(first.bfloat16().float(), second.bfloat16().float(), mask)
+    assert torch.equal(links, again) and scores.dtype == torch.float32
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_word_links_are_those_of_a_loop(data):
+    batch, m, n = (data.draw(st.integers(1, 4)) for _ in range(3))
+    cells = st.lists(st.booleans(), min_size=batch * m * n, max_size=batch * m * n)
+    links = torch.tensor(data.draw(cells)).view(batch, m, n)
+    scores = torch.tensor(data.draw(st.lists(st.sampled_from([0.1, 0.5, 0.9]), min_size=batch * m * n,
+                                             max_size=batch * m * n))).view(batch, m, n)
+    words = lambda k, size: np.sort(numpy_generator(k, batch, m, n).integers(0, 4, (batch, size)))
+    first, second = words(0, m), words(1, n)
+    for b, found in enumerate(word_links(links, scores, first, second)):
+        best = {}
+        for i, j in links[b].nonzero().tolist():
+            key = (int(first[b, i]), int(second[b, j]))
+            best[key] = max(best.get(key, 0), scores[b, i, j].item())
+        assert found == [(i, j, s) for (i, j), s in sorted(best.items())]
+
+
+# ---- models and tokenizers
+
+WORDS = ("house haus dom gross big great klein small is ist die the wonderful unbelievable donaudampfschiff "
+         "собака дом большой маленький и есть").split()
+
+def sentences(n, seed=0, longest=9):
+    rng = numpy_generator("sentences", seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(1, longest))) for _ in range(n)]
+
+PAIRS = list(zip(sentences(30, 0), sentences(30, 1)))
+
+
+def wrapped(tokenizer, bos, eos, **names):
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A {eos}", special_tokens=[
+        (t, tokenizer.token_to_id(t)) for t in (bos, eos)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+def wordpiece(): # its trainer breaks ties at random: a vocabulary by hand
+    letters = sorted({c for word in WORDS for c in word})
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*names, *letters, *(f"##{c}" for c in letters), "house", "gro", "##ss", "##ful", "соб", "##ака", "боль"]
+    tokenizer = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(names)
+    return wrapped(tokenizer, "[CLS]", "[SEP]", pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+                   sep_token="[SEP]", mask_token="[MASK]")
+
+def byte_level():
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.train_from_iterator(sentences(300, 7), trainers.BpeTrainer(
+        vocab_size=330, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return wrapped(tokenizer, "<s>", "</s>", bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
+                   cls_token="<s>", sep_token="</s>", mask_token="<mask>")
+
+def ours(): return fast_tokenizer(train_sentencepiece(sentences(300, 7), 60))
+
+SHAPE = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64,
+             initializer_range=0.2) # transformers' 0.02 leaves a narrow model with near ties everywhere
+KINDS = {"ours": (ours, lambda n: new_model(Encoder, config_for("tiny", n, restart_positions=True), 0)),
+         "discriminator": (ours, lambda n: new_model(EncoderForReplacedTokens, config_for(
+             "tiny", n, max_position_embeddings=128), 0)),
+         "bert": (wordpiece, lambda n: BertModel(BertConfig(vocab_size=n, **SHAPE))),
+         "roberta": (byte_level, lambda n: RobertaModel(RobertaConfig(vocab_size=n, type_vocab_size=1, **SHAPE))),
+         "xlmr": (ours, lambda n: XLMRobertaModel(XLMRobertaConfig(vocab_size=n, type_vocab_size=1, **SHAPE)))}
+MADE = {}
+
+def made(kind):
+    "Model in training mode, as a training loop would hand it over, and its tokenizer."
+    if kind not in MADE:
+        tokenizer = KINDS[kind][0]()
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            MADE[kind] = KINDS[kind][1](len(tokenizer)).train(), tokenizer
+    return MADE[kind]
+
+def unscored(links): return [[link[:2] for link in own] for own in links]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", METHODS)
+def test_batched_is_one_at_a_time(kind, method):
+    model, tokenizer = made(kind)
+    together = align(PAIRS, model, 2, method, tokenizer, batch_size=16)
+    singly = [align([pair], model, 2, method, tokenizer)[0] for pair in PAIRS]
+    different = [n for n, (a, b) in enumerate(zip(unscored(together), unscored(singly))) if a != b]
+    assert len(different) <= 1 # a near tie may fall the other way when sums are taken in another order
+    for n in set(range(len(PAIRS))) - {*different}:
+        np.testing.assert_allclose([s for *_, s in together[n]], [s for *_, s in singly[n]], atol=1e-4)
+    assert model.training # put back
+    lists = [(a.split(), tuple(b.split())) for a, b in PAIRS]
+    assert align(lists, model, 2, method, tokenizer, batch_size=16) == together
+    assert align(PAIRS, model, "all", method, tokenizer, batch_size=16)[2] == together
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("joint", [True, False])
+def test_align_is_the_program_that_one_would_write(kind, joint):
+    "Words tokenized one by one, no batch, no padding, Python loops over the cells."
+    model, tokenizer = made(kind)
+    special, base = SpecialIds.of(tokenizer), model.base_model.eval()
+    restart = getattr(model.config, "restart_positions", False)
+    def pieces(sentence): return [tokenizer(" " + w, add_special_tokens=False)["input_ids"] for w in sentence.split()]
+    def states(*rows):
+        ids = [special.bos, *(i for row in rows for i in [*row, special.eos])]
+        extra = {}
+        if kind == "bert": extra["token_type_ids"] = torch.tensor([[0] * (len(rows[0]) + 2) + [1] * sum(
+            len(r) + 1 for r in rows[1:])])
+        if restart and len(rows) == 2:
+            a = len(rows[0]) + 1
+            extra["position_ids"] = torch.tensor([[*range(a), *range(len(ids) - a)]])
+        with torch.no_grad(): return base(torch.tensor([ids]), output_hidden_states=True, **extra).hidden_states[2][0]
+    for pair, found in zip(PAIRS[:12], align(PAIRS[:12], model, 2, "optimal_transport", tokenizer, joint=joint)):
+        a, b = map(pieces, pair)
+        flat = [[i for word in side for i in word] for side in (a, b)]
+        if joint:
+            whole = states(*flat)
+            x, y = whole[1:1 + len(flat[0])], whole[2 + len(flat[0]):-1]
+        else: x, y = (states(row)[1:-1] for row in flat)
+        number = [[n for n, word in enumerate(side) for _ in word] for side in (a, b)]
+        links, scores = slow_optimal_transport(x.double().numpy(), y.double().numpy())
+        best = defaultdict(float)
+        for i, j in links: best[number[0][i], number[1][j]] = max(best[number[0][i], number[1][j]], scores[i, j])
+        assert [link[:2] for link in found] == sorted(best)
+        np.testing.assert_allclose([s for *_, s in found], [best[k] for k in sorted(best)], atol=1e-4)
+
+
+def test_padded_is_packed():
+    model, tokenizer = made("ours")
+    special, words = SpecialIds.of(tokenizer), [[s.split() for s in pair] for pair in PAIRS[:20]]
+    rows = [[alignment._subwords([side], tokenizer, special)[0] for side in pair] for pair in words]
+    batch = collate_pairs([(a, b) for (a, _), (b, _) in rows], None, True, special)
+    packed = pack(batch)
+    inputs = {k: packed[k] for k in ("input_ids", "position_ids", "cu_seqlens")}
+    with torch.no_grad(): states = model.eval()(**inputs, output_hidden_states=True).hidden_states[3][0]
+    found = align(PAIRS[:20], model, 3, "optimal_transport", tokenizer)
+    for k, ((_, word_a), (_, word_b)) in enumerate(rows):
+        own = slice(*packed["cu_seqlens"][k:k + 2].tolist())
+        first, second = (states[own][packed["side"][0, own] == side][None] for side in (1, 2))
+        links, scores = extract(first, second, torch.ones(1, first.shape[1], second.shape[1], dtype=torch.bool))
+        expected = word_links(links, scores, word_a[None], word_b[None])[0]
+        assert [x[:2] for x in expected] == [x[:2] for x in found[k]]
+
+
+def seen_by(kind, pairs, monkeypatch, **options):
+    "The arguments of the model's forward passes."
+    model, tokenizer = made(kind)
+    calls, forward = [], model.base_model.forward
+    monkeypatch.setattr(model.base_model, "forward", lambda **inputs: calls.append(inputs) or forward(**inputs))
+    align(pairs, model, 1, tokenizer=tokenizer, **options)
+    return calls
+
+
+@pytest.mark.parametrize("kind, restart, first", [
+    ("ours", None, 0), ("ours", False, 0), ("xlmr", None, None), ("xlmr", True, 2), ("bert", None, None),
+    ("bert", True, 0), ("roberta", True, 2)])
+def test_layout(kind, restart, first, monkeypatch):
+    tokenizer = made(kind)[1]
+    special = SpecialIds.of(tokenizer)
+    pairs = [("house", "dom haus"), ("is the big", "ist")]
+    (call,) = seen_by(kind, pairs, monkeypatch, restart_positions=restart)
+    ids = lambda text: [i for w in text.split() for i in tokenizer(" " + w, add_special_tokens=False)["input_ids"]]
+    expected = [[special.bos, *ids(a), special.eos, *ids(b), special.eos] for a, b in pairs]
+    rows = [row[mask.bool()].tolist() for row, mask in zip(call["input_ids"], call["attention_mask"])]
+    assert sorted(rows) == sorted(expected) # one <s>, single separators, for all architectures
+    assert ("token_type_ids" in call) == (kind == "bert")
+    for row, types in zip(rows, call.get("token_type_ids", ())):
+        assert types[:len(row)].tolist().count(0) == row.index(special.eos) + 1
+    if first is None: assert "position_ids" not in call # the model's own way of counting
+    else:
+        restarts = restart is not False
+        for row, positions in zip(rows, call["position_ids"].tolist()):
+            a = row.index(special.eos)
+            expected = [*range(a), *range(len(row) - a)] if restarts else list(range(len(row)))
+            assert [p - first for p in positions[:len(row)]] == expected
+
+
+def test_byte_level_words_are_read_as_inside_a_sentence():
+    tokenizer = made("roberta")[1]
+    (ids, _), = alignment._subwords([["house"]], tokenizer, SpecialIds.of(tokenizer))
+    assert ids == tokenizer("the house", add_special_tokens=False)["input_ids"][-len(ids):]
+    assert ids != tokenizer("house", add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("kind", ["ours", "bert", "xlmr"])
+def test_a_blank_in_front_changes_nothing_elsewhere(kind):
+    tokenizer = made(kind)[1]
+    for word in WORDS: assert tokenizer(" " + word)["input_ids"] == tokenizer(word)["input_ids"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_without_subwords_and_reserved_words(kind):
+    model, tokenizer = made(kind)
+    special = SpecialIds.of(tokenizer)
+    names = [tokenizer.convert_ids_to_tokens(i) for i in (special.bos, special.pad, special.eos, special.mask)]
+    (ids, words), = alignment._subwords([[*names, "", "house"]], tokenizer, special)
+    assert not {special.bos, special.pad, special.eos, special.mask} & {*ids} and 5 in words
+    assert kind == "roberta" or 4 not in words # byte-level BPE keeps the blank in front
+    pairs = [(["house", "", "big"], ["house", "", "big"]), ([""], ["house"]), ([], ["house"]), ([], [])]
+    found = align(pairs, model, 0, tokenizer=tokenizer)
+    assert {(0, 0), (2, 2)} <= {link[:2] for link in found[0]} and found[2:] == [[], []]
+
+
+def test_nothing_to_align():
+    model, tokenizer = made("ours")
+    assert align([], model, 1, tokenizer=tokenizer) == [] and align([], model, "all", tokenizer=tokenizer) == [[]] * 4
+    assert align([("", "")] * 3, model, 1, tokenizer=tokenizer) == [[], [], []]
+
+
+@pytest.mark.parametrize("joint, restart, a, b, kept", [
+    (True, False, 100, 100, (30, 31)), (True, False, 100, 5, (56, 5)), (True, False, 5, 100, (5, 56)),
+    (True, True, 100, 100, (62, 62)), (True, True, 62, 62, None), (False, False, 63, 10, (62, 10)),
+    (True, False, 30, 31, None)])
+def test_long_pairs_are_cut_and_counted(joint, restart, a, b, kept):
+    model, tokenizer = made("ours") # 64 positions; "и" is one subword
+    one = next(w for w in WORDS if len(tokenizer(w, add_special_tokens=False)["input_ids"]) == 1)
+    pairs = [(" ".join([one] * a), " ".join([one] * b)), (one, one)]
+    run = lambda: align(pairs, model, 1, "softmax", tokenizer, joint=joint, restart_positions=restart)
+    if kept is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run()
+        return
+    with pytest.warns(UserWarning, match=r"1 of 2 pairs have more subwords.* positions \(64\)"): links = run()[0]
+    assert (max(i for i, *_ in links) < kept[0]) and (max(j for _, j, _ in links) < kept[1])
+    rows = [tuple((list(range(k)), np.arange(k)) for k in (a, b))]
+    with pytest.warns(UserWarning): alignment._cut(rows, model.config, tokenizer, joint, restart)
+    assert tuple(len(ids) for ids, _ in rows[0]) == kept == tuple(len(words) for _, words in rows[0])
+
+
+@pytest.mark.parametrize("pairs, options, error, says", [
+    ("a b", {}, ConfigError, "pass a list"),
+    (["ab"], {}, DataError, "pair 0 is 'ab', not two sentences"),
+    ([("a", "b"), ("a",)], {}, DataError, r"pair 1 is \('a',\)"),
+    ([("a", "b")], {"layer": 4}, ConfigError, r"layer=4 is not one of 0 \(embeddings\) to 3"),
+    ([("a", "b")], {"method": "arg-max"}, ConfigError, "method='arg-max' is not one of.*did you mean 'argmax'"),
+    ([("a", "b")], {"tokenizer": None}, ConfigError, "needs tokenizer="),
+    ([("a", "b")], {"model": "no/such/folder"}, FileNotFoundError, "no/such/folder is not a folder"),
+])
+def test_align_refuses(pairs, options, error, says):
+    model, tokenizer = made("ours")
+    given = {"model": model, "layer": 1, "tokenizer": tokenizer, **options}
+    with pytest.raises(error, match=says): align(pairs, **given)
+
+
+def test_a_larger_tokenizer_is_refused():
+    with pytest.raises(ConfigError, match="vocabulary of 10: use the model's own"):
+        align(PAIRS, new_model(Encoder, config_for("tiny", 10), 0), 1, tokenizer=made("ours")[1])
+
+
+def test_default_layer_is_two_thirds_up_and_a_folder_will_do(tmp_path):
+    model, tokenizer = made("ours")
+    model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    assert align(PAIRS[:5], tmp_path) == align(PAIRS[:5], model, 2, tokenizer=tokenizer)
+
+
+def test_restarting_is_read_from_the_configuration():
+    model, tokenizer = made("ours")
+    assert model.config.restart_positions
+    pairs = [(" ".join(a.split()[:3]), " ".join(b.split()[:3])) for a, b in PAIRS] # none is cut
+    links = {how: align(pairs, model, 0, tokenizer=tokenizer, restart_positions=how) for how in (None, True, False)}
+    assert links[None] == links[True] != links[False]
+
+
+SIDE = st.lists(st.sampled_from(WORDS + ["", "\u200b", "</s>", "…", "漢字", "😀"]), max_size=8)
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(SIDE, SIDE), max_size=4), st.sampled_from([*METHODS]),
+       st.sampled_from(["ours", "bert", "roberta"]))
+def test_links_are_in_range(pairs, method, kind):
+    model, tokenizer = made(kind)
+    for (a, b), links in zip(pairs, align(pairs, model, 1, method, tokenizer), strict=True):
+        assert all(0 <= i < len(a) and 0 <= j < len(b) for i, j, _ in links)
+        assert links == sorted(links) and len({x[:2] for x in links}) == len(links)
+        assert all(0 <= s <= 1 + 1e-5 for *_, s in links) # shares and (cosine + 1) / 2
+
+
+@pytest.mark.gpu
+def test_gpu_finds_the_same():
+    model, tokenizer = made("ours")
+    pairs = list(zip(sentences(200, 4), sentences(200, 5)))
+    for method in METHODS:
+        cpu = align(pairs, model, 2, method, tokenizer)
+        gpu = align(pairs, model.cuda(), 2, method, tokenizer)
+        model.cpu()
+        assert sum(a != b for a, b in zip(unscored(cpu), unscored(gpu))) <= 4 # near ties, other kernels
+
+
+# ---- IBM-1
+
+def naive_em(pairs, iterations, tension=None, alpha=0.0, p0=0.08):
+    "t(second | first) by dictionaries and loops."
+    t = defaultdict(lambda: 1.0)
+    def prior(i, j, n, m):
+        if tension is None: return 1 / (n + 1)
+        if i == 0: return p0
+        weight = [np.exp(-tension * abs(k / n - (j + 1) / m)) for k in range(1, n + 1)]
+        return (1 - p0) * weight[i - 1] / sum(weight)
+    for _ in range(iterations):
+        counts, totals, kinds = defaultdict(float), defaultdict(float), defaultdict(set)
+        for a, b in pairs:
+            a = [None, *a]
+            for j, word in enumerate(b):
+                p = [t[first, word] * prior(i, j, len(a) - 1, len(b)) for i, first in enumerate(a)]
+                for first, share in zip(a, p):
+                    counts[first, word] += share / sum(p)
+                    totals[first] += share / sum(p)
+                    kinds[first].add(word)
+        t = {(a, b): c / totals[a] if not alpha else
+             np.exp(digamma(c + alpha) - digamma(totals[a] + alpha * len(kinds[a]))) for (a, b), c in counts.items()}
+    best = []
+    for a, b in pairs:
+        a = [None, *a]
+        links = []
+        for j, word in enumerate(b):
+            p = [t[first, word] * prior(i, j, len(a) - 1, len(b)) for i, first in enumerate(a)]
+            if (i := int(np.argmax(p))): links.append((i - 1, j, p[i] / sum(p)))
+        best.append(links)
+    return t, best
+
+
+def word_pairs(n=60): return [(a.split(), b.split()) for a, b in zip(sentences(n, 0), sentences(n, 1))]
+
+
+@pytest.mark.parametrize("options", [{}, {"alpha": 0.01}, {"tension": 4.0}, {"tension": 2.5, "alpha": 0.1, "p0": 0.2}])
+@pytest.mark.parametrize("block", [2**20, 40]) # everything at once, or a few pairs at a time
+def test_em_is_naive_em(options, block, monkeypatch):
+    monkeypatch.setattr(alignment, "BLOCK", block)
+    pairs = word_pairs()
+    model, (t, links) = train_ibm1(pairs, iterations=4, **options), naive_em(pairs, 4, **options)
+    first, second = {i: w for w, i in model.first.items()}, {i: w for w, i in model.second.items()}
+    table = {(first[k // len(second)], second[k % len(second)]): v for k, v in zip(model.keys.tolist(), model.table)}
+    assert table.keys() == t.keys()
+    for key, value in table.items(): assert value == pytest.approx(t[key], rel=1e-9)
+    for own, expected in zip(model.align(pairs), links):
+        assert [x[:2] for x in own] == [x[:2] for x in expected]
+        np.testing.assert_allclose([x[2] for x in own], [x[2] for x in expected], rtol=1e-9)
+
+
+def test_likelihood_rises():
+    pairs = word_pairs(200)
+    def likelihood(model):
+        t = {(k // len(model.second), k % len(model.second)): v for k, v in zip(model.keys.tolist(), model.table)}
+        return sum(np.log(sum(t[i, model.second[w]] for i in [0, *(model.first[x] for x in a)]) / (len(a) + 1))
+                   for a, b in pairs for w in b)
+    values = [likelihood(train_ibm1(pairs, iterations=n)) for n in range(1, 8)]
+    assert all(b > a for a, b in zip(values, values[1:]))
+
+
+def test_a_renamed_language_is_solved():
+    rng = numpy_generator("renamed")
+    lines = [[f"w{k}" for k in rng.choice(80, rng.integers(3, 9), replace=False)] for _ in range(600)]
+    orders = [rng.permutation(len(line)) for line in lines]
+    pairs = [(line, ["x" + line[k] for k in order]) for line, order in zip(lines, orders)]
+    gold = [AlignedPair(tuple(a), tuple(b), frozenset((int(k), j) for j, k in enumerate(order)), frozenset())
+            for (a, b), order in zip(pairs, orders)]
+    for name, options in IBM1_VARIANTS.items():
+        links = [scored(own) for own in align_both(train_both(pairs, **options), pairs)]
+        assert alignment_error_rate(gold, links).aer < 0.02, name
+
+
+def test_case_unknown_words_and_empty_sides():
+    pairs = [(["Haus"], ["Дом"]), ([], ["дом"]), (["haus"], []), (["Hund"], ["пёс"])]
+    model = train_ibm1(pairs)
+    assert list(model.first) == [None, "haus", "hund"] and list(model.second) == ["дом", "пёс"]
+    assert model.align([(["HAUS"], ["дом"])])[0][0][:2] == (0, 0)
+    assert model.align([([], []), (["haus"], []), (["maus"], ["кот"])]) == [[], [], []] and model.align([]) == []
+    assert "Haus" in train_ibm1(pairs, lowercase=False).first
+    assert train_ibm1(pairs, tension=4.0).align([(["maus"], ["кот"])])[0][0][:2] == (0, 0) # the prior decides
+    assert UNSEEN > 0
+    for nothing in ([], [([], [])], [(["a"], [])]):
+        with pytest.raises(DataError, match="nothing to learn from"): train_ibm1(nothing)
+
+
+# ---- heuristics
+
+def koehn(forward, backward, how):
+    "fast_align's atools on grids: candidates in order, until nothing is added; then both directions."
+    n = 1 + max([max(l) for l in forward | backward], default=0)
+    grid = np.zeros((n, n), bool)
+    a, b = grid.copy(), grid.copy()
+    for g, links in ((a, forward), (b, backward)):
+        for l in links: g[l] = True
+    grid = a & b
+    if how == "intersection": return {tuple(map(int, l)) for l in zip(*np.nonzero(grid))}
+    if how == "union": return forward | backward
+    aligned = lambda i, j: (grid[i].any(), grid[:, j].any())
+    waiting = [(i, j) for i in range(n) for j in range(n) if (a | b)[i, j] and not grid[i, j]]
+    while True:
+        added = []
+        for i, j in waiting:
+            near = grid[max(i - 1, 0):i + 2, max(j - 1, 0):j + 2].any()
+            if near and not all(aligned(i, j)): grid[i, j] = True; added.append((i, j))
+        waiting = [l for l in waiting if l not in added]
+        if not added: break
+    for g in (a, b) if "final" in how else ():
+        for i in range(n):
+            for j in range(n):
+                taken = aligned(i, j)
+                barred = any(taken) if how.endswith("and") else all(taken)
+                if g[i, j] and not grid[i, j] and not barred: grid[i, j] = True
+    return {tuple(map(int, l)) for l in zip(*np.nonzero(grid))}
+
+
+LINKS = st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)
+
+@settings(max_examples=300, deadline=None)
+@given(LINKS, LINKS, st.sampled_from(HEURISTICS))
+def test_symmetrise_is_koehns(forward, backward, how):
+    found = symmetrise(forward, backward, how)
+    assert found == koehn(forward, backward, how)
+    assert forward & backward <= found <= forward | backward
+
+
+def test_symmetrise_refuses_and_scores():
+    with pytest.raises(ConfigError, match="did you mean 'union'"): symmetrise(set(), set(), "unions")
+    assert scored(({(0, 0): 0.5, (1, 1): 0.8}, {(0, 0): 1.0}), "union") == [(0, 0, 0.75), (1, 1, 0.4)]
+
+
+# ---- baselines, rows, pictures
+
+def gold_of(n=30):
+    rng = numpy_generator("gold")
+    lines = [[WORDS[k] for k in rng.choice(12, rng.integers(3, 8), replace=False)] for _ in range(n)]
+    turned = lambda n: frozenset((i, n - 1 - i) for i in range(n))
+    return [AlignedPair(tuple(a), tuple("x" + w for w in a[::-1]), turned(len(a)), frozenset()) for a in lines]
+
+
+def test_baselines():
+    model, tokenizer = made("ours")
+    gold, train = gold_of(), [(" ".join(p.first), " ".join(p.second)) for p in gold_of(300)[30:]]
+    rows = alignment_baselines({"de-en": train}, {"T": {"de-en": gold, "de-ru": gold}}, model, tokenizer)
+    values = metrics(rows)
+    on_diagonal = [diagonal_links(len(p.first), len(p.second)) for p in gold]
+    assert values["T/de-en/diagonal/aer"] == alignment_error_rate(gold, on_diagonal).aer
+    assert values["T/de-en/ibm1/aer"] < 0.05 and values["T/de-en/ibm1-unseen/aer/recall"] > 0.9
+    own = {r["system"]: r for r in rows if r["pair"] == "de-en" and r["layer"] is None}
+    assert (own["ibm1"]["text"], own["ibm1"]["train_pairs"]) == ("train+gold", 270)
+    assert own["ibm1-grow-diag-unseen"]["text"] == "train"
+    alone = {r["system"]: r for r in rows if r["pair"] == "de-ru" and r["layer"] is None}
+    assert {r.get("text", "gold") for r in alone.values()} == {"gold"} and not any("unseen" in s for s in alone)
+    assert {r["layer"] for r in rows if r["system"] == "untrained"} == {0, 1, 2, 3}
+    assert len(values) == 3 * len(rows)
+    fewer = alignment_baselines({"de-en": train}, {"T": {"de-en": gold}}, max_pairs=7)
+    assert {r["train_pairs"] for r in fewer if "train_pairs" in r} == {7}
+
+
+def test_unseen_has_not_read_the_test_sentences():
+    gold = gold_of()
+    rows = alignment_baselines({"de-en": [(["other"], ["words"])]}, {"T": {"de-en": gold}})
+    links = {r["system"]: r["links"] for r in rows}
+    assert links["ibm1-unseen"] == 0 < links["ibm1"]
+
+
+def test_rows_by_layer():
+    model, tokenizer = made("ours")
+    gold = gold_of()
+    rows = aer_by_layer(model, {"T": {"de-en": gold}}, tokenizer)
+    assert [r["metric"] for r in rows] == [f"T/de-en/layer{k}/aer" for k in range(4)]
+    links = align([(p.first, p.second) for p in gold], model, 2, tokenizer=tokenizer)
+    assert rows[2]["aer"] == alignment_error_rate(gold, links).aer
+    one, = aer_by_layer(model, {"T": {"de-en": gold}}, tokenizer, 1, "itermax", system="G")
+    assert one["metric"] == "T/de-en/G/layer1/aer-itermax"
+    assert set(metrics([one])) == {one["metric"] + x for x in ("", "/precision", "/recall")}
+
+
+@pytest.mark.parametrize("line, expected", [
+    ("Das geht's: „Öl-Preis“ (2,5)!", "Das geht's : „ Öl-Preis “ ( 2 , 5 ) !"), ("हिन्दी में।", "हिन्दी में ।"),
+    ("l’homme\u00a0dit\tnon", "l’homme dit non"), ("", ""), (" ", "")])
+def test_split_words(line, expected): assert split_words(line) == expected.split()
+
+
+def test_pictures():
+    import matplotlib
+    matplotlib.use("Agg")
+    sides = ("ein", "Haus", "नमस्ते"), ("שלום", "дом", "漢字")
+    pair = AlignedPair(*sides, frozenset({(0, 0), (1, 1)}), frozenset({(2, 2), (2, 1)}))
+    fig, axes = plot_alignment(pair, {0: [(0, 0), (2, 2), (0, 1)], "IBM-1": {(1, 1, 0.5)}, 3: []}, columns=2)
+    assert [ax.get_title() for ax in axes[0]] == ["layer 0, AER 40 %", "IBM-1, AER 33 %"] and axes.shape == (2, 2)
+    assert [t.get_text() for t in axes[0, 0].get_yticklabels()] == ["ein", "Haus", "2"] # what cannot be drawn: numbers
+    assert [t.get_text() for t in axes[1, 0].get_xticklabels()] == ["0", "дом", "2"]
+    drawn = {c.get_label(): c.get_offsets().tolist() for c in axes[0, 0].collections}
+    assert drawn == {"Sure, found": [[0, 0]], "Possible, found": [[2, 2]], "wrong": [[1, 0]], "Sure, missed": [[1, 1]],
+                     "Possible, left out": [[1, 2]]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error") # no missing glyph
+        fig.canvas.draw()
+    with pytest.raises(ConfigError, match="no links"): plot_alignment(pair, {})
+    matplotlib.pyplot.close(fig)
+
+
+def test_plot_aer():
+    import matplotlib
+    matplotlib.use("Agg")
+    model, tokenizer = made("ours")
+    gold = {"T": {"de-en": gold_of(), "de-ru": gold_of(10)}}
+    rows = aer_by_layer(model, gold, tokenizer) + alignment_baselines({}, gold)
+    fig, ax = plot_aer(rows, "T")
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    mean = np.mean([r["aer"] for r in rows if (r["system"], r["layer"]) == ("model", 2)])
+    assert lines["model"].get_ydata()[2] == pytest.approx(100 * mean)
+    assert {label.split()[0] for label in lines} == {"model", "diagonal", "ibm1", "ibm1-diagonal"}
+    with pytest.raises(ConfigError, match="no row of test 'X' and pair 'de-en'"): plot_aer(rows, "X", "de-en")
+    matplotlib.pyplot.close(fig)
+
+
+# ---- the command
+
+def files(folder, first, second, encoding="utf-8"):
+    paths = [folder / "a.txt", folder / "b.txt"]
+    for path, text in zip(paths, (first, second)): path.write_bytes(text.encode(encoding))
+    return [str(p) for p in paths]
+
+TEXT = "\n".join(sentences(40)) + "\n"
+
+def test_command_as_typed(tmp_path):
+    a, b = files(tmp_path, TEXT, TEXT.replace("o", "0"))
+    command = [sys.executable, "-m", "xlnb.alignment", a, b]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.split("\n")
+    assert lines == [" ".join(f"{k}-{k}" for k in range(len(s.split()))) for s in TEXT.split("\n")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+def test_command_keeps_line_numbers(tmp_path, capsys, end, bom):
+    lines = ["ein  Haus", "", "ein Hund", " ", ""], ["один дом", "дом", "", "", ""]
+    a, b = files(tmp_path, bom + end.join(lines[0]), end.join(lines[1]))
+    main([a, b])
+    plain = capsys.readouterr().out.split("\n")
+    assert plain == ["0-0 1-1", "", "", "", ""] and read_sides(a, b)[0] == (["ein", "Haus"], ["один", "дом"])
+    main([a, b, "--scores"])
+    assert all("-" in w and 0 <= float(w.split(":")[1]) <= 1 for w in capsys.readouterr().out.split())
+
+
+def test_command_with_a_model_and_output(tmp_path, capsys):
+    model, tokenizer = made("ours")
+    model.save_pretrained(tmp_path / "m"), tokenizer.save_pretrained(tmp_path / "m")
+    a, b = files(tmp_path, TEXT, TEXT)
+    out = tmp_path / "o.txt"
+    main([a, b, "--model", str(tmp_path / "m"), "--layer", "0", "--method", "argmax", "--output", str(out)])
+    assert capsys.readouterr().out == ""
+    pairs = [(line, line) for line in TEXT.splitlines()]
+    assert out.read_text().splitlines() == [pharaoh(l) for l in align(pairs, model, 0, "argmax", tokenizer)]
+
+
+@pytest.mark.parametrize("argv, says", [
+    ([], "usage: python -m"), (["A"], "usage"), (["--help"], "usage"), (["A", "--scores"], "usage"),
+    (["A", "B", "--layer", "3"], "--layer is for alignment with --model"),
+    (["A", "B", "--method", "argmax"], "--method is for alignment with --model"),
+    (["A", "B", "--model", "m", "--symmetrise", "union"], "--symmetrise is for alignment without --model"),
+    (["A", "B", "--symmetrise", "onion"], "symmetrise='onion' is not one of intersection, union"),
+    (["A", "B", "--iterations", "many"], "iterations='many' is not of type int"),
+    (["A", "B", "--model", "no/such"], "no/such is not a folder"),
+    (["A", "B", "--methods", "argmax"], "xlnb: argument='methods' is not one of model"),
+    (["A", "B", "--output"], "arguments come as --name value"),
+    (["A", "missing.txt"], "missing.txt is not there"),
+    (["A", "SHORT"], "short.txt:1: this file ends after 1 lines"),
+    (["A", "LATIN"], "latin.txt:1: byte 2 of the line, 0xe4, is not UTF-8"),
+    (["EMPTY", "EMPTY"], "no pair with words on both sides"),
+])
+def test_command_ends_with_a_sentence(tmp_path, argv, says, capsys):
+    a, b = files(tmp_path, TEXT, TEXT)
+    given = {"A": a, "B": b, **{name: str(tmp_path / f"{name.lower()}.txt") for name in ("SHORT", "LATIN", "EMPTY")}}
+    (tmp_path / "short.txt").write_text("one line\n"), (tmp_path / "empty.txt").write_text("\n\n")
+    (tmp_path / "latin.txt").write_bytes(b"h\xe4user\n" * 40)
+    with pytest.raises(SystemExit) as stopped: main([given.get(x, x) for x in argv])
+    assert says in str(stopped.value) and capsys.readouterr().out == ""
+
+
+def test_failed_command_leaves_no_file(tmp_path, monkeypatch):
+    a, b = files(tmp_path, TEXT, TEXT)
+    out = tmp_path / "out" / "o.txt"
+    def fail(*args, **kwargs): raise OSError("disk full")
+    monkeypatch.setattr(type(out), "write_text", fail)
+    with pytest.raises(SystemExit, match="disk full"): main([a, b, "--output", str(out)])
+    assert list(out.parent.iterdir()) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), unique=True))
+def test_pharaoh_can_be_read_back(links):
+    assert [tuple(map(int, item.split("-"))) for item in pharaoh(links).split()] == sorted(links)
+    assert pharaoh([(*l, 0.5) for l in links], scores=True).count(":0.50") == len(links)
+
+
+# ---- published numbers
+
+PUBLISHED = { # system output → its gold, as file names under word-alignment, and the published AER in per cent
+    "enfr.awesome-align.out": ("awesome-align", "enfr", 4.1), "roen.awesome-align.out": ("awesome-align", "roen", 20.7),
+    "fastalign/test.deen.grow-diagonal-final.talp": ("alignment-test-sets", "de-en", 27.7),
+    "fastalign/test.enfr.grow-diagonal-final.talp": ("awesome-align", "enfr", 12.1),
+    "fastalign/test.roen.grow-diagonal-final.talp": ("awesome-align", "roen", 32.2),
+    "jaen.awesome-align.out": ("awesome-align", "jaen", 37.4),
+    "zhen.awesome-align.out": ("awesome-align", "zhen", 13.4),
+    "giza/test.deen.grow-diagonal-final.talp": ("alignment-test-sets", "de-en", 20.5),
+    "giza/test.enfr.grow-diagonal-final.talp": ("awesome-align", "enfr", 6.2),
+    "giza/test.roen.grow-diagonal-final.talp": ("awesome-align", "roen", 26.4)}
+
+@pytest.mark.skipif("not os.environ.get('XLNB_DATA')", reason="XLNB_DATA is not set: no published alignments")
+@pytest.mark.parametrize("output", PUBLISHED)
+def test_published_error_rates(output):
+    from xlnb.formats import read_pharaoh, read_pharaoh_gold, read_triples
+    folder, (kind, pair, published) = data_root() / "word-alignment", PUBLISHED[output]
+    path = folder / "reference-outputs" / output
+    if not path.is_file(): pytest.skip(f"{path} is not there")
+    files = [folder / kind / f"{pair}.{end}" for end in ("gold", "src-tgt")]
+    if kind == "awesome-align": gold = read_pharaoh_gold(*files)
+    else:
+        own = folder / kind / pair
+        gold = read_triples(own / "alignv2.txt", *(own / f"test.{lang}" for lang in pair.split("-")), first_id=0)
+    found = alignment_error_rate(gold, read_pharaoh(path))
+    assert 100 * found.aer == pytest.approx(published, abs=0.1)
+
+
+@pytest.mark.skipif("not os.environ.get('XLNB_DATA')", reason="XLNB_DATA is not set: no Europarl gold")
+def test_ibm1_on_europarl_gold_beats_the_diagonal():
+    from xlnb.catalogue import gold_alignments
+    gold = gold_alignments("de-en").get("de-en")
+    if not gold: pytest.skip("no gold for de-en")
+    rows = {r["system"]: r["aer"] for r in alignment_baselines({}, {"gold": {"de-en": gold}})}
+    assert rows["ibm1-diagonal"] < 0.5 < rows["ibm1"] < 0.62 < rows["diagonal"] # learned from 508 sentence pairs
