@@ -81,9 +81,66 @@ print(json.dumps(found | {"read through": resident(), "size": 2 * size, "drawn f
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
 def test_a_hundred_languages_and_a_thousand_pairs_in_two_gigabytes(folder):
     "Also when every token of every source has been read: 8 GB, of which what is mapped counts as resident."
-    run = subprocess.run([sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=300,
+    run = subprocess.run([sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=600,
                          env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert run.returncode == 0, run.stderr[-3000:]
     found = json.loads(run.stdout)
     assert found["drawn from"]["text"] == 100 and found["drawn from"]["pairs"] > 900 and found["size"] > 7.9e9
     assert found["read through"] < 2e9, found
+
+
+STEP = """
+import json, sys
+from pathlib import Path
+import torch
+from xlnb.core import torch_generator
+from xlnb.encoder import EncoderForMaskedLM, EncoderForReplacedTokens, config_for, new_model, share_embeddings
+from xlnb.objectives import masked_lm_loss, replaced_tokens, rtd_loss
+from xlnb.plans import skeleton, step_memory
+from xlnb.training import TrainingConfig, make_optimizer
+
+def resident(line):
+    found, = (l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith(line))
+    return 1024 * int(found.split()[1])
+
+def steps(networks, tokens, length, count):
+    models = torch.nn.ModuleDict({k: new_model(kind, config, 0) for k, (kind, config) in networks.items()})
+    generator, discriminator = models.values()
+    share_embeddings(generator, discriminator)
+    optimizer = make_optimizer(models, TrainingConfig(steps=1, learning_rate=1e-3))
+    head, mask = generator.head, generator.config.mask_token_id
+    for step in range(count):
+        ids = torch.randint(5, mask, (tokens // length, length), generator=torch_generator(step))
+        hole = torch.rand(ids.shape, generator=torch_generator("hole", step)) < 0.15
+        seen, labels = ids.masked_fill(hole, mask), ids.masked_fill(~hole, -100)
+        hidden = generator.encoder(seen).last_hidden_state
+        out = masked_lm_loss(hidden, labels, head.transform, head.weight, head.bias, sample=True,
+                             generator=torch_generator(step))
+        found, replaced = replaced_tokens(seen, labels, out.samples)
+        (out.loss_sum / out.count + rtd_loss(discriminator(found).logits, replaced)[0] / ids.numel()).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+def networks(size, vocabulary, length):
+    kinds = {"generator": EncoderForMaskedLM, "discriminator": EncoderForReplacedTokens}
+    return {k: (v, config_for(size, vocabulary, k, max_position_embeddings=length)) for k, v in kinds.items()}
+
+size, vocabulary, tokens, length = sys.argv[1], *map(int, sys.argv[2:])
+steps(networks("tiny", 300, 16), 64, 16, 1) # what the libraries need for themselves
+before = resident("VmRSS")
+steps(networks(size, vocabulary, length), tokens, length, 2) # the first has no moments yet
+planned = step_memory(skeleton(networks(size, vocabulary, length)), tokens, length, 0.15)
+print(json.dumps({"measured": resident("VmHWM") - before, "planned": sum(planned.values())}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
+@pytest.mark.parametrize("arguments", [("tiny", 4_000, 4_096, 64), ("small", 16_000, 2_048, 128)])
+def test_a_plan_is_an_upper_end_of_what_a_step_takes(arguments):
+    "Every freed tensor is given back at once: what glibc's heap keeps for itself otherwise is no part of the plan."
+    command = [sys.executable, "-c", STEP, *map(str, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600,
+                         env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"})
+    assert run.returncode == 0, run.stderr[-3000:]
+    found = json.loads(run.stdout)
+    assert 1 <= found["planned"] / found["measured"] < 1.3, found
