@@ -11,7 +11,6 @@ __all__ = ['CLAMP', 'REGULARISATION', 'THRESHOLD', 'METHODS', 'BLOCK', 'UNSEEN',
 
 # %% ../nbs/02c_alignment.ipynb #4c0abeea
 import sys, unicodedata, warnings
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, islice, product, zip_longest
