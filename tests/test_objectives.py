@@ -198,7 +198,20 @@ def test_never_a_matrix_of_rows_by_vocabulary(bf16):
 def test_chunk_rule(rows, size, device):
     chunk = O.head_chunk(rows, size, device)
     assert chunk % O.BLOCK == 0 and O.BLOCK <= chunk < size + O.BLOCK
-    assert chunk == O.BLOCK or rows * chunk * 4 <= O.SCRATCH.get(device, O.SCRATCH_OTHER)
+    if chunk < size: assert chunk == O.BLOCK or rows * chunk * 4 <= O.SCRATCH.get(device, O.SCRATCH_OTHER)
+    else: assert rows * size * 4 <= O.KEPT.get(device, O.SCRATCH_OTHER)
+
+
+def test_form_of_the_head():
+    cpu = torch.device("cpu")
+    assert O.head_form(cpu, torch.float32) == O.head_form(cpu, torch.float64, "chunked") == "chunked"
+    with pytest.raises(ConfigError, match="tensors are on 'cpu'.*leave form out"):
+        O.vocabulary_head(*head_inputs(2, 600, 4), form="triton")
+    with pytest.raises(ConfigError, match="is in torch.float64"): O.head_form(cpu, torch.float64, "triton")
+    with pytest.raises(ConfigError, match="form='fast' is not one of"): O.head_form(cpu, torch.float32, "fast")
+    *inputs, labels = head_inputs(9, 600, 4)
+    a, b = (O.vocabulary_head(*inputs, labels, form=form).loss_sum for form in (None, "chunked"))
+    assert torch.equal(a, b)
 
 
 # ---- masking
