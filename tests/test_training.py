@@ -147,7 +147,7 @@ def launch(job, folder):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d",
                "--rdzv-endpoint=127.0.0.1:0", __file__, job, str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
                           env=environment)
 
 
@@ -222,6 +222,7 @@ def test_what_two_saved_one_takes_up(two, one, parallel):
     same(weights(two / f"{parallel}-on-one"), weights(one / "9"), rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_killed_while_writing_shares_and_taken_up_by_two(one, tmp_path):
     "Also: a checkpoint that one process wrote whole is taken up in shares."
     interrupted(tmp_path / "from-one")
