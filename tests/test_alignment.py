@@ -1,5 +1,5 @@
 """Alignment: loop oracles for every rule, batches and packing, foreign tokenizers and models, EM, published outputs"""
-import os, subprocess, sys, warnings
+import subprocess, sys, warnings
 from collections import defaultdict
 from itertools import permutations, product
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from xlnb.core import ConfigError, DataError, pair_name, split_pair
-from xlnb.corpora import (LANGUAGES, SCHEMES, XTREME_40, Lines, from_code, language_code, mismatched, read_moses,
+from xlnb.corpora import (LANGUAGES, SCHEMES, XTREME_40, from_code, language_code, mismatched, read_moses,
                           read_parallel, read_tatoeba, read_text, read_tsv_pairs, read_verses)
 
 
