@@ -181,7 +181,8 @@ def test_every_code_leads_there_and_back(scheme):
 
 @pytest.mark.parametrize("ours, scheme, code", [
     ("de", "udhr", "deu_1996"), ("el", "udhr", "ell_monotonic"), ("fa", "udhr", "pes_1"), ("ms", "udhr", "mly_latn"),
-    ("zh", "udhr", "cmn_hans"), ("ckb-Latn", "udhr", "ckb"), ("prs", "nllb", "prs_Arab"), ("zh-Hant", "nllb", "zho_Hant"),
+    ("zh", "udhr", "cmn_hans"), ("ckb-Latn", "udhr", "ckb"), ("prs", "nllb", "prs_Arab"),
+    ("zh-Hant", "nllb", "zho_Hant"),
     ("ar-Latn", "nllb", "arb_Latn"), ("zh", "cc100", "zh-Hans"), ("hi-Latn", "cc100", "hi_rom"), ("nso", "cc100", "ns"),
     ("sr-Latn", "ud", "Serbian"), ("zh-Hant", "opus", "zh_TW"), ("no", "muse", "no"), ("ay", "americasnli", "aym")])
 def test_codes_of_published_sets(ours, scheme, code):
