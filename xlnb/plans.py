@@ -157,6 +157,7 @@ class Plan:
                 "memory": f"{_parts(self.memory, BYTES)}, for each process", "disk": _parts(self.disk, BYTES)}
         return "\n".join(f"{name:8} {text}" for name, text in rows.items())
 
+# %% ../nbs/02g_plans.ipynb #32771f87
 BYTES = {1e9: "GB", 1e6: "MB"} # the first that is not too large for the sum
 
 def _parts(parts, units):

@@ -280,6 +280,7 @@ class _Maps:
             self.size -= self.maps.pop(next(iter(self.maps))).nbytes
         return found
 
+# %% ../nbs/00d_tokens.ipynb #10ee4a6f
 class Store:
     "An opened token store: `text` and `pairs` map names to sources; what is read is mapped, not loaded."
     def __init__(self, folder, manifest):

@@ -192,6 +192,7 @@ def _write_shares(target, model, optimizer, state):
         if rank == 0: shutil.rmtree(temporary, ignore_errors=True)
     dist.barrier()
 
+# %% ../nbs/02a_training.ipynb #5af0e63d
 def _weights(model) -> dict:
     "The state of a model, each tensor under its first name alone."
     names = {name for name, _ in chain(model.named_parameters(), model.named_buffers())}
@@ -217,6 +218,7 @@ def resume(model: nn.Module, # whole
     elif path: _read_shares(path, model, optimizer)
     return runner, optimizer, state
 
+# %% ../nbs/02a_training.ipynb #08fadaa4
 def _newest(folder, identity):
     "Path and state of the newest checkpoint; what an interrupted call left half-written is removed."
     if rank_and_world()[0] == 0:
@@ -235,7 +237,7 @@ def _same_run(path, there: dict, here: dict):
         raise CheckpointError(f"{path} belongs to another run ({'; '.join(other)}): "
                               "give this run another folder with `out`, or delete that one")
 
-# %% ../nbs/02a_training.ipynb #08fadaa4
+# %% ../nbs/02a_training.ipynb #881b6e68
 def _load_optimizer(path, optimizer):
     "A state that was written whole; of a model in shares each process takes its share."
     saved = torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu")
@@ -249,6 +251,7 @@ def _cut(values, parameter) -> dict:
     mesh, places = parameter.device_mesh, parameter.placements
     return {k: distribute_tensor(v, mesh, places) for k, v in values.items() if v.ndim}
 
+# %% ../nbs/02a_training.ipynb #632a320c
 def _read_shares(path, model, optimizer=None):
     "Weights, and the state of the optimiser if there is one, in place."
     import torch.distributed.checkpoint as shares
