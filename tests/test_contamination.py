@@ -377,7 +377,8 @@ def surveys():
     captions = ("multi30k-2016", "multi30k-2017")
     for name, langs in (("multi30k", "en,de,fr,cs"), ("bible", "en,de,es,cs,hr,he,zh")):
         corpus = real_corpus(name, langs)
-        own = {"bible": corpus.tests["bible"]} if name == "bible" else real(corpus.langs, *captions)
+        own = {test: parts for test, parts in corpus.tests.items() if name in test} # as pairs
+        if name == "multi30k": own |= real(corpus.langs, "multi30k-2017")
         own["validation"] = {pair: tuple(map(list, zip(*rows))) for pair, rows in corpus.valid.items()}
         yield name, corpus.text, corpus.pairs, own | real(corpus.langs, "tatoeba", "ntrex", "xnli", "gold alignments")
     langs = ["en", "de", "fr", "es", "cs", "bg", "el", "ru", "ar", "ur", "hi", "sw", "tr", "vi", "zh"]
