@@ -88,7 +88,7 @@ def test_imports_are_declared(path):
     declared = {re.match(r"[\w-]+", line)[0].lower() for line in PROJECT["dependencies"]}
     owners = importlib.metadata.packages_distributions()
     installed_by = {"IPython": {"ipykernel"}, "tokenizers": {"transformers"}, "click": {"papermill"},
-                    "cycler": {"matplotlib"}}
+                    "cycler": {"matplotlib"}, "triton": {"torch"}} # triton comes with torch for CUDA
     for name in imported(path)[1] - set(sys.stdlib_module_names):
         owner = {o.lower() for o in owners.get(name, [name])} | installed_by.get(name, set())
         assert owner & declared, f"{path.name} imports {name}, which pyproject.toml does not declare"

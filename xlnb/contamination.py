@@ -12,7 +12,7 @@ import hashlib, unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import islice, product
+from itertools import product
 
 import numpy as np
 
@@ -307,7 +307,7 @@ def survey(text: dict[str, Iterable[str]], # language → re-iterable training l
            share: float = SHARE, # of a line's 8-grams in one training line that make it near
            sample: int = 2000, # different lines of each language of which near repeats are counted; 0 for none
           ) -> dict: # JSON values
-    "Counts of training lines and repeats by language, and of what is found of each test; `ConfigError` for a share < 0.6."
+    "Training lines and repeats by language, and what is found of each test; `ConfigError` for a share below 0.6."
     lines, numbers = _wanted(tests)
     languages = dict.fromkeys([*text, *(lang for pair in pairs or () for lang in split_pair(pair))])
     readings = {lang: Reading(list(lines.get(lang, ())), share, sample, bool(pairs)) for lang in languages}
