@@ -603,7 +603,8 @@ COLOURS = {"XLM-E": "blue", "MLM + TLM": "red", "XLM-E, random pairs": "sky", "M
 
 def plot_by_layer(ax, groups: dict, # arm → {seed: record}
                   test: str, measure: str, # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
-                  free: dict): # label → name of a system that costs nothing
+                  free: dict, # label → name of a system that costs nothing
+                  top: float | None = None): # of the axis, in percent
     "Our runs by layer: a thin line per seed, a thick one for their mean, dotted ones for what costs nothing."
     drawn = {name: [c for r in g.values() if (c := layer_means(r, test, measure))] for name, g in groups.items()}
     for name, curves in drawn.items():
@@ -615,7 +616,7 @@ def plot_by_layer(ax, groups: dict, # arm → {seed: record}
     for (label, system), dash in zip(free.items(), (":", "--", "-.", (0, (1, 3)))):
         value = [v for g in groups.values() for r in g.values() if (v := baseline_mean(r, test, system, measure)) == v]
         if value: ax.plot([0, last], [sum(value) / len(value)] * 2, ls=dash, color=PALETTE["black"], lw=1, label=label)
-    ax.set(xlabel=f"layer of {last}", xticks=range(last + 1))
+    ax.set(xlabel=f"layer of {last}", xticks=range(last + 1), ylim=(0, top))
     label_lines(ax)
 
 # %% ../nbs/03_xlm_e.ipynb #61f7456d
@@ -633,7 +634,6 @@ def plot_figure3(captions: dict, bible: dict): # arm → {seed: record}
     free = {"LSA": "lsa", "trigrams": "trigrams", "untrained, layer 0": "untrained/layer0"}
     for ax, groups, title in ((axes[1], captions, "ours: Multi30k"), (axes[2], bible, "ours: Bible")):
         plot_by_layer(ax, groups, "tatoeba", "acc@1", free)
-        ax.set(ylim=(0, None))
         ax.set_title(f"{title} → Tatoeba", loc="left")
     return fig
 
@@ -649,10 +649,10 @@ def plot_figure4(captions: dict, bible: dict, # arm → {seed: record}
     axes[0].set(ylabel="alignment error rate, %", ylim=(0, 100))
     axes[0].set_title("paper: Table 6", loc="left")
     axes[0].legend(fontsize=6, frameon=False)
-    free = {"IBM-1": "ibm1-intersection", "diagonal": "diagonal", "untrained, layer 0": "untrained/layer0"}
+    free = {"IBM-1": "ibm1", "IBM-1, diagonal prior": "ibm1-diagonal", "diagonal": "diagonal",
+            "untrained, layer 0": "untrained/layer0"}
     for ax, groups, title in ((axes[1], captions, "ours: Multi30k"), (axes[2], bible, "ours: Bible")):
-        plot_by_layer(ax, groups, "gold", "aer", free)
-        ax.set(ylim=(0, 100))
+        plot_by_layer(ax, groups, "gold", "aer", free, 100)
         ax.set_title(f"{title} → gold", loc="left")
     return fig
 
