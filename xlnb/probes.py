@@ -11,6 +11,7 @@ __all__ = ['KINDS', 'PAIR_LABELS', 'TASKS', 'L2', 'BASELINES', 'Task', 'cldr_tas
 import copy, itertools, math, random, re, warnings
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -129,7 +130,7 @@ def cldr_tasks(langs, # two or more of the corpus's languages, as a list or comm
     if train < 2 or test < 1: raise ConfigError(f"train={train}, test={test}: at least 2 and 1 examples are needed")
     out = {}
     for name in (choose("task", t, TASKS) for t in parse_languages(tasks)):
-        make = {"tags": _tagged, "span": _spans}.get(name) or (lambda *draw: _paired(name, *draw))
+        make = {"tags": _tagged, "span": _spans}.get(name) or partial(_paired, name)
         splits = {split: make(langs, n, split, seed) for split, n in (("train", train), ("test", test))}
         examples = {lang: {split: splits[split][lang] for split in splits} for lang in langs}
         labels = PAIR_LABELS.get(name) or ("O", *(f"{b}-{t}" for t in TAGS.values() for b in "BI")) * (name == "tags")
@@ -203,6 +204,7 @@ def _encoded(texts, tokenizer, config): # texts: lists of first texts and, for p
         encoded = tokenizer(*texts, truncation=True, max_length=limit)
     return encoded.encodings
 
+# %% ../nbs/02d_probes.ipynb #677ac9c6
 def read_examples(kind: str, examples: list, tokenizer, config) -> Reading:
     "Token ids of the examples and the pieces to read."
     out, both = Reading(), kind != "tokens"
@@ -316,6 +318,7 @@ def fit(kind: str, # 'tokens', 'pairs' or 'span'
                      options={"maxiter": iterations, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-5})
     return torch.from_numpy(found.x).view(shape)
 
+# %% ../nbs/02d_probes.ipynb #119f9e81
 def _double(features):
     if not hasattr(features, "tocoo"): return features.double()
     m = features.tocoo()
@@ -421,6 +424,7 @@ def _read(task, first, second, split, model, tokenizer, layers, batch_size) -> _
     if not torch.isfinite(states).all(): raise DataError(f"{task.name}: states hold NaN or infinity; look at the model")
     return _Read(examples, states, _roles(task.kind, reading.ranges), reading.words)
 
+# %% ../nbs/02d_probes.ipynb #ea934db5
 def _learn_layers(task, read: _Read, l2) -> list[tuple]: # of each layer: means, standard deviation, weights
     targets, counts = _targets(task, read.examples, read.items), [*map(len, read.items)]
     out = []
@@ -529,6 +533,7 @@ def _answer_majority(task, most, examples):
 def _all_words(task, examples) -> list: # items of baselines: every word
     return [[*range(len(e[2]))] if task.kind != "pairs" else [0, 1] for e in examples]
 
+# %% ../nbs/02d_probes.ipynb #977ae1c8
 def _surface(kind: str, system: str, examples, index): # index: string → column; None where features are numbers
     found = (_word_bags if system == "words" else _string_features)(kind, examples)
     return torch.tensor(found).double() if index is None else _counts(found, index)
@@ -549,6 +554,16 @@ def _answer_surface(task, system, learned, examples): # shares can be centred as
         moved = x - x.mean(0) + middle if centred else x
         yield centred, _answers(task, examples, _all_words(task, examples), moved @ weights[:-1] + weights[-1])
 
+def _learn_baseline(task, system, lang):
+    examples = bilingual(task, lang, lang, "train")
+    return _majority(task, examples) if system == "majority" else _learn_surface(task, system, examples)
+
+def _answer_baseline(task, system, learned, first, second):
+    examples = bilingual(task, first, second, "test")
+    if system == "majority": found = _answer_majority(task, learned, examples)
+    else: found = _answer_surface(task, system, learned, examples)
+    for centred, answers in found: yield {"layer": None, "centred": centred}, answers
+
 # %% ../nbs/02d_probes.ipynb #a8389597
 def probe_baselines(task: Task,
                     source: str, # language to learn in
@@ -561,14 +576,7 @@ def probe_baselines(task: Task,
     "What majority, words, strings and, given a model, its untrained twin score on the same examples."
     out = []
     for system in BASELINES:
-        if system == "majority":
-            learn = lambda lang: _majority(task, bilingual(task, lang, lang, "train"))
-            reply = lambda most, examples: _answer_majority(task, most, examples)
-        else:
-            learn = lambda lang: _learn_surface(task, system, bilingual(task, lang, lang, "train"))
-            reply = lambda learned, examples: _answer_surface(task, system, learned, examples)
-        answer = lambda learned, a, b: (({"layer": None, "centred": centred}, answers) for centred, answers
-                                        in reply(learned, bilingual(task, a, b, "test")))
+        learn, answer = partial(_learn_baseline, task, system), partial(_answer_baseline, task, system)
         out += _rows(task, source, ceilings, learn, answer, probe="baseline", system=system)
     if model is not None:
         twin = untrained(_loaded(model, tokenizer)[0], seed)
@@ -662,6 +670,21 @@ def _chosen(rows, layer, centred) -> dict: # (task, system, source, target) → 
     return out
 
 # %% ../nbs/02d_probes.ipynb #9060b2d5
+def _draw(ax, x, here, colours): # here: system → (score, ceiling or None)
+    "The systems' bars with their ceilings, and the marks of the baselines to their right."
+    bars = [system for system in here if system not in _MARKS]
+    wide = 0.7 / max(1, len(bars))
+    for n, system in enumerate(bars):
+        at, (value, own) = x - 0.45 + (n + 0.5) * wide, here[system]
+        ax.bar(at, value, 0.9 * wide, color=PALETTE[colours[system]], label=system, alpha=0.75)
+        outline = dict(fill=False, edgecolor="black", linewidth=0.8, label="ceiling: learned in the target")
+        if own is not None: ax.bar(at, own, 0.9 * wide, **outline)
+    for system in (system for system in _MARKS if system in here):
+        colour, mark = _MARKS[system]
+        at = x + 0.37 if bars else x
+        ax.plot([at], [here[system][0]], mark, color=PALETTE[colour], label=system, ms=8 if mark == "_" else 4)
+
+# %% ../nbs/02d_probes.ipynb #59ae15ca
 def plot_transfer(rows: list[dict], # of this module, any number of tasks and systems
                   source: str, # language of training
                   layer: int | None = None, # of linear probes; None: the last
@@ -689,17 +712,3 @@ def plot_transfer(rows: list[dict], # of this module, any number of tasks and sy
     handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
     fig.legend(handles.values(), handles, loc="outside upper center", ncols=min(4, len(handles)), frameon=False)
     return fig, axes[0]
-
-def _draw(ax, x, here, colours): # here: system → (score, ceiling or None)
-    "The systems' bars with their ceilings, and the marks of the baselines to their right."
-    bars = [system for system in here if system not in _MARKS]
-    wide = 0.7 / max(1, len(bars))
-    for n, system in enumerate(bars):
-        at, (value, own) = x - 0.45 + (n + 0.5) * wide, here[system]
-        ax.bar(at, value, 0.9 * wide, color=PALETTE[colours[system]], label=system, alpha=0.75)
-        outline = dict(fill=False, edgecolor="black", linewidth=0.8, label="ceiling: learned in the target")
-        if own is not None: ax.bar(at, own, 0.9 * wide, **outline)
-    for system in (system for system in _MARKS if system in here):
-        colour, mark = _MARKS[system]
-        at = x + 0.37 if bars else x
-        ax.plot([at], [here[system][0]], mark, color=PALETTE[colour], label=system, ms=8 if mark == "_" else 4)
