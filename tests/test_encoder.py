@@ -1,5 +1,5 @@
 """The encoder against independent computations: loops, transformers' models, torch's FLOP counter."""
-import json, math, subprocess, sys
+import copy, json, math, subprocess, sys
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from transformers import (BertConfig, BertForMaskedLM, BertLMHeadModel, BertMode
                           ElectraForPreTraining, ElectraModel, GPT2Config, GPT2Model, RobertaConfig, RobertaForMaskedLM,
                           RobertaModel, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel)
 
+from xlnb import encoder as E
 from xlnb.core import ConfigError, torch_generator
 from xlnb.encoder import (CheckpointError, Encoder, EncoderConfig, EncoderForCausalLM, EncoderForMaskedLM,
                           EncoderForReplacedTokens, EncoderForTokenClassification, attend, checkpoint_shapes,
@@ -503,3 +504,131 @@ def test_inputs_embeds_and_settings_of_the_configuration():
         close(out.hidden_states[-1], out.last_hidden_state, 0)
     with pytest.raises(ConfigError, match="head_transform=False needs"):
         EncoderForMaskedLM(toy(embedding_size=8, head_transform=False))
+
+
+# ---- FlexAttention -------------------------------------------------------------------------------------------------
+
+FLEX_KINDS = [("gated", "query"), ("gated", "hidden"), ("gated", "scaled_query"), ("plain", "query"), ("none", "query")]
+
+
+def flex_pair(kind, gate_input, form, causal, restart, device="cpu", dtype=torch.float64):
+    "The same weights with SDPA and with FlexAttention, and inputs; sequences are cut inside and across blocks of 128."
+    config = E.config_for("tiny", 50, relative_positions=kind, gate_input=gate_input, gate_bias=True,
+                          max_position_embeddings=400)
+    sdpa = E.new_model(E.Encoder, config, seed=3).to(device, dtype)
+    if kind != "none": sdpa.relative_bias.weight.data *= 20 # as after training; at the start it is small
+    flex = copy.deepcopy(sdpa)
+    flex.set_attn_implementation("flex_attention")
+    lengths, g = torch.tensor([200, 60, 5, 131]), torch_generator("flex")
+    mask = (torch.arange(200) < lengths[:, None]).long()
+    ids = torch.randint(4, 49, mask.shape, generator=g)
+    positions = (torch.arange(200) % (37 if restart else 200)).expand(4, -1)
+    inputs = dict(input_ids=ids, attention_mask=mask, position_ids=positions)
+    if form == "packed":
+        keep = mask.bool()
+        inputs = dict(input_ids=ids[keep][None], position_ids=positions[keep][None],
+                      cu_seqlens=F.pad(lengths.cumsum(0), (1, 0)))
+    if form == "whole": del inputs["attention_mask"]
+    inputs = {k: v.to(device) for k, v in inputs.items()}
+    seen = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).bool()
+    return sdpa, flex, dict(inputs, is_causal=causal), seen
+
+
+def states_and_gradients(model, inputs, seen):
+    out = model(**inputs).last_hidden_state[seen]
+    weights = torch.randn(out.shape, generator=torch_generator("weights"), dtype=torch.float64).to(out)
+    names, parameters = zip(*model.named_parameters())
+    return out, dict(zip(names, torch.autograd.grad((out * weights).sum(), parameters, allow_unused=True)))
+
+
+def check_flex(sdpa, flex, inputs, seen, tolerance):
+    (a, ours), (b, theirs) = (states_and_gradients(m, inputs, seen) for m in (sdpa, flex))
+    assert (a - b).abs().max() <= tolerance * a.abs().max()
+    assert {n for n, g in ours.items() if g is None} == {n for n, g in theirs.items() if g is None}
+    for name, gradient in ours.items():
+        if gradient is None: continue
+        assert (gradient - theirs[name]).abs().max() <= tolerance * gradient.abs().max() + 1e-12, name
+
+
+@pytest.mark.parametrize("kind, gate_input", FLEX_KINDS)
+@pytest.mark.parametrize("form", ["packed", "padded", "whole"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_flex_states_equal_sdpa(kind, gate_input, form, causal):
+    sdpa, flex, inputs, seen = flex_pair(kind, gate_input, form, causal, restart=form == "packed")
+    with torch.no_grad(): a, b = (m(**inputs).last_hidden_state[seen] for m in (sdpa, flex))
+    assert (a - b).abs().max() < 1e-12 # double precision, values of order 1
+
+
+@pytest.mark.parametrize("kind, gate_input", FLEX_KINDS)
+@pytest.mark.parametrize("form", ["packed", "padded"])
+def test_flex_gradients_equal_sdpa(monkeypatch, kind, gate_input, form):
+    "FlexAttention's own backward pass, uncompiled; it works on a CPU once its check of the device is out of the way."
+    import torch.nn.attention.flex_attention as torch_flex
+    if not hasattr(torch_flex, "_validate_device"): pytest.skip("this PyTorch checks the device elsewhere")
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *tensors: None)
+    monkeypatch.setattr(E.Flexible, "check_device", lambda self, query: None)
+    check_flex(*flex_pair(kind, gate_input, form, False, restart=True), tolerance=1e-11)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind, gate_input", FLEX_KINDS)
+@pytest.mark.parametrize("form", ["packed", "padded", "whole"])
+def test_compiled_flex_gradients_equal_sdpa(kind, gate_input, form):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try: # float32: exponentials in base 2, sums in another order, the table's gradient by atomic additions
+        check_flex(*flex_pair(kind, gate_input, form, False, True, "cuda", torch.float32), tolerance=1e-3)
+    finally: torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.gpu
+def test_compiled_flex_in_bfloat16():
+    sdpa, flex, inputs, seen = flex_pair("gated", "query", "packed", False, True, "cuda", torch.float32)
+    exact, _ = states_and_gradients(sdpa, inputs, seen)
+    with torch.autocast("cuda", torch.bfloat16):
+        errors = [float((states_and_gradients(m, inputs, seen)[0].float() - exact).norm()) for m in (sdpa, flex)]
+    assert errors[1] <= 1.5 * errors[0] # no worse than SDPA's rounding
+
+
+@pytest.mark.parametrize("lengths", [[1], [128], [129], [5, 123, 1, 127, 300], [64] * 9, [1] * 200, [700, 3]])
+def test_blocks_of_a_packed_batch(lengths):
+    from torch.nn.attention.flex_attention import create_block_mask
+    cut = F.pad(torch.tensor(lengths).cumsum(0), (1, 0))
+    owner = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    same = lambda b, h, i, j: owner[i] == owner[j]
+    ours, wanted = E.packed_blocks(cut, owner, same), create_block_mask(same, None, None, len(owner), len(owner), "cpu")
+    assert torch.equal(ours.to_dense(), wanted.to_dense())
+
+
+def test_flex_refusals():
+    _, flex, inputs, _ = flex_pair("gated", "query", "padded", False, False)
+    with pytest.raises(ConfigError, match="gradients on 'cuda' only, not on 'cpu': use 'sdpa'"): flex(**inputs)
+    with torch.no_grad(), pytest.raises(ConfigError, match="nor a cache"):
+        flex(**(inputs | dict(is_causal=True)), use_cache=True)
+    flex.config.attention_probs_dropout_prob = 0.1
+    with torch.no_grad(), pytest.raises(ConfigError, match="dropout of attention weights"): flex.train()(**inputs)
+    with torch.no_grad(): assert flex.eval()(**inputs, output_attentions=True).attentions[0].shape == (4, 4, 200, 200)
+
+
+def test_attention_implementation_can_be_given_and_changed():
+    config = E.config_for("tiny", 50, attn_implementation="flex_attention")
+    model = E.new_model(E.EncoderForMaskedLM, config, seed=0)
+    assert model.encoder.config._attn_implementation == "flex_attention"
+    model.set_attn_implementation("sdpa")
+    assert model.encoder.config._attn_implementation == "sdpa"
+    assert E.new_model(E.Encoder, E.config_for("tiny", 50), seed=0).config._attn_implementation == "sdpa"
+
+
+# ---- attention with a learned bias on a CPU --------------------------------------------------------------------------
+
+@pytest.mark.parametrize("shape", [(2, 4, 64, 32), (1, 8, 57, 64), (3, 2, 5, 16)])
+def test_unfused_attention_has_the_bits_of_sdpa(shape):
+    g = torch_generator("unfused", *shape)
+    query, key, value = (torch.randn(*shape, generator=g).requires_grad_() for _ in range(3))
+    bias = torch.randn(*shape[:3], shape[2], generator=g)
+    bias[:, :, :, -1] = torch.finfo(bias.dtype).min # padding
+    bias.requires_grad_()
+    leaves, found = (query, key, value, bias), []
+    for out in (E.attend(*leaves)[0], F.scaled_dot_product_attention(query, key, value, bias)):
+        found.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
+    assert all(torch.equal(a, b) for a, b in zip(*found))

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -148,6 +149,8 @@ MEASURES = {**{case: lambda device, case=case: differences(case, device) for cas
 def interpreted():
     "What all measures found under Triton's interpreter, in a process of its own."
     if find_spec("triton") is None: pytest.skip("the package triton is not installed")
+    if tuple(map(int, version("triton").split(".")[:2])) < (3, 7):
+        pytest.skip("the interpreter of Triton before 3.7 does not know NumPy 2.4")
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=600)
