@@ -136,7 +136,7 @@ def baseline_mean(record: dict, test: str,
     return sum(found) / len(found) if found else math.nan
 
 # %% ../nbs/02e_reports.ipynb #1588efeb
-FREE_SYSTEM = {"acc@1c": ("retrieval, centred", "lsa"), "aer": ("alignment error rate", "ibm1"),
+FREE_SYSTEM = {"acc@1c": ("retrieval, centred", "lsa"), "aer": ("alignment error rate", "ibm1-unseen"),
                "others": ("transfer to the other languages", "strings")}
 
 def _card_row(record, test, measure) -> str:
