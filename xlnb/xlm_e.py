@@ -457,7 +457,7 @@ def run_identity(settings: Settings, # resolved
                  data: Prepared) -> dict:
     "What must agree for two calls to be one run."
     code = source_hash("core", "corpora", "formats", "catalogue", "cldr", "vocab", "tokens", "sampling", "data",
-                       "encoder", "objectives", "training", "xlm_e")
+                       "encoder", "kernels", "objectives", "training", "xlm_e")
     same = {k: v for k, v in asdict(settings).items() if k not in FREE}
     return same | {"data": data.folder.name, "code": code[:12]}
 
