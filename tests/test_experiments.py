@@ -1,10 +1,11 @@
 "Experiments: the listing of a real notebook, records that count, runs that end badly or are interrupted."
-import os, signal, subprocess, sys, time
+import fcntl, os, signal, subprocess, sys, threading, time
 
 import pytest
 
 from xlnb import experiments, xlm_e
-from xlnb.experiments import filled_in, missing, run_missing
+from xlnb.core import read_records
+from xlnb.experiments import Experiment, filled_in, missing, run_missing, run_one
 
 
 def test_every_experiment_of_xlm_e_can_be_resolved():
@@ -62,3 +63,23 @@ def test_an_interrupt_ends_the_runs(tmp_path):
     started = time.monotonic()
     process.communicate(timeout=30)
     assert time.monotonic() - started < 20
+
+
+def test_a_run_that_another_process_holds_is_left_alone_with_its_log(tmp_path):
+    output, stop = tmp_path / "arm-seed0.ipynb", threading.Event()
+    output.with_suffix(".log").write_text("what the other process wrote")
+    with open(output.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run_one([sys.executable, "-c", "print(1)"], output, stop) == "running elsewhere"
+    assert output.with_suffix(".log").read_text() == "what the other process wrote"
+    assert run_one([sys.executable, "-c", "print(1)"], output, stop) == "done"
+    assert output.with_suffix(".log").read_text() == "1\n"
+
+
+@pytest.mark.slow
+def test_a_missing_run_goes_through_papermill_and_is_then_on_record(checkout, monkeypatch):
+    monkeypatch.setenv("XLNB_ROOT", str(checkout))
+    shared = dict(steps=3, test_lines=20, langs="en,ru")
+    small = Experiment("Three steps.", {"MLM": {"tasks": "mlm"}}, shared, seeds=(0,))
+    assert run_missing("03_xlm_e", "small", missing(small, xlm_e, read_records("03_xlm_e")), workers=1) == []
+    assert missing(small, xlm_e, read_records("03_xlm_e")) == []

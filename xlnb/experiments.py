@@ -69,12 +69,12 @@ def run_one(command: list[str], output: Path,
            ) -> str: # 'done', 'failed', 'stopped' or 'running elsewhere'
     "Execute one run in a process of its own."
     output.parent.mkdir(parents=True, exist_ok=True)
-    with open(output.with_suffix(".lock"), "w") as lock, open(output.with_suffix(".log"), "w") as log:
+    with open(output.with_suffix(".lock"), "w") as lock:
         try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError: return "running elsewhere"
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                                   start_new_session=True)
+        with open(output.with_suffix(".log"), "w") as log: # only now: it may be the log of the other process
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                       env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)
         while process.poll() is None and not stop.wait(0.2): pass
         if process.poll() is None: os.killpg(process.pid, signal.SIGTERM)
         return "stopped" if stop.is_set() else "failed" if process.wait() else "done"
