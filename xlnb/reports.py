@@ -61,10 +61,10 @@ def free_rows(data: Prepared,
              ) -> tuple[list, list]: # of retrieval and of alignment
     "Rows of the baselines that need no network, from an earlier run if there was one."
     corpus, pairs = data.corpus, data.corpus.pairs if own_pairs else {}
-    words = {test: {pair: [(p.first, p.second) for p in rows] for pair, rows in by_pair.items()}
-             for test, by_pair in corpus.gold.items()}
+    links = {test: {pair: [(p.first, p.second, sorted(p.sure), sorted(p.possible)) for p in rows]
+                    for pair, rows in by_pair.items()} for test, by_pair in corpus.gold.items()}
     code = source_hash("corpora", "cldr", "retrieval", "alignment")
-    path = data.folder / f"baselines-{short_hash([corpus.facts, corpus.tests, words, own_pairs, code])}.json"
+    path = data.folder / f"baselines-{short_hash([corpus.facts, corpus.tests, links, own_pairs, code])}.json"
     if not path.exists():
         rows = [retrieval.baselines(pairs, corpus.tests, corpus.text),
                 alignment.alignment_baselines(pairs, corpus.gold)]
