@@ -1,10 +1,19 @@
 "What the tests share: where the checkout is, a copy of it to run things in, and which tests need a GPU."
-import shutil
+import gzip, lzma, shutil
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def write(path: Path, content) -> Path:
+    "A file with this text or these bytes, packed as its ending says; its folders are made."
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    packers = {".gz": gzip.compress, ".xz": lzma.compress}
+    path.write_bytes(packers.get(path.suffix, bytes)(data))
+    return path
 
 
 def pytest_collection_modifyitems(items):

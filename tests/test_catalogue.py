@@ -8,16 +8,10 @@ from conftest import ROOT
 from xlnb.catalogue import (GOLD, SETS, PublishedSet, catalogue, checksums, dictionary, gold_alignments,
                             known_sha256, load_corpus, ntrex_tests, open_set, set_files, set_folder, tatoeba_tests,
                             verse_split)
+from conftest import write
 from xlnb.core import ConfigError, DataError, data_root, pair_name
 from xlnb.corpora import (LANGUAGES, Report, from_code, mismatched, read_multi30k, read_ntrex, read_parallel,
                           read_tatoeba)
-
-
-def write(path: Path, content) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 @pytest.fixture(autouse=True)

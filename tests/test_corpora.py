@@ -4,17 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from conftest import write
 from xlnb.core import ConfigError, DataError, pair_name, split_pair
 from xlnb.corpora import (LANGUAGES, SCHEMES, XTREME_40, from_code, language_code, mismatched, read_moses,
                           read_parallel, read_tatoeba, read_text, read_tsv_pairs, read_verses)
-
-
-def write(path: Path, content) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
-    packers = {".gz": gzip.compress, ".xz": lzma.compress}
-    path.write_bytes(packers.get(path.suffix, bytes)(data))
-    return path
 
 
 @pytest.mark.parametrize("ending", [".txt", ".gz", ".xz", ".de"])

@@ -1,11 +1,12 @@
 """Readers of published formats: malformed files one by one, fuzzed input, the real files where XLNB_DATA names them."""
-import gzip, io, json, lzma, pickle, sys, tempfile, tracemalloc, zipfile
+import gzip, io, json, pickle, sys, tempfile, tracemalloc, zipfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import event, given, settings, strategies as st
 
+from conftest import write
 from xlnb.core import ConfigError, DataError, data_root
 from xlnb.corpora import AlignedPair, Report, read_moses, read_parallel
 from xlnb.formats import (members, read_bucc, read_cc100, read_dictionary, read_json_gold, read_jsonl, read_mined,
@@ -15,14 +16,6 @@ from xlnb.formats import (members, read_bucc, read_cc100, read_dictionary, read_
 SEG = '<doc docid="d">\n<seg id="1">{}</seg>\n<seg id="2">b</seg>\n</doc>'
 UDHR = '<udhr xmlns="http://www.unhchr.ch/udhr">\n<preamble><title>T</title><para>{}</para></preamble>\n</udhr>\n'
 JSON = json.dumps({"src_words": ["a", "b"], "tgt_words": ["x"], "alignment": [[0, 0], [1, 0]]})
-
-
-def write(path: Path, content) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
-    packers = {".gz": gzip.compress, ".xz": lzma.compress}
-    path.write_bytes(packers.get(path.suffix, bytes)(data))
-    return path
 
 
 def write_zip(path: Path, files: dict) -> Path:
