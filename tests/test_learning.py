@@ -16,7 +16,7 @@ def last_health(seed, mismatched, out):
     "Held-out measures at the end of the default run."
     settings = resolve(Settings(seed=seed, mismatched=mismatched, out=out))
     data = prepare_data(settings)
-    assert pretrain(settings, data, XlmE(settings, MaskIds.of(data.tokenizer)))["finished"]
+    assert pretrain(settings, data, XlmE(settings, MaskIds.of(data.tokenizer)))[0]["finished"]
     return {k.removeprefix("health/"): v for k, v in read_log(out)[-1].items() if k.startswith("health/")}
 
 

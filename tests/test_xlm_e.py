@@ -77,11 +77,13 @@ def test_killed_five_times_and_resumed_to_the_same_bits(tmp_path):
     assert not list(killed.glob(".*")), "a half-written checkpoint was left behind"
 
 
-def test_two_processes_train_the_same_model(tmp_path, whole):
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_processes_train_the_same_model(tmp_path, whole, parallel):
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d",
                 "--rdzv-endpoint=127.0.0.1:0", "-m", "xlnb.xlm_e")
-    done = run(*launcher, out=tmp_path)
+    done = run(*launcher, out=tmp_path, parallel=parallel)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stderr.count("FLOPs (forward") == 1, "one process says once what the run will cost"
     same(weights(whole), weights(tmp_path), rtol=1e-3, atol=1e-4)
     for one, two in zip(read_log(whole), read_log(tmp_path)): assert one["loss"] == pytest.approx(two["loss"], rel=1e-4)
 

@@ -5,15 +5,16 @@
 # %% auto #0
 __all__ = ['TASKS', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PIECES', 'LENGTH', 'TEST_LINES', 'PAPER', 'REAL_TEXT',
            'MASK_RATE', 'WARMUP_SHARE', 'PANELS', 'FREE', 'EVALUATIONS', 'EXPERIMENTS', 'COLOURS', 'STATED', 'Settings',
-           'resolve', 'training_flops', 'max_side', 'step_tokens', 'network_config', 'compare_with_paper',
-           'prepare_data', 'overlap_report', 'make_batches', 'mask_batch', 'inputs', 'guess', 'detect', 'XlmE',
-           'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe', 'health', 'plot_health',
-           'run_identity', 'run_folder', 'training_config', 'pretrain', 'report', 'record_of', 'describe', 'summarise',
-           'last_health', 'plot_figure1', 'plot_by_layer', 'plot_figure3', 'plot_figure4', 'grid_measures',
-           'check_share', 'main']
+           'resolve', 'training_flops', 'pair_mask_share', 'max_side', 'step_tokens', 'network_config',
+           'compare_with_paper', 'prepare_data', 'overlap_report', 'make_batches', 'mask_batch', 'inputs', 'guess',
+           'detect', 'XlmE', 'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe', 'health',
+           'plot_health', 'run_identity', 'run_folder', 'training_config', 'plan_of', 'pretrain', 'report', 'record_of',
+           'describe', 'summarise', 'last_health', 'plot_figure1', 'plot_by_layer', 'plot_figure3', 'plot_figure4',
+           'grid_measures', 'check_share', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -31,10 +32,13 @@ from .encoder import (SIZES, EncoderForMaskedLM, EncoderForReplacedTokens, confi
                           new_model, share_embeddings)
 from .experiments import Experiment
 from .objectives import MaskIds, mask_tokens, masked_lm_loss, replaced_tokens, rtd_diagnostics, rtd_loss
+from .plans import Plan, plan
 from .reports import (FREE_SYSTEM, Evaluation, baseline_mean, best_layer, evaluate, layer_means, make_record,
                           spread, write_cards)
+from .retrieval import retrieval_by_layer
 from .tokens import SpecialIds, collate_text
-from .training import TrainingConfig, rank_and_world, read_log, start_processes, train
+from .training import (TrainingConfig, in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
+                           start_processes, train)
 
 # %% ../nbs/03_xlm_e.ipynb #5b07ad03
 TASKS = ("mrtd+trtd", "mrtd", "mlm+tlm", "mlm")
@@ -64,6 +68,7 @@ class Settings:
     pair_mask_rate: float | None = None
     micro_tokens: int = 8192
     precision: str = "fp32"
+    parallel: str | None = None
     seed: int = 0
     max_minutes: float = 30.0
     checkpoint_minutes: float = 5.0
@@ -116,7 +121,7 @@ def _check(given: Settings):
     check_types(given, free=("langs",)) # 'no' and 'nan' may arrive as false and a number
     allowed = {"size": SIZES, "corpus": VOCABULARY, "tasks": TASKS, "precision": ("fp32", "bf16"),
                "recipe": ("default", "paper"), "relative_positions": ("gated", "plain", "none"),
-               "norm": (None, "pre", "post"), "pair_sides": (None, "one", "both")}
+               "norm": (None, "pre", "post"), "pair_sides": (None, "one", "both"), "parallel": (None, "ddp", "fsdp")}
     for name, values in allowed.items(): choose(name, getattr(given, name), values)
     if len(parse_languages(given.langs)) < 2: raise ConfigError(f"langs={given.langs!r}: give two languages or more")
     for name in ("parallel_share", "pair_mask_rate"):
@@ -133,7 +138,8 @@ def _defaults(given: Settings) -> dict:
     "What the size, the corpus and the recipe say where nothing was given."
     share = VOCABULARY[given.corpus].get(given.size, VOCABULARY[given.corpus]["other"])
     pieces = min(share * len(parse_languages(given.langs)), MOST_PIECES[given.size])
-    ours = {**BY_SIZE[given.size], "vocab_size": pieces, "test_lines": TEST_LINES[given.size]}
+    ours = {**BY_SIZE[given.size], "vocab_size": pieces, "test_lines": TEST_LINES[given.size],
+            "parallel": "fsdp" if given.size in ("large", "xl") else "ddp"}
     ours["steps"] *= 1 if given.corpus == "cldr" else REAL_TEXT
     return {**ours, **PAPER} if given.recipe == "paper" else ours
 
@@ -144,10 +150,14 @@ def training_flops(settings: Settings, # resolved but for `steps`
     parts = ["generator", "discriminator"] if settings.replaces else ["generator"]
     configs = [network_config(settings, p) for p in parts]
     body = sum(forward_flops(c, LENGTH[settings.size]) for c in configs)
-    pair_rate = settings.pair_mask_rate / (2 if settings.pair_sides == "one" else 1)
     tokens, head = step_tokens(settings), head_flops(configs[0])
-    return {"standard": sum(3 * n * (body + rate * head) for n, rate in zip(tokens, (MASK_RATE, pair_rate))),
+    rates = MASK_RATE, pair_mask_share(settings)
+    return {"standard": sum(3 * n * (body + rate * head) for n, rate in zip(tokens, rates)),
             "electra": 2 * sum(tokens) * body}
+
+def pair_mask_share(settings: Settings) -> float: # resolved
+    "Share of the tokens of a pair, both sides counted, that is masked."
+    return settings.pair_mask_rate / (2 if settings.pair_sides == "one" else 1)
 
 def max_side(settings: Settings) -> int:
     "Tokens of one side of a pair: a pair takes the room of one text block, or two where positions start again."
@@ -346,6 +356,8 @@ class Probe:
     partners: list # per language pair: batch with the true partner, with a random one, whether the scripts differ
     unigram: float # nats per masked token of the text: the frequencies of its language
     tlm_unigram: float # the same for the masked tokens beside a partner
+    pairs: dict # language pair → lines of the first and of the second language, to be found for each other
+    tokenizer: object
 
 def make_probe(settings: Settings, data: Prepared,
                lines: int = 32, # pairs of each language pair
@@ -369,7 +381,13 @@ def make_probe(settings: Settings, data: Prepared,
         labels = both[0]["labels"]
         tlm.append(unigram_loss(labels[labels >= 0], frequencies[split_pair(pair)[0]]))
         partners.append((*both, len({script(side) for side in zip(*rows)}) == 2))
-    return Probe(batch, partners, free / hidden.sum().item(), sum(tlm) / len(tlm))
+    pairs = {pair: _to_find(rows) for pair, rows in data.corpus.valid.items()}
+    return Probe(batch, partners, free / hidden.sum().item(), sum(tlm) / len(tlm), pairs, data.tokenizer)
+
+def _to_find(rows, most: int = 128) -> tuple: # lines of the first and of the second language
+    "Pairs neither side of which stands in another pair."
+    counts = [Counter(side) for side in zip(*rows)]
+    return tuple(zip(*[row for row in rows if all(c[line] == 1 for c, line in zip(counts, row))][:most]))
 
 def _held_out_text(settings, data) -> dict: # language → list of (tokens,)
     "Each held-out sentence of a language once."
@@ -393,8 +411,14 @@ def health(model: XlmE, probe: Probe) -> dict: # flat names; losses in nats per 
     found = {f"text_{k}": v for k, v in text.items()} | {k: mean(k, [p for p, _ in pairs]) for k in pairs[0][0]}
     if across := [p for p, differ in pairs if differ]: # pairs of two scripts, where nothing can be copied
         found |= {f"{k}_across": mean(k, across) for k in ("tlm_gap", "trtd_gap") if k in across[0]}
-    found |= {"unigram": probe.unigram, "tlm_unigram": probe.tlm_unigram}
+    found |= {"unigram": probe.unigram, "tlm_unigram": probe.tlm_unigram} | _found(model, probe)
     return {f"health/{k}": v for k, v in found.items() if math.isfinite(v)}
+
+def _found(model, probe) -> dict:
+    "Share of held-out sentences whose translation is the nearest, by layer of the kept network; centred."
+    rows = [r for r in retrieval_by_layer(model.kept, {"": probe.pairs}, probe.tokenizer) if r["centred"]]
+    return {f"found_layer{k}": sum(r["accuracy"] for r in rows if r["layer"] == k) / len(probe.pairs)
+            for k in dict.fromkeys(r["layer"] for r in rows)}
 
 def _look(model, batch, generator) -> dict:
     "Generator's loss and accuracy, discriminator's diagnostics, on one masked batch."
@@ -451,7 +475,8 @@ def _draw_run(ax, lines, key, base, colour, label):
     ax.plot(x, [l.get(key, math.nan) for l in seen], color=colour, label=label)
 
 # %% ../nbs/03_xlm_e.ipynb #60baf806
-FREE = {"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", "out"} # `steps` says what the FLOPs were for
+FREE = {"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", # `steps` says what the FLOPs were for
+        "parallel", "out"}
 
 def run_identity(settings: Settings, # resolved
                  data: Prepared) -> dict:
@@ -470,14 +495,26 @@ EVALUATIONS = 12 # in a whole run
 
 def training_config(s: Settings) -> TrainingConfig: # resolved
     "What the loop is told."
-    return TrainingConfig(s.steps, s.learning_rate, round(WARMUP_SHARE * s.steps), precision=s.precision, seed=s.seed,
-                          max_minutes=s.max_minutes, checkpoint_minutes=s.checkpoint_minutes,
-                          evaluate_every=max(1, s.steps // EVALUATIONS))
+    return TrainingConfig(s.steps, s.learning_rate, round(WARMUP_SHARE * s.steps), precision=s.precision,
+                          parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes,
+                          checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
+
+def plan_of(s: Settings, # resolved
+            data: Prepared) -> Plan:
+    "What the run will cost: weights, FLOPs, hours on this machine, memory, disk."
+    networks = {"generator": (EncoderForMaskedLM, network_config(s, "generator"))}
+    if s.replaces: networks["discriminator"] = (EncoderForReplacedTokens, network_config(s, "discriminator"))
+    text, pairs = step_tokens(s)
+    predicted = (MASK_RATE * text + pair_mask_share(s) * pairs) / (text + pairs)
+    counts = data.store.counts().values()
+    return plan(networks, s.steps, text + pairs, LENGTH[s.size], predicted, s.tied, s.micro_tokens, s.precision,
+                s.parallel, rank_and_world()[1], corpus_tokens=sum(c["tokens"] for c in counts),
+                corpus_sentences=sum(c["items"] for c in counts))
 
 # %% ../nbs/03_xlm_e.ipynb #7b2a8ee9
 def pretrain(settings: Settings, data: Prepared, model: XlmE,
              show=None, # called with the log after each evaluation, to draw it
-            ) -> dict: # summary of `train`
+            ) -> tuple[dict, XlmE]: # summary of `train`; the trained networks, whole in process 0
     "Train until `steps` or `max_minutes`; the same call goes on. Each network is then a folder that loads by itself."
     device, folder = start_processes(), run_folder(settings, data)
     model.to(device)
@@ -487,11 +524,14 @@ def pretrain(settings: Settings, data: Prepared, model: XlmE,
         if show: show(read_log(folder) + [{"step": step - 1, "tokens": step * sum(step_tokens(settings)), **found}])
         return found
     summary = train(model, batches, training_config(settings), folder, run_identity(settings, data), evaluate)
-    if rank_and_world()[0] == 0:
-        for part in model.parts():
-            getattr(model, part).save_pretrained(folder / part)
-            data.tokenizer.save_pretrained(folder / part)
-    return summary
+    if rank_and_world()[0]: return summary, model
+    if in_shares(model):
+        model = XlmE(settings, model.ids).to(device)
+        load_weights(latest_checkpoint(folder), model)
+    for part in model.parts():
+        getattr(model, part).save_pretrained(folder / part)
+        data.tokenizer.save_pretrained(folder / part)
+    return summary, model
 
 def report(summary: dict) -> str: # of `pretrain`
     "Where a run stands, in a sentence."
@@ -505,7 +545,8 @@ def report(summary: dict) -> str: # of `pretrain`
 def record_of(settings: Settings, data: Prepared, summary: dict, evaluation: Evaluation) -> dict:
     "What one run leaves behind."
     full_steps = summary["tokens"] / sum(step_tokens(settings))
-    log = read_log(run_folder(settings, data))
+    start = health(XlmE(settings, MaskIds.of(data.tokenizer)).to(start_processes()), make_probe(settings, data))
+    log = [{"step": -1, "tokens": 0.0, **start}, *read_log(run_folder(settings, data))]
     flops = {k: v * full_steps for k, v in training_flops(settings).items()}
     return make_record(asdict(replace(settings, out="")), data, summary, evaluation, log, flops=flops)
 
@@ -692,7 +733,8 @@ def main(argv: list[str]): # e.g. ['--size', 'base']
         if not rank and dist.is_initialized(): dist.barrier()
         if not rank: print(overlap_report(data), flush=True)
         model = XlmE(settings, MaskIds.of(data.tokenizer))
-        summary = pretrain(settings, data, model)
+        if not rank: print(plan_of(settings, data), file=sys.stderr, flush=True)
+        summary, model = pretrain(settings, data, model)
         if rank: return
         print(report(summary))
         record = record_of(settings, data, summary, evaluate(model.kept, data, not settings.mismatched))
