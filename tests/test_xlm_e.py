@@ -6,9 +6,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from xlnb.objectives import MaskIds
+from xlnb.core import torch_generator
+from xlnb.objectives import MaskIds, info_nce
 from xlnb.training import CheckpointError, NonFiniteLoss, read_log
-from xlnb.xlm_e import Settings, XlmE, prepare_data, pretrain, resolve
+from xlnb.xlm_e import Settings, XlmE, detect, make_batches, prepare_data, pretrain, resolve, sides_apart
 
 SHORT = dict(steps=30, batch_tokens=256, test_lines=20, langs="en,ru", max_minutes=20.0)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -136,10 +137,61 @@ def test_what_cannot_be_used_ends_with_a_sentence(changes, says, tmp_path, monke
     (dict(norm="pst"), "norm='pst' is not one of"),
     (dict(pair_mask_rate=40.0), "pair_mask_rate=40.0 is not between 0 and 1"),
     (dict(langs="en"), "give two languages or more"),
+    (dict(table="tree"), "table='tree' is not one of"),
+    (dict(width=100), "width=100 is not a multiple of 32"),
+    (dict(layers=0), "layers=0 is not above 0"),
+    (dict(contrast=-1.0), "contrast=-1.0 is not 0 or more"),
+    (dict(contrast=1.0, tasks="mrtd"), "it needs pairs"),
     (dict(micro_tokens=8), "a row may need"),
 ])
 def test_settings_that_cannot_be_are_refused(changes, says):
     with pytest.raises(ValueError, match=says): resolve(Settings(**changes))
+
+
+def networks(data, **changes):
+    settings = resolve(Settings(**{**SHORT, **changes}))
+    return XlmE(settings, MaskIds.of(data.tokenizer)), make_batches(settings, data)
+
+
+def test_a_discriminator_that_adds_to_the_table_stands_alone(data, tmp_path):
+    model, batches = networks(data, table="delta")
+    delta = model.discriminator.get_input_embeddings().weight
+    assert not delta.any() and delta is not model.generator.get_input_embeddings().weight
+    with torch.no_grad(): delta += torch.randn(delta.shape, generator=torch_generator(0))
+    batch = model.prepare(batches(0, batches.micro_batches - 1), torch_generator(0))
+    with torch.inference_mode():
+        alone = detect(model.kept, batch["input_ids"], batch)
+        torch.testing.assert_close(model.detect(batch["input_ids"], batch), alone)
+    sum(model.forward(batch, torch_generator(0))[k] for k in ("tlm", "trtd")).backward()
+    table = model.generator.get_input_embeddings().weight.grad.clone()
+    model.zero_grad()
+    model.forward(batch, torch_generator(0))["tlm"].backward()
+    torch.testing.assert_close(model.generator.get_input_embeddings().weight.grad, table) # the detection adds nothing
+
+
+def test_the_contrast_reads_each_sentence_alone(data):
+    model, batches = networks(data, contrast=1.0)
+    batch = model.prepare(batches(0, batches.micro_batches - 1), torch_generator(0))
+    side, begins = batch["side"][0].tolist(), batch["cu_seqlens"].tolist()
+    seconds = [next(k for k in range(a, b) if side[k] == 2) for a, b in zip(begins, begins[1:])]
+    assert sides_apart(batch).tolist() == sorted(begins + seconds)
+    with torch.inference_mode():
+        loss = model.forward(batch, torch_generator(0))["contrast"]
+        words = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])[0]
+        read = lambda a, b: model.discriminator.encoder(words[None, a:b], position_ids=batch["position_ids"][:, a:b])
+        means = [[], []]
+        for a, m, b in zip(begins, seconds, begins[1:]):
+            for k, (start, stop) in enumerate(((a, m), (m, b))):
+                keep = torch.tensor(side[start:stop]) == k + 1
+                means[k].append(read(start, stop).last_hidden_state[0][keep].mean(0))
+        torch.testing.assert_close(loss, info_nce(*map(torch.stack, means))[0], rtol=1e-4, atol=1e-4)
+
+
+def test_shape_of_the_networks_can_be_given(data):
+    model, _ = networks(data, width=64, layers=4, generator_layers=2)
+    found = [(c.num_hidden_layers, c.hidden_size, c.num_attention_heads, c.intermediate_size)
+             for c in (model.discriminator.config, model.generator.config)]
+    assert found == [(4, 64, 2, 256), (2, 64, 2, 256)] and model.settings.initializer_range == 64**-0.5
 
 
 @pytest.mark.parametrize("tasks, losses", [("mlm", {"mlm"}), ("mlm+tlm", {"mlm", "tlm"}), ("mrtd", {"mlm", "mrtd"})])

@@ -41,13 +41,18 @@ def records_of(experiment: Experiment, module,
                records: list[dict], # oldest first
               ) -> dict: # arm → {seed: newest finished record}
     "The finished records of an experiment."
-    default, found = asdict(module.Settings()), {arm: {} for arm in experiment.arms}
-    done = [r for r in records if r["run"]["finished"]]
+    found = {arm: {} for arm in experiment.arms}
+    done = [(_parameters(r, module), r) for r in records if r["run"]["finished"]]
     for arm, given in experiment.runs():
-        wanted = filled_in(module, given).items()
-        same = [r for r in done if all(r["parameters"].get(k, default[k]) == v for k, v in wanted)]
+        wanted = filled_in(module, given)
+        same = [r for parameters, r in done if parameters == wanted]
         if same: found[arm][given["seed"]] = same[-1]
     return found
+
+def _parameters(record, module) -> dict:
+    "What shaped a run; what was no parameter in its day has today's default."
+    known = module.Settings.__dataclass_fields__.keys() - module.FREE
+    return filled_in(module, {k: v for k, v in record["parameters"].items() if k in known})
 
 def missing(experiment: Experiment, module, records: list[dict]) -> list[tuple[str, dict]]:
     "The runs without a finished record."
