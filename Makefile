@@ -1,8 +1,11 @@
-# Nothing has to be typed before these: each sets up .venv first, and does what is left to do when called again.
+# Nothing has to be typed before these: each sets up .venv first (but for gpu-check), and does what is left to do when
+# called again.
 #   make demo    XLM-E at its smallest size on the embedded corpus, with its figures
 #   make test    all tests: lint, the notebooks, tests/
 #   make experiment nb=03_xlm_e               the experiments of a notebook, and how much of each is on record
 #   make experiment nb=03_xlm_e name=tasks    runs what is missing of one; interrupt it and take it up at any time
+#   make gpu-check                   what only a GPU can show, in 25 minutes; with python3 or PYTHON as it is, no .venv
+#   make gpu-check phases='speed memory'      some of it (tools/gpu_check.py says what there is)
 # A Python can be named: make test PYTHON=/usr/local/bin/python3.12
 
 SHELL := /bin/bash
@@ -13,7 +16,7 @@ BIN := .venv/bin
 # papermill takes a piped stdin for the notebook to run.
 QUIET := </dev/null
 
-.PHONY: help env demo experiment test lint notebooks pytest
+.PHONY: help env demo experiment gpu-check test lint notebooks pytest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -47,6 +50,9 @@ demo: env
 
 experiment: env
 	$(BIN)/python -m xlnb.experiments $(nb) $(name) $(QUIET)
+
+gpu-check:
+	$(or $(PYTHON),python3) tools/gpu_check.py $(phases) $(QUIET)
 
 test: lint notebooks pytest
 

@@ -1,0 +1,394 @@
+"""What only a GPU can show of xlnb, from a checkout: it need not be installed, nor nbdev, papermill or Jupyter.
+
+    python tools/gpu_check.py                          all of it, in at most 25 minutes
+    python tools/gpu_check.py speed memory             some phases; those that there are:
+
+data    corpus, vocabulary, token store and baselines of `bible`, on the CPU; runs beside the other phases
+tests   the tests marked `gpu`
+speed   tokens/s and share of the peak of a training step, by micro-batch, attention, form of the head, compiled or not
+memory  of loss and sample beyond the word table and its gradient, by form of the head
+bias    the step with gated relative bias against the step without
+bible   minutes of training on Bibles with each of two tasks; retrieval and word alignment by layer
+
+Every measurement is a record as soon as it ends (`data/results/gpu.jsonl`, runs on Bibles `03_xlm_e.bible.jsonl`; --out
+names another folder), and what the same code has on record from the same GPU is not measured again: a run that was
+stopped is taken up by the same command. Bibles come from the folder that XLNB_DATA names. Without CUDA nothing is done.
+
+Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, safetensors, sentencepiece, protobuf,
+numpy, scipy, tqdm; `tests` also pytest, and leaves out files of tests that need more than is here.
+"""
+import argparse, json, math, multiprocessing, os, subprocess, sys, time
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+from unittest import mock
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "google.protobuf", "numpy", "scipy",
+          "tqdm")
+TASKS = ("mlm+tlm", "mrtd+trtd")
+GOALS = {"mfu": 0.40, "bytes": 1e9, "ratio": 1.15}
+
+# What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table.
+# `bible`: XLM-E's choices that were seen to learn within minutes (pre-LN, init d^-0.5, positions that restart, one side
+# of a pair masked), at base with the paper's λ. A step of 2 × 16,384 tokens fills the GPU and still leaves a few
+# thousand steps in seven minutes; the paper's learning rate, for 64 times as many tokens, is what pre-LN stands.
+LEARNS = dict(norm="pre", restart_positions=True, pair_sides="one", pair_mask_rate=0.4)
+SHAPES = {
+    "base": dict(vocab_size=250_002, lines=6000, micro=(8192, 16_384, 32_768, 65_536), middle=16_384, repeats=8,
+                 head=(65_536, 500_000, 768),
+                 bible=dict(batch_tokens=16_384, micro_tokens=16_384, learning_rate=5e-4, lam=50.0,
+                            initializer_range=768**-0.5, **LEARNS)),
+    "tiny": dict(vocab_size=2000, lines=200, micro=(256, 512), middle=256, repeats=2, head=(512, 3000, 32),
+                 bible=dict(batch_tokens=256, vocab_size=300))}
+
+
+# ---- what every phase uses
+
+def note(o, phase: str, case: str, **measured) -> dict:
+    "Put a measurement on record, and say it."
+    from xlnb.core import append_record, run_facts
+    record = {"phase": phase, "case": case, "size": o.size, "device": o.device, "code": code_hash(), **run_facts(),
+              **measured}
+    append_record("gpu", record)
+    say(f"{phase}: {case}: {', '.join(f'{k} {shown(v)}' for k, v in measured.items())}")
+    return record
+
+
+def known(o, phase: str, case: str) -> dict | None:
+    "The newest record of a measurement by this code on this device."
+    from xlnb.core import read_records, run_facts
+    here = {"phase": phase, "case": case, "size": o.size, "device": o.device, "code": code_hash(),
+            "gpu": run_facts()["gpu"]}
+    return next((r for r in reversed(read_records("gpu")) if all(r.get(k) == v for k, v in here.items())), None)
+
+
+def code_hash() -> str:
+    from xlnb.core import sha256_file
+    from xlnb.data import short_hash
+    return short_hash([sha256_file(p) for p in [*sorted((ROOT / "xlnb").glob("*.py")), Path(__file__)]])
+
+
+def shown(value) -> str:
+    if isinstance(value, float): return f"{value:.4g}"
+    if isinstance(value, dict): return "; ".join(f"{k} {shown(v)}" for k, v in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def say(text: str): print(text, flush=True)
+
+
+def out_of_memory(error: Exception) -> bool:
+    import torch
+    return isinstance(error, torch.OutOfMemoryError)
+
+
+# ---- a step of training
+
+@contextmanager
+def training_step(o, micro: int, # tokens of text, and as many of pairs
+                  attention: str = "sdpa", # or 'flex_attention'
+                  head: str = "", # form of the vocabulary head; '': by the device
+                  compiled: bool = False, positions: str = "gated"):
+    "The step of `benchmarks.step_of` as asked for, with its settings; what it held is free afterwards."
+    import torch
+    from xlnb import objectives
+    from xlnb.benchmarks import step_of, step_settings
+    settings = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro), relative_positions=positions)
+    step = step_of(settings, words(o), device=o.device)
+    for part in step.model.parts():
+        network = getattr(step.model, part)
+        network.set_attn_implementation(attention)
+        for block in network.encoder.layers if compiled else ():
+            block.compile(backend="inductor" if o.device == "cuda" else "aot_eager")
+    form = head or objectives.head_form(torch.device(o.device), torch.bfloat16)
+    try:
+        with mock.patch.object(objectives, "head_form", lambda *_: form): yield step
+    finally:
+        del step.model, step.work, network
+        if o.device == "cuda": torch.cuda.empty_cache()
+
+
+def step_shape(micro: int) -> dict: return dict(batch_tokens=micro, micro_tokens=micro, precision="bf16")
+
+
+def words(o):
+    "A store of words without meaning, made once."
+    from xlnb.benchmarks import synthetic_data
+    return synthetic_data(o.shape["vocab_size"], o.shape["lines"], folder=o.runs)
+
+
+def step_flops(step) -> int:
+    "Model FLOPs of a step: three times the forward pass, at the lengths that its rows have; the head at masked places."
+    from xlnb.encoder import forward_flops, head_flops
+    configs, total = [getattr(step.model, part).config for part in step.model.parts()], 0
+    for batch, _ in step.work:
+        lengths = batch["cu_seqlens"].diff() if "cu_seqlens" in batch else batch["attention_mask"].sum(1)
+        total += sum(n * forward_flops(c, n) for c in configs for n in lengths.tolist())
+        total += int((batch["labels"] != -100).sum()) * head_flops(configs[0])
+    return 3 * total
+
+
+def throughput(o, step) -> dict:
+    "Seconds of a step and of loading its batches, tokens/s and share of the device's peak without that, peak memory."
+    from xlnb.benchmarks import batch_facts, compare, peak_memory, seconds_of
+    from xlnb.plans import device_peak
+    facts, seconds = batch_facts(step.work), median(compare({"": step}, o.shape["repeats"], o.device, warm=3)[""])
+    loading = median(seconds_of(step.load, o.device) for _ in range(o.shape["repeats"]))
+    return {**facts, "seconds": seconds, "loading_seconds": loading, "tokens_per_second": facts["tokens"] / seconds,
+            "mfu": step_flops(step) / seconds / device_peak()[1], "peak_bytes": peak_memory(step, o.device)}
+
+
+# ---- the phases
+
+def tests(o, files=None):
+    "The tests marked `gpu`, file by file."
+    files = files or [p for p in sorted((ROOT / "tests").glob("test_*.py")) if "pytest.mark.gpu" in p.read_text()]
+    wrong = [path.name for path in files if not known(o, "tests", path.name) and run_tests(o, path)]
+    if wrong: raise SystemExit(f"tests: {', '.join(wrong)}: failed")
+
+
+def run_tests(o, path: Path) -> bool: # whether something failed
+    report = o.runs / f"{path.stem}.xml"
+    command = [sys.executable, "-m", "pytest", "-qm", "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", path]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          text=True)
+    suite = ElementTree.parse(report).getroot()[0]
+    count = {k: int(suite.get(k)) for k in ("tests", "failures", "errors", "skipped")}
+    lacking = sorted({line.split("'")[1] for line in done.stdout.splitlines() if "No module named '" in line})
+    if count["errors"] and lacking:
+        say(f"tests: {path.name} is left out: it needs {', '.join(lacking)}")
+        return False
+    wrong = bool(count["failures"] + count["errors"])
+    if wrong: say(done.stdout[-6000:])
+    else: note(o, "tests", path.name, **count, seconds=float(suite.get("time")))
+    return wrong
+
+
+def environment() -> dict:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+
+
+def speed(o):
+    "Micro-batches first; then, at the fastest, one thing is changed at a time."
+    def measured(micro, **how):
+        case = ", ".join([f"{micro} tokens", *(f"{k} {v}" for k, v in how.items())])
+        if found := known(o, "speed", case): return found
+        try:
+            with training_step(o, micro, **how) as step: return note(o, "speed", case, **throughput(o, step))
+        except RuntimeError as e:
+            if not out_of_memory(e): raise
+            return note(o, "speed", case, out_of_memory=True)
+    found = {micro: measured(micro).get("tokens_per_second", 0.0) for micro in o.shape["micro"]}
+    best = max(found, key=found.get)
+    if not known(o, "speed", "parts"): note(o, "speed", "parts", micro=best, seconds=parts(o, best))
+    measured(best, head="chunked")
+    measured(best, attention="flex_attention") if o.device == "cuda" else None # it has no gradients elsewhere
+    measured(best, compiled=True)
+    if o.device == "cuda": measured(best, attention="flex_attention", compiled=True)
+
+
+def parts(o, micro: int) -> dict: # part → seconds
+    from xlnb.benchmarks import step_settings, time_by_part
+    return time_by_part(step_settings(o.size, o.shape["vocab_size"], **step_shape(micro)), words(o), 5, o.device)
+
+
+def memory(o):
+    "Forward and backward pass of the head: what it takes at its height, less the gradients that stay."
+    tokens, size, width = o.shape["head"]
+    for form in ("triton", "chunked", "logits") if o.device == "cuda" else ("chunked", "logits"):
+        for held in (False, True): # whether the table has a gradient already, as in the second micro-batch of a step
+            case = f"{form}, {tokens} tokens, {size} ids{', gradients held' if held else ''}"
+            if known(o, "memory", case): continue
+            try: note(o, "memory", case, **head_memory(o, form, round(0.15 * tokens), size, width, held))
+            except RuntimeError as e:
+                if not out_of_memory(e): raise
+                note(o, "memory", case, out_of_memory=True)
+
+
+def head_memory(o, form: str, rows: int, size: int, width: int, held: bool) -> dict:
+    "Bytes of loss, sample and gradients beyond table, bias and their gradients; seconds."
+    import torch
+    from xlnb.benchmarks import peak_memory, plain_head, seconds_of
+    from xlnb.core import torch_generator
+    from xlnb.objectives import vocabulary_head
+    g = torch_generator("memory", device=o.device)
+    hidden, weight, bias = ((0.02 * torch.randn(*shape, generator=g, device=o.device)).requires_grad_()
+                            for shape in ((rows, width), (size, width), (size,)))
+    labels = torch.randint(size, (rows,), generator=g, device=o.device)
+    def call():
+        with torch.autocast(o.device, torch.bfloat16):
+            if form == "logits": loss = plain_head(torch.nn.functional.linear(hidden, weight, bias), labels, g)[0]
+            else: loss = vocabulary_head(hidden, weight, bias, labels, sample=True, generator=g, form=form).loss_sum
+        loss.backward()
+    if held: call()
+    kept = 0 if held else sum(4 * x.numel() for x in (weight, bias))
+    taken = peak_memory(call, o.device) - kept
+    return {"bytes": taken, "seconds": median(seconds_of(call, o.device) for _ in range(3)),
+            "logit_bytes": 4 * rows * size}
+
+
+def bias(o):
+    "Whole steps in turns; the ratio is that of a round's times."
+    kinds = {"none": dict(positions="none"), "gated": {}, "gated, flex_attention": dict(attention="flex_attention"),
+             "plain": dict(positions="plain")}
+    if o.device != "cuda": del kinds["gated, flex_attention"]
+    for compiled in (False, True):
+        more = ", compiled" * compiled
+        if known(o, "bias", f"gated{more}"): continue
+        found = in_turns(o, {name: dict(how, compiled=compiled) for name, how in kinds.items()})
+        for name, ratio in found.items(): note(o, "bias", name + more, **ratio)
+
+
+def in_turns(o, kinds: dict) -> dict: # name → how
+    from contextlib import ExitStack
+    from xlnb.benchmarks import compare, ratios
+    with ExitStack() as stack:
+        steps = {name: stack.enter_context(training_step(o, o.shape["middle"], **how)) for name, how in kinds.items()}
+        seconds = compare(steps, o.shape["repeats"], o.device, warm=3)
+    return {name: {"seconds": median(seconds[name]), **r} for name, r in ratios(seconds, "none").items()}
+
+
+def bible_settings(o, tasks: str, **more):
+    from xlnb.xlm_e import Settings, resolve
+    return resolve(Settings(size=o.size, corpus="bible", langs="en,de,es,cs", tasks=tasks, precision="bf16",
+                            max_minutes=o.minutes, checkpoint_minutes=2.0, **o.shape["bible"], **more))
+
+
+def data(o):
+    "Vocabulary, store and baselines of the Bibles; another process that asks for them meanwhile waits."
+    from xlnb.xlm_e import prepare_data
+    baselines(prepare_data(bible_settings(o, TASKS[0])))
+
+
+def baselines(prepared):
+    from xlnb.data import alone
+    from xlnb.reports import free_rows
+    with alone(prepared.folder / "baselines"): return free_rows(prepared, True)
+
+
+def bible(o):
+    "A run for each of the tasks, as many steps as fit into the minutes, evaluated as `xlm_e.main` does."
+    from xlnb.core import append_record, read_records
+    from xlnb.objectives import MaskIds
+    from xlnb.reports import evaluate
+    from xlnb.xlm_e import XlmE, pretrain, prepare_data, record_of, report
+    for tasks in o.tasks:
+        settings = bible_settings(o, tasks)
+        prepared = prepare_data(settings)
+        folder = o.runs / f"bible-{o.size}-{tasks.replace('+', '-')}-{code_hash()}"
+        settings = bible_settings(o, tasks, steps=planned_steps(o, settings, prepared, folder), out=str(folder))
+        if any(r["run"].get("folder") == folder.name for r in read_records("03_xlm_e")): continue
+        summary, model = pretrain(settings, prepared, XlmE(settings, MaskIds.of(prepared.tokenizer)))
+        say(f"bible: {tasks}: {report(summary)}")
+        if not summary["finished"]: continue
+        baselines(prepared)
+        record = record_of(settings, prepared, summary, evaluate(model.kept, prepared, transfer=False))
+        append_record("03_xlm_e", {**record, "run": {**record["run"], "folder": folder.name}}, "bible")
+
+
+def planned_steps(o, settings, prepared, folder: Path) -> int:
+    "Steps that fit into the minutes, evaluations and checkpoints included; measured once for a run."
+    import torch
+    from xlnb.benchmarks import seconds_of, step_of
+    path = folder / "steps.json"
+    if not path.exists():
+        step = step_of(settings, prepared, device=o.device, loading=True)
+        for _ in range(5): step()
+        each = median(seconds_of(step, o.device) for _ in range(20))
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(max(1, math.floor(0.85 * 60 * o.minutes / each))))
+        del step
+        if o.device == "cuda": torch.cuda.empty_cache()
+    return json.loads(path.read_text())
+
+
+PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias": bias, "bible": bible}
+
+
+def limit_of(o, phase: str) -> float: # seconds
+    return {"data": 900, "tests": 200, "speed": 200, "memory": 60, "bias": 110,
+            "bible": len(o.tasks) * (60 * o.minutes + 45)}[phase]
+
+
+# ---- from the command line
+
+def missing(phases) -> str | None:
+    "Why this Python cannot run the phases, in a sentence; None: it can."
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        return f"Python is {sys.version.split()[0]}; it has to be 3.11, 3.12 or 3.13"
+    names = [*NEEDED, *["pytest"] * ("tests" in phases)]
+    if lacking := [name for name in names if not findable(name)]:
+        return f"{sys.executable} lacks {', '.join(lacking)}: install them, or name another Python (make: PYTHON=…)"
+    if tuple(map(int, version("torch").split(".")[:2])) < (2, 11):
+        return f"torch is {version('torch')}; it has to be 2.11 or later"
+
+
+def findable(name) -> bool:
+    try: return find_spec(name) is not None
+    except ModuleNotFoundError: return False
+
+
+def run_phase(name: str, o):
+    "In a process of its own."
+    if o.device == "cpu": os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    try: PHASES[name](o)
+    except (ValueError, OSError) as e: raise SystemExit(f"{name}: {e}") from None # settings, data; files
+
+
+def begin(name: str, o):
+    process = multiprocessing.get_context("spawn").Process(target=run_phase, args=(name, o), name=name)
+    process.start()
+    return process
+
+
+def finish(process, seconds: float) -> bool: # whether it went well
+    process.join(seconds)
+    if process.exitcode is None:
+        process.terminate()
+        process.join()
+        say(f"{process.name}: stopped at its limit of {seconds:.0f} s; what was measured is on record")
+        return False
+    return process.exitcode == 0
+
+
+def options(argv: list[str]) -> SimpleNamespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("phases", nargs="*", choices=[*PHASES, []], metavar="phase", help=f"of {', '.join(PHASES)}")
+    parser.add_argument("--out", help="folder of the records; data/results of the checkout if not given")
+    parser.add_argument("--runs", default=str(ROOT / "runs" / "gpu_check"), help="folder of stores and checkpoints")
+    parser.add_argument("--tasks", default=",".join(TASKS), help="of the runs on Bibles")
+    parser.add_argument("--minutes", type=float, default=7.0, help="of training in each run on Bibles")
+    parser.add_argument("--size", default="base", choices=SHAPES)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: for tests of this program")
+    given = parser.parse_args(argv)
+    return SimpleNamespace(**{**vars(given), "phases": given.phases or [*PHASES], "tasks": given.tasks.split(","),
+                              "runs": Path(given.runs).resolve(), "shape": SHAPES[given.size]})
+
+
+def main(argv: list[str]) -> int: # exit status
+    o = options(argv)
+    if why := missing(o.phases): sys.exit(f"gpu-check: {why}")
+    import torch
+    if o.device == "cuda" and not torch.cuda.is_available():
+        say(f"gpu-check: skipped: torch {torch.__version__} sees no GPU with CUDA here")
+        return 0
+    os.environ |= {"XLNB_ROOT": str(ROOT)} | ({"XLNB_RESULTS": str(Path(o.out).resolve())} if o.out else {})
+    o.runs.mkdir(parents=True, exist_ok=True)
+    if {"data", "bible"} & {*o.phases}:
+        from xlnb.catalogue import set_folder
+        try: set_folder("bible")
+        except (ValueError, OSError) as e: sys.exit(f"gpu-check: {e}")
+    start, beside = time.monotonic(), begin("data", o) if {"data", "bible"} & {*o.phases} else None
+    well = [finish(begin(name, o), limit_of(o, name)) for name in PHASES if name in o.phases and name != "data"]
+    if beside: well.append(finish(beside, max(0.0, limit_of(o, "data") - (time.monotonic() - start))))
+    say(f"gpu-check: {sum(well)} of {len(well)} phases went through, in {(time.monotonic() - start) / 60:.1f} minutes")
+    return 0 if all(well) else 1
+
+
+sys.path.insert(0, str(ROOT))
+if __name__ == "__main__": sys.exit(main(sys.argv[1:]))
