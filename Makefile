@@ -4,6 +4,8 @@
 #   make test    all tests: lint, the notebooks, tests/
 #   make experiment nb=03_xlm_e               the experiments of a notebook, and how much of each is on record
 #   make experiment nb=03_xlm_e name=tasks    runs what is missing of one; interrupt it and take it up at any time
+#   make benchmarks                  speed and memory beside the alternatives, measured here and appended to the records
+#   make benchmarks name=steps       one of them
 #   make gpu-check                   what only a GPU can show, in 25 minutes; with python3 or PYTHON as it is, no .venv
 #   make gpu-check phases='speed memory'      some of it (tools/gpu_check.py says what there is)
 # A Python can be named: make test PYTHON=/usr/local/bin/python3.12
@@ -16,7 +18,7 @@ BIN := .venv/bin
 # papermill takes a piped stdin for the notebook to run.
 QUIET := </dev/null
 
-.PHONY: help env demo experiment gpu-check test lint notebooks pytest
+.PHONY: help env demo experiment benchmarks gpu-check test lint notebooks pytest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -50,6 +52,9 @@ demo: env
 
 experiment: env
 	$(BIN)/python -m xlnb.experiments $(nb) $(name) $(QUIET)
+
+benchmarks: env
+	$(BIN)/python -m xlnb.benchmarks $(name) $(QUIET)
 
 gpu-check:
 	$(or $(PYTHON),python3) tools/gpu_check.py $(phases) $(QUIET)
