@@ -17,8 +17,9 @@ stopped is taken up by the same command. Bibles come from the folder that XLNB_D
 Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, safetensors, sentencepiece, protobuf,
 numpy, scipy, tqdm; `tests` also pytest, and leaves out files of tests that need more than is here.
 """
-import argparse, json, math, multiprocessing, os, subprocess, sys, time
-from contextlib import contextmanager
+import argparse, gc, json, math, multiprocessing, os, signal, subprocess, sys, time, traceback
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +32,6 @@ ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "google.protobuf", "numpy", "scipy",
           "tqdm")
 TASKS = ("mlm+tlm", "mrtd+trtd")
-GOALS = {"mfu": 0.40, "bytes": 1e9, "ratio": 1.15}
 
 # What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table.
 # `bible`: XLM-E's choices that were seen to learn within minutes (pre-LN, init d^-0.5, positions that restart, one side
@@ -43,31 +43,50 @@ SHAPES = {
                  head=(65_536, 500_000, 768),
                  bible=dict(batch_tokens=16_384, micro_tokens=16_384, learning_rate=5e-4, lam=50.0,
                             initializer_range=768**-0.5, **LEARNS)),
-    "tiny": dict(vocab_size=2000, lines=200, micro=(256, 512), middle=256, repeats=2, head=(512, 3000, 32),
+    "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32),
                  bible=dict(batch_tokens=256, vocab_size=300))}
 
 
 # ---- what every phase uses
 
-def note(o, phase: str, case: str, **measured) -> dict:
-    "Put a measurement on record, and say it."
-    from xlnb.core import append_record, run_facts
-    record = {"phase": phase, "case": case, "size": o.size, "device": o.device, "code": code_hash(), **run_facts(),
-              **measured}
+def measured(o, phase: str, case: str, measure, *arguments, **options) -> dict:
+    "A record: the one there is, or of what `measure` finds now; one that fails is told, and the next has its turn."
+    if found := next((r for r in reversed(on_record(o, phase)) if r["case"] == case and "error" not in r), None):
+        return found
+    from xlnb.core import append_record
+    import torch
+    try: found = measure(o, *arguments, **options)
+    except torch.OutOfMemoryError: found = {"out_of_memory": True}
+    except Exception as e: # of whatever kind: what follows may still be worth its time on this machine
+        traceback.print_exc()
+        found = {"error": f"{type(e).__name__}: {e}"[:500]}
+    record = {"phase": phase, "case": case, **identity(o), **found}
     append_record("gpu", record)
-    say(f"{phase}: {case}: {', '.join(f'{k} {shown(v)}' for k, v in measured.items())}")
+    say(f"{phase}: {case}: {', '.join(f'{k} {shown(v)}' for k, v in found.items())}")
     return record
 
 
-def known(o, phase: str, case: str) -> dict | None:
-    "The newest record of a measurement by this code on this device."
-    from xlnb.core import read_records, run_facts
-    here = {"phase": phase, "case": case, "size": o.size, "device": o.device, "code": code_hash(),
-            "gpu": run_facts()["gpu"]}
-    return next((r for r in reversed(read_records("gpu")) if all(r.get(k) == v for k, v in here.items())), None)
+def identity(o) -> dict:
+    from xlnb.core import run_facts
+    return {"size": o.size, "device": o.device, "code": code_hash(), **run_facts()}
 
 
+def on_record(o, phase: str) -> list[dict]:
+    "Measurements by this code on this device."
+    from xlnb.core import read_records
+    here = {k: v for k, v in identity(o).items() if k in ("size", "device", "code", "gpu")} | {"phase": phase}
+    return [r for r in read_records("gpu") if all(r.get(k) == v for k, v in here.items())]
+
+
+def end(o, phase: str):
+    "Raise `SystemExit` if the last word on a measurement is that it failed."
+    last = {r["case"]: r for r in on_record(o, phase)}
+    if bad := [case for case, r in last.items() if "error" in r]: raise SystemExit(f"{phase}: failed: {'; '.join(bad)}")
+
+
+@cache
 def code_hash() -> str:
+    "Of the library and of this program, as they were at the start."
     from xlnb.core import sha256_file
     from xlnb.data import short_hash
     return short_hash([sha256_file(p) for p in [*sorted((ROOT / "xlnb").glob("*.py")), Path(__file__)]])
@@ -82,11 +101,6 @@ def shown(value) -> str:
 def say(text: str): print(text, flush=True)
 
 
-def out_of_memory(error: Exception) -> bool:
-    import torch
-    return isinstance(error, torch.OutOfMemoryError)
-
-
 # ---- a step of training
 
 @contextmanager
@@ -94,10 +108,11 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
                   attention: str = "sdpa", # or 'flex_attention'
                   head: str = "", # form of the vocabulary head; '': by the device
                   compiled: bool = False, positions: str = "gated"):
-    "The step of `benchmarks.step_of` as asked for, with its settings; what it held is free afterwards."
+    "The step of `benchmarks.step_of` as asked for."
     import torch
     from xlnb import objectives
     from xlnb.benchmarks import step_of, step_settings
+    free(o)
     settings = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro), relative_positions=positions)
     step = step_of(settings, words(o), device=o.device)
     for part in step.model.parts():
@@ -106,11 +121,14 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
         for block in network.encoder.layers if compiled else ():
             block.compile(backend="inductor" if o.device == "cuda" else "aot_eager")
     form = head or objectives.head_form(torch.device(o.device), torch.bfloat16)
-    try:
-        with mock.patch.object(objectives, "head_form", lambda *_: form): yield step
-    finally:
-        del step.model, step.work, network
-        if o.device == "cuda": torch.cuda.empty_cache()
+    with mock.patch.object(objectives, "head_form", lambda *_: form): yield step
+
+
+def free(o):
+    "Memory of steps that are over."
+    import torch
+    gc.collect()
+    if o.device == "cuda": torch.cuda.empty_cache()
 
 
 def step_shape(micro: int) -> dict: return dict(batch_tokens=micro, micro_tokens=micro, precision="bf16")
@@ -133,14 +151,16 @@ def step_flops(step) -> int:
     return 3 * total
 
 
-def throughput(o, step) -> dict:
-    "Seconds of a step and of loading its batches, tokens/s and share of the device's peak without that, peak memory."
+def throughput(o, micro: int, **how) -> dict:
+    "Seconds of a step, and of loading its batches, which is not in them; tokens/s, share of the peak, peak memory."
     from xlnb.benchmarks import batch_facts, compare, peak_memory, seconds_of
     from xlnb.plans import device_peak
-    facts, seconds = batch_facts(step.work), median(compare({"": step}, o.shape["repeats"], o.device, warm=3)[""])
-    loading = median(seconds_of(step.load, o.device) for _ in range(o.shape["repeats"]))
-    return {**facts, "seconds": seconds, "loading_seconds": loading, "tokens_per_second": facts["tokens"] / seconds,
-            "mfu": step_flops(step) / seconds / device_peak()[1], "peak_bytes": peak_memory(step, o.device)}
+    repeats = o.shape["repeats"]
+    with training_step(o, micro, **how) as step:
+        facts, seconds = batch_facts(step.work), median(compare({"": step}, repeats, o.device, warm=3)[""])
+        loading = median(seconds_of(step.load, o.device) for _ in range(repeats))
+        return {**facts, "seconds": seconds, "loading_seconds": loading, "tokens_per_second": facts["tokens"] / seconds,
+                "mfu": step_flops(step) / seconds / device_peak()[1], "peak_bytes": peak_memory(step, o.device)}
 
 
 # ---- the phases
@@ -148,11 +168,11 @@ def throughput(o, step) -> dict:
 def tests(o, files=None):
     "The tests marked `gpu`, file by file."
     files = files or [p for p in sorted((ROOT / "tests").glob("test_*.py")) if "pytest.mark.gpu" in p.read_text()]
-    wrong = [path.name for path in files if not known(o, "tests", path.name) and run_tests(o, path)]
-    if wrong: raise SystemExit(f"tests: {', '.join(wrong)}: failed")
+    for path in files: measured(o, "tests", path.name, run_tests, path)
+    end(o, "tests")
 
 
-def run_tests(o, path: Path) -> bool: # whether something failed
+def run_tests(o, path: Path) -> dict:
     report = o.runs / f"{path.stem}.xml"
     command = [sys.executable, "-m", "pytest", "-qm", "gpu", "-p", "no:cacheprovider", f"--junitxml={report}", path]
     done = subprocess.run(command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -160,13 +180,9 @@ def run_tests(o, path: Path) -> bool: # whether something failed
     suite = ElementTree.parse(report).getroot()[0]
     count = {k: int(suite.get(k)) for k in ("tests", "failures", "errors", "skipped")}
     lacking = sorted({line.split("'")[1] for line in done.stdout.splitlines() if "No module named '" in line})
-    if count["errors"] and lacking:
-        say(f"tests: {path.name} is left out: it needs {', '.join(lacking)}")
-        return False
-    wrong = bool(count["failures"] + count["errors"])
-    if wrong: say(done.stdout[-6000:])
-    else: note(o, "tests", path.name, **count, seconds=float(suite.get("time")))
-    return wrong
+    if count["errors"] and lacking: return {"left_out": f"it needs {', '.join(lacking)}"}
+    if count["failures"] or count["errors"]: raise RuntimeError(done.stdout[-6000:])
+    return {**count, "seconds": float(suite.get("time"))}
 
 
 def environment() -> dict:
@@ -175,26 +191,25 @@ def environment() -> dict:
 
 def speed(o):
     "Micro-batches first; then, at the fastest, one thing is changed at a time."
-    def measured(micro, **how):
+    def at(micro, **how):
         case = ", ".join([f"{micro} tokens", *(f"{k} {v}" for k, v in how.items())])
-        if found := known(o, "speed", case): return found
-        try:
-            with training_step(o, micro, **how) as step: return note(o, "speed", case, **throughput(o, step))
-        except RuntimeError as e:
-            if not out_of_memory(e): raise
-            return note(o, "speed", case, out_of_memory=True)
-    found = {micro: measured(micro).get("tokens_per_second", 0.0) for micro in o.shape["micro"]}
+        return measured(o, "speed", case, throughput, micro, **how)
+    found = {micro: at(micro).get("tokens_per_second", 0.0) for micro in o.shape["micro"]}
     best = max(found, key=found.get)
-    if not known(o, "speed", "parts"): note(o, "speed", "parts", micro=best, seconds=parts(o, best))
-    measured(best, head="chunked")
-    measured(best, attention="flex_attention") if o.device == "cuda" else None # it has no gradients elsewhere
-    measured(best, compiled=True)
-    if o.device == "cuda": measured(best, attention="flex_attention", compiled=True)
+    measured(o, "speed", f"{best} tokens, by part", parts, best)
+    at(best, head="chunked")
+    at(best, compiled=True)
+    if o.device == "cuda": # FlexAttention has no gradients elsewhere
+        for compiled in (False, True): at(best, attention="flex_attention", compiled=compiled)
+    end(o, "speed")
 
 
-def parts(o, micro: int) -> dict: # part → seconds
+def parts(o, micro: int) -> dict:
+    "Seconds by part, waiting for the GPU after each."
     from xlnb.benchmarks import step_settings, time_by_part
-    return time_by_part(step_settings(o.size, o.shape["vocab_size"], **step_shape(micro)), words(o), 5, o.device)
+    free(o)
+    settings = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro))
+    return {"seconds": time_by_part(settings, words(o), 5, o.device)}
 
 
 def memory(o):
@@ -203,16 +218,14 @@ def memory(o):
     for form in ("triton", "chunked", "logits") if o.device == "cuda" else ("chunked", "logits"):
         for held in (False, True): # whether the table has a gradient already, as in the second micro-batch of a step
             case = f"{form}, {tokens} tokens, {size} ids{', gradients held' if held else ''}"
-            if known(o, "memory", case): continue
-            try: note(o, "memory", case, **head_memory(o, form, round(0.15 * tokens), size, width, held))
-            except RuntimeError as e:
-                if not out_of_memory(e): raise
-                note(o, "memory", case, out_of_memory=True)
+            measured(o, "memory", case, head_memory, form, round(0.15 * tokens), size, width, held)
+    end(o, "memory")
 
 
 def head_memory(o, form: str, rows: int, size: int, width: int, held: bool) -> dict:
     "Bytes of loss, sample and gradients beyond table, bias and their gradients; seconds."
     import torch
+    free(o)
     from xlnb.benchmarks import peak_memory, plain_head, seconds_of
     from xlnb.core import torch_generator
     from xlnb.objectives import vocabulary_head
@@ -234,23 +247,21 @@ def head_memory(o, form: str, rows: int, size: int, width: int, held: bool) -> d
 
 def bias(o):
     "Whole steps in turns; the ratio is that of a round's times."
-    kinds = {"none": dict(positions="none"), "gated": {}, "gated, flex_attention": dict(attention="flex_attention"),
-             "plain": dict(positions="plain")}
+    kinds = {"none": dict(positions="none"), "plain": dict(positions="plain"), "gated": {},
+             "gated, flex_attention": dict(attention="flex_attention")}
     if o.device != "cuda": del kinds["gated, flex_attention"]
-    for compiled in (False, True):
-        more = ", compiled" * compiled
-        if known(o, "bias", f"gated{more}"): continue
-        found = in_turns(o, {name: dict(how, compiled=compiled) for name, how in kinds.items()})
-        for name, ratio in found.items(): note(o, "bias", name + more, **ratio)
+    measured(o, "bias", "as it is", in_turns, kinds)
+    del kinds["plain"]
+    measured(o, "bias", "compiled", in_turns, {name: dict(how, compiled=True) for name, how in kinds.items()})
+    end(o, "bias")
 
 
 def in_turns(o, kinds: dict) -> dict: # name → how
-    from contextlib import ExitStack
     from xlnb.benchmarks import compare, ratios
     with ExitStack() as stack:
         steps = {name: stack.enter_context(training_step(o, o.shape["middle"], **how)) for name, how in kinds.items()}
         seconds = compare(steps, o.shape["repeats"], o.device, warm=3)
-    return {name: {"seconds": median(seconds[name]), **r} for name, r in ratios(seconds, "none").items()}
+    return {"seconds": {k: median(v) for k, v in seconds.items()}, "ratios": ratios(seconds, "none")}
 
 
 def bible_settings(o, tasks: str, **more):
@@ -273,27 +284,28 @@ def baselines(prepared):
 
 def bible(o):
     "A run for each of the tasks, as many steps as fit into the minutes, evaluated as `xlm_e.main` does."
-    from xlnb.core import append_record, read_records
+    from xlnb.core import append_record
     from xlnb.objectives import MaskIds
     from xlnb.reports import evaluate
     from xlnb.xlm_e import XlmE, pretrain, prepare_data, record_of, report
     for tasks in o.tasks:
-        settings = bible_settings(o, tasks)
-        prepared = prepare_data(settings)
         folder = o.runs / f"bible-{o.size}-{tasks.replace('+', '-')}-{code_hash()}"
-        settings = bible_settings(o, tasks, steps=planned_steps(o, settings, prepared, folder), out=str(folder))
-        if any(r["run"].get("folder") == folder.name for r in read_records("03_xlm_e")): continue
+        if (folder / "recorded").exists(): continue
+        prepared = prepare_data(bible_settings(o, tasks))
+        steps = planned_steps(o, bible_settings(o, tasks), prepared, folder)
+        settings = bible_settings(o, tasks, steps=steps, out=str(folder))
         summary, model = pretrain(settings, prepared, XlmE(settings, MaskIds.of(prepared.tokenizer)))
         say(f"bible: {tasks}: {report(summary)}")
-        if not summary["finished"]: continue
         baselines(prepared)
         record = record_of(settings, prepared, summary, evaluate(model.kept, prepared, transfer=False))
-        append_record("03_xlm_e", {**record, "run": {**record["run"], "folder": folder.name}}, "bible")
+        append_record("03_xlm_e", record, "bible")
+        if summary["finished"]: (folder / "recorded").touch()
+        del model
+        free(o)
 
 
 def planned_steps(o, settings, prepared, folder: Path) -> int:
     "Steps that fit into the minutes, evaluations and checkpoints included; measured once for a run."
-    import torch
     from xlnb.benchmarks import seconds_of, step_of
     path = folder / "steps.json"
     if not path.exists():
@@ -303,7 +315,7 @@ def planned_steps(o, settings, prepared, folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(max(1, math.floor(0.85 * 60 * o.minutes / each))))
         del step
-        if o.device == "cuda": torch.cuda.empty_cache()
+        free(o)
     return json.loads(path.read_text())
 
 
@@ -311,8 +323,8 @@ PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias"
 
 
 def limit_of(o, phase: str) -> float: # seconds
-    return {"data": 900, "tests": 200, "speed": 200, "memory": 60, "bias": 110,
-            "bible": len(o.tasks) * (60 * o.minutes + 45)}[phase]
+    return {"data": 900, "tests": 170, "speed": 200, "memory": 40, "bias": 90,
+            "bible": 40 + len(o.tasks) * (60 * o.minutes + 60)}[phase]
 
 
 # ---- from the command line
@@ -334,14 +346,15 @@ def findable(name) -> bool:
 
 
 def run_phase(name: str, o):
-    "In a process of its own."
+    "In a process of its own; asked to stop, it stops what it has started."
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if o.device == "cpu": os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try: PHASES[name](o)
     except (ValueError, OSError) as e: raise SystemExit(f"{name}: {e}") from None # settings, data; files
 
 
 def begin(name: str, o):
-    process = multiprocessing.get_context("spawn").Process(target=run_phase, args=(name, o), name=name)
+    process = multiprocessing.get_context("spawn").Process(target=run_phase, args=(name, o), name=name, daemon=True)
     process.start()
     return process
 
@@ -350,10 +363,22 @@ def finish(process, seconds: float) -> bool: # whether it went well
     process.join(seconds)
     if process.exitcode is None:
         process.terminate()
-        process.join()
+        process.join(10)
+        process.kill()
         say(f"{process.name}: stopped at its limit of {seconds:.0f} s; what was measured is on record")
         return False
     return process.exitcode == 0
+
+
+def goals(o):
+    "What was found, and what was hoped for."
+    for r in on_record(o, "speed"):
+        if "mfu" in r: yield f"speed, {r['case']}: {r['mfu']:.1%} of the peak, 40 % or more"
+    for r in on_record(o, "memory"):
+        if "bytes" in r: yield f"memory, {r['case']}: {r['bytes'] / 1e9:.2f} GB, less than 1"
+    for r in on_record(o, "bias"):
+        for name, found in r.get("ratios", {}).items():
+            yield f"bias, {r['case']}: {name}: {found['ratio']:.2f} × the step without, 1.15 or less"
 
 
 def options(argv: list[str]) -> SimpleNamespace:
@@ -377,6 +402,7 @@ def main(argv: list[str]) -> int: # exit status
     if o.device == "cuda" and not torch.cuda.is_available():
         say(f"gpu-check: skipped: torch {torch.__version__} sees no GPU with CUDA here")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)) # the phases end with this process
     os.environ |= {"XLNB_ROOT": str(ROOT)} | ({"XLNB_RESULTS": str(Path(o.out).resolve())} if o.out else {})
     o.runs.mkdir(parents=True, exist_ok=True)
     if {"data", "bible"} & {*o.phases}:
@@ -386,6 +412,7 @@ def main(argv: list[str]) -> int: # exit status
     start, beside = time.monotonic(), begin("data", o) if {"data", "bible"} & {*o.phases} else None
     well = [finish(begin(name, o), limit_of(o, name)) for name in PHASES if name in o.phases and name != "data"]
     if beside: well.append(finish(beside, max(0.0, limit_of(o, "data") - (time.monotonic() - start))))
+    for line in goals(o): say(f"goal: {line}")
     say(f"gpu-check: {sum(well)} of {len(well)} phases went through, in {(time.monotonic() - start) / 60:.1f} minutes")
     return 0 if all(well) else 1
 

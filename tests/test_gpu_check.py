@@ -1,0 +1,162 @@
+"tools/gpu_check.py without a GPU: every phase at the tiny size on the CPU, and how it ends where it cannot run."
+import importlib.util, json, os, subprocess, sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import ROOT, write
+
+PROGRAM = ROOT / "tools" / "gpu_check.py"
+spec = importlib.util.spec_from_file_location("gpu_check", PROGRAM)
+G = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(G)
+
+# what xlnb declares or its contributors use, and a GPU machine need not have
+ABSENT = ("nbdev", "fastcore", "execnb", "papermill", "IPython", "ipykernel", "jupyterlab", "nbformat", "nbclient",
+          "babel", "ot", "pooch", "pandas", "seaborn", "matplotlib", "hypothesis")
+HOOK = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {ABSENT}: raise ModuleNotFoundError(f"No module named {{name!r}}")
+sys.meta_path.insert(0, Absent())
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    "Records, stores and runs of a test stay in its folder."
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
+    options = G.options(["--size", "tiny", "--device", "cpu", "--runs", str(tmp_path / "runs"), "--minutes", "0.05"])
+    options.runs.mkdir()
+    return options
+
+
+def records(folder, name="gpu"):
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def run(*arguments, **environment):
+    return subprocess.run([sys.executable, PROGRAM, *map(str, arguments)], env={**os.environ, **environment},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+
+
+def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
+    G.speed(place)
+    found = {r["case"]: r for r in records(place.runs.parent / "results")}
+    assert {"128 tokens", "256 tokens"} < found.keys() and len(found) == 5
+    assert all(any(how in case for case in found) for how in ("by part", "head chunked", "compiled True"))
+    step = found["256 tokens"]
+    assert 0 < step["mfu"] and step["masked"] < step["tokens"] <= step["places"]
+    assert step["tokens_per_second"] == pytest.approx(step["tokens"] / step["seconds"])
+    capsys.readouterr()
+    G.speed(place)
+    assert not capsys.readouterr().out
+
+
+def test_flops_are_those_of_the_plan_where_rows_are_full(place):
+    "The convention of `training_flops`, which knows one length."
+    from xlnb.benchmarks import step_settings
+    from xlnb.xlm_e import LENGTH, network_config, training_flops
+    import torch
+    settings = step_settings("tiny", 2000, 256, tasks="mrtd")
+    n, rows = LENGTH["tiny"], settings.batch_tokens // LENGTH["tiny"]
+    labels = torch.full((rows, n), -100)
+    labels[:, :round(0.15 * n)] = 7
+    batch = {"attention_mask": torch.ones(rows, n), "labels": labels}
+    names = ("generator", "discriminator")
+    networks = {name: SimpleNamespace(config=network_config(settings, name)) for name in names}
+    model = SimpleNamespace(parts=lambda: names, **networks)
+    counted = G.step_flops(SimpleNamespace(model=model, work=[(batch, None)]))
+    assert counted == pytest.approx(training_flops(settings)["standard"], rel=0.02) # 10 of 64 tokens are not 15 %
+
+
+def test_memory_and_bias(place):
+    G.memory(place)
+    G.bias(place)
+    found = records(place.runs.parent / "results")
+    heads = [r for r in found if r["phase"] == "memory"]
+    assert {r["case"].split(",")[0] for r in heads} == {"chunked", "logits"} and all(r["seconds"] > 0 for r in heads)
+    as_it_is, compiled = (r["ratios"] for r in found if r["phase"] == "bias")
+    assert as_it_is["none"]["ratio"] == compiled["none"]["ratio"] == 1
+    assert as_it_is["gated"]["low"] <= as_it_is["gated"]["ratio"] <= as_it_is["gated"]["high"]
+    lines = list(G.goals(place))
+    assert len(lines) == 4 + 5 and all("less" in line for line in lines)
+
+
+def test_tests_pass_fail_or_are_left_out(place, tmp_path, capsys):
+    head = "import pytest\n"
+    cases = {"good": "@pytest.mark.gpu\ndef test_it(): pass\ndef test_other(): assert 0\n",
+             "bad": "@pytest.mark.gpu\ndef test_it(): assert 0\n", "needs": "import no_such_thing\n"}
+    files = {name: write(tmp_path / f"test_{name}.py", head + text) for name, text in cases.items()}
+    with pytest.raises(SystemExit, match="tests: failed: test_bad.py$"): G.tests(place, files.values())
+    assert "test_needs.py: left_out it needs no_such_thing" in capsys.readouterr().out
+    good, bad, _ = records(tmp_path / "results")
+    assert (good["case"], good["tests"], good["failures"]) == ("test_good.py", 1, 0) and "assert 0" in bad["error"]
+    write(files["bad"], cases["good"])
+    G.tests(place, files.values()) # what failed is tried again
+
+
+def test_what_fails_does_not_keep_the_others_from_their_turn(place, capsys):
+    import torch
+    def fails(o, error): raise error
+    G.measured(place, "speed", "too large", fails, torch.OutOfMemoryError("CUDA out of memory"))
+    G.end(place, "speed") # that is a finding
+    G.measured(place, "speed", "broken", fails, RuntimeError("a kernel"))
+    with pytest.raises(SystemExit, match="speed: failed: broken"): G.end(place, "speed")
+    assert [r.get("out_of_memory") for r in records(place.runs.parent / "results")] == [True, None]
+
+
+@pytest.fixture
+def bibles(tmp_path):
+    "600 verses in four languages of invented words."
+    draw, letters = np.random.default_rng(0), np.array(list("aeiobdgklmnrst"))
+    files = {"en": "eng-eng-asv", "de": "deu-deu1912", "es": "spa-spaRV1909", "cs": "ces-ces1613"}
+    meanings = [draw.integers(80, size=draw.integers(4, 12)) for _ in range(600)]
+    for file in files.values():
+        words = ["".join(draw.choice(letters, draw.integers(3, 8))) for _ in range(80)]
+        verses = (f"GEN 1:{i}\t{' '.join(words[m] for m in meaning)}\n" for i, meaning in enumerate(meanings))
+        write(tmp_path / "data" / "bible" / f"{file}.tsv.gz", "".join(verses))
+    return tmp_path / "data"
+
+
+def test_runs_on_bibles_from_the_command_line(bibles, tmp_path):
+    "The whole way with processes of their own, where nothing is installed but what the program asks for."
+    write(tmp_path / "hook" / "sitecustomize.py", HOOK)
+    arguments = ("bible", "--size", "tiny", "--device", "cpu", "--minutes", "0.05", "--out", tmp_path / "results",
+                 "--runs", tmp_path / "runs")
+    here = dict(XLNB_DATA=str(bibles), XLNB_CACHE=str(tmp_path / "cache"), PYTHONPATH=str(tmp_path / "hook"))
+    done = run(*arguments, **here)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 of 2 phases went through" in done.stdout
+    found = records(tmp_path / "results", "03_xlm_e.bible")
+    assert [r["parameters"]["tasks"] for r in found] == ["mlm+tlm", "mrtd+trtd"]
+    for record in found:
+        assert record["run"]["finished"] and record["parameters"]["precision"] == "bf16"
+        assert {"bible/de-en/layer3/acc@1c", "bible/de-en/lsa/acc@1c"} < record["metrics"].keys()
+    again = run(*arguments, "--tasks", "mlm+tlm", **here)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert len(records(tmp_path / "results", "03_xlm_e.bible")) == 2
+
+
+def test_without_cuda_it_says_so_and_ends_well():
+    done = run(CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0 and done.stdout.startswith("gpu-check: skipped: torch ") and not done.stderr
+
+
+def test_what_is_missing_is_named(monkeypatch, tmp_path):
+    real = G.find_spec
+    monkeypatch.setattr(G, "find_spec", lambda name: None if name in ("scipy", "pytest") else real(name))
+    assert "lacks scipy, pytest: install them" in G.missing(["tests"])
+    monkeypatch.undo()
+    assert G.missing(G.PHASES) is None and not G.findable("no.such.package")
+    monkeypatch.setattr(G, "version", lambda name: "2.9.1+cu128")
+    assert "torch is 2.9.1+cu128" in G.missing([])
+    done = run("bible", "--device", "cpu", XLNB_DATA=str(tmp_path / "nowhere"))
+    assert done.returncode == 1 and "nowhere' is not a folder" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_all_phases_end_within_25_minutes():
+    o = G.options([])
+    assert sum(G.limit_of(o, name) for name in G.PHASES if name != "data") <= 25 * 60
+    assert G.limit_of(G.options(["bible", "--tasks", "mlm+tlm"]), "bible") <= 10 * 60
