@@ -4,13 +4,12 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'TABLES', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PIECES', 'LENGTH', 'TEST_LINES', 'PAPER',
-           'REAL_TEXT', 'MASK_RATE', 'WARMUP_SHARE', 'PANELS', 'FREE', 'EVALUATIONS', 'EXPERIMENTS', 'COLOURS',
-           'STATED', 'Settings', 'resolve', 'training_flops', 'pair_mask_share', 'max_side', 'step_tokens',
-           'network_config', 'compare_with_paper', 'prepare_data', 'overlap_report', 'make_batches', 'mask_batch',
-           'inputs', 'guess', 'detect', 'XlmE', 'sides_apart', 'loss_names', 'plot_corruption', 'corruption_rows',
-           'Probe', 'make_probe', 'health', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'plan_of',
-           'pretrain', 'report', 'record_of', 'describe', 'summarise', 'last_health', 'plot_figure1', 'plot_by_layer',
-           'plot_figure3', 'plot_figure4', 'grid_measures', 'check_share', 'main']
+           'REAL_TEXT', 'MASK_RATE', 'WARMUP_SHARE', 'PANELS', 'FREE', 'EVALUATIONS', 'EXPERIMENTS', 'Settings',
+           'resolve', 'training_flops', 'pair_mask_share', 'max_side', 'step_tokens', 'network_config',
+           'compare_with_paper', 'prepare_data', 'overlap_report', 'make_batches', 'mask_batch', 'inputs', 'guess',
+           'detect', 'XlmE', 'sides_apart', 'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe',
+           'health', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'plan_of', 'pretrain', 'report',
+           'record_of', 'describe', 'summarise', 'last_health', 'grid_measures', 'check_share', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -36,8 +35,8 @@ from .experiments import Experiment
 from .objectives import (POLICIES, MaskIds, info_nce, mask_tokens, masked_lm_loss, replaced_tokens,
                              rtd_diagnostics, rtd_loss)
 from .plans import Plan, plan
-from .reports import (FREE_SYSTEM, Evaluation, baseline_mean, best_layer, evaluate, layer_means, make_record,
-                          spread, write_cards)
+from .reports import (FREE_SYSTEM, Evaluation, baseline_mean, best_layer, evaluate, make_record, spread,
+                          write_cards)
 from .retrieval import retrieval_by_layer
 from .tokens import SpecialIds, collate_text
 from .training import (TrainingConfig, in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
@@ -669,22 +668,6 @@ def _summary_row(name, runs) -> dict:
         row[f"{test}, {free}"] = spread([baseline_mean(r, test, free, measure) for r in runs])
     return row
 
-# %% ../nbs/03_xlm_e.ipynb #329af925
-def plot_figure1(table: list[dict]): # rows of the paper's Table 4
-    "The paper's end points: XTREME score over pretraining FLOPs."
-    value = {(r["model"], r["metric"]): r["value"] for r in table}
-    fig, ax = figure(height=2.3)
-    for model in dict.fromkeys(r["model"] for r in table):
-        if not value.get((model, "score")): continue
-        x, y = sum(float(v) for v in value[model, "flops"].split("+")), float(value[model, "score"])
-        ours = model.startswith("XLM-E")
-        ax.plot(x, y, "o", color=PALETTE["blue" if ours else "grey"])
-        name = {"XLM-E-TRTD": "XLM-E without TRTD"}.get(model, model)
-        ax.annotate(name, (x, y), (4, 4), textcoords="offset points", fontsize=7)
-    ax.set(xscale="log", xlabel="pretraining FLOPs, as printed", ylabel="XTREME, mean of 7 tasks", xlim=(4e19, 8e22),
-           ylim=(62.5, 70))
-    return fig
-
 # %% ../nbs/03_xlm_e.ipynb #46fdf301
 _CAPTIONS = dict(corpus="multi30k", langs="en,de,fr,cs", steps=5400, max_minutes=120.0)
 _ARMS = {name: dict(tasks=tasks, mismatched=mismatched) | ({} if "+" in tasks else dict(batch_tokens=512))
@@ -730,65 +713,6 @@ EXPERIMENTS = {
                             "with, random pairs": {"contrast": 1.0, "mismatched": True}}, _CAPTIONS),
     "depth": Experiment("In deeper networks the discriminator's best layer is a higher one, and its top keeps more.",
                         _DEEP, _CAPTIONS)}
-
-# %% ../nbs/03_xlm_e.ipynb #350aae4a
-COLOURS = {"XLM-E": "blue", "MLM + TLM": "red", "XLM-E, random pairs": "sky", "MLM + TLM, random pairs": "orange",
-           "XLM-R": "grey", "XLM-E-TRTD": "sky", "XLM-Align": "green", "fast_align": "black"}
-
-def plot_by_layer(ax, groups: dict, # arm → {seed: record}
-                  test: str, measure: str, # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
-                  free: dict, # label → name of a system that costs nothing
-                  top: float | None = None): # of the axis, in percent
-    "Our runs by layer: a thin line per seed, a thick one for their mean, dotted ones for what costs nothing."
-    drawn = {name: [c for r in g.values() if (c := layer_means(r, test, measure))] for name, g in groups.items()}
-    for name, curves in drawn.items():
-        if not curves: continue
-        for c in curves: ax.plot(range(len(c)), c, color=PALETTE[COLOURS[name]], lw=0.6, alpha=0.5, label="_")
-        means = [sum(c) / len(c) for c in zip(*curves)]
-        ax.plot(range(len(means)), means, "o-", ms=3.5, color=PALETTE[COLOURS[name]], label=name)
-    last = max((len(c) for curves in drawn.values() for c in curves), default=1) - 1
-    for (label, system), dash in zip(free.items(), (":", "--", "-.", (0, (1, 3)))):
-        value = [v for g in groups.values() for r in g.values() if (v := baseline_mean(r, test, system, measure)) == v]
-        if value: ax.plot([0, last], [sum(value) / len(value)] * 2, ls=dash, color=PALETTE["black"], lw=1, label=label)
-    ax.set(xlabel="layer (0 = embeddings)", xticks=range(last + 1), ylim=(0, top))
-    label_lines(ax)
-
-# %% ../nbs/03_xlm_e.ipynb #61f7456d
-STATED = {"XLM-E": [(9, 63.66), (10, 57.14)], "XLM-R": [(7, 54.42), (10, 43.34)]} # in section 4.7
-
-def plot_figure3(captions: dict, bible: dict): # arm → {seed: record}
-    "Left: the values that the paper's text states. Right: our runs, raw accuracy as in the paper."
-    fig, axes = figure("page", height=2.5, ncols=3)
-    for name, points in STATED.items():
-        axes[0].plot(*zip(*points), "o", color=PALETTE[COLOURS[name]])
-        axes[0].annotate(name, points[0], (-4, 4), textcoords="offset points", fontsize=7, ha="right",
-                         color=PALETTE[COLOURS[name]])
-    axes[0].set(xlim=(-0.5, 12.5), ylim=(0, 70), xlabel="layer of 12", ylabel="accuracy@1, %")
-    axes[0].set_title("paper, as stated", loc="left")
-    free = {"LSA": "lsa", "trigrams": "trigrams", "untrained, layer 0": "untrained/layer0"}
-    for ax, groups, title in ((axes[1], captions, "ours: Multi30k"), (axes[2], bible, "ours: Bible")):
-        plot_by_layer(ax, groups, "tatoeba", "acc@1", free)
-        ax.set_title(f"{title} → Tatoeba, raw", loc="left")
-    return fig
-
-# %% ../nbs/03_xlm_e.ipynb #ba9761e7
-def plot_figure4(captions: dict, bible: dict, # arm → {seed: record}
-                 table: list[dict]): # rows of the paper's Table 6
-    "Left: the paper's error rates at its best layers. Right: our runs by layer, on gold alignments."
-    fig, axes = figure("page", height=2.5, ncols=3)
-    for name in ("fast_align", "XLM-R", "XLM-Align", "XLM-E-TRTD", "XLM-E"):
-        value = {r["lang"]: float(r["value"]) for r in table if r["model"] == name and r["lang"] != "avg"}
-        axes[0].plot(list(value), list(value.values()), "o", ms=4, color=PALETTE[COLOURS[name]],
-                     label=name.replace("-TRTD", " without TRTD"))
-    axes[0].set(ylabel="alignment error rate, %", ylim=(0, 100))
-    axes[0].set_title("paper: Table 6", loc="left")
-    axes[0].legend(fontsize=6, frameon=False)
-    free = {"IBM-1": "ibm1-unseen", "IBM-1, diagonal prior": "ibm1-diagonal-unseen", "linked by position": "diagonal",
-            "untrained, layer 0": "untrained/layer0"}
-    for ax, groups, title in ((axes[1], captions, "ours: Multi30k"), (axes[2], bible, "ours: Bible")):
-        plot_by_layer(ax, groups, "gold", "aer", free, 100)
-        ax.set_title(f"{title}, gold of its pairs", loc="left")
-    return fig
 
 # %% ../nbs/03_xlm_e.ipynb #ea16b885
 def grid_measures(experiment: Experiment
