@@ -274,7 +274,7 @@ def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then
                 vectors[side] = found.reshape(len(layers), len(side), -1)
             for k, l in enumerate(layers):
                 for centred, move in ((False, torch.as_tensor), (True, centre)):
-                    found = accuracy(*(move(vectors[side][k]) for side in sides), score)
+                    found = accuracy(*(move(vectors[side][k].to(model.device)) for side in sides), score)
                     rows.append(_row(test, pair, system, found, sides, l, centred, score))
             uses.subtract(sides)
             for side in {*sides}:
