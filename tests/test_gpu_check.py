@@ -16,10 +16,12 @@ ABSENT = ("nbdev", "fastcore", "execnb", "papermill", "IPython", "ipykernel", "j
           "babel", "ot", "pooch", "pandas", "seaborn", "matplotlib", "hypothesis")
 HOOK = f"""
 import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {ABSENT}: raise ModuleNotFoundError(f"No module named {{name!r}}")
-sys.meta_path.insert(0, Absent())
+class Without:
+    def __init__(self, finder): self.finder = finder
+    def __getattr__(self, name): return getattr(self.finder, name)
+    def find_spec(self, name, *where):
+        return None if name.partition(".")[0] in {ABSENT} else self.finder.find_spec(name, *where)
+sys.meta_path[:] = map(Without, sys.meta_path)
 """
 
 
@@ -90,10 +92,12 @@ def test_tests_pass_fail_or_are_left_out(place, tmp_path, capsys):
              "bad": "@pytest.mark.gpu\ndef test_it(): assert 0\n", "needs": "import no_such_thing\n"}
     files = {name: write(tmp_path / f"test_{name}.py", head + text) for name, text in cases.items()}
     with pytest.raises(SystemExit, match="tests: failed: test_bad.py$"): G.tests(place, files.values())
-    assert "test_needs.py: left_out it needs no_such_thing" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "test_needs.py: left_out it needs no_such_thing" in said and "assert 0" in said
     good, bad, _ = records(tmp_path / "results")
-    assert (good["case"], good["tests"], good["failures"]) == ("test_good.py", 1, 0) and "assert 0" in bad["error"]
-    write(files["bad"], cases["good"])
+    assert (good["case"], good["tests"], good["failures"]) == ("test_good.py", 1, 0)
+    assert bad["error"] == "RuntimeError: 1 of 1 failed, 0 errors"
+    write(files["bad"], head + cases["good"])
     G.tests(place, files.values()) # what failed is tried again
 
 
@@ -112,9 +116,9 @@ def bibles(tmp_path):
     "600 verses in four languages of invented words."
     draw, letters = np.random.default_rng(0), np.array(list("aeiobdgklmnrst"))
     files = {"en": "eng-eng-asv", "de": "deu-deu1912", "es": "spa-spaRV1909", "cs": "ces-ces1613"}
-    meanings = [draw.integers(80, size=draw.integers(4, 12)) for _ in range(600)]
+    meanings = [draw.integers(150, size=draw.integers(4, 12)) for _ in range(600)]
     for file in files.values():
-        words = ["".join(draw.choice(letters, draw.integers(3, 8))) for _ in range(80)]
+        words = ["".join(draw.choice(letters, draw.integers(3, 8))) for _ in range(150)]
         verses = (f"GEN 1:{i}\t{' '.join(words[m] for m in meaning)}\n" for i, meaning in enumerate(meanings))
         write(tmp_path / "data" / "bible" / f"{file}.tsv.gz", "".join(verses))
     return tmp_path / "data"

@@ -181,7 +181,9 @@ def run_tests(o, path: Path) -> dict:
     count = {k: int(suite.get(k)) for k in ("tests", "failures", "errors", "skipped")}
     lacking = sorted({line.split("'")[1] for line in done.stdout.splitlines() if "No module named '" in line})
     if count["errors"] and lacking: return {"left_out": f"it needs {', '.join(lacking)}"}
-    if count["failures"] or count["errors"]: raise RuntimeError(done.stdout[-6000:])
+    if count["failures"] or count["errors"]:
+        say(done.stdout[-6000:])
+        raise RuntimeError(f"{count['failures']} of {count['tests']} failed, {count['errors']} errors")
     return {**count, "seconds": float(suite.get("time"))}
 
 
@@ -305,15 +307,17 @@ def bible(o):
 
 
 def planned_steps(o, settings, prepared, folder: Path) -> int:
-    "Steps that fit into the minutes, evaluations and checkpoints included; measured once for a run."
+    "Steps that fit into the minutes beside the evaluations, with a tenth to spare; found once for a run."
     from xlnb.benchmarks import seconds_of, step_of
+    from xlnb.xlm_e import EVALUATIONS, health, make_probe
     path = folder / "steps.json"
     if not path.exists():
-        step = step_of(settings, prepared, device=o.device, loading=True)
+        step, probe = step_of(settings, prepared, device=o.device, loading=True), make_probe(settings, prepared)
         for _ in range(5): step()
         each = median(seconds_of(step, o.device) for _ in range(20))
+        look = min(seconds_of(lambda: health(step.model, probe), o.device) for _ in range(2))
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(max(1, math.floor(0.85 * 60 * o.minutes / each))))
+        path.write_text(json.dumps(max(1, math.floor(0.9 * (60 * o.minutes - (EVALUATIONS + 1) * look) / each))))
         del step
         free(o)
     return json.loads(path.read_text())
