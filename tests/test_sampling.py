@@ -1,12 +1,21 @@
-"""Exponents and mixtures against their definitions, on random inputs."""
-import json, subprocess, sys
+"""Exponents, mixtures and pair samplings against their definitions and against other solvers, on random inputs."""
+import itertools, json, math, subprocess, sys, tracemalloc
 
 import numpy as np
+import ot
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_flow
 from scipy.stats import chisquare
 
-from xlnb.core import ConfigError
-from xlnb.sampling import Mixture, exponent_probabilities
+from conftest import ROOT, write
+from xlnb.core import ConfigError, DataError, pair_name, split_pair
+from xlnb.sampling import (Mixture, compare_samplings, entropic_sampling, expected_epochs, exponent_probabilities,
+                           feasible_mass, language_marginals, largest_temperature, m2m_sampling, read_pair_counts,
+                           repaired_marginals, smoothed_sampling, target_marginals)
 
 
 def random_probabilities(seed, sources):
@@ -127,3 +136,360 @@ def test_the_same_in_another_process():
     runs = {run(k).stdout for k in (1, 2)}
     mixture = Mixture({"am": 0.2, "ru": 0.3, "en": 0.5}, 4) # nor does the order of the sources matter
     assert len(runs) == 1 and runs.pop().startswith(str(mixture.draw(1000, 50)[0]))
+
+
+# ---------------------------------------------------------------- which pair
+
+few = settings(max_examples=25, deadline=None, derandomize=True)
+CODES = ["am", "de", "en", "fr", "hy", "ka", "ru", "zh-Hant"]
+
+
+@st.composite
+def tables(draw, most=6):
+    "Counts over a random graph in which every language has a partner."
+    codes = CODES[:draw(st.integers(3, most))]
+    edges = [pair_name(a, b) for a, b in itertools.combinations(codes, 2)]
+    kept = {pair_name(code, codes[draw(st.integers(0, k - 1))]) for k, code in enumerate(codes) if k}
+    kept |= set(draw(st.lists(st.sampled_from(edges), max_size=8)))
+    return {pair: 10 ** draw(st.floats(0, 6)) for pair in sorted(kept)}
+
+
+@st.composite
+def reachable(draw):
+    "Counts and marginals that some matrix with all pairs in use has."
+    counts = draw(tables())
+    return counts, language_marginals({pair: draw(st.floats(0.05, 1)) for pair in counts})
+
+
+def of(plan, counts): return np.array([plan[pair] for pair in counts])
+
+
+def divergence(p, q): return float(sum(a * math.log(a / b) for a, b in zip(p, q) if a > 0))
+
+
+def incidence(counts, codes): return np.array([[(code in split_pair(pair)) / 2 for pair in counts] for code in codes])
+
+
+@few
+@given(reachable())
+def test_samplings_have_the_marginals(case):
+    counts, marginals = case
+    for sample in (entropic_sampling, m2m_sampling):
+        plan = sample(counts, marginals=marginals)
+        assert list(plan) == list(counts) and min(plan.values()) >= 0
+        found = language_marginals(plan)
+        for code, share in marginals.items(): assert found[code] == pytest.approx(share, rel=1e-6)
+        if sample is entropic_sampling: assert min(plan.values()) > 0
+        else: assert sum(p > 0 for p in plan.values()) <= len(marginals)
+
+
+@few
+@given(reachable())
+def test_entropic_is_the_projection(case):
+    "For every matrix R with the marginals, KL(R|Q) = KL(R|P) + KL(P|Q): only the projection P has this."
+    counts, marginals = case
+    q, p = of(counts, counts) / sum(counts.values()), of(entropic_sampling(counts, marginals=marginals), counts)
+    r = of(m2m_sampling(counts, marginals=marginals), counts)
+    for other in (r, (r + p) / 2):
+        assert divergence(other, q) == pytest.approx(divergence(other, p) + divergence(p, q), abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_entropic_agrees_with_a_general_solver(seed):
+    rng = np.random.default_rng(seed)
+    counts = {pair_name(a, b): float(rng.lognormal(0, 1)) for a, b in itertools.combinations(CODES[:4], 2)}
+    marginals = language_marginals({pair: rng.uniform(0.2, 1) for pair in counts})
+    q, rows = of(counts, counts) / sum(counts.values()), incidence(counts, marginals)
+    found = minimize(lambda x: x @ np.log(x / q), np.full(len(q), 1 / len(q)), jac=lambda x: np.log(x / q) + 1,
+                     bounds=[(1e-9, 1)] * len(q), constraints={"type": "eq", "jac": lambda x: rows,
+                                                               "fun": lambda x: rows @ x - list(marginals.values())},
+                     method="SLSQP", options={"ftol": 1e-14, "maxiter": 500})
+    assert of(entropic_sampling(counts, marginals=marginals), counts) == pytest.approx(found.x, abs=1e-5)
+
+
+@few
+@given(reachable())
+def test_m2m_is_the_best_vertex(case):
+    "All choices of as many pairs as there are languages, solved as equations."
+    counts, marginals = case
+    q, target = of(counts, counts) / sum(counts.values()), np.array(list(marginals.values()))
+    rows, best = incidence(counts, marginals), -math.inf
+    for chosen in itertools.combinations(range(len(q)), min(len(target), len(q))):
+        x = np.linalg.lstsq(rows[:, chosen], target, rcond=None)[0]
+        if x.min() > -1e-9 and np.abs(rows[:, chosen] @ x - target).max() < 1e-9: best = max(best, q[list(chosen)] @ x)
+    assert q @ of(m2m_sampling(counts, marginals=marginals), counts) == pytest.approx(best, rel=1e-6)
+
+
+@few
+@given(reachable(), st.randoms(use_true_random=False))
+def test_names_and_order_do_not_matter(case, random):
+    counts, marginals = case
+    to = dict(zip(marginals, random.sample(sorted(marginals), len(marginals))))
+    renamed = {pair: pair_name(*(to[code] for code in split_pair(pair))) for pair in counts}
+    pairs = random.sample(list(counts), len(counts))
+    others = {renamed[pair]: counts[pair] for pair in pairs}
+    targets = {to[code]: marginals[code] for code in marginals}
+    plan, again = entropic_sampling(counts, marginals=marginals), entropic_sampling(others, marginals=targets)
+    for pair in counts: assert again[renamed[pair]] == pytest.approx(plan[pair], rel=1e-7)
+    swapped = {"-".join(reversed(split_pair(pair))): 3 * n for pair, n in counts.items()} # other unit, other direction
+    assert entropic_sampling(swapped, marginals=marginals) == pytest.approx(plan, rel=1e-9)
+    trace = lambda some, found: sum(found[pair] * n for pair, n in some.items())
+    assert trace(others, m2m_sampling(others, marginals=targets)) == pytest.approx(
+        trace(counts, m2m_sampling(counts, marginals=marginals)), rel=1e-6)
+
+
+@few
+@given(reachable())
+def test_projecting_twice_changes_nothing(case):
+    counts, marginals = case
+    plan = entropic_sampling(counts, marginals=marginals)
+    assert of(entropic_sampling(plan, marginals=marginals), counts) == pytest.approx(of(plan, counts), rel=1e-8)
+    for repair in ("nearest", "relaxed"): assert repaired_marginals(counts, marginals, repair) == marginals
+    data = entropic_sampling(counts, temperature=1)
+    assert of(data, counts) == pytest.approx(of(counts, counts) / sum(counts.values()), rel=1e-9)
+
+
+def flow(counts, marginals):
+    "The mass that a maximal flow carries from each language to its partners, in integers."
+    codes = list(marginals)
+    n, edges = len(codes), [tuple(codes.index(code) for code in split_pair(pair)) for pair in counts]
+    capacity = np.zeros((2 * n + 2, 2 * n + 2), np.int32)
+    capacity[-2, :n] = capacity[n:-2, -1] = [round(share * 2**29) for share in marginals.values()]
+    for a, b in edges: capacity[a, n + b] = capacity[b, n + a] = 2**29
+    return maximum_flow(csr_array(capacity), 2 * n, 2 * n + 1).flow_value / 2**29
+
+
+@few
+@given(tables(), st.data())
+def test_what_binds_is_the_smallest_set_with_the_largest_gap(counts, data):
+    codes = sorted({code for pair in counts for code in split_pair(pair)})
+    weights = [data.draw(st.floats(0.05, 1)) for _ in codes]
+    marginals = {code: w / sum(weights) for code, w in zip(codes, weights)}
+    pairs = [set(split_pair(pair)) for pair in counts]
+    partners = {code: set().union(*(pair for pair in pairs if code in pair)) - {code} for code in codes}
+    total = lambda some: sum(marginals[code] for code in some)
+    gaps = {some: total(some) - total(set().union(*(partners[code] for code in some)))
+            for k in range(len(codes) + 1) for some in itertools.combinations(codes, k)}
+    mass, blocks = feasible_mass(counts, marginals)
+    assert mass == pytest.approx(1 - max(gaps.values()), abs=1e-6) == pytest.approx(flow(counts, marginals), abs=1e-6)
+    binding = sorted(code for many, _ in blocks for code in many)
+    smallest = min((some for some, gap in gaps.items() if gap > max(gaps.values()) - 1e-9), key=len)
+    if max(gaps.values()) > 1e-5 or not max(gaps.values()): assert binding == list(smallest)
+    for many, few in blocks: assert set(few) == set().union(*(partners[code] for code in many))
+
+
+@few
+@given(tables(), st.floats(1.2, 20))
+def test_largest_temperature_separates(counts, below):
+    top = largest_temperature(counts, below)
+    carried = lambda t: feasible_mass(counts, target_marginals(counts, t))[0]
+    assert 1 - 1e-9 <= top <= below * (1 + 1e-12) and carried(top) == pytest.approx(1, abs=1e-6)
+    for t in np.geomspace(top, below, 12)[1:-1] if top < below * 0.99 else (): assert carried(t) < 1
+    limit = largest_temperature(counts)
+    assert limit == math.inf or carried(1.05 * limit) < 1
+
+
+def test_what_works_higher_up_need_not_work_below():
+    counts = {f"s{k}-n{m}": 1.0 for k in "ab" for m in "abc"} | {"na-nb": 1.0, "na-nc": 1.0, "nb-nc": 1.0}
+    sizes = {"sa": 0.3, "sb": 0.3, "na": 0.6, "nb": 1e-9, "nc": 1e-9}
+    carried = lambda t: feasible_mass(counts, target_marginals(counts, t, sizes))[0]
+    assert carried(1000) == pytest.approx(1) and carried(1 / 0.9) < 0.98 and carried(1) == pytest.approx(1)
+    assert largest_temperature(counts, sizes=sizes) == math.inf
+    assert largest_temperature(counts, 1 / 0.9, sizes) == pytest.approx(1, abs=1e-6)
+    assert largest_temperature({"en-fr": 1.0}, sizes={"en": 1, "fr": 2}) == math.inf # equal shares: both have a half
+    assert largest_temperature({"en-fr": 1.0}, below=5, sizes={"en": 1, "fr": 2}) is None
+
+
+# ---------------------------------------------------------------- repair, smoothing
+
+
+@few
+@given(tables(), st.floats(2, 50))
+def test_repairs_can_be_reached_with_all_pairs(counts, temperature):
+    wanted = target_marginals(counts, temperature)
+    gap = 1 - feasible_mass(counts, wanted)[0]
+    moved = lambda found: sum(abs(found[code] - wanted[code]) for code in wanted)
+    for repair in ("nearest", "relaxed"):
+        found = repaired_marginals(counts, wanted, repair)
+        assert sum(found.values()) == pytest.approx(1) and moved(found) > gap - 1e-6
+        if gap > 1e-4: assert min(entropic_sampling(counts, marginals=found).values()) > 0
+        assert repaired_marginals(counts, found, repair) == found
+    assert moved(repaired_marginals(counts, wanted, "nearest", floor=1e-9)) == pytest.approx(gap, abs=1e-6)
+
+
+CENTRED = {"de-en": 9e6, "en-fr": 8e6, "en-ka": 2e4, "am-en": 1e4, "en-ru": 5e6}
+
+
+def test_nearest_takes_from_those_that_bind_in_proportion():
+    counts = CENTRED | {"de-fr": 3e6, "de-es": 3e6, "es-fr": 3e6, "en-es": 3e6}
+    wanted = target_marginals(counts, 20)
+    found = repaired_marginals(counts, wanted, "nearest", floor=1e-9)
+    change = {code: found[code] / wanted[code] for code in wanted}
+    assert feasible_mass(counts, wanted)[1] == [(["am", "ka", "ru"], ["en"])]
+    assert change["am"] == pytest.approx(change["ka"]) == pytest.approx(change["ru"]) and change["am"] < 0.9
+    assert change["de"] == pytest.approx(1) == pytest.approx(change["fr"]) and change["en"] > 1.1
+
+
+def matrix(counts, codes):
+    data = np.zeros((len(codes), len(codes)))
+    for pair, n in counts.items():
+        a, b = (codes.index(code) for code in split_pair(pair))
+        data[a, b] = data[b, a] = n / sum(counts.values()) / 2
+    return data
+
+
+@pytest.mark.filterwarnings("ignore:If reg_type = entropy")
+@pytest.mark.parametrize("strength", [0.5, 10, 200])
+def test_relaxed_agrees_with_pot(strength):
+    wanted = target_marginals(CENTRED, 2)
+    codes, p = list(wanted), np.array(list(wanted.values()))
+    with np.errstate(divide="ignore"): cost = -np.log(matrix(CENTRED, codes) + 1e-300)
+    plan = ot.unbalanced.sinkhorn_unbalanced(p, p, cost, 1.0, strength, reg_type="entropy", numItermax=100_000,
+                                             stopThr=1e-14)
+    found = repaired_marginals(CENTRED, wanted, "relaxed", strength=strength)
+    assert list(found.values()) == pytest.approx(plan.sum(1) / plan.sum(), rel=1e-5)
+
+
+@few
+@given(reachable())
+def test_entropic_agrees_with_pot(case):
+    counts, marginals = case
+    codes, p = list(marginals), np.array(list(marginals.values()))
+    with np.errstate(divide="ignore"): cost = -np.log(matrix(counts, codes) + 1e-300)
+    plan = ot.sinkhorn(p, p, cost, 1.0, stopThr=1e-14, numItermax=100_000, warn=False)
+    for pair, drawn in entropic_sampling(counts, marginals=marginals).items():
+        a, b = (codes.index(code) for code in split_pair(pair))
+        assert drawn == pytest.approx(plan[a, b] + plan[b, a], abs=1e-8)
+
+
+def test_smoothing_leaks_what_cannot_be_carried():
+    plan = smoothed_sampling(CENTRED, temperature=3)
+    assert sum(plan.values()) == pytest.approx(1) and len(plan) == 6 * 7 / 2
+    leaked = sum(p for pair, p in plan.items() if pair not in CENTRED)
+    assert leaked == pytest.approx(1 - feasible_mass(CENTRED, target_marginals(CENTRED, 3))[0], abs=1e-4)
+
+
+def test_english_alone_is_refused_with_the_reason():
+    for sample in (entropic_sampling, m2m_sampling):
+        with pytest.raises(ConfigError) as e: sample(CENTRED, temperature=2)
+        for words in ("temperature=2:", "am, de, fr, ka, ru", "only with en", "temperature=1, the largest that works"):
+            assert words in str(e.value)
+        for repair in ("nearest", "relaxed"):
+            with pytest.warns(UserWarning, match=f"repair='{repair}' moved .* en .* 50.00%"):
+                plan = sample(CENTRED, temperature=2, repair=repair)
+            assert language_marginals(plan)["en"] == pytest.approx(0.5)
+    with pytest.raises(ConfigError, match="temperature=1, the largest"): entropic_sampling(CENTRED, temperature=0.5)
+    with pytest.raises(ConfigError, match="^marginals cannot be reached"):
+        entropic_sampling(CENTRED, marginals=target_marginals(CENTRED, 2))
+
+
+LIMIT = {"am-en": 1, "am-fr": 2, "en-ka": 3, "fr-ka": 1, "en-fr": 100} # am and ka need their partners whole
+AT_LIMIT = {"am": 0.25, "ka": 0.25, "en": 0.3, "fr": 0.2}
+
+
+def test_marginals_at_the_limit_are_met():
+    "The pair of the two partners must vanish; scaling alone would take for ever."
+    plan = entropic_sampling(LIMIT, marginals=AT_LIMIT)
+    assert 0 <= plan["en-fr"] < 1e-9 and language_marginals(plan) == pytest.approx(AT_LIMIT, rel=1e-9)
+    assert m2m_sampling(LIMIT, marginals=AT_LIMIT)["en-fr"] == pytest.approx(0)
+    top = largest_temperature(CENTRED | {"de-fr": 3e6, "fr-ru": 1e6, "de-ru": 1e6})
+    assert min(entropic_sampling(CENTRED | {"de-fr": 3e6, "fr-ru": 1e6, "de-ru": 1e6}, top * (1 - 1e-6)).values()) > 0
+
+
+def test_not_arriving_is_an_error(monkeypatch):
+    monkeypatch.setattr("xlnb.sampling._newton", lambda *_: None)
+    with pytest.raises(ConfigError, match="did not arrive"): entropic_sampling(LIMIT, marginals=AT_LIMIT)
+
+
+# ---------------------------------------------------------------- what comes in, what goes out
+
+
+GOOD = {"de-en": 10, "en-fr": 20, "de-fr": 5}
+
+
+@pytest.mark.parametrize("counts, words", [
+    ({}, "no pairs"), ({"de-en": 3, "en-de": 4}, "'de-en' and 'en-de'"), ({"de-en": -3, "en-fr": 2}, "de-en=-3"),
+    ({"de-en": 0, "en-fr": 2}, "de-en=0"), ({"de-en": math.nan}, "de-en=nan"), ({"de-en": math.inf}, "de-en=inf"),
+    ({"de-en": "7"}, "de-en='7'"), ({"en-en": 4}, "itself"), ({"german-en": 4}, "german-en")])
+def test_counts_that_cannot_be_used_are_named(counts, words):
+    for use in (entropic_sampling, m2m_sampling, target_marginals, smoothed_sampling, largest_temperature):
+        with pytest.raises(ConfigError, match=words): use(counts)
+
+
+@pytest.mark.parametrize("settings, words", [
+    ({"temperature": 0}, "temperature=0"), ({"temperature": -1.5}, "-1.5"), ({"temperature": float("nan")}, "nan"),
+    ({"temperature": float("inf")}, "inf"), ({"repair": "close"}, "nearest, relaxed"),
+    ({"marginals": {"de": 0.5, "en": 0.5}}, "no value for fr"),
+    ({"marginals": {"de": 0.3, "en": 0.4, "fr": 0.3, "ka": 0.1}}, "ka of marginals: without a partner"),
+    ({"marginals": {"de": 0.3, "en": 0.7, "fr": 0}}, "fr=0"),
+    ({"marginals": {"de": 0.3, "en": 0.4, "fr": 0.4}}, "sum to")])
+def test_settings_that_cannot_be_used_are_named(settings, words):
+    for sample in (entropic_sampling, m2m_sampling):
+        with pytest.raises(ConfigError, match=words): sample(GOOD, **settings)
+
+
+def test_sizes_and_options_are_checked():
+    with pytest.raises(ConfigError, match="hy, ka of sizes: without a partner"):
+        target_marginals(GOOD, 2, {"de": 1, "en": 2, "fr": 3, "ka": 1, "hy": 2})
+    found = target_marginals(GOOD, 2, {"fr": 9, "de": 1, "en": 4})
+    assert found == pytest.approx({"de": 1 / 6, "en": 2 / 6, "fr": 3 / 6})
+    wanted = target_marginals(CENTRED, 2)
+    for repair, option in (("nearest", {"floor": 0}), ("nearest", {"floor": 1.5}), ("relaxed", {"strength": 0})):
+        with pytest.raises(ConfigError, match=next(iter(option))): repaired_marginals(CENTRED, wanted, repair, **option)
+    with pytest.raises(ConfigError, match="epsilon"): smoothed_sampling(GOOD, epsilon=0)
+    with pytest.raises(ConfigError, match="budget"): expected_epochs(GOOD, {"de-en": 1}, 0)
+    with pytest.raises(ConfigError, match="no bitext for de-ka"): expected_epochs(GOOD, {"de-ka": 1}, 10)
+
+
+@pytest.mark.parametrize("text, name", [
+    ("pair,count\nen-de,10\nen-fr,20\nde-fr,5\n", "a.csv"),
+    ("\ufeffsrc\tnote\ttgt\tcount\nen\tx\tde\t10\nen\t\tfr\t2e1\nfr\t\tde\t5.0\n", "a.tsv")])
+def test_counts_come_from_a_file(tmp_path, text, name):
+    path = write(tmp_path / name, text)
+    assert read_pair_counts(path) == {"de-en": 10, "en-fr": 20, "de-fr": 5}
+    assert entropic_sampling(path, temperature=1.2) == entropic_sampling(str(path), 1.2) == entropic_sampling(GOOD, 1.2)
+
+
+@pytest.mark.parametrize("text, line, words", [
+    ("pair,n\nde-en,3\n", 1, "count"), ("", 1, "pair"), ("pair,count\nde-en,3\nen-de,4\n", 3, "line 2"),
+    ("pair,count\nde-en,3\nen-fr,0\n", 3, "'0' of en-fr"), ("pair,count\nde-en,\n", 2, "'' of de-en"),
+    ("pair,count\nde-en,1,000\nfr-en,nan\n", 3, "nan"), ("pair,count\nde-en\n", 2, "de-en"),
+    ("pair,count\nde-en,3\ntotal,3\n", 3, "total"), ("src,tgt,count\nde,,3\n", 2, "de-")])
+def test_a_file_that_is_damaged_is_reported_by_line(tmp_path, text, line, words):
+    path = write(tmp_path / "a.csv", text)
+    with pytest.raises(DataError, match=words) as e: read_pair_counts(path)
+    assert (e.value.file, e.value.line) == (path, line)
+
+
+def test_report_counts_what_is_read():
+    counts, plan = {"de-en": 100, "en-fr": 50, "de-fr": 10}, {"de-en": 0.5, "en-fr": 0.5, "de-fr": 0.0}
+    assert expected_epochs(counts, plan, 160) == pytest.approx({"de-en": 0.8, "en-fr": 1.6, "de-fr": 0})
+    row, = compare_samplings(counts, {"half": plan}, 160)
+    assert (row["sampling"], row["pairs drawn"], row["epochs, fewest"], row["median"]) == ("half", 2, 0, 0.8)
+    assert (row["effective pairs"], row["share of sentences they hold"]) == pytest.approx((2, 150 / 160))
+    assert row["share of sentences never read"] == pytest.approx(30 / 160) # 20 of de-en, 10 of de-fr
+    assert row["share of draws that repeat"] == pytest.approx(30 / 160) # 80 draws of 50 sentences
+
+
+def test_published_counts():
+    "The largest published table that is here: who draws how many pairs."
+    counts = read_pair_counts(ROOT / "data/papers/veco/table07_parallel_corpus.csv", "sentences_k",
+                              leave_out=("total", "fi-ka", "ne-nl"))
+    assert len(counts) == 877 and sum(counts.values()) == pytest.approx(6_421_002.97)
+    sparse, full = m2m_sampling(counts, 2), entropic_sampling(counts, 2)
+    assert sum(p > 0 for p in sparse.values()) <= 47 and min(full.values()) > 0
+    assert language_marginals(sparse) == pytest.approx(target_marginals(counts, 2), rel=1e-6)
+
+
+def test_memory_grows_with_the_pairs():
+    "3,000 languages: one dense matrix would take 72 MB."
+    codes = ["en"] + [f"{a}{b}{c}" for a, b, c in itertools.product("abcdefghijklmnopqrs", repeat=3)][:2_999]
+    rng = np.random.default_rng(0)
+    counts = {pair_name("en", code): float(rng.lognormal(0, 1)) for code in codes[1:]}
+    for a, b in rng.integers(1, 3_000, (6_000, 2)).tolist():
+        if a != b: counts[pair_name(codes[a], codes[b])] = float(rng.lognormal(0, 2))
+    tracemalloc.start()
+    plan = entropic_sampling(counts, temperature=1.2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 24e6 and len(plan) == len(counts) and min(plan.values()) > 0
