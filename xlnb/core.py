@@ -249,17 +249,20 @@ def label_lines(ax, # axes whose lines carry labels
     order = np.argsort(ends)
     places = _spread([ends[i] for i in order], gap)
     for i, y in zip(order, places):
-        ax.annotate(lines[i].get_label(), (1.02, y), xycoords="axes fraction", va="center", fontsize=7,
-                    color=lines[i].get_color(), annotation_clip=False)
+        line = dict(arrowstyle="-", lw=0.5, color=lines[i].get_color(), shrinkA=0, shrinkB=0, relpos=(0, 0.5))
+        ax.annotate(lines[i].get_label(), (1.01, ends[i]), (1.06, y), "axes fraction", "axes fraction", va="center",
+                    fontsize=7, color=lines[i].get_color(), annotation_clip=False, arrowprops=line)
 
 def _spread(values, gap):
     "Ascending `values`, moved as little as it takes to stand `gap` apart and inside 0 to 1."
-    out = list(values)
-    for i in range(1, len(out)): out[i] = max(out[i], out[i - 1] + gap)
-    over = max(0.0, out[-1] - 1.0) if out else 0.0
-    if over: out[-1] -= over
-    for i in range(len(out) - 2, -1, -1): out[i] = min(out[i], out[i + 1] - gap)
-    return out
+    groups = [] # of neighbours: sum of values, number
+    place = lambda total, n: min(max(total / n - (n - 1) * gap / 2, 0), 1 - (n - 1) * gap) # of the lowest
+    for value in values:
+        groups.append((value, 1))
+        while len(groups) > 1 and place(*groups[-1]) < place(*groups[-2]) + groups[-2][1] * gap:
+            (a, n), (b, m) = groups.pop(-2), groups.pop()
+            groups.append((a + b, n + m))
+    return [place(total, n) + k * gap for total, n in groups for k in range(n)]
 
 # %% ../nbs/00_core.ipynb #b9f1c8f4
 def save_figure(fig, # a matplotlib figure
