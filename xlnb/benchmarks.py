@@ -450,20 +450,18 @@ def newest(name: str) -> dict | None: # of MEASUREMENTS
 
 # %% ../nbs/11_benchmarks.ipynb #20e670a5
 LOOK = {"xlnb": ("xlnb", PALETTE["blue"]), "plain": ("xlnb without relative positions", PALETTE["sky"]),
-        "electra": ("ELECTRA classes", PALETTE["red"]),
-        "masked": ("ELECTRA classes, logits at masked places", PALETTE["orange"])} # name and colour of a form
+        "masked": ("ELECTRA classes, logits at masked places", PALETTE["orange"]),
+        "electra": ("ELECTRA classes", PALETTE["red"])} # name and colour of a form
 
 def plot_steps(steps: dict, memory: dict): # records of these measurements
     "Time of a step and memory of a step by form, and memory of the head over the tokens of a micro-batch."
-    fig, (time_axis, step_axis, head_axis) = figure("page", height=2.5, ncols=3)
+    fig, (time_axis, step_axis, head_axis) = figure("page", height=2.8, ncols=3)
     cases = list(dict.fromkeys((r["size"], r["vocab_size"]) for r in steps["rows"]))
-    place = {case: y for y, case in enumerate(cases)}
+    place = lambda r: cases.index((r["size"], r["vocab_size"])) + 0.17 * (list(LOOK).index(r["kind"]) - 1.5)
     for r in steps["rows"]:
-        colour, y = LOOK[r["kind"]][1], place[r["size"], r["vocab_size"]]
-        time_axis.plot([r["low"], r["high"]], [y, y], color=colour, lw=1)
-        time_axis.plot(r["ratio"], y, "o", color=colour)
-    for r in memory["steps"]:
-        step_axis.plot(r["peak"] / 1e9, place[r["size"], r["vocab_size"]], "o", color=LOOK[r["kind"]][1])
+        time_axis.plot([r["low"], r["high"]], [place(r)] * 2, color=LOOK[r["kind"]][1], lw=1)
+        time_axis.plot(r["ratio"], place(r), "o", color=LOOK[r["kind"]][1])
+    for r in memory["steps"]: step_axis.plot(r["peak"] / 1e9, place(r), "o", color=LOOK[r["kind"]][1])
     for ax, ticks in ((time_axis, (1, 2, 5, 10)), (step_axis, (0.1, 1, 10))):
         names = [f"{size}, {n // 1000}k" if ax is time_axis else "" for size, n in cases]
         ax.set(xscale="log", ylim=(len(cases) - 0.5, -0.5))
@@ -513,6 +511,7 @@ def plot_growth(record: dict): # of `measure_growth`
     "Speed and memory over the size of the corpus, the number of pairs, the length of rows."
     dials = {"corpus": "million tokens in the store", "pairs": "language pairs", "length": "tokens of a row"}
     fig, axes = figure("page", height=3.4, ncols=3, nrows=2, sharey="row", sharex="col")
+    for ax in axes.flat: ax.margins(y=0.1)
     for (dial, label), (speed, memory) in zip(dials.items(), axes.T):
         rows = [r for r in record["rows"] if r["dial"] == dial]
         x = [round(r["encoding"]["tokens"] / 1e6, 2) if dial == "corpus" else r["value"] for r in rows]
@@ -522,11 +521,11 @@ def plot_growth(record: dict): # of `measure_growth`
                  (memory, "libraries", "grey", [r["training"]["libraries"] / 1e6 for r in rows])]
         if dial != "length": lines.append((memory, "encoding", "orange", [r["encoding"]["peak"] / 1e6 for r in rows]))
         for ax, name, colour, y in lines: ax.plot(x, y, "o-", color=PALETTE[colour], label=name)
-        memory.set(xlabel=label, ylim=(0, None), xscale="log")
-        speed.set(yscale="log", ylim=(1, None))
+        memory.set(xlabel=label, xscale="log")
+        speed.set(yscale="log")
         _plain_ticks(memory.xaxis, x)
-    axes[0][0].set_ylabel("thousand tokens/s")
-    axes[1][0].set_ylabel("resident MB")
+    axes[0][0].set(ylabel="thousand tokens/s", ylim=(1, None))
+    axes[1][0].set(ylabel="resident MB", ylim=(0, None))
     label_lines(axes[0][2])
     label_lines(axes[1][1])
     return fig
