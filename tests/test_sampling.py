@@ -13,9 +13,9 @@ from scipy.stats import chisquare
 
 from conftest import ROOT, write
 from xlnb.core import ConfigError, DataError, pair_name, split_pair
-from xlnb.sampling import (Mixture, compare_samplings, entropic_sampling, expected_epochs, exponent_probabilities,
-                           feasible_mass, language_marginals, largest_temperature, m2m_sampling, read_pair_counts,
-                           repaired_marginals, smoothed_sampling, target_marginals)
+from xlnb.sampling import (Mixture, _graph, _newton, compare_samplings, entropic_sampling, expected_epochs,
+                           exponent_probabilities, feasible_mass, language_marginals, largest_temperature, m2m_sampling,
+                           read_pair_counts, repaired_marginals, smoothed_sampling, target_marginals)
 
 
 def random_probabilities(seed, sources):
@@ -284,7 +284,7 @@ def test_largest_temperature_separates(counts, below):
     top = largest_temperature(counts, below)
     carried = lambda t: feasible_mass(counts, target_marginals(counts, t))[0]
     assert 1 - 1e-9 <= top <= below * (1 + 1e-12) and carried(top) == pytest.approx(1, abs=1e-6)
-    for t in np.geomspace(top, below, 12)[1:-1] if top < below * 0.99 else (): assert carried(t) < 1
+    for t in [1.002 * top, *np.geomspace(top, below, 12)[1:-1]] if top < below * 0.99 else (): assert carried(t) < 1
     limit = largest_temperature(counts)
     assert limit == math.inf or carried(1.05 * limit) < 1
 
@@ -315,6 +315,11 @@ def test_repairs_can_be_reached_with_all_pairs(counts, temperature):
         if gap > 1e-4: assert min(entropic_sampling(counts, marginals=found).values()) > 0
         assert repaired_marginals(counts, found, repair) == found
     assert moved(repaired_marginals(counts, wanted, "nearest", floor=1e-9)) == pytest.approx(gap, abs=1e-6)
+    if gap > 1e-4: # a floor of one half leaves every pair half of its share, and reachable marginals beside
+        found, own = repaired_marginals(counts, wanted, "nearest", floor=0.5), target_marginals(counts, 1)
+        rest = {code: 2 * found[code] - own[code] for code in own}
+        assert min(rest.values()) > -1e-9
+        if min(rest.values()) > 1e-6: assert feasible_mass(counts, rest)[0] == pytest.approx(1, abs=1e-6)
 
 
 CENTRED = {"de-en": 9e6, "en-fr": 8e6, "en-ka": 2e4, "am-en": 1e4, "en-ru": 5e6}
@@ -396,6 +401,17 @@ def test_marginals_at_the_limit_are_met():
     assert min(entropic_sampling(CENTRED | {"de-fr": 3e6, "fr-ru": 1e6, "de-ru": 1e6}, top * (1 - 1e-6)).values()) > 0
 
 
+def test_newton_arrives_from_afar():
+    "From factors of 1, where whole steps would overshoot; scaling gives the same."
+    counts = {pair_name(a, b): 10.0 ** (k % 7) for k, (a, b) in enumerate(itertools.combinations(CODES, 2))}
+    graph, marginals = _graph(counts), target_marginals(counts, 1.5)
+    p = np.array(list(marginals.values()))
+    for start in (1.0, 1e6, 1e-6):
+        u = _newton(graph, p, np.full(len(p), start))
+        assert graph.shares * u[graph.ends].prod(0) == pytest.approx(
+            of(entropic_sampling(counts, marginals=marginals), counts), rel=1e-6)
+
+
 def test_not_arriving_is_an_error(monkeypatch):
     monkeypatch.setattr("xlnb.sampling._newton", lambda *_: None)
     with pytest.raises(ConfigError, match="did not arrive"): entropic_sampling(LIMIT, marginals=AT_LIMIT)
@@ -463,12 +479,12 @@ def test_a_file_that_is_damaged_is_reported_by_line(tmp_path, text, line, words)
 
 def test_report_counts_what_is_read():
     counts, plan = {"de-en": 100, "en-fr": 50, "de-fr": 10}, {"de-en": 0.5, "en-fr": 0.5, "de-fr": 0.0}
-    assert expected_epochs(counts, plan, 160) == pytest.approx({"de-en": 0.8, "en-fr": 1.6, "de-fr": 0})
-    row, = compare_samplings(counts, {"half": plan}, 160)
-    assert (row["sampling"], row["pairs drawn"], row["epochs, fewest"], row["median"]) == ("half", 2, 0, 0.8)
+    assert expected_epochs(counts, plan, 240) == pytest.approx({"de-en": 1.2, "en-fr": 2.4, "de-fr": 0})
+    row, = compare_samplings(counts, {"half": plan}, 240)
+    assert (row["sampling"], row["pairs drawn"], row["epochs, fewest"], row["median"]) == ("half", 2, 0, 1.2)
     assert (row["effective pairs"], row["share of sentences they hold"]) == pytest.approx((2, 150 / 160))
-    assert row["share of sentences never read"] == pytest.approx(30 / 160) # 20 of de-en, 10 of de-fr
-    assert row["share of draws that repeat"] == pytest.approx(30 / 160) # 80 draws of 50 sentences
+    assert row["share of sentences never read"] == pytest.approx(10 / 160) # those of de-fr
+    assert row["share of draws that repeat"] == pytest.approx(90 / 240) # 20 of de-en, 70 of en-fr
 
 
 def test_published_counts():

@@ -513,7 +513,7 @@ def _reading(graph, plan, budget):
             "effective pairs": float(np.exp(-drawn @ np.log(drawn))),
             "epochs, fewest": float(epochs.min()), "median": float(np.median(epochs)), "most": float(epochs.max()),
             "share of sentences never read": round(float(graph.shares @ np.maximum(1 - epochs, 0)), 12),
-            "share of draws that repeat": float(graph.shares @ np.maximum(epochs - 1, 0)) * graph.total / budget}
+            "share of draws that repeat": round(float(graph.shares @ np.maximum(epochs - 1, 0)) * graph.total / budget, 12)}
 
 # %% ../nbs/00e_sampling.ipynb #3b9019cc
 def draw_sampling(ax, # matplotlib axes
