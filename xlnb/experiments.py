@@ -149,16 +149,17 @@ def judge(comparison: Comparison,
          ) -> dict | None: # numbers over the seeds that both arms have; None with fewer than two
     "Both arms, their difference seed by seed with its standard error, and a verdict."
     ahead, behind = (finished.get(name, {}).get(arm, {}) for name, arm in (comparison.ahead, comparison.behind))
-    pairs = [(comparison.value(ahead[s]), comparison.value(behind[s])) for s in sorted(ahead.keys() & behind.keys())]
-    pairs = [pair for pair in pairs if not any(map(math.isnan, pair))]
+    pairs = {s: (comparison.value(ahead[s]), comparison.value(behind[s])) for s in sorted(ahead.keys() & behind.keys())}
+    pairs = {s: pair for s, pair in pairs.items() if not any(map(math.isnan, pair))}
     if len(pairs) < 2: return None
+    costs = [comparison.free(group[s]) for s in pairs for group in (ahead, behind)] if comparison.free else []
+    pairs = list(pairs.values())
     first, second = zip(*pairs)
     difference, error = _mean_error([a - b for a, b in pairs])
     row = {"measure": comparison.measure, "ahead": spread(first), "behind": spread(second), "seeds": len(pairs),
            "difference": f"{difference:+.3g}", "standard error": f"{error:.2g}"}
     sign, free = -1 if comparison.lower else 1, None
-    if comparison.free:
-        costs = [comparison.free(r) for r in (*ahead.values(), *behind.values())]
+    if costs:
         free = sum(costs) / len(costs)
         row["free"] = f"{free:.3g}"
     better = max(first, second, key=lambda values: sign * sum(values))
