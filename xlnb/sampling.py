@@ -509,11 +509,12 @@ def _reading(graph, plan, budget):
     "One row of the comparison."
     epochs = np.array(list(expected_epochs(graph, plan, budget).values()))
     drawn = np.array([p for p in plan.values() if p > 0])
+    again = float(graph.shares @ np.maximum(epochs - 1, 0)) * graph.total / budget
     return {"pairs drawn": len(drawn), "share of sentences they hold": float(graph.shares[epochs > 0].sum()),
             "effective pairs": float(np.exp(-drawn @ np.log(drawn))),
             "epochs, fewest": float(epochs.min()), "median": float(np.median(epochs)), "most": float(epochs.max()),
             "share of sentences never read": round(float(graph.shares @ np.maximum(1 - epochs, 0)), 12),
-            "share of draws that repeat": round(float(graph.shares @ np.maximum(epochs - 1, 0)) * graph.total / budget, 12)}
+            "share of draws that repeat": round(again, 12)}
 
 # %% ../nbs/00e_sampling.ipynb #3b9019cc
 def draw_sampling(ax, # matplotlib axes
