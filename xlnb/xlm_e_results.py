@@ -100,7 +100,7 @@ def plot_figure3(captions: dict, bible: dict): # arm → {seed: record}
     axes[0].set_title("paper, as stated", loc="left")
     free = {"LSA": "lsa", "trigrams": "trigrams", "untrained, layer 0": "untrained/layer0"}
     for ax, groups, title in ((axes[1], captions, "ours: Multi30k"), (axes[2], bible, "ours: Bible")):
-        plot_by_layer(ax, groups, "tatoeba", "acc@1", free)
+        plot_by_layer(ax, groups, "tatoeba", "acc@1", free, 25)
         ax.set_title(f"{title} → Tatoeba, raw", loc="left")
     return fig
 
@@ -185,7 +185,7 @@ _PEAK = lambda curve: max(range(len(curve)), key=curve.__getitem__)
 _LOW = lambda curve: min(range(len(curve)), key=curve.__getitem__)
 _DROP = lambda curve: 100 * (1 - curve[-1] / max(curve)) # from the best layer to the top, in percent
 _TAGS, _TATOEBA = _scored("tags", "others", "strings"), _scored("tatoeba", "acc@1c", "trigrams")
-_AER, _HELD = _scored("gold", "aer", "diagonal", lower=True), _found_at(9e12)
+_AER, _HELD = _scored("gold", "aer", "diagonal", "ibm1-unseen", lower=True), _found_at(9e12)
 _GAP = dict(value=lambda r: best_layer(r, "tags", "score") - best_layer(r, "tags", "others"), lower=True)
 
 def _versus(experiment, ahead, behind, **measures): # label → value, free, lower
