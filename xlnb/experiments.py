@@ -10,7 +10,7 @@ __all__ = ['VERDICTS', 'Experiment', 'filled_in', 'records_of', 'missing', 'run_
 import fcntl, math, os, signal, subprocess, sys, threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 
@@ -132,7 +132,7 @@ class Comparison:
     ahead: tuple[str, str] # experiment and arm
     behind: tuple[str, str]
     value: Callable # record → number, NaN where it has none
-    free: Callable | None = None # record → the same measure of what costs nothing
+    free: dict[str, Callable] = field(default_factory=dict) # what costs nothing → record → the same measure of it
     lower: bool = False # whether less is better
 
 @dataclass(frozen=True)
@@ -152,20 +152,25 @@ def judge(comparison: Comparison,
     pairs = {s: (comparison.value(ahead[s]), comparison.value(behind[s])) for s in sorted(ahead.keys() & behind.keys())}
     pairs = {s: pair for s, pair in pairs.items() if not any(map(math.isnan, pair))}
     if len(pairs) < 2: return None
-    costs = [comparison.free(group[s]) for s in pairs for group in (ahead, behind)] if comparison.free else []
-    pairs = list(pairs.values())
+    used, pairs = [group[s] for s in pairs for group in (ahead, behind)], list(pairs.values())
     first, second = zip(*pairs)
     difference, error = _mean_error([a - b for a, b in pairs])
-    row = {"measure": comparison.measure, "ahead": spread(first), "behind": spread(second), "seeds": len(pairs),
-           "difference": f"{difference:+.3g}", "standard error": f"{error:.2g}"}
-    sign, free = -1 if comparison.lower else 1, None
-    if costs:
-        free = sum(costs) / len(costs)
-        row["free"] = f"{free:.3g}"
+    sign = -1 if comparison.lower else 1
+    free = max(_free_scores(comparison, used).items(), key=lambda item: sign * item[1], default=("", None))
     better = max(first, second, key=lambda values: sign * sum(values))
-    learned = free is None or _beyond([sign * (v - free) for v in better]) > 0
-    side = _beyond([sign * (a - b) for a, b in pairs]) if learned else 0
-    return row | {"verdict": VERDICTS[1 - side]}
+    learned = free[1] is None or _beyond([sign * (v - free[1]) for v in better]) > 0
+    side = _beyond([sign * (a - b) for a, b in pairs])
+    because = ("" if learned else f"no better than {free[0]}") if side else "inside two standard errors"
+    return {"measure": comparison.measure, "ahead": spread(first), "behind": spread(second), "seeds": len(pairs),
+            "free": f"{free[1]:.3g} ({free[0]})" if free[0] else "", "difference": f"{difference:+.3g}",
+            "standard error": f"{error:.2g}", "verdict": VERDICTS[1 - side * learned], "because": because}
+
+def _free_scores(comparison, records) -> dict:
+    "Mean of each free system over the records that have it; `ConfigError` for one that none has."
+    found = {name: [v for r in records if not math.isnan(v := f(r))] for name, f in comparison.free.items()}
+    for name, values in found.items():
+        if not values: raise ConfigError(f"{comparison.measure}: no record has {name!r}; name a baseline that was run")
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 def _mean_error(values) -> tuple[float, float]:
     mean = sum(values) / len(values)
@@ -188,7 +193,7 @@ def ledger(claims: dict[str, Claim], finished: dict) -> list[dict]: # of all pap
         head = {"claim": name, "says": claim.says, "paper": claim.paper, "marked": verdict(rows)}
         table += [(head if n == 0 else dict.fromkeys(head, "")) | row for n, row in enumerate(rows or [{}])]
     columns = ["claim", "says", "paper", "marked", "measure", "arms", "ahead", "behind", "free", "difference",
-               "standard error", "seeds", "verdict"]
+               "standard error", "seeds", "verdict", "because"]
     return [{k: row.get(k, "") for k in columns} for row in table]
 
 def _arms_text(comparison): return f"{comparison.ahead[1]} before {comparison.behind[1]} ({comparison.ahead[0]})"
