@@ -207,7 +207,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
     d, g = network_config(s, "discriminator"), network_config(s, "generator")
     shape = lambda c: f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
-    small = {"tiny": "compared at the end", "small": "as at tiny"}.get(s.size, "as given")
+    small = {"tiny": "compared in 03a_xlm_e_results", "small": "as at tiny"}.get(s.size, "as given")
     budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
     gated = f"{s.relative_positions}; {d.relative_buckets} buckets to distance {d.relative_max_distance}"
     rows = [("discriminator", "12 × 768 (12 heads, 3072)", shape(d), f"size={s.size}"),
@@ -219,7 +219,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("learning rate", "5e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
             ("schedule", "8 % warm-up, linear decay", "the same", ""),
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2", "the same", ""),
-            ("λ", "50", f"{s.lam:g}", "no finding: to be settled by a grid" if s.lam != 50 else "as given"),
+            ("λ", "50", f"{s.lam:g}", "compared in 03a_xlm_e_results" if s.lam != 50 else "as given"),
             ("language exponent α", "0.7", f"{s.alpha:g}", ""),
             ("masks, text", "uniform; rate not given", f"15 %, {s.spans or 'uniform'}", "as in ELECTRA and XLM-R"),
             ("masks, pairs", "both sides; rate not given", f"{s.pair_mask_rate:.0%}, {s.pair_sides}", small),
