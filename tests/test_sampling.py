@@ -4,7 +4,7 @@ import itertools, json, math, subprocess, sys, tracemalloc
 import numpy as np
 import ot
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
@@ -140,7 +140,7 @@ def test_the_same_in_another_process():
 
 # ---------------------------------------------------------------- which pair
 
-few = settings(max_examples=25, deadline=None, derandomize=True)
+few = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 CODES = ["am", "de", "en", "fr", "hy", "ka", "ru", "zh-Hant"]
 
 
@@ -210,14 +210,15 @@ def test_entropic_agrees_with_a_general_solver(seed):
 @few
 @given(reachable())
 def test_m2m_is_the_best_vertex(case):
-    "All choices of as many pairs as there are languages, solved as equations."
+    "All choices of as many pairs as there are independent equations, solved."
     counts, marginals = case
     q, target = of(counts, counts) / sum(counts.values()), np.array(list(marginals.values()))
     rows, best = incidence(counts, marginals), -math.inf
-    for chosen in itertools.combinations(range(len(q)), min(len(target), len(q))):
+    for chosen in itertools.combinations(range(len(q)), np.linalg.matrix_rank(rows)): # as many as a vertex has
         x = np.linalg.lstsq(rows[:, chosen], target, rcond=None)[0]
         if x.min() > -1e-9 and np.abs(rows[:, chosen] @ x - target).max() < 1e-9: best = max(best, q[list(chosen)] @ x)
-    assert q @ of(m2m_sampling(counts, marginals=marginals), counts) == pytest.approx(best, rel=1e-6)
+    found = q @ of(m2m_sampling(counts, marginals=marginals), counts)
+    assert found == pytest.approx(best, rel=1e-5, abs=1e-6 * q.max())
 
 
 @few
