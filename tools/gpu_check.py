@@ -313,7 +313,7 @@ def bible(o):
         summary, model = xlm_e.pretrain(settings, prepared, xlm_e.XlmE(settings, MaskIds.of(prepared.tokenizer)))
         say(f"bible: {tasks}: {xlm_e.report(summary)}")
         baselines(prepared)
-        record = xlm_e.record_of(settings, prepared, summary, evaluate(model.kept, prepared, transfer=False))
+        record = xlm_e.record_of(settings, prepared, summary, evaluate(model.kept, prepared, probed=()))
         append_record("03_xlm_e", record, "bible")
         if summary["finished"]: (folder / "recorded").touch()
         del model

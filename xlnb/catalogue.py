@@ -501,6 +501,20 @@ def _bible(langs,
     facts |= {"pairs": {pair: len(train[a] & train[b]) for pair, (a, b) in names.items()}, "left_out": report.counts}
     return Corpus("bible", tuple(langs), text, pairs, join["valid"], tests, facts, gold)
 
+# %% ../nbs/00ac_catalogue.ipynb #2bf7ac70
+def _ntrex(langs) -> Corpus:
+    facts = _facts("ntrex", [])
+    rows = ntrex_tests(langs, facts)
+    if absent := facts.get("absent"): raise _absent("ntrex", f"text in {', '.join(absent)}")
+    cuts = [round(share * len(next(iter(rows.values()))[0])) for share in (0, 0.8, 0.85, 1)]
+    train, valid, test = ({pair: tuple(side[a:b] for side in sides) for pair, sides in rows.items()}
+                          for a, b in zip(cuts, cuts[1:]))
+    text = {lang: side for pair, sides in train.items() for lang, side in zip(split_pair(pair), sides)}
+    tests, gold = _outside(langs, {}, facts)
+    return Corpus("ntrex", tuple(langs), {lang: text[lang] for lang in langs},
+                  {pair: list(zip(*sides)) for pair, sides in train.items()},
+                  {pair: list(zip(*sides)) for pair, sides in valid.items()}, tests | {"ntrex": test}, facts, gold)
+
 # %% ../nbs/00ac_catalogue.ipynb #ca302532
 def _survey(corpus: Corpus) -> dict:
     "Contamination of the tests and the held-out pairs; computed once for the same files, splits and code."
@@ -516,15 +530,15 @@ def _survey(corpus: Corpus) -> dict:
     return found
 
 # %% ../nbs/00ac_catalogue.ipynb #bb6b7104
-def load_corpus(name: str,   # 'multi30k' or 'bible'
+def load_corpus(name: str,   # 'multi30k', 'bible' or 'ntrex'
                 langs,       # 'en,de,fr' or a list of our codes
                 **options,   # for 'bible': versions, valid_share, test_share
                ) -> Corpus:
     "A published corpus, checked, split and surveyed; `FileNotFoundError` if the set is not there."
-    load = {"multi30k": _multi30k, "bible": _bible}[choose("corpus", name, ("multi30k", "bible"))]
-    corpus = load(parse_languages(langs, known=LANGUAGES), **options)
+    loaders = {"multi30k": _multi30k, "bible": _bible, "ntrex": _ntrex}
+    corpus = loaders[choose("corpus", name, loaders)](parse_languages(langs, known=LANGUAGES), **options)
     found = _survey(corpus)
-    if name == "multi30k": corpus.facts["pairs"] = dict.fromkeys(corpus.pairs, next(iter(found["lines"].values())))
+    if name != "bible": corpus.facts["pairs"] = dict.fromkeys(corpus.pairs, next(iter(found["lines"].values())))
     sizes = {name: {pair: len(sides[0]) for pair, sides in by_pair.items()} for name, by_pair in corpus.tests.items()}
     corpus.facts.update(found, valid={pair: len(rows) for pair, rows in corpus.valid.items()}, tests=sizes)
     return corpus

@@ -21,7 +21,7 @@ import torch
 import xlnb
 from .catalogue import load_corpus
 from .cldr import cldr_corpus
-from .core import choose, derive_seed, repo_root, split_pair, torch_generator
+from .core import ConfigError, choose, derive_seed, repo_root, sha256_file, split_pair, torch_generator
 from .corpora import Corpus, Lines, mismatched
 from .sampling import Mixture, exponent_probabilities
 from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text,
@@ -29,14 +29,15 @@ from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, co
 from .vocab import load_tokenizer, train_vocab
 
 # %% ../nbs/00g_data.ipynb #e0a8c87d
-CORPORA = ("cldr", "multi30k", "bible")
+CORPORA = ("cldr", "multi30k", "bible", "ntrex")
 
 def open_corpus(name: str, # one of CORPORA
                 langs: list[str], # language codes
                 test_lines: int = 500, # lines of each generated test list
+                **options, # of `cldr_corpus`, e.g. parallel_lines, which is of no use elsewhere
                ) -> Corpus:
     "The corpus of that name in those languages; raises `ConfigError` or `DataError`."
-    if choose("corpus", name, CORPORA) == "cldr": return cldr_corpus(langs, test_lines=test_lines)
+    if choose("corpus", name, CORPORA) == "cldr": return cldr_corpus(langs, test_lines=test_lines, **options)
     return load_corpus(name, langs)
 
 # %% ../nbs/00g_data.ipynb #2d008356
@@ -56,7 +57,7 @@ class Prepared:
     corpus: Corpus
     tokenizer: object # Hugging Face fast tokenizer
     store: Store
-    folder: Path # holds `vocab/` and the stores
+    folder: Path # holds the stores, and `vocab/` if it was made for them
 
 def prepare(corpus: Corpus,
             vocab_size: int, # ids, special ones included
@@ -65,14 +66,17 @@ def prepare(corpus: Corpus,
             max_side: int = 254, # pieces of one side of a pair
             workers: int = 1,
             folder=None, # `runs/data/<corpus>-<hash>` of the checkout if None
+            vocabulary: Path | None = None, # folder of one that is there already; None: from all text of the corpus
            ) -> Prepared:
     "Vocabulary and token store of a corpus, made on the first call and opened on later ones."
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "data")
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
+    if vocabulary: key.append(sha256_file(vocabulary / "tokenizer.json"))
     folder = Path(folder or repo_root() / "runs" / "data") / f"{corpus.name}-{short_hash(key)}"
     with alone(folder):
-        if not (folder / "vocab").exists(): train_vocab(_all_text(corpus), vocab_size, folder / "vocab", alpha=alpha)
-        tokenizer = load_tokenizer(folder / "vocab")
+        words = vocabulary or folder / "vocab"
+        if not words.exists(): train_vocab(_all_text(corpus), vocab_size, words, alpha=alpha)
+        tokenizer = load_tokenizer(words)
         place = folder / f"{'random' if shuffle_pairs else 'true'}-pairs-{max_side}"
         if (place / "manifest.json").exists(): return Prepared(corpus, tokenizer, open_store(place, tokenizer), folder)
         pairs = corpus.pairs
@@ -100,46 +104,58 @@ def _all_text(corpus: Corpus) -> dict:
 BUNDLES = 4 # of a pair batch, so that a small step does not consist of one language pair
 
 class MixedBatches:
-    "Text blocks and pair bundles by exponent-smoothed probabilities; `batches(step, index)` is a pure function."
+    "Text blocks and pair bundles by given probabilities; `batches(step, index)` is a pure function."
     def __init__(self, store: Store, special: SpecialIds, *,
                  length: int, # tokens of a text block
                  text_tokens: int, # of a step; 0 for none
                  pair_tokens: int, # of a step; 0 for none
                  max_side: int, # tokens of one side of a pair
-                 alpha: float, # exponent of both mixtures (XLM-E: 0.7)
+                 alpha: float, # exponent of both mixtures, as far as nothing else is given (XLM-E: 0.7)
                  seed: int,
                  restart_positions: bool,
-                 micro_tokens: int = 8192): # of a micro-batch, at most
+                 micro_tokens: int = 8192, # of a micro-batch, at most
+                 pair_probabilities: dict | None = None): # language pair → share of the pair tokens; None: by `alpha`
         self.special, self.seed, self.restart = special, seed, restart_positions
         self.text_micro, self.pair_micro = (math.ceil(n / micro_tokens) for n in (text_tokens, pair_tokens))
         self.micro_batches = self.text_micro + self.pair_micro
         self.sources, self.mixtures = {}, {}
         if text_tokens:
             self.rows = max(1, text_tokens // self.text_micro // length)
-            self._add("text", {n: TextBlocks(store, n, length) for n in store.text}, store.text, alpha)
+            self._add("text", {n: TextBlocks(store, n, length) for n in store.text}, store.text, alpha, None)
         if pair_tokens:
             share = pair_tokens // self.pair_micro
             bundle = max(2 * max_side + 3, share // BUNDLES)
             self.bundles = max(1, share // bundle)
-            self._add("pairs", {n: PairBundles(store, n, bundle, max_side) for n in store.pairs}, store.pairs, alpha)
+            bundles = {n: PairBundles(store, n, bundle, max_side) for n in store.pairs}
+            self._add("pairs", bundles, store.pairs, alpha, pair_probabilities)
+            self.groups = {name: number for number, name in enumerate(bundles)}
 
-    def _add(self, kind, items, sources, alpha):
+    def _add(self, kind, items, sources, alpha, probabilities):
+        if probabilities and (absent := sorted(set(probabilities) - set(items))):
+            raise ConfigError(f"probabilities for {', '.join(absent[:5])}, of which the store has nothing: "
+                              f"{kind} are there for {', '.join(sorted(items)[:20])}")
         self.sources[kind] = items
         tokens = {n: s.counts["tokens"] for n, s in sources.items()}
-        self.mixtures[kind] = Mixture(exponent_probabilities(tokens, alpha), derive_seed(self.seed, kind))
+        probabilities = probabilities or exponent_probabilities(tokens, alpha)
+        self.mixtures[kind] = Mixture(probabilities, derive_seed(self.seed, kind))
 
     def _items(self, kind, first, count):
+        "Names of the sources that come next, and of each the item."
         names, draws = self.mixtures[kind].draw(first, count)
         sources = self.sources[kind]
-        return [sources[n][permuted(int(k), len(sources[n]), self.seed, f"{kind}/{n}")] for n, k in zip(names, draws)]
+        return names, [sources[n][permuted(int(k), len(sources[n]), self.seed, f"{kind}/{n}")]
+                       for n, k in zip(names, draws)]
 
     def __call__(self, step: int, index: int) -> dict: # index < micro_batches; text first
         if index < self.text_micro:
             slot = (step * self.text_micro + index) * self.rows
-            return collate_text(self._items("text", slot, self.rows), self.special)
+            return collate_text(self._items("text", slot, self.rows)[1], self.special)
         slot = (step * self.pair_micro + index - self.text_micro) * self.bundles
-        pairs = list(chain.from_iterable(self._items("pairs", slot, self.bundles)))
-        return pack(collate_pairs(pairs, torch_generator(self.seed, "order", step, index), self.restart, self.special))
+        names, bundles = self._items("pairs", slot, self.bundles)
+        order = torch_generator(self.seed, "order", step, index)
+        batch = collate_pairs(list(chain.from_iterable(bundles)), order, self.restart, self.special)
+        group = torch.tensor([self.groups[name] for name, pairs in zip(names, bundles) for _ in pairs])
+        return pack(batch | {"group": group[:, None].expand_as(batch["side"])}) # which language pair a token is of
 
     def state(self) -> dict: return {kind: m.state() for kind, m in self.mixtures.items()}
     def load_state(self, state: dict): self.mixtures = {kind: Mixture.from_state(s) for kind, s in state.items()}

@@ -283,8 +283,9 @@ class _VocabularyHead(torch.autograd.Function):
             else: lse, own, argmax, samples, kept = _chunked_pass(*given, chunk)
         ctx.save_for_backward(hidden, weight, bias, labels, lse, kept)
         ctx.chunk, ctx.product, ctx.form, correct = chunk, product, form, argmax == labels
-        ctx.mark_non_differentiable(*([] if samples is None else [samples]), correct)
-        return (lse - own).sum(), samples, correct
+        losses = lse - own
+        ctx.mark_non_differentiable(*([] if samples is None else [samples]), correct, losses)
+        return losses.sum(), samples, correct, losses
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -300,6 +301,7 @@ class HeadOutput(NamedTuple):
     loss_sum: Tensor # () float32: summed cross-entropy in nats, differentiable
     samples: Tensor | None # (n,) int64 ids drawn from softmax(logits / temperature), or None
     correct: Tensor # (n,) bool: the most probable id is the label
+    losses: Tensor # (n,) float32 cross-entropy of each position in nats, without a gradient
 
     @property
     def count(self) -> int:

@@ -75,7 +75,7 @@ def free_rows(data: Prepared,
 def evaluate(network, # loaded: the one that pretraining was for
              data: Prepared,
              own_pairs: bool = True, # False for a network that was trained on random pairs: no baseline sees true ones
-             transfer: bool = True, # False: no probes, whose readouts are fitted on the CPU
+             probed: tuple | None = None, # languages of the probes, (): none; None: those of the corpus
             ) -> Evaluation:
     "Retrieval, alignment and probes of a network by layer, each beside what costs nothing."
     tests, gold, tokenizer = data.corpus.tests, data.corpus.gold, data.tokenizer
@@ -83,7 +83,7 @@ def evaluate(network, # loaded: the one that pretraining was for
     twin = retrieval.untrained(network)
     for rows, measure, on in ((found, retrieval.retrieval_by_layer, tests), (aligned, alignment.aer_by_layer, gold)):
         rows += measure(network, on, tokenizer) + measure(twin, on, tokenizer, system="untrained")
-    return Evaluation(found, aligned, _probe(network, tokenizer, data.corpus.langs) if transfer else [])
+    return Evaluation(found, aligned, _probe(network, tokenizer, data.corpus.langs if probed is None else probed))
 
 def _probe(network, tokenizer, langs) -> list[dict]: # raw, each task's first measure
     "Transfer of all tasks from one language, in those of the languages that CLDR has."

@@ -9,7 +9,8 @@ __all__ = ['TASKS', 'TABLES', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PI
            'compare_with_paper', 'prepare_data', 'overlap_report', 'make_batches', 'mask_batch', 'inputs', 'guess',
            'detect', 'XlmE', 'sides_apart', 'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe',
            'health', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'plan_of', 'pretrain', 'report',
-           'record_of', 'describe', 'summarise', 'last_health', 'grid_measures', 'check_share', 'main']
+           'measure', 'record_of', 'describe', 'summarise', 'last_health', 'grid_measures', 'check_share', 'run',
+           'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -17,6 +18,7 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -49,6 +51,10 @@ TABLES = ("one", "two", "delta")
 @dataclass(frozen=True)
 class Settings:
     "Parameters of an XLM-E run, as in the notebook; `None` is filled in by `resolve`."
+    name: ClassVar[str] = "xlm_e" # of the runs' folders
+    code: ClassVar[tuple[str, ...]] = ( # modules that shape what a run learns
+        "core", "corpora", "formats", "catalogue", "cldr", "vocab", "tokens", "sampling", "data", "encoder", "kernels",
+        "objectives", "training", "xlm_e")
     size: str = "tiny"
     corpus: str = "cldr"
     langs: str = "en,de,ru"
@@ -61,6 +67,7 @@ class Settings:
     lam: float | None = None
     alpha: float = 0.7
     learning_rate: float | None = None
+    clip_norm: float = 2.0
     vocab_size: int | None = None
     table: str = "one"
     width: int | None = None
@@ -104,7 +111,7 @@ BY_SIZE = {
     "large": dict(steps=20_000, batch_tokens=1024, learning_rate=1e-4, **PAPER_CHOICES),
     "xl": dict(steps=20_000, batch_tokens=1024, learning_rate=5e-5, **PAPER_CHOICES)}
 VOCABULARY = {"cldr": dict(tiny=500, other=500), "multi30k": dict(tiny=1000, other=2500),
-              "bible": dict(tiny=1000, other=4000)} # pieces per language
+              "bible": dict(tiny=1000, other=4000), "ntrex": dict(tiny=500, other=1000)} # pieces per language
 MOST_PIECES = {"tiny": 4000, "small": 16_000, "base": 64_000, "large": 64_000, "xl": 64_000}
 LENGTH = {"tiny": 64, "small": 128, "base": 512, "large": 512, "xl": 512}
 TEST_LINES = {"tiny": 500, "small": 500, "base": 100, "large": 100, "xl": 100}
@@ -119,8 +126,8 @@ def resolve(given: Settings) -> Settings:
     full = replace(given, **{k: v for k, v in _defaults(given).items() if getattr(given, k) is None})
     if given.budget_flops is not None:
         full = replace(full, steps=max(1, int(given.budget_flops / training_flops(full)["standard"])))
-    for name in ("steps", "batch_tokens", "vocab_size", "test_lines", "max_minutes", "lam", "learning_rate", "width",
-                 "layers", "generator_layers"):
+    for name in ("steps", "batch_tokens", "vocab_size", "test_lines", "max_minutes", "lam", "learning_rate",
+                 "clip_norm", "width", "layers", "generator_layers"):
         if not getattr(full, name) > 0: raise ConfigError(f"{name}={getattr(full, name)!r} is not above 0")
     least = max(LENGTH[full.size], 2 * max_side(full) + 3)
     if full.micro_tokens < least: raise ConfigError(f"micro_tokens={full.micro_tokens}: a row may need {least}")
@@ -218,7 +225,8 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("share of pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
             ("learning rate", "5e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
             ("schedule", "8 % warm-up, linear decay", "the same", ""),
-            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2", "the same", ""),
+            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2",
+             "the same" if s.clip_norm == 2 else f"clip {s.clip_norm:g}", ""),
             ("λ", "50", f"{s.lam:g}", "compared in 03a_xlm_e_results" if s.lam != 50 else "as given"),
             ("language exponent α", "0.7", f"{s.alpha:g}", ""),
             ("masks, text", "uniform; rate not given", f"15 %, {s.spans or 'uniform'}", "as in ELECTRA and XLM-R"),
@@ -244,13 +252,16 @@ def overlap_report(data: Prepared) -> str:
     return describe_overlap(facts) if "overlap" in facts else f"{data.corpus.name}: tests are kept out of training text"
 
 # %% ../nbs/03_xlm_e.ipynb #244fe9a3
-def make_batches(settings: Settings, data: Prepared) -> MixedBatches:
+def make_batches(settings: Settings, data: Prepared,
+                 pair_probabilities: dict | None = None, # language pair → share of the pair tokens; None: by alpha
+                ) -> MixedBatches:
     "The batches of a run: text, and pairs if a task uses them."
     text_tokens, pair_tokens = step_tokens(settings)
     return MixedBatches(data.store, SpecialIds.of(data.tokenizer), length=LENGTH[settings.size],
                         text_tokens=text_tokens, pair_tokens=pair_tokens,
                         max_side=max_side(settings), alpha=settings.alpha, seed=settings.seed,
-                        restart_positions=settings.restart_positions, micro_tokens=settings.micro_tokens)
+                        restart_positions=settings.restart_positions, micro_tokens=settings.micro_tokens,
+                        pair_probabilities=pair_probabilities)
 
 # %% ../nbs/03_xlm_e.ipynb #539d0124
 def mask_batch(batch: dict, # input_ids, attention_mask; for pairs also `side`
@@ -554,22 +565,20 @@ FREE = {"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", # `st
 def run_identity(settings: Settings, # resolved
                  data: Prepared) -> dict:
     "What must agree for two calls to be one run."
-    code = source_hash("core", "corpora", "formats", "catalogue", "cldr", "vocab", "tokens", "sampling", "data",
-                       "encoder", "kernels", "objectives", "training", "xlm_e")
     same = {k: v for k, v in asdict(settings).items() if k not in FREE}
-    return same | {"data": data.folder.name, "code": code[:12]}
+    return same | {"data": data.folder.name, "code": source_hash(*settings.code)[:12]}
 
 def run_folder(settings: Settings, data: Prepared) -> Path:
-    "`out`, or `runs/xlm_e-<size>-<hash>` of the checkout."
-    name = f"xlm_e-{settings.size}-{short_hash(run_identity(settings, data))}"
+    "`out`, or `runs/<name>-<size>-<hash>` of the checkout."
+    name = f"{settings.name}-{settings.size}-{short_hash(run_identity(settings, data))}"
     return Path(settings.out).expanduser() if settings.out else repo_root() / "runs" / name
 
 EVALUATIONS = 12 # in a whole run
 
 def training_config(s: Settings) -> TrainingConfig: # resolved
     "What the loop is told."
-    return TrainingConfig(s.steps, s.learning_rate, round(WARMUP_SHARE * s.steps), precision=s.precision,
-                          parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes,
+    return TrainingConfig(s.steps, s.learning_rate, round(WARMUP_SHARE * s.steps), clip_norm=s.clip_norm,
+                          precision=s.precision, parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes,
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
 def plan_of(s: Settings, # resolved
@@ -586,14 +595,17 @@ def plan_of(s: Settings, # resolved
 
 # %% ../nbs/03_xlm_e.ipynb #7b2a8ee9
 def pretrain(settings: Settings, data: Prepared, model: XlmE,
+             batches: MixedBatches | None = None, # None: `make_batches`
              show=None, # called with the log after each evaluation, to draw it
+             react=None, # called at each evaluation with the number of steps done; may change the batches' mixtures
             ) -> tuple[dict, XlmE]: # summary of `train`; the trained networks, whole in process 0
     "Train until `steps` or `max_minutes`; the same call goes on. Each network is then a folder that loads by itself."
     device, folder = start_processes(), run_folder(settings, data)
     model.to(device)
-    probe, batches = make_probe(settings, data), make_batches(settings, data)
+    probe, batches = make_probe(settings, data), batches or make_batches(settings, data)
     def evaluate(step):
         found = health(model, probe)
+        if react: react(step)
         if show: show(read_log(folder) + [{"step": step - 1, "tokens": step * sum(step_tokens(settings)), **found}])
         return found
     summary = train(model, batches, training_config(settings), folder, run_identity(settings, data), evaluate)
@@ -613,6 +625,11 @@ def report(summary: dict) -> str: # of `pretrain`
     rest = summary["minutes_left"]
     pace = f"the rest would take about {rest:,.0f} minutes" if rest else "no step was done in this call"
     return f"stopped at the time limit after {done}; {pace} at this pace; the same command goes on from here"
+
+# %% ../nbs/03_xlm_e.ipynb #3273dc25
+def measure(settings: Settings, data: Prepared, model: XlmE) -> Evaluation:
+    "Retrieval, alignment and probes of the network that is kept."
+    return evaluate(model.kept, data, not settings.mismatched)
 
 # %% ../nbs/03_xlm_e.ipynb #f8d7727c
 def record_of(settings: Settings, data: Prepared, summary: dict, evaluation: Evaluation) -> dict:
@@ -737,26 +754,34 @@ def check_share(settings: Settings): # resolved
         raise ConfigError(f"a step has {micro} micro-batches, which {world} processes cannot share: lower micro_tokens="
                           f"{settings.micro_tokens} or raise batch_tokens={settings.batch_tokens}")
 
-def main(argv: list[str]): # e.g. ['--size', 'base']
-    "Prepare, pretrain, evaluate and record a run; a setting or file that cannot be used ends it with a sentence."
+def run(paper, # module with Settings, resolve, prepare_data, make_batches, measure, record_of, describe
+        settings: Settings, # resolved
+       ) -> dict | None: # the record; in process 0 alone
+    "Prepare, pretrain, evaluate and describe a run, by one process or by many together."
+    start_processes()
+    rank = rank_and_world()[0]
+    check_share(settings)
+    if rank: dist.barrier() # until process 0 has made vocabulary and store
+    data = paper.prepare_data(settings)
+    if not rank and dist.is_initialized(): dist.barrier()
+    if not rank: print(overlap_report(data), flush=True)
+    model, batches = XlmE(settings, MaskIds.of(data.tokenizer)), paper.make_batches(settings, data)
+    if not rank: print(plan_of(settings, data), file=sys.stderr, flush=True)
+    summary, model = pretrain(settings, data, model, batches)
+    if rank: return None
+    print(report(summary))
+    record = paper.record_of(settings, data, summary, paper.measure(settings, data, model))
+    folder = run_folder(settings, data)
+    write_cards(record, {folder / part: f"{paper.describe(record)}, {part}" for part in model.parts()})
+    return record
+
+def main(argv: list[str], # e.g. ['--size', 'base']
+         notebook: str = "03_xlm_e", # whose records the run joins
+         paper=sys.modules[__name__]): # as of `run`
+    "A run from the command line, recorded; a setting or file that cannot be used ends it with a sentence."
     try:
-        settings = resolve(settings_from_arguments(Settings, argv))
-        start_processes()
-        rank = rank_and_world()[0]
-        check_share(settings)
-        if rank: dist.barrier() # until process 0 has made vocabulary and store
-        data = prepare_data(settings)
-        if not rank and dist.is_initialized(): dist.barrier()
-        if not rank: print(overlap_report(data), flush=True)
-        model = XlmE(settings, MaskIds.of(data.tokenizer))
-        if not rank: print(plan_of(settings, data), file=sys.stderr, flush=True)
-        summary, model = pretrain(settings, data, model)
-        if rank: return
-        print(report(summary))
-        record = record_of(settings, data, summary, evaluate(model.kept, data, not settings.mismatched))
-        folder = run_folder(settings, data)
-        write_cards(record, {folder / part: f"{describe(record)}, {part}" for part in model.parts()})
-        append_record("03_xlm_e", record, settings.corpus)
+        settings = paper.resolve(settings_from_arguments(paper.Settings, argv))
+        if record := run(paper, settings): append_record(notebook, record, settings.corpus)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, checkpoints; files and disks
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook

@@ -1,0 +1,193 @@
+"X-Y and EN-X as two worlds of the same size: pairs, lines, vocabulary, samplers, and the job from outside."
+import json, os, subprocess, sys
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings as profile, strategies as st
+
+from xlnb import xlm_e
+from xlnb.catalogue import data_root
+from xlnb.core import ConfigError, split_pair
+from xlnb.experiments import Experiment, missing
+from xlnb.xy_lent import (EXPERIMENTS, PAPER, Settings, bitext_pairs, describe, grouped, line_counts_by_pair,
+                          make_batches, measured_pairs, open_bitext, pair_probabilities, prepare_data, resolve, scores,
+                          some_lines, with_noise)
+
+SMALL = dict(langs="de,en,hi,ru", steps=20, pair_lines=1200, test_lines=20)
+
+
+def small(**changes): return resolve(Settings(**{**SMALL, **changes}))
+
+
+@pytest.fixture(scope="module")
+def worlds(): return {bitext: prepare_data(small(bitext=bitext)) for bitext in ("x-y", "en-x")}
+
+
+def test_both_worlds_have_as_many_sentence_pairs_and_one_vocabulary(worlds):
+    xy, en = worlds["x-y"], worlds["en-x"]
+    assert set(en.corpus.pairs) < set(xy.corpus.pairs) and len(xy.corpus.pairs) == 6
+    assert all("en" in split_pair(pair) for pair in en.corpus.pairs)
+    lines = {name: sum(len(list(p)) for p in world.corpus.pairs.values()) for name, world in worlds.items()}
+    assert lines == {"x-y": 1200, "en-x": 1200}
+    assert xy.tokenizer.get_vocab() == en.tokenizer.get_vocab()
+    assert xy.corpus.tests == en.corpus.tests and xy.folder != en.folder
+
+
+def test_every_pair_of_the_store_has_the_lines_that_were_asked_for(worlds):
+    for world in worlds.values():
+        assert {p: s.counts["items"] for p, s in world.store.pairs.items()} == world.corpus.facts["pairs"]
+
+
+@given(st.integers(3, 9), st.integers(100, 5000))
+@profile(max_examples=30, deadline=None)
+def test_lines_sum_to_the_budget(n, budget):
+    langs = ",".join("ar bg de en es fi fr hi ru".split()[:n]) if n > 3 else "de,en,fr"
+    for bitext in ("x-y", "en-x"):
+        given = Settings(langs=langs, bitext=bitext, pair_lines=budget)
+        counts = line_counts_by_pair(given)
+        assert sum(counts.values()) == budget and list(counts) == bitext_pairs(given)
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_real_proportions_are_those_of_the_published_counts():
+    counts = line_counts_by_pair(Settings(amounts="real", pair_lines=100_000))
+    assert sum(counts.values()) == 100_000 and counts["de-en"] > counts["de-ru"] > counts["de-hi"] >= 1
+    with pytest.raises(ConfigError, match="no bitext is known for .*ka"):
+        line_counts_by_pair(Settings(langs="en,fi,ka", amounts="real", pair_lines=100))
+    with pytest.raises(ConfigError, match=r"pair_lines=9000: de-en would be 1500 of its 1000 lines; 6000 and fewer"):
+        line_counts_by_pair(Settings(pair_lines=9000), 1000)
+
+
+def test_chosen_lines_are_distinct_in_order_and_repeatable():
+    lines = list(range(500))
+    taken = some_lines(lines, 500, 120, seed=3)
+    assert list(taken) == sorted(set(taken)) and len(list(taken)) == 120 and list(taken) == list(taken)
+    assert list(taken) != list(some_lines(lines, 500, 120, seed=4))
+
+
+def test_noise_changes_the_second_side_alone():
+    pairs = [(f"a{n}", f"b{n}") for n in range(4000)]
+    noisy = list(with_noise(pairs, 0.1, seed=0))
+    false = sum(pair != true for pair, true in zip(noisy, pairs))
+    assert [a for a, _ in noisy] == [a for a, _ in pairs]
+    assert abs(false - 400) < 5 * (4000 * 0.1 * 0.9) ** 0.5 # five standard deviations of a binomial
+
+
+def test_measured_pairs_have_each_other_language_twice_without_the_pivot():
+    groups = measured_pairs(small(langs="ar,de,en,es,fi,fr", unseen="fi"))
+    assert Counter(groups.values())["pivot"] == 4 and groups["en-fi"] == groups["es-fi"] == "unseen"
+    ring = Counter(lang for pair in groups if "en" not in split_pair(pair) for lang in split_pair(pair))
+    assert set(ring.values()) == {2} and set(ring) == {"ar", "de", "es", "fi", "fr"}
+
+
+def test_an_unseen_language_is_tested_and_never_trained_on():
+    given = small(unseen="hi")
+    corpus = open_bitext(given)
+    assert set(corpus.text) == {"de", "en", "ru"}
+    assert all("hi" not in split_pair(p) for p in [*corpus.pairs, *corpus.valid])
+    assert "en-hi" in corpus.tests["T3"]
+
+
+def test_batches_follow_the_sampler(worlds):
+    for bitext, world in worlds.items():
+        given = small(bitext=bitext)
+        batches, wanted = make_batches(given, world), pair_probabilities(given, world.corpus.facts["pairs"])
+        names, _ = batches.mixtures["pairs"].draw(0, 2000)
+        assert {p: names.count(p) / 2000 for p in wanted} == pytest.approx(wanted, abs=2e-3) # low-discrepancy draws
+        batch = batches(3, batches.micro_batches - 1)
+        assert batch["group"].shape == batch["input_ids"].shape
+        assert set(batch["group"].unique().tolist()) <= set(batches.groups.values())
+
+
+def test_the_first_token_is_never_masked_and_orders_are_flipped(worlds):
+    given, world = small(), worlds["x-y"]
+    batches, ids, first = make_batches(given, world), xlm_e.MaskIds.of(world.tokenizer), []
+    for step in range(40):
+        batch = batches(step, batches.micro_batches - 1)
+        masked = xlm_e.mask_batch(batch, given, ids, torch.Generator().manual_seed(step))
+        starts = batch["cu_seqlens"][:-1].long()
+        assert (masked["labels"][0, starts] == -100).all()
+        first += [step_orders(batch, world, batches)] if step < 8 else []
+    flipped = sum(a for a, _ in first) / sum(n for _, n in first)
+    assert 0.3 < flipped < 0.7
+
+
+def step_orders(batch, world, batches):
+    "How many pairs of a batch begin with the second language of their name, of how many that tell (Latin, other)."
+    begins, ends = batch["cu_seqlens"][:-1].tolist(), batch["cu_seqlens"][1:].tolist()
+    flipped = counted = 0
+    for a, b in zip(begins, ends):
+        name = next(n for n, k in batches.groups.items() if k == int(batch["group"][0, a]))
+        if name != "en-ru": continue
+        side = batch["input_ids"][0, a:b][batch["side"][0, a:b] == 1]
+        text = world.tokenizer.decode(side, skip_special_tokens=True)
+        flipped, counted = flipped + any("а" <= c <= "я" for c in text.lower()), counted + 1
+    return flipped, counted
+
+
+def test_means_over_groups():
+    metrics = {"T3/de-en/layer1/acc@1c": 0.25, "T3/en-ru/layer1/acc@1c": 0.75, "T3/de-ru/layer1/acc@1c": 0.125,
+               "tags/en/layer1/score": 0.5}
+    found = grouped(metrics, {"de-en": "pivot", "en-ru": "pivot", "de-ru": "others"})
+    assert found == {"T3/pivot/layer1/acc@1c": 0.5, "T3/others/layer1/acc@1c": 0.125, "tags/en/layer1/score": 0.5}
+    assert scores({"metrics": found}, "T3", "pivot") == [50.0] and scores({"metrics": found}, "T3", "unseen") == []
+
+
+@pytest.mark.parametrize("wrong, says", [
+    (dict(temperature=0.0), "temperature=0.0 is not above 0"), (dict(temperature=-1.0), "is not above 0"),
+    (dict(noise=1.0), "noise=1.0 is not from 0"), (dict(pair_lines=0), "pair_lines=0 is not above 0"),
+    (dict(bitext="en-x", sampler="m2m"), "one half of all sentences"), (dict(pivot="fr"), "pivot='fr' is not one of"),
+    (dict(unseen="en"), "is among unseen"), (dict(langs="de,en"), "fewer than three languages"),
+    (dict(recipe="paper", size="small"), "the paper has base, large, xl"),
+    (dict(amounts="reel"), "did you mean 'real'")])
+def test_settings_that_cannot_be_are_refused_with_the_reason(wrong, says):
+    with pytest.raises(ConfigError, match=says): resolve(Settings(**wrong))
+
+
+@pytest.mark.parametrize("size", PAPER)
+def test_the_papers_recipe_gives_its_numbers_and_yields_to_what_is_given(size):
+    full = resolve(Settings(size=size, recipe="paper", langs="de,en,fr"))
+    assert (full.steps, full.learning_rate, full.clip_norm) == tuple(
+        PAPER[size][k] for k in ("steps", "learning_rate", "clip_norm"))
+    assert full.vocab_size == 500_000 and full.recipe == "paper" and full.lam == 50
+    assert resolve(Settings(size=size, recipe="paper", langs="de,en,fr", vocab_size=900)).vocab_size == 900
+
+
+def test_every_experiment_can_be_resolved_and_compares_equal_tokens():
+    import xlnb.xy_lent as module
+    for name, experiment in EXPERIMENTS.items():
+        assert isinstance(experiment, Experiment) and len(missing(experiment, module, [])) == len(experiment.runs())
+        full = [resolve(Settings(**given)) for _, given in experiment.runs()]
+        tokens = {s.steps * s.batch_tokens * (2 if s.uses_pairs else 1) for s in full}
+        assert len(tokens) == 1 or name == "short" # which is about an eighth of the steps
+
+
+def test_noise_and_lines_make_other_data(worlds):
+    again = prepare_data(small())
+    assert again.folder == worlds["x-y"].folder
+    assert prepare_data(small(noise=0.1)).folder != again.folder
+
+
+@pytest.mark.skipif(not (data_root() and (data_root() / "ntrex-128").is_dir()), reason="NTREX-128 is not there")
+def test_news_in_both_worlds():
+    xy, en = (open_bitext(small(corpus="ntrex", langs="en,sw,zh", pair_lines=None, bitext=b)) for b in ("x-y", "en-x"))
+    assert sum(xy.facts["pairs"].values()) == sum(en.facts["pairs"].values()) == 2 * 1598
+    train = {line for pair in xy.pairs.values() for row in pair for line in row}
+    test = {line for sides in xy.tests["ntrex"].values() for side in sides for line in side}
+    assert len(train & test) <= sum(xy.facts["overlap"]["ntrex"].values()) # what the survey of the corpus names
+
+
+def test_the_job_from_outside_records_groups_and_goes_on(tmp_path):
+    arguments = [w for k, v in {**SMALL, "out": tmp_path / "run"}.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLNB_RESULTS": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-m", "xlnb.xy_lent", *arguments], env=environment, capture_output=True,
+                          text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    record, = map(json.loads, (tmp_path / "04_xy_lent.cldr.jsonl").read_text().splitlines())
+    assert len(scores(record, "T3", "pivot")) == len(scores(record, "T3", "others", system="untrained")) == 4
+    assert sum(record["probabilities"].values()) == pytest.approx(1, abs=1e-4) # six digits are kept
+    assert describe(record).startswith("X-Y, replaced tokens") and (tmp_path / "run" / "discriminator").is_dir()
+    wrong = subprocess.run([sys.executable, "-m", "xlnb.xy_lent", "--bitext", "xx"], env=environment,
+                           capture_output=True, text=True)
+    assert wrong.returncode == 1 and wrong.stderr.strip() == "xlnb: bitext='xx' is not one of x-y, en-x"
