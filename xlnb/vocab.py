@@ -4,11 +4,16 @@
 
 # %% auto #0
 __all__ = ['BLANKS', 'SPECIAL', 'line_counts', 'line_quotas', 'sampled_lines', 'train_sentencepiece', 'tokenizer_hash',
-           'fast_tokenizer', 'train_vocab', 'load_tokenizer', 'fertility', 'fertility_figure']
+           'fast_tokenizer', 'train_vocab', 'load_tokenizer', 'fertility', 'fertility_figure',
+           'average_log_probability', 'size_ladder', 'Capacity', 'capacity_curve', 'capacity_gains', 'capacity_weights',
+           'allocate_vocabulary', 'reestimated_model', 'train_capacities', 'train_vocap', 'compare_vocabularies',
+           'vocap_figure']
 
 # %% ../nbs/00c_vocab.ipynb #ec671721
-import hashlib, io, itertools, json, re, tempfile, unicodedata
+import hashlib, io, itertools, json, pickle, re, tempfile, unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +21,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from .core import ConfigError, DataError, atomic_path, figure, numpy_generator
+from .core import ConfigError, DataError, PALETTE, atomic_path, figure, numpy_generator
 
 # %% ../nbs/00c_vocab.ipynb #f7a2b9ee
 def line_counts(streams: dict[str, Iterable[str]]) -> dict[str, int]: # language → re-iterable stream
@@ -77,12 +82,16 @@ def _finished(proto: bytes) -> bytes:
     return model.SerializeToString(deterministic=True)
 
 def _explained(error: str, size: int, character_coverage: float) -> Exception | None:
-    "What to do about a vocabulary size or a text that SentencePiece refuses."
+    "What to do about a vocabulary size or a text that SentencePiece refuses; `limit` is the nearest size that works."
     if m := re.search(r"too high .* value <= (\d+)", error):
-        return ConfigError(f"size={size} is larger than the corpus allows: the largest that works is {int(m[1]) + 2}")
-    if m := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
-        return ConfigError(f"size={size} is too small for the characters of these languages: the smallest that works "
-                           f"with character_coverage={character_coverage} is {int(m[1]) + 2}")
+        text = "is larger than the corpus allows: the largest that works"
+    elif m := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
+        text = ("is too small for the characters of these languages: the smallest that works "
+                f"with character_coverage={character_coverage}")
+    if m:
+        refused = ConfigError(f"size={size} {text} is {int(m[1]) + 2}")
+        refused.limit = int(m[1]) + 2
+        return refused
     if "all_chars_count" in error or "sentences_.empty" in error:
         return DataError("the lines to learn from hold no text, only blanks: look at the streams")
 
@@ -161,6 +170,10 @@ def train_vocab(streams: dict[str, Iterable[str]],   # language → re-iterable 
     counts = counts or line_counts(streams)
     quotas = line_quotas(counts, alpha, max_sentences)
     proto = train_sentencepiece(sampled_lines(streams, counts, quotas, seed), size, character_coverage, threads)
+    return _saved(proto, folder)
+
+def _saved(proto: bytes, folder):
+    "The tokenizer over a model, written to a folder and read again."
     tokenizer = fast_tokenizer(proto)
     with atomic_path(folder) as temporary:
         tokenizer.save_pretrained(temporary)
@@ -218,4 +231,280 @@ def fertility_figure(frame): # of `fertility`
     size = min(7, 7.2 * 72 / len(frame) * 0.75)
     axes[1].set_xticks(range(len(frame)), frame.index, rotation=90, fontsize=size)
     axes[1].set(xlim=(-1, len(frame)), xlabel="language")
+    return fig
+
+# %% ../nbs/00c_vocab.ipynb #c6ff9ae2
+def average_log_probability(sentences: Iterable[list], # each a list of pieces, or of their ids
+                           ) -> float:                 # nats per sentence, 0 or less
+    "ALP (Zheng et al. 2021): mean over sentences of Σ log p(piece), p the relative frequency; `DataError` if empty."
+    pieces, n = Counter(), 0
+    for n, sentence in enumerate(sentences, 1): pieces.update(sentence)
+    if not pieces: raise DataError("no sentence has a piece: look at the text")
+    counts = np.array([*pieces.values()], float)
+    return float(counts @ np.log(counts / counts.sum())) / n
+
+# %% ../nbs/00c_vocab.ipynb #545904a2
+def size_ladder(smallest: int, largest: int, # pieces
+                step: int = 16,              # from the smallest to the next
+                ratio: float = 2.0,          # of each step to the one before
+               ) -> list[int]:
+    "Sizes from smallest to largest in geometrically growing steps; the last may be up to half as long again."
+    if not (1 <= smallest <= largest and step >= 1 and ratio > 1):
+        raise ConfigError(f"smallest={smallest}, largest={largest}, step={step}, ratio={ratio}: a ladder needs "
+                          "1 <= smallest <= largest, a step of 1 or more and a ratio above 1")
+    sizes, size = [], float(smallest)
+    while size + step / 2 <= largest:
+        sizes.append(round(size))
+        size, step = size + step, step * ratio
+    return sorted({*sizes, smallest, largest})
+
+def _rung(lines, pieces, character_coverage, path) -> dict:
+    "A model of so many pieces, or of the nearest number that the text allows, with its ALP; read if it is there."
+    if not path.exists():
+        try: proto = train_sentencepiece(lines, pieces + 5, character_coverage)
+        except ConfigError as e: proto = train_sentencepiece(lines, e.limit, character_coverage)
+        encode = sentencepiece.SentencePieceProcessor(model_proto=proto).encode
+        model = sentencepiece_model_pb2.ModelProto.FromString(proto)
+        rung = {"alp": average_log_probability(map(encode, lines)),
+                "pieces": [(p.piece, p.score) for p in model.pieces[3:]]}
+        with atomic_path(path) as p: p.write_text(json.dumps(rung, ensure_ascii=False), encoding="utf-8")
+    try: return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError: raise DataError("not a rung of a ladder: delete the file, and it is made again", path) from None
+
+# %% ../nbs/00c_vocab.ipynb #f9715311
+@dataclass(frozen=True)
+class Capacity:
+    "What a language gains from a growing vocabulary of its own."
+    lines: int                # of its text
+    sizes: tuple[int, ...]    # of the ladder's vocabularies, in pieces, ascending
+    alp: tuple[float, ...]    # of each
+    step: int                 # of the ladder: from the smallest to the next
+    pieces: tuple[str, ...]   # those of the smallest, then what each larger one adds
+    scores: tuple[float, ...] # log p of each piece in the model that brought it in
+
+def _cut_score(text, scores) -> float:
+    "Sum of scores of the best cut into pieces that have one."
+    best = [0.0]
+    for end in range(1, len(text) + 1):
+        best.append(max(best[start] + scores.get(text[start:end], -1e9) for start in range(end)))
+    return best[-1]
+
+def _nested(lines, step, rungs) -> Capacity:
+    "The pieces of all rungs in one order, so that each vocabulary contains the smaller ones."
+    scores, sizes = {}, []
+    for rung in rungs:
+        new = {piece: score for piece, score in rung["pieces"] if piece not in scores}
+        worth = {piece: np.exp(score) * (score - _cut_score(piece, scores)) for piece, score in new.items()}
+        scores |= {piece: new[piece] for piece in sorted(new, key=worth.get, reverse=True)}
+        sizes.append(len(scores))
+    alp = tuple(rung["alp"] for rung in rungs)
+    return Capacity(lines, tuple(sizes), alp, step, tuple(scores), tuple(scores.values()))
+
+# %% ../nbs/00c_vocab.ipynb #25a58719
+def capacity_curve(lang: str,                # its code, which the files are named by
+                   stream: Iterable[str],    # re-iterable
+                   lines: int,               # of the stream
+                   smallest: int,            # pieces; more if the characters need more
+                   largest: int,             # pieces; fewer if the text has fewer
+                   work,                     # folder of the rungs
+                   step: int = 16,           # pieces from the smallest to the next
+                   ratio: float = 2.0,       # of each step to the one before
+                   character_coverage: float = 0.9995, # share of character occurrences that get a piece
+                   max_sentences: int = 1_000_000,     # read from the stream, a random choice; held in memory
+                   seed: int = 0,            # of the choice
+                  ) -> Capacity:
+    "Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` pieces."
+    text = list(sampled_lines({lang: stream}, {lang: lines}, {lang: min(lines, max_sentences)}, seed))
+    key = hashlib.sha256(json.dumps([text, character_coverage, sentencepiece.__version__]).encode()).hexdigest()[:16]
+    rung = lambda n: _rung(text, n, character_coverage, Path(work) / f"{lang}-{n}-{key}.json")
+    ends = [rung(largest), rung(smallest)]
+    top, low = (len(end["pieces"]) for end in ends)
+    if top < smallest:
+        raise DataError(f"{lang} has text for {top} pieces, and the smallest model is to have {smallest}: "
+                        f"give it more text, set smallest={top}, or leave it out")
+    between = size_ladder(low, top, step, ratio)[1:-1]
+    return _nested(lines, step, [ends[1], *map(rung, between), *([ends[0]] if top > low else [])])
+
+# %% ../nbs/00c_vocab.ipynb #edf4abbd
+def _interpolated(at, sizes, alp, step):
+    "ALP at any size of the ladder."
+    from scipy.interpolate import PchipInterpolator
+    place = lambda n: np.log(np.asarray(n) - sizes[0] + step)
+    return PchipInterpolator(place(sizes), alp)(place(at))
+
+def capacity_gains(sizes,           # of the ladder's vocabularies, ascending
+                   alp,             # of each
+                   step: int = 16,  # of the ladder
+                  ) -> np.ndarray:  # (sizes[-1],), never rising
+    "What the n-th piece adds to ALP, on the least concave curve over the ladder; ∞ for those of the smallest model."
+    from scipy.optimize import isotonic_regression
+    if len(sizes) == 1: return np.full(sizes[0], np.inf)
+    gains = np.diff(_interpolated(np.arange(sizes[0], sizes[-1] + 1), sizes, alp, step))
+    return np.concatenate([np.full(sizes[0], np.inf), isotonic_regression(gains, increasing=False).x])
+
+# %% ../nbs/00c_vocab.ipynb #6f3fc0c2
+def capacity_weights(counts: dict[str, int], # lines by language
+                     alpha: float = 0.7,      # q ∝ lines^alpha
+                     beta: float = 0.7,       # w ∝ q^beta
+                    ) -> dict[str, float]:
+    "Weight of each language in the division of the places, 1 in sum (Zheng et al. 2021)."
+    for name, value in {"alpha": alpha, "beta": beta}.items():
+        if not 0 <= value <= 1: raise ConfigError(f"{name}={value} is not from 0 (all languages alike) to 1")
+    weights = np.array([float(n) ** (alpha * beta) for n in counts.values()])
+    return dict(zip(counts, (weights / weights.sum()).tolist()))
+
+def allocate_vocabulary(capacities: dict[str, Capacity], # by language
+                        size: int,                       # ids in all, with the five special ones
+                        alpha: float = 0.7,              # as in `capacity_weights`
+                        beta: float = 0.7,
+                       ) -> dict[str, int]:              # the first so many of each language's pieces
+    "Pieces by language whose union fills `size` (Zheng et al. 2021); `ConfigError` if it is too small or too large."
+    weights = capacity_weights({lang: c.lines for lang, c in capacities.items()}, alpha, beta)
+    gains = {lang: weights[lang] * capacity_gains(c.sizes, c.alp, c.step) for lang, c in capacities.items()}
+    entry = {}
+    for lang, capacity in capacities.items():
+        for piece, gain in zip(capacity.pieces, gains[lang]): entry[piece] = max(gain, entry.get(piece, gain))
+    needed, room = sum(map(np.isinf, entry.values())), size - 5
+    if needed > room:
+        raise ConfigError(f"size={size} is too small: the smallest models of all languages need {needed + 5}")
+    if len(entry) < room:
+        raise ConfigError(f"size={size} is larger than the ladders allow: the largest that works is {len(entry) + 5}")
+    ranked = sorted(entry.values(), reverse=True)
+    threshold = max(0.0, ranked[room]) if room < len(ranked) else 0.0
+    return _filled_up(capacities, {lang: int((g > threshold).sum()) for lang, g in gains.items()}, room)
+
+def _union(capacities, sizes) -> dict[str, None]:
+    "The pieces of all languages, each once, in the order of the languages."
+    return dict.fromkeys(piece for lang, c in capacities.items() for piece in c.pieces[:sizes[lang]])
+
+def _filled_up(capacities, sizes, room) -> dict[str, int]:
+    "Places that are left go to the following pieces of the language with most lines, then of the next."
+    union = _union(capacities, sizes)
+    for lang in sorted(capacities, key=lambda lang: -capacities[lang].lines):
+        for piece in capacities[lang].pieces[sizes[lang]:]:
+            if len(union) == room: return sizes
+            union[piece] = None
+            sizes[lang] += 1
+    return sizes
+
+# %% ../nbs/00c_vocab.ipynb #55a259bd
+def reestimated_model(pieces: dict[str, float], # piece → log p to start with
+                      lines: list[str],         # text, read once a round
+                      rounds: int = 4,          # of Viterbi EM
+                     ) -> bytes:
+    "A unigram model of exactly these pieces, scores by Viterbi EM: cut the lines, count, take relative frequencies."
+    if rounds < 0: raise ConfigError(f"rounds={rounds} is below 0")
+    model = sentencepiece_model_pb2.ModelProto.FromString(train_sentencepiece(["a"], 7)) # for its table of blanks
+    model.trainer_spec.vocab_size = len(pieces) + 3
+    for step in range(rounds + 1):
+        del model.pieces[3:]
+        for piece in sorted(pieces, key=lambda p: (-pieces[p], p)): model.pieces.add(piece=piece, score=pieces[piece])
+        proto = _finished(model.SerializeToString())
+        if step == rounds: return proto
+        processor, counts = sentencepiece.SentencePieceProcessor(model_proto=proto), Counter()
+        for line in lines: counts.update(processor.encode(line))
+        used = {processor.id_to_piece(i): max(counts[i], 0.5) for i in range(3, len(processor))}
+        total = sum(used.values())
+        pieces = {piece: float(np.log(n / total)) for piece, n in used.items()}
+
+def _mixed_scores(capacities, sizes, weights) -> dict[str, float]:
+    "Union of the languages' first pieces → log Σ w·p, to start the estimation with."
+    p = Counter()
+    for lang, c in capacities.items():
+        for piece, score in zip(c.pieces[:sizes[lang]], c.scores): p[piece] += weights[lang] * np.exp(score)
+    return {piece: float(np.log(p)) for piece, p in p.items()}
+
+# %% ../nbs/00c_vocab.ipynb #5848fa61
+def train_capacities(streams: dict[str, Iterable[str]], # language → re-iterable training lines
+                     size: int,                         # ids in all that will be divided
+                     work,                              # folder of the rungs; the same call goes on from there
+                     smallest: int | None = None,       # pieces of the lowest rung; None: a fifth of an equal share
+                     largest: int | None = None,        # pieces of the top rung; None: ten equal shares
+                     ratio: float = 2.0,                # of each step of the ladder to the one before
+                     character_coverage: float = 0.9995, # share of character occurrences that get a piece
+                     language_sentences: int = 1_000_000, # lines of a language that are read, at most
+                     seed: int = 0,                     # of their choice
+                     workers: int = 1,                  # processes, a language each; the result does not depend on it
+                     counts: dict[str, int] | None = None, # lines of each stream, where known
+                    ) -> dict[str, Capacity]:
+    "Each language's ladder of vocabularies, trained or read; raises `ConfigError`, `DataError`."
+    counts = counts or line_counts(streams)
+    if not isinstance(workers, int) or workers < 1: raise ConfigError(f"workers={workers!r} is not 1 or more")
+    if odd := [lang for lang in streams if not re.fullmatch(r"[\w-]+", lang)]:
+        raise ConfigError(f"languages {', '.join(map(repr, odd))}: a name has letters, digits, _ and -, like 'zh-Hant'")
+    smallest = max(1, (size - 5) // (5 * len(streams))) if smallest is None else smallest
+    largest = min(size - 5, 10 * (size - 5) // len(streams)) if largest is None else largest
+    size_ladder(smallest, largest, 16, ratio) # refuses what is no ladder
+    options = (smallest, largest, work, max(16, smallest // 8), ratio, character_coverage, language_sentences, seed)
+    tasks = [(lang, streams[lang], counts[lang], *options) for lang in sorted(streams, key=lambda x: -counts[x])]
+    done = dict(zip((task[0] for task in tasks), _in_parallel(tasks, workers)))
+    return {lang: done[lang] for lang in streams}
+
+# %% ../nbs/00c_vocab.ipynb #baee08e9
+def _in_parallel(tasks, workers) -> list[Capacity]:
+    "`capacity_curve` of every task; the first error ends it."
+    if workers == 1: return list(itertools.starmap(capacity_curve, tasks))
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+    for lang, stream, *_ in tasks:
+        try: isinstance(stream, list) or pickle.dumps(stream)
+        except Exception as e:
+            raise ConfigError(f"the stream of {lang} cannot be sent to another process ({e}): use workers=1, or "
+                              "xlnb.corpora.Lines over a function of a module") from None
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        try: return [future.result() for future in [pool.submit(capacity_curve, *task) for task in tasks]]
+        finally: pool.shutdown(cancel_futures=True)
+
+# %% ../nbs/00c_vocab.ipynb #29df329a
+def train_vocap(streams: dict[str, Iterable[str]],   # language → re-iterable training lines
+                size: int,                           # ids in all: <s> <pad> </s> <unk>, pieces, <mask>
+                folder,                              # of the tokenizer; appears whole or not at all
+                work=None,                           # folder of the ladders; None: `folder` with '.ladders' added
+                alpha: float = 0.7,                  # q ∝ lines^alpha
+                beta: float = 0.7,                   # w ∝ q^beta
+                max_sentences: int = 200_000,        # sampled for the scores: what is held in memory
+                rounds: int = 4,                     # of Viterbi EM for the scores
+                seed: int = 0,                       # of the samples
+                counts: dict[str, int] | None = None, # lines of each stream, where known; None: a pass counts them
+                **ladders,                           # options of `train_capacities`
+               ):
+    "VoCap (Zheng et al. 2021): divide `size` by what each language gains, and save it as `train_vocab` does."
+    counts = counts or line_counts(streams)
+    weights, quotas = capacity_weights(counts, alpha, beta), line_quotas(counts, alpha * beta, max_sentences)
+    work = work or f"{folder}.ladders"
+    capacities = train_capacities(streams, size, work, seed=seed, counts=counts, **ladders)
+    start = _mixed_scores(capacities, allocate_vocabulary(capacities, size, alpha, beta), weights)
+    return _saved(reestimated_model(start, list(sampled_lines(streams, counts, quotas, seed)), rounds), folder)
+
+# %% ../nbs/00c_vocab.ipynb #9b9917f4
+def compare_vocabularies(tokenizers: dict,                 # name → a fast Hugging Face tokenizer
+                         streams: dict[str, Iterable[str]], # language → text, best such that none was trained on
+                         lines: int = 1000,                # read from each
+                        ):
+    "Pieces per word, ALP and coverage of each vocabulary by language, as a pandas frame with columns (measure, name)."
+    import pandas as pd
+    text = {lang: list(itertools.islice(stream, lines)) for lang, stream in streams.items()}
+    columns = {}
+    for name, tokenizer in tokenizers.items():
+        fit, encode = fertility(tokenizer, text, lines), tokenizer.backend_tokenizer.encode_batch
+        columns["pieces/word", name] = fit["pieces/word"]
+        columns["ALP", name] = [average_log_probability(e.ids for e in encode(text[lang], add_special_tokens=False))
+                                for lang in fit.index]
+        columns["coverage", name] = fit["coverage"]
+    return pd.DataFrame(columns).sort_index(axis=1, level=0, sort_remaining=False)
+
+def vocap_figure(frame): # of `compare_vocabularies`, languages from top to bottom
+    "Pieces per word, relative to the first vocabulary, and ALP, less the first one's, by language; returns the figure."
+    fig, axes = figure("page", height=max(1.8, 0.7 + 0.17 * len(frame)), ncols=2, sharey=True)
+    words, alp = frame["pieces/word"], frame["ALP"]
+    shown = {"pieces per word, ratio to {}": words.div(words.iloc[:, 0], axis=0),
+             "ALP less that of {}, nats per sentence": alp.sub(alp.iloc[:, 0], axis=0)}
+    for ax, (label, values) in zip(axes, shown.items()):
+        ax.axvline(values.iloc[0, 0], color="0.6", lw=0.8)
+        for name, marker, color in zip(values.columns[1:], "osD^v", ("blue", "red", "green", "purple", "orange")):
+            ax.plot(values[name], range(len(frame)), marker, color=PALETTE[color], label=name)
+        ax.set_xlabel(label.format(values.columns[0]))
+    axes[0].set_yticks(range(len(frame)), frame.index)
+    axes[0].set(ylim=(len(frame) - 0.5, -0.5), ylabel="language")
+    axes[1].legend(loc="best")
     return fig
