@@ -417,3 +417,10 @@ def test_lsa_on_multi30k(lang, least):
     first, second = lsa(zip(read("train.en.gz"), read(f"train.{lang}.gz")))
     found = accuracy(first(read("test_2016_flickr.en.gz")), second(read(f"test_2016_flickr.{lang}.gz")))
     assert min(found) > least and max(found) < 0.95
+
+
+def test_lsa_takes_fewer_dimensions_where_a_pair_has_few_lines():
+    few = [("rote Katze", "красный кот"), ("blaue Katze", "синий кот"), ("roter Hund", "красная собака")]
+    tests = {"T": {"de-ru": tuple(map(list, zip(*few)))}}
+    rows = baselines({"de-ru": few}, tests)
+    assert {r["system"] for r in rows} >= {"lsa", "trigrams", "chance"}

@@ -400,6 +400,9 @@ def _word_counts(streams) -> dict[str, Counter]: # of (languages, lines of each)
         counts.setdefault(lang, Counter()).update(w for line in side for w in words(line))
     return counts
 
+def _rank(pairs: list) -> int: # the most that the matrix of LSA can have
+    return min(len(pairs), sum(len({w for line in side for w in words(line)}) for side in zip(*pairs)))
+
 def _frequencies(pairs: dict, text: dict, most: int) -> tuple[dict, dict]:
     "Word counts of all training text by language, and of each pair's own lines: either may give more away."
     sides = lambda pair: (split_pair(pair), zip(*islice(pairs[pair], most)))
@@ -418,7 +421,7 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
               train_text: dict | None = None, # language → iterable of further training lines, for frequencies
               model=None, # a loaded model (then with `tokenizer`): adds the untrained model of its configuration
               tokenizer=None,
-              dimensions: int = 200, # of LSA
+              dimensions: int = 200, # of LSA; fewer where a pair has fewer lines or words
               max_pairs: int = 30_000, # read at most so many pairs, or lines, of each source
               seed: int = 0, # of LSA's solver and of the untrained weights
              ) -> list[dict]: # rows as from `retrieval_by_layer`
@@ -429,7 +432,8 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
         row, (expected, bound) = partial(_row, test, pair, sides=sides), chance(len(sides[0]))
         rows += [row("chance", (expected, expected), bound=bound), row("trigrams", accuracy(*string_overlap(*sides)))]
         if pair in train_pairs and pair not in terms:
-            terms[pair] = lsa(islice(train_pairs[pair], max_pairs), dimensions, seed)
+            lines = list(islice(train_pairs[pair], max_pairs))
+            if (most := _rank(lines)) > 1: terms[pair] = lsa(lines, min(dimensions, most - 1), seed)
         for centred, move in ((False, torch.as_tensor), (True, centre)):
             if a in counts and b in counts:
                 candidates = [(c[a], c[b]) for c in (counts, by_pair.get(pair)) if c]
@@ -437,7 +441,7 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
                 rows.append(row("frequency", found, centred=centred, width=width))
             if pair in terms:
                 found = accuracy(*(move(embed(side)) for embed, side in zip(terms[pair], sides)))
-                rows.append(row("lsa", found, centred=centred, dimensions=dimensions))
+                rows.append(row("lsa", found, centred=centred, dimensions=terms[pair][0].vectors.shape[1]))
     if model is not None: rows += retrieval_by_layer(untrained(model, seed), tests, tokenizer, system="untrained")
     return rows
 
