@@ -224,7 +224,7 @@ def test_no_cell_is_switched_off(path):
     assert not [s for s in sources(READ[path]) if re.search(r"^#\|\s*eval:\s*false", s, re.M)]
 
 
-PAPER_NOTEBOOKS = [path for path in NOTEBOOKS if re.match(r"0[3-8][a-z]?_", path.name)]
+PAPER_NOTEBOOKS = [path for path in NOTEBOOKS if re.match(r"0[3-8][a-z]*_", path.name)]
 
 
 @pytest.mark.parametrize("path", PAPER_NOTEBOOKS, ids=by_name)

@@ -105,6 +105,7 @@ BUNDLES = 4 # of a pair batch, so that a small step does not consist of one lang
 
 class MixedBatches:
     "Text blocks and pair bundles by given probabilities; `batches(step, index)` is a pure function."
+    watch = None # where somebody looks: a function that a model calls with (loss name, group, loss, hit) of pair tokens
     def __init__(self, store: Store, special: SpecialIds, *,
                  length: int, # tokens of a text block
                  text_tokens: int, # of a step; 0 for none
@@ -157,6 +158,7 @@ class MixedBatches:
         group = torch.tensor([self.groups[name] for name, pairs in zip(names, bundles) for _ in pairs])
         return pack(batch | {"group": group[:, None].expand_as(batch["side"])}) # which language pair a token is of
 
+    def react(self, step: int): "Called at each evaluation with the steps done; here the probabilities stay."
     def state(self) -> dict: return {kind: m.state() for kind, m in self.mixtures.items()}
     def load_state(self, state: dict): self.mixtures = {kind: Mixture.from_state(s) for kind, s in state.items()}
 

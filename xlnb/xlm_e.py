@@ -301,7 +301,7 @@ class XlmE(nn.Module):
     def __init__(self, settings: Settings, # resolved
                  ids: MaskIds):
         super().__init__()
-        self.settings, self.ids = settings, ids
+        self.settings, self.ids, self.watch = settings, ids, None
         self.generator = self._network(EncoderForMaskedLM, "generator")
         self.discriminator = self._network(EncoderForReplacedTokens, "discriminator") if settings.replaces else None
         if settings.replaces and settings.table == "one": share_embeddings(self.generator, self.discriminator)
@@ -353,13 +353,19 @@ class XlmE(nn.Module):
         out = guess(self.generator, batch, self.settings.replaces, generator)
         sums = {masked: out.loss_sum, f"{masked}/correct": out.correct.sum()}
         if self.settings.contrast and "side" in batch: sums |= {"contrast": self._contrast(batch)}
+        if self.watch and "side" in batch:
+            self.watch(masked, batch["group"][batch["labels"] != -100], out.losses, out.correct)
         return sums | self._detection(batch, out.samples, found) if self.settings.replaces else sums
 
     def _detection(self, batch, samples, name):
         ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], samples)
         logits = self.detect(ids, batch)
         loss, _ = rtd_loss(logits, labels, batch["attention_mask"])
-        right = ((logits > 0) == (labels == 1)) & (batch["attention_mask"] == 1)
+        token = batch["attention_mask"] == 1
+        right = ((logits > 0) == (labels == 1)) & token
+        if self.watch and "side" in batch:
+            each = F.binary_cross_entropy_with_logits(logits.detach().float(), labels.float(), reduction="none")
+            self.watch(name, batch["group"][token], each[token], right[token])
         return {name: loss, f"{name}/correct": right.sum(), f"{name}/replaced": (labels == 1).sum()}
 
     def _contrast(self, batch):
@@ -597,15 +603,15 @@ def plan_of(s: Settings, # resolved
 def pretrain(settings: Settings, data: Prepared, model: XlmE,
              batches: MixedBatches | None = None, # None: `make_batches`
              show=None, # called with the log after each evaluation, to draw it
-             react=None, # called at each evaluation with the number of steps done; may change the batches' mixtures
             ) -> tuple[dict, XlmE]: # summary of `train`; the trained networks, whole in process 0
     "Train until `steps` or `max_minutes`; the same call goes on. Each network is then a folder that loads by itself."
     device, folder = start_processes(), run_folder(settings, data)
     model.to(device)
     probe, batches = make_probe(settings, data), batches or make_batches(settings, data)
+    model.watch = batches.watch
     def evaluate(step):
         found = health(model, probe)
-        if react: react(step)
+        batches.react(step)
         if show: show(read_log(folder) + [{"step": step - 1, "tokens": step * sum(step_tokens(settings)), **found}])
         return found
     summary = train(model, batches, training_config(settings), folder, run_identity(settings, data), evaluate)
