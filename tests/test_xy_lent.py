@@ -191,3 +191,10 @@ def test_the_job_from_outside_records_groups_and_goes_on(tmp_path):
     wrong = subprocess.run([sys.executable, "-m", "xlnb.xy_lent", "--bitext", "xx"], env=environment,
                            capture_output=True, text=True)
     assert wrong.returncode == 1 and wrong.stderr.strip() == "xlnb: bitext='xx' is not one of x-y, en-x"
+
+
+def test_a_vocabulary_by_gain_is_another_one_of_the_same_size(worlds):
+    vocap = prepare_data(small(vocabulary="vocap"))
+    assert len(vocap.tokenizer) == len(worlds["x-y"].tokenizer) == small().vocab_size
+    assert vocap.tokenizer.get_vocab() != worlds["x-y"].tokenizer.get_vocab()
+    assert resolve(Settings(size="base", recipe="paper", langs="de,en,fr")).vocabulary == "vocap"
