@@ -258,6 +258,7 @@ def size_ladder(smallest: int, largest: int, # pieces
         size, step = size + step, step * ratio
     return sorted({*sizes, smallest, largest})
 
+# %% ../nbs/00c_vocab.ipynb #62ed7461
 def _rung(lines, pieces, character_coverage, path) -> dict:
     "A model of so many pieces, or of the nearest number that the text allows, with its ALP; read if it is there."
     if not path.exists():
@@ -282,6 +283,7 @@ class Capacity:
     pieces: tuple[str, ...]   # those of the smallest, then what each larger one adds
     scores: tuple[float, ...] # log p of each piece in the model that brought it in
 
+# %% ../nbs/00c_vocab.ipynb #ca5635ec
 def _cut_score(text, scores) -> float:
     "Sum of scores of the best cut into pieces that have one."
     best = [0.0]
@@ -353,6 +355,7 @@ def capacity_weights(counts: dict[str, int], # lines by language
     weights = np.array([float(n) ** (alpha * beta) for n in counts.values()])
     return dict(zip(counts, (weights / weights.sum()).tolist()))
 
+# %% ../nbs/00c_vocab.ipynb #8e8606a6
 def allocate_vocabulary(capacities: dict[str, Capacity], # by language
                         size: int,                       # ids in all, with the five special ones
                         alpha: float = 0.7,              # as in `capacity_weights`
@@ -373,6 +376,7 @@ def allocate_vocabulary(capacities: dict[str, Capacity], # by language
     threshold = max(0.0, ranked[room]) if room < len(ranked) else 0.0
     return _filled_up(capacities, {lang: int((g > threshold).sum()) for lang, g in gains.items()}, room)
 
+# %% ../nbs/00c_vocab.ipynb #7b672c9e
 def _union(capacities, sizes) -> dict[str, None]:
     "The pieces of all languages, each once, in the order of the languages."
     return dict.fromkeys(piece for lang, c in capacities.items() for piece in c.pieces[:sizes[lang]])
@@ -493,18 +497,22 @@ def compare_vocabularies(tokenizers: dict,                 # name → a fast Hug
         columns["coverage", name] = fit["coverage"]
     return pd.DataFrame(columns).sort_index(axis=1, level=0, sort_remaining=False)
 
-def vocap_figure(frame): # of `compare_vocabularies`, languages from top to bottom
-    "Pieces per word, relative to the first vocabulary, and ALP, less the first one's, by language; returns the figure."
-    fig, axes = figure("page", height=max(1.8, 0.7 + 0.17 * len(frame)), ncols=2, sharey=True)
-    words, alp = frame["pieces/word"], frame["ALP"]
-    shown = {"pieces per word, ratio to {}": words.div(words.iloc[:, 0], axis=0),
-             "ALP less that of {}, nats per sentence": alp.sub(alp.iloc[:, 0], axis=0)}
-    for ax, (label, values) in zip(axes, shown.items()):
-        ax.axvline(values.iloc[0, 0], color="0.6", lw=0.8)
-        for name, marker, color in zip(values.columns[1:], "osD^v", ("blue", "red", "green", "purple", "orange")):
-            ax.plot(values[name], range(len(frame)), marker, color=PALETTE[color], label=name)
-        ax.set_xlabel(label.format(values.columns[0]))
-    axes[0].set_yticks(range(len(frame)), frame.index)
-    axes[0].set(ylim=(len(frame) - 0.5, -0.5), ylabel="language")
-    axes[1].legend(loc="best")
+# %% ../nbs/00c_vocab.ipynb #ab812d80
+def vocap_figure(frames: dict, # name of the text → a frame of `compare_vocabularies`; the first full, others hollow
+                ):
+    "Pieces per word as ratio to the first vocabulary, and ALP less the first one's, by language; returns the figure."
+    first = next(iter(frames.values()))
+    fig, axes = figure("page", height=max(2.4, 1.1 + 0.17 * len(first)), ncols=2, sharey=True)
+    for text, frame in frames.items():
+        words, alp = (frame[measure] for measure in ("pieces/word", "ALP"))
+        for ax, values in zip(axes, (words.div(words.iloc[:, 0], axis=0), alp.sub(alp.iloc[:, 0], axis=0))):
+            for name, marker, color in zip(values.columns[1:], "osD^v", ("blue", "red", "green", "purple", "orange")):
+                ax.plot(values[name], range(len(frame)), marker, color=PALETTE[color], label=f"{name}, {text}",
+                        markerfacecolor=PALETTE[color] if frame is first else "none")
+    for ax, center in zip(axes, (1, 0)): ax.axvline(center, color="0.6", lw=0.8, zorder=0)
+    reference = first["ALP"].columns[0]
+    axes[0].set(xlabel=f"pieces per word, ratio to {reference} (← better)", ylabel="language",
+                ylim=(len(first) - 0.5, -0.5), yticks=range(len(first)), yticklabels=first.index)
+    axes[1].set_xlabel(f"ALP less that of {reference}, nats per sentence (better →)")
+    fig.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
     return fig
