@@ -1,6 +1,6 @@
 """Alignment: loop oracles for every rule, batches and packing, foreign tokenizers and models, EM, published outputs"""
 import subprocess, sys, warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import permutations, product
 
 import numpy as np
@@ -267,6 +267,27 @@ def test_batched_is_one_at_a_time(kind, method):
     lists = [(a.split(), tuple(b.split())) for a, b in PAIRS]
     assert align(lists, model, 2, method, tokenizer, batch_size=16) == together
     assert align(PAIRS, model, "all", method, tokenizer, batch_size=16)[2] == together
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_above_the_layer_do_not_run(kind):
+    model, tokenizer = made(kind)
+    base, ran = model.base_model, Counter()
+    blocks = base.layers if hasattr(base, "layers") else base.encoder.layer
+    hooks = [block.register_forward_hook(lambda *_, n=n: ran.update([n])) for n, block in enumerate(blocks)]
+    def counted(layer):
+        ran.clear()
+        return align(PAIRS[:3], model, layer, tokenizer=tokenizer), dict(ran)
+    try:
+        every, all_ran = counted("all")
+        assert all_ran == dict.fromkeys(range(3), 1)
+        for layer in range(4): assert counted(layer) == (every[layer], dict.fromkeys(range(layer), 1))
+        base.others = torch.nn.ModuleList(torch.nn.Identity() for _ in blocks) # which are the blocks?
+        assert counted(1) == (every[1], all_ran)
+    finally:
+        if hasattr(base, "others"): del base.others
+        for hook in hooks: hook.remove()
+    assert not any(block._forward_pre_hooks for block in blocks) # those of `align` are gone
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -230,10 +230,27 @@ def _inputs(rows, config, special: SpecialIds, restart: bool) -> dict:
     elif "roberta" in config.model_type: batch["position_ids"] += config.pad_token_id + 1
     return batch
 
+class _Reached(Exception): "Carries a layer's states past the blocks above it."
+
+def _blocks(model):
+    "The blocks of an encoder, from the lowest; none where another list of modules is as long."
+    depth = model.config.num_hidden_layers
+    found = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
+    return found[0] if len(found) == 1 else []
+
 def _states(model, batch, layers) -> list[torch.Tensor]: # (batch, seq, hidden) per layer
+    "A forward pass; blocks above the last of the layers do not run."
     batch = {name: values.to(model.device) for name, values in batch.items()}
-    states = model(**batch, output_hidden_states=True).hidden_states
-    return [states[layer] for layer in layers]
+    def stop(block, inputs, named):
+        states = next(chain(inputs, named.values()))
+        if states.shape[:2] == batch["input_ids"].shape: raise _Reached(states)
+    hooks = [b.register_forward_pre_hook(stop, with_kwargs=True) for b in _blocks(model)[layers[-1]:][:1]]
+    try:
+        states = model(**batch, output_hidden_states=True).hidden_states
+        return [states[layer] for layer in layers]
+    except _Reached as reached: return [*reached.args]
+    finally:
+        for hook in hooks: hook.remove()
 
 # %% ../nbs/02c_alignment.ipynb #3bb99743
 def _taken(states, start, lengths): # (batch,) first column and number of the subwords
