@@ -7,7 +7,7 @@
 #   make benchmarks                  speed and memory beside the alternatives, measured here and appended to the records
 #   make benchmarks name=steps       one of them
 #   make gpu-check                   what only a GPU can show, in 25 minutes; with python3 or PYTHON as it is, no .venv
-#   make gpu-check phases='speed memory'      some of it (tools/gpu_check.py says what there is)
+#   make gpu-check phases='speed align'       some of it (tools/gpu_check.py says what there is)
 # A Python can be named: make test PYTHON=/usr/local/bin/python3.12
 
 SHELL := /bin/bash

@@ -88,6 +88,18 @@ def test_memory_and_bias(place):
     assert len(lines) == 4 + 5 and all("less" in line for line in lines)
 
 
+def test_alignment_in_batches_and_one_at_a_time(place):
+    G.align(place)
+    single, half = records(place.runs.parent / "results")
+    assert (single["case"], half["case"]) == ("float32", "bfloat16")
+    assert single["different"] == 0 and half["different"] < half["pairs"] / 2 # sums in bf16 depend on the batch
+    for found in (single, half):
+        assert found["pairs"] == 24 < found["links"] and 0 < found["low"] <= found["ratio"] <= found["high"]
+        assert found["pairs_per_second"].keys() == {"batches", "one at a time"}
+    lines = list(G.goals(place))
+    assert len(lines) == 2 and "10 or more; the links of 0 of 24 pairs differ" in lines[0]
+
+
 def test_tests_pass_fail_or_are_left_out(place, tmp_path, capsys):
     head = "import pytest\n"
     cases = {"good": "@pytest.mark.gpu\ndef test_it(): pass\ndef test_other(): assert 0\n",
@@ -130,12 +142,12 @@ def bibles(tmp_path):
 def test_runs_on_bibles_from_the_command_line(bibles, tmp_path):
     "The whole way with processes of their own, where nothing is installed but what the program asks for."
     write(tmp_path / "hook" / "sitecustomize.py", HOOK)
-    arguments = ("bible", "--size", "tiny", "--device", "cpu", "--minutes", "0.05", "--out", tmp_path / "results",
-                 "--runs", tmp_path / "runs")
+    arguments = ("align", "bible", "--size", "tiny", "--device", "cpu", "--minutes", "0.05", "--out",
+                 tmp_path / "results", "--runs", tmp_path / "runs")
     here = dict(XLNB_DATA=str(bibles), XLNB_CACHE=str(tmp_path / "cache"), PYTHONPATH=str(tmp_path / "hook"))
     done = run(*arguments, **here)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 of 2 phases went through" in done.stdout
+    assert "3 of 3 phases went through" in done.stdout
     found = records(tmp_path / "results", "03_xlm_e.bible")
     assert [r["parameters"]["tasks"] for r in found] == ["mlm+tlm", "mrtd+trtd"]
     for record in found:

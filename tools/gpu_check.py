@@ -8,6 +8,7 @@ tests   the tests marked `gpu`
 speed   tokens/s and share of the peak of a training step, by micro-batch, attention, form of the head, compiled or not
 memory  of loss and sample beyond the word table and its gradient, by form of the head
 bias    the step with gated relative bias against the step without
+align   pairs/s of word alignment in batches against one pair at a time, and whether both find the same links
 bible   minutes of training on Bibles with each of two tasks; retrieval and word alignment by layer
 
 Every measurement is a record as soon as it ends (`data/results/gpu.jsonl`, runs on Bibles `03_xlm_e.bible.jsonl`; --out
@@ -32,17 +33,17 @@ NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece",
           "tqdm")
 TASKS = ("mlm+tlm", "mrtd+trtd")
 
-# What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table.
+# What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
 # `bible`: XLM-E's choices that were seen to learn within minutes (pre-LN, init d^-0.5, positions that restart, one side
 # of a pair masked), at base with the paper's λ. A step of 2 × 16,384 tokens fills the GPU and still leaves a few
 # thousand steps in seven minutes; the paper's learning rate, for 64 times as many tokens, is what pre-LN stands.
 LEARNS = dict(norm="pre", restart_positions=True, pair_sides="one", pair_mask_rate=0.4)
 SHAPES = {
     "base": dict(vocab_size=250_002, lines=6000, micro=(8192, 16_384, 32_768, 65_536), middle=16_384, repeats=8,
-                 head=(65_536, 500_000, 768),
+                 head=(65_536, 500_000, 768), pairs=192,
                  bible=dict(batch_tokens=16_384, micro_tokens=16_384, learning_rate=5e-4, lam=50.0,
                             initializer_range=768**-0.5, **LEARNS)),
-    "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32),
+    "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24,
                  bible=dict(batch_tokens=256, vocab_size=300))}
 
 
@@ -280,6 +281,33 @@ def in_turns(o, kinds: dict) -> dict: # name → how
     return {"seconds": {k: median(v) for k, v in seconds.items()}, "ratios": ratios(seconds, "none")}
 
 
+def align(o):
+    "An untrained encoder as a folder would be loaded, and in bf16."
+    for dtype in ("float32", "bfloat16"): measured(o, "align", dtype, linking, dtype)
+    end(o, "align")
+
+
+def linking(o, dtype: str) -> dict:
+    "The same pairs in turns by the defaults of `alignment.align`, and with one pair in a batch; pairs that it changes."
+    import torch
+    from xlnb import alignment
+    from xlnb.benchmarks import compare, ratios, sentences, step_settings, word_tokenizer
+    from xlnb.encoder import Encoder, new_model
+    from xlnb.xlm_e import network_config
+    free(o)
+    size, n, links = o.shape["vocab_size"], o.shape["pairs"], {}
+    model = new_model(Encoder, network_config(step_settings(o.size, size), "discriminator"), 0)
+    model, pairs = model.to(o.device, getattr(torch, dtype)), [*sentences(size, n, 2, "align")]
+    tokenizer = word_tokenizer(size)
+    def call(name, **how): links[name] = alignment.align(pairs, model, tokenizer=tokenizer, **how)
+    calls = {"batches": lambda: call("batches"), "one at a time": lambda: call("one at a time", batch_size=1)}
+    seconds = compare(calls, 3, o.device)
+    unscored = ([[link[:2] for link in own] for own in found] for found in links.values())
+    return {"pairs": n, "pairs_per_second": {k: n / median(v) for k, v in seconds.items()},
+            **ratios(seconds, "batches")["one at a time"], "links": sum(map(len, links["batches"])),
+            "different": sum(a != b for a, b in zip(*unscored))}
+
+
 def bible_settings(o, tasks: str, **more):
     from xlnb.xlm_e import Settings, resolve
     return resolve(Settings(size=o.size, corpus="bible", langs="en,de,es,cs", tasks=tasks, precision="bf16",
@@ -337,12 +365,13 @@ def planned_steps(o, settings, prepared, folder: Path) -> int:
     return json.loads(path.read_text())
 
 
-PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias": bias, "bible": bible}
+PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias": bias, "align": align,
+          "bible": bible}
 
 
 def limit_of(o, phase: str) -> float: # seconds
-    return {"data": 900, "tests": 190, "speed": 190, "memory": 35, "bias": 85,
-            "bible": 40 + len(o.tasks) * (60 * o.minutes + 60)}[phase]
+    return {"data": 900, "tests": 190, "speed": 190, "memory": 35, "bias": 85, "align": 50,
+            "bible": 30 + len(o.tasks) * (60 * o.minutes + 40)}[phase] # a tenth of the minutes is to spare already
 
 
 # ---- from the command line
@@ -397,6 +426,9 @@ def goals(o):
     for r in on_record(o, "bias"):
         for name, found in r.get("ratios", {}).items():
             yield f"bias, {r['case']}: {name}: {found['ratio']:.2f} × the step without, 1.15 or less"
+    for r in on_record(o, "align"):
+        if "links" in r: yield (f"align, {r['case']}: batches are {r['ratio']:.1f} × as fast, 10 or more; the links of "
+                                f"{r['different']} of {r['pairs']} pairs differ, 0")
 
 
 def options(argv: list[str]) -> SimpleNamespace:
