@@ -123,7 +123,7 @@ def test_text_finds_what_was_planted(data, folder):
 
 @pytest.mark.parametrize("wrong, says", [
     (dict(rho=0.0), "rho=0.0: the radius"), (dict(rho=-1.0), "above 0"), (dict(damage=0.0), "damage=0.0"),
-    (dict(planted=2), "at most half of the pairs, 1 of each"), (dict(tasks="mrtd"), "reads no pairs"),
+    (dict(planted=2), "at most half of the pairs can be bad; take planted=1"), (dict(tasks="mrtd"), "reads no pairs"),
     (dict(estimator="mean"), "estimator='mean' is not one of"), (dict(floor="min"), "floor='min' is not one of"),
     (dict(steps=11), "10 moves need 12 steps")])
 def test_settings_that_cannot_be_are_refused_with_the_reason(wrong, says):

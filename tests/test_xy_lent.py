@@ -179,7 +179,8 @@ def test_news_in_both_worlds():
 
 
 def test_the_job_from_outside_records_groups_and_goes_on(tmp_path):
-    arguments = [w for k, v in {**SMALL, "out": tmp_path / "run"}.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+    given = {**SMALL, "langs": "de,en,hi", "pair_lines": 300, "out": tmp_path / "run"}
+    arguments = [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLNB_RESULTS": str(tmp_path)}
     done = subprocess.run([sys.executable, "-m", "xlnb.xy_lent", *arguments], env=environment, capture_output=True,
                           text=True, timeout=600)

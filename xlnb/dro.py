@@ -169,7 +169,7 @@ def _extremes(trajectory, n) -> list: # (pair, ratio), ascending
     "The n largest falls and the n largest rises."
     ratios = sorted(weight_ratios(trajectory).items(), key=lambda item: item[1])
     shown = [item for item in ratios if item[1] < 1][:n] + [item for item in ratios if item[1] > 1][-n:]
-    if not shown: raise DataError("no pair has moved: the trajectory needs a round after the first")
+    if not shown: raise DataError(f"no pair has moved in {len(trajectory) - 1} rounds: there is nothing to draw")
     return shown
 
 # %% ../nbs/04a_dro.ipynb #7391e9f0

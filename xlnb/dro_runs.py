@@ -11,6 +11,7 @@ import json, math, sys
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import ClassVar
 
 import torch
@@ -23,7 +24,7 @@ from .dro import (DEFECTS, ESTIMATORS, FLOORS, GroupLosses, find_bad_bitext, fir
                       next_round, plant_defects, score_ranking, weight_ratios)
 from .experiments import Experiment
 from .reports import Evaluation, evaluate
-from .training import latest_checkpoint, pooled, rank_and_world
+from .training import latest_checkpoint, pooled, rank_and_world, start_processes
 from .xy_lent import describe as describe_bitext, open_bitext, shared_vocabulary
 
 # %% ../nbs/04aa_dro_runs.ipynb #e42042cf
@@ -39,7 +40,7 @@ class Settings(xy_lent.Settings):
     robust: bool = True
     rho: float = 0.05
     estimator: str = "counts"
-    shrinkage: float = 100.0
+    shrinkage: float = 200.0
     floor: str | None = None
     baseline: str = ""
     planted: int = 1
@@ -49,6 +50,8 @@ FEW_STEPS = {"tiny": 156}
 
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
+    if given.steps is None and given.budget_flops is None: given = replace(given, steps=FEW_STEPS.get(given.size))
+    full = xy_lent.resolve(given)
     choose("estimator", given.estimator, ESTIMATORS), choose("floor", given.floor, FLOORS)
     if not given.uses_pairs: raise ConfigError(f"tasks={given.tasks!r} reads no pairs: use mrtd+trtd or mlm+tlm")
     if not 0 < given.rho < math.inf: raise ConfigError(f"rho={given.rho}: the radius of the ball is above 0")
@@ -56,9 +59,7 @@ def resolve(given: Settings) -> Settings:
     pairs = len(xy_lent.bitext_pairs(given))
     if not 0 <= given.planted * len(DEFECTS) <= pairs / 2:
         raise ConfigError(f"planted={given.planted} of each of {len(DEFECTS)} kinds in {pairs} pairs: at most half of "
-                          f"the pairs, {pairs // 2 // len(DEFECTS)} of each, can be bad")
-    if given.steps is None and given.budget_flops is None: given = replace(given, steps=FEW_STEPS.get(given.size))
-    full = xy_lent.resolve(given)
+                          f"the pairs can be bad; take planted={pairs // 2 // len(DEFECTS)}, or more languages")
     if full.steps < xlm_e.EVALUATIONS:
         raise ConfigError(f"steps={full.steps}: {ROUNDS} moves need {xlm_e.EVALUATIONS} steps and more")
     return full
@@ -73,7 +74,8 @@ def planted_pairs(s: Settings) -> dict: # pair → one of DEFECTS
 def damaged(s: Settings, corpus: Corpus) -> Corpus:
     "The corpus with its defects; its facts name them."
     def spoil(pair, kind):
-        other = next(lang for lang in s.trained if lang not in split_pair(pair))
+        others = [lang for lang in s.trained if lang not in split_pair(pair)]
+        other = numpy_generator("foreign", s.seed, pair).choice(others).item()
         stream = corpus.text[other] if kind == "wrong language" else None
         return plant_defects(corpus.pairs[pair], kind, s.damage, derive_seed("planted", s.seed, pair), stream)
     bad = planted_pairs(s)
@@ -101,8 +103,10 @@ class RobustBatches:
             raise ConfigError(f"estimator={s.estimator!r} is of one process's batches: with several, use 'counts'")
 
     def forget(self):
-        kinds = ("tlm", "trtd", "wrong") if self.settings.replaces else ("tlm",)
-        self.seen = {kind: GroupLosses(self.names, self.settings.shrinkage) for kind in kinds}
+        tokens = self.settings.shrinkage # of which TLM counts those that are masked
+        shares = {"tlm": xlm_e.pair_mask_share(self.settings)}
+        if self.settings.replaces: shares |= {"trtd": 1.0, "wrong": 1.0}
+        self.seen = {kind: GroupLosses(self.names, share * tokens) for kind, share in shares.items()}
 
     def __call__(self, step: int, index: int) -> dict: return self.batches(step, index)
 
@@ -120,13 +124,13 @@ class RobustBatches:
         if rank_and_world()[1] == 1: return
         for group in self.seen.values():
             mine = {f"{what}/{pair}": v for pair, seen in group.seen.items() for what, v in zip("ln", seen)}
-            both = pooled(mine, sorted(mine))
+            both = pooled(mine, sorted(mine), start_processes())
             group.seen = {p: [both[f"l/{p}"], both[f"n/{p}"], 0, 0.0] for p in group.seen}
 
     def measured(self) -> dict: # of pair → number
         "Losses L_G + λ L_D per token (XY-LENT equation 3, with XLM-E's λ), tokens behind them, RTD accuracy."
         found = {kind: group.losses(self.settings.estimator) for kind, group in self.seen.items()}
-        counts = self.seen["tlm"].counts()
+        counts = self.seen["trtd" if self.settings.replaces else "tlm"].counts()
         if not self.settings.replaces: return {"losses": found["tlm"], "counts": counts}
         losses = {pair: loss + self.settings.lam * found["trtd"][pair] for pair, loss in found["tlm"].items()}
         right = {pair: 1 - wrong for pair, wrong in self.seen["wrong"].losses().items()}
@@ -173,8 +177,16 @@ def trajectory_of(folder) -> list[dict]: # of a run
 
 def make_batches(s: Settings, data: Prepared) -> RobustBatches:
     "The batches of a run, drawn at the start as XY-LENT draws them."
-    before = trajectory_of(Path(s.baseline).expanduser())[-1]["losses"] if s.baseline else None
-    return RobustBatches(xy_lent.make_batches(s, data), s, before)
+    return RobustBatches(xy_lent.make_batches(s, data), s, _baseline_losses(s, data) if s.baseline else None)
+
+def _baseline_losses(s, data) -> dict: # of a finished run that is not robust, on the same pairs
+    folder = Path(s.baseline).expanduser()
+    rounds, state = trajectory_of(folder), json.loads((latest_checkpoint(folder) / "state.json").read_text())
+    if state["identity"]["robust"] or len(rounds) <= ROUNDS:
+        raise ConfigError(f"baseline={s.baseline!r} is robust or not finished: give a finished run with robust=False")
+    if set(rounds[-1]["losses"]) != set(data.corpus.facts["pairs"]):
+        raise ConfigError(f"baseline={s.baseline!r} has other pairs of languages than this run")
+    return rounds[-1]["losses"]
 
 # %% ../nbs/04aa_dro_runs.ipynb #39fc2fba
 def measure(s: Settings, data: Prepared, model: xlm_e.XlmE) -> Evaluation:
@@ -182,21 +194,25 @@ def measure(s: Settings, data: Prepared, model: xlm_e.XlmE) -> Evaluation:
     return evaluate(model.kept, data, not s.mismatched, ())
 
 def rankings(trajectory: list[dict], pairs: dict, # pair → re-iterable lines
-             seed: int = 0) -> dict: # name → pair → suspicion
-    "Suspicion of each pair by five measures, two of which read no text and two no trajectory."
-    search = lambda *given: {r["pair"]: r["score"] for r in find_bad_bitext(*given, seed=seed)}
+             seed: int = 0,
+             baseline: dict | None = None, # pair → loss of a finished run that is not robust
+            ) -> dict: # name → pair → suspicion
+    "Suspicion of each pair by six measures: three of the trajectory, two of the text, one of both."
+    search = lambda *given: {r["pair"]: r["score"] for r in find_bad_bitext(*given, baseline, seed=seed)}
     names = list(trajectory[0]["probabilities"])
     moved = {pair: abs(math.log(max(ratio, 1e-9))) for pair, ratio in weight_ratios(trajectory).items()}
     margins = {pair: -m for pair, m in lsa_margin_scores({p: pairs[p] for p in names}, seed=seed).items()}
-    return {"moved by the adversary": moved, "loss": trajectory[-1]["losses"], "trajectory": search(trajectory),
+    losses = trajectory[-1]["losses"]
+    far = {pair: abs(loss - median(losses.values())) for pair, loss in losses.items()}
+    return {"moved by the adversary": moved, "loss": far, "trajectory": search(trajectory, None),
             "text": search(None, pairs), "trajectory and text": search(trajectory, pairs), "LSA margin": margins}
 
 def record_of(s: Settings, data: Prepared, summary: dict, evaluation: Evaluation) -> dict:
     "What one run leaves behind: as in XY-LENT, with the trajectory, what was planted, and how well it is found."
     rounds, bad = trajectory_of(xlm_e.run_folder(s, data)), planted_pairs(s)
     more = {"trajectory": [_rounded(r) for r in rounds], "planted": bad}
-    if bad:
-        scores = rankings(rounds, data.corpus.pairs, s.seed)
+    if bad and len(rounds) > 1:
+        scores = rankings(rounds, data.corpus.pairs, s.seed, _baseline_losses(s, data) if s.baseline else None)
         more["detection"] = {name: {k: round(v, 4) for k, v in score_ranking(found, bad).items()}
                              for name, found in scores.items()}
     return xy_lent.record_of(s, data, summary, evaluation) | more
@@ -209,7 +225,8 @@ def describe(record: dict) -> str:
     "What kind of run a record is of."
     p = record["parameters"]
     kind = f"robust, ρ {p['rho']:g}, {p['estimator']}" if p["robust"] else "not robust"
-    return f"{describe_bitext(record)}, {kind}, {4 * p['planted']} pairs damaged"
+    plain = describe_bitext(record).replace(f", steps={FEW_STEPS.get(p['size'])}", "")
+    return f"{plain}, {kind}, {len(record['planted'])} pairs damaged"
 
 # %% ../nbs/04aa_dro_runs.ipynb #49f60513
 _EIGHT = dict(langs="ar,de,en,es,fi,hi,ru,tr", steps=2400, pair_lines=42_000, max_minutes=120.0)

@@ -75,7 +75,7 @@ def free_rows(data: Prepared,
 def evaluate(network, # loaded: the one that pretraining was for
              data: Prepared,
              own_pairs: bool = True, # False for a network that was trained on random pairs: no baseline sees true ones
-             probed: tuple | None = None, # languages of the probes, (): none; None: those of the corpus
+             probed: tuple | None = None, # languages of the probes, first the one to learn from; None: the corpus's
             ) -> Evaluation:
     "Retrieval, alignment and probes of a network by layer, each beside what costs nothing."
     tests, gold, tokenizer = data.corpus.tests, data.corpus.gold, data.tokenizer
@@ -83,13 +83,15 @@ def evaluate(network, # loaded: the one that pretraining was for
     twin = retrieval.untrained(network)
     for rows, measure, on in ((found, retrieval.retrieval_by_layer, tests), (aligned, alignment.aer_by_layer, gold)):
         rows += measure(network, on, tokenizer) + measure(twin, on, tokenizer, system="untrained")
-    return Evaluation(found, aligned, _probe(network, tokenizer, data.corpus.langs if probed is None else probed))
+    langs = data.corpus.langs if probed is None else probed
+    source = "en" if probed is None and "en" in langs else next(iter(langs), None)
+    return Evaluation(found, aligned, _probe(network, tokenizer, langs, source))
 
-def _probe(network, tokenizer, langs) -> list[dict]: # raw, each task's first measure
+def _probe(network, tokenizer, langs, source) -> list[dict]: # raw, each task's first measure
     "Transfer of all tasks from one language, in those of the languages that CLDR has."
     known, rows = [lang for lang in langs if lang in LOCALES], []
     if len(known) < 2: return rows
-    source = "en" if "en" in known else known[0]
+    source = source if source in known else known[0]
     for task in probes.cldr_tasks(known, train=250, test=200).values():
         seen = probes.linear_probe(network, tokenizer, task, source)
         seen += probes.probe_baselines(task, source, network, tokenizer)

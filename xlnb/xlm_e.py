@@ -67,7 +67,8 @@ class Settings:
     lam: float | None = None
     alpha: float = 0.7
     learning_rate: float | None = None
-    clip_norm: float = 2.0
+    warmup_steps: int | None = None
+    clip_norm: float | None = None
     vocab_size: int | None = None
     table: str = "one"
     width: int | None = None
@@ -126,6 +127,7 @@ def resolve(given: Settings) -> Settings:
     full = replace(given, **{k: v for k, v in _defaults(given).items() if getattr(given, k) is None})
     if given.budget_flops is not None:
         full = replace(full, steps=max(1, int(given.budget_flops / training_flops(full)["standard"])))
+    if full.warmup_steps is None: full = replace(full, warmup_steps=round(WARMUP_SHARE * full.steps))
     for name in ("steps", "batch_tokens", "vocab_size", "test_lines", "max_minutes", "lam", "learning_rate",
                  "clip_norm", "width", "layers", "generator_layers"):
         if not getattr(full, name) > 0: raise ConfigError(f"{name}={getattr(full, name)!r} is not above 0")
@@ -164,8 +166,8 @@ def _defaults(given: Settings) -> dict:
     pieces = min(share * len(parse_languages(given.langs)), MOST_PIECES[given.size])
     ours = {**BY_SIZE[given.size], "vocab_size": pieces, "test_lines": TEST_LINES[given.size],
             "parallel": "fsdp" if given.size in ("large", "xl") else "ddp"}
-    ours |= {"width": SIZES[given.size]["hidden_size"], "layers": SIZES[given.size]["num_hidden_layers"],
-             "generator_layers": GENERATOR_LAYERS[given.size],
+    ours |= {"clip_norm": 2.0, "width": SIZES[given.size]["hidden_size"],
+             "layers": SIZES[given.size]["num_hidden_layers"], "generator_layers": GENERATOR_LAYERS[given.size],
              "mask_policy": "mask" if given.replaces else "80-10-10"}
     if given.width is not None and given.size in ("tiny", "small"): ours |= _learns(given.width)
     ours["steps"] *= 1 if given.corpus == "cldr" else REAL_TEXT
@@ -224,7 +226,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("tokens per task and step", "1,048,576", f"{s.batch_tokens:,}", budget),
             ("share of pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
             ("learning rate", "5e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
-            ("schedule", "8 % warm-up, linear decay", "the same", ""),
+            ("schedule", "8 % warm-up, linear decay", f"{s.warmup_steps / s.steps:.0%} warm-up, linear decay", ""),
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2",
              "the same" if s.clip_norm == 2 else f"clip {s.clip_norm:g}", ""),
             ("λ", "50", f"{s.lam:g}", "compared in 03a_xlm_e_results" if s.lam != 50 else "as given"),
@@ -583,7 +585,7 @@ EVALUATIONS = 12 # in a whole run
 
 def training_config(s: Settings) -> TrainingConfig: # resolved
     "What the loop is told."
-    return TrainingConfig(s.steps, s.learning_rate, round(WARMUP_SHARE * s.steps), clip_norm=s.clip_norm,
+    return TrainingConfig(s.steps, s.learning_rate, s.warmup_steps, clip_norm=s.clip_norm,
                           precision=s.precision, parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes,
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
