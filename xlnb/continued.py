@@ -35,7 +35,7 @@ from .retrieval import retrieval_by_layer, untrained
 from .tokens import SpecialIds, collate_text
 from .training import (NonFiniteLoss, in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
                            start_processes, train)
-from .xlm_e import _held_out_text, _look
+from .xlm_e import held_out_text, look_at
 
 # %% ../nbs/04ab_continued.ipynb #e1419912
 DOMAINS = ("digits", "captions")
@@ -138,7 +138,7 @@ def hold_out(s: Settings, # resolved
     "The domain's held-out text and the general text of every language."
     valid = data.corpus.valid
     if s.domain == "digits": valid = {pair: without_digits(rows) for pair, rows in valid.items()}
-    texts = _held_out_text(s, replace(data, corpus=replace(data.corpus, valid=valid)))
+    texts = held_out_text(s, replace(data, corpus=replace(data.corpus, valid=valid)))
     longest = xlm_e.LENGTH[s.size] - 2
     lines = data.tokenizer(domain.held_out, add_special_tokens=False)["input_ids"]
     texts["domain"] = [tokens[:longest] for tokens in lines]
@@ -162,7 +162,7 @@ def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # e.g. 'health/mlm/de'
     device, found = next(model.parameters()).device, {}
     for name, batch in held_out.batches.items():
         batch = {k: v.to(device) for k, v in batch.items()}
-        seen = _look(model, batch, torch_generator("held out", device=device))
+        seen = look_at(model, batch, torch_generator("held out", device=device))
         wanted = sum(_WATCHED, ()) if name == "domain" else _WATCHED[0]
         found |= {f"health/{key}/{name}": seen[key] for key in wanted if math.isfinite(seen.get(key, math.nan))}
     return found

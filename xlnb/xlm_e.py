@@ -8,9 +8,9 @@ __all__ = ['TASKS', 'TABLES', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PI
            'resolve', 'training_flops', 'pair_mask_share', 'max_side', 'step_tokens', 'network_config',
            'compare_with_paper', 'prepare_data', 'overlap_report', 'make_batches', 'mask_batch', 'inputs', 'guess',
            'detect', 'XlmE', 'sides_apart', 'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe',
-           'health', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'plan_of', 'pretrain', 'report',
-           'measure', 'record_of', 'describe', 'summarise', 'last_health', 'grid_measures', 'check_share', 'run',
-           'main']
+           'held_out_text', 'health', 'look_at', 'plot_health', 'run_identity', 'run_folder', 'training_config',
+           'plan_of', 'pretrain', 'report', 'measure', 'record_of', 'describe', 'summarise', 'last_health',
+           'grid_measures', 'check_share', 'run', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -458,7 +458,7 @@ def make_probe(settings: Settings, data: Prepared,
     "The probe of a run, from held-out pairs only; those beside a partner have no digits, which a model could copy."
     special, ids = SpecialIds.of(data.tokenizer), MaskIds.of(data.tokenizer)
     frequencies = {lang: token_frequencies(data.store, lang) for lang in data.corpus.langs}
-    text = [(lang, block) for lang, sentences in _held_out_text(settings, data).items()
+    text = [(lang, block) for lang, sentences in held_out_text(settings, data).items()
             for block in pack_blocks(sentences, LENGTH[settings.size])[:tokens // LENGTH[settings.size]]]
     batch = mask_batch(collate_text([b for _, b in text], special), settings, ids, torch_generator("probe", "text"))
     hidden = batch["labels"] >= 0
@@ -481,7 +481,7 @@ def _to_find(rows, most: int = 128) -> tuple: # lines of the first and of the se
     counts = [Counter(side) for side in zip(*rows)]
     return tuple(zip(*[row for row in rows if all(c[line] == 1 for c, line in zip(counts, row))][:most]))
 
-def _held_out_text(settings, data) -> dict: # language → list of (tokens,)
+def held_out_text(settings: Settings, data: Prepared) -> dict: # language → list of (tokens,)
     "Each held-out sentence of a language once."
     found = {}
     for pair, rows in data.corpus.valid.items():
@@ -497,7 +497,7 @@ def health(model: XlmE, probe: Probe) -> dict: # flat names; losses in nats per 
     device = next(model.parameters()).device
     move = lambda batch: {k: v.to(device) for k, v in batch.items()}
     draw = lambda: torch_generator("probe", device=device)
-    text = _look(model, move(probe.text), draw())
+    text = look_at(model, move(probe.text), draw())
     pairs = [(_partner_gap(model, move(t), move(r), draw()), differ) for t, r, differ in probe.partners]
     mean = lambda key, chosen: sum(p[key] for p in chosen) / len(chosen)
     found = {f"text_{k}": v for k, v in text.items()} | {k: mean(k, [p for p, _ in pairs]) for k in pairs[0][0]}
@@ -512,7 +512,8 @@ def _found(model, probe) -> dict:
     return {f"found_layer{k}": sum(r["accuracy"] for r in rows if r["layer"] == k) / len(probe.pairs)
             for k in dict.fromkeys(r["layer"] for r in rows)}
 
-def _look(model, batch, generator) -> dict:
+def look_at(model: XlmE, batch: dict, # masked, on the model's device
+            generator: torch.Generator) -> dict:
     "Generator's loss and accuracy, discriminator's diagnostics, on one masked batch."
     out = guess(model.generator, batch, model.settings.replaces, generator)
     seen = {"mlm": out.loss_sum.item() / out.count, "accuracy": out.correct.float().mean().item()}
@@ -655,7 +656,7 @@ def describe(record: dict) -> str:
     "What kind of run a record is of: tasks, and what differs from the defaults of its size, corpus and languages."
     p = record["parameters"]
     default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "tasks")})))
-    same = FREE | {"tasks", "mismatched", "seed"}
+    same = FREE | {"tasks", "mismatched", "seed", "warmup_steps"} # the last goes with the steps
     other = {k: v for k, v in p.items() if k in default.keys() - same and v != default[k]}
     differences = [f"{k}={v}" for k, v in other.items()]
     if other == {k: v for k, v in PAPER_CHOICES.items() if k != "lam"}: differences = ["the paper's four choices"]

@@ -275,7 +275,7 @@ def describe(record: dict) -> str:
     "What kind of run a record is of: bitext, tasks, and what differs from the defaults of its corpus and languages."
     p = {k: v for k, v in record["parameters"].items() if k in Settings.__dataclass_fields__}
     default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "bitext", "tasks")})))
-    same = FREE | {"tasks", "mismatched", "seed", "bitext"}
+    same = FREE | {"tasks", "mismatched", "seed", "bitext", "warmup_steps"} # the last goes with the steps
     other = [f"{k}={v}" for k, v in p.items() if k not in same and v != default[k]]
     tasks = {"mrtd+trtd": "replaced tokens", "mlm+tlm": "masked tokens"}.get(p["tasks"], p["tasks"])
     return ", ".join([p["bitext"].upper(), tasks, *["random pairs"] * p["mismatched"], *other])
