@@ -7,17 +7,18 @@ import pytest
 
 from xlnb.objectives import MaskIds
 from xlnb.training import read_log
-from xlnb.xlm_e import Settings, XlmE, prepare_data, pretrain, resolve
+from xlnb.xlm_e import Settings, XlmE, prepare_data, pretrain, resolve, run_folder
 
 RUNS = [(seed, False) for seed in range(3)] + [(0, True)] # seed, whether partners are random
 
 
-def last_health(seed, mismatched, out):
+def last_health(seed, mismatched, out): # empty: the checkout's own folder, where the notebook may have trained it
     "Held-out measures at the end of the default run."
     settings = resolve(Settings(seed=seed, mismatched=mismatched, out=out))
     data = prepare_data(settings)
     assert pretrain(settings, data, XlmE(settings, MaskIds.of(data.tokenizer)))[0]["finished"]
-    return {k.removeprefix("health/"): v for k, v in read_log(out)[-1].items() if k.startswith("health/")}
+    last = read_log(run_folder(settings, data))[-1]
+    return {k.removeprefix("health/"): v for k, v in last.items() if k.startswith("health/")}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,8 @@ def found(tmp_path_factory):
     out = tmp_path_factory.mktemp("learning")
     os.environ["OMP_NUM_THREADS"] = "1" # of the workers, which start anew
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        jobs = {run: pool.submit(last_health, *run, str(out / f"{run[0]}-{run[1]}")) for run in RUNS}
+        folders = {run: str(out / f"{run[0]}-{run[1]}") if any(run) else "" for run in RUNS}
+        jobs = {run: pool.submit(last_health, *run, folder) for run, folder in folders.items()}
         return {run: job.result() for run, job in jobs.items()}
 
 

@@ -265,9 +265,9 @@ def scores(record: dict, test: str, group: str, # 'pivot', 'others' or 'unseen'
 
 # %% ../nbs/04_xy_lent.ipynb #bfe0b542
 def measure(s: Settings, data: Prepared, model: xlm_e.XlmE) -> Evaluation:
-    "Retrieval and alignment of the measured pairs; probes from the pivot to three languages and those left out."
+    "Retrieval and alignment of the measured pairs; probes from the pivot to two or three languages, and unseen ones."
     others = [lang for lang in s.trained if lang != s.pivot]
-    some = others[::math.ceil(len(others) / 3)]
+    some = others[::max(2, math.ceil(len(others) / 3))]
     return evaluate(model.kept, data, not s.mismatched, (s.pivot, *some, *s.untrained))
 
 # %% ../nbs/04_xy_lent.ipynb #a236f1cc
