@@ -320,7 +320,7 @@ def grid_measures(experiment: Experiment
     "What is drawn of an experiment: the partner's worth, and found translations and links with and without the pivot."
     test, gold = {"cldr": ("T3", "lists"), "multi30k": ("multi30k-2016", "gold")}.get(
         experiment.shared.get("corpus", "cldr"), ("ntrex", "gold"))
-    names = {"pivot": "with the pivot", "others": "without"}
+    names = {"pivot": "pivot", "others": "others"}
     if "unseen" in experiment.shared: names["unseen"] = "unseen"
     on = {"acc@1c": test, "aer": gold}
     score = lambda group, measure, system="": lambda r: best(scores(r, on[measure], group, measure, system), measure)
