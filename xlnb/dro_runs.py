@@ -9,7 +9,6 @@ __all__ = ['ROUNDS', 'FREE', 'FEW_STEPS', 'EXPERIMENTS', 'Settings', 'resolve', 
 # %% ../nbs/04aa_dro_runs.ipynb #8ed47610
 import json, math, sys
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import ClassVar
@@ -19,13 +18,13 @@ import torch
 from . import xlm_e, xy_lent
 from .core import ConfigError, choose, derive_seed, numpy_generator, split_pair
 from .corpora import Corpus
-from .data import MixedBatches, Prepared, prepare
+from .data import MixedBatches, Prepared
 from .dro import (DEFECTS, ESTIMATORS, FLOORS, GroupLosses, find_bad_bitext, first_round, lsa_margin_scores,
                       next_round, plant_defects, score_ranking, weight_ratios)
 from .experiments import Experiment
 from .reports import Evaluation, evaluate
 from .training import latest_checkpoint, pooled, rank_and_world, start_processes
-from .xy_lent import describe as describe_bitext, open_bitext, shared_vocabulary
+from .xy_lent import describe as describe_bitext, open_bitext, prepared
 
 # %% ../nbs/04aa_dro_runs.ipynb #e42042cf
 ROUNDS = xlm_e.EVALUATIONS - 2 # moves in a run; before them one stretch to warm up, after them one to finish
@@ -85,9 +84,7 @@ def damaged(s: Settings, corpus: Corpus) -> Corpus:
 def prepare_data(s: Settings # resolved
                 ) -> Prepared:
     "Damaged corpus, shared vocabulary and token store of a run."
-    corpus = damaged(s, open_bitext(s))
-    return prepare(corpus, s.vocab_size, s.mismatched, max_side=xlm_e.max_side(s),
-                   vocabulary=shared_vocabulary(s, corpus))
+    return prepared(s, damaged(s, open_bitext(s)))
 
 # %% ../nbs/04aa_dro_runs.ipynb #107c441e
 class RobustBatches:
@@ -97,16 +94,14 @@ class RobustBatches:
         q = batches.mixtures["pairs"].versions[0].probabilities
         self.batches, self.settings, self.baseline = batches, s, baseline
         self.micro_batches, self.names = batches.micro_batches, list(batches.groups)
-        self.trajectory, self.seen = [first_round(q)], {}
-        self.forget()
+        self.trajectory = [first_round(q)]
+        shares = {"tlm": xlm_e.pair_mask_share(s)} | ({"trtd": 1.0, "wrong": 1.0} if s.replaces else {})
+        self.seen = {kind: GroupLosses(self.names, share * s.shrinkage) for kind, share in shares.items()} # masked, all
         if s.estimator != "counts" and rank_and_world()[1] > 1:
             raise ConfigError(f"estimator={s.estimator!r} is of one process's batches: with several, use 'counts'")
 
     def forget(self):
-        tokens = self.settings.shrinkage # of which TLM counts those that are masked
-        shares = {"tlm": xlm_e.pair_mask_share(self.settings)}
-        if self.settings.replaces: shares |= {"trtd": 1.0, "wrong": 1.0}
-        self.seen = {kind: GroupLosses(self.names, share * tokens) for kind, share in shares.items()}
+        for group in self.seen.values(): group.reset()
 
     def __call__(self, step: int, index: int) -> dict: return self.batches(step, index)
 
@@ -225,8 +220,7 @@ def describe(record: dict) -> str:
     "What kind of run a record is of."
     p = record["parameters"]
     kind = f"robust, ρ {p['rho']:g}, {p['estimator']}" if p["robust"] else "not robust"
-    plain = describe_bitext(record).replace(f", steps={FEW_STEPS.get(p['size'])}", "")
-    return f"{plain}, {kind}, {len(record['planted'])} pairs damaged"
+    return f"{describe_bitext(record, FEW_STEPS.get(p['size']))}, {kind}, {len(record['planted'])} pairs damaged"
 
 # %% ../nbs/04aa_dro_runs.ipynb #49f60513
 _EIGHT = dict(langs="ar,de,en,es,fi,hi,ru,tr", steps=2400, pair_lines=42_000, max_minutes=120.0)

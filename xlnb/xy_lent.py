@@ -6,8 +6,8 @@
 __all__ = ['BITEXTS', 'SAMPLERS', 'VOCABULARIES', 'PAPER', 'PAPER_VOCABULARY', 'FEW_STEPS', 'FEW_TESTS', 'EMBEDDED_LINES', 'FREE',
            'LOST', 'EXPERIMENTS', 'Settings', 'resolve', 'compare_with_paper', 'bitext_pairs', 'web_counts',
            'line_counts_by_pair', 'some_lines', 'with_noise', 'measured_pairs', 'open_bitext', 'shared_vocabulary',
-           'prepare_data', 'pair_probabilities', 'make_batches', 'grouped', 'record_of', 'scores', 'measure',
-           'describe', 'grid_measures', 'best', 'main']
+           'prepared', 'prepare_data', 'pair_probabilities', 'make_batches', 'grouped', 'record_of', 'scores',
+           'measure', 'describe', 'grid_measures', 'best', 'main']
 
 # %% ../nbs/04_xy_lent.ipynb #fbac226c
 import math, sys
@@ -216,12 +216,16 @@ def shared_vocabulary(s: Settings, # resolved
         if not (folder / "vocab").exists(): VOCABULARIES[s.vocabulary](corpus.text, s.vocab_size, folder / "vocab")
     return folder / "vocab"
 
+def prepared(s: Settings, # resolved
+             corpus: Corpus) -> Prepared:
+    "Token store of a corpus, cut by the shared vocabulary."
+    return prepare(corpus, s.vocab_size, s.mismatched, max_side=xlm_e.max_side(s),
+                   vocabulary=shared_vocabulary(s, corpus))
+
 def prepare_data(s: Settings # resolved
                 ) -> Prepared:
     "Corpus, shared vocabulary and token store of a run."
-    corpus = open_bitext(s)
-    return prepare(corpus, s.vocab_size, s.mismatched, max_side=xlm_e.max_side(s),
-                   vocabulary=shared_vocabulary(s, corpus))
+    return prepared(s, open_bitext(s))
 
 # %% ../nbs/04_xy_lent.ipynb #978f76b9
 def pair_probabilities(s: Settings, # resolved
@@ -271,10 +275,13 @@ def measure(s: Settings, data: Prepared, model: xlm_e.XlmE) -> Evaluation:
     return evaluate(model.kept, data, not s.mismatched, (s.pivot, *some, *s.untrained))
 
 # %% ../nbs/04_xy_lent.ipynb #a236f1cc
-def describe(record: dict) -> str:
+def describe(record: dict,
+             steps: int | None = None, # that are not worth a word; None: those of the size
+            ) -> str:
     "What kind of run a record is of: bitext, tasks, and what differs from the defaults of its corpus and languages."
     p = {k: v for k, v in record["parameters"].items() if k in Settings.__dataclass_fields__}
-    default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "bitext", "tasks")})))
+    given = {k: p[k] for k in ("size", "corpus", "langs", "bitext", "tasks")}
+    default = asdict(resolve(Settings(**given, steps=steps)))
     same = FREE | {"tasks", "mismatched", "seed", "bitext", "warmup_steps"} # the last goes with the steps
     other = [f"{k}={v}" for k, v in p.items() if k not in same and v != default[k]]
     tasks = {"mrtd+trtd": "replaced tokens", "mlm+tlm": "masked tokens"}.get(p["tasks"], p["tasks"])
