@@ -152,7 +152,7 @@ def test_rules_are_the_loops(method, seed, offset):
 def test_every_method_is_tested(): assert set(SLOW) == set(METHODS)
 
 
-@pytest.mark.parametrize("method", set(METHODS) - {"itermax", "softmax"})
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"itermax", "softmax"}))
 def test_one_to_one(method):
     links, _ = extract(*ragged(9)[:3], method)
     assert links.sum(1).max() <= 1 and links.sum(2).max() <= 1
