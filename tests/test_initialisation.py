@@ -15,7 +15,7 @@ from xlnb import initialisation as I
 from xlnb.core import CheckpointError, ConfigError, torch_generator
 from xlnb.encoder import (Encoder, EncoderConfig, EncoderForMaskedLM, EncoderForReplacedTokens, config_for, load,
                           new_model)
-from xlnb.initialisation import (BLOCK_ROWS, Initialised, fit_normal, freeze_body, initialise, source_config,
+from xlnb.initialisation import (Initialised, fit_normal, freeze_body, initialise, source_config,
                                  target_config_for, weight_places)
 from xlnb.training import TrainingConfig, make_optimizer
 
@@ -279,7 +279,7 @@ def test_the_covariance_is_that_of_ledoit_and_wolf():
     S, t = centred.T @ centred / 12, centred.square().sum() / 12 / 16
     spread = sum((row[:, None] * row - S).square().sum() for row in centred) / 12 ** 2
     expected = (spread / (S - t * torch.eye(16)).square().sum()).item()
-    assert shrink == pytest.approx(expected, rel=1e-6) and 0 < expected < 1
+    assert shrink == pytest.approx(expected, rel=1e-5) and 0 < expected < 1
     close(mean, x.mean(0))
     close((factor @ factor.T).double(), (1 - expected) * S + expected * t * torch.eye(16))
 
@@ -320,7 +320,7 @@ def test_mappings_that_do_not_fit_are_refused(tmp_path):
     save_ours(tmp_path)
     config, (mapping, _) = target_config_for(tmp_path, 80), permutation(80, 60)
     for bad, message in ((None, "mapping=None"), (mapping.T, "60 × 80, the vocabularies 80 .new model. and 60"),
-                         (mapping * 0.5, "sums to 0.5"), (mapping * np.nan, "sums to nan")):
+                         (mapping * 0.5, "60 rows .* do not sum to 1, .* with 0.5:"), (mapping * np.nan, "with nan")):
         with pytest.raises(ConfigError, match=message): initialise(config, tmp_path, mapping=bad)
     with pytest.raises(ConfigError, match="parts='all' is not one of both, body, embeddings, none"):
         initialise(config, tmp_path, "all", mapping)
@@ -385,7 +385,6 @@ def test_tables_are_read_in_blocks_and_only_where_needed(tmp_path, monkeypatch):
     assert table == [(64, 64), (448, 64), (960, 40)]
     whole = [name for name, first, count in seen if name not in I.PER_PIECE]
     assert len(whole) == len(set(whole)) # each other weight once
-    assert BLOCK_ROWS == 8192
 
 
 # ---- what becomes of the model ---------------------------------------------------------------------------------------

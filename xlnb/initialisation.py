@@ -104,7 +104,7 @@ def check_architecture(new: EncoderConfig, theirs: EncoderConfig):
                               "\n  take target_config_for(source, vocab_size), or a source that is built alike")
 
 # %% ../nbs/01b_initialisation.ipynb #1a5e5155
-BLOCK_ROWS = 8192 # rows of a table in memory at a time
+BLOCK_ROWS = 2048 # rows of a table in memory at a time
 
 def check_mapping(mapping, # (new pieces, old pieces), anything that scipy takes for a sparse matrix
                   new: int, old: int) -> csr_array:
@@ -119,8 +119,8 @@ def check_mapping(mapping, # (new pieces, old pieces), anything that scipy takes
                           "mapping.resize adds empty rows and columns where a table is longer than its tokenizer")
     wrong = np.flatnonzero((np.diff(mapping.indptr) > 0) & ~(abs(mapping.sum(axis=1) - 1) < 1e-3))
     if len(wrong):
-        raise ConfigError(f"row {wrong[0]} of the mapping sums to {mapping[[wrong[0]]].sum():.4g}, as {len(wrong):,} "
-                          "rows do not to 1: divide each row by its sum, or leave it empty")
+        raise ConfigError(f"{len(wrong):,} rows of the mapping do not sum to 1, the first is row {wrong[0]:,} with "
+                          f"{mapping[[wrong[0]]].sum():.4g}: divide each row by its sum, or leave it empty")
     return mapping
 
 @torch.no_grad()
@@ -144,12 +144,12 @@ def fit_normal(table: Tensor, # (pieces, dim)
                matched: Tensor, # (n,) numbers of the rows to look at
               ) -> tuple[Tensor, Tensor, float]: # (dim,), (dim, dim), λ
     "Mean and Cholesky factor of the rows' covariance, shrunk by Ledoit and Wolf (2004); `ConfigError` if it is 0."
-    blocks = lambda: (table[i].double() for i in matched.split(BLOCK_ROWS))
-    n, d = len(matched), table.shape[1]
-    mean, second, fourth = sum(x.sum(0) for x in blocks()) / max(n, 1), table.new_zeros(d, d).double(), 0.0
-    for x in blocks():
-        second += (x - mean).T @ (x - mean) / n
-        fourth += (x - mean).square().sum(1).square().sum() / n
+    blocks, n, d = matched.split(BLOCK_ROWS), len(matched), table.shape[1]
+    mean = (sum(table[i].sum(0).double() for i in blocks) / max(n, 1)).float()
+    second, fourth = torch.zeros(d, d).double(), torch.zeros(()).double()
+    for x in (table[i] - mean for i in blocks):
+        second += (x.T @ x).double() / n
+        fourth += x.square().sum(1).double().square().sum() / n
     variance, ball = second.trace() / d, torch.eye(d).double()
     if not variance > 0:
         raise ConfigError(f"unmatched='normal' needs two matched rows that differ, and the mapping matches {n}: check "
@@ -157,7 +157,7 @@ def fit_normal(table: Tensor, # (pieces, dim)
     off = (second - variance * ball).square().sum()
     shrink = ((fourth - second.square().sum()) / n / off).clamp(1e-6, 1)
     factor = torch.linalg.cholesky((1 - shrink) * second + shrink * variance * ball)
-    return mean.float(), factor.float(), shrink.item()
+    return mean, factor.float(), shrink.item()
 
 @torch.no_grad()
 def draw_rows(table: Tensor, # (pieces, dim); the other rows are written
@@ -245,7 +245,7 @@ PARTS = {"both": (True, True), "body": (True, False), "embeddings": (False, True
          "none": (False, False)} # whether body, words come from the source; MetaXLM, Table 5
 
 def initialise(target_config: EncoderConfig, # see `target_config_for`
-               source, # folder, ours or RoBERTa, XLM-R, BERT, ELECTRA; only safetensors
+               source, # folder, ours or RoBERTa, XLM-R, BERT, ELECTRA; safetensors; with parts='none' not looked at
                parts: str = "both", # 'both', 'body', 'embeddings' or 'none'
                mapping=None, # sparse (new pieces, old pieces): rows sum to 1 or are empty
                unmatched: str = "normal", # or 'small': rows as a new model has them
