@@ -1,4 +1,4 @@
-"The default run learns, over three seeds: below its baselines, and more from translations than from random pairs."
+"The default run learns, with two seeds of the three on record: below its baselines, and more from translations than from random pairs."
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -9,7 +9,7 @@ from xlnb.objectives import MaskIds
 from xlnb.training import read_log
 from xlnb.xlm_e import Settings, XlmE, prepare_data, pretrain, resolve, run_folder
 
-RUNS = [(seed, False) for seed in range(3)] + [(0, True)] # seed, whether partners are random
+RUNS = [(seed, False) for seed in range(2)] + [(0, True)] # seed, whether partners are random
 
 
 def last_health(seed, mismatched, out): # empty: the checkout's own folder, where the notebook may have trained it
@@ -34,7 +34,7 @@ def found(tmp_path_factory):
 
 # Margins: half of what the weakest of the three seeds on record showed (data/results/03_xlm_e.cldr.jsonl, 2026-11-20):
 # MLM 2.15 below unigram, RTD 0.021 below the base rate, AUC 0.66 over one half, partner 0.41, across scripts 0.34.
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_learns(found, seed):
     seen = found[seed, False]
     assert seen["text_mlm"] < seen["unigram"] - 1.0
