@@ -1,0 +1,676 @@
+"A cross-lingual model that starts from another: settings, weights, words shared with a teacher, resuming, records."
+import itertools, json, math, time
+from dataclasses import fields, replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import test_initialisation as foreign
+import torch
+from hypothesis import given, settings as profile, strategies as st
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+from xlnb import meta_xlm as M, xlm_e
+from xlnb.core import CheckpointError, ConfigError, parse_languages, read_records
+from xlnb.corpora import AlignedPair, Corpus
+from xlnb.encoder import Encoder, EncoderForMaskedLM, load, new_model
+from xlnb.meta_xlm import (PAPER, Settings, Student, by_language, curve, describe, dictionary_baselines, draw_curves,
+                           draw_phases, hold_out, induced_dictionaries, load_teacher, make_batches, make_model, match,
+                           meta_phase, monolingual, phase, prepare_data, resolve, run, source_folder, source_shares,
+                           spelled, start_network, starts_and_ends, train_phase, translations, word_numbers)
+from xlnb.objectives import MaskIds
+from xlnb.tokens import SpecialIds, collate_text
+from xlnb.training import read_log
+
+SMALL = dict(langs="en,de", width=32, layers=2, steps=4, meta_steps=3, batch_tokens=256, micro_tokens=128,
+             test_lines=20, vocab_size=300, meta_vocab_size=200)
+WORDS = "encoder.embeddings.word_embeddings.weight"
+
+
+def small(**changes): return resolve(Settings(**SMALL | changes))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def root(tmp_path_factory):
+    "Runs, vocabularies and records of this file in a folder of their own."
+    with pytest.MonkeyPatch.context() as patch:
+        path = tmp_path_factory.mktemp("root")
+        patch.setenv("XLNB_ROOT", str(path))
+        patch.setenv("XLNB_RESULTS", str(path / "results"))
+        yield path
+
+
+@pytest.fixture(scope="module")
+def parts(root): return prepare_data(small())
+
+
+@pytest.fixture(scope="module")
+def source(parts): return monolingual(small(), *parts) / "generator"
+
+
+@pytest.fixture
+def unprobed(monkeypatch):
+    "Runs without probes and plans, which take most of the time of a short run."
+    whole = M.evaluate
+    monkeypatch.setattr(M, "evaluate", lambda network, data: whole(network, data, probed=()))
+    monkeypatch.setattr(M, "directions", lambda *_: {})
+    monkeypatch.setattr(M, "linear_probe", lambda *_, **__: [])
+    monkeypatch.setattr(M, "announce", lambda *_: None)
+
+
+def started(s, data, source):
+    network, what, matching = start_network(s, data, source)
+    return make_model(s, data, source, network), what, matching
+
+
+def train_on(s, data, source, **limits):
+    "The cross-lingual phase of `run`, without what is measured after it."
+    folder, identity = xlm_e.run_folder(s, data), xlm_e.run_identity(s, data)
+    held_out = hold_out(s, data, data.corpus.langs, data.corpus.valid)
+    model = started(s, data, source)[0]
+    batches = make_batches(s, data, source)
+    return train_phase(replace(phase(s), **limits), model, batches, folder, identity, held_out), model, folder
+
+
+def same(a, b): # state dicts
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def weights(folder): return load_file(folder / "generator" / "model.safetensors")
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("wrong, says", [
+    (dict(source_lang="fr"), "source_lang='fr' is not one of en, de, ru"),
+    (dict(size="huge"), "size='huge' is not one of tiny, small, base"),
+    (dict(corpus="wiki"), "corpus='wiki' is not one of cldr"),
+    (dict(parts="head"), "parts='head' is not one of both, body, embeddings, none"),
+    (dict(dictionaries="wiktionary"), "dictionaries='wiktionary' is not one of none, cldr, muse, induced"),
+    (dict(fill="mean"), "fill='mean' is not one of none, subwords, neighbours"),
+    (dict(unmatched="zero"), "unmatched='zero' is not one of normal, small"),
+    (dict(recipe="papers"), "recipe='papers'.*did you mean 'paper'"),
+    (dict(distil=-0.5), "distil=-0.5 is not 0 or more"), (dict(distil=math.nan), "distil=nan"),
+    (dict(distil=math.inf), "distil=inf"), (dict(distil="1"), "distil='1' is not of type float"),
+    (dict(source_share=0.0), "source_share=0.0 is not between 0 and 1"), (dict(source_share=1.0), "source_share=1.0"),
+    (dict(parts="none", dictionaries="cldr"), "dictionaries='cldr' and fill='none'.*parts='none' takes none"),
+    (dict(parts="body", fill="subwords"), "fill='subwords'.*parts='body' takes none: use parts='both'"),
+    (dict(parts="none", frozen=True), "frozen=True with parts='none'.*use parts='both' or 'body'"),
+    (dict(parts="embeddings", frozen=True), "frozen=True with parts='embeddings'"),
+    (dict(recipe="paper"), "recipe='paper' with size='tiny' and source=''.*give size='base' and source="),
+    (dict(recipe="paper", size="base"), "with size='base' and source=''"),
+    (dict(recipe="paper", source="roberta"), "with size='tiny' and source='roberta'"),
+    (dict(meta_steps=0), "meta_steps=0 is not above 0"), (dict(meta_vocab_size=-1), "meta_vocab_size=-1 is not above"),
+    (dict(steps=0), "steps=0 is not above 0"), (dict(width=33), "width=33 is not a multiple of 32"),
+    (dict(langs="en"), "langs='en': give two languages"), (dict(norm="mid"), "norm='mid'"),
+    (dict(relative_positions="some"), "relative_positions='some' is not one of gated, plain, none"),
+    (dict(precision="fp16"), "precision='fp16' is not one of fp32, bf16")])
+def test_settings_that_cannot_be_are_refused_with_what_can(wrong, says):
+    with pytest.raises(ConfigError, match=says): resolve(Settings(**wrong))
+
+
+@pytest.mark.parametrize("given", [{}, dict(size="small", corpus="multi30k", langs="cs,de,en,fr"), dict(size="base"),
+                                   dict(size="xl", corpus="bible"), dict(corpus="ntrex", parts="none", distil=2.0)])
+def test_what_is_not_given_is_filled_in(given):
+    full = resolve(Settings(**given))
+    empty = {f.name for f in fields(Settings) if getattr(full, f.name) is None}
+    assert empty == {"source_share"} and resolve(full) == full
+    assert all(getattr(full, name) == value for name, value in given.items())
+    inner = phase(full)
+    assert (inner.tasks, inner.steps, inner.batch_tokens) == ("mlm", full.steps, full.batch_tokens)
+    mono = meta_phase(full)
+    assert (mono.langs, mono.steps, mono.vocab_size) == ("en", full.meta_steps, full.meta_vocab_size)
+    assert full.inherits
+
+
+def test_what_is_given_stays():
+    full = small(seed=3, learning_rate=1e-5, warmup_steps=0, clip_norm=7.0, norm="post", source_share=0.5)
+    for name, value in SMALL.items(): assert getattr(full, name) == value
+    assert (full.seed, full.learning_rate, full.warmup_steps, full.clip_norm) == (3, 1e-5, 0, 7.0)
+    assert not small(parts="none").inherits and small(parts="none", distil=0.1).inherits
+
+
+def test_the_recipe_of_the_paper_has_its_numbers():
+    full = resolve(Settings(size="base", source="roberta-base", recipe="paper"))
+    assert (full.steps, full.batch_tokens, full.learning_rate) == (200_000, 32_768, 1e-4)
+    assert (full.warmup_steps, full.clip_norm, full.vocab_size) == (10_000, 1.0, 250_002)
+    inner = phase(full)
+    assert {name: getattr(inner, name) for name in PAPER} == PAPER
+    assert resolve(Settings(size="base", source="x", recipe="paper", steps=5)).steps == 5
+    rows = {row[""]: row for row in M.compare_with_paper(full)}
+    for name in ("steps", "tokens in a step", "network"): assert rows[name]["paper"] == rows[name]["this run"]
+    assert rows["learning rate"]["this run"] == "0.0001" and rows["monolingual model"]["this run"] == "roberta-base"
+
+
+def test_every_run_of_the_experiments_can_be_resolved():
+    for experiment in M.EXPERIMENTS.values():
+        for arm in experiment.arms.values():
+            s = resolve(Settings(**experiment.shared | arm))
+            assert s.source_lang in parse_languages(s.langs)
+
+
+# ---- what a start consists of ----------------------------------------------------------------------------------------
+
+def test_from_scratch_is_the_network_that_xlm_e_starts_with(parts, source):
+    data = parts[0]
+    for distil in (0.0, 1.0):
+        s = small(parts="none", distil=distil, seed=5)
+        model, what, matching = started(s, data, source if s.inherits else None)
+        assert same(model.state_dict(), xlm_e.XlmE(phase(s), MaskIds.of(data.tokenizer)).state_dict())
+        assert matching is None and (what is None) == (distil == 0)
+
+
+def test_each_part_is_the_sources_or_that_of_scratch(parts, source):
+    data = parts[0]
+    theirs = dict(load(source, EncoderForMaskedLM).named_parameters())
+    fresh = dict(started(small(parts="none"), data, None)[0].generator.named_parameters())
+    for name, (body, words) in dict(both=(True, True), body=(True, False), embeddings=(False, True)).items():
+        model, what, matching = started(small(parts=name, unmatched="small"), data, source)
+        assert (matching is not None) == words and what.parts == name
+        for key, weight in model.generator.named_parameters():
+            if len(weight) != 300: assert torch.equal(weight, (theirs if body else fresh)[key]), (name, key)
+            elif not words: assert torch.equal(weight, fresh[key]), (name, key)
+            else:
+                rows = np.flatnonzero(np.isin(matching.rule, ("special", "exact", "normalised")))
+                old = matching.weights[rows].indices
+                assert len(rows) == len(old) > 60 and torch.equal(weight[rows], theirs[key][old]), (name, key)
+                rest = np.flatnonzero(matching.rule == "unmatched")
+                assert len(rest) > 20 and torch.equal(weight[rest], fresh[key][rest]), (name, key)
+
+
+def test_dictionaries_and_filling_leave_fewer_rows_without_a_match(parts, source):
+    data, mono = parts
+    of = lambda rule, **more: int((match(small(**more), data, mono.tokenizer).rule == rule).sum())
+    left = of("unmatched")
+    for name in ("cldr", "induced"):
+        assert of("unmatched", dictionaries=name) == left - of("dictionary", dictionaries=name) < left
+    assert of("unmatched", fill="subwords") == left - of("subwords", fill="subwords") < left
+    assert of("unmatched", fill="neighbours") == left - of("similarity", fill="neighbours") < left
+
+
+def test_a_frozen_body_stays_to_the_bit(tmp_path, parts, source, unprobed):
+    s = small(frozen=True, steps=3, out=str(tmp_path))
+    before = {k: v.clone() for k, v in started(s, parts[0], source)[0].generator.state_dict().items()}
+    summary, model, _ = train_on(s, parts[0], source)
+    after = model.generator.state_dict()
+    changed = {k for k in after if not torch.equal(before[k], after[k])}
+    assert summary["finished"] and {WORDS, "head.decoder.bias", "head.dense.weight", "head.norm.weight"} <= changed
+    assert not [k for k in changed if k.startswith("encoder.") and not k.endswith("_embeddings.weight")]
+    assert same(weights(tmp_path), {k: v for k, v in after.items() if k in weights(tmp_path)})
+
+
+def test_the_text_has_the_share_of_the_source_that_is_asked_for(parts):
+    data = parts[0]
+    for share in (0.2, 0.75):
+        mixture = make_batches(small(parts="none", source_share=share, source_lang="de"), data, None).mixtures["text"]
+        assert mixture.draw(0, 2000)[0].count("de") / 2000 == pytest.approx(share, abs=0.02)
+
+
+@given(st.dictionaries(st.sampled_from("de fr ru zh hi".split()), st.integers(1, 10**9), min_size=1),
+       st.integers(1, 10**9), st.floats(0.01, 0.99), st.floats(0, 1))
+@profile(max_examples=40, deadline=None)
+def test_shares_sum_to_one_and_the_others_keep_their_proportions(others, own, share, alpha):
+    found = source_shares(replace(Settings(), source_share=share, alpha=alpha), {"en": own} | others)
+    assert sum(found.values()) == pytest.approx(1) and found["en"] == share
+    first = next(iter(others))
+    for lang, n in others.items():
+        assert found[lang] / found[first] == pytest.approx((n / others[first]) ** alpha, rel=1e-6)
+
+
+# ---- distillation ----------------------------------------------------------------------------------------------------
+
+@given(st.text("ab\u4e2d\u0301 \t\u3000\n", max_size=30), st.sets(st.integers(0, 30)))
+def test_however_a_text_is_cut_its_pieces_belong_to_words_between_blanks(text, cuts):
+    ends = sorted({0, len(text)} | {c for c in cuts if c < len(text)})
+    spans = list(zip(ends[:-1], ends[1:]))
+    numbers = word_numbers(text, spans)
+    assert numbers.dtype == np.int64 and len(numbers) == len(spans)
+    for (a, b), number in zip(spans, numbers):
+        first = next((c for c in range(a, b) if not text[c].isspace()), None)
+        assert number == (-1 if first is None else len(text[:first + 1].split()) - 1)
+    single = [(i, i + 1) for i in range(len(text))] # every character a piece: they spell the words
+    spelt = ["".join(text[a] for (a, _), n in zip(single, word_numbers(text, single)) if n == k)
+             for k in range(len(text.split()))]
+    assert spelt == text.split()
+
+
+def test_pieces_without_a_character_belong_to_no_word():
+    assert word_numbers("ab c", [(0, 0), (0, 1), (2, 2), (2, 3), (2, 4), (4, 4)]).tolist() == [-1, 0, -1, -1, 1, -1]
+    assert word_numbers("", []).tolist() == [] and word_numbers("", [(0, 0)]).tolist() == [-1]
+
+
+def test_pieces_spell_the_text(parts):
+    tokenizer = parts[0].tokenizer
+    for line in itertools.islice(parts[0].corpus.text["de"], 50):
+        ids = tokenizer(line, add_special_tokens=False)["input_ids"]
+        text, spans = spelled(ids, tokenizer)
+        assert text.split() == tokenizer.decode(ids).split()
+        assert [text[a:b].replace(" ", "▁") for a, b in spans] == tokenizer.convert_ids_to_tokens(ids)
+        assert [a for a, _ in spans[1:]] == [b for _, b in spans[:-1]] and spans[-1][1] == len(text)
+    assert spelled([], tokenizer) == ("", [])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, parts):
+    "A folder of each family that is taken from elsewhere, as long and wide as the runs here need."
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in dict(max_position_embeddings=130, initializer_range=0.02, num_hidden_layers=2).items():
+            patch.setitem(foreign.SHAPE, name, value)
+        text = [line.lower() for line in itertools.islice(parts[0].corpus.text["en"], 500)] # 60 pieces have few letters
+        patch.setattr(foreign, "TEXT", [line for line in text if line.isascii() and line.replace(" ", "").isalpha()])
+        found = {}
+        for name in ("roberta-mlm", "roberta", "bert-mlm", "bert", "electra-generator", "electra-discriminator",
+                     "xlmr-mlm"):
+            found[name] = tmp_path_factory.mktemp("elsewhere") / f"my-{name}"
+            found[name].mkdir()
+            foreign.save_family(name, found[name])
+        yield found
+
+
+def words_by_number(ids, numbers, tokenizer): # number → the text of its pieces
+    return {int(n): tokenizer.decode(ids[numbers == n]).strip() for n in numbers.unique() if n >= 0}
+
+
+@pytest.mark.parametrize("teacher", ["ours", "roberta-mlm", "bert-mlm", "xlmr-mlm"])
+def test_student_and_teacher_share_the_words_of_source_lines(teacher, parts, source, folders):
+    data, folder = parts[0], source if teacher == "ours" else folders[teacher]
+    batches = make_batches(small(parts="none", distil=1.0), data, folder)
+    cut = data.tokenizer(list(data.corpus.text["en"]), add_special_tokens=False)["input_ids"]
+    english, seen = {data.tokenizer.decode(ids).strip() for ids in cut}, 0
+    for step, index in itertools.product(range(6), range(batches.micro_batches)):
+        batch, plain = batches(step, index), batches.batches(step, index)
+        assert all(torch.equal(batch[k], v) for k, v in plain.items())
+        own, theirs = ({*batch[k].unique().tolist()} - {-1} for k in ("words", "teacher_words"))
+        assert own == theirs
+        assert batch["teacher_ids"].shape == batch["teacher_words"].shape == batch["teacher_mask"].shape
+        assert (batch["teacher_words"][batch["teacher_mask"] == 0] == -1).all()
+        for row, numbers in zip(batch["input_ids"], batch["words"]):
+            sentences = data.tokenizer.decode(row).replace("<pad>", "").removeprefix("<s>").split("</s>")
+            assert all(line.strip() in english for line in sentences if line.strip()) == bool((numbers >= 0).any())
+        if teacher in ("ours", "roberta-mlm"): # the others write in another case, or know too few letters
+            known = batches.teacher_tokenizer
+            a = words_by_number(batch["input_ids"], batch["words"], data.tokenizer)
+            b = words_by_number(batch["teacher_ids"], batch["teacher_words"], known)
+            agree = [k for k in a if "<unk>" not in a[k] + b[k]]
+            assert [a[k] for k in agree] == [b[k] for k in agree] and len(agree) >= 0.9 * len(a)
+        seen += len(own)
+    assert seen > 100
+
+
+def test_a_teacher_reads_no_more_than_it_has_places_for(parts, source, folders):
+    data = parts[0]
+    batches = make_batches(small(parts="none", distil=1.0), data, folders["bert"])
+    batches.longest = 5
+    for step in range(4):
+        batch = batches(step, 0)
+        own, theirs = ({*batch[k].unique().tolist()} - {-1} for k in ("words", "teacher_words"))
+        assert own == theirs and batch["teacher_ids"].shape[1] <= 7
+
+
+def sentences_alone(data, n=6): # English lines that are cut alike again, one a row
+    special, found = SpecialIds.of(data.tokenizer), []
+    for line in data.corpus.text["en"]:
+        ids = data.tokenizer(line, add_special_tokens=False)["input_ids"]
+        text, _ = spelled(ids, data.tokenizer)
+        if data.tokenizer.convert_ids_to_tokens(ids[0]) == "▁" or special.unk in ids: continue
+        if data.tokenizer(text, add_special_tokens=False)["input_ids"] == ids:
+            found.append([ids])
+        if len(found) == n: return collate_text(found, special)
+
+
+def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path, parts):
+    data, s = parts[0], small(parts="none", distil=1.0)
+    plain = sentences_alone(data)
+    twin = new_model(EncoderForMaskedLM, xlm_e.network_config(phase(s), "generator"), 3)
+    twin.save_pretrained(tmp_path), data.tokenizer.save_pretrained(tmp_path)
+    batches = make_batches(s, data, tmp_path)
+    batch = plain | batches.shared_words(plain["input_ids"], [True] * len(plain["input_ids"]))
+    batch |= {"labels": torch.full_like(plain["input_ids"], -100)}
+    model = Student(phase(s), MaskIds.of(data.tokenizer), load_teacher(tmp_path), 1.0)
+    assert model(batch, None)["distil"] > 1
+    model.generator = twin
+    assert model.counts(batch)["distil"] == len(batch["words"].unique()) - 1 > 6
+    assert model.train()(batch, None)["distil"].item() < 1e-8
+    other = batch | {"input_ids": batch["input_ids"].roll(1, 0)} # other words: no longer the same
+    assert model(other, None)["distil"] > 1
+
+
+def test_a_batch_without_the_source_language_teaches_nothing_and_breaks_nothing(tmp_path, parts, source, unprobed):
+    s = small(parts="none", distil=1.0, source_share=1e-6, out=str(tmp_path))
+    batch = make_batches(s, parts[0], source)(0, 0)
+    model = started(s, parts[0], source)[0]
+    masked = model.prepare(batch, torch.Generator())
+    assert len(batch["teacher_ids"]) == 0 and model.counts(masked)["distil"] == 0
+    assert set(model(masked, None)) == {"mlm", "mlm/correct"}
+    assert train_on(s, parts[0], source)[0]["finished"]
+    log = read_log(tmp_path)
+    assert len(log) == 4 and all("distil" not in line and math.isfinite(line["loss"]) for line in log)
+
+
+def test_distillation_is_in_the_loss_and_the_teacher_stays_outside(tmp_path, parts, source, unprobed):
+    s = small(parts="none", distil=2.0, out=str(tmp_path))
+    summary, model, _ = train_on(s, parts[0], source)
+    for line in read_log(tmp_path): assert line["loss"] == pytest.approx(line["mlm"] + 2 * line.get("distil", 0))
+    assert any(line.get("distil", 0) > 0 for line in read_log(tmp_path))
+    assert same(model.teacher.state_dict(), load(source, Encoder).state_dict())
+    own = [*model.state_dict(), *dict(model.named_parameters()), *dict(model.named_modules())]
+    assert not [name for name in own if "teacher" in name] and not model.teacher.training
+    assert [p.name for p in tmp_path.glob("**/*.safetensors")] == ["model.safetensors"] * 2 # checkpoint and result
+    assert weights(tmp_path).keys() == load_file(source / "model.safetensors").keys()
+
+
+def test_weight_zero_is_the_plain_run(tmp_path, parts, source, monkeypatch, unprobed):
+    plain, taught = (small(parts="none", distil=d, out=str(tmp_path / str(d))) for d in (0.0, 1.0))
+    train_on(plain, parts[0], None)
+    train_on(replace(taught, out=str(tmp_path / "2")), parts[0], source)
+    monkeypatch.setattr(M, "Student", lambda inner, ids, teacher, weight: Student(inner, ids, teacher, 0.0))
+    train_on(taught, parts[0], source)
+    assert same(weights(tmp_path / "0.0"), weights(tmp_path / "1.0"))
+    assert not same(weights(tmp_path / "0.0"), weights(tmp_path / "2"))
+
+
+# ---- interrupted, and taken up again ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("arm", [{}, dict(frozen=True), dict(parts="none", distil=1.0, source_share=0.6)],
+                         ids=["both", "frozen", "distilled"])
+def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_path, parts, source, arm):
+    whole, pieces = (small(**arm, out=str(tmp_path / name)) for name in ("whole", "pieces"))
+    assert train_on(whole, parts[0], source)[0]["finished"]
+    calls = [train_on(pieces, parts[0], source, max_minutes=1e-9)[0]["finished"] for _ in range(4)]
+    assert calls == [False] * 3 + [True]
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "pieces"))
+    last = [{k: v for k, v in read_log(tmp_path / name)[-1].items() if k != "seconds"} for name in ("whole", "pieces")]
+    assert last[0] == last[1] and {"health/mlm/en", "health/mlm/de", "health/tags/de", "health/found"} <= {*last[0]}
+
+
+@pytest.mark.parametrize("every", [0.0, 5.0], ids=["with a checkpoint", "without"])
+def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(tmp_path, parts, source, monkeypatch, every, unprobed):
+    whole, killed = (small(out=str(tmp_path / name), checkpoint_minutes=every) for name in ("whole", "killed"))
+    train_on(whole, parts[0], source)
+    looks, look = [], M.look
+
+    def dies(*given):
+        looks.append(given)
+        if len(looks) == 3: raise KeyboardInterrupt
+        return look(*given)
+
+    monkeypatch.setattr(M, "look", dies)
+    with pytest.raises(KeyboardInterrupt): train_on(killed, parts[0], source)
+    assert train_on(killed, parts[0], source)[0]["finished"]
+    assert len(looks) == (3 + 2 if every == 0 else 3 + 4)
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
+    assert [line["step"] for line in read_log(tmp_path / "killed")] == [0, 1, 2, 3]
+
+
+def test_a_run_that_is_cut_short_is_finished_by_the_same_command(tmp_path, source, unprobed, capsys, monkeypatch):
+    look = M.look
+    monkeypatch.setattr(M, "look", lambda *given: time.sleep(0.06) or look(*given)) # the least time that a run gets
+    cut = small(steps=3, out=str(tmp_path / "cut"), max_minutes=1e-9)
+    records = [run(cut).record]
+    assert "stopped at the time limit after" in capsys.readouterr().out and not records[0]["run"]["finished"]
+    while not records[-1]["run"]["finished"] and len(records) < 4: records.append(run(cut).record)
+    whole = run(small(steps=3, out=str(tmp_path / "whole"))).record
+    assert len(records) > 1 and records[-1]["run"]["finished"]
+    for key in ("curve", "metrics", "parameters", "start", "matched", "unigram", "meta"):
+        left_out = {"max_minutes"} if key == "parameters" else set()
+        a, b = ({k: v for k, v in r[key].items() if k not in left_out} if isinstance(r[key], dict) else r[key]
+                for r in (records[-1], whole))
+        assert a == b, key
+
+
+def test_the_monolingual_phase_is_trained_once_for_all_arms(parts, source):
+    data, mono = parts
+    written = (source / "model.safetensors").stat().st_mtime_ns
+    for arm in (dict(parts="body"), dict(steps=9), dict(parts="none", distil=1.0), dict(frozen=True, out="elsewhere"),
+                dict(source_share=0.3, fill="subwords"), dict(test_lines=21), dict(warmup_steps=2)):
+        s = small(**arm)
+        assert source_folder(s, data, mono) == source and xlm_e.run_folder(s, data) != source.parent
+    assert (source / "model.safetensors").stat().st_mtime_ns == written
+    other = [xlm_e.run_folder(meta_phase(small(**arm)), mono) for arm in (dict(seed=1), dict(meta_steps=4))]
+    assert len({source.parent, *other}) == 3
+    assert source_folder(small(parts="none"), *prepare_data(small(parts="none"))) is None
+
+
+def test_a_monolingual_phase_that_is_cut_short_says_so_and_goes_on(parts):
+    s = small(seed=7, max_minutes=1e-9)
+    for done in (1, 2):
+        with pytest.raises(CheckpointError, match=f"the monolingual phase stopped at the time limit after {done} of 3 "
+                                                  "steps.*the same command goes on"): monolingual(s, *parts)
+    assert (monolingual(s, *parts) / "generator" / "config.json").exists()
+    assert same(weights(monolingual(s, *parts)), weights(monolingual(small(seed=7, meta_steps=3), *parts)))
+
+
+# ---- any monolingual model -------------------------------------------------------------------------------------------
+
+FAMILIES = {"roberta-mlm": True, "roberta": False, "bert-mlm": True, "bert": False, "electra-generator": True,
+            "electra-discriminator": False, "xlmr-mlm": True} # whether it has an output layer
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_folder_from_elsewhere_leads_to_a_record_and_a_model(name, parts, folders, unprobed):
+    s = small(source=str(folders[name]), steps=2)
+    found = run(s)
+    record, folder = found.record, xlm_e.run_folder(s, parts[0])
+    text = json.dumps(record, allow_nan=False)
+    text += "".join(path.read_text() for path in (folder / "generator").iterdir() if path.suffix in (".json", ".md"))
+    assert str(folders[name].parent) not in text and str(folder.parent.parent) not in text
+    assert record["parameters"]["source"] == record["meta"]["source"] == f"my-{name}"
+    assert len(record["meta"]["sha256"]["model.safetensors"]) == 64 and "tokens" not in record["meta"]
+    came = {(row["weights"], row["from"]) for row in record["start"]}
+    assert {("word table", "source, mapped"), ("word table", "normal, like the matched"), ("blocks", "source"),
+            ("other embeddings", "source")} <= came
+    assert ("output layer", "source" if FAMILIES[name] else "random, the source has none") in came
+    assert (("output bias", "source, mapped") in came) == FAMILIES[name]
+    sizes = [int(row["parameters"].replace(",", "")) for row in record["start"]]
+    assert sum(sizes) == sum(p.numel() for p in found.network.parameters())
+    assert sum(record["matched"].values()) == 300 and record["matched"]["special"] == 5
+    assert record["matched"]["exact"] > 20 and record["run"]["finished"]
+    model = AutoModel.from_pretrained(folder / "generator")
+    assert same(model.state_dict(), found.network.encoder.state_dict())
+    assert AutoTokenizer.from_pretrained(folder / "generator").get_vocab() == parts[0].tokenizer.get_vocab()
+    assert "MetaXLM: body and words" in (folder / "generator" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["roberta-mlm", "electra-discriminator", "xlmr-mlm"])
+def test_a_folder_from_elsewhere_can_be_the_teacher(name, tmp_path, parts, folders, unprobed):
+    s = small(source=str(folders[name]), steps=2, parts="none", distil=1.0, out=str(tmp_path))
+    assert train_on(s, parts[0], folders[name])[0]["finished"]
+    assert all(line["distil"] > 0 for line in read_log(tmp_path))
+    assert started(s, parts[0], folders[name])[1].rows()[0]["from"] == "random"
+
+
+def test_a_source_of_another_shape_is_refused_with_both(parts, folders):
+    for changes, says in ((dict(width=64), "my-bert has 2 layers of width 32, and size='tiny' has 2 of width 64"),
+                          (dict(layers=3), "my-bert has 2 layers of width 32, and size='tiny' has 3 of width 32")):
+        with pytest.raises(CheckpointError, match=says):
+            start_network(small(**changes, source=str(folders["bert"])), parts[0], folders["bert"])
+
+
+def test_a_folder_that_is_not_there_is_named(parts, tmp_path, capsys):
+    with pytest.raises(CheckpointError, match="nowhere is no folder with a config.json"):
+        run(small(source=str(tmp_path / "nowhere")))
+    words = [f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items()]
+    with pytest.raises(SystemExit, match="xlnb: .*nowhere is no folder with a config.json"):
+        M.main([*words, "--source", str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit, match="xlnb: source_lang='fr' is not one of en, de"):
+        M.main([*words, "--source-lang=fr"])
+    assert read_records("05_meta_xlm") == []
+
+
+def test_a_tokenizer_that_shares_nothing_is_warned_of_with_numbers(tmp_path, parts, monkeypatch):
+    monkeypatch.setitem(foreign.SHAPE, "max_position_embeddings", 130)
+    monkeypatch.setitem(foreign.SHAPE, "num_hidden_layers", 2)
+    monkeypatch.setattr(foreign, "TEXT", ["የሰው ልጅ ሁሉ ሲወለድ ነጻና በክብርና በመብትም እኩልነት ያለው ነው"] * 3)
+    foreign.save_family("xlmr-mlm", tmp_path)
+    with pytest.warns(UserWarning, match=r"only [01] of 295 pieces were matched \(0\.[0-9]+%\), special tokens aside"):
+        _, what, matching = start_network(small(source=str(tmp_path)), parts[0], tmp_path)
+    assert what.rows_matched <= 6 and (matching.rule == "special").sum() == 5
+
+
+# ---- dictionaries ----------------------------------------------------------------------------------------------------
+
+def test_the_longest_entries_are_taken_from_left_to_right():
+    known = {"a": ["A"], "a b": ["AB"], "b c": ["BC"], "c": [], "d e f g h": ["long"], "d e f g h i": ["longer"]}
+    say = lambda text, **more: translations(text.split(), known, **more)
+    assert say("a b c") == [(0, 2, ["AB"]), (2, 3, [])] and say("x b c a") == [(1, 3, ["BC"]), (3, 4, ["A"])]
+    assert say("") == say("x y") == [] and say("d e f g h i") == [(0, 5, ["long"])]
+    assert say("d e f g h i", longest=6) == [(0, 6, ["longer"])] and say("a b", longest=1) == [(0, 1, ["A"])]
+
+
+NUMBERS = {"de": "eins zwei drei vier fünf sechs".split(), "en": "one two three four five six".split(),
+           "ru": "один два три четыре пять шесть".split()}
+TUPLES = list(itertools.permutations(range(6), 3))
+
+
+def said(lang, numbers): return " ".join(NUMBERS[lang][n] for n in numbers)
+
+
+@pytest.fixture(scope="module")
+def counted():
+    "A corpus of three languages that count: each word has one translation, the order is turned round in Russian."
+    turned = {lang: [said(lang, t[::-1] if lang == "ru" else t) for t in TUPLES] for lang in NUMBERS}
+    pairs = {f"{a}-{b}": list(zip(turned[a], turned[b])) for a, b in itertools.combinations(sorted(NUMBERS), 2)}
+    gold = {}
+    for a, b in itertools.combinations(sorted(NUMBERS), 2):
+        place = [(i, 2 - i if (a == "ru") != (b == "ru") else i) for i in range(3)]
+        gold[f"{a}-{b}"] = [AlignedPair(tuple(x.split()), tuple(y.split()), frozenset(place), frozenset())
+                            for x, y in pairs[f"{a}-{b}"]]
+    tests = {"toy": {pair: tuple(map(list, zip(*rows))) for pair, rows in pairs.items()}}
+    return Corpus("toy", tuple(NUMBERS), turned, pairs, {}, tests, {}, {"gold": gold})
+
+
+@pytest.mark.parametrize("source_lang", NUMBERS) # which stands before, between and after the others
+def test_induced_dictionaries_are_those_of_a_corpus_whose_dictionary_is_known(counted, source_lang):
+    others = set(NUMBERS) - {source_lang}
+    found = induced_dictionaries(counted, source_lang)
+    assert {lang: set(rows) for lang, rows in found.items()} == {
+        lang: set(zip(NUMBERS[lang], NUMBERS[source_lang])) for lang in others}
+    few = replace(counted, pairs={k: v for k, v in counted.pairs.items() if "ru" not in k})
+    left = set() if source_lang == "ru" else {"de", "en"} - {source_lang}
+    assert set(induced_dictionaries(few, source_lang)) == left
+    one = induced_dictionaries(counted, source_lang, most=1)
+    assert all(len(rows) <= 3 for rows in one.values())
+
+
+@pytest.mark.parametrize("source_lang", NUMBERS)
+def test_a_whole_dictionary_finds_and_links_all_that_is_not_said_twice(counted, source_lang):
+    full = {lang: list(zip(NUMBERS[lang], NUMBERS[source_lang])) for lang in NUMBERS if lang != source_lang}
+    found = dictionary_baselines(full, source_lang, counted.tests, counted.gold)
+    own = [pair for pair in counted.pairs if source_lang in pair.split("-")]
+    assert set(found) == {f"toy/{p}/dictionary/acc@1" for p in own} | {f"gold/{p}/dictionary/aer" for p in own}
+    assert {v for k, v in found.items() if k.endswith("aer")} == {0}
+    assert {v for k, v in found.items() if k.endswith("acc@1")} == {round(1 / 6, 5)} # three words have six orders
+    assert dictionary_baselines({}, source_lang, counted.tests, counted.gold) == {}
+
+
+@pytest.mark.parametrize("source_lang, pair", [("en", "de-en"), ("en", "en-ru"), ("de", "de-ru"), ("ru", "de-ru")])
+def test_what_a_dictionary_lacks_is_not_linked(source_lang, pair):
+    "Links by hand: of three words one is unknown and one stands for two, in either order of the pair."
+    other = next(lang for lang in pair.split("-") if lang != source_lang)
+    row = AlignedPair(("neues", "Blau", "2021", "x"), ("blue", "house", "2021"),
+                      frozenset({(1, 0), (2, 2), (0, 1)}), frozenset({(1, 1)})) # other language first
+    row = row if pair.split("-")[0] == other else row.flipped()
+    found = dictionary_baselines({other: [("blau", "Blue house")]}, source_lang, {}, {"hand": {pair: [row]}})
+    links, sure, possible = 3, 2, 3 # blau–blue, blau–house, 2021–2021
+    assert found == {f"hand/{pair}/dictionary/aer": round(1 - (sure + possible) / (links + 3), 5)}
+
+
+# ---- records ---------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def records(parts, source, folders):
+    "Of a start of our own with a dictionary, of one from scratch, and of one from elsewhere; without their probes."
+    arms = dict(both=small(dictionaries="cldr"), scratch=small(parts="none"),
+                elsewhere=small(source=str(folders["bert"])))
+    whole = M.evaluate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(M, "evaluate", lambda network, data: whole(network, data, probed=()))
+        return {name: run(s).record for name, s in arms.items()}
+
+
+def test_a_record_tells_what_was_before_the_first_step(records, parts, source):
+    both, scratch = records["both"], records["scratch"]
+    assert both["curve"][0]["step"] == -1 and both["curve"][0]["tokens"] == 0 and both["curve"][-1]["step"] == 3
+    last = read_log(source.parent)[-1]
+    assert both["meta"] == {"source": source.parent.name, "steps": 3, "tokens": last["tokens"],
+                            "loss": last["health/mlm/en"]}
+    assert scratch["meta"] is None and scratch["start"] is None and scratch["matched"] is None
+    for record in records.values():
+        names = record["metrics"]
+        systems = {name.split("/")[2] for name in names if name.startswith("lists/de-en/")}
+        assert {"initial", "untrained", "layer1"} <= systems and "dictionary" in systems or record is not both
+        assert len(json.dumps(record, allow_nan=False)) < 60_000
+    assert both["matched"]["dictionary"] > 0 and set(both["directions"]) == {"de", "en"}
+    assert both["metrics"]["lists/de-en/dictionary/aer"] == 0 # the lists are made of CLDR's names, as the dictionary is
+    data = parts[0] # the same measured by hand, on the network before its first step
+    by_hand = M.measure_start(data, started(small(dictionaries="cldr"), data, source)[0].kept)
+    assert {k: both["metrics"][k] for k in by_hand} == by_hand
+
+
+def test_measures_are_of_the_source_and_of_the_others(records):
+    both = records["both"]
+    line = {"health/mlm/en": 1.0, "health/mlm/de": 2.0, "health/tags/de": 0.5, "health/tags/en": 0.75, "step": 3}
+    toy = {"parameters": {"source_lang": "en"}, "unigram": {"en": 4.0, "de": 3.0}}
+    assert by_language(toy, line, "mlm") == (3.0, 1.0) and by_language(toy, line, "tags") == (75.0, 50.0)
+    toy["parameters"]["source_lang"] = "de"
+    assert by_language(toy, line, "mlm") == (1.0, 3.0)
+    assert all(map(math.isnan, by_language(toy, {"step": 0}, "mlm")))
+    for line in both["curve"]: assert all(map(math.isfinite, by_language(both, line, "mlm")))
+
+
+def test_the_second_axis_counts_the_phase_before(records):
+    for measure in ("mlm", "tags"):
+        (x, own, others), (total, *same_values) = (curve(records["both"], measure, t) for t in (False, True))
+        assert x[0] == 0 and x == sorted(x) and len(x) == len(own) == len(others) == 5
+        assert total == pytest.approx([v + records["both"]["meta"]["tokens"] / 1e6 for v in x])
+        assert same_values == [own, others]
+        assert curve(records["scratch"], measure, True) == curve(records["scratch"], measure, False)
+        assert curve(records["elsewhere"], measure, True) is None and curve(records["elsewhere"], measure, False)
+
+
+@pytest.mark.parametrize("measure", ["mlm", "tags"])
+def test_curves_are_drawn_on_both_axes(records, measure):
+    groups = {"both": {0: records["both"], 1: records["both"]}, "scratch": [records["scratch"]]}
+    fig = draw_curves(groups | {"elsewhere": [records["elsewhere"]]}, measure)
+    lines = [sum(len(line.get_xdata()) == 5 for line in ax.get_lines()) for ax in fig.axes]
+    assert lines == [5] * 3 + [4] * 3 # two seeds and their mean, scratch, elsewhere; the last without a total
+    assert [t.get_text() for t in fig.legends[0].get_texts()] == ["both", "scratch", "elsewhere"]
+    own, others, gap = (ax.get_lines()[0].get_ydata() for ax in fig.axes[:3])
+    assert np.allclose(np.subtract(own, others), gap)
+    plt.close(fig)
+    alone = draw_curves({"elsewhere": [records["elsewhere"]]}, measure)
+    assert [len(ax.get_lines()) for ax in alone.axes] == [2] * 3 + [1] * 3 # and the line of zero
+    plt.close(alone)
+    plt.close(draw_phases(small()))
+
+
+def test_starts_and_ends_have_a_row_before_and_after(records):
+    rows = starts_and_ends({"both": {0: records["both"]}, "scratch": [records["scratch"]] * 2,
+                            "elsewhere": [records["elsewhere"]]})
+    assert [(r["start"], r[""], r["seeds"]) for r in rows] == [
+        (arm, when, n) for arm, n in (("both", 1), ("scratch", 2), ("elsewhere", 1)) for when in ("before", "after")]
+    columns = [f"{name}, {of}" for name in ("nats below frequency", "tags F1, %") for of in ("source", "others")]
+    for row in rows: assert [*row] == ["start", "", "seeds", *columns, "lists found, %", "lists AER, %"]
+    assert all(cell not in ("–", "nan") for row in rows for cell in row.values())
+    own, others = by_language(records["both"], records["both"]["curve"][-1], "mlm")
+    assert rows[1][columns[0]] == f"{own:.3g}" and rows[1][columns[1]] == f"{others:.3g}"
+    names = [k for k in records["both"]["metrics"] if k.startswith("T3/de-en/initial/") and k.endswith("acc@1c")]
+    found = [records["both"]["metrics"][k] for k in names]
+    assert rows[0]["lists found, %"] == f"{100 * max(found):.3g}"
+
+
+@pytest.mark.parametrize("given, says", [
+    ({}, "body and words"), (dict(parts="none"), "from scratch"),
+    (dict(parts="body", frozen=True), "body, frozen body"),
+    (dict(parts="embeddings", dictionaries="cldr", fill="subwords"), "words, dictionaries=cldr, subwords"),
+    (dict(parts="none", distil=0.5), "from scratch, distilled, weight 0.5"),
+    (dict(source_share=0.25), "body and words, 25% en")])
+def test_a_start_is_described(given, says):
+    assert describe({"parameters": small(**given).__dict__}) == f"MetaXLM: {says}"
+
+
+def test_a_command_leaves_a_record(root, unprobed):
+    M.main([f"--{k.replace('_', '-')}={v}" for k, v in (SMALL | {"parts": "body"}).items()])
+    [record] = read_records("05_meta_xlm")
+    assert describe(record) == "MetaXLM: body" and record["run"]["finished"]
