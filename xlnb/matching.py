@@ -120,42 +120,54 @@ def _special(source, target) -> dict[int, int]: # id in target → id in source
 # %% ../nbs/00ca_matching.ipynb #cba163da
 def _fold(word: str) -> str: return word.lower() if word.isascii() else unicodedata.normalize("NFKC", word).casefold()
 
-def _cuts(backend, texts: list[str], without) -> list[list[int]]:
-    "Ids of each text, less those in `without`."
+def _cuts(backend, texts: list[str]) -> list[list[int]]: # ids of each text
     backend.no_padding() # either may have been left on by a call of the tokenizer
     backend.no_truncation()
-    without = set(without)
-    return [[i for i in encoding.ids if i not in without] for block in _blocks(texts, 10_000)
+    return [encoding.ids for block in _blocks(texts, 10_000)
             for encoding in backend.encode_batch_fast(block, add_special_tokens=False)]
+
+def _known_cuts(source, backend, texts: list[str]) -> list[list[int]]:
+    "Ids of each text without unknown pieces; none where nothing but blanks is left."
+    special, blank = {*source.all_special_ids}, {i for i, p in enumerate(_pieces(source)) if not p.strip("Ġ▁")}
+    known = ([i for i in ids if i not in special] for ids in _cuts(backend, texts))
+    return [ids if {*ids} - blank else [] for ids in known]
 
 def _entries(dictionaries: dict, forms: dict): # form → new id
     "(new id → (language, translation) pairs, counts by language); words as written come before those in another case."
     written, other, counts, cased = {}, {}, {}, {}
-    for form, i in forms.items(): cased.setdefault(_fold(form), []).append(i)
+    for form, i in forms.items():
+        if (folded := _fold(form)) != form: cased.setdefault(folded, []).append(i)
     for lang, entries in dictionaries.items():
-        several, words, hits = 0, set(), set()
+        blanks, several, words, hits = (" ", "") if lang in _UNSPACED else (" ",), 0, set(), set()
         for entry in entries:
             if len(entry) != 2 or isinstance(entry, str):
                 raise ConfigError(f"dictionaries[{lang!r}] holds {entry!r}: give pairs (word, word of the source)")
-            several += len(entry[0].split()) > 1
-            words.add(entry[0])
-            for form in (f" {entry[0]}", entry[0]) if lang in _UNSPACED else (f" {entry[0]}",):
-                if form in forms: written.setdefault(forms[form], {})[lang, entry[1]] = None
-                same = cased.get(_fold(form), ())
-                for i in same: other.setdefault(i, {})[lang, entry[1]] = None
-                if same: hits.add(entry[0])
+            word, pair = entry[0], (lang, entry[1])
+            several += " " in word
+            words.add(word)
+            for form in (blank + word for blank in blanks):
+                folded = _fold(form)
+                if form in forms: written.setdefault(forms[form], []).append(pair)
+                lower = [forms[folded]] if folded != form and folded in forms else []
+                for i in (*lower, *cased.get(folded, ())): other.setdefault(i, []).append(pair)
+                if form in forms or lower or folded in cased: hits.add(word)
         counts[lang] = {"entries": len(entries), "of several words": several, "words": len(words), "pieces": len(hits)}
     return other | written, counts
 
-def _translated(source, found: dict, translations: str):
-    "Rows of the dictionary rule, as (new id, [(old id, weight), …], languages)."
-    unique = list(dict.fromkeys(text for entries in found.values() for _, text in entries))
-    cuts = _cuts(source.backend_tokenizer, [f" {text}" for text in unique], source.all_special_ids)
-    cut = {text: ids for text, ids in zip(unique, cuts) if ids}
+def _translated(source, found: dict, translations: str) -> tuple[dict, tuple]:
+    "New id → languages, and the cells of the matrix: new ids, old ids, weights."
+    texts = list(dict.fromkeys(text for entries in found.values() for _, text in entries))
+    cuts = _known_cuts(source, source.backend_tokenizer, [f" {text}" for text in texts])
+    cut, language, cells = {text: ids for text, ids in zip(texts, cuts) if ids}, {}, ([], [], [])
     for i, entries in found.items():
-        known = [entry for entry in entries if entry[1] in cut][:1 if translations == "first" else None]
-        row = [(old, 1 / len(known) / len(cut[text])) for _, text in known for old in cut[text]]
-        if row: yield i, row, ",".join(dict.fromkeys(lang for lang, _ in known))
+        known = [entry for entry in dict.fromkeys(entries) if entry[1] in cut]
+        if translations == "first": known = known[:1]
+        for _, text in known: _add(cells, i, cut[text], 1 / len(known))
+        if known: language[i] = ",".join(dict.fromkeys(lang for lang, _ in known))
+    return language, cells
+
+def _add(cells, i: int, old: list[int], share: float = 1.0): # of the row, in equal parts
+    for values, more in zip(cells, ([i] * len(old), old, [share / len(old)] * len(old))): values += more
 
 # %% ../nbs/00ca_matching.ipynb #e406fc80
 _COLUMNS = ("id", "piece", "rule", "language", "source ids", "source pieces", "weights")
@@ -231,7 +243,7 @@ def read_table(path): # written by `Matching.save_table`
 def _running(tokenizer, lines, size) -> tuple[np.ndarray, np.ndarray]:
     "Occurrences of each id in running text, and in the list of its distinct words."
     backend, counts, words = tokenizer.backend_tokenizer, np.zeros(size), {}
-    count = lambda texts: np.bincount(np.array([i for ids in _cuts(backend, texts, ()) for i in ids], int),
+    count = lambda texts: np.bincount(np.array([i for ids in _cuts(backend, texts) for i in ids], int),
                                       minlength=size)
     for block in _blocks(lines, 10_000):
         counts += count(block)
@@ -239,26 +251,23 @@ def _running(tokenizer, lines, size) -> tuple[np.ndarray, np.ndarray]:
     return counts, sum((count([f" {word}" for word in block]) for block in _blocks(words, 10_000)), np.zeros(size))
 
 # %% ../nbs/00ca_matching.ipynb #a7592153
-def _matrix(rows: Iterable[tuple], shape) -> sparse.csr_array: # of (row, [(column, weight), …])
-    cells = [(i, j, weight) for i, row in rows for j, weight in row]
-    i, j, weight = zip(*cells) if cells else ((), (), ())
-    matrix = sparse.coo_array((weight, (i, j)), shape, dtype=np.float64).tocsr() # adds what is there twice
-    return matrix.astype(np.float32)
+def _matrix(cells, shape) -> sparse.csr_array: # new ids, old ids, weights; those in the same place add up
+    i, j, weights = cells
+    places = np.array(i, np.int64), np.array(j, np.int64)
+    return sparse.coo_array((np.array(weights, np.float64), places), shape).tocsr().astype(np.float32)
 
-def _named(rows: dict, tables: tuple, wordpiece: bool, rule: str) -> dict: # new id → form
+def _named(left: dict, tables: tuple, wordpiece: bool, rule: str) -> dict[int, int]: # new id → form
     "Old id of each new piece that the exact or the normalised rule finds."
     exact, plain, folded = tables
-    lowest = lambda table, keys: min((table[k] for k in keys if k in table), default=None)
+    def old(form):
+        if rule == "exact": return exact.get(form)
+        if isinstance(form, bytes): return None
+        same = _plain(form)
+        return plain.get(same, folded.get(_folded(same)))
     found = {}
-    for i, form in rows.items():
-        keys = (form, form[1:]) if wordpiece and _apart(form) else (form,)
-        if rule == "exact": old = lowest(exact, keys)
-        elif isinstance(form, bytes): old = None
-        else:
-            keys = [*map(_plain, keys)]
-            old = lowest(plain, keys)
-            if old is None: old = lowest(folded, map(_folded, keys))
-        if old is not None: found[i] = old
+    for i, form in left.items():
+        ids = [old(form), old(form[1:])] if wordpiece and _apart(form) else [old(form)]
+        if known := [j for j in ids if j is not None]: found[i] = min(known)
     return found
 
 def match_vocabulary(source,                           # fast tokenizer of the old vocabulary
@@ -277,21 +286,22 @@ def match_vocabulary(source,                           # fast tokenizer of the o
     tables = _tables(old, wordpiece[0])
     entries, counts = _entries(dictionaries or {}, {form: i for i, form in enumerate(new) if isinstance(form, str)})
     special, left = _special(source, target), {i: form for i, form in enumerate(new) if form is not None}
-    rows, names, language = {i: [(j, 1.0)] for i, j in special.items()}, ["unmatched"] * len(new), {}
-    for i in rows: names[i] = "special"
+    names, cells, language = ["unmatched"] * len(new), ([*special], [*special.values()], [1.0] * len(special)), {}
+    for i in special: names[i] = "special"
     for rule in rules:
         if rule == "dictionary":
-            translated = list(_translated(source, {i: entries[i] for i in entries if i in left}, translations))
-            language = {i: langs for i, _, langs in translated}
-            found = {i: row for i, row, _ in translated}
-        else: found = {i: [(j, 1.0)] for i, j in _named(left, tables, wordpiece[1], rule).items()}
-        rows |= found
+            found, more = _translated(source, {i: e for i, e in entries.items() if i in left}, translations)
+            language = found
+        else:
+            found = _named(left, tables, wordpiece[1], rule)
+            more = [*found], found.values(), [1.0] * len(found)
+        for values, added in zip(cells, more): values += added
         for i in found:
             names[i] = rule
             del left[i]
-    weights = _matrix(rows.items(), (len(new), len(old)))
-    matching = Matching(weights, np.array(names), source, target, language, counts)
-    _warn(len(rows) - len(special), sum(form is not None for form in new))
+    pieces = sum(form is not None for form in new)
+    _warn(pieces - len(left), pieces)
+    matching = Matching(_matrix(cells, (len(new), len(old))), np.array(names), source, target, language, counts)
     return by_subwords(matching) if unmatched else matching
 
 def _warn(found, pieces):
@@ -371,12 +381,13 @@ def by_subwords(matching: Matching) -> Matching:
     source, forms = matching.source, _forms(matching.target)
     left = [i for i in np.flatnonzero(matching.rule == "unmatched").tolist()
             if isinstance(forms[i], str) and forms[i].strip()]
-    rows = []
+    cells = [], [], []
     for backend, begins in ((source.backend_tokenizer, True), (_inside_words(source), False)):
         ids = [i for i in left if forms[i].startswith(" ") == begins]
-        cuts = _cuts(backend, [forms[i] for i in ids], source.all_special_ids)
-        rows += [(i, [(old, 1 / len(cut)) for old in cut]) for i, cut in zip(ids, cuts) if cut]
-    return _filled(matching, _matrix(rows, matching.weights.shape), "subwords")
+        cuts = _known_cuts(source, backend, [forms[i] for i in ids])
+        for i, cut in zip(ids, cuts):
+            if cut: _add(cells, i, cut)
+    return _filled(matching, _matrix(cells, matching.weights.shape), "subwords")
 
 # %% ../nbs/00ca_matching.ipynb #e83e4c99
 def by_similarity(matching: Matching,
