@@ -1,4 +1,4 @@
-"The default run learns, with two seeds of the three on record: below its baselines, and more from translations than from random pairs."
+"The default run learns, with two of the seeds on record: below its baselines, more from true than random pairs."
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['DICTIONARIES', 'FILLING', 'FREE', 'BY_SIZE', 'META_VOCABULARY', 'PAPER', 'EXPERIMENTS', 'Settings', 'phase',
            'resolve', 'compare_with_paper', 'draw_phases', 'prepare_data', 'HeldOut', 'hold_out', 'usual_layer', 'look',
-           'meta_phase', 'train_phase', 'monolingual', 'induced_dictionaries', 'find_dictionaries', 'match',
-           'source_folder', 'start_network', 'word_numbers', 'spelled', 'Taught', 'word_means', 'Student',
-           'source_shares', 'make_batches', 'make_model', 'load_teacher', 'measure_start', 'directions', 'translations',
-           'dictionary_baselines', 'record_of', 'describe', 'Run', 'run', 'announce', 'meta_facts', 'curve',
-           'by_language', 'draw_curves', 'starts_and_ends', 'tests_of', 'main']
+           'meta_phase', 'train_phase', 'monolingual', 'induced_dictionaries', 'find_dictionaries',
+           'load_source_tokenizer', 'match', 'source_folder', 'check_source', 'start_network', 'word_numbers',
+           'spelled', 'Taught', 'word_means', 'Student', 'source_shares', 'make_batches', 'make_model', 'load_teacher',
+           'measure_start', 'directions', 'translations', 'dictionary_baselines', 'record_of', 'describe', 'Run', 'run',
+           'announce', 'without_path', 'meta_facts', 'curve', 'by_language', 'draw_curves', 'starts_and_ends',
+           'tests_of', 'main']
 
 # %% ../nbs/05_meta_xlm.ipynb #c429e4bb
 import math, sys, time
@@ -26,11 +27,11 @@ from transformers import AutoConfig, AutoTokenizer
 from . import xlm_e
 from .alignment import aer_by_layer, alignment_error_rate, train_both
 from .cldr import LOCALES
-from .core import (CheckpointError, ConfigError, PALETTE, append_record, check_types, choose, derive_seed, figure,
-                       pair_name, parse_languages, settings_from_arguments, sha256_file, split_pair,
-                       torch_generator)
+from .core import (CheckpointError, ConfigError, PALETTE, append_record, atomic_path, check_types, choose,
+                       derive_seed, figure, pair_name, parse_languages, settings_from_arguments, sha256_file,
+                       split_pair, torch_generator)
 from .corpora import Corpus
-from .data import Prepared, alone, pack_blocks, prepare, token_frequencies, unigram_loss
+from .data import Prepared, alone, pack_blocks, prepare, short_hash, token_frequencies, unigram_loss
 from .encoder import Encoder, EncoderForMaskedLM, load, load_foreign, new_model
 from .experiments import Experiment
 from .initialisation import PARTS, Initialised, freeze_body, initialise, source_config, target_config_for
@@ -110,6 +111,7 @@ def phase(s: Settings) -> xlm_e.Settings: # resolved
 
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
+    given = replace(given, source_lang=parse_languages(given.source_lang)[0]) # 'no' may arrive as false
     _check(given)
     ours = BY_SIZE[given.size] | {"clip_norm": 1.0}
     ours["meta_vocab_size"] = META_VOCABULARY[given.corpus].get(given.size, META_VOCABULARY[given.corpus]["other"])
@@ -266,8 +268,9 @@ def train_phase(inner: xlm_e.Settings, # of the phase
         whole = xlm_e.XlmE(inner, model.ids)
         load_weights(latest_checkpoint(folder), whole)
         model.generator = whole.generator.to(start_processes())
-    model.save_pretrained(folder)
-    held_out.tokenizer.save_pretrained(folder / "generator")
+    with atomic_path(folder / "generator") as unfinished:
+        model.generator.save_pretrained(unfinished)
+        held_out.tokenizer.save_pretrained(unfinished)
     return summary
 
 def monolingual(s: Settings, # resolved
@@ -279,12 +282,12 @@ def monolingual(s: Settings, # resolved
     start_processes()
     with nullcontext() if rank_and_world()[0] else alone(folder):
         if dist.is_initialized(): dist.barrier() # until process 0 has the folder
-        done = folder / f"checkpoint-{inner.steps:08d}", folder / "generator" / "config.json"
-        if not all(path.exists() for path in done):
+        if not all((folder / name).exists() for name in (f"checkpoint-{inner.steps:08d}", "generator")):
             model = xlm_e.XlmE(inner, MaskIds.of(mono.tokenizer)).to(start_processes())
             held_out = hold_out(s, mono, [s.source_lang], data.corpus.valid)
             batches, identity = xlm_e.make_batches(inner, mono), xlm_e.run_identity(inner, mono)
             summary = train_phase(inner, model, batches, folder, identity, held_out)
+            if dist.is_initialized(): dist.barrier() # until process 0 has written the network
             if not summary["finished"]: raise CheckpointError(f"the monolingual phase {xlm_e.report(summary)}")
         return folder
 
@@ -319,6 +322,14 @@ def find_dictionaries(s: Settings, # resolved
     return {"cldr": cldr_dictionaries, "muse": muse_dictionaries}[s.dictionaries](others, s.source_lang)
 
 # %% ../nbs/05_meta_xlm.ipynb #257a120b
+def load_source_tokenizer(folder):
+    "The tokenizer of a model's folder; `CheckpointError` where there is none, of which transformers would make one up."
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    files = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
+    if not any((Path(folder) / name).exists() for name in files):
+        raise CheckpointError(f"{Path(folder).name} holds no tokenizer ({', '.join(sorted(files))}): save it there too")
+    return tokenizer
+
 def match(s: Settings, # resolved
           data: Prepared, # of all languages
           source_tokenizer) -> Matching:
@@ -340,20 +351,29 @@ def source_folder(s: Settings, # resolved
     if s.source: return Path(s.source).expanduser()
     return monolingual(s, data, mono) / "generator" if mono else None
 
+def check_source(s: Settings, # resolved
+                 source: Path):
+    "Raise `CheckpointError` for a monolingual network of another size, or that cannot read as far."
+    theirs, ours = source_config(source), xlm_e.network_config(phase(s), "generator")
+    if (theirs.num_hidden_layers, theirs.hidden_size) != (ours.num_hidden_layers, ours.hidden_size):
+        raise CheckpointError(f"{source.name} has {theirs.num_hidden_layers} layers of width {theirs.hidden_size}, and "
+                              f"size={s.size!r} has {ours.num_hidden_layers} of width {ours.hidden_size}: "
+                              "choose its size, or give layers= and width=")
+    room = theirs.max_position_embeddings - theirs.position_offset
+    if room < xlm_e.LENGTH[s.size]:
+        raise CheckpointError(f"{source.name} reads {room} positions, and size={s.size!r} has rows of "
+                              f"{xlm_e.LENGTH[s.size]} tokens: take a smaller size, with layers= and width=")
+
 def start_network(s: Settings, # resolved
                   data: Prepared, source: Path | None, # of `source_folder`
                  ) -> tuple[EncoderForMaskedLM, Initialised | None, Matching | None]:
     "The network that the cross-lingual phase starts with; raises `CheckpointError` for a source of another shape."
     ours, seed = xlm_e.network_config(phase(s), "generator"), derive_seed(s.seed, "generator")
     if source is None: return new_model(EncoderForMaskedLM, ours, seed), None, None
+    check_source(s, source)
     config = target_config_for(source, s.vocab_size)
-    for name in ("num_hidden_layers", "hidden_size"):
-        if getattr(config, name) != getattr(ours, name):
-            raise CheckpointError(f"{source.name} has {config.num_hidden_layers} layers of width {config.hidden_size}, "
-                                  f"and size={s.size!r} has {ours.num_hidden_layers} of width {ours.hidden_size}: "
-                                  "choose its size, or give layers= and width=")
     if s.parts in ("none", "body"): return *initialise(config, source, s.parts, seed=seed), None
-    found = match(s, data, AutoTokenizer.from_pretrained(source))
+    found = match(s, data, load_source_tokenizer(source))
     weights = found.weights.copy()
     weights.resize(s.vocab_size, source_config(source).vocab_size) # a table may have more rows than its tokenizer ids
     return *initialise(config, source, s.parts, weights, s.unmatched, seed), found
@@ -369,8 +389,9 @@ def word_numbers(text: str, spans: list, # (start, end) of each piece in the tex
     return np.array(inside, dtype=np.int64)
 
 def spelled(ids, tokenizer) -> tuple[str, list]: # of one of our tokenizers → text, (start, end) of each piece
-    "The text of a sequence of pieces."
-    pieces = [p.replace("\u2581", " ") for p in tokenizer.convert_ids_to_tokens(list(map(int, ids)))]
+    "The text of a sequence of pieces; what is unknown stays unknown, as one sign that no vocabulary has."
+    pieces = tokenizer.convert_ids_to_tokens(list(map(int, ids)))
+    pieces = ["\ufffd" if p == tokenizer.unk_token else p.replace("\u2581", " ") for p in pieces]
     ends = np.cumsum([0, *map(len, pieces)]).tolist()
     return "".join(pieces), list(zip(ends[:-1], ends[1:]))
 
@@ -401,6 +422,8 @@ class Taught:
                 read = self.teacher_tokenizer(text, add_special_tokens=False, return_offsets_mapping=True,
                                               truncation=True, max_length=self.longest)
                 student, teacher = (word_numbers(text, s) for s in (spans, read["offset_mapping"]))
+                pieces = self.teacher_tokenizer.convert_ids_to_tokens(read["input_ids"])
+                teacher[[not p.strip("\u2581\u0120 ") for p in pieces]] = -1 # a mark alone is no part of a word
                 both = np.intersect1d(student[student >= 0], teacher)
                 student, teacher = (np.where(np.isin(n, both), n + first, -1) for n in (student, teacher))
                 ours[row, begin:end] = torch.from_numpy(student)
@@ -410,13 +433,13 @@ class Taught:
         return {"words": ours} | self._for_teacher(theirs, their_words)
 
     def _for_teacher(self, sentences, numbers) -> dict:
-        begin, end, pad = (getattr(self.teacher_tokenizer, f"{n}_token_id") for n in ("cls", "sep", "pad"))
+        special = SpecialIds.of(self.teacher_tokenizer)
         width = max(map(len, sentences), default=0) + 2
-        ids, words_of = (torch.full((len(sentences), width), fill) for fill in (pad, -1))
+        ids, words_of = (torch.full((len(sentences), width), fill) for fill in (special.pad, -1))
         for row, (own, word) in enumerate(zip(sentences, numbers)):
-            ids[row, :len(own) + 2] = torch.tensor([begin, *own, end])
+            ids[row, :len(own) + 2] = torch.tensor([special.bos, *own, special.eos])
             words_of[row, 1:len(own) + 1] = torch.from_numpy(word)
-        return {"teacher_ids": ids, "teacher_words": words_of, "teacher_mask": (ids != pad).long()}
+        return {"teacher_ids": ids, "teacher_words": words_of, "teacher_mask": (ids != special.pad).long()}
 
 # %% ../nbs/05_meta_xlm.ipynb #1045d562
 def word_means(states, # (rows, seq, hidden)
@@ -469,7 +492,7 @@ def make_batches(s: Settings, # resolved
         shares = source_shares(s, {lang: text.counts["tokens"] for lang, text in data.store.text.items()})
         batches.mixtures["text"] = Mixture(shares, derive_seed(s.seed, "text"))
     if not s.distil: return batches
-    theirs, config = AutoTokenizer.from_pretrained(source), source_config(source)
+    theirs, config = load_source_tokenizer(source), source_config(source)
     longest = config.max_position_embeddings - config.position_offset - 2
     return Taught(batches, s.source_lang, data.tokenizer, theirs, longest)
 
@@ -552,9 +575,9 @@ def _linked(row, dictionary) -> set: # an `AlignedPair` whose second sentence is
     return links
 
 # %% ../nbs/05_meta_xlm.ipynb #04d7b720
-def record_of(s: Settings, # resolved
+def record_of(s: Settings, # resolved; of `without_path`
               data: Prepared, held_out: HeldOut, summary: dict, # of `train_phase`
-              start: dict, # of `look`, before the first step
+              log: list, # lines with `look`'s measures, the first from before the first step
               begin: dict, # of `measure_start`
               evaluation: Evaluation, network, what: Initialised | None, matching: Matching | None,
               meta: dict | None, # of `meta_facts`
@@ -562,12 +585,10 @@ def record_of(s: Settings, # resolved
     "What one run leaves behind."
     inner = phase(s)
     flops = {k: v * summary["tokens"] / s.batch_tokens for k, v in xlm_e.training_flops(inner).items()}
-    log = [{"step": -1, "tokens": 0.0, **start}, *read_log(xlm_e.run_folder(s, data))]
     more = dict(flops=flops, unigram=held_out.unigram, meta=meta, directions=directions(s, data, network),
                 start=what.rows() if what else None,
                 matched=matching and {rule: int((matching.rule == rule).sum()) for rule in RULES})
-    given = asdict(replace(s, out="", source=Path(s.source).name))
-    record = make_record(given, data, summary, evaluation, log, **more)
+    record = make_record(asdict(replace(s, out="")), data, summary, evaluation, log, **more)
     used = find_dictionaries(s, data.corpus) or {}
     free = dictionary_baselines(used, s.source_lang, data.corpus.tests, data.corpus.gold)
     return record | {"metrics": record["metrics"] | begin | free}
@@ -578,6 +599,8 @@ def describe(record: dict) -> str:
     "What kind of start a record is of."
     p = record["parameters"]
     more = [f"dictionaries={p['dictionaries']}"] * (p["dictionaries"] != "none") + [p["fill"]] * (p["fill"] != "none")
+    more += ["the rest small"] * (p["parts"] in ("both", "embeddings") and p["unmatched"] == "small")
+    more += [f"from {p['source']}"] * bool(p["source"] and p["parts"] != "none")
     more += ["frozen body"] * p["frozen"] + [f"distilled, weight {p['distil']:g}"] * (p["distil"] > 0)
     if p["source_share"] is not None: more += [f"{p['source_share']:.0%} {p['source_lang']}"]
     return ", ".join(["MetaXLM: " + _TAKEN[p["parts"]], *more])
@@ -597,18 +620,19 @@ def run(s: Settings, # resolved
     xlm_e.check_share(phase(s))
     data, mono = prepare_data(s) # made by one process, found by the others
     if not rank_and_world()[0]: announce(s, data, mono)
-    source = source_folder(s, data, mono) if s.inherits else None
+    source = source_folder(s, data, mono)
     network, what, matching = start_network(s, data, source)
     model, held_out = make_model(s, data, source, network), hold_out(s, data, data.corpus.langs, data.corpus.valid)
     start, initial = look(model, held_out), measure_start(data, model.kept)
     left = replace(s, max_minutes=max(1e-3, s.max_minutes - (time.monotonic() - begin) / 60))
-    folder = xlm_e.run_folder(s, data)
-    batches, identity = make_batches(s, data, source), xlm_e.run_identity(s, data)
-    summary = train_phase(phase(left), model, batches, folder, identity, held_out)
+    own = without_path(s)
+    folder, identity = xlm_e.run_folder(own, data), xlm_e.run_identity(own, data)
+    summary = train_phase(phase(left), model, make_batches(s, data, source), folder, identity, held_out)
     if rank_and_world()[0]: return None
     print(xlm_e.report(summary))
-    record = record_of(s, data, held_out, summary, start, initial, evaluate(model.kept, data), model.kept, what,
-                       matching, meta_facts(s, data, mono))
+    log = [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)]
+    record = record_of(own, data, held_out, summary, log, initial, evaluate(model.kept, data), model.kept, what,
+                       matching, meta_facts(s, mono))
     write_cards(record, {folder / "generator": describe(record)})
     return Run(record, model.kept)
 
@@ -619,15 +643,21 @@ def announce(s: Settings, # resolved
     for inner, own in ((meta_phase(s), mono), (phase(s), data)):
         if own: print(f"{', '.join(own.corpus.langs)}\n{xlm_e.plan_of(inner, own)}", file=sys.stderr, flush=True)
 
+def without_path(s: Settings # resolved
+                ) -> Settings:
+    "The settings with the source named by its folder and contents, as records and run folders have it."
+    if not s.source: return s
+    files = sorted(p for p in Path(s.source).expanduser().iterdir() if p.suffix in (".safetensors", ".json", ".txt"))
+    return replace(s, source=f"{Path(s.source).name}-{short_hash([(p.name, sha256_file(p)) for p in files])}")
+
 def meta_facts(s: Settings, # resolved
-               data: Prepared, mono: Prepared | None) -> dict | None: # of the monolingual phase
+               mono: Prepared | None) -> dict | None: # None: nothing is inherited
     "What the monolingual phase cost, where it is known."
-    if mono is None:
-        if not s.source: return None
-        weights = sorted(Path(s.source).expanduser().glob("*.safetensors"))
-        return {"source": Path(s.source).name, "sha256": {p.name: sha256_file(p) for p in weights}}
-    last = read_log(xlm_e.run_folder(meta_phase(s), mono))[-1]
-    return {"source": xlm_e.run_folder(meta_phase(s), mono).name, "steps": last["step"] + 1, "tokens": last["tokens"],
+    if not s.inherits: return None
+    if mono is None: return {"source": without_path(s).source}
+    folder = xlm_e.run_folder(meta_phase(s), mono)
+    last = read_log(folder)[-1]
+    return {"source": folder.name, "steps": last["step"] + 1, "tokens": last["tokens"],
             "loss": last[f"health/mlm/{s.source_lang}"]}
 
 # %% ../nbs/05_meta_xlm.ipynb #76ddac72
