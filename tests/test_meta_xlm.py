@@ -18,8 +18,8 @@ from xlnb.encoder import Encoder, EncoderForMaskedLM, load, new_model
 from xlnb.meta_xlm import (PAPER, Settings, Student, Taught, by_language, check_source, curve, describe,
                            dictionary_baselines, draw_curves, draw_phases, hold_out, induced_dictionaries,
                            load_source_tokenizer, load_teacher, make_batches, make_model, match, meta_phase,
-                           monolingual, phase, prepare_data, resolve, run, source_folder, source_shares, spelled, start_network,
-                           starts_and_ends, train_phase, translations, without_path, word_numbers)
+                           monolingual, phase, prepare_data, resolve, run, source_folder, source_shares, spelled,
+                           start_network, starts_and_ends, train_phase, translations, without_path, word_numbers)
 from xlnb.objectives import MaskIds
 from xlnb.tokens import SpecialIds, collate_text
 from xlnb.training import read_log
