@@ -207,13 +207,13 @@ def plot_grid(groups: dict, # arm → records, or {seed: record}
              ):
     "Dots for seeds, bars for means: an arm in a row, a measure in a panel."
     rows = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
-    fig, axes = figure("page", height=0.7 + 0.24 * len(rows), ncols=len(measures), sharey=True, squeeze=False)
+    fig, axes = figure("page", height=0.8 + 0.24 * len(rows), ncols=len(measures), sharey=True, squeeze=False)
     for ax, (label, measure) in zip(axes[0], measures.items()):
         for y, records in enumerate(rows.values()):
             _draw_arm(ax, y, [measure(r) for r in records], PALETTE["blue"])
             costs = [v for r in records if (v := (free or {}).get(label, lambda _: math.nan)(r)) == v]
             if costs: ax.plot([sum(costs) / len(costs)] * 2, [y - 0.35, y + 0.35], "--", color=PALETTE["grey"], lw=1.2)
-        ax.set_title(label, loc="left")
+        ax.set_title(label if len(measures) < 4 else label.replace(", ", ",\n", 1), loc="left")
         ax.grid(axis="x", alpha=0.3)
     axes[0][0].set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.5, -0.5))
     return fig
