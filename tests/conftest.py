@@ -32,3 +32,13 @@ def checkout(tmp_path) -> Path:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints", "cache"))
     shutil.copy(ROOT / "settings.ini", tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    "Runs, vocabularies and records of a test file in a folder of their own."
+    with pytest.MonkeyPatch.context() as patch:
+        path = tmp_path_factory.mktemp("root")
+        patch.setenv("XLNB_ROOT", str(path))
+        patch.setenv("XLNB_RESULTS", str(path / "results"))
+        yield path

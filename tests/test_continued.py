@@ -18,18 +18,10 @@ from xlnb.training import learning_rate_at, read_log
 
 SMALL = dict(langs="de,en,hi", steps=6, domain_steps=7, pair_lines=300, test_lines=20)
 
+pytestmark = pytest.mark.usefixtures("root")
+
 
 def small(**changes): return resolve(Settings(**{**SMALL, **changes}))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def root(tmp_path_factory):
-    "Runs, vocabularies and records of this file in a folder of their own."
-    with pytest.MonkeyPatch.context() as patch:
-        path = tmp_path_factory.mktemp("root")
-        patch.setenv("XLNB_ROOT", str(path))
-        patch.setenv("XLNB_RESULTS", str(path / "results"))
-        yield path
 
 
 @pytest.fixture(scope="module")

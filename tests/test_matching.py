@@ -242,15 +242,18 @@ def phrases(tmp_path_factory):
     return text, train_vocab({"en": text["en"]}, 400, folder / "en"), train_vocab(text, 900, folder / "shared")
 
 
-@pytest.mark.parametrize("options", [{}, {"order": "dictionary"}, {"translations": "first"}, {"unmatched": "subwords"}])
-def test_rows_sum_to_one_or_are_empty(phrases, options):
+@pytest.mark.parametrize("filled", [False, True])
+@pytest.mark.parametrize("options", [{}, {"order": "dictionary"}, {"translations": "first"}])
+def test_rows_sum_to_one_or_are_empty(phrases, options, filled):
     text, source, target = phrases
-    matching = match_vocabulary(source, target, cldr_dictionaries(("de", "ru")), **options)
+    def made():
+        matching = match_vocabulary(source, target, cldr_dictionaries(("de", "ru")), **options)
+        return by_subwords(matching) if filled else matching
+    matching, again = made(), made()
     assert matching.weights.shape == (len(target), len(source)) and matching.weights.dtype == np.float32
     np.testing.assert_allclose(matching.weights.sum(axis=1), matching.rule != "unmatched", atol=1e-6)
     assert (matching.weights.data > 0).all() and set(matching.rule) <= set(RULES)
     assert set(matching.language) == set(np.flatnonzero(matching.rule == "dictionary"))
-    again = match_vocabulary(source, target, cldr_dictionaries(("de", "ru")), **options)
     assert (again.rule == matching.rule).all() and (again.weights != matching.weights).nnz == 0
     assert again.table().equals(matching.table())
 
@@ -259,7 +262,7 @@ def test_table_is_read_back(phrases, tmp_path):
     text, source, target = phrases
     odd = 'a"b', "NA", "null", "a\tb", "c\nd", "e\rf", "\x85", "1.0"
     target = unigram(*itertools.islice(target.get_vocab(), 300), *odd)
-    matching = match_vocabulary(source, target, cldr_dictionaries(("de", "ru")), unmatched="subwords")
+    matching = by_subwords(match_vocabulary(source, target, cldr_dictionaries(("de", "ru"))))
     matching.save_table(tmp_path / "deep" / "table.tsv")
     assert read_table(tmp_path / "deep" / "table.tsv").equals(matching.table())
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["table.tsv"]
@@ -301,7 +304,6 @@ def test_little_found_is_said_with_numbers():
 
 def test_wrong_settings_are_refused(house):
     for options, text in (({"order": "exakt"}, "did you mean 'exact'"), ({"translations": "all"}, "mean, first"),
-                          ({"unmatched": "similarity"}, "None, subwords"),
                           ({"dictionaries": {"de": ["ab"]}}, "dictionaries\\['de'\\] holds 'ab'")):
         with pytest.raises(ConfigError, match=text): match_vocabulary(house, house, **options)
     for tokenizer in (ByT5Tokenizer(), house.backend_tokenizer):

@@ -1,5 +1,5 @@
 "A cross-lingual model that starts from another: settings, weights, words shared with a teacher, resuming, records."
-import itertools, json, math, shutil, time
+import itertools, json, math, shutil, subprocess, sys, time
 from dataclasses import fields, replace
 
 import matplotlib.pyplot as plt
@@ -16,10 +16,11 @@ from xlnb.core import CheckpointError, ConfigError, parse_languages, read_record
 from xlnb.corpora import AlignedPair, Corpus
 from xlnb.encoder import Encoder, EncoderForMaskedLM, load, new_model
 from xlnb.meta_xlm import (PAPER, Settings, Student, Taught, by_language, check_source, curve, describe,
-                           dictionary_baselines, draw_curves, draw_phases, hold_out, induced_dictionaries,
-                           load_source_tokenizer, load_teacher, make_batches, make_model, match, meta_phase,
-                           monolingual, phase, prepare_data, resolve, run, source_folder, source_shares, spelled,
-                           start_network, starts_and_ends, train_phase, translations, without_path, word_numbers)
+                           dictionary_baselines, draw_curves, draw_phases, find_dictionaries, hold_out,
+                           induced_dictionaries, load_source_tokenizer, load_teacher, make_batches, make_model, match,
+                           meta_phase, monolingual, phase, prepare_data, resolve, run, source_folder, source_shares,
+                           spelled, start_network, starts_and_ends, train_phase, translations, without_path,
+                           word_numbers)
 from xlnb.objectives import MaskIds
 from xlnb.tokens import SpecialIds, collate_text
 from xlnb.training import read_log
@@ -27,19 +28,10 @@ from xlnb.training import read_log
 SMALL = dict(langs="en,de", width=32, layers=2, steps=4, meta_steps=3, batch_tokens=256, micro_tokens=128,
              test_lines=20, vocab_size=300, meta_vocab_size=200)
 WORDS = "encoder.embeddings.word_embeddings.weight"
+pytestmark = pytest.mark.usefixtures("root")
 
 
 def small(**changes): return resolve(Settings(**SMALL | changes))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def root(tmp_path_factory):
-    "Runs, vocabularies and records of this file in a folder of their own."
-    with pytest.MonkeyPatch.context() as patch:
-        path = tmp_path_factory.mktemp("root")
-        patch.setenv("XLNB_ROOT", str(path))
-        patch.setenv("XLNB_RESULTS", str(path / "results"))
-        yield path
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +53,7 @@ def unprobed(monkeypatch):
 
 
 def started(s, data, source):
-    network, what, matching = start_network(s, data, source)
+    network, what, matching = start_network(s, data, source, find_dictionaries(s, data.corpus))
     return make_model(s, data, source, network), what, matching
 
 
@@ -182,7 +174,9 @@ def test_each_part_is_the_sources_or_that_of_scratch(parts, source):
 
 def test_dictionaries_and_filling_leave_fewer_rows_without_a_match(parts, source):
     data, mono = parts
-    of = lambda rule, **more: int((match(small(**more), data, mono.tokenizer).rule == rule).sum())
+    def of(rule, **more):
+        s = small(**more)
+        return int((match(s, data, mono.tokenizer, find_dictionaries(s, data.corpus)).rule == rule).sum())
     left = of("unmatched")
     for name in ("cldr", "induced"):
         assert of("unmatched", dictionaries=name) == left - of("dictionary", dictionaries=name) < left
@@ -485,7 +479,7 @@ def test_a_source_of_another_shape_is_refused_with_both(parts, folders):
     for changes, says in ((dict(width=64), "my-bert has 2 layers of width 32, and size='tiny' has 2 of width 64"),
                           (dict(layers=3), "my-bert has 2 layers of width 32, and size='tiny' has 3 of width 32")):
         with pytest.raises(CheckpointError, match=says):
-            start_network(small(**changes, source=str(folders["bert"])), parts[0], folders["bert"])
+            start_network(small(**changes, source=str(folders["bert"])), parts[0], folders["bert"], None)
 
 
 def test_a_folder_that_is_not_there_is_named(parts, tmp_path, capsys):
@@ -505,7 +499,7 @@ def test_a_tokenizer_that_shares_nothing_is_warned_of_with_numbers(tmp_path, par
     monkeypatch.setattr(foreign, "TEXT", ["የሰው ልጅ ሁሉ ሲወለድ ነጻና በክብርና በመብትም እኩልነት ያለው ነው"] * 3)
     foreign.save_family("xlmr-mlm", tmp_path)
     with pytest.warns(UserWarning, match=r"only [01] of 295 pieces were matched \(0\.[0-9]+%\), special tokens aside"):
-        _, what, matching = start_network(small(source=str(tmp_path)), parts[0], tmp_path)
+        _, what, matching = start_network(small(source=str(tmp_path)), parts[0], tmp_path, None)
     assert what.rows_matched <= 6 and (matching.rule == "special").sum() == 5
 
 
@@ -679,7 +673,7 @@ def test_a_command_leaves_a_record(root, unprobed):
 
 def test_from_scratch_has_the_architecture_of_a_source_from_elsewhere(folders):
     s = small(source=str(folders["roberta-mlm"]), parts="none")
-    network = start_network(s, prepare_data(s)[0], source_folder(s, None, None))[0]
+    network = start_network(s, prepare_data(s)[0], source_folder(s, None, None), None)[0]
     assert network.config.position_offset == 2 and network.config.norm == "post"
 
 
@@ -709,3 +703,17 @@ def test_a_network_teaches_itself_nothing_whatever_its_marks_are(folders):
     row = torch.tensor([[0, *ids, 2]])
     shared = taught.shared_words(row, [True])
     assert shared["words"].tolist() == shared["teacher_words"].tolist()
+
+
+def test_the_notebook_runs_from_scratch_and_records_that_one_run(checkout, monkeypatch):
+    "As `make experiment` has it: nothing is taken from anywhere, and the twin is the run itself."
+    for name in ("XLNB_ROOT", "XLNB_RESULTS"): monkeypatch.delenv(name)
+    given = SMALL | dict(parts="none", steps=3)
+    words = [word for k, v in given.items() for word in ("-p", k, str(v))]
+    done = subprocess.run([sys.executable, "-m", "papermill", "05_meta_xlm.ipynb", "out.ipynb", *words],
+                          cwd=checkout / "nbs", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = [line for path in (checkout / "data" / "results").glob("05_meta_xlm.*.jsonl")
+             for line in path.read_text().splitlines()]
+    records = [r for r in map(json.loads, lines) if r["parameters"]["steps"] == 3]
+    assert [r["parameters"]["parts"] for r in records] == ["none"]

@@ -275,12 +275,10 @@ def match_vocabulary(source,                           # fast tokenizer of the o
                      dictionaries: dict | None = None, # language → (word, word of the source language) pairs
                      order: str = "exact",             # 'exact', or 'dictionary': translations come first (the paper's)
                      translations: str = "mean",       # of all that are listed, or 'first'
-                     unmatched: str | None = None,     # 'subwords': `by_subwords` fills what is left
                     ) -> Matching:
     "Match pieces by role, text, normal form and dictionary (MetaXLM, section 3.2); warns if hardly any are found."
     rules = ORDERS[choose("order", order, ORDERS)]
     choose("translations", translations, ("mean", "first"))
-    choose("unmatched", unmatched, (None, "subwords"))
     wordpiece = [_marks(tokenizer) not in ("bytes", "▁") for tokenizer in (source, target)]
     old, new = _forms(source), _forms(target)
     tables = _tables(old, wordpiece[0])
@@ -301,8 +299,7 @@ def match_vocabulary(source,                           # fast tokenizer of the o
             del left[i]
     pieces = sum(form is not None for form in new)
     _warn(pieces - len(left), pieces)
-    matching = Matching(_matrix(cells, (len(new), len(old))), np.array(names), source, target, language, counts)
-    return by_subwords(matching) if unmatched else matching
+    return Matching(_matrix(cells, (len(new), len(old))), np.array(names), source, target, language, counts)
 
 def _warn(found, pieces):
     if found >= 0.01 * pieces: return

@@ -5,12 +5,11 @@
 # %% auto #0
 __all__ = ['DICTIONARIES', 'FILLING', 'FREE', 'BY_SIZE', 'META_VOCABULARY', 'PAPER', 'EXPERIMENTS', 'Settings', 'phase',
            'resolve', 'compare_with_paper', 'draw_phases', 'prepare_data', 'HeldOut', 'hold_out', 'usual_layer', 'look',
-           'meta_phase', 'train_phase', 'monolingual', 'induced_dictionaries', 'find_dictionaries',
-           'load_source_tokenizer', 'match', 'source_folder', 'check_source', 'start_network', 'word_numbers',
-           'spelled', 'Taught', 'word_means', 'Student', 'source_shares', 'make_batches', 'make_model', 'load_teacher',
-           'measure_start', 'directions', 'translations', 'dictionary_baselines', 'record_of', 'describe', 'Run', 'run',
-           'announce', 'without_path', 'meta_facts', 'curve', 'by_language', 'draw_curves', 'starts_and_ends',
-           'tests_of', 'main']
+           'meta_phase', 'train_phase', 'monolingual', 'source_folder', 'induced_dictionaries', 'find_dictionaries',
+           'load_source_tokenizer', 'match', 'check_source', 'start_network', 'word_numbers', 'spelled', 'Taught',
+           'word_means', 'Student', 'source_shares', 'make_batches', 'make_model', 'load_teacher', 'measure_start',
+           'directions', 'translations', 'dictionary_baselines', 'record_of', 'describe', 'Run', 'run', 'announce',
+           'without_path', 'meta_facts', 'curve', 'by_language', 'draw_curves', 'starts_and_ends', 'tests_of', 'main']
 
 # %% ../nbs/05_meta_xlm.ipynb #c429e4bb
 import math, sys, time
@@ -192,9 +191,9 @@ def prepare_data(s: Settings, # resolved
     data = xlm_e.prepare_data(phase(s))
     if s.source or not s.inherits: return data, None
     corpus, lang = data.corpus, s.source_lang
-    alone_there = Corpus(f"{corpus.name}-{lang}", (lang,), {lang: corpus.text[lang]}, {}, {}, {},
-                         corpus.facts | {"language": lang})
-    return data, prepare(alone_there, s.meta_vocab_size, max_side=xlm_e.max_side(phase(s)))
+    one = Corpus(f"{corpus.name}-{lang}", (lang,), {lang: corpus.text[lang]}, {}, {}, {},
+                 corpus.facts | {"language": lang})
+    return data, prepare(one, s.meta_vocab_size, max_side=xlm_e.max_side(phase(s)))
 
 # %% ../nbs/05_meta_xlm.ipynb #ba3c5d9e
 _HELD_OUT = 2048 # tokens of each language, at most
@@ -291,6 +290,13 @@ def monolingual(s: Settings, # resolved
             if not summary["finished"]: raise CheckpointError(f"the monolingual phase {xlm_e.report(summary)}")
         return folder
 
+# %% ../nbs/05_meta_xlm.ipynb #c96ff04b
+def source_folder(s: Settings, # resolved
+                  data: Prepared, mono: Prepared | None) -> Path | None: # None: nothing is taken
+    "The folder of the monolingual network."
+    if s.source: return Path(s.source).expanduser()
+    return monolingual(s, data, mono) / "generator" if mono else None
+
 # %% ../nbs/05_meta_xlm.ipynb #cb8c5827
 def induced_dictionaries(corpus: Corpus, source_lang: str,
                          most: int = 30_000, # read at most so many pairs of each language pair
@@ -324,17 +330,21 @@ def find_dictionaries(s: Settings, # resolved
 # %% ../nbs/05_meta_xlm.ipynb #257a120b
 def load_source_tokenizer(folder):
     "The tokenizer of a model's folder; `CheckpointError` where there is none, of which transformers would make one up."
+    folder = Path(folder).expanduser()
+    if not folder.is_dir(): raise CheckpointError(f"source={folder.name!r} is no folder: name one that holds a model")
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     files = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
-    if not any((Path(folder) / name).exists() for name in files):
-        raise CheckpointError(f"{Path(folder).name} holds no tokenizer ({', '.join(sorted(files))}): save it there too")
+    if not any((folder / name).exists() for name in files):
+        raise CheckpointError(f"{folder.name} holds no tokenizer ({', '.join(sorted(files))}): save it there too")
     return tokenizer
 
 def match(s: Settings, # resolved
           data: Prepared, # of all languages
-          source_tokenizer) -> Matching:
+          source_tokenizer,
+          dictionaries: dict | None, # of `find_dictionaries`
+         ) -> Matching:
     "The pieces of the shared vocabulary, matched by the rules, the dictionaries and the filling that are asked for."
-    found = match_vocabulary(source_tokenizer, data.tokenizer, find_dictionaries(s, data.corpus))
+    found = match_vocabulary(source_tokenizer, data.tokenizer, dictionaries)
     if s.fill == "subwords": return by_subwords(found)
     if s.fill == "none": return found
     sentences = (ids for lang in data.corpus.langs for ids in _sentences(data.store.text[lang]))
@@ -345,12 +355,6 @@ def _sentences(text) -> list: # of one language in a store → its sentences' id
     return [tokens[a:b] for tokens, offsets in shards for a, b in zip(offsets[:-1], offsets[1:])]
 
 # %% ../nbs/05_meta_xlm.ipynb #6c94fd64
-def source_folder(s: Settings, # resolved
-                  data: Prepared, mono: Prepared | None) -> Path | None: # None: nothing is taken
-    "The folder of the monolingual network."
-    if s.source: return Path(s.source).expanduser()
-    return monolingual(s, data, mono) / "generator" if mono else None
-
 def check_source(s: Settings, # resolved
                  source: Path):
     "Raise `CheckpointError` for a monolingual network of another size, or that cannot read as far."
@@ -366,6 +370,7 @@ def check_source(s: Settings, # resolved
 
 def start_network(s: Settings, # resolved
                   data: Prepared, source: Path | None, # of `source_folder`
+                  dictionaries: dict | None, # of `find_dictionaries`
                  ) -> tuple[EncoderForMaskedLM, Initialised | None, Matching | None]:
     "The network that the cross-lingual phase starts with; raises `CheckpointError` for a source of another shape."
     ours, seed = xlm_e.network_config(phase(s), "generator"), derive_seed(s.seed, "generator")
@@ -373,7 +378,7 @@ def start_network(s: Settings, # resolved
     check_source(s, source)
     config = target_config_for(source, s.vocab_size)
     if s.parts in ("none", "body"): return *initialise(config, source, s.parts, seed=seed), None
-    found = match(s, data, load_source_tokenizer(source))
+    found = match(s, data, load_source_tokenizer(source), dictionaries)
     weights = found.weights.copy()
     weights.resize(s.vocab_size, source_config(source).vocab_size) # a table may have more rows than its tokenizer ids
     return *initialise(config, source, s.parts, weights, s.unmatched, seed), found
@@ -403,6 +408,7 @@ class Taught:
                  teacher_tokenizer, longest: int): # tokens of a sentence that the teacher can read
         self.batches, self.source_lang, self.longest = batches, source_lang, longest
         self.tokenizer, self.teacher_tokenizer = tokenizer, teacher_tokenizer
+        self.teacher_special = SpecialIds.of(teacher_tokenizer)
 
     def __getattr__(self, name): return getattr(self.batches, name)
 
@@ -433,7 +439,7 @@ class Taught:
         return {"words": ours} | self._for_teacher(theirs, their_words)
 
     def _for_teacher(self, sentences, numbers) -> dict:
-        special = SpecialIds.of(self.teacher_tokenizer)
+        special = self.teacher_special
         width = max(map(len, sentences), default=0) + 2
         ids, words_of = (torch.full((len(sentences), width), fill) for fill in (special.pad, -1))
         for row, (own, word) in enumerate(zip(sentences, numbers)):
@@ -518,14 +524,12 @@ def measure_start(data: Prepared, network) -> dict[str, float]: # flat names wit
     rows = aer_by_layer(network, data.corpus.gold, data.tokenizer, system="initial")
     return {k: round(v, 5) for k, v in (found | {r["metric"]: r["aer"] for r in rows}).items()}
 
-def directions(s: Settings, # resolved
-               data: Prepared, network) -> dict[str, dict]: # learned in → tested in → F1
+def directions(held_out: HeldOut, network) -> dict[str, dict]: # learned in → tested in → F1
     "Transfer of tags between all languages, at the usual layer (MetaXLM, Figure 6)."
-    known = [lang for lang in data.corpus.langs if lang in LOCALES]
-    if len(known) < 2: return {}
-    task, found = cldr_tasks(known, train=250, test=200, tasks=("tags",))["tags"], {}
-    for source in known:
-        rows = linear_probe(network, data.tokenizer, task, source, usual_layer(network), ceilings=False)
+    if not held_out.tags: return {}
+    found, layer = {}, usual_layer(network)
+    for source in held_out.tags.examples:
+        rows = linear_probe(network, held_out.tokenizer, held_out.tags, source, layer, ceilings=False)
         found[source] = {r["target"]: round(r["score"], 5) for r in rows if r["metric"] == "f1" and not r["centred"]}
     return found
 
@@ -580,17 +584,17 @@ def record_of(s: Settings, # resolved; of `without_path`
               log: list, # lines with `look`'s measures, the first from before the first step
               begin: dict, # of `measure_start`
               evaluation: Evaluation, network, what: Initialised | None, matching: Matching | None,
+              dictionaries: dict | None, # of `find_dictionaries`
               meta: dict | None, # of `meta_facts`
              ) -> dict:
     "What one run leaves behind."
     inner = phase(s)
     flops = {k: v * summary["tokens"] / s.batch_tokens for k, v in xlm_e.training_flops(inner).items()}
-    more = dict(flops=flops, unigram=held_out.unigram, meta=meta, directions=directions(s, data, network),
+    more = dict(flops=flops, unigram=held_out.unigram, meta=meta, directions=directions(held_out, network),
                 start=what.rows() if what else None,
                 matched=matching and {rule: int((matching.rule == rule).sum()) for rule in RULES})
     record = make_record(asdict(replace(s, out="")), data, summary, evaluation, log, **more)
-    used = find_dictionaries(s, data.corpus) or {}
-    free = dictionary_baselines(used, s.source_lang, data.corpus.tests, data.corpus.gold)
+    free = dictionary_baselines(dictionaries or {}, s.source_lang, data.corpus.tests, data.corpus.gold)
     return record | {"metrics": record["metrics"] | begin | free}
 
 _TAKEN = {"both": "body and words", "body": "body", "embeddings": "words", "none": "from scratch"}
@@ -620,8 +624,8 @@ def run(s: Settings, # resolved
     xlm_e.check_share(phase(s))
     data, mono = prepare_data(s) # made by one process, found by the others
     if not rank_and_world()[0]: announce(s, data, mono)
-    source = source_folder(s, data, mono)
-    network, what, matching = start_network(s, data, source)
+    source, dictionaries = source_folder(s, data, mono), find_dictionaries(s, data.corpus)
+    network, what, matching = start_network(s, data, source, dictionaries)
     model, held_out = make_model(s, data, source, network), hold_out(s, data, data.corpus.langs, data.corpus.valid)
     start, initial = look(model, held_out), measure_start(data, model.kept)
     left = replace(s, max_minutes=max(1e-3, s.max_minutes - (time.monotonic() - begin) / 60))
@@ -632,7 +636,7 @@ def run(s: Settings, # resolved
     print(xlm_e.report(summary))
     log = [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)]
     record = record_of(own, data, held_out, summary, log, initial, evaluate(model.kept, data), model.kept, what,
-                       matching, meta_facts(s, mono))
+                       matching, dictionaries, meta_facts(own, mono))
     write_cards(record, {folder / "generator": describe(record)})
     return Run(record, model.kept)
 
@@ -650,11 +654,11 @@ def without_path(s: Settings # resolved
     files = sorted(p for p in Path(s.source).expanduser().iterdir() if p.suffix in (".safetensors", ".json", ".txt"))
     return replace(s, source=f"{Path(s.source).name}-{short_hash([(p.name, sha256_file(p)) for p in files])}")
 
-def meta_facts(s: Settings, # resolved
+def meta_facts(s: Settings, # resolved; of `without_path`
                mono: Prepared | None) -> dict | None: # None: nothing is inherited
     "What the monolingual phase cost, where it is known."
     if not s.inherits: return None
-    if mono is None: return {"source": without_path(s).source}
+    if mono is None: return {"source": s.source}
     folder = xlm_e.run_folder(meta_phase(s), mono)
     last = read_log(folder)[-1]
     return {"source": folder.name, "steps": last["step"] + 1, "tokens": last["tokens"],
