@@ -73,6 +73,26 @@ def same(a, b): # state dicts
 def weights(folder): return load_file(folder / "generator" / "model.safetensors")
 
 
+# ---- controls: words out of order, dictionaries in part --------------------------------------------------------------
+
+@pytest.mark.parametrize("order, lines, words", [("shuffled", True, True), ("scattered", False, True)])
+def test_a_monolingual_phase_out_of_order_reads_the_same_words(parts, order, lines, words):
+    there = {"text": parts[1], order: prepare_data(small(meta_order=order))[1]}
+    before, after = ([line.split() for line in there[name].corpus.text["en"]] for name in ("text", order))
+    assert before != after and [*map(len, before)] == [*map(len, after)]
+    assert ([*map(sorted, before)] == [*map(sorted, after)]) is lines
+    assert (sorted(w for line in before for w in line) == sorted(w for line in after for w in line)) is words
+    assert after == [line.split() for line in there[order].corpus.text["en"]] # read again
+    folders = {xlm_e.run_folder(meta_phase(small(meta_order=name)), p) for name, p in there.items()}
+    assert len(folders) == 2 and len({p.folder for p in there.values()}) == 2
+
+
+def test_part_of_a_dictionary_is_used(parts):
+    corpus, asked = parts[0].corpus, dict(dictionaries="cldr")
+    every, half = (find_dictionaries(small(**asked, dictionary_share=n), corpus)["de"] for n in (1.0, 0.5))
+    assert len(half) == round(len(every) / 2) and [row for row in every if row in half] == half
+
+
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("wrong, says", [
@@ -86,6 +106,10 @@ def weights(folder): return load_file(folder / "generator" / "model.safetensors"
     (dict(recipe="papers"), "recipe='papers'.*did you mean 'paper'"),
     (dict(distil=-0.5), "distil=-0.5 is not 0 or more"), (dict(distil=math.nan), "distil=nan"),
     (dict(distil=math.inf), "distil=inf"), (dict(distil="1"), "distil='1' is not of type float"),
+    (dict(dictionary_share=0.0, dictionaries="cldr"), "dictionary_share=0.0 is not in"),
+    (dict(dictionary_share=0.5), "dictionary_share=0.5 with dictionaries='none'"),
+    (dict(meta_order="reversed"), "meta_order='reversed'"),
+    (dict(meta_order="shuffled", source="somewhere"), "meta_order='shuffled' is for a monolingual phase of this"),
     (dict(source_share=0.0), "source_share=0.0 is not between 0 and 1"), (dict(source_share=1.0), "source_share=1.0"),
     (dict(parts="none", dictionaries="cldr"), "dictionaries='cldr' and fill='none'.*parts='none' takes none"),
     (dict(parts="body", fill="subwords"), "fill='subwords'.*parts='body' takes none: use parts='both'"),
@@ -660,7 +684,9 @@ def test_starts_and_ends_have_a_row_before_and_after(records):
     (dict(parts="body", frozen=True), "body, frozen body"),
     (dict(parts="embeddings", dictionaries="cldr", fill="subwords"), "words, dictionaries=cldr, subwords"),
     (dict(parts="none", distil=0.5), "from scratch, distilled, weight 0.5"),
-    (dict(source_share=0.25), "body and words, 25% en")])
+    (dict(source_share=0.25), "body and words, 25% en"),
+    (dict(dictionaries="cldr", dictionary_share=0.25), "body and words, 25% of dictionaries=cldr"),
+    (dict(meta_order="scattered"), "body and words, scattered words")])
 def test_a_start_is_described(given, says):
     assert describe({"parameters": small(**given).__dict__}) == f"MetaXLM: {says}"
 

@@ -1,0 +1,79 @@
+"What is measured of a network, and what of it is kept for the next run."
+import json
+from dataclasses import replace
+
+import pytest
+
+from xlnb import reports, retrieval
+from xlnb.data import open_corpus, prepare
+from xlnb.encoder import Encoder, config_for, new_model
+from xlnb.reports import Probed, evaluate, free_rows, remembered, untrained_rows
+
+
+@pytest.fixture(scope="module")
+def data(root): return prepare(open_corpus("cldr", ["en", "de"], test_lines=20), 300)
+
+
+def network(data, **more): return new_model(Encoder, replace_config(len(data.tokenizer), **more), 1)
+
+
+def replace_config(ids, **more):
+    config = config_for("tiny", ids)
+    for name, value in {"num_hidden_layers": 1, **more}.items(): setattr(config, name, value)
+    return config
+
+
+def test_rows_are_computed_once_for_a_key(tmp_path):
+    calls = []
+    compute = lambda: calls.append(1) or [{"score": 0.5, "layer": None}, [float("nan")]]
+    first, second = (remembered(tmp_path, "rows", ["a", 1], compute) for _ in range(2))
+    assert len(calls) == 1 and json.dumps(first) == json.dumps(second)
+    remembered(tmp_path, "rows", ["a", 2], compute)
+    remembered(tmp_path, "others", ["a", 1], compute)
+    assert len(calls) == 3 and len(list(tmp_path.iterdir())) == 3
+
+
+def test_rows_that_could_not_be_computed_leave_no_file(tmp_path):
+    with pytest.raises(ZeroDivisionError): remembered(tmp_path, "rows", [], lambda: 1 / 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_kept_is_what_would_be_computed(data, monkeypatch):
+    whole = reports.probes.cldr_tasks
+    tags = lambda langs, **_: whole(langs, train=40, test=40, tasks=("tags",))
+    monkeypatch.setattr(reports.probes, "cldr_tasks", tags)
+    trained = network(data)
+    first, again = (evaluate(trained, data).metrics() for _ in range(2))
+    assert first == again
+    for path in data.folder.glob("*.json"): path.unlink()
+    assert evaluate(trained, data).metrics() == first
+    twin = retrieval.untrained(trained)
+    own = [r for r in untrained_rows(trained, data, Probed.of(("en", "de"), "en"))[0] if r["pair"] == "de-en"]
+    seen = [r for r in retrieval.retrieval_by_layer(twin, data.corpus.tests, data.tokenizer, system="untrained")
+            if r["pair"] == "de-en"]
+    assert [r["accuracy"] for r in own] == pytest.approx([r["accuracy"] for r in seen])
+    for name in ("baselines", "retrieval_by_layer", "untrained"): monkeypatch.delattr(reports.retrieval, name)
+    free_rows(data, True), untrained_rows(trained, data, Probed.of(("en", "de"), "en"))
+
+
+@pytest.mark.parametrize("change", [dict(num_hidden_layers=2), dict(initializer_range=0.5)])
+def test_a_network_of_another_shape_has_untrained_rows_of_its_own(data, change):
+    asked = Probed.of((), None)
+    one, other = (untrained_rows(network(data, **more), data, asked) for more in ({}, change))
+    assert one[0] != other[0] and one[2] == other[2] == []
+
+
+def test_other_tests_have_rows_of_their_own(data):
+    fewer = replace(data, corpus=replace(data.corpus, tests={test: {pair: (a[:10], b[:10]) for pair, (a, b) in
+                                                             by.items()} for test, by in data.corpus.tests.items()}))
+    one, other = (free_rows(d, True)[0] for d in (data, fewer))
+    assert {r["n"] for r in one} != {r["n"] for r in other}
+
+
+@pytest.mark.parametrize("langs, source, found", [
+    (("en", "de", "xx"), "en", (["en", "de"], "en")), (("xx", "de", "ru"), "xx", (["de", "ru"], "de")),
+    ((), None, ([], None))])
+def test_probes_are_of_the_languages_that_cldr_has(langs, source, found):
+    probed = Probed.of(langs, source)
+    assert (probed.langs, probed.source) == found
+    if len(found[0]) < 2: assert probed.rows(lambda _: pytest.fail("no task")) == []
