@@ -288,24 +288,10 @@ def align(o):
 
 
 def linking(o, dtype: str) -> dict:
-    "The same pairs in turns by the defaults of `alignment.align`, and with one pair in a batch; pairs that it changes."
-    import torch
-    from xlnb import alignment
-    from xlnb.benchmarks import compare, ratios, sentences, step_settings, word_tokenizer
-    from xlnb.encoder import Encoder, new_model
-    from xlnb.xlm_e import network_config
+    "The same pairs in batches and one at a time."
+    from xlnb.benchmarks import aligning
     free(o)
-    size, n, links = o.shape["vocab_size"], o.shape["pairs"], {}
-    model = new_model(Encoder, network_config(step_settings(o.size, size), "discriminator"), 0)
-    model, pairs = model.to(o.device, getattr(torch, dtype)), [*sentences(size, n, 2, "align")]
-    tokenizer = word_tokenizer(size)
-    def call(name, **how): links[name] = alignment.align(pairs, model, tokenizer=tokenizer, **how)
-    calls = {"batches": lambda: call("batches"), "one at a time": lambda: call("one at a time", batch_size=1)}
-    seconds = compare(calls, 3, o.device)
-    unscored = ([[link[:2] for link in own] for own in found] for found in links.values())
-    return {"pairs": n, "pairs_per_second": {k: n / median(v) for k, v in seconds.items()},
-            **ratios(seconds, "batches")["one at a time"], "links": sum(map(len, links["batches"])),
-            "different": sum(a != b for a, b in zip(*unscored))}
+    return aligning(o.size, o.shape["vocab_size"], o.shape["pairs"], device=o.device, dtype=dtype)
 
 
 def bible_settings(o, tasks: str, **more):

@@ -7,8 +7,8 @@ __all__ = ['WORDS', 'KINDS', 'PEAK_RESET', 'LINES', 'CASES', 'MEASUREMENTS', 'LO
            'synthetic_data', 'plain_head', 'Electra', 'MaskedElectra', 'step_settings', 'step_of', 'batch_facts',
            'synchronize', 'seconds_of', 'compare', 'ratios', 'resident', 'peak_memory', 'fresh', 'step_peak', 'head_of',
            'head_peak', 'Clock', 'watch', 'time_by_part', 'run_memory', 'build_memory', 'growth_step', 'growth_cases',
-           'retrieval_check', 'measure_steps', 'measure_memory', 'measure_parts', 'measure_growth', 'measure_retrieval',
-           'main', 'newest', 'plot_steps', 'plot_parts', 'plot_growth']
+           'retrieval_check', 'aligning', 'measure_steps', 'measure_memory', 'measure_parts', 'measure_growth',
+           'measure_retrieval', 'measure_alignment', 'main', 'newest', 'plot_steps', 'plot_parts', 'plot_growth']
 
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
 import ctypes, gc, json, os, subprocess, sys, time
@@ -24,16 +24,18 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, PreTrainedTokenizerFast
 
+from .alignment import align
 from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, figure, label_lines, numpy_generator,
                        read_records, repo_root, run_facts, torch_generator)
 from .corpora import Lines
 from .data import MixedBatches, Prepared, short_hash
-from .encoder import SelfAttention, new_model
+from .encoder import Encoder, SelfAttention, new_model
 from .objectives import MaskIds, vocabulary_head
 from .retrieval import nearest
 from .tokens import SpecialIds, build_store, open_store, unpack
 from .training import accumulate_gradients, make_optimizer, step_work
-from .xlm_e import Settings, XlmE, inputs, loss_names, make_batches, resolve, step_tokens, training_config
+from .xlm_e import (Settings, XlmE, inputs, loss_names, make_batches, network_config, resolve, step_tokens,
+                        training_config)
 
 # %% ../nbs/11_benchmarks.ipynb #7d788b45
 def word_tokenizer(vocab_size: int # ids, special ones included
@@ -48,12 +50,12 @@ def word_tokenizer(vocab_size: int # ids, special ones included
 WORDS = 20, 0.4 # of a sentence: median, standard deviation of the logarithm
 
 def sentences(vocab_size: int, lines: int, sides: int, # 1: text; 2: pairs
-              *seed):
+              *seed, median_words: int = WORDS[0]):
     "Sentences, or pairs of them, by Zipf's law; drawn a thousand at a time."
     rng, words = numpy_generator("benchmark", *seed), vocab_size - 5
     for first in range(0, lines, 1000):
         n = min(1000, lines - first)
-        lengths = WORDS[0] * np.exp(WORDS[1] * rng.standard_normal((n, 1)) + 0.15 * rng.standard_normal((n, sides)))
+        lengths = median_words * np.exp(WORDS[1] * rng.standard_normal((n, 1)) + 0.15 * rng.standard_normal((n, sides)))
         ends = np.cumsum(lengths.astype(int).clip(2, 200)).tolist()
         drawn = list(map(str, (words ** rng.random(ends[-1])).astype(int).tolist()))
         texts = [" ".join(drawn[a:b]) for a, b in zip([0, *ends], ends)]
@@ -379,6 +381,23 @@ def retrieval_check(sentences: int, width: int, checked: int = 200) -> dict:
     return {"sentences": sentences, "width": width, "libraries": libraries, "peak": peak, "seconds": seconds,
             "checked": checked, "agree": int((exact == found[:checked, 0]).sum()), "own": float(own.double().mean())}
 
+# %% ../nbs/11_benchmarks.ipynb #97e7ce91
+def aligning(size: str, vocab_size: int, pairs: int, words: int = WORDS[0], # median of a sentence
+             device="cpu", dtype: str = "float32", repeats: int = 3) -> dict:
+    "Seconds of aligning in batches and one pair at a time, in turns, and pairs whose links differ."
+    tokenizer, links = word_tokenizer(vocab_size), {}
+    model = new_model(Encoder, network_config(step_settings(size, vocab_size), "discriminator"), 0)
+    model = model.to(device, getattr(torch, dtype))
+    lines = [*sentences(vocab_size, pairs, 2, "align", median_words=words)]
+    def one_call(): links["batches"] = align(lines, model, tokenizer=tokenizer)
+    def a_call_each(): links["one at a time"] = [align([pair], model, tokenizer=tokenizer)[0] for pair in lines]
+    seconds = compare({"batches": one_call, "one at a time": a_call_each}, repeats, device)
+    unscored = ([[link[:2] for link in own] for own in found] for found in links.values())
+    return {"size": size, "pairs": pairs, "words": words,
+            "pairs_per_second": {k: pairs / median(v) for k, v in seconds.items()},
+            **ratios(seconds, "batches")["one at a time"], "links": sum(map(len, links["batches"])),
+            "different": sum(a != b for a, b in zip(*unscored))}
+
 # %% ../nbs/11_benchmarks.ipynb #6091d5d2
 LINES = 5_000 # of a store where its size does not matter
 CASES = [(size, vocab_size) for size in ("tiny", "small") for vocab_size in (8_000, 250_002)]
@@ -434,7 +453,15 @@ def measure_retrieval(sentences: int = 100_000, width: int = 768) -> dict:
     "Retrieval in a process of its own."
     return {"rows": [fresh("retrieval_check", sentences=sentences, width=width)]}
 
-MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "steps": measure_steps,
+def measure_alignment(pairs: int = 500, words=(3, 5, 10, 20)) -> dict:
+    "Aligning pairs of several lengths with one thread."
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try: return {"rows": [aligning("tiny", 8_000, pairs, n) for n in words]}
+    finally: torch.set_num_threads(threads)
+
+MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
+                "steps": measure_steps,
                 "parts": measure_parts, "growth": measure_growth}
 
 # %% ../nbs/11_benchmarks.ipynb #6b5cfed1
