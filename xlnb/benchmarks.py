@@ -453,12 +453,15 @@ def measure_retrieval(sentences: int = 100_000, width: int = 768) -> dict:
     "Retrieval in a process of its own."
     return {"rows": [fresh("retrieval_check", sentences=sentences, width=width)]}
 
-def measure_alignment(pairs: int = 500, words=(3, 5, 10, 20)) -> dict:
-    "Aligning pairs of several lengths with one thread."
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try: return {"rows": [aligning("tiny", 8_000, pairs, n) for n in words]}
-    finally: torch.set_num_threads(threads)
+def measure_alignment(pairs: int = 500, words=(3, 5, 10, 20), repeats: int = 5) -> dict:
+    "Aligning pairs of several lengths, with one thread and with all cores."
+    given, rows = torch.get_num_threads(), []
+    try:
+        for threads in sorted({1, os.cpu_count()}):
+            torch.set_num_threads(threads)
+            rows += [{"threads": threads, **aligning("tiny", 8_000, pairs, n, repeats=repeats)} for n in words]
+    finally: torch.set_num_threads(given)
+    return {"rows": rows}
 
 MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
                 "steps": measure_steps,
