@@ -39,6 +39,24 @@ def test_every_pair_of_the_store_has_the_lines_that_were_asked_for(worlds):
         assert {p: s.counts["items"] for p, s in world.store.pairs.items()} == world.corpus.facts["pairs"]
 
 
+def test_a_model_of_the_pivot_alone_reads_no_other_text_of_the_same_store(worlds):
+    alone, whole = small(bitext="none", tasks="mlm", batch_tokens=512), worlds["x-y"]
+    data = prepare_data(alone)
+    assert data.folder == whole.folder and data.corpus.tests == whole.corpus.tests
+    english = {tuple(ids.tolist()) for ids in map(data.store.text["en"].__getitem__, range(len(data.store.text["en"])))}
+    batches = make_batches(alone, data)
+    eos = data.tokenizer.convert_tokens_to_ids("</s>")
+    for step in range(3):
+        ids = batches(step, 0)["input_ids"]
+        for row in ids.tolist():
+            inside = row[1:len(row) - row[::-1].index(eos)]
+            while eos in inside:
+                end = inside.index(eos)
+                assert tuple(inside[:end]) in english
+                inside = inside[end + 1:]
+    assert describe({"parameters": alone.__dict__}, alone.steps).startswith("en alone, mlm")
+
+
 @given(st.integers(3, 9), st.integers(100, 5000))
 @profile(max_examples=30, deadline=None)
 def test_lines_sum_to_the_budget(n, budget):
@@ -137,6 +155,8 @@ def test_means_over_groups():
 @pytest.mark.parametrize("wrong, says", [
     (dict(temperature=0.0), "temperature=0.0 is not above 0"), (dict(temperature=-1.0), "is not above 0"),
     (dict(noise=1.0), "noise=1.0 is not from 0"), (dict(pair_lines=0), "pair_lines=0 is not above 0"),
+    (dict(bitext="none"), "bitext='none' with tasks='mrtd.trtd'.*use tasks='mrtd' or 'mlm'"),
+    (dict(bitext="none", tasks="mlm", sampler="m2m"), "sampler='m2m': no pairs are read"),
     (dict(bitext="en-x", sampler="m2m"), "one half of all sentences"), (dict(pivot="fr"), "pivot='fr' is not one of"),
     (dict(unseen="en"), "is among unseen"), (dict(langs="de,en"), "fewer than three languages"),
     (dict(recipe="paper", size="small"), "the paper has base, large, xl"),
@@ -191,7 +211,7 @@ def test_the_job_from_outside_records_groups_and_goes_on(tmp_path):
     assert describe(record).startswith("X-Y, replaced tokens") and (tmp_path / "run" / "discriminator").is_dir()
     wrong = subprocess.run([sys.executable, "-m", "xlnb.xy_lent", "--bitext", "xx"], env=environment,
                            capture_output=True, text=True)
-    assert wrong.returncode == 1 and wrong.stderr.strip() == "xlnb: bitext='xx' is not one of x-y, en-x"
+    assert wrong.returncode == 1 and wrong.stderr.strip() == "xlnb: bitext='xx' is not one of x-y, en-x, none"
 
 
 def test_a_vocabulary_by_gain_is_another_one_of_the_same_size(worlds):

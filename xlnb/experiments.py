@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VERDICTS', 'SEEDS', 'Experiment', 'filled_in', 'records_of', 'missing', 'run_command', 'run_one', 'run_missing',
-           'main', 'Comparison', 'Claim', 'judge', 'verdict', 'ledger', 'plot_grid']
+           'main', 'Comparison', 'Claim', 'judge', 'beyond', 'verdict', 'ledger', 'Rule', 'judge_rule', 'plot_grid']
 
 # %% ../nbs/02f_experiments.ipynb #f68365ab
 import fcntl, math, os, signal, subprocess, sys, threading
@@ -159,8 +159,8 @@ def judge(comparison: Comparison,
     sign = -1 if comparison.lower else 1
     free = max(_free_scores(comparison, used).items(), key=lambda item: sign * item[1], default=("", None))
     better = max(first, second, key=lambda values: sign * sum(values))
-    learned = free[1] is None or _beyond([sign * (v - free[1]) for v in better]) > 0
-    side, enough = _beyond([sign * (a - b) for a, b in pairs]), len(pairs) >= SEEDS
+    learned = free[1] is None or beyond([sign * (v - free[1]) for v in better]) > 0
+    side, enough = beyond([sign * (a - b) for a, b in pairs]), len(pairs) >= SEEDS
     because = "inside two standard errors" if not side else f"no better than {free[0]}" if not learned else (
         "" if enough else f"fewer than {SEEDS} seeds")
     return {"measure": comparison.measure, "ahead": spread(first), "behind": spread(second), "seeds": len(pairs),
@@ -178,7 +178,8 @@ def _mean_error(values) -> tuple[float, float]:
     mean = sum(values) / len(values)
     return mean, math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
 
-def _beyond(values) -> int: # 1 above zero, -1 below, 0 inside two standard errors
+def beyond(values) -> int: # 1 above zero, -1 below, 0 inside two standard errors or without a value
+    "On which side of zero the mean of a few numbers is."
     mean, error = _mean_error(values)
     return (mean > 2 * error) - (mean < -2 * error)
 
@@ -199,6 +200,40 @@ def ledger(claims: dict[str, Claim], finished: dict) -> list[dict]: # of all pap
     return [{k: row.get(k, "") for k in columns} for row in table]
 
 def _arms_text(comparison): return f"{comparison.ahead[1]} before {comparison.behind[1]} ({comparison.ahead[0]})"
+
+# %% ../nbs/02f_experiments.ipynb #16287f92
+@dataclass(frozen=True)
+class Rule:
+    "A number of the arms of one seed that a claim says something about."
+    measure: str # name and unit
+    arms: dict[str, str] # arm → its experiment
+    number: Callable # arm → record → number; NaN where it has none
+    sign: Callable | None = None # number → 1 for the claim, -1 against it, 0; None: above zero is for it
+    beside: tuple = () # arm, value (of a record), free (name → of a record): what the arm has to be ahead of
+
+def judge_rule(rule: Rule,
+               finished: dict, # experiment → arm → {seed: record}, of `records_of`
+              ) -> dict | None: # None with fewer than two seeds
+    "The number over seeds, seeds for and against, and a verdict."
+    runs = {arm: finished.get(e, {}).get(arm, {}) for arm, e in rule.arms.items()}
+    seeds = sorted(set.intersection(*(set(g) for g in runs.values())))
+    if len(seeds) < 2: return None
+    numbers = [rule.number({arm: g[s] for arm, g in runs.items()}) for s in seeds]
+    sign = rule.sign or (lambda n: (n > 0) - (n < 0))
+    signs = [0 if math.isnan(n) else sign(n) for n in numbers]
+    pro, contra = signs.count(1), signs.count(-1)
+    side = (2 * pro > len(seeds)) - (2 * contra > len(seeds)) if rule.sign else beyond(numbers)
+    because = "" if side else "no value" if any(map(math.isnan, numbers)) else "undecided"
+    because = because or (_no_better(*rule.beside, runs) if rule.beside else "")
+    because = because or ("" if len(seeds) >= SEEDS else f"fewer than {SEEDS} seeds")
+    return {"measure": rule.measure, "number": spread(numbers), "seeds": len(seeds), "for": pro, "against": contra,
+            "verdict": VERDICTS[1 if because else 1 - side], "because": because}
+
+def _no_better(arm, value, free, runs) -> str: # than what is free, in words; '' for ahead of it
+    some = list(runs[arm].values())
+    found = {name: sum(map(f, some)) / len(some) for name, f in free.items()}
+    best = max(found, key=found.get)
+    return "" if beyond([value(r) - found[best] for r in some]) > 0 else f"{arm} no better than {best}"
 
 # %% ../nbs/02f_experiments.ipynb #6ff07c35
 def plot_grid(groups: dict, # arm → records, or {seed: record}

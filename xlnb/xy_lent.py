@@ -24,11 +24,11 @@ from .corpora import Corpus, Lines
 from .data import MixedBatches, Prepared, alone, open_corpus, prepare, short_hash, source_hash
 from .experiments import Experiment
 from .reports import Evaluation, evaluate, layer_means
-from .sampling import entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
+from .sampling import Mixture, entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
 from .vocab import line_quotas, train_vocab, train_vocap
 
 # %% ../nbs/04_xy_lent.ipynb #ccf20e9a
-BITEXTS, SAMPLERS = ("x-y", "en-x"), ("entropic", "m2m", "exponent")
+BITEXTS, SAMPLERS = ("x-y", "en-x", "none"), ("entropic", "m2m", "exponent")
 VOCABULARIES = {"joint": train_vocab, "vocap": train_vocap}
 
 @dataclass(frozen=True)
@@ -96,6 +96,9 @@ def _check(given):
     if given.bitext == "en-x" and given.sampler in ("entropic", "m2m"):
         raise ConfigError(f"sampler={given.sampler!r} with bitext='en-x': every pair has {given.pivot}, which is then "
                           "one half of all sentences at any temperature; use sampler='exponent', or bitext='x-y'")
+    if given.bitext == "none" and (given.uses_pairs or given.sampler in ("entropic", "m2m")):
+        raise ConfigError(f"bitext='none' with tasks={given.tasks!r} and sampler={given.sampler!r}: no pairs are read; "
+                          "use tasks='mrtd' or 'mlm', and leave out the sampler")
     if given.recipe == "paper" and given.size not in PAPER:
         raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER)}")
 
@@ -120,9 +123,9 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
     return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
 
 def bitext_pairs(s: Settings) -> list[str]:
-    "The pairs of languages that are trained on."
+    "The pairs of languages that are there to be trained on; the baselines learn from them too."
     pairs = [pair_name(a, b) for a, b in combinations(s.trained, 2)]
-    return sorted(p for p in pairs if s.bitext == "x-y" or s.pivot in split_pair(p))
+    return sorted(p for p in pairs if s.bitext != "en-x" or s.pivot in split_pair(p))
 
 # %% ../nbs/04_xy_lent.ipynb #33d1c68a
 LOST = ("total", "fi-ka", "ne-nl") # no pair; and two whose numbers did not survive
@@ -237,9 +240,11 @@ def pair_probabilities(s: Settings, # resolved
     return {pair: p for pair, p in sample(counts, s.temperature).items() if p > 0}
 
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
-    "The batches of a run: text by exponent, pairs by the sampler."
+    "The batches of a run: text by exponent, or of the pivot alone; pairs by the sampler."
     chosen = pair_probabilities(s, data.corpus.facts["pairs"]) if s.uses_pairs else None
-    return xlm_e.make_batches(s, data, chosen)
+    batches = xlm_e.make_batches(s, data, chosen)
+    if s.bitext == "none": batches.mixtures["text"] = Mixture({s.pivot: 1.0}, derive_seed(s.seed, "text"))
+    return batches
 
 # %% ../nbs/04_xy_lent.ipynb #da75f0c8
 def grouped(metrics: dict, # of an `Evaluation`: names such as 'T3/de-en/layer2/acc@1c'
@@ -285,7 +290,8 @@ def describe(record: dict,
     same = FREE | {"tasks", "mismatched", "seed", "bitext", "warmup_steps"} # the last goes with the steps
     other = [f"{k}={v}" for k, v in p.items() if k not in same and v != default[k]]
     tasks = {"mrtd+trtd": "replaced tokens", "mlm+tlm": "masked tokens"}.get(p["tasks"], p["tasks"])
-    return ", ".join([p["bitext"].upper(), tasks, *["random pairs"] * p["mismatched"], *other])
+    world = f"{p['pivot']} alone" if p["bitext"] == "none" else p["bitext"].upper()
+    return ", ".join([world, tasks, *["random pairs"] * p["mismatched"], *other])
 
 # %% ../nbs/04_xy_lent.ipynb #e91b5752
 _TWELVE = "ar,de,en,es,fi,fr,hi,ja,ru,sw,tr,zh"
@@ -318,6 +324,10 @@ EXPERIMENTS = {
     "width": Experiment("Pairs of all languages are the better ones at every width, and the gain does not grow.",
                         {f"{name}, width {w}": {**given, "width": w} for w in (64, 128, 256)
                          for name, given in _TWO.items()}, _PHRASES),
+    "alone": Experiment("The wider the network, the less a model of English alone is ahead of it in English.",
+                        {f"English alone, width {w}": {"bitext": "none", "tasks": "mrtd", "batch_tokens": 512,
+                                                       "width": w} for w in (64, 128, 256)} |
+                        {f"X-Y, width {w}": {"width": w} for w in (64, 128, 256)}, _PHRASES),
     "unseen": Experiment("Width helps the languages that were trained on, hardly the one that was not.",
                          {f"width {w}": {"width": w} for w in (64, 128, 256)}, dict(_PHRASES, unseen="sw"))}
 
