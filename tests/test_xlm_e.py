@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
+from xlnb import xlm_e
 from xlnb.core import torch_generator
 from xlnb.objectives import MaskIds, info_nce
 from xlnb.training import CheckpointError, NonFiniteLoss, read_log
@@ -109,6 +110,12 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path, data):
     says = "not finite at step 0: lower the learning rate"
     with pytest.raises(NonFiniteLoss, match=says): pretrain(settings, data, model)
     assert [p.name for p in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def test_a_command_whose_loss_is_no_number_ends_with_a_sentence(monkeypatch):
+    def fails(*_): raise NonFiniteLoss("loss not finite at step 3: lower the learning rate")
+    monkeypatch.setattr(xlm_e, "run", fails)
+    with pytest.raises(SystemExit, match="xlnb: loss not finite at step 3: lower the learning rate"): xlm_e.main([])
 
 
 @pytest.mark.parametrize("changes, says", [

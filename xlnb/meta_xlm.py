@@ -45,7 +45,8 @@ from .reports import Evaluation, best_layer, evaluate, make_record, spread, writ
 from .retrieval import _counts, _index, accuracy, retrieval_by_layer, words
 from .sampling import Mixture, exponent_probabilities
 from .tokens import SpecialIds, collate_text
-from .training import in_shares, latest_checkpoint, load_weights, rank_and_world, read_log, start_processes, train
+from .training import (NonFiniteLoss, in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
+                           start_processes, train)
 
 # %% ../nbs/05_meta_xlm.ipynb #a256a78f
 DICTIONARIES, FILLING = ("none", "cldr", "muse", "induced"), ("none", "subwords", "neighbours")
@@ -99,7 +100,7 @@ class Settings:
     def inherits(self) -> bool: return self.parts != "none" or self.distil > 0 # whether a monolingual model is needed
 
 # %% ../nbs/05_meta_xlm.ipynb #99114cfd
-BY_SIZE = {"tiny": dict(meta_steps=800, steps=400, batch_tokens=512),
+BY_SIZE = {"tiny": dict(meta_steps=800, steps=300, batch_tokens=512),
            "small": dict(meta_steps=4000, steps=2000, batch_tokens=2048),
            "base": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096),
            "large": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096),
@@ -812,10 +813,10 @@ EXPERIMENTS = {
 
 # %% ../nbs/05_meta_xlm.ipynb #44b74c54
 def main(argv: list[str]): # e.g. ['--parts', 'body']
-    "A run from the command line, recorded; a setting or file that cannot be used ends it with a sentence."
+    "A run from the command line, recorded; a setting or file that cannot be used, or a loss, ends it with a sentence."
     try:
         settings = resolve(settings_from_arguments(Settings, argv))
         if found := run(settings): append_record("05_meta_xlm", found.record, settings.corpus)
-    except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, checkpoints; files and disks
+    except (ValueError, NonFiniteLoss, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, losses; files and disks
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook

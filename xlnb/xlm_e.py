@@ -41,8 +41,8 @@ from .reports import (FREE_SYSTEM, Evaluation, baseline_mean, best_layer, evalua
                           write_cards)
 from .retrieval import retrieval_by_layer
 from .tokens import SpecialIds, collate_text
-from .training import (TrainingConfig, in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
-                           start_processes, train)
+from .training import (NonFiniteLoss, TrainingConfig, in_shares, latest_checkpoint, load_weights, rank_and_world,
+                           read_log, start_processes, train)
 
 # %% ../nbs/03_xlm_e.ipynb #5b07ad03
 TASKS = ("mrtd+trtd", "mrtd", "mlm+tlm", "mlm")
@@ -787,10 +787,10 @@ def run(paper, # module with Settings, resolve, prepare_data, make_batches, meas
 def main(argv: list[str], # e.g. ['--size', 'base']
          notebook: str = "03_xlm_e", # whose records the run joins
          paper=sys.modules[__name__]): # as of `run`
-    "A run from the command line, recorded; a setting or file that cannot be used ends it with a sentence."
+    "A run from the command line, recorded; a setting or file that cannot be used, or a loss, ends it with a sentence."
     try:
         settings = paper.resolve(settings_from_arguments(paper.Settings, argv))
         if record := run(paper, settings): append_record(notebook, record, settings.corpus)
-    except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, checkpoints; files and disks
+    except (ValueError, NonFiniteLoss, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, losses; files and disks
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
