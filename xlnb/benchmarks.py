@@ -29,8 +29,9 @@ from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, fig
                        read_records, repo_root, run_facts, torch_generator)
 from .corpora import Lines
 from .data import MixedBatches, Prepared, short_hash
-from .encoder import Encoder, SelfAttention, new_model
+from .encoder import Encoder, SelfAttention, forward_flops, new_model
 from .objectives import MaskIds, vocabulary_head
+from .plans import product_rate
 from .retrieval import nearest
 from .tokens import SpecialIds, build_store, open_store, unpack
 from .training import accumulate_gradients, make_optimizer, step_work
@@ -384,16 +385,20 @@ def retrieval_check(sentences: int, width: int, checked: int = 200) -> dict:
 # %% ../nbs/11_benchmarks.ipynb #97e7ce91
 def aligning(size: str, vocab_size: int, pairs: int, words: int = WORDS[0], # median of a sentence
              device="cpu", dtype: str = "float32", repeats: int = 3) -> dict:
-    "Seconds of aligning in batches and one pair at a time, in turns, and pairs whose links differ."
+    "Pairs per second in batches and one at a time, in turns; FLOPs of a pair; pairs whose links differ."
     tokenizer, links = word_tokenizer(vocab_size), {}
     model = new_model(Encoder, network_config(step_settings(size, vocab_size), "discriminator"), 0)
     model = model.to(device, getattr(torch, dtype))
     lines = [*sentences(vocab_size, pairs, 2, "align", median_words=words)]
-    def one_call(): links["batches"] = align(lines, model, tokenizer=tokenizer)
-    def a_call_each(): links["one at a time"] = [align([pair], model, tokenizer=tokenizer)[0] for pair in lines]
+    depth = model.config.num_hidden_layers
+    layer = round(2 * depth / 3)
+    def one_call(): links["batches"] = align(lines, model, layer, tokenizer=tokenizer)
+    def a_call_each(): links["one at a time"] = [align([pair], model, layer, tokenizer=tokenizer)[0] for pair in lines]
     seconds = compare({"batches": one_call, "one at a time": a_call_each}, repeats, device)
     unscored = ([[link[:2] for link in own] for own in found] for found in links.values())
-    return {"size": size, "pairs": pairs, "words": words,
+    tokens = [sum(len(side.split()) for side in pair) + 4 for pair in lines] # <s> … </s> </s> … </s>
+    flops = sum(n * forward_flops(model.config, n) for n in tokens) * layer / depth / pairs
+    return {"size": size, "pairs": pairs, "words": words, "flops": flops,
             "pairs_per_second": {k: pairs / median(v) for k, v in seconds.items()},
             **ratios(seconds, "batches")["one at a time"], "links": sum(map(len, links["batches"])),
             "different": sum(a != b for a, b in zip(*unscored))}
@@ -459,7 +464,8 @@ def measure_alignment(pairs: int = 500, words=(3, 5, 10, 20), repeats: int = 5) 
     try:
         for threads in sorted({1, os.cpu_count()}):
             torch.set_num_threads(threads)
-            rows += [{"threads": threads, **aligning("tiny", 8_000, pairs, n, repeats=repeats)} for n in words]
+            facts = {"threads": threads, "flops_per_second": product_rate("cpu")}
+            rows += [facts | aligning("tiny", 8_000, pairs, n, repeats=repeats) for n in words]
     finally: torch.set_num_threads(given)
     return {"rows": rows}
 
