@@ -1,11 +1,11 @@
 "Experiments: the listing of a real notebook, records that count, runs that end badly or are interrupted."
-import fcntl, os, signal, subprocess, sys, threading, time
+import fcntl, math, os, signal, subprocess, sys, threading, time
 
 import pytest
 
 from xlnb import experiments, xlm_e
-from xlnb.core import read_records
-from xlnb.experiments import Experiment, filled_in, missing, run_missing, run_one
+from xlnb.core import ConfigError, read_records
+from xlnb.experiments import Experiment, Rule, filled_in, judge_rule, missing, rule_rows, run_missing, run_one
 
 
 def test_every_experiment_of_xlm_e_can_be_resolved():
@@ -83,3 +83,51 @@ def test_a_missing_run_goes_through_papermill_and_is_then_on_record(checkout, mo
     small = Experiment("Three steps.", {"MLM": {"tasks": "mlm"}}, shared, seeds=(0,))
     assert run_missing("03_xlm_e", "small", missing(small, xlm_e, read_records("03_xlm_e")), workers=1) == []
     assert missing(small, xlm_e, read_records("03_xlm_e")) == []
+
+
+# ---- rules -----------------------------------------------------------------------------------------------------------
+
+def runs_of(**arms): return {"toy": {arm: {seed: {"score": v} for seed, v in enumerate(values)}
+                                     for arm, values in arms.items()}}
+
+
+RISE = Rule("a above b", dict.fromkeys("ab", "toy"), lambda arms: arms["a"]["score"] - arms["b"]["score"])
+
+
+@pytest.mark.parametrize("a, b, verdict, because", [
+    ((3, 4, 5), (1, 2, 3), "reproduced", ""), ((1, 2, 3), (3, 4, 5), "contradicted", ""),
+    ((1, 5, 3), (3, 1, 4), "not at this scale", "undecided"),
+    ((3, 4), (1, 2), "not at this scale", "fewer than 3 seeds"),
+    ((3, math.nan, 5), (1, 2, 3), "not at this scale", "no value")])
+def test_two_standard_errors_decide_a_rule_without_a_sign(a, b, verdict, because):
+    row = judge_rule(RISE, runs_of(a=a, b=b))
+    assert (row["verdict"], row["because"], row["seeds"]) == (verdict, because, min(len(a), len(b)))
+
+
+@pytest.mark.parametrize("sign, verdict, counted", [
+    (lambda n: 1 if n > 1 else -1, "reproduced", (2, 1)), (lambda n: -1, "contradicted", (0, 3)),
+    (lambda n: 0, "not at this scale", (0, 0)), (lambda n: 1 if n > 3 else 0, "not at this scale", (1, 0))])
+def test_most_seeds_decide_a_rule_with_a_sign(sign, verdict, counted):
+    row = judge_rule(Rule(RISE.measure, RISE.arms, RISE.number, sign), runs_of(a=(3, 4, 5), b=(1, 0, 4)))
+    assert (row["verdict"], (row["for"], row["against"])) == (verdict, counted)
+
+
+@pytest.mark.parametrize("baselines, verdict, because", [
+    ({"low": lambda r: 1.0}, "reproduced", ""),
+    ({"low": lambda r: 1.0, "high": lambda r: 4.0}, "not at this scale", "a no better than high"),
+    ({"some lack it": lambda r: math.nan if r["score"] == 3 else 1.0}, "reproduced", "")])
+def test_a_rule_says_nothing_of_an_arm_that_is_no_better_than_what_is_free(baselines, verdict, because):
+    rule = Rule(RISE.measure, RISE.arms, RISE.number, None, "a", lambda r: r["score"], baselines)
+    row = judge_rule(rule, runs_of(a=(3, 4, 5), b=(1, 2, 3)))
+    assert (row["verdict"], row["because"]) == (verdict, because)
+
+
+def test_a_rule_beside_a_baseline_that_nobody_ran_is_refused():
+    rule = Rule("a rise", RISE.arms, RISE.number, None, "a", lambda r: r["score"], {"lsa": lambda r: math.nan})
+    with pytest.raises(ConfigError, match="a rise: no record has 'lsa'"): judge_rule(rule, runs_of(a=(3, 4), b=(1, 2)))
+
+
+def test_rules_without_runs_have_no_rows():
+    rules = {"toy-01": [RISE], "toy-02": []}
+    assert rule_rows(rules, {}) == rule_rows(rules, runs_of(a=(3, 4))) == []
+    assert [row["claim"] for row in rule_rows(rules, runs_of(a=(3, 4), b=(1, 2)))] == ["toy-01"]

@@ -15,12 +15,12 @@ from xlnb import meta_xlm as M, xlm_e
 from xlnb.core import CheckpointError, ConfigError, parse_languages, read_records
 from xlnb.corpora import AlignedPair, Corpus
 from xlnb.encoder import Encoder, EncoderForMaskedLM, load, new_model
-from xlnb.meta_xlm import (PAPER, Settings, Student, Taught, by_language, check_source, curve, describe,
-                           dictionary_baselines, draw_curves, draw_phases, find_dictionaries, hold_out,
-                           induced_dictionaries, load_source_tokenizer, load_teacher, make_batches, make_model, match,
-                           meta_phase, monolingual, phase, prepare_data, resolve, run, source_folder, source_shares,
-                           spelled, start_network, starts_and_ends, train_phase, translations, without_path,
-                           word_numbers)
+from xlnb.meta_xlm import (ORDERS, PAPER, OutOfOrder, Settings, Student, Taught, by_language, check_source, curve,
+                           describe, dictionary_baselines, draw_curves, draw_phases, find_dictionaries, hold_out,
+                           induced_dictionaries, load_source_tokenizer, load_teacher, make_batches, make_model,
+                           match, meta_folder, meta_phase, monolingual, phase, prepare_data, resolve, run,
+                           source_folder, source_shares, spelled, start_network, starts_and_ends, train_phase,
+                           translations, without_path, word_numbers)
 from xlnb.objectives import MaskIds
 from xlnb.tokens import SpecialIds, collate_text
 from xlnb.training import read_log
@@ -75,16 +75,74 @@ def weights(folder): return load_file(folder / "generator" / "model.safetensors"
 
 # ---- controls: words out of order, dictionaries in part --------------------------------------------------------------
 
-@pytest.mark.parametrize("order, lines, words", [("shuffled", True, True), ("scattered", False, True)])
-def test_a_monolingual_phase_out_of_order_reads_the_same_words(parts, order, lines, words):
-    there = {"text": parts[1], order: prepare_data(small(meta_order=order))[1]}
-    before, after = ([line.split() for line in there[name].corpus.text["en"]] for name in ("text", order))
-    assert before != after and [*map(len, before)] == [*map(len, after)]
-    assert ([*map(sorted, before)] == [*map(sorted, after)]) is lines
-    assert (sorted(w for line in before for w in line) == sorted(w for line in after for w in line)) is words
-    assert after == [line.split() for line in there[order].corpus.text["en"]] # read again
-    folders = {xlm_e.run_folder(meta_phase(small(meta_order=name)), p) for name, p in there.items()}
-    assert len(folders) == 2 and len({p.folder for p in there.values()}) == 2
+def mono_batches(order, parts, seed=0):
+    "A batch of English text, and the same out of order."
+    s = small(meta_order=order, seed=seed)
+    batches = xlm_e.make_batches(meta_phase(s), parts[1])
+    moved = OutOfOrder(batches, order, parts[1], "en", seed)
+    return batches(2, 0), moved(2, 0), moved
+
+
+def sentences(ids, tokenizer):
+    flat = ids.flatten().numpy()
+    return np.split(flat, np.flatnonzero(np.isin(flat, tokenizer.all_special_ids)))
+
+
+@pytest.mark.parametrize("order", ORDERS[1:])
+def test_what_is_read_out_of_order_has_the_same_shape(order, parts):
+    before, after, moved = mono_batches(order, parts)
+    tokenizer = parts[1].tokenizer
+    special = np.isin(before["input_ids"].numpy(), tokenizer.all_special_ids)
+    ids = after["input_ids"].numpy()
+    assert (ids[special] == before["input_ids"].numpy()[special]).all() and ids.dtype == np.int64
+    assert not np.isin(ids[~special], tokenizer.all_special_ids).any() and (ids != before["input_ids"].numpy()).any()
+    assert all(torch.equal(before[k], after[k]) for k in before if k != "input_ids")
+    again = moved(2, 0)["input_ids"]
+    assert torch.equal(again, after["input_ids"]) and not torch.equal(again, moved(3, 0)["input_ids"])
+    assert not torch.equal(again, mono_batches(order, parts, seed=1)[1]["input_ids"])
+
+
+def words_in(ids, tokenizer): # pieces of each word of one sentence
+    pieces, found = tokenizer.convert_ids_to_tokens(ids), []
+    for piece in pieces:
+        if piece.startswith("\u2581") or not found: found.append([])
+        found[-1].append(piece)
+    return sorted(map(tuple, found))
+
+
+def test_shuffled_sentences_keep_their_words_and_scattered_batches_theirs(parts):
+    tokenizer = parts[1].tokenizer
+    before, after, _ = mono_batches("shuffled", parts)
+    for one, other in zip(sentences(before["input_ids"], tokenizer), sentences(after["input_ids"], tokenizer)):
+        assert words_in(one[1:], tokenizer) == words_in(other[1:], tokenizer)
+    before, after, _ = mono_batches("scattered", parts)
+    assert sorted(before["input_ids"].flatten().tolist()) == sorted(after["input_ids"].flatten().tolist())
+    sides = [[sorted(s.tolist()) for s in sentences(b["input_ids"], tokenizer)] for b in (before, after)]
+    assert sides[0] != sides[1]
+
+
+def test_drawn_pieces_are_as_frequent_as_in_the_text(parts):
+    *_, moved = mono_batches("drawn", parts)
+    drawn = np.bincount(torch.cat([moved(n, 0)["input_ids"].flatten() for n in range(60)]),
+                        minlength=len(moved.frequencies)) * ~moved.special
+    wanted = moved.frequencies / moved.frequencies.sum()
+    assert np.abs(drawn / drawn.sum() - wanted).sum() < 0.15
+
+
+def test_a_language_without_blanks_has_no_words_to_move():
+    s = small(langs="en,zh", source_lang="zh", meta_order="drawn", vocab_size=700, meta_vocab_size=700)
+    mono = prepare_data(s)[1]
+    batches = xlm_e.make_batches(meta_phase(s), mono)
+    OutOfOrder(batches, "drawn", mono, "zh", 0)(0, 0)
+    for order in ("shuffled", "scattered"):
+        with pytest.raises(ConfigError, match=f"meta_order='{order}' moves words, and 'zh' hardly.*use 'drawn'"):
+            OutOfOrder(batches, order, mono, "zh", 0)
+
+
+def test_every_order_has_a_folder_of_its_own_and_one_vocabulary(parts):
+    folders = {meta_folder(small(meta_order=order), prepare_data(small(meta_order=order))[1]) for order in ORDERS}
+    assert len(folders) == len(ORDERS)
+    assert {prepare_data(small(meta_order=order))[1].folder for order in ORDERS} == {parts[1].folder}
 
 
 def test_part_of_a_dictionary_is_used(parts):

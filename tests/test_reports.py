@@ -14,10 +14,10 @@ from xlnb.reports import Probed, evaluate, free_rows, remembered, untrained_rows
 def data(root): return prepare(open_corpus("cldr", ["en", "de"], test_lines=20), 300)
 
 
-def network(data, **more): return new_model(Encoder, replace_config(len(data.tokenizer), **more), 1)
+def network(data, **more): return new_model(Encoder, shaped(len(data.tokenizer), **more), 1)
 
 
-def replace_config(ids, **more):
+def shaped(ids, **more):
     config = config_for("tiny", ids)
     for name, value in {"num_hidden_layers": 1, **more}.items(): setattr(config, name, value)
     return config
@@ -53,7 +53,8 @@ def test_what_is_kept_is_what_would_be_computed(data, monkeypatch):
             if r["pair"] == "de-en"]
     assert [r["accuracy"] for r in own] == pytest.approx([r["accuracy"] for r in seen])
     for name in ("baselines", "retrieval_by_layer", "untrained"): monkeypatch.delattr(reports.retrieval, name)
-    free_rows(data, True), untrained_rows(trained, data, Probed.of(("en", "de"), "en"))
+    free_rows(data, True)
+    untrained_rows(trained, data, Probed.of(("en", "de"), "en"))
 
 
 @pytest.mark.parametrize("change", [dict(num_hidden_layers=2), dict(initializer_range=0.5)])
@@ -77,3 +78,13 @@ def test_probes_are_of_the_languages_that_cldr_has(langs, source, found):
     probed = Probed.of(langs, source)
     assert (probed.langs, probed.source) == found
     if len(found[0]) < 2: assert probed.rows(lambda _: pytest.fail("no task")) == []
+
+
+def test_what_the_probes_depend_on_is_in_their_key(monkeypatch):
+    before = Probed.of(("en", "de"), "en").key()
+    assert before != Probed.of(("en", "de", "ru"), "en").key() != Probed.of(("en", "de", "ru"), "ru").key()
+    monkeypatch.setattr(reports, "version", lambda name: "0")
+    assert before != Probed.of(("en", "de"), "en").key()
+    monkeypatch.undo()
+    monkeypatch.setattr(reports, "source_hash", lambda *modules: "0")
+    assert before != Probed.of(("en", "de"), "en").key()

@@ -157,6 +157,7 @@ def test_means_over_groups():
     (dict(noise=1.0), "noise=1.0 is not from 0"), (dict(pair_lines=0), "pair_lines=0 is not above 0"),
     (dict(bitext="none"), "bitext='none' with tasks='mrtd.trtd'.*use tasks='mrtd' or 'mlm'"),
     (dict(bitext="none", tasks="mlm", sampler="m2m"), "sampler='m2m': no pairs are read"),
+    (dict(bitext="none", tasks="mlm", noise=0.1), "noise=0.1.*leave out noise"),
     (dict(bitext="en-x", sampler="m2m"), "one half of all sentences"), (dict(pivot="fr"), "pivot='fr' is not one of"),
     (dict(unseen="en"), "is among unseen"), (dict(langs="de,en"), "fewer than three languages"),
     (dict(recipe="paper", size="small"), "the paper has base, large, xl"),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VERDICTS', 'SEEDS', 'Experiment', 'filled_in', 'records_of', 'missing', 'run_command', 'run_one', 'run_missing',
-           'main', 'Comparison', 'Claim', 'judge', 'beyond', 'verdict', 'ledger', 'Rule', 'judge_rule', 'plot_grid']
+           'main', 'Comparison', 'Claim', 'judge', 'verdict', 'ledger', 'Rule', 'judge_rule', 'rule_rows', 'plot_grid']
 
 # %% ../nbs/02f_experiments.ipynb #f68365ab
 import fcntl, math, os, signal, subprocess, sys, threading
@@ -157,29 +157,29 @@ def judge(comparison: Comparison,
     first, second = zip(*pairs)
     difference, error = _mean_error([a - b for a, b in pairs])
     sign = -1 if comparison.lower else 1
-    free = max(_free_scores(comparison, used).items(), key=lambda item: sign * item[1], default=("", None))
+    free = _best_free(comparison.measure, comparison.free, used, sign)
     better = max(first, second, key=lambda values: sign * sum(values))
-    learned = free[1] is None or beyond([sign * (v - free[1]) for v in better]) > 0
-    side, enough = beyond([sign * (a - b) for a, b in pairs]), len(pairs) >= SEEDS
+    learned = not free[0] or _beyond([sign * (v - free[1]) for v in better]) > 0
+    side, enough = _beyond([sign * (a - b) for a, b in pairs]), len(pairs) >= SEEDS
     because = "inside two standard errors" if not side else f"no better than {free[0]}" if not learned else (
         "" if enough else f"fewer than {SEEDS} seeds")
     return {"measure": comparison.measure, "ahead": spread(first), "behind": spread(second), "seeds": len(pairs),
             "free": f"{free[1]:.3g} ({free[0]})" if free[0] else "", "difference": f"{difference:+.3g}",
             "standard error": f"{error:.2g}", "verdict": VERDICTS[1 - side * learned * enough], "because": because}
 
-def _free_scores(comparison, records) -> dict:
-    "Mean of each free system over the records that have it; `ConfigError` for one that none has."
-    found = {name: [v for r in records if not math.isnan(v := f(r))] for name, f in comparison.free.items()}
+def _best_free(measure, free, records, sign) -> tuple: # name and score; of nothing ('', None)
+    "The best of the free systems, by its mean over the records that have it; `ConfigError` for one that none has."
+    found = {name: [v for r in records if not math.isnan(v := f(r))] for name, f in free.items()}
     for name, values in found.items():
-        if not values: raise ConfigError(f"{comparison.measure}: no record has {name!r}; name a baseline that was run")
-    return {name: sum(values) / len(values) for name, values in found.items()}
+        if not values: raise ConfigError(f"{measure}: no record has {name!r}; name a baseline that was run")
+    means = {name: sum(values) / len(values) for name, values in found.items()}
+    return max(means.items(), key=lambda item: sign * item[1], default=("", None))
 
 def _mean_error(values) -> tuple[float, float]:
     mean = sum(values) / len(values)
     return mean, math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
 
-def beyond(values) -> int: # 1 above zero, -1 below, 0 inside two standard errors or without a value
-    "On which side of zero the mean of a few numbers is."
+def _beyond(values) -> int: # 1 above zero, -1 below, 0 inside two standard errors or without a value
     mean, error = _mean_error(values)
     return (mean > 2 * error) - (mean < -2 * error)
 
@@ -209,7 +209,9 @@ class Rule:
     arms: dict[str, str] # arm → its experiment
     number: Callable # arm → record → number; NaN where it has none
     sign: Callable | None = None # number → 1 for the claim, -1 against it, 0; None: above zero is for it
-    beside: tuple = () # arm, value (of a record), free (name → of a record): what the arm has to be ahead of
+    beside: str = "" # an arm that has to be ahead of what is free
+    value: Callable | None = None # of its record, more being better
+    free: dict[str, Callable] = field(default_factory=dict) # what costs nothing → record → the same
 
 def judge_rule(rule: Rule,
                finished: dict, # experiment → arm → {seed: record}, of `records_of`
@@ -222,18 +224,21 @@ def judge_rule(rule: Rule,
     sign = rule.sign or (lambda n: (n > 0) - (n < 0))
     signs = [0 if math.isnan(n) else sign(n) for n in numbers]
     pro, contra = signs.count(1), signs.count(-1)
-    side = (2 * pro > len(seeds)) - (2 * contra > len(seeds)) if rule.sign else beyond(numbers)
+    side = (2 * pro > len(seeds)) - (2 * contra > len(seeds)) if rule.sign else _beyond(numbers)
     because = "" if side else "no value" if any(map(math.isnan, numbers)) else "undecided"
-    because = because or (_no_better(*rule.beside, runs) if rule.beside else "")
+    if rule.beside and not because:
+        some = [runs[rule.beside][s] for s in seeds]
+        name, free = _best_free(rule.measure, rule.free, some, 1)
+        if _beyond([rule.value(r) - free for r in some]) <= 0: because = f"{rule.beside} no better than {name}"
     because = because or ("" if len(seeds) >= SEEDS else f"fewer than {SEEDS} seeds")
     return {"measure": rule.measure, "number": spread(numbers), "seeds": len(seeds), "for": pro, "against": contra,
             "verdict": VERDICTS[1 if because else 1 - side], "because": because}
 
-def _no_better(arm, value, free, runs) -> str: # than what is free, in words; '' for ahead of it
-    some = list(runs[arm].values())
-    found = {name: sum(map(f, some)) / len(some) for name, f in free.items()}
-    best = max(found, key=found.get)
-    return "" if beyond([value(r) - found[best] for r in some]) > 0 else f"{arm} no better than {best}"
+def rule_rows(rules: dict[str, list[Rule]], # claim → rules
+              finished: dict) -> list[dict]:
+    "Every rule that has runs, judged."
+    judged = ((claim, judge_rule(rule, finished)) for claim, some in rules.items() for rule in some)
+    return [{"claim": claim} | row for claim, row in judged if row]
 
 # %% ../nbs/02f_experiments.ipynb #6ff07c35
 def plot_grid(groups: dict, # arm → records, or {seed: record}

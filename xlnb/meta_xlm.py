@@ -4,20 +4,18 @@
 
 # %% auto #0
 __all__ = ['DICTIONARIES', 'FILLING', 'ORDERS', 'FREE', 'BY_SIZE', 'META_VOCABULARY', 'PAPER', 'EXPERIMENTS', 'Settings', 'phase',
-           'resolve', 'compare_with_paper', 'draw_phases', 'OutOfOrder', 'prepare_data', 'HeldOut', 'hold_out',
-           'usual_layer', 'look', 'meta_phase', 'train_phase', 'monolingual', 'source_folder', 'induced_dictionaries',
-           'find_dictionaries', 'known_entries', 'load_source_tokenizer', 'match', 'check_source', 'start_network',
-           'word_numbers', 'spelled', 'Taught', 'word_means', 'Student', 'source_shares', 'make_batches', 'make_model',
-           'load_teacher', 'measure_start', 'directions', 'translations', 'dictionary_baselines', 'record_of',
-           'describe', 'Run', 'run', 'announce', 'without_path', 'meta_facts', 'curve', 'by_language', 'draw_curves',
-           'starts_and_ends', 'tests_of', 'main']
+           'resolve', 'compare_with_paper', 'draw_phases', 'prepare_data', 'HeldOut', 'hold_out', 'usual_layer', 'look',
+           'OutOfOrder', 'meta_phase', 'meta_folder', 'train_phase', 'monolingual', 'source_folder',
+           'induced_dictionaries', 'find_dictionaries', 'known_entries', 'load_source_tokenizer', 'match',
+           'check_source', 'start_network', 'word_numbers', 'spelled', 'Taught', 'word_means', 'Student',
+           'source_shares', 'make_batches', 'make_model', 'load_teacher', 'measure_start', 'directions', 'translations',
+           'dictionary_baselines', 'record_of', 'describe', 'Run', 'run', 'announce', 'without_path', 'meta_facts',
+           'curve', 'by_language', 'draw_curves', 'starts_and_ends', 'tests_of', 'main']
 
 # %% ../nbs/05_meta_xlm.ipynb #c429e4bb
 import math, sys, time
-from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,8 +28,8 @@ from . import xlm_e
 from .alignment import aer_by_layer, alignment_error_rate, train_both
 from .cldr import LOCALES
 from .core import (CheckpointError, ConfigError, PALETTE, append_record, atomic_path, check_types, choose,
-                       derive_seed, figure, pair_name, parse_languages, settings_from_arguments, sha256_file,
-                       split_pair, torch_generator)
+                       derive_seed, figure, numpy_generator, pair_name, parse_languages, settings_from_arguments,
+                       sha256_file, split_pair, torch_generator)
 from .corpora import Corpus
 from .data import Prepared, alone, pack_blocks, prepare, short_hash, token_frequencies, unigram_loss
 from .encoder import Encoder, EncoderForMaskedLM, load, load_foreign, new_model
@@ -50,7 +48,7 @@ from .training import (NonFiniteLoss, in_shares, latest_checkpoint, load_weights
 
 # %% ../nbs/05_meta_xlm.ipynb #a256a78f
 DICTIONARIES, FILLING = ("none", "cldr", "muse", "induced"), ("none", "subwords", "neighbours")
-ORDERS = ("text", "shuffled", "scattered")
+ORDERS = ("text", "shuffled", "scattered", "drawn")
 FREE = xlm_e.FREE
 
 @dataclass(frozen=True)
@@ -200,34 +198,14 @@ def draw_phases(s: Settings): # resolved
     return fig
 
 # %% ../nbs/05_meta_xlm.ipynb #9aa68797
-@dataclass(frozen=True)
-class OutOfOrder:
-    "Lines with their words, between blanks, in random order: each line for itself, or all lines together."
-    lines: Iterable[str] # that can be read again
-    everywhere: bool
-    seed: int
-
-    def __iter__(self) -> Iterator[str]:
-        rng = np.random.default_rng(self.seed)
-        if not self.everywhere:
-            for line in self.lines: yield " ".join(rng.permutation(line.split()))
-            return
-        rows = [line.split() for line in self.lines]
-        pool = iter(rng.permutation([w for row in rows for w in row]))
-        for row in rows: yield " ".join(islice(pool, len(row)))
-
-# %% ../nbs/05_meta_xlm.ipynb #91caff1e
 def prepare_data(s: Settings, # resolved
                 ) -> tuple[Prepared, Prepared | None]: # all languages; the source language, if a model of it is trained
     "Corpus, vocabularies and token stores of both phases."
     data = xlm_e.prepare_data(phase(s))
     if s.source or not s.inherits: return data, None
     corpus, lang = data.corpus, s.source_lang
-    text, facts = corpus.text[lang], corpus.facts | {"language": lang}
-    if s.meta_order != "text":
-        text, facts = OutOfOrder(text, s.meta_order == "scattered", derive_seed("order", lang)), facts | {
-            "order": s.meta_order}
-    one = Corpus(f"{corpus.name}-{lang}", (lang,), {lang: text}, {}, {}, {}, facts)
+    one = Corpus(f"{corpus.name}-{lang}", (lang,), {lang: corpus.text[lang]}, {}, {}, {},
+                 corpus.facts | {"language": lang})
     return data, prepare(one, s.meta_vocab_size, max_side=xlm_e.max_side(phase(s)))
 
 # %% ../nbs/05_meta_xlm.ipynb #ba3c5d9e
@@ -286,11 +264,59 @@ def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # 'health/mlm/de' in nat
     return {k: round(v, 5) for k, v in found.items()}
 
 # %% ../nbs/05_meta_xlm.ipynb #f5672e4a
+class OutOfOrder:
+    "Batches of one language whose words are shuffled in their sentence, or scattered over the batch, or pieces drawn."
+    def __init__(self, batches, # MixedBatches of text alone
+                 order: str, # of ORDERS, but text
+                 mono: Prepared, # of the language
+                 lang: str, seed: int):
+        self.batches, self.order, self.seed = batches, order, seed
+        pieces = mono.tokenizer.convert_ids_to_tokens(range(len(mono.tokenizer)))
+        self.begins = np.array([p.startswith("\u2581") for p in pieces]) # a word
+        self.special = np.isin(np.arange(len(pieces)), mono.tokenizer.all_special_ids)
+        self.frequencies = np.where(self.special, 0, token_frequencies(mono.store, lang)[:len(pieces)])
+        text = mono.store.text[lang]
+        some = [text[k] for k in range(min(1000, len(text)))]
+        if order != "drawn" and sum(self.begins[ids].sum() for ids in some) < 2 * len(some):
+            raise ConfigError(f"meta_order={order!r} moves words, and {lang!r} hardly parts them by blanks: "
+                              "use 'drawn'")
+
+    def __getattr__(self, name): return getattr(self.batches, name)
+
+    def __call__(self, step: int, index: int) -> dict:
+        batch = self.batches(step, index)
+        rng = numpy_generator("order", self.seed, step, index)
+        return batch | {"input_ids": torch.from_numpy(self.moved(batch["input_ids"].numpy(), rng))}
+
+    def moved(self, ids: np.ndarray, rng) -> np.ndarray: # (rows, seq), special ids stay where they are
+        "The same shape with other contents."
+        flat = ids.flatten()
+        places = np.flatnonzero(~self.special[flat])
+        if self.order == "drawn":
+            share = self.frequencies / self.frequencies.sum()
+            flat[places] = rng.choice(len(share), len(places), p=share)
+            return flat.reshape(ids.shape)
+        after = np.concatenate([[True], self.special[flat[:-1]]])[places] # a special id: a sentence begins
+        word = np.cumsum(self.begins[flat[places]] | after) - 1
+        sentence = np.cumsum(after) if self.order == "shuffled" else np.zeros_like(word)
+        rank = np.empty(word[-1] + 1)
+        first = np.concatenate([[True], word[1:] != word[:-1]])
+        rank[np.lexsort((rng.random(len(rank)), sentence[first]))] = np.arange(len(rank))
+        flat[places] = flat[places][np.argsort(rank[word], kind="stable")]
+        return flat.reshape(ids.shape)
+
+# %% ../nbs/05_meta_xlm.ipynb #42da768f
 def meta_phase(s: Settings) -> xlm_e.Settings: # resolved
     "The monolingual phase as a masked language model of `xlm_e`."
     warmup = round(xlm_e.WARMUP_SHARE * s.meta_steps)
     return replace(phase(s), langs=s.source_lang, steps=s.meta_steps, warmup_steps=warmup,
                    vocab_size=s.meta_vocab_size, test_lines=None, out="")
+
+def meta_folder(s: Settings, # resolved
+                mono: Prepared) -> Path:
+    "Where the monolingual run is, or will be."
+    folder = xlm_e.run_folder(meta_phase(s), mono)
+    return folder if s.meta_order == "text" else folder.with_name(f"{folder.name}-{s.meta_order}")
 
 def train_phase(inner: xlm_e.Settings, # of the phase
                 model: xlm_e.XlmE, batches, folder: Path, identity: dict, held_out: HeldOut,
@@ -311,8 +337,7 @@ def monolingual(s: Settings, # resolved
                 data: Prepared, # all languages, for the held-out text
                 mono: Prepared) -> Path: # folder of the run
     "The finished monolingual run; raises `CheckpointError` where the time limit came first."
-    inner = meta_phase(s)
-    folder = xlm_e.run_folder(inner, mono)
+    inner, folder = meta_phase(s), meta_folder(s, mono)
     start_processes()
     with nullcontext() if rank_and_world()[0] else alone(folder):
         if dist.is_initialized(): dist.barrier() # until process 0 has the folder
@@ -320,7 +345,8 @@ def monolingual(s: Settings, # resolved
             model = xlm_e.XlmE(inner, MaskIds.of(mono.tokenizer)).to(start_processes())
             held_out = hold_out(s, mono, [s.source_lang], data.corpus.valid)
             batches, identity = xlm_e.make_batches(inner, mono), xlm_e.run_identity(inner, mono)
-            summary = train_phase(inner, model, batches, folder, identity, held_out)
+            if s.meta_order != "text": batches = OutOfOrder(batches, s.meta_order, mono, s.source_lang, s.seed)
+            summary = train_phase(inner, model, batches, folder, identity | {"order": s.meta_order}, held_out)
             if dist.is_initialized(): dist.barrier() # until process 0 has written the network
             if not summary["finished"]: raise CheckpointError(f"the monolingual phase {xlm_e.report(summary)}")
         return folder
@@ -648,7 +674,7 @@ def describe(record: dict) -> str:
     known = f"{p['dictionary_share']:.0%} of " * (p["dictionary_share"] < 1)
     more = [f"{known}dictionaries={p['dictionaries']}"] * (p["dictionaries"] != "none")
     more += [p["fill"]] * (p["fill"] != "none")
-    more += [f"{p['meta_order']} words"] * (p["meta_order"] != "text")
+    if p["meta_order"] != "text": more += [f"{p['meta_order']} {'pieces' if p['meta_order'] == 'drawn' else 'words'}"]
     more += ["the rest small"] * (p["parts"] in ("both", "embeddings") and p["unmatched"] == "small")
     more += [f"from {p['source']}"] * bool(p["source"] and p["parts"] != "none")
     more += ["frozen body"] * p["frozen"] + [f"distilled, weight {p['distil']:g}"] * (p["distil"] > 0)
@@ -705,7 +731,7 @@ def meta_facts(s: Settings, # resolved; of `without_path`
     "What the monolingual phase cost, where it is known."
     if not s.inherits: return None
     if mono is None: return {"source": s.source}
-    folder = xlm_e.run_folder(meta_phase(s), mono)
+    folder = meta_folder(s, mono)
     last = read_log(folder)[-1]
     return {"source": folder.name, "steps": last["step"] + 1, "tokens": last["tokens"],
             "loss": last[f"health/mlm/{s.source_lang}"]}
@@ -805,8 +831,8 @@ EXPERIMENTS = {
                            {"none": {}} | {f"{n:.0%}": {"dictionaries": "cldr", "dictionary_share": n}
                                            for n in (0.25, 0.5, 1.0)}, _PHRASES),
     "order": Experiment("A start from words out of order is worth less than one from text.",
-                        {"text": {}, "shuffled": {"meta_order": "shuffled"}, "scattered": {"meta_order": "scattered"},
-                         "from scratch": {"parts": "none"}}, _PHRASES),
+                        {"text": {}} | {name: {"meta_order": name} for name in ORDERS[1:]} |
+                        {"from scratch": {"parts": "none"}}, _PHRASES),
     "source": Experiment("The start need not be English.",
                          {f"{name}, from {lang}": {"parts": parts, "source_lang": lang} for lang in ("ru", "zh")
                           for name, parts in (("both", "both"), ("scratch", "none"))}, _PHRASES)}

@@ -10,9 +10,8 @@ __all__ = ['FREE_SYSTEM', 'group_records', 'spread', 'Evaluation', 'Probed', 're
 import json, math
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 from . import alignment, probes, retrieval
 from .cldr import LOCALES
@@ -70,6 +69,11 @@ class Probed:
         known = [lang for lang in langs if lang in LOCALES]
         return cls(known, source if source in known else next(iter(known), None))
 
+    def key(self) -> list:
+        "What its rows depend on, beside a network."
+        code = source_hash("reports", "cldr", "probes", "retrieval")
+        return [self.langs, self.source, code, *(version(name) for name in ("babel", "torch", "scipy"))]
+
     def rows(self, probe: Callable) -> list[dict]: # task → rows
         "Each task's first measure, states as they are; no rows where there is no other language."
         if len(self.langs) < 2: return []
@@ -107,9 +111,8 @@ def untrained_rows(network, # of the shape
         return [measure(twin, on, data.tokenizer, system="untrained") for measure, on in _measures(data)] + [
             probed.rows(lambda task: probes.linear_probe(twin, data.tokenizer, task, probed.source,
                                                          system="untrained"))]
-    shape = {k: v for k, v in network.config.to_dict().items() if k not in ("transformers_version", "_name_or_path")}
-    code = source_hash("encoder", "probes")
-    key = [type(network).__name__, shape, probed.langs, probed.source, code, torch.__version__, *_tests_key(data)]
+    shape = {k: v for k, v in network.config.to_dict().items() if k != "_name_or_path"} # transformers' version included
+    key = [type(network).__name__, shape, source_hash("encoder"), *probed.key(), *_tests_key(data)]
     return remembered(data.folder, "untrained", key, compute)
 
 # %% ../nbs/02e_reports.ipynb #8e624b00
@@ -126,7 +129,7 @@ def evaluate(network, # loaded: the one that pretraining was for
     asked = Probed.of(langs, "en" if probed is None and "en" in langs else next(iter(langs), None))
     found, aligned = free_rows(data, own_pairs)
     bare_found, bare_aligned, bare_probes = untrained_rows(network, data, asked)
-    surface = remembered(data.folder, "surface", [asked.langs, asked.source, source_hash("cldr", "probes")],
+    surface = remembered(data.folder, "surface", asked.key(),
                          lambda: asked.rows(lambda task: probes.probe_baselines(task, asked.source)))
     now_found, now_aligned = (measure(network, on, tokenizer) for measure, on in _measures(data))
     now_probes = asked.rows(lambda task: probes.linear_probe(network, tokenizer, task, asked.source))

@@ -96,9 +96,9 @@ def _check(given):
     if given.bitext == "en-x" and given.sampler in ("entropic", "m2m"):
         raise ConfigError(f"sampler={given.sampler!r} with bitext='en-x': every pair has {given.pivot}, which is then "
                           "one half of all sentences at any temperature; use sampler='exponent', or bitext='x-y'")
-    if given.bitext == "none" and (given.uses_pairs or given.sampler in ("entropic", "m2m")):
-        raise ConfigError(f"bitext='none' with tasks={given.tasks!r} and sampler={given.sampler!r}: no pairs are read; "
-                          "use tasks='mrtd' or 'mlm', and leave out the sampler")
+    if given.bitext == "none" and (given.uses_pairs or given.noise or given.sampler in ("entropic", "m2m")):
+        raise ConfigError(f"bitext='none' with tasks={given.tasks!r}, noise={given.noise}, sampler={given.sampler!r}: "
+                          "no pairs are read; use tasks='mrtd' or 'mlm', and leave out noise and sampler")
     if given.recipe == "paper" and given.size not in PAPER:
         raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER)}")
 
@@ -108,8 +108,10 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
     paper = PAPER.get(s.size, PAPER["base"])
     budget = "recipe" if s.recipe == "paper" else "minutes on a laptop"
     pairs = f"{s.bitext}: {len(bitext_pairs(s))} pairs of {len(s.trained)} languages"
+    if s.bitext == "none": pairs = f"none: text in {s.pivot}"
     rows = [("bitext", "x-y: 1,015 pairs of 97 languages", pairs, ""),
-            ("sampling of pairs", "entropic; ε not given", s.sampler, "exact zeros: no ε" * (s.sampler == "entropic")),
+            ("sampling of pairs", "entropic; ε not given", s.sampler if s.uses_pairs else "none",
+             "exact zeros: no ε" * (s.sampler == "entropic")),
             ("temperature", "not given", f"{s.temperature:.3g}", "as α = 0.7" * math.isclose(s.temperature, 1 / 0.7)),
             ("vocabulary", "500,000 by VoCap", f"{s.vocab_size:,}, {s.vocabulary}", "a small corpus fills a small one"),
             ("steps", f"{paper['steps']:,}", f"{s.steps:,}", budget),
