@@ -775,7 +775,7 @@ def draw_curves(groups: dict, # arm → records, or {seed: record}
             if not total: ax.set_title(title, loc="left")
         row[0].set_ylabel(what)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    fig.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False)
     return fig
 
 def _draw_arm(ax, points, colour, label):
