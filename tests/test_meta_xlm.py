@@ -167,6 +167,7 @@ def test_part_of_a_dictionary_is_used(parts):
     (dict(dictionary_share=0.0, dictionaries="cldr"), "dictionary_share=0.0 is not in"),
     (dict(dictionary_share=0.5), "dictionary_share=0.5 with dictionaries='none'"),
     (dict(meta_order="reversed"), "meta_order='reversed'"),
+    (dict(meta_order="drawn", parts="none"), "meta_order='drawn' with parts='none'.*there is no monolingual phase"),
     (dict(meta_order="shuffled", source="somewhere"), "meta_order='shuffled' is for a monolingual phase of this"),
     (dict(source_share=0.0), "source_share=0.0 is not between 0 and 1"), (dict(source_share=1.0), "source_share=1.0"),
     (dict(parts="none", dictionaries="cldr"), "dictionaries='cldr' and fill='none'.*parts='none' takes none"),

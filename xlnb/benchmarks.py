@@ -384,7 +384,9 @@ def retrieval_check(sentences: int, width: int, checked: int = 200) -> dict:
 
 # %% ../nbs/11_benchmarks.ipynb #97e7ce91
 def aligning(size: str, vocab_size: int, pairs: int, words: int = WORDS[0], # median of a sentence
-             device="cpu", dtype: str = "float32", repeats: int = 3) -> dict:
+             device="cpu", dtype: str = "float32", # of the network
+             repeats: int = 3, # rounds
+            ) -> dict:
     "Pairs per second in batches and one at a time, in turns; FLOPs of a pair; pairs whose links differ."
     tokenizer, links = word_tokenizer(vocab_size), {}
     model = new_model(Encoder, network_config(step_settings(size, vocab_size), "discriminator"), 0)
@@ -470,8 +472,7 @@ def measure_alignment(pairs: int = 500, words=(3, 5, 10, 20), repeats: int = 5) 
     return {"rows": rows}
 
 MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
-                "steps": measure_steps,
-                "parts": measure_parts, "growth": measure_growth}
+                "steps": measure_steps, "parts": measure_parts, "growth": measure_growth}
 
 # %% ../nbs/11_benchmarks.ipynb #6b5cfed1
 def main(argv: list[str]): # names of MEASUREMENTS; none: all

@@ -140,6 +140,9 @@ def _check(s: Settings):
     if s.dictionary_share < 1 and s.dictionaries == "none":
         raise ConfigError(f"dictionary_share={s.dictionary_share} with dictionaries='none': name dictionaries, or "
                           "leave it at 1.0")
+    if s.meta_order != "text" and not s.inherits:
+        raise ConfigError(f"meta_order={s.meta_order!r} with parts='none' and distil=0.0: there is no monolingual "
+                          "phase then; take parts from it, or leave the order at 'text'")
     if s.source and s.meta_order != "text":
         raise ConfigError(f"meta_order={s.meta_order!r} is for a monolingual phase of this notebook, which source="
                           f"{Path(s.source).name!r} replaces: leave out one of the two")
@@ -392,7 +395,7 @@ def find_dictionaries(s: Settings, # resolved
 def known_entries(rows: list, # entries of a dictionary
                   share: float, # of them that are known
                   lang: str) -> list:
-    "A share of a dictionary, in its order; a smaller share is part of a larger one."
+    "A share of a dictionary, in its order, the same for every run; a smaller share is part of a larger one."
     chosen = np.random.default_rng(derive_seed("known entries", lang)).permutation(len(rows))[:round(share * len(rows))]
     return [rows[n] for n in sorted(chosen)]
 

@@ -103,6 +103,9 @@ def free_rows(data: Prepared,
     return remembered(data.folder, "baselines", [*_tests_key(data), own_pairs], lambda: [
         retrieval.baselines(pairs, corpus.tests, corpus.text), alignment.alignment_baselines(pairs, corpus.gold)])
 
+def _measures(data: Prepared) -> list[tuple]: # function and what it is asked on
+    return [(retrieval.retrieval_by_layer, data.corpus.tests), (alignment.aer_by_layer, data.corpus.gold)]
+
 def untrained_rows(network, # of the shape
                    data: Prepared, probed: Probed) -> list: # rows of retrieval, of alignment and of probes
     "Rows of a network of the same shape with fresh weights."
@@ -116,9 +119,6 @@ def untrained_rows(network, # of the shape
     return remembered(data.folder, "untrained", key, compute)
 
 # %% ../nbs/02e_reports.ipynb #8e624b00
-def _measures(data: Prepared) -> list[tuple]: # function and what it is asked on
-    return [(retrieval.retrieval_by_layer, data.corpus.tests), (alignment.aer_by_layer, data.corpus.gold)]
-
 def evaluate(network, # loaded: the one that pretraining was for
              data: Prepared,
              own_pairs: bool = True, # False for a network that was trained on random pairs: no baseline sees true ones
