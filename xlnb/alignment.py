@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['CLAMP', 'REGULARISATION', 'THRESHOLD', 'METHODS', 'BLOCK', 'UNSEEN', 'HEURISTICS', 'IBM1_VARIANTS', 'LINK_MARKS',
            'USAGE', 'AlignmentScore', 'alignment_error_rate', 'diagonal_links', 'mutual', 'transport_shares',
-           'transport_plan', 'extract', 'word_links', 'align', 'metrics', 'aer_by_layer', 'IBM1', 'train_ibm1',
-           'symmetrise', 'train_both', 'align_both', 'scored', 'split_words', 'alignment_baselines', 'plot_alignment',
-           'plot_aer', 'CommandLine', 'pharaoh', 'read_sides', 'main']
+           'transport_plan', 'extract', 'word_links', 'usual_layer', 'align', 'metrics', 'aer_by_layer', 'IBM1',
+           'train_ibm1', 'symmetrise', 'train_both', 'align_both', 'scored', 'split_words', 'alignment_baselines',
+           'plot_alignment', 'plot_aer', 'CommandLine', 'pharaoh', 'read_sides', 'main']
 
 # %% ../nbs/02c_alignment.ipynb #4c0abeea
 import sys, unicodedata, warnings
@@ -270,6 +270,11 @@ def _encoded(model, rows, layers, special: SpecialIds, joint: bool, restart: boo
     return list(zip(*sides)), exists[0][:, :, None] & exists[1][:, None]
 
 # %% ../nbs/02c_alignment.ipynb #db13e4d1
+def usual_layer(layers: int) -> int: # of them, 0 is the embeddings
+    "Two thirds up, where words and sentences are read: 8 of 12 (SimAlign)."
+    return round(2 * layers / 3)
+
+# %% ../nbs/02c_alignment.ipynb #a008b0b2
 def _settings(model, tokenizer, layer, method, joint, restart):
     "The loaded model and tokenizer, layers, and how to encode."
     choose("method", method, METHODS)
@@ -278,7 +283,7 @@ def _settings(model, tokenizer, layer, method, joint, restart):
         raise ConfigError(f"a tokenizer of {len(tokenizer)} pieces for a model with a vocabulary of "
                           f"{model.config.vocab_size}: use the model's own")
     depth = model.config.num_hidden_layers
-    layers = _layers(round(2 * depth / 3) if layer is None else layer, depth)
+    layers = _layers(usual_layer(depth) if layer is None else layer, depth)
     return (model, tokenizer, layers, METHODS[method] if joint is None else joint,
             getattr(model.config, "restart_positions", False) if restart is None else restart)
 

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, PreTrainedTokenizerFast
 
-from .alignment import align
+from .alignment import align, usual_layer
 from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, figure, label_lines, numpy_generator,
                        read_records, repo_root, run_facts, torch_generator)
 from .corpora import Lines
@@ -393,7 +393,7 @@ def aligning(size: str, vocab_size: int, pairs: int, words: int = WORDS[0], # me
     model = model.to(device, getattr(torch, dtype))
     lines = [*sentences(vocab_size, pairs, 2, "align", median_words=words)]
     depth = model.config.num_hidden_layers
-    layer = round(2 * depth / 3)
+    layer = usual_layer(depth)
     def one_call(): links["batches"] = align(lines, model, layer, tokenizer=tokenizer)
     def a_call_each(): links["one at a time"] = [align([pair], model, layer, tokenizer=tokenizer)[0] for pair in lines]
     seconds = compare({"batches": one_call, "one at a time": a_call_each}, repeats, device)

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['DICTIONARIES', 'FILLING', 'ORDERS', 'FREE', 'BY_SIZE', 'META_VOCABULARY', 'PAPER', 'EXPERIMENTS', 'Settings', 'phase',
-           'resolve', 'compare_with_paper', 'draw_phases', 'prepare_data', 'HeldOut', 'hold_out', 'usual_layer', 'look',
-           'OutOfOrder', 'meta_phase', 'meta_folder', 'train_phase', 'monolingual', 'source_folder',
-           'induced_dictionaries', 'find_dictionaries', 'known_entries', 'load_source_tokenizer', 'match',
-           'check_source', 'start_network', 'word_numbers', 'spelled', 'Taught', 'word_means', 'Student',
-           'source_shares', 'make_batches', 'make_model', 'load_teacher', 'measure_start', 'directions', 'translations',
-           'dictionary_baselines', 'record_of', 'describe', 'Run', 'run', 'announce', 'without_path', 'meta_facts',
-           'curve', 'by_language', 'draw_curves', 'starts_and_ends', 'tests_of', 'main']
+           'resolve', 'compare_with_paper', 'draw_phases', 'prepare_data', 'HeldOut', 'hold_out', 'look', 'OutOfOrder',
+           'meta_phase', 'meta_folder', 'train_phase', 'monolingual', 'source_folder', 'induced_dictionaries',
+           'find_dictionaries', 'known_entries', 'load_source_tokenizer', 'match', 'check_source', 'start_network',
+           'word_numbers', 'spelled', 'Taught', 'word_means', 'Student', 'source_shares', 'make_batches', 'make_model',
+           'load_teacher', 'measure_start', 'directions', 'translations', 'dictionary_baselines', 'record_of',
+           'describe', 'Run', 'run', 'announce', 'without_path', 'meta_facts', 'curve', 'by_language', 'draw_curves',
+           'starts_and_ends', 'tests_of', 'main']
 
 # %% ../nbs/05_meta_xlm.ipynb #c429e4bb
 import math, sys, time
@@ -25,7 +25,7 @@ import torch.distributed as dist
 from transformers import AutoConfig, AutoTokenizer
 
 from . import xlm_e
-from .alignment import aer_by_layer, alignment_error_rate, train_both
+from .alignment import aer_by_layer, alignment_error_rate, train_both, usual_layer
 from .cldr import LOCALES
 from .core import (CheckpointError, ConfigError, PALETTE, append_record, atomic_path, check_types, choose,
                        derive_seed, figure, numpy_generator, pair_name, parse_languages, settings_from_arguments,
@@ -245,10 +245,6 @@ def hold_out(s: Settings, # resolved
     return HeldOut(batches, unigram, tags, pairs, s.source_lang, data.tokenizer)
 
 # %% ../nbs/05_meta_xlm.ipynb #d53bcbab
-def usual_layer(network) -> int:
-    "Two thirds up, where the papers read sentences: 8 of 12, 2 of 3."
-    return round(2 * network.config.num_hidden_layers / 3)
-
 def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # 'health/mlm/de' in nats, 'health/tags/de', 'health/found' in 1
     "Losses by language, tags by language as a readout of the source language gives them, translations found."
     device, network = next(model.parameters()).device, model.kept
@@ -256,7 +252,7 @@ def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # 'health/mlm/de' in nat
         found = {f"health/mlm/{lang}": xlm_e.look_at(model, {k: v.to(device) for k, v in batch.items()},
                                                      torch_generator("held out", device=device))["mlm"]
                  for lang, batch in held_out.batches.items()}
-    layer = usual_layer(network)
+    layer = usual_layer(network.config.num_hidden_layers)
     if held_out.tags and held_out.source in held_out.tags.examples:
         rows = linear_probe(network, held_out.tokenizer, held_out.tags, held_out.source, layer, ceilings=False)
         found |= {f"health/tags/{r['target']}": r["score"] for r in rows if r["metric"] == "f1" and not r["centred"]}
@@ -599,7 +595,7 @@ def measure_start(data: Prepared, network) -> dict[str, float]: # flat names wit
 def directions(held_out: HeldOut, network) -> dict[str, dict]: # learned in → tested in → F1
     "Transfer of tags between all languages, at the usual layer (MetaXLM, Figure 6)."
     if not held_out.tags: return {}
-    found, layer = {}, usual_layer(network)
+    found, layer = {}, usual_layer(network.config.num_hidden_layers)
     for source in held_out.tags.examples:
         rows = linear_probe(network, held_out.tokenizer, held_out.tags, source, layer, ceilings=False)
         found[source] = {r["target"]: round(r["score"], 5) for r in rows if r["metric"] == "f1" and not r["centred"]}
