@@ -5,7 +5,8 @@ import pytest
 
 from xlnb import experiments, xlm_e
 from xlnb.core import ConfigError, read_records
-from xlnb.experiments import Experiment, Rule, filled_in, judge_rule, missing, rule_rows, run_missing, run_one
+from xlnb.experiments import (Experiment, Rule, filled_in, judge_rule, missing, plot_grid, rule_rows, run_missing,
+                              run_one)
 
 
 def test_every_experiment_of_xlm_e_can_be_resolved():
@@ -131,3 +132,10 @@ def test_rules_without_runs_have_no_rows():
     rules = {"toy-01": [RISE], "toy-02": []}
     assert rule_rows(rules, {}) == rule_rows(rules, runs_of(a=(3, 4))) == []
     assert [row["claim"] for row in rule_rows(rules, runs_of(a=(3, 4), b=(1, 2)))] == ["toy-01"]
+
+
+def test_a_figure_has_a_panel_for_what_is_on_record():
+    groups = {"a": [{"x": 1.0}, {"x": 2.0}], "b": [{"x": 3.0}]}
+    measures = {"x": lambda r: r["x"], "y": lambda r: r.get("y", math.nan)}
+    assert [ax.get_title(loc="left") for ax in plot_grid(groups, measures).axes] == ["x"]
+    with pytest.raises(ConfigError, match="any of these measures: y"): plot_grid(groups, {"y": measures["y"]})

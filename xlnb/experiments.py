@@ -245,15 +245,17 @@ def plot_grid(groups: dict, # arm → records, or {seed: record}
               measures: dict, # label → function of a record, NaN where it has no such measure
               free: dict | None = None, # label → function of a record: what costs nothing
              ):
-    "Dots for seeds, bars for means: an arm in a row, a measure in a panel."
+    "Dots for seeds, bars for means: an arm in a row, a panel for every measure that at least one record has."
     rows = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
-    fig, axes = figure("page", height=0.8 + 0.24 * len(rows), ncols=len(measures), sharey=True, squeeze=False)
-    for ax, (label, measure) in zip(axes[0], measures.items()):
+    shown = {label: f for label, f in measures.items() if any(f(r) == f(r) for g in rows.values() for r in g)}
+    if not shown: raise ConfigError(f"no record has any of these measures: {', '.join(measures)}")
+    fig, axes = figure("page", height=0.8 + 0.24 * len(rows), ncols=len(shown), sharey=True, squeeze=False)
+    for ax, (label, measure) in zip(axes[0], shown.items()):
         for y, records in enumerate(rows.values()):
             _draw_arm(ax, y, [measure(r) for r in records], PALETTE["blue"])
             costs = [v for r in records if (v := (free or {}).get(label, lambda _: math.nan)(r)) == v]
             if costs: ax.plot([sum(costs) / len(costs)] * 2, [y - 0.35, y + 0.35], "--", color=PALETTE["grey"], lw=1.2)
-        ax.set_title(label if len(measures) < 4 else label.replace(", ", ",\n", 1), loc="left")
+        ax.set_title(label if len(shown) < 4 else label.replace(", ", ",\n", 1), loc="left")
         ax.grid(axis="x", alpha=0.3)
     axes[0][0].set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.5, -0.5))
     return fig

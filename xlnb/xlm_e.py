@@ -10,7 +10,7 @@ __all__ = ['TASKS', 'TABLES', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PI
            'detect', 'XlmE', 'sides_apart', 'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe',
            'held_out_text', 'health', 'look_at', 'plot_health', 'run_identity', 'run_folder', 'training_config',
            'plan_of', 'pretrain', 'report', 'measure', 'record_of', 'describe', 'summarise', 'last_health',
-           'grid_measures', 'check_share', 'run', 'main']
+           'found_best', 'grid_measures', 'check_share', 'run', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -680,6 +680,10 @@ def last_health(record: dict) -> dict:
     return ({k: h.get(a, math.nan) - h.get(b, math.nan) for k, (a, b) in below.items()} |
             {k: h.get(name, math.nan) for k, name in as_is.items()})
 
+def found_best(line: dict) -> float: # percent; of a record's curve
+    "Share of held-out sentences whose translation is the nearest, at the layer where it is largest."
+    return 100 * max((v for k, v in line.items() if k.startswith("health/found_layer")), default=math.nan)
+
 # %% ../nbs/03_xlm_e.ipynb #28c7a7c6
 def _summary_row(name, runs) -> dict:
     found = [last_health(r) for r in runs]
@@ -751,8 +755,11 @@ def grid_measures(experiment: Experiment
     losses = {"partner's worth, nats": lambda r: last_health(r)["partner, TLM"],
               "RTD below base": lambda r: last_health(r)["RTD below base rate"]}
     score = lambda test, measure, system="": lambda r: best_layer(r, test, measure, system)
-    return (losses | {label: score(test, measure) for test, measure, label in tests},
+    held_out = ["pairs found, %"] if real else [] # at the end, beside the first evaluation
+    return (losses | {label: lambda r: found_best(r["curve"][-1]) for label in held_out} |
+            {label: score(test, measure) for test, measure, label in tests},
             {label: lambda r: 0.0 for label in losses} |
+            {label: lambda r: found_best(r["curve"][0]) for label in held_out} |
             {label: score(test, measure, "untrained") for test, measure, label in tests})
 
 # %% ../nbs/03_xlm_e.ipynb #6f2f688b
