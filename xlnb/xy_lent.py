@@ -309,7 +309,8 @@ _TWO = {name: _WORLDS[name] for name in ("X-Y", "EN-X")}
 EXPERIMENTS = {
     "bitext": Experiment("At equal tokens, pairs of all languages serve pairs without English better.", _WORLDS,
                          _PHRASES),
-    "bitext_news": Experiment("The same on 1,598 lines of news, and in four languages nobody trained on.", _WORLDS, _NEWS),
+    "bitext_news": Experiment("The same on 1,598 lines of news, and in four languages nobody trained on.", _WORLDS,
+                              _NEWS),
     "bitext_captions": Experiment("The same on captions in four languages.", _WORLDS, _CAPTIONS),
     "vocabulary": Experiment("A larger vocabulary helps.",
                              {f"{n:,} pieces": {"vocab_size": n} for n in (2000, 4000, 8000, 16_000)} |
