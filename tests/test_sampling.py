@@ -1,6 +1,7 @@
 """Exponents, mixtures and pair samplings against their definitions and against other solvers, on random inputs."""
-import itertools, json, math, subprocess, sys, tracemalloc
+import itertools, json, math, re, subprocess, sys, tracemalloc
 
+import matplotlib.pyplot as plt
 import numpy as np
 import ot
 import pytest
@@ -13,7 +14,7 @@ from scipy.stats import chisquare
 
 from conftest import ROOT, write
 from xlnb.core import ConfigError, DataError, pair_name, split_pair
-from xlnb.sampling import (Mixture, _graph, _newton, compare_samplings, entropic_sampling, expected_epochs,
+from xlnb.sampling import (Mixture, _graph, _newton, compare_samplings, draw_sampling, entropic_sampling, expected_epochs,
                            exponent_probabilities, feasible_mass, language_marginals, largest_temperature, m2m_sampling,
                            read_pair_counts, repaired_marginals, smoothed_sampling, target_marginals)
 
@@ -470,7 +471,8 @@ def test_counts_come_from_a_file(tmp_path, text, name):
 @pytest.mark.parametrize("text, line, words", [
     ("pair,n\nde-en,3\n", 1, "count"), ("", 1, "pair"), ("pair,count\nde-en,3\nen-de,4\n", 3, "line 2"),
     ("pair,count\nde-en,3\nen-fr,0\n", 3, "'0' of en-fr"), ("pair,count\nde-en,\n", 2, "'' of de-en"),
-    ("pair,count\nde-en,1,000\nfr-en,nan\n", 3, "nan"), ("pair,count\nde-en\n", 2, "de-en"),
+    ("pair,count\nde-en,100\nfr-en,nan\n", 3, "nan"), ("pair,count\nde-en,100,000\n", 2, "3 cells where .* has 2"),
+    ("pair,count\n", None, "no line holds a pair"), ("pair,count\nen-en,3\n", 2, "en with itself"), ("pair,count\nde-en\n", 2, "de-en"),
     ("pair,count\nde-en,3\ntotal,3\n", 3, "total"), ("src,tgt,count\nde,,3\n", 2, "de-")])
 def test_a_file_that_is_damaged_is_reported_by_line(tmp_path, text, line, words):
     path = write(tmp_path / "a.csv", text)
@@ -510,3 +512,48 @@ def test_memory_grows_with_the_pairs():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 24e6 and len(plan) == len(counts) and min(plan.values()) > 0
+
+
+TREES = [({"de-en": 20_000_000, "en-ka": 1, "de-fr": 10}, 2),
+         ({"de-en": 40_903_566, "en-fr": 4_821_914, "de-ka": 1}, 1.43),
+         ({"hj-ji": 2, "hj-ib": 62289, "ib-jb": 2, "ja-jb": 50_000_000, "ce-fa": 3513633, "ha-ig": 200_000}, 2),
+         ({"fi-hu": 1, "et-hu": 12, "de-hu": 141, "de-fi": 6, "de-et": 65, "en-hu": 54_094_661}, 100),
+         ({"de-en": 43617, "en-fr": 533, "es-fr": 1_799_818, "es-it": 25_149_978}, 0.5),
+         ({"cc-ee": 37737659, "aa-ee": 1, "cc-ff": 269784, "dd-gg": 7, "bb-cc": 4294812}, 0.8)]
+
+@pytest.mark.parametrize("counts, temperature", TREES)
+@pytest.mark.parametrize("sample", [entropic_sampling, m2m_sampling])
+def test_where_two_sides_need_equal_shares_the_advice_works_and_repairs_arrive(counts, temperature, sample):
+    "Trees have few temperatures that work, and counts of eight orders leave little room for rounding."
+    with pytest.raises(ConfigError, match="cannot be reached") as e: sample(counts, temperature)
+    advised = float(re.search(r"take temperature=([0-9.]+),", str(e.value))[1])
+    wanted, reached = target_marginals(counts, advised), language_marginals(sample(counts, advised))
+    assert reached == pytest.approx(wanted, rel=2e-6)
+    for repair in ("nearest", "relaxed"):
+        with pytest.warns(UserWarning, match="moved"): plan = sample(counts, temperature, repair=repair)
+        assert min(plan.values()) >= 0
+        Mixture(plan, 0)
+
+
+def test_a_temperature_so_low_that_a_language_gets_nothing_is_named():
+    counts = {"en-fr": 40_000_000, "en-ru": 9_000_000, "fr-ru": 3_000_000, "en-ka": 60_000, "ka-ru": 40_000}
+    with pytest.raises(ConfigError, match="temperature=0.001 leaves nothing to .*ka"): entropic_sampling(counts, 0.001)
+    for below in (0, -1, math.nan):
+        with pytest.raises(ConfigError, match="below="): largest_temperature(counts, below)
+
+
+def test_names_of_pairs_may_be_written_either_way():
+    counts = {"en-de": 100, "en-fr": 50, "fr-de": 20}
+    plan = exponent_probabilities(counts)
+    assert expected_epochs(counts, plan, 100) == pytest.approx({"de-en": 100 * plan["en-de"] / 100,
+                                                               "en-fr": 100 * plan["en-fr"] / 50,
+                                                               "de-fr": 100 * plan["fr-de"] / 20})
+    assert compare_samplings(counts, {"": plan}, 100)[0]["pairs drawn"] == 3
+    for wrong, words in ((counts, "en-de=100"), ({"de-en": -1.0, "en-fr": 2.0}, "de-en=-1"), ({"de-xx": 1.0}, "de-xx"),
+                         ({"de-en": 0.5, "en-de": 0.5}, "same pair")):
+        for use in (lambda: expected_epochs(counts, wrong, 100), lambda: compare_samplings(counts, {"": wrong}, 100),
+                    lambda: draw_sampling(plt.figure().gca(), counts, wrong)):
+            with pytest.raises(ConfigError, match=words): use()
+    with pytest.raises(ConfigError, match="'deen'"): draw_sampling(plt.figure().gca(), counts, plan, "deen")
+    image = draw_sampling(plt.figure().gca(), counts, plan, "de,en").get_array()
+    assert image[0, 1] == pytest.approx(plan["en-de"])

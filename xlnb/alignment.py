@@ -20,7 +20,7 @@ import torch
 
 from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, label_lines, settings_from_arguments
 from .corpora import AlignedPair, _existing, _lines, _uneven
-from .retrieval import _evaluating, _layers, _loaded, _longest, untrained
+from .retrieval import _evaluating, _layers, _loaded, _longest, layer_states, untrained
 from .tokens import SpecialIds, collate_pairs, collate_text
 
 # %% ../nbs/02c_alignment.ipynb #73c34edc
@@ -230,28 +230,6 @@ def _inputs(rows, config, special: SpecialIds, restart: bool) -> dict:
     elif "roberta" in config.model_type: batch["position_ids"] += config.pad_token_id + 1
     return batch
 
-class _Reached(Exception): "Carries a layer's states past the blocks above it."
-
-def _blocks(model):
-    "The blocks of an encoder, from the lowest; none where another list of modules is as long."
-    depth = model.config.num_hidden_layers
-    found = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
-    return found[0] if len(found) == 1 else []
-
-def _states(model, batch, layers) -> list[torch.Tensor]: # (batch, seq, hidden) per layer
-    "A forward pass; blocks above the last of the layers do not run."
-    batch = {name: values.to(model.device) for name, values in batch.items()}
-    def stop(block, inputs, named):
-        states = next(chain(inputs, named.values()))
-        if states.shape[:2] == batch["input_ids"].shape: raise _Reached(states)
-    hooks = [b.register_forward_pre_hook(stop, with_kwargs=True) for b in _blocks(model)[layers[-1]:][:1]]
-    try:
-        states = model(**batch, output_hidden_states=True).hidden_states
-        return [states[layer] for layer in layers]
-    except _Reached as reached: return [*reached.args]
-    finally:
-        for hook in hooks: hook.remove()
-
 # %% ../nbs/02c_alignment.ipynb #3bb99743
 def _taken(states, start, lengths): # (batch,) first column and number of the subwords
     "The subwords' states without special tokens, (batch, longest, hidden)."
@@ -263,8 +241,8 @@ def _encoded(model, rows, layers, special: SpecialIds, joint: bool, restart: boo
     lengths = torch.tensor([[len(ids) for ids in row] for row in rows])
     exists = [(torch.arange(int(k.max())) < k[:, None]).to(model.device) for k in lengths.T]
     one = torch.ones(len(rows), dtype=torch.long)
-    if joint: states = [_states(model, _inputs(rows, model.config, special, restart), layers)] * 2
-    else: states = [_states(model, collate_text([(ids,) for ids in side], special), layers) for side in zip(*rows)]
+    if joint: states = [layer_states(model, _inputs(rows, model.config, special, restart), layers)] * 2
+    else: states = [layer_states(model, collate_text([(ids,) for ids in side], special), layers) for side in zip(*rows)]
     starts = one, lengths[:, 0] + 2 if joint else one
     sides = [[_taken(s, start, k) for s in states] for states, start, k in zip(states, starts, lengths.T)]
     return list(zip(*sides)), exists[0][:, :, None] & exists[1][:, None]

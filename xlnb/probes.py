@@ -21,7 +21,8 @@ from torch import nn
 from .cldr import (LOCALES, TAGS, codes, entailment_examples, names, parallel_meaning, paraphrase_examples, render,
                        split_of, tag_tokens, tokenize)
 from .core import (ConfigError, DataError, PALETTE, choose, derive_seed, figure, parse_languages, torch_generator)
-from .retrieval import (_counts, _evaluating, _index, _layers, _loaded, _longest, _padded, untrained, words)
+from .retrieval import (_counts, _evaluating, _index, _layers, _loaded, _longest, _padded, layer_states, untrained,
+                            words)
 from .training import NonFiniteLoss, TrainingConfig, learning_rate_at, make_optimizer
 
 # %% ../nbs/02d_probes.ipynb #ab2f6a28
@@ -253,10 +254,9 @@ def read_states(reading: Reading, model, tokenizer,
     order = sorted(range(len(reading.ids)), key=lambda i: -len(reading.ids[i]))
     with _evaluating(model), torch.inference_mode():
         for rows in (order[i:i + batch_size] for i in range(0, len(order), batch_size)):
-            states = model(**_batch(reading, rows, tokenizer, model), output_hidden_states=True).hidden_states
             places = torch.cat([torch.arange(starts[r], starts[r + 1]) for r in rows])
-            for k, layer in enumerate(layers):
-                out[k, places] = _averages(states[layer], [reading.ranges[r] for r in rows]).cpu()
+            for k, states in enumerate(layer_states(model, _batch(reading, rows, tokenizer, model), layers)):
+                out[k, places] = _averages(states, [reading.ranges[r] for r in rows]).cpu()
     return out
 
 # %% ../nbs/02d_probes.ipynb #c9e6f863

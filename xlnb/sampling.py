@@ -19,7 +19,8 @@ from scipy.sparse import csc_array, csr_array, eye_array, hstack, vstack
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, cg
 
-from .core import PALETTE, ConfigError, DataError, choose, numpy_generator, pair_name, split_pair
+from .core import (PALETTE, ConfigError, DataError, choose, numpy_generator, pair_name, parse_languages,
+                       split_pair)
 
 # %% ../nbs/00e_sampling.ipynb #77c303e6
 def exponent_probabilities(counts: dict, # source → amount of data: sentences or tokens, ≥ 0
@@ -179,15 +180,20 @@ def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, a
         reader = csv.DictReader(f, delimiter="\t" if Path(path).suffix == ".tsv" else ",")
         header = reader.fieldnames or []
         if column not in header or not ("pair" in header or {"src", "tgt"} <= set(header)):
-            raise DataError(f"needs columns pair (or src and tgt) and {column}; not {', '.join(header)}", path, 1)
+            found = f"has {', '.join(header)}" if header else "is empty"
+            raise DataError(f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}", path, 1)
         for row in reader:
+            if None in row:
+                raise DataError(f"{len(header) + len(row[None])} cells where the header has {len(header)}: "
+                                "write 100000 or \"100,000\" without the comma", path, reader.line_num)
             name = row["pair"] if "pair" in header else f"{row['src']}-{row['tgt']}"
             if name in leave_out: continue
-            try: name = pair_name(*split_pair(name or ""))
+            try: [(name, _)] = _sorted_codes([name or ""]).items()
             except ConfigError as e: raise DataError(str(e), path, reader.line_num) from None
             if name in counts:
                 raise DataError(f"{name} stands in line {lines[name]} too: add them up", path, reader.line_num)
             counts[name], lines[name] = _read_count(name, row[column], path, reader.line_num), reader.line_num
+    if not counts: raise DataError("no line holds a pair", path)
     return counts
 
 def _read_count(name, text, path, line):
@@ -255,7 +261,10 @@ def target_marginals(counts, # dict pair → sentences, or the path of a CSV fil
     "Marginals ∝ p^(1/T) (XY-LENT, equation 1, renormalised); raises `ConfigError`."
     if not 0 < temperature < math.inf:
         raise ConfigError(f"temperature={temperature!r} is not a finite number above 0, such as 1.43")
-    return _tempered(_graph(counts), 1 / temperature, sizes)
+    marginals = _tempered(_graph(counts), 1 / temperature, sizes)
+    if none := [code for code, share in marginals.items() if share == 0]:
+        raise ConfigError(f"temperature={temperature!r} leaves nothing to {', '.join(none)}: raise it")
+    return marginals
 
 def _tempered(graph, alpha, sizes=None):
     own = dict(zip(graph.languages, graph.sums(graph.shares).tolist()))
@@ -279,6 +288,8 @@ def language_marginals(probabilities: dict, # pair → probability; they sum to 
     return dict(zip(graph.languages, graph.sums(graph.shares).tolist()))
 
 # %% ../nbs/00e_sampling.ipynb #f7824d61
+_CLOSE = 1e-6 # a language's share is reached if so much of it, or less, is missing
+
 def _incidence(graph, p):
     "Rows (languages): the pairs' part of the share `p`; and the largest probability that each pair can have."
     most, (i, _) = 2 * p[graph.ends].min(0), graph.both_ways()
@@ -298,8 +309,8 @@ def feasible_mass(counts, # dict pair → sentences, or the path of a CSV file; 
     graph = _graph(counts)
     p = _shares(graph, marginals)
     incidence, most = _incidence(graph, p)
-    used = _program(-most / most.max(), A_ub=incidence, b_ub=np.ones(len(p)))
-    short = incidence @ used < 1 - 1e-6
+    used = _program(-incidence.sum(0), A_ub=incidence, b_ub=np.ones(len(p)))
+    short = incidence @ used < 1 - _CLOSE
     return float(most @ used), _blocks(graph, used > 1e-9, short) if short.any() else []
 
 def _shares(graph, marginals):
@@ -322,12 +333,15 @@ def largest_temperature(counts, # dict pair → sentences, or the path of a CSV 
                         below: float = math.inf, # look no higher than this
                         sizes: dict | None = None, # as for `target_marginals`
                        ) -> float | None: # inf: even equal shares can be reached; None: nothing works down to 0.1
-    "The largest temperature at which existing pairs can carry the marginals."
-    graph, alpha = _graph(counts), 1 / below
+    "The largest temperature at which existing pairs can carry the marginals; not every lower one has to work."
+    if not below > 0: raise ConfigError(f"below={below!r} is not a temperature above 0; leave it out to look at all")
+    graph, alpha, blocks = _graph(counts), 1 / below, []
     own = _tempered(graph, 1, sizes)
     while alpha is not None:
-        blocks = feasible_mass(graph, _tempered(graph, alpha, sizes))[1]
-        if not blocks: return 1 / alpha if alpha else math.inf
+        if alpha == 1 and sizes is None: return 1.0 # the data's own shares
+        more = feasible_mass(graph, _tempered(graph, alpha, sizes))[1]
+        if not more: return 1 / alpha if alpha else math.inf
+        blocks += more
         alpha = _next_exponent(own, blocks, alpha)
 
 def _next_exponent(own, blocks, alpha):
@@ -335,7 +349,7 @@ def _next_exponent(own, blocks, alpha):
     logs = [[np.log([own[code] for code in side]) for side in block] for block in blocks]
     gap = lambda a: max(np.logaddexp.reduce(a * many) - np.logaddexp.reduce(a * few) for many, few in logs)
     for a in np.r_[np.linspace(alpha, 1, 300)[1:] if alpha < 1 else (), np.linspace(max(alpha, 1), 10, 300)[1:]]:
-        if (now := gap(a)) <= 1e-12: return float(brentq(gap, alpha, a)) if now < 0 else float(a)
+        if (now := gap(a)) <= 1e-12: return float(brentq(gap, alpha, a)) if now < 0 < gap(alpha) else float(a)
         alpha = a
 
 # %% ../nbs/00e_sampling.ipynb #a357b581
@@ -351,8 +365,11 @@ def _largest_trace(graph, p):
     "The vertex, or None where no matrix has these row sums."
     incidence, most = _incidence(graph, p)
     gain = graph.shares * most
-    used = _program(-gain / gain.max(), allowed=(0, 2, 4), A_eq=incidence, b_eq=np.ones(len(p))) # 2, 4: infeasible
-    return None if used is None or np.abs(incidence @ used - 1).max() > 1e-6 else most * used
+    cost, one, may_fail = -gain / gain.max(), np.ones(len(p)), (0, 2, 4) # 2, 4: infeasible
+    used = _program(cost, may_fail, A_eq=incidence, b_eq=one)
+    if used is None: # perhaps by rounding alone: shares may differ by nine orders
+        used = _program(cost, may_fail, A_ub=vstack([incidence, -incidence]), b_ub=np.r_[one, (_CLOSE - 1) * one])
+    return None if used is None or np.abs(incidence @ used - 1).max() > 2 * _CLOSE else most * used.clip(0)
 
 # %% ../nbs/00e_sampling.ipynb #bdb6b774
 def entropic_sampling(counts, # dict pair → sentences, or the path of a CSV file
@@ -368,10 +385,10 @@ def _scaled(graph, p):
     u, v, settled = _scaling(graph, p, 1, 1_000)
     if not settled:
         if feasible_mass(graph, dict(zip(graph.languages, p)))[1]: return None
-        if (u := _newton(graph, p, np.sqrt(u * v))) is None: return None
-        v = u
+        if (found := _newton(graph, p, np.sqrt(u * v))) is not None: u = v = found
     (i, j) = graph.ends
-    return graph.shares * (u[i] * v[j] + u[j] * v[i]) / 2
+    drawn = graph.shares * (u[i] * v[j] + u[j] * v[i]) / 2
+    return drawn if np.abs(graph.sums(drawn) / p - 1).max() < _CLOSE else None
 
 def _scaling(graph, p, power, rounds, tolerance=1e-10):
     "Factors of rows and columns after u ← (p / Qv)^power in turn, and whether they settled."
@@ -406,14 +423,15 @@ def _sample(solve, counts, temperature, marginals, repair):
     if (drawn := solve(graph, _shares(graph, wanted))) is None:
         mass, blocks = feasible_mass(graph, wanted)
         if blocks and repair is None:
-            raise ConfigError(_refusal(graph, wanted, mass, blocks, None if marginals else temperature))
+            works = lambda t: solve(graph, _shares(graph, target_marginals(graph, t))) is not None
+            raise ConfigError(_refusal(graph, wanted, mass, blocks, None if marginals else temperature, works))
         if blocks: wanted = _warned(wanted, repaired_marginals(graph, wanted, repair), repair)
         if not blocks or (drawn := solve(graph, _shares(graph, wanted))) is None:
-            raise ConfigError("the marginals are at the limit of what can be reached, and the solver did not "
-                              "arrive: lower the temperature, or take marginals that leave some room")
+            raise ConfigError("the marginals are at the limit of what can be reached, and the solver did not arrive: "
+                              "take a temperature nearer to 1, where they are the data's own, or leave some room")
     return dict(zip(graph.pairs, (drawn / drawn.sum()).tolist()))
 
-def _refusal(graph, wanted, mass, blocks, temperature):
+def _refusal(graph, wanted, mass, blocks, temperature, works):
     "What binds, in words, and what to do."
     total = lambda codes: f"{', '.join(codes)} ({sum(wanted[code] for code in codes):.2%})"
     binds = "; ".join(f"{total(many)} have bitext only with {total(few)}" for many, few in blocks)
@@ -421,8 +439,12 @@ def _refusal(graph, wanted, mass, blocks, temperature):
     if temperature is not None:
         what = f"temperature={temperature:.6g}: the marginals"
         top = largest_temperature(graph, temperature) if temperature > 1 else 1 # at 1 they are the data's own
-        lower = f"take temperature={math.floor(1e3 * top + 1e-6) / 1e3:g}, the largest that works, or "
-    return (f"{what} cannot be reached, existing pairs carry {mass:.1%} of them: {binds}. To go on, {lower}add bitext "
+        short = math.floor(1e3 * top + 1e-6) / 1e3
+        say = [(short, f"{short:.7g}, the largest that works"),
+               (top, f"{top!r}, where two sides just have equal shares"), (1, "1, the data's own shares")]
+        lower = f"take temperature={next(text for t, text in say if works(t))}, or "
+    carried = f"{mass:.1%}" if mass < 0.9995 else f"all but {1 - mass:.1g}"
+    return (f"{what} cannot be reached, existing pairs carry {carried} of them: {binds}. To go on, {lower}add bitext "
             "between these languages, or let repair='nearest' or 'relaxed' change the marginals")
 
 def _warned(old, new, repair):
@@ -491,11 +513,19 @@ def expected_epochs(counts, # dict pair → sentences, or the path of a CSV file
                    ) -> dict: # pair → how often it is read through
     "How often each pair is read through within the budget; raises `ConfigError`."
     graph = _graph(counts)
-    if not 0 < budget < math.inf: raise ConfigError(f"budget={budget!r} is not a number of sentence pairs above 0")
-    if unknown := sorted(pair for pair, p in probabilities.items() if p > 0 and pair not in set(graph.pairs)):
+    return dict(zip(graph.pairs, _epochs(graph, _plan(graph, probabilities), budget).tolist()))
+
+def _plan(graph, probabilities):
+    "The probability of each pair of the graph, however its name is written; `ConfigError` for what is none."
+    given = _sorted_codes(probabilities) # in the order in which they came
+    plan = dict(zip(given, _checked(probabilities).values()))
+    if unknown := sorted(pair for pair, p in plan.items() if p > 0 and pair not in set(graph.pairs)):
         raise ConfigError(f"no bitext for {', '.join(unknown)}")
-    drawn = np.array([probabilities.get(pair, 0) for pair in graph.pairs])
-    return dict(zip(graph.pairs, (budget * drawn / (graph.total * graph.shares)).tolist()))
+    return np.array([plan.get(pair, 0) for pair in graph.pairs])
+
+def _epochs(graph, drawn, budget):
+    if not 0 < budget < math.inf: raise ConfigError(f"budget={budget!r} is not a number of sentence pairs above 0")
+    return budget * drawn / (graph.total * graph.shares)
 
 def compare_samplings(counts, # dict pair → sentences, or the path of a CSV file
                       samplings: dict, # name → (pair → probability)
@@ -503,12 +533,11 @@ def compare_samplings(counts, # dict pair → sentences, or the path of a CSV fi
                      ) -> list[dict]: # a row for each sampling
     "What of the data each sampling reads within the budget, and how often; raises `ConfigError`."
     graph = _graph(counts)
-    return [{"sampling": name} | _reading(graph, plan, budget) for name, plan in samplings.items()]
+    return [{"sampling": name} | _reading(graph, _plan(graph, plan), budget) for name, plan in samplings.items()]
 
 def _reading(graph, plan, budget):
     "One row of the comparison."
-    epochs = np.array(list(expected_epochs(graph, plan, budget).values()))
-    drawn = np.array([p for p in plan.values() if p > 0])
+    epochs, drawn = _epochs(graph, plan, budget), plan[plan > 0]
     again = float(graph.shares @ np.maximum(epochs - 1, 0)) * graph.total / budget
     return {"pairs drawn": len(drawn), "share of sentences they hold": float(graph.shares[epochs > 0].sum()),
             "effective pairs": float(np.exp(-drawn @ np.log(drawn))),
@@ -520,18 +549,17 @@ def _reading(graph, plan, budget):
 def draw_sampling(ax, # matplotlib axes
                   counts, # dict pair → sentences, or the path of a CSV file
                   probabilities: dict, # pair → probability
-                  languages=None, # the codes to show, in this order; None: all, largest first
+                  languages=None, # the codes to show, in this order, a list or 'de,en'; None: all, largest first
                   lowest: float = 1e-7, highest: float = 0.1, # ends of the colour scale, which is logarithmic
                  ):
     "Heat map of the probability of each pair; returns the image, for a colour bar."
     from matplotlib.colors import ListedColormap, LogNorm
     graph = _graph(counts)
-    order = np.argsort(-graph.sums(graph.shares), kind="stable")
-    codes = list(languages or [graph.languages[k] for k in order])
+    plan, order = _plan(graph, probabilities), np.argsort(-graph.sums(graph.shares), kind="stable")
+    codes = parse_languages([graph.languages[k] for k in order] if languages is None else languages, graph.languages)
     place, drawn = {code: k for k, code in enumerate(codes)}, np.full((len(codes), len(codes)), np.nan)
-    for pair, (a, b) in _sorted_codes(graph.pairs).items():
-        if a in place and b in place:
-            drawn[place[a], place[b]] = drawn[place[b], place[a]] = probabilities.get(pair, 0)
+    for p, (a, b) in zip(plan, _sorted_codes(graph.pairs).values()):
+        if a in place and b in place: drawn[place[a], place[b]] = drawn[place[b], place[a]] = p
     ax.imshow(np.where(drawn == 0, 0, np.nan), cmap=ListedColormap([PALETTE["red"]]), alpha=0.35)
     ticks = range(len(codes))
     ax.set_xticks(ticks, codes, rotation=90)
