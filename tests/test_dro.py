@@ -414,3 +414,23 @@ def test_clean_news_is_not_suspicious():
     pairs = {f"{a}-{b}": [(row[i], row[j]) for row in rows] for i, a in enumerate(langs) for j, b in enumerate(langs)
              if i < j}
     assert max(row["score"] for row in find_bad_bitext(pairs=pairs, sample=300)) < 1
+
+
+def test_bitext_that_cannot_be_judged_is_refused_with_the_reason():
+    good = {"de-en": [("ein Haus am See", "a house at the lake"), ("der alte Baum", "the old tree")] * 20}
+    with pytest.raises(ConfigError, match="pass bitexts as pairs="): find_bad_bitext(good)
+    for wrong in (dict(sample=0), dict(examples=-1)):
+        with pytest.raises(ConfigError, match=next(iter(wrong))): find_bad_bitext(pairs=good, **wrong)
+    for row in (("a", None), ("a", "b", "c"), "a\tb"):
+        with pytest.raises(DataError, match="each is two strings"): find_bad_bitext(pairs={"de-en": [row] * 9})
+    with pytest.raises(ConfigError, match="read once only"): plant_defects(iter(good["de-en"]), "copies", 0.5, 0)
+
+
+def test_empty_sides_and_lines_of_one_length_are_what_they_are():
+    lines = [(f"zwei mal {n} Wörter {'und ' * (n % 7)}", f"two {n} words {'and ' * (n % 7)}") for n in range(50)]
+    half = [("", "")] * 50 + lines
+    [found] = find_bad_bitext(pairs={"de-en": half})
+    assert found["empty"] == 0.5 and found["why"] == "50% of the lines have an empty side"
+    even = [(f"haus {n:04d} baum", f"tree {n:04d} home") for n in range(200)] # the same length in every line
+    [found] = find_bad_bitext(pairs={"de-en": even})
+    assert found["lengths"] == 0 and "lengths" not in found["why"]

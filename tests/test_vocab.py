@@ -294,3 +294,20 @@ def test_same_ids_on_long_verses(toy):
     try: bible = load_corpus("bible", "en,de,he,zh,zu").text
     except FileNotFoundError as e: pytest.skip(str(e))
     for lines in bible.values(): assert differing(tokenizer, reference(folder), itertools.islice(lines, 2000)) == []
+
+
+def test_what_a_vocabulary_would_replace_is_left_alone(tmp_path):
+    text = cldr_corpus("de,ru,hi", 1, 500, 1, 1).text
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "en.txt").write_text("precious")
+    with pytest.raises(ConfigError, match="holds en.txt"): train_vocab(text, 300, tmp_path / "data")
+    with pytest.raises(ConfigError, match="is a file"): train_vocab(text, 300, tmp_path / "data" / "en.txt")
+    assert (tmp_path / "data" / "en.txt").read_text() == "precious"
+    train_vocab(text, 300, tmp_path / "x")
+    assert len(train_vocab(text, 320, tmp_path / "x")) == 320 # one of ours may be trained anew
+
+
+@pytest.mark.parametrize("stream", ["/data/en.txt", Path("/data/en.txt")])
+def test_a_path_is_no_text(stream, tmp_path):
+    with pytest.raises(DataError, match="^en: a stream is a list of lines"):
+        train_vocab({"de": ["a"], "en": stream}, 100, tmp_path / "x")

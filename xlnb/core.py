@@ -9,7 +9,7 @@ __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', '
            'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
-import difflib, hashlib, json, math, os, platform, re, shutil, subprocess, time
+import difflib, hashlib, json, math, os, platform, re, shutil, subprocess, sys, time
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -126,22 +126,37 @@ def pair_name(a: str, b: str) -> str:
 
 def split_pair(pair: str) -> tuple[str, str]:
     "The two codes of a pair's name; `ConfigError` if it is none."
-    if not (m := _PAIR.fullmatch(pair)): raise ConfigError(f"pair {pair!r} is not of the form 'de-en' or 'en-zh-Hant'")
+    if not (m := _PAIR.fullmatch(pair)): raise ConfigError(f"pair {pair!r} is not of the form 'de-en' or 'en-zh-Hant': "
+                                                           "codes in lower case, a script after a hyphen, no region")
     return m[1], m[2]
 
 # %% ../nbs/00_core.ipynb #2d05c0e2
 def settings_from_arguments(settings, # a dataclass with defaults for all fields
                             argv: list[str], # e.g. ['--size', 'base', '--steps=100']
                            ):
-    "An instance of `settings` from `--name value` arguments; `ConfigError` names unknown ones and the nearest known."
+    """An instance of `settings` from `--name value` arguments; `--help` prints the names and ends the program.
+
+    Raises `ConfigError` for an unknown name, with the nearest known one, and for one that comes twice."""
+    if {"--help", "-h"} & {*argv}: raise SystemExit(print(_usage(settings)))
     words = [w for a in argv for w in (a.split("=", 1) if a.startswith("--") else [a])]
-    if len(words) % 2: raise ConfigError(f"arguments come as --name value; got {' '.join(argv)!r}")
+    if len(words) % 2 or not all(name.startswith("--") for name in words[::2]):
+        raise ConfigError(f"arguments come as --name value, and --help lists them; got {' '.join(argv)!r}")
     types = {f.name: f.type for f in fields(settings)}
     given = {}
     for name, value in zip(words[::2], words[1::2]):
         key = choose("argument", name.removeprefix("--").replace("-", "_"), types)
+        if key in given: raise ConfigError(f"--{key} comes twice, as {given[key]} and {value}: give it once")
         given[key] = _read_value(key, value, types[key])
     return settings(**given)
+
+def _usage(settings) -> str:
+    "Every name with its type and what it is if not given."
+    rows = [(f"--{f.name}", getattr(f.type, "__name__", str(f.type)), repr(f.default)) for f in fields(settings)]
+    wide = [max(map(len, column)) for column in zip(*rows)]
+    lines = [f"  {name:{wide[0]}}  {kind:{wide[1]}}  {default}" for name, kind, default in rows]
+    return "\n".join([f"usage: python -m xlnb.{Path(sys.argv[0]).stem} [--name value] …", "",
+                      "Name, type, and what it is if not given:", *lines, "",
+                      "What each means stands at the top of the notebook, whose parameters have the same names."])
 
 def check_types(settings, # a dataclass
                 free=(), # fields to leave out

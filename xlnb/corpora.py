@@ -138,12 +138,14 @@ def _leave_out(what, how, path, n, report):
     if how == "raise": raise DataError(_ADVICE[what], path, n)
     report.add(what, path, n)
 
-def _checked(rows, path, empty, duplicate, report):
+def _checked(rows, path, empty, duplicate, report,
+             sides=None): # the file of each side, where a row is one line of each
     "Rows (line number, texts) without their numbers, once empty sides and repeated rows are dealt with as asked."
     report.start(path)
     seen = set()
     for n, row in rows:
-        if not all(row): _leave_out("empty side", empty, path, n, report)
+        if not all(row):
+            _leave_out("empty side", empty, sides[[*map(bool, row)].index(False)] if sides else path, n, report)
         elif duplicate == "keep": yield row
         elif (key := hash(row)) in seen: _leave_out("duplicate", duplicate, path, n, report)
         else:
@@ -164,7 +166,7 @@ def _parallel(paths, empty, duplicate, report):
         for n, row in enumerate(zip_longest(*streams), 1):
             if None in row: raise _uneven(paths, row, streams, n)
             yield n, row
-    return _checked(rows(), paths[0], empty, duplicate, report)
+    return _checked(rows(), paths[0], empty, duplicate, report, paths)
 
 # %% ../nbs/00a_corpora.ipynb #3fc20976
 def read_parallel(paths,                         # one file per language, line i beside line i

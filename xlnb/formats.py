@@ -118,7 +118,7 @@ def _beside(paths, empty="raise", duplicate="keep", report=None):
         for n, row in enumerate(zip_longest(*streams), 1):
             if None in row: raise _uneven(paths, row, streams, n)
             yield n, row
-    return _checked(rows(), paths[0], empty, duplicate, Report() if report is None else report)
+    return _checked(rows(), paths[0], empty, duplicate, Report() if report is None else report, paths)
 
 # %% ../nbs/00aa_formats.ipynb #133ccb3a
 def _row_options(empty: str = "raise", duplicate: str = "keep", report: Report | None = None) -> dict:

@@ -26,10 +26,17 @@ from .core import ConfigError, DataError, PALETTE, atomic_path, figure, numpy_ge
 # %% ../nbs/00c_vocab.ipynb #f7a2b9ee
 def line_counts(streams: dict[str, Iterable[str]]) -> dict[str, int]: # language → re-iterable stream
     "Lines of each stream, by a pass over all of them; `DataError` names the empty ones."
-    counts = {lang: sum(1 for _ in stream) for lang, stream in streams.items()}
+    if whole := [lang for lang, stream in streams.items() if isinstance(stream, str | Path)]:
+        raise DataError(f"{', '.join(whole)}: a stream is a list of lines or what gives lines again and again, such as "
+                        "xlnb.corpora.read_text(path); got one string or path")
+    counts, written = {}, set()
+    for lang, stream in streams.items():
+        counts[lang] = 0
+        for counts[lang], line in enumerate(stream, 1):
+            if lang not in written and line.strip(): written.add(lang)
     if not counts: raise DataError("no stream was given: a vocabulary needs text of one language or more")
-    if empty := [lang for lang, n in counts.items() if n == 0]:
-        raise DataError(f"no text in {', '.join(empty)}: leave the language out, or mend its stream")
+    if empty := [lang for lang in counts if lang not in written]:
+        raise DataError(f"no text in {', '.join(empty)}, or only blanks: leave the language out, or mend its stream")
     return counts
 
 def line_quotas(counts: dict[str, int],      # lines by language
@@ -167,10 +174,20 @@ def train_vocab(streams: dict[str, Iterable[str]],   # language → re-iterable 
                 counts: dict[str, int] | None = None, # lines of each stream, where known; None: a pass counts them
                ):
     "Train a shared vocabulary and save it as a tokenizer folder; `ConfigError` if `size` does not suit the text."
+    _check_place(folder)
     counts = counts or line_counts(streams)
     quotas = line_quotas(counts, alpha, max_sentences)
     proto = train_sentencepiece(sampled_lines(streams, counts, quotas, seed), size, character_coverage, threads)
     return _saved(proto, folder)
+
+def _check_place(folder):
+    "Raise `ConfigError` if something other than a vocabulary would be overwritten."
+    path = Path(folder)
+    if path.exists() and not path.is_dir(): raise ConfigError(f"{path} is a file: name a folder")
+    ours = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "sentencepiece.bpe.model"}
+    if path.is_dir() and (other := sorted({p.name for p in path.iterdir()} - ours)):
+        raise ConfigError(f"{path} holds {', '.join(other[:3])}, which a vocabulary there would replace: "
+                          "name another folder")
 
 def _saved(proto: bytes, folder):
     "The tokenizer over a model, written to a folder and read again."
@@ -323,7 +340,7 @@ def capacity_curve(lang: str,                # its code, which the files are nam
     top, low = (len(end["pieces"]) for end in ends)
     if top < smallest:
         raise DataError(f"{lang} has text for {top} pieces, and the smallest model is to have {smallest}: "
-                        f"give it more text, set smallest={top}, or leave it out")
+                        f"give it more text, set smallest={top}, lower size, or leave it out")
     between = size_ladder(low, top, step, ratio)[1:-1]
     return _nested(lines, step, [ends[1], *map(rung, between), *([ends[0]] if top > low else [])])
 
@@ -473,6 +490,7 @@ def train_vocap(streams: dict[str, Iterable[str]],   # language → re-iterable 
                 **ladders,                           # options of `train_capacities`
                ):
     "VoCap (Zheng et al. 2021): divide `size` by what each language gains, and save it as `train_vocab` does."
+    _check_place(folder)
     counts = counts or line_counts(streams)
     weights, quotas = capacity_weights(counts, alpha, beta), line_quotas(counts, alpha * beta, max_sentences)
     work = work or f"{folder}.ladders"
