@@ -517,9 +517,9 @@ def expected_epochs(counts, # dict pair → sentences, or the path of a CSV file
 
 def _plan(graph, probabilities):
     "The probability of each pair of the graph, however its name is written; `ConfigError` for what is none."
-    given = _sorted_codes(probabilities) # in the order in which they came
+    given, known = _sorted_codes(probabilities), set(graph.pairs) # in the order in which they came
     plan = dict(zip(given, _checked(probabilities).values()))
-    if unknown := sorted(pair for pair, p in plan.items() if p > 0 and pair not in set(graph.pairs)):
+    if unknown := sorted(pair for pair, p in plan.items() if p > 0 and pair not in known):
         raise ConfigError(f"no bitext for {', '.join(unknown)}")
     return np.array([plan.get(pair, 0) for pair in graph.pairs])
 
