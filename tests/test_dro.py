@@ -431,6 +431,8 @@ def test_empty_sides_and_lines_of_one_length_are_what_they_are():
     half = [("", "")] * 50 + lines
     [found] = find_bad_bitext(pairs={"de-en": half})
     assert found["empty"] == 0.5 and found["why"] == "50% of the lines have an empty side"
+    [found] = find_bad_bitext(pairs={"de-en": lines[:10] * 20})
+    assert found["repeats"] == 0.95 and "95% of the lines stood before" in found["why"]
     even = [(f"haus {n:04d} baum", f"tree {n:04d} home") for n in range(200)] # the same length in every line
     [found] = find_bad_bitext(pairs={"de-en": even})
     assert found["lengths"] == 0 and "lengths" not in found["why"]

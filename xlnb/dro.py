@@ -266,8 +266,8 @@ def plant_defects(lines: Iterable[tuple[str, str]], # re-iterable pairs
     return Lines(_with_defects, lines, kind, share, seed, other)
 
 # %% ../nbs/04a_dro.ipynb #06ef3c36
-LIMITS = {"copies": 0.3, "one-to-many": 0.2, "lengths": 0.3, "other script": 0.1, "empty": 0.1, "moved": 1.5,
-          "loss": 3.0, "above baseline": 3.0, "RTD accuracy": 3.0} # shares of lines, then standard deviations
+LIMITS = {"copies": 0.3, "one-to-many": 0.2, "lengths": 0.3, "other script": 0.1, "empty": 0.1, "repeats": 0.5,
+          "moved": 1.5, "loss": 3.0, "above baseline": 3.0, "RTD accuracy": 3.0} # shares, then standard deviations
 OVERLAP, MANY = 0.8, 4 # cosine of trigrams that makes a copy; different partners that make a line one-to-many
 LENGTHS_VARY = 0.08 # variance of log lengths, of both sides together, from which lengths say anything
 _EAST = {"HIRAGANA": "CJK", "KATAKANA": "CJK"} # a Japanese line may be in any of the three
@@ -309,12 +309,17 @@ def _lengths(rows): # log ratio of each line; how little one length says about t
     total = x.var() + y.var()
     return x - y, float((x - y).var() / total) if total > LENGTHS_VARY else 0.0
 
+def _repeats(rows): # (lines,) bool: the same two lines stood before
+    first = {}
+    for n, row in enumerate(map(tuple, rows)): first.setdefault(row, n)
+    return np.array([first[tuple(row)] < n for n, row in enumerate(rows)])
+
 def _looked_at(pair, rows, scripts, usual) -> dict:
     first, second = ([*side] for side in zip(*rows))
     partners, (ratio, lengths) = _partners(first, second), _lengths(rows)
     empty = np.array([not (a.strip() and b.strip()) for a, b in rows])
     flags = {"copies": _copies(first, second) & ~empty, "one-to-many": (partners >= MANY) & ~empty, "empty": empty,
-             "other script": _other_script(pair, scripts, usual)}
+             "other script": _other_script(pair, scripts, usual), "repeats": _repeats(rows) & ~empty}
     row = {name: float(flag.mean()) for name, flag in flags.items()} | {"lengths": lengths}
     row |= {"length ratio": float(np.exp(np.median(ratio))), "most partners": int(partners.max()), "lines": len(rows)}
     return {"row": row, "lines": rows, "flags": flags | {"lengths": np.abs(ratio - np.median(ratio)) > math.log(2)}}
@@ -365,7 +370,7 @@ def _strengths(values, trajectory, limits) -> dict: # evidence → pair → numb
 # %% ../nbs/04a_dro.ipynb #d563b7ab
 _PHRASES = {"copies": "{:.0%} of the lines are near-copies", "other script": "{:.0%} of the lines in another script",
             "lengths": "lengths as if {:.0%} random", "one-to-many": "{:.0%} of the lines stand with many others",
-            "empty": "{:.0%} of the lines have an empty side",
+            "empty": "{:.0%} of the lines have an empty side", "repeats": "{:.0%} of the lines stood before",
             "moved": "drawn {:.2f} times as often as at the start", "loss": "loss {:.2f}",
             "above baseline": "loss {:+.2f} against the baseline",
             "RTD accuracy": "replaced tokens told with {:.0%}"}
