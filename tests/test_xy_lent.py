@@ -9,10 +9,11 @@ from hypothesis import given, settings as profile, strategies as st
 from xlnb import xlm_e
 from xlnb.catalogue import data_root
 from xlnb.core import ConfigError, split_pair
+from xlnb.data import token_frequencies
 from xlnb.experiments import Experiment, missing
 from xlnb.xy_lent import (EXPERIMENTS, PAPER, Settings, bitext_pairs, describe, grouped, line_counts_by_pair,
                           make_batches, measured_pairs, open_bitext, pair_probabilities, prepare_data, resolve, scores,
-                          some_lines, with_noise)
+                          some_lines, with_noise, words_by_language)
 
 SMALL = dict(langs="de,en,hi,ru", steps=20, pair_lines=1200, test_lines=20)
 
@@ -152,6 +153,34 @@ def test_means_over_groups():
     assert scores({"metrics": found}, "T3", "pivot") == [50.0] and scores({"metrics": found}, "T3", "unseen") == []
 
 
+def test_words_of_a_language_know_whose_they_are(worlds):
+    s, data = small(), worlds["x-y"]
+    model = xlm_e.XlmE(s, xlm_e.MaskIds.of(data.tokenizer))
+    head = model.generator.head
+    head.transform = torch.zeros_like # a generator that knows English frequencies and nothing else
+    head.bias.data = torch.from_numpy(token_frequencies(data.store, "en")).float().log()
+    found = words_by_language(s, data, model)
+    assert found["en"]["mlm"] == pytest.approx(found["en"]["unigram"], abs=1e-3)
+    assert all(found[lang]["mlm"] > found[lang]["unigram"] + 0.3 for lang in ("de", "hi", "ru"))
+    assert all(abs(seen["auc"] - 0.5) < 0.1 for seen in found.values())
+    assert found == words_by_language(s, data, model) # the same holes and pieces at every call
+
+
+def test_words_need_no_discriminator(worlds):
+    s, data = small(tasks="mlm+tlm"), worlds["x-y"]
+    found = words_by_language(s, data, xlm_e.XlmE(s, xlm_e.MaskIds.of(data.tokenizer)))
+    assert all(set(seen) == {"mlm", "unigram"} for seen in found.values())
+
+
+def test_a_discriminator_that_knows_the_original_is_right_about_drawn_pieces(worlds):
+    s, data = small(), worlds["x-y"]
+    model = xlm_e.XlmE(s, xlm_e.MaskIds.of(data.tokenizer))
+    text = xlm_e.texts_by_language(s, data, ["hi"])["hi"]
+    whole = torch.where(text.batch["labels"] == -100, text.batch["input_ids"], text.batch["labels"])
+    model.detect = lambda ids, batch: (ids != whole).float()
+    assert xlm_e.look_by_language(model, {"hi": text})["hi"]["auc"] == 1
+
+
 @pytest.mark.parametrize("wrong, says", [
     (dict(temperature=0.0), "temperature=0.0 is not above 0"), (dict(temperature=-1.0), "is not above 0"),
     (dict(noise=1.0), "noise=1.0 is not from 0"), (dict(pair_lines=0), "pair_lines=0 is not above 0"),
@@ -208,6 +237,8 @@ def test_the_job_from_outside_records_groups_and_goes_on(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     record, = map(json.loads, (tmp_path / "04_xy_lent.cldr.jsonl").read_text().splitlines())
     assert len(scores(record, "T3", "pivot")) == len(scores(record, "T3", "others", system="untrained")) == 4
+    words = {k.split("/")[1]: v for k, v in record["metrics"].items() if k.startswith("words/") and k.endswith("/mlm")}
+    assert set(words) == {"de", "en", "hi"} and all(5 < loss < 9 for loss in words.values())
     assert sum(record["probabilities"].values()) == pytest.approx(1, abs=1e-4) # six digits are kept
     assert describe(record).startswith("X-Y, replaced tokens") and (tmp_path / "run" / "discriminator").is_dir()
     wrong = subprocess.run([sys.executable, "-m", "xlnb.xy_lent", "--bitext", "xx"], env=environment,

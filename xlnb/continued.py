@@ -26,13 +26,12 @@ from .cldr import LOCALES
 from .core import (CheckpointError, ConfigError, PALETTE, append_record, choose, figure, label_lines,
                        parse_languages, settings_from_arguments, sha256_file, split_pair, torch_generator)
 from .corpora import Corpus, Lines, read_text
-from .data import Prepared, alone, pack_blocks, prepare, token_frequencies, unigram_loss, without_digits
+from .data import Prepared, alone, prepare, token_frequencies, unigram_loss, without_digits
 from .experiments import Experiment
 from .objectives import MaskIds
 from .probes import cldr_tasks, linear_probe
 from .reports import Evaluation, layer_means, make_record, write_cards
 from .retrieval import retrieval_by_layer, untrained
-from .tokens import SpecialIds, collate_text
 from .training import (NonFiniteLoss, in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
                            start_processes, train)
 from .xlm_e import held_out_text, look_at
@@ -124,7 +123,6 @@ def prepare_data(s: Settings # resolved
 
 # %% ../nbs/04ab_continued.ipynb #d58d7b13
 _MASKINGS = 4 # times that the domain's held-out text is masked, for a steadier number
-_HELD_OUT = 2048 # tokens of each held-out text, at most
 _WATCHED = ("mlm", "rtd_auc"), ("rtd_loss", "rtd_base_loss") # of every text; of the domain's alone
 
 @dataclass(frozen=True)
@@ -144,17 +142,11 @@ def hold_out(s: Settings, # resolved
     texts["domain"] = [tokens[:longest] for tokens in lines]
     batches, unigram = {}, {}
     for name, sentences in texts.items():
-        batches[name] = _masked(s, data, sentences, name)
+        batches[name] = xlm_e.masked_text(s, data, sentences, name, times=_MASKINGS if name == "domain" else 1)
         labels = batches[name]["labels"]
         here = (domain_data.store, s.pivot) if name == "domain" else (data.store, name)
         unigram[name] = round(unigram_loss(labels[labels >= 0], token_frequencies(*here)), 5)
     return HeldOut(batches, unigram)
-
-def _masked(s, data, sentences, name) -> dict:
-    length = xlm_e.LENGTH[s.size]
-    blocks = pack_blocks(sentences, length)[:max(1, _HELD_OUT // length)] * (_MASKINGS if name == "domain" else 1)
-    batch = collate_text(blocks, SpecialIds.of(data.tokenizer))
-    return xlm_e.mask_batch(batch, s, MaskIds.of(data.tokenizer), torch_generator("held out", name))
 
 @torch.inference_mode()
 def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # e.g. 'health/mlm/de'

@@ -29,9 +29,9 @@ from .alignment import aer_by_layer, alignment_error_rate, train_both, usual_lay
 from .cldr import LOCALES
 from .core import (CheckpointError, ConfigError, PALETTE, append_record, atomic_path, check_types, choose,
                        derive_seed, figure, numpy_generator, pair_name, parse_languages, settings_from_arguments,
-                       sha256_file, split_pair, torch_generator)
+                       sha256_file, split_pair)
 from .corpora import Corpus
-from .data import Prepared, alone, pack_blocks, prepare, short_hash, token_frequencies, unigram_loss
+from .data import Prepared, alone, prepare, short_hash, token_frequencies
 from .encoder import Encoder, EncoderForMaskedLM, load, load_foreign, new_model
 from .experiments import Experiment
 from .initialisation import PARTS, Initialised, freeze_body, initialise, source_config, target_config_for
@@ -42,7 +42,7 @@ from .probes import cldr_tasks, linear_probe
 from .reports import Evaluation, best_layer, evaluate, make_record, spread, write_cards
 from .retrieval import _counts, _index, accuracy, retrieval_by_layer, words
 from .sampling import Mixture, exponent_probabilities
-from .tokens import SpecialIds, collate_text
+from .tokens import SpecialIds
 from .training import (NonFiniteLoss, in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
                            start_processes, train)
 
@@ -212,13 +212,10 @@ def prepare_data(s: Settings, # resolved
     return data, prepare(one, s.meta_vocab_size, max_side=xlm_e.max_side(phase(s)))
 
 # %% ../nbs/05_meta_xlm.ipynb #ba3c5d9e
-_HELD_OUT = 2048 # tokens of each language, at most
-
 @dataclass(frozen=True)
 class HeldOut:
-    "Masked batches, the same at every look, tagged phrases, and pairs to be found."
-    batches: dict # language → batch
-    unigram: dict # language → nats per masked token: the frequencies of its language
+    "Masked text, the same at every look, tagged phrases, and pairs to be found."
+    texts: dict # language → LanguageText
     tags: object # `probes.Task` with the source language and others; None where CLDR lacks them
     pairs: dict # language pair → lines of the first and of the second language
     source: str # language to learn tags in
@@ -230,28 +227,17 @@ def hold_out(s: Settings, # resolved
              valid: dict, # language pair → held-out pairs
             ) -> HeldOut:
     "Held-out text of some languages, cut by a vocabulary."
-    inner, special = phase(s), SpecialIds.of(data.tokenizer)
-    texts = xlm_e.held_out_text(inner, replace(data, corpus=replace(data.corpus, valid=valid)))
-    batches, unigram = {}, {}
-    for lang in langs:
-        blocks = pack_blocks(texts[lang], xlm_e.LENGTH[s.size])[:max(1, _HELD_OUT // xlm_e.LENGTH[s.size])]
-        batches[lang] = xlm_e.mask_batch(collate_text(blocks, special), inner, MaskIds.of(data.tokenizer),
-                                         torch_generator("held out", lang))
-        labels = batches[lang]["labels"]
-        unigram[lang] = round(unigram_loss(labels[labels >= 0], token_frequencies(data.store, lang)), 5)
+    texts = xlm_e.texts_by_language(phase(s), replace(data, corpus=replace(data.corpus, valid=valid)), langs)
     known = [lang for lang in langs if lang in LOCALES]
     tags = cldr_tasks(known, train=250, test=200, tasks=("tags",))["tags"] if len(known) > 1 else None
     pairs = {pair: tuple(zip(*rows[:128])) for pair, rows in valid.items() if {*split_pair(pair)} <= {*langs}}
-    return HeldOut(batches, unigram, tags, pairs, s.source_lang, data.tokenizer)
+    return HeldOut(texts, tags, pairs, s.source_lang, data.tokenizer)
 
 # %% ../nbs/05_meta_xlm.ipynb #d53bcbab
 def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # 'health/mlm/de' in nats, 'health/tags/de', 'health/found' in 1
     "Losses by language, tags by language as a readout of the source language gives them, translations found."
-    device, network = next(model.parameters()).device, model.kept
-    with torch.inference_mode():
-        found = {f"health/mlm/{lang}": xlm_e.look_at(model, {k: v.to(device) for k, v in batch.items()},
-                                                     torch_generator("held out", device=device))["mlm"]
-                 for lang, batch in held_out.batches.items()}
+    network, by_language = model.kept, xlm_e.look_by_language(model, held_out.texts)
+    found = {f"health/mlm/{lang}": seen["mlm"] for lang, seen in by_language.items()}
     layer = usual_layer(network.config.num_hidden_layers)
     if held_out.tags and held_out.source in held_out.tags.examples:
         rows = linear_probe(network, held_out.tokenizer, held_out.tags, held_out.source, layer, ceilings=False)
@@ -658,7 +644,8 @@ def record_of(s: Settings, # resolved; of `without_path`
     "What one run leaves behind."
     inner = phase(s)
     flops = {k: v * summary["tokens"] / s.batch_tokens for k, v in xlm_e.training_flops(inner).items()}
-    more = dict(flops=flops, unigram=held_out.unigram, meta=meta, directions=directions(held_out, network),
+    unigram = {lang: text.unigram for lang, text in held_out.texts.items()}
+    more = dict(flops=flops, unigram=unigram, meta=meta, directions=directions(held_out, network),
                 start=what.rows() if what else None,
                 matched=matching and {rule: int((matching.rule == rule).sum()) for rule in RULES})
     record = make_record(asdict(replace(s, out="")), data, summary, evaluation, log, **more)

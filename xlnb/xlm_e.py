@@ -8,9 +8,10 @@ __all__ = ['TASKS', 'TABLES', 'PAPER_CHOICES', 'BY_SIZE', 'VOCABULARY', 'MOST_PI
            'resolve', 'training_flops', 'pair_mask_share', 'max_side', 'step_tokens', 'network_config',
            'compare_with_paper', 'prepare_data', 'overlap_report', 'make_batches', 'mask_batch', 'inputs', 'guess',
            'detect', 'XlmE', 'sides_apart', 'loss_names', 'plot_corruption', 'corruption_rows', 'Probe', 'make_probe',
-           'held_out_text', 'health', 'look_at', 'plot_health', 'run_identity', 'run_folder', 'training_config',
-           'plan_of', 'pretrain', 'report', 'measure', 'record_of', 'describe', 'summarise', 'last_health',
-           'found_best', 'grid_measures', 'check_share', 'run', 'main']
+           'held_out_text', 'health', 'look_at', 'detection', 'LanguageText', 'masked_text', 'texts_by_language',
+           'look_by_language', 'plot_health', 'run_identity', 'run_folder', 'training_config', 'plan_of', 'pretrain',
+           'report', 'measure', 'record_of', 'describe', 'summarise', 'last_health', 'found_best', 'grid_measures',
+           'check_share', 'run', 'main']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -18,7 +19,7 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -518,12 +519,62 @@ def look_at(model: XlmE, batch: dict, # masked, on the model's device
     out = guess(model.generator, batch, model.settings.replaces, generator)
     seen = {"mlm": out.loss_sum.item() / out.count, "accuracy": out.correct.float().mean().item()}
     if not model.settings.replaces: return seen
-    ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], out.samples)
+    return seen | {f"rtd_{k}": v for k, v in detection(model, batch, out.samples).items()}
+
+def detection(model: XlmE, batch: dict, # masked, on the model's device
+              pieces: torch.Tensor, # (holes,) ids to fill them with
+             ) -> dict: # as of `rtd_diagnostics`
+    "How well the discriminator tells some pieces in the holes from the originals, over words."
+    ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], pieces)
     special = torch.tensor(model.ids.special, device=ids.device)
     original = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
     words = (batch["attention_mask"] == 1) & ~torch.isin(original, special) # specials are never replaced: too easy
-    found = rtd_diagnostics(model.detect(ids, batch), labels, words)
-    return seen | {f"rtd_{k}": v for k, v in found.items()}
+    return rtd_diagnostics(model.detect(ids, batch), labels, words)
+
+# %% ../nbs/03_xlm_e.ipynb #91c7a91e
+class LanguageText(NamedTuple):
+    "Masked held-out text of one language, the same at every look, and what is free there."
+    batch: dict
+    unigram: float # nats per masked token: the frequencies of the language
+    drawn: torch.Tensor # (holes,) pieces by frequency
+
+def masked_text(settings: Settings, data: Prepared,
+                sentences: list, # of (tokens,), as of `held_out_text`
+                name: str, # of the language, or whatever text it is: what the masks are drawn from
+                tokens: int = 2048, # at most
+                times: int = 1, # that the text is masked, each time anew
+               ) -> dict: # batch
+    "Held-out text in blocks, masked, the same at every call."
+    length = LENGTH[settings.size]
+    blocks = pack_blocks(sentences, length)[:max(1, tokens // length)] * times
+    return mask_batch(collate_text(blocks, SpecialIds.of(data.tokenizer)), settings, MaskIds.of(data.tokenizer),
+                      torch_generator("held out", name))
+
+def texts_by_language(settings: Settings, data: Prepared,
+                      langs, # with training text
+                      tokens: int = 2048, # of each language, at most
+                     ) -> dict: # language → LanguageText
+    "Held-out text of some languages, masked."
+    sentences, found = held_out_text(settings, data), {}
+    for lang in langs:
+        batch = masked_text(settings, data, sentences[lang], lang, tokens)
+        hidden, frequencies = batch["labels"][batch["labels"] >= 0], token_frequencies(data.store, lang)
+        drawn = torch.multinomial(torch.from_numpy(frequencies), len(hidden), True,
+                                  generator=torch_generator("drawn", lang))
+        found[lang] = LanguageText(batch, round(unigram_loss(hidden, frequencies), 5), drawn)
+    return found
+
+@torch.inference_mode()
+def look_by_language(model: XlmE, texts: dict, # language → LanguageText
+                    ) -> dict: # language → 'mlm' in nats; with a discriminator 'auc'
+    "Loss on masked words, and how well pieces drawn by frequency are told from the originals."
+    device, found = next(model.parameters()).device, {}
+    for lang, text in texts.items():
+        batch = {k: v.to(device) for k, v in text.batch.items()}
+        out = guess(model.generator, batch, False, torch_generator("held out", device=device))
+        found[lang] = {"mlm": out.loss_sum.item() / out.count}
+        if model.settings.replaces: found[lang]["auc"] = detection(model, batch, text.drawn.to(device))["auc"]
+    return found
 
 # %% ../nbs/03_xlm_e.ipynb #1dd470a4
 def _partner_gap(model, true, random, generator) -> dict:

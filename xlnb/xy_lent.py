@@ -7,7 +7,7 @@ __all__ = ['BITEXTS', 'SAMPLERS', 'VOCABULARIES', 'PAPER', 'PAPER_VOCABULARY', '
            'LOST', 'EXPERIMENTS', 'Settings', 'resolve', 'compare_with_paper', 'bitext_pairs', 'web_counts',
            'line_counts_by_pair', 'some_lines', 'with_noise', 'measured_pairs', 'open_bitext', 'shared_vocabulary',
            'prepared', 'prepare_data', 'pair_probabilities', 'make_batches', 'grouped', 'record_of', 'scores',
-           'measure', 'describe', 'grid_measures', 'best', 'main']
+           'ByLanguage', 'words_by_language', 'measure', 'describe', 'grid_measures', 'best', 'main']
 
 # %% ../nbs/04_xy_lent.ipynb #fbac226c
 import math, sys
@@ -275,11 +275,31 @@ def scores(record: dict, test: str, group: str, # 'pivot', 'others' or 'unseen'
     return layer_means({"metrics": part}, test, measure, system)
 
 # %% ../nbs/04_xy_lent.ipynb #bfe0b542
+_WORDS = 16_384 # held-out tokens of each language, at most
+
+@dataclass(frozen=True)
+class ByLanguage(Evaluation):
+    "Rows of the measurements of a network, and what it knows of each language that it was trained on."
+    words: dict # language → 'mlm' and 'unigram' in nats per masked token; with a discriminator 'auc'
+
+    def metrics(self) -> dict[str, float]:
+        "As of `Evaluation`, with names such as 'words/en/mlm'."
+        return super().metrics() | {f"words/{lang}/{name}": round(value, 5)
+                                    for lang, found in self.words.items() for name, value in found.items()}
+
+def words_by_language(s: Settings, data: Prepared, model: xlm_e.XlmE) -> dict: # language → as of `ByLanguage`
+    "Held-out words of each language that was trained on: the loss of guessing them, beside what is free."
+    texts = xlm_e.texts_by_language(s, data, s.trained, _WORDS)
+    return {lang: {**seen, "unigram": texts[lang].unigram}
+            for lang, seen in xlm_e.look_by_language(model, texts).items()}
+
+# %% ../nbs/04_xy_lent.ipynb #a7424c6c
 def measure(s: Settings, data: Prepared, model: xlm_e.XlmE) -> Evaluation:
-    "Retrieval and alignment of the measured pairs; probes from the pivot to two or three languages, and unseen ones."
+    "Retrieval and alignment of the measured pairs; probes from the pivot to some languages; words, by language."
     others = [lang for lang in s.trained if lang != s.pivot]
     some = others[::max(2, math.ceil(len(others) / 3))]
-    return evaluate(model.kept, data, not s.mismatched, (s.pivot, *some, *s.untrained))
+    found = evaluate(model.kept, data, not s.mismatched, (s.pivot, *some, *s.untrained))
+    return ByLanguage(**vars(found), words=words_by_language(s, data, model))
 
 # %% ../nbs/04_xy_lent.ipynb #a236f1cc
 def describe(record: dict,
