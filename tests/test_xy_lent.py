@@ -1,5 +1,5 @@
 "X-Y and EN-X as two worlds of the same size: pairs, lines, vocabulary, samplers, and the job from outside."
-import json, os, subprocess, sys
+import json, math, os, subprocess, sys
 from collections import Counter
 
 import pytest
@@ -11,9 +11,9 @@ from xlnb.catalogue import data_root
 from xlnb.core import ConfigError, split_pair
 from xlnb.data import token_frequencies
 from xlnb.experiments import Experiment, missing
-from xlnb.xy_lent import (EXPERIMENTS, PAPER, Settings, bitext_pairs, describe, grouped, line_counts_by_pair,
-                          make_batches, measured_pairs, open_bitext, pair_probabilities, prepare_data, resolve, scores,
-                          some_lines, with_noise, words_by_language)
+from xlnb.xy_lent import (EXPERIMENTS, PAPER, Settings, bitext_pairs, describe, grid_measures, grouped,
+                          line_counts_by_pair, make_batches, measured_pairs, of_words, open_bitext, pair_probabilities,
+                          prepare_data, resolve, scores, some_lines, with_noise, words_by_language, words_known)
 
 SMALL = dict(langs="de,en,hi,ru", steps=20, pair_lines=1200, test_lines=20)
 
@@ -179,6 +179,31 @@ def test_a_discriminator_that_knows_the_original_is_right_about_drawn_pieces(wor
     whole = torch.where(text.batch["labels"] == -100, text.batch["input_ids"], text.batch["labels"])
     model.detect = lambda ids, batch: (ids != whole).float()
     assert xlm_e.look_by_language(model, {"hi": text})["hi"]["auc"] == 1
+
+
+def measured(**metrics): # name with dots for slashes → value
+    return {"parameters": {"pivot": "en"}, "metrics": {k.replace(".", "/"): v for k, v in metrics.items()}, "curve": [
+        {"health/tlm": 1.0, "health/tlm_unigram": 2.0, "health/tlm_gap": 0.5, "health/text_mlm": 1.0,
+         "health/unigram": 2.0}]}
+
+
+def test_words_of_a_record_are_split_by_the_pivot():
+    record = measured(**{"words.en.mlm": 2.0, "words.en.unigram": 5.0, "words.de.mlm": 6.0, "words.de.unigram": 5.0,
+                         "words.ru.mlm": 4.0, "words.ru.unigram": 6.0, "words.ru.auc": 0.75})
+    assert (words_known(record, "pivot"), words_known(record, "others")) == (3.0, 0.5)
+    assert of_words(record, "auc", "others") == 0.75 and math.isnan(of_words(record, "auc", "pivot"))
+
+
+def test_a_grid_shows_what_all_its_runs_have():
+    words = {"words.en.mlm": 2.0, "words.en.unigram": 5.0, "words.de.mlm": 6.0, "words.de.unigram": 5.0}
+    found = {f"T3.{group}.{system}layer1.acc@1c": 0.5 for group in ("pivot", "others") for system in ("", "untrained.")}
+    with_words, without = measured(**found, **words), measured(**found)
+    whole, free = grid_measures(EXPERIMENTS["bitext"], {"X-Y": {0: with_words}})
+    assert list(whole) == ["words, pivot, nats", "words, others, nats", "partner's worth, nats", "found, pivot, %",
+                           "found, others, %"] and set(whole) <= set(free)
+    assert [f(with_words) for f in whole.values()] == [3.0, -1.0, 0.5, 50.0, 50.0]
+    part, _ = grid_measures(EXPERIMENTS["bitext"], {"X-Y": {0: with_words}, "EN-X": {0: without}})
+    assert list(part) == ["partner's worth, nats", "found, pivot, %", "found, others, %"]
 
 
 @pytest.mark.parametrize("wrong, says", [
