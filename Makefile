@@ -74,4 +74,4 @@ notebooks: env
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,1500) $(BIN)/nbdev_test --n_workers 2 --timing $(QUIET)
 
 pytest: env | lint notebooks
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2700) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests $(QUIET)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2700) $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests $(QUIET)

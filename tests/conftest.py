@@ -1,5 +1,6 @@
 "What the tests share: where the checkout is, a copy of it to run things in, and which tests need a GPU."
 import gzip, lzma, shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,14 @@ def write(path: Path, content) -> Path:
 
 
 def pytest_collection_modifyitems(items):
+    "The trainings of `test_learning` first, then the files with most tests, for two processes that end together."
+    count = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name != "test_learning.py", -count[item.path]))
+    skip_without_gpu([item for item in items if "gpu" in item.keywords])
+
+
+def skip_without_gpu(marked):
     "Skip tests marked `gpu` where there is none; torch is imported only if there are such tests."
-    marked = [item for item in items if "gpu" in item.keywords]
     if not marked: return
     import torch
     if torch.cuda.is_available(): return
