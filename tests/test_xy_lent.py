@@ -101,11 +101,12 @@ def test_measured_pairs_have_each_other_language_twice_without_the_pivot():
 
 
 def test_an_unseen_language_is_tested_and_never_trained_on():
-    given = small(unseen="hi")
+    given = small(unseen="hi", vocab_size=1500)
     corpus = open_bitext(given)
     assert set(corpus.text) == {"de", "en", "ru"}
     assert all("hi" not in split_pair(p) for p in [*corpus.pairs, *corpus.valid])
     assert "en-hi" in corpus.tests["T3"]
+    assert 3 < xlm_e.make_probe(given, prepare_data(given)).unigram < 9 # of the languages that were trained on
 
 
 def test_batches_follow_the_sampler(worlds):

@@ -458,8 +458,9 @@ def make_probe(settings: Settings, data: Prepared,
               ) -> Probe:
     "The probe of a run, from held-out pairs only; those beside a partner have no digits, which a model could copy."
     special, ids = SpecialIds.of(data.tokenizer), MaskIds.of(data.tokenizer)
-    frequencies = {lang: token_frequencies(data.store, lang) for lang in data.corpus.langs}
-    text = [(lang, block) for lang, sentences in held_out_text(settings, data).items()
+    held_out = held_out_text(settings, data)
+    frequencies = {lang: token_frequencies(data.store, lang) for lang in data.corpus.langs if lang in held_out}
+    text = [(lang, block) for lang, sentences in held_out.items()
             for block in pack_blocks(sentences, LENGTH[settings.size])[:tokens // LENGTH[settings.size]]]
     batch = mask_batch(collate_text([b for _, b in text], special), settings, ids, torch_generator("probe", "text"))
     hidden = batch["labels"] >= 0
