@@ -204,7 +204,8 @@ def test_a_grid_shows_what_all_its_runs_have():
                            "found, others, %"] and set(whole) <= set(free)
     assert [f(with_words) for f in whole.values()] == [3.0, -1.0, 0.5, 50.0, 50.0]
     part, _ = grid_measures(EXPERIMENTS["bitext"], {"X-Y": {0: with_words}, "EN-X": {0: without}})
-    assert list(part) == ["partner's worth, nats", "found, pivot, %", "found, others, %"]
+    assert list(part) == ["words, nats", "partner's worth, nats", "found, pivot, %", "found, others, %"]
+    assert part["words, nats"](without) == 1.0
 
 
 @pytest.mark.parametrize("wrong, says", [

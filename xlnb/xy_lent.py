@@ -382,12 +382,14 @@ def grid_measures(experiment: Experiment,
     score = lambda group, measure, system="": lambda r: best(scores(r, on[measure], group, measure, system), measure)
     wanted = {f"{what}, {group}, %": (group, measure) for what, measure in (("found", "acc@1c"), ("AER", "aer"))
               for group in names if gold == "lists" or measure == "acc@1c"}
+    runs = [r for g in groups.values() for r in g.values()]
     losses = {f"words, {group}, nats": lambda r, group=group: words_known(r, group) for group in ("pivot", "others")}
+    if any(math.isnan(f(r)) for f in losses.values() for r in runs): # of all languages together, then
+        losses = {"words, nats": lambda r: xlm_e.last_health(r)["MLM below unigram"]}
     losses |= {"partner's worth, nats": lambda r: xlm_e.last_health(r)["partner, TLM"]}
     measures = losses | {label: score(*place) for label, place in wanted.items()}
     free = {label: (lambda r: 0.0) for label in losses} | {label: score(*place, "untrained")
                                                            for label, place in wanted.items()}
-    runs = [r for g in groups.values() for r in g.values()]
     return {label: f for label, f in measures.items() if not any(math.isnan(f(r)) for r in runs)}, free
 
 def best(values: list[float], # layer by layer
