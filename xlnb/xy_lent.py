@@ -319,7 +319,7 @@ def describe(record: dict,
 # %% ../nbs/04_xy_lent.ipynb #e91b5752
 _TWELVE = "ar,de,en,es,fi,fr,hi,ja,ru,sw,tr,zh"
 _PHRASES = dict(langs=_TWELVE, steps=2500, pair_lines=66_000, max_minutes=120.0)
-_LEARNS = dict(steps=5400, batch_tokens=512, max_minutes=120.0) # on captions enough to use a translation
+_LEARNS = dict(steps=5400, batch_tokens=512, max_minutes=120.0) # enough, on captions, to use a translation
 _NEWS = dict(corpus="ntrex", langs=_TWELVE + ",ko,nl,uk,ur", unseen="ko,nl,uk,ur", **_LEARNS)
 _CAPTIONS = dict(corpus="multi30k", langs="en,de,fr,cs", max_minutes=120.0)
 _WORLDS = {f"{name}{more}": {"bitext": bitext, **given} for more, given in
@@ -331,6 +331,9 @@ _TWO = {name: _WORLDS[name] for name in ("X-Y", "EN-X")}
 EXPERIMENTS = {
     "bitext": Experiment("At equal tokens, pairs of all languages serve pairs without English better.", _WORLDS,
                          _PHRASES),
+    "bitext_longer": Experiment("The same after four times as many tokens.",
+                                {name: arm for name, arm in _WORLDS.items() if "tasks" in arm},
+                                {**_PHRASES, **_LEARNS}),
     "bitext_news": Experiment("The same on 1,598 lines of news, and in four languages nobody trained on.", _WORLDS,
                               _NEWS),
     "bitext_captions": Experiment("The same on captions in four languages.", _WORLDS,
