@@ -12,6 +12,7 @@ import fcntl, hashlib, json, math, unicodedata
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -41,10 +42,13 @@ def open_corpus(name: str, # one of CORPORA
     return load_corpus(name, langs)
 
 # %% ../nbs/00g_data.ipynb #2d008356
+@cache
+def _sources() -> dict: # module → its source; read once, since an edit while a run goes on is no part of it
+    return {path.stem: path.read_bytes() for path in Path(xlnb.__file__).parent.glob("*.py")}
+
 def source_hash(*modules: str) -> str: # e.g. 'cldr', 'vocab'
-    "Hash of the source of the library's modules of these names."
-    folder = Path(xlnb.__file__).parent
-    return hashlib.sha256(b"".join((folder / f"{m}.py").read_bytes() for m in modules)).hexdigest()
+    "Hash of the source of the library's modules of these names, as it was at the first call."
+    return hashlib.sha256(b"".join(_sources()[m] for m in modules)).hexdigest()
 
 def short_hash(value) -> str:
     "Eight hex digits that depend on a JSON value."
