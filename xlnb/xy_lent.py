@@ -326,17 +326,17 @@ _WORLDS = {f"{name}{more}": {"bitext": bitext, **given} for more, given in
            (("", {}), (", random pairs", {"mismatched": True}), (", masked tokens", {"tasks": "mlm+tlm"}),
             (", masked tokens, random pairs", {"tasks": "mlm+tlm", "mismatched": True}))
            for name, bitext in (("X-Y", "x-y"), ("EN-X", "en-x"))}
+_BETTER = "Pairs of all languages serve pairs without English better"
 _TWO = {name: _WORLDS[name] for name in ("X-Y", "EN-X")}
 
 EXPERIMENTS = {
-    "bitext": Experiment("At equal tokens, pairs of all languages serve pairs without English better.", _WORLDS,
-                         _PHRASES),
-    "bitext_longer": Experiment("The same after four times as many tokens.",
+    "bitext": Experiment(f"{_BETTER} at equal tokens.", _WORLDS, _PHRASES),
+    "bitext_longer": Experiment(f"{_BETTER} after four times as many tokens.",
                                 {name: arm for name, arm in _WORLDS.items() if "tasks" in arm},
                                 {**_PHRASES, **_LEARNS}),
-    "bitext_news": Experiment("The same on 1,598 lines of news, and in four languages nobody trained on.", _WORLDS,
+    "bitext_news": Experiment(f"{_BETTER} on news, and in languages nobody trained on.", _WORLDS,
                               _NEWS),
-    "bitext_captions": Experiment("The same on captions in four languages.", _WORLDS,
+    "bitext_captions": Experiment(f"{_BETTER} on captions in four languages.", _WORLDS,
                                   dict(_CAPTIONS, vocab_size=3000, **_LEARNS)),
     "vocabulary": Experiment("A larger vocabulary helps.",
                              {f"{n:,} pieces": {"vocab_size": n} for n in (2000, 4000, 8000, 16_000)} |
@@ -389,7 +389,7 @@ def grid_measures(experiment: Experiment,
     losses = {f"words, {group}, nats": lambda r, group=group: words_known(r, group) for group in ("pivot", "others")}
     if any(math.isnan(f(r)) for f in losses.values() for r in runs): # of all languages together, then
         losses = {"words, nats": lambda r: xlm_e.last_health(r)["MLM below unigram"]}
-    losses |= {"partner's worth, nats": lambda r: xlm_e.last_health(r)["partner, TLM"]}
+    losses |= {"partner, nats": lambda r: xlm_e.last_health(r)["partner, TLM"]}
     measures = losses | {label: score(*place) for label, place in wanted.items()}
     free = {label: (lambda r: 0.0) for label in losses} | {label: score(*place, "untrained")
                                                            for label, place in wanted.items()}
