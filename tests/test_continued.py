@@ -210,7 +210,7 @@ def test_collapse_counts_evaluations_after_warm_up():
 def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     arguments = {**SMALL, "tasks": "mlm+tlm", "rate": 0.1}
     main([w for k, v in arguments.items() for w in (f"--{k.replace('_', '-')}", str(v))])
-    [record] = read_records("04ab_continued")
+    [record] = read_records("04c_continued")
     assert len(json.dumps(record)) < 40_000 and record["run"]["finished"] and not record["run"]["broken"]
     assert (root / "runs" / record["base"]).is_dir() and record["domain"]["domain"] == "digits"
     for measure in ("f1", "acc@1c", "aer"):

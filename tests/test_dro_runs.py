@@ -154,5 +154,5 @@ def test_two_processes_move_as_one(tmp_path, data):
     assert len(a) == len(b)
     for x, y in list(zip(a, b))[:4]: # sums in another order differ in the last bits, and later those may decide a draw
         for key in ("probabilities", "losses"): assert x[key] == pytest.approx(y[key], rel=1e-5)
-    record = json.loads((tmp_path / "04aa_dro_runs.cldr.jsonl").read_text())
+    record = json.loads((tmp_path / "04b_dro_runs.cldr.jsonl").read_text())
     assert set(record["planted"].values()) == set(DEFECTS) and len(record["trajectory"]) == len(a)

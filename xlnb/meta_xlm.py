@@ -174,7 +174,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 1", f"the same, clip {s.clip_norm:g}", ""),
             ("language exponent α", "0.7", f"{s.alpha:g}", ""),
             ("masks", "rate not given", "15 %, 80-10-10", "as in RoBERTa and XLM-R"),
-            ("match", "piece, then normal form", "specials by role, piece, then normal form", "see 00ca_matching"),
+            ("match", "piece, then normal form", "specials by role, piece, then normal form", "see 00h_matching"),
             ("dictionaries", "none | 45 of MUSE", s.dictionaries, "a translation's pieces are averaged"),
             ("pieces without match", "not given", f"{s.fill}, then {s.unmatched}", "drawn like the matched rows"),
             ("relative positions", "none", s.relative_positions, "as in 03_xlm_e"),
