@@ -123,7 +123,7 @@ def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_p
         a, b = (load_file(f / part / "model.safetensors") for f in (tmp_path, whole))
         assert all(torch.equal(a[k], b[k]) for k in a)
     last = [{k: v for k, v in read_log(f)[-1].items() if k != "seconds"} for f in (tmp_path, whole)]
-    assert last[0] == last[1] and "health/rtd_auc/domain" in last[0]
+    assert last[0] == last[1] and "held_out/rtd_auc/domain" in last[0]
 
 
 def test_a_base_run_that_is_not_finished_says_so_and_goes_on(parts):
@@ -191,7 +191,7 @@ def test_scores_are_those_of_the_layer_that_was_best_before():
 
 
 def line(step, mlm, **rtd):
-    return {"step": step, "health/mlm/domain": mlm, **{f"health/{k}/domain": v for k, v in rtd.items()}}
+    return {"step": step, "held_out/mlm/domain": mlm, **{f"held_out/{k}/domain": v for k, v in rtd.items()}}
 
 
 def test_collapse_counts_evaluations_after_warm_up():

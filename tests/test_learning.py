@@ -16,7 +16,7 @@ def last_health(mismatched, out): # empty: the checkout's own folder, where the 
     data = prepare_data(settings)
     assert pretrain(settings, data, XlmE(settings, MaskIds.of(data.tokenizer)))[0]["finished"]
     last = read_log(run_folder(settings, data))[-1]
-    return {k.removeprefix("health/"): v for k, v in last.items() if k.startswith("health/")}
+    return {k.removeprefix("held_out/"): v for k, v in last.items() if k.startswith("held_out/")}
 
 
 @pytest.fixture(scope="module")

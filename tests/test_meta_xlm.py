@@ -459,7 +459,7 @@ def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_p
     assert calls == [False] * 3 + [True]
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "pieces"))
     last = [{k: v for k, v in read_log(tmp_path / name)[-1].items() if k != "seconds"} for name in ("whole", "pieces")]
-    assert last[0] == last[1] and {"health/mlm/en", "health/mlm/de", "health/tags/de", "health/found"} <= {*last[0]}
+    assert last[0] == last[1] and {"held_out/mlm/en", "held_out/mlm/de", "held_out/tags/de", "held_out/found"} <= {*last[0]}
 
 
 @pytest.mark.parametrize("every", [0.0, 5.0], ids=["with a checkpoint", "without"])
@@ -672,7 +672,7 @@ def test_a_record_tells_what_was_before_the_first_step(records, parts, source):
     assert both["curve"][0]["step"] == -1 and both["curve"][0]["tokens"] == 0 and both["curve"][-1]["step"] == 3
     last = read_log(source.parent)[-1]
     assert both["meta"] == {"source": source.parent.name, "steps": 3, "tokens": last["tokens"],
-                            "loss": last["health/mlm/en"]}
+                            "loss": last["held_out/mlm/en"]}
     assert scratch["meta"] is None and scratch["start"] is None and scratch["matched"] is None
     for record in records.values():
         names = record["metrics"]
@@ -688,7 +688,7 @@ def test_a_record_tells_what_was_before_the_first_step(records, parts, source):
 
 def test_measures_are_of_the_source_and_of_the_others(records):
     both = records["both"]
-    line = {"health/mlm/en": 1.0, "health/mlm/de": 2.0, "health/tags/de": 0.5, "health/tags/en": 0.75, "step": 3}
+    line = {"held_out/mlm/en": 1.0, "held_out/mlm/de": 2.0, "held_out/tags/de": 0.5, "held_out/tags/en": 0.75, "step": 3}
     toy = {"parameters": {"source_lang": "en"}, "unigram": {"en": 4.0, "de": 3.0}}
     assert by_language(toy, line, "mlm") == (3.0, 1.0) and by_language(toy, line, "tags") == (75.0, 50.0)
     toy["parameters"]["source_lang"] = "de"

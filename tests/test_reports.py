@@ -7,7 +7,7 @@ import pytest
 from xlnb import reports, retrieval
 from xlnb.data import open_corpus, prepare
 from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.reports import Probed, evaluate, free_rows, remembered, untrained_rows
+from xlnb.reports import Probed, evaluate, free_rows, cached_rows, untrained_rows
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +26,15 @@ def shaped(ids, **more):
 def test_rows_are_computed_once_for_a_key(tmp_path):
     calls = []
     compute = lambda: calls.append(1) or [{"score": 0.5, "layer": None}, [float("nan")]]
-    first, second = (remembered(tmp_path, "rows", ["a", 1], compute) for _ in range(2))
+    first, second = (cached_rows(tmp_path, "rows", ["a", 1], compute) for _ in range(2))
     assert len(calls) == 1 and json.dumps(first) == json.dumps(second)
-    remembered(tmp_path, "rows", ["a", 2], compute)
-    remembered(tmp_path, "others", ["a", 1], compute)
+    cached_rows(tmp_path, "rows", ["a", 2], compute)
+    cached_rows(tmp_path, "others", ["a", 1], compute)
     assert len(calls) == 3 and len(list(tmp_path.iterdir())) == 3
 
 
 def test_rows_that_could_not_be_computed_leave_no_file(tmp_path):
-    with pytest.raises(ZeroDivisionError): remembered(tmp_path, "rows", [], lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError): cached_rows(tmp_path, "rows", [], lambda: 1 / 0)
     assert not list(tmp_path.iterdir())
 
 

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobe
 from xlnb.core import ConfigError, DataError, data_root, numpy_generator
 from xlnb.encoder import Encoder, EncoderForReplacedTokens, config_for
 from xlnb.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
-                            frequency_vectors, lsa, metrics, nearest, neighbourhood, plot_layers, pooled,
+                            frequency_vectors, lsa, metrics, nearest, neighbourhood, plot_layers, pool_sentences,
                             retrieval_by_layer, string_overlap, untrained, words)
 
 
@@ -265,7 +265,7 @@ def test_padding_and_unknown_words(tokenizer):
     mask, special = torch.tensor([[1, 1, 1, 1, 0], [1] * 5]), torch.tensor([[1, 0, 0, 1, 1], [1, 0, 0, 0, 1]])
     moved = states.clone(); moved[0, 4] = torch.inf # what stands in the padding never matters
     for pool in ("mean", "mean_special", "first"):
-        assert torch.equal(pooled(states, mask, special, pool), pooled(moved, mask, special, pool))
+        assert torch.equal(pool_sentences(states, mask, special, pool), pool_sentences(moved, mask, special, pool))
     lines = ["w1 never-seen", "w1"] # <unk> is a token of the sentence, not a special one
     a, b = encode(lines, made("encoder"), 0, tokenizer)
     assert not torch.allclose(a, b)

@@ -94,7 +94,7 @@ def look(model):
     def evaluate(step):
         with torch.inference_mode():
             states = model.generator.encoder(torch.arange(5, 25)[None]).last_hidden_state
-        return {"health/sum": states.double().pow(3).sum().item()}
+        return {"held_out/sum": states.double().pow(3).sum().item()}
     return evaluate
 
 
@@ -199,7 +199,7 @@ def test_two_processes_train_the_model_of_one(two, one, parallel):
     same(weights(two / parallel), weights(one / "6"), rtol=0, atol=1e-9)
     for ours, alone in zip(losses(two / parallel), losses(one / "6"), strict=True):
         assert ours == pytest.approx(alone, rel=1e-6)
-        assert ("health/sum" in ours) == (ours["step"] % 2 == 1)
+        assert ("held_out/sum" in ours) == (ours["step"] % 2 == 1)
 
 
 def test_shares_are_cut_once(two):

@@ -184,8 +184,8 @@ def test_a_discriminator_that_knows_the_original_is_right_about_drawn_pieces(wor
 
 def measured(**metrics): # name with dots for slashes → value
     return {"parameters": {"pivot": "en"}, "metrics": {k.replace(".", "/"): v for k, v in metrics.items()}, "curve": [
-        {"health/tlm": 1.0, "health/tlm_unigram": 2.0, "health/tlm_gap": 0.5, "health/text_mlm": 1.0,
-         "health/unigram": 2.0}]}
+        {"held_out/tlm": 1.0, "held_out/tlm_unigram": 2.0, "held_out/tlm_gap": 0.5, "held_out/text_mlm": 1.0,
+         "held_out/unigram": 2.0}]}
 
 
 def test_words_of_a_record_are_split_by_the_pivot():

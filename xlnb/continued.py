@@ -26,7 +26,7 @@ from .cldr import LOCALES
 from .core import (CheckpointError, ConfigError, PALETTE, append_record, choose, figure, label_lines,
                        parse_languages, settings_from_arguments, sha256_file, split_pair, torch_generator)
 from .corpora import Corpus, Lines, read_text
-from .data import Prepared, alone, prepare, token_frequencies, unigram_loss, without_digits
+from .data import Prepared, folder_lock, prepare, token_frequencies, unigram_loss, without_digits
 from .experiments import Experiment
 from .objectives import MaskIds
 from .probes import cldr_tasks, linear_probe
@@ -149,14 +149,14 @@ def hold_out(s: Settings, # resolved
     return HeldOut(batches, unigram)
 
 @torch.inference_mode()
-def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # e.g. 'health/mlm/de'
+def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # e.g. 'held_out/mlm/de'
     "Losses and AUC on every held-out text."
     device, found = next(model.parameters()).device, {}
     for name, batch in held_out.batches.items():
         batch = {k: v.to(device) for k, v in batch.items()}
         seen = look_at(model, batch, torch_generator("held out", device=device))
         wanted = sum(_WATCHED, ()) if name == "domain" else _WATCHED[0]
-        found |= {f"health/{key}/{name}": seen[key] for key in wanted if math.isfinite(seen.get(key, math.nan))}
+        found |= {f"held_out/{key}/{name}": seen[key] for key in wanted if math.isfinite(seen.get(key, math.nan))}
     return found
 
 # %% ../nbs/04c_continued.ipynb #a5e727ab
@@ -166,7 +166,7 @@ def pretrained(s: Settings, # resolved
     base = base_of(s)
     folder = xlm_e.run_folder(base, data)
     start_processes()
-    with nullcontext() if rank_and_world()[0] else alone(folder):
+    with nullcontext() if rank_and_world()[0] else folder_lock(folder):
         if dist.is_initialized(): dist.barrier() # until process 0 has the folder
         if not (done := folder / f"checkpoint-{base.steps:08d}").exists():
             model = xlm_e.XlmE(base, MaskIds.of(data.tokenizer))
@@ -289,7 +289,7 @@ def scores(record: dict,
 
 def _below_unigram(record, system) -> dict:
     if system == "untrained": return {}
-    line, start = record["curve"][0 if system == "before" else -1], "health/mlm/"
+    line, start = record["curve"][0 if system == "before" else -1], "held_out/mlm/"
     return {lang: free - line[start + lang] for lang, free in record["unigram"].items() if start + lang in line}
 
 def drops(record: dict, measure: str) -> dict[str, float]: # language → percent
@@ -360,16 +360,16 @@ def _draw_panel(ax, runs, measure):
 
 # %% ../nbs/04c_continued.ipynb #908a1af6
 def _others(line, pivot) -> float: # mean MLM loss of all languages but the pivot
-    found = [v for name, v in line.items() if name.startswith("health/mlm/")
+    found = [v for name, v in line.items() if name.startswith("held_out/mlm/")
              and name.split("/")[2] not in ("domain", pivot)]
     return sum(found) / len(found)
 
 def _panels(record: dict) -> dict: # title → function of a line of the curve; KeyError without a discriminator
     free, start, pivot = record["unigram"]["domain"], record["curve"][0], record["parameters"]["pivot"]
-    return {"domain: RTD loss above label entropy, nats": lambda line: line["health/rtd_loss/domain"]
-            - line["health/rtd_base_loss/domain"],
-            "domain: RTD AUC": lambda line: line["health/rtd_auc/domain"],
-            "domain: MLM loss above unigram, nats": lambda line: line["health/mlm/domain"] - free,
+    return {"domain: RTD loss above label entropy, nats": lambda line: line["held_out/rtd_loss/domain"]
+            - line["held_out/rtd_base_loss/domain"],
+            "domain: RTD AUC": lambda line: line["held_out/rtd_auc/domain"],
+            "domain: MLM loss above unigram, nats": lambda line: line["held_out/mlm/domain"] - free,
             "other languages: MLM loss, change, nats": lambda line: _others(line, pivot) - _others(start, pivot)}
 
 def draw_curves(groups: dict): # arm → records, or {seed: record}

@@ -23,7 +23,7 @@ from .dro import (DEFECTS, ESTIMATORS, FLOORS, GroupLosses, find_bad_bitext, fir
                       next_round, plant_defects, score_ranking, weight_ratios)
 from .experiments import Experiment
 from .reports import Evaluation, evaluate
-from .training import latest_checkpoint, pooled, rank_and_world, start_processes
+from .training import all_reduce_sum, latest_checkpoint, rank_and_world, start_processes
 from .xy_lent import describe as describe_bitext, open_bitext, prepared
 
 # %% ../nbs/04b_dro_runs.ipynb #e42042cf
@@ -119,7 +119,7 @@ class RobustBatches:
         if rank_and_world()[1] == 1: return
         for group in self.seen.values():
             mine = {f"{what}/{pair}": v for pair, seen in group.seen.items() for what, v in zip("ln", seen)}
-            both = pooled(mine, sorted(mine), start_processes())
+            both = all_reduce_sum(mine, sorted(mine), start_processes())
             group.seen = {p: [both[f"l/{p}"], both[f"n/{p}"], 0, 0.0] for p in group.seen}
 
     def measured(self) -> dict: # of pair → number

@@ -6,7 +6,7 @@
 __all__ = ['CHOICES', 'FROM_TRANSFORMERS', 'SIZES', 'GENERATOR_LAYERS', 'FLEX_BLOCK', 'NO_CROSS_ATTENTION', 'FOREIGN',
            'FOREIGN_NAMES', 'EncoderConfig', 'config_for', 'token_positions', 'Embeddings', 'relative_buckets',
            'RelativeBias', 'Gate', 'causal_mask', 'additive_mask', 'learned_on_cpu', 'attend_unfused', 'attend',
-           'Packing', 'packed_blocks', 'flex_kernel', 'Flexible', 'Shared', 'split_heads', 'SelfAttention',
+           'Packing', 'packed_blocks', 'flex_kernel', 'Flexible', 'AttentionContext', 'split_heads', 'SelfAttention',
            'extend_keys', 'CrossAttention', 'Block', 'prepare_cache', 'key_positions', 'visible_keys', 'score_dtype',
            'add_functions', 'add_masks', 'add_memory_mask', 'run_blocks', 'EncoderPreTrainedModel', 'Encoder',
            'new_model', 'LanguageModelHead', 'EncoderForMaskedLM', 'EncoderForReplacedTokens', 'share_embeddings',
@@ -324,7 +324,7 @@ class Flexible:
 
 # %% ../nbs/01_encoder.ipynb #93a8cb05
 @dataclass
-class Shared:
+class AttentionContext:
     "What the layers of one forward pass have in common."
     mask: Tensor | None = None # additive, (1 or batch, 1 or heads, 1 or queries, keys); holds a plain relative bias too
     bias: Tensor | None = None # the relative bias that gates multiply, (1 or batch, heads, queries, keys)
@@ -357,7 +357,7 @@ class SelfAttention(nn.Module):
         if config.relative_positions == "gated": self.gate = Gate(config)
         self.heads, self.layer, self.dropout = config.num_attention_heads, layer, config.attention_probs_dropout_prob
 
-    def forward(self, hidden, shared: Shared): # (batch, seq, hidden)
+    def forward(self, hidden, shared: AttentionContext): # (batch, seq, hidden)
         if shared.flexible: return self._flexible(hidden, shared.flexible), None
         pad = shared.packing.pad if shared.packing else lambda x: x
         query, key, value = split_heads(pad(self.qkv(hidden)), 3, self.heads)
@@ -376,7 +376,7 @@ class SelfAttention(nn.Module):
         gate = self.gate(hidden, query).squeeze(-1) if hasattr(self, "gate") else None
         return self.out(flexible.attend(query, key, value, gate).transpose(1, 2).flatten(2))
 
-def extend_keys(shared: Shared, layer: int, key, value):
+def extend_keys(shared: AttentionContext, layer: int, key, value):
     "Keys and values of the cache before those of this call; the cache keeps them if this call writes."
     cache = shared.self_cache
     if cache is not None and shared.write_cache: return cache.update(key, value, layer)
@@ -394,7 +394,7 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
         self.heads, self.layer, self.dropout = config.num_attention_heads, layer, config.attention_probs_dropout_prob
 
-    def forward(self, hidden, shared: Shared): # (batch, seq, hidden)
+    def forward(self, hidden, shared: AttentionContext): # (batch, seq, hidden)
         query = self.query(hidden)
         query, = split_heads(shared.packing.pad(query) if shared.packing else query, 1, self.heads)
         key, value = self.keys_and_values(shared)
@@ -402,7 +402,7 @@ class CrossAttention(nn.Module):
         out = out.transpose(1, 2).flatten(2)
         return self.out(shared.packing.unpad(out) if shared.packing else out), weights
 
-    def keys_and_values(self, shared: Shared):
+    def keys_and_values(self, shared: AttentionContext):
         cache = shared.cache
         if isinstance(cache, EncoderDecoderCache) and cache.is_updated.get(self.layer):
             known = cache.cross_attention_cache.layers[self.layer]
@@ -426,7 +426,7 @@ class Block(GradientCheckpointingLayer):
         self.feed_forward_norm = norm()
         self.act, self.pre, self.dropout = ACT2FN[config.hidden_act], config.norm == "pre", config.hidden_dropout_prob
 
-    def forward(self, hidden, shared: Shared): # (batch, seq, hidden)
+    def forward(self, hidden, shared: AttentionContext): # (batch, seq, hidden)
         hidden, weights = self.sublayer(hidden, self.attention_norm, self.attention, shared)
         crossed = None
         if shared.crosses: hidden, crossed = self.sublayer(hidden, self.cross_norm, self.cross_attention, shared)
@@ -450,7 +450,7 @@ def prepare_cache(config, cache, use_cache, is_causal, memory):
     if memory is None or isinstance(cache, EncoderDecoderCache): return cache
     return EncoderDecoderCache(cache, DynamicCache(config=config))
 
-def key_positions(shared: Shared, positions: Tensor) -> Tensor:
+def key_positions(shared: AttentionContext, positions: Tensor) -> Tensor:
     "Positions of all keys, (1 or batch, past + seq): the cache remembers those of its tokens."
     cache = shared.self_cache
     if cache is None: return positions
@@ -462,7 +462,7 @@ def key_positions(shared: Shared, positions: Tensor) -> Tensor:
     return positions
 
 # %% ../nbs/01_encoder.ipynb #962fb64a
-def visible_keys(shared: Shared, shape, attention_mask):
+def visible_keys(shared: AttentionContext, shape, attention_mask):
     "Which keys are tokens, (batch, 1, 1, keys) bool, or None where all are."
     past = shared.past
     if shared.packing:
@@ -481,7 +481,7 @@ def score_dtype(hidden) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 # %% ../nbs/01_encoder.ipynb #dcab17d1
-def add_functions(shared: Shared, encoder, hidden, attention_mask, positions, is_causal: bool):
+def add_functions(shared: AttentionContext, encoder, hidden, attention_mask, positions, is_causal: bool):
     "Padding, causality and relative bias of self-attention for FlexAttention; `ConfigError` for what it cannot do."
     config, (batch, seq), packing = encoder.config, hidden.shape[:2], shared.packing
     if config.attention_probs_dropout_prob and encoder.training or shared.cache is not None:
@@ -503,7 +503,7 @@ def add_functions(shared: Shared, encoder, hidden, attention_mask, positions, is
         flexible.table = encoder.relative_bias.weight[:, encoder.relative_bias.of_distance()]
 
 # %% ../nbs/01_encoder.ipynb #9007a0d9
-def add_masks(shared: Shared, encoder, hidden, attention_mask, positions, is_causal: bool):
+def add_masks(shared: AttentionContext, encoder, hidden, attention_mask, positions, is_causal: bool):
     "Padding, causality and relative bias of self-attention, gathered once for all layers."
     packing, dtype, kind = shared.packing, score_dtype(hidden), encoder.config.relative_positions
     visible = visible_keys(shared, hidden.shape, attention_mask)
@@ -521,7 +521,7 @@ def add_masks(shared: Shared, encoder, hidden, attention_mask, positions, is_cau
 
 NO_CROSS_ATTENTION = "a memory was given to a model without cross-attention: build it with cross_attention=True"
 
-def add_memory_mask(shared: Shared, config, hidden, mask):
+def add_memory_mask(shared: AttentionContext, config, hidden, mask):
     "Whether the blocks look at a memory, and which of its places are tokens."
     cached = isinstance(shared.cache, EncoderDecoderCache) and any(shared.cache.is_updated.values())
     shared.crosses = shared.memory is not None or cached
@@ -532,7 +532,7 @@ def add_memory_mask(shared: Shared, config, hidden, mask):
 # %% ../nbs/01_encoder.ipynb #09f4c45e
 def run_blocks(encoder, # an `Encoder`
                hidden, # (batch, seq, hidden): the embeddings
-               shared: Shared, hidden_states: bool, attentions: bool):
+               shared: AttentionContext, hidden_states: bool, attentions: bool):
     "Through all blocks, the final norm and the pooler, keeping on the way what was asked for."
     states, weights, crossed = [hidden], [], []
     for block in encoder.layers:
@@ -628,7 +628,7 @@ class Encoder(EncoderPreTrainedModel):
         hidden = self.embeddings(inputs_embeds, position_ids, token_type_ids)
         attentions = self.config.output_attentions if output_attentions is None else output_attentions
         states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        shared = Shared(packing=packing, cache=cache, write_cache=bool(use_cache), memory=encoder_hidden_states,
+        shared = AttentionContext(packing=packing, cache=cache, write_cache=bool(use_cache), memory=encoder_hidden_states,
                         eager=attentions or self.config._attn_implementation == "eager")
         flexible = self.config._attn_implementation == "flex_attention" and not shared.eager
         add = add_functions if flexible else add_masks
@@ -641,7 +641,7 @@ class Encoder(EncoderPreTrainedModel):
         if not self.config.cross_attention: raise ValueError(NO_CROSS_ATTENTION)
         cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         for block in self.layers:
-            block.cross_attention.keys_and_values(Shared(memory=memory, cache=cache, write_cache=True))
+            block.cross_attention.keys_and_values(AttentionContext(memory=memory, cache=cache, write_cache=True))
         return cache
 
 # %% ../nbs/01_encoder.ipynb #6f92f732

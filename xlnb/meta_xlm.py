@@ -31,7 +31,7 @@ from .core import (CheckpointError, ConfigError, PALETTE, append_record, atomic_
                        derive_seed, figure, numpy_generator, pair_name, parse_languages, settings_from_arguments,
                        sha256_file, split_pair)
 from .corpora import Corpus
-from .data import Prepared, alone, prepare, short_hash, token_frequencies
+from .data import Prepared, folder_lock, prepare, short_hash, token_frequencies
 from .encoder import Encoder, EncoderForMaskedLM, load, load_foreign, new_model
 from .experiments import Experiment
 from .initialisation import PARTS, Initialised, freeze_body, initialise, source_config, target_config_for
@@ -234,18 +234,18 @@ def hold_out(s: Settings, # resolved
     return HeldOut(texts, tags, pairs, s.source_lang, data.tokenizer)
 
 # %% ../nbs/05_meta_xlm.ipynb #d53bcbab
-def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # 'health/mlm/de' in nats, 'health/tags/de', 'health/found' in 1
+def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # 'held_out/mlm/de' in nats, 'held_out/tags/de', 'held_out/found' in 1
     "Losses by language, tags by language as a readout of the source language gives them, translations found."
     network, by_language = model.kept, xlm_e.look_by_language(model, held_out.texts)
-    found = {f"health/mlm/{lang}": seen["mlm"] for lang, seen in by_language.items()}
+    found = {f"held_out/mlm/{lang}": seen["mlm"] for lang, seen in by_language.items()}
     layer = usual_layer(network.config.num_hidden_layers)
     if held_out.tags and held_out.source in held_out.tags.examples:
         rows = linear_probe(network, held_out.tokenizer, held_out.tags, held_out.source, layer, ceilings=False)
-        found |= {f"health/tags/{r['target']}": r["score"] for r in rows if r["metric"] == "f1" and not r["centred"]}
+        found |= {f"held_out/tags/{r['target']}": r["score"] for r in rows if r["metric"] == "f1" and not r["centred"]}
     if held_out.pairs:
         rows = retrieval_by_layer(network, {"": held_out.pairs}, held_out.tokenizer, layer)
         own = [r["accuracy"] for r in rows if r["centred"]]
-        found["health/found"] = sum(own) / len(own)
+        found["held_out/found"] = sum(own) / len(own)
     return {k: round(v, 5) for k, v in found.items()}
 
 # %% ../nbs/05_meta_xlm.ipynb #f5672e4a
@@ -324,7 +324,7 @@ def monolingual(s: Settings, # resolved
     "The finished monolingual run; raises `CheckpointError` where the time limit came first."
     inner, folder = meta_phase(s), meta_folder(s, mono)
     start_processes()
-    with nullcontext() if rank_and_world()[0] else alone(folder):
+    with nullcontext() if rank_and_world()[0] else folder_lock(folder):
         if dist.is_initialized(): dist.barrier() # until process 0 has the folder
         if not all((folder / name).exists() for name in (f"checkpoint-{inner.steps:08d}", "generator")):
             model = xlm_e.XlmE(inner, MaskIds.of(mono.tokenizer)).to(start_processes())
@@ -720,7 +720,7 @@ def meta_facts(s: Settings, # resolved; of `without_path`
     folder = meta_folder(s, mono)
     last = read_log(folder)[-1]
     return {"source": folder.name, "steps": last["step"] + 1, "tokens": last["tokens"],
-            "loss": last[f"health/mlm/{s.source_lang}"]}
+            "loss": last[f"held_out/mlm/{s.source_lang}"]}
 
 # %% ../nbs/05_meta_xlm.ipynb #76ddac72
 def curve(record: dict, measure: str, # 'mlm' or 'tags', as in `by_language`
@@ -736,7 +736,7 @@ def curve(record: dict, measure: str, # 'mlm' or 'tags', as in `by_language`
 def by_language(record: dict, line: dict, measure: str) -> tuple[float, float]: # of the source, mean of the others
     "A measure of a line of the curve: 'mlm', nats below word frequency; 'tags', F1 in percent."
     own, free = record["parameters"]["source_lang"], record["unigram"]
-    found = {k.split("/")[2]: v for k, v in line.items() if k.startswith(f"health/{measure}/")}
+    found = {k.split("/")[2]: v for k, v in line.items() if k.startswith(f"held_out/{measure}/")}
     if measure == "mlm": found = {lang: free[lang] - v for lang, v in found.items()}
     else: found = {lang: 100 * v for lang, v in found.items()}
     others = [v for lang, v in found.items() if lang != own]

@@ -506,7 +506,7 @@ def health(model: XlmE, probe: Probe) -> dict: # flat names; losses in nats per 
     if across := [p for p, differ in pairs if differ]: # pairs of two scripts, where nothing can be copied
         found |= {f"{k}_across": mean(k, across) for k in ("tlm_gap", "trtd_gap") if k in across[0]}
     found |= {"unigram": probe.unigram, "tlm_unigram": probe.tlm_unigram} | _found(model, probe)
-    return {f"health/{k}": v for k, v in found.items() if math.isfinite(v)}
+    return {f"held_out/{k}": v for k, v in found.items() if math.isfinite(v)}
 
 def _found(model, probe) -> dict:
     "Share of held-out sentences whose translation is the nearest, by layer of the kept network; centred."
@@ -613,7 +613,7 @@ def plot_health(runs: dict, # name → runs of that name, each the lines of a lo
 
 def _draw_run(ax, lines, key, base, colour, label):
     "One run's curve in one panel, and the dashed line beside it."
-    seen = [{k.removeprefix("health/"): v for k, v in l.items()} for l in lines if "health/text_mlm" in l]
+    seen = [{k.removeprefix("held_out/"): v for k, v in l.items()} for l in lines if "held_out/text_mlm" in l]
     if not seen or key not in seen[-1]: return
     x = [l["tokens"] / 1e6 for l in seen]
     if base is not None: ax.plot(x, [l.get(base, base) for l in seen], "--", color=PALETTE["grey"], lw=0.9, label="_")
@@ -724,7 +724,7 @@ def summarise(groups: dict) -> list[dict]: # name → records, or {seed: record}
 
 def last_health(record: dict) -> dict:
     "The last held-out measures of a record's curve, with what the losses stand below."
-    h = {k.removeprefix("health/"): v for k, v in record["curve"][-1].items()}
+    h = {k.removeprefix("held_out/"): v for k, v in record["curve"][-1].items()}
     below = {"MLM below unigram": ("unigram", "text_mlm"), "TLM below unigram": ("tlm_unigram", "tlm"),
              "RTD below base rate": ("text_rtd_base_loss", "text_rtd_loss")}
     as_is = {"RTD AUC": "text_rtd_auc", "partner, TLM": "tlm_gap", "partner, TLM, across scripts": "tlm_gap_across",
@@ -734,7 +734,7 @@ def last_health(record: dict) -> dict:
 
 def found_best(line: dict) -> float: # percent; of a record's curve
     "Share of held-out sentences whose translation is the nearest, at the layer where it is largest."
-    return 100 * max((v for k, v in line.items() if k.startswith("health/found_layer")), default=math.nan)
+    return 100 * max((v for k, v in line.items() if k.startswith("held_out/found_layer")), default=math.nan)
 
 # %% ../nbs/03_xlm_e.ipynb #28c7a7c6
 def _summary_row(name, runs) -> dict:

@@ -137,8 +137,8 @@ def plot_depth(by_depth: dict): # number of layers → arm → {seed: record}
 # %% ../nbs/03a_xlm_e_results.ipynb #ac362ec9
 def lift_off(record: dict) -> float: # million tokens; NaN if the loss is not below the base rate at the end
     "Where the discriminator's held-out loss falls below the entropy of the replacement rate for good."
-    lines = [l for l in record["curve"] if "health/text_rtd_loss" in l]
-    above = [n for n, l in enumerate(lines) if l["health/text_rtd_loss"] >= l["health/text_rtd_base_loss"]]
+    lines = [l for l in record["curve"] if "held_out/text_rtd_loss" in l]
+    above = [n for n, l in enumerate(lines) if l["held_out/text_rtd_loss"] >= l["held_out/text_rtd_base_loss"]]
     first = max(above, default=-1) + 1
     return lines[first]["tokens"] / 1e6 if first < len(lines) else math.nan
 
@@ -164,7 +164,7 @@ def _curve(record, value) -> tuple[list, list]:
     "Million tokens and a measure, from the first evaluation of the run on."
     lines = [l for l in record["curve"] if l["step"] >= 0]
     return ([l["tokens"] / 1e6 for l in lines],
-            [value({k.removeprefix("health/"): v for k, v in l.items()}) for l in lines])
+            [value({k.removeprefix("held_out/"): v for k, v in l.items()}) for l in lines])
 
 # %% ../nbs/03a_xlm_e_results.ipynb #2818bfcc
 def _scored(test, measure, *free, lower=False): # free: names of systems, or of a system and another measure

@@ -22,7 +22,7 @@ from . import corpora, xlm_e
 from .core import (ConfigError, choose, derive_seed, numpy_generator, pair_name, parse_languages, repo_root,
                        split_pair)
 from .corpora import Corpus, Lines
-from .data import MixedBatches, Prepared, alone, open_corpus, prepare, short_hash, source_hash
+from .data import MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash, source_hash
 from .experiments import Experiment
 from .reports import Evaluation, evaluate, layer_means
 from .sampling import Mixture, entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
@@ -218,7 +218,7 @@ def shared_vocabulary(s: Settings, # resolved
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
     key = [corpus.name, s.trained, corpus.facts["sha256"], s.vocabulary, s.vocab_size, code]
     folder = repo_root() / "runs" / "data" / f"vocabulary-{short_hash(key)}"
-    with alone(folder):
+    with folder_lock(folder):
         if not (folder / "vocab").exists(): VOCABULARIES[s.vocabulary](corpus.text, s.vocab_size, folder / "vocab")
     return folder / "vocab"
 
