@@ -6,7 +6,7 @@
 __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', 'choose', 'repo_root', 'data_root', 'atomic_path',
            'sha256_file', 'derive_seed', 'numpy_generator', 'torch_generator', 'parse_languages', 'pair_name',
            'split_pair', 'settings_from_arguments', 'check_types', 'run_facts', 'results_folder', 'append_record',
-           'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
+           'read_records', 'figure', 'label_lines', 'save_figure', 'show_table', 'progress']
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, hashlib, json, math, os, platform, re, shutil, subprocess, sys, time
@@ -313,3 +313,7 @@ def show_table(rows, # list of dicts, or of sequences
     body = "".join("<tr>" + "".join(f"<td {side}>{escape(cell(v))}</td>" for v in row) + "</tr>" for row in values)
     return HTML(f"<table><caption>{escape(caption)}</caption>"
                 f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+
+# %% ../nbs/00_core.ipynb #88b664dd
+def progress(line: str, keep: bool = False):
+    "Placeholder."

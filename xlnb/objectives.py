@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['SPAN_LENGTH', 'POLICIES', 'KEPT', 'SCRATCH', 'SCRATCH_OTHER', 'FORMS', 'MaskIds', 'sequence_numbers', 'smallest_keys',
            'span_keys', 'fill_holes', 'mask_candidates', 'mask_tokens', 'head_chunk', 'head_form', 'HeadOutput',
-           'vocabulary_head', 'masked_lm_loss', 'replaced_tokens', 'rtd_loss', 'binary_entropy', 'roc_auc',
-           'rtd_diagnostics', 'mean_pool', 'info_nce']
+           'vocabulary_head', 'masked_lm_loss', 'Masking', 'network_inputs', 'guess', 'replaced_tokens', 'rtd_loss',
+           'binary_entropy', 'roc_auc', 'rtd_diagnostics', 'mean_pool', 'info_nce']
 
 # %% ../nbs/02_objectives.ipynb #5940b500
+from dataclasses import dataclass
 from typing import Callable, NamedTuple
 
 import torch
@@ -354,6 +355,42 @@ def masked_lm_loss(hidden: Tensor, # (batch, seq, hidden) states of the encoder
     "MLM (XLM-E eq. 1), or TLM when the batch holds pairs (§3.1, unnumbered)."
     holes = labels != -100
     return vocabulary_head(transform(hidden[holes]), weight, bias, labels[holes], **head)
+
+# %% ../nbs/02_objectives.ipynb #ede69951
+@dataclass(frozen=True)
+class Masking:
+    "Which tokens of text and of pairs are hidden, and what is seen in their place."
+    text_rate: float = 0.15 # share of the tokens of text
+    pair_rate: float = 0.15 # share of the tokens of a pair, or of the side of it that is masked
+    pair_sides: str = "both" # 'both' | 'one': one side of each pair, drawn at random
+    policy: str = "mask" # 'mask' | '80-10-10'
+    spans: str | None = None # of text: None (single tokens) | 'geometric' | 'uniform'
+
+    @property
+    def pair_share(self) -> float:
+        "Share of the tokens of a pair, both sides counted, that is hidden."
+        return self.pair_rate / (2 if self.pair_sides == "one" else 1)
+
+    def __call__(self, batch: dict, # input_ids, attention_mask; of pairs also `side`
+                 ids: MaskIds, generator: torch.Generator) -> dict:
+        "The batch with holes in `input_ids` and the hidden tokens in `labels`."
+        if "side" not in batch: return mask_tokens(batch, ids, generator, self.text_rate, self.policy, spans=self.spans)
+        return mask_tokens(batch, ids, generator, self.pair_rate, self.policy, self.pair_sides)
+
+def network_inputs(batch: dict) -> dict:
+    "What an encoder reads of a batch beside the ids."
+    names = ("position_ids", "cu_seqlens") if "cu_seqlens" in batch else ("position_ids", "attention_mask")
+    return {name: batch[name] for name in names if name in batch}
+
+def guess(network, # `EncoderForMaskedLM`
+          batch: dict, # masked
+          sample: bool, # whether to draw a token from the softmax for every hole
+          generator: torch.Generator) -> HeadOutput:
+    "Loss (sum), samples and hits of a masked language model in the holes of a batch (XLM-E, eq. 1 and 3)."
+    hidden = network.encoder(batch["input_ids"], **network_inputs(batch)).last_hidden_state
+    head = network.head
+    return masked_lm_loss(hidden, batch["labels"], head.transform, head.weight, head.bias, sample=sample,
+                          generator=generator)
 
 # %% ../nbs/02_objectives.ipynb #f27945ab
 def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes

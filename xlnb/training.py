@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm.auto import tqdm
 
-from .core import CheckpointError, ConfigError, atomic_path, choose, torch_generator
+from .core import CheckpointError, ConfigError, atomic_path, choose, progress, torch_generator
 
 # %% ../nbs/02a_training.ipynb #9205b9c8
 @dataclass(frozen=True)
@@ -296,7 +296,9 @@ def check_finite(sums: dict, norm: float, step: int, folder):
                             f"{latest_checkpoint(folder) or 'none yet'}")
 
 # %% ../nbs/02a_training.ipynb #29b23946
-def update(model, optimizer, batches, config: TrainingConfig, step: int, folder) -> dict:
+def update(model, optimizer, batches, config: TrainingConfig, step: int, folder,
+           on_step=None, # called with the step and the sums over all processes, after the weights have moved
+          ) -> dict:
     "One optimiser step; returns what is logged: mean losses and metrics, rate, gradient norm, tokens."
     inner = getattr(model, "module", model)
     work = step_work(inner, batches, config, step)
@@ -310,11 +312,15 @@ def update(model, optimizer, batches, config: TrainingConfig, step: int, folder)
     for group in optimizer.param_groups: group["lr"] = learning_rate_at(step, config)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    means = {k: v / counts[k.split("/")[0]] for k, v in sums.items() if counts[k.split("/")[0]]}
-    tokens = all_reduce_sum({"tokens": sum(int(b["attention_mask"].sum()) for b, _ in work)}, ["tokens"], device)
+    if on_step: on_step(step, sums)
+    means = {k: v / counts[k.split("/")[0]] for k, v in sums.items() if k.count("/") < 2 and counts[k.split("/")[0]]}
+    tokens = all_reduce_sum({"tokens": sum(_tokens_in(batch) for batch, _ in work)}, ["tokens"], device)
     loss = sum(inner.weights[k] * means[k] for k in inner.weights if k in means)
     rate = learning_rate_at(step, config)
     return {"step": step, "loss": loss, **means, "learning_rate": rate, "gradient_norm": norm, **tokens}
+
+def _tokens_in(batch) -> int: # of both sides, where they are apart
+    return sum(int(batch[k].sum()) for k in ("attention_mask", "partner_attention_mask") if k in batch)
 
 # %% ../nbs/02a_training.ipynb #eb74cb5a
 def read_log(folder) -> list[dict]:
@@ -335,6 +341,7 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
           folder, # of the run: checkpoints and log.jsonl
           identity: dict | None = None, # what must not differ when the run is taken up again
           evaluate=None, # (step) → dict of metrics, every `evaluate_every` steps and where a call stops
+         on_step=None, # as of `update`
          ) -> dict:
     "Train until `steps` or `max_minutes`, one step at least; the same call goes on from the last checkpoint."
     folder, start, (rank, world) = Path(folder), time.monotonic(), rank_and_world()
@@ -353,15 +360,18 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
             tqdm(total=config.steps, initial=first, disable=quiet, unit="step", leave=False) as bar:
         late = False
         while state["step"] < config.steps and not late:
-            line = update(runner, optimizer, batches, config, state["step"], folder)
+            began = time.monotonic()
+            line = update(runner, optimizer, batches, config, state["step"], folder, on_step)
             now = time.monotonic()
-            late, due = _agreed(now - start > 60 * config.max_minutes, now - saved > 60 * config.checkpoint_minutes)
+            late = now - start + (now - began) > 60 * config.max_minutes # no room for another step
+            late, due = _agreed(late, now - saved > 60 * config.checkpoint_minutes)
             state |= {"step": state["step"] + 1, "tokens": state["tokens"] + line["tokens"],
                       "seconds": before + now - start}
             if evaluate and (late or _evaluation_due(state["step"], config)):
                 with gathered(model, config.precision): line |= evaluate(state["step"])
             bar.set_postfix_str(f"loss {line['loss']:.3f}, {state['tokens'] / state['seconds']:,.0f} tokens/s")
             bar.update()
+            if rank == 0: progress(_where(state, config, line["loss"], first, now - start))
             if rank == 0:
                 log.write(json.dumps({**line, "tokens": state["tokens"], "seconds": round(state["seconds"], 3)}) + "\n")
             if due and not late and state["step"] < config.steps:
@@ -378,6 +388,13 @@ def _agreed(*flags: bool) -> list[bool]:
         flags = flags.cuda() if dist.get_backend() == "nccl" else flags
         dist.broadcast(flags, 0)
     return flags.bool().tolist()
+
+def _where(state, config, loss, first, seconds) -> str:
+    "Where a run stands, in a line for a terminal."
+    left = (config.steps - state["step"]) * seconds / 60 / (state["step"] - first)
+    rate = state["tokens"] / state["seconds"]
+    where = f"step {state['step']:,} of {config.steps:,}, loss {loss:.3f}"
+    return f"{where}, {rate:,.0f} tokens/s, {left:,.1f} minutes left"
 
 def _evaluation_due(step, config) -> bool:
     return config.evaluate_every > 0 and (step % config.evaluate_every == 0 or step == config.steps)
