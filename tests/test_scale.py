@@ -94,7 +94,8 @@ import json, sys
 from pathlib import Path
 import torch
 from xlnb.core import torch_generator
-from xlnb.encoder import EncoderForMaskedLM, EncoderForReplacedTokens, config_for, new_model, share_embeddings
+from xlnb.encoder import config_for, new_model
+from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from xlnb.objectives import masked_lm_loss, replaced_tokens, rtd_loss
 from xlnb.plans import skeleton, step_memory
 from xlnb.training import TrainingConfig, make_optimizer
@@ -122,8 +123,10 @@ def steps(networks, tokens, length, count):
         optimizer.zero_grad(set_to_none=True)
 
 def networks(size, vocabulary, length):
-    kinds = {"generator": EncoderForMaskedLM, "discriminator": EncoderForReplacedTokens}
-    return {k: (v, config_for(size, vocabulary, k, max_position_embeddings=length)) for k, v in kinds.items()}
+    shape = dict(max_position_embeddings=length, relative_positions="gated", norm="pre")
+    discriminator = config_for(size, vocabulary, **shape)
+    generator = config_for(size, vocabulary, num_hidden_layers=discriminator.num_hidden_layers // 3, **shape)
+    return {"generator": (EncoderForMaskedLM, generator), "discriminator": (EncoderForReplacedTokens, discriminator)}
 
 size, vocabulary, tokens, length = sys.argv[1], *map(int, sys.argv[2:])
 steps(networks("tiny", 300, 16), 64, 16, 1) # what the libraries need for themselves

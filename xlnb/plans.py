@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from .core import ConfigError, choose
-from .encoder import forward_flops, head_flops, share_embeddings
+from .encoder import forward_flops
+from .heads import head_flops, share_embeddings
 from .objectives import head_chunk
 
 # %% ../nbs/02i_plans.ipynb #378b1943
