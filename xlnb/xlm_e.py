@@ -37,7 +37,7 @@ from .heads import EncoderForMaskedLM, EncoderForReplacedTokens, head_flops, sha
 from .experiments import Experiment
 from .objectives import (POLICIES, MaskIds, info_nce, mask_tokens, masked_lm_loss, replaced_tokens,
                              rtd_diagnostics, rtd_loss)
-from .plans import Plan, plan
+from .plans import Plan, Step, plan
 from .reports import (FREE_SYSTEM, Evaluation, baseline_mean, best_layer, evaluate, make_record, spread,
                           write_cards)
 from .retrieval import retrieval_by_layer
@@ -651,8 +651,8 @@ def plan_of(s: Settings, # resolved
     text, pairs = step_tokens(s)
     predicted = (MASK_RATE * text + pair_mask_share(s) * pairs) / (text + pairs)
     counts = data.store.counts().values()
-    return plan(networks, s.steps, text + pairs, LENGTH[s.size], predicted, s.table == "one", s.micro_tokens,
-                s.precision, s.parallel, rank_and_world()[1], corpus_tokens=sum(c["tokens"] for c in counts),
+    step = Step(text + pairs, LENGTH[s.size], predicted, s.micro_tokens, s.precision, s.parallel, rank_and_world()[1])
+    return plan(networks, step, s.steps, s.table == "one", corpus_tokens=sum(c["tokens"] for c in counts),
                 corpus_sentences=sum(c["items"] for c in counts))
 
 # %% ../nbs/03_xlm_e.ipynb #7b2a8ee9
