@@ -20,7 +20,8 @@ from xlnb.alignment import (CLAMP, HEURISTICS, IBM1_VARIANTS, METHODS, REGULARIS
                             symmetrise, train_both, train_ibm1, transport_plan, word_links)
 from xlnb.core import ConfigError, DataError, data_root, numpy_generator
 from xlnb.corpora import AlignedPair
-from xlnb.encoder import Encoder, EncoderForReplacedTokens, config_for, new_model
+from xlnb.encoder import Encoder, config_for, new_model
+from xlnb.heads import EncoderForReplacedTokens
 from xlnb.tokens import SpecialIds, collate_pairs, pack
 from xlnb.vocab import fast_tokenizer, train_sentencepiece
 

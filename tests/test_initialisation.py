@@ -13,8 +13,8 @@ from transformers import (BertConfig, BertForMaskedLM, BertForPreTraining, BertM
 
 from xlnb import initialisation as I
 from xlnb.core import CheckpointError, ConfigError, torch_generator
-from xlnb.encoder import (Encoder, EncoderConfig, EncoderForMaskedLM, EncoderForReplacedTokens, config_for, load,
-                          new_model)
+from xlnb.encoder import Encoder, EncoderConfig, config_for, load, new_model
+from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens
 from xlnb.initialisation import (Initialised, fit_normal, freeze_body, initialise, source_config,
                                  target_config_for, weight_places)
 from xlnb.training import TrainingConfig, make_optimizer

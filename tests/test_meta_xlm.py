@@ -14,7 +14,8 @@ from transformers import AutoModel, AutoTokenizer
 from xlnb import meta_xlm as M, xlm_e
 from xlnb.core import CheckpointError, ConfigError, parse_languages, read_records
 from xlnb.corpora import AlignedPair, Corpus
-from xlnb.encoder import Encoder, EncoderForMaskedLM, load, new_model
+from xlnb.encoder import Encoder, load, new_model
+from xlnb.heads import EncoderForMaskedLM
 from xlnb.meta_xlm import (ORDERS, PAPER, OutOfOrder, Settings, Student, Taught, by_language, check_source, curve,
                            describe, dictionary_baselines, draw_curves, draw_phases, find_dictionaries, hold_out,
                            induced_dictionaries, load_source_tokenizer, load_teacher, make_batches, make_model,

@@ -10,7 +10,8 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobe
 
 from xlnb.cldr import TAGS, names, split_of
 from xlnb.core import ConfigError, DataError
-from xlnb.encoder import Encoder, EncoderForReplacedTokens, config_for
+from xlnb.encoder import Encoder, config_for
+from xlnb.heads import EncoderForReplacedTokens
 from xlnb.probes import (BASELINES, L2, TASKS, Task, bilingual, cldr_tasks, entities, fine_tune, first_pieces, fit,
                          leakage, linear_probe, measures, metrics, plot_transfer, probe_baselines, read_examples,
                          read_states, scores_of, transfer_gap)

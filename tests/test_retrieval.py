@@ -10,7 +10,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from xlnb.core import ConfigError, DataError, data_root, numpy_generator
-from xlnb.encoder import Encoder, EncoderForReplacedTokens, config_for
+from xlnb.encoder import Encoder, config_for
+from xlnb.heads import EncoderForReplacedTokens
 from xlnb.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
                             frequency_vectors, lsa, metrics, nearest, neighbourhood, plot_layers, pool_sentences,
                             retrieval_by_layer, string_overlap, untrained, words)

@@ -94,9 +94,10 @@ import json, sys
 from pathlib import Path
 import torch
 from xlnb.core import torch_generator
-from xlnb.encoder import EncoderForMaskedLM, EncoderForReplacedTokens, config_for, new_model, share_embeddings
+from xlnb.encoder import config_for, new_model
+from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from xlnb.objectives import masked_lm_loss, replaced_tokens, rtd_loss
-from xlnb.plans import skeleton, step_memory
+from xlnb.plans import Step, skeleton, step_memory
 from xlnb.training import TrainingConfig, make_optimizer
 
 def resident(line):
@@ -122,21 +123,23 @@ def steps(networks, tokens, length, count):
         optimizer.zero_grad(set_to_none=True)
 
 def networks(size, vocabulary, length):
-    kinds = {"generator": EncoderForMaskedLM, "discriminator": EncoderForReplacedTokens}
-    return {k: (v, config_for(size, vocabulary, k, max_position_embeddings=length)) for k, v in kinds.items()}
+    shape = dict(max_position_embeddings=length, relative_positions="gated", norm="pre")
+    discriminator = config_for(size, vocabulary, **shape)
+    generator = config_for(size, vocabulary, num_hidden_layers=discriminator.num_hidden_layers // 3, **shape)
+    return {"generator": (EncoderForMaskedLM, generator), "discriminator": (EncoderForReplacedTokens, discriminator)}
 
 size, vocabulary, tokens, length = sys.argv[1], *map(int, sys.argv[2:])
 steps(networks("tiny", 300, 16), 64, 16, 1) # what the libraries need for themselves
 before = resident("VmRSS")
 steps(networks(size, vocabulary, length), tokens, length, 2) # the first has no moments yet
-planned = step_memory(skeleton(networks(size, vocabulary, length)), tokens, length, 0.15)
+planned = step_memory(skeleton(networks(size, vocabulary, length)), Step(tokens, length))
 print(json.dumps({"measured": resident("VmHWM") - before, "planned": sum(planned.values())}))
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
 @pytest.mark.parametrize("arguments", [("tiny", 4_000, 4_096, 64), ("small", 16_000, 2_048, 128)])
-def test_a_plan_is_an_upper_end_of_what_a_step_takes(arguments):
+def test_a_plan_is_an_upper_bound_of_what_a_step_takes(arguments):
     "Every freed tensor is given back at once: what glibc's heap keeps for itself otherwise is no part of the plan."
     command = [sys.executable, "-c", STEP, *map(str, arguments)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=600,

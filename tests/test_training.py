@@ -11,8 +11,8 @@ from torch import nn
 
 import xlnb.training as training
 from xlnb.core import torch_generator
-from xlnb.encoder import (EncoderForMaskedLM, EncoderForReplacedTokens, config_for, load, new_model,
-                          share_embeddings)
+from xlnb.encoder import config_for, load, new_model
+from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from xlnb.objectives import masked_lm_loss, replaced_tokens, rtd_loss
 from xlnb.training import (CheckpointError, TrainingConfig, accumulate_gradients, distribute, gathered, in_shares,
                            latest_checkpoint, load_weights, rank_and_world, read_log, start_processes, step_work,
@@ -27,10 +27,11 @@ class Pair(nn.Module):
 
     def __init__(self, dtype=torch.float64):
         super().__init__()
-        shape = dict(hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2)
-        build = lambda kind, part, seed: new_model(kind, config_for("tiny", PIECES, part, **shape), seed).to(dtype)
-        self.generator = build(EncoderForMaskedLM, "generator", 0)
-        self.discriminator = build(EncoderForReplacedTokens, "discriminator", 1)
+        shape = dict(hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, relative_positions="gated",
+                     norm="pre", initializer_range=WIDTH ** -0.5)
+        build = lambda kind, seed: new_model(kind, config_for("tiny", PIECES, **shape), seed).to(dtype)
+        self.generator = build(EncoderForMaskedLM, 0)
+        self.discriminator = build(EncoderForReplacedTokens, 1)
         share_embeddings(self.generator, self.discriminator)
 
     def prepare(self, batch, generator):

@@ -141,7 +141,8 @@ def words(o):
 
 def step_flops(step) -> int:
     "Model FLOPs of a step: three times the forward pass, at the lengths that its rows have; the head at masked places."
-    from xlnb.encoder import forward_flops, head_flops
+    from xlnb.encoder import forward_flops
+    from xlnb.heads import head_flops
     configs, total = [getattr(step.model, part).config for part in step.model.parts()], 0
     for batch, _ in step.work:
         lengths = batch["cu_seqlens"].diff() if "cu_seqlens" in batch else batch["attention_mask"].sum(1)

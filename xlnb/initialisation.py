@@ -20,8 +20,9 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from .core import CheckpointError, ConfigError, choose, torch_generator
-from .encoder import (FOREIGN, EncoderConfig, EncoderForMaskedLM, foreign_config, new_model, rename_foreign,
-                          shape_differences)
+from .encoder import EncoderConfig, new_model, shape_differences
+from .foreign import FOREIGN, foreign_config, rename_foreign
+from .heads import EncoderForMaskedLM
 
 # %% ../nbs/01d_initialisation.ipynb #90e0f23f
 def weight_files(folder) -> list[Path]:

@@ -32,7 +32,9 @@ from .core import (CheckpointError, ConfigError, PALETTE, append_record, atomic_
                        sha256_file, split_pair)
 from .corpora import Corpus
 from .data import Prepared, folder_lock, prepare, short_hash, token_frequencies
-from .encoder import Encoder, EncoderForMaskedLM, load, load_foreign, new_model
+from .encoder import Encoder, load, new_model
+from .foreign import load_foreign
+from .heads import EncoderForMaskedLM
 from .experiments import Experiment
 from .initialisation import PARTS, Initialised, freeze_body, initialise, source_config, target_config_for
 from .matching import (RULES, Matching, by_similarity, by_subwords, cldr_dictionaries, cooccurrence_vectors,
@@ -55,7 +57,8 @@ FREE = xlm_e.FREE
 class Settings:
     "Parameters of a MetaXLM run, as in the notebook; `None` is filled in by `resolve`."
     name: ClassVar[str] = "meta_xlm" # of the runs' folders
-    code: ClassVar[tuple[str, ...]] = (*xlm_e.Settings.code, "alignment", "matching", "initialisation", "meta_xlm")
+    code: ClassVar[tuple[str, ...]] = (*xlm_e.Settings.code, "alignment", "matching", "foreign",
+                                             "initialisation", "meta_xlm")
     source: str = ""
     size: str = "tiny"
     corpus: str = "cldr"

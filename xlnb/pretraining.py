@@ -10,11 +10,11 @@ __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', '
            'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of',
            'write_run_cards', 'run', 'announce', 'main']
 
-# %% ../nbs/02j_pretraining.ipynb #62b27140
-import math, sys, time
+# %% ../nbs/02j_pretraining.ipynb #b264b9df
+import sys, time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +28,11 @@ from .core import (CheckpointError, ConfigError, append_record, atomic_path, che
                        parse_languages, progress, repo_root, settings_from_arguments)
 from .data import (BatchShape, MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash,
                        source_hash)
-from .encoder import SIZES, EncoderForMaskedLM, config_for, forward_flops, head_flops, new_model
+from .encoder import SIZES, config_for, forward_flops, new_model
+from .heads import EncoderForMaskedLM, head_flops
 from .held_out import HeldOutSpec, Measured
 from .objectives import Masking, MaskIds, guess
-from .plans import Plan, plan
+from .plans import Plan, Step, plan
 from .reports import make_record, write_cards
 from .tokens import SpecialIds
 from .training import (NonFiniteLoss, TrainingConfig, in_shares, latest_checkpoint, load_weights, rank_and_world,
@@ -128,7 +129,7 @@ def check_amounts(settings: RunSettings, # filled in
     if settings.micro_tokens < least:
         raise ConfigError(f"micro_tokens={settings.micro_tokens}: a row may need {least} at size={settings.size!r}")
 
-# %% ../nbs/02j_pretraining.ipynb #29320a7e
+# %% ../nbs/02j_pretraining.ipynb #cdc37eec
 def restarts(settings: RunSettings) -> bool:
     "Whether positions start again in the second sentence of a pair: the setting, or what the size says."
     given = getattr(settings, "restart_positions", None)
@@ -189,11 +190,12 @@ def plan_run(settings: RunSettings, data: Prepared,
              tied: bool = True) -> Plan:
     "What a run will cost: weights, FLOPs, hours on this machine, memory, disk."
     counts = data.store.counts().values()
-    return plan(networks, settings.steps, tokens, BY_SIZE[settings.size].length, predicted, tied,
-                settings.micro_tokens, settings.precision, settings.parallel, rank_and_world()[1],
-                corpus_tokens=sum(c["tokens"] for c in counts), corpus_sentences=sum(c["items"] for c in counts))
+    step = Step(tokens, BY_SIZE[settings.size].length, predicted, settings.micro_tokens, settings.precision,
+                settings.parallel, rank_and_world()[1])
+    return plan(networks, step, settings.steps, tied, corpus_tokens=sum(c["tokens"] for c in counts),
+                corpus_sentences=sum(c["items"] for c in counts))
 
-# %% ../nbs/02j_pretraining.ipynb #873e35bc
+# %% ../nbs/02j_pretraining.ipynb #8c796774
 def loss_names(batch: dict) -> tuple[str, str]: # of masked and of replaced tokens
     "Names of the losses of a batch: a pair batch knows its sides."
     return ("tlm", "trtd") if "side" in batch else ("mlm", "mrtd")
@@ -231,7 +233,8 @@ class MaskedLanguageModel(nn.Module):
         "Masked tokens, which the loss is a mean over."
         return {loss_names(batch)[0]: int((batch["labels"] != -100).sum())}
 
-    def forward(self, batch, generator) -> dict: return self.masked_sums(batch, guess(self.generator, batch, False, generator))
+    def forward(self, batch, generator) -> dict:
+        return self.masked_sums(batch, guess(self.generator, batch, False, generator))
 
     def masked_sums(self, batch, out) -> dict: # out: of `guess`
         "Sums of the masked tokens of a batch; of pairs also by language pair, where that is wanted."
@@ -252,7 +255,7 @@ def new_masked_lm(settings: RunSettings, layers: int | None = None) -> EncoderFo
     "The masked language model that a run starts with: a function of its settings and seed."
     return new_model(EncoderForMaskedLM, network_config(settings, layers), derive_seed(settings.seed, "generator"))
 
-# %% ../nbs/02j_pretraining.ipynb #ccb041b4
+# %% ../nbs/02j_pretraining.ipynb #f199bae7
 NOT_IDENTITY = frozenset({"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", # `steps` says it all
                           "parallel", "out"})
 EVALUATIONS = 12 # of held-out measures, in a whole run
@@ -268,7 +271,7 @@ class Phase:
     on_step: Callable | None = None # batches → function (step, sums), called after every step
 
 EVERY_PHASE = ("core", "corpora", "formats", "catalogue", "cldr", "vocab", "tokens", "sampling", "data", "encoder",
-               "kernels", "objectives", "training", "pretraining") # modules that shape what any run learns
+               "kernels", "heads", "objectives", "training", "pretraining") # modules that shape what any run learns
 
 def run_identity(phase: Phase, settings: RunSettings, data: Prepared) -> dict:
     "What must agree for two calls to be one run."
@@ -288,7 +291,7 @@ def training_config(s: RunSettings, # filled in
                           parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes if minutes is None else minutes,
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
-# %% ../nbs/02j_pretraining.ipynb #da0030dc
+# %% ../nbs/02j_pretraining.ipynb #499fa7d6
 class Trained(NamedTuple):
     "What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on."
     summary: dict
@@ -306,7 +309,8 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
     before = {"step": -1, "tokens": 0.0, **measure(model)}
     def evaluate(step):
         found = measure(model)
-        if show: show([before, *read_log(folder), {"step": step - 1, "tokens": math.nan, **found}])
+        lines = [before, *read_log(folder)]
+        if show: show([*lines, {"step": step - 1, "tokens": lines[-1]["tokens"] * step / max(1, step - 1), **found}])
         return found
     summary = train(model, batches, training_config(settings, minutes), folder, run_identity(phase, settings, data),
                     evaluate, phase.on_step(batches) if phase.on_step else None)

@@ -73,7 +73,7 @@ def _loaded(model, tokenizer):
         return model.base_model, tokenizer
     if not Path(model).is_dir(): raise FileNotFoundError(f"{model} is not a folder: give the folder of a saved model")
     from transformers import AutoModel, AutoTokenizer
-    import_module("xlnb.encoder") # registers the library's own architecture
+    import_module("xlnb.heads") # registers the library's own architecture
     return AutoModel.from_pretrained(model), tokenizer or AutoTokenizer.from_pretrained(model)
 
 @contextmanager
