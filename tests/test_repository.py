@@ -1,5 +1,5 @@
 "The repository as a whole: reading order, generated files, settings, and what readers see in the notebooks."
-import ast, configparser, importlib.metadata, json, re, runpy, subprocess, sys, tomllib
+import ast, configparser, importlib.metadata, inspect, json, pydoc, re, runpy, subprocess, sys, tomllib, typing
 from collections import Counter
 from pathlib import Path
 
@@ -124,11 +124,83 @@ def test_light_modules_do_not_load_torch(name):
 
 def test_library_follows_from_the_notebooks(checkout):
     "Exported from an empty tree: a module whose notebook was renamed or removed would stay behind for ever."
-    tool("nbdev_export", cwd=checkout)
+    tool(Path(sys.executable).name, str(ROOT / "tools" / "export.py"), cwd=checkout)
     exported = {p.relative_to(checkout): p.read_text() for p in (checkout / "xlnb").rglob("*.py")}
     committed = {p.relative_to(ROOT): p.read_text() for p in (ROOT / "xlnb").rglob("*.py")}
     assert exported.keys() == committed.keys()
-    assert [str(name) for name in exported if exported[name] != committed[name]] == [], "run nbdev_export"
+    assert [str(name) for name in exported if exported[name] != committed[name]] == [], "run make export"
+
+
+DOCUMENTED = runpy.run_path(str(ROOT / "tools" / "export.py"))["documented"]
+COMMENTED = '''
+def scale(x, # (batch, seq)
+          factor: float = 0.5, # of a row;
+                               # more than 0
+          *, low, high: int = 3, # ends
+         ) -> float: # in nats
+    r"With a \\d; three lines."
+    return x # stays
+
+def codes(kind: str) -> tuple: return () # not touched
+
+def names(kind: str) -> tuple: # 'a' or 'b'
+    return kind
+
+def bare(x, y): return x
+
+class Pair(NamedTuple):
+    first: str # a name with \\ and """
+    second: int = 1
+    def swap(self, times: int): # 1 or more
+        return self
+
+class Made:
+    "A thing."
+    def __init__(self, n: int, # from 0
+                ): self.n = n
+    def _hidden(self, n: int): # from 0
+        return n
+'''
+
+
+def sections(name):
+    "Docstring of a part of COMMENTED, once exported."
+    space = {"NamedTuple": typing.NamedTuple}
+    exec(DOCUMENTED(COMMENTED), space)
+    found = space[name.partition(".")[0]]
+    return inspect.getdoc(getattr(found, name.partition(".")[2]) if "." in name else found)
+
+
+def test_comments_beside_parameters_are_in_docstrings():
+    assert sections("scale") == """With a \\d; three lines.
+
+Args:
+    x: (batch, seq)
+    factor (float, default 0.5): of a row; more than 0
+    low, high (int, default 3): ends
+
+Returns:
+    float: in nats"""
+    assert sections("names") == "Note:\n    'a' or 'b'"
+    assert sections("Pair") == 'Fields:\n    first (str): a name with \\ and """\n    second (int, default 1)'
+    assert sections("Pair.swap") == "Args:\n    times (int): 1 or more"
+    assert sections("Made") == "A thing.\n\nArgs:\n    n (int): from 0"
+    assert sections("codes") is sections("bare") is sections("Made._hidden") is None
+
+
+def test_export_changes_docstrings_alone():
+    once = DOCUMENTED(COMMENTED)
+    assert DOCUMENTED(once) == once
+    left = iter(once.splitlines())
+    assert all(line in left for line in COMMENTED.splitlines() if not re.match(r' *r?"', line)), "a line is lost"
+
+
+def test_help_shows_shapes_and_units():
+    from xlnb.objectives import HeadOutput, masked_lm_loss
+    from xlnb.sampling import entropic_sampling
+    assert "language → share, in place of the tempered ones" in pydoc.render_doc(entropic_sampling)
+    assert "labels (Tensor): (batch, seq) original id in a hole" in pydoc.render_doc(masked_lm_loss)
+    assert "losses (Tensor): (n,) float32 cross-entropy" in pydoc.render_doc(HeadOutput)
 
 
 def test_notebooks_are_clean(checkout):

@@ -46,7 +46,47 @@ FROM_TRANSFORMERS = ("model_type", "name_or_path", "num_labels", "dtype", "torch
                      "attn_implementation", "experts_implementation") # what transformers passes besides the fields
 
 class EncoderConfig(PreTrainedConfig):
-    "Architecture of an encoder; a value that is not allowed or a name that is unknown raises `ConfigError`."
+    """Architecture of an encoder; a value that is not allowed or a name that is unknown raises `ConfigError`.
+
+    Fields:
+        vocab_size (int, default 250002)
+        hidden_size (int, default 768)
+        num_hidden_layers (int, default 12)
+        num_attention_heads (int, default 12)
+        intermediate_size (int, default 3072)
+        hidden_act (str, default 'gelu')
+        norm (str, default 'post'): LayerNorm after each sublayer's sum, or before each sublayer and
+            once at the end
+        layer_norm_eps (float, default 1e-05)
+        max_position_embeddings (int, default 512): rows of the position table, reserved ones
+            included
+        absolute_positions (bool, default True)
+        position_offset (int, default 0): reserved rows: 2 in RoBERTa and XLM-R (padding has row 1),
+            0 in BERT and ELECTRA
+        restart_positions (bool, default False): whether the second sentence of a pair was trained
+            with positions from the start
+        relative_positions (str, default 'none')
+        relative_buckets (int, default 32)
+        relative_max_distance (int, default 128)
+        gate_input (str, default 'query')
+        gate_bias (bool, default False)
+        type_vocab_size (int, default 0): 0: no token types
+        embedding_size (int | None, default None): width of the tables; None: hidden_size, else a
+            projection follows
+        pooler (bool, default False)
+        cross_attention (bool, default False)
+        head_transform (bool, default True): dense + activation + norm before the output matrix of
+            the language-model heads
+        hidden_dropout_prob (float, default 0.0)
+        attention_probs_dropout_prob (float, default 0.0)
+        classifier_dropout (float, default 0.1)
+        initializer_range (float, default 0.02)
+        tie_word_embeddings (bool, default True)
+        bos_token_id (int | None, default 0)
+        pad_token_id (int | None, default 1)
+        eos_token_id (int | None, default 2)
+        mask_token_id (int | None, default None)
+    """
     model_type = "xlnb"
     vocab_size: int = 250_002
     hidden_size: int = 768
@@ -111,7 +151,14 @@ def config_for(size: str, # tiny, small, base, large or xl
                part: str = "discriminator", # or 'generator': the same width, fewer layers
                **changes, # fields of `EncoderConfig`
               ) -> EncoderConfig:
-    "The configuration of a size, with gated relative positions as in XLM-E; `ConfigError` for an unknown name."
+    """The configuration of a size, with gated relative positions as in XLM-E; `ConfigError` for an unknown name.
+
+    Args:
+        size (str): tiny, small, base, large or xl
+        vocab_size (int): pieces, the five special ones included
+        part (str, default 'discriminator'): or 'generator': the same width, fewer layers
+        **changes: fields of `EncoderConfig`
+    """
     shape = dict(SIZES[choose("size", size, SIZES)], relative_positions="gated")
     if choose("part", part, ("discriminator", "generator")) == "generator":
         shape["num_hidden_layers"] = GENERATOR_LAYERS[size]
@@ -125,7 +172,15 @@ def token_positions(shape, # (batch, seq)
                     input_ids=None, # (batch, seq); needed where padding has a reserved row
                     past: int = 0, # tokens that came before, in a cache
                     device=None) -> Tensor:
-    "Positions from 0, (1 or batch, seq); with `position_offset` padding is not counted and gets -1 (fairseq's rule)."
+    """Positions from 0, (1 or batch, seq); with `position_offset` padding is not counted and gets -1 (fairseq's rule).
+
+    Args:
+        shape: (batch, seq)
+        config (EncoderConfig)
+        input_ids (default None): (batch, seq); needed where padding has a reserved row
+        past (int, default 0): tokens that came before, in a cache
+        device (default None)
+    """
     if config.position_offset == 0 or input_ids is None:
         return torch.arange(past, past + shape[1], device=device)[None]
     token = input_ids.ne(config.pad_token_id).long()
@@ -147,6 +202,12 @@ class Embeddings(nn.Module):
     def forward(self, inputs_embeds, # (batch, seq, table width)
                 positions, # (1 or batch, seq), from 0
                 token_type_ids=None): # (batch, seq)
+        """
+        Args:
+            inputs_embeds: (batch, seq, table width)
+            positions: (1 or batch, seq), from 0
+            token_type_ids (default None): (batch, seq)
+        """
         hidden = inputs_embeds
         if hasattr(self, "position_embeddings"): hidden = hidden + self._position_rows(positions)
         if hasattr(self, "token_type_embeddings"):
@@ -169,7 +230,13 @@ def relative_buckets(distance: Tensor, # key position minus query position, any 
                      buckets: int = 32, # half for each direction
                      max_distance: int = 128, # from here on all distances share the last bucket
                     ) -> Tensor:
-    "T5's bidirectional buckets: half of a direction's buckets hold one distance each, the rest widen as logarithms do."
+    """T5's bidirectional buckets: half of a direction's buckets hold one distance each, the rest widen as logarithms do.
+
+    Args:
+        distance (Tensor): key position minus query position, any shape
+        buckets (int, default 32): half for each direction
+        max_distance (int, default 128): from here on all distances share the last bucket
+    """
     side = buckets // 2
     exact = side // 2
     far = distance.abs()
@@ -185,13 +252,25 @@ class RelativeBias(nn.Module):
         self.max_distance = config.relative_max_distance
 
     def of_distance(self) -> Tensor: # (2·max_distance + 1,)
-        "The bucket of every distance from -max_distance on."
+        """The bucket of every distance from -max_distance on.
+
+        Returns:
+            Tensor: (2·max_distance + 1,)
+        """
         distance = torch.arange(-self.max_distance, self.max_distance + 1, device=self.weight.device)
         return relative_buckets(distance, self.weight.shape[1], self.max_distance)
 
     def forward(self, query_positions, # (1 or batch, queries)
                 key_positions, # (1 or batch, keys)
                ) -> Tensor: # (1 or batch, heads, queries, keys)
+        """
+        Args:
+            query_positions: (1 or batch, queries)
+            key_positions: (1 or batch, keys)
+
+        Returns:
+            Tensor: (1 or batch, heads, queries, keys)
+        """
         limit = self.max_distance
         distance = key_positions[:, None, :] - query_positions[:, :, None]
         rows = self.of_distance()[distance.clamp(-limit, limit) + limit]
@@ -209,6 +288,14 @@ class Gate(nn.Module):
     def forward(self, hidden, # (batch, seq, hidden): what the layer projects to queries, keys and values
                 query, # (batch, heads, seq, head width), not yet scaled
                ) -> Tensor: # (batch, heads, seq, 1)
+        """
+        Args:
+            hidden: (batch, seq, hidden): what the layer projects to queries, keys and values
+            query: (batch, heads, seq, head width), not yet scaled
+
+        Returns:
+            Tensor: (batch, heads, seq, 1)
+        """
         x = query if self.input != "hidden" else hidden.unflatten(-1, (query.shape[1], -1)).transpose(1, 2)
         if self.input == "scaled_query": x = x * x.shape[-1] ** -0.5
         update, reset = self.linear(x).sigmoid().chunk(2, -1)
@@ -241,7 +328,17 @@ def attend(query, # (batch, heads, queries, head width)
            dropout: float = 0.0,
            eager: bool = False, # True: the reference, which also returns the attention weights
           ) -> tuple[Tensor, Tensor | None]:
-    "softmax(Q·Kᵀ/√d + bias)·V and the weights; fused, or step by step with a softmax in at least fp32."
+    """softmax(Q·Kᵀ/√d + bias)·V and the weights; fused, or step by step with a softmax in at least fp32.
+
+    Args:
+        query: (batch, heads, queries, head width)
+        key, value: (batch, heads, keys, head width)
+        bias (default None): added to the scaled scores, broadcastable to (batch, heads, queries,
+            keys)
+        causal (bool, default False): query i sees keys 0..i; only without `bias`
+        dropout (float, default 0.0)
+        eager (bool, default False): True: the reference, which also returns the attention weights
+    """
     if not eager and learned_on_cpu(bias, dropout): return attend_unfused(query, key, value, bias), None
     if not eager: return F.scaled_dot_product_attention(query, key, value, bias, dropout, causal), None
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
@@ -252,7 +349,12 @@ def attend(query, # (batch, heads, queries, head width)
 
 # %% ../nbs/01_encoder.ipynb #3a119d45
 class Packing:
-    "Where the tokens of a packed batch (1, total) stand in the padded one (sequences, longest)."
+    """Where the tokens of a packed batch (1, total) stand in the padded one (sequences, longest).
+
+    Args:
+        cu_seqlens (Tensor): (sequences + 1,): 0, the running sums of the lengths
+        total (int): tokens in the batch
+    """
     def __init__(self, cu_seqlens: Tensor, # (sequences + 1,): 0, the running sums of the lengths
                  total: int): # tokens in the batch
         lengths = cu_seqlens.diff().long()
@@ -280,7 +382,16 @@ FLEX_BLOCK = 128 # queries and keys of a block that is skipped as a whole
 def packed_blocks(cu_seqlens: Tensor, # (sequences + 1,)
                   sequence: Tensor, # (total,) number of each token's sequence
                   visible) -> BlockMask: # (batch, head, query, key) → bool
-    "Blocks of a packed batch in which a query may see a key, from the borders alone: no (total, total) mask is made."
+    """Blocks of a packed batch in which a query may see a key, from the borders alone: no (total, total) mask is made.
+
+    Args:
+        cu_seqlens (Tensor): (sequences + 1,)
+        sequence (Tensor): (total,) number of each token's sequence
+        visible
+
+    Returns:
+        BlockMask: (batch, head, query, key) → bool
+    """
     total, n = len(sequence), -(-len(sequence) // FLEX_BLOCK)
     start = torch.arange(n, device=sequence.device) * FLEX_BLOCK
     first = cu_seqlens[sequence[start]] // FLEX_BLOCK
@@ -298,13 +409,23 @@ def flex_kernel(compiled: bool):
 
 @dataclass
 class Flexible:
-    "Mask and relative bias of one forward pass as functions of (batch, head, query, key)."
+    """Mask and relative bias of one forward pass as functions of (batch, head, query, key).
+
+    Fields:
+        blocks (BlockMask | None, default None): None: every key is visible
+        positions (Tensor | None, default None): (batch, seq); None: no relative bias
+        table (Tensor | None, default None): (heads, 2·max_distance + 1): d of every distance
+    """
     blocks: BlockMask | None = None # None: every key is visible
     positions: Tensor | None = None # (batch, seq); None: no relative bias
     table: Tensor | None = None # (heads, 2·max_distance + 1): d of every distance
 
     def bias(self, gate=None): # gate: (batch, heads, seq), or None for a plain bias
-        "Score → score + gate · d, two small gathers per pair."
+        """Score → score + gate · d, two small gathers per pair.
+
+        Args:
+            gate (default None): gate: (batch, heads, seq), or None for a plain bias
+        """
         positions, table, limit = self.positions, self.table, self.table.shape[1] // 2
         distance = lambda b, i, j: (positions[b, j] - positions[b, i]).clamp(-limit, limit) + limit
         if gate is None: return lambda score, b, h, i, j: score + table[h, distance(b, i, j)]
@@ -317,7 +438,11 @@ class Flexible:
                               f"{query.device.type!r}: use 'sdpa' to train here")
 
     def attend(self, query, key, value, gate=None): # (batch, heads, seq, head width)
-        "softmax(Q·Kᵀ/√d + bias)·V."
+        """softmax(Q·Kᵀ/√d + bias)·V.
+
+        Note:
+            (batch, heads, seq, head width)
+        """
         self.check_device(query)
         score = None if self.positions is None else self.bias(gate)
         return flex_kernel(query.is_cuda)(query, key, value, score_mod=score, block_mask=self.blocks)
@@ -325,7 +450,25 @@ class Flexible:
 # %% ../nbs/01_encoder.ipynb #93a8cb05
 @dataclass
 class AttentionContext:
-    "What the layers of one forward pass have in common."
+    """What the layers of one forward pass have in common.
+
+    Fields:
+        mask (Tensor | None, default None): additive, (1 or batch, 1 or heads, 1 or queries, keys);
+            holds a plain relative bias too
+        bias (Tensor | None, default None): the relative bias that gates multiply, (1 or batch,
+            heads, queries, keys)
+        causal (bool, default False): the fused kernel's own causal mask, where nothing else is to
+            be added
+        packing (Packing | None, default None)
+        memory (Tensor | None, default None): (batch, source, hidden) of cross-attention
+        memory_mask (Tensor | None, default None): additive, (batch, 1, 1, source)
+        cache (DynamicCache | EncoderDecoderCache | None, default None)
+        write_cache (bool, default False)
+        crosses (bool, default False): whether the blocks look at a memory
+        eager (bool, default False)
+        flexible (Flexible | None, default None): in place of `mask`, `bias`, `causal` where
+            FlexAttention runs
+    """
     mask: Tensor | None = None # additive, (1 or batch, 1 or heads, 1 or queries, keys); holds a plain relative bias too
     bias: Tensor | None = None # the relative bias that gates multiply, (1 or batch, heads, queries, keys)
     causal: bool = False # the fused kernel's own causal mask, where nothing else is to be added
@@ -358,6 +501,10 @@ class SelfAttention(nn.Module):
         self.heads, self.layer, self.dropout = config.num_attention_heads, layer, config.attention_probs_dropout_prob
 
     def forward(self, hidden, shared: AttentionContext): # (batch, seq, hidden)
+        """
+        Note:
+            (batch, seq, hidden)
+        """
         if shared.flexible: return self._flexible(hidden, shared.flexible), None
         pad = shared.packing.pad if shared.packing else lambda x: x
         query, key, value = split_heads(pad(self.qkv(hidden)), 3, self.heads)
@@ -395,6 +542,10 @@ class CrossAttention(nn.Module):
         self.heads, self.layer, self.dropout = config.num_attention_heads, layer, config.attention_probs_dropout_prob
 
     def forward(self, hidden, shared: AttentionContext): # (batch, seq, hidden)
+        """
+        Note:
+            (batch, seq, hidden)
+        """
         query = self.query(hidden)
         query, = split_heads(shared.packing.pad(query) if shared.packing else query, 1, self.heads)
         key, value = self.keys_and_values(shared)
@@ -427,6 +578,10 @@ class Block(GradientCheckpointingLayer):
         self.act, self.pre, self.dropout = ACT2FN[config.hidden_act], config.norm == "pre", config.hidden_dropout_prob
 
     def forward(self, hidden, shared: AttentionContext): # (batch, seq, hidden)
+        """
+        Note:
+            (batch, seq, hidden)
+        """
         hidden, weights = self.sublayer(hidden, self.attention_norm, self.attention, shared)
         crossed = None
         if shared.crosses: hidden, crossed = self.sublayer(hidden, self.cross_norm, self.cross_attention, shared)
@@ -533,7 +688,13 @@ def add_memory_mask(shared: AttentionContext, config, hidden, mask):
 def run_blocks(encoder, # an `Encoder`
                hidden, # (batch, seq, hidden): the embeddings
                shared: AttentionContext, hidden_states: bool, attentions: bool):
-    "Through all blocks, the final norm and the pooler, keeping on the way what was asked for."
+    """Through all blocks, the final norm and the pooler, keeping on the way what was asked for.
+
+    Args:
+        encoder: an `Encoder`
+        hidden: (batch, seq, hidden): the embeddings
+        shared (AttentionContext), hidden_states (bool), attentions (bool)
+    """
     states, weights, crossed = [hidden], [], []
     for block in encoder.layers:
         hidden, own, other = block(hidden, shared)
@@ -579,7 +740,11 @@ class EncoderPreTrainedModel(PreTrainedModel):
     def set_input_embeddings(self, table): self.base_model.embeddings.word_embeddings = table
 
     def subset(self, layers: list[int]): # blocks to keep, counted from 0, in the new order
-        "A copy of this model with some of its blocks; shares no weight with it. `ConfigError` for a block it lacks."
+        """A copy of this model with some of its blocks; shares no weight with it. `ConfigError` for a block it lacks.
+
+        Args:
+            layers (list[int]): blocks to keep, counted from 0, in the new order
+        """
         for i in layers: choose("layer", i, range(self.config.num_hidden_layers))
         model = copy.deepcopy(self)
         model.base_model.layers = nn.ModuleList(copy.deepcopy(model.base_model.layers[i]) for i in layers)
@@ -617,6 +782,23 @@ class Encoder(EncoderPreTrainedModel):
                 output_attentions: bool | None = None, # takes the eager path
                 cu_seqlens=None, # (sequences + 1,) int: the batch is packed
                ) -> BaseModelOutputWithPoolingAndCrossAttentions:
+        """
+        Args:
+            input_ids (default None): (batch, seq), or (1, total) with `cu_seqlens`
+            attention_mask (default None): (batch, past + seq), 1 = token; None: nothing is padded
+            position_ids (default None): (1 or batch, seq) from 0, whatever the offset; None: 0, 1, 2, …
+            token_type_ids (default None): (batch, seq)
+            inputs_embeds (default None): (batch, seq, table width) in place of input_ids
+            is_causal (bool, default False): a token sees itself and what is before it
+            encoder_hidden_states (default None): (batch, source, hidden): the memory of cross-attention
+            encoder_attention_mask (default None): (batch, source)
+            past_key_values (default None): a cache; read only, unless use_cache
+            use_cache (bool, default False)
+            output_hidden_states (bool | None, default None): the embeddings, then each block; the last
+                after the norm
+            output_attentions (bool | None, default None): takes the eager path
+            cu_seqlens (default None): (sequences + 1,) int: the batch is packed
+        """
         if (input_ids is None) == (inputs_embeds is None): raise ValueError("give either input_ids or inputs_embeds")
         if inputs_embeds is None: inputs_embeds = self.embeddings.word_embeddings(input_ids)
         cache = prepare_cache(self.config, past_key_values, use_cache, is_causal, encoder_hidden_states)
@@ -637,7 +819,11 @@ class Encoder(EncoderPreTrainedModel):
         return run_blocks(self, hidden, shared, states, attentions)
 
     def project_memory(self, memory: Tensor) -> EncoderDecoderCache: # (batch, source, hidden)
-        "Keys and values of all cross-attentions, once; pass the result as `past_key_values` as often as needed."
+        """Keys and values of all cross-attentions, once; pass the result as `past_key_values` as often as needed.
+
+        Note:
+            (batch, source, hidden)
+        """
         if not self.config.cross_attention: raise ValueError(NO_CROSS_ATTENTION)
         cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         for block in self.layers:
@@ -665,6 +851,10 @@ class LanguageModelHead(nn.Module):
         self.act, self.decoder = ACT2FN[config.hidden_act], nn.Linear(width, config.vocab_size)
 
     def transform(self, hidden): # (…, hidden) → (…, table width)
+        """
+        Args:
+            hidden: (…, hidden) → (…, table width)
+        """
         return self.norm(self.act(self.dense(hidden))) if hasattr(self, "dense") else hidden
 
     def forward(self, hidden): return self.decoder(self.transform(hidden)) # (…, hidden) → (…, vocabulary)
@@ -693,6 +883,13 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
                 labels=None, # (batch, seq), -100 = not counted
                 **inputs, # as for `Encoder`
                ) -> MaskedLMOutput:
+        """
+        Args:
+            input_ids (default None): (batch, seq)
+            attention_mask (default None): (batch, seq), 1 = token
+            labels (default None): (batch, seq), -100 = not counted
+            **inputs: as for `Encoder`
+        """
         out = self.encoder(input_ids, attention_mask, **inputs)
         logits = self.head(out.last_hidden_state)
         loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
@@ -712,6 +909,16 @@ class EncoderForReplacedTokens(EncoderPreTrainedModel):
                 labels=None, # (batch, seq): 1 = replaced, 0 = original, -100 = not counted
                 **inputs, # as for `Encoder`
                ) -> TokenClassifierOutput: # logits (batch, seq)
+        """
+        Args:
+            input_ids (default None): (batch, seq)
+            attention_mask (default None): (batch, seq), 1 = token
+            labels (default None): (batch, seq): 1 = replaced, 0 = original, -100 = not counted
+            **inputs: as for `Encoder`
+
+        Returns:
+            TokenClassifierOutput: logits (batch, seq)
+        """
         out = self.encoder(input_ids, attention_mask, **inputs)
         logits, loss = self.head(out.last_hidden_state).squeeze(-1), None
         if labels is not None:
@@ -749,6 +956,16 @@ class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
                 logits_to_keep: int = 0, # only the last so many positions; 0: all
                 **inputs, # as for `Encoder`
                ) -> CausalLMOutputWithCrossAttentions:
+        """
+        Args:
+            input_ids (default None), attention_mask (default None), position_ids (default None),
+                inputs_embeds (default None)
+            past_key_values (default None), use_cache (default False), encoder_hidden_states (default
+                None), encoder_attention_mask (default None)
+            labels (default None): (batch, seq): the same ids as input_ids; the loss shifts them by one
+            logits_to_keep (int, default 0): only the last so many positions; 0: all
+            **inputs: as for `Encoder`
+        """
         out = self.encoder(input_ids, attention_mask, position_ids, inputs_embeds=inputs_embeds, is_causal=True,
                            past_key_values=past_key_values, use_cache=use_cache, **inputs,
                            encoder_hidden_states=encoder_hidden_states, encoder_attention_mask=encoder_attention_mask)
@@ -795,7 +1012,11 @@ def checkpoint_shapes(folder) -> dict[str, tuple]:
 
 # %% ../nbs/01_encoder.ipynb #ac3e3fdd
 def shape_differences(ours: dict, theirs: dict) -> list[str]: # weights of the model, of the checkpoint
-    "One line for each weight that differs or is missing on one side."
+    """One line for each weight that differs or is missing on one side.
+
+    Note:
+        weights of the model, of the checkpoint
+    """
     show = lambda shapes, name: str(shapes.get(name, "absent"))
     return [f"{name}: checkpoint {show(theirs, name)}, model {show(ours, name)}"
             for name in sorted(ours | theirs, key=lambda n: (n not in ours, n not in theirs, n))
@@ -805,7 +1026,14 @@ def load(folder, # written by `save_pretrained`
          model_class=Encoder, # `Encoder` also takes the body of any model with a head
          config: EncoderConfig | None = None, # the architecture to insist on; None: the folder's own
         ):
-    "A model with every weight from the checkpoint; `CheckpointError` names what differs, where something does."
+    """A model with every weight from the checkpoint; `CheckpointError` names what differs, where something does.
+
+    Args:
+        folder: written by `save_pretrained`
+        model_class (default Encoder): `Encoder` also takes the body of any model with a head
+        config (EncoderConfig | None, default None): the architecture to insist on; None: the
+            folder's own
+    """
     kind = json.loads((Path(folder) / "config.json").read_text())["model_type"]
     if kind in FOREIGN: raise CheckpointError(f"{folder} is a {kind} checkpoint: use load_foreign")
     config = config or model_class.config_class.from_pretrained(folder)
@@ -835,7 +1063,12 @@ FOREIGN_NAMES = [ # pattern in transformers' names, our spelling; applied in thi
 def foreign_config(theirs, # configuration of a RoBERTa, XLM-R, BERT or ELECTRA model
                    pooler: bool, # whether the checkpoint has one
                   ) -> EncoderConfig:
-    "The same architecture in our terms."
+    """The same architecture in our terms.
+
+    Args:
+        theirs: configuration of a RoBERTa, XLM-R, BERT or ELECTRA model
+        pooler (bool): whether the checkpoint has one
+    """
     same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
             "layer_norm_eps", "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "initializer_range",
             "attention_probs_dropout_prob", "tie_word_embeddings", "bos_token_id", "pad_token_id", "eos_token_id")
@@ -847,7 +1080,11 @@ def foreign_config(theirs, # configuration of a RoBERTa, XLM-R, BERT or ELECTRA 
 
 # %% ../nbs/01_encoder.ipynb #6950bed6
 def rename_foreign(weights: dict) -> dict: # weights under transformers' names
-    "The same weights under our names, queries, keys and values side by side."
+    """The same weights under our names, queries, keys and values side by side.
+
+    Note:
+        weights under transformers' names
+    """
     ours = {}
     for name, weight in weights.items():
         for pattern, new in FOREIGN_NAMES: name = re.sub(pattern, new, name)
@@ -869,7 +1106,12 @@ def read_quietly(auto, folder, config):
 def load_foreign(folder, # a RoBERTa, XLM-R, BERT or ELECTRA checkpoint
                  model_class=Encoder, # `Encoder`, `EncoderForMaskedLM` or `EncoderForCausalLM`
                 ):
-    "A checkpoint of another family as one of ours, with equal hidden states; `CheckpointError` if that cannot be."
+    """A checkpoint of another family as one of ours, with equal hidden states; `CheckpointError` if that cannot be.
+
+    Args:
+        folder: a RoBERTa, XLM-R, BERT or ELECTRA checkpoint
+        model_class (default Encoder): `Encoder`, `EncoderForMaskedLM` or `EncoderForCausalLM`
+    """
     auto = {Encoder: AutoModel, EncoderForMaskedLM: AutoModelForMaskedLM, EncoderForCausalLM: AutoModelForCausalLM}
     choose("model_class", model_class, auto)
     config = AutoConfig.from_pretrained(folder)
@@ -890,7 +1132,11 @@ def load_foreign(folder, # a RoBERTa, XLM-R, BERT or ELECTRA checkpoint
 
 # %% ../nbs/01_encoder.ipynb #347c6b86
 def forward_flops(config: EncoderConfig, length: int) -> int: # length: tokens in the sequence
-    "FLOPs of one token in one forward pass of the body: 2 per weight of the blocks, and 4·d per key and layer."
+    """FLOPs of one token in one forward pass of the body: 2 per weight of the blocks, and 4·d per key and layer.
+
+    Note:
+        length: tokens in the sequence
+    """
     d, inner = config.hidden_size, config.intermediate_size
     return config.num_hidden_layers * (2 * (4 * d * d + 2 * d * inner) + 4 * length * d)
 

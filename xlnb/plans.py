@@ -21,7 +21,13 @@ from .objectives import head_chunk
 def skeleton(networks: dict, # part → (model class, EncoderConfig); with a shared word table its owner first
              tied: bool = True, # whether all parts share one word table
             ) -> nn.ModuleDict:
-    "The networks without memory for their weights."
+    """The networks without memory for their weights.
+
+    Args:
+        networks (dict): part → (model class, EncoderConfig); with a shared word table its owner
+            first
+        tied (bool, default True): whether all parts share one word table
+    """
     with torch.device("meta"): models = nn.ModuleDict({k: kind(config) for k, (kind, config) in networks.items()})
     first, *others = models.values()
     for other in others if tied else []: share_embeddings(first, other)
@@ -38,7 +44,13 @@ def step_flops(models: nn.ModuleDict, tokens: int, # of a step
                length: int, # tokens of a row
                predicted: float, # share of the tokens that a vocabulary head predicts
               ) -> dict:
-    "FLOPs of a step, 'standard' (3 × forward, head at predicted places) and 'electra' (2 × forward, no head)."
+    """FLOPs of a step, 'standard' (3 × forward, head at predicted places) and 'electra' (2 × forward, no head).
+
+    Args:
+        models (nn.ModuleDict), tokens (int): of a step
+        length (int): tokens of a row
+        predicted (float): share of the tokens that a vocabulary head predicts
+    """
     body = sum(forward_flops(m.config, length) for m in models.values())
     heads = sum(head_flops(m.config) for m in models.values() if _predicts(m))
     return {"standard": 3 * tokens * (body + predicted * heads), "electra": 2 * tokens * body}
@@ -52,7 +64,18 @@ def weight_bytes(models: nn.ModuleDict,
                  processes: int = 1,
                  kind: str = "cpu", # 'cpu' or 'cuda'
                 ) -> dict: # part → bytes
-    "What one process holds for the weights: themselves, gradients, moments, and copies while a step lasts."
+    """What one process holds for the weights: themselves, gradients, moments, and copies while a step lasts.
+
+    Args:
+        models (nn.ModuleDict)
+        precision (str, default 'fp32'): 'fp32' or 'bf16'
+        parallel (str, default 'ddp'): 'ddp' or 'fsdp'
+        processes (int, default 1)
+        kind (str, default 'cpu'): 'cpu' or 'cuda'
+
+    Returns:
+        dict: part → bytes
+    """
     total = sum(p.numel() for p in models.parameters())
     lists = [m for m in models.modules() if isinstance(m, nn.ModuleList)]
     blocks = [sum(p.numel() for p in block.parameters()) for blocks in lists for block in blocks]
@@ -68,14 +91,24 @@ def weight_bytes(models: nn.ModuleDict,
 def kept_numbers(config, # EncoderConfig
                  length: int, # tokens of a row
                 ) -> tuple[int, int]:
-    "Numbers that one block keeps of a token for the backward pass: always float32, and in the type of the products."
+    """Numbers that one block keeps of a token for the backward pass: always float32, and in the type of the products.
+
+    Args:
+        config: EncoderConfig
+        length (int): tokens of a row
+    """
     d, inner, relative = config.hidden_size, config.intermediate_size, config.relative_positions
     gate = d if relative == "gated" and config.gate_input != "hidden" else 0
     return 2 * d, 6 * d + gate + 2 * inner + (0 if relative == "none" else config.num_attention_heads * length)
 
 def block_bytes(config, tokens: int, # of a micro-batch, padding included
                 length: int, precision: str = "fp32") -> int:
-    "Bytes that one block keeps for the backward pass."
+    """Bytes that one block keeps for the backward pass.
+
+    Args:
+        config, tokens (int): of a micro-batch, padding included
+        length (int), precision (str, default 'fp32')
+    """
     always, other = kept_numbers(config, length)
     return tokens * (4 * always + (2 if precision == "bf16" else 4) * other)
 
@@ -88,14 +121,23 @@ def activation_bytes(models: nn.ModuleDict, tokens: int, length: int, precision:
 def head_bytes(config, predicted: int, # tokens that a micro-batch predicts
                kind: str = "cpu", # 'cpu' or 'cuda'
               ) -> int:
-    "Bytes that the vocabulary head needs while it works: states, chunks of logits, one more gradient of the table."
+    """Bytes that the vocabulary head needs while it works: states, chunks of logits, one more gradient of the table.
+
+    Args:
+        config, predicted (int): tokens that a micro-batch predicts
+        kind (str, default 'cpu'): 'cpu' or 'cuda'
+    """
     chunk = predicted * head_chunk(predicted, config.vocab_size, kind)
     states = predicted * (config.hidden_size + 3 * config.table_width)
     return 4 * (states + 2 * chunk + config.vocab_size * config.table_width)
 
 def step_memory(models: nn.ModuleDict, micro_tokens: int, length: int, predicted: float, precision: str = "fp32",
                 parallel: str = "ddp", processes: int = 1, kind: str = "cpu") -> dict: # part → bytes of one process
-    "Memory of a step by part; the sum is an upper end, since not all of it is there at the same time."
+    """Memory of a step by part; the sum is an upper end, since not all of it is there at the same time.
+
+    Returns:
+        dict: part → bytes of one process
+    """
     configs = [m.config for m in models.values()]
     predicts = [m.config for m in models.values() if _predicts(m)]
     return {**weight_bytes(models, precision, parallel, processes, kind),
@@ -107,7 +149,11 @@ def step_memory(models: nn.ModuleDict, micro_tokens: int, length: int, predicted
 PEAKS = {"H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12} # dense bf16, FLOP/s
 
 def device_peak(device: str | None = None) -> tuple[str, float]: # a name of PEAKS; None: what this machine has
-    "Name and peak in FLOP/s; of a device that is not in `PEAKS`, the measured rate of a large product."
+    """Name and peak in FLOP/s; of a device that is not in `PEAKS`, the measured rate of a large product.
+
+    Note:
+        a name of PEAKS; None: what this machine has
+    """
     if device is not None: return device, PEAKS[choose("device", device, PEAKS)]
     found = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     for name, peak in PEAKS.items():
@@ -116,7 +162,15 @@ def device_peak(device: str | None = None) -> tuple[str, float]: # a name of PEA
 
 def product_rate(kind: str, # 'cpu' (float32) or 'cuda' (bf16)
                  size: int | None = None) -> float: # FLOP/s
-    "The best rate of five products of two square matrices."
+    """The best rate of five products of two square matrices.
+
+    Args:
+        kind (str): 'cpu' (float32) or 'cuda' (bf16)
+        size (int | None, default None)
+
+    Returns:
+        float: FLOP/s
+    """
     size, dtype = size or (8192 if kind == "cuda" else 1024), torch.bfloat16 if kind == "cuda" else torch.float32
     a, best = torch.ones(size, size, dtype=dtype, device=kind), float("inf")
     for _ in range(5):
@@ -127,7 +181,11 @@ def product_rate(kind: str, # 'cpu' (float32) or 'cuda' (bf16)
 
 # %% ../nbs/02i_plans.ipynb #bfdfd58c
 def disk_bytes(models: nn.ModuleDict, corpus_tokens: int = 0, corpus_sentences: int = 0) -> dict: # part → bytes
-    "What a run leaves on the disk, at most."
+    """What a run leaves on the disk, at most.
+
+    Note:
+        part → bytes
+    """
     total = sum(p.numel() for p in models.parameters())
     entry = 2 if max(m.config.vocab_size for m in models.values()) <= 2**16 else 4
     each = sum(p.numel() for m in models.values() for p in m.parameters())
@@ -137,7 +195,19 @@ def disk_bytes(models: nn.ModuleDict, corpus_tokens: int = 0, corpus_sentences: 
 # %% ../nbs/02i_plans.ipynb #1b76df2e
 @dataclass(frozen=True)
 class Plan:
-    "What a run will cost."
+    """What a run will cost.
+
+    Fields:
+        weights (dict): part → number
+        steps (int)
+        tokens (int): of a step, over all processes
+        flops (dict): convention → FLOPs of the whole run
+        memory (dict): part → bytes of one process
+        disk (dict): part → bytes
+        machine (str): processes, device and MFU that the hours are for
+        hours (float)
+        epochs (float | None): how often the corpus is read; None where its size was not given
+    """
     weights: dict # part → number
     steps: int
     tokens: int # of a step, over all processes
@@ -183,7 +253,22 @@ def plan(networks: dict, # part → (model class, EncoderConfig); the owner of a
          mfu: float = 0.25, # share of the peak that training reaches
          corpus_tokens: int = 0, corpus_sentences: int = 0, # of the token store; 0: not known
         ) -> Plan:
-    "Weights, FLOPs, memory, hours and disk of a run; raises `ConfigError`."
+    """Weights, FLOPs, memory, hours and disk of a run; raises `ConfigError`.
+
+    Args:
+        networks (dict): part → (model class, EncoderConfig); the owner of a shared word table first
+        steps (int)
+        tokens (int): of a step, over all processes
+        length (int): tokens of a row
+        predicted (float, default 0.15): share of the tokens that a vocabulary head predicts
+        tied (bool, default True): whether the parts share one word table
+        micro_tokens (int, default 8192): of a micro-batch, at most
+        precision (str, default 'fp32'), parallel (str, default 'ddp'), processes (int, default 1)
+        device (str | None, default None): a name of PEAKS; None: what this machine has
+        mfu (float, default 0.25): share of the peak that training reaches
+        corpus_tokens (int, default 0), corpus_sentences (int, default 0): of the token store; 0:
+            not known
+    """
     if not 0 < mfu <= 1: raise ConfigError(f"mfu={mfu} is not a share above 0 and up to 1, such as 0.25")
     models, (name, peak) = skeleton(networks, tied), device_peak(device)
     flops = {k: steps * v for k, v in step_flops(models, tokens, length, predicted).items()}

@@ -23,7 +23,16 @@ def group_records(records: list[dict], # oldest first
                   kind: Callable, # record → name of its kind
                   **parameters, # e.g. corpus='cldr', size='tiny'
                  ) -> dict: # kind → finished records with these parameters, by seed
-    "Finished runs of each kind in the order of names, the newest record of each seed."
+    """Finished runs of each kind in the order of names, the newest record of each seed.
+
+    Args:
+        records (list[dict]): oldest first
+        kind (Callable): record → name of its kind
+        **parameters: e.g. corpus='cldr', size='tiny'
+
+    Returns:
+        dict: kind → finished records with these parameters, by seed
+    """
     groups = {}
     for record in records:
         if record["run"]["finished"] and all(record["parameters"][k] == v for k, v in parameters.items()):
@@ -32,7 +41,11 @@ def group_records(records: list[dict], # oldest first
 
 # %% ../nbs/02g_reports.ipynb #16c7b987
 def spread(values) -> str: # numbers; nan = not measured
-    "Mean, with the standard deviation of the sample where there is more than one; '–' for none."
+    """Mean, with the standard deviation of the sample where there is more than one; '–' for none.
+
+    Note:
+        numbers; nan = not measured
+    """
     values = [v for v in values if not math.isnan(v)]
     if not values: return "–"
     mean = sum(values) / len(values)
@@ -59,13 +72,22 @@ class Evaluation:
 # %% ../nbs/02g_reports.ipynb #d6048bf5
 @dataclass(frozen=True)
 class Probed:
-    "The languages of the probes: those that CLDR has."
+    """The languages of the probes: those that CLDR has.
+
+    Fields:
+        langs (list[str])
+        source (str | None): to learn in
+    """
     langs: list[str]
     source: str | None # to learn in
 
     @classmethod
     def of(cls, langs, source: str | None): # asked for
-        "Those of the languages that CLDR has; the first teaches where the one asked for is not among them."
+        """Those of the languages that CLDR has; the first teaches where the one asked for is not among them.
+
+        Note:
+            asked for
+        """
         known = [lang for lang in langs if lang in LOCALES]
         return cls(known, source if source in known else next(iter(known), None))
 
@@ -75,7 +97,11 @@ class Probed:
         return [self.langs, self.source, code, *(version(name) for name in ("babel", "torch", "scipy"))]
 
     def rows(self, probe: Callable) -> list[dict]: # task → rows
-        "Each task's first measure, states as they are; no rows where there is no other language."
+        """Each task's first measure, states as they are; no rows where there is no other language.
+
+        Note:
+            task → rows
+        """
         if len(self.langs) < 2: return []
         return [r for task in probes.cldr_tasks(self.langs, train=250, test=200).values() for r in probe(task)
                 if r["metric"] == probes.measures(task)[0] and not r["centred"]]
@@ -83,7 +109,15 @@ class Probed:
 # %% ../nbs/02g_reports.ipynb #0f5a46f4
 def cached_rows(folder: Path, name: str, key: list, # what the rows depend on
                compute: Callable) -> list: # rows, or lists of rows
-    "What was computed for the same key by an earlier run; otherwise it is computed now, and kept."
+    """What was computed for the same key by an earlier run; otherwise it is computed now, and kept.
+
+    Args:
+        folder (Path), name (str), key (list): what the rows depend on
+        compute (Callable)
+
+    Returns:
+        list: rows, or lists of rows
+    """
     path = folder / f"{name}-{short_hash(key)}.json"
     if not path.exists():
         with atomic_path(path) as unfinished: unfinished.write_text(json.dumps(compute(), default=float), "utf-8")
@@ -98,7 +132,15 @@ def _tests_key(data: Prepared) -> list:
 def free_rows(data: Prepared,
               own_pairs: bool, # whether the baselines may learn from the corpus's pairs
              ) -> list: # rows of retrieval and of alignment
-    "Rows of the baselines that need no network."
+    """Rows of the baselines that need no network.
+
+    Args:
+        data (Prepared)
+        own_pairs (bool): whether the baselines may learn from the corpus's pairs
+
+    Returns:
+        list: rows of retrieval and of alignment
+    """
     corpus, pairs = data.corpus, data.corpus.pairs if own_pairs else {}
     return cached_rows(data.folder, "baselines", [*_tests_key(data), own_pairs], lambda: [
         retrieval.baselines(pairs, corpus.tests, corpus.text), alignment.alignment_baselines(pairs, corpus.gold)])
@@ -108,7 +150,15 @@ def _measures(data: Prepared) -> list[tuple]: # function and what it is asked on
 
 def untrained_rows(network, # of the shape
                    data: Prepared, probed: Probed) -> list: # rows of retrieval, of alignment and of probes
-    "Rows of a network of the same shape with fresh weights."
+    """Rows of a network of the same shape with fresh weights.
+
+    Args:
+        network: of the shape
+        data (Prepared), probed (Probed)
+
+    Returns:
+        list: rows of retrieval, of alignment and of probes
+    """
     def compute():
         twin = retrieval.untrained(network)
         return [measure(twin, on, data.tokenizer, system="untrained") for measure, on in _measures(data)] + [
@@ -124,7 +174,16 @@ def evaluate(network, # loaded: the one that pretraining was for
              own_pairs: bool = True, # False for a network that was trained on random pairs: no baseline sees true ones
              probed: tuple | None = None, # languages of the probes, first the one to learn from; None: the corpus's
             ) -> Evaluation:
-    "Retrieval, alignment and probes of a network by layer, each beside what costs nothing."
+    """Retrieval, alignment and probes of a network by layer, each beside what costs nothing.
+
+    Args:
+        network: loaded: the one that pretraining was for
+        data (Prepared)
+        own_pairs (bool, default True): False for a network that was trained on random pairs: no
+            baseline sees true ones
+        probed (tuple | None, default None): languages of the probes, first the one to learn from;
+            None: the corpus's
+    """
     langs, tokenizer = data.corpus.langs if probed is None else probed, data.tokenizer
     asked = Probed.of(langs, "en" if probed is None and "en" in langs else next(iter(langs), None))
     found, aligned = free_rows(data, own_pairs)
@@ -144,7 +203,16 @@ def make_record(parameters: dict, # of the run, filled in
                 log: list, # lines of the run's log
                 **more, # e.g. flops
                ) -> dict:
-    "What one run leaves behind."
+    """What one run leaves behind.
+
+    Args:
+        parameters (dict): of the run, filled in
+        data (Prepared)
+        summary (dict): of `training.train`
+        evaluation (Evaluation)
+        log (list): lines of the run's log
+        **more: e.g. flops
+    """
     kept = lambda line: {k: round(v, 5) for k, v in line.items() if k in ("step", "tokens") or k.startswith("held_out/")}
     return {"parameters": parameters, **run_facts(), "run": {k: v for k, v in summary.items() if k != "folder"}, **more,
             "corpus": data.corpus.facts, "curve": [kept(l) for l in log if any(k.startswith("held_out/") for k in l)],
@@ -155,7 +223,17 @@ def layer_means(record: dict, test: str, # e.g. 'T3'
                 measure: str = "acc@1c", # centred; 'acc@1' raw; 'aer'; of a probe 'score', 'others', 'ceiling'
                 system: str = "", # or 'untrained'
                ) -> list[float]: # percent, layer by layer from 0; empty without that test
-    "Scores of a record's model at every layer, mean over language pairs."
+    """Scores of a record's model at every layer, mean over language pairs.
+
+    Args:
+        record (dict), test (str): e.g. 'T3'
+        measure (str, default 'acc@1c'): centred; 'acc@1' raw; 'aer'; of a probe 'score', 'others',
+            'ceiling'
+        system (str, default ''): or 'untrained'
+
+    Returns:
+        list[float]: percent, layer by layer from 0; empty without that test
+    """
     found, inner = {}, [system] if system else []
     for name, value in record["metrics"].items():
         words = name.split("/")
@@ -164,14 +242,27 @@ def layer_means(record: dict, test: str, # e.g. 'T3'
     return [sum(v) / len(v) for _, v in sorted(found.items())]
 
 def best_layer(record: dict, test: str, measure: str = "acc@1c", system: str = "") -> float: # as of `layer_means`
-    "The score in percent at the layer that is best on the test itself: the lowest error rate, the highest of all else."
+    """The score in percent at the layer that is best on the test itself: the lowest error rate, the highest of all else.
+
+    Note:
+        as of `layer_means`
+    """
     return (min if measure == "aer" else max)(layer_means(record, test, measure, system), default=math.nan)
 
 def baseline_mean(record: dict, test: str,
                   system: str, # e.g. 'lsa', or 'untrained/layer0'
                   measure: str = "acc@1c",
                  ) -> float: # percent; nan where the record has none
-    "Score of a baseline, mean over language pairs."
+    """Score of a baseline, mean over language pairs.
+
+    Args:
+        record (dict), test (str)
+        system (str): e.g. 'lsa', or 'untrained/layer0'
+        measure (str, default 'acc@1c')
+
+    Returns:
+        float: percent; nan where the record has none
+    """
     place = [test, *system.split("/"), measure]
     found = [100 * v for name, v in record["metrics"].items() if (w := name.split("/"))[:1] + w[2:] == place]
     return sum(found) / len(found) if found else math.nan
@@ -191,7 +282,12 @@ def _card_row(record, test, measure) -> str:
 def model_card(record: dict,
                title: str, # e.g. 'XLM-E, discriminator'
               ) -> str:
-    "Markdown for the folder of a model, from the record of its run."
+    """Markdown for the folder of a model, from the record of its run.
+
+    Args:
+        record (dict)
+        title (str): e.g. 'XLM-E, discriminator'
+    """
     p, run = record["parameters"], record["run"]
     scores = [_card_row(record, *named) for named in dict.fromkeys(
         (name.split("/")[0], name.split("/")[-1]) for name in record["metrics"]) if named[1] in FREE_SYSTEM]
@@ -207,6 +303,10 @@ def model_card(record: dict,
         "Limits: made to study a method at this size, on the text named above and nothing else.", ""])
 
 def write_cards(record: dict, titles: dict): # folder of a model → title
-    "A `README.md` beside each model."
+    """A `README.md` beside each model.
+
+    Note:
+        folder of a model → title
+    """
     for folder, title in titles.items():
         (Path(folder) / "README.md").write_text(model_card(record, title), encoding="utf-8")
