@@ -1,6 +1,7 @@
 """Write xlnb/ from the notebooks, comments beside parameters copied into docstrings: python tools/export.py [checkout]
 
-`help`, `?` and editors show docstrings and no comments. Nothing but docstrings differs from what nbdev_export writes."""
+`help`, `?` and editors show docstrings, not comments. Nothing but docstrings differs from what nbdev_export writes.
+"""
 import ast, inspect, io, re, subprocess, sys, textwrap, tokenize
 from pathlib import Path
 
