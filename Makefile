@@ -2,6 +2,9 @@
 # called again.
 #   make demo    XLM-E at its smallest size on the embedded corpus, with its figures
 #   make test    all tests: lint, the notebooks, tests/
+#   make quick   between commits, under 4 minutes on two cores: lint, the repository as a whole, the fast tests of tests/
+#   make export  xlnb/ from the notebooks, with the comments beside parameters in its docstrings
+#   make render nb=00j_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows
 #   make experiment nb=03_xlm_e               the experiments of a notebook, and how much of each is on record
 #   make experiment nb=03_xlm_e name=tasks    runs what is missing of one; interrupt it and take it up at any time
 #   make benchmarks                  speed and memory beside the alternatives, measured here and appended to the records
@@ -18,7 +21,7 @@ BIN := .venv/bin
 # papermill takes a piped stdin for the notebook to run.
 QUIET := </dev/null
 
-.PHONY: help env demo experiment benchmarks gpu-check test lint notebooks pytest
+.PHONY: help env demo experiment benchmarks gpu-check export render test quick lint notebooks pytest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -59,13 +62,20 @@ benchmarks: env
 gpu-check:
 	$(or $(PYTHON),python3) tools/gpu_check.py $(phases) $(QUIET)
 
+export: env
+	$(BIN)/python tools/export.py $(QUIET)
+
+render: env
+	$(BIN)/python tools/render.py $(if $(nb),nbs/$(basename $(notdir $(nb))).ipynb) $(QUIET)
+	$(BIN)/python tools/readme.py $(QUIET)
+
 test: lint notebooks pytest
 
 lint: env
 	$(BIN)/ruff check . $(QUIET)
 
 # Two processes on two cores: torch with more threads than cores is ten times slower.
-notebooks pytest: export OMP_NUM_THREADS := 1
+export render quick notebooks pytest: export OMP_NUM_THREADS := 1
 
 # A hung cell or test would hang for good; macOS has no timeout.
 limit = $$(command -v timeout >/dev/null && echo timeout $(1))
@@ -75,3 +85,9 @@ notebooks: env
 
 pytest: env | lint notebooks
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2700) $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests $(QUIET)
+
+# Left out: files in which networks train or processes are started, and single tests of 20 s and more.
+QUICK_TESTS := $(filter-out $(LONG),$(wildcard tests/test_*.py))
+
+quick: lint
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,600) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow' $(QUICK_TESTS) $(QUIET)

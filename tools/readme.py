@@ -1,5 +1,5 @@
 """Write README.md and its figures from the saved outputs of nbs/index.ipynb: python tools/readme.py [checkout]"""
-import sys
+import re, sys
 from pathlib import Path
 
 import nbformat
@@ -7,6 +7,7 @@ from nbconvert import MarkdownExporter
 from traitlets.config import Config
 
 FIGURES = "figures/readme"
+LINK = re.compile(r"\]\((\w+\.ipynb)\)") # from a notebook to its neighbour
 
 
 def visible(cell):
@@ -30,7 +31,7 @@ def readme(notebook):
     removal = {"enabled": True, "remove_input_tags": ["output_only"]}
     exporter = MarkdownExporter(config=Config({"TagRemovePreprocessor": removal}))
     text, found = exporter.from_notebook_node(nb, resources=resources)
-    return text.strip() + "\n", found["outputs"]
+    return LINK.sub(r"](nbs/\1)", text).strip() + "\n", found["outputs"]
 
 
 if __name__ == "__main__":

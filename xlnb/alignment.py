@@ -26,7 +26,18 @@ from .tokens import SpecialIds, collate_pairs, collate_text
 # %% ../nbs/02d_alignment.ipynb #73c34edc
 @dataclass(frozen=True)
 class AlignmentScore:
-    "Alignment error rate, and the counts that it comes from."
+    """Alignment error rate, and the counts that it comes from.
+
+    Fields:
+        aer (float): 1 − (|A∩S| + |A∩P|) / (|A| + |S|)
+        precision (float): |A∩P| / |A|; 0 if nothing was linked
+        recall (float): |A∩S| / |S|
+        links (int): |A|
+        sure (int): |S|
+        sure_found (int): |A∩S|
+        possible_found (int): |A∩P|
+        pairs (int)
+    """
     aer: float # 1 − (|A∩S| + |A∩P|) / (|A| + |S|)
     precision: float # |A∩P| / |A|; 0 if nothing was linked
     recall: float # |A∩S| / |S|
@@ -50,7 +61,12 @@ def alignment_error_rate(gold: list[AlignedPair], # n pairs
                         ) -> AlignmentScore:
     """AER, precision and recall, from counts over all pairs (Och and Ney 2003; equation 10 of XLM-E).
 
-    Raises `ConfigError` if the lengths differ, `DataError` for a link to no word or gold without any Sure link."""
+    Raises `ConfigError` if the lengths differ, `DataError` for a link to no word or gold without any Sure link.
+
+    Args:
+        gold (list[AlignedPair]): n pairs
+        links (list): n collections of (i, j) or (i, j, score), words from 0
+    """
     gold, links = list(gold), list(links)
     if len(gold) != len(links): raise ConfigError(f"{len(gold)} gold pairs against links of {len(links)}: one for one")
     found = [_checked_links(pair, own, n) for n, (pair, own) in enumerate(zip(gold, links))]
@@ -63,7 +79,11 @@ def alignment_error_rate(gold: list[AlignedPair], # n pairs
 
 # %% ../nbs/02d_alignment.ipynb #eb73f588
 def diagonal_links(n: int, m: int) -> set[tuple[int, int]]: # words of first and second
-    "The min(n, m) links nearest to the diagonal, from the middle of each word: a baseline that reads no word."
+    """The min(n, m) links nearest to the diagonal, from the middle of each word: a baseline that reads no word.
+
+    Note:
+        words of first and second
+    """
     if not (n and m): return set()
     forward = {(i, (2 * i + 1) * m // (2 * n)) for i in range(n)}
     return forward & {((2 * j + 1) * n // (2 * m), j) for j in range(m)}
@@ -73,7 +93,16 @@ def mutual(rows, # (batch, m, n): compared within a row
            columns, # (batch, m, n): compared within a column
            mask, # (batch, m, n) bool: cells that exist
           ) -> torch.Tensor: # (batch, m, n) bool
-    "Cells that are the best of their row by `rows` and the best of their column by `columns`; the first of equals."
+    """Cells that are the best of their row by `rows` and the best of their column by `columns`; the first of equals.
+
+    Args:
+        rows: (batch, m, n): compared within a row
+        columns: (batch, m, n): compared within a column
+        mask: (batch, m, n) bool: cells that exist
+
+    Returns:
+        torch.Tensor: (batch, m, n) bool
+    """
     best = lambda values, axis: values.masked_fill(~mask, -torch.inf).argmax(axis, keepdim=True)
     forward = torch.zeros_like(mask).scatter_(2, best(rows, 2), True)
     return forward & torch.zeros_like(mask).scatter_(1, best(columns, 1), True) & mask
@@ -91,7 +120,16 @@ def transport_shares(similarity, # (batch, m, n)
                      mask, # (batch, m, n) bool
                      rounds: int = 2, # of normalisation
                     ): # π and ξ, (batch, m, n): shares of the row and of the column
-    "Column- then row-normalisation of positive similarities, as in XLM-Align's aligner."
+    """Column- then row-normalisation of positive similarities, as in XLM-Align's aligner.
+
+    Args:
+        similarity: (batch, m, n)
+        mask: (batch, m, n) bool
+        rounds (int, default 2): of normalisation
+
+    Returns:
+        π and ξ, (batch, m, n): shares of the row and of the column
+    """
     tiny = torch.finfo(similarity.dtype).tiny
     row = torch.where(similarity > 0, similarity, CLAMP) * mask
     for _ in range(rounds):
@@ -112,7 +150,16 @@ def transport_plan(similarity, # (batch, m, n): cosines
                    mask, # (batch, m, n) bool
                    regularisation: float = REGULARISATION,
                   ) -> torch.Tensor: # (batch, m, n) float64
-    "The plan of entropic optimal transport with uniform marginals and cost 1 − similarity, by POT."
+    """The plan of entropic optimal transport with uniform marginals and cost 1 − similarity, by POT.
+
+    Args:
+        similarity: (batch, m, n): cosines
+        mask: (batch, m, n) bool
+        regularisation (float, default REGULARISATION)
+
+    Returns:
+        torch.Tensor: (batch, m, n) float64
+    """
     import ot
     masses = [torch.where(mask.any(axis), 1 / size[:, None].clamp_min(1).double(), 1e-30)
               for axis, size in zip((2, 1), _sizes(mask))]
@@ -165,7 +212,17 @@ def extract(first, # (batch, m, hidden): vectors of the first sentences' subword
             mask, # (batch, m, n) bool: cells that exist; whatever stands elsewhere does not matter
             method: str = "optimal_transport", # one of METHODS
            ) -> tuple[torch.Tensor, torch.Tensor]: # links (batch, m, n) bool, and a score for each cell
-    "Links between subwords by one of the published rules, for a whole batch at once."
+    """Links between subwords by one of the published rules, for a whole batch at once.
+
+    Args:
+        first: (batch, m, hidden): vectors of the first sentences' subwords
+        second: (batch, n, hidden)
+        mask: (batch, m, n) bool: cells that exist; whatever stands elsewhere does not matter
+        method (str, default 'optimal_transport'): one of METHODS
+
+    Returns:
+        tuple[torch.Tensor, torch.Tensor]: links (batch, m, n) bool, and a score for each cell
+    """
     return _EXTRACTORS[choose("method", method, METHODS)](first.float(), second.float(), mask)
 
 # %% ../nbs/02d_alignment.ipynb #70fba2bc
@@ -174,7 +231,17 @@ def word_links(links, # (batch, m, n) bool: between subwords
                first, # (batch, m) int array: which word each subword of the first sentence belongs to
                second, # (batch, n) int array
               ) -> list[list[tuple[int, int, float]]]: # per pair (word, word, score), sorted
-    "Words with a link between any of their subwords, each with its best score."
+    """Words with a link between any of their subwords, each with its best score.
+
+    Args:
+        links: (batch, m, n) bool: between subwords
+        scores: (batch, m, n)
+        first: (batch, m) int array: which word each subword of the first sentence belongs to
+        second: (batch, n) int array
+
+    Returns:
+        list[list[tuple[int, int, float]]]: per pair (word, word, score), sorted
+    """
     pair, i, j = (x.cpu().numpy() for x in links.nonzero(as_tuple=True))
     score, i, j = scores[links].double().cpu().numpy(), first[pair, i], second[pair, j]
     order = np.lexsort((-score, j, i, pair))
@@ -249,7 +316,11 @@ def _encoded(model, rows, layers, special: SpecialIds, joint: bool, restart: boo
 
 # %% ../nbs/02d_alignment.ipynb #db13e4d1
 def usual_layer(layers: int) -> int: # of them, 0 is the embeddings
-    "Two thirds up, where words and sentences are read: 8 of 12 (SimAlign)."
+    """Two thirds up, where words and sentences are read: 8 of 12 (SimAlign).
+
+    Note:
+        of them, 0 is the embeddings
+    """
     return round(2 * layers / 3)
 
 # %% ../nbs/02d_alignment.ipynb #a008b0b2
@@ -282,7 +353,23 @@ def align(pairs, # n pairs of sentences: strings, which are split at blanks, or 
          ) -> list: # per pair a list of (word, word, score), words from 0; for 'all' such a list per layer
     """Word links out of a layer of an encoder; words without a link do not occur.
 
-    Raises `ConfigError` for an unknown method or layer, `DataError` for what is no pair; warns of cut pairs."""
+    Raises `ConfigError` for an unknown method or layer, `DataError` for what is no pair; warns of cut pairs.
+
+    Args:
+        pairs: n pairs of sentences: strings, which are split at blanks, or lists of words
+        model: folder of a saved model, or a loaded model (then with `tokenizer`)
+        layer (default None): 0 (embeddings) to L (last block), 'all'; None: two thirds up, 8 of 12
+        method (str, default 'optimal_transport'): one of METHODS
+        tokenizer (default None): the folder's own if None
+        joint (bool | None, default None): encode both sentences together; None: as the method is
+            published
+        restart_positions (bool | None, default None): in the second sentence; None: as the model's
+            configuration says
+        batch_size (int, default 64): pairs in a batch
+
+    Returns:
+        list: per pair a list of (word, word, score), words from 0; for 'all' such a list per layer
+    """
     model, tokenizer, layers, joint, restart = _settings(model, tokenizer, layer, method, joint, restart_positions)
     words, special = _word_lists(pairs), SpecialIds.of(tokenizer)
     sides = _subwords([*chain.from_iterable(words)], tokenizer, special)
@@ -309,7 +396,14 @@ def _row(test, pair, system, score: AlignmentScore, layer=None, method=None, **f
 
 def metrics(rows: list[dict], # of `aer_by_layer` and `alignment_baselines`
            ) -> dict[str, float]: # also …/aer/precision and …/aer/recall
-    "Flat names and values for a run record."
+    """Flat names and values for a run record.
+
+    Args:
+        rows (list[dict]): of `aer_by_layer` and `alignment_baselines`
+
+    Returns:
+        dict[str, float]: also …/aer/precision and …/aer/recall
+    """
     return {row["metric"] + way: row[name] for row in rows
             for way, name in (("", "aer"), ("/precision", "precision"), ("/recall", "recall"))}
 
@@ -324,7 +418,22 @@ def aer_by_layer(model, # folder of a saved model, or a loaded model (then with 
                  system: str = "model", # name of the model in the rows
                  batch_size: int = 64, # pairs in a batch
                 ) -> list[dict]: # one row per test, pair and layer
-    "Alignment error rate of a model on every test, pair and layer."
+    """Alignment error rate of a model on every test, pair and layer.
+
+    Args:
+        model: folder of a saved model, or a loaded model (then with `tokenizer`)
+        gold (dict): test name → pair → list of AlignedPair
+        tokenizer (default None): the folder's own if None
+        layer (default 'all'): or one layer
+        method (str, default 'optimal_transport'): one of METHODS
+        joint (bool | None, default None): as in `align`
+        restart_positions (bool | None, default None): as in `align`
+        system (str, default 'model'): name of the model in the rows
+        batch_size (int, default 64): pairs in a batch
+
+    Returns:
+        list[dict]: one row per test, pair and layer
+    """
     model, tokenizer = _loaded(model, tokenizer)
     layers, rows = _layers(layer, model.config.num_hidden_layers), []
     for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
@@ -419,7 +528,17 @@ UNSEEN = 1e-9 # t of words that never occurred together
 
 @dataclass(frozen=True)
 class IBM1:
-    "A trained table t(second | first), in one direction: each word of the second has one origin in the first, or none."
+    """A trained table t(second | first), in one direction: each word of the second has one origin in the first, or none.
+
+    Fields:
+        first (dict): word → id; None → 0 is NULL
+        second (dict): word → id
+        keys (np.ndarray): (entries,) sorted: id in first · number of second words + id in second
+        table (np.ndarray): (entries,)
+        tension (float | None): λ of the diagonal prior; None: Model 1, which has none
+        p0 (float): prior of NULL, where there is a diagonal prior
+        lowercase (bool)
+    """
     first: dict # word → id; None → 0 is NULL
     second: dict # word → id
     keys: np.ndarray # (entries,) sorted: id in first · number of second words + id in second
@@ -429,7 +548,11 @@ class IBM1:
     lowercase: bool
 
     def align(self, pairs) -> list[list[tuple[int, int, float]]]: # pairs of lists of words → (i, j, posterior)
-        "The most probable origin of each word of the second sentence; words whose origin is NULL are left out."
+        """The most probable origin of each word of the second sentence; words whose origin is NULL are left out.
+
+        Note:
+            pairs of lists of words → (i, j, posterior)
+        """
         pairs = _cased(pairs, self.lowercase)
         out, full = [[] for _ in pairs], [k for k, pair in enumerate(pairs) if all(pair)]
         if not full: return out
@@ -449,7 +572,17 @@ def train_ibm1(pairs, # iterable of pairs of lists of words; those with an empty
                p0: float = 0.08, # prior of NULL beside a diagonal prior
                lowercase: bool = True,
               ) -> IBM1:
-    "Expectation maximisation from a uniform table (Brown et al. 1993, Dyer et al. 2013); `DataError` without pairs."
+    """Expectation maximisation from a uniform table (Brown et al. 1993, Dyer et al. 2013); `DataError` without pairs.
+
+    Args:
+        pairs: iterable of pairs of lists of words; those with an empty side are passed over
+        iterations (int, default 5): of EM
+        tension (float | None, default None): λ of the diagonal prior, 4.0 in fast_align; None:
+            Model 1
+        alpha (float, default 0.0): of the Dirichlet prior, 0.01 in fast_align -v
+        p0 (float, default 0.08): prior of NULL beside a diagonal prior
+        lowercase (bool, default True)
+    """
     first, second = {None: 0}, {}
     pairs = [pair for pair in _cased(pairs, lowercase) if all(pair)]
     if not pairs: raise DataError("no pair with words on both sides: there is nothing to learn from")
@@ -471,7 +604,13 @@ def symmetrise(forward, # links (i, j) of one pair, from first to second
                backward, # links (i, j) of the same pair, from second to first; i is still in the first
                how: str = "intersection", # one of HEURISTICS
               ) -> set[tuple[int, int]]:
-    "One set of links out of those of two directions."
+    """One set of links out of those of two directions.
+
+    Args:
+        forward: links (i, j) of one pair, from first to second
+        backward: links (i, j) of the same pair, from second to first; i is still in the first
+        how (str, default 'intersection'): one of HEURISTICS
+    """
     a, b = ({tuple(link[:2]) for link in links} for links in (forward, backward))
     if choose("how", how, HEURISTICS) == "union": return a | b
     grown = a & b
@@ -493,14 +632,30 @@ def symmetrise(forward, # links (i, j) of one pair, from first to second
 def train_both(pairs, # as in `train_ibm1`
                **options, # of `train_ibm1`
               ) -> tuple[IBM1, IBM1]: # first → second, second → first
-    "The model in both directions."
+    """The model in both directions.
+
+    Args:
+        pairs: as in `train_ibm1`
+        **options: of `train_ibm1`
+
+    Returns:
+        tuple[IBM1, IBM1]: first → second, second → first
+    """
     pairs = [tuple(pair) for pair in pairs]
     return train_ibm1(pairs, **options), train_ibm1([(b, a) for a, b in pairs], **options)
 
 def align_both(models: tuple[IBM1, IBM1], # of `train_both`
                pairs, # pairs of lists of words
               ) -> list[tuple[dict, dict]]: # per pair and direction {(i, j): posterior}
-    "The links of either direction, i always in the first sentence."
+    """The links of either direction, i always in the first sentence.
+
+    Args:
+        models (tuple[IBM1, IBM1]): of `train_both`
+        pairs: pairs of lists of words
+
+    Returns:
+        list[tuple[dict, dict]]: per pair and direction {(i, j): posterior}
+    """
     pairs = [tuple(pair) for pair in pairs]
     backward = models[1].align([(b, a) for a, b in pairs])
     return [({(i, j): p for i, j, p in own}, {(i, j): p for j, i, p in other})
@@ -509,7 +664,15 @@ def align_both(models: tuple[IBM1, IBM1], # of `train_both`
 def scored(directions, # {(i, j): posterior} in either direction
            how: str = "intersection", # one of HEURISTICS
           ) -> list[tuple[int, int, float]]: # sorted
-    "One set of links, each with the mean of its posteriors; 0 in a direction that lacks it."
+    """One set of links, each with the mean of its posteriors; 0 in a direction that lacks it.
+
+    Args:
+        directions: {(i, j): posterior} in either direction
+        how (str, default 'intersection'): one of HEURISTICS
+
+    Returns:
+        list[tuple[int, int, float]]: sorted
+    """
     return [(*link, sum(own.get(link, 0) for own in directions) / 2) for link in sorted(symmetrise(*directions, how))]
 
 # %% ../nbs/02d_alignment.ipynb #c1418504
@@ -555,7 +718,22 @@ def alignment_baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) tr
                         restart_positions: bool | None = None, # for the untrained model, as in `align`
                         seed: int = 0, # of the untrained weights
                        ) -> list[dict]: # rows as from `aer_by_layer`
-    "Diagonal, IBM-1 and IBM-1 with a diagonal prior and, given a model, its untrained self, on every test and pair."
+    """Diagonal, IBM-1 and IBM-1 with a diagonal prior and, given a model, its untrained self, on every test and pair.
+
+    Args:
+        train_pairs (dict): 'de-en' → iterable of (de, en) training pairs: lines, or lists of words
+        gold (dict): test name → pair → list of AlignedPair
+        model (default None): a loaded model (then with `tokenizer`): adds its untrained self
+        tokenizer (default None)
+        max_pairs (int, default 30000): read at most so many training pairs of each language pair
+        iterations (int, default 5): of EM
+        lowercase (bool, default True)
+        restart_positions (bool | None, default None): for the untrained model, as in `align`
+        seed (int, default 0): of the untrained weights
+
+    Returns:
+        list[dict]: rows as from `aer_by_layer`
+    """
     rows, words = [], {}
     for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
         own, row = gold[test][pair], partial(_row, test, pair)
@@ -594,7 +772,16 @@ def plot_alignment(pair: AlignedPair, # words and gold links
                    links_by_layer: dict, # layer, or name of a system → links (i, j) or (i, j, score)
                    columns: int = 4, # pictures in a row
                   ): # figure and its axes
-    "The links of one pair beside the gold, one small picture per layer or system."
+    """The links of one pair beside the gold, one small picture per layer or system.
+
+    Args:
+        pair (AlignedPair): words and gold links
+        links_by_layer (dict): layer, or name of a system → links (i, j) or (i, j, score)
+        columns (int, default 4): pictures in a row
+
+    Returns:
+        figure and its axes
+    """
     if not links_by_layer: raise ConfigError("no links: give at least one layer, like {8: links}")
     columns = min(columns, len(links_by_layer))
     lines, n, m = -(-len(links_by_layer) // columns), len(pair.first), len(pair.second)
@@ -631,7 +818,17 @@ def plot_aer(rows: list[dict], # of `aer_by_layer` and `alignment_baselines`: an
              test: str, # which test
              pair: str | None = None, # one pair; None: the mean over pairs, with their range
             ): # figure and its axes
-    "Alignment error rate by layer, baselines across; of IBM-1 the intersections that have read the test sentences."
+    """Alignment error rate by layer, baselines across; of IBM-1 the intersections that have read the test sentences.
+
+    Args:
+        rows (list[dict]): of `aer_by_layer` and `alignment_baselines`: any number of systems, pairs
+            and seeds
+        test (str): which test
+        pair (str | None, default None): one pair; None: the mean over pairs, with their range
+
+    Returns:
+        figure and its axes
+    """
     rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
     rows = [r for r in rows if r["system"] in _BASELINES or not r["system"].startswith("ibm1")]
     if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
@@ -656,7 +853,19 @@ Aligns the words of two files line by line; without --model, learns from the fil
 
 @dataclass(frozen=True)
 class CommandLine:
-    "What may follow the two files."
+    """What may follow the two files.
+
+    Fields:
+        model (str | None, default None): folder of a saved model; None: IBM-1 with a diagonal
+            prior, trained on the two files
+        layer (int | None, default None): of the model; None: two thirds up
+        method (str | None, default None): of the model, one of METHODS; None: optimal_transport
+        symmetrise (str | None, default None): of IBM-1, one of HEURISTICS; None:
+            grow-diag-final-and
+        iterations (int | None, default None): of IBM-1's EM; None: 5
+        scores (bool, default False): write 0-0:0.87
+        output (str | None, default None): file that appears when it is complete; None: the terminal
+    """
     model: str | None = None # folder of a saved model; None: IBM-1 with a diagonal prior, trained on the two files
     layer: int | None = None # of the model; None: two thirds up
     method: str | None = None # of the model, one of METHODS; None: optimal_transport
@@ -676,11 +885,20 @@ class CommandLine:
 def pharaoh(links, # of one pair: (i, j) or (i, j, score)
             scores: bool = False, # write i-j:score
            ) -> str:
-    "One line in Pharaoh's form, words from 0."
+    """One line in Pharaoh's form, words from 0.
+
+    Args:
+        links: of one pair: (i, j) or (i, j, score)
+        scores (bool, default False): write i-j:score
+    """
     return " ".join(f"{i}-{j}" + (f":{rest[0]:.2f}" if scores else "") for i, j, *rest in sorted(links))
 
 def read_sides(first, second) -> list[tuple[list[str], list[str]]]: # two files
-    "The words of both files, line by line, empty lines included; `DataError` if one has more lines than the other."
+    """The words of both files, line by line, empty lines included; `DataError` if one has more lines than the other.
+
+    Note:
+        two files
+    """
     paths = [_existing(path) for path in (first, second)]
     streams = [_lines(path) for path in paths]
     rows = []
@@ -699,7 +917,11 @@ def _align_files(pairs, settings: CommandLine):
     return align(pairs, model, settings.layer, settings.method or "optimal_transport", tokenizer)
 
 def main(argv: list[str]): # e.g. ['a.txt', 'b.txt', '--scores']
-    "Align two files; what cannot be used ends it with a sentence."
+    """Align two files; what cannot be used ends it with a sentence.
+
+    Args:
+        argv (list[str]): e.g. ['a.txt', 'b.txt', '--scores']
+    """
     files, options = argv[:2], ["--scores=True" if a == "--scores" else a for a in argv[2:]]
     if len(files) < 2 or any(a.startswith("-") for a in files): sys.exit(USAGE)
     try:

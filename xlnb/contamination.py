@@ -56,7 +56,14 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15) # odd, near 2^64 / golden ratio
 
 def grams(lines: list[str] # normalised
          ) -> tuple[np.ndarray, np.ndarray]: # 64-bit hash of each gram (n,); number of its line (n,)
-    "Hashed 8-grams of letters of every line, with a blank at both ends; characters from U+2E80 (CJK, Hangul) are two."
+    """Hashed 8-grams of letters of every line, with a blank at both ends; characters from U+2E80 (CJK, Hangul) are two.
+
+    Args:
+        lines (list[str]): normalised
+
+    Returns:
+        tuple[np.ndarray, np.ndarray]: 64-bit hash of each gram (n,); number of its line (n,)
+    """
     units = _code_points("\n" + "\n".join(lines) + "\n")
     if (wide := units >= 0x2E80).any(): units = np.repeat(units, 1 + wide)
     ends = np.cumsum(units == 10, dtype=np.int32)
@@ -70,7 +77,11 @@ def grams(lines: list[str] # normalised
     return hashed[inside], ends[:len(hashed)][inside] - 1
 
 def containment(a: str, b: str) -> float: # 0 to 1; not a number for an `a` of fewer than six letters
-    "Share of the different grams of line `a` that line `b` has; both are normalised first."
+    """Share of the different grams of line `a` that line `b` has; both are normalised first.
+
+    Note:
+        0 to 1; not a number for an `a` of fewer than six letters
+    """
     one, two = (np.unique(grams(normalised([line]))[0]) for line in (a, b))
     return float(np.isin(one, two).mean()) if len(one) else float("nan")
 
@@ -107,7 +118,14 @@ def _first_of_each(hashes, owners, start, count):
 
 # %% ../nbs/00c_contamination.ipynb #35fe6f39
 class LineIndex:
-    "Finds the training lines that repeat one of its lines, exactly or nearly; `ConfigError` for a share below 0.6."
+    """Finds the training lines that repeat one of its lines, exactly or nearly; `ConfigError` for a share below 0.6.
+
+    Args:
+        lines (list[str]): normalised, all different
+        share (float, default SHARE): of a line's grams in one training line
+        common (np.ndarray | None, default None): occurrences of grams in training text by slot, (2
+            ** 20,)
+    """
     def __init__(self,
                  lines: list[str], # normalised, all different
                  share: float = SHARE, # of a line's grams in one training line
@@ -131,7 +149,11 @@ class LineIndex:
         self.known[_slot(self.keys)] = True
 
     def close(self, lines: np.ndarray): # numbers of lines
-        "Look no longer for these lines: their near repeats are not reported any more."
+        """Look no longer for these lines: their near repeats are not reported any more.
+
+        Args:
+            lines (np.ndarray): numbers of lines
+        """
         keep = ~np.isin(self.owners, lines)
         self._look_up(self.rare[keep], self.owners[keep])
 
@@ -141,7 +163,16 @@ def _mixed(hashes, rows): return hashes * _PRIME + rows.astype(np.uint64) * np.u
 def near(index: LineIndex,
          block: list[str], # training lines, normalised
         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: # line of the block, line of the index, share; each (n,)
-    "The lines of a block that have enough grams of an indexed line and are not equal to it."
+    """The lines of a block that have enough grams of an indexed line and are not equal to it.
+
+    Args:
+        index (LineIndex)
+        block (list[str]): training lines, normalised
+
+    Returns:
+        tuple[np.ndarray, np.ndarray, np.ndarray]: line of the block, line of the index, share; each
+            (n,)
+    """
     hashes, rows = grams(block)
     maybe = index.known[_slot(hashes)]
     at, there = _place(index.keys, hashes[maybe])
@@ -202,7 +233,13 @@ def _blocks(stream) -> Iterator[list]:
 
 # %% ../nbs/00c_contamination.ipynb #107fd5f5
 class Reading:
-    "Counts of one language's training text, and what of the wanted lines is in it."
+    """Counts of one language's training text, and what of the wanted lines is in it.
+
+    Args:
+        wanted (list[str]): test lines, normalised, all different
+        share (float), sample (int): different training lines to look for near repeats of
+        all_matches (bool): keep every training line that repeats a wanted line, which pairs need
+    """
     def __init__(self, wanted: list[str], # test lines, normalised, all different
                  share: float, sample: int, # different training lines to look for near repeats of
                  all_matches: bool, # keep every training line that repeats a wanted line, which pairs need
@@ -211,6 +248,10 @@ class Reading:
         self.lines, self.distinct, self.matched = 0, Distinct(), {} if all_matches else None
 
     def make_index(self, sampled, common): # sampled lines; occurrences of grams by slot
+        """
+        Note:
+            sampled lines; occurrences of grams by slot
+        """
         lines = list(dict.fromkeys([*self.wanted, *sampled]))
         self.index = LineIndex(lines, self.share, common)
         self.exact, self.near = np.zeros(len(lines), bool), np.zeros(len(lines), bool)
@@ -219,7 +260,12 @@ class Reading:
 def look(reading: Reading,
          lines: list[str], # training lines, normalised
         ):
-    "Mark which of the wanted and sampled lines are repeated in a block of training text."
+    """Mark which of the wanted and sampled lines are repeated in a block of training text.
+
+    Args:
+        reading (Reading)
+        lines (list[str]): training lines, normalised
+    """
     lines = list(dict.fromkeys(lines))
     for k in range(0, len(lines), _SLICE): _look(reading, lines[k:k + _SLICE])
 
@@ -239,7 +285,12 @@ def _look(reading, lines):
 def read(reading: Reading,
          stream: Iterable[str], # training lines, re-iterable
         ):
-    "Count the lines of a text, draw its sample, then look for everything that is wanted."
+    """Count the lines of a text, draw its sample, then look for everything that is wanted.
+
+    Args:
+        reading (Reading)
+        stream (Iterable[str]): training lines, re-iterable
+    """
     held, sampled = [], {}
     for block in _blocks(stream):
         lines = normalised(block)
@@ -307,7 +358,21 @@ def survey(text: dict[str, Iterable[str]], # language → re-iterable training l
            share: float = SHARE, # of a line's 8-grams in one training line that make it near
            sample: int = 2000, # different lines of each language of which near repeats are counted; 0 for none
           ) -> dict: # JSON values
-    "Training lines and repeats by language, and what is found of each test; `ConfigError` for a share below 0.6."
+    """Training lines and repeats by language, and what is found of each test; `ConfigError` for a share below 0.6.
+
+    Args:
+        text (dict[str, Iterable[str]]): language → re-iterable training lines
+        tests (dict | None, default None): test → pair → (lines, lines), as in Corpus.tests; or test
+            → language → lines
+        pairs (dict[str, Iterable[tuple[str, str]]] | None, default None): pair → re-iterable
+            training pairs
+        share (float, default SHARE): of a line's 8-grams in one training line that make it near
+        sample (int, default 2000): different lines of each language of which near repeats are
+            counted; 0 for none
+
+    Returns:
+        dict: JSON values
+    """
     lines, numbers = _wanted(tests)
     languages = dict.fromkeys([*text, *(lang for pair in pairs or () for lang in split_pair(pair))])
     readings = {lang: Reading(list(lines.get(lang, ())), share, sample, bool(pairs)) for lang in languages}
@@ -343,7 +408,14 @@ def _percent(part, whole) -> str:
 # %% ../nbs/00c_contamination.ipynb #99b79393
 def overlap_rows(facts: dict # from `survey`
                 ) -> list[dict]: # for a table
-    "One row for each test and language: its lines, those in the training text, and those near a training line."
+    """One row for each test and language: its lines, those in the training text, and those near a training line.
+
+    Args:
+        facts (dict): from `survey`
+
+    Returns:
+        list[dict]: for a table
+    """
     return [{"test": test, "language": lang, "lines": n, "exact": (e := facts["overlap"][test][lang]),
              "near": (m := facts["near_overlap"][test][lang]), "together": _percent(e + m, n)}
             for test, by_lang in facts["test_lines"].items() for lang, n in by_lang.items()]
@@ -351,7 +423,11 @@ def overlap_rows(facts: dict # from `survey`
 # %% ../nbs/00c_contamination.ipynb #824ddb83
 def describe(facts: dict # from `survey`, alone or among others
             ) -> str:
-    "What was found in the training text, for people: one line for the text itself and one for each test."
+    """What was found in the training text, for people: one line for the text itself and one for each test.
+
+    Args:
+        facts (dict): from `survey`, alone or among others
+    """
     repeats = [f"{lang} {n:,} lines ({facts['repeated'][lang]:,} repeated, "
                f"{_percent(facts['near_repeated'][lang], facts['near_sampled'][lang])} near another)"
                for lang, n in facts["lines"].items()]
@@ -391,7 +467,16 @@ def overlapping(text: dict[str, Iterable[str]], # language → training lines
                 tests: dict, # as for `survey`
                 share: float = SHARE,
                ) -> Iterator[dict]: # test, language, the two lines with their numbers, share, exact
-    "Every test line with every training line that repeats it, exactly or nearly, in the order of the training text."
+    """Every test line with every training line that repeats it, exactly or nearly, in the order of the training text.
+
+    Args:
+        text (dict[str, Iterable[str]]): language → training lines
+        tests (dict): as for `survey`
+        share (float, default SHARE)
+
+    Returns:
+        Iterator[dict]: test, language, the two lines with their numbers, share, exact
+    """
     for lang in text:
         first, start = _originals(tests, lang), 0
         index = LineIndex(list(dict.fromkeys(line for _, line in first)), share)
@@ -429,7 +514,15 @@ def _letters(line): # single letters, pairs and triples of a normalised line
 def names_identifier(langs, # codes among which to choose; those without enough names in CLDR are left out
                      unseen: float = 0.01, # probability of all letters that a profile lacks
                     ) -> Callable[[list[str]], list[str]]: # its `languages` are the codes that it can return
-    "Identifier of languages by the letters, pairs and triples of CLDR's names; good for files, not for single lines."
+    """Identifier of languages by the letters, pairs and triples of CLDR's names; good for files, not for single lines.
+
+    Args:
+        langs: codes among which to choose; those without enough names in CLDR are left out
+        unseen (float, default 0.01): probability of all letters that a profile lacks
+
+    Returns:
+        Callable[[list[str]], list[str]]: its `languages` are the codes that it can return
+    """
     profiles = {lang: grams for lang in parse_languages(langs) if (grams := _cldr_grams(lang))}
     if not profiles: raise ConfigError(f"CLDR has names in none of {', '.join(langs)}: pass an identifier of your own")
     places = {g: i for i, g in enumerate(sorted(set().union(*profiles.values())))}
@@ -450,7 +543,18 @@ def language_check(text: dict[str, Iterable[str]], # language → lines
                    sample: int = 500, # lines of each language
                    seed: int = 0,
                   ) -> dict[str, dict]: # language → {'sampled': lines, 'as': {code: lines}}, most frequent first
-    "What sampled lines of each language are identified as; a language that the identifier does not know is left out."
+    """What sampled lines of each language are identified as; a language that the identifier does not know is left out.
+
+    Args:
+        text (dict[str, Iterable[str]]): language → lines
+        identify (Callable[[list[str]], list[str]] | None, default None): lines → codes; CLDR's
+            names if None
+        sample (int, default 500): lines of each language
+        seed (int, default 0)
+
+    Returns:
+        dict[str, dict]: language → {'sampled': lines, 'as': {code: lines}}, most frequent first
+    """
     identify = identify or names_identifier(dict.fromkeys([*text, *XTREME_40]))
     known = getattr(identify, "languages", text)
     return {lang: {"sampled": len(lines := _sample(stream, sample, numpy_generator("languages", seed, lang))),
@@ -471,7 +575,11 @@ def _sample(stream, size, generator) -> list[str]: # Vitter 1985, algorithm R
 # %% ../nbs/00c_contamination.ipynb #510a8ce7
 def describe_languages(check: dict # from `language_check`
                       ) -> str:
-    "A line for each language of which less than half of the sampled lines were identified as it."
+    """A line for each language of which less than half of the sampled lines were identified as it.
+
+    Args:
+        check (dict): from `language_check`
+    """
     odd = []
     for lang, found in check.items():
         own, others = found["as"].get(lang, 0), [code for code in found["as"] if code != lang]

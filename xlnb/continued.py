@@ -66,12 +66,20 @@ def resolve(given: Settings) -> Settings:
 # %% ../nbs/04c_continued.ipynb #ea90e0c9
 def base_of(s: Settings # resolved
            ) -> xy_lent.Settings:
-    "The run that is continued."
+    """The run that is continued.
+
+    Args:
+        s (Settings): resolved
+    """
     return xy_lent.Settings(**{f.name: getattr(s, f.name) for f in fields(xy_lent.Settings)} | {"out": ""})
 
 def continuation_of(s: Settings # resolved
             ) -> Settings:
-    "What XLM-E's parts are told about the steps on the domain."
+    """What XLM-E's parts are told about the steps on the domain.
+
+    Args:
+        s (Settings): resolved
+    """
     return replace(s, tasks=s.tasks.split("+")[0], steps=s.domain_steps, learning_rate=s.rate * s.learning_rate,
                    warmup_steps=warmup_of(s), batch_tokens=sum(xlm_e.step_tokens(s)), contrast=0.0)
 
@@ -84,7 +92,13 @@ def _with_digits(lines): return filter(has_digit, lines)
 
 @dataclass(frozen=True)
 class Domain:
-    "Text of one domain in the pivot language."
+    """Text of one domain in the pivot language.
+
+    Fields:
+        lines (Lines): to train on
+        held_out (list[str])
+        facts (dict)
+    """
     lines: Lines # to train on
     held_out: list[str]
     facts: dict
@@ -92,7 +106,12 @@ class Domain:
 def open_domain(s: Settings, # resolved
                 corpus: Corpus, # of the base run
                ) -> Domain:
-    "The domain's text; raises `ConfigError` where there is none, `FileNotFoundError` where a set is not there."
+    """The domain's text; raises `ConfigError` where there is none, `FileNotFoundError` where a set is not there.
+
+    Args:
+        s (Settings): resolved
+        corpus (Corpus): of the base run
+    """
     if s.domain == "digits":
         lines = Lines(_with_digits, corpus.text[s.pivot])
         sides = [split_pair(pair).index(s.pivot) for pair in corpus.valid if s.pivot in split_pair(pair)]
@@ -112,7 +131,14 @@ def open_domain(s: Settings, # resolved
 # %% ../nbs/04c_continued.ipynb #1b2d4a09
 def prepare_data(s: Settings # resolved
                 ) -> tuple[Prepared, Domain, Prepared]: # the base run's data; the domain; its token store
-    "Text of both parts of a run, cut by the same vocabulary."
+    """Text of both parts of a run, cut by the same vocabulary.
+
+    Args:
+        s (Settings): resolved
+
+    Returns:
+        tuple[Prepared, Domain, Prepared]: the base run's data; the domain; its token store
+    """
     base = base_of(s)
     data = xy_lent.prepare_data(base)
     domain = open_domain(s, data.corpus)
@@ -127,13 +153,23 @@ _WATCHED = ("mlm", "rtd_auc"), ("rtd_loss", "rtd_base_loss") # of every text; of
 
 @dataclass(frozen=True)
 class HeldOut:
-    "Masked batches, the same at every look, and the loss of guessing each token by its frequency."
+    """Masked batches, the same at every look, and the loss of guessing each token by its frequency.
+
+    Fields:
+        batches (dict): language, or 'domain' → batch
+        unigram (dict): the same → nats per masked token
+    """
     batches: dict # language, or 'domain' → batch
     unigram: dict # the same → nats per masked token
 
 def hold_out(s: Settings, # resolved
              data: Prepared, domain: Domain, domain_data: Prepared) -> HeldOut:
-    "The domain's held-out text and the general text of every language."
+    """The domain's held-out text and the general text of every language.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared), domain (Domain), domain_data (Prepared)
+    """
     valid = data.corpus.valid
     if s.domain == "digits": valid = {pair: without_digits(rows) for pair, rows in valid.items()}
     texts = held_out_text(s, replace(data, corpus=replace(data.corpus, valid=valid)))
@@ -150,7 +186,11 @@ def hold_out(s: Settings, # resolved
 
 @torch.inference_mode()
 def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # e.g. 'held_out/mlm/de'
-    "Losses and AUC on every held-out text."
+    """Losses and AUC on every held-out text.
+
+    Note:
+        e.g. 'held_out/mlm/de'
+    """
     device, found = next(model.parameters()).device, {}
     for name, batch in held_out.batches.items():
         batch = {k: v.to(device) for k, v in batch.items()}
@@ -162,7 +202,15 @@ def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # e.g. 'held_out/mlm/de'
 # %% ../nbs/04c_continued.ipynb #a5e727ab
 def pretrained(s: Settings, # resolved
                data: Prepared) -> Path: # checkpoint
-    "The finished base run; raises `CheckpointError` where the time limit came first."
+    """The finished base run; raises `CheckpointError` where the time limit came first.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared)
+
+    Returns:
+        Path: checkpoint
+    """
     base = base_of(s)
     folder = xlm_e.run_folder(base, data)
     start_processes()
@@ -177,7 +225,12 @@ def pretrained(s: Settings, # resolved
 # %% ../nbs/04c_continued.ipynb #5c8c8634
 def load(s: Settings, # resolved
          data: Prepared, checkpoint: Path) -> xlm_e.XlmE:
-    "The networks of a checkpoint, set up for the domain."
+    """The networks of a checkpoint, set up for the domain.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared), checkpoint (Path)
+    """
     model = xlm_e.XlmE(continuation_of(s), MaskIds.of(data.tokenizer))
     load_weights(checkpoint, model)
     return model.to(start_processes())
@@ -187,7 +240,17 @@ def train_on(s: Settings, # resolved
              domain_data: Prepared, held_out: HeldOut,
              model: xlm_e.XlmE, # of `load`
             ) -> tuple[dict, xlm_e.XlmE]: # summary of `train`, with `broken`; the networks, whole in process 0
-    "Continue on the domain until `domain_steps` or `max_minutes`; the same call goes on."
+    """Continue on the domain until `domain_steps` or `max_minutes`; the same call goes on.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared): of the base run
+        domain_data (Prepared), held_out (HeldOut)
+        model (xlm_e.XlmE): of `load`
+
+    Returns:
+        tuple[dict, xlm_e.XlmE]: summary of `train`, with `broken`; the networks, whole in process 0
+    """
     phase, folder = continuation_of(s), xlm_e.run_folder(s, data)
     identity, config = xlm_e.run_identity(s, data), xlm_e.training_config(phase)
     try:
@@ -213,7 +276,17 @@ def measure(s: Settings, # resolved
             network, # loaded
             system: str = "model", # or 'before', 'untrained'
            ) -> dict: # e.g. 'T3/de/before/layer2/acc@1c', 'tags/de/layer2/f1'
-    "Retrieval and alignment by the language that stands beside the pivot; tags learned in the pivot, by language."
+    """Retrieval and alignment by the language that stands beside the pivot; tags learned in the pivot, by language.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared)
+        network: loaded
+        system (str, default 'model'): or 'before', 'untrained'
+
+    Returns:
+        dict: e.g. 'T3/de/before/layer2/acc@1c', 'tags/de/layer2/f1'
+    """
     groups = {pair: _beside(s.pivot, pair, group) for pair, group in xy_lent.measured_pairs(s).items()}
     tests = _first(data.corpus.tests, groups)
     gold = _first(data.corpus.gold, [pair for pair in groups if s.pivot in split_pair(pair)])
@@ -241,7 +314,16 @@ def measure_all(s: Settings, # resolved
                 data: Prepared, before, # the base run's network
                 after=None, # the continued one; None where it broke
                ) -> dict: # as of `measure`
-    "The base run's network, the continued one, and fresh weights."
+    """The base run's network, the continued one, and fresh weights.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared), before: the base run's network
+        after (default None): the continued one; None where it broke
+
+    Returns:
+        dict: as of `measure`
+    """
     networks = {"before": before, "untrained": untrained(before)} | ({"model": after} if after is not None else {})
     return {k: v for name, network in networks.items() for k, v in measure(s, data, network, name).items()}
 
@@ -250,7 +332,14 @@ def record_of(s: Settings, # resolved
               data: Prepared, domain: Domain, held_out: HeldOut, summary: dict, # of `train_on`
               start: dict, # of `look`, before the first step on the domain
               metrics: dict) -> dict:
-    "What one run leaves behind."
+    """What one run leaves behind.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared), domain (Domain), held_out (HeldOut), summary (dict): of `train_on`
+        start (dict): of `look`, before the first step on the domain
+        metrics (dict)
+    """
     phase = continuation_of(s)
     flops = {k: v * summary["tokens"] / sum(xlm_e.step_tokens(phase)) for k, v in xlm_e.training_flops(phase).items()}
     log = [{"step": -1, "tokens": 0.0, **start}, *read_log(xlm_e.run_folder(s, data))]
@@ -265,7 +354,11 @@ def describe(record: dict) -> str:
 
 # %% ../nbs/04c_continued.ipynb #37d16965
 def relative_drop(before: float, after: float) -> float: # percent of what was there; nan where nothing was
-    "What is lost, relative to what was there (XY-LENT, Table 6); negative for a gain."
+    """What is lost, relative to what was there (XY-LENT, Table 6); negative for a gain.
+
+    Note:
+        percent of what was there; nan where nothing was
+    """
     return 100 * (before - after) / before if before > 0 else math.nan
 
 # %% ../nbs/04c_continued.ipynb #ae628f19
@@ -276,7 +369,16 @@ def scores(record: dict,
            measure: str, # of MEASURES; alignment as 1 - AER
            system: str = "", # '' after, 'before', 'untrained'
           ) -> dict[str, float]: # language (or 'others') → score at the layer, from 1, that was best before
-    "Scores of every language that has them."
+    """Scores of every language that has them.
+
+    Args:
+        record (dict)
+        measure (str): of MEASURES; alignment as 1 - AER
+        system (str, default ''): '' after, 'before', 'untrained'
+
+    Returns:
+        dict[str, float]: language (or 'others') → score at the layer, from 1, that was best before
+    """
     if measure == "mlm": return _below_unigram(record, system)
     test = next((name.split("/")[0] for name in record["metrics"] if name.endswith("/" + measure)), "")
     lower = -1 if measure == "aer" else 1
@@ -293,14 +395,22 @@ def _below_unigram(record, system) -> dict:
     return {lang: free - line[start + lang] for lang, free in record["unigram"].items() if start + lang in line}
 
 def drops(record: dict, measure: str) -> dict[str, float]: # language → percent
-    "Relative drop of each language, in the order of the run's languages; a score that was not above 0 has none."
+    """Relative drop of each language, in the order of the run's languages; a score that was not above 0 has none.
+
+    Note:
+        language → percent
+    """
     before, after = scores(record, measure, "before"), scores(record, measure)
     order = [*parse_languages(record["parameters"]["langs"]), "others", "unseen", "domain"]
     found = {lang: relative_drop(before[lang], after[lang]) for lang in order if lang in before and lang in after}
     return {lang: value for lang, value in found.items() if not math.isnan(value)}
 
 def mean_drop(record: dict, measure: str) -> tuple[float, float]: # percent: of the pivot, of all other languages
-    "What the pivot loses, and what the mean score of the others loses (as the paper's column of means)."
+    """What the pivot loses, and what the mean score of the others loses (as the paper's column of means).
+
+    Note:
+        percent: of the pivot, of all other languages
+    """
     pivot, langs = record["parameters"]["pivot"], parse_languages(record["parameters"]["langs"])
     before, after = scores(record, measure, "before"), scores(record, measure)
     both = {lang: (before[lang], after[lang]) for lang in langs if lang in before and lang in after}
@@ -312,7 +422,11 @@ def mean_drop(record: dict, measure: str) -> tuple[float, float]: # percent: of 
 MARGIN = 0.001 # nats; discriminators of this size end 2,500 steps of `03_xlm_e` 0.010 to 0.015 below the entropy
 
 def collapse(record: dict) -> dict: # shares of evaluations; all but 'mlm' and how it ended, of the discriminator
-    "How often, after warm-up, the losses on the domain were no better than what costs nothing, and how it ended."
+    """How often, after warm-up, the losses on the domain were no better than what costs nothing, and how it ended.
+
+    Note:
+        shares of evaluations; all but 'mlm' and how it ended, of the discriminator
+    """
     warmup = round(xlm_e.WARMUP_SHARE * record["parameters"]["domain_steps"])
     start, *_ = lines = [_of_domain(line) for line in record["curve"]]
     curve = [seen for line, seen in zip(record["curve"], lines) if line["step"] >= warmup]
@@ -335,7 +449,12 @@ _COLOURS = ("blue", "sky", "red", "orange", "green", "purple")
 def draw_drops(groups: dict, # arm → records, or {seed: record}
                measures=("f1", "acc@1c", "aer"), # of MEASURES, a panel each
               ):
-    "Relative drop by language, arms side by side (form of XY-LENT, Figure 5)."
+    """Relative drop by language, arms side by side (form of XY-LENT, Figure 5).
+
+    Args:
+        groups (dict): arm → records, or {seed: record}
+        measures (default ('f1', 'acc@1c', 'aer')): of MEASURES, a panel each
+    """
     runs = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
     measures = [m for m in measures if any(drops(r, m) for rs in runs.values() for r in rs)] or measures[:1]
     fig, axes = figure("page", height=0.5 + 1.5 * len(measures), nrows=len(measures), squeeze=False)
@@ -373,7 +492,11 @@ def _panels(record: dict) -> dict: # title → function of a line of the curve; 
             "other languages: MLM loss, change, nats": lambda line: _others(line, pivot) - _others(start, pivot)}
 
 def draw_curves(groups: dict): # arm → records, or {seed: record}
-    "Losses over the steps on the domain, a line per seed; dashed what costs nothing."
+    """Losses over the steps on the domain, a line per seed; dashed what costs nothing.
+
+    Args:
+        groups (dict): arm → records, or {seed: record}
+    """
     fig, axes = figure("page", height=4.2, nrows=2, ncols=2)
     for (arm, g), colour in zip(groups.items(), _COLOURS):
         for n, record in enumerate(g.values() if isinstance(g, dict) else g):
@@ -409,7 +532,14 @@ EXPERIMENTS = {
 # %% ../nbs/04c_continued.ipynb #49f3f704
 def run(s: Settings, # resolved
        ) -> dict | None: # the record; in process 0 alone
-    "Find or train the base run, continue it, measure both."
+    """Find or train the base run, continue it, measure both.
+
+    Args:
+        s (Settings): resolved
+
+    Returns:
+        dict | None: the record; in process 0 alone
+    """
     begin = time.monotonic()
     start_processes()
     rank = rank_and_world()[0]
@@ -428,7 +558,11 @@ def run(s: Settings, # resolved
     return record
 
 def main(argv: list[str]): # e.g. ['--rate', '0.1']
-    "A run from the command line, recorded; a setting or file that cannot be used ends it with a sentence."
+    """A run from the command line, recorded; a setting or file that cannot be used ends it with a sentence.
+
+    Args:
+        argv (list[str]): e.g. ['--rate', '0.1']
+    """
     try:
         settings = resolve(settings_from_arguments(Settings, argv))
         if record := run(settings): append_record("04c_continued", record, settings.corpus)

@@ -24,7 +24,11 @@ class CheckpointError(ValueError):
     "A checkpoint that cannot be read, written, or used for what was asked; the message names it."
 
 class DataError(ValueError):
-    "Malformed or missing data, with the file and line where it was seen."
+    """Malformed or missing data, with the file and line where it was seen.
+
+    Note:
+        line counts from 1
+    """
     def __init__(self, message: str, file=None, line: int | None = None): # line counts from 1
         self.file, self.line = file, line
         where = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
@@ -35,7 +39,13 @@ def choose(name: str, # the parameter's name, for the message
            value, # what was given
            allowed, # what may be given, in the order to show
           ):
-    "`value` if it is one of `allowed`; otherwise `ConfigError` with the choices and the nearest one."
+    """`value` if it is one of `allowed`; otherwise `ConfigError` with the choices and the nearest one.
+
+    Args:
+        name (str): the parameter's name, for the message
+        value: what was given
+        allowed: what may be given, in the order to show
+    """
     allowed = list(allowed)
     if value in allowed: return value
     near = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1)
@@ -61,7 +71,11 @@ def data_root() -> Path | None:
 # %% ../nbs/00_core.ipynb #7e43c511
 @contextmanager
 def atomic_path(path): # the file or folder that is to appear whole or not at all
-    "Yields a temporary sibling of `path`; renames it on success, removes it on any error."
+    """Yields a temporary sibling of `path`; renames it on success, removes it on any error.
+
+    Args:
+        path: the file or folder that is to appear whole or not at all
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -87,7 +101,11 @@ def sha256_file(path) -> str:
 
 # %% ../nbs/00_core.ipynb #335f65d3
 def derive_seed(*keys) -> int: # ints and strings that name the stream
-    "A 63-bit seed that depends on the keys and on nothing else."
+    """A 63-bit seed that depends on the keys and on nothing else.
+
+    Note:
+        ints and strings that name the stream
+    """
     digest = hashlib.sha256(json.dumps(keys, ensure_ascii=False).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -104,7 +122,12 @@ def torch_generator(*keys, device="cpu"):
 def parse_languages(langs, # 'en,de,fr', or a list of codes
                     known=None, # the codes that are allowed; None allows all
                    ) -> list[str]:
-    "Codes out of a comma-separated string; `ConfigError` for a code that is unknown or given twice."
+    """Codes out of a comma-separated string; `ConfigError` for a code that is unknown or given twice.
+
+    Args:
+        langs: 'en,de,fr', or a list of codes
+        known (default None): the codes that are allowed; None allows all
+    """
     if langs is False: langs = "no"
     if isinstance(langs, float) and math.isnan(langs): langs = "nan"
     codes = [c.strip() for c in langs.split(",")] if isinstance(langs, str) else list(langs)
@@ -136,7 +159,12 @@ def settings_from_arguments(settings, # a dataclass with defaults for all fields
                            ):
     """An instance of `settings` from `--name value` arguments; `--help` prints the names and ends the program.
 
-    Raises `ConfigError` for an unknown name, with the nearest known one, and for one that comes twice."""
+    Raises `ConfigError` for an unknown name, with the nearest known one, and for one that comes twice.
+
+    Args:
+        settings: a dataclass with defaults for all fields
+        argv (list[str]): e.g. ['--size', 'base', '--steps=100']
+    """
     if {"--help", "-h"} & {*argv}: raise SystemExit(print(_usage(settings)))
     words = [w for a in argv for w in (a.split("=", 1) if a.startswith("--") else [a])]
     if len(words) % 2 or not all(name.startswith("--") for name in words[::2]):
@@ -161,7 +189,12 @@ def _usage(settings) -> str:
 def check_types(settings, # a dataclass
                 free=(), # fields to leave out
                ):
-    "Raise `ConfigError` for a field whose value is not of its annotated type: 'false' is not False, '5,0' no number."
+    """Raise `ConfigError` for a field whose value is not of its annotated type: 'false' is not False, '5,0' no number.
+
+    Args:
+        settings: a dataclass
+        free (default ()): fields to leave out
+    """
     allowed = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
     for field in fields(settings):
         if field.name in free: continue
@@ -212,7 +245,13 @@ def append_record(notebook: str, # e.g. '03_xlm_e'
                   record: dict, # JSON values; metrics under flat names such as 'T3/de-en/layer3/acc@1'
                   part: str = "", # e.g. 'cldr'
                  ) -> Path:
-    "Append one line to a notebook's records; returns the file. Raises `ValueError` on NaN: a record holds numbers."
+    """Append one line to a notebook's records; returns the file. Raises `ValueError` on NaN: a record holds numbers.
+
+    Args:
+        notebook (str): e.g. '03_xlm_e'
+        record (dict): JSON values; metrics under flat names such as 'T3/de-en/layer3/acc@1'
+        part (str, default ''): e.g. 'cldr'
+    """
     path = results_folder() / ".".join(filter(None, (notebook, part, "jsonl")))
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"notebook": notebook, **record}, ensure_ascii=False, allow_nan=False)
@@ -245,7 +284,13 @@ def figure(width: str = "column", # 'column' (3.5 inches) or 'page' (7.2 inches)
            height: float | None = None, # inches; 0.7 of the width if None
            **subplots, # passed to `plt.subplots`
           ):
-    "A figure and its axes in the house style, which matplotlib keeps for what is drawn after."
+    """A figure and its axes in the house style, which matplotlib keeps for what is drawn after.
+
+    Args:
+        width (str, default 'column'): 'column' (3.5 inches) or 'page' (7.2 inches)
+        height (float | None, default None): inches; 0.7 of the width if None
+        **subplots: passed to `plt.subplots`
+    """
     import matplotlib.pyplot as plt
     from cycler import cycler
     inches = WIDTHS[choose("width", width, WIDTHS)]
@@ -257,7 +302,12 @@ def figure(width: str = "column", # 'column' (3.5 inches) or 'page' (7.2 inches)
 def label_lines(ax, # axes whose lines carry labels
                 gap: float = 0.075, # least distance between labels, as a share of the axis height
                ):
-    "Write each labelled line's name at its right end, in its colour, pushed apart where ends are close."
+    """Write each labelled line's name at its right end, in its colour, pushed apart where ends are close.
+
+    Args:
+        ax: axes whose lines carry labels
+        gap (float, default 0.075): least distance between labels, as a share of the axis height
+    """
     ax.autoscale_view() # limits that are still to be found would move the ends
     lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
     ends = [ax.transAxes.inverted().transform(ax.transData.transform((0, line.get_ydata()[-1])))[1] for line in lines]
@@ -284,7 +334,13 @@ def save_figure(fig, # a matplotlib figure
                 name: str, # file name without ending, e.g. 'xlme_fig3'
                 folder=None, # `figures/` of the checkout if None
                ) -> list[Path]:
-    "Write the figure as PNG and SVG, the same bytes for the same figure; returns both paths."
+    """Write the figure as PNG and SVG, the same bytes for the same figure; returns both paths.
+
+    Args:
+        fig: a matplotlib figure
+        name (str): file name without ending, e.g. 'xlme_fig3'
+        folder (default None): `figures/` of the checkout if None
+    """
     import matplotlib.pyplot as plt
     folder = Path(folder or repo_root() / "figures")
     paths = [folder / f"{name}{ending}" for ending in (".png", ".svg")]
@@ -301,7 +357,13 @@ def show_table(rows, # list of dicts, or of sequences
                columns=None, # headings; the keys of the first row if None
                caption: str = "", # shown above
               ):
-    "An HTML table in which every cell finds its own writing direction."
+    """An HTML table in which every cell finds its own writing direction.
+
+    Args:
+        rows: list of dicts, or of sequences
+        columns (default None): headings; the keys of the first row if None
+        caption (str, default ''): shown above
+    """
     from html import escape
     from IPython.display import HTML
     rows = list(rows)

@@ -65,7 +65,11 @@ def resolve(given: Settings) -> Settings:
 
 # %% ../nbs/04b_dro_runs.ipynb #5c5ccd58
 def planted_pairs(s: Settings) -> dict: # pair → one of DEFECTS
-    "The pairs that are damaged, and how."
+    """The pairs that are damaged, and how.
+
+    Note:
+        pair → one of DEFECTS
+    """
     names = xy_lent.bitext_pairs(s)
     chosen = numpy_generator("planted", s.seed).choice(names, s.planted * len(DEFECTS), replace=False).tolist()
     return dict(zip(chosen, DEFECTS * s.planted))
@@ -83,12 +87,21 @@ def damaged(s: Settings, corpus: Corpus) -> Corpus:
 
 def prepare_data(s: Settings # resolved
                 ) -> Prepared:
-    "Damaged corpus, shared vocabulary and token store of a run."
+    """Damaged corpus, shared vocabulary and token store of a run.
+
+    Args:
+        s (Settings): resolved
+    """
     return prepared(s, damaged(s, open_bitext(s)))
 
 # %% ../nbs/04b_dro_runs.ipynb #107c441e
 class RobustBatches:
-    "Batches whose pairs an adversary draws anew ten times in a run; keeps the losses of pairs and the trajectory."
+    """Batches whose pairs an adversary draws anew ten times in a run; keeps the losses of pairs and the trajectory.
+
+    Args:
+        batches (MixedBatches), s (Settings): resolved
+        baseline (dict | None, default None): pair → loss of a finished run that is not robust
+    """
     def __init__(self, batches: MixedBatches, s: Settings, # resolved
                  baseline: dict | None = None): # pair → loss of a finished run that is not robust
         q = batches.mixtures["pairs"].versions[0].probabilities
@@ -106,7 +119,11 @@ class RobustBatches:
     def __call__(self, step: int, index: int) -> dict: return self.batches(step, index)
 
     def watch(self, name, group, losses, hits): # of the tokens that the loss counts
-        "Add a batch's losses to those of its pairs."
+        """Add a batch's losses to those of its pairs.
+
+        Note:
+            of the tokens that the loss counts
+        """
         tokens = torch.bincount(group, minlength=len(self.names)).tolist()
         kinds = {name: losses.double()} | ({"wrong": (~hits).double()} if name == "trtd" else {})
         for kind, values in kinds.items():
@@ -123,7 +140,11 @@ class RobustBatches:
             group.seen = {p: [both[f"l/{p}"], both[f"n/{p}"], 0, 0.0] for p in group.seen}
 
     def measured(self) -> dict: # of pair → number
-        "Losses L_G + λ L_D per token (XY-LENT equation 3, with XLM-E's λ), tokens behind them, RTD accuracy."
+        """Losses L_G + λ L_D per token (XY-LENT equation 3, with XLM-E's λ), tokens behind them, RTD accuracy.
+
+        Returns:
+            dict: of pair → number
+        """
         found = {kind: group.losses(self.settings.estimator) for kind, group in self.seen.items()}
         counts = self.seen["trtd" if self.settings.replaces else "tlm"].counts()
         if not self.settings.replaces: return {"losses": found["tlm"], "counts": counts}
@@ -164,7 +185,11 @@ class RobustBatches:
         if rank_and_world()[0]: self.forget()
 
 def trajectory_of(folder) -> list[dict]: # of a run
-    "The rounds of a run, from its last checkpoint; raises `ConfigError` where there is none."
+    """The rounds of a run, from its last checkpoint; raises `ConfigError` where there is none.
+
+    Note:
+        of a run
+    """
     if (path := latest_checkpoint(folder)) is None: raise ConfigError(f"{folder} holds no checkpoint of a run")
     state = json.loads((path / "state.json").read_text())["batches"]
     if "trajectory" not in state: raise ConfigError(f"{folder} is of a run that kept no losses of pairs")
@@ -192,7 +217,16 @@ def rankings(trajectory: list[dict], pairs: dict, # pair → re-iterable lines
              seed: int = 0,
              baseline: dict | None = None, # pair → loss of a finished run that is not robust
             ) -> dict: # name → pair → suspicion
-    "Suspicion of each pair by six measures: three of the trajectory, two of the text, one of both."
+    """Suspicion of each pair by six measures: three of the trajectory, two of the text, one of both.
+
+    Args:
+        trajectory (list[dict]), pairs (dict): pair → re-iterable lines
+        seed (int, default 0)
+        baseline (dict | None, default None): pair → loss of a finished run that is not robust
+
+    Returns:
+        dict: name → pair → suspicion
+    """
     search = lambda *given: {r["pair"]: r["score"] for r in find_bad_bitext(*given, baseline, seed=seed)}
     names = list(trajectory[0]["probabilities"])
     moved = {pair: abs(math.log(max(ratio, 1e-9))) for pair, ratio in weight_ratios(trajectory).items()}
@@ -234,7 +268,11 @@ EXPERIMENTS = {
 
 # %% ../nbs/04b_dro_runs.ipynb #b8329ca5
 def main(argv: list[str]): # e.g. ['--rho', '0.1']
-    "A run from the command line, recorded; a setting or file that cannot be used ends it with a sentence."
+    """A run from the command line, recorded; a setting or file that cannot be used ends it with a sentence.
+
+    Args:
+        argv (list[str]): e.g. ['--rho', '0.1']
+    """
     xlm_e.main(argv, "04b_dro_runs", sys.modules[__name__])
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook

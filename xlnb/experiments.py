@@ -20,7 +20,15 @@ from .reports import spread
 # %% ../nbs/02h_experiments.ipynb #bc14e8b9
 @dataclass(frozen=True)
 class Experiment:
-    "A grid: every arm under every seed."
+    """A grid: every arm under every seed.
+
+    Fields:
+        claim (str): what it is to show, in a sentence
+        arms (dict[str, dict]): name → parameters of the notebook in which the arm differs from the
+            others
+        shared (dict): parameters of all arms
+        seeds (tuple[int, ...], default (0, 1, 2))
+    """
     claim: str                        # what it is to show, in a sentence
     arms: dict[str, dict]             # name → parameters of the notebook in which the arm differs from the others
     shared: dict                      # parameters of all arms
@@ -35,7 +43,12 @@ class Experiment:
 def filled_in(module,     # a paper's module: Settings, resolve, FREE
               given: dict, # parameters of a run
              ) -> dict:
-    "All parameters that shape a run; raises `ConfigError` for one that cannot be."
+    """All parameters that shape a run; raises `ConfigError` for one that cannot be.
+
+    Args:
+        module: a paper's module: Settings, resolve, FREE
+        given (dict): parameters of a run
+    """
     known = module.Settings.__dataclass_fields__
     for name in given: choose("parameter", name, known)
     return {k: v for k, v in asdict(module.resolve(module.Settings(**given))).items() if k not in module.FREE}
@@ -43,7 +56,15 @@ def filled_in(module,     # a paper's module: Settings, resolve, FREE
 def records_of(experiment: Experiment, module,
                records: list[dict], # oldest first
               ) -> dict: # arm → {seed: newest finished record}
-    "The finished records of an experiment."
+    """The finished records of an experiment.
+
+    Args:
+        experiment (Experiment), module
+        records (list[dict]): oldest first
+
+    Returns:
+        dict: arm → {seed: newest finished record}
+    """
     found = {arm: {} for arm in experiment.arms}
     done = [(_parameters(r, module), r) for r in records if r["run"]["finished"]]
     for arm, given in experiment.runs():
@@ -66,7 +87,13 @@ def missing(experiment: Experiment, module, records: list[dict]) -> list[tuple[s
 def run_command(notebook: str, # e.g. '03_xlm_e'
                 given: dict, # parameters
                 output: Path) -> list[str]:
-    "The papermill call of one run."
+    """The papermill call of one run.
+
+    Args:
+        notebook (str): e.g. '03_xlm_e'
+        given (dict): parameters
+        output (Path)
+    """
     parameters = [w for name, value in given.items() for w in ("-p", name, str(value))]
     script = "import sys; from papermill.cli import papermill; sys.exit(papermill())"
     return [sys.executable, "-c", script, str(repo_root() / "nbs" / f"{notebook}.ipynb"), str(output), *parameters,
@@ -75,7 +102,15 @@ def run_command(notebook: str, # e.g. '03_xlm_e'
 def run_one(command: list[str], output: Path,
             stop: threading.Event, # set: end the run
            ) -> str: # 'done', 'failed', 'stopped' or 'running elsewhere'
-    "Execute one run in a process of its own."
+    """Execute one run in a process of its own.
+
+    Args:
+        command (list[str]), output (Path)
+        stop (threading.Event): set: end the run
+
+    Returns:
+        str: 'done', 'failed', 'stopped' or 'running elsewhere'
+    """
     output.parent.mkdir(parents=True, exist_ok=True)
     with open(output.with_suffix(".lock"), "w") as lock:
         try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +127,17 @@ def run_missing(notebook: str, name: str, # of the notebook and of its experimen
                 todo: list, # of `missing`
                 workers: int | None = None, # runs side by side; one per core if None
                 say=print) -> list[str]: # what did not end well
-    "Run a list of runs through papermill; returns a line for each that failed."
+    """Run a list of runs through papermill; returns a line for each that failed.
+
+    Args:
+        notebook (str), name (str): of the notebook and of its experiment
+        todo (list): of `missing`
+        workers (int | None, default None): runs side by side; one per core if None
+        say (default print)
+
+    Returns:
+        list[str]: what did not end well
+    """
     folder, stop = repo_root() / "runs" / "experiments" / notebook / name, threading.Event()
     def one(number, arm, given):
         output = folder / f"{arm.replace(' ', '_').replace('/', '_')}-seed{given['seed']}.ipynb"
@@ -106,7 +151,11 @@ def run_missing(notebook: str, name: str, # of the notebook and of its experimen
         pool.shutdown(cancel_futures=True)
 
 def main(argv: list[str]): # [notebook] or [notebook, experiment, …]
-    "What is missing of a notebook's experiments, or, with names, running it; ends with a sentence if something failed."
+    """What is missing of a notebook's experiments, or, with names, running it; ends with a sentence if something failed.
+
+    Args:
+        argv (list[str]): [notebook] or [notebook, experiment, …]
+    """
     try:
         notebook = choose("notebook", argv[0] if argv else "", [p.stem for p in (repo_root() / "nbs").glob("*.ipynb")])
         module = import_module(f"xlnb.{notebook.split('_', 1)[1]}")
@@ -127,7 +176,17 @@ if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not 
 # %% ../nbs/02h_experiments.ipynb #415cb621
 @dataclass(frozen=True)
 class Comparison:
-    "A measure on which one arm of an experiment should be ahead of another."
+    """A measure on which one arm of an experiment should be ahead of another.
+
+    Fields:
+        measure (str): name and unit
+        ahead (tuple[str, str]): experiment and arm
+        behind (tuple[str, str])
+        value (Callable): record → number, NaN where it has none
+        free (dict[str, Callable], default field(default_factory=dict)): what costs nothing → record
+            → the same measure of it
+        lower (bool, default False): whether less is better
+    """
     measure: str # name and unit
     ahead: tuple[str, str] # experiment and arm
     behind: tuple[str, str]
@@ -148,7 +207,15 @@ SEEDS = 3 # of both arms, and more, before a difference is a verdict
 def judge(comparison: Comparison,
           finished: dict, # experiment → arm → {seed: record}, of `records_of`
          ) -> dict | None: # numbers over the seeds that both arms have; None with fewer than two
-    "Both arms, their difference seed by seed with its standard error, and a verdict."
+    """Both arms, their difference seed by seed with its standard error, and a verdict.
+
+    Args:
+        comparison (Comparison)
+        finished (dict): experiment → arm → {seed: record}, of `records_of`
+
+    Returns:
+        dict | None: numbers over the seeds that both arms have; None with fewer than two
+    """
     ahead, behind = (finished.get(name, {}).get(arm, {}) for name, arm in (comparison.ahead, comparison.behind))
     pairs = {s: (comparison.value(ahead[s]), comparison.value(behind[s])) for s in sorted(ahead.keys() & behind.keys())}
     pairs = {s: pair for s, pair in pairs.items() if not any(map(math.isnan, pair))}
@@ -184,12 +251,20 @@ def _beyond(values) -> int: # 1 above zero, -1 below, 0 inside two standard erro
     return (mean > 2 * error) - (mean < -2 * error)
 
 def verdict(rows: list[dict]) -> str: # of `judge`, of one claim
-    "What all comparisons of a claim say; 'not at this scale' where they do not agree."
+    """What all comparisons of a claim say; 'not at this scale' where they do not agree.
+
+    Note:
+        of `judge`, of one claim
+    """
     said = {row["verdict"] for row in rows}
     return said.pop() if len(said) == 1 else "not at this scale" if said else "no runs"
 
 def ledger(claims: dict[str, Claim], finished: dict) -> list[dict]: # of all papers' claims, a row per comparison
-    "Every claim with its numbers and its verdict; one without runs says so."
+    """Every claim with its numbers and its verdict; one without runs says so.
+
+    Note:
+        of all papers' claims, a row per comparison
+    """
     table = []
     for name, claim in claims.items():
         rows = [row | {"arms": _arms_text(c)} for c in claim.comparisons if (row := judge(c, finished))]
@@ -204,7 +279,19 @@ def _arms_text(comparison): return f"{comparison.ahead[1]} before {comparison.be
 # %% ../nbs/02h_experiments.ipynb #16287f92
 @dataclass(frozen=True)
 class Rule:
-    "A number of the arms of one seed that a claim says something about."
+    """A number of the arms of one seed that a claim says something about.
+
+    Fields:
+        measure (str): name and unit
+        arms (dict[str, str]): arm → its experiment
+        number (Callable): arm → record → number; NaN where it has none
+        sign (Callable | None, default None): number → 1 for the claim, -1 against it, 0; None:
+            above zero is for it
+        beside (str, default ''): an arm that has to be ahead of what is free
+        value (Callable | None, default None): of its record, more being better
+        free (dict[str, Callable], default field(default_factory=dict)): what costs nothing → record
+            → the same
+    """
     measure: str # name and unit
     arms: dict[str, str] # arm → its experiment
     number: Callable # arm → record → number; NaN where it has none
@@ -216,7 +303,15 @@ class Rule:
 def judge_rule(rule: Rule,
                finished: dict, # experiment → arm → {seed: record}, of `records_of`
               ) -> dict | None: # None with fewer than two seeds
-    "The number over seeds, seeds for and against, and a verdict."
+    """The number over seeds, seeds for and against, and a verdict.
+
+    Args:
+        rule (Rule)
+        finished (dict): experiment → arm → {seed: record}, of `records_of`
+
+    Returns:
+        dict | None: None with fewer than two seeds
+    """
     runs = {arm: finished.get(e, {}).get(arm, {}) for arm, e in rule.arms.items()}
     seeds = sorted(set.intersection(*(set(g) for g in runs.values())))
     if len(seeds) < 2: return None
@@ -236,7 +331,12 @@ def judge_rule(rule: Rule,
 
 def rule_rows(rules: dict[str, list[Rule]], # claim → rules
               finished: dict) -> list[dict]:
-    "Every rule that has runs, judged."
+    """Every rule that has runs, judged.
+
+    Args:
+        rules (dict[str, list[Rule]]): claim → rules
+        finished (dict)
+    """
     judged = ((claim, judge_rule(rule, finished)) for claim, some in rules.items() for rule in some)
     return [{"claim": claim} | row for claim, row in judged if row]
 
@@ -245,7 +345,13 @@ def plot_grid(groups: dict, # arm → records, or {seed: record}
               measures: dict, # label → function of a record, NaN where it has no such measure
               free: dict | None = None, # label → function of a record: what costs nothing
              ):
-    "Dots for seeds, bars for means: an arm in a row, a panel for every measure that at least one record has."
+    """Dots for seeds, bars for means: an arm in a row, a panel for every measure that at least one record has.
+
+    Args:
+        groups (dict): arm → records, or {seed: record}
+        measures (dict): label → function of a record, NaN where it has no such measure
+        free (dict | None, default None): label → function of a record: what costs nothing
+    """
     rows = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
     shown = {label: f for label, f in measures.items() if any(f(r) == f(r) for g in rows.values() for r in g)}
     if not shown: raise ConfigError(f"no record has any of these measures: {', '.join(measures)}")

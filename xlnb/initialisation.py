@@ -43,7 +43,13 @@ def weight_files(folder) -> list[Path]:
 # %% ../nbs/01d_initialisation.ipynb #42d6655e
 @dataclass(frozen=True)
 class Place:
-    "A weight in a file."
+    """A weight in a file.
+
+    Fields:
+        file (Path)
+        name (str): in the file
+        shape (tuple)
+    """
     file: Path
     name: str # in the file
     shape: tuple
@@ -87,7 +93,14 @@ def target_config_for(source, # folder
                       bos_token_id: int = 0, pad_token_id: int = 1, eos_token_id: int = 2,
                       mask_token_id: int | None = None, # None: the last piece
                      ) -> EncoderConfig:
-    "The source's architecture, dropout included, with another vocabulary and without a pooler."
+    """The source's architecture, dropout included, with another vocabulary and without a pooler.
+
+    Args:
+        source: folder
+        vocab_size (int): pieces of the new vocabulary
+        bos_token_id (int, default 0), pad_token_id (int, default 1), eos_token_id (int, default 2)
+        mask_token_id (int | None, default None): None: the last piece
+    """
     theirs = source_config(source)
     kept = {name: getattr(theirs, name) for name in EncoderConfig.__annotations__}
     mask = vocab_size - 1 if mask_token_id is None else mask_token_id
@@ -109,7 +122,12 @@ BLOCK_ROWS = 2048 # rows of a table in memory at a time
 
 def check_mapping(mapping, # (new pieces, old pieces), anything that scipy takes for a sparse matrix
                   new: int, old: int) -> csr_array:
-    "The mapping in float32; `ConfigError` where its shape is not (new, old), or a row is neither empty nor sums to 1."
+    """The mapping in float32; `ConfigError` where its shape is not (new, old), or a row is neither empty nor sums to 1.
+
+    Args:
+        mapping: (new pieces, old pieces), anything that scipy takes for a sparse matrix
+        new (int), old (int)
+    """
     if mapping is None:
         raise ConfigError("mapping=None: matched rows need to know which old pieces a new piece matches; give a sparse "
                           "matrix (new vocabulary × old vocabulary), or take parts='body'")
@@ -128,7 +146,13 @@ def check_mapping(mapping, # (new pieces, old pieces), anything that scipy takes
 def add_mapped(table: Tensor, # (new pieces, …): the mapped rows are added to it
                mapping, # (new pieces, old pieces) CSC
                place: Place): # of the source's table
-    "table += mapping · source, the source read a block of rows at a time."
+    """table += mapping · source, the source read a block of rows at a time.
+
+    Args:
+        table (Tensor): (new pieces, …): the mapped rows are added to it
+        mapping: (new pieces, old pieces) CSC
+        place (Place): of the source's table
+    """
     for first in range(0, mapping.shape[1], BLOCK_ROWS):
         borders = mapping.indptr[first:first + BLOCK_ROWS + 1]
         if borders[0] == borders[-1]: continue
@@ -144,7 +168,15 @@ def add_mapped(table: Tensor, # (new pieces, …): the mapped rows are added to 
 def fit_normal(table: Tensor, # (pieces, dim)
                matched: Tensor, # (n,) numbers of the rows to look at
               ) -> tuple[Tensor, Tensor, float]: # (dim,), (dim, dim), λ
-    "Mean and Cholesky factor of the rows' covariance, shrunk by Ledoit and Wolf (2004); `ConfigError` if it is 0."
+    """Mean and Cholesky factor of the rows' covariance, shrunk by Ledoit and Wolf (2004); `ConfigError` if it is 0.
+
+    Args:
+        table (Tensor): (pieces, dim)
+        matched (Tensor): (n,) numbers of the rows to look at
+
+    Returns:
+        tuple[Tensor, Tensor, float]: (dim,), (dim, dim), λ
+    """
     blocks, n, d = matched.split(BLOCK_ROWS), len(matched), table.shape[1]
     mean = (sum(table[i].sum(0).double() for i in blocks) / max(n, 1)).float()
     second, fourth = torch.zeros(d, d).double(), torch.zeros(()).double()
@@ -164,7 +196,13 @@ def fit_normal(table: Tensor, # (pieces, dim)
 def draw_rows(table: Tensor, # (pieces, dim); the other rows are written
               matched: Tensor, # (pieces,) bool
               generator: torch.Generator):
-    "Draw rows without a match from the normal distribution of those with one."
+    """Draw rows without a match from the normal distribution of those with one.
+
+    Args:
+        table (Tensor): (pieces, dim); the other rows are written
+        matched (Tensor): (pieces,) bool
+        generator (torch.Generator)
+    """
     mean, factor, _ = fit_normal(table, matched.nonzero()[:, 0])
     for rows in (~matched).nonzero()[:, 0].split(BLOCK_ROWS):
         table[rows] = mean + torch.randn(len(rows), len(mean), generator=generator) @ factor.T
@@ -177,7 +215,21 @@ GROUPS = {"encoder.embeddings.": "other embeddings", "encoder.layers.": "blocks"
 
 @dataclass(frozen=True)
 class Initialised:
-    "What of a new model came from where; weights have the new model's names, sizes are numbers of parameters."
+    """What of a new model came from where; weights have the new model's names, sizes are numbers of parameters.
+
+    Fields:
+        family (str | None): of the source: xlnb, roberta, …; None where none was read
+        parts (str)
+        unmatched (str)
+        copied (dict[str, int]): name → size: taken from the source as they are
+        mapped (dict[str, int]): name → size: with a row per piece, matched ones from the source
+        random (dict[str, int]): name → size: as `new_model` draws them
+        lacking (tuple[str, ...]): those of `random` that should have come from the source, which
+            lacks them
+        unused (tuple[str, ...]): weights of the source that the new model has no place for
+        rows_matched (int)
+        rows_drawn (int)
+    """
     family: str | None # of the source: xlnb, roberta, …; None where none was read
     parts: str
     unmatched: str
@@ -228,7 +280,19 @@ def source_weights(source, # folder
                    theirs: EncoderConfig,
                    family: str,
                   ) -> tuple[dict, tuple, tuple]: # name → places; names that are lacking; the source's without a place
-    "Where the wanted weights lie; `CheckpointError` where one is missing that may not be, or has another shape."
+    """Where the wanted weights lie; `CheckpointError` where one is missing that may not be, or has another shape.
+
+    Args:
+        source: folder
+        model (EncoderForMaskedLM): the new one
+        wanted (list[str]): its weights that should come from the source
+        theirs (EncoderConfig)
+        family (str)
+
+    Returns:
+        tuple[dict, tuple, tuple]: name → places; names that are lacking; the source's without a
+            place
+    """
     places, own, known = weight_places(source), dict(model.named_parameters()), model.state_dict()
     unused = sorted(place.name for name, parts in places.items() if name not in known for place in parts)
     if FOREIGN.get(family) in ("roberta", "electra") and theirs.hidden_act != "gelu":
@@ -252,7 +316,17 @@ def initialise(target_config: EncoderConfig, # see `target_config_for`
                unmatched: str = "normal", # or 'small': rows as a new model has them
                seed: int = 0, # of all that is random
               ) -> tuple[EncoderForMaskedLM, Initialised]:
-    "A model that starts from another (MetaXLM, section 3.2); `CheckpointError`, `ConfigError` for what does not fit."
+    """A model that starts from another (MetaXLM, section 3.2); `CheckpointError`, `ConfigError` for what does not fit.
+
+    Args:
+        target_config (EncoderConfig): see `target_config_for`
+        source: folder, ours or RoBERTa, XLM-R, BERT, ELECTRA; safetensors; with parts='none' not
+            looked at
+        parts (str, default 'both'): 'both', 'body', 'embeddings' or 'none'
+        mapping (default None): sparse (new pieces, old pieces): rows sum to 1 or are empty
+        unmatched (str, default 'normal'): or 'small': rows as a new model has them
+        seed (int, default 0): of all that is random
+    """
     body, words = PARTS[choose("parts", parts, PARTS)]
     choose("unmatched", unmatched, ("normal", "small"))
     family, places, lacking, unused = None, {}, (), ()
@@ -300,7 +374,11 @@ def _fill_rows(own: dict, # name → weight of the new model
 
 # %% ../nbs/01d_initialisation.ipynb #ab66824a
 def freeze_body(model: EncoderForMaskedLM) -> list[str]: # the names of what is frozen
-    "Leave only tables (words, positions, types) and output layer to be trained; MetaXLM, section 5.4."
+    """Leave only tables (words, positions, types) and output layer to be trained; MetaXLM, section 5.4.
+
+    Note:
+        the names of what is frozen
+    """
     frozen = []
     for name, weight in model.named_parameters():
         weight.requires_grad_(name.startswith("head.") or name.endswith("_embeddings.weight"))

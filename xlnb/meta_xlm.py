@@ -112,7 +112,11 @@ PAPER = dict(steps=200_000, batch_tokens=64 * 512, learning_rate=1e-4, warmup_st
              vocab_size=250_002)
 
 def phase(s: Settings) -> xlm_e.Settings: # resolved
-    "The cross-lingual phase as a masked language model of `xlm_e`."
+    """The cross-lingual phase as a masked language model of `xlm_e`.
+
+    Note:
+        resolved
+    """
     shared = {f.name: getattr(s, f.name) for f in fields(xlm_e.Settings) if hasattr(s, f.name)}
     return xlm_e.resolve(xlm_e.Settings(**shared | {"tasks": "mlm", "recipe": "default"}))
 
@@ -162,7 +166,11 @@ def _check(s: Settings):
 
 # %% ../nbs/05_meta_xlm.ipynb #57f88507
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    "Paper's value, this run's value and the reason, for everything that shapes the result."
+    """Paper's value, this run's value and the reason, for everything that shapes the result.
+
+    Note:
+        resolved
+    """
     c = xlm_e.network_config(phase(s), "generator")
     shape = f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
     budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
@@ -186,7 +194,11 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
 
 # %% ../nbs/05_meta_xlm.ipynb #8887e865
 def draw_phases(s: Settings): # resolved
-    "The phases as boxes, and what is carried from one to the next (form of MetaXLM, Figure 2)."
+    """The phases as boxes, and what is carried from one to the next (form of MetaXLM, Figure 2).
+
+    Args:
+        s (Settings): resolved
+    """
     langs = ", ".join(parse_languages(s.langs))
     boxes = [("one language", f"masked words\nin {s.source_lang}", "blue"),
              ("all languages", f"masked words\nin {langs}", "green"),
@@ -206,7 +218,15 @@ def draw_phases(s: Settings): # resolved
 # %% ../nbs/05_meta_xlm.ipynb #9aa68797
 def prepare_data(s: Settings, # resolved
                 ) -> tuple[Prepared, Prepared | None]: # all languages; the source language, if a model of it is trained
-    "Corpus, vocabularies and token stores of both phases."
+    """Corpus, vocabularies and token stores of both phases.
+
+    Args:
+        s (Settings): resolved
+
+    Returns:
+        tuple[Prepared, Prepared | None]: all languages; the source language, if a model of it is
+            trained
+    """
     data = xlm_e.prepare_data(phase(s))
     if s.source or not s.inherits: return data, None
     corpus, lang = data.corpus, s.source_lang
@@ -217,7 +237,15 @@ def prepare_data(s: Settings, # resolved
 # %% ../nbs/05_meta_xlm.ipynb #ba3c5d9e
 @dataclass(frozen=True)
 class HeldOut:
-    "Masked text, the same at every look, tagged phrases, and pairs to be found."
+    """Masked text, the same at every look, tagged phrases, and pairs to be found.
+
+    Fields:
+        texts (dict): language → LanguageText
+        tags (object): `probes.Task` with the source language and others; None where CLDR lacks them
+        pairs (dict): language pair → lines of the first and of the second language
+        source (str): language to learn tags in
+        tokenizer (object)
+    """
     texts: dict # language → LanguageText
     tags: object # `probes.Task` with the source language and others; None where CLDR lacks them
     pairs: dict # language pair → lines of the first and of the second language
@@ -229,7 +257,14 @@ def hold_out(s: Settings, # resolved
              langs, # to look at
              valid: dict, # language pair → held-out pairs
             ) -> HeldOut:
-    "Held-out text of some languages, cut by a vocabulary."
+    """Held-out text of some languages, cut by a vocabulary.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared): whose vocabulary the network has
+        langs: to look at
+        valid (dict): language pair → held-out pairs
+    """
     texts = xlm_e.texts_by_language(phase(s), replace(data, corpus=replace(data.corpus, valid=valid)), langs)
     known = [lang for lang in langs if lang in LOCALES]
     tags = cldr_tasks(known, train=250, test=200, tasks=("tags",))["tags"] if len(known) > 1 else None
@@ -238,7 +273,11 @@ def hold_out(s: Settings, # resolved
 
 # %% ../nbs/05_meta_xlm.ipynb #d53bcbab
 def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # 'held_out/mlm/de' in nats, 'held_out/tags/de', 'held_out/found' in 1
-    "Losses by language, tags by language as a readout of the source language gives them, translations found."
+    """Losses by language, tags by language as a readout of the source language gives them, translations found.
+
+    Note:
+        'held_out/mlm/de' in nats, 'held_out/tags/de', 'held_out/found' in 1
+    """
     network, by_language = model.kept, xlm_e.look_by_language(model, held_out.texts)
     found = {f"held_out/mlm/{lang}": seen["mlm"] for lang, seen in by_language.items()}
     layer = usual_layer(network.config.num_hidden_layers)
@@ -253,7 +292,14 @@ def look(model: xlm_e.XlmE, held_out: HeldOut) -> dict: # 'held_out/mlm/de' in n
 
 # %% ../nbs/05_meta_xlm.ipynb #f5672e4a
 class OutOfOrder:
-    "Batches of one language whose words are shuffled in their sentence, or scattered over the batch, or pieces drawn."
+    """Batches of one language whose words are shuffled in their sentence, or scattered over the batch, or pieces drawn.
+
+    Args:
+        batches: MixedBatches of text alone
+        order (str): of ORDERS, but text
+        mono (Prepared): of the language
+        lang (str), seed (int)
+    """
     def __init__(self, batches, # MixedBatches of text alone
                  order: str, # of ORDERS, but text
                  mono: Prepared, # of the language
@@ -277,7 +323,11 @@ class OutOfOrder:
         return batch | {"input_ids": torch.from_numpy(self.moved(batch["input_ids"].numpy(), rng))}
 
     def moved(self, ids: np.ndarray, rng) -> np.ndarray: # (rows, seq), special ids stay where they are
-        "The same shape with other contents."
+        """The same shape with other contents.
+
+        Note:
+            (rows, seq), special ids stay where they are
+        """
         flat = ids.flatten()
         places = np.flatnonzero(~self.special[flat])
         if self.order == "drawn":
@@ -295,21 +345,38 @@ class OutOfOrder:
 
 # %% ../nbs/05_meta_xlm.ipynb #42da768f
 def meta_phase(s: Settings) -> xlm_e.Settings: # resolved
-    "The monolingual phase as a masked language model of `xlm_e`."
+    """The monolingual phase as a masked language model of `xlm_e`.
+
+    Note:
+        resolved
+    """
     warmup = round(xlm_e.WARMUP_SHARE * s.meta_steps)
     return replace(phase(s), langs=s.source_lang, steps=s.meta_steps, warmup_steps=warmup,
                    vocab_size=s.meta_vocab_size, test_lines=None, out="")
 
 def meta_folder(s: Settings, # resolved
                 mono: Prepared) -> Path:
-    "Where the monolingual run is, or will be."
+    """Where the monolingual run is, or will be.
+
+    Args:
+        s (Settings): resolved
+        mono (Prepared)
+    """
     folder = xlm_e.run_folder(meta_phase(s), mono)
     return folder if s.meta_order == "text" else folder.with_name(f"{folder.name}-{s.meta_order}")
 
 def train_phase(inner: xlm_e.Settings, # of the phase
                 model: xlm_e.XlmE, batches, folder: Path, identity: dict, held_out: HeldOut,
                ) -> dict: # summary of `train`
-    "Train until the phase's steps or `max_minutes`; the same call goes on. The network is then a folder that loads."
+    """Train until the phase's steps or `max_minutes`; the same call goes on. The network is then a folder that loads.
+
+    Args:
+        inner (xlm_e.Settings): of the phase
+        model (xlm_e.XlmE), batches, folder (Path), identity (dict), held_out (HeldOut)
+
+    Returns:
+        dict: summary of `train`
+    """
     summary = train(model, batches, xlm_e.training_config(inner), folder, identity, lambda step: look(model, held_out))
     if rank_and_world()[0]: return summary
     if in_shares(model):
@@ -324,7 +391,16 @@ def train_phase(inner: xlm_e.Settings, # of the phase
 def monolingual(s: Settings, # resolved
                 data: Prepared, # all languages, for the held-out text
                 mono: Prepared) -> Path: # folder of the run
-    "The finished monolingual run; raises `CheckpointError` where the time limit came first."
+    """The finished monolingual run; raises `CheckpointError` where the time limit came first.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared): all languages, for the held-out text
+        mono (Prepared)
+
+    Returns:
+        Path: folder of the run
+    """
     inner, folder = meta_phase(s), meta_folder(s, mono)
     start_processes()
     with nullcontext() if rank_and_world()[0] else folder_lock(folder):
@@ -342,7 +418,15 @@ def monolingual(s: Settings, # resolved
 # %% ../nbs/05_meta_xlm.ipynb #c96ff04b
 def source_folder(s: Settings, # resolved
                   data: Prepared, mono: Prepared | None) -> Path | None: # None: nothing is taken
-    "The folder of the monolingual network."
+    """The folder of the monolingual network.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared), mono (Prepared | None)
+
+    Returns:
+        Path | None: None: nothing is taken
+    """
     if s.source: return Path(s.source).expanduser()
     return monolingual(s, data, mono) / "generator" if mono else None
 
@@ -350,7 +434,15 @@ def source_folder(s: Settings, # resolved
 def induced_dictionaries(corpus: Corpus, source_lang: str,
                          most: int = 30_000, # read at most so many pairs of each language pair
                         ) -> dict: # language → list of (word, word of the source language)
-    "Words that IBM-1 holds for each other's best translation, in both directions, from the corpus's training pairs."
+    """Words that IBM-1 holds for each other's best translation, in both directions, from the corpus's training pairs.
+
+    Args:
+        corpus (Corpus), source_lang (str)
+        most (int, default 30000): read at most so many pairs of each language pair
+
+    Returns:
+        dict: language → list of (word, word of the source language)
+    """
     found = {}
     for lang in corpus.langs:
         if lang == source_lang or (pair := pair_name(lang, source_lang)) not in corpus.pairs: continue
@@ -370,7 +462,15 @@ def _best_translations(model) -> dict: # of `alignment.train_ibm1`
 
 def find_dictionaries(s: Settings, # resolved
                       corpus: Corpus) -> dict | None: # language → list of (word, word of the source language)
-    "The dictionaries that the settings ask for."
+    """The dictionaries that the settings ask for.
+
+    Args:
+        s (Settings): resolved
+        corpus (Corpus)
+
+    Returns:
+        dict | None: language → list of (word, word of the source language)
+    """
     others = [lang for lang in corpus.langs if lang != s.source_lang]
     if s.dictionaries == "none": return None
     if s.dictionaries == "induced": found = induced_dictionaries(corpus, s.source_lang)
@@ -380,7 +480,13 @@ def find_dictionaries(s: Settings, # resolved
 def known_entries(rows: list, # entries of a dictionary
                   share: float, # of them that are known
                   lang: str) -> list:
-    "A share of a dictionary, in its order, the same for every run; a smaller share is part of a larger one."
+    """A share of a dictionary, in its order, the same for every run; a smaller share is part of a larger one.
+
+    Args:
+        rows (list): entries of a dictionary
+        share (float): of them that are known
+        lang (str)
+    """
     chosen = np.random.default_rng(derive_seed("known entries", lang)).permutation(len(rows))[:round(share * len(rows))]
     return [rows[n] for n in sorted(chosen)]
 
@@ -400,7 +506,14 @@ def match(s: Settings, # resolved
           source_tokenizer,
           dictionaries: dict | None, # of `find_dictionaries`
          ) -> Matching:
-    "The pieces of the shared vocabulary, matched by the rules, the dictionaries and the filling that are asked for."
+    """The pieces of the shared vocabulary, matched by the rules, the dictionaries and the filling that are asked for.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared): of all languages
+        source_tokenizer
+        dictionaries (dict | None): of `find_dictionaries`
+    """
     found = match_vocabulary(source_tokenizer, data.tokenizer, dictionaries)
     if s.fill == "subwords": return by_subwords(found)
     if s.fill == "none": return found
@@ -414,7 +527,12 @@ def _sentences(text) -> list: # of one language in a store → its sentences' id
 # %% ../nbs/05_meta_xlm.ipynb #6c94fd64
 def check_source(s: Settings, # resolved
                  source: Path):
-    "Raise `CheckpointError` for a monolingual network of another size, or that cannot read as far."
+    """Raise `CheckpointError` for a monolingual network of another size, or that cannot read as far.
+
+    Args:
+        s (Settings): resolved
+        source (Path)
+    """
     theirs, ours = source_config(source), xlm_e.network_config(phase(s), "generator")
     if (theirs.num_hidden_layers, theirs.hidden_size) != (ours.num_hidden_layers, ours.hidden_size):
         raise CheckpointError(f"{source.name} has {theirs.num_hidden_layers} layers of width {theirs.hidden_size}, and "
@@ -429,7 +547,13 @@ def start_network(s: Settings, # resolved
                   data: Prepared, source: Path | None, # of `source_folder`
                   dictionaries: dict | None, # of `find_dictionaries`
                  ) -> tuple[EncoderForMaskedLM, Initialised | None, Matching | None]:
-    "The network that the cross-lingual phase starts with; raises `CheckpointError` for a source of another shape."
+    """The network that the cross-lingual phase starts with; raises `CheckpointError` for a source of another shape.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared), source (Path | None): of `source_folder`
+        dictionaries (dict | None): of `find_dictionaries`
+    """
     ours, seed = xlm_e.network_config(phase(s), "generator"), derive_seed(s.seed, "generator")
     if source is None: return new_model(EncoderForMaskedLM, ours, seed), None, None
     check_source(s, source)
@@ -443,7 +567,14 @@ def start_network(s: Settings, # resolved
 # %% ../nbs/05_meta_xlm.ipynb #46eea5c1
 def word_numbers(text: str, spans: list, # (start, end) of each piece in the text
                 ) -> np.ndarray: # number of the word, between blanks, that each piece is of; -1 for none
-    "Which word a piece belongs to: that of its first character that is no blank."
+    """Which word a piece belongs to: that of its first character that is no blank.
+
+    Args:
+        text (str), spans (list): (start, end) of each piece in the text
+
+    Returns:
+        np.ndarray: number of the word, between blanks, that each piece is of; -1 for none
+    """
     solid = np.array([not c.isspace() for c in text] + [False])
     begins = solid & ~np.concatenate([[False], solid[:-1]])
     number = np.where(solid, np.cumsum(begins) - 1, -1)
@@ -451,7 +582,11 @@ def word_numbers(text: str, spans: list, # (start, end) of each piece in the tex
     return np.array(inside, dtype=np.int64)
 
 def spelled(ids, tokenizer) -> tuple[str, list]: # of one of our tokenizers → text, (start, end) of each piece
-    "The text of a sequence of pieces; what is unknown stays unknown, as one sign that no vocabulary has."
+    """The text of a sequence of pieces; what is unknown stays unknown, as one sign that no vocabulary has.
+
+    Note:
+        of one of our tokenizers → text, (start, end) of each piece
+    """
     pieces = tokenizer.convert_ids_to_tokens(list(map(int, ids)))
     pieces = ["\ufffd" if p == tokenizer.unk_token else p.replace("\u2581", " ") for p in pieces]
     ends = np.cumsum([0, *map(len, pieces)]).tolist()
@@ -459,7 +594,13 @@ def spelled(ids, tokenizer) -> tuple[str, list]: # of one of our tokenizers → 
 
 # %% ../nbs/05_meta_xlm.ipynb #27391955
 class Taught:
-    "Batches of text, and beside them what the teacher reads of the source language and which words the two share."
+    """Batches of text, and beside them what the teacher reads of the source language and which words the two share.
+
+    Args:
+        batches: MixedBatches of text alone
+        source_lang (str), tokenizer: the student's
+        teacher_tokenizer, longest (int): tokens of a sentence that the teacher can read
+    """
     def __init__(self, batches, # MixedBatches of text alone
                  source_lang: str, tokenizer, # the student's
                  teacher_tokenizer, longest: int): # tokens of a sentence that the teacher can read
@@ -475,7 +616,11 @@ class Taught:
         return batch | self.shared_words(batch["input_ids"], [lang == self.source_lang for lang in names])
 
     def shared_words(self, input_ids, chosen: list) -> dict: # rows of the source language
-        "Ids for the teacher, a sentence a row, and the number of the word, in the batch, of every piece of both."
+        """Ids for the teacher, a sentence a row, and the number of the word, in the batch, of every piece of both.
+
+        Note:
+            rows of the source language
+        """
         ends, theirs, their_words, first = self.batches.special.eos, [], [], 0
         ours = torch.full_like(input_ids, -1)
         for row in np.flatnonzero(chosen):
@@ -508,14 +653,28 @@ class Taught:
 def word_means(states, # (rows, seq, hidden)
                numbers, # (rows, seq): word of each piece, -1 for none
               ): # (words, hidden), in the order of their numbers
-    "Mean state of each word's pieces; words without a piece are left out."
+    """Mean state of each word's pieces; words without a piece are left out.
+
+    Args:
+        states: (rows, seq, hidden)
+        numbers: (rows, seq): word of each piece, -1 for none
+
+    Returns:
+        (words, hidden), in the order of their numbers
+    """
     inside = numbers >= 0
     _, place = numbers[inside].unique(return_inverse=True)
     count = torch.bincount(place)
     return states.new_zeros(len(count), states.shape[-1]).index_add(0, place, states[inside]) / count[:, None]
 
 class Student(xlm_e.XlmE):
-    "A masked language model that is also pulled towards a teacher's states, averaged by word (MetaXLM, section 5.3)."
+    """A masked language model that is also pulled towards a teacher's states, averaged by word (MetaXLM, section 5.3).
+
+    Args:
+        settings (xlm_e.Settings), ids (MaskIds)
+        teacher: loaded: an encoder with the same width
+        weight (float): of the squared difference
+    """
     def __init__(self, settings: xlm_e.Settings, ids: MaskIds,
                  teacher, # loaded: an encoder with the same width
                  weight: float): # of the squared difference
@@ -543,13 +702,26 @@ class Student(xlm_e.XlmE):
 def source_shares(s: Settings, # resolved
                   tokens: dict, # language → tokens of text
                  ) -> dict: # language → probability
-    "The source language's share as asked for; the others share the rest by `alpha`."
+    """The source language's share as asked for; the others share the rest by `alpha`.
+
+    Args:
+        s (Settings): resolved
+        tokens (dict): language → tokens of text
+
+    Returns:
+        dict: language → probability
+    """
     rest = exponent_probabilities({lang: n for lang, n in tokens.items() if lang != s.source_lang}, s.alpha)
     return {lang: s.source_share if lang == s.source_lang else (1 - s.source_share) * rest[lang] for lang in tokens}
 
 def make_batches(s: Settings, # resolved
                  data: Prepared, source: Path | None): # of `source_folder`
-    "Text of all languages; with what the teacher reads where there is one."
+    """Text of all languages; with what the teacher reads where there is one.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared), source (Path | None): of `source_folder`
+    """
     batches = xlm_e.make_batches(phase(s), data)
     if s.source_share is not None:
         shares = source_shares(s, {lang: text.counts["tokens"] for lang, text in data.store.text.items()})
@@ -561,7 +733,12 @@ def make_batches(s: Settings, # resolved
 
 def make_model(s: Settings, # resolved
                data: Prepared, source: Path | None, network: EncoderForMaskedLM) -> xlm_e.XlmE:
-    "The network of `start_network`, ready to be trained."
+    """The network of `start_network`, ready to be trained.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared), source (Path | None), network (EncoderForMaskedLM)
+    """
     inner, ids = phase(s), MaskIds.of(data.tokenizer)
     model = Student(inner, ids, load_teacher(source), s.distil) if s.distil else xlm_e.XlmE(inner, ids)
     model.generator = network
@@ -575,14 +752,22 @@ def load_teacher(source: Path) -> Encoder:
 
 # %% ../nbs/05_meta_xlm.ipynb #221cfd81
 def measure_start(data: Prepared, network) -> dict[str, float]: # flat names with 'initial'
-    "Retrieval and alignment of a network before its first step."
+    """Retrieval and alignment of a network before its first step.
+
+    Note:
+        flat names with 'initial'
+    """
     rows = retrieval_by_layer(network, data.corpus.tests, data.tokenizer, system="initial")
     found = {r["metric"]: r["accuracy"] for r in rows}
     rows = aer_by_layer(network, data.corpus.gold, data.tokenizer, system="initial")
     return {k: round(v, 5) for k, v in (found | {r["metric"]: r["aer"] for r in rows}).items()}
 
 def directions(held_out: HeldOut, network) -> dict[str, dict]: # learned in → tested in → F1
-    "Transfer of tags between all languages, at the usual layer (MetaXLM, Figure 6)."
+    """Transfer of tags between all languages, at the usual layer (MetaXLM, Figure 6).
+
+    Note:
+        learned in → tested in → F1
+    """
     if not held_out.tags: return {}
     found, layer = {}, usual_layer(network.config.num_hidden_layers)
     for source in held_out.tags.examples:
@@ -593,7 +778,14 @@ def directions(held_out: HeldOut, network) -> dict[str, dict]: # learned in → 
 # %% ../nbs/05_meta_xlm.ipynb #63bff859
 def translations(sentence_words: list[str], dictionary: dict, longest: int = 5 # words of an entry
                 ) -> list[tuple[int, int, list[str]]]: # first word, one past the last, words of the translation
-    "What a dictionary says of a sentence: its longest entries from left to right."
+    """What a dictionary says of a sentence: its longest entries from left to right.
+
+    Args:
+        sentence_words (list[str]), dictionary (dict), longest (int, default 5): words of an entry
+
+    Returns:
+        list[tuple[int, int, list[str]]]: first word, one past the last, words of the translation
+    """
     found, i = [], 0
     while i < len(sentence_words):
         spans = (j for j in range(min(i + longest, len(sentence_words)), i, -1)
@@ -605,7 +797,15 @@ def translations(sentence_words: list[str], dictionary: dict, longest: int = 5 #
 def dictionary_baselines(dictionaries: dict, # language → (word, word of the source language) pairs
                          source_lang: str, tests: dict, gold: dict, # of a `Corpus`
                         ) -> dict[str, float]: # '<test>/<pair>/dictionary/acc@1' and '…/aer', in 1
-    "Retrieval of sentences translated word by word, compared as bags; words linked that are translations, or equal."
+    """Retrieval of sentences translated word by word, compared as bags; words linked that are translations, or equal.
+
+    Args:
+        dictionaries (dict): language → (word, word of the source language) pairs
+        source_lang (str), tests (dict), gold (dict): of a `Corpus`
+
+    Returns:
+        dict[str, float]: '<test>/<pair>/dictionary/acc@1' and '…/aer', in 1
+    """
     found, tables = {}, {lang: {" ".join(words(a)): words(b) for a, b in rows} for lang, rows in dictionaries.items()}
     for test, pair, (lang, turn) in _with_source(tests, source_lang, tables):
         theirs, ours = ([words(line) for line in side] for side in tests[test][pair][::turn])
@@ -644,7 +844,17 @@ def record_of(s: Settings, # resolved; of `without_path`
               dictionaries: dict | None, # of `find_dictionaries`
               meta: dict | None, # of `meta_facts`
              ) -> dict:
-    "What one run leaves behind."
+    """What one run leaves behind.
+
+    Args:
+        s (Settings): resolved; of `without_path`
+        data (Prepared), held_out (HeldOut), summary (dict): of `train_phase`
+        log (list): lines with `look`'s measures, the first from before the first step
+        begin (dict): of `measure_start`
+        evaluation (Evaluation), network, what (Initialised | None), matching (Matching | None)
+        dictionaries (dict | None): of `find_dictionaries`
+        meta (dict | None): of `meta_facts`
+    """
     inner = phase(s)
     flops = {k: v * summary["tokens"] / s.batch_tokens for k, v in xlm_e.training_flops(inner).items()}
     unigram = {lang: text.unigram for lang, text in held_out.texts.items()}
@@ -679,7 +889,14 @@ class Run:
 
 def run(s: Settings, # resolved
        ) -> Run | None: # in process 0 alone
-    "Find or train the monolingual model, start from it, go on with all languages, measure both."
+    """Find or train the monolingual model, start from it, go on with all languages, measure both.
+
+    Args:
+        s (Settings): resolved
+
+    Returns:
+        Run | None: in process 0 alone
+    """
     begin = time.monotonic()
     start_processes()
     xlm_e.check_share(phase(s))
@@ -703,21 +920,38 @@ def run(s: Settings, # resolved
 
 def announce(s: Settings, # resolved
              data: Prepared, mono: Prepared | None):
-    "What of the tests stands in the text, and on standard error what both phases will cost."
+    """What of the tests stands in the text, and on standard error what both phases will cost.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared), mono (Prepared | None)
+    """
     print(xlm_e.overlap_report(data), flush=True)
     for inner, own in ((meta_phase(s), mono), (phase(s), data)):
         if own: print(f"{', '.join(own.corpus.langs)}\n{xlm_e.plan_of(inner, own)}", file=sys.stderr, flush=True)
 
 def without_path(s: Settings # resolved
                 ) -> Settings:
-    "The settings with the source named by its folder and contents, as records and run folders have it."
+    """The settings with the source named by its folder and contents, as records and run folders have it.
+
+    Args:
+        s (Settings): resolved
+    """
     if not s.source: return s
     files = sorted(p for p in Path(s.source).expanduser().iterdir() if p.suffix in (".safetensors", ".json", ".txt"))
     return replace(s, source=f"{Path(s.source).name}-{short_hash([(p.name, sha256_file(p)) for p in files])}")
 
 def meta_facts(s: Settings, # resolved; of `without_path`
                mono: Prepared | None) -> dict | None: # None: nothing is inherited
-    "What the monolingual phase cost, where it is known."
+    """What the monolingual phase cost, where it is known.
+
+    Args:
+        s (Settings): resolved; of `without_path`
+        mono (Prepared | None)
+
+    Returns:
+        dict | None: None: nothing is inherited
+    """
     if not s.inherits: return None
     if mono is None: return {"source": s.source}
     folder = meta_folder(s, mono)
@@ -729,7 +963,16 @@ def meta_facts(s: Settings, # resolved; of `without_path`
 def curve(record: dict, measure: str, # 'mlm' or 'tags', as in `by_language`
           total: bool, # whether the monolingual phase counts
          ) -> tuple[list, list, list] | None: # million tokens; source; others. None: the phase's tokens are not known
-    "A measure over the tokens of a run."
+    """A measure over the tokens of a run.
+
+    Args:
+        record (dict), measure (str): 'mlm' or 'tags', as in `by_language`
+        total (bool): whether the monolingual phase counts
+
+    Returns:
+        tuple[list, list, list] | None: million tokens; source; others. None: the phase's tokens are
+            not known
+    """
     meta = record["meta"] or {"tokens": 0}
     if total and "tokens" not in meta: return None
     before = meta["tokens"] if total else 0
@@ -737,7 +980,11 @@ def curve(record: dict, measure: str, # 'mlm' or 'tags', as in `by_language`
     return [(line["tokens"] + before) / 1e6 for line in record["curve"]], *map(list, zip(*values))
 
 def by_language(record: dict, line: dict, measure: str) -> tuple[float, float]: # of the source, mean of the others
-    "A measure of a line of the curve: 'mlm', nats below word frequency; 'tags', F1 in percent."
+    """A measure of a line of the curve: 'mlm', nats below word frequency; 'tags', F1 in percent.
+
+    Note:
+        of the source, mean of the others
+    """
     own, free = record["parameters"]["source_lang"], record["unigram"]
     found = {k.split("/")[2]: v for k, v in line.items() if k.startswith(f"held_out/{measure}/")}
     if measure == "mlm": found = {lang: free[lang] - v for lang, v in found.items()}
@@ -749,7 +996,12 @@ _ARM_COLOURS = ("blue", "red", "green", "orange", "purple", "sky", "yellow", "bl
 
 def draw_curves(groups: dict, # arm → records, or {seed: record}
                 measure: str = "mlm"): # or 'tags'
-    "Source language, mean of the others, and the gap, over the tokens of the second phase and over all."
+    """Source language, mean of the others, and the gap, over the tokens of the second phase and over all.
+
+    Args:
+        groups (dict): arm → records, or {seed: record}
+        measure (str, default 'mlm'): or 'tags'
+    """
     what = {"mlm": "nats below frequency", "tags": "tags, F1 in %"}[measure]
     panels = [("source language", 1, 0), ("mean of the others", 0, 1), ("gap", 1, -1)]
     fig, axes = figure("page", height=3.8, nrows=2, ncols=3, sharey="col")
@@ -776,7 +1028,11 @@ def _draw_arm(ax, points, colour, label):
 
 # %% ../nbs/05_meta_xlm.ipynb #aa869ab4
 def starts_and_ends(groups: dict) -> list[dict]: # arm → records, or {seed: record}
-    "Before the first step and at the end: loss by language group, tags, retrieval and alignment at their best layers."
+    """Before the first step and at the end: loss by language group, tags, retrieval and alignment at their best layers.
+
+    Note:
+        arm → records, or {seed: record}
+    """
     rows = []
     for arm, g in groups.items():
         runs = list(g.values()) if isinstance(g, dict) else list(g)
@@ -791,7 +1047,11 @@ def starts_and_ends(groups: dict) -> list[dict]: # arm → records, or {seed: re
     return rows
 
 def tests_of(record: dict) -> list[tuple]: # test, measure, heading
-    "The generated test lists, or the real ones."
+    """The generated test lists, or the real ones.
+
+    Note:
+        test, measure, heading
+    """
     real = record["parameters"]["corpus"] != "cldr"
     return ([("tatoeba", "acc@1c", "Tatoeba, %"), ("gold", "aer", "gold AER, %")] if real else
             [("T3", "acc@1c", "lists found, %"), ("lists", "aer", "lists AER, %")])
@@ -828,7 +1088,11 @@ EXPERIMENTS = {
 
 # %% ../nbs/05_meta_xlm.ipynb #44b74c54
 def main(argv: list[str]): # e.g. ['--parts', 'body']
-    "A run from the command line, recorded; a setting or file that cannot be used, or a loss, ends it with a sentence."
+    """A run from the command line, recorded; a setting or file that cannot be used, or a loss, ends it with a sentence.
+
+    Args:
+        argv (list[str]): e.g. ['--parts', 'body']
+    """
     try:
         settings = resolve(settings_from_arguments(Settings, argv))
         if found := run(settings): append_record("05_meta_xlm", found.record, settings.corpus)

@@ -19,7 +19,16 @@ def group_records(records: list[dict], # oldest first
                   kind: Callable, # record → name of its kind
                   **parameters, # e.g. corpus='cldr', size='tiny'
                  ) -> dict: # kind → finished records with these parameters, by seed
-    "Finished runs of each kind in the order of names, the newest record of each seed."
+    """Finished runs of each kind in the order of names, the newest record of each seed.
+
+    Args:
+        records (list[dict]): oldest first
+        kind (Callable): record → name of its kind
+        **parameters: e.g. corpus='cldr', size='tiny'
+
+    Returns:
+        dict: kind → finished records with these parameters, by seed
+    """
     groups = {}
     for record in records:
         if record["run"]["finished"] and all(record["parameters"][k] == v for k, v in parameters.items()):
@@ -28,7 +37,11 @@ def group_records(records: list[dict], # oldest first
 
 # %% ../nbs/02g_reports.ipynb #16c7b987
 def spread(values) -> str: # numbers; nan = not measured
-    "Mean, with the standard deviation of the sample where there is more than one; '–' for none."
+    """Mean, with the standard deviation of the sample where there is more than one; '–' for none.
+
+    Note:
+        numbers; nan = not measured
+    """
     values = [v for v in values if not math.isnan(v)]
     if not values: return "–"
     mean = sum(values) / len(values)
@@ -43,7 +56,16 @@ def make_record(parameters: dict, # of the run, filled in
                 log: list, # lines of the run's log
                 **more, # e.g. flops
                ) -> dict:
-    "What one run leaves behind."
+    """What one run leaves behind.
+
+    Args:
+        parameters (dict): of the run, filled in
+        data (Prepared)
+        summary (dict): of `training.train`
+        metrics (dict[str, float]): flat names such as 'T3/de-en/layer3/acc@1'
+        log (list): lines of the run's log
+        **more: e.g. flops
+    """
     is_measure = lambda name: name.startswith("held_out/")
     kept = lambda line: {k: round(v, 5) for k, v in line.items() if k in ("step", "tokens") or is_measure(k)}
     measured = [line for line in log if any(map(is_measure, line))]
@@ -55,7 +77,17 @@ def layer_means(record: dict, test: str, # e.g. 'T3'
                 measure: str = "acc@1c", # centred; 'acc@1' raw; 'aer'; of a probe 'score', 'others', 'ceiling'
                 system: str = "", # or 'untrained'
                ) -> list[float]: # percent, layer by layer from 0; empty without that test
-    "Scores of a record's model at every layer, mean over language pairs."
+    """Scores of a record's model at every layer, mean over language pairs.
+
+    Args:
+        record (dict), test (str): e.g. 'T3'
+        measure (str, default 'acc@1c'): centred; 'acc@1' raw; 'aer'; of a probe 'score', 'others',
+            'ceiling'
+        system (str, default ''): or 'untrained'
+
+    Returns:
+        list[float]: percent, layer by layer from 0; empty without that test
+    """
     found, inner = {}, [system] if system else []
     for name, value in record["metrics"].items():
         words = name.split("/")
@@ -64,14 +96,27 @@ def layer_means(record: dict, test: str, # e.g. 'T3'
     return [sum(v) / len(v) for _, v in sorted(found.items())]
 
 def best_layer(record: dict, test: str, measure: str = "acc@1c", system: str = "") -> float: # as of `layer_means`
-    "The score in percent at the layer that is best on the test itself: the lowest error rate, the highest of all else."
+    """The score in percent at the layer that is best on the test itself: the lowest error rate, the highest of all else.
+
+    Note:
+        as of `layer_means`
+    """
     return (min if measure == "aer" else max)(layer_means(record, test, measure, system), default=math.nan)
 
 def baseline_mean(record: dict, test: str,
                   system: str, # e.g. 'lsa', or 'untrained/layer0'
                   measure: str = "acc@1c",
                  ) -> float: # percent; nan where the record has none
-    "Score of a baseline, mean over language pairs."
+    """Score of a baseline, mean over language pairs.
+
+    Args:
+        record (dict), test (str)
+        system (str): e.g. 'lsa', or 'untrained/layer0'
+        measure (str, default 'acc@1c')
+
+    Returns:
+        float: percent; nan where the record has none
+    """
     place = [test, *system.split("/"), measure]
     found = [100 * v for name, v in record["metrics"].items() if (w := name.split("/"))[:1] + w[2:] == place]
     return sum(found) / len(found) if found else math.nan
@@ -91,7 +136,12 @@ def _card_row(record, test, measure) -> str:
 def model_card(record: dict,
                title: str, # e.g. 'XLM-E, discriminator'
               ) -> str:
-    "Markdown for the folder of a model, from the record of its run."
+    """Markdown for the folder of a model, from the record of its run.
+
+    Args:
+        record (dict)
+        title (str): e.g. 'XLM-E, discriminator'
+    """
     p, run = record["parameters"], record["run"]
     scores = [_card_row(record, *named) for named in dict.fromkeys(
         (name.split("/")[0], name.split("/")[-1]) for name in record["metrics"]) if named[1] in FREE_SYSTEM]
@@ -107,6 +157,10 @@ def model_card(record: dict,
         "Limits: made to study a method at this size, on the text named above and nothing else.", ""])
 
 def write_cards(record: dict, titles: dict): # folder of a model → title
-    "A `README.md` beside each model."
+    """A `README.md` beside each model.
+
+    Note:
+        folder of a model → title
+    """
     for folder, title in titles.items():
         (Path(folder) / "README.md").write_text(model_card(record, title), encoding="utf-8")

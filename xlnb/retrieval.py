@@ -30,7 +30,17 @@ def pool_sentences(states: torch.Tensor, # hidden states, (batch, seq, hidden)
            special_tokens: torch.Tensor, # (batch, seq), 1 = <s>, </s>
            pool: str = "mean", # 'mean', 'mean_special' or 'first'
           ) -> torch.Tensor: # (batch, hidden), float32
-    "One vector per sentence out of one vector per token."
+    """One vector per sentence out of one vector per token.
+
+    Args:
+        states (torch.Tensor): hidden states, (batch, seq, hidden)
+        attention_mask (torch.Tensor): (batch, seq), 1 = token, 0 = padding
+        special_tokens (torch.Tensor): (batch, seq), 1 = <s>, </s>
+        pool (str, default 'mean'): 'mean', 'mean_special' or 'first'
+
+    Returns:
+        torch.Tensor: (batch, hidden), float32
+    """
     if choose("pool", pool, POOLS) == "first": return states[:, 0].float()
     counted = attention_mask.bool() if pool == "mean_special" else attention_mask.bool() & ~special_tokens.bool()
     return states.float().masked_fill(~counted[..., None], 0).sum(1) / counted.sum(1, keepdim=True)
@@ -102,7 +112,16 @@ def layer_states(model, # without a head
                  batch: dict, # input_ids (batch, seq) and what else the model takes
                  layers: list[int], # 0 = embeddings
                 ) -> list[torch.Tensor]: # (batch, seq, hidden) of each
-    "Hidden states of some layers; the blocks above the highest of them do not run."
+    """Hidden states of some layers; the blocks above the highest of them do not run.
+
+    Args:
+        model: without a head
+        batch (dict): input_ids (batch, seq) and what else the model takes
+        layers (list[int]): 0 = embeddings
+
+    Returns:
+        list[torch.Tensor]: (batch, seq, hidden) of each
+    """
     batch, seen = {name: values.to(model.device) for name, values in batch.items()}, {}
     def look(layer, block, inputs, named):
         states = next(chain(inputs, named.values()))
@@ -126,7 +145,19 @@ def encode(sentences: list[str], # n sentences
           ) -> torch.Tensor: # (n, hidden), or (L + 1, n, hidden) for 'all'; float32 on the CPU
     """Sentence vectors from a layer of an encoder.
 
-    Raises `ConfigError` for a layer the model lacks, `DataError` for a sentence without tokens; warns of cut ones."""
+    Raises `ConfigError` for a layer the model lacks, `DataError` for a sentence without tokens; warns of cut ones.
+
+    Args:
+        sentences (list[str]): n sentences
+        model: folder of a saved model, or a loaded model (then with `tokenizer`)
+        layer: 0 (embeddings) to L (last block), or 'all'
+        tokenizer (default None): the folder's own if None
+        pool (str, default 'mean'): 'mean', 'mean_special' (with <s> and </s>, as XTREME) or 'first'
+        batch_size (int, default 64): sentences in a batch
+
+    Returns:
+        torch.Tensor: (n, hidden), or (L + 1, n, hidden) for 'all'; float32 on the CPU
+    """
     if isinstance(sentences, str): raise ConfigError("sentences is one string: pass a list of strings")
     choose("pool", pool, POOLS)
     model, tokenizer = _loaded(model, tokenizer)
@@ -144,7 +175,11 @@ def encode(sentences: list[str], # n sentences
 
 # %% ../nbs/02b_retrieval.ipynb #0f02cef3
 def centre(vectors): # (…, n, hidden), one language
-    "Vectors minus their mean over the n sentences."
+    """Vectors minus their mean over the n sentences.
+
+    Args:
+        vectors: (…, n, hidden), one language
+    """
     vectors = torch.as_tensor(vectors)
     return vectors - vectors.mean(-2, keepdim=True)
 
@@ -188,7 +223,17 @@ def neighbourhood(first, # (n, hidden)
                   k: int, # neighbours
                   block: int = 2048, # rows and columns of a block
                  ) -> tuple[torch.Tensor, torch.Tensor]: # (n,) and (m,)
-    "Mean cosine of every row to its k nearest rows of the other side, for both sides, in one sweep."
+    """Mean cosine of every row to its k nearest rows of the other side, for both sides, in one sweep.
+
+    Args:
+        first: (n, hidden)
+        second: (m, hidden)
+        k (int): neighbours
+        block (int, default 2048): rows and columns of a block
+
+    Returns:
+        tuple[torch.Tensor, torch.Tensor]: (n,) and (m,)
+    """
     a, b = _Rows(first, "first"), _Rows(second, "second")
     most = min(len(a), len(b))
     if not 1 <= k <= most: raise ConfigError(f"{k} neighbours among {len(a)} and {len(b)} vectors: take 1 to {most}")
@@ -225,7 +270,19 @@ def nearest(queries, # (n, hidden): array, tensor or scipy sparse matrix
             neighbours: int | None = None, # of the neighbourhood; None: 10 for csls, 4 for margin
             block: int = 2048, # rows and columns of a block
            ) -> tuple[torch.Tensor, torch.Tensor]: # scores and numbers of the keys, (n, k), best first
-    "The k best keys of every query, in the memory of the inputs and a few blocks. Equal scores come in any order."
+    """The k best keys of every query, in the memory of the inputs and a few blocks. Equal scores come in any order.
+
+    Args:
+        queries: (n, hidden): array, tensor or scipy sparse matrix
+        keys: (m, hidden)
+        k (int, default 1): how many to return
+        score (str, default 'cosine'): 'cosine', 'csls' or 'margin'
+        neighbours (int | None, default None): of the neighbourhood; None: 10 for csls, 4 for margin
+        block (int, default 2048): rows and columns of a block
+
+    Returns:
+        tuple[torch.Tensor, torch.Tensor]: scores and numbers of the keys, (n, k), best first
+    """
     a, b = _Rows(queries, "queries"), _Rows(keys, "keys")
     if not 1 <= k <= len(b): raise ConfigError(f"k={k} of {len(b)} keys: take 1 to {len(b)}")
     means = _means(a, b, score, neighbours, block)
@@ -246,7 +303,18 @@ def accuracy(first, # (n, hidden): array, tensor or scipy sparse matrix
              neighbours: int | None = None, # of the neighbourhood; None: 10 for csls, 4 for margin
              block: int = 2048, # rows and columns of a block
             ) -> tuple[float, float]: # first → second, second → first
-    "Accuracy@1 of translation retrieval in both directions, in one sweep; t tied best scores count 1/t."
+    """Accuracy@1 of translation retrieval in both directions, in one sweep; t tied best scores count 1/t.
+
+    Args:
+        first: (n, hidden): array, tensor or scipy sparse matrix
+        second: (n, hidden): row i translates row i of `first`
+        score (str, default 'cosine'): 'cosine', 'csls' or 'margin'
+        neighbours (int | None, default None): of the neighbourhood; None: 10 for csls, 4 for margin
+        block (int, default 2048): rows and columns of a block
+
+    Returns:
+        tuple[float, float]: first → second, second → first
+    """
     a, b = _Rows(first, "first"), _Rows(second, "second")
     if len(a) != len(b): raise DataError(f"{len(a)} vectors against {len(b)}: row i of one side must translate row i")
     means = _means(a, b, score, neighbours, block)
@@ -270,7 +338,14 @@ def _row(test, pair, system, accuracies, sides, layer=None, centred=False, score
 
 def metrics(rows: list[dict], # what `retrieval_by_layer` and `baselines` return
            ) -> dict[str, float]: # also …/acc@1/de>en and …/acc@1/en>de
-    "Flat names and values for a run record: the mean of the directions, and each direction."
+    """Flat names and values for a run record: the mean of the directions, and each direction.
+
+    Args:
+        rows (list[dict]): what `retrieval_by_layer` and `baselines` return
+
+    Returns:
+        dict[str, float]: also …/acc@1/de>en and …/acc@1/en>de
+    """
     out = {}
     for row in rows:
         a, b = split_pair(row["pair"])
@@ -288,7 +363,21 @@ def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then
                        system: str = "model", # name of the model in the rows
                        batch_size: int = 64, # sentences in a batch
                       ) -> list[dict]: # one row per test, pair, layer, and raw or centred
-    "Accuracy@1 of a model on every test, pair and layer, in both directions, raw and centred per language."
+    """Accuracy@1 of a model on every test, pair and layer, in both directions, raw and centred per language.
+
+    Args:
+        model: folder of a saved model, or a loaded model (then with `tokenizer`)
+        tests (dict): test name → pair → (lines of first, lines of second)
+        tokenizer (default None): the folder's own if None
+        layer (default 'all'): or one layer
+        pool (str, default 'mean'): 'mean', 'mean_special' or 'first'
+        score (str, default 'cosine'): 'cosine', 'csls' or 'margin'
+        system (str, default 'model'): name of the model in the rows
+        batch_size (int, default 64): sentences in a batch
+
+    Returns:
+        list[dict]: one row per test, pair, layer, and raw or centred
+    """
     model, tokenizer = _loaded(model, tokenizer)
     layers, rows = _layers(layer, model.config.num_hidden_layers), []
     for test, pairs in tests.items():
@@ -311,7 +400,12 @@ def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then
 def chance(n: int, # sentences on a side
            level: float = 0.99, # probability with which guessing stays at or below the bound
           ) -> tuple[float, float]:
-    "Expected accuracy@1 of guessing among n, and the bound that guessing keeps to with probability `level`."
+    """Expected accuracy@1 of guessing among n, and the bound that guessing keeps to with probability `level`.
+
+    Args:
+        n (int): sentences on a side
+        level (float, default 0.99): probability with which guessing stays at or below the bound
+    """
     from scipy.stats import binom
     return 1 / n, float(binom.ppf(level, n, 1 / n)) / n
 
@@ -319,7 +413,12 @@ def chance(n: int, # sentences on a side
 def untrained(model, # a loaded model
               seed: int = 0, # of the new weights
              ):
-    "A model of the same class and configuration with fresh weights; the global random state stays as it was."
+    """A model of the same class and configuration with fresh weights; the global random state stays as it was.
+
+    Args:
+        model: a loaded model
+        seed (int, default 0): of the new weights
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return type(model)(model.config).to(model.device)
@@ -358,7 +457,15 @@ def _index(bags) -> dict: # string (or number) → column, in sorted order
 def string_overlap(first: list[str], # n sentences
                    second: list[str], # m sentences
                   ): # two scipy sparse matrices, (n, trigrams) and (m, trigrams)
-    "Which character trigrams each sentence has; the cosine of two rows is the overlap of two sentences."
+    """Which character trigrams each sentence has; the cosine of two rows is the overlap of two sentences.
+
+    Args:
+        first (list[str]): n sentences
+        second (list[str]): m sentences
+
+    Returns:
+        two scipy sparse matrices, (n, trigrams) and (m, trigrams)
+    """
     grams = lambda line: {line[i:i + 3] for i in range(len(line) - 2)}
     bags = [[grams(f"  {line.casefold()} ") for line in side] for side in (first, second)]
     index = _index(bags[0] + bags[1])
@@ -373,7 +480,18 @@ def frequency_vectors(first: list[str], # n sentences
                       counts_second: Counter,
                       width: float, # standard deviation of a bump, in units of log count
                      ) -> tuple[torch.Tensor, torch.Tensor]: # (n, grid) and (m, grid)
-    "Sentences as the mean bump of their words' log counts: identity is lost, frequency is kept."
+    """Sentences as the mean bump of their words' log counts: identity is lost, frequency is kept.
+
+    Args:
+        first (list[str]): n sentences
+        second (list[str]): m sentences
+        counts_first (Counter): word → count in the training text of the first language
+        counts_second (Counter)
+        width (float): standard deviation of a bump, in units of log count
+
+    Returns:
+        tuple[torch.Tensor, torch.Tensor]: (n, grid) and (m, grid)
+    """
     sides = [[[counts[w] for w in words(line)] for line in side]
              for side, counts in ((first, counts_first), (second, counts_second))]
     index = _index(sides[0] + sides[1])
@@ -384,11 +502,21 @@ def frequency_vectors(first: list[str], # n sentences
 # %% ../nbs/02b_retrieval.ipynb #fe36590a
 @dataclass(frozen=True)
 class TermVectors:
-    "One language's half of the space of `lsa`; called with sentences, it returns their vectors."
+    """One language's half of the space of `lsa`; called with sentences, it returns their vectors.
+
+    Fields:
+        index (dict[str, int]): word → row
+        weight (np.ndarray): (words,) log(pairs / pairs that contain the word)
+        vectors (np.ndarray): (words, dimensions)
+    """
     index: dict[str, int] # word → row
     weight: np.ndarray # (words,) log(pairs / pairs that contain the word)
     vectors: np.ndarray # (words, dimensions)
     def __call__(self, sentences: list[str]) -> torch.Tensor: # (n, dimensions)
+        """
+        Note:
+            (n, dimensions)
+        """
         return torch.from_numpy(_weighted(_counts(map(words, sentences), self.index), self.weight) @ self.vectors)
 
 def _weighted(counts, weight):
@@ -401,7 +529,13 @@ def lsa(pairs, # iterable of (first, second) training pairs
         dimensions: int = 200, # of the space
         seed: int = 0, # of the solver's start vector
        ) -> tuple[TermVectors, TermVectors]:
-    "Latent semantic analysis of the two languages' word counts, side by side in one row per pair; deterministic."
+    """Latent semantic analysis of the two languages' word counts, side by side in one row per pair; deterministic.
+
+    Args:
+        pairs: iterable of (first, second) training pairs
+        dimensions (int, default 200): of the space
+        seed (int, default 0): of the solver's start vector
+    """
     from scipy.sparse import hstack
     from scipy.sparse.linalg import svds
     sides = [[words(line) for line in side] for side in zip(*pairs)]
@@ -451,7 +585,23 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
               max_pairs: int = 30_000, # read at most so many pairs, or lines, of each source
               seed: int = 0, # of LSA's solver and of the untrained weights
              ) -> list[dict]: # rows as from `retrieval_by_layer`
-    "Chance, trigrams, frequency, LSA and, given a model, its untrained self, on every test and pair."
+    """Chance, trigrams, frequency, LSA and, given a model, its untrained self, on every test and pair.
+
+    Args:
+        train_pairs (dict): 'de-en' → iterable of (de, en) training pairs
+        tests (dict): test name → pair → (lines of first, lines of second)
+        train_text (dict | None, default None): language → iterable of further training lines, for
+            frequencies
+        model (default None): a loaded model (then with `tokenizer`): adds the untrained model of
+            its configuration
+        tokenizer (default None)
+        dimensions (int, default 200): of LSA; fewer where a pair has fewer lines or words
+        max_pairs (int, default 30000): read at most so many pairs, or lines, of each source
+        seed (int, default 0): of LSA's solver and of the untrained weights
+
+    Returns:
+        list[dict]: rows as from `retrieval_by_layer`
+    """
     (counts, by_pair), terms, rows = _frequencies(train_pairs, train_text or {}, max_pairs), {}, []
     for test, pair in ((test, pair) for test, pairs in tests.items() for pair in pairs):
         sides, (a, b) = tests[test][pair], split_pair(pair)
@@ -487,7 +637,17 @@ def plot_layers(rows: list[dict], # of `retrieval_by_layer` and `baselines`: any
                 test: str, # which test
                 pair: str | None = None, # one pair; None: the mean over pairs, with their range
                ): # figure and its two axes
-    "Accuracy@1 by layer, raw and centred, with the baselines as lines across."
+    """Accuracy@1 by layer, raw and centred, with the baselines as lines across.
+
+    Args:
+        rows (list[dict]): of `retrieval_by_layer` and `baselines`: any number of systems, pairs and
+            seeds
+        test (str): which test
+        pair (str | None, default None): one pair; None: the mean over pairs, with their range
+
+    Returns:
+        figure and its two axes
+    """
     rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
     if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
     layers = sorted({r["layer"] for r in rows} - {None}) or [0, 1]

@@ -26,7 +26,12 @@ from .core import (PALETTE, ConfigError, DataError, choose, numpy_generator, pai
 def exponent_probabilities(counts: dict, # source → amount of data: sentences or tokens, ≥ 0
                            alpha: float = 0.7, # 1 keeps the proportions of the data, 0 makes all sources equal
                           ) -> dict:
-    "Sampling probabilities p ∝ N^α (XLM, section 3.1; XLM-E takes α = 0.7); a source without data gets 0."
+    """Sampling probabilities p ∝ N^α (XLM, section 3.1; XLM-E takes α = 0.7); a source without data gets 0.
+
+    Args:
+        counts (dict): source → amount of data: sentences or tokens, ≥ 0
+        alpha (float, default 0.7): 1 keeps the proportions of the data, 0 makes all sources equal
+    """
     if not 0 <= alpha < float("inf"):
         raise ConfigError(f"alpha={alpha!r}: the exponent is 0 (uniform) or more; 1 is the data's own")
     amounts = np.array([float(n) for n in counts.values()])
@@ -112,7 +117,13 @@ class _Version:
     carried: dict
 
 class Mixture:
-    "An endless sequence of sources with given probabilities; what stands at a slot is a formula, not a history."
+    """An endless sequence of sources with given probabilities; what stands at a slot is a formula, not a history.
+
+    Args:
+        probabilities (dict): source → probability; they sum to 1
+        seed (int): shifts the sequence; averaged over seeds, every slot has exactly the given
+            probabilities
+    """
     def __init__(self, probabilities: dict, # source → probability; they sum to 1
                  seed: int, # shifts the sequence; averaged over seeds, every slot has exactly the given probabilities
                 ):
@@ -147,7 +158,12 @@ class Mixture:
     def change(self, first_slot: int, # from here on the new probabilities hold; not before the last change
                probabilities: dict, # may name new sources and leave out old ones
               ) -> "Mixture":
-        "A mixture with one version more; draws go on where each source stood. Raises `ConfigError`."
+        """A mixture with one version more; draws go on where each source stood. Raises `ConfigError`.
+
+        Args:
+            first_slot (int): from here on the new probabilities hold; not before the last change
+            probabilities (dict): may name new sources and leave out old ones
+        """
         if _slot(first_slot) < (last := self.versions[-1].first_slot):
             raise ConfigError(f"first_slot={first_slot} lies before the last change, at {last}: "
                               "what was drawn stays drawn")
@@ -174,7 +190,16 @@ def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, a
                      column: str = "count", # the column of numbers
                      leave_out=(), # values of the pair column that are no counts, e.g. a row of totals
                     ) -> dict: # pair → count
-    "Pair counts of a file; `DataError` with file and line for what is no pair or no count, or comes twice."
+    """Pair counts of a file; `DataError` with file and line for what is no pair or no count, or comes twice.
+
+    Args:
+        path: .csv or .tsv with a header: pair, or src and tgt, and a column of numbers
+        column (str, default 'count'): the column of numbers
+        leave_out (default ()): values of the pair column that are no counts, e.g. a row of totals
+
+    Returns:
+        dict: pair → count
+    """
     lines, counts = {}, {}
     with open(path, newline="", encoding="utf-8-sig") as f:
         reader = csv.DictReader(f, delimiter="\t" if Path(path).suffix == ".tsv" else ",")
@@ -258,7 +283,18 @@ def target_marginals(counts, # dict pair → sentences, or the path of a CSV fil
                      temperature: float = 1 / 0.7, # T; 1: the data's own shares, large: all languages equal
                      sizes: dict | None = None, # language → amount of text that takes the place of the pairs' sums
                     ) -> dict: # language → share; they sum to 1
-    "Marginals ∝ p^(1/T) (XY-LENT, equation 1, renormalised); raises `ConfigError`."
+    """Marginals ∝ p^(1/T) (XY-LENT, equation 1, renormalised); raises `ConfigError`.
+
+    Args:
+        counts: dict pair → sentences, or the path of a CSV file
+        temperature (float, default 1 / 0.7): T; 1: the data's own shares, large: all languages
+            equal
+        sizes (dict | None, default None): language → amount of text that takes the place of the
+            pairs' sums
+
+    Returns:
+        dict: language → share; they sum to 1
+    """
     if not 0 < temperature < math.inf:
         raise ConfigError(f"temperature={temperature!r} is not a finite number above 0, such as 1.43")
     marginals = _tempered(_graph(counts), 1 / temperature, sizes)
@@ -283,7 +319,14 @@ def _per_language(graph, values, name):
 
 def language_marginals(probabilities: dict, # pair → probability; they sum to 1
                       ) -> dict: # language → share; they sum to 1
-    "How often each language is read when pairs are drawn so: half of each of its pairs."
+    """How often each language is read when pairs are drawn so: half of each of its pairs.
+
+    Args:
+        probabilities (dict): pair → probability; they sum to 1
+
+    Returns:
+        dict: language → share; they sum to 1
+    """
     graph = _graph({pair: p for pair, p in probabilities.items() if p > 0})
     return dict(zip(graph.languages, graph.sums(graph.shares).tolist()))
 
@@ -305,7 +348,16 @@ def _program(cost, allowed=(0,), **rows):
 def feasible_mass(counts, # dict pair → sentences, or the path of a CSV file; only which pairs exist matters
                   marginals: dict, # language → share, as of `target_marginals`
                  ) -> tuple[float, list]: # 1 where they can be reached; [(languages, all their partners), …] that bind
-    "Largest share of the marginals that existing pairs can carry, and which languages are too much for their partners."
+    """Largest share of the marginals that existing pairs can carry, and which languages are too much for their partners.
+
+    Args:
+        counts: dict pair → sentences, or the path of a CSV file; only which pairs exist matters
+        marginals (dict): language → share, as of `target_marginals`
+
+    Returns:
+        tuple[float, list]: 1 where they can be reached; [(languages, all their partners), …] that
+            bind
+    """
     graph = _graph(counts)
     p = _shares(graph, marginals)
     incidence, most = _incidence(graph, p)
@@ -333,7 +385,16 @@ def largest_temperature(counts, # dict pair → sentences, or the path of a CSV 
                         below: float = math.inf, # look no higher than this
                         sizes: dict | None = None, # as for `target_marginals`
                        ) -> float | None: # inf: even equal shares can be reached; None: nothing works down to 0.1
-    "The largest temperature at which existing pairs can carry the marginals; not every lower one has to work."
+    """The largest temperature at which existing pairs can carry the marginals; not every lower one has to work.
+
+    Args:
+        counts: dict pair → sentences, or the path of a CSV file
+        below (float, default math.inf): look no higher than this
+        sizes (dict | None, default None): as for `target_marginals`
+
+    Returns:
+        float | None: inf: even equal shares can be reached; None: nothing works down to 0.1
+    """
     if not below > 0: raise ConfigError(f"below={below!r} is not a temperature above 0; leave it out to look at all")
     graph, alpha, blocks = _graph(counts), 1 / below, []
     own = _tempered(graph, 1, sizes)
@@ -358,7 +419,18 @@ def m2m_sampling(counts, # dict pair → sentences, or the path of a CSV file
                  marginals: dict | None = None, # language → share, in place of the tempered ones
                  repair: str | None = None, # of what cannot be reached: 'nearest' or 'relaxed'; None refuses
                 ) -> dict: # pair → probability; they sum to 1, most are 0
-    "M2M-100's sampling: the largest Tr(PQ) over existing pairs (XY-LENT, equation 1); raises `ConfigError`."
+    """M2M-100's sampling: the largest Tr(PQ) over existing pairs (XY-LENT, equation 1); raises `ConfigError`.
+
+    Args:
+        counts: dict pair → sentences, or the path of a CSV file
+        temperature (float, default 1 / 0.7): T of the marginals ∝ p^(1/T)
+        marginals (dict | None, default None): language → share, in place of the tempered ones
+        repair (str | None, default None): of what cannot be reached: 'nearest' or 'relaxed'; None
+            refuses
+
+    Returns:
+        dict: pair → probability; they sum to 1, most are 0
+    """
     return _sample(_largest_trace, counts, temperature, marginals, repair)
 
 def _largest_trace(graph, p):
@@ -377,7 +449,18 @@ def entropic_sampling(counts, # dict pair → sentences, or the path of a CSV fi
                       marginals: dict | None = None, # language → share, in place of the tempered ones
                       repair: str | None = None, # of what cannot be reached: 'nearest' or 'relaxed'; None refuses
                      ) -> dict: # pair → probability; they sum to 1
-    "XY-LENT's sampling (equation 2): the KL projection of the data onto the marginals; raises `ConfigError`."
+    """XY-LENT's sampling (equation 2): the KL projection of the data onto the marginals; raises `ConfigError`.
+
+    Args:
+        counts: dict pair → sentences, or the path of a CSV file
+        temperature (float, default 1 / 0.7): T of the marginals ∝ p^(1/T)
+        marginals (dict | None, default None): language → share, in place of the tempered ones
+        repair (str | None, default None): of what cannot be reached: 'nearest' or 'relaxed'; None
+            refuses
+
+    Returns:
+        dict: pair → probability; they sum to 1
+    """
     return _sample(_scaled, counts, temperature, marginals, repair)
 
 def _scaled(graph, p):
@@ -460,7 +543,17 @@ def repaired_marginals(counts, # dict pair → sentences, or the path of a CSV f
                        repair: str, # 'nearest': least change (L1); 'relaxed': a compromise with the data (KL)
                        **options, # floor=0.01 of 'nearest', strength=10 of 'relaxed'
                       ) -> dict: # language → share; `marginals` itself where it can be reached
-    "Marginals that existing pairs can carry, all of them in use; raises `ConfigError`."
+    """Marginals that existing pairs can carry, all of them in use; raises `ConfigError`.
+
+    Args:
+        counts: dict pair → sentences, or the path of a CSV file
+        marginals (dict): language → share, as of `target_marginals`
+        repair (str): 'nearest': least change (L1); 'relaxed': a compromise with the data (KL)
+        **options: floor=0.01 of 'nearest', strength=10 of 'relaxed'
+
+    Returns:
+        dict: language → share; `marginals` itself where it can be reached
+    """
     graph = _graph(counts)
     change = _REPAIRS[choose("repair", repair, _REPAIRS)]
     if not feasible_mass(graph, marginals)[1]: return marginals
@@ -493,7 +586,16 @@ def smoothed_sampling(counts, # dict pair → sentences, or the path of a CSV fi
                       temperature: float = 1 / 0.7, # T of the marginals ∝ p^(1/T)
                       epsilon: float = 1e-12, # added to each of the L² entries of Q, which sum to 1
                      ) -> dict: # any two languages, or one twice ('en-en') → probability
-    "Equation 2 of XY-LENT as published, -log(Q + ε), by POT's Sinkhorn loop; mass leaks to pairs that do not exist."
+    """Equation 2 of XY-LENT as published, -log(Q + ε), by POT's Sinkhorn loop; mass leaks to pairs that do not exist.
+
+    Args:
+        counts: dict pair → sentences, or the path of a CSV file
+        temperature (float, default 1 / 0.7): T of the marginals ∝ p^(1/T)
+        epsilon (float, default 1e-12): added to each of the L² entries of Q, which sum to 1
+
+    Returns:
+        dict: any two languages, or one twice ('en-en') → probability
+    """
     import ot
     if not 0 < epsilon < math.inf: raise ConfigError(f"epsilon={epsilon!r} is not a number above 0, such as 1e-12")
     graph = _graph(counts)
@@ -511,7 +613,16 @@ def expected_epochs(counts, # dict pair → sentences, or the path of a CSV file
                     probabilities: dict, # pair → probability
                     budget: float, # sentence pairs that the run will read
                    ) -> dict: # pair → how often it is read through
-    "How often each pair is read through within the budget; raises `ConfigError`."
+    """How often each pair is read through within the budget; raises `ConfigError`.
+
+    Args:
+        counts: dict pair → sentences, or the path of a CSV file
+        probabilities (dict): pair → probability
+        budget (float): sentence pairs that the run will read
+
+    Returns:
+        dict: pair → how often it is read through
+    """
     graph = _graph(counts)
     return dict(zip(graph.pairs, _epochs(graph, _plan(graph, probabilities), budget).tolist()))
 
@@ -531,7 +642,16 @@ def compare_samplings(counts, # dict pair → sentences, or the path of a CSV fi
                       samplings: dict, # name → (pair → probability)
                       budget: float, # sentence pairs that the run will read, in the unit of the counts
                      ) -> list[dict]: # a row for each sampling
-    "What of the data each sampling reads within the budget, and how often; raises `ConfigError`."
+    """What of the data each sampling reads within the budget, and how often; raises `ConfigError`.
+
+    Args:
+        counts: dict pair → sentences, or the path of a CSV file
+        samplings (dict): name → (pair → probability)
+        budget (float): sentence pairs that the run will read, in the unit of the counts
+
+    Returns:
+        list[dict]: a row for each sampling
+    """
     graph = _graph(counts)
     return [{"sampling": name} | _reading(graph, _plan(graph, plan), budget) for name, plan in samplings.items()]
 
@@ -552,7 +672,17 @@ def draw_sampling(ax, # matplotlib axes
                   languages=None, # the codes to show, in this order, a list or 'de,en'; None: all, largest first
                   lowest: float = 1e-7, highest: float = 0.1, # ends of the colour scale, which is logarithmic
                  ):
-    "Heat map of the probability of each pair; returns the image, for a colour bar."
+    """Heat map of the probability of each pair; returns the image, for a colour bar.
+
+    Args:
+        ax: matplotlib axes
+        counts: dict pair → sentences, or the path of a CSV file
+        probabilities (dict): pair → probability
+        languages (default None): the codes to show, in this order, a list or 'de,en'; None: all,
+            largest first
+        lowest (float, default 1e-07), highest (float, default 0.1): ends of the colour scale, which
+            is logarithmic
+    """
     from matplotlib.colors import ListedColormap, LogNorm
     graph = _graph(counts)
     plan, order = _plan(graph, probabilities), np.argsort(-graph.sums(graph.shares), kind="stable")

@@ -16,7 +16,11 @@ from .core import ConfigError, choose, repo_root
 # %% ../nbs/00l_terminal.ipynb #9ea40cf3
 def notebook_parameters(nb: dict, # a notebook as JSON
                        ) -> dict:
-    "Names and defaults assigned in the cell tagged `parameters`; empty if no cell is tagged."
+    """Names and defaults assigned in the cell tagged `parameters`; empty if no cell is tagged.
+
+    Args:
+        nb (dict): a notebook as JSON
+    """
     for cell in nb["cells"]:
         if "parameters" in cell["metadata"].get("tags", []): return dict(_assignments("".join(cell["source"])))
     return {}
@@ -38,7 +42,11 @@ _VALUES = {"-p": 2, "--parameters": 2, "-r": 2, "--parameters_raw": 2,
 
 def split_arguments(arguments: list[str], # what follows `papermill` on the command line
                    ) -> tuple[list[str], list[tuple]]:
-    "Plain arguments, and options with their values, in the order given."
+    """Plain arguments, and options with their values, in the order given.
+
+    Args:
+        arguments (list[str]): what follows `papermill` on the command line
+    """
     plain, options, words = [], [], iter(arguments)
     for word in words:
         if word == "-" or not word.startswith("-"): plain.append(word)
@@ -50,7 +58,13 @@ def output_path(notebook: str, # path of the notebook
                 nb: dict, # its JSON
                 options: list[tuple], # from `split_arguments`
                ) -> str:
-    "`runs/<notebook>-<size>.ipynb` of the checkout, or below the current folder when that is in none."
+    """`runs/<notebook>-<size>.ipynb` of the checkout, or below the current folder when that is in none.
+
+    Args:
+        notebook (str): path of the notebook
+        nb (dict): its JSON
+        options (list[tuple]): from `split_arguments`
+    """
     given = {o[1]: o[2] for o in options if len(o) == 3}
     size = None if any(o[0] in _YAML for o in options) else given.get("size", notebook_parameters(nb).get("size"))
     name = Path(notebook).stem + (f"-{re.sub(r'[^A-Za-z0-9.]', '_', str(size))}" if size else "")
@@ -60,14 +74,23 @@ def output_path(notebook: str, # path of the notebook
 
 # %% ../nbs/00l_terminal.ipynb #7339288b
 def uses_xlnb(nb: dict) -> bool: # a notebook as JSON
-    "Whether a code cell imports from this library."
+    """Whether a code cell imports from this library.
+
+    Note:
+        a notebook as JSON
+    """
     return any(re.search(r"^\s*(from|import) xlnb\b", "".join(c["source"]), re.M)
                for c in nb["cells"] if c["cell_type"] == "code")
 
 def complete_arguments(arguments: list[str], # what follows `papermill`
                        terminal: bool, # whether papermill would ask for an output path
                       ) -> list[str]:
-    "The arguments with our engine and, at a terminal, a path for the output; unchanged for other notebooks."
+    """The arguments with our engine and, at a terminal, a path for the output; unchanged for other notebooks.
+
+    Args:
+        arguments (list[str]): what follows `papermill`
+        terminal (bool): whether papermill would ask for an output path
+    """
     plain, options = split_arguments(arguments)
     try: nb = json.loads(Path(plain[0]).read_text(encoding="utf-8"))
     except (IndexError, OSError, ValueError): return arguments
@@ -79,7 +102,11 @@ def complete_arguments(arguments: list[str], # what follows `papermill`
 # %% ../nbs/00l_terminal.ipynb #49aab9ff
 def check_parameters(nb: dict, # a notebook that papermill has prepared
                     ):
-    "Raise `ConfigError` for a parameter that the notebook does not have, naming the nearest one that it has."
+    """Raise `ConfigError` for a parameter that the notebook does not have, naming the nearest one that it has.
+
+    Args:
+        nb (dict): a notebook that papermill has prepared
+    """
     given = nb["metadata"].get("papermill", {}).get("parameters", {})
     known = notebook_parameters(nb)
     for name in given:

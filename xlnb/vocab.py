@@ -25,7 +25,11 @@ from .core import ConfigError, DataError, PALETTE, atomic_path, figure, numpy_ge
 
 # %% ../nbs/00f_vocab.ipynb #f7a2b9ee
 def line_counts(streams: dict[str, Iterable[str]]) -> dict[str, int]: # language → re-iterable stream
-    "Lines of each stream, by a pass over all of them; `DataError` names the empty ones."
+    """Lines of each stream, by a pass over all of them; `DataError` names the empty ones.
+
+    Note:
+        language → re-iterable stream
+    """
     if whole := [lang for lang, stream in streams.items() if isinstance(stream, str | Path)]:
         raise DataError(f"{', '.join(whole)}: a stream is a list of lines or what gives lines again and again, such as "
                         "xlnb.corpora.read_text(path); got one string or path")
@@ -43,7 +47,13 @@ def line_quotas(counts: dict[str, int],      # lines by language
                 alpha: float = 0.7,          # 1 keeps the proportions, 0 gives all languages the same
                 max_sentences: int = 200_000, # lines in all; fewer if there are fewer
                ) -> dict[str, int]:
-    "Lines to take from each language, ∝ N^alpha: whole numbers that sum to `max_sentences`, or to all lines if fewer."
+    """Lines to take from each language, ∝ N^alpha: whole numbers that sum to `max_sentences`, or to all lines if fewer.
+
+    Args:
+        counts (dict[str, int]): lines by language
+        alpha (float, default 0.7): 1 keeps the proportions, 0 gives all languages the same
+        max_sentences (int, default 200000): lines in all; fewer if there are fewer
+    """
     if not 0 <= alpha <= 1: raise ConfigError(f"alpha={alpha} is not from 0 (all languages alike) to 1 (as they come)")
     if max_sentences < len(counts):
         raise ConfigError(f"max_sentences={max_sentences} is less than one per language ({len(counts)}): raise it")
@@ -60,7 +70,14 @@ def sampled_lines(streams: dict[str, Iterable[str]], # language → re-iterable 
                   quotas: dict[str, int],            # lines to take from each
                   seed: int = 0,
                  ) -> Iterator[str]:
-    "Exactly `quotas` lines: every line ⌊quota/N⌋ times, and a random choice of the others once more."
+    """Exactly `quotas` lines: every line ⌊quota/N⌋ times, and a random choice of the others once more.
+
+    Args:
+        streams (dict[str, Iterable[str]]): language → re-iterable stream
+        counts (dict[str, int]): lines of each
+        quotas (dict[str, int]): lines to take from each
+        seed (int, default 0)
+    """
     for lang, stream in streams.items():
         times, rest = divmod(quotas[lang], counts[lang])
         chosen = numpy_generator("vocabulary", seed, lang).choice(counts[lang], rest, replace=False, shuffle=False)
@@ -108,7 +125,14 @@ def train_sentencepiece(lines: Iterable[str],              # read once
                         character_coverage: float = 0.9995, # share of character occurrences that get a piece
                         threads: int = 1,                  # same input, same threads → same bytes
                        ) -> bytes:
-    "A unigram model (Kudo 2018) in XLM-R's layout; `ConfigError` if the size does not suit the text."
+    """A unigram model (Kudo 2018) in XLM-R's layout; `ConfigError` if the size does not suit the text.
+
+    Args:
+        lines (Iterable[str]): read once
+        size (int): ids in all, with the five special ones
+        character_coverage (float, default 0.9995): share of character occurrences that get a piece
+        threads (int, default 1): same input, same threads → same bytes
+    """
     if size < 6: raise ConfigError(f"size={size} leaves no room for pieces: five ids are special tokens")
     failed = []
     def guarded(): # SentencePiece would turn an error of the stream into one of its own
@@ -148,12 +172,20 @@ def _backend(proto: bytes) -> Tokenizer:
 
 # %% ../nbs/00f_vocab.ipynb #a81d6a1c
 def tokenizer_hash(tokenizer) -> str: # any fast Hugging Face tokenizer
-    "sha256 of all that decides its ids; padding and truncation, which calls may change, are left out."
+    """sha256 of all that decides its ids; padding and truncation, which calls may change, are left out.
+
+    Note:
+        any fast Hugging Face tokenizer
+    """
     state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
     return hashlib.sha256(json.dumps(state, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 def fast_tokenizer(proto: bytes): # a model of `train_sentencepiece`
-    "The Hugging Face tokenizer over a SentencePiece model; a text gives `<s> … </s>`, a pair `<s> a </s> b </s>`."
+    """The Hugging Face tokenizer over a SentencePiece model; a text gives `<s> … </s>`, a pair `<s> a </s> b </s>`.
+
+    Args:
+        proto (bytes): a model of `train_sentencepiece`
+    """
     from transformers import PreTrainedTokenizerFast
     names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL), cls_token="<s>", sep_token="</s>")
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=_backend(proto), **names, mask_token=_MASK,
@@ -173,7 +205,20 @@ def train_vocab(streams: dict[str, Iterable[str]],   # language → re-iterable 
                 threads: int = 1,                    # of SentencePiece
                 counts: dict[str, int] | None = None, # lines of each stream, where known; None: a pass counts them
                ):
-    "Train a shared vocabulary and save it as a tokenizer folder; `ConfigError` if `size` does not suit the text."
+    """Train a shared vocabulary and save it as a tokenizer folder; `ConfigError` if `size` does not suit the text.
+
+    Args:
+        streams (dict[str, Iterable[str]]): language → re-iterable training lines
+        size (int): ids in all: <s> <pad> </s> <unk>, pieces, <mask>
+        folder: appears whole or not at all
+        alpha (float, default 0.7): languages are sampled ∝ (number of lines)^alpha
+        max_sentences (int, default 200000): sampled lines in all: what is held in memory
+        character_coverage (float, default 0.9995): share of character occurrences that get a piece
+        seed (int, default 0): of the sample
+        threads (int, default 1): of SentencePiece
+        counts (dict[str, int] | None, default None): lines of each stream, where known; None: a
+            pass counts them
+    """
     _check_place(folder)
     counts = counts or line_counts(streams)
     quotas = line_quotas(counts, alpha, max_sentences)
@@ -199,7 +244,11 @@ def _saved(proto: bytes, folder):
 
 # %% ../nbs/00f_vocab.ipynb #6928b2f3
 def load_tokenizer(folder): # written by `train_vocab`, or a checkpoint folder that such a tokenizer was saved to
-    "The tokenizer of a folder; `DataError` if it is not one of ours, or was changed."
+    """The tokenizer of a folder; `DataError` if it is not one of ours, or was changed.
+
+    Args:
+        folder: written by `train_vocab`, or a checkpoint folder that such a tokenizer was saved to
+    """
     from transformers import PreTrainedTokenizerFast
     if not (Path(folder) / "tokenizer.json").is_file():
         raise DataError("there is no tokenizer.json: name a folder that train_vocab wrote", folder)
@@ -215,7 +264,13 @@ def fertility(tokenizer,
               streams: dict[str, Iterable[str]], # language → text
               lines: int = 1000,                 # read from each
              ):
-    "How the vocabulary fits each language, as a pandas frame with one row per language."
+    """How the vocabulary fits each language, as a pandas frame with one row per language.
+
+    Args:
+        tokenizer
+        streams (dict[str, Iterable[str]]): language → text
+        lines (int, default 1000): read from each
+    """
     import pandas as pd
     rows = {}
     for lang, stream in streams.items():
@@ -233,7 +288,11 @@ def fertility(tokenizer,
 
 # %% ../nbs/00f_vocab.ipynb #059f59cd
 def fertility_figure(frame): # of `fertility`
-    "Pieces per word and characters per piece by language, sorted by the second; returns the figure."
+    """Pieces per word and characters per piece by language, sorted by the second; returns the figure.
+
+    Args:
+        frame: of `fertility`
+    """
     from matplotlib.ticker import NullLocator
     frame = frame.sort_values("characters/piece")
     fig, axes = figure("page", height=3.2, nrows=2, sharex=True)
@@ -253,7 +312,14 @@ def fertility_figure(frame): # of `fertility`
 # %% ../nbs/00f_vocab.ipynb #c6ff9ae2
 def average_log_probability(sentences: Iterable[list], # each a list of pieces, or of their ids
                            ) -> float:                 # nats per sentence, 0 or less
-    "ALP (Zheng et al. 2021): mean over sentences of Σ log p(piece), p the relative frequency; `DataError` if empty."
+    """ALP (Zheng et al. 2021): mean over sentences of Σ log p(piece), p the relative frequency; `DataError` if empty.
+
+    Args:
+        sentences (Iterable[list]): each a list of pieces, or of their ids
+
+    Returns:
+        float: nats per sentence, 0 or less
+    """
     pieces, n = Counter(), 0
     for n, sentence in enumerate(sentences, 1): pieces.update(sentence)
     if not pieces: raise DataError("no sentence has a piece: look at the text")
@@ -265,7 +331,13 @@ def size_ladder(smallest: int, largest: int, # pieces
                 step: int = 16,              # from the smallest to the next
                 ratio: float = 2.0,          # of each step to the one before
                ) -> list[int]:
-    "Sizes from smallest to largest in geometrically growing steps; the last may be up to half as long again."
+    """Sizes from smallest to largest in geometrically growing steps; the last may be up to half as long again.
+
+    Args:
+        smallest (int), largest (int): pieces
+        step (int, default 16): from the smallest to the next
+        ratio (float, default 2.0): of each step to the one before
+    """
     if not (1 <= smallest <= largest and step >= 1 and ratio > 1):
         raise ConfigError(f"smallest={smallest}, largest={largest}, step={step}, ratio={ratio}: a ladder needs "
                           "1 <= smallest <= largest, a step of 1 or more and a ratio above 1")
@@ -292,7 +364,16 @@ def _rung(lines, pieces, character_coverage, path) -> dict:
 # %% ../nbs/00f_vocab.ipynb #f9715311
 @dataclass(frozen=True)
 class Capacity:
-    "What a language gains from a growing vocabulary of its own."
+    """What a language gains from a growing vocabulary of its own.
+
+    Fields:
+        lines (int): of its text
+        sizes (tuple[int, ...]): of the ladder's vocabularies, in pieces, ascending
+        alp (tuple[float, ...]): of each
+        step (int): of the ladder: from the smallest to the next
+        pieces (tuple[str, ...]): those of the smallest, then what each larger one adds
+        scores (tuple[float, ...]): log p of each piece in the model that brought it in
+    """
     lines: int                # of its text
     sizes: tuple[int, ...]    # of the ladder's vocabularies, in pieces, ascending
     alp: tuple[float, ...]    # of each
@@ -332,7 +413,21 @@ def capacity_curve(lang: str,                # its code, which the files are nam
                    max_sentences: int = 1_000_000,     # read from the stream, a random choice; held in memory
                    seed: int = 0,            # of the choice
                   ) -> Capacity:
-    "Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` pieces."
+    """Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` pieces.
+
+    Args:
+        lang (str): its code, which the files are named by
+        stream (Iterable[str]): re-iterable
+        lines (int): of the stream
+        smallest (int): pieces; more if the characters need more
+        largest (int): pieces; fewer if the text has fewer
+        work: folder of the rungs
+        step (int, default 16): pieces from the smallest to the next
+        ratio (float, default 2.0): of each step to the one before
+        character_coverage (float, default 0.9995): share of character occurrences that get a piece
+        max_sentences (int, default 1000000): read from the stream, a random choice; held in memory
+        seed (int, default 0): of the choice
+    """
     text = list(sampled_lines({lang: stream}, {lang: lines}, {lang: min(lines, max_sentences)}, seed))
     key = hashlib.sha256(json.dumps([text, character_coverage, sentencepiece.__version__]).encode()).hexdigest()[:16]
     rung = lambda n: _rung(text, n, character_coverage, Path(work) / f"{lang}-{n}-{key}.json")
@@ -355,7 +450,16 @@ def capacity_gains(sizes,           # of the ladder's vocabularies, ascending
                    alp,             # of each
                    step: int = 16,  # of the ladder
                   ) -> np.ndarray:  # (sizes[-1],), never rising
-    "What the n-th piece adds to ALP, on the least concave curve over the ladder; ∞ for those of the smallest model."
+    """What the n-th piece adds to ALP, on the least concave curve over the ladder; ∞ for those of the smallest model.
+
+    Args:
+        sizes: of the ladder's vocabularies, ascending
+        alp: of each
+        step (int, default 16): of the ladder
+
+    Returns:
+        np.ndarray: (sizes[-1],), never rising
+    """
     from scipy.optimize import isotonic_regression
     if len(sizes) == 1: return np.full(sizes[0], np.inf)
     gains = np.diff(_interpolated(np.arange(sizes[0], sizes[-1] + 1), sizes, alp, step))
@@ -366,7 +470,13 @@ def capacity_weights(counts: dict[str, int], # lines by language
                      alpha: float = 0.7,      # q ∝ lines^alpha
                      beta: float = 0.7,       # w ∝ q^beta
                     ) -> dict[str, float]:
-    "Weight of each language in the division of the places, 1 in sum (Zheng et al. 2021)."
+    """Weight of each language in the division of the places, 1 in sum (Zheng et al. 2021).
+
+    Args:
+        counts (dict[str, int]): lines by language
+        alpha (float, default 0.7): q ∝ lines^alpha
+        beta (float, default 0.7): w ∝ q^beta
+    """
     for name, value in {"alpha": alpha, "beta": beta}.items():
         if not 0 <= value <= 1: raise ConfigError(f"{name}={value} is not from 0 (all languages alike) to 1")
     weights = np.array([float(n) ** (alpha * beta) for n in counts.values()])
@@ -378,7 +488,17 @@ def allocate_vocabulary(capacities: dict[str, Capacity], # by language
                         alpha: float = 0.7,              # as in `capacity_weights`
                         beta: float = 0.7,
                        ) -> dict[str, int]:              # the first so many of each language's pieces
-    "Pieces by language whose union fills `size` (Zheng et al. 2021); `ConfigError` if it is too small or too large."
+    """Pieces by language whose union fills `size` (Zheng et al. 2021); `ConfigError` if it is too small or too large.
+
+    Args:
+        capacities (dict[str, Capacity]): by language
+        size (int): ids in all, with the five special ones
+        alpha (float, default 0.7): as in `capacity_weights`
+        beta (float, default 0.7)
+
+    Returns:
+        dict[str, int]: the first so many of each language's pieces
+    """
     weights = capacity_weights({lang: c.lines for lang, c in capacities.items()}, alpha, beta)
     gains = {lang: weights[lang] * capacity_gains(c.sizes, c.alp, c.step) for lang, c in capacities.items()}
     entry = {}
@@ -413,7 +533,13 @@ def reestimated_model(pieces: dict[str, float], # piece → log p to start with
                       lines: list[str],         # text, read once a round
                       rounds: int = 4,          # of Viterbi EM
                      ) -> bytes:
-    "A unigram model of exactly these pieces, scores by Viterbi EM: cut the lines, count, take relative frequencies."
+    """A unigram model of exactly these pieces, scores by Viterbi EM: cut the lines, count, take relative frequencies.
+
+    Args:
+        pieces (dict[str, float]): piece → log p to start with
+        lines (list[str]): text, read once a round
+        rounds (int, default 4): of Viterbi EM
+    """
     if rounds < 0: raise ConfigError(f"rounds={rounds} is below 0")
     model = sentencepiece_model_pb2.ModelProto.FromString(train_sentencepiece(["a"], 7)) # for its table of blanks
     model.trainer_spec.vocab_size = len(pieces) + 3
@@ -448,7 +574,22 @@ def train_capacities(streams: dict[str, Iterable[str]], # language → re-iterab
                      workers: int = 1,                  # processes, a language each; the result does not depend on it
                      counts: dict[str, int] | None = None, # lines of each stream, where known
                     ) -> dict[str, Capacity]:
-    "Each language's ladder of vocabularies, trained or read; raises `ConfigError`, `DataError`."
+    """Each language's ladder of vocabularies, trained or read; raises `ConfigError`, `DataError`.
+
+    Args:
+        streams (dict[str, Iterable[str]]): language → re-iterable training lines
+        size (int): ids in all that will be divided
+        work: folder of the rungs; the same call goes on from there
+        smallest (int | None, default None): pieces of the lowest rung; None: a fifth of an equal
+            share
+        largest (int | None, default None): pieces of the top rung; None: ten equal shares
+        ratio (float, default 2.0): of each step of the ladder to the one before
+        character_coverage (float, default 0.9995): share of character occurrences that get a piece
+        language_sentences (int, default 1000000): lines of a language that are read, at most
+        seed (int, default 0): of their choice
+        workers (int, default 1): processes, a language each; the result does not depend on it
+        counts (dict[str, int] | None, default None): lines of each stream, where known
+    """
     counts = counts or line_counts(streams)
     if not isinstance(workers, int) or workers < 1: raise ConfigError(f"workers={workers!r} is not 1 or more")
     if odd := [lang for lang in streams if not re.fullmatch(r"[\w-]+", lang)]:
@@ -489,7 +630,22 @@ def train_vocap(streams: dict[str, Iterable[str]],   # language → re-iterable 
                 counts: dict[str, int] | None = None, # lines of each stream, where known; None: a pass counts them
                 **ladders,                           # options of `train_capacities`
                ):
-    "VoCap (Zheng et al. 2021): divide `size` by what each language gains, and save it as `train_vocab` does."
+    """VoCap (Zheng et al. 2021): divide `size` by what each language gains, and save it as `train_vocab` does.
+
+    Args:
+        streams (dict[str, Iterable[str]]): language → re-iterable training lines
+        size (int): ids in all: <s> <pad> </s> <unk>, pieces, <mask>
+        folder: of the tokenizer; appears whole or not at all
+        work (default None): folder of the ladders; None: `folder` with '.ladders' added
+        alpha (float, default 0.7): q ∝ lines^alpha
+        beta (float, default 0.7): w ∝ q^beta
+        max_sentences (int, default 200000): sampled for the scores: what is held in memory
+        rounds (int, default 4): of Viterbi EM for the scores
+        seed (int, default 0): of the samples
+        counts (dict[str, int] | None, default None): lines of each stream, where known; None: a
+            pass counts them
+        **ladders: options of `train_capacities`
+    """
     _check_place(folder)
     counts = counts or line_counts(streams)
     weights, quotas = capacity_weights(counts, alpha, beta), line_quotas(counts, alpha * beta, max_sentences)
@@ -503,7 +659,13 @@ def compare_vocabularies(tokenizers: dict,                 # name → a fast Hug
                          streams: dict[str, Iterable[str]], # language → text, best such that none was trained on
                          lines: int = 1000,                # read from each
                         ):
-    "Pieces per word, ALP and coverage of each vocabulary by language, as a pandas frame with columns (measure, name)."
+    """Pieces per word, ALP and coverage of each vocabulary by language, as a pandas frame with columns (measure, name).
+
+    Args:
+        tokenizers (dict): name → a fast Hugging Face tokenizer
+        streams (dict[str, Iterable[str]]): language → text, best such that none was trained on
+        lines (int, default 1000): read from each
+    """
     import pandas as pd
     text = {lang: list(itertools.islice(stream, lines)) for lang, stream in streams.items()}
     columns = {}
@@ -518,7 +680,12 @@ def compare_vocabularies(tokenizers: dict,                 # name → a fast Hug
 # %% ../nbs/00f_vocab.ipynb #ab812d80
 def vocap_figure(frames: dict, # name of the text → a frame of `compare_vocabularies`; the first full, others hollow
                 ):
-    "Pieces per word as ratio to the first vocabulary, and ALP less the first one's, by language; returns the figure."
+    """Pieces per word as ratio to the first vocabulary, and ALP less the first one's, by language; returns the figure.
+
+    Args:
+        frames (dict): name of the text → a frame of `compare_vocabularies`; the first full, others
+            hollow
+    """
     first = next(iter(frames.values()))
     fig, axes = figure("page", height=max(2.4, 1.1 + 0.17 * len(first)), ncols=2, sharey=True)
     for text, frame in frames.items():

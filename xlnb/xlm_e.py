@@ -178,7 +178,11 @@ def _defaults(given: Settings) -> dict:
 # %% ../nbs/03_xlm_e.ipynb #710589e3
 def training_flops(settings: Settings, # resolved but for `steps`
                   ) -> dict:
-    "FLOPs of one step, 'standard' (3 × forward, head at masked places) and 'electra' (2 × forward, no head)."
+    """FLOPs of one step, 'standard' (3 × forward, head at masked places) and 'electra' (2 × forward, no head).
+
+    Args:
+        settings (Settings): resolved but for `steps`
+    """
     parts = ["generator", "discriminator"] if settings.replaces else ["generator"]
     configs = [network_config(settings, p) for p in parts]
     body = sum(forward_flops(c, LENGTH[settings.size]) for c in configs)
@@ -188,7 +192,11 @@ def training_flops(settings: Settings, # resolved but for `steps`
             "electra": 2 * sum(tokens) * body}
 
 def pair_mask_share(settings: Settings) -> float: # resolved
-    "Share of the tokens of a pair, both sides counted, that is masked."
+    """Share of the tokens of a pair, both sides counted, that is masked.
+
+    Note:
+        resolved
+    """
     return settings.pair_mask_rate / (2 if settings.pair_sides == "one" else 1)
 
 def max_side(settings: Settings) -> int:
@@ -202,7 +210,11 @@ def step_tokens(settings: Settings) -> tuple[int, int]:
     return 2 * settings.batch_tokens - pairs, pairs
 
 def network_config(settings: Settings, part: str): # resolved; part 'discriminator' or 'generator'
-    "Configuration of one network; a masked language model on its own gets the discriminator's body."
+    """Configuration of one network; a masked language model on its own gets the discriminator's body.
+
+    Note:
+        resolved; part 'discriminator' or 'generator'
+    """
     part = part if settings.replaces else "discriminator"
     size = SIZES[settings.size]
     depth = settings.generator_layers if part == "generator" else settings.layers
@@ -215,7 +227,11 @@ def network_config(settings: Settings, part: str): # resolved; part 'discriminat
 
 # %% ../nbs/03_xlm_e.ipynb #d0d58eac
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    "Paper's value, this run's value and the reason, for everything that shapes the result."
+    """Paper's value, this run's value and the reason, for everything that shapes the result.
+
+    Note:
+        resolved
+    """
     d, g = network_config(s, "discriminator"), network_config(s, "generator")
     shape = lambda c: f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
     small = {"tiny": "compared in 03a_xlm_e_results", "small": "as at tiny"}.get(s.size, "as given")
@@ -245,7 +261,11 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
 
 # %% ../nbs/03_xlm_e.ipynb #d0cd5f0f
 def prepare_data(settings: Settings) -> Prepared: # resolved
-    "Corpus, vocabulary and token store of a run."
+    """Corpus, vocabulary and token store of a run.
+
+    Note:
+        resolved
+    """
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
     return prepare(corpus, settings.vocab_size, settings.mismatched, max_side=max_side(settings))
 
@@ -259,7 +279,13 @@ def overlap_report(data: Prepared) -> str:
 def make_batches(settings: Settings, data: Prepared,
                  pair_probabilities: dict | None = None, # language pair → share of the pair tokens; None: by alpha
                 ) -> MixedBatches:
-    "The batches of a run: text, and pairs if a task uses them."
+    """The batches of a run: text, and pairs if a task uses them.
+
+    Args:
+        settings (Settings), data (Prepared)
+        pair_probabilities (dict | None, default None): language pair → share of the pair tokens;
+            None: by alpha
+    """
     text_tokens, pair_tokens = step_tokens(settings)
     return MixedBatches(data.store, SpecialIds.of(data.tokenizer), length=LENGTH[settings.size],
                         text_tokens=text_tokens, pair_tokens=pair_tokens,
@@ -272,7 +298,14 @@ def mask_batch(batch: dict, # input_ids, attention_mask; for pairs also `side`
                settings: Settings, # resolved
                ids: MaskIds,
                generator: torch.Generator) -> dict:
-    "The batch with holes in `input_ids` and the hidden tokens in `labels`."
+    """The batch with holes in `input_ids` and the hidden tokens in `labels`.
+
+    Args:
+        batch (dict): input_ids, attention_mask; for pairs also `side`
+        settings (Settings): resolved
+        ids (MaskIds)
+        generator (torch.Generator)
+    """
     rate, sides = (settings.pair_mask_rate, settings.pair_sides) if "side" in batch else (MASK_RATE, "both")
     spans = None if "side" in batch else settings.spans
     return mask_tokens(batch, ids, generator, rate, settings.mask_policy, sides, spans)
@@ -286,7 +319,13 @@ def inputs(batch: dict) -> dict:
 def guess(network: EncoderForMaskedLM, batch: dict, # masked
           sample: bool, # whether to draw a token from the softmax for every masked place
           generator: torch.Generator):
-    "Loss (sum), samples and hits of a masked language model at the masked places (XLM-E, equation 3)."
+    """Loss (sum), samples and hits of a masked language model at the masked places (XLM-E, equation 3).
+
+    Args:
+        network (EncoderForMaskedLM), batch (dict): masked
+        sample (bool): whether to draw a token from the softmax for every masked place
+        generator (torch.Generator)
+    """
     hidden = network.encoder(batch["input_ids"], **inputs(batch)).last_hidden_state
     return masked_lm_loss(hidden, batch["labels"], network.head.transform, network.head.weight, network.head.bias,
                           sample=sample, generator=generator)
@@ -295,13 +334,27 @@ def guess(network: EncoderForMaskedLM, batch: dict, # masked
 def detect(network: EncoderForReplacedTokens, ids: torch.Tensor, # (batch, seq) corrupted
            batch: dict, vectors=None, # (batch, seq, width) of the words, if not the network's own
           ) -> torch.Tensor: # logits (batch, seq)
-    "Logit of every token that it was replaced (XLM-E, equation 5)."
+    """Logit of every token that it was replaced (XLM-E, equation 5).
+
+    Args:
+        network (EncoderForReplacedTokens), ids (torch.Tensor): (batch, seq) corrupted
+        batch (dict), vectors (default None): (batch, seq, width) of the words, if not the network's
+            own
+
+    Returns:
+        torch.Tensor: logits (batch, seq)
+    """
     words = {"input_ids": ids} if vectors is None else {"inputs_embeds": vectors}
     return network(**words, **inputs(batch)).logits
 
 # %% ../nbs/03_xlm_e.ipynb #64f69fce
 class XlmE(nn.Module):
-    "Generator and discriminator over one word table; sums of losses for `training.train` (XLM-E, section 3.2)."
+    """Generator and discriminator over one word table; sums of losses for `training.train` (XLM-E, section 3.2).
+
+    Args:
+        settings (Settings): resolved
+        ids (MaskIds)
+    """
     def __init__(self, settings: Settings, # resolved
                  ids: MaskIds):
         super().__init__()
@@ -397,20 +450,33 @@ class XlmE(nn.Module):
     def parts(self): return ["generator", "discriminator"] if self.settings.replaces else ["generator"]
 
 def sides_apart(batch: dict) -> torch.Tensor: # of packed pairs; (2 · pairs + 1,) int32
-    "Where sequences begin when the two sentences of each pair are sequences of their own (`cu_seqlens`)."
+    """Where sequences begin when the two sentences of each pair are sequences of their own (`cu_seqlens`).
+
+    Note:
+        of packed pairs; (2 · pairs + 1,) int32
+    """
     side = batch["side"][0]
     begins = (side == 2) & (F.pad(side[:-1], (1, 0)) != 2)
     return torch.cat([batch["cu_seqlens"], begins.nonzero()[:, 0].to(torch.int32)]).sort().values
 
 def loss_names(batch) -> tuple[str, str]: # generator's and discriminator's
-    "Names of the losses of a batch: a pair batch knows its sides."
+    """Names of the losses of a batch: a pair batch knows its sides.
+
+    Note:
+        generator's and discriminator's
+    """
     return ("tlm", "trtd") if "side" in batch else ("mlm", "mrtd")
 
 # %% ../nbs/03_xlm_e.ipynb #45f83209
 def plot_corruption(rows: dict, # row name → list of pieces; equal lengths
                     marked: dict, # row name → list of bools: drawn in colour
                     ):
-    "Tokens in boxes, row under row, as the paper's Figure 2 (one example per call)."
+    """Tokens in boxes, row under row, as the paper's Figure 2 (one example per call).
+
+    Args:
+        rows (dict): row name → list of pieces; equal lengths
+        marked (dict): row name → list of bools: drawn in colour
+    """
     n = len(next(iter(rows.values())))
     fig, ax = figure("page", height=0.42 * len(rows) + 0.2)
     for y, (name, tokens) in enumerate(rows.items()):
@@ -426,7 +492,12 @@ def plot_corruption(rows: dict, # row name → list of pieces; equal lengths
 # %% ../nbs/03_xlm_e.ipynb #b8910a49
 def corruption_rows(model: XlmE, batch: dict, # masked
                     row: int, tokenizer, generator: torch.Generator) -> tuple[dict, dict]:
-    "Pieces of one row as the text has them, as the generator and as the discriminator see them, and which to mark."
+    """Pieces of one row as the text has them, as the generator and as the discriminator see them, and which to mark.
+
+    Args:
+        model (XlmE), batch (dict): masked
+        row (int), tokenizer, generator (torch.Generator)
+    """
     device = next(model.parameters()).device
     batch = {k: v.to(device) for k, v in batch.items()}
     with torch.inference_mode():
@@ -445,7 +516,18 @@ def corruption_rows(model: XlmE, batch: dict, # masked
 # %% ../nbs/03_xlm_e.ipynb #44b83aa7
 @dataclass(frozen=True)
 class Probe:
-    "Held-out batches with fixed masks, the same at every evaluation of a run."
+    """Held-out batches with fixed masks, the same at every evaluation of a run.
+
+    Fields:
+        text (dict)
+        partners (list): per language pair: batch with the true partner, with a random one, whether
+            the scripts differ
+        unigram (float): nats per masked token of the text: the frequencies of its language
+        tlm_unigram (float): the same for the masked tokens beside a partner
+        pairs (dict): language pair → lines of the first and of the second language, to be found for
+            each other
+        tokenizer (object)
+    """
     text: dict
     partners: list # per language pair: batch with the true partner, with a random one, whether the scripts differ
     unigram: float # nats per masked token of the text: the frequencies of its language
@@ -457,7 +539,13 @@ def make_probe(settings: Settings, data: Prepared,
                lines: int = 32, # pairs of each language pair
                tokens: int = 1024, # of the text blocks of each language
               ) -> Probe:
-    "The probe of a run, from held-out pairs only; those beside a partner have no digits, which a model could copy."
+    """The probe of a run, from held-out pairs only; those beside a partner have no digits, which a model could copy.
+
+    Args:
+        settings (Settings), data (Prepared)
+        lines (int, default 32): pairs of each language pair
+        tokens (int, default 1024): of the text blocks of each language
+    """
     special, ids = SpecialIds.of(data.tokenizer), MaskIds.of(data.tokenizer)
     held_out = held_out_text(settings, data)
     frequencies = {lang: token_frequencies(data.store, lang) for lang in data.corpus.langs if lang in held_out}
@@ -485,7 +573,11 @@ def _to_find(rows, most: int = 128) -> tuple: # lines of the first and of the se
     return tuple(zip(*[row for row in rows if all(c[line] == 1 for c, line in zip(counts, row))][:most]))
 
 def held_out_text(settings: Settings, data: Prepared) -> dict: # language → list of (tokens,)
-    "Each held-out sentence of a language once."
+    """Each held-out sentence of a language once.
+
+    Note:
+        language → list of (tokens,)
+    """
     found = {}
     for pair, rows in data.corpus.valid.items():
         for lang, side in zip(split_pair(pair), zip(*rows)): found.setdefault(lang, {}).update(dict.fromkeys(side))
@@ -496,7 +588,11 @@ def held_out_text(settings: Settings, data: Prepared) -> dict: # language → li
 # %% ../nbs/03_xlm_e.ipynb #579222a1
 @torch.inference_mode()
 def health(model: XlmE, probe: Probe) -> dict: # flat names; losses in nats per counted token
-    "Losses on held-out batches beside their baselines, AUC, and what a true partner is worth over a random one."
+    """Losses on held-out batches beside their baselines, AUC, and what a true partner is worth over a random one.
+
+    Note:
+        flat names; losses in nats per counted token
+    """
     device = next(model.parameters()).device
     move = lambda batch: {k: v.to(device) for k, v in batch.items()}
     draw = lambda: torch_generator("probe", device=device)
@@ -517,7 +613,12 @@ def _found(model, probe) -> dict:
 
 def look_at(model: XlmE, batch: dict, # masked, on the model's device
             generator: torch.Generator) -> dict:
-    "Generator's loss and accuracy, discriminator's diagnostics, on one masked batch."
+    """Generator's loss and accuracy, discriminator's diagnostics, on one masked batch.
+
+    Args:
+        model (XlmE), batch (dict): masked, on the model's device
+        generator (torch.Generator)
+    """
     out = guess(model.generator, batch, model.settings.replaces, generator)
     seen = {"mlm": out.loss_sum.item() / out.count, "accuracy": out.correct.float().mean().item()}
     if not model.settings.replaces: return seen
@@ -526,7 +627,15 @@ def look_at(model: XlmE, batch: dict, # masked, on the model's device
 def detection(model: XlmE, batch: dict, # masked, on the model's device
               pieces: torch.Tensor, # (holes,) ids to fill them with
              ) -> dict: # as of `rtd_diagnostics`
-    "How well the discriminator tells some pieces in the holes from the originals, over words."
+    """How well the discriminator tells some pieces in the holes from the originals, over words.
+
+    Args:
+        model (XlmE), batch (dict): masked, on the model's device
+        pieces (torch.Tensor): (holes,) ids to fill them with
+
+    Returns:
+        dict: as of `rtd_diagnostics`
+    """
     ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], pieces)
     special = torch.tensor(model.ids.special, device=ids.device)
     original = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
@@ -535,7 +644,13 @@ def detection(model: XlmE, batch: dict, # masked, on the model's device
 
 # %% ../nbs/03_xlm_e.ipynb #91c7a91e
 class LanguageText(NamedTuple):
-    "Masked held-out text of one language, the same at every look, and what is free there."
+    """Masked held-out text of one language, the same at every look, and what is free there.
+
+    Fields:
+        batch (dict)
+        unigram (float): nats per masked token: the frequencies of the language
+        drawn (torch.Tensor): (holes,) pieces by frequency
+    """
     batch: dict
     unigram: float # nats per masked token: the frequencies of the language
     drawn: torch.Tensor # (holes,) pieces by frequency
@@ -546,7 +661,18 @@ def masked_text(settings: Settings, data: Prepared,
                 tokens: int = 2048, # at most
                 times: int = 1, # that the text is masked, each time anew
                ) -> dict: # batch
-    "Held-out text in blocks, masked, the same at every call."
+    """Held-out text in blocks, masked, the same at every call.
+
+    Args:
+        settings (Settings), data (Prepared)
+        sentences (list): of (tokens,), as of `held_out_text`
+        name (str): of the language, or whatever text it is: what the masks are drawn from
+        tokens (int, default 2048): at most
+        times (int, default 1): that the text is masked, each time anew
+
+    Returns:
+        dict: batch
+    """
     length = LENGTH[settings.size]
     blocks = pack_blocks(sentences, length)[:max(1, tokens // length)] * times
     return mask_batch(collate_text(blocks, SpecialIds.of(data.tokenizer)), settings, MaskIds.of(data.tokenizer),
@@ -556,7 +682,16 @@ def texts_by_language(settings: Settings, data: Prepared,
                       langs, # with training text
                       tokens: int = 2048, # of each language, at most
                      ) -> dict: # language → LanguageText
-    "Held-out text of some languages, masked."
+    """Held-out text of some languages, masked.
+
+    Args:
+        settings (Settings), data (Prepared)
+        langs: with training text
+        tokens (int, default 2048): of each language, at most
+
+    Returns:
+        dict: language → LanguageText
+    """
     sentences, found = held_out_text(settings, data), {}
     for lang in langs:
         batch = masked_text(settings, data, sentences[lang], lang, tokens)
@@ -569,7 +704,14 @@ def texts_by_language(settings: Settings, data: Prepared,
 @torch.inference_mode()
 def look_by_language(model: XlmE, texts: dict, # language → LanguageText
                     ) -> dict: # language → 'mlm' in nats; with a discriminator 'auc'
-    "Loss on masked words, and how well pieces drawn by frequency are told from the originals."
+    """Loss on masked words, and how well pieces drawn by frequency are told from the originals.
+
+    Args:
+        model (XlmE), texts (dict): language → LanguageText
+
+    Returns:
+        dict: language → 'mlm' in nats; with a discriminator 'auc'
+    """
     device, found = next(model.parameters()).device, {}
     for lang, text in texts.items():
         batch = {k: v.to(device) for k, v in text.batch.items()}
@@ -601,7 +743,12 @@ PANELS = [("MLM loss, nats", "text_mlm", "unigram"), ("generator right, share of
 def plot_health(runs: dict, # name → runs of that name, each the lines of a log
                 fig=None, # a figure that `plot_health` made: drawn anew
                ):
-    "Six panels over tokens, one colour per name; the dashed grey line is what costs nothing."
+    """Six panels over tokens, one colour per name; the dashed grey line is what costs nothing.
+
+    Args:
+        runs (dict): name → runs of that name, each the lines of a log
+        fig (default None): a figure that `plot_health` made: drawn anew
+    """
     fig = fig or figure("page", height=3.6, nrows=2, ncols=3)[0]
     for ax, (title, key, base) in zip(fig.axes, PANELS):
         ax.clear()
@@ -626,7 +773,12 @@ FREE = {"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", # `st
 
 def run_identity(settings: Settings, # resolved
                  data: Prepared) -> dict:
-    "What must agree for two calls to be one run."
+    """What must agree for two calls to be one run.
+
+    Args:
+        settings (Settings): resolved
+        data (Prepared)
+    """
     same = {k: v for k, v in asdict(settings).items() if k not in FREE}
     return same | {"data": data.folder.name, "code": source_hash(*settings.code)[:12]}
 
@@ -638,14 +790,23 @@ def run_folder(settings: Settings, data: Prepared) -> Path:
 EVALUATIONS = 12 # in a whole run
 
 def training_config(s: Settings) -> TrainingConfig: # resolved
-    "What the loop is told."
+    """What the loop is told.
+
+    Note:
+        resolved
+    """
     return TrainingConfig(s.steps, s.learning_rate, s.warmup_steps, clip_norm=s.clip_norm,
                           precision=s.precision, parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes,
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
 def plan_of(s: Settings, # resolved
             data: Prepared) -> Plan:
-    "What the run will cost: weights, FLOPs, hours on this machine, memory, disk."
+    """What the run will cost: weights, FLOPs, hours on this machine, memory, disk.
+
+    Args:
+        s (Settings): resolved
+        data (Prepared)
+    """
     networks = {"generator": (EncoderForMaskedLM, network_config(s, "generator"))}
     if s.replaces: networks["discriminator"] = (EncoderForReplacedTokens, network_config(s, "discriminator"))
     text, pairs = step_tokens(s)
@@ -660,7 +821,16 @@ def pretrain(settings: Settings, data: Prepared, model: XlmE,
              batches: MixedBatches | None = None, # None: `make_batches`
              show=None, # called with the log after each evaluation, to draw it
             ) -> tuple[dict, XlmE]: # summary of `train`; the trained networks, whole in process 0
-    "Train until `steps` or `max_minutes`; the same call goes on. Each network is then a folder that loads by itself."
+    """Train until `steps` or `max_minutes`; the same call goes on. Each network is then a folder that loads by itself.
+
+    Args:
+        settings (Settings), data (Prepared), model (XlmE)
+        batches (MixedBatches | None, default None): None: `make_batches`
+        show (default None): called with the log after each evaluation, to draw it
+
+    Returns:
+        tuple[dict, XlmE]: summary of `train`; the trained networks, whole in process 0
+    """
     device, folder = start_processes(), run_folder(settings, data)
     model.to(device)
     probe, batches = make_probe(settings, data), batches or make_batches(settings, data)
@@ -681,7 +851,11 @@ def pretrain(settings: Settings, data: Prepared, model: XlmE,
     return summary, model
 
 def report(summary: dict) -> str: # of `pretrain`
-    "Where a run stands, in a sentence."
+    """Where a run stands, in a sentence.
+
+    Note:
+        of `pretrain`
+    """
     done = f"{summary['step']:,} of {summary['steps']:,} steps, {summary['tokens']:,} tokens"
     if summary["finished"]: return f"finished: {done}"
     rest = summary["minutes_left"]
@@ -717,7 +891,11 @@ def describe(record: dict) -> str:
 
 # %% ../nbs/03_xlm_e.ipynb #397b01aa
 def summarise(groups: dict) -> list[dict]: # name → records, or {seed: record}
-    "A row per kind of run: mean ± standard deviation over seeds of losses against their baselines, gaps, scores."
+    """A row per kind of run: mean ± standard deviation over seeds of losses against their baselines, gaps, scores.
+
+    Note:
+        name → records, or {seed: record}
+    """
     groups = {name: list(g.values()) if isinstance(g, dict) else list(g) for name, g in groups.items()}
     rows = [_summary_row(name, runs) for name, runs in groups.items() if runs]
     columns = list(dict.fromkeys(k for row in rows for k in row))
@@ -734,7 +912,11 @@ def last_health(record: dict) -> dict:
             {k: h.get(name, math.nan) for k, name in as_is.items()})
 
 def found_best(line: dict) -> float: # percent; of a record's curve
-    "Share of held-out sentences whose translation is the nearest, at the layer where it is largest."
+    """Share of held-out sentences whose translation is the nearest, at the layer where it is largest.
+
+    Note:
+        percent; of a record's curve
+    """
     return 100 * max((v for k, v in line.items() if k.startswith("held_out/found_layer")), default=math.nan)
 
 # %% ../nbs/03_xlm_e.ipynb #28c7a7c6
@@ -800,7 +982,11 @@ EXPERIMENTS = {
 # %% ../nbs/03_xlm_e.ipynb #ea16b885
 def grid_measures(experiment: Experiment
                  ) -> tuple[dict, dict]: # label → function of a record: measures, and what is free
-    "What is drawn of an experiment: the partner's worth, the discriminator, retrieval, alignment, transfer."
+    """What is drawn of an experiment: the partner's worth, the discriminator, retrieval, alignment, transfer.
+
+    Returns:
+        tuple[dict, dict]: label → function of a record: measures, and what is free
+    """
     real = experiment.shared.get("corpus", "cldr") != "cldr"
     tests = [("tatoeba", "acc@1c", "Tatoeba, %"), ("gold", "aer", "gold AER, %")] if real else [
         ("T3", "acc@1c", "lists found, %"), ("lists", "aer", "lists AER, %")]
@@ -817,7 +1003,11 @@ def grid_measures(experiment: Experiment
 
 # %% ../nbs/03_xlm_e.ipynb #6f2f688b
 def check_share(settings: Settings): # resolved
-    "Raise `ConfigError` if the processes cannot share a step's micro-batches."
+    """Raise `ConfigError` if the processes cannot share a step's micro-batches.
+
+    Args:
+        settings (Settings): resolved
+    """
     micro, world = sum(math.ceil(n / settings.micro_tokens) for n in step_tokens(settings)), rank_and_world()[1]
     if micro % world:
         raise ConfigError(f"a step has {micro} micro-batches, which {world} processes cannot share: lower micro_tokens="
@@ -826,7 +1016,16 @@ def check_share(settings: Settings): # resolved
 def run(paper, # module with Settings, resolve, prepare_data, make_batches, measure, record_of, describe
         settings: Settings, # resolved
        ) -> dict | None: # the record; in process 0 alone
-    "Prepare, pretrain, evaluate and describe a run, by one process or by many together."
+    """Prepare, pretrain, evaluate and describe a run, by one process or by many together.
+
+    Args:
+        paper: module with Settings, resolve, prepare_data, make_batches, measure, record_of,
+            describe
+        settings (Settings): resolved
+
+    Returns:
+        dict | None: the record; in process 0 alone
+    """
     start_processes()
     rank = rank_and_world()[0]
     check_share(settings)
@@ -847,7 +1046,13 @@ def run(paper, # module with Settings, resolve, prepare_data, make_batches, meas
 def main(argv: list[str], # e.g. ['--size', 'base']
          notebook: str = "03_xlm_e", # whose records the run joins
          paper=sys.modules[__name__]): # as of `run`
-    "A run from the command line, recorded; a setting or file that cannot be used, or a loss, ends it with a sentence."
+    """A run from the command line, recorded; a setting or file that cannot be used, or a loss, ends it with a sentence.
+
+    Args:
+        argv (list[str]): e.g. ['--size', 'base']
+        notebook (str, default '03_xlm_e'): whose records the run joins
+        paper (default sys.modules[__name__]): as of `run`
+    """
     try:
         settings = paper.resolve(settings_from_arguments(paper.Settings, argv))
         if record := run(paper, settings): append_record(notebook, record, settings.corpus)

@@ -22,7 +22,11 @@ COLOURS = {"XLM-E": "blue", "MLM + TLM": "red", "XLM-E, random pairs": "sky", "M
            "fast_align": "black"}
 
 def flops_curve(record: dict) -> tuple[list, list]: # 10¹² FLOPs spent, percent found
-    "Held-out retrieval over compute, standard count; empty for a record that has no such curve."
+    """Held-out retrieval over compute, standard count; empty for a record that has no such curve.
+
+    Note:
+        10¹² FLOPs spent, percent found
+    """
     rate = record["flops"]["standard"] / record["run"]["tokens"] / 1e12
     lines = [line for line in record["curve"] if not math.isnan(found_best(line))]
     return [line["tokens"] * rate for line in lines], [found_best(line) for line in lines]
@@ -31,7 +35,12 @@ def _mean_curve(curves): return [[sum(v) / len(v) for v in zip(*part)] for part 
 
 def plot_figure1(table: list[dict], # rows of the paper's Table 4
                  arms: dict): # arm → {seed: record}
-    "XTREME score over pretraining FLOPs as printed; held-out retrieval over FLOPs and transfer at the end, ours."
+    """XTREME score over pretraining FLOPs as printed; held-out retrieval over FLOPs and transfer at the end, ours.
+
+    Args:
+        table (list[dict]): rows of the paper's Table 4
+        arms (dict): arm → {seed: record}
+    """
     fig, axes = figure("page", height=2.5, ncols=3)
     _draw_printed(axes[0], table)
     for name, group in arms.items():
@@ -68,7 +77,14 @@ def plot_by_layer(ax, groups: dict, # arm → {seed: record}
                   test: str, measure: str, # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
                   free: dict, # label → name of a system that costs nothing
                   top: float | None = None): # of the axis, in percent
-    "Our runs by layer: a thin line per seed, a thick one for their mean; black and grey ones for what costs nothing."
+    """Our runs by layer: a thin line per seed, a thick one for their mean; black and grey ones for what costs nothing.
+
+    Args:
+        ax, groups (dict): arm → {seed: record}
+        test (str), measure (str): of the records' metrics, e.g. 'tatoeba', 'acc@1c'
+        free (dict): label → name of a system that costs nothing
+        top (float | None, default None): of the axis, in percent
+    """
     by_layer = lambda runs, *system: [c for r in runs if (c := layer_means(r, test, measure, *system))]
     drawn = {name: by_layer(g.values()) for name, g in groups.items()}
     for name, curves in drawn.items():
@@ -90,7 +106,11 @@ def _mean_layers(curves): return range(len(curves[0])), [sum(c) / len(c) for c i
 STATED = {"XLM-E": [(9, 63.66), (10, 57.14)], "XLM-R": [(7, 54.42), (10, 43.34)]} # in section 4.7
 
 def plot_figure3(captions: dict, bible: dict): # arm → {seed: record}
-    "Left: the values that the paper's text states. Right: our runs, raw accuracy as in the paper."
+    """Left: the values that the paper's text states. Right: our runs, raw accuracy as in the paper.
+
+    Note:
+        arm → {seed: record}
+    """
     fig, axes = figure("page", height=2.5, ncols=3)
     for name, points in STATED.items():
         axes[0].plot(*zip(*points), "o", color=PALETTE[COLOURS[name]])
@@ -107,7 +127,12 @@ def plot_figure3(captions: dict, bible: dict): # arm → {seed: record}
 # %% ../nbs/03a_xlm_e_results.ipynb #d83cec2f
 def plot_figure4(captions: dict, bible: dict, # arm → {seed: record}
                  table: list[dict]): # rows of the paper's Table 6
-    "Left: the paper's error rates at its best layers. Right: our runs by layer, on gold alignments."
+    """Left: the paper's error rates at its best layers. Right: our runs by layer, on gold alignments.
+
+    Args:
+        captions (dict), bible (dict): arm → {seed: record}
+        table (list[dict]): rows of the paper's Table 6
+    """
     fig, axes = figure("page", height=2.5, ncols=3)
     for name in ("fast_align", "XLM-R", "XLM-Align", "XLM-E-TRTD", "XLM-E"):
         value = {r["lang"]: float(r["value"]) for r in table if r["model"] == name and r["lang"] != "avg"}
@@ -124,7 +149,11 @@ def plot_figure4(captions: dict, bible: dict, # arm → {seed: record}
 
 # %% ../nbs/03a_xlm_e_results.ipynb #f73320c1
 def plot_depth(by_depth: dict): # number of layers → arm → {seed: record}
-    "Retrieval and alignment by layer, a row per depth."
+    """Retrieval and alignment by layer, a row per depth.
+
+    Args:
+        by_depth (dict): number of layers → arm → {seed: record}
+    """
     fig, axes = figure("page", height=2.2 * len(by_depth), nrows=len(by_depth), ncols=2, squeeze=False)
     free = {"linked by position": "diagonal", "IBM-1": "ibm1-unseen"}
     for row, (layers, groups) in zip(axes, by_depth.items()):
@@ -136,7 +165,11 @@ def plot_depth(by_depth: dict): # number of layers → arm → {seed: record}
 
 # %% ../nbs/03a_xlm_e_results.ipynb #ac362ec9
 def lift_off(record: dict) -> float: # million tokens; NaN if the loss is not below the base rate at the end
-    "Where the discriminator's held-out loss falls below the entropy of the replacement rate for good."
+    """Where the discriminator's held-out loss falls below the entropy of the replacement rate for good.
+
+    Note:
+        million tokens; NaN if the loss is not below the base rate at the end
+    """
     lines = [l for l in record["curve"] if "held_out/text_rtd_loss" in l]
     above = [n for n, l in enumerate(lines) if l["held_out/text_rtd_loss"] >= l["held_out/text_rtd_base_loss"]]
     first = max(above, default=-1) + 1
@@ -147,7 +180,11 @@ DETECTION = [("RTD loss below base rate, nats", lambda h: h["text_rtd_base_loss"
              ("generator right, share of masks", lambda h: h["text_accuracy"], None)]
 
 def plot_detection(arms: dict): # arm → {seed: record}
-    "Three panels over tokens: what the discriminator gains, how well it ranks, and what it is up against."
+    """Three panels over tokens: what the discriminator gains, how well it ranks, and what it is up against.
+
+    Args:
+        arms (dict): arm → {seed: record}
+    """
     fig, axes = figure("page", height=2.3, ncols=3)
     for (name, group), colour in zip(arms.items(), ("sky", "blue", "purple", "red")):
         for ax, (title, value, free) in zip(axes, DETECTION):

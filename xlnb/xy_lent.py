@@ -50,6 +50,10 @@ class Settings(xlm_e.Settings):
 
     @property
     def trained(self) -> list[str]: # languages with training text
+        """
+        Returns:
+            list[str]: languages with training text
+        """
         return [lang for lang in parse_languages(self.langs) if lang not in self.untrained]
     @property
     def untrained(self) -> list[str]: return parse_languages(self.unseen) if self.unseen else []
@@ -105,7 +109,11 @@ def _check(given):
 
 # %% ../nbs/04_xy_lent.ipynb #676c29ea
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    "What XY-LENT changes of XLM-E: the paper's value, this run's and the reason."
+    """What XY-LENT changes of XLM-E: the paper's value, this run's and the reason.
+
+    Note:
+        resolved
+    """
     paper = PAPER.get(s.size, PAPER["base"])
     budget = "recipe" if s.recipe == "paper" else "minutes on a laptop"
     pairs = f"{s.bitext}: {len(bitext_pairs(s))} pairs of {len(s.trained)} languages"
@@ -134,14 +142,26 @@ def bitext_pairs(s: Settings) -> list[str]:
 LOST = ("total", "fi-ka", "ne-nl") # no pair; and two whose numbers did not survive
 
 def web_counts() -> dict: # pair → sentences
-    "Sentences of the 877 bitexts of VECO's Table 7, the published counts nearest to the paper's."
+    """Sentences of the 877 bitexts of VECO's Table 7, the published counts nearest to the paper's.
+
+    Returns:
+        dict: pair → sentences
+    """
     path = repo_root() / "data" / "papers" / "veco" / "table07_parallel_corpus.csv"
     return {pair: round(1000 * n) for pair, n in read_pair_counts(path, "sentences_k", LOST).items()}
 
 def line_counts_by_pair(s: Settings, # resolved
                         most: float = math.inf, # lines that a pair of languages can give
                        ) -> dict: # pair → lines to take
-    "The budget in whole lines of each pair; raises `ConfigError` where a pair has not so many."
+    """The budget in whole lines of each pair; raises `ConfigError` where a pair has not so many.
+
+    Args:
+        s (Settings): resolved
+        most (float, default math.inf): lines that a pair of languages can give
+
+    Returns:
+        dict: pair → lines to take
+    """
     per_pair = EMBEDDED_LINES if most == math.inf else most
     names, budget = bitext_pairs(s), s.pair_lines or per_pair * (len(s.trained) - 1)
     if budget < len(names): raise ConfigError(f"pair_lines={budget} for {len(names)} pairs: give each one line or more")
@@ -164,7 +184,14 @@ def some_lines(lines: Iterable, # re-iterable
                available: int, # how many there are
                count: int, # how many to take
                seed: int) -> Lines:
-    "A seeded choice of lines, in their order."
+    """A seeded choice of lines, in their order.
+
+    Args:
+        lines (Iterable): re-iterable
+        available (int): how many there are
+        count (int): how many to take
+        seed (int)
+    """
     return Lines(_chosen, lines, available, count, seed)
 
 def _chosen(lines, available, count, seed):
@@ -174,7 +201,13 @@ def _chosen(lines, available, count, seed):
 def with_noise(pairs: Iterable, # re-iterable (first, second)
                share: float, # of lines that get another's second sentence
                seed: int) -> Lines:
-    "Bitext with a share of false pairs, as mining makes them."
+    """Bitext with a share of false pairs, as mining makes them.
+
+    Args:
+        pairs (Iterable): re-iterable (first, second)
+        share (float): of lines that get another's second sentence
+        seed (int)
+    """
     return Lines(_noisy, pairs, share, seed)
 
 def _noisy(pairs, share, seed):
@@ -183,7 +216,11 @@ def _noisy(pairs, share, seed):
 
 # %% ../nbs/04_xy_lent.ipynb #8d9d822d
 def measured_pairs(s: Settings) -> dict: # pair → 'pivot', 'others' or 'unseen'
-    "The pairs of languages that are tested, and the group of each."
+    """The pairs of languages that are tested, and the group of each.
+
+    Note:
+        pair → 'pivot', 'others' or 'unseen'
+    """
     others = [lang for lang in parse_languages(s.langs) if lang != s.pivot]
     ring = [pair_name(a, b) for a, b in zip(others, others[1:] + others[:1])]
     star = [pair_name(s.pivot, lang) for lang in others]
@@ -195,7 +232,11 @@ def _group(s, pair) -> str:
 
 def open_bitext(s: Settings # resolved
                ) -> Corpus:
-    "The corpus with the pairs, lines and noise of the settings, and tests in the measured pairs."
+    """The corpus with the pairs, lines and noise of the settings, and tests in the measured pairs.
+
+    Args:
+        s (Settings): resolved
+    """
     lines = line_counts_by_pair(s) if s.corpus == "cldr" else None # generated: as many as are wanted
     options = {"parallel_lines": max(lines.values())} if lines else {}
     whole = open_corpus(s.corpus, parse_languages(s.langs), s.test_lines, **options)
@@ -214,7 +255,15 @@ def open_bitext(s: Settings # resolved
 # %% ../nbs/04_xy_lent.ipynb #4c9bf99b
 def shared_vocabulary(s: Settings, # resolved
                       corpus: Corpus) -> Path: # folder
-    "The vocabulary of the languages' text, made once for all bitexts."
+    """The vocabulary of the languages' text, made once for all bitexts.
+
+    Args:
+        s (Settings): resolved
+        corpus (Corpus)
+
+    Returns:
+        Path: folder
+    """
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
     key = [corpus.name, s.trained, corpus.facts["sha256"], s.vocabulary, s.vocab_size, code]
     folder = repo_root() / "runs" / "data" / f"vocabulary-{short_hash(key)}"
@@ -224,20 +273,37 @@ def shared_vocabulary(s: Settings, # resolved
 
 def prepared(s: Settings, # resolved
              corpus: Corpus) -> Prepared:
-    "Token store of a corpus, cut by the shared vocabulary."
+    """Token store of a corpus, cut by the shared vocabulary.
+
+    Args:
+        s (Settings): resolved
+        corpus (Corpus)
+    """
     return prepare(corpus, s.vocab_size, s.mismatched, max_side=xlm_e.max_side(s),
                    vocabulary=shared_vocabulary(s, corpus))
 
 def prepare_data(s: Settings # resolved
                 ) -> Prepared:
-    "Corpus, shared vocabulary and token store of a run."
+    """Corpus, shared vocabulary and token store of a run.
+
+    Args:
+        s (Settings): resolved
+    """
     return prepared(s, open_bitext(s))
 
 # %% ../nbs/04_xy_lent.ipynb #978f76b9
 def pair_probabilities(s: Settings, # resolved
                        counts: dict, # pair → sentences
                       ) -> dict: # pair → share of the pair tokens; pairs that are never drawn left out
-    "What the sampler makes of the counts (XY-LENT, equations 1, 2); raises `ConfigError` for what cannot be reached."
+    """What the sampler makes of the counts (XY-LENT, equations 1, 2); raises `ConfigError` for what cannot be reached.
+
+    Args:
+        s (Settings): resolved
+        counts (dict): pair → sentences
+
+    Returns:
+        dict: pair → share of the pair tokens; pairs that are never drawn left out
+    """
     if s.sampler == "exponent": return exponent_probabilities(counts, 1 / s.temperature)
     sample = entropic_sampling if s.sampler == "entropic" else m2m_sampling
     return {pair: p for pair, p in sample(counts, s.temperature).items() if p > 0}
@@ -253,7 +319,15 @@ def make_batches(s: Settings, data: Prepared) -> MixedBatches:
 def grouped(metrics: dict, # of an `Evaluation`: names such as 'T3/de-en/layer2/acc@1c'
             groups: dict, # pair → group
            ) -> dict: # names such as 'T3/pivot/layer2/acc@1c'
-    "Means over the pairs of each group; what is of no pair stays as it is."
+    """Means over the pairs of each group; what is of no pair stays as it is.
+
+    Args:
+        metrics (dict): of an `Evaluation`: names such as 'T3/de-en/layer2/acc@1c'
+        groups (dict): pair → group
+
+    Returns:
+        dict: names such as 'T3/pivot/layer2/acc@1c'
+    """
     found = {}
     for name, value in metrics.items():
         words = name.split("/")
@@ -271,7 +345,15 @@ def record_of(s: Settings, data: Prepared, summary: dict, evaluation: Evaluation
 def scores(record: dict, test: str, group: str, # 'pivot', 'others' or 'unseen'
            measure: str = "acc@1c", system: str = "", # as of `reports.layer_means`
           ) -> list[float]: # percent, layer by layer
-    "Scores of one group of pairs."
+    """Scores of one group of pairs.
+
+    Args:
+        record (dict), test (str), group (str): 'pivot', 'others' or 'unseen'
+        measure (str, default 'acc@1c'), system (str, default ''): as of `reports.layer_means`
+
+    Returns:
+        list[float]: percent, layer by layer
+    """
     part = {k: v for k, v in record["metrics"].items() if k.split("/")[1] == group}
     return layer_means({"metrics": part}, test, measure, system)
 
@@ -280,7 +362,12 @@ _WORDS = 16_384 # held-out tokens of each language, at most
 
 @dataclass(frozen=True)
 class ByLanguage(Evaluation):
-    "Rows of the measurements of a network, and what it knows of each language that it was trained on."
+    """Rows of the measurements of a network, and what it knows of each language that it was trained on.
+
+    Fields:
+        words (dict): language → 'mlm' and 'unigram' in nats per masked token; with a discriminator
+            'auc'
+    """
     words: dict # language → 'mlm' and 'unigram' in nats per masked token; with a discriminator 'auc'
 
     def metrics(self) -> dict[str, float]:
@@ -289,7 +376,11 @@ class ByLanguage(Evaluation):
                                     for lang, found in self.words.items() for name, value in found.items()}
 
 def words_by_language(s: Settings, data: Prepared, model: xlm_e.XlmE) -> dict: # language → as of `ByLanguage`
-    "Held-out words of each language that was trained on: the loss of guessing them, beside what is free."
+    """Held-out words of each language that was trained on: the loss of guessing them, beside what is free.
+
+    Note:
+        language → as of `ByLanguage`
+    """
     texts = xlm_e.texts_by_language(s, data, s.trained, _WORDS)
     return {lang: {**seen, "unigram": texts[lang].unigram}
             for lang, seen in xlm_e.look_by_language(model, texts).items()}
@@ -306,7 +397,12 @@ def measure(s: Settings, data: Prepared, model: xlm_e.XlmE) -> Evaluation:
 def describe(record: dict,
              steps: int | None = None, # that are not worth a word; None: those of the size
             ) -> str:
-    "What kind of run a record is of: bitext, tasks, and what differs from the defaults of its corpus and languages."
+    """What kind of run a record is of: bitext, tasks, and what differs from the defaults of its corpus and languages.
+
+    Args:
+        record (dict)
+        steps (int | None, default None): that are not worth a word; None: those of the size
+    """
     p = {k: v for k, v in record["parameters"].items() if k in Settings.__dataclass_fields__}
     given = {k: p[k] for k in ("size", "corpus", "langs", "bitext", "tasks")}
     default = asdict(resolve(Settings(**given, steps=steps)))
@@ -364,7 +460,12 @@ EXPERIMENTS = {
 def of_words(record: dict, measure: str, # 'mlm' or 'unigram', in nats; 'auc', in 1
              group: str, # 'pivot' or 'others'
             ) -> float:
-    "Mean over the languages of a group; nan where a record has no such measure."
+    """Mean over the languages of a group; nan where a record has no such measure.
+
+    Args:
+        record (dict), measure (str): 'mlm' or 'unigram', in nats; 'auc', in 1
+        group (str): 'pivot' or 'others'
+    """
     found = {name.split("/")[1]: v for name, v in record["metrics"].items()
              if name.startswith("words/") and name.endswith(f"/{measure}")}
     own = [v for lang, v in found.items() if (lang == record["parameters"]["pivot"]) == (group == "pivot")]
@@ -377,7 +478,15 @@ def words_known(record: dict, group: str) -> float:
 def grid_measures(experiment: Experiment,
                   groups: dict, # arm → {seed: record}
                  ) -> tuple[dict, dict]: # label → function of a record: measures, and what is free
-    "What is drawn of an experiment, if every run has it: words, the partner's worth, translations found and links."
+    """What is drawn of an experiment, if every run has it: words, the partner's worth, translations found and links.
+
+    Args:
+        experiment (Experiment)
+        groups (dict): arm → {seed: record}
+
+    Returns:
+        tuple[dict, dict]: label → function of a record: measures, and what is free
+    """
     test, gold = {"cldr": ("T3", "lists"), "multi30k": ("multi30k-2016", "gold")}.get(
         experiment.shared.get("corpus", "cldr"), ("ntrex", "gold"))
     names = ["pivot", "others"] + ["unseen"] * ("unseen" in experiment.shared)
@@ -397,12 +506,21 @@ def grid_measures(experiment: Experiment,
 
 def best(values: list[float], # layer by layer
          measure: str) -> float:
-    "The best layer's: the lowest error rate, the highest of all else; nan for none."
+    """The best layer's: the lowest error rate, the highest of all else; nan for none.
+
+    Args:
+        values (list[float]): layer by layer
+        measure (str)
+    """
     return (min if measure == "aer" else max)(values, default=math.nan)
 
 # %% ../nbs/04_xy_lent.ipynb #f4bc3b92
 def main(argv: list[str]): # e.g. ['--bitext', 'en-x']
-    "A run from the command line, recorded; a setting or file that cannot be used ends it with a sentence."
+    """A run from the command line, recorded; a setting or file that cannot be used ends it with a sentence.
+
+    Args:
+        argv (list[str]): e.g. ['--bitext', 'en-x']
+    """
     xlm_e.main(argv, "04_xy_lent", sys.modules[__name__])
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
