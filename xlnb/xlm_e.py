@@ -38,7 +38,7 @@ from .experiments import Experiment
 from .objectives import (POLICIES, MaskIds, info_nce, mask_tokens, masked_lm_loss, replaced_tokens,
                              rtd_diagnostics, rtd_loss)
 from .plans import Plan, plan
-from .reports import (FREE_SYSTEM, Evaluation, baseline_mean, best_layer, evaluate, make_record, spread,
+from .reports import (BASELINE, Evaluation, baseline_mean, best_layer, evaluate, make_record, spread,
                           write_cards)
 from .retrieval import retrieval_by_layer
 from .tokens import SpecialIds, collate_text
@@ -743,8 +743,8 @@ def _summary_row(name, runs) -> dict:
     row |= {k: spread([f[k] for f in found]) for k in found[0]}
     named = dict.fromkeys((m.split("/")[0], m.split("/")[-1]) for r in runs for m in r["metrics"])
     for test, measure in named:
-        if measure not in FREE_SYSTEM: continue
-        what, free = FREE_SYSTEM[measure]
+        if measure not in BASELINE: continue
+        what, free = BASELINE[measure]
         row[f"{test}, best layer"] = spread([best_layer(r, test, measure) for r in runs])
         row[f"{test}, untrained"] = spread([best_layer(r, test, measure, "untrained") for r in runs])
         row[f"{test}, {free}"] = spread([baseline_mean(r, test, free, measure) for r in runs])
