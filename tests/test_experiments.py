@@ -1,29 +1,96 @@
 "Experiments: the listing of a real notebook, records that count, runs that end badly or are interrupted."
 import fcntl, math, os, signal, subprocess, sys, threading, time
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from xlnb import experiments, xlm_e
+from xlnb import experiments
 from xlnb.core import ConfigError, read_records
-from xlnb.experiments import (Experiment, Rule, filled_in, judge_rule, missing, plot_grid, rule_rows, run_missing,
-                              run_one)
+from xlnb.experiments import (Experiment, filled_in, finished_runs, missing, plot_grid, recipe_of, records_of,
+                              run_missing, run_one)
 
 
-def test_every_experiment_of_xlm_e_can_be_resolved():
-    assert xlm_e.EXPERIMENTS
-    for experiment in xlm_e.EXPERIMENTS.values():
+@pytest.fixture(scope="module")
+def xlm_e(): return recipe_of("03_xlm_e")
+
+
+def test_every_experiment_of_xlm_e_can_be_resolved(xlm_e):
+    assert xlm_e.experiments
+    for experiment in xlm_e.experiments.values():
         assert experiment.claim.endswith(".")
         runs = [tuple(sorted(filled_in(xlm_e, given).items(), key=str)) for _, given in experiment.runs()]
         assert len(set(runs)) == len(runs), "two arms are the same run"
 
 
-def test_a_record_counts_for_every_experiment_that_names_its_parameters():
-    given = xlm_e.EXPERIMENTS["tasks"].runs()[0][1]
+def test_a_record_counts_for_every_experiment_that_names_its_parameters(xlm_e):
+    given = xlm_e.experiments["tasks"].runs()[0][1]
     record = {"parameters": {**filled_in(xlm_e, given), "max_minutes": 1.0, "out": "x"}, "run": {"finished": True}}
-    todo = missing(xlm_e.EXPERIMENTS["tasks"], xlm_e, [record])
-    assert len(todo) == len(xlm_e.EXPERIMENTS["tasks"].runs()) - 1
+    todo = missing(xlm_e.experiments["tasks"], xlm_e, [record])
+    assert len(todo) == len(xlm_e.experiments["tasks"].runs()) - 1
     unfinished = {**record, "run": {"finished": False}}
-    assert len(missing(xlm_e.EXPERIMENTS["tasks"], xlm_e, [unfinished])) == len(todo) + 1
+    assert len(missing(xlm_e.experiments["tasks"], xlm_e, [unfinished])) == len(todo) + 1
+
+
+# ---- parameters that are gone ----------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class ToySettings:
+    rate: float = 0.1
+    seed: int = 0
+    out: str = ""
+
+
+@dataclass(frozen=True)
+class ToyRecipe:
+    notebook: str = "99_toy"
+    Settings: type = ToySettings
+    not_identity: frozenset = frozenset({"out"})
+    renamed: dict = field(default_factory=dict)
+
+    def resolve(self, settings): return settings
+
+
+TOY = Experiment("A toy.", {"slow": {}, "fast": {"rate": 0.5}}, {}, seeds=(0,))
+
+
+def record(finished=True, **parameters): return {"parameters": parameters, "run": {"finished": finished}}
+
+
+def test_a_record_with_an_unknown_parameter_is_refused_by_name():
+    records = [record(seed=0), record(seed=0, tied=False), record(seed=0, tied=True, size=3)]
+    with pytest.raises(ConfigError) as refused: records_of(TOY, ToyRecipe(), records)
+    for words in ("3 finished records of 99_toy", "tied=False in no. 2, 2 in all", "size=3 in no. 3, 1 in all"):
+        assert words in str(refused.value)
+    assert records_of(TOY, ToyRecipe(), [record(finished=False, tied=False), records[0]])["slow"] == {0: records[0]}
+
+
+@pytest.mark.parametrize("renamed, given, arm", [
+    ({"speed": "rate"}, {"speed": 0.5}, "fast"), ({"colour": None}, {"colour": "red"}, "slow"),
+    ({"tied": lambda tied: tied}, {"tied": True, "rate": 0.5}, "fast"), ({}, {"out": "elsewhere"}, "slow")])
+def test_what_became_of_a_parameter_is_read_from_the_recipe(renamed, given, arm):
+    one = record(seed=0, **given)
+    assert finished_runs({"toy": TOY}, replace(ToyRecipe(), renamed=renamed), [one]) == {"toy": {arm: {0: one}}}
+
+
+@pytest.mark.parametrize("renamed, given, name", [
+    ({"tied": lambda tied: tied}, {"tied": False}, "tied=False"), ({"speed": "pace"}, {"speed": 1}, "speed=1"),
+    ({"speed": "rate"}, {"rate": 0.1, "speed": 0.5}, "speed=0.5")])
+def test_a_table_of_renames_lets_nothing_else_through(renamed, given, name):
+    with pytest.raises(ConfigError, match=name):
+        records_of(TOY, replace(ToyRecipe(), renamed=renamed), [record(seed=0, **given)])
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("given", ["", "/elsewhere"])
+def test_the_records_of_runs_are_kept_in_the_repository(tmp_path, monkeypatch, given):
+    (tmp_path / "settings.ini").touch()
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    monkeypatch.setenv("XLNB_RESULTS", given)
+    output = tmp_path / "arm.ipynb"
+    ask = "import os; print(os.environ['XLNB_RESULTS'])"
+    assert run_one([sys.executable, "-c", ask], output, threading.Event()) == "done"
+    assert output.with_suffix(".log").read_text().strip() == (given or str(tmp_path / "data" / "results"))
 
 
 def test_a_failed_run_is_named_and_the_others_go_on(tmp_path, monkeypatch):
@@ -39,16 +106,16 @@ def test_a_failed_run_is_named_and_the_others_go_on(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("arguments, sentence", [
     (["03_xlm"], "did you mean '03_xlm_e'?"), (["03_xlm_e", "task"], "did you mean 'tasks'?"),
-    (["00_core"], "names no experiments"), ([], "notebook")])
+    (["00_core"], "names no experiments"), (["index"], "names no experiments"), ([], "notebook")])
 def test_misspelt_names_end_with_a_sentence(arguments, sentence):
     done = subprocess.run([sys.executable, "-m", "xlnb.experiments", *arguments], capture_output=True, text=True)
     assert done.returncode and sentence in done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_listing_runs_nothing(tmp_path):
+def test_the_listing_runs_nothing(xlm_e):
     done = subprocess.run([sys.executable, "-m", "xlnb.experiments", "03_xlm_e"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for name in xlm_e.EXPERIMENTS: assert f"{name}: " in done.stdout
+    for name in xlm_e.experiments: assert f"{name}: " in done.stdout
 
 
 def test_an_interrupt_ends_the_runs(tmp_path):
@@ -78,60 +145,12 @@ def test_a_run_that_another_process_holds_is_left_alone_with_its_log(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_missing_run_goes_through_papermill_and_is_then_on_record(checkout, monkeypatch):
+def test_a_missing_run_goes_through_papermill_and_is_then_on_record(checkout, xlm_e, monkeypatch):
     monkeypatch.setenv("XLNB_ROOT", str(checkout))
     shared = dict(steps=3, test_lines=20, langs="en,ru")
     small = Experiment("Three steps.", {"MLM": {"tasks": "mlm"}}, shared, seeds=(0,))
     assert run_missing("03_xlm_e", "small", missing(small, xlm_e, read_records("03_xlm_e")), workers=1) == []
     assert missing(small, xlm_e, read_records("03_xlm_e")) == []
-
-
-# ---- rules -----------------------------------------------------------------------------------------------------------
-
-def runs_of(**arms): return {"toy": {arm: {seed: {"score": v} for seed, v in enumerate(values)}
-                                     for arm, values in arms.items()}}
-
-
-RISE = Rule("a above b", dict.fromkeys("ab", "toy"), lambda arms: arms["a"]["score"] - arms["b"]["score"])
-
-
-@pytest.mark.parametrize("a, b, verdict, because", [
-    ((3, 4, 5), (1, 2, 3), "reproduced", ""), ((1, 2, 3), (3, 4, 5), "contradicted", ""),
-    ((1, 5, 3), (3, 1, 4), "not at this scale", "undecided"),
-    ((3, 4), (1, 2), "not at this scale", "fewer than 3 seeds"),
-    ((3, math.nan, 5), (1, 2, 3), "not at this scale", "no value")])
-def test_two_standard_errors_decide_a_rule_without_a_sign(a, b, verdict, because):
-    row = judge_rule(RISE, runs_of(a=a, b=b))
-    assert (row["verdict"], row["because"], row["seeds"]) == (verdict, because, min(len(a), len(b)))
-
-
-@pytest.mark.parametrize("sign, verdict, counted", [
-    (lambda n: 1 if n > 1 else -1, "reproduced", (2, 1)), (lambda n: -1, "contradicted", (0, 3)),
-    (lambda n: 0, "not at this scale", (0, 0)), (lambda n: 1 if n > 3 else 0, "not at this scale", (1, 0))])
-def test_most_seeds_decide_a_rule_with_a_sign(sign, verdict, counted):
-    row = judge_rule(Rule(RISE.measure, RISE.arms, RISE.number, sign), runs_of(a=(3, 4, 5), b=(1, 0, 4)))
-    assert (row["verdict"], (row["for"], row["against"])) == (verdict, counted)
-
-
-@pytest.mark.parametrize("baselines, verdict, because", [
-    ({"low": lambda r: 1.0}, "reproduced", ""),
-    ({"low": lambda r: 1.0, "high": lambda r: 4.0}, "not at this scale", "a no better than high"),
-    ({"some lack it": lambda r: math.nan if r["score"] == 3 else 1.0}, "reproduced", "")])
-def test_a_rule_says_nothing_of_an_arm_that_is_no_better_than_what_is_free(baselines, verdict, because):
-    rule = Rule(RISE.measure, RISE.arms, RISE.number, None, "a", lambda r: r["score"], baselines)
-    row = judge_rule(rule, runs_of(a=(3, 4, 5), b=(1, 2, 3)))
-    assert (row["verdict"], row["because"]) == (verdict, because)
-
-
-def test_a_rule_beside_a_baseline_that_nobody_ran_is_refused():
-    rule = Rule("a rise", RISE.arms, RISE.number, None, "a", lambda r: r["score"], {"lsa": lambda r: math.nan})
-    with pytest.raises(ConfigError, match="a rise: no record has 'lsa'"): judge_rule(rule, runs_of(a=(3, 4), b=(1, 2)))
-
-
-def test_rules_without_runs_have_no_rows():
-    rules = {"toy-01": [RISE], "toy-02": []}
-    assert rule_rows(rules, {}) == rule_rows(rules, runs_of(a=(3, 4))) == []
-    assert [row["claim"] for row in rule_rows(rules, runs_of(a=(3, 4), b=(1, 2)))] == ["toy-01"]
 
 
 def test_a_figure_has_a_panel_for_what_is_on_record():

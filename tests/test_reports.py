@@ -1,5 +1,5 @@
 "What is measured of a network, and what of it is kept for the next run."
-import json
+import json, math
 from dataclasses import replace
 
 import pytest
@@ -7,7 +7,8 @@ import pytest
 from xlnb import reports, retrieval
 from xlnb.data import open_corpus, prepare
 from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.reports import Probed, evaluate, free_rows, cached_rows, untrained_rows
+from xlnb.reports import (Probed, best_accuracy, cached_rows, evaluate, free_rows, last_held_out, summarise,
+                          untrained_rows)
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +89,34 @@ def test_what_the_probes_depend_on_is_in_their_key(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(reports, "source_hash", lambda *modules: "0")
     assert before != Probed.of(("en", "de"), "en").key()
+
+
+# ---- records read back -----------------------------------------------------------------------------------------------
+
+def record(**held_out):
+    line = {"step": 9, **{f"held_out/{name}": value for name, value in held_out.items()}}
+    metrics = {"T3/de-en/layer0/acc@1c": 0.2, "T3/de-en/layer1/acc@1c": 0.4, "T3/de-en/lsa/acc@1c": 0.9,
+               "T3/de-en/layer1/acc@1": 0.5}
+    return {"parameters": {"seed": 0}, "run": {"tokens": 2e6}, "curve": [{"step": -1}, line], "metrics": metrics}
+
+
+def test_losses_are_read_as_what_they_stand_below():
+    last = last_held_out(record(unigram=5.0, text_mlm=4.0, tlm_gap=0.3, tlm_gap_across=0.1, text_rtd_auc=0.7))
+    known = {name: value for name, value in last.items() if not math.isnan(value)}
+    assert known == {"MLM below unigram": 1.0, "RTD AUC": 0.7, "translation gain, TLM": 0.3,
+                     "translation gain across scripts": 0.1}
+
+
+def test_accuracy_is_of_the_best_layer_of_a_line():
+    line = record(found_layer0=0.25, found_layer1=0.125, text_mlm=4.0)["curve"][-1]
+    assert best_accuracy(line) == 25 and math.isnan(best_accuracy({"step": 0}))
+
+
+def test_a_summary_has_the_same_columns_in_all_rows():
+    with_aer = record(tlm_gap=0.5)
+    with_aer["metrics"] |= {"gold/de-en/layer1/aer": 0.5}
+    rows = summarise({"none": [], "plain": {0: record(), 1: record()}, "aligned": [with_aer]})
+    assert [row["run"] for row in rows] == ["plain", "aligned"] and rows[0].keys() == rows[1].keys()
+    assert [rows[0][f"T3, {name}"] for name in ("best layer", "lsa")] == ["40 ± 0", "90 ± 0"]
+    assert rows[0]["gold, best layer"] == "–"
+    assert rows[1]["translation gain, TLM"] == "0.5" and rows[1]["gold, best layer"] == "50"
