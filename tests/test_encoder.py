@@ -386,7 +386,7 @@ def test_foreign_checkpoints_that_cannot_be_read_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(CheckpointError, match="no checkpoint that transformers can read"):
         load_foreign(tmp_path / "empty")
-    with pytest.raises(CheckpointError, match="'bert' is no folder with a config.json"): load("bert")
+    with pytest.raises(CheckpointError, match="bert is no folder with a config.json"): load("bert")
 
 
 def test_another_class_with_a_counterpart_can_be_loaded(tmp_path):

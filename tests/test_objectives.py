@@ -37,7 +37,11 @@ def test_head_equals_plain(n, size, dim, chunk):
     reference = plain(*inputs, labels)
     assert out.loss_sum.dtype == torch.float32 and out.samples is None and out.count == n
     assert torch.allclose(out.loss_sum, reference, rtol=1e-5, atol=1e-5)
-    assert torch.equal(out.correct, F.linear(*inputs).argmax(1) == labels)
+    logits = F.linear(*inputs).detach()
+    own = logits.gather(1, labels[:, None])[:, 0]
+    others = logits.scatter(1, labels[:, None], -torch.inf).amax(1)
+    clear = (own - others).abs() > 1e-4 # of logits near 10: rounding in float32 cannot exchange the two
+    assert clear.sum() >= 0.9 * n and torch.equal(out.correct[clear], (own > others)[clear])
     # an upstream factor other than 1 must come through; 1e-5 is float32 rounding of sums of this length
     for got, wanted in zip(torch.autograd.grad(3 * out.loss_sum, inputs), torch.autograd.grad(3 * reference, inputs)):
         assert float((got - wanted).abs().max()) <= 1e-5 * max(1.0, float(wanted.abs().max()))
@@ -50,14 +54,15 @@ def test_head_gradcheck_float64(chunk):
 
 
 def test_chunk_changes_nothing():
-    *inputs, labels = head_inputs(50, 2500, 16)
+    "In double precision: in float32 rounding may decide between two ids."
+    *inputs, labels = head_inputs(50, 2500, 16, torch.float64)
     outs = [O.vocabulary_head(*inputs, labels, chunk=c, sample=True, temperature=t, generator=torch_generator("same"))
             for t in (1.0, 0.7) for c in (256, 768, 4096)]
     for three in (outs[:3], outs[3:]):
         assert all(torch.equal(o.samples, three[0].samples) and torch.equal(o.correct, three[0].correct) for o in three)
         gradients = [torch.autograd.grad(o.loss_sum, inputs) for o in three]
         for g in gradients[1:]:
-            assert max(relative(a, b) for a, b in zip(g, gradients[0])) < 1e-5
+            assert max(relative(a, b) for a, b in zip(g, gradients[0])) < 1e-12
     assert not torch.equal(outs[0].samples, outs[3].samples)
 
 
@@ -65,7 +70,7 @@ def test_backward_twice_gives_the_same():
     *inputs, labels = head_inputs(9, 300, 4)
     loss = O.vocabulary_head(*inputs, labels).loss_sum
     first, second = (torch.autograd.grad(loss, inputs, retain_graph=True) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first, second))
+    assert max(relative(a, b) for a, b in zip(first, second)) < 1e-6 # float32
 
 
 @pytest.mark.parametrize("chunk", [256, 4096])
@@ -131,7 +136,9 @@ def test_autocast_bfloat16_keeps_the_softmax_in_float32(chunk):
         logits = F.linear(hidden, weight)
     assert logits.dtype == torch.bfloat16 and out.loss_sum.dtype == torch.float32
     reference = F.cross_entropy(logits.float(), labels, reduction="sum")
-    assert out.loss_sum.item() == pytest.approx(reference.item(), rel=1e-5) # same bfloat16 logits, float32 from there
+    # a few of the bfloat16 logits are rounded to a neighbour where a chunk is added up in another order; from there on
+    # it is float32. A softmax in bfloat16 would be off by 2^-9 a row.
+    assert out.loss_sum.item() == pytest.approx(reference.item(), rel=1e-4)
     exact = torch.autograd.grad(plain(*inputs, labels), inputs)
     got = torch.autograd.grad(out.loss_sum, inputs)
     # bfloat16 keeps 8 bits: relative rounding 2^-9 a factor, logits of size ~30 move by ~0.06
@@ -144,7 +151,8 @@ def test_backward_inside_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         loss = O.vocabulary_head(*inputs, labels, chunk=256).loss_sum
         inside = torch.autograd.grad(loss, inputs, retain_graph=True)
-    assert all(torch.equal(a, b) for a, b in zip(inside, torch.autograd.grad(loss, inputs)))
+    outside = torch.autograd.grad(loss, inputs)
+    assert max(relative(a, b) for a, b in zip(inside, outside)) < 1e-6 # float32; bfloat16 would be off by 2^-9
 
 
 def test_no_masked_position():
@@ -324,6 +332,8 @@ def test_mask_ids_of_a_tokenizer():
     make = lambda **more: PreTrainedTokenizerFast(tokenizer_object=words, **names, **more)
     assert O.MaskIds.of(make(mask_token="<mask>")) == O.MaskIds(6, (0, 1, 2, 3, 6), 7)
     with pytest.raises(ConfigError, match="no mask token"): O.MaskIds.of(make())
+    with pytest.raises(ConfigError, match="tokenizer='xlm-roberta-base' is no tokenizer: load it first"):
+        O.MaskIds.of("xlm-roberta-base")
 
 
 @pytest.mark.parametrize("settings", [dict(rate=-0.1), dict(rate=1.1), dict(policy="bert"), dict(sides="first"),
@@ -370,7 +380,7 @@ def test_rtd_loss_is_the_mean_over_tokens_and_blind_to_padding(dtype):
     wanted = F.binary_cross_entropy_with_logits(logits[inside].float(), labels[inside].float())
     assert relative(total / count, wanted) < 1e-6
     other = logits.masked_fill(~inside, torch.inf)
-    assert torch.equal(O.rtd_loss(other, labels, mask)[0], total)
+    assert O.rtd_loss(other, labels, mask)[0].item() == pytest.approx(total.item(), rel=1e-6) # float32 sums
     assert torch.equal(O.rtd_loss(logits[inside][None], labels[inside][None])[1], count)
 
 

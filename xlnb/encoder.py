@@ -814,7 +814,7 @@ def checkpoint_type(folder) -> str | None:
     "The model type in a folder's config.json; `CheckpointError` where there is none."
     path = Path(folder) / "config.json"
     if not path.is_file():
-        raise CheckpointError(f"{str(folder)!r} is no folder with a config.json: name one that save_pretrained wrote")
+        raise CheckpointError(f"{folder} is no folder with a config.json: name one that save_pretrained wrote")
     return json.loads(path.read_text()).get("model_type")
 
 def checkpoint_shapes(folder) -> dict[str, tuple]:

@@ -30,8 +30,8 @@ def skeleton(networks: dict, # part → (model class, EncoderConfig); with a sha
         tied (bool, default True): whether all parts share one word table
     """
     if not isinstance(networks, dict) or not networks:
-        raise ConfigError(f"networks={networks!r} names no network: give {{part: (model class, EncoderConfig)}}, such as "
-                          "{'encoder': (EncoderForMaskedLM, config_for('tiny', 4000))}")
+        raise ConfigError(f"networks={networks!r} names no network: give {{part: (model class, EncoderConfig)}}, "
+                          "such as {'encoder': (EncoderForMaskedLM, config_for('tiny', 4000))}")
     with torch.device("meta"): models = nn.ModuleDict({k: kind(config) for k, (kind, config) in networks.items()})
     first, *others = models.values()
     for other in others if tied else []: share_embeddings(first, other)
