@@ -19,9 +19,9 @@ from xlnb.training import (CheckpointError, TrainingConfig, accumulate_gradients
                            train)
 
 PIECES, WIDTH = 300, 32
-# Of weights after 6 to 9 steps in float64. Attention does not depend on the bias of keys, so its gradients are rounding errors
-# of about 1e-17; Adam divides them by no more than eps = 1e-8, which moves such a bias by 1e-14 a run, other weights by less.
-# Five digits are to spare for other processors. (Drawn tokens are the same: float64 leaves no near ties.)
+# Of weights after 6 to 9 steps in float64. Attention does not depend on the bias of keys: its gradients are rounding
+# errors of about 1e-17. Adam divides them by eps = 1e-8 at least, which moves such a bias by 1e-14, all else by less.
+# Five digits are to spare for other processors. Drawn tokens are the same, since float64 leaves no near ties.
 ROUNDING = dict(rtol=0, atol=1e-9)
 
 
