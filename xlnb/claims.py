@@ -18,7 +18,15 @@ from .reports import spread
 def paper_table(paper: str, # 'xlme', 'xylent', 'metaxlm', 'veco' or 'static'
                 name: str, # e.g. 'table06_aer'
                ) -> list[dict[str, str]]: # rows: column → text
-    "A table of a paper as printed; `ConfigError` names the nearest for one that is not there."
+    """A table of a paper as printed; `ConfigError` names the nearest for one that is not there.
+
+    Args:
+        paper (str): 'xlme', 'xylent', 'metaxlm', 'veco' or 'static'
+        name (str): e.g. 'table06_aer'
+
+    Returns:
+        list[dict[str, str]]: rows: column → text
+    """
     folder = repo_root() / "data" / "papers"
     choose("paper", paper, sorted(path.name for path in folder.iterdir() if path.is_dir()))
     choose("table", name, sorted(path.stem for path in (folder / paper).glob("*.csv")))
@@ -27,7 +35,17 @@ def paper_table(paper: str, # 'xlme', 'xylent', 'metaxlm', 'veco' or 'static'
 # %% ../nbs/02k_claims.ipynb #a1969540
 @dataclass(frozen=True)
 class Comparison:
-    "A measure on which one arm of an experiment should be ahead of another."
+    """A measure on which one arm of an experiment should be ahead of another.
+
+    Fields:
+        measure (str): name and unit
+        ahead (tuple[str, str]): experiment and arm
+        behind (tuple[str, str])
+        value (Callable): record → number, NaN where it has none
+        baselines (dict[str, Callable], default field(default_factory=dict)): name → record → the
+            same measure of it
+        lower (bool, default False): whether less is better
+    """
     measure: str # name and unit
     ahead: tuple[str, str] # experiment and arm
     behind: tuple[str, str]
@@ -73,7 +91,15 @@ def _pairs_of(comparison, finished) -> list[tuple]:
 def judge(comparison: Comparison,
           finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`
          ) -> dict | None: # numbers over the seeds that both arms have; None with fewer than two
-    "Both arms, their difference seed by seed, and a verdict; `ConfigError` for a baseline that was not run."
+    """Both arms, their difference seed by seed, and a verdict; `ConfigError` for a baseline that was not run.
+
+    Args:
+        comparison (Comparison)
+        finished (dict): experiment → arm → {seed: record}, of `experiments.finished_runs`
+
+    Returns:
+        dict | None: numbers over the seeds that both arms have; None with fewer than two
+    """
     pairs, sign = _pairs_of(comparison, finished), -1 if comparison.lower else 1
     if len(pairs) < 2: return None
     ahead, behind = ([comparison.value(record) for record in arm] for arm in zip(*pairs))
@@ -92,7 +118,19 @@ def judge(comparison: Comparison,
 # %% ../nbs/02k_claims.ipynb #0fc76348
 @dataclass(frozen=True)
 class Rule:
-    "A number of the arms of one seed that a claim says something about."
+    """A number of the arms of one seed that a claim says something about.
+
+    Fields:
+        measure (str): name and unit
+        arms (dict[str, str]): arm → its experiment
+        number (Callable): {arm: record} → number; NaN where it has none
+        sign (Callable | None, default None): number → 1 for the claim, -1 against it, 0; None:
+            above zero is for it
+        beside (str, default ''): an arm that has to be ahead of its baselines
+        value (Callable | None, default None): of its record, more being better
+        baselines (dict[str, Callable], default field(default_factory=dict)): name → record → the
+            same measure of it
+    """
     measure: str # name and unit
     arms: dict[str, str] # arm → its experiment
     number: Callable # {arm: record} → number; NaN where it has none
@@ -113,7 +151,15 @@ def _no_better(rule, records) -> str: # the same, of its arm beside the baseline
 def judge_rule(rule: Rule,
                finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`
               ) -> dict | None: # None with fewer than two seeds
-    "The number over seeds, seeds for and against, and a verdict; `ConfigError` for a baseline that was not run."
+    """The number over seeds, seeds for and against, and a verdict; `ConfigError` for a baseline that was not run.
+
+    Args:
+        rule (Rule)
+        finished (dict): experiment → arm → {seed: record}, of `experiments.finished_runs`
+
+    Returns:
+        dict | None: None with fewer than two seeds
+    """
     runs = {arm: finished.get(experiment, {}).get(arm, {}) for arm, experiment in rule.arms.items()}
     seeds = sorted(set.intersection(*map(set, runs.values())))
     if len(seeds) < 2: return None
@@ -131,7 +177,12 @@ def judge_rule(rule: Rule,
 def rule_rows(rules: dict[str, list[Rule]], # claim → rules
               finished: dict, # experiment → arm → {seed: record}
              ) -> list[dict]:
-    "Every rule that has runs, judged."
+    """Every rule that has runs, judged.
+
+    Args:
+        rules (dict[str, list[Rule]]): claim → rules
+        finished (dict): experiment → arm → {seed: record}
+    """
     judged = ((claim, judge_rule(rule, finished)) for claim, some in rules.items() for rule in some)
     return [{"claim": claim} | row for claim, row in judged if row]
 
@@ -140,13 +191,29 @@ def judged_rows(claim: Claim,
                 rules: list[Rule], # of the claim
                 finished: dict, # experiment → arm → {seed: record}
                ) -> list[dict]: # of `judge` and `judge_rule`
-    "A claim's comparisons and rules that have runs, judged."
+    """A claim's comparisons and rules that have runs, judged.
+
+    Args:
+        claim (Claim)
+        rules (list[Rule]): of the claim
+        finished (dict): experiment → arm → {seed: record}
+
+    Returns:
+        list[dict]: of `judge` and `judge_rule`
+    """
     rows = [*(judge(c, finished) for c in claim.comparisons), *(judge_rule(rule, finished) for rule in rules)]
     return [row for row in rows if row]
 
 def verdict(rows: list[dict], # of `judged_rows`
            ) -> str: # one of `VERDICTS`, or 'no runs'
-    "What all rows of a claim say; 'not at this scale' where they do not agree."
+    """What all rows of a claim say; 'not at this scale' where they do not agree.
+
+    Args:
+        rows (list[dict]): of `judged_rows`
+
+    Returns:
+        str: one of `VERDICTS`, or 'no runs'
+    """
     said = {row["verdict"] for row in rows}
     return said.pop() if len(said) == 1 else "not at this scale" if said else "no runs"
 
@@ -160,7 +227,15 @@ def _under(head: dict, rows: list[dict]) -> list[dict]: # the head beside the fi
 def ledger(claims: dict[str, Claim],
            finished: dict, # experiment → arm → {seed: record}
           ) -> list[dict]: # a row per comparison
-    "Every claim with its numbers and its verdict; one without runs says so."
+    """Every claim with its numbers and its verdict; one without runs says so.
+
+    Args:
+        claims (dict[str, Claim])
+        finished (dict): experiment → arm → {seed: record}
+
+    Returns:
+        list[dict]: a row per comparison
+    """
     table = []
     for name, claim in claims.items():
         judged = [(c, row) for c in claim.comparisons if (row := judge(c, finished))]
@@ -175,7 +250,13 @@ _HOLDS = {True: "yes", False: "no", None: ""}
 def check_rows(checks: dict[str, list[tuple]], # claim → (measure, printed, recomputed, whether the claim holds there)
                names, # of claims
               ) -> list[dict]:
-    "The checks of some claims."
+    """The checks of some claims.
+
+    Args:
+        checks (dict[str, list[tuple]]): claim → (measure, printed, recomputed, whether the claim
+            holds there)
+        names: of claims
+    """
     return [{"claim": name, "measure": measure, "printed": printed, "recomputed": recomputed, "holds": _HOLDS[holds]}
             for name in names for measure, printed, recomputed, holds in checks[name]]
 
@@ -183,7 +264,16 @@ def checked_claims(claims: dict[str, Claim],
                    checks: dict[str, list[tuple]], # as of `check_rows`
                    marks: dict[str, str], # claim → verdict
                   ) -> list[dict]: # a row per check
-    "Every claim with its verdict by runs and its checks; `ConfigError` for a claim without checks."
+    """Every claim with its verdict by runs and its checks; `ConfigError` for a claim without checks.
+
+    Args:
+        claims (dict[str, Claim])
+        checks (dict[str, list[tuple]]): as of `check_rows`
+        marks (dict[str, str]): claim → verdict
+
+    Returns:
+        list[dict]: a row per check
+    """
     table = []
     for name, claim in claims.items():
         head = {"claim": name, "says": claim.says, "paper": claim.paper, "marked": marks[name]}

@@ -120,12 +120,7 @@ BLOCK_ROWS = 2048 # rows of a table in memory at a time
 
 def _check_mapping(mapping, # (new pieces, old pieces), anything that scipy takes for a sparse matrix
                   new: int, old: int) -> csr_array:
-    """The mapping in float32; `ConfigError` where its shape is not (new, old), or a row is neither empty nor sums to 1.
-
-    Args:
-        mapping: (new pieces, old pieces), anything that scipy takes for a sparse matrix
-        new (int), old (int)
-    """
+    "The mapping in float32; `ConfigError` where its shape is not (new, old), or a row is neither empty nor sums to 1."
     if mapping is None:
         raise ConfigError("mapping=None: matched rows need to know which old pieces a new piece matches; give a sparse "
                           "matrix (new vocabulary × old vocabulary), or take parts='body'")
@@ -144,13 +139,7 @@ def _check_mapping(mapping, # (new pieces, old pieces), anything that scipy take
 def _add_mapped(table: Tensor, # (new pieces, …): the mapped rows are added to it
                mapping, # (new pieces, old pieces) CSC
                place: Place): # of the source's table
-    """table += mapping · source, the source read a block of rows at a time.
-
-    Args:
-        table (Tensor): (new pieces, …): the mapped rows are added to it
-        mapping: (new pieces, old pieces) CSC
-        place (Place): of the source's table
-    """
+    "table += mapping · source, the source read a block of rows at a time."
     for first in range(0, mapping.shape[1], BLOCK_ROWS):
         borders = mapping.indptr[first:first + BLOCK_ROWS + 1]
         if borders[0] == borders[-1]: continue
@@ -194,13 +183,7 @@ def fit_normal(table: Tensor, # (pieces, dim)
 def _draw_rows(table: Tensor, # (pieces, dim); the other rows are written
               matched: Tensor, # (pieces,) bool
               generator: torch.Generator):
-    """Draw rows without a match from the normal distribution of those with one.
-
-    Args:
-        table (Tensor): (pieces, dim); the other rows are written
-        matched (Tensor): (pieces,) bool
-        generator (torch.Generator)
-    """
+    "Draw rows without a match from the normal distribution of those with one."
     mean, factor, _ = fit_normal(table, matched.nonzero()[:, 0])
     for rows in (~matched).nonzero()[:, 0].split(BLOCK_ROWS):
         table[rows] = mean + torch.randn(len(rows), len(mean), generator=generator) @ factor.T
@@ -278,19 +261,7 @@ def _source_weights(source, # folder
                    theirs: EncoderConfig,
                    family: str,
                   ) -> tuple[dict, tuple, tuple]: # name → places; names that are lacking; the source's without a place
-    """Where the wanted weights lie; `CheckpointError` where one is missing that may not be, or has another shape.
-
-    Args:
-        source: folder
-        model (EncoderForMaskedLM): the new one
-        wanted (list[str]): its weights that should come from the source
-        theirs (EncoderConfig)
-        family (str)
-
-    Returns:
-        tuple[dict, tuple, tuple]: name → places; names that are lacking; the source's without a
-            place
-    """
+    "Where the wanted weights lie; `CheckpointError` where one is missing that may not be, or has another shape."
     places, own, known = weight_places(source), dict(model.named_parameters()), model.state_dict()
     unused = sorted(place.name for name, parts in places.items() if name not in known for place in parts)
     if FOREIGN.get(family) in ("roberta", "electra") and theirs.hidden_act != "gelu":

@@ -372,7 +372,7 @@ def new_masked_lm(settings: RunSettings, layers: int | None = None) -> EncoderFo
     "The masked language model that a run starts with: a function of its settings and seed."
     return new_model(EncoderForMaskedLM, network_config(settings, layers), derive_seed(settings.seed, "generator"))
 
-# %% ../nbs/02j_pretraining.ipynb #f199bae7
+# %% ../nbs/02j_pretraining.ipynb #fbfe0fda
 NOT_IDENTITY = frozenset({"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", # `steps` says it all
                           "parallel", "out"})
 EVALUATIONS = 12 # of held-out measures, in a whole run
@@ -389,6 +389,8 @@ class Phase:
         measures (Callable): → function: model → dict of 'held_out/…', at every evaluation
         on_step (Callable | None, default None): batches → function (step, sums), called after every
             step
+        schedule (Callable, default lambda settings: settings): → the settings whose steps, rate and
+            warm-up the loop follows
     """
     name: str # of the runs' folders
     code: tuple[str, ...] # modules of its own that shape what a run learns
@@ -396,6 +398,7 @@ class Phase:
     batches: Callable # → batches for `training.train`
     measures: Callable # → function: model → dict of 'held_out/…', at every evaluation
     on_step: Callable | None = None # batches → function (step, sums), called after every step
+    schedule: Callable = lambda settings: settings # → the settings whose steps, rate and warm-up the loop follows
 
 EVERY_PHASE = ("core", "corpora", "formats", "catalogue", "cldr", "vocab", "tokens", "sampling", "data", "encoder",
                "kernels", "heads", "objectives", "training", "pretraining") # modules that shape what any run learns
@@ -426,7 +429,7 @@ def training_config(s: RunSettings, # filled in
                           parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes if minutes is None else minutes,
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
-# %% ../nbs/02j_pretraining.ipynb #499fa7d6
+# %% ../nbs/02j_pretraining.ipynb #75773a19
 class Trained(NamedTuple):
     "What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on."
     summary: dict
@@ -453,8 +456,9 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
         lines = [before, *read_log(folder)]
         if show: show([*lines, {"step": step - 1, "tokens": lines[-1]["tokens"] * step / max(1, step - 1), **found}])
         return found
-    summary = train(model, batches, training_config(settings, minutes), folder, run_identity(phase, settings, data),
-                    evaluate, phase.on_step(batches) if phase.on_step else None)
+    config = training_config(phase.schedule(settings), minutes)
+    on_step = phase.on_step(batches) if phase.on_step else None
+    summary = train(model, batches, config, folder, run_identity(phase, settings, data), evaluate, on_step)
     if rank_and_world()[0]: return Trained(summary, model, [])
     if in_shares(model):
         model = phase.model(settings, data).to(device)
@@ -476,7 +480,7 @@ def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
     start_processes()
     with nullcontext() if rank_and_world()[0] else folder_lock(folder):
         if dist.is_initialized(): dist.barrier() # until process 0 has the folder
-        done = folder / f"checkpoint-{settings.steps:08d}"
+        done = folder / f"checkpoint-{phase.schedule(settings).steps:08d}"
         if not done.exists():
             summary = train_phase(phase, settings, data, minutes).summary
             if dist.is_initialized(): dist.barrier() # until process 0 has written the networks
@@ -490,7 +494,7 @@ def progress_report(summary: dict) -> str: # of `training.train`
         of `training.train`
     """
     done = f"{summary['step']:,} of {summary['steps']:,} steps, {summary['tokens']:,} tokens"
-    if summary.get("broken"): return f"diverged after {done}: {summary['broken']}"
+    if summary.get("broken"): return f"diverged after {done}: {summary['error']}"
     if summary["finished"]: return f"finished: {done}"
     rest = summary["minutes_left"]
     pace = f"the rest would take about {rest:,.0f} minutes" if rest else "no step was done in this call"
@@ -562,7 +566,7 @@ def write_run_cards(recipe: Recipe, record: dict, trained: Trained):
     folder = Path(trained.summary["folder"])
     write_cards(record, {folder / part: f"{recipe.describe(record)}, {part}" for part in trained.model.parts()})
 
-# %% ../nbs/02j_pretraining.ipynb #f8c7bb67
+# %% ../nbs/02j_pretraining.ipynb #553659bf
 def run(recipe: Recipe, settings: RunSettings, # filled in
        ) -> dict | None: # the record; None in processes other than the first
     """Prepare, train what comes first, train, evaluate and describe a run, by one process or by many together.
@@ -611,8 +615,9 @@ def _diverged(phase, settings, data, error) -> Trained:
     folder = run_folder(phase, settings, data)
     before = {"step": -1, "tokens": 0, "seconds": 0.0}
     done = (read_log(folder) or [before])[-1]
-    summary = {"step": done["step"] + 1, "steps": settings.steps, "finished": True, "tokens": int(done["tokens"]),
-               "seconds": done["seconds"], "minutes_left": 0.0, "folder": str(folder), "broken": str(error)}
+    summary = {"step": done["step"] + 1, "steps": phase.schedule(settings).steps, "finished": True,
+               "tokens": int(done["tokens"]), "seconds": done["seconds"], "minutes_left": 0.0, "folder": str(folder),
+               "broken": True, "error": str(error)}
     start = phase.measures(settings, data)(phase.model(settings, data).to(start_processes()))
     return Trained(summary, None, [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)])
 

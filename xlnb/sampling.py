@@ -4,25 +4,51 @@
 
 # %% auto #0
 __all__ = ['exponent_probabilities', 'Mixture', 'read_pair_counts', 'target_marginals', 'language_marginals', 'feasible_mass',
-           'largest_temperature', 'm2m_sampling', 'entropic_sampling', 'repaired_marginals', 'smoothed_sampling',
-           'expected_epochs', 'compare_samplings', 'draw_sampling']
+           'largest_temperature', 'exponent_sampling', 'm2m_sampling', 'entropic_sampling', 'repaired_marginals',
+           'smoothed_sampling', 'expected_epochs', 'compare_samplings', 'capped_sampling', 'draw_sampling', 'main']
 
 # %% ../nbs/00j_sampling.ipynb #53f2470d
-import csv, math, warnings
+import csv, difflib, io, math, os, re, sys, warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import brentq, linprog
 from scipy.sparse import csc_array, csr_array, eye_array, hstack, vstack
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, cg
 
-from .core import (PALETTE, ConfigError, DataError, choose, numpy_generator, pair_name, parse_languages,
-                       split_pair)
+from .core import (PALETTE, ConfigError, DataError, atomic_path, choose, numpy_generator, parse_languages,
+                       settings_from_arguments, split_pair)
 
 # %% ../nbs/00j_sampling.ipynb #77c303e6
+_MOST = 1e300 # sums of numbers up to here stay finite
+
+def _is_number(value): return isinstance(value, Real) and abs(value) <= _MOST # not so: NaN, infinity, text
+
+def _unquoted(value): return ": a text; write the number without quotes" if isinstance(value, str) else ""
+
+def _positive(name, value, example):
+    if _is_number(value) and value > 0: return value
+    raise ConfigError(f"{name}={value!r} is not a finite number above 0, such as {example}{_unquoted(value)}")
+
+def _odd(values, is_odd):
+    "The first five of a dict's values that are odd, as text."
+    bad = [f"{name}={value!r}" for name, value in values.items() if is_odd(value)]
+    return ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+
+def _named_values(values, what):
+    "A dict of a dict or a pandas Series; `ConfigError` for what is neither."
+    if isinstance(values, pd.Series):
+        if (twice := values.index[values.index.duplicated()]).empty: return values.to_dict()
+        raise ConfigError(f"{what} names {twice[0]!r} twice: add the values up")
+    if isinstance(values, Mapping): return values
+    raise ConfigError(f"{what} is of type {type(values).__name__}: give a dict, name → number, or a pandas Series")
+
+# %% ../nbs/00j_sampling.ipynb #ab9325e1
 def exponent_probabilities(counts: dict, # source → amount of data: sentences or tokens, ≥ 0
                            alpha: float = 0.7, # 1 keeps the proportions of the data, 0 makes all sources equal
                           ) -> dict:
@@ -32,18 +58,18 @@ def exponent_probabilities(counts: dict, # source → amount of data: sentences 
         counts (dict): source → amount of data: sentences or tokens, ≥ 0
         alpha (float, default 0.7): 1 keeps the proportions of the data, 0 makes all sources equal
     """
-    if not 0 <= alpha < float("inf"):
-        raise ConfigError(f"alpha={alpha!r}: the exponent is 0 (uniform) or more; 1 is the data's own")
-    amounts = np.array([float(n) for n in counts.values()])
-    if not np.isfinite(amounts).all() or (amounts < 0).any():
-        odd = _odd(counts, lambda n: not 0 <= n < float("inf"))
-        raise ConfigError(f"counts are finite and not negative; got {odd}")
+    if not _is_number(alpha) or alpha < 0:
+        raise ConfigError(f"alpha={alpha!r}: the exponent is a number, 0 (uniform) or more; 1 is the data's own"
+                          + _unquoted(alpha))
+    counts = _named_values(counts, "counts")
+    if bad := _odd(counts, lambda n: not _is_number(n) or n < 0):
+        raise ConfigError(f"counts are finite numbers and not negative; got {bad}")
+    amounts = np.array(list(counts.values()), float)
     if not amounts.any():
-        raise ConfigError(f"no data in any of the {len(counts)} sources: {', '.join(counts) or 'none named'}")
+        names = ", ".join(map(str, counts)) or "none named"
+        raise ConfigError(f"no data in any of the {len(counts)} sources: {names}")
     scaled = np.where(amounts > 0, amounts / amounts.max(), 1.0) ** alpha * (amounts > 0)
     return dict(zip(counts, (scaled / scaled.sum()).tolist()))
-
-def _odd(values, is_odd): return ", ".join(f"{k}={v!r}" for k, v in values.items() if is_odd(v))
 
 # %% ../nbs/00j_sampling.ipynb #e01e9da3
 _FINE, _COARSE = 53, 31 # bits of a share and of a phase
@@ -95,13 +121,14 @@ class _Tree:
 
 # %% ../nbs/00j_sampling.ipynb #30f58be9
 def _slot(slot):
-    if not 0 <= slot <= 2**_COARSE: raise ConfigError(f"slot {slot} is not in 0 … 2**{_COARSE}")
-    return slot
+    if isinstance(slot, Integral) and 0 <= slot <= 2**_COARSE: return int(slot)
+    raise ConfigError(f"slot {slot!r} is not a whole number in 0 … 2**{_COARSE}")
 
 def _checked(probabilities):
     "The probabilities as floats, unchanged; `ConfigError` unless they are at least 0 and sum to 1 within 1e-6."
+    probabilities = _named_values(probabilities, "probabilities")
     if not probabilities: raise ConfigError("a mixture needs at least one source")
-    if bad := _odd(probabilities, lambda p: not 0 <= p <= 1 + 1e-6):
+    if bad := _odd(probabilities, lambda p: not _is_number(p) or not 0 <= p <= 1 + 1e-6):
         raise ConfigError(f"probabilities lie in 0 … 1; got {bad}")
     total = sum(probabilities.values())
     if abs(total - 1) > 1e-6: # float32 sums of 1,000 sources stay within
@@ -145,7 +172,8 @@ class Mixture:
 
     def draw(self, first_slot: int, count: int) -> tuple[list, np.ndarray]:
         "Sources at `count` slots from `first_slot` on, and which draw of its source each is, from 0; a pure function."
-        end, names, numbers = _slot(_slot(first_slot) + count), [], []
+        first_slot, end = _slot(first_slot), _slot(_slot(first_slot) + _slot(count))
+        names, numbers = [], []
         ends = [v.first_slot for v in self.versions[1:]] + [end]
         for version, until in zip(self.versions, ends):
             slots = np.arange(max(first_slot, version.first_slot), min(until, end), dtype=np.int64)
@@ -186,6 +214,65 @@ class Mixture:
         return mixture
 
 # %% ../nbs/00j_sampling.ipynb #959d762a
+_LANGUAGE = re.compile(r"[a-z]{2,3}-[A-Z][a-z]{3}") # one language with its script
+
+def _pair_codes(pair):
+    "The two languages of a pair, a name or a tuple; `ConfigError` for what is none."
+    codes = _cut(pair) if isinstance(pair, str) else pair
+    if not isinstance(codes, tuple) or len(codes) != 2:
+        raise ConfigError(f"pair {pair!r} is neither a name such as 'de-en' nor a tuple such as ('de', 'en')")
+    if missing := [code for code in codes if isinstance(code, float) and math.isnan(code)]:
+        raise ConfigError(f"pair {pair!r} lacks a language ({missing[0]}): where it is Min Nan Chinese, nan, "
+                          "read the file with pandas.read_csv(..., keep_default_na=False)")
+    if any(not isinstance(code, str) or not code or code != code.strip() for code in codes):
+        raise ConfigError(f"pair {pair!r}: a language is a text of one letter or more, without spaces around it")
+    if codes[0] == codes[1]: raise ConfigError(f"pair {pair!r} joins {codes[0]} with itself: a pair has two languages")
+    return codes
+
+# %% ../nbs/00j_sampling.ipynb #53a98b9f
+def _cut(name):
+    try: return split_pair(name)
+    except ConfigError: pass
+    if _LANGUAGE.fullmatch(name):
+        raise ConfigError(f"pair {name!r} is one language with its script; a pair is of the form 'en-{name}'")
+    if name.count("-") == 1: return tuple(name.split("-"))
+    raise ConfigError(f"pair {name!r} has {name.count('-') or 'no'} hyphens, not one, and is not of the form "
+                      "'de-en' or 'en-zh-Hant': give the pair as a tuple, such as ('en', 'zh-CN')")
+
+def _pair_key(a, b):
+    "The name of two sorted languages, where it can be cut again; else the tuple."
+    try: return name if _cut(name := f"{a}-{b}") == (a, b) else (a, b)
+    except ConfigError: return a, b
+
+def _sorted_codes(pairs):
+    "Sorted key → its two languages; `ConfigError` for a pair that comes twice or has one language only."
+    codes = {}
+    for pair in pairs:
+        a, b = sorted(_pair_codes(pair))
+        if (key := _pair_key(a, b)) in codes:
+            raise ConfigError(f"{pair!r}: '{a}-{b}' and '{b}-{a}' are the same pair and stand in the table twice: "
+                              "add their counts up")
+        codes[key] = a, b
+    return codes
+
+# %% ../nbs/00j_sampling.ipynb #fccf28df
+def _read_text(path):
+    "Text of a file; `DataError` with the nearest names in its folder if there is none."
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"path={path!r} is of type {type(path).__name__}: give the path of a .csv or .tsv file")
+    folder = Path(path).parent
+    try: return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError: raise DataError("is no text in UTF-8: save the table as CSV in UTF-8", path) from None
+    except FileNotFoundError: pass
+    except OSError as e: raise DataError(f"cannot be read, {e.strerror}: give a .csv or .tsv file", path) from None
+    if not folder.is_dir(): raise DataError(f"is not there, nor is its folder {folder.resolve()}", path)
+    names = sorted(os.listdir(folder))
+    tables = [name for name in names if name.endswith((".csv", ".tsv"))]
+    near = difflib.get_close_matches(Path(path).name, names, n=3) or tables[:5]
+    hint = f"the nearest are {', '.join(near)}" if near else "it holds no .csv or .tsv file"
+    raise DataError(f"is not there; of the files in {folder.resolve()} {hint}", path)
+
+# %% ../nbs/00j_sampling.ipynb #85f84207
 def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, and a column of numbers
                      column: str = "count", # the column of numbers
                      leave_out=(), # values of the pair column that are no counts, e.g. a row of totals
@@ -201,38 +288,85 @@ def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, a
         dict: pair → count
     """
     lines, counts = {}, {}
-    with open(path, newline="", encoding="utf-8-sig") as f:
-        reader = csv.DictReader(f, delimiter="\t" if Path(path).suffix == ".tsv" else ",")
-        header = reader.fieldnames or []
-        if column not in header or not ("pair" in header or {"src", "tgt"} <= set(header)):
-            found = f"has {', '.join(header)}" if header else "is empty"
-            raise DataError(f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}", path, 1)
-        for row in reader:
-            if None in row:
-                raise DataError(f"{len(header) + len(row[None])} cells where the header has {len(header)}: "
-                                "write 100000 or \"100,000\" without the comma", path, reader.line_num)
-            name = row["pair"] if "pair" in header else f"{row['src']}-{row['tgt']}"
-            if name in leave_out: continue
-            try: [(name, _)] = _sorted_codes([name or ""]).items()
-            except ConfigError as e: raise DataError(str(e), path, reader.line_num) from None
-            if name in counts:
-                raise DataError(f"{name} stands in line {lines[name]} too: add them up", path, reader.line_num)
-            counts[name], lines[name] = _read_count(name, row[column], path, reader.line_num), reader.line_num
+    for line, pair, text in _read_rows(path, column):
+        if (pair if isinstance(pair, str) else "-".join(pair)) in leave_out: continue
+        try: [name] = _sorted_codes([pair])
+        except ConfigError as e: raise DataError(str(e), path, line) from None
+        if name in counts: raise DataError(f"{name} stands in line {lines[name]} too: add them up", path, line)
+        counts[name], lines[name] = _read_count(name, text, path, line), line
     if not counts: raise DataError("no line holds a pair", path)
     return counts
+
+# %% ../nbs/00j_sampling.ipynb #a7618860
+def _read_rows(path, column):
+    "(line, pair, text of the count) of each row."
+    delimiter = "\t" if Path(path).suffix == ".tsv" else ","
+    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter)
+    header = reader.fieldnames or []
+    if column not in header or not ("pair" in header or {"src", "tgt"} <= set(header)):
+        found = f"has {', '.join(header)}" if header else "is empty"
+        raise DataError(f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}. "
+                        "Another column of numbers is read by read_pair_counts(path, column=...)", path, 1)
+    for row in reader:
+        if None in row:
+            raise DataError(f"{len(header) + len(row[None])} cells where the header has {len(header)}: "
+                            "write 100000 or \"100,000\" without the comma", path, reader.line_num)
+        pair = row["pair"] or "" if "pair" in header else (row["src"] or "", row["tgt"] or "")
+        yield reader.line_num, pair, row[column]
 
 def _read_count(name, text, path, line):
     try: n = float(text or "")
     except ValueError: n = math.nan
-    if 0 < n < math.inf: return n
+    if 0 < n <= _MOST: return n
     raise DataError(f"count {text!r} of {name} is no number above 0: mend the line, or leave the pair out", path, line)
+
+# %% ../nbs/00j_sampling.ipynb #c2e44360
+def _entries(counts):
+    "(pair, amount), as given, of whatever holds counts."
+    if isinstance(counts, str | os.PathLike): return read_pair_counts(counts).items()
+    if isinstance(counts, pd.DataFrame): return _frame_entries(counts)
+    if isinstance(counts, np.ndarray):
+        raise ConfigError("counts is an array, which names no languages: give "
+                          "pandas.DataFrame(counts, index=languages, columns=languages)")
+    if not isinstance(counts, Mapping | pd.Series):
+        raise ConfigError(f"counts is of type {type(counts).__name__}: give a dict such as {{'de-en': 120_000}}, "
+                          "a pandas Series or DataFrame, or the path of a CSV file")
+    is_matrix = isinstance(counts, Mapping) and any(isinstance(row, Mapping) for row in counts.values())
+    return _matrix_entries(counts) if is_matrix else counts.items()
+
+# %% ../nbs/00j_sampling.ipynb #aa7fcbea
+def _frame_entries(frame):
+    columns = list(frame.columns)
+    if not frame.columns.is_unique: raise ConfigError(f"the table names a column twice: {columns}")
+    if "count" in columns and "pair" in columns: return zip(frame["pair"], frame["count"])
+    if {"count", "src", "tgt"} <= {*columns}: return zip(zip(frame["src"], frame["tgt"]), frame["count"])
+    if "count" in columns: return frame["count"].items()
+    if frame.index.is_unique and {*frame.index} == {*columns}: return _matrix_entries(frame.to_dict())
+    numbers = [column for column in columns if column not in ("pair", "src", "tgt")] or ["n"]
+    raise ConfigError(f"the table has columns {columns[:8]} and none is named count: name the numbers so, for example "
+                      f"by counts.rename(columns={{{numbers[0]!r}: 'count'}}), beside pairs in the index, in a column "
+                      "pair, or in columns src and tgt; a matrix has the same languages as rows and as columns")
+
+# %% ../nbs/00j_sampling.ipynb #401fd780
+def _matrix_entries(rows):
+    "Entries of a dict of dicts, where a cell and its mirror image count once."
+    cells, first = {}, {}
+    for a, row in rows.items():
+        for b, n in _named_values(row, f"row {a!r} of the matrix").items():
+            if n is None or (isinstance(n, Real) and not abs(n) > 0): continue # 0 or NaN: no bitext
+            [pair] = _sorted_codes([(a, b)])
+            first.setdefault(pair, (a, b))
+            if cells.setdefault(pair, n) != n:
+                raise ConfigError(f"the matrix has {cells[pair]!r} in row {first[pair][0]}, column {first[pair][1]} "
+                                  f"and {n!r} in its mirror image: make them equal, or leave one triangle empty")
+    return cells.items()
 
 # %% ../nbs/00j_sampling.ipynb #362f0646
 @dataclass(frozen=True)
 class _Graph:
     "Languages, joined by the pairs that have bitext."
     languages: list # sorted
-    pairs: list
+    pairs: list # names, or tuples of languages
     ends: np.ndarray # (2, pairs) numbers of the two languages
     shares: np.ndarray # (pairs,) of all sentences; they sum to 1
     total: float # sentences
@@ -249,45 +383,50 @@ class _Graph:
         "Share of each language where pairs are drawn with these probabilities: half of each of its pairs."
         return sum(np.bincount(end, drawn, len(self.languages)) for end in self.ends) / 2
 
-def _graph(counts) -> _Graph:
-    "The graph of a dict or file of counts; `ConfigError` names what cannot be used."
-    if isinstance(counts, _Graph): return counts
-    if isinstance(counts, str | Path): counts = read_pair_counts(counts)
-    if not counts: raise ConfigError("no pairs: counts is a dict such as {'de-en': 120_000}, or the path of a CSV file")
-    amounts = np.array(list(counts.values()))
-    usual = amounts.dtype.kind in "iuf" and ((0 < amounts) & (amounts < math.inf)).all()
-    if not usual and (bad := _odd(counts, _is_odd)):
-        raise ConfigError(f"counts are numbers above 0; got {bad}: leave out pairs without bitext")
-    codes = _sorted_codes(counts)
-    languages = sorted({code for pair in codes.values() for code in pair})
-    number = {code: k for k, code in enumerate(languages)}
-    ends = np.fromiter((number[code] for pair in codes.values() for code in pair), int).reshape(-1, 2).T
-    amounts = amounts.astype(float)
-    return _Graph(languages, list(codes), ends, amounts / amounts.sum(), float(amounts.sum()))
+    def by_pair(self, values): return dict(zip(self.pairs, values.tolist()))
 
-def _is_odd(n): return not (isinstance(n, Real) and 0 < n < math.inf)
-
-def _sorted_codes(names):
-    "Sorted name → its two codes; `ConfigError` for a pair that comes twice or has one language only."
-    codes = {}
-    for name in names:
-        a, b = split_pair(name)
-        if b < a: a, b, name = b, a, f"{b}-{a}"
-        if a == b: raise ConfigError(f"pair {name!r} joins {a} with itself: a pair has two languages")
-        if name in codes: raise ConfigError(f"'{a}-{b}' and '{b}-{a}' are the same pair: add their counts up")
-        codes[name] = a, b
-    return codes
+    def by_language(self, values): return dict(zip(self.languages, values.tolist()))
 
 # %% ../nbs/00j_sampling.ipynb #beddeda6
-def target_marginals(counts, # dict pair → sentences, or the path of a CSV file
-                     temperature: float = 1 / 0.7, # T; 1: the data's own shares, large: all languages equal
+def _graph(counts) -> _Graph:
+    "The graph of whatever holds counts; `ConfigError` names what cannot be used."
+    if isinstance(counts, _Graph): return counts
+    entries = list(_entries(counts))
+    if not entries: raise ConfigError("no pairs: counts is a table such as {'de-en': 120_000}, a pair for each entry")
+    codes = _sorted_codes(pair for pair, _ in entries)
+    amounts = dict(zip(codes, (n for _, n in entries)))
+    if bad := _odd(amounts, _is_odd):
+        raise ConfigError(f"counts are numbers above 0; got {bad}: leave out pairs without bitext")
+    languages = sorted({code for pair in codes.values() for code in pair})
+    _check_spelling(languages)
+    number = {code: k for k, code in enumerate(languages)}
+    ends = np.fromiter((number[code] for pair in codes.values() for code in pair), int).reshape(-1, 2).T
+    amounts = np.array(list(amounts.values()), float)
+    return _Graph(languages, list(codes), ends, amounts / amounts.sum(), float(amounts.sum()))
+
+# %% ../nbs/00j_sampling.ipynb #b0489576
+def _is_odd(n): return not _is_number(n) or n <= 0
+
+def _check_spelling(languages):
+    seen = {}
+    for code in languages:
+        other = seen.setdefault(code.casefold().replace("_", "-"), code)
+        if other != code:
+            raise ConfigError(f"languages {other!r} and {code!r} differ in spelling alone, and names stand for "
+                              "themselves: write one language one way")
+
+# %% ../nbs/00j_sampling.ipynb #7bd46f4d
+_TEMPERATURE = 1 / 0.7 # XLM-E's exponent
+
+def target_marginals(counts, # pair → sentences: a dict, a pandas table, or the path of a CSV file
+                     temperature: float = _TEMPERATURE, # T; 1: the data's own shares, large: all languages equal
                      sizes: dict | None = None, # language → amount of text that takes the place of the pairs' sums
                     ) -> dict: # language → share; they sum to 1
     """Marginals ∝ p^(1/T) (XY-LENT, equation 1, renormalised); raises `ConfigError`.
 
     Args:
-        counts: dict pair → sentences, or the path of a CSV file
-        temperature (float, default 1 / 0.7): T; 1: the data's own shares, large: all languages
+        counts: pair → sentences: a dict, a pandas table, or the path of a CSV file
+        temperature (float, default _TEMPERATURE): T; 1: the data's own shares, large: all languages
             equal
         sizes (dict | None, default None): language → amount of text that takes the place of the
             pairs' sums
@@ -295,19 +434,21 @@ def target_marginals(counts, # dict pair → sentences, or the path of a CSV fil
     Returns:
         dict: language → share; they sum to 1
     """
-    if not 0 < temperature < math.inf:
-        raise ConfigError(f"temperature={temperature!r} is not a finite number above 0, such as 1.43")
-    marginals = _tempered(_graph(counts), 1 / temperature, sizes)
+    marginals = _tempered(_graph(counts), 1 / _positive("temperature", temperature, 1.43), sizes)
     if none := [code for code, share in marginals.items() if share == 0]:
         raise ConfigError(f"temperature={temperature!r} leaves nothing to {', '.join(none)}: raise it")
     return marginals
 
 def _tempered(graph, alpha, sizes=None):
-    own = dict(zip(graph.languages, graph.sums(graph.shares).tolist()))
+    own = graph.by_language(graph.sums(graph.shares))
     return exponent_probabilities(own if sizes is None else _per_language(graph, sizes, "sizes"), alpha)
 
+# %% ../nbs/00j_sampling.ipynb #f48bde26
 def _per_language(graph, values, name):
     "The values in the order of the graph's languages; `ConfigError` unless each language has one above 0."
+    values = _named_values(values, name)
+    if odd := [code for code in values if not isinstance(code, str)]:
+        raise ConfigError(f"{name} names languages, language → share; got {odd[0]!r}")
     if alone := sorted(set(values) - set(graph.languages)):
         raise ConfigError(f"{', '.join(alone)} of {name}: without a partner, since no pair has the language; "
                           "leave it out or add bitext")
@@ -327,8 +468,11 @@ def language_marginals(probabilities: dict, # pair → probability; they sum to 
     Returns:
         dict: language → share; they sum to 1
     """
+    probabilities = _named_values(probabilities, "probabilities")
+    if bad := _odd(probabilities, lambda p: not _is_number(p) or p < 0):
+        raise ConfigError(f"probabilities are numbers of 0 or more; got {bad}")
     graph = _graph({pair: p for pair, p in probabilities.items() if p > 0})
-    return dict(zip(graph.languages, graph.sums(graph.shares).tolist()))
+    return graph.by_language(graph.sums(graph.shares))
 
 # %% ../nbs/00j_sampling.ipynb #f7824d61
 _CLOSE = 1e-6 # a language's share is reached if so much of it, or less, is missing
@@ -345,13 +489,13 @@ def _program(cost, allowed=(0,), **rows):
     if found.status not in allowed: raise RuntimeError(f"the linear program did not end: {found.message}")
     return found.x if found.status == 0 else None
 
-def feasible_mass(counts, # dict pair → sentences, or the path of a CSV file; only which pairs exist matters
+def feasible_mass(counts, # pair → sentences: a table, as for `target_marginals`; only which pairs exist matters
                   marginals: dict, # language → share, as of `target_marginals`
                  ) -> tuple[float, list]: # 1 where they can be reached; [(languages, all their partners), …] that bind
     """Largest share of the marginals that existing pairs can carry, and which languages are too much for their partners.
 
     Args:
-        counts: dict pair → sentences, or the path of a CSV file; only which pairs exist matters
+        counts: pair → sentences: a table, as for `target_marginals`; only which pairs exist matters
         marginals (dict): language → share, as of `target_marginals`
 
     Returns:
@@ -365,6 +509,7 @@ def feasible_mass(counts, # dict pair → sentences, or the path of a CSV file; 
     short = incidence @ used < 1 - _CLOSE
     return float(most @ used), _blocks(graph, used > 1e-9, short) if short.any() else []
 
+# %% ../nbs/00j_sampling.ipynb #ea5ac639
 def _shares(graph, marginals):
     return np.array(list(_checked(_per_language(graph, marginals, "marginals")).values()))
 
@@ -381,49 +526,77 @@ def _blocks(graph, used, short):
     return [(named(bound & (group == g)), named(partner & (group == g))) for g in sorted(set(group[bound]))]
 
 # %% ../nbs/00j_sampling.ipynb #1db61d03
-def largest_temperature(counts, # dict pair → sentences, or the path of a CSV file
-                        below: float = math.inf, # look no higher than this
-                        sizes: dict | None = None, # as for `target_marginals`
-                       ) -> float | None: # inf: even equal shares can be reached; None: nothing works down to 0.1
-    """The largest temperature at which existing pairs can carry the marginals; not every lower one has to work.
+def largest_temperature(counts, # pair → sentences: a table, as for `target_marginals`
+                       ) -> float: # ≥ 1; inf: even equal shares can be reached
+    """End of the temperatures from 1 on at all of which existing pairs can carry the marginals; raises `ConfigError`.
 
     Args:
-        counts: dict pair → sentences, or the path of a CSV file
-        below (float, default math.inf): look no higher than this
-        sizes (dict | None, default None): as for `target_marginals`
+        counts: pair → sentences: a table, as for `target_marginals`
 
     Returns:
-        float | None: inf: even equal shares can be reached; None: nothing works down to 0.1
+        float: ≥ 1; inf: even equal shares can be reached
     """
-    if not below > 0: raise ConfigError(f"below={below!r} is not a temperature above 0; leave it out to look at all")
-    graph, alpha, blocks = _graph(counts), 1 / below, []
-    own = _tempered(graph, 1, sizes)
-    while alpha is not None:
-        if alpha == 1 and sizes is None: return 1.0 # the data's own shares
-        more = feasible_mass(graph, _tempered(graph, alpha, sizes))[1]
-        if not more: return 1 / alpha if alpha else math.inf
-        blocks += more
-        alpha = _next_exponent(own, blocks, alpha)
+    exponent = _last_exponent(_graph(counts), 0)
+    return 1 / exponent if exponent else math.inf
 
-def _next_exponent(own, blocks, alpha):
-    "The smallest exponent above `alpha` at which none of the blocks is too many for its partners; None above 10."
-    logs = [[np.log([own[code] for code in side]) for side in block] for block in blocks]
-    gap = lambda a: max(np.logaddexp.reduce(a * many) - np.logaddexp.reduce(a * few) for many, few in logs)
-    for a in np.r_[np.linspace(alpha, 1, 300)[1:] if alpha < 1 else (), np.linspace(max(alpha, 1), 10, 300)[1:]]:
-        if (now := gap(a)) <= 1e-12: return float(brentq(gap, alpha, a)) if now < 0 < gap(alpha) else float(a)
-        alpha = a
+def _last_exponent(graph, end):
+    "The exponent nearest to `end` such that all from 1 to it work."
+    blocks, own = [], _tempered(graph, 1)
+    while True:
+        probes = ((a, feasible_mass(graph, _tempered(graph, a))[1]) for a in _steps(end, 1, 16))
+        refused, found = next(((a, some) for a, some in probes if some), (None, None))
+        if not found: return end
+        blocks += [[np.log([own[code] for code in side]) for side in block] for block in found]
+        end = _opening(blocks, refused)
+
+def _steps(start, end, count):
+    "Exponents from `start` to just before `end`, evenly spaced: above 1 by their logarithms."
+    space = np.geomspace if max(start, end) > 1 else np.linspace
+    return space(start, end, count + 1)[:-1].tolist()
+
+# %% ../nbs/00j_sampling.ipynb #db6c5e59
+_EQUAL = 1e-12 # of a share: sums of logarithms are no closer
+
+def _opening(blocks, refused):
+    "The exponent nearest to 1, on the way to a refused one, beyond which a block is too many for its partners."
+    gap = lambda a: max(np.logaddexp.reduce(a * many) - np.logaddexp.reduce(a * few) for many, few in blocks)
+    inside, way = 1.0, refused - 1
+    for a in [*(1 + way * np.geomspace(1e-6, 1e-3, 30)), *_steps(1 + 2e-3 * way, refused, 400), refused]:
+        if gap(a) > _EQUAL or a == refused: break
+        inside = float(a)
+    return float(brentq(gap, inside, a)) if gap(inside) < -_EQUAL and gap(a) > 0 else inside
+
+
+
+# %% ../nbs/00j_sampling.ipynb #3008d306
+def exponent_sampling(counts, # pair → sentences: a table, as for `target_marginals`
+                      temperature: float = _TEMPERATURE, # T; 1: the data's own shares, large: all pairs equal
+                     ) -> dict: # pair → probability; they sum to 1
+    """The plain exponent over pairs, p ∝ n^(1/T), blind to languages; raises `ConfigError`.
+
+    Args:
+        counts: pair → sentences: a table, as for `target_marginals`
+        temperature (float, default _TEMPERATURE): T; 1: the data's own shares, large: all pairs
+            equal
+
+    Returns:
+        dict: pair → probability; they sum to 1
+    """
+    graph, exponent = _graph(counts), 1 / _positive("temperature", temperature, 1.43)
+    return exponent_probabilities(graph.by_pair(graph.shares), exponent)
 
 # %% ../nbs/00j_sampling.ipynb #a357b581
-def m2m_sampling(counts, # dict pair → sentences, or the path of a CSV file
-                 temperature: float = 1 / 0.7, # T of the marginals ∝ p^(1/T)
+def m2m_sampling(counts, # pair → sentences: a table, as for `target_marginals`
+                 temperature: float | None = None, # T of the marginals ∝ p^(1/T); 1/0.7 without `marginals`
                  marginals: dict | None = None, # language → share, in place of the tempered ones
                  repair: str | None = None, # of what cannot be reached: 'nearest' or 'relaxed'; None refuses
                 ) -> dict: # pair → probability; they sum to 1, most are 0
     """M2M-100's sampling: the largest Tr(PQ) over existing pairs (XY-LENT, equation 1); raises `ConfigError`.
 
     Args:
-        counts: dict pair → sentences, or the path of a CSV file
-        temperature (float, default 1 / 0.7): T of the marginals ∝ p^(1/T)
+        counts: pair → sentences: a table, as for `target_marginals`
+        temperature (float | None, default None): T of the marginals ∝ p^(1/T); 1/0.7 without
+            `marginals`
         marginals (dict | None, default None): language → share, in place of the tempered ones
         repair (str | None, default None): of what cannot be reached: 'nearest' or 'relaxed'; None
             refuses
@@ -444,16 +617,17 @@ def _largest_trace(graph, p):
     return None if used is None or np.abs(incidence @ used - 1).max() > 2 * _CLOSE else most * used.clip(0)
 
 # %% ../nbs/00j_sampling.ipynb #bdb6b774
-def entropic_sampling(counts, # dict pair → sentences, or the path of a CSV file
-                      temperature: float = 1 / 0.7, # T of the marginals ∝ p^(1/T)
+def entropic_sampling(counts, # pair → sentences: a table, as for `target_marginals`
+                      temperature: float | None = None, # T of the marginals ∝ p^(1/T); 1/0.7 without `marginals`
                       marginals: dict | None = None, # language → share, in place of the tempered ones
                       repair: str | None = None, # of what cannot be reached: 'nearest' or 'relaxed'; None refuses
                      ) -> dict: # pair → probability; they sum to 1
     """XY-LENT's sampling (equation 2): the KL projection of the data onto the marginals; raises `ConfigError`.
 
     Args:
-        counts: dict pair → sentences, or the path of a CSV file
-        temperature (float, default 1 / 0.7): T of the marginals ∝ p^(1/T)
+        counts: pair → sentences: a table, as for `target_marginals`
+        temperature (float | None, default None): T of the marginals ∝ p^(1/T); 1/0.7 without
+            `marginals`
         marginals (dict | None, default None): language → share, in place of the tempered ones
         repair (str | None, default None): of what cannot be reached: 'nearest' or 'relaxed'; None
             refuses
@@ -463,6 +637,7 @@ def entropic_sampling(counts, # dict pair → sentences, or the path of a CSV fi
     """
     return _sample(_scaled, counts, temperature, marginals, repair)
 
+# %% ../nbs/00j_sampling.ipynb #6c14dfcd
 def _scaled(graph, p):
     "The pairs of the projection, or None where the marginals cannot be reached."
     u, v, settled = _scaling(graph, p, 1, 1_000)
@@ -502,18 +677,23 @@ def _sample(solve, counts, temperature, marginals, repair):
     "Pair → probability by `solve`; what it cannot reach is repaired or refused."
     graph = _graph(counts)
     if repair is not None: choose("repair", repair, _REPAIRS)
-    wanted = target_marginals(graph, temperature) if marginals is None else marginals
+    if marginals is None: temperature = _TEMPERATURE if temperature is None else temperature
+    elif temperature is not None:
+        raise ConfigError(f"temperature={temperature!r} and marginals are both given: give one; "
+                          "target_marginals(counts, temperature) are the marginals of a temperature")
+    wanted = target_marginals(graph, temperature) if marginals is None else _named_values(marginals, "marginals")
     if (drawn := solve(graph, _shares(graph, wanted))) is None:
         mass, blocks = feasible_mass(graph, wanted)
         if blocks and repair is None:
             works = lambda t: solve(graph, _shares(graph, target_marginals(graph, t))) is not None
-            raise ConfigError(_refusal(graph, wanted, mass, blocks, None if marginals else temperature, works))
+            raise ConfigError(_refusal(graph, wanted, mass, blocks, temperature, works))
         if blocks: wanted = _warned(wanted, repaired_marginals(graph, wanted, repair), repair)
         if not blocks or (drawn := solve(graph, _shares(graph, wanted))) is None:
             raise ConfigError("the marginals are at the limit of what can be reached, and the solver did not arrive: "
                               "take a temperature nearer to 1, where they are the data's own, or leave some room")
-    return dict(zip(graph.pairs, (drawn / drawn.sum()).tolist()))
+    return graph.by_pair(drawn / drawn.sum())
 
+# %% ../nbs/00j_sampling.ipynb #57365222
 def _refusal(graph, wanted, mass, blocks, temperature, works):
     "What binds, in words, and what to do."
     total = lambda codes: f"{', '.join(codes)} ({sum(wanted[code] for code in codes):.2%})"
@@ -521,24 +701,31 @@ def _refusal(graph, wanted, mass, blocks, temperature, works):
     what, lower = "marginals", ""
     if temperature is not None:
         what = f"temperature={temperature:.6g}: the marginals"
-        top = largest_temperature(graph, temperature) if temperature > 1 else 1 # at 1 they are the data's own
-        short = math.floor(1e3 * top + 1e-6) / 1e3
-        say = [(short, f"{short:.7g}, the largest that works"),
-               (top, f"{top!r}, where two sides just have equal shares"), (1, "1, the data's own shares")]
-        lower = f"take temperature={next(text for t, text in say if works(t))}, or "
+        lower = f"take temperature={_advice(graph, temperature, works)}, or "
     carried = f"{mass:.1%}" if mass < 0.9995 else f"all but {1 - mass:.1g}"
     return (f"{what} cannot be reached, existing pairs carry {carried} of them: {binds}. To go on, {lower}add bitext "
             "between these languages, or let repair='nearest' or 'relaxed' change the marginals")
 
+# %% ../nbs/00j_sampling.ipynb #f66adad0
+def _advice(graph, temperature, works):
+    "The temperature to take in place of one that is refused: three digits, and on the safe side."
+    edge = 1 / _last_exponent(graph, 1 / temperature)
+    short = (math.floor(1e3 * edge + 1e-6) if edge > 1 else math.ceil(1e3 * edge - 1e-6)) / 1e3
+    if short == 1 or not works(short): return "1, where they are the data's own"
+    return f"{short:.7g}, up to which all from 1 on work" if short > 1 else f"{short:.7g}, from which on all to 1 work"
+
 def _warned(old, new, repair):
-    moved = sorted(old, key=lambda code: -abs(new[code] - old[code]))[:5]
     change = sum(abs(new[code] - old[code]) for code in old)
-    warnings.warn(f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: "
-                  + ", ".join(f"{code} {old[code]:.2%} → {new[code]:.2%}" for code in moved))
+    warnings.warn(f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: {_changes(old, new)}")
     return new
 
+def _changes(old, new):
+    "The five largest changes of languages' shares, as text."
+    moved = sorted(old, key=lambda code: -abs(new[code] - old[code]))[:5]
+    return ", ".join(f"{code} {old[code]:.2%} → {new[code]:.2%}" for code in moved)
+
 # %% ../nbs/00j_sampling.ipynb #6c478fea
-def repaired_marginals(counts, # dict pair → sentences, or the path of a CSV file
+def repaired_marginals(counts, # pair → sentences: a table, as for `target_marginals`
                        marginals: dict, # language → share, as of `target_marginals`
                        repair: str, # 'nearest': least change (L1); 'relaxed': a compromise with the data (KL)
                        **options, # floor=0.01 of 'nearest', strength=10 of 'relaxed'
@@ -546,7 +733,7 @@ def repaired_marginals(counts, # dict pair → sentences, or the path of a CSV f
     """Marginals that existing pairs can carry, all of them in use; raises `ConfigError`.
 
     Args:
-        counts: dict pair → sentences, or the path of a CSV file
+        counts: pair → sentences: a table, as for `target_marginals`
         marginals (dict): language → share, as of `target_marginals`
         repair (str): 'nearest': least change (L1); 'relaxed': a compromise with the data (KL)
         **options: floor=0.01 of 'nearest', strength=10 of 'relaxed'
@@ -556,12 +743,14 @@ def repaired_marginals(counts, # dict pair → sentences, or the path of a CSV f
     """
     graph = _graph(counts)
     change = _REPAIRS[choose("repair", repair, _REPAIRS)]
+    for name in options: choose(f"option of {repair}", name, _OPTIONS[repair])
     if not feasible_mass(graph, marginals)[1]: return marginals
     sums = graph.sums(change(graph, _shares(graph, marginals), **options))
-    return dict(zip(graph.languages, (sums / sums.sum()).tolist()))
+    return graph.by_language(sums / sums.sum())
 
+# %% ../nbs/00j_sampling.ipynb #aa294f3d
 def _nearest(graph, p, floor=0.01):
-    if not 0 < floor <= 1: raise ConfigError(f"floor={floor!r} is not a share above 0 and up to 1, such as 0.01")
+    if _positive("floor", floor, 0.01) > 1: raise ConfigError(f"floor={floor!r} is a share, up to 1, such as 0.01")
     incidence, most = _incidence(graph, p)
     n, m, one = len(p), len(most), eye_array(len(p))
     none = lambda columns: csr_array((n, columns))
@@ -575,29 +764,30 @@ def _nearest(graph, p, floor=0.01):
     return most * even[:m]
 
 def _relaxed(graph, p, strength=10.0):
-    if not 0 < strength < math.inf: raise ConfigError(f"strength={strength!r} is not a number above 0, such as 10")
+    _positive("strength", strength, 10)
     u, _, _ = _scaling(graph, p, strength / (1 + strength), math.ceil(100 * (1 + strength))) # a contraction: it settles
     return graph.shares * u[graph.ends].prod(0)
 
 _REPAIRS = {"nearest": _nearest, "relaxed": _relaxed}
+_OPTIONS = {"nearest": ["floor"], "relaxed": ["strength"]}
 
 # %% ../nbs/00j_sampling.ipynb #b6061708
-def smoothed_sampling(counts, # dict pair → sentences, or the path of a CSV file
-                      temperature: float = 1 / 0.7, # T of the marginals ∝ p^(1/T)
+def smoothed_sampling(counts, # pair → sentences: a table, as for `target_marginals`
+                      temperature: float = _TEMPERATURE, # T of the marginals ∝ p^(1/T)
                       epsilon: float = 1e-12, # added to each of the L² entries of Q, which sum to 1
                      ) -> dict: # any two languages, or one twice ('en-en') → probability
     """Equation 2 of XY-LENT as published, -log(Q + ε), by POT's Sinkhorn loop; mass leaks to pairs that do not exist.
 
     Args:
-        counts: dict pair → sentences, or the path of a CSV file
-        temperature (float, default 1 / 0.7): T of the marginals ∝ p^(1/T)
+        counts: pair → sentences: a table, as for `target_marginals`
+        temperature (float, default _TEMPERATURE): T of the marginals ∝ p^(1/T)
         epsilon (float, default 1e-12): added to each of the L² entries of Q, which sum to 1
 
     Returns:
         dict: any two languages, or one twice ('en-en') → probability
     """
     import ot
-    if not 0 < epsilon < math.inf: raise ConfigError(f"epsilon={epsilon!r} is not a number above 0, such as 1e-12")
+    _positive("epsilon", epsilon, 1e-12)
     graph = _graph(counts)
     (i, j), n = graph.ends, len(graph.languages)
     p, data = _shares(graph, target_marginals(graph, temperature)), np.zeros((n, n))
@@ -605,18 +795,18 @@ def smoothed_sampling(counts, # dict pair → sentences, or the path of a CSV fi
     plan = ot.sinkhorn(p, p, -np.log(data + epsilon), 1.0, stopThr=1e-12, numItermax=100_000, warn=False)
     if not np.abs(plan.sum(1) - p).max() + np.abs(plan.sum(0) - p).max() < 1e-9:
         raise ConfigError(f"epsilon={epsilon!r}: the loop did not settle; take a larger one, or `entropic_sampling`")
-    return {pair_name(a, b): float(plan[k, k] if a == b else plan[k, m] + plan[m, k])
+    return {_pair_key(b, a): float(plan[k, k] if a == b else plan[k, m] + plan[m, k])
             for k, a in enumerate(graph.languages) for m, b in enumerate(graph.languages[:k + 1])}
 
 # %% ../nbs/00j_sampling.ipynb #f5474c34
-def expected_epochs(counts, # dict pair → sentences, or the path of a CSV file
+def expected_epochs(counts, # pair → sentences: a table, as for `target_marginals`
                     probabilities: dict, # pair → probability
                     budget: float, # sentence pairs that the run will read
                    ) -> dict: # pair → how often it is read through
     """How often each pair is read through within the budget; raises `ConfigError`.
 
     Args:
-        counts: dict pair → sentences, or the path of a CSV file
+        counts: pair → sentences: a table, as for `target_marginals`
         probabilities (dict): pair → probability
         budget (float): sentence pairs that the run will read
 
@@ -624,35 +814,37 @@ def expected_epochs(counts, # dict pair → sentences, or the path of a CSV file
         dict: pair → how often it is read through
     """
     graph = _graph(counts)
-    return dict(zip(graph.pairs, _epochs(graph, _plan(graph, probabilities), budget).tolist()))
+    return graph.by_pair(_epochs(graph, _plan(graph, probabilities), budget))
 
 def _plan(graph, probabilities):
     "The probability of each pair of the graph, however its name is written; `ConfigError` for what is none."
+    probabilities = _checked(probabilities)
     given, known = _sorted_codes(probabilities), set(graph.pairs) # in the order in which they came
-    plan = dict(zip(given, _checked(probabilities).values()))
-    if unknown := sorted(pair for pair, p in plan.items() if p > 0 and pair not in known):
-        raise ConfigError(f"no bitext for {', '.join(unknown)}")
+    plan = dict(zip(given, probabilities.values()))
+    if unknown := [str(pair) for pair, p in plan.items() if p > 0 and pair not in known]:
+        raise ConfigError(f"no bitext for {', '.join(sorted(unknown)[:5])}: the plan names {len(unknown)} pairs "
+                          "that the counts do not have")
     return np.array([plan.get(pair, 0) for pair in graph.pairs])
 
 def _epochs(graph, drawn, budget):
-    if not 0 < budget < math.inf: raise ConfigError(f"budget={budget!r} is not a number of sentence pairs above 0")
-    return budget * drawn / (graph.total * graph.shares)
+    return _positive("budget", budget, "1_000_000") * drawn / (graph.total * graph.shares)
 
-def compare_samplings(counts, # dict pair → sentences, or the path of a CSV file
+# %% ../nbs/00j_sampling.ipynb #d87cae3a
+def compare_samplings(counts, # pair → sentences: a table, as for `target_marginals`
                       samplings: dict, # name → (pair → probability)
                       budget: float, # sentence pairs that the run will read, in the unit of the counts
                      ) -> list[dict]: # a row for each sampling
     """What of the data each sampling reads within the budget, and how often; raises `ConfigError`.
 
     Args:
-        counts: dict pair → sentences, or the path of a CSV file
+        counts: pair → sentences: a table, as for `target_marginals`
         samplings (dict): name → (pair → probability)
         budget (float): sentence pairs that the run will read, in the unit of the counts
 
     Returns:
         list[dict]: a row for each sampling
     """
-    graph = _graph(counts)
+    graph, samplings = _graph(counts), _named_values(samplings, "samplings")
     return [{"sampling": name} | _reading(graph, _plan(graph, plan), budget) for name, plan in samplings.items()]
 
 def _reading(graph, plan, budget):
@@ -665,9 +857,67 @@ def _reading(graph, plan, budget):
             "share of sentences never read": round(float(graph.shares @ np.maximum(1 - epochs, 0)), 12),
             "share of draws that repeat": round(again, 12)}
 
+# %% ../nbs/00j_sampling.ipynb #1969073b
+def capped_sampling(counts, # pair → sentences: a table, as for `target_marginals`
+                    probabilities: dict, # pair → probability
+                    budget: float, # sentence pairs that the run will read, in the unit of the counts
+                    max_epochs: float, # no pair is read through more often than this
+                   ) -> dict: # pair → probability; they sum to 1
+    """The nearest plan (KL) that reads no pair too often; warns of what it moves, raises `ConfigError`.
+
+    Args:
+        counts: pair → sentences: a table, as for `target_marginals`
+        probabilities (dict): pair → probability
+        budget (float): sentence pairs that the run will read, in the unit of the counts
+        max_epochs (float): no pair is read through more often than this
+
+    Returns:
+        dict: pair → probability; they sum to 1
+    """
+    graph = _graph(counts)
+    plan, most = _plan(graph, probabilities), _positive("max_epochs", max_epochs, 10)
+    cap = most / _epochs(graph, np.ones(len(plan)), budget)
+    if cap[plan > 0].sum() < 1 - 1e-12: raise ConfigError(_too_low(graph, plan, budget, most))
+    new = _poured(plan, cap)
+    if (new < plan).any(): _warn_of_cap(graph, plan, new, most)
+    return graph.by_pair(new)
+
+def _poured(plan, cap):
+    "min(cap, λ · plan) with the λ at which the sum is 1."
+    drawn = np.flatnonzero(plan)
+    order = drawn[np.argsort(cap[drawn] / plan[drawn], kind="stable")]
+    full = np.cumsum(cap[order]) - cap[order] # what those before hold, were all of them at their caps
+    scale = (1 - full) / np.cumsum(plan[order][::-1])[::-1]
+    fits = scale * plan[order] <= cap[order]
+    new = np.zeros(len(plan))
+    new[drawn] = np.minimum(cap[drawn], scale[fits.argmax()] * plan[drawn]) if fits.any() else cap[drawn]
+    return new
+
+# %% ../nbs/00j_sampling.ipynb #2bd73106
+def _too_low(graph, plan, budget, most):
+    held = graph.total * graph.shares[plan > 0].sum()
+    return (f"max_epochs={most!r}: the {(plan > 0).sum()} pairs that are drawn hold {held:.6g} sentences. A budget of "
+            f"{budget:.6g} needs max_epochs={_up(budget / held):g} or more; "
+            f"max_epochs={most!r} allows a budget of {_down(most * held):.12g}")
+
+def _up(x):
+    "`x` to four digits, rounded up."
+    step = 10.0 ** (math.floor(math.log10(x)) - 3)
+    return math.ceil(x / step) * step
+
+def _down(x): return x * (1 - 1e-11) if x < 1e6 else math.floor(x) # a whole number of sentences
+
+def _warn_of_cap(graph, plan, new, most):
+    held = [str(graph.pairs[k]) for k in np.flatnonzero(new < plan)]
+    names = ", ".join(held[:5]) + (" …" if len(held) > 5 else "")
+    old, now = (graph.by_language(graph.sums(p)) for p in (plan, new))
+    warnings.warn(f"max_epochs={most!r} holds back {len(held)} of {len(plan)} pairs ({names}); "
+                  f"{np.maximum(plan - new, 0).sum():.2%} of the draws go to the others. Languages, most: "
+                  + _changes(old, now))
+
 # %% ../nbs/00j_sampling.ipynb #3b9019cc
 def draw_sampling(ax, # matplotlib axes
-                  counts, # dict pair → sentences, or the path of a CSV file
+                  counts, # pair → sentences: a table, as for `target_marginals`
                   probabilities: dict, # pair → probability
                   languages=None, # the codes to show, in this order, a list or 'de,en'; None: all, largest first
                   lowest: float = 1e-7, highest: float = 0.1, # ends of the colour scale, which is logarithmic
@@ -676,7 +926,7 @@ def draw_sampling(ax, # matplotlib axes
 
     Args:
         ax: matplotlib axes
-        counts: dict pair → sentences, or the path of a CSV file
+        counts: pair → sentences: a table, as for `target_marginals`
         probabilities (dict): pair → probability
         languages (default None): the codes to show, in this order, a list or 'de,en'; None: all,
             largest first
@@ -696,3 +946,123 @@ def draw_sampling(ax, # matplotlib axes
     ax.set_yticks(ticks, codes)
     ax.tick_params(length=0, pad=1)
     return ax.imshow(np.where(drawn > 0, drawn, np.nan), cmap="viridis_r", norm=LogNorm(lowest, highest))
+
+# %% ../nbs/00j_sampling.ipynb #f3441b6c
+_USAGE = """usage: python -m xlnb.sampling COUNTS.csv [--name value] …
+
+Prints what each sampler does with a table of pair counts, and writes the plan of one of them to a CSV file.
+COUNTS.csv (or .tsv) has a header with a column pair (or src and tgt) and a column count.
+
+  --sampler      entropic (XY-LENT; the default), m2m (M2M-100), or exponent (p ∝ n^(1/T) over pairs)
+  --temperature  T, 1.43 if not given; 1 keeps the data's own shares, a large one makes languages (or pairs) equal
+  --repair       nearest or relaxed: change the languages' shares where existing pairs cannot carry them
+  --budget       sentence pairs that the run will read; the sum of the counts if not given
+  --max_epochs   read no pair more often than this; the others get what it may not have
+  --column       name of the column of numbers, count if not given
+  --output       where the plan goes, COUNTS.plan.csv if not given"""
+
+_SAMPLERS = {"exponent": exponent_sampling, "m2m": m2m_sampling, "entropic": entropic_sampling}
+
+@dataclass(frozen=True)
+class _CommandLine:
+    sampler: str = "entropic"
+    temperature: float = _TEMPERATURE
+    repair: str | None = None
+    budget: float | None = None
+    max_epochs: float | None = None
+    column: str = "count"
+    output: str | None = None
+
+# %% ../nbs/00j_sampling.ipynb #4511b45f
+def main(argv: list[str]): # e.g. ['counts.csv', '--temperature', '2']
+    """Print the samplings of a table of counts and write one of them; what cannot be used ends it with a sentence.
+
+    Args:
+        argv (list[str]): e.g. ['counts.csv', '--temperature', '2']
+    """
+    if {"--help", "-h"} & {*argv}: return print(_USAGE)
+    if not argv or argv[0].startswith("-"): sys.exit(_USAGE)
+    try:
+        settings = _command_line(argv[1:])
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            graph = _graph(read_pair_counts(argv[0], settings.column))
+            plans, notes = _all_plans(graph, settings)
+        rows = _plan_rows(graph, plans[settings.sampler], settings.budget or graph.total)
+        output = _write_plan(rows, argv[0], settings.output)
+    except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
+    for note in [*(str(w.message) for w in said), *notes, f"the plan of {settings.sampler} is in {output}"]:
+        print(f"xlnb: {note}", file=sys.stderr)
+    _print_quietly(_table_lines(rows, graph, plans))
+
+# %% ../nbs/00j_sampling.ipynb #a13cadf4
+def _command_line(argv):
+    for word, following in zip(argv, [*argv[1:], "--"]):
+        if word.startswith("--") and "=" not in word and following.startswith("--"):
+            raise ConfigError(f"{word} has no value: write {word} VALUE; --help explains")
+    settings = settings_from_arguments(_CommandLine, argv)
+    choose("sampler", settings.sampler, _SAMPLERS)
+    if settings.repair is not None and settings.sampler == "exponent":
+        raise ConfigError("--repair is for the samplers m2m and entropic: exponent reaches every temperature")
+    return settings
+
+# %% ../nbs/00j_sampling.ipynb #f2fcbf5d
+def _all_plans(graph, settings):
+    "Sampler → plan, or None where one that was not asked for refuses; and what there is to say."
+    plans, notes = {}, []
+    for name, sample in _SAMPLERS.items():
+        options = {} if name == "exponent" else {"repair": settings.repair}
+        try: plans[name] = sample(graph, settings.temperature, **options)
+        except ConfigError as e:
+            if name == settings.sampler: raise
+            plans[name], notes = None, [str(e)]
+    if settings.max_epochs is not None:
+        plan, budget = plans[settings.sampler], settings.budget or graph.total
+        plans[settings.sampler] = capped_sampling(graph, plan, budget, settings.max_epochs)
+    return plans, notes
+
+# %% ../nbs/00j_sampling.ipynb #6fb2da1e
+def _plan_rows(graph, plan, budget):
+    "A row for each pair, the largest first."
+    epochs, languages = expected_epochs(graph, plan, budget), _sorted_codes(graph.pairs)
+    counts, rows = graph.by_pair(graph.shares * graph.total), []
+    for pair in sorted(counts, key=counts.get, reverse=True):
+        src, tgt = languages[pair]
+        rows.append({"src": src, "tgt": tgt, "count": f"{counts[pair]:.12g}",
+                     "probability": plan[pair], "epochs": epochs[pair]})
+    return rows
+
+def _write_plan(rows, source, output):
+    "The plan as CSV; the path."
+    output = Path(source).with_suffix(".plan.csv") if output is None else Path(output)
+    wrong = {f"is a folder: name a file in it, such as {output / 'plan.csv'}": output.is_dir(),
+             "is the table of counts itself: name another file": output.resolve() == Path(source).resolve(),
+             f"cannot be written: there is no folder {output.parent}": not output.parent.is_dir()}
+    for why in [text for text, holds in wrong.items() if holds]: raise ConfigError(f"--output {output} {why}")
+    with atomic_path(output) as path, open(path, "w", newline="", encoding="utf-8") as f:
+        writer = csv.DictWriter(f, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return output
+
+# %% ../nbs/00j_sampling.ipynb #274d7fc5
+def _table_lines(rows, graph, plans):
+    "Pair, sentences, share in the data, each sampler's probability, and epochs of the one that was asked for."
+    heads = ["pair", "sentences", "data", *plans, "epochs"]
+    shares = graph.by_pair(graph.shares)
+    cells = [heads]
+    for row in rows:
+        pair = _pair_key(row["src"], row["tgt"])
+        drawn = ["refused" if plan is None else f"{plan[pair]:.4%}" for plan in plans.values()]
+        cells.append([f"{row['src']}-{row['tgt']}", f"{float(row['count']):,.10g}", f"{shares[pair]:.4%}", *drawn,
+                      f"{row['epochs']:.4g}"])
+    wide = [max(map(len, column)) for column in zip(*cells)]
+    for first, *others in cells:
+        yield "  ".join([first.ljust(wide[0]), *(cell.rjust(w) for cell, w in zip(others, wide[1:]))])
+
+def _print_quietly(lines):
+    "To standard output; a reader that has seen enough, such as `head`, is no fault."
+    try:
+        for line in lines: print(line)
+        sys.stdout.flush()
+    except BrokenPipeError: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # nothing is left to flush
