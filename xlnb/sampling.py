@@ -9,7 +9,7 @@ __all__ = ['exponent_probabilities', 'Mixture', 'read_pair_counts', 'target_marg
 
 # %% ../nbs/00j_sampling.ipynb #53f2470d
 import csv, difflib, io, math, os, re, sys, warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -34,6 +34,10 @@ def _unquoted(value): return ": a text; write the number without quotes" if isin
 def _positive(name, value, example):
     if _is_number(value) and value > 0: return value
     raise ConfigError(f"{name}={value!r} is not a finite number above 0, such as {example}{_unquoted(value)}")
+
+def _of_type(name, value, kind, example):
+    if isinstance(value, kind): return value
+    raise ConfigError(f"{name} is of type {type(value).__name__}: give one such as {example}")
 
 def _odd(values, is_odd):
     "The first five of a dict's values that are odd, as text."
@@ -143,7 +147,7 @@ class Mixture:
     def __init__(self, probabilities: dict, # source → probability; they sum to 1
                  seed: int, # shifts the sequence; averaged over seeds, every slot has exactly the given probabilities
                 ):
-        self.seed, self.versions = seed, ()
+        self.seed, self.versions = int(_of_type("seed", seed, Integral, 0)), ()
         self._add(0, probabilities)
 
     def _add(self, first_slot, probabilities):
@@ -191,7 +195,9 @@ class Mixture:
 
     @classmethod
     def from_state(cls, state: dict) -> "Mixture":
-        "The mixture that gave this `state`."
+        "The mixture that gave this `state`; raises `ConfigError`."
+        if not isinstance(state, Mapping) or not {"seed", "versions"} <= {*state} or not state["versions"]:
+            raise ConfigError("state is not what Mixture.state() gives: a dict with a seed and versions")
         first, *later = state["versions"]
         mixture = cls(first["probabilities"], state["seed"])
         for version in later: mixture = mixture.change(version["first_slot"], version["probabilities"])
@@ -263,6 +269,9 @@ def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, a
                     ) -> dict: # pair → count
     "Pair counts of a file; `DataError` with file and line for what is no pair or no count, or comes twice."
     lines, counts = {}, {}
+    _of_type("column", column, str, "'count'")
+    leave_out = [leave_out] if isinstance(leave_out, str) else list(
+        _of_type("leave_out", leave_out, Collection, ["total"]))
     for line, pair, text in _read_rows(path, column):
         if (pair if isinstance(pair, str) else "-".join(pair)) in leave_out: continue
         try: [name] = _sorted_codes([pair])
@@ -275,13 +284,13 @@ def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, a
 # %% ../nbs/00j_sampling.ipynb #a7618860
 def _read_rows(path, column):
     "(line, pair, text of the count) of each row."
-    delimiter = "\t" if Path(path).suffix == ".tsv" else ","
-    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter)
+    text = io.StringIO(_read_text(path), newline="")
+    reader = csv.DictReader(text, delimiter="\t" if Path(path).suffix == ".tsv" else ",")
     header = reader.fieldnames or []
     if column not in header or not ("pair" in header or {"src", "tgt"} <= set(header)):
         found = f"has {', '.join(header)}" if header else "is empty"
         raise DataError(f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}. "
-                        "Another column of numbers is read by read_pair_counts(path, column=...)", path, 1)
+                        f"Where another column holds the numbers, name it: column={(header or ['n'])[-1]!r}", path, 1)
     for row in reader:
         if None in row:
             raise DataError(f"{len(header) + len(row[None])} cells where the header has {len(header)}: "
@@ -584,7 +593,7 @@ def _newton(graph, p, u, tolerance=1e-10, steps=200):
 def _sample(solve, counts, temperature, marginals, repair):
     "Pair → probability by `solve`; what it cannot reach is repaired or refused."
     graph = _graph(counts)
-    if repair is not None: choose("repair", repair, _REPAIRS)
+    if repair is not None: _change(repair)
     if marginals is None: temperature = _TEMPERATURE if temperature is None else temperature
     elif temperature is not None:
         raise ConfigError(f"temperature={temperature!r} and marginals are both given: give one; "
@@ -624,13 +633,13 @@ def _advice(graph, temperature, works):
 
 def _warned(old, new, repair):
     change = sum(abs(new[code] - old[code]) for code in old)
-    warnings.warn(f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: {_changes(old, new)}")
+    warnings.warn(f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: {_changes(old, new)}", stacklevel=4)
     return new
 
 def _changes(old, new):
     "The five largest changes of languages' shares, as text."
     moved = sorted(old, key=lambda code: -abs(new[code] - old[code]))[:5]
-    return ", ".join(f"{code} {old[code]:.2%} → {new[code]:.2%}" for code in moved)
+    return ", ".join(f"{code} {100 * old[code]:.4g}% → {100 * new[code]:.4g}%" for code in moved)
 
 # %% ../nbs/00j_sampling.ipynb #6c478fea
 def repaired_marginals(counts, # pair → sentences: a table, as for `target_marginals`
@@ -640,7 +649,7 @@ def repaired_marginals(counts, # pair → sentences: a table, as for `target_mar
                       ) -> dict: # language → share; `marginals` itself where it can be reached
     "Marginals that existing pairs can carry, all of them in use; raises `ConfigError`."
     graph = _graph(counts)
-    change = _REPAIRS[choose("repair", repair, _REPAIRS)]
+    change = _change(repair)
     for name in options: choose(f"option of {repair}", name, _OPTIONS[repair])
     if not feasible_mass(graph, marginals)[1]: return marginals
     sums = graph.sums(change(graph, _shares(graph, marginals), **options))
@@ -668,6 +677,8 @@ def _relaxed(graph, p, strength=10.0):
 
 _REPAIRS = {"nearest": _nearest, "relaxed": _relaxed}
 _OPTIONS = {"nearest": ["floor"], "relaxed": ["strength"]}
+
+def _change(repair): return _REPAIRS[choose("repair", _of_type("repair", repair, str, "'nearest'"), _REPAIRS)]
 
 # %% ../nbs/00j_sampling.ipynb #b6061708
 def smoothed_sampling(counts, # pair → sentences: a table, as for `target_marginals`
@@ -764,17 +775,18 @@ def _too_low(graph, plan, budget, most):
 def _up(x):
     "`x` to four digits, rounded up."
     step = 10.0 ** (math.floor(math.log10(x)) - 3)
-    return math.ceil(x / step) * step
+    return math.ceil(x / step * (1 - 1e-12)) * step # 1 + 2e-16 is 1
 
 def _down(x): return x * (1 - 1e-11) if x < 1e6 else math.floor(x) # a whole number of sentences
 
 def _warn_of_cap(graph, plan, new, most):
     held = [str(graph.pairs[k]) for k in np.flatnonzero(new < plan)]
     names = ", ".join(held[:5]) + (" …" if len(held) > 5 else "")
+    share = np.maximum(plan - new, 0).sum()
     old, now = (graph.by_language(graph.sums(p)) for p in (plan, new))
     warnings.warn(f"max_epochs={most!r} holds back {len(held)} of {len(plan)} pairs ({names}); "
-                  f"{np.maximum(plan - new, 0).sum():.2%} of the draws go to the others. Languages, most: "
-                  + _changes(old, now))
+                  f"{100 * share:.3g}% of the draws go to the others; languages, most: {_changes(old, now)}",
+                  stacklevel=3)
 
 # %% ../nbs/00j_sampling.ipynb #3b9019cc
 def draw_sampling(ax, # matplotlib axes
@@ -787,6 +799,8 @@ def draw_sampling(ax, # matplotlib axes
     from matplotlib.colors import ListedColormap, LogNorm
     graph = _graph(counts)
     plan, order = _plan(graph, probabilities), np.argsort(-graph.sums(graph.shares), kind="stable")
+    for code in _of_type("languages", [] if languages is None else languages, str | list | tuple, "'de,en'"):
+        _of_type("one of languages", code, str, "'de'")
     codes = parse_languages([graph.languages[k] for k in order] if languages is None else languages, graph.languages)
     place, drawn = {code: k for k, code in enumerate(codes)}, np.full((len(codes), len(codes)), np.nan)
     for p, (a, b) in zip(plan, _sorted_codes(graph.pairs).values()):
@@ -827,19 +841,20 @@ class _CommandLine:
 # %% ../nbs/00j_sampling.ipynb #4511b45f
 def main(argv: list[str]): # e.g. ['counts.csv', '--temperature', '2']
     "Print the samplings of a table of counts and write one of them; what cannot be used ends it with a sentence."
-    if {"--help", "-h"} & {*argv}: return print(_USAGE)
+    if {"--help", "-h"} & {*argv}: return _print_quietly([_USAGE])
     if not argv or argv[0].startswith("-"): sys.exit(_USAGE)
     try:
         settings = _command_line(argv[1:])
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             graph = _graph(read_pair_counts(argv[0], settings.column))
-            plans, notes = _all_plans(graph, settings)
-        rows = _plan_rows(graph, plans[settings.sampler], settings.budget or graph.total)
+            budget = graph.total if settings.budget is None else settings.budget
+            plans, notes = _all_plans(graph, settings, budget)
+        rows = _plan_rows(graph, plans[settings.sampler], budget)
         output = _write_plan(rows, argv[0], settings.output)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
-    for note in [*(str(w.message) for w in said), *notes, f"the plan of {settings.sampler} is in {output}"]:
-        print(f"xlnb: {note}", file=sys.stderr)
+    notes = [*(str(w.message) for w in said), *notes, f"the plan of {settings.sampler} is in {output}"]
+    for note in dict.fromkeys(notes): print(f"xlnb: {note}", file=sys.stderr) # each once
     _print_quietly(_table_lines(rows, graph, plans))
 
 # %% ../nbs/00j_sampling.ipynb #a13cadf4
@@ -854,7 +869,7 @@ def _command_line(argv):
     return settings
 
 # %% ../nbs/00j_sampling.ipynb #f2fcbf5d
-def _all_plans(graph, settings):
+def _all_plans(graph, settings, budget):
     "Sampler → plan, or None where one that was not asked for refuses; and what there is to say."
     plans, notes = {}, []
     for name, sample in _SAMPLERS.items():
@@ -864,7 +879,7 @@ def _all_plans(graph, settings):
             if name == settings.sampler: raise
             plans[name], notes = None, [str(e)]
     if settings.max_epochs is not None:
-        plan, budget = plans[settings.sampler], settings.budget or graph.total
+        plan = plans[settings.sampler]
         plans[settings.sampler] = capped_sampling(graph, plan, budget, settings.max_epochs)
     return plans, notes
 
@@ -913,3 +928,6 @@ def _print_quietly(lines):
         for line in lines: print(line)
         sys.stdout.flush()
     except BrokenPipeError: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # nothing is left to flush
+
+# %% ../nbs/00j_sampling.ipynb #be00c8cb
+if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
