@@ -27,7 +27,7 @@ from .core import (PALETTE, ConfigError, DataError, atomic_path, choose, numpy_g
 # %% ../nbs/00j_sampling.ipynb #77c303e6
 _MOST = 1e300 # sums of numbers up to here stay finite
 
-def _is_number(value): return isinstance(value, Real) and abs(value) <= _MOST # not so: NaN, infinity, text
+def _is_number(value): return isinstance(value, (int, float, Real)) and abs(value) <= _MOST # not so: NaN, infinity, text
 
 def _unquoted(value): return ": a text; write the number without quotes" if isinstance(value, str) else ""
 
@@ -153,6 +153,9 @@ class Mixture:
     def _add(self, first_slot, probabilities):
         carried = self.counts(first_slot) if self.versions else {}
         probabilities = _checked(probabilities)
+        if odd := [name for name in probabilities if not isinstance(name, str)]:
+            raise ConfigError(f"source {odd[0]!r}: a mixture names its sources by text, since its state is JSON; "
+                              "give a pair of languages a name of your own")
         tree = _Tree(probabilities, numpy_generator(self.seed, "mixture", len(self.versions)))
         self.versions += (_Version(first_slot, probabilities, tree, carried),)
 
@@ -208,27 +211,30 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}-[A-Z][a-z]{3}") # one language with its scri
 
 def _pair_codes(pair):
     "The two languages of a pair, a name or a tuple; `ConfigError` for what is none."
-    codes = _cut(pair) if isinstance(pair, str) else pair
-    if not isinstance(codes, tuple) or len(codes) != 2:
-        raise ConfigError(f"pair {pair!r} is neither a name such as 'de-en' nor a tuple such as ('de', 'en')")
-    if missing := [code for code in codes if isinstance(code, float) and math.isnan(code)]:
-        raise ConfigError(f"pair {pair!r} lacks a language ({missing[0]}): where it is Min Nan Chinese, nan, "
-                          "read the file with pandas.read_csv(..., keep_default_na=False)")
-    if any(not isinstance(code, str) or not code or code != code.strip() for code in codes):
-        raise ConfigError(f"pair {pair!r}: a language is a text of one letter or more, without spaces around it")
-    if codes[0] == codes[1]: raise ConfigError(f"pair {pair!r} joins {codes[0]} with itself: a pair has two languages")
-    return codes
+    a, b = _cut(pair) if isinstance(pair, str) else _two_codes(pair, pair)
+    if a == b: raise ConfigError(f"pair {pair!r} joins {a} with itself: a pair has two languages")
+    return a, b
 
-# %% ../nbs/00j_sampling.ipynb #53a98b9f
 def _cut(name):
     try: return split_pair(name)
     except ConfigError: pass
     if _LANGUAGE.fullmatch(name):
         raise ConfigError(f"pair {name!r} is one language with its script; a pair is of the form 'en-{name}'")
-    if name.count("-") == 1: return tuple(name.split("-"))
-    raise ConfigError(f"pair {name!r} has {name.count('-') or 'no'} hyphens, not one, and is not of the form "
-                      "'de-en' or 'en-zh-Hant': give the pair as a tuple, such as ('en', 'zh-CN')")
+    if name.count("-") == 1: return _two_codes(tuple(name.split("-")), name)
+    raise ConfigError(f"pair {name!r} is not of the form 'de-en' or 'en-zh-Hant', nor has it a single hyphen to be cut "
+                      "at: give a pair of other names as a tuple, such as ('en', 'zh-CN')")
 
+def _two_codes(codes, pair):
+    if not isinstance(codes, tuple) or len(codes) != 2:
+        raise ConfigError(f"pair {pair!r} is neither a name such as 'de-en' nor a tuple such as ('de', 'en')")
+    if any(isinstance(code, float) and math.isnan(code) for code in codes):
+        raise ConfigError(f"pair {pair!r} lacks a language; pandas reads the code nan (Min Nan Chinese) as missing, "
+                          "unless by read_csv(..., keep_default_na=False)")
+    if any(not isinstance(code, str) or not code or code != code.strip() for code in codes):
+        raise ConfigError(f"pair {pair!r}: a language is a text of one letter or more, without spaces around it")
+    return codes
+
+# %% ../nbs/00j_sampling.ipynb #53a98b9f
 def _pair_key(a, b):
     "The name of two sorted languages, where it can be cut again; else the tuple."
     try: return name if _cut(name := f"{a}-{b}") == (a, b) else (a, b)
@@ -238,10 +244,11 @@ def _sorted_codes(pairs):
     "Sorted key → its two languages; `ConfigError` for a pair that comes twice or has one language only."
     codes = {}
     for pair in pairs:
-        a, b = sorted(_pair_codes(pair))
-        if (key := _pair_key(a, b)) in codes:
-            raise ConfigError(f"{pair!r}: '{a}-{b}' and '{b}-{a}' are the same pair and stand in the table twice: "
-                              "add their counts up")
+        a, b = _pair_codes(pair)
+        key = pair if isinstance(pair, str) and a < b else _pair_key(*sorted((a, b)))
+        if b < a: a, b = b, a
+        if key in codes:
+            raise ConfigError(f"'{a}-{b}' and '{b}-{a}' are the same pair and stand in the table twice: add them up")
         codes[key] = a, b
     return codes
 
@@ -380,7 +387,7 @@ def _graph(counts) -> _Graph:
     codes = _sorted_codes(pair for pair, _ in entries)
     amounts = dict(zip(codes, (n for _, n in entries)))
     if bad := _odd(amounts, _is_odd):
-        raise ConfigError(f"counts are numbers above 0; got {bad}: leave out pairs without bitext")
+        raise ConfigError(f"counts are numbers above 0, without quotes; got {bad}: leave out pairs without bitext")
     languages = sorted({code for pair in codes.values() for code in pair})
     _check_spelling(languages)
     number = {code: k for k, code in enumerate(languages)}
