@@ -290,7 +290,7 @@ def carried(counts, t): return feasible_mass(counts, target_marginals(counts, t)
 def test_all_from_one_to_the_largest_temperature_work_and_the_next_does_not(counts):
     top = largest_temperature(counts)
     assert top >= 1
-    for t in np.geomspace(1, min(top, 1e4), 40): entropic_sampling(counts, t) # none is refused
+    for t in np.geomspace(1, min(top, 1e4), 12): entropic_sampling(counts, t) # none is refused
     if top < math.inf: # far enough above it that the gap is more than the 1e-6 that counts as reached
         assert any(carried(counts, t) < 1 for t in (1.0001 * top, 1.01 * top, 1.1 * top, 2 * top, 10 * top))
 
@@ -448,7 +448,7 @@ GOOD = {"de-en": 10, "en-fr": 20, "de-fr": 5}
 @pytest.mark.parametrize("counts, words", [
     ({}, "no pairs"), ({"de-en": 3, "en-de": 4}, "'de-en' and 'en-de'"), ({"de-en": -3, "en-fr": 2}, "de-en=-3"),
     ({"de-en": 0, "en-fr": 2}, "de-en=0"), ({"de-en": math.nan}, "de-en=nan"), ({"de-en": math.inf}, "de-en=inf"),
-    ({"de-en": "7"}, "de-en='7'"), ({"en-en": 4}, "itself"), ({"germanen": 4}, "'germanen' has no hyphens")])
+    ({"de-en": "7"}, "de-en='7'"), ({"en-en": 4}, "itself"), ({"germanen": 4}, "pair 'germanen' is not of")])
 def test_counts_that_cannot_be_used_are_named(counts, words):
     for use in (entropic_sampling, m2m_sampling, target_marginals, smoothed_sampling, largest_temperature):
         with pytest.raises(ConfigError, match=words): use(counts)
@@ -603,7 +603,8 @@ def test_opaque_names_stand_for_themselves_and_go_through_all_functions(codes):
     a, b, c = codes
     counts = {(a, b): 10, (b, c): 20, (c, a): 5}
     plan = entropic_sampling(counts, 1.2)
-    assert list(plan.values()) == pytest.approx(list(entropic_sampling({"de-en": 10, "en-fr": 20, "de-fr": 5}, 1.2).values()))
+    wanted = entropic_sampling({"de-en": 10, "en-fr": 20, "de-fr": 5}, 1.2)
+    assert list(plan.values()) == pytest.approx(list(wanted.values()))
     assert set(language_marginals(plan)) == set(codes) == set(target_marginals(counts))
     for other in (m2m_sampling(counts, 1.2), exponent_sampling(counts), {(b, a): 0.5, (c, a): 0.5}):
         assert len(expected_epochs(counts, other, 7)) == 3 and compare_samplings(counts, {"": other}, 7)
@@ -621,7 +622,8 @@ def test_opaque_names_stand_for_themselves_and_go_through_all_functions(codes):
     ({"de": {"en": 3}, "fr": 3}, "row 'fr'"), (pd.Series([3, 4], ["de-en", "de-en"]), "twice"),
     (pd.Series([3, 4]), "pair 0 is neither"), ({"de-en": 3, "DE-fr": 2}, "'DE' and 'de' differ in spelling"),
     ({"zh_Hant-en": 3, "zh-Hant-fr": 2}, "differ in spelling"), ({"zh-Hant": 3}, "one language with its script"),
-    ({"en-zh-CN": 3}, "as a tuple"), ({("de", "en", "fr"): 3}, "nor a tuple"), ({("de", math.nan): 3}, "keep_default_na"),
+    ({"en-zh-CN": 3}, "as a tuple"), ({("de", "en", "fr"): 3}, "nor a tuple"),
+    ({("de", math.nan): 3}, "keep_default_na"),
     ({"de- en": 3}, "without spaces"), ({"de-en": 10**400}, "above 0"), ({"de-en": None}, "de-en=None")])
 def test_tables_that_cannot_be_used_say_what_to_do(table, words):
     with pytest.raises(ConfigError, match=words): entropic_sampling(table)
@@ -647,11 +649,12 @@ def test_settings_of_the_wrong_kind_say_what_to_do(call, words):
 
 def test_a_file_that_is_not_there_is_reported_with_its_neighbours(tmp_path):
     for name in ("pairs_all.csv", "notes.txt"): write(tmp_path / name, "pair,count\nde-en,3\n")
-    for name, words in (("pairs.csv", "nearest are pairs_all.csv"), ("x.csv", "pairs_all.csv"), ("no/x.csv", "its folder")):
+    for name, words in (("pairs.csv", "nearest are pairs_all.csv"), ("x.csv", "pairs_all.csv"),
+                        ("no/x.csv", "its folder")):
         with pytest.raises(DataError, match=words): entropic_sampling(tmp_path / name)
     with pytest.raises(DataError, match="Is a directory"): read_pair_counts(tmp_path)
-    with pytest.raises(DataError, match="UTF-8"): read_pair_counts(write(tmp_path / "a.csv", b"pair,count\nd\xe9-en,3\n"))
-    with pytest.raises(DataError, match="column='n'"): read_pair_counts(write(tmp_path / "b.csv", "pair,n\nde-en,3\n"))
+    for content, words in ((b"pair,count\nd\xe9-en,3\n", "UTF-8"), ("pair,n\nde-en,3\n", "column='n'")):
+        with pytest.raises(DataError, match=words): read_pair_counts(write(tmp_path / "a.csv", content))
     with pytest.raises(ConfigError, match="type int"): read_pair_counts(3)
     counts = read_pair_counts(write(tmp_path / "c.csv", "src,tgt,count\nzh-CN,en,3\nzh-CN,pt,4\n"), leave_out="en-pt")
     assert counts == {("en", "zh-CN"): 3, ("pt", "zh-CN"): 4}
@@ -665,14 +668,16 @@ ODD = [None, 3, "x", [], [1], object(), np.zeros((2, 2)), {1: 2}, {"de-en": [1]}
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
 def test_no_input_ends_in_an_error_of_python(odd):
     plan = entropic_sampling(GOOD)
-    calls = [lambda: entropic_sampling(odd), lambda: m2m_sampling(GOOD, odd), lambda: entropic_sampling(GOOD, repair=odd),
-             lambda: entropic_sampling(GOOD, marginals=odd), lambda: exponent_sampling(odd), lambda: smoothed_sampling(odd),
-             lambda: exponent_probabilities(odd), lambda: exponent_probabilities(GOOD, odd), lambda: largest_temperature(odd),
-             lambda: target_marginals(GOOD, 2, odd), lambda: language_marginals(odd), lambda: feasible_mass(GOOD, odd),
-             lambda: expected_epochs(GOOD, odd, 3), lambda: expected_epochs(GOOD, plan, odd), lambda: read_pair_counts(odd),
-             lambda: compare_samplings(GOOD, {"": odd}, 3), lambda: capped_sampling(GOOD, plan, 3, odd),
-             lambda: draw_sampling(plt.figure().gca(), GOOD, plan, odd), lambda: Mixture(odd, 0), lambda: Mixture(GOOD, odd),
-             lambda: Mixture.from_state(odd), lambda: Mixture({"en": 1.0}, 0).counts(odd)]
+    alone = (entropic_sampling, exponent_sampling, smoothed_sampling, exponent_probabilities, language_marginals,
+             largest_temperature, read_pair_counts, Mixture.from_state, Mixture({"en": 1.0}, 0).counts)
+    calls = [lambda f=f: f(odd) for f in alone]
+    calls += [lambda: m2m_sampling(GOOD, odd), lambda: entropic_sampling(GOOD, repair=odd), lambda: Mixture(odd, 0),
+              lambda: entropic_sampling(GOOD, marginals=odd), lambda: exponent_probabilities(GOOD, odd),
+              lambda: target_marginals(GOOD, 2, odd), lambda: feasible_mass(GOOD, odd), lambda: Mixture(GOOD, odd),
+              lambda: expected_epochs(GOOD, odd, 3), lambda: expected_epochs(GOOD, plan, odd),
+              lambda: compare_samplings(GOOD, {"": odd}, 3), lambda: capped_sampling(GOOD, plan, 3, odd),
+              lambda: draw_sampling(plt.figure().gca(), GOOD, odd), lambda: capped_sampling(GOOD, odd, 3, 3),
+              lambda: draw_sampling(plt.figure().gca(), GOOD, plan, odd)]
     for call in calls:
         try: call()
         except (ConfigError, DataError): pass
@@ -714,8 +719,8 @@ def test_a_cap_is_kept_and_the_rest_stays_in_proportion(counts, budget, room, sa
 
 def test_a_cap_says_what_it_moves_and_refuses_with_a_number_that_works():
     plan = exponent_sampling(GOOD, 5)
-    with pytest.warns(UserWarning, match=r"max_epochs=2 holds back 1 of 3 pairs \(de-fr\); .* others; languages, most: "):
-        capped_sampling(GOOD, plan, 30, 2)
+    with pytest.warns(UserWarning, match=r"max_epochs=2 holds back 1 of 3 pairs \(de-fr\); .* go to the others"):
+        capped_sampling(GOOD, plan, 50, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert capped_sampling(GOOD, plan, 30, 50) == pytest.approx(plan)
@@ -730,7 +735,8 @@ def test_a_cap_says_what_it_moves_and_refuses_with_a_number_that_works():
 
 def test_the_command_prints_a_table_and_writes_the_plan(tmp_path, capsys):
     table = write(tmp_path / "a.csv", "pair,count\nde-en,1000\nen-fr,2000\nde-fr,50\n")
-    main([str(table), "--temperature", "1.2", "--budget=6100", "--max_epochs", "2.5", "--output", str(tmp_path / "p.csv")])
+    options = ["--temperature", "1.2", "--budget=6100", "--max_epochs", "2.5", "--output", str(tmp_path / "p.csv")]
+    main([str(table), *options])
     out, err = capsys.readouterr()
     heads, *lines = out.splitlines()
     assert heads.split() == ["pair", "sentences", "data", "exponent", "m2m", "entropic", "epochs"]
@@ -754,8 +760,9 @@ def test_the_command_shows_what_the_others_refuse(tmp_path, capsys):
 
 @pytest.mark.parametrize("options, words", [
     (["--output"], "--output has no value"), (["--output", "--budget", "5"], "--output has no value"),
-    (["--output", "."], "is a folder"), (["--output", "no/p.csv"], "no folder"), (["--sampler", "sinkhorn"], "exponent, m2m"),
-    (["--temperature", "0"], "temperature=0"), (["--budget", "0"], "budget=0"), (["--max_epochs", "0.1"], "needs max_epochs=1 "),
+    (["--output", "."], "is a folder"), (["--output", "no/p.csv"], "no folder"), (["--budget", "0"], "budget=0"),
+    (["--sampler", "sinkhorn"], "exponent, m2m"), (["--temperature", "0"], "temperature=0"),
+    (["--max_epochs", "0.1"], "needs max_epochs=1 "),
     (["--colum", "n"], "did you mean 'column'"), (["--column", "n"], "column='count'"),
     (["--sampler", "exponent", "--repair", "nearest"], "for the samplers m2m and entropic")])
 def test_the_command_ends_with_a_sentence(tmp_path, options, words):
@@ -766,7 +773,8 @@ def test_the_command_ends_with_a_sentence(tmp_path, options, words):
 
 
 def test_a_closed_pipe_ends_the_command_quietly(tmp_path):
-    table = write(tmp_path / "a.csv", "pair,count\n" + "".join(f"{a}-{b},7\n" for a, b in itertools.combinations(CODES, 2)))
+    lines = [f"{a}-{b},7\n" for a, b in itertools.combinations(CODES, 2)]
+    table = write(tmp_path / "a.csv", "pair,count\n" + "".join(lines))
     command = subprocess.Popen([sys.executable, "-m", "xlnb.sampling", str(table)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     command.stdout.close() # before anything is printed

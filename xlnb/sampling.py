@@ -758,7 +758,7 @@ def capped_sampling(counts, # pair → sentences: a table, as for `target_margin
     cap = most / _epochs(graph, np.ones(len(plan)), budget)
     if cap[plan > 0].sum() < 1 - 1e-12: raise ConfigError(_too_low(graph, plan, budget, most))
     new = _poured(plan, cap)
-    if (new < plan).any(): _warn_of_cap(graph, plan, new, most)
+    if (held := new < plan * (1 - 1e-9)).any(): _warn_of_cap(graph, plan, new, most, held) # more than rounding
     return graph.by_pair(new)
 
 def _poured(plan, cap):
@@ -786,8 +786,8 @@ def _up(x):
 
 def _down(x): return x * (1 - 1e-11) if x < 1e6 else math.floor(x) # a whole number of sentences
 
-def _warn_of_cap(graph, plan, new, most):
-    held = [str(graph.pairs[k]) for k in np.flatnonzero(new < plan)]
+def _warn_of_cap(graph, plan, new, most, held):
+    held = [str(graph.pairs[k]) for k in np.flatnonzero(held)]
     names = ", ".join(held[:5]) + (" …" if len(held) > 5 else "")
     share = np.maximum(plan - new, 0).sum()
     old, now = (graph.by_language(graph.sums(p)) for p in (plan, new))
@@ -806,8 +806,9 @@ def draw_sampling(ax, # matplotlib axes
     from matplotlib.colors import ListedColormap, LogNorm
     graph = _graph(counts)
     plan, order = _plan(graph, probabilities), np.argsort(-graph.sums(graph.shares), kind="stable")
-    for code in _of_type("languages", [] if languages is None else languages, str | list | tuple, "'de,en'"):
-        _of_type("one of languages", code, str, "'de'")
+    if languages is not None and not _of_type("languages", languages, str | list | tuple, "'de,en'"):
+        raise ConfigError("languages is empty: name some, or leave it out for all")
+    for code in languages or (): _of_type("one of languages", code, str, "'de'")
     codes = parse_languages([graph.languages[k] for k in order] if languages is None else languages, graph.languages)
     place, drawn = {code: k for k, code in enumerate(codes)}, np.full((len(codes), len(codes)), np.nan)
     for p, (a, b) in zip(plan, _sorted_codes(graph.pairs).values()):
