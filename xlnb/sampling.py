@@ -27,7 +27,9 @@ from .core import (PALETTE, ConfigError, DataError, atomic_path, choose, numpy_g
 # %% ../nbs/00j_sampling.ipynb #77c303e6
 _MOST = 1e300 # sums of numbers up to here stay finite
 
-def _is_number(value): return isinstance(value, (int, float, Real)) and abs(value) <= _MOST # not so: NaN, infinity, text
+def _is_number(value):
+    "Whether it is a finite number: no text, no NaN."
+    return isinstance(value, (int, float, Real)) and abs(value) <= _MOST
 
 def _unquoted(value): return ": a text; write the number without quotes" if isinstance(value, str) else ""
 
@@ -367,7 +369,7 @@ class _Graph:
         return np.concatenate([self.ends, self.ends[::-1]], axis=1)
 
     def kernel(self):
-        "The symmetric matrix Q, sparse."
+        "The symmetric matrix Q of shares, half a pair in each of two cells, sparse."
         return csr_array((np.tile(self.shares / 2, 2), self.both_ways()), (len(self.languages),) * 2)
 
     def sums(self, drawn):
@@ -492,7 +494,7 @@ def _blocks(graph, used, short):
 # %% ../nbs/00j_sampling.ipynb #1db61d03
 def largest_temperature(counts, # pair → sentences: a table, as for `target_marginals`
                        ) -> float: # ≥ 1; inf: even equal shares can be reached
-    "End of the temperatures from 1 on at all of which existing pairs can carry the marginals; raises `ConfigError`."
+    "The temperature up to which, from 1 on, existing pairs can carry the marginals; raises `ConfigError`."
     exponent = _last_exponent(_graph(counts), 0)
     return 1 / exponent if exponent else math.inf
 
@@ -640,7 +642,8 @@ def _advice(graph, temperature, works):
 
 def _warned(old, new, repair):
     change = sum(abs(new[code] - old[code]) for code in old)
-    warnings.warn(f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: {_changes(old, new)}", stacklevel=4)
+    text = f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: {_changes(old, new)}"
+    warnings.warn(text, stacklevel=4) # the line that called the sampler
     return new
 
 def _changes(old, new):
@@ -793,7 +796,7 @@ def _warn_of_cap(graph, plan, new, most, held):
     old, now = (graph.by_language(graph.sums(p)) for p in (plan, new))
     warnings.warn(f"max_epochs={most!r} holds back {len(held)} of {len(plan)} pairs ({names}); "
                   f"{100 * share:.3g}% of the draws go to the others; languages, most: {_changes(old, now)}",
-                  stacklevel=3)
+                  stacklevel=3) # the line that called `capped_sampling`
 
 # %% ../nbs/00j_sampling.ipynb #3b9019cc
 def draw_sampling(ax, # matplotlib axes
