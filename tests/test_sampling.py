@@ -1,9 +1,10 @@
 """Exponents, mixtures and pair samplings against their definitions and against other solvers, on random inputs."""
-import itertools, json, math, re, subprocess, sys, tracemalloc
+import itertools, json, math, os, re, subprocess, sys, tracemalloc, warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
 import ot
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,10 +15,10 @@ from scipy.stats import chisquare
 
 from conftest import ROOT, write
 from xlnb.core import ConfigError, DataError, pair_name, split_pair
-from xlnb.sampling import (Mixture, _graph, _newton, compare_samplings, draw_sampling, entropic_sampling,
-                           expected_epochs, exponent_probabilities, feasible_mass, language_marginals,
-                           largest_temperature, m2m_sampling, read_pair_counts, repaired_marginals, smoothed_sampling,
-                           target_marginals)
+from xlnb.sampling import (Mixture, _graph, _newton, capped_sampling, compare_samplings, draw_sampling,
+                           entropic_sampling, expected_epochs, exponent_probabilities, exponent_sampling,
+                           feasible_mass, language_marginals, largest_temperature, m2m_sampling, main,
+                           read_pair_counts, repaired_marginals, smoothed_sampling, target_marginals)
 
 
 def random_probabilities(seed, sources):
@@ -289,7 +290,7 @@ def carried(counts, t): return feasible_mass(counts, target_marginals(counts, t)
 def test_all_from_one_to_the_largest_temperature_work_and_the_next_does_not(counts):
     top = largest_temperature(counts)
     assert top >= 1
-    for t in np.geomspace(1, min(top, 1e4), 40): entropic_sampling(counts, t) # none is refused
+    for t in np.geomspace(1, min(top, 1e4), 12): entropic_sampling(counts, t) # none is refused
     if top < math.inf: # far enough above it that the gap is more than the 1e-6 that counts as reached
         assert any(carried(counts, t) < 1 for t in (1.0001 * top, 1.01 * top, 1.1 * top, 2 * top, 10 * top))
 
@@ -401,7 +402,7 @@ def test_english_alone_is_refused_with_the_reason():
         for words in ("temperature=2:", "am, de, fr, ka, ru", "only with en", "temperature=1, where they are"):
             assert words in str(e.value)
         for repair in ("nearest", "relaxed"):
-            with pytest.warns(UserWarning, match=f"repair='{repair}' moved .* en .* 50.00%"):
+            with pytest.warns(UserWarning, match=f"repair='{repair}' moved .* en .* 50%"):
                 plan = sample(CENTRED, temperature=2, repair=repair)
             assert language_marginals(plan)["en"] == pytest.approx(0.5)
     with pytest.raises(ConfigError, match="temperature=1, where"): entropic_sampling(CENTRED, temperature=0.5)
@@ -447,7 +448,7 @@ GOOD = {"de-en": 10, "en-fr": 20, "de-fr": 5}
 @pytest.mark.parametrize("counts, words", [
     ({}, "no pairs"), ({"de-en": 3, "en-de": 4}, "'de-en' and 'en-de'"), ({"de-en": -3, "en-fr": 2}, "de-en=-3"),
     ({"de-en": 0, "en-fr": 2}, "de-en=0"), ({"de-en": math.nan}, "de-en=nan"), ({"de-en": math.inf}, "de-en=inf"),
-    ({"de-en": "7"}, "de-en='7'"), ({"en-en": 4}, "itself"), ({"germanen": 4}, "'germanen' has no hyphens")])
+    ({"de-en": "7"}, "de-en='7'"), ({"en-en": 4}, "itself"), ({"germanen": 4}, "pair 'germanen' is not of")])
 def test_counts_that_cannot_be_used_are_named(counts, words):
     for use in (entropic_sampling, m2m_sampling, target_marginals, smoothed_sampling, largest_temperature):
         with pytest.raises(ConfigError, match=words): use(counts)
@@ -576,3 +577,206 @@ def test_names_of_pairs_may_be_written_either_way():
     with pytest.raises(ConfigError, match="'deen'"): draw_sampling(plt.figure().gca(), counts, plan, "deen")
     image = draw_sampling(plt.figure().gca(), counts, plan, "de,en").get_array()
     assert image[0, 1] == pytest.approx(plan["en-de"])
+
+
+# ---------------------------------------------------------------- tables that users have
+
+
+LONG = pd.DataFrame({"src": ["en", "fr", "de"], "tgt": ["de", "en", "fr"], "count": [10, 20, 5]})
+UPPER = pd.DataFrame([[0, 10, 5], [np.nan, 0, 20], [0, 0, 0]], index=["de", "en", "fr"], columns=["de", "en", "fr"])
+
+
+@pytest.mark.parametrize("table", [
+    LONG, LONG.set_index(["src", "tgt"])["count"], LONG.set_index(["src", "tgt"]), pd.Series(GOOD),
+    pd.DataFrame({"pair": list(GOOD), "count": list(GOOD.values())}), pd.DataFrame({"count": GOOD}), UPPER, UPPER.T,
+    UPPER.fillna(0) + UPPER.fillna(0).T, {"de": {"en": 10, "fr": 5}, "en": {"fr": 20, "de": 10}},
+    {("en", "de"): 10, ("fr", "en"): 20, "fr-de": np.int32(5)}])
+def test_one_table_in_many_forms(table):
+    found = exponent_sampling(table, 1)
+    assert found == pytest.approx({pair: n / 35 for pair, n in GOOD.items()})
+    assert entropic_sampling(table, 1.2) == pytest.approx(entropic_sampling(GOOD, 1.2))
+
+
+@pytest.mark.parametrize("codes", [("eng_Latn", "zho_Hans", "deu_Latn"), ("zh_CN", "en", "de"), ("DE", "EN", "FR"),
+                                   ("zh-CN", "en", "pt-BR"), ("a b", "c", "x-y-z")])
+def test_opaque_names_stand_for_themselves_and_go_through_all_functions(codes):
+    a, b, c = codes
+    counts = {(a, b): 10, (b, c): 20, (c, a): 5}
+    plan = entropic_sampling(counts, 1.2)
+    wanted = entropic_sampling({"de-en": 10, "en-fr": 20, "de-fr": 5}, 1.2)
+    assert list(plan.values()) == pytest.approx(list(wanted.values()))
+    assert set(language_marginals(plan)) == set(codes) == set(target_marginals(counts))
+    for other in (m2m_sampling(counts, 1.2), exponent_sampling(counts), {(b, a): 0.5, (c, a): 0.5}):
+        assert len(expected_epochs(counts, other, 7)) == 3 and compare_samplings(counts, {"": other}, 7)
+        assert sum(capped_sampling(counts, other, 7, 1).values()) == pytest.approx(1)
+    assert expected_epochs(plan, plan, 7) == pytest.approx(dict.fromkeys(plan, 7))
+    assert len(smoothed_sampling(counts, 1.2)) == 6
+    draw_sampling(plt.figure().gca(), counts, plan, list(codes))
+    plt.close("all")
+
+
+@pytest.mark.parametrize("table, words", [
+    (["de-en"], "of type list: give a dict"), (np.zeros((2, 2)), "pandas.DataFrame"), (None, "NoneType"),
+    (LONG.rename(columns={"count": "n"}), "rename.*'n': 'count'"), (pd.DataFrame({"pair": ["de-en"]}), "named count"),
+    (UPPER + 2 * UPPER.T.fillna(0).T.add(UPPER.T, fill_value=0), "mirror image"), ({"de": {"de": 3}}, "itself"),
+    ({"de": {"en": 3}, "fr": 3}, "row 'fr'"), (pd.Series([3, 4], ["de-en", "de-en"]), "twice"),
+    (pd.Series([3, 4]), "pair 0 is neither"), ({"de-en": 3, "DE-fr": 2}, "'DE' and 'de' differ in spelling"),
+    ({"zh_Hant-en": 3, "zh-Hant-fr": 2}, "differ in spelling"), ({"zh-Hant": 3}, "one language with its script"),
+    ({"en-zh-CN": 3}, "as a tuple"), ({("de", "en", "fr"): 3}, "nor a tuple"),
+    ({("de", math.nan): 3}, "keep_default_na"),
+    ({"de- en": 3}, "without spaces"), ({"de-en": 10**400}, "above 0"), ({"de-en": None}, "de-en=None")])
+def test_tables_that_cannot_be_used_say_what_to_do(table, words):
+    with pytest.raises(ConfigError, match=words): entropic_sampling(table)
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: entropic_sampling(GOOD, "2"), "temperature='2' .* without quotes"),
+    (lambda: exponent_probabilities({"en": 1}, "0.7"), "alpha='0.7': .* without quotes"),
+    (lambda: exponent_probabilities({"en": "7"}), "en='7'"), (lambda: exponent_probabilities([1, 2]), "type list"),
+    (lambda: m2m_sampling(GOOD, 2, target_marginals(GOOD, 2)), "temperature=2 and marginals are both given"),
+    (lambda: entropic_sampling(GOOD, marginals=[0.5]), "marginals is of type list"),
+    (lambda: repaired_marginals(GOOD, {"de": 1, "en": 1, "fr": 1}, "nearest"), "sum to 3"),
+    (lambda: repaired_marginals(GOOD, target_marginals(GOOD), "nearest", strength=3), "not one of floor"),
+    (lambda: compare_samplings(GOOD, [GOOD], 3), "samplings is of type list"),
+    (lambda: expected_epochs(GOOD, {"de-en": 1}, "7"), "budget='7'"),
+    (lambda: Mixture({("zh-CN", "en"): 1.0}, 0), "names its sources by text"),
+    (lambda: Mixture({"en": 1.0}, 0).draw(0.5, 2), "slot 0.5 is not a whole number"),
+    (lambda: Mixture.from_state({"seed": 0}), "what Mixture.state"),
+    (lambda: draw_sampling(plt.figure().gca(), GOOD, {"de-en": 1.0}, 3), "languages is of type int")])
+def test_settings_of_the_wrong_kind_say_what_to_do(call, words):
+    with pytest.raises(ConfigError, match=words): call()
+
+
+def test_a_file_that_is_not_there_is_reported_with_its_neighbours(tmp_path):
+    for name in ("pairs_all.csv", "notes.txt"): write(tmp_path / name, "pair,count\nde-en,3\n")
+    for name, words in (("pairs.csv", "nearest are pairs_all.csv"), ("x.csv", "pairs_all.csv"),
+                        ("no/x.csv", "its folder")):
+        with pytest.raises(DataError, match=words): entropic_sampling(tmp_path / name)
+    with pytest.raises(DataError, match="Is a directory"): read_pair_counts(tmp_path)
+    for content, words in ((b"pair,count\nd\xe9-en,3\n", "UTF-8"), ("pair,n\nde-en,3\n", "column='n'")):
+        with pytest.raises(DataError, match=words): read_pair_counts(write(tmp_path / "a.csv", content))
+    with pytest.raises(ConfigError, match="type int"): read_pair_counts(3)
+    counts = read_pair_counts(write(tmp_path / "c.csv", "src,tgt,count\nzh-CN,en,3\nzh-CN,pt,4\n"), leave_out="en-pt")
+    assert counts == {("en", "zh-CN"): 3, ("pt", "zh-CN"): 4}
+
+
+ODD = [None, 3, "x", [], [1], object(), np.zeros((2, 2)), {1: 2}, {"de-en": [1]}, {(1, 2): 3}, {"de": {7: 3}}, True,
+       pd.Series(["1"], ["de-en"]), pd.DataFrame({"pair": [None], "count": [1]}), pd.DataFrame({"count": [3]}), b"x",
+       pd.DataFrame([[1, 2]], columns=["count", "count"]), {"de-en": 1 + 2j}, {"de-en": pd.NA}, lambda: 1]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+def test_no_input_ends_in_an_error_of_python(odd):
+    plan = entropic_sampling(GOOD)
+    alone = (entropic_sampling, exponent_sampling, smoothed_sampling, exponent_probabilities, language_marginals,
+             largest_temperature, read_pair_counts, Mixture.from_state, Mixture({"en": 1.0}, 0).counts)
+    calls = [lambda f=f: f(odd) for f in alone]
+    calls += [lambda: m2m_sampling(GOOD, odd), lambda: entropic_sampling(GOOD, repair=odd), lambda: Mixture(odd, 0),
+              lambda: entropic_sampling(GOOD, marginals=odd), lambda: exponent_probabilities(GOOD, odd),
+              lambda: target_marginals(GOOD, 2, odd), lambda: feasible_mass(GOOD, odd), lambda: Mixture(GOOD, odd),
+              lambda: expected_epochs(GOOD, odd, 3), lambda: expected_epochs(GOOD, plan, odd),
+              lambda: compare_samplings(GOOD, {"": odd}, 3), lambda: capped_sampling(GOOD, plan, 3, odd),
+              lambda: draw_sampling(plt.figure().gca(), GOOD, odd), lambda: capped_sampling(GOOD, odd, 3, 3),
+              lambda: draw_sampling(plt.figure().gca(), GOOD, plan, odd)]
+    for call in calls:
+        try: call()
+        except (ConfigError, DataError): pass
+    plt.close("all")
+
+
+# ---------------------------------------------------------------- the plain exponent, the cap, the command line
+
+
+def test_plain_exponent_on_the_published_counts():
+    "More effective pairs than the projection, and fewer epochs of the pair that is read most."
+    counts = read_pair_counts(ROOT / "data/papers/veco/table07_parallel_corpus.csv", "sentences_k",
+                              leave_out=("total", "fi-ka", "ne-nl"))
+    plans = {"plain": exponent_sampling(counts), "entropic": entropic_sampling(counts)}
+    assert plans["plain"] == pytest.approx(exponent_probabilities(counts, 0.7))
+    plain, entropic = compare_samplings(counts, plans, sum(counts.values()))
+    assert plain["effective pairs"] > entropic["effective pairs"] and plain["most"] < entropic["most"] / 2
+
+
+@few
+@given(tables(), st.floats(0.05, 5), st.floats(1.05, 30), st.sampled_from([exponent_sampling, m2m_sampling]))
+def test_a_cap_is_kept_and_the_rest_stays_in_proportion(counts, budget, room, sample):
+    "The conditions of optimality: at the cap, or λ times the plan, and λ times the plan is no less than any cap."
+    plan = sample(counts, 1)
+    budget *= sum(counts.values())
+    held = sum(counts[pair] for pair, p in plan.items() if p > 0)
+    most = room * budget / held
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        capped = capped_sampling(counts, plan, budget, most)
+    epochs = expected_epochs(counts, capped, budget)
+    assert sum(capped.values()) == pytest.approx(1) and max(epochs.values()) <= most * (1 + 1e-9)
+    free = [capped[pair] / p for pair, p in plan.items() if p > 0 and epochs[pair] < most * (1 - 1e-9)]
+    full = [capped[pair] / p for pair, p in plan.items() if p > 0 and epochs[pair] >= most * (1 - 1e-9)]
+    assert free == pytest.approx([max(free, default=1)] * len(free))
+    if free and full: assert max(full) <= free[0] * (1 + 1e-6)
+    assert all(capped[pair] == 0 for pair, p in plan.items() if p == 0)
+
+
+def test_a_cap_says_what_it_moves_and_refuses_with_a_number_that_works():
+    plan = exponent_sampling(GOOD, 5)
+    with pytest.warns(UserWarning, match=r"max_epochs=2 holds back 1 of 3 pairs \(de-fr\); .* go to the others"):
+        capped_sampling(GOOD, plan, 50, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert capped_sampling(GOOD, plan, 30, 50) == pytest.approx(plan)
+        assert capped_sampling(GOOD, exponent_sampling(GOOD, 1), 35, 1) == pytest.approx(exponent_sampling(GOOD, 1))
+    for budget in (100, 35 * 7, 1e9 / 3):
+        with pytest.raises(ConfigError, match="max_epochs=2: the 3 pairs that are drawn hold 35 sentences") as e:
+            capped_sampling(GOOD, plan, budget, 2)
+        works, allowed = re.search(r"needs max_epochs=([0-9.e+]+) or more.*budget of ([0-9.]+)$", str(e.value)).groups()
+        with pytest.warns(UserWarning): capped_sampling(GOOD, plan, budget, float(works))
+        with pytest.warns(UserWarning): capped_sampling(GOOD, plan, float(allowed), 2)
+
+
+def test_the_command_prints_a_table_and_writes_the_plan(tmp_path, capsys):
+    table = write(tmp_path / "a.csv", "pair,count\nde-en,1000\nen-fr,2000\nde-fr,50\n")
+    options = ["--temperature", "1.2", "--budget=6100", "--max_epochs", "2.5", "--output", str(tmp_path / "p.csv")]
+    main([str(table), *options])
+    out, err = capsys.readouterr()
+    heads, *lines = out.splitlines()
+    assert heads.split() == ["pair", "sentences", "data", "exponent", "m2m", "entropic", "epochs"]
+    assert [line.split()[0] for line in lines] == ["en-fr", "de-en", "de-fr"] and lines[2].split()[-1] == "2.5"
+    assert "holds back 1 of 3 pairs" in err and "p.csv" in err
+    plan = read_pair_counts(tmp_path / "p.csv", "probability")
+    with pytest.warns(UserWarning): # beside the calculation, with fifteen digits or more
+        wanted = capped_sampling(table, entropic_sampling(table, 1.2), 6100, 2.5)
+    assert plan == pytest.approx(wanted, rel=1e-12)
+    main(["--help"])
+    assert "--max_epochs" in capsys.readouterr().out
+
+
+def test_the_command_shows_what_the_others_refuse(tmp_path, capsys):
+    table = write(tmp_path / "a.csv", "pair,count\nde-en,1000\nen-fr,2000\nen-ka,50\n")
+    main([str(table), "--temperature", "2", "--sampler", "exponent"])
+    out, err = capsys.readouterr()
+    assert out.count("refused") == 6 and "only with en" in err and (tmp_path / "a.plan.csv").exists()
+    with pytest.raises(SystemExit, match="cannot be reached"): main([str(table), "--temperature", "2"])
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--output"], "--output has no value"), (["--output", "--budget", "5"], "--output has no value"),
+    (["--output", "."], "is a folder"), (["--output", "no/p.csv"], "no folder"), (["--budget", "0"], "budget=0"),
+    (["--sampler", "sinkhorn"], "exponent, m2m"), (["--temperature", "0"], "temperature=0"),
+    (["--max_epochs", "0.1"], "needs max_epochs=1 "),
+    (["--colum", "n"], "did you mean 'column'"), (["--column", "n"], "column='count'"),
+    (["--sampler", "exponent", "--repair", "nearest"], "for the samplers m2m and entropic")])
+def test_the_command_ends_with_a_sentence(tmp_path, options, words):
+    table = write(tmp_path / "a.csv", "pair,count\nde-en,10\nen-fr,20\nde-fr,5\n")
+    with pytest.raises(SystemExit, match=words) as e: main([str(table), *options])
+    assert str(e.value).startswith("xlnb: ") and "\n" not in str(e.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.csv"] # nothing was written
+
+
+def test_a_closed_pipe_ends_the_command_quietly(tmp_path):
+    lines = [f"{a}-{b},7\n" for a, b in itertools.combinations(CODES, 2)]
+    table = write(tmp_path / "a.csv", "pair,count\n" + "".join(lines))
+    command = subprocess.Popen([sys.executable, "-m", "xlnb.sampling", str(table)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    command.stdout.close() # before anything is printed
+    assert command.stderr.read() == f"xlnb: the plan of entropic is in {tmp_path / 'a.plan.csv'}\n"
+    assert command.wait() == 0
