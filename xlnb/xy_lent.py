@@ -26,7 +26,8 @@ from .data import MixedBatches, Prepared, folder_lock, open_corpus, prepare, sho
 from .experiments import Experiment
 from .reports import Evaluation, evaluate, layer_means
 from .sampling import Mixture, entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
-from .vocab import line_quotas, train_vocab, train_vocap
+from .vocab import line_quotas, train_vocab
+from .vocap import train_vocap
 
 # %% ../nbs/04_xy_lent.ipynb #ccf20e9a
 BITEXTS, SAMPLERS = ("x-y", "en-x", "none"), ("entropic", "m2m", "exponent")
