@@ -268,15 +268,23 @@ def plant_defects(lines: Iterable[tuple[str, str]], # re-iterable pairs
 LIMITS = {"copies": 0.3, "one-to-many": 0.2, "lengths": 0.3, "other script": 0.1, "empty": 0.1, "repeats": 0.5,
           "moved": 1.5, "loss": 3.0, "above baseline": 3.0, "RTD accuracy": 3.0} # shares, then standard deviations
 _OVERLAP, _MANY = 0.8, 4 # cosine of trigrams that makes a copy; different partners that make a line one-to-many
+_RELATED = {"languages": 0.65, "lines": 0.5} # cosines from which two languages count as near copies of each other
+_LONG, _ENOUGH = 20, 20 # letters of a line in which a missing letter hides no copy; lines it takes to judge
 _LENGTHS_VARY = 0.08 # variance of log lengths, of both sides together, from which lengths say anything
 _EAST = {"HIRAGANA": "CJK", "KATAKANA": "CJK"} # a Japanese line may be in any of the three
 
-def _copies(first, second): # lines
-    from xlnb.retrieval import string_overlap
-    a, b = string_overlap(first, second)
-    product = np.asarray(a.multiply(b).sum(1)).ravel()
-    sizes = [np.asarray(x.multiply(x).sum(1)).ravel() for x in (a, b)]
-    return product >= _OVERLAP * np.sqrt(sizes[0] * sizes[1])
+def _inner(a, b): return np.asarray(a.multiply(b).sum(1)).ravel() # of rows of sparse matrices
+
+def _copies(a, b): # trigrams of the lines of either side
+    return _inner(a, b) >= _OVERLAP * np.sqrt(_inner(a, a) * _inner(b, b))
+
+def _likeness(a, b, rest) -> dict: # trigrams of either side; (lines,) bool: those to judge by
+    "Trigram cosine of the two languages as wholes, whatever the pairing, and of aligned lines; None for too few lines."
+    if rest.sum() < _ENOUGH: return {"languages": None, "lines": None}
+    a, b = a[rest], b[rest]
+    aligned = _inner(a, b) / np.maximum(np.sqrt(_inner(a, a) * _inner(b, b)), 1)
+    one, two = (np.asarray(x.sum(0)).ravel() for x in (a, b))
+    return {"languages": float(one @ two / np.sqrt((one @ one) * (two @ two))), "lines": float(np.median(aligned))}
 
 def _partners(first, second): # for each line how many different lines stand with it, on the side where it is more
     plain, partners = [normalised(list(side)) for side in (first, second)], {}
@@ -314,13 +322,17 @@ def _repeats(rows): # (lines,) bool: the same two lines stood before
     return np.array([first[tuple(row)] < n for n, row in enumerate(rows)])
 
 def _looked_at(pair, rows, scripts, usual) -> dict:
+    from xlnb.retrieval import string_overlap
     first, second = ([*side] for side in zip(*rows))
-    partners, (ratio, lengths) = _partners(first, second), _lengths(rows)
+    trigrams, partners, (ratio, lengths) = string_overlap(first, second), _partners(first, second), _lengths(rows)
     empty = np.array([not (a.strip() and b.strip()) for a, b in rows])
-    flags = {"copies": _copies(first, second) & ~empty, "one-to-many": (partners >= _MANY) & ~empty, "empty": empty,
+    copies = _copies(*trigrams) & ~empty
+    flags = {"copies": copies, "one-to-many": (partners >= _MANY) & ~empty, "empty": empty,
              "other script": _other_script(pair, scripts, usual), "repeats": _repeats(rows) & ~empty}
     row = {name: float(flag.mean()) for name, flag in flags.items()} | {"lengths": lengths}
     row |= {"length ratio": float(np.exp(np.median(ratio))), "most partners": int(partners.max()), "lines": len(rows)}
+    long = np.array([min(map(len, two)) >= _LONG for two in rows])
+    row["likeness"] = _likeness(*trigrams, long & ~copies)
     return {"row": row, "lines": rows, "flags": flags | {"lengths": np.abs(ratio - np.median(ratio)) > math.log(2)}}
 
 def text_evidence(pairs: dict, # pair → iterable of (line, line)
@@ -373,6 +385,12 @@ def _why(name, values, pair):
     beside = f" (median {usual:.2f})" if name in ("loss", "above baseline", "RTD accuracy") else ""
     return _PHRASES[name].format(min(1, values[pair]) if name == "lengths" else values[pair]) + beside
 
+def _related(likeness) -> str:
+    "What speaks against untranslated lines where there are many near-copies; '' for nothing."
+    if not all(likeness[name] and likeness[name] >= limit for name, limit in _RELATED.items()): return ""
+    return (" (but the languages are near copies of each other: the other lines share trigrams with a cosine of "
+            f"{likeness['languages']:.2f} as wholes and {likeness['lines']:.2f} line by line)")
+
 # %% ../nbs/04a_dro.ipynb #a34bc58b
 def _examples(found, leading, number, seed) -> list: # of `text_evidence`; the strongest evidence
     "Lines that show the leading evidence if it comes from the text, otherwise any."
@@ -416,11 +434,12 @@ def find_bad_bitext(trajectory: list[dict] | None = None, # rounds of a run, as 
     strengths = _strengths(values, trajectory, limits)
     for pair in dict.fromkeys(pair for by_pair in values.values() for pair in by_pair):
         order = sorted((name for name in values if pair in values[name]), key=lambda name: -strengths[name][pair])
-        why = [_why(name, values[name], pair) for name in order if strengths[name][pair] >= 1]
-        row = {"pair": pair, "score": strengths[order[0]][pair], "why": "; ".join(why)}
+        why = {name: _why(name, values[name], pair) for name in order if strengths[name][pair] >= 1}
+        if "copies" in why: why["copies"] += _related(texts[pair]["row"]["likeness"])
+        row = {"pair": pair, "score": strengths[order[0]][pair], "why": "; ".join(why.values())}
         row |= {name: values[name][pair] for name in values if pair in values[name]}
         if pair in texts:
-            row |= {name: texts[pair]["row"][name] for name in ("length ratio", "most partners", "lines")}
+            row |= {name: texts[pair]["row"][name] for name in ("length ratio", "most partners", "lines", "likeness")}
             row["examples"] = _examples(texts[pair], order[0], examples if why else 0, seed)
         rows.append(row)
     return sorted(rows, key=lambda row: -row["score"])
