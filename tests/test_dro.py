@@ -393,6 +393,20 @@ def test_margin_of_vectors_from_the_pair_itself(corpus):
     assert scores == lsa_margin_scores(pairs, sample=400)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_near_copies_of_close_relatives_are_told_from_untranslated_lines(seed):
+    relatives, others = ("da-no", "id-ms", "cs-sk"), ("de-en", "es-pt", "en-fr")
+    langs = "da,no,id,ms,cs,sk,de,en,es,pt,fr"
+    pairs = dict(cldr_corpus(langs, 300, 300, 1, 10, seed=seed, pairs=[*relatives, *others]).pairs)
+    for pair in others: pairs[pair] = plant_defects(pairs[pair], "copies", 0.5, seed)
+    rows = {row["pair"]: row for row in find_bad_bitext(pairs=pairs, sample=300)}
+    assert all(row["copies"] >= 0.3 and "near-copies" in row["why"] for row in rows.values())
+    assert {pair for pair in rows if "near copies of each other" in rows[pair]["why"]} == set(relatives)
+    everything = plant_defects(pairs["de-en"], "copies", 1, seed) # no other lines are left to ask
+    [row] = find_bad_bitext(pairs={"de-en": everything}, sample=300)
+    assert row["likeness"] == {"languages": None, "lines": None} and "each other" not in row["why"]
+
+
 def test_scoring_of_a_ranking():
     scores = {"de-en": 3.0, "en-fr": 2.0, "en-ka": 2.0, "am-en": 1.0}
     assert score_ranking(scores, ["de-en"], at=2) == {"precision": 0.5, "recall": 1.0, "auc": 1.0}
@@ -422,8 +436,12 @@ def test_bitext_that_cannot_be_judged_is_refused_with_the_reason():
     for wrong in (dict(sample=0), dict(examples=-1)):
         with pytest.raises(ConfigError, match=next(iter(wrong))): find_bad_bitext(pairs=good, **wrong)
     for row in (("a", None), ("a", "b", "c"), "a\tb"):
-        with pytest.raises(DataError, match="each is two strings"): find_bad_bitext(pairs={"de-en": [row] * 9})
-    with pytest.raises(ConfigError, match="read once only"): plant_defects(iter(good["de-en"]), "copies", 0.5, 0)
+        for call in (text_evidence, lsa_margin_scores):
+            with pytest.raises(DataError, match="line 1 of de-en is .*not two strings"): call({"de-en": [row] * 9})
+    once = lambda lines: (line for line in lines)
+    with pytest.raises(DataError, match="read only once"): plant_defects(once(good["de-en"]), "copies", 0.5, 0)
+    with pytest.raises(DataError, match="other: a generator can be read only once"):
+        plant_defects(good["de-en"], "wrong language", 0.5, 0, once(["ein", "zwei"]))
 
 
 def test_empty_sides_and_lines_of_one_length_are_what_they_are():

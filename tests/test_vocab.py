@@ -11,8 +11,8 @@ from xlnb.cldr import LOCALES, cldr_corpus, names
 from xlnb.core import ConfigError, DataError
 from xlnb.catalogue import load_corpus, set_folder
 from xlnb.corpora import LANGUAGES, Lines, read_tatoeba
-from xlnb.vocab import (BLANKS, fertility, fertility_figure, line_counts, line_quotas, load_tokenizer, sampled_lines,
-                        tokenizer_hash, train_sentencepiece, train_vocab)
+from xlnb.vocab import (BLANKS, fertility, fertility_figure, line_counts, line_quotas, load_tokenizer, require_fast,
+                        sampled_lines, tokenizer_hash, train_sentencepiece, train_vocab)
 
 
 def reference(folder):
@@ -311,3 +311,33 @@ def test_what_a_vocabulary_would_replace_is_left_alone(tmp_path):
 def test_a_path_is_no_text(stream, tmp_path):
     with pytest.raises(DataError, match="^en: a stream is a list of lines"):
         train_vocab({"de": ["a"], "en": stream}, 100, tmp_path / "x")
+
+
+@pytest.mark.parametrize("stream", [(line for line in ["a", "b"]), map(str, [1]), None])
+def test_what_cannot_be_read_twice_is_refused(stream, tmp_path):
+    words = "en is None" if stream is None else "en: a (generator|map) can be read only once.*give a list"
+    for call in (lambda: train_vocab({"en": stream}, 100, tmp_path / "x"), lambda: line_counts({"en": stream}),
+                 lambda: train_vocab({"en": stream}, 100, tmp_path / "x", counts={"en": 2}),
+                 lambda: sampled_lines({"en": stream}, {"en": 2}, {"en": 1})):
+        with pytest.raises(DataError, match=words): call()
+
+
+def test_lines_that_are_no_strings_are_numbered(toy, tmp_path):
+    _, tokenizer, _ = toy
+    for call in (lambda: line_counts({"en": ["a", None]}), lambda: fertility(tokenizer, {"en": ["a", None]}),
+                 lambda: train_vocab({"en": ["a", None]}, 100, tmp_path / "x", counts={"en": 2})):
+        with pytest.raises(DataError, match="line 2 of the text of en is None, not a string"): call()
+    with pytest.raises(DataError, match="line 2 of the training text is 3"): train_sentencepiece(["a", 3], 20)
+    with pytest.raises(DataError, match="training text is one string"): train_sentencepiece("abc", 20)
+    with pytest.raises(DataError, match="no count or no quota for en"): sampled_lines({"en": ["a"]}, {"en": 1}, {})
+
+
+def test_what_is_no_tokenizer_is_told_how_to_load_one(toy):
+    _, tokenizer, _ = toy
+    assert require_fast(tokenizer) is tokenizer
+    for given in ("bert", Path("bert"), None):
+        words = f"tokenizer='{given}' is not a tokenizer: .*AutoTokenizer"
+        with pytest.raises(ConfigError, match=words): tokenizer_hash(given)
+        with pytest.raises(ConfigError, match=words): fertility(given, {"en": ["a"]})
+    with pytest.raises(ConfigError, match="is a Tokenizer, not a fast .*PreTrainedTokenizerFast"):
+        tokenizer_hash(tokenizer.backend_tokenizer)

@@ -10,9 +10,10 @@ from sentencepiece import sentencepiece_model_pb2
 from xlnb.cldr import cldr_corpus
 from xlnb.core import ConfigError, DataError
 from xlnb.corpora import Lines
-from xlnb.vocab import (Capacity, allocate_vocabulary, average_log_probability, capacity_curve, capacity_gains,
-                        capacity_weights, compare_vocabularies, load_tokenizer, reestimated_model, size_ladder,
-                        tokenizer_hash, train_capacities, train_sentencepiece, train_vocab, train_vocap, vocap_figure)
+from xlnb.vocab import load_tokenizer, tokenizer_hash, train_sentencepiece, train_vocab
+from xlnb.vocap import (Capacity, allocate_vocabulary, average_log_probability, capacity_curve, capacity_gains,
+                        capacity_weights, compare_vocabularies, reestimated_model, size_ladder, train_capacities,
+                        train_vocap, vocap_figure)
 
 AMOUNTS = {"de": 800, "ru": 400, "hi": 60}
 OUTPUT = ("sentencepiece.bpe.model", "tokenizer.json", "tokenizer_config.json")
@@ -30,7 +31,7 @@ def text():
 def made(tmp_path_factory):
     "Text in three scripts, its ladders, and both vocabularies of 500 ids."
     folder, streams = tmp_path_factory.mktemp("vocap"), text()
-    vocap = train_vocap(streams, 500, folder / "vocap", folder / "work")
+    vocap = train_vocap(streams, 500, folder / "vocap", folder / "work").tokenizer
     return folder, streams, vocap, train_vocab(streams, 500, folder / "joint")
 
 
@@ -45,6 +46,8 @@ def test_alp_of_a_hand_computed_text():
     assert average_log_probability([["a"], [], ["a"]]) == 0
     with pytest.raises(DataError, match="no sentence has a piece"): average_log_probability([[]])
     with pytest.raises(DataError, match="no sentence has a piece"): average_log_probability([])
+    with pytest.raises(DataError, match="sentence 2 is None"): average_log_probability([["a"], None])
+    with pytest.raises(DataError, match="sentence 1 is 'ab'"): average_log_probability(["ab"])
 
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=8).filter(any))
@@ -225,6 +228,13 @@ def test_the_vocabulary_is_the_union_of_the_languages_own(made):
         assert sum(x not in vocap.get_vocab() for x in characters) < 0.0006 * len(characters) # as ordered: 0.9995
 
 
+def test_the_division_is_returned_with_the_vocabulary(made):
+    folder, streams, vocap, _ = made
+    again = train_vocap(streams, 500, folder / "again", folder / "work")
+    assert again.pieces == allocate_vocabulary(train_capacities(streams, 500, folder / "work"), 500)
+    assert tokenizer_hash(again.tokenizer) == tokenizer_hash(vocap)
+
+
 def test_viterbi_em_raises_the_probability_of_the_text(made):
     _, streams, _, _ = made
     pieces = dict.fromkeys(pieces_of(train_sentencepiece(streams["de"], 200)), -5.0)
@@ -307,6 +317,10 @@ def test_settings_are_checked_before_anything_is_trained(tmp_path):
     for options, words in (({"alpha": 2}, "alpha=2"), ({"beta": -1}, "beta=-1"), ({"workers": 0}, "workers=0"),
                            ({"ratio": 1}, "ratio=1"), ({"smallest": 50, "largest": 5}, "a ladder needs")):
         with pytest.raises(ConfigError, match=words): train_vocap(streams, 100, tmp_path / "x", **options)
+    once = {"de": ["ab"], "ru": (line for line in ["вг"])}
+    for counts in (None, {"de": 1, "ru": 1}): # known counts spare the pass that would notice
+        with pytest.raises(DataError, match="ru: a generator can be read only once"):
+            train_vocap(once, 100, tmp_path / "x", counts=counts)
     with pytest.raises(ConfigError, match="a name has letters"): train_capacities({"../x": ["a"]}, 100, tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match="smallest models of all languages need"):
@@ -323,3 +337,7 @@ def test_the_comparison_has_a_row_for_each_language(made):
     words = sum(len(line.split()) for line in streams["ru"])
     assert frame.loc["ru", ("pieces/word", "VoCap")] == pytest.approx(sum(map(len, ids)) / words)
     assert len(vocap_figure({"text that was read": frame}).axes) == 2
+    with pytest.raises(ConfigError, match=r"tokenizers\['joint'\]='xlm-roberta-base' is not a tokenizer"):
+        compare_vocabularies({"joint": "xlm-roberta-base"}, streams)
+    with pytest.raises(DataError, match="line 2 of the text of ru is None"):
+        compare_vocabularies({"VoCap": vocap}, {"ru": ["а", None]})
