@@ -308,9 +308,9 @@ def data(o):
 
 
 def baselines(prepared):
-    from xlnb.data import alone
+    from xlnb.data import folder_lock
     from xlnb.reports import free_rows
-    with alone(prepared.folder / "baselines"): return free_rows(prepared, True)
+    with folder_lock(prepared.folder / "baselines"): return free_rows(prepared, True)
 
 
 def bible(o):

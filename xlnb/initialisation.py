@@ -298,9 +298,7 @@ def initialise(target_config: EncoderConfig, # see `target_config_for`
     """
     body, words = PARTS[choose("parts", parts, PARTS)]
     choose("unmatched", unmatched, ("normal", "small"))
-    if not isinstance(target_config, EncoderConfig):
-        raise ConfigError(f"target_config={target_config!r} is no EncoderConfig: initialise takes the new model's "
-                          "configuration first, such as target_config_for(source, vocab_size), then the source")
+    _check_config(target_config)
     family, places, lacking, unused = None, {}, (), ()
     if body or words:
         theirs = source_config(source)
@@ -315,12 +313,22 @@ def initialise(target_config: EncoderConfig, # see `target_config_for`
     matched = torch.from_numpy(np.diff(mapping.indptr) > 0) if words else torch.zeros(target_config.vocab_size).bool()
     if words: _fill_rows(own, places, mapping.tocsc(), matched, unmatched, seed)
     for name in places.keys() - PER_PIECE.keys(): _copy_weight(own[name], places[name])
-    size = lambda names: {name: own[name].numel() for name in names}
-    return model, Initialised(
-        family, parts, unmatched, copied=size(n for n in places if n not in PER_PIECE),
-        mapped=size(n for n in places if n in PER_PIECE), random=size(n for n in own if n not in places),
-        lacking=lacking, unused=unused, rows_matched=int(matched.sum()), rows_drawn=int((~matched).sum()))
+    rows = dict(rows_matched=int(matched.sum()), rows_drawn=int((~matched).sum()))
+    return model, Initialised(family, parts, unmatched, **_sizes(own, places), lacking=lacking, unused=unused, **rows)
 
+def _check_config(target_config):
+    if isinstance(target_config, EncoderConfig): return
+    raise ConfigError(f"target_config={target_config!r} is no EncoderConfig: initialise takes the new model's "
+                      "configuration first, such as target_config_for(source, vocab_size), then the source")
+
+def _sizes(own: dict, places: dict) -> dict: # name → weight of the new model, name → places in the source
+    "Number of parameters by name: copied, mapped, random."
+    size = lambda names: {name: own[name].numel() for name in names}
+    return {"copied": size(name for name in places if name not in PER_PIECE),
+            "mapped": size(name for name in places if name in PER_PIECE),
+            "random": size(name for name in own if name not in places)}
+
+# %% ../nbs/01d_initialisation.ipynb #c0ffee1d
 @torch.no_grad()
 def _copy_weight(weight: Tensor, places: list[Place]):
     "Write the parts into the weight, one below the other; one is in memory at a time."

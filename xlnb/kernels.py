@@ -199,10 +199,8 @@ def softmax_pass(hidden: Tensor, # (n, dim), in the type of the product
     if not n: return hidden.new_empty(0, dtype=torch.float32), hidden[:, 0].float(), labels, labels if sample else None
     width = stripe_width(n, size, tiles["ROWS"])
     stripes, device = -(-size // width), hidden.device
-    floats = torch.empty(3 if sample else 2, stripes, n, device=device)
-    ints = torch.empty(2 if sample else 1, stripes, n, dtype=torch.int32, device=device)
-    own, part = torch.empty(n, device=device), size
-    if weight.dtype != hidden.dtype: part = width * max(CONVERT // (dim * width), 1)
+    floats, ints, own = _results(stripes, n, sample, device)
+    part = size if weight.dtype == hidden.dtype else width * max(CONVERT // (dim * width), 1)
     with torch.cuda.device_of(hidden):
         for first in range(0, size, part):
             table = weight[first:first + part].to(hidden.dtype).contiguous()
@@ -213,6 +211,12 @@ def softmax_pass(hidden: Tensor, # (n, dim), in the type of the product
         argmax = ints[0].gather(0, floats[1].argmax(0, keepdim=True))[0].long()
         samples = _samples(hidden, weight, bias, floats[2], ints[1], uniform, temperature) if sample else None
     return floats[0].logsumexp(0), own, argmax, samples
+
+def _results(stripes, n, sample, device):
+    "Room for what stripes leave behind: log-sum-exps, maxima, keys; ids, blocks; and each label's logit."
+    floats = torch.empty(3 if sample else 2, stripes, n, device=device)
+    ints = torch.empty(2 if sample else 1, stripes, n, dtype=torch.int32, device=device)
+    return floats, ints, torch.empty(n, device=device)
 
 def _samples(hidden, weight, bias, key, block, uniform, temperature):
     "The ids drawn inside the blocks that won, (n,)."
