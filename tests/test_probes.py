@@ -12,7 +12,7 @@ from xlnb.cldr import TAGS, names, split_of
 from xlnb.core import ConfigError, DataError
 from xlnb.encoder import Encoder, EncoderForReplacedTokens, config_for
 from xlnb.probes import (BASELINES, L2, TASKS, Task, bilingual, cldr_tasks, entities, fine_tune, first_pieces, fit,
-                         leakage, linear_probe, measures, metrics, plot_transfer, probe_baselines, read_examples,
+                         leakage, linear_probe, measures, plot_transfer, probe_baselines, read_examples,
                          read_states, scores_of, transfer_gap)
 from xlnb.retrieval import untrained, words
 from xlnb.training import NonFiniteLoss
@@ -329,8 +329,19 @@ def test_requests_that_cannot_be_met(tasks, tokenizer):
     small = Encoder(config_for("tiny", 50))
     with pytest.raises(ConfigError, match="vocabulary of 50"): linear_probe(small, tokenizer, tasks["span"], "de")
     class Slow:
-        is_fast = False
+        is_fast, all_special_ids, pad_token_id, bos_token_id, eos_token_id = False, [], 1, 0, 2
+        def __len__(self): return len(tokenizer)
+        def __call__(self, *texts): raise AssertionError("must not be asked")
     with pytest.raises(ConfigError, match="keeps no offsets"): linear_probe(model, Slow(), tasks["span"], "de")
+    with pytest.raises(ConfigError, match="tokenizer='bert' is not a tokenizer"):
+        linear_probe(model, "bert", tasks["span"], "de")
+    for use in (partial(linear_probe, model, tokenizer), partial(fine_tune, model, tokenizer), probe_baselines):
+        with pytest.raises(ConfigError, match=r"task is a dict of tags, .*give one of them, like tasks\['tags'\]"):
+            use(tasks, "de")
+    with pytest.raises(ConfigError, match="task='tags' is not a Task"): leakage("tags", "de", "ru")
+    for probe in (linear_probe, fine_tune):
+        with pytest.raises(ConfigError, match="batch_size=0"):
+            probe(model, tokenizer, tasks["span"], "de", batch_size=0)
     broken = made("encoder")
     next(broken.layers[1].parameters()).data.fill_(torch.nan)
     with pytest.raises(DataError, match="NaN"): linear_probe(broken, tokenizer, tasks["tags"], "de")
@@ -436,22 +447,6 @@ def test_gap_is_source_minus_mean_of_the_others():
     assert transfer_gap(rows[:4])[0]["ceiling"] is None and transfer_gap(rows[1:]) == []
     two_sources = rows + [row("ru", "de", 0.6), row("ru", "en", 0.2), row("en", "ru", 0.1, layer=1)]
     assert [(g["source"], round(g["gap"], 9)) for g in transfer_gap(two_sources)] == [("en", 0.3), ("ru", 0.3)]
-
-
-def test_metric_names_are_flat_and_unique(tasks, tokenizer):
-    rows = [row("en", "ru", 0.5), row("en", "ru", 0.6, centred=True), row("en", "ru", 0.4, system="untrained"),
-            row("en", "ru", 0.3, system="words", layer=None, probe="baseline"),
-            row("en", "ru", 0.2, layer=None, probe="fine_tuned")]
-    assert metrics(rows) == {"toy/en>ru/layer2/accuracy": 0.5, "toy/en>ru/layer2/accuracy-centred": 0.6,
-                             "toy/en>ru/untrained/layer2/accuracy": 0.4, "toy/en>ru/words/accuracy": 0.3,
-                             "toy/en>ru/fine_tuned/accuracy": 0.2}
-    two = metrics([row("en", "en", 0.9), row("en", "ru", 0.5)])
-    assert two["toy/en>others/layer2/accuracy-gap"] == pytest.approx(0.4)
-    model = made("xlm-r")
-    every = [r for name in ("tags", "paraphrase") for r in linear_probe(model, tokenizer, tasks[name], "de")
-             + probe_baselines(tasks[name], "de", model, tokenizer, layer=1)]
-    gaps = len(transfer_gap(every))
-    assert len(metrics(every)) == len(every) + gaps and gaps == sum(r["source"] == r["target"] == "de" for r in every)
 
 
 def test_figure_needs_rows_of_its_source():
