@@ -1,6 +1,7 @@
 "Probes: malformed tasks, oracles (seqeval, scikit-learn, brute force), leaks, foreign models, determinism, fine-tuning"
 import copy, itertools, random, warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from xlnb.cldr import TAGS, names, split_of
-from xlnb.core import ConfigError, DataError
+from xlnb.core import CheckpointError, ConfigError, DataError
 from xlnb.encoder import Encoder, EncoderForReplacedTokens, config_for
 from xlnb.probes import (BASELINES, L2, TASKS, Task, bilingual, cldr_tasks, entities, fine_tune, first_pieces, fit,
                          leakage, linear_probe, measures, plot_transfer, probe_baselines, read_examples,
@@ -260,10 +261,10 @@ def tokenizer(tasks):
     return letter_tokenizer(texts)
 
 
-SMALL = dict(vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
-MODELS = {"encoder": lambda: Encoder(config_for("tiny", 600, max_position_embeddings=256)),
-          "restarting": lambda: Encoder(config_for("tiny", 600, max_position_embeddings=256, restart_positions=True)),
-          "discriminator": lambda: EncoderForReplacedTokens(config_for("tiny", 600, max_position_embeddings=256)),
+SMALL = dict(vocab_size=512, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+MODELS = {"encoder": lambda: Encoder(config_for("tiny", 512, max_position_embeddings=256)),
+          "restarting": lambda: Encoder(config_for("tiny", 512, max_position_embeddings=256, restart_positions=True)),
+          "discriminator": lambda: EncoderForReplacedTokens(config_for("tiny", 512, max_position_embeddings=256)),
           "xlm-r": lambda: XLMRobertaModel(XLMRobertaConfig(**SMALL, max_position_embeddings=258, pad_token_id=1)),
           "bert": lambda: BertModel(BertConfig(**SMALL, max_position_embeddings=256, pad_token_id=1))}
 
@@ -307,7 +308,7 @@ def test_a_folder_is_as_good_as_a_model(tmp_path, tasks, tokenizer):
     tokenizer.save_pretrained(tmp_path)
     task = tasks["tags"]
     assert linear_probe(tmp_path, None, task, "de", 2) == linear_probe(model, tokenizer, task, "de", 2)
-    with pytest.raises(FileNotFoundError): linear_probe(tmp_path / "none", None, task, "de")
+    with pytest.raises(CheckpointError, match="not a folder"): linear_probe(tmp_path / "none", None, task, "de")
     with pytest.raises(ConfigError, match="needs tokenizer="): linear_probe(model, None, task, "de")
 
 
@@ -348,7 +349,7 @@ def test_requests_that_cannot_be_met(tasks, tokenizer):
 
 
 def test_long_texts_are_cut_and_counted(tasks, tokenizer):
-    model = Encoder(config_for("tiny", 600, max_position_embeddings=24))
+    model = Encoder(config_for("tiny", 512, max_position_embeddings=24))
     for name in ("tags", "entailment", "span"):
         with pytest.warns(UserWarning, match="examples have more than 24 tokens"):
             rows = linear_probe(model, tokenizer, tasks[name], "de", 0, ceilings=False)
