@@ -429,7 +429,8 @@ def test_lists_of_two_are_pairs_where_they_can_be():
     model, tokenizer = made("ours")
     pairs = [("das haus", "the house"), ("ist gross", "is great")]
     expected = align(pairs, model, tokenizer=tokenizer)
-    for same in ([*map(list, pairs)], tuple(pairs), [tuple(side.split() for side in pair) for pair in pairs], iter(pairs)):
+    words = [tuple(side.split() for side in pair) for pair in pairs]
+    for same in ([*map(list, pairs)], tuple(pairs), words, iter(pairs)):
         assert align(same, model, tokenizer=tokenizer) == expected
 
 

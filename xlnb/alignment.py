@@ -20,8 +20,8 @@ from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, 
 from .corpora import AlignedPair, _existing, _lines, _uneven
 from .ibm import (HEURISTICS, IBM1_VARIANTS, AlignmentScore, align_both, alignment_error_rate, diagonal_links,
                       scored, split_words, symmetrise, train_both)
-from .retrieval import (batches_by_length, chosen_layers, evaluating, layer_states, load_model_and_tokenizer,
-                            longest_input, untrained, warn_unknown)
+from .retrieval import (batches_by_length, chosen_layers, draw_by_layer, evaluating, layer_states, line_styles,
+                            load_model_and_tokenizer, longest_input, percent_by_layer, untrained, warn_unknown)
 from .tokens import SpecialIds, collate_pairs, collate_text
 
 # %% ../nbs/02d_alignment.ipynb #28d2881c
@@ -241,6 +241,13 @@ def _padded(rows): # int arrays → (rows, longest)
     for own, row in zip(out, rows): own[:len(row)] = row
     return out
 
+def _links_of(rows, model, layers, special, method, joint, restart) -> list: # per layer and row
+    "Links of the words of one batch."
+    ids, of_word = ([[side[k] for side in row] for row in rows] for k in (0, 1))
+    vectors, mask = _encoded(model, ids, layers, special, joint, restart)
+    numbers = [_padded(side) for side in zip(*of_word)]
+    return [word_links(*extract(first, second, mask, method), *numbers) for first, second in vectors]
+
 # %% ../nbs/02d_alignment.ipynb #c9a5e611
 def align(pairs, # n pairs of sentences: strings, which are split at blanks, or lists of words
           model, # folder of a saved model, or a loaded model (then with `tokenizer`)
@@ -264,13 +271,9 @@ def align(pairs, # n pairs of sentences: strings, which are split at blanks, or 
     out = [[[] for _ in rows] for _ in layers]
     with evaluating(model), torch.inference_mode():
         for batch in batches_by_length(length, batch_size):
-            batch = [full[k] for k in batch]
-            ids, of_word = ([[side[k] for side in rows[n]] for n in batch] for k in (0, 1))
-            vectors, mask = _encoded(model, ids, layers, special, joint, restart)
-            numbers = [_padded(side) for side in zip(*of_word)]
-            for own, (first, second) in zip(out, vectors):
-                found = word_links(*extract(first, second, mask, method), *numbers)
-                for n, links in zip(batch, found): own[n] = links
+            found = _links_of([rows[full[k]] for k in batch], model, layers, special, method, joint, restart)
+            for own, links in zip(out, found):
+                for k, some in zip(batch, links): own[full[k]] = some
     return out if layer == "all" else out[0]
 
 # %% ../nbs/02d_alignment.ipynb #3450b3fe
@@ -385,6 +388,7 @@ def plot_alignment(pair: AlignedPair, # words and gold links
     fig.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     return fig, axes
 
+# %% ../nbs/02d_alignment.ipynb #6dfe0a4b
 def _draw_links(ax, pair, links, size): # of a mark, in square points
     for label, cells in _judged(pair, links).items():
         i, j = zip(*cells) if cells else ((), ())
@@ -398,12 +402,6 @@ def _draw_links(ax, pair, links, size): # of a mark, in square points
 _BASELINES = {"diagonal": ("grey", ":"), "ibm1": ("black", "-."), "ibm1-diagonal": ("black", ":"),
               "untrained": ("grey", "--")}
 
-def _curve(rows, system) -> tuple[list, list]:
-    "Layers, [None] for a baseline without any, and for each the error rates in per cent."
-    points = {}
-    for row in (r for r in rows if r["system"] == system): points.setdefault(row["layer"], []).append(100 * row["aer"])
-    return ([None], [points[None]]) if None in points else (sorted(points), [points[layer] for layer in sorted(points)])
-
 def plot_aer(rows: list[dict], # of `aer_by_layer` and `alignment_baselines`: any number of systems, pairs and seeds
              test: str, # which test
              pair: str | None = None, # one pair; None: the mean over pairs, with their range
@@ -413,15 +411,10 @@ def plot_aer(rows: list[dict], # of `aer_by_layer` and `alignment_baselines`: an
     rows = [r for r in rows if r["system"] in _BASELINES or not r["system"].startswith("ibm1")]
     if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
     layers = sorted({r["layer"] for r in rows} - {None}) or [0, 1]
-    colours = iter([c for c in PALETTE if c not in ("black", "grey", "yellow")] * len(rows))
     fig, ax = figure("column", 2.8)
-    for system in dict.fromkeys(r["system"] for r in rows):
-        (colour, dash), (x, y) = _BASELINES.get(system) or (next(colours), "-"), _curve(rows, system)
-        name = "untrained network" if system == "untrained" else system
-        label = f"{name} {np.mean(y):.1f}" if x == [None] else name
-        if x == [None]: x, y = [layers[0], layers[-1]], y * 2
-        ax.plot(x, [np.mean(v) for v in y], dash, color=PALETTE[colour], label=label, marker="o" * (dash == "-"))
-        ax.fill_between(x, [min(v) for v in y], [max(v) for v in y], color=PALETTE[colour], alpha=0.12, linewidth=0)
+    for system, style in line_styles([r["system"] for r in rows], _BASELINES).items():
+        points = percent_by_layer([r for r in rows if r["system"] == system], "aer")
+        draw_by_layer(ax, points, layers, system, style)
     ax.set(xlabel="layer (0 = embeddings)", xticks=layers, ylim=(0, 100), ylabel="alignment error rate (%)",
            title=f"{test}, {pair or 'all pairs'}")
     label_lines(ax)

@@ -69,6 +69,7 @@ class Task:
                 _check_example(self.kind, self.labels, example, f"{self.name}, {lang}, {split} {n}")
         if self.crossed: _check_crossed(self)
 
+# %% ../nbs/02e_probes.ipynb #24547c36
 def _check_task(task):
     "Raise `ConfigError` for all tasks of `cldr_tasks` in place of one of them, and for what is no task."
     if isinstance(task, Task): return
@@ -554,6 +555,7 @@ def _answer_surface(task, system, learned, examples): # shares can be centred as
         moved = x - x.mean(0) + middle if centred else x
         yield centred, _answers(task, examples, _all_words(task, examples), moved @ weights[:-1] + weights[-1])
 
+# %% ../nbs/02e_probes.ipynb #07236d7f
 def _learn_baseline(task, system, lang):
     examples = bilingual(task, lang, lang, "train")
     return _majority(task, examples) if system == "majority" else _learn_surface(task, system, examples)

@@ -8,7 +8,7 @@ __all__ = ['NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'load_model_token
            'warn_unknown', 'pad_batch', 'batches_by_length', 'layer_states', 'encode', 'centre', 'similarity',
            'neighbourhood', 'nearest', 'accuracy', 'retrieval_by_layer', 'chance', 'untrained', 'words',
            'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors', 'TermVectors', 'lsa', 'baselines',
-           'plot_layers']
+           'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
 
 # %% ../nbs/02b_retrieval.ipynb #9fe1b561
 import unicodedata, warnings
@@ -283,6 +283,7 @@ class _Rows:
         if self.sparse: return self.x[rows].multiply(self.scale[rows].numpy()).tocsr()
         return self.x[rows].to(dtype) * self.scale[rows].to(dtype)
 
+# %% ../nbs/02b_retrieval.ipynb #a9479cef
 def _cosine_blocks(a: _Rows, b: _Rows, block: int, diagonal=False):
     "Blocks (rows, columns, cosines) of the similarity matrix; those on the diagonal only, if asked."
     if (m := a.x.shape[1]) != (n := b.x.shape[1]): raise DataError(f"vectors of width {m} against {n}: use one model")
@@ -550,6 +551,16 @@ def _best_frequency(sides, candidates, move): # candidates: pairs of Counters
              for counts in candidates for width in FREQUENCY_WIDTHS]
     return max(tried, key=lambda item: sum(item[1]))
 
+def _learned_rows(row, sides, candidates, terms): # pairs of Counters; two TermVectors, or None
+    "Frequency and LSA, raw and centred, where there was text to learn from."
+    for centred, move in ((False, torch.as_tensor), (True, centre)):
+        if candidates:
+            width, found = _best_frequency(sides, candidates, move)
+            yield row("frequency", found, centred=centred, width=width)
+        if terms:
+            found = accuracy(*(move(embed(side)) for embed, side in zip(terms, sides)))
+            yield row("lsa", found, centred=centred, dimensions=terms[0].vectors.shape[1])
+
 # %% ../nbs/02b_retrieval.ipynb #fc3acb59
 def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pairs
               tests: dict, # test name → pair → (lines of first, lines of second)
@@ -569,50 +580,64 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
         if pair in train_pairs and pair not in terms:
             lines = list(islice(train_pairs[pair], max_pairs))
             if (most := _rank(lines)) > 1: terms[pair] = lsa(lines, min(dimensions, most - 1), seed)
-        for centred, move in ((False, torch.as_tensor), (True, centre)):
-            if a in counts and b in counts:
-                candidates = [(c[a], c[b]) for c in (counts, by_pair.get(pair)) if c]
-                width, found = _best_frequency(sides, candidates, move)
-                rows.append(row("frequency", found, centred=centred, width=width))
-            if pair in terms:
-                found = accuracy(*(move(embed(side)) for embed, side in zip(terms[pair], sides)))
-                rows.append(row("lsa", found, centred=centred, dimensions=terms[pair][0].vectors.shape[1]))
+        candidates = [(c[a], c[b]) for c in (counts, by_pair.get(pair)) if c and a in c and b in c]
+        rows += _learned_rows(row, sides, candidates, terms.get(pair))
     if model is not None: rows += retrieval_by_layer(untrained(model, seed), tests, tokenizer, system="untrained")
     return rows
 
 # %% ../nbs/02b_retrieval.ipynb #0d33ed2d
+def percent_by_layer(rows: list[dict], # of one system
+                     measure: str, # 'accuracy' or 'aer'
+                    ) -> dict: # layer (None for a baseline without layers) → values in per cent
+    "What there is to draw: one value per pair and seed."
+    points = {}
+    for row in rows: points.setdefault(row["layer"], []).append(100 * row[measure])
+    return points
+
+def line_styles(systems, # names, in the order of their colours
+                baselines: dict, # name → (colour, dash)
+               ) -> dict: # name → (colour, dash)
+    "Baselines as they are always drawn, other systems as full lines in colours of their own."
+    systems = list(dict.fromkeys(systems))
+    colours = iter([c for c in PALETTE if c not in ("black", "grey", "yellow")] * len(systems))
+    return {s: baselines.get(s) or (next(colours), "-") for s in systems}
+
+def draw_by_layer(ax, points: dict, # of `percent_by_layer`
+                  layers: list[int], # of the axis
+                  system: str, # its name
+                  style: tuple[str, str], # colour and dash
+                 ):
+    "The mean by layer with the range as a band; a baseline without layers goes across, its mean in the label."
+    across, (colour, dash) = None in points, style
+    x = [layers[0], layers[-1]] if across else sorted(points)
+    y = [points[None if across else layer] for layer in x]
+    mean = [np.mean(values) for values in y]
+    name = "untrained network" if system == "untrained" else system
+    label = f"{name} {mean[0]:.1f}" if across else name
+    ax.plot(x, mean, dash, color=PALETTE[colour], label=label, marker="o" * (dash == "-"))
+    low, high = ([f(values) for values in y] for f in (min, max))
+    ax.fill_between(x, low, high, color=PALETTE[colour], alpha=0.12, linewidth=0)
+
+# %% ../nbs/02b_retrieval.ipynb #c1ca681f
 _BASELINES = {"lsa": ("black", ":"), "trigrams": ("black", "-."), "frequency": ("grey", "-."), "chance": ("grey", ":"),
               "untrained": ("grey", "--")}
-
-def _points(rows, system, centred) -> dict:
-    "Layer (None for a baseline) → accuracies in per cent; a system without centred rows shows its raw ones."
-    rows = [r for r in rows if r["system"] == system]
-    points = {}
-    for r in [r for r in rows if r["centred"] == centred] or rows:
-        points.setdefault(r["layer"], []).append(100 * r["accuracy"])
-    return points
 
 def plot_layers(rows: list[dict], # of `retrieval_by_layer` and `baselines`: any number of systems, pairs and seeds
                 test: str, # which test
                 pair: str | None = None, # one pair; None: the mean over pairs, with their range
                ): # figure and its two axes
-    "Retrieval accuracy@1 by layer, raw and centred, with the baselines as lines across."
+    """Retrieval accuracy@1 by layer, raw and centred, with the baselines as lines across.
+
+    A system without centred rows shows its raw ones twice. Raises `ConfigError` without rows of the test and pair."""
     rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
     if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
     layers = sorted({r["layer"] for r in rows} - {None}) or [0, 1]
-    colours = iter([c for c in PALETTE if c not in ("black", "grey", "yellow")] * len(rows))
-    styles = {s: _BASELINES.get(s) or (next(colours), "-") for s in dict.fromkeys(r["system"] for r in rows)}
     fig, axes = figure("page", 2.6, ncols=2, sharey=True)
     for ax, centred in zip(axes, (False, True)):
-        for system, (colour, dash) in styles.items():
-            points = _points(rows, system, centred)
-            x = [layers[0], layers[-1]] if None in points else sorted(points)
-            y = [points[None if None in points else l] for l in x]
-            mean = [np.mean(v) for v in y]
-            name = "untrained network" if system == "untrained" else system
-            label = f"{name} {mean[0]:.1f}" if None in points else name
-            ax.plot(x, mean, dash, color=PALETTE[colour], label=label, marker="o" * (dash == "-"))
-            ax.fill_between(x, [min(v) for v in y], [max(v) for v in y], color=PALETTE[colour], alpha=0.12, linewidth=0)
+        for system, style in line_styles([r["system"] for r in rows], _BASELINES).items():
+            own = [r for r in rows if r["system"] == system]
+            points = percent_by_layer([r for r in own if r["centred"] == centred] or own, "accuracy")
+            draw_by_layer(ax, points, layers, system, style)
         ax.set(xlabel="layer (0 = embeddings)", xticks=layers, ylim=(0, 100),
                title=f"{test}, {pair or 'all pairs'}, {'centred' if centred else 'raw'}")
         label_lines(ax)
