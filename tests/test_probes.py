@@ -1,6 +1,7 @@
 "Probes: malformed tasks, oracles (seqeval, scikit-learn, brute force), leaks, foreign models, determinism, fine-tuning"
 import copy, itertools, random, warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,11 +10,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from xlnb.cldr import TAGS, names, split_of
-from xlnb.core import ConfigError, DataError
+from xlnb.core import CheckpointError, ConfigError, DataError
 from xlnb.encoder import Encoder, config_for
 from xlnb.heads import EncoderForReplacedTokens
 from xlnb.probes import (BASELINES, L2, TASKS, Task, bilingual, cldr_tasks, entities, fine_tune, first_pieces, fit,
-                         leakage, linear_probe, measures, metrics, plot_transfer, probe_baselines, read_examples,
+                         leakage, linear_probe, measures, plot_transfer, probe_baselines, read_examples,
                          read_states, scores_of, transfer_gap)
 from xlnb.retrieval import untrained, words
 from xlnb.training import NonFiniteLoss
@@ -261,10 +262,10 @@ def tokenizer(tasks):
     return letter_tokenizer(texts)
 
 
-SMALL = dict(vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
-MODELS = {"encoder": lambda: Encoder(config_for("tiny", 600, max_position_embeddings=256)),
-          "restarting": lambda: Encoder(config_for("tiny", 600, max_position_embeddings=256, restart_positions=True)),
-          "discriminator": lambda: EncoderForReplacedTokens(config_for("tiny", 600, max_position_embeddings=256)),
+SMALL = dict(vocab_size=512, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+MODELS = {"encoder": lambda: Encoder(config_for("tiny", 512, max_position_embeddings=256)),
+          "restarting": lambda: Encoder(config_for("tiny", 512, max_position_embeddings=256, restart_positions=True)),
+          "discriminator": lambda: EncoderForReplacedTokens(config_for("tiny", 512, max_position_embeddings=256)),
           "xlm-r": lambda: XLMRobertaModel(XLMRobertaConfig(**SMALL, max_position_embeddings=258, pad_token_id=1)),
           "bert": lambda: BertModel(BertConfig(**SMALL, max_position_embeddings=256, pad_token_id=1))}
 
@@ -308,7 +309,7 @@ def test_a_folder_is_as_good_as_a_model(tmp_path, tasks, tokenizer):
     tokenizer.save_pretrained(tmp_path)
     task = tasks["tags"]
     assert linear_probe(tmp_path, None, task, "de", 2) == linear_probe(model, tokenizer, task, "de", 2)
-    with pytest.raises(FileNotFoundError): linear_probe(tmp_path / "none", None, task, "de")
+    with pytest.raises(CheckpointError, match="not a folder"): linear_probe(tmp_path / "none", None, task, "de")
     with pytest.raises(ConfigError, match="needs tokenizer="): linear_probe(model, None, task, "de")
 
 
@@ -330,15 +331,26 @@ def test_requests_that_cannot_be_met(tasks, tokenizer):
     small = Encoder(config_for("tiny", 50))
     with pytest.raises(ConfigError, match="vocabulary of 50"): linear_probe(small, tokenizer, tasks["span"], "de")
     class Slow:
-        is_fast = False
+        is_fast, all_special_ids, pad_token_id, bos_token_id, eos_token_id = False, [], 1, 0, 2
+        def __len__(self): return len(tokenizer)
+        def __call__(self, *texts): raise AssertionError("must not be asked")
     with pytest.raises(ConfigError, match="keeps no offsets"): linear_probe(model, Slow(), tasks["span"], "de")
+    with pytest.raises(ConfigError, match="tokenizer='bert' is not a tokenizer"):
+        linear_probe(model, "bert", tasks["span"], "de")
+    for use in (partial(linear_probe, model, tokenizer), partial(fine_tune, model, tokenizer), probe_baselines):
+        with pytest.raises(ConfigError, match=r"task is a dict of tags, .*give one of them, like tasks\['tags'\]"):
+            use(tasks, "de")
+    with pytest.raises(ConfigError, match="task='tags' is not a Task"): leakage("tags", "de", "ru")
+    for probe in (linear_probe, fine_tune):
+        with pytest.raises(ConfigError, match="batch_size=0"):
+            probe(model, tokenizer, tasks["span"], "de", batch_size=0)
     broken = made("encoder")
     next(broken.layers[1].parameters()).data.fill_(torch.nan)
     with pytest.raises(DataError, match="NaN"): linear_probe(broken, tokenizer, tasks["tags"], "de")
 
 
 def test_long_texts_are_cut_and_counted(tasks, tokenizer):
-    model = Encoder(config_for("tiny", 600, max_position_embeddings=24))
+    model = Encoder(config_for("tiny", 512, max_position_embeddings=24))
     for name in ("tags", "entailment", "span"):
         with pytest.warns(UserWarning, match="examples have more than 24 tokens"):
             rows = linear_probe(model, tokenizer, tasks[name], "de", 0, ceilings=False)
@@ -437,22 +449,6 @@ def test_gap_is_source_minus_mean_of_the_others():
     assert transfer_gap(rows[:4])[0]["ceiling"] is None and transfer_gap(rows[1:]) == []
     two_sources = rows + [row("ru", "de", 0.6), row("ru", "en", 0.2), row("en", "ru", 0.1, layer=1)]
     assert [(g["source"], round(g["gap"], 9)) for g in transfer_gap(two_sources)] == [("en", 0.3), ("ru", 0.3)]
-
-
-def test_metric_names_are_flat_and_unique(tasks, tokenizer):
-    rows = [row("en", "ru", 0.5), row("en", "ru", 0.6, centred=True), row("en", "ru", 0.4, system="untrained"),
-            row("en", "ru", 0.3, system="words", layer=None, probe="baseline"),
-            row("en", "ru", 0.2, layer=None, probe="fine_tuned")]
-    assert metrics(rows) == {"toy/en>ru/layer2/accuracy": 0.5, "toy/en>ru/layer2/accuracy-centred": 0.6,
-                             "toy/en>ru/untrained/layer2/accuracy": 0.4, "toy/en>ru/words/accuracy": 0.3,
-                             "toy/en>ru/fine_tuned/accuracy": 0.2}
-    two = metrics([row("en", "en", 0.9), row("en", "ru", 0.5)])
-    assert two["toy/en>others/layer2/accuracy-gap"] == pytest.approx(0.4)
-    model = made("xlm-r")
-    every = [r for name in ("tags", "paraphrase") for r in linear_probe(model, tokenizer, tasks[name], "de")
-             + probe_baselines(tasks[name], "de", model, tokenizer, layer=1)]
-    gaps = len(transfer_gap(every))
-    assert len(metrics(every)) == len(every) + gaps and gaps == sum(r["source"] == r["target"] == "de" for r in every)
 
 
 def test_figure_needs_rows_of_its_source():

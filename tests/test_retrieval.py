@@ -9,12 +9,13 @@ from scipy.stats import binom
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
-from xlnb.core import ConfigError, DataError, data_root, numpy_generator
+from xlnb.core import CheckpointError, ConfigError, DataError, data_root, numpy_generator
 from xlnb.encoder import Encoder, config_for
 from xlnb.heads import EncoderForReplacedTokens
 from xlnb.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
-                            frequency_vectors, lsa, metrics, nearest, neighbourhood, plot_layers, pool_sentences,
-                            retrieval_by_layer, string_overlap, untrained, words)
+                            frequency_vectors, load_model_and_tokenizer, lsa, nearest, neighbourhood, plot_layers,
+                            pool_sentences, retrieval_by_layer, similarity, string_overlap, untrained, usual_layer,
+                            words)
 
 
 def related(n, m, width, seed=0, noise=1.0):
@@ -246,7 +247,11 @@ def test_gpu_agrees(tokenizer):
     (["w1"], {"layer": "last"}, ConfigError, "nor 'all'"),
     (["w1"], {"pool": "max"}, ConfigError, "pool='max' is not one of mean"),
     (["w1"], {"tokenizer": None}, ConfigError, "needs tokenizer="),
-    (["w1"], {"model": "no/such/folder"}, FileNotFoundError, "no/such/folder is not a folder"),
+    (["w1"], {"model": "no/such/folder", "tokenizer": None}, CheckpointError, "no/such/folder is not a folder"),
+    (["w1", None, "w2"], {}, DataError, "sentence 1 is None, not a string"),
+    (["w1", float("nan")], {}, DataError, "sentence 1 is nan, not a string"),
+    (["w1"], {"batch_size": 0}, ConfigError, "batch_size=0: give the number of items in a batch, 1 or more"),
+    (["w1"], {"tokenizer": "bert"}, ConfigError, "tokenizer='bert' is not a tokenizer"),
 ])
 def test_encode_refuses(lines, options, error, says, tokenizer):
     given = {"model": made("encoder"), "layer": 1, "tokenizer": tokenizer, **options}
@@ -259,6 +264,66 @@ def test_nothing_to_encode(tokenizer): assert encode([], made("encoder"), 1, tok
 def test_a_larger_tokenizer_is_refused(tokenizer):
     with pytest.raises(ConfigError, match="100 pieces.*vocabulary of 50"):
         encode(["w1"], Encoder(config_for("tiny", 50)), 1, tokenizer)
+
+
+def test_a_far_smaller_tokenizer_is_refused(tokenizer):
+    encode(["w1"], Encoder(config_for("tiny", 128)), 1, tokenizer) # a table rounded up
+    with pytest.raises(ConfigError, match="100 pieces for a model with a vocabulary of 300: use the model's own"):
+        encode(["w1"], Encoder(config_for("tiny", 300)), 1, tokenizer)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_folder_without_tokenizer_files_is_refused(name, tokenizer, tmp_path):
+    made(name).save_pretrained(tmp_path) # transformers would make up a tokenizer of five pieces for two of them
+    with pytest.raises(CheckpointError, match="holds no tokenizer.*save_pretrained"): encode(["w1"], tmp_path)
+    with pytest.raises(CheckpointError, match="holds no tokenizer"):
+        retrieval_by_layer(tmp_path, {"T": {"de-en": (["w1"], ["w1"])}})
+    assert encode(["w1"], tmp_path, tokenizer=tokenizer).shape[0] == 1
+    (tmp_path / "config.json").unlink(), tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="holds no model"): encode(["w1"], tmp_path)
+
+
+def test_other_special_ids_are_told(tokenizer):
+    model = BertModel(BertConfig(**SMALL, pad_token_id=0))
+    with pytest.warns(UserWarning, match="pad_token_id is 1 in the tokenizer and 0 in the model's configuration"):
+        load_model_and_tokenizer(model, tokenizer)
+
+
+def test_mostly_unknown_text_is_told(tokenizer, recwarn):
+    encode(["w1 w2 never", "w3"], made("encoder"), 1, tokenizer)
+    assert not recwarn
+    with pytest.warns(UserWarning, match="67% of the pieces are unknown to the tokenizer, as in 'never seen w1'"):
+        encode(["never seen w1"], made("encoder"), 1, tokenizer)
+
+
+def test_unknown_words_of_sentencepiece_count_without_their_blank():
+    from xlnb.vocab import fast_tokenizer, train_sentencepiece
+    tokenizer = fast_tokenizer(train_sentencepiece(["ein Haus und ein Hund"] * 9, 17)) # "東" is ▁ and <unk>
+    with pytest.warns(UserWarning, match="100% of the pieces are unknown"):
+        encode(["東京 駅"], Encoder(config_for("tiny", len(tokenizer))), 1, tokenizer)
+
+
+def test_default_layer_is_two_thirds_up(tokenizer):
+    model, lines = made("encoder"), sentences(4)
+    assert [usual_layer(n) for n in (12, 6, 3, 24)] == [8, 4, 2, 16]
+    assert torch.equal(encode(lines, model, tokenizer=tokenizer), encode(lines, model, 2, tokenizer))
+    assert torch.equal(encode(lines, model, np.int64(2), tokenizer), encode(lines, model, 2, tokenizer))
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_similarity_is_the_cosine_of_the_vectors(centred, tokenizer):
+    model, first, second = made("encoder"), sentences(5), sentences(8)[5:]
+    a, b = (encode(side, model, 1, tokenizer).numpy().astype(float) for side in (first, second))
+    if centred: a, b = a - a.mean(0), b - b.mean(0)
+    found = similarity(first, second, model, 1, tokenizer, centred)
+    np.testing.assert_allclose(found.numpy(), all_scores(a, b, "cosine"), atol=1e-5) # float32 against float64
+
+
+def test_similarity_refuses(tokenizer):
+    given = dict(model=made("encoder"), tokenizer=tokenizer)
+    with pytest.raises(ConfigError, match="two sentences or more"): similarity(["w1"], ["w2"], centred=True, **given)
+    with pytest.raises(ConfigError, match="one layer"): similarity(["w1"], ["w2"], layer="all", **given)
+    with pytest.raises(ConfigError, match="one string"): similarity("w1", ["w2"], **given)
 
 
 def test_padding_and_unknown_words(tokenizer):
@@ -277,12 +342,13 @@ def test_by_layer_rows(tokenizer):
     tests = {"same": {"de-en": (lines, lines), "en-ru": (lines, lines[::-1])}}
     rows = retrieval_by_layer(model, tests, tokenizer)
     assert len(rows) == 2 * 4 * 2 and len({r["metric"] for r in rows}) == len(rows)
-    values = metrics(rows)
-    assert values["same/de-en/layer3/acc@1"] == 1 and values["same/de-en/layer0/acc@1c/en>de"] == 1
+    values = {r["metric"]: r for r in rows}
+    assert values["same/de-en/layer3/acc@1"]["accuracy"] == 1 == values["same/de-en/layer0/acc@1c"]["backward"]
     vectors = encode(lines, model, 2, tokenizer)
     forward, backward = accuracy(centre(vectors), centre(vectors.flip(0)))
-    assert (values["same/en-ru/layer2/acc@1c/en>ru"], values["same/en-ru/layer2/acc@1c/ru>en"]) == (forward, backward)
-    assert values["same/en-ru/layer2/acc@1c"] == (forward + backward) / 2 < 0.2
+    row = values["same/en-ru/layer2/acc@1c"]
+    assert (row["forward"], row["backward"]) == (forward, backward)
+    assert row["accuracy"] == (forward + backward) / 2 < 0.2
     one = retrieval_by_layer(model, tests, tokenizer, layer=2, score="csls", system="G")
     assert {r["metric"] for r in one} >= {"same/de-en/G/layer2/acc@1-csls", "same/en-ru/G/layer2/acc@1c-csls"}
 
@@ -371,20 +437,23 @@ def test_lsa_refuses():
         lsa([("a b", "c"), ("a", "d")])
 
 
+def accuracies(rows): return {r["metric"]: r["accuracy"] for r in rows}
+
+@pytest.mark.filterwarnings("ignore:100% of the pieces") # no word of the renamed language has a token
 def test_baselines_of_a_test_set(tokenizer):
     train, test = zipf_lines(2000, 0), zipf_lines(200, 1)
     pairs = {"de-en": list(zip(train, renamed(train)))}
     tests = {"T": {"de-en": (test, renamed(test)), "de-ru": (test, test[::-1])}}
     rows = baselines(pairs, tests, model=made("encoder"), tokenizer=tokenizer, dimensions=80)
-    values = metrics(rows)
+    values = accuracies(rows)
     assert values["T/de-en/chance/acc@1"] == 1 / 200
     assert values["T/de-en/lsa/acc@1"] > 0.9
     without = {r["system"] for r in rows if r["pair"] == "de-ru"}
     assert without == {"chance", "trigrams", "untrained"} # there is nothing to learn from
-    more = metrics(baselines(pairs, tests, train_text={"ru": train[::-1]}, dimensions=80))
+    more = accuracies(baselines(pairs, tests, train_text={"ru": train[::-1]}, dimensions=80))
     assert "T/de-ru/frequency/acc@1c" in more and "T/de-ru/lsa/acc@1" not in more
     assert {r["system"] for r in rows} == {"chance", "trigrams", "frequency", "lsa", "untrained"}
-    assert values == metrics(baselines(pairs, tests, model=made("encoder"), tokenizer=tokenizer, dimensions=80))
+    assert values == accuracies(baselines(pairs, tests, model=made("encoder"), tokenizer=tokenizer, dimensions=80))
     assert not any("untrained" in r["metric"] for r in baselines(pairs, tests, dimensions=80))
 
 

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, PreTrainedTokenizerFast
 
-from .alignment import align, usual_layer
+from .alignment import align
 from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, figure, label_lines, numpy_generator,
                        read_records, repo_root, run_facts, torch_generator)
 from .corpora import Lines
@@ -32,7 +32,7 @@ from .data import MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, forward_flops, new_model
 from .objectives import MaskIds, vocabulary_head
 from .plans import product_rate
-from .retrieval import nearest
+from .retrieval import nearest, usual_layer
 from .tokens import SpecialIds, build_store, open_store, unpack
 from .training import accumulate_gradients, make_optimizer, step_work
 from .xlm_e import (Settings, XlmE, inputs, loss_names, make_batches, network_config, resolve, step_tokens,

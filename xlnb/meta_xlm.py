@@ -25,7 +25,7 @@ import torch.distributed as dist
 from transformers import AutoConfig, AutoTokenizer
 
 from . import xlm_e
-from .alignment import aer_by_layer, alignment_error_rate, train_both, usual_layer
+from .alignment import aer_by_layer
 from .cldr import LOCALES
 from .core import (CheckpointError, ConfigError, PALETTE, append_record, atomic_path, check_types, choose,
                        derive_seed, figure, numpy_generator, pair_name, parse_languages, settings_from_arguments,
@@ -36,13 +36,14 @@ from .encoder import Encoder, load, new_model
 from .foreign import load_foreign
 from .heads import EncoderForMaskedLM
 from .experiments import Experiment
+from .ibm import alignment_error_rate, train_both
 from .initialisation import PARTS, Initialised, freeze_body, initialise, source_config, target_config_for
 from .matching import (RULES, Matching, by_similarity, by_subwords, cldr_dictionaries, cooccurrence_vectors,
                            match_vocabulary, muse_dictionaries)
 from .objectives import MaskIds, masked_lm_loss
 from .probes import cldr_tasks, linear_probe
 from .reports import Evaluation, best_layer, evaluate, make_record, spread, write_cards
-from .retrieval import _counts, _index, accuracy, retrieval_by_layer, words
+from .retrieval import accuracy, column_index, retrieval_by_layer, sparse_counts, usual_layer, words
 from .sampling import Mixture, exponent_probabilities
 from .tokens import SpecialIds
 from .training import (NonFiniteLoss, in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
@@ -810,8 +811,8 @@ def dictionary_baselines(dictionaries: dict, # language → (word, word of the s
     for test, pair, (lang, turn) in _with_source(tests, source_lang, tables):
         theirs, ours = ([words(line) for line in side] for side in tests[test][pair][::turn])
         bags = [own + [w for *_, out in translations(own, tables[lang]) for w in out] for own in theirs]
-        index = _index(bags + ours)
-        scores = accuracy(*(_counts(side, index) for side in (bags, ours)))
+        index = column_index(bags + ours)
+        scores = accuracy(*(sparse_counts(side, index) for side in (bags, ours)))
         found[f"{test}/{pair}/dictionary/acc@1"] = round(sum(scores) / 2, 5)
     for test, pair, (lang, turn) in _with_source(gold, source_lang, tables):
         links = [_linked(row if turn == 1 else row.flipped(), tables[lang]) for row in gold[test][pair]]
