@@ -1,21 +1,21 @@
 "papermill's command line as people type it: at a terminal (a pseudo-terminal here) and redirected."
-import json, os, pty, select, subprocess, sys, time
+import fcntl, json, os, pty, re, select, struct, subprocess, sys, termios, time
 from pathlib import Path
 
 import nbformat, pytest
 
 from xlnb.terminal import notebook_parameters
 
-ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
-               "PYTHONWARNINGS": "ignore"}
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 ENVIRONMENT.pop("XLNB_ROOT", None)
 
 
-def at_terminal(*command, cwd, timeout=60):
-    "Exit status and everything shown of a command whose stdin, stdout and stderr are a terminal."
+def at_terminal(*command, cwd, timeout=60, interrupt_at=None):
+    "Exit status and everything shown of a command at a terminal of 24 x 100; Ctrl-C is pressed when a text is shown."
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     process = subprocess.Popen(command, cwd=cwd, env=ENVIRONMENT, stdin=slave, stdout=slave, stderr=slave,
-                               start_new_session=True)
+                               start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
     os.close(slave)
     shown, deadline = b"", time.monotonic() + timeout
     try:
@@ -24,6 +24,9 @@ def at_terminal(*command, cwd, timeout=60):
             except OSError: break # Linux's way to say that the other end is closed
             if not block: break
             shown += block
+            if interrupt_at and interrupt_at in shown.decode(errors="replace"):
+                os.write(master, b"\x03")
+                interrupt_at = None
         return process.wait(timeout=max(1, deadline - time.monotonic())), shown.decode()
     finally:
         process.kill()
@@ -65,6 +68,45 @@ def test_as_typed_at_a_terminal(folder, command):
     assert (folder / "ran").read_text() == "base"
     assert "runs/toy-base.ipynb" in shown and (folder / "runs" / "toy-base.ipynb").exists()
     assert (folder / "toy.ipynb").read_bytes() == before
+
+
+@pytest.fixture
+def training(folder):
+    "The same, with a cell that says how far it is, as a training does, and a cell that is quiet."
+    nb = nbformat.read(folder / "toy.ipynb", as_version=4)
+    nb.cells[1:] = [nbformat.v4.new_code_cell(source) for source in (
+        'import time\nfrom xlnb.core import progress\nprogress("en, el, ka\\n12 steps", keep=True)',
+        'for i in range(12):\n    progress(f"step {i} of 12, loss 3.2")\n    time.sleep(0.2)', "time.sleep(2)")]
+    nbformat.write(nb, folder / "toy.ipynb")
+    return folder
+
+
+def on_screen(shown):
+    "Lines as they stand in the end, after every carriage return has done its work."
+    lines = shown.replace("\r\n", "\n").split("\n")
+    return [line.rpartition("\r")[2].rstrip() for line in lines]
+
+
+def test_progress_stands_at_the_terminal(training):
+    status, shown = at_terminal("papermill", "toy.ipynb", cwd=training)
+    assert status == 0, shown
+    assert re.search(r"\r2 of 4 cells, \d\d:\d\d, step \d of 12, loss 3.2", shown), shown
+    assert re.search(r"\r3 of 4 cells, \d\d:\d\d *\r", shown), "a cell that is over left its line"
+    screen = on_screen(shown)
+    assert screen[-3:] == ["en, el, ka", "12 steps", ""], "what is kept stays, the bar is erased"
+    assert "warning" not in shown.lower()
+
+
+def test_progress_is_not_shown_without_a_terminal(training):
+    status, out, err = redirected("papermill", "toy.ipynb", "out.ipynb", cwd=training)
+    assert status == 0 and "step" not in out + err and "Executing: 100%" in err
+
+
+def test_an_interrupt_ends_with_one_line(training):
+    status, shown = at_terminal("papermill", "toy.ipynb", cwd=training, interrupt_at=" of 12, loss")
+    assert status == 130
+    assert on_screen(shown)[-2:] == ["interrupted; the same command goes on from the last checkpoint", ""]
+    assert "Traceback" not in shown and "Aborted" not in shown and "ERROR" not in shown
 
 
 def test_output_goes_to_runs_of_the_checkout(checkout, folder):

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['notebook_parameters', 'split_arguments', 'output_path', 'uses_xlnb', 'complete_arguments', 'check_parameters',
-           'Engine']
+           'shown_progress', 'Engine']
 
 # %% ../nbs/00l_terminal.ipynb #f1f2bb31
-import ast, json, os, re, stat, sys
+import ast, json, logging, os, re, select, signal, stat, sys, tempfile, threading
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -115,16 +116,53 @@ def check_parameters(nb: dict, # a notebook that papermill has prepared
         choose("parameter", name, known)
 
 # %% ../nbs/00l_terminal.ipynb #e09ad060
+_BAR = {"bar_format": "{n_fmt} of {total_fmt} cells, {elapsed}{postfix}", "leave": False, "dynamic_ncols": True}
+
+@contextmanager
+def shown_progress(bar): # papermill's, a tqdm
+    "Show on the bar what the notebook says by `core.progress`, until the block ends."
+    with tempfile.TemporaryDirectory(prefix="xlnb-") as folder:
+        path = f"{folder}/progress"
+        os.mkfifo(path)
+        reader, writer = os.open(path, os.O_RDONLY | os.O_NONBLOCK), os.open(path, os.O_WRONLY)
+        thread = threading.Thread(target=_show_lines, args=(reader, bar), daemon=True)
+        thread.start()
+        os.environ["XLNB_PROGRESS"] = path
+        try: yield
+        finally:
+            del os.environ["XLNB_PROGRESS"]
+            os.close(writer) # the thread reads what is left, and ends
+            thread.join()
+
+def _show_lines(reader: int, bar):
+    "Until the pipe is closed: permanent lines go above the bar, the newest other one on it, while its cell runs."
+    said_at, rest = None, b""
+    with open(reader, "rb", buffering=0) as pipe:
+        while True:
+            block = pipe.read(65536) if select.select([pipe], [], [], 1)[0] else None # after 1 s the clock goes on
+            if block == b"": return
+            *lines, rest = (rest + (block or b"")).split(b"\n")
+            for line in lines:
+                text = line[1:].decode(errors="replace")
+                if line.startswith(b"+"): bar.write(text, file=bar.fp)
+                else: bar.postfix, said_at = text, bar.n
+            if said_at != bar.n: bar.postfix = None
+            bar.refresh()
+
+# %% ../nbs/00l_terminal.ipynb #52c84ea3
+_QUIET = ["--IPKernelApp.log_level=CRITICAL"]
+
 class Engine:
-    "papermill's own engine, after a look at the names of the parameters."
+    "papermill's own engine, which checks the names of the parameters and shows at a terminal how far the run is."
     @staticmethod
-    def execute_notebook(nb, kernel_name, output_path=None, **kwargs):
+    def execute_notebook(nb, kernel_name, output_path=None, progress_bar=True, **kwargs):
         import click
-        from papermill.engines import NBClientEngine
         try: check_parameters(nb)
         except ConfigError as e: raise click.UsageError(str(e)) from None
         if output_path: Path(output_path).parent.mkdir(parents=True, exist_ok=True)
-        return NBClientEngine.execute_notebook(nb, kernel_name, output_path=output_path, **kwargs)
+        bar = _BAR if progress_bar is True and sys.stderr.isatty() else progress_bar
+        given = {"output_path": output_path, "progress_bar": bar, "extra_arguments": [*_QUIET], **kwargs}
+        with _one_line_for_an_interrupt(): return _engine().execute_notebook(nb, kernel_name, **given)
 
     @staticmethod
     def nb_kernel_name(nb, name=None):
@@ -136,11 +174,39 @@ class Engine:
         from papermill.utils import nb_language
         return nb_language(nb, language)
 
-# %% ../nbs/00l_terminal.ipynb #71f6a558
+# %% ../nbs/00l_terminal.ipynb #2a322373
+def _engine():
+    "papermill's engine, which shows progress where there is a bar and a terminal."
+    from papermill.engines import NBClientEngine
+    from tqdm.contrib.logging import logging_redirect_tqdm
+    class Shown(NBClientEngine):
+        @classmethod
+        def execute_managed_notebook(cls, nb_man, kernel_name, **kwargs):
+            run = super().execute_managed_notebook
+            if not (nb_man.pbar and sys.stderr.isatty()): return run(nb_man, kernel_name, **kwargs)
+            with shown_progress(nb_man.pbar), logging_redirect_tqdm(): return run(nb_man, kernel_name, **kwargs)
+    return Shown
+
+@contextmanager
+def _one_line_for_an_interrupt():
+    "Of the command `papermill`: an interrupt ends it with a sentence; elsewhere it stays a `KeyboardInterrupt`."
+    if not _is_papermill():
+        yield
+        return
+    def stop(*_):
+        logging.disable() # papermill and asyncio would report what is broken off
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, stop)
+    try: yield
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        raise SystemExit(130) from None
+
 def _is_papermill() -> bool:
     "Whether this process is the command `papermill`, or `python -m papermill`."
     return Path(sys.argv[0]).stem == "papermill" or sys.orig_argv[1:3] == ["-m", "papermill"]
 
+# %% ../nbs/00l_terminal.ipynb #71f6a558
 def _complete_command():
     terminal = sys.stdout.isatty() and not stat.S_ISFIFO(os.fstat(0).st_mode)
     sys.argv[1:] = complete_arguments(sys.argv[1:], terminal)
