@@ -86,7 +86,10 @@ notebooks: env
 pytest: env | lint notebooks
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2700) $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests $(QUIET)
 
-# Left out: files in which networks train or processes are started, and single tests of 20 s and more.
+# Left out: files in which networks train or processes are started, and single tests of 20 s and more. What is left takes
+# 6 minutes of one core.
+LONG := $(patsubst %,tests/test_%.py,benchmarks continued dro_runs experiments gpu_check jupyterlab learning meta_xlm \
+          papermill reports scale training xlm_e xy_lent)
 QUICK_TESTS := $(filter-out $(LONG),$(wildcard tests/test_*.py))
 
 quick: lint

@@ -1,6 +1,6 @@
 "The repository as a whole: reading order, generated files, settings, and what readers see in the notebooks."
-import ast, configparser, importlib, importlib.metadata, inspect, io, json, pydoc, re, runpy, subprocess, sys
-import tokenize, tomllib, typing
+import ast, configparser, importlib, importlib.metadata, inspect, io, json, os, pydoc, re
+import runpy, shutil, subprocess, sys, tokenize, tomllib, typing
 from collections import Counter
 from pathlib import Path
 
@@ -419,11 +419,31 @@ def test_constraints_are_portable_and_cover_what_is_declared():
 
 
 def test_commands_in_the_documents_exist():
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for name in ("README.md", "CONTRIBUTING.md", ".ci/run"):
         text = (ROOT / name).read_text(encoding="utf-8")
         assert set(re.findall(r"^\s*(?:`|\$ )?make ([a-z]+)", text, re.M)) <= targets, name
     assert "make test" in (ROOT / ".ci" / "run").read_text() and "make test" in (ROOT / "README.md").read_text()
+
+
+def test_make_help_names_every_command():
+    text = (ROOT / "Makefile").read_text()
+    phony = set(re.search(r"^\.PHONY: (.+)", text, re.M)[1].split()) - {"help", "env", "lint", "notebooks", "pytest"}
+    assert set(re.findall(r"^#   make ([a-z-]+)", text, re.M)) == phony
+
+
+@pytest.mark.parametrize("given, seen", [(None, "shared/data"), ("elsewhere", "elsewhere")])
+def test_ci_takes_the_corpora_beside_the_checkout(given, seen, tmp_path):
+    for name in ("shared/data", "bin", "checkout/.ci"): (tmp_path / name).mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / "checkout" / ".ci")
+    for name, body in (("make", 'echo "sees=$XLNB_DATA"'), ("chromium", "true")):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if k != "XLNB_DATA"}
+    environment |= {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", **({"XLNB_DATA": given} if given else {})}
+    done = subprocess.run([tmp_path / "checkout/.ci/run"], env=environment, capture_output=True, text=True, timeout=30)
+    wanted = given or tmp_path.resolve() / seen
+    assert done.returncode == 0 and f"sees={wanted}\n" in done.stdout, done.stderr
 
 # ---------------------------------------------------------------- what readers see
 
