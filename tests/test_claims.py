@@ -1,11 +1,13 @@
 "Claims: when a comparison or a rule is a verdict, and what refuses to be one; the papers' tables."
 import math
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
 from xlnb.claims import Claim, Comparison, Rule, judge, judge_rule, judged_rows, ledger, paper_table, rule_rows, verdict
 from xlnb.core import ConfigError, repo_root
+from xlnb.experiments import recipe_of
 
 
 def runs_of(**arms): return {"toy": {arm: {seed: {"score": v} for seed, v in enumerate(values)}
@@ -95,3 +97,24 @@ def test_rules_without_runs_have_no_rows():
     rules = {"toy-01": [RISE], "toy-02": []}
     assert rule_rows(rules, {}) == rule_rows(rules, runs_of(a=(3, 4))) == []
     assert [row["claim"] for row in rule_rows(rules, runs_of(a=(3, 4), b=(1, 2)))] == ["toy-01"]
+
+
+# ---- the claims of the papers ----------------------------------------------------------------------------------------
+
+RESULTS = {"xlm_e_results": ("03_xlm_e",), "meta_xlm_results": ("05_meta_xlm",),
+           "xy_lent_results": ("04_xy_lent", "04b_dro_runs", "04c_continued")} # module → notebooks of its runs
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_arm_that_a_claim_names_is_an_arm_of_its_experiment(name):
+    module = import_module(f"xlnb.{name}")
+    known = {(e, arm) for notebook in RESULTS[name] for e, grid in recipe_of(notebook).experiments.items()
+             for arm in grid.arms}
+    tables = {t: getattr(module, t, {}) for t in ("RULES", "RULE_CONTROLS", "CONTROLS", "ALTERNATIVES")}
+    entries = [entry for table in tables.values() for some in table.values() for entry in some]
+    rules = [entry for entry in entries if isinstance(entry, Rule)]
+    comparisons = [c for claim in module.CLAIMS.values() for c in claim.comparisons]
+    comparisons += [entry for entry in entries if isinstance(entry, Comparison)]
+    assert comparisons and {arm for c in comparisons for arm in (c.ahead, c.behind)} <= known
+    assert {(e, arm) for rule in rules for arm, e in rule.arms.items()} <= known
+    assert all(table.keys() <= module.CLAIMS.keys() for table in tables.values())

@@ -139,7 +139,7 @@ class Rule:
     value: Callable | None = None # of its record, more being better
     baselines: dict[str, Callable] = field(default_factory=dict) # name → record → the same measure of it
 
-def _undecided(rule, numbers, side) -> str: # why a rule decides nothing, of its numbers alone
+def _undecided(numbers, side) -> str: # why a rule decides nothing, of its numbers alone
     if side: return ""
     return "no value" if any(map(math.isnan, numbers)) else "undecided"
 
@@ -168,7 +168,7 @@ def judge_rule(rule: Rule,
     signs = [0 if math.isnan(n) else sign(n) for n in numbers]
     pro, contra = signs.count(1), signs.count(-1)
     side = (2 * pro > len(seeds)) - (2 * contra > len(seeds)) if rule.sign else _side(numbers)
-    because = _undecided(rule, numbers, side) or _no_better(rule, [runs[rule.beside][s] for s in seeds if rule.beside])
+    because = _undecided(numbers, side) or _no_better(rule, [runs[rule.beside][s] for s in seeds if rule.beside])
     if not because and len(seeds) < _SEEDS: because = f"fewer than {_SEEDS} seeds"
     return {"measure": rule.measure, "number": spread(numbers), "seeds": len(seeds), "for": pro, "against": contra,
             "verdict": VERDICTS[1 if because else 1 - side], "because": because}
