@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', 'choose', 'repo_root', 'data_root', 'atomic_path',
            'sha256_file', 'derive_seed', 'numpy_generator', 'torch_generator', 'parse_languages', 'pair_name',
-           'split_pair', 'settings_from_arguments', 'check_types', 'run_facts', 'results_folder', 'append_record',
-           'read_records', 'figure', 'label_lines', 'save_figure', 'show_table', 'progress']
+           'split_pair', 'progress', 'settings_from_arguments', 'check_types', 'run_facts', 'results_folder',
+           'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
-import difflib, hashlib, json, math, os, platform, re, shutil, subprocess, sys, time
-from contextlib import contextmanager
+import difflib, hashlib, json, math, os, platform, re, select, shutil, subprocess, sys, time
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -152,6 +152,26 @@ def split_pair(pair: str) -> tuple[str, str]:
     if not (m := _PAIR.fullmatch(pair)): raise ConfigError(f"pair {pair!r} is not of the form 'de-en' or 'en-zh-Hant': "
                                                            "codes in lower case, a script after a hyphen, no region")
     return m[1], m[2]
+
+# %% ../nbs/00_core.ipynb #c1747491
+def progress(line: str, # what to show, e.g. 'step 120 of 3,000, loss 3.21'; lines of a text become lines
+             keep: bool = False, # True: the line stays; False: the next one takes its place
+            ):
+    """Show a line at the terminal in which papermill runs this notebook; nothing happens where there is none.
+
+    Args:
+        line (str): what to show, e.g. 'step 120 of 3,000, loss 3.21'; lines of a text become lines
+        keep (bool, default False): True: the line stays; False: the next one takes its place
+    """
+    if not (path := os.environ.get("XLNB_PROGRESS")): return
+    try: pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError: return # the terminal was closed
+    with open(pipe, "wb", buffering=0) as file, suppress(OSError):
+        for text in line.splitlines(): file.write(_message(text, keep))
+
+def _message(text: str, keep: bool) -> bytes:
+    "A line that a pipe takes whole or not at all, so two writers do not mix; its first character says if it stays."
+    return f"{'+' if keep else '-'}{text}".encode()[:select.PIPE_BUF - 1] + b"\n"
 
 # %% ../nbs/00_core.ipynb #2d05c0e2
 def settings_from_arguments(settings, # a dataclass with defaults for all fields
@@ -375,7 +395,3 @@ def show_table(rows, # list of dicts, or of sequences
     body = "".join("<tr>" + "".join(f"<td {side}>{escape(cell(v))}</td>" for v in row) + "</tr>" for row in values)
     return HTML(f"<table><caption>{escape(caption)}</caption>"
                 f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-
-# %% ../nbs/00_core.ipynb #88b664dd
-def progress(line: str, keep: bool = False):
-    "Placeholder."

@@ -212,22 +212,9 @@ def recipe_of(notebook: str): # e.g. '03_xlm_e'
     choose("notebook", notebook, sorted(p.stem for p in (repo_root() / "nbs").glob("*.ipynb")))
     name = f"xlnb.{notebook.partition('_')[2] or notebook}"
     module = import_module(name) if find_spec(name) else None
-    recipe = getattr(module, "RECIPE", None) or _of_module(module, notebook)
+    recipe = getattr(module, "RECIPE", None)
     if recipe is None: raise ConfigError(f"notebook {notebook} names no experiments: its module has no RECIPE")
     return recipe
-
-# %% ../nbs/02h_experiments.ipynb #9f064256
-@dataclass(frozen=True)
-class _ModuleRecipe: # a module without RECIPE, read as one; this cell goes when all papers have theirs
-    notebook: str
-    module: object
-    renamed: dict
-
-    def __getattr__(self, name):
-        return getattr(self.module, {"not_identity": "FREE", "experiments": "EXPERIMENTS"}.get(name, name))
-
-def _of_module(module, notebook):
-    return _ModuleRecipe(notebook, module, {"tied": bool}) if hasattr(module, "EXPERIMENTS") else None
 
 # %% ../nbs/02h_experiments.ipynb #664c8f1c
 def _list_or_run(notebook: str, names: list[str]) -> list[str]:

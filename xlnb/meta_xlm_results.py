@@ -11,7 +11,7 @@ from statistics import mean
 
 import numpy as np
 
-from .alignment import usual_layer
+from .retrieval import usual_layer
 from .claims import Claim, Comparison, Rule
 from .core import PALETTE, figure, label_lines
 from .meta_xlm import by_language, curve, tests_of
@@ -24,7 +24,11 @@ def _transfer(runs: dict) -> dict: # {seed: record} → {(learned in, tested in)
     return {key: mean(d[key] for d in every) for key in every[0]}
 
 def plot_figure6(rows: dict): # what → two sets of values by direction, and their names
-    "Heat maps: a model, another, and their difference; a row for each experiment."
+    """Heat maps: a model, another, and their difference; a row for each experiment.
+
+    Args:
+        rows (dict): what → two sets of values by direction, and their names
+    """
     fig, axes = figure("page", height=2.1 * len(rows), nrows=len(rows), ncols=3, squeeze=False)
     for line, (what, (worse, better, names)) in zip(axes, rows.items()):
         low, high = (f([*worse.values(), *better.values()]) for f in (min, max))
@@ -64,7 +68,12 @@ _TITLES = {"T3": "phrases: lists, retrieval", "tatoeba": "captions: Tatoeba, ret
 
 def plot_by_layer(groups: dict, # experiment → arm → {seed: record}
                   measure: str): # 'acc@1c' or 'aer'
-    "Scores by layer after training and before it, a panel for each experiment, with baselines."
+    """Scores by layer after training and before it, a panel for each experiment, with baselines.
+
+    Args:
+        groups (dict): experiment → arm → {seed: record}
+        measure (str): 'acc@1c' or 'aer'
+    """
     fig, axes = figure("page", height=2.9, ncols=len(groups), squeeze=False)
     for ax, arms in zip(axes[0], groups.values()): _draw_layers(ax, arms, measure)
     axes[0][0].set_ylabel("accuracy@1, %" if measure == "acc@1c" else "alignment error rate, %")
@@ -112,7 +121,12 @@ def _place(record, measure): return by_language(record, record["curve"][-1], mea
 
 def plot_figure1(arms: dict, # arm → {seed: record}: shares of the source language
                  beside: dict): # the same: other arms to compare
-    "Mean of the others over the source's score: loss, tags."
+    """Mean of the others over the source's score: loss, tags.
+
+    Args:
+        arms (dict): arm → {seed: record}: shares of the source language
+        beside (dict): the same: other arms to compare
+    """
     fig, axes = figure("page", height=2.7, ncols=2)
     for ax, (measure, what) in zip(axes, {"mlm": "nats below word frequency", "tags": "tags, F1 in %"}.items()):
         at = {arm: np.mean([_place(r, measure) for r in g.values()], 0) for arm, g in arms.items()}

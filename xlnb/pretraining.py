@@ -429,7 +429,7 @@ def training_config(s: RunSettings, # filled in
                           parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes if minutes is None else minutes,
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
-# %% ../nbs/02j_pretraining.ipynb #75773a19
+# %% ../nbs/02j_pretraining.ipynb #67fca593
 class Trained(NamedTuple):
     "What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on."
     summary: dict
@@ -481,7 +481,7 @@ def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
     with nullcontext() if rank_and_world()[0] else folder_lock(folder):
         if dist.is_initialized(): dist.barrier() # until process 0 has the folder
         done = folder / f"checkpoint-{phase.schedule(settings).steps:08d}"
-        if not done.exists():
+        if not done.exists() or not list(folder.glob("*/config.json")): # trained, but the networks not saved
             summary = train_phase(phase, settings, data, minutes).summary
             if dist.is_initialized(): dist.barrier() # until process 0 has written the networks
             if not summary["finished"]: raise CheckpointError(f"{phase.name}: {progress_report(summary)}")
@@ -500,7 +500,7 @@ def progress_report(summary: dict) -> str: # of `training.train`
     pace = f"the rest would take about {rest:,.0f} minutes" if rest else "no step was done in this call"
     return f"stopped at the time limit after {done}; {pace} at this pace; the same command goes on from here"
 
-# %% ../nbs/02j_pretraining.ipynb #5fcc0a0e
+# %% ../nbs/02j_pretraining.ipynb #fe1e10b4
 @dataclass(frozen=True)
 class Recipe:
     """A paper: functions with one contract each, handed to `run`.
@@ -520,7 +520,7 @@ class Recipe:
         more (Callable, default lambda settings, data, trained: {}): → further entries of the record
         records_divergence (bool, default False): whether a run whose loss is no number has a record
         renamed (dict, default field(default_factory=dict)): parameter of older records → its name
-            today, or None
+            today, None, or a test of its value
         experiments (dict, default field(default_factory=dict)): name → `Experiment`
     """
     notebook: str # whose records its runs join, e.g. '03_xlm_e'
@@ -534,7 +534,7 @@ class Recipe:
     prior: Callable = lambda settings, data: data # phases that come first; → the data with what they left
     more: Callable = lambda settings, data, trained: {} # → further entries of the record
     records_divergence: bool = False # whether a run whose loss is no number has a record
-    renamed: dict = field(default_factory=dict) # parameter of older records → its name today, or None
+    renamed: dict = field(default_factory=dict) # parameter of older records → its name today, None, or a test of its value
     experiments: dict = field(default_factory=dict) # name → `Experiment`
 
     @property

@@ -9,7 +9,7 @@ __all__ = ['exponent_probabilities', 'Mixture', 'read_pair_counts', 'target_marg
 
 # %% ../nbs/00j_sampling.ipynb #53f2470d
 import csv, difflib, io, math, os, re, sys, warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -27,13 +27,19 @@ from .core import (PALETTE, ConfigError, DataError, atomic_path, choose, numpy_g
 # %% ../nbs/00j_sampling.ipynb #77c303e6
 _MOST = 1e300 # sums of numbers up to here stay finite
 
-def _is_number(value): return isinstance(value, Real) and abs(value) <= _MOST # not so: NaN, infinity, text
+def _is_number(value):
+    "Whether it is a finite number: no text, no NaN."
+    return isinstance(value, (int, float, Real)) and abs(value) <= _MOST
 
 def _unquoted(value): return ": a text; write the number without quotes" if isinstance(value, str) else ""
 
 def _positive(name, value, example):
     if _is_number(value) and value > 0: return value
     raise ConfigError(f"{name}={value!r} is not a finite number above 0, such as {example}{_unquoted(value)}")
+
+def _of_type(name, value, kind, example):
+    if isinstance(value, kind): return value
+    raise ConfigError(f"{name} is of type {type(value).__name__}: give one such as {example}")
 
 def _odd(values, is_odd):
     "The first five of a dict's values that are odd, as text."
@@ -154,12 +160,15 @@ class Mixture:
     def __init__(self, probabilities: dict, # source → probability; they sum to 1
                  seed: int, # shifts the sequence; averaged over seeds, every slot has exactly the given probabilities
                 ):
-        self.seed, self.versions = seed, ()
+        self.seed, self.versions = int(_of_type("seed", seed, Integral, 0)), ()
         self._add(0, probabilities)
 
     def _add(self, first_slot, probabilities):
         carried = self.counts(first_slot) if self.versions else {}
         probabilities = _checked(probabilities)
+        if odd := [name for name in probabilities if not isinstance(name, str)]:
+            raise ConfigError(f"source {odd[0]!r}: a mixture names its sources by text, since its state is JSON; "
+                              "give a pair of languages a name of your own")
         tree = _Tree(probabilities, numpy_generator(self.seed, "mixture", len(self.versions)))
         self.versions += (_Version(first_slot, probabilities, tree, carried),)
 
@@ -207,7 +216,9 @@ class Mixture:
 
     @classmethod
     def from_state(cls, state: dict) -> "Mixture":
-        "The mixture that gave this `state`."
+        "The mixture that gave this `state`; raises `ConfigError`."
+        if not isinstance(state, Mapping) or not {"seed", "versions"} <= {*state} or not state["versions"]:
+            raise ConfigError("state is not what Mixture.state() gives: a dict with a seed and versions")
         first, *later = state["versions"]
         mixture = cls(first["probabilities"], state["seed"])
         for version in later: mixture = mixture.change(version["first_slot"], version["probabilities"])
@@ -218,27 +229,30 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}-[A-Z][a-z]{3}") # one language with its scri
 
 def _pair_codes(pair):
     "The two languages of a pair, a name or a tuple; `ConfigError` for what is none."
-    codes = _cut(pair) if isinstance(pair, str) else pair
-    if not isinstance(codes, tuple) or len(codes) != 2:
-        raise ConfigError(f"pair {pair!r} is neither a name such as 'de-en' nor a tuple such as ('de', 'en')")
-    if missing := [code for code in codes if isinstance(code, float) and math.isnan(code)]:
-        raise ConfigError(f"pair {pair!r} lacks a language ({missing[0]}): where it is Min Nan Chinese, nan, "
-                          "read the file with pandas.read_csv(..., keep_default_na=False)")
-    if any(not isinstance(code, str) or not code or code != code.strip() for code in codes):
-        raise ConfigError(f"pair {pair!r}: a language is a text of one letter or more, without spaces around it")
-    if codes[0] == codes[1]: raise ConfigError(f"pair {pair!r} joins {codes[0]} with itself: a pair has two languages")
-    return codes
+    a, b = _cut(pair) if isinstance(pair, str) else _two_codes(pair, pair)
+    if a == b: raise ConfigError(f"pair {pair!r} joins {a} with itself: a pair has two languages")
+    return a, b
 
-# %% ../nbs/00j_sampling.ipynb #53a98b9f
 def _cut(name):
     try: return split_pair(name)
     except ConfigError: pass
     if _LANGUAGE.fullmatch(name):
         raise ConfigError(f"pair {name!r} is one language with its script; a pair is of the form 'en-{name}'")
-    if name.count("-") == 1: return tuple(name.split("-"))
-    raise ConfigError(f"pair {name!r} has {name.count('-') or 'no'} hyphens, not one, and is not of the form "
-                      "'de-en' or 'en-zh-Hant': give the pair as a tuple, such as ('en', 'zh-CN')")
+    if name.count("-") == 1: return _two_codes(tuple(name.split("-")), name)
+    raise ConfigError(f"pair {name!r} is not of the form 'de-en' or 'en-zh-Hant', nor has it a single hyphen to be cut "
+                      "at: give a pair of other names as a tuple, such as ('en', 'zh-CN')")
 
+def _two_codes(codes, pair):
+    if not isinstance(codes, tuple) or len(codes) != 2:
+        raise ConfigError(f"pair {pair!r} is neither a name such as 'de-en' nor a tuple such as ('de', 'en')")
+    if any(isinstance(code, float) and math.isnan(code) for code in codes):
+        raise ConfigError(f"pair {pair!r} lacks a language; pandas reads the code nan (Min Nan Chinese) as missing, "
+                          "unless by read_csv(..., keep_default_na=False)")
+    if any(not isinstance(code, str) or not code or code != code.strip() for code in codes):
+        raise ConfigError(f"pair {pair!r}: a language is a text of one letter or more, without spaces around it")
+    return codes
+
+# %% ../nbs/00j_sampling.ipynb #53a98b9f
 def _pair_key(a, b):
     "The name of two sorted languages, where it can be cut again; else the tuple."
     try: return name if _cut(name := f"{a}-{b}") == (a, b) else (a, b)
@@ -248,10 +262,11 @@ def _sorted_codes(pairs):
     "Sorted key → its two languages; `ConfigError` for a pair that comes twice or has one language only."
     codes = {}
     for pair in pairs:
-        a, b = sorted(_pair_codes(pair))
-        if (key := _pair_key(a, b)) in codes:
-            raise ConfigError(f"{pair!r}: '{a}-{b}' and '{b}-{a}' are the same pair and stand in the table twice: "
-                              "add their counts up")
+        a, b = _pair_codes(pair)
+        key = pair if isinstance(pair, str) and a < b else _pair_key(*sorted((a, b)))
+        if b < a: a, b = b, a
+        if key in codes:
+            raise ConfigError(f"'{a}-{b}' and '{b}-{a}' are the same pair and stand in the table twice: add them up")
         codes[key] = a, b
     return codes
 
@@ -288,6 +303,9 @@ def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, a
         dict: pair → count
     """
     lines, counts = {}, {}
+    _of_type("column", column, str, "'count'")
+    leave_out = [leave_out] if isinstance(leave_out, str) else list(
+        _of_type("leave_out", leave_out, Collection, ["total"]))
     for line, pair, text in _read_rows(path, column):
         if (pair if isinstance(pair, str) else "-".join(pair)) in leave_out: continue
         try: [name] = _sorted_codes([pair])
@@ -300,13 +318,13 @@ def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, a
 # %% ../nbs/00j_sampling.ipynb #a7618860
 def _read_rows(path, column):
     "(line, pair, text of the count) of each row."
-    delimiter = "\t" if Path(path).suffix == ".tsv" else ","
-    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter)
+    text = io.StringIO(_read_text(path), newline="")
+    reader = csv.DictReader(text, delimiter="\t" if Path(path).suffix == ".tsv" else ",")
     header = reader.fieldnames or []
     if column not in header or not ("pair" in header or {"src", "tgt"} <= set(header)):
         found = f"has {', '.join(header)}" if header else "is empty"
         raise DataError(f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}. "
-                        "Another column of numbers is read by read_pair_counts(path, column=...)", path, 1)
+                        f"Where another column holds the numbers, name it: column={(header or ['n'])[-1]!r}", path, 1)
     for row in reader:
         if None in row:
             raise DataError(f"{len(header) + len(row[None])} cells where the header has {len(header)}: "
@@ -376,7 +394,7 @@ class _Graph:
         return np.concatenate([self.ends, self.ends[::-1]], axis=1)
 
     def kernel(self):
-        "The symmetric matrix Q, sparse."
+        "The symmetric matrix Q of shares, half a pair in each of two cells, sparse."
         return csr_array((np.tile(self.shares / 2, 2), self.both_ways()), (len(self.languages),) * 2)
 
     def sums(self, drawn):
@@ -396,7 +414,7 @@ def _graph(counts) -> _Graph:
     codes = _sorted_codes(pair for pair, _ in entries)
     amounts = dict(zip(codes, (n for _, n in entries)))
     if bad := _odd(amounts, _is_odd):
-        raise ConfigError(f"counts are numbers above 0; got {bad}: leave out pairs without bitext")
+        raise ConfigError(f"counts are numbers above 0, without quotes; got {bad}: leave out pairs without bitext")
     languages = sorted({code for pair in codes.values() for code in pair})
     _check_spelling(languages)
     number = {code: k for k, code in enumerate(languages)}
@@ -528,7 +546,7 @@ def _blocks(graph, used, short):
 # %% ../nbs/00j_sampling.ipynb #1db61d03
 def largest_temperature(counts, # pair → sentences: a table, as for `target_marginals`
                        ) -> float: # ≥ 1; inf: even equal shares can be reached
-    """End of the temperatures from 1 on at all of which existing pairs can carry the marginals; raises `ConfigError`.
+    """The temperature up to which, from 1 on, existing pairs can carry the marginals; raises `ConfigError`.
 
     Args:
         counts: pair → sentences: a table, as for `target_marginals`
@@ -676,7 +694,7 @@ def _newton(graph, p, u, tolerance=1e-10, steps=200):
 def _sample(solve, counts, temperature, marginals, repair):
     "Pair → probability by `solve`; what it cannot reach is repaired or refused."
     graph = _graph(counts)
-    if repair is not None: choose("repair", repair, _REPAIRS)
+    if repair is not None: _change(repair)
     if marginals is None: temperature = _TEMPERATURE if temperature is None else temperature
     elif temperature is not None:
         raise ConfigError(f"temperature={temperature!r} and marginals are both given: give one; "
@@ -716,13 +734,14 @@ def _advice(graph, temperature, works):
 
 def _warned(old, new, repair):
     change = sum(abs(new[code] - old[code]) for code in old)
-    warnings.warn(f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: {_changes(old, new)}")
+    text = f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: {_changes(old, new)}"
+    warnings.warn(text, stacklevel=4) # the line that called the sampler
     return new
 
 def _changes(old, new):
     "The five largest changes of languages' shares, as text."
     moved = sorted(old, key=lambda code: -abs(new[code] - old[code]))[:5]
-    return ", ".join(f"{code} {old[code]:.2%} → {new[code]:.2%}" for code in moved)
+    return ", ".join(f"{code} {100 * old[code]:.4g}% → {100 * new[code]:.4g}%" for code in moved)
 
 # %% ../nbs/00j_sampling.ipynb #6c478fea
 def repaired_marginals(counts, # pair → sentences: a table, as for `target_marginals`
@@ -742,7 +761,7 @@ def repaired_marginals(counts, # pair → sentences: a table, as for `target_mar
         dict: language → share; `marginals` itself where it can be reached
     """
     graph = _graph(counts)
-    change = _REPAIRS[choose("repair", repair, _REPAIRS)]
+    change = _change(repair)
     for name in options: choose(f"option of {repair}", name, _OPTIONS[repair])
     if not feasible_mass(graph, marginals)[1]: return marginals
     sums = graph.sums(change(graph, _shares(graph, marginals), **options))
@@ -770,6 +789,8 @@ def _relaxed(graph, p, strength=10.0):
 
 _REPAIRS = {"nearest": _nearest, "relaxed": _relaxed}
 _OPTIONS = {"nearest": ["floor"], "relaxed": ["strength"]}
+
+def _change(repair): return _REPAIRS[choose("repair", _of_type("repair", repair, str, "'nearest'"), _REPAIRS)]
 
 # %% ../nbs/00j_sampling.ipynb #b6061708
 def smoothed_sampling(counts, # pair → sentences: a table, as for `target_marginals`
@@ -879,7 +900,7 @@ def capped_sampling(counts, # pair → sentences: a table, as for `target_margin
     cap = most / _epochs(graph, np.ones(len(plan)), budget)
     if cap[plan > 0].sum() < 1 - 1e-12: raise ConfigError(_too_low(graph, plan, budget, most))
     new = _poured(plan, cap)
-    if (new < plan).any(): _warn_of_cap(graph, plan, new, most)
+    if (held := new < plan * (1 - 1e-9)).any(): _warn_of_cap(graph, plan, new, most, held) # more than rounding
     return graph.by_pair(new)
 
 def _poured(plan, cap):
@@ -903,17 +924,18 @@ def _too_low(graph, plan, budget, most):
 def _up(x):
     "`x` to four digits, rounded up."
     step = 10.0 ** (math.floor(math.log10(x)) - 3)
-    return math.ceil(x / step) * step
+    return math.ceil(x / step * (1 - 1e-12)) * step # 1 + 2e-16 is 1
 
 def _down(x): return x * (1 - 1e-11) if x < 1e6 else math.floor(x) # a whole number of sentences
 
-def _warn_of_cap(graph, plan, new, most):
-    held = [str(graph.pairs[k]) for k in np.flatnonzero(new < plan)]
+def _warn_of_cap(graph, plan, new, most, held):
+    held = [str(graph.pairs[k]) for k in np.flatnonzero(held)]
     names = ", ".join(held[:5]) + (" …" if len(held) > 5 else "")
+    share = np.maximum(plan - new, 0).sum()
     old, now = (graph.by_language(graph.sums(p)) for p in (plan, new))
     warnings.warn(f"max_epochs={most!r} holds back {len(held)} of {len(plan)} pairs ({names}); "
-                  f"{np.maximum(plan - new, 0).sum():.2%} of the draws go to the others. Languages, most: "
-                  + _changes(old, now))
+                  f"{100 * share:.3g}% of the draws go to the others; languages, most: {_changes(old, now)}",
+                  stacklevel=3) # the line that called `capped_sampling`
 
 # %% ../nbs/00j_sampling.ipynb #3b9019cc
 def draw_sampling(ax, # matplotlib axes
@@ -936,6 +958,9 @@ def draw_sampling(ax, # matplotlib axes
     from matplotlib.colors import ListedColormap, LogNorm
     graph = _graph(counts)
     plan, order = _plan(graph, probabilities), np.argsort(-graph.sums(graph.shares), kind="stable")
+    if languages is not None and not _of_type("languages", languages, str | list | tuple, "'de,en'"):
+        raise ConfigError("languages is empty: name some, or leave it out for all")
+    for code in languages or (): _of_type("one of languages", code, str, "'de'")
     codes = parse_languages([graph.languages[k] for k in order] if languages is None else languages, graph.languages)
     place, drawn = {code: k for k, code in enumerate(codes)}, np.full((len(codes), len(codes)), np.nan)
     for p, (a, b) in zip(plan, _sorted_codes(graph.pairs).values()):
@@ -980,19 +1005,20 @@ def main(argv: list[str]): # e.g. ['counts.csv', '--temperature', '2']
     Args:
         argv (list[str]): e.g. ['counts.csv', '--temperature', '2']
     """
-    if {"--help", "-h"} & {*argv}: return print(_USAGE)
+    if {"--help", "-h"} & {*argv}: return _print_quietly([_USAGE])
     if not argv or argv[0].startswith("-"): sys.exit(_USAGE)
     try:
         settings = _command_line(argv[1:])
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             graph = _graph(read_pair_counts(argv[0], settings.column))
-            plans, notes = _all_plans(graph, settings)
-        rows = _plan_rows(graph, plans[settings.sampler], settings.budget or graph.total)
+            budget = graph.total if settings.budget is None else settings.budget
+            plans, notes = _all_plans(graph, settings, budget)
+        rows = _plan_rows(graph, plans[settings.sampler], budget)
         output = _write_plan(rows, argv[0], settings.output)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
-    for note in [*(str(w.message) for w in said), *notes, f"the plan of {settings.sampler} is in {output}"]:
-        print(f"xlnb: {note}", file=sys.stderr)
+    notes = [*(str(w.message) for w in said), *notes, f"the plan of {settings.sampler} is in {output}"]
+    for note in dict.fromkeys(notes): print(f"xlnb: {note}", file=sys.stderr) # each once
     _print_quietly(_table_lines(rows, graph, plans))
 
 # %% ../nbs/00j_sampling.ipynb #a13cadf4
@@ -1007,7 +1033,7 @@ def _command_line(argv):
     return settings
 
 # %% ../nbs/00j_sampling.ipynb #f2fcbf5d
-def _all_plans(graph, settings):
+def _all_plans(graph, settings, budget):
     "Sampler → plan, or None where one that was not asked for refuses; and what there is to say."
     plans, notes = {}, []
     for name, sample in _SAMPLERS.items():
@@ -1017,7 +1043,7 @@ def _all_plans(graph, settings):
             if name == settings.sampler: raise
             plans[name], notes = None, [str(e)]
     if settings.max_epochs is not None:
-        plan, budget = plans[settings.sampler], settings.budget or graph.total
+        plan = plans[settings.sampler]
         plans[settings.sampler] = capped_sampling(graph, plan, budget, settings.max_epochs)
     return plans, notes
 
@@ -1066,3 +1092,6 @@ def _print_quietly(lines):
         for line in lines: print(line)
         sys.stdout.flush()
     except BrokenPipeError: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # nothing is left to flush
+
+# %% ../nbs/00j_sampling.ipynb #be00c8cb
+if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook

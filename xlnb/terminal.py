@@ -120,7 +120,11 @@ _BAR = {"bar_format": "{n_fmt} of {total_fmt} cells, {elapsed}{postfix}", "leave
 
 @contextmanager
 def shown_progress(bar): # papermill's, a tqdm
-    "Show on the bar what the notebook says by `core.progress`, until the block ends."
+    """Show on the bar what the notebook says by `core.progress`, until the block ends.
+
+    Args:
+        bar: papermill's, a tqdm
+    """
     with tempfile.TemporaryDirectory(prefix="xlnb-") as folder:
         path = f"{folder}/progress"
         os.mkfifo(path)

@@ -26,7 +26,14 @@ from .vocab import (check_vocabulary_folder, fertility, line_counts, line_quotas
 # %% ../nbs/00g_vocap.ipynb #c6ff9ae2
 def average_log_probability(sentences: Iterable[list], # each a list of pieces, or of their ids
                            ) -> float:                 # nats per sentence, 0 or less
-    "ALP (Zheng et al. 2021): mean over sentences of Σ log p(piece), p the relative frequency; `DataError` if empty."
+    """ALP (Zheng et al. 2021): mean over sentences of Σ log p(piece), p the relative frequency; `DataError` if empty.
+
+    Args:
+        sentences (Iterable[list]): each a list of pieces, or of their ids
+
+    Returns:
+        float: nats per sentence, 0 or less
+    """
     pieces, n = Counter(), 0
     for n, sentence in enumerate(sentences, 1):
         if isinstance(sentence, str) or not isinstance(sentence, Iterable):
@@ -41,7 +48,13 @@ def size_ladder(smallest: int, largest: int, # pieces
                 step: int = 16,              # from the smallest to the next
                 ratio: float = 2.0,          # of each step to the one before
                ) -> list[int]:
-    "Sizes from smallest to largest in geometrically growing steps; the last may be up to half as long again."
+    """Sizes from smallest to largest in geometrically growing steps; the last may be up to half as long again.
+
+    Args:
+        smallest (int), largest (int): pieces
+        step (int, default 16): from the smallest to the next
+        ratio (float, default 2.0): of each step to the one before
+    """
     if not (1 <= smallest <= largest and step >= 1 and ratio > 1):
         raise ConfigError(f"smallest={smallest}, largest={largest}, step={step}, ratio={ratio}: a ladder needs "
                           "1 <= smallest <= largest, a step of 1 or more and a ratio above 1")
@@ -68,7 +81,16 @@ def _rung(lines, pieces, character_coverage, path) -> dict:
 # %% ../nbs/00g_vocap.ipynb #f9715311
 @dataclass(frozen=True)
 class Capacity:
-    "What a language gains from a growing vocabulary of its own."
+    """What a language gains from a growing vocabulary of its own.
+
+    Fields:
+        lines (int): of its text
+        sizes (tuple[int, ...]): of the ladder's vocabularies, in pieces, ascending
+        alp (tuple[float, ...]): of each
+        step (int): of the ladder: from the smallest to the next
+        pieces (tuple[str, ...]): those of the smallest, then what each larger one adds
+        scores (tuple[float, ...]): log p of each piece in the model that brought it in
+    """
     lines: int                # of its text
     sizes: tuple[int, ...]    # of the ladder's vocabularies, in pieces, ascending
     alp: tuple[float, ...]    # of each
@@ -108,7 +130,21 @@ def capacity_curve(lang: str,                # its code, which the files are nam
                    max_sentences: int = 1_000_000,     # read from the stream, a random choice; held in memory
                    seed: int = 0,            # of the choice
                   ) -> Capacity:
-    "Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` pieces."
+    """Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` pieces.
+
+    Args:
+        lang (str): its code, which the files are named by
+        stream (Iterable[str]): lines, such that can be read again
+        lines (int): of the stream
+        smallest (int): pieces; more if the characters need more
+        largest (int): pieces; fewer if the text has fewer
+        work: folder of the rungs
+        step (int, default 16): pieces from the smallest to the next
+        ratio (float, default 2.0): of each step to the one before
+        character_coverage (float, default 0.9995): share of character occurrences that get a piece
+        max_sentences (int, default 1000000): read from the stream, a random choice; held in memory
+        seed (int, default 0): of the choice
+    """
     text = list(sampled_lines({lang: stream}, {lang: lines}, {lang: min(lines, max_sentences)}, seed))
     key = hashlib.sha256(json.dumps([text, character_coverage, sentencepiece.__version__]).encode()).hexdigest()[:16]
     rung = lambda n: _rung(text, n, character_coverage, Path(work) / f"{lang}-{n}-{key}.json")
@@ -131,7 +167,16 @@ def capacity_gains(sizes,           # of the ladder's vocabularies, ascending
                    alp,             # of each
                    step: int = 16,  # of the ladder
                   ) -> np.ndarray:  # (sizes[-1],), never rising
-    "What the n-th piece adds to ALP, on the least concave curve over the ladder; ∞ for those of the smallest model."
+    """What the n-th piece adds to ALP, on the least concave curve over the ladder; ∞ for those of the smallest model.
+
+    Args:
+        sizes: of the ladder's vocabularies, ascending
+        alp: of each
+        step (int, default 16): of the ladder
+
+    Returns:
+        np.ndarray: (sizes[-1],), never rising
+    """
     from scipy.optimize import isotonic_regression
     if len(sizes) == 1: return np.full(sizes[0], np.inf)
     gains = np.diff(_interpolated(np.arange(sizes[0], sizes[-1] + 1), sizes, alp, step))
@@ -142,7 +187,13 @@ def capacity_weights(counts: dict[str, int], # lines by language
                      alpha: float = 0.7,      # q ∝ lines^alpha
                      beta: float = 0.7,       # w ∝ q^beta
                     ) -> dict[str, float]:
-    "Weight of each language in the division of the places, 1 in sum (Zheng et al. 2021)."
+    """Weight of each language in the division of the places, 1 in sum (Zheng et al. 2021).
+
+    Args:
+        counts (dict[str, int]): lines by language
+        alpha (float, default 0.7): q ∝ lines^alpha
+        beta (float, default 0.7): w ∝ q^beta
+    """
     for name, value in {"alpha": alpha, "beta": beta}.items():
         if not 0 <= value <= 1: raise ConfigError(f"{name}={value} is not from 0 (all languages alike) to 1")
     weights = np.array([float(n) ** (alpha * beta) for n in counts.values()])
@@ -154,7 +205,17 @@ def allocate_vocabulary(capacities: dict[str, Capacity], # by language
                         alpha: float = 0.7,              # as in `capacity_weights`
                         beta: float = 0.7,
                        ) -> dict[str, int]:              # the first so many of each language's pieces
-    "Pieces by language whose union fills `size` (Zheng et al. 2021); `ConfigError` if it is too small or too large."
+    """Pieces by language whose union fills `size` (Zheng et al. 2021); `ConfigError` if it is too small or too large.
+
+    Args:
+        capacities (dict[str, Capacity]): by language
+        size (int): ids in all, with the five special ones
+        alpha (float, default 0.7): as in `capacity_weights`
+        beta (float, default 0.7)
+
+    Returns:
+        dict[str, int]: the first so many of each language's pieces
+    """
     weights = capacity_weights({lang: c.lines for lang, c in capacities.items()}, alpha, beta)
     gains = {lang: weights[lang] * capacity_gains(c.sizes, c.alp, c.step) for lang, c in capacities.items()}
     entry = {}
@@ -189,7 +250,13 @@ def reestimated_model(pieces: dict[str, float], # piece → log p to start with
                       lines: list[str],         # text, read once a round
                       rounds: int = 4,          # of Viterbi EM
                      ) -> bytes:
-    "A unigram model of exactly these pieces, scores by Viterbi EM over the lines; `ConfigError` for rounds below 0."
+    """A unigram model of exactly these pieces, scores by Viterbi EM over the lines; `ConfigError` for rounds below 0.
+
+    Args:
+        pieces (dict[str, float]): piece → log p to start with
+        lines (list[str]): text, read once a round
+        rounds (int, default 4): of Viterbi EM
+    """
     if rounds < 0: raise ConfigError(f"rounds={rounds} is below 0")
     model = sentencepiece_model_pb2.ModelProto.FromString(train_sentencepiece(["a"], 7)) # for its table of blanks
     model.trainer_spec.vocab_size = len(pieces) + 3
@@ -224,7 +291,22 @@ def train_capacities(streams: dict[str, Iterable[str]], # language → lines, su
                      workers: int = 1,                  # processes, a language each; the result does not depend on it
                      counts: dict[str, int] | None = None, # lines of each stream, where known
                     ) -> dict[str, Capacity]:
-    "Each language's ladder of vocabularies, trained or read; raises `ConfigError`, `DataError`."
+    """Each language's ladder of vocabularies, trained or read; raises `ConfigError`, `DataError`.
+
+    Args:
+        streams (dict[str, Iterable[str]]): language → lines, such that can be read again
+        size (int): ids in all that will be divided
+        work: folder of the rungs; the same call goes on from there
+        smallest (int | None, default None): pieces of the lowest rung; None: a fifth of an equal
+            share
+        largest (int | None, default None): pieces of the top rung; None: ten equal shares
+        ratio (float, default 2.0): of each step of the ladder to the one before
+        character_coverage (float, default 0.9995): share of character occurrences that get a piece
+        language_sentences (int, default 1000000): lines of a language that are read, at most
+        seed (int, default 0): of their choice
+        workers (int, default 1): processes, a language each; the result does not depend on it
+        counts (dict[str, int] | None, default None): lines of each stream, where known
+    """
     check_streams(streams)
     counts = counts or line_counts(streams)
     if not isinstance(workers, int) or workers < 1: raise ConfigError(f"workers={workers!r} is not 1 or more")
@@ -256,7 +338,13 @@ def _in_parallel(tasks, workers) -> list[Capacity]:
 # %% ../nbs/00g_vocap.ipynb #29df329a
 @dataclass(frozen=True)
 class DividedVocabulary:
-    "What `train_vocap` returns: a vocabulary, and how it was divided."
+    """What `train_vocap` returns: a vocabulary, and how it was divided.
+
+    Fields:
+        tokenizer (object): as `load_tokenizer(folder)` gives it
+        pieces (dict[str, int]): language → pieces it got; their sum exceeds the vocabulary, because
+            languages share pieces
+    """
     tokenizer: object      # as `load_tokenizer(folder)` gives it
     pieces: dict[str, int] # language → pieces it got; their sum exceeds the vocabulary, because languages share pieces
 
@@ -271,7 +359,21 @@ def train_vocap(streams: dict[str, Iterable[str]],   # language → lines, such 
                 counts: dict[str, int] | None = None, # lines of each stream, where known; None: a pass counts them
                 **ladders,                           # options of `train_capacities`
                ) -> DividedVocabulary:
-    "VoCap (Zheng et al. 2021): divide `size` by what each language gains; raises `ConfigError`, `DataError`."
+    """VoCap (Zheng et al. 2021): divide `size` by what each language gains; raises `ConfigError`, `DataError`.
+
+    Args:
+        streams (dict[str, Iterable[str]]): language → lines, such that can be read again
+        size (int): ids in all: <s> <pad> </s> <unk>, pieces, <mask>
+        folder: of the tokenizer; appears whole or not at all
+        work (default None): folder of the ladders; None: `folder` with '.ladders' added
+        alpha (float, default 0.7): q ∝ lines^alpha
+        beta (float, default 0.7): w ∝ q^beta
+        max_sentences (int, default 200000): sampled for the scores: what is held in memory
+        seed (int, default 0): of the samples
+        counts (dict[str, int] | None, default None): lines of each stream, where known; None: a
+            pass counts them
+        **ladders: options of `train_capacities`
+    """
     check_vocabulary_folder(folder)
     counts = counts or line_counts(streams)
     weights, quotas = capacity_weights(counts, alpha, beta), line_quotas(counts, alpha * beta, max_sentences)
@@ -287,7 +389,13 @@ def compare_vocabularies(tokenizers: dict,                 # name → a fast Hug
                          streams: dict[str, Iterable[str]], # language → text, best such that none was trained on
                          lines: int = 1000,                # read from each
                         ):
-    "Pieces per word, ALP and coverage of each vocabulary by language, as a pandas frame with columns (measure, name)."
+    """Pieces per word, ALP and coverage of each vocabulary by language, as a pandas frame with columns (measure, name).
+
+    Args:
+        tokenizers (dict): name → a fast Hugging Face tokenizer
+        streams (dict[str, Iterable[str]]): language → text, best such that none was trained on
+        lines (int, default 1000): read from each
+    """
     import pandas as pd
     text = {lang: list(itertools.islice(text_lines(stream, f"the text of {lang}"), lines))
             for lang, stream in streams.items()}
@@ -304,7 +412,12 @@ def compare_vocabularies(tokenizers: dict,                 # name → a fast Hug
 # %% ../nbs/00g_vocap.ipynb #ab812d80
 def vocap_figure(frames: dict, # name of the text → a frame of `compare_vocabularies`; the first full, others hollow
                 ):
-    "Pieces per word as ratio to the first vocabulary, and ALP less the first one's, by language; returns the figure."
+    """Pieces per word as ratio to the first vocabulary, and ALP less the first one's, by language; returns the figure.
+
+    Args:
+        frames (dict): name of the text → a frame of `compare_vocabularies`; the first full, others
+            hollow
+    """
     first = next(iter(frames.values()))
     fig, axes = figure("page", height=max(2.4, 1.1 + 0.17 * len(first)), ncols=2, sharey=True)
     for text, frame in frames.items():

@@ -491,7 +491,7 @@ def evaluate_run(settings: Settings, data: Prepared, trained: Trained, minutes: 
     return found.metrics(), found.measured
 
 RECIPE = Recipe("03_xlm_e", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
-                more=record_facts, experiments=EXPERIMENTS)
+                more=record_facts, renamed={"tied": bool}, experiments=EXPERIMENTS)
 
 # %% ../nbs/03_xlm_e.ipynb #ea16b885
 def grid_measures(experiment: Experiment

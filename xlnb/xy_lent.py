@@ -29,7 +29,8 @@ from .pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, fill_in
                               run_folder)
 from .reports import last_held_out, layer_means
 from .sampling import entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
-from .vocab import line_quotas, train_vocab, train_vocap
+from .vocab import line_quotas, train_vocab
+from .vocap import train_vocap
 
 # %% ../nbs/04_xy_lent.ipynb #ccf20e9a
 BITEXTS, SAMPLERS = ("x-y", "en-x", "none"), ("entropic", "m2m", "exponent")

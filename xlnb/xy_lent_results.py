@@ -9,7 +9,7 @@ __all__ = ['RULES', 'CLAIMS', 'plot_figure1']
 import math
 
 from . import continued, xy_lent
-from .alignment import usual_layer
+from .retrieval import usual_layer
 from .claims import Claim, Comparison, Rule
 from .core import PALETTE, figure, label_lines
 from .reports import baseline_mean, last_held_out, layer_means
@@ -24,7 +24,11 @@ def _billions(text: str) -> float: # '180M' or '10.7B'
     return float(text[:-1]) * {"M": 1e-3, "B": 1}[text[-1]]
 
 def plot_figure1(rows: list[dict]): # of Table 11
-    "Printed XNLI mean over printed parameters, a line for each family."
+    """Printed XNLI mean over printed parameters, a line for each family.
+
+    Args:
+        rows (list[dict]): of Table 11
+    """
     fig, ax = figure("column", height=3)
     for model, colour in _COLOURS.items():
         points = [r for r in rows if r["model"] == model and r["lang"] == "avg" and r["setting"] == "zero_shot"
