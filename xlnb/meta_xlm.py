@@ -45,8 +45,8 @@ from .pretraining import (WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunS
                               new_masked_lm, plan_run, run_folder, size_defaults, step_flops)
 from .probes import cldr_tasks, linear_probe
 from .reports import best_layer, spread
-from .retrieval import (accuracy, column_index, load_model_tokenizer, retrieval_by_layer, sparse_counts, usual_layer,
-                            words)
+from .retrieval import (accuracy, column_index, load_model_tokenizer, retrieval_by_layer, sparse_counts,
+                            usual_layer, words)
 from .sampling import exponent_probabilities
 from .tokens import SpecialIds
 from .training import read_log

@@ -500,7 +500,7 @@ def progress_report(summary: dict) -> str: # of `training.train`
     pace = f"the rest would take about {rest:,.0f} minutes" if rest else "no step was done in this call"
     return f"stopped at the time limit after {done}; {pace} at this pace; the same command goes on from here"
 
-# %% ../nbs/02j_pretraining.ipynb #fe1e10b4
+# %% ../nbs/02j_pretraining.ipynb #0b2906fd
 @dataclass(frozen=True)
 class Recipe:
     """A paper: functions with one contract each, handed to `run`.
@@ -519,8 +519,8 @@ class Recipe:
             with what they left
         more (Callable, default lambda settings, data, trained: {}): → further entries of the record
         records_divergence (bool, default False): whether a run whose loss is no number has a record
-        renamed (dict, default field(default_factory=dict)): parameter of older records → its name
-            today, None, or a test of its value
+        renamed (dict, default field(default_factory=dict)): parameter of older records → name
+            today, None or a test of its value
         experiments (dict, default field(default_factory=dict)): name → `Experiment`
     """
     notebook: str # whose records its runs join, e.g. '03_xlm_e'
@@ -534,7 +534,7 @@ class Recipe:
     prior: Callable = lambda settings, data: data # phases that come first; → the data with what they left
     more: Callable = lambda settings, data, trained: {} # → further entries of the record
     records_divergence: bool = False # whether a run whose loss is no number has a record
-    renamed: dict = field(default_factory=dict) # parameter of older records → its name today, None, or a test of its value
+    renamed: dict = field(default_factory=dict) # parameter of older records → name today, None or a test of its value
     experiments: dict = field(default_factory=dict) # name → `Experiment`
 
     @property
