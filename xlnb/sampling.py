@@ -41,6 +41,7 @@ def _of_type(name, value, kind, example):
     if isinstance(value, kind): return value
     raise ConfigError(f"{name} is of type {type(value).__name__}: give one such as {example}")
 
+# %% ../nbs/00j_sampling.ipynb #99f39d9d
 def _odd(values, is_odd):
     "The first five of a dict's values that are odd, as text."
     bad = [f"{name}={value!r}" for name, value in values.items() if is_odd(value)]
@@ -226,6 +227,7 @@ def _cut(name):
     raise ConfigError(f"pair {name!r} is not of the form 'de-en' or 'en-zh-Hant', nor has it a single hyphen to be cut "
                       "at: give a pair of other names as a tuple, such as ('en', 'zh-CN')")
 
+# %% ../nbs/00j_sampling.ipynb #4f882666
 def _two_codes(codes, pair):
     if not isinstance(codes, tuple) or len(codes) != 2:
         raise ConfigError(f"pair {pair!r} is neither a name such as 'de-en' nor a tuple such as ('de', 'en')")
