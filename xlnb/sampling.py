@@ -522,10 +522,11 @@ def _opening(blocks, refused):
     "The exponent nearest to 1, on the way to a refused one, beyond which a block is too many for its partners."
     gap = lambda a: max(np.logaddexp.reduce(a * many) - np.logaddexp.reduce(a * few) for many, few in blocks)
     inside, way = 1.0, refused - 1
+    if gap(refused) <= _EQUAL: return 1 + way / 2 if abs(way) > 1e-6 else 1.0 # lost in rounding: on the safe side
     for a in [*(1 + way * np.geomspace(1e-6, 1e-3, 30)), *_steps(1 + 2e-3 * way, refused, 400), refused]:
-        if gap(a) > _EQUAL or a == refused: break
+        if gap(a) > _EQUAL: break
         inside = float(a)
-    return float(brentq(gap, inside, a)) if gap(inside) < -_EQUAL and gap(a) > 0 else inside
+    return float(brentq(gap, inside, a)) if gap(inside) < -_EQUAL else inside
 
 
 
