@@ -307,6 +307,13 @@ def test_what_works_higher_up_does_not_count_as_the_largest():
             entropic_sampling(PATH, t)
 
 
+def test_shares_of_eighty_orders_end_in_a_refusal_too():
+    "At T = 0.05 the gap of the small languages is lost in the sums of the large ones; the search must end."
+    counts = {"de-en": 14061, "en-fr": 12, "de-ka": 239, "fr-ka": 1, "de-fr": 38}
+    with pytest.raises(ConfigError, match="cannot be reached") as e: entropic_sampling(counts, 0.05)
+    entropic_sampling(counts, float(re.search(r"take temperature=([0-9.]+),", str(e.value))[1]))
+
+
 STAR = {"de-en": 100, "en-fr": 60, "de-fr": 5, "en-ka": 2, "am-en": 1}
 
 

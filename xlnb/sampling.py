@@ -41,6 +41,7 @@ def _of_type(name, value, kind, example):
     if isinstance(value, kind): return value
     raise ConfigError(f"{name} is of type {type(value).__name__}: give one such as {example}")
 
+# %% ../nbs/00j_sampling.ipynb #99f39d9d
 def _odd(values, is_odd):
     "The first five of a dict's values that are odd, as text."
     bad = [f"{name}={value!r}" for name, value in values.items() if is_odd(value)]
@@ -242,6 +243,7 @@ def _cut(name):
     raise ConfigError(f"pair {name!r} is not of the form 'de-en' or 'en-zh-Hant', nor has it a single hyphen to be cut "
                       "at: give a pair of other names as a tuple, such as ('en', 'zh-CN')")
 
+# %% ../nbs/00j_sampling.ipynb #4f882666
 def _two_codes(codes, pair):
     if not isinstance(codes, tuple) or len(codes) != 2:
         raise ConfigError(f"pair {pair!r} is neither a name such as 'de-en' nor a tuple such as ('de', 'en')")
@@ -579,10 +581,11 @@ def _opening(blocks, refused):
     "The exponent nearest to 1, on the way to a refused one, beyond which a block is too many for its partners."
     gap = lambda a: max(np.logaddexp.reduce(a * many) - np.logaddexp.reduce(a * few) for many, few in blocks)
     inside, way = 1.0, refused - 1
+    if gap(refused) <= _EQUAL: return 1 + way / 2 if abs(way) > 1e-6 else 1.0 # lost in rounding: on the safe side
     for a in [*(1 + way * np.geomspace(1e-6, 1e-3, 30)), *_steps(1 + 2e-3 * way, refused, 400), refused]:
-        if gap(a) > _EQUAL or a == refused: break
+        if gap(a) > _EQUAL: break
         inside = float(a)
-    return float(brentq(gap, inside, a)) if gap(inside) < -_EQUAL and gap(a) > 0 else inside
+    return float(brentq(gap, inside, a)) if gap(inside) < -_EQUAL else inside
 
 
 
