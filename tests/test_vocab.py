@@ -328,7 +328,7 @@ def test_lines_that_are_no_strings_are_numbered(toy, tmp_path):
                  lambda: train_vocab({"en": ["a", None]}, 100, tmp_path / "x", counts={"en": 2})):
         with pytest.raises(DataError, match="line 2 of the text of en is None, not a string"): call()
     with pytest.raises(DataError, match="line 2 of the training text is 3"): train_sentencepiece(["a", 3], 20)
-    with pytest.raises(DataError, match="training text is one string"): train_sentencepiece("abc", 20)
+    with pytest.raises(DataError, match="training text: .*one string or path"): train_sentencepiece("abc", 20)
     with pytest.raises(DataError, match="no count or no quota for en"): sampled_lines({"en": ["a"]}, {"en": 1}, {})
 
 

@@ -21,27 +21,31 @@ from .core import ConfigError, DataError, numpy_generator, parse_languages, spli
 from .corpora import Lines, XTREME_40
 
 # %% ../nbs/00c_contamination.ipynb #972fc74c
+_AGAIN = "give a list, or xlnb.corpora.Lines over a function that opens the source"
+
+def _check_stream(stream, name):
+    if isinstance(stream, str | Path):
+        raise DataError(f"{name}: a stream is a list of lines or what gives lines again and again, such as "
+                        f"xlnb.corpora.read_text(path); got one string or path: {str(stream)!r:.40}")
+    if not isinstance(stream, Iterable): raise DataError(f"{name} is {stream!r:.40}, not lines: {_AGAIN}")
+
 def check_streams(streams: dict[str, Iterable], # language or pair → stream
                  ):
     "Raise `DataError` for a stream that cannot be read twice: a generator, one string, a path, no iterable."
-    again = "give a list, or xlnb.corpora.Lines over a function that opens the source"
     if not isinstance(streams, dict):
         raise DataError(f"got {type(streams).__name__}, where a dict of language → lines is wanted")
     for name, stream in streams.items():
-        if isinstance(stream, str | Path):
-            raise DataError(f"{name}: a stream is a list of lines or what gives lines again and again, such as "
-                            f"xlnb.corpora.read_text(path); got one string or path: {str(stream)!r:.40}")
+        _check_stream(stream, name)
         if isinstance(stream, Iterator):
             raise DataError(f"{name}: a {type(stream).__name__} can be read only once, and this text is read "
-                            f"again: {again}")
-        if not hasattr(stream, "__iter__"): raise DataError(f"{name} is {stream!r:.40}, not lines: {again}")
+                            f"again: {_AGAIN}")
 
 # %% ../nbs/00c_contamination.ipynb #9425d00d
 def text_lines(stream: Iterable[str],
                name: str, # for the message, such as 'the text of de'
               ) -> Iterator[str]:
     "The lines of a stream as they are; `DataError` with the number of the first that is no string."
-    if isinstance(stream, str): raise DataError(f"{name} is one string, {stream!r:.40}: give a list of lines")
+    _check_stream(stream, name)
     for n, line in enumerate(stream, 1):
         if not isinstance(line, str): raise DataError(f"line {n} of {name} is {line!r:.60}, not a string")
         yield line
@@ -50,6 +54,7 @@ def line_pairs(stream: Iterable[tuple[str, str]],
                pair: str, # its name, for the message
               ) -> Iterator[tuple[str, str]]:
     "The pairs of a stream as they are; `DataError` with the number of the first that is not two strings."
+    _check_stream(stream, pair)
     for n, row in enumerate(stream, 1):
         two = isinstance(row, tuple | list) and len(row) == 2 and all(isinstance(side, str) for side in row)
         if not two:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .contamination import check_streams, line_pairs, text_lines
+from .contamination import line_pairs, text_lines
 from .core import ConfigError, DataError, atomic_path, choose, numpy_generator, sha256_file
 
 # %% ../nbs/00i_tokens.ipynb #796305bd
@@ -186,7 +186,6 @@ def build_store(text: dict, # language → re-iterable of sentences
                ) -> "Store":
     "Encode what is not encoded yet, and open the store. Raises `StoreError`, `DataError`, `ConfigError`."
     folder = Path(folder)
-    for streams in (text, pairs): check_streams(streams)
     sources = {("text", k): v for k, v in text.items()} | {("pairs", k): v for k, v in pairs.items()}
     recipe, special = _recipe(tokenizer, max_length, shard_lines, facts), SpecialIds.of(tokenizer)
     _check_request(folder, sources, recipe, workers)
