@@ -276,6 +276,9 @@ def test_streams_that_cannot_be_read_twice_are_refused():
     with pytest.raises(DataError, match="en: .*one string or path"): survey({"en": "en.txt"})
     with pytest.raises(DataError, match="en is None"): survey({"en": None})
     with pytest.raises(DataError, match="got list, where a dict"): survey(lines)
+    for tests in ([lines], {"dev": lines}):
+        with pytest.raises(DataError, match="tests is no dict of test"): survey({"en": lines}, tests)
+    with pytest.raises(ConfigError, match="sample=-1"): survey({"en": lines}, sample=-1)
 
 
 def test_lines_of_another_shape_are_numbered():

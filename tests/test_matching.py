@@ -451,3 +451,7 @@ def test_published_muse_fills_russian_rows(phrases):
     matching = match_vocabulary(phrases[1], target, found)
     assert (matching.rule == "dictionary").sum() > 0.9 * 500
     assert matching.dictionary_report().loc["ru", "pieces"] == len(words)
+
+
+def test_languages_may_be_one_string():
+    assert cldr_dictionaries("de,en,fr").keys() == cldr_dictionaries(["de", "fr"]).keys() == {"de", "fr"}

@@ -437,3 +437,9 @@ def test_real_text_goes_in_and_out(tmp_path):
         assert len(store.text[lang]) == len(lines)
         for k in range(0, len(lines), 997):
             assert store.text[lang][k].tolist() == tokenizer(lines[k], add_special_tokens=False)["input_ids"]
+
+
+def test_batches_without_rows_or_mask_are_refused():
+    for collate in (collate_text, collate_pairs):
+        with pytest.raises(ConfigError, match="a batch of no rows"): collate([])
+    with pytest.raises(ConfigError, match="the batch has input_ids: add its attention_mask"): pack({"input_ids": None})

@@ -231,6 +231,8 @@ def test_streams_without_text_are_named(tmp_path):
     with pytest.raises(DataError, match="no stream"): train_vocab({}, 100, tmp_path / "x")
     with pytest.raises(DataError, match="only blanks"): train_vocab({"de": ["\u3000", " "]}, 100, tmp_path / "x")
     with pytest.raises(ConfigError, match="alpha=-1"): train_vocab({"de": ["a"]}, 100, tmp_path / "x", alpha=-1)
+    with pytest.raises(DataError, match="no lines of ru"): line_quotas({"de": 3, "ru": 0})
+    with pytest.raises(DataError, match="no lines of any language"): line_quotas({})
 
 
 def test_wrong_counts_are_refused(toy, tmp_path):

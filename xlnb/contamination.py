@@ -10,7 +10,7 @@ __all__ = ['SHARE', 'LEAST', 'check_streams', 'text_lines', 'line_pairs', 'norma
 # %% ../nbs/00c_contamination.ipynb #e85a4829
 import hashlib, unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -32,7 +32,7 @@ def _check_stream(stream, name):
 def check_streams(streams: dict[str, Iterable], # language or pair → stream
                  ):
     "Raise `DataError` for a stream that cannot be read twice: a generator, one string, a path, no iterable."
-    if not isinstance(streams, dict):
+    if not isinstance(streams, Mapping):
         raise DataError(f"got {type(streams).__name__}, where a dict of language → lines is wanted")
     for name, stream in streams.items():
         _check_stream(stream, name)
@@ -309,6 +309,8 @@ def _sides(test, name, part) -> list[tuple[str, list[str]]]:
 def _wanted(tests) -> tuple[dict, dict]:
     "Language → normalised line → number; (test, language) → numbers of its lines. Blank lines are left out."
     lines, sets = {}, {}
+    if not all(isinstance(x, Mapping) for x in (tests or {}, *(tests.values() if isinstance(tests, Mapping) else ()))):
+        raise DataError("tests is no dict of test → language or pair → lines")
     for test, parts in (tests or {}).items():
         for name, part in parts.items():
             for lang, side in _sides(test, name, part):
@@ -357,8 +359,8 @@ def survey(text: dict[str, Iterable[str]], # language → re-iterable training l
            sample: int = 2000, # different lines of each language of which near repeats are counted; 0 for none
           ) -> dict: # JSON values
     "Training lines and repeats by language, and what is found of each test; `ConfigError` for a share below 0.6."
-    check_streams(text)
-    check_streams(pairs or {})
+    for streams in (text, pairs or {}): check_streams(streams)
+    if sample < 0: raise ConfigError(f"sample={sample!r} lines of each language: 0 or more")
     lines, numbers = _wanted(tests)
     languages = dict.fromkeys([*text, *(lang for pair in pairs or () for lang in split_pair(pair))])
     readings = {lang: _Reading(list(lines.get(lang, ())), share, sample, bool(pairs)) for lang in languages}

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import _UNSPACED, dictionary as names_dictionary
 from .contamination import text_lines
-from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, numpy_generator
+from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, numpy_generator, parse_languages
 from .corpora import _blocks
 from .vocab import require_fast
 
@@ -316,7 +316,7 @@ def _warn(found, pieces):
 def cldr_dictionaries(langs, source_lang: str = "en") -> dict[str, list[tuple[str, str]]]: # codes of CLDR's core
     "Language → names of territories, languages, months and weekdays, with their names in the source language."
     return {lang: [(word, translation) for word, translation, _ in names_dictionary(lang, source_lang)]
-            for lang in langs if lang != source_lang}
+            for lang in parse_languages(langs) if lang != source_lang}
 
 def muse_dictionaries(langs,                   # our codes
                       source_lang: str = "en", # of the translations
@@ -324,7 +324,7 @@ def muse_dictionaries(langs,                   # our codes
                      ) -> dict[str, list[tuple[str, str]]]:
     "Language → MUSE's entries; warns which languages have none, `FileNotFoundError` if none has."
     found, absent = {}, {}
-    for lang in langs:
+    for lang in parse_languages(langs):
         if lang == source_lang: continue
         if lang not in SETS["muse"].langs: absent[lang] = ConfigError(f"MUSE has no dictionary of {lang}")
         else:

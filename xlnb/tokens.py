@@ -463,6 +463,7 @@ def permuted(draw: int, # number of the draw from this source, from 0
 def _rows(rows, special):
     "The batch of rows of parts; flat places of its tokens; length and first column of each part."
     import torch
+    if not rows: raise ConfigError("a batch of no rows: give one or more")
     count = np.fromiter(map(len, rows), np.int64, len(rows))
     parts = list(chain.from_iterable(rows))
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
@@ -508,6 +509,7 @@ def pack(batch: dict, # tensors (batch, seq, …), among them attention_mask: on
         ) -> dict:
     "The batch without padding: tensors (1, total, …), position_ids, and cu_seqlens (batch + 1) int32."
     import torch
+    if "attention_mask" not in batch: raise ConfigError(f"the batch has {', '.join(batch)}: add its attention_mask")
     mask = batch["attention_mask"].bool()
     batch = {"position_ids": torch.arange(mask.shape[1], device=mask.device).expand(mask.shape), **batch}
     cu_seqlens = torch.nn.functional.pad(mask.sum(1).cumsum(0, dtype=torch.int32), (1, 0))
