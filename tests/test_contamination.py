@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from xlnb.core import ConfigError, append_record, run_facts, split_pair
-from xlnb.contamination import (LEAST, SHARE, Distinct, LineIndex, containment, describe, describe_languages, grams,
-                                language_check, names_identifier, near, normalised, overlapping, survey)
+from xlnb.core import ConfigError, DataError, append_record, run_facts, split_pair
+from xlnb.contamination import (LEAST, SHARE, Distinct, LineIndex, check_streams, containment, describe,
+                                describe_languages, grams, language_check, line_pairs, names_identifier, near,
+                                normalised, overlapping, sample_items, survey, text_lines)
 from xlnb.corpora import Lines
 
 # ---------------------------------------------------------------- oracles: the definitions, word for word and slowly
@@ -262,6 +263,45 @@ def test_overlapping_shows_originals_with_their_numbers():
     assert len(rows) == 10_000 and [r["in the text"] for r in rows[:4]] == [2, 2, 5, 5]
     assert rows[0] == {"test": "T", "language": "de", "test line": "Guten morgen?", "in the test": 2,
                        "training line": "GUTEN MORGEN!!", "in the text": 2, "share": 1.0, "exact": True}
+
+
+def test_streams_that_cannot_be_read_twice_are_refused():
+    lines, pairs = ["a dog", "a cat"], [("a dog", "ein Hund")]
+    check_streams({"de": lines, "en": Lines(list, lines), "de-en": tuple(pairs)})
+    generator = (line for line in lines)
+    for once, kind in ((generator, "generator"), (iter(lines), "list_iterator"), (map(str, lines), "map")):
+        with pytest.raises(DataError, match=f"en: a {kind} can be read only once.*give a list"): survey({"en": once})
+        assert list(once) # not touched
+    with pytest.raises(DataError, match="de-en: a list_iterator"): survey({"en": lines}, pairs={"de-en": iter(pairs)})
+    with pytest.raises(DataError, match="en: .*one string or path"): survey({"en": "en.txt"})
+    with pytest.raises(DataError, match="en is None"): survey({"en": None})
+    with pytest.raises(DataError, match="got list, where a dict"): survey(lines)
+    for tests in ([lines], {"dev": lines}):
+        with pytest.raises(DataError, match="tests is no dict of test"): survey({"en": lines}, tests)
+    with pytest.raises(ConfigError, match="sample=-1"): survey({"en": lines}, sample=-1)
+
+
+def test_lines_of_another_shape_are_numbered():
+    for wrong in (lambda: survey({"en": ["a", None]}), lambda: list(overlapping({"en": ["a", None]}, {})),
+                  lambda: language_check({"en": ["a", None]}), lambda: list(text_lines(["a", None], "the text of en"))):
+        with pytest.raises(DataError, match="line 2 of the text of en is None, not a string"): wrong()
+    with pytest.raises(DataError, match="line 3 of the list of lines is 7"): normalised(["a", "b", 7])
+    with pytest.raises(DataError, match="the list of lines: .*one string or path"): normalised("abc")
+    for row in (("a",), ("a", None), "ab", None):
+        with pytest.raises(DataError, match="line 2 of de-en is .*not two strings"):
+            survey({}, pairs={"de-en": [("a", "b"), row]})
+        with pytest.raises(DataError, match="line 1 of de-en"): list(line_pairs([row], "de-en"))
+    for part in ((["a"], ["b", "c"]), (["a"],), (["a"], None)):
+        with pytest.raises(DataError, match="test 'dev', de-en: give .lines, lines., equally many"):
+            survey({"de": ["a"]}, {"dev": {"de-en": part}})
+
+
+def test_a_sample_takes_each_item_alike():
+    items = [str(i) for i in range(20)]
+    taken = [sample_items(items, 5, np.random.default_rng(seed)) for seed in range(2000)]
+    assert all(len({*few}) == 5 for few in taken) and sample_items("ab", 5, np.random.default_rng(0)) == ["a", "b"]
+    share = np.bincount(np.array(taken, int).ravel(), minlength=20) / 2000
+    assert np.abs(share - 0.25).max() < 5 * (0.25 * 0.75 / 2000) ** 0.5 # five standard errors of a proportion
 
 
 # ---------------------------------------------------------------- languages

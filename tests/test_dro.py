@@ -438,6 +438,12 @@ def test_bitext_that_cannot_be_judged_is_refused_with_the_reason():
     for row in (("a", None), ("a", "b", "c"), "a\tb"):
         for call in (text_evidence, lsa_margin_scores):
             with pytest.raises(DataError, match="line 1 of de-en is .*not two strings"): call({"de-en": [row] * 9})
+    with pytest.raises(ConfigError, match="pairs is a list: give a dict"): find_bad_bitext(pairs=good["de-en"])
+    with pytest.raises(DataError, match="a list of rounds"): find_bad_bitext([{"step": 0}, {"step": 1}])
+    with pytest.raises(ConfigError, match="pairs='de-en' is one string"): GroupLosses("de-en")
+    for loss in (None, "low", math.nan):
+        with pytest.raises(DataError, match="loss of de-en .* is no finite number"):
+            best_response({"de-en": loss}, {"de-en": 1.0}, 0.1)
     once = lambda lines: (line for line in lines)
     with pytest.raises(DataError, match="read only once"): plant_defects(once(good["de-en"]), "copies", 0.5, 0)
     with pytest.raises(DataError, match="other: a generator can be read only once"):

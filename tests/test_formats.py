@@ -922,3 +922,10 @@ def test_real_panlex():
             assert entries == size or size >= 2_000 and entries < size # scarce pairs have fewer, in the largest files
             found["zip", name.split("/")[0][:2]] += 1
     assert len(found) == 11
+
+
+def test_what_is_no_path_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="None is not the path of a file"): read_cc100(None)
+    with pytest.raises(ConfigError, match="is not the path of a file"): read_dictionary(["a.txt"])
+    path = write(tmp_path / "a.txt", "a\n")
+    with pytest.raises(ConfigError, match="is one path: give a list of files"): read_references(path, str(path))

@@ -304,12 +304,25 @@ def test_little_found_is_said_with_numbers():
 
 def test_wrong_settings_are_refused(house):
     for options, text in (({"order": "exakt"}, "did you mean 'exact'"), ({"translations": "all"}, "mean, first"),
-                          ({"dictionaries": {"de": ["ab"]}}, "dictionaries\\['de'\\] holds 'ab'")):
+                          ({"dictionaries": {"de": ["ab"]}}, "dictionaries\\['de'\\] holds 'ab'"),
+                          ({"dictionaries": {"de": [("Haus", None)]}}, "holds .'Haus', None.: give pairs"),
+                          ({"dictionaries": {"de": [None]}}, "holds None: give pairs")):
         with pytest.raises(ConfigError, match=text): match_vocabulary(house, house, **options)
     for tokenizer in (ByT5Tokenizer(), house.backend_tokenizer):
-        with pytest.raises(ConfigError, match="is not a fast .* AutoTokenizer"): match_vocabulary(tokenizer, house)
+        with pytest.raises(ConfigError, match="source is a .*, not a fast .*AutoTokenizer"):
+            match_vocabulary(tokenizer, house)
+    with pytest.raises(ConfigError, match="target='bert' is not a tokenizer: .*load_tokenizer"):
+        match_vocabulary(house, "bert")
     words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
     with pytest.raises(ConfigError, match="WordLevel tokenizer begin a word"): match_vocabulary(house, words)
+
+
+def test_text_and_sentences_of_another_shape_are_named(house):
+    with pytest.raises(DataError, match="line 2 of the text of de is None"):
+        match_vocabulary(house, house).report({"de": ["house", None]})
+    for wrong in ("ab", None, ["a"], [7], [-1]):
+        with pytest.raises(DataError, match="sentence 2 is .*, not ids from 0 to 6"):
+            cooccurrence_vectors([[1, 2], wrong], 7, dim=1)
 
 
 # ---------------------------------------------------------------- refinements
@@ -438,3 +451,7 @@ def test_published_muse_fills_russian_rows(phrases):
     matching = match_vocabulary(phrases[1], target, found)
     assert (matching.rule == "dictionary").sum() > 0.9 * 500
     assert matching.dictionary_report().loc["ru", "pieces"] == len(words)
+
+
+def test_languages_may_be_one_string():
+    assert cldr_dictionaries("de,en,fr").keys() == cldr_dictionaries(["de", "fr"]).keys() == {"de", "fr"}

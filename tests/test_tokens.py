@@ -96,14 +96,20 @@ def test_roles_under_other_names(tmp_path):
     bert = word_tokenizer(WORDS, cls_token="<s>", sep_token="</s>")
     assert SpecialIds.of(bert) == SpecialIds(0, 1, 2, 3, 54)
     with pytest.raises(ConfigError, match="no bos"): SpecialIds.of(word_tokenizer(WORDS, sep_token="</s>"))
+    with pytest.raises(ConfigError, match="tokenizer='bert' is not a tokenizer"): SpecialIds.of("bert")
+    with pytest.raises(ConfigError, match="tokenizer='bert' is not a tokenizer"):
+        build_store({"en": ["w1"]}, {}, "bert", tmp_path)
 
 
 @pytest.mark.parametrize("text, bitext, options, error", [
     ({"en": ["w1", 7]}, {}, {}, "line 2 of text 'en' is 7"),
     ({}, {"en-ru": [("w1", "w2"), ("w1", "w2", "w3")]}, {}, "line 2 of pairs 'en-ru'"),
-    ({}, {"en-ru": ["w1 w2"]}, {}, "not two sentences"),
-    ({}, {"en-ru": [("w1", None)]}, {}, "not two sentences"),
+    ({}, {"en-ru": ["w1 w2"]}, {}, "not two strings"),
+    ({}, {"en-ru": [("w1", None)]}, {}, "not two strings"),
+    ({}, {"en-ru": [("w1", "w2"), None]}, {}, "line 2 of pairs 'en-ru' is None, not two"),
     ({"en": []}, {}, {}, "text 'en' has no lines"),
+    ({"en": "w1 w2"}, {}, {}, "text 'en': a stream is a list of lines"),
+    ({"en": None}, {}, {}, "text 'en' is None, not lines"),
     ({"../en": ["w1"]}, {}, {}, "a name has letters"),
     ({"en": ["w1"]}, {}, {"workers": 0}, "workers=0"),
     ({"en": ["w1"]}, {}, {"max_length": 2.5}, "max_length=2.5"),
@@ -431,3 +437,9 @@ def test_real_text_goes_in_and_out(tmp_path):
         assert len(store.text[lang]) == len(lines)
         for k in range(0, len(lines), 997):
             assert store.text[lang][k].tolist() == tokenizer(lines[k], add_special_tokens=False)["input_ids"]
+
+
+def test_batches_without_rows_or_mask_are_refused():
+    for collate in (collate_text, collate_pairs):
+        with pytest.raises(ConfigError, match="a batch of no rows"): collate([])
+    with pytest.raises(ConfigError, match="the batch has input_ids: add its attention_mask"): pack({"input_ids": None})

@@ -231,6 +231,8 @@ def test_streams_without_text_are_named(tmp_path):
     with pytest.raises(DataError, match="no stream"): train_vocab({}, 100, tmp_path / "x")
     with pytest.raises(DataError, match="only blanks"): train_vocab({"de": ["\u3000", " "]}, 100, tmp_path / "x")
     with pytest.raises(ConfigError, match="alpha=-1"): train_vocab({"de": ["a"]}, 100, tmp_path / "x", alpha=-1)
+    with pytest.raises(DataError, match="no lines of ru"): line_quotas({"de": 3, "ru": 0})
+    with pytest.raises(DataError, match="no lines of any language"): line_quotas({})
 
 
 def test_wrong_counts_are_refused(toy, tmp_path):
@@ -328,7 +330,7 @@ def test_lines_that_are_no_strings_are_numbered(toy, tmp_path):
                  lambda: train_vocab({"en": ["a", None]}, 100, tmp_path / "x", counts={"en": 2})):
         with pytest.raises(DataError, match="line 2 of the text of en is None, not a string"): call()
     with pytest.raises(DataError, match="line 2 of the training text is 3"): train_sentencepiece(["a", 3], 20)
-    with pytest.raises(DataError, match="training text is one string"): train_sentencepiece("abc", 20)
+    with pytest.raises(DataError, match="training text: .*one string or path"): train_sentencepiece("abc", 20)
     with pytest.raises(DataError, match="no count or no quota for en"): sampled_lines({"en": ["a"]}, {"en": 1}, {})
 
 

@@ -96,6 +96,8 @@ def test_gains_never_rise_and_lie_above_the_curve(rises, steps, step):
 def test_a_concave_ladder_of_every_size_keeps_its_gains():
     assert capacity_gains([2, 3, 4, 5], [-9, -5, -3, -2], 1)[2:] == pytest.approx([4, 2, 1])
     assert capacity_gains([4], [-9]).tolist() == [np.inf] * 4
+    with pytest.raises(ConfigError, match="2 sizes and 1 values"): capacity_gains([4, 5], [-9])
+    with pytest.raises(ConfigError, match="0 sizes"): capacity_gains([], [])
 
 
 def test_the_order_of_pieces_begins_with_the_smallest_model_and_contains_all(made):
@@ -245,6 +247,7 @@ def test_viterbi_em_raises_the_probability_of_the_text(made):
         values.append(sum(processor.get_score(i) for line in streams["de"] for i in processor.encode(line)))
     assert values[0] < values[1] <= values[2] <= values[3] + 1
     with pytest.raises(ConfigError, match="rounds=-1"): reestimated_model(pieces, streams["de"], -1)
+    with pytest.raises(DataError, match="no pieces were given"): reestimated_model({}, streams["de"])
 
 
 # ---------------------------------------------------------------- again, elsewhere, in parallel

@@ -54,6 +54,8 @@ def line_quotas(counts: dict[str, int],      # lines by language
     if not 0 <= alpha <= 1: raise ConfigError(f"alpha={alpha} is not from 0 (all languages alike) to 1 (as they come)")
     if max_sentences < len(counts):
         raise ConfigError(f"max_sentences={max_sentences} is less than one per language ({len(counts)}): raise it")
+    if empty := [lang for lang, n in counts.items() if not n > 0] or not counts:
+        raise DataError(f"no lines of {', '.join(empty) if counts else 'any language'}: give counts above 0")
     weights = np.array([float(n) ** alpha for n in counts.values()])
     exact = weights / weights.sum() * min(sum(counts.values()), max_sentences)
     whole = np.floor(exact).astype(int)

@@ -178,6 +178,8 @@ def capacity_gains(sizes,           # of the ladder's vocabularies, ascending
         np.ndarray: (sizes[-1],), never rising
     """
     from scipy.optimize import isotonic_regression
+    if not len(sizes) or len(sizes) != len(alp):
+        raise ConfigError(f"{len(sizes)} sizes and {len(alp)} values of ALP: a ladder has one of either for each rung")
     if len(sizes) == 1: return np.full(sizes[0], np.inf)
     gains = np.diff(_interpolated(np.arange(sizes[0], sizes[-1] + 1), sizes, alp, step))
     return np.concatenate([np.full(sizes[0], np.inf), isotonic_regression(gains, increasing=False).x])
@@ -258,6 +260,7 @@ def reestimated_model(pieces: dict[str, float], # piece → log p to start with
         rounds (int, default 4): of Viterbi EM
     """
     if rounds < 0: raise ConfigError(f"rounds={rounds} is below 0")
+    if not pieces: raise DataError("no pieces were given: a model needs one or more")
     model = sentencepiece_model_pb2.ModelProto.FromString(train_sentencepiece(["a"], 7)) # for its table of blanks
     model.trainer_spec.vocab_size = len(pieces) + 3
     for step in range(rounds + 1):
