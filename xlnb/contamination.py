@@ -10,7 +10,7 @@ __all__ = ['SHARE', 'LEAST', 'check_streams', 'text_lines', 'line_pairs', 'norma
 # %% ../nbs/00c_contamination.ipynb #e85a4829
 import hashlib, unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -21,6 +21,14 @@ from .core import ConfigError, DataError, numpy_generator, parse_languages, spli
 from .corpora import Lines, XTREME_40
 
 # %% ../nbs/00c_contamination.ipynb #972fc74c
+_AGAIN = "give a list, or xlnb.corpora.Lines over a function that opens the source"
+
+def _check_stream(stream, name):
+    if isinstance(stream, str | Path):
+        raise DataError(f"{name}: a stream is a list of lines or what gives lines again and again, such as "
+                        f"xlnb.corpora.read_text(path); got one string or path: {str(stream)!r:.40}")
+    if not isinstance(stream, Iterable): raise DataError(f"{name} is {stream!r:.40}, not lines: {_AGAIN}")
+
 def check_streams(streams: dict[str, Iterable], # language or pair → stream
                  ):
     """Raise `DataError` for a stream that cannot be read twice: a generator, one string, a path, no iterable.
@@ -28,17 +36,13 @@ def check_streams(streams: dict[str, Iterable], # language or pair → stream
     Args:
         streams (dict[str, Iterable]): language or pair → stream
     """
-    again = "give a list, or xlnb.corpora.Lines over a function that opens the source"
-    if not isinstance(streams, dict):
+    if not isinstance(streams, Mapping):
         raise DataError(f"got {type(streams).__name__}, where a dict of language → lines is wanted")
     for name, stream in streams.items():
-        if isinstance(stream, str | Path):
-            raise DataError(f"{name}: a stream is a list of lines or what gives lines again and again, such as "
-                            f"xlnb.corpora.read_text(path); got one string or path: {str(stream)!r:.40}")
+        _check_stream(stream, name)
         if isinstance(stream, Iterator):
             raise DataError(f"{name}: a {type(stream).__name__} can be read only once, and this text is read "
-                            f"again: {again}")
-        if not hasattr(stream, "__iter__"): raise DataError(f"{name} is {stream!r:.40}, not lines: {again}")
+                            f"again: {_AGAIN}")
 
 # %% ../nbs/00c_contamination.ipynb #9425d00d
 def text_lines(stream: Iterable[str],
@@ -50,7 +54,7 @@ def text_lines(stream: Iterable[str],
         stream (Iterable[str])
         name (str): for the message, such as 'the text of de'
     """
-    if isinstance(stream, str): raise DataError(f"{name} is one string, {stream!r:.40}: give a list of lines")
+    _check_stream(stream, name)
     for n, line in enumerate(stream, 1):
         if not isinstance(line, str): raise DataError(f"line {n} of {name} is {line!r:.60}, not a string")
         yield line
@@ -64,6 +68,7 @@ def line_pairs(stream: Iterable[tuple[str, str]],
         stream (Iterable[tuple[str, str]])
         pair (str): its name, for the message
     """
+    _check_stream(stream, pair)
     for n, row in enumerate(stream, 1):
         two = isinstance(row, tuple | list) and len(row) == 2 and all(isinstance(side, str) for side in row)
         if not two:
@@ -349,6 +354,8 @@ def _sides(test, name, part) -> list[tuple[str, list[str]]]:
 def _wanted(tests) -> tuple[dict, dict]:
     "Language → normalised line → number; (test, language) → numbers of its lines. Blank lines are left out."
     lines, sets = {}, {}
+    if not all(isinstance(x, Mapping) for x in (tests or {}, *(tests.values() if isinstance(tests, Mapping) else ()))):
+        raise DataError("tests is no dict of test → language or pair → lines")
     for test, parts in (tests or {}).items():
         for name, part in parts.items():
             for lang, side in _sides(test, name, part):
@@ -411,8 +418,8 @@ def survey(text: dict[str, Iterable[str]], # language → re-iterable training l
     Returns:
         dict: JSON values
     """
-    check_streams(text)
-    check_streams(pairs or {})
+    for streams in (text, pairs or {}): check_streams(streams)
+    if sample < 0: raise ConfigError(f"sample={sample!r} lines of each language: 0 or more")
     lines, numbers = _wanted(tests)
     languages = dict.fromkeys([*text, *(lang for pair in pairs or () for lang in split_pair(pair))])
     readings = {lang: _Reading(list(lines.get(lang, ())), share, sample, bool(pairs)) for lang in languages}

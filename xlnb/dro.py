@@ -10,7 +10,7 @@ __all__ = ['FLOORS', 'ESTIMATORS', 'DEFECTS', 'LIMITS', 'chi_square', 'best_resp
 # %% ../nbs/04a_dro.ipynb #d0711fbd
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from scipy.optimize import brentq
@@ -21,14 +21,18 @@ from .corpora import Lines, mismatched
 from .sampling import _checked
 
 # %% ../nbs/04a_dro.ipynb #4e4afda0
+def _finite(value) -> bool:
+    try: return math.isfinite(value)
+    except TypeError: return False # None, a string
+
 def _values(values, q, what):
     "Finite numbers in the order of `q`; `DataError` names a pair that is missing on either side, or not a number."
     if lacking := [pair for pair in q if pair not in values]:
         raise DataError(f"no {what} for {', '.join(lacking)}: every pair of q needs one")
     if strange := [pair for pair in values if pair not in q]:
         raise DataError(f"a {what} for {', '.join(strange)}, which q does not have: give both the same pairs")
-    if odd := [f"{pair} ({values[pair]})" for pair in q if not math.isfinite(values[pair])]:
-        raise DataError(f"the {what} of {', '.join(odd)} is not finite: look at the batches of that pair")
+    if odd := [f"{pair} ({values[pair]})" for pair in q if not _finite(values[pair])]:
+        raise DataError(f"the {what} of {', '.join(odd)} is no finite number: look at the batches of that pair")
     return np.array([float(values[pair]) for pair in q])
 
 def _radius(rho):
@@ -130,6 +134,7 @@ class GroupLosses:
     def __init__(self, pairs: Iterable[str],
                  shrinkage: float = 1_000, # tokens at the pooled mean added to each pair, for 'counts'
                  weight: float = 0.1): # of the newest batch in the moving average (0.1 in Zhou et al. 2021)
+        if isinstance(pairs, str): raise ConfigError(f"pairs={pairs!r} is one string: give a list, [{pairs!r}]")
         if not 0 <= shrinkage < math.inf: raise ConfigError(f"shrinkage={shrinkage!r}: a number of tokens, 0 or more")
         if not 0 < weight <= 1: raise ConfigError(f"weight={weight!r} of the newest batch: above 0 and at most 1")
         self.pairs, self.shrinkage, self.weight = list(pairs), shrinkage, weight
@@ -222,11 +227,13 @@ def next_round(trajectory: list[dict], # the rounds so far
 
 # %% ../nbs/04a_dro.ipynb #f6e56f88
 def weight_ratios(trajectory: list[dict]) -> dict: # pair → final over initial probability
-    """How far each pair that was drawn at the start has moved by the end; 0 for one that was dropped.
+    """How far each pair that was drawn at the start has moved by the end; 0 if dropped. `DataError` for no rounds.
 
     Note:
         pair → final over initial probability
     """
+    if not trajectory or any("probabilities" not in trajectory[k] for k in (0, -1)):
+        raise DataError("a trajectory is a list of rounds: one of first_round(q), then those of next_round(…)")
     first, last = (trajectory[k]["probabilities"] for k in (0, -1))
     return {pair: last[pair] / q for pair, q in first.items() if q > 0}
 
@@ -440,6 +447,8 @@ def text_evidence(pairs: dict, # pair → iterable of (line, line)
         dict: pair → {'row': name → number, 'lines': the sample, 'flags': evidence → (lines,) bool}
     """
     if sample < 1: raise ConfigError(f"sample={sample!r} lines of each pair: at least 1")
+    if not isinstance(pairs, Mapping):
+        raise ConfigError(f"pairs is a {type(pairs).__name__}: give a dict of pair → lines, such as {{'de-en': lines}}")
     sampled = {pair: sample_items(line_pairs(lines, pair), sample, numpy_generator("bitext", seed, pair))
                for pair, lines in pairs.items()}
     if empty := [pair for pair, rows in sampled.items() if not rows]: raise DataError(f"no lines in {', '.join(empty)}")

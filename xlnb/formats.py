@@ -51,6 +51,7 @@ def members(path) -> list[str]:
 
 def _found(path) -> Path:
     "The path of a file or of a zip's member, if it is there; otherwise `FileNotFoundError` names the nearest."
+    if not isinstance(path, str | Path): raise ConfigError(f"{path!r:.60} is not the path of a file")
     path = Path(path)
     if path.suffix == ".zst": _optional("zstandard", ".zst")
     if (inside := _inside(path)) is None: return _existing(path)
@@ -123,7 +124,8 @@ def _beside(paths, empty="raise", duplicate="keep", report=None):
 # %% ../nbs/00b_formats.ipynb #133ccb3a
 def _row_options(empty: str = "raise", duplicate: str = "keep", report: Report | None = None) -> dict:
     "The options of `read_parallel`, checked."
-    choose("empty", empty, ("raise", "skip")), choose("duplicate", duplicate, ("keep", "skip", "raise"))
+    choose("empty", empty, ("raise", "skip"))
+    choose("duplicate", duplicate, ("keep", "skip", "raise"))
     return {"empty": empty, "duplicate": duplicate, "report": Report() if report is None else report}
 
 def read_opus(path,       # .zip in Moses format
@@ -314,6 +316,8 @@ def read_references(source,                       # sentences, one per line
         short (int, default 0): lines that a file of references may lack at its end
         report (Report | None, default None): counts absent references and repeated ids
     """
+    if isinstance(references, str | Path):
+        raise ConfigError(f"references={str(references)!r} is one path: give a list of files, [{str(references)!r}]")
     paths = [_found(path) for path in (source, *references, *([] if ids is None else [ids]))]
     report, columns = Report() if report is None else report, [list(_all_lines(path)) for path in paths]
     for k, (path, column) in enumerate(zip(paths, columns)):

@@ -17,8 +17,10 @@ from tokenizers import Tokenizer
 
 from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import _UNSPACED, dictionary as names_dictionary
-from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, numpy_generator
+from .contamination import text_lines
+from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, numpy_generator, parse_languages
 from .corpora import _blocks
+from .vocab import require_fast
 
 # %% ../nbs/00h_matching.ipynb #04c62c59
 def _letters() -> dict[int, int]:
@@ -31,9 +33,6 @@ _BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
 
 def _marks(tokenizer) -> str:
     "'bytes', '▁', or the prefix of pieces that go on ('##'); `ConfigError` for a tokenizer that cannot be read."
-    if not getattr(tokenizer, "is_fast", False):
-        raise ConfigError(f"{type(tokenizer).__name__} is not a fast Hugging Face tokenizer: load the fast one with "
-                          "AutoTokenizer, or wrap a tokenizers.Tokenizer in PreTrainedTokenizerFast")
     backend = tokenizer.backend_tokenizer
     parts = [p for p in (backend.normalizer, backend.pre_tokenizer, backend.decoder) if p is not None]
     described = b"".join(p.__getstate__() for p in parts).decode()
@@ -132,6 +131,9 @@ def _known_cuts(source, backend, texts: list[str]) -> list[list[int]]:
     known = ([i for i in ids if i not in special] for ids in _cuts(backend, texts))
     return [ids if {*ids} - blank else [] for ids in known]
 
+def _is_entry(entry) -> bool:
+    return isinstance(entry, tuple | list) and len(entry) == 2 and all(isinstance(word, str) for word in entry)
+
 def _entries(dictionaries: dict, forms: dict): # form → new id
     "(new id → (language, translation) pairs, counts by language); words as written come before those in another case."
     written, other, counts, cased = {}, {}, {}, {}
@@ -140,7 +142,7 @@ def _entries(dictionaries: dict, forms: dict): # form → new id
     for lang, entries in dictionaries.items():
         blanks, several, words, hits = (" ", "") if lang in _UNSPACED else (" ",), 0, set(), set()
         for entry in entries:
-            if len(entry) != 2 or isinstance(entry, str):
+            if not _is_entry(entry):
                 raise ConfigError(f"dictionaries[{lang!r}] holds {entry!r}: give pairs (word, word of the source)")
             word, pair = entry[0], (lang, entry[1])
             several += " " in word
@@ -232,7 +234,8 @@ class Matching:
         by_rule = lambda counts: np.bincount(numbers, counts, minlength=len(RULES))
         columns = {"pieces": by_rule(None), "share": by_rule(None) / len(numbers)}
         for lang, lines in (texts or {}).items():
-            for what, counts in zip(("tokens", "types"), _running(self.target, lines, len(numbers))):
+            tokens, types = _running(self.target, text_lines(lines, f"the text of {lang}"), len(numbers))
+            for what, counts in {"tokens": tokens, "types": types}.items():
                 if not counts.sum(): raise DataError(f"no text in {lang}: leave it out, or mend its stream")
                 columns[f"{lang} {what}"] = by_rule(counts) / counts.sum()
         return pd.DataFrame(columns, index=pd.Index(RULES, name="rule"))
@@ -310,6 +313,7 @@ def match_vocabulary(source,                           # fast tokenizer of the o
             paper's)
         translations (str, default 'mean'): of all that are listed, or 'first'
     """
+    for name, tokenizer in {"source": source, "target": target}.items(): require_fast(tokenizer, name)
     rules = ORDERS[choose("order", order, ORDERS)]
     choose("translations", translations, ("mean", "first"))
     wordpiece = [_marks(tokenizer) not in ("bytes", "▁") for tokenizer in (source, target)]
@@ -349,7 +353,7 @@ def cldr_dictionaries(langs, source_lang: str = "en") -> dict[str, list[tuple[st
         codes of CLDR's core
     """
     return {lang: [(word, translation) for word, translation, _ in names_dictionary(lang, source_lang)]
-            for lang in langs if lang != source_lang}
+            for lang in parse_languages(langs) if lang != source_lang}
 
 def muse_dictionaries(langs,                   # our codes
                       source_lang: str = "en", # of the translations
@@ -363,7 +367,7 @@ def muse_dictionaries(langs,                   # our codes
         split (str, default 'train'): 'train', 'test' or 'full'
     """
     found, absent = {}, {}
-    for lang in langs:
+    for lang in parse_languages(langs):
         if lang == source_lang: continue
         if lang not in SETS["muse"].langs: absent[lang] = ConfigError(f"MUSE has no dictionary of {lang}")
         else:
@@ -468,10 +472,19 @@ def by_similarity(matching: Matching,
     return _filled(matching, (sum(mixes) @ matching.weights).tocsr(), "similarity")
 
 # %% ../nbs/00h_matching.ipynb #320cb85a
+def _id_lists(sentences, size: int):
+    "The sentences as lists; `DataError` with the number of the first that does not hold ids."
+    for n, sentence in enumerate(sentences, 1):
+        ids = None if isinstance(sentence, str) or not isinstance(sentence, Iterable) else list(sentence)
+        if ids is None or not all(isinstance(i, int | np.integer) and 0 <= i < size for i in ids):
+            raise DataError(f"sentence {n} is {sentence!r:.60}, not ids from 0 to {size - 1}: cut the text with the "
+                            "tokenizer of the new vocabulary")
+        yield ids
+
 def _counts(sentences, size: int, window: int) -> sparse.csr_array:
     "How often j stands within `window` places of i in a sentence."
     total = sparse.csr_array((size, size), dtype=np.float64)
-    for block in _blocks(sentences, 10_000):
+    for block in _blocks(_id_lists(sentences, size), 10_000):
         ids = np.array([i for sentence in block for i in sentence], np.int64)
         which = np.repeat(np.arange(len(block)), [len(sentence) for sentence in block])
         for d in range(1, window + 1):
@@ -497,7 +510,7 @@ def cooccurrence_vectors(sentences: Iterable[Iterable[int]], # ids of the new vo
         np.ndarray: (size, dim) float32; zeros for ids that never occur
     """
     from scipy.sparse.linalg import svds
-    counts = _counts(map(list, sentences), size, window).tocoo()
+    counts = _counts(sentences, size, window).tocoo()
     margins = np.bincount(counts.row, counts.data, minlength=size)
     seen = np.flatnonzero(margins)
     if dim < 1 or dim >= len(seen):

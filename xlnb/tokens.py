@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .contamination import line_pairs, text_lines
 from .core import ConfigError, DataError, atomic_path, choose, numpy_generator, sha256_file
 
 # %% ../nbs/00i_tokens.ipynb #796305bd
@@ -36,11 +37,13 @@ class SpecialIds:
 
     @classmethod
     def of(cls, tokenizer) -> "SpecialIds": # of a Hugging Face tokenizer
-        """The special ids of a tokenizer; raises `ConfigError` if it lacks one.
+        """The special ids of a tokenizer; raises `ConfigError` if it is none, or lacks one.
 
         Note:
             of a Hugging Face tokenizer
         """
+        from xlnb.vocab import require_fast
+        require_fast(tokenizer)
         roles = {"bos": ("bos", "cls"), "pad": ("pad",), "eos": ("eos", "sep"), "unk": ("unk",), "mask": ("mask",)}
         found = {role: [getattr(tokenizer, f"{name}_token_id") for name in names] for role, names in roles.items()}
         ids = {role: next((i for i in found[role] if i is not None), None) for role in roles}
@@ -118,14 +121,6 @@ def _chunks(stream, size):
         yield lines, not ahead
         if not ahead: return
 
-def _check_lines(kind, name, lines, first):
-    wanted, sides = ("a sentence", 1) if kind == "text" else ("two sentences", 2)
-    for n, line in enumerate(lines, first + 1):
-        texts = [line] if sides == 1 or isinstance(line, str) else list(line)
-        if len(texts) != sides or not all(isinstance(text, str) for text in texts):
-            raise DataError(f"line {n} of {kind} {name!r} is {line!r:.60}, not {wanted}")
-    if not lines: raise DataError(f"{kind} {name!r} has no lines: leave it out, or see where it is read from")
-
 # %% ../nbs/00i_tokens.ipynb #c2a5c831
 def _tasks(sources, folder, recipe):
     "((kind, name, shard, end, last), lines) of all that is not yet in a finished shard of the same recipe."
@@ -134,8 +129,9 @@ def _tasks(sources, folder, recipe):
     for (kind, name), stream in sources.items():
         done = _finished_shards(folder, kind, name, recipe)
         if done and done[-1]["last"]: continue
-        for n, (lines, last) in enumerate(_chunks(stream, size)):
-            _check_lines(kind, name, lines, n * size)
+        checked = (text_lines if kind == "text" else line_pairs)(stream, f"{kind} {name!r}")
+        for n, (lines, last) in enumerate(_chunks(checked, size)):
+            if not lines: raise DataError(f"{kind} {name!r} has no lines: leave it out, or see where it is read from")
             if (shard := n // per_shard) >= len(done):
                 yield (kind, name, shard, last or (n + 1) % per_shard == 0, last), lines
             elif last or done[shard]["checksums"][n % per_shard] != _checksum(lines):
@@ -507,6 +503,7 @@ def permuted(draw: int, # number of the draw from this source, from 0
 def _rows(rows, special):
     "The batch of rows of parts; flat places of its tokens; length and first column of each part."
     import torch
+    if not rows: raise ConfigError("a batch of no rows: give one or more")
     count = np.fromiter(map(len, rows), np.int64, len(rows))
     parts = list(chain.from_iterable(rows))
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
@@ -569,6 +566,7 @@ def pack(batch: dict, # tensors (batch, seq, …), among them attention_mask: on
         batch (dict): tensors (batch, seq, …), among them attention_mask: ones, then zeros
     """
     import torch
+    if "attention_mask" not in batch: raise ConfigError(f"the batch has {', '.join(batch)}: add its attention_mask")
     mask = batch["attention_mask"].bool()
     batch = {"position_ids": torch.arange(mask.shape[1], device=mask.device).expand(mask.shape), **batch}
     cu_seqlens = torch.nn.functional.pad(mask.sum(1).cumsum(0, dtype=torch.int32), (1, 0))
