@@ -610,7 +610,7 @@ def evaluate(network, # loaded: the one that pretraining was for
     """
     langs = data.corpus.langs if probed is None else probed
     asked = Probed.of(langs, "en" if probed is None and "en" in langs else next(iter(langs), None))
-    data, asked, measured = fitted(network, data, asked, minutes)
+    data, asked, measured = fitted(network, data, asked, 0.7 * minutes) # the rest: readouts, baselines
     own = lambda: _network_rows(network, data, asked, "model")
     key = [*kept[1], *asked.key(), *_tests_key(data)] if kept else None
     surface = lambda task: probes.probe_baselines(task, asked.source)

@@ -38,7 +38,7 @@ from .tokens import SpecialIds
 from .training import (NonFiniteLoss, TrainingConfig, in_shares, latest_checkpoint, load_weights, rank_and_world,
                            read_log, start_processes, train)
 
-# %% ../nbs/02j_pretraining.ipynb #ac1346c2
+# %% ../nbs/02j_pretraining.ipynb #489ec531
 @dataclass(frozen=True)
 class SizeDefaults:
     """What a size brings along beside its shape.
@@ -67,9 +67,9 @@ class SizeDefaults:
 
 BY_SIZE = {"tiny": SizeDefaults(64, 500, 4000, 2e-3, 1024, 32, 128, learns_in_minutes=True),
            "small": SizeDefaults(128, 500, 16_000, 1e-3, 1024, 32, 128, learns_in_minutes=True),
-           "base": SizeDefaults(512, 100, 64_000, 2e-4, 512, 8, 32),
-           "large": SizeDefaults(512, 100, 64_000, 1e-4, 512, 8, 32, parallel="fsdp"),
-           "xl": SizeDefaults(512, 100, 64_000, 5e-5, 512, 8, 32, parallel="fsdp")}
+           "base": SizeDefaults(512, 100, 64_000, 2e-4, 512, 8, 16),
+           "large": SizeDefaults(512, 100, 64_000, 1e-4, 512, 8, 16, parallel="fsdp"),
+           "xl": SizeDefaults(512, 100, 64_000, 5e-5, 512, 8, 16, parallel="fsdp")}
 PIECES = {"cldr": dict(tiny=500, other=500), "multi30k": dict(tiny=1000, other=2500),
           "bible": dict(tiny=1000, other=4000), "ntrex": dict(tiny=500, other=1000)} # of a vocabulary, per language
 WARMUP_SHARE = 0.08 # of the steps, as 10,000 of XLM-E's 125,000
@@ -372,7 +372,7 @@ def new_masked_lm(settings: RunSettings, layers: int | None = None) -> EncoderFo
     "The masked language model that a run starts with: a function of its settings and seed."
     return new_model(EncoderForMaskedLM, network_config(settings, layers), derive_seed(settings.seed, "generator"))
 
-# %% ../nbs/02j_pretraining.ipynb #fbfe0fda
+# %% ../nbs/02j_pretraining.ipynb #7f1539bf
 NOT_IDENTITY = frozenset({"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", # `steps` says it all
                           "parallel", "out"})
 EVALUATIONS = 12 # of held-out measures, in a whole run
@@ -415,7 +415,7 @@ def run_folder(phase: Phase, settings: RunSettings, data: Prepared) -> Path:
     return repo_root() / "runs" / name
 
 def training_config(s: RunSettings, # filled in
-                    minutes: float | None = None) -> TrainingConfig: # None: `max_minutes`
+                    minutes: float | None = None) -> TrainingConfig: # for the loop; None: `max_minutes`
     """What the loop is told.
 
     Args:
@@ -423,13 +423,13 @@ def training_config(s: RunSettings, # filled in
         minutes (float | None, default None)
 
     Returns:
-        TrainingConfig: None: `max_minutes`
+        TrainingConfig: for the loop; None: `max_minutes`
     """
     return TrainingConfig(s.steps, s.learning_rate, s.warmup_steps, clip_norm=s.clip_norm, precision=s.precision,
                           parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes if minutes is None else minutes,
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
-# %% ../nbs/02j_pretraining.ipynb #67fca593
+# %% ../nbs/02j_pretraining.ipynb #713bbf1f
 class Trained(NamedTuple):
     "What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on."
     summary: dict
@@ -449,8 +449,10 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
     """
     device, folder = start_processes(), run_folder(phase, settings, data)
     model, batches = phase.model(settings, data).to(device), phase.batches(settings, data)
-    measure = phase.measures(settings, data)
+    measure, began = phase.measures(settings, data), time.monotonic()
     before = {"step": -1, "tokens": 0.0, **measure(model)}
+    measuring = (time.monotonic() - began) / 60 # once before, once where the call stops: part of the promise
+    minutes = max(1e-3, (settings.max_minutes if minutes is None else minutes) - 2 * measuring)
     def evaluate(step):
         found = measure(model)
         lines = [before, *read_log(folder)]
