@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, label_lines, settings_from_arguments
-from .corpora import AlignedPair, _existing, _lines, _uneven
+from .corpora import AlignedPair, existing_file, file_lines, uneven_files
 from .retrieval import _evaluating, _layers, _loaded, _longest, layer_states, untrained
 from .tokens import SpecialIds, collate_pairs, collate_text
 
@@ -681,11 +681,11 @@ def pharaoh(links, # of one pair: (i, j) or (i, j, score)
 
 def read_sides(first, second) -> list[tuple[list[str], list[str]]]: # two files
     "The words of both files, line by line, empty lines included; `DataError` if one has more lines than the other."
-    paths = [_existing(path) for path in (first, second)]
-    streams = [_lines(path) for path in paths]
+    paths = [existing_file(path) for path in (first, second)]
+    streams = [file_lines(path) for path in paths]
     rows = []
     for n, row in enumerate(zip_longest(*streams), 1):
-        if None in row: raise _uneven(paths, row, streams, n)
+        if None in row: raise uneven_files(paths, row, streams, n)
         rows.append(tuple(line.split() for line in row))
     return rows
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from . import contamination
 from .core import (ConfigError, DataError, atomic_path, choose, data_root, derive_seed, pair_name, parse_languages,
                        repo_root, sha256_file, split_pair)
-from .corpora import (LANGUAGES, MULTI30K_PARTS, AlignedPair, Corpus, Lines, Report, _existing, _lines, _verses,
+from .corpora import (LANGUAGES, MULTI30K_PARTS, AlignedPair, Corpus, Lines, Report, existing_file, file_lines,
                           language_code, read_multi30k, read_parallel, read_tatoeba, read_text, read_tsv_pairs,
                           read_verses)
 from .formats import (read_bucc, read_cc100, read_dictionary, read_json_gold, read_opus, read_pharaoh_gold,
@@ -247,7 +247,7 @@ def _find(name: str, file: str, fetch: bool) -> Path:
     if zipped := _IN_ZIP.fullmatch(file): file = zipped[1]
     inside, where = (zipped[2] or "").strip("/") if zipped else "", {"XLNB_DATA": "XLNB_DATA is not set"}
     for place, folder in _folders(SETS[name]).items():
-        try: return _existing(folder / file) / inside
+        try: return existing_file(folder / file) / inside
         except FileNotFoundError as e: where[place] = str(e) if place == "XLNB_DATA" else f"{file} is not in the cache"
     if fetch: return _fetched(name, file) / inside
     raise _absent(name, ", and ".join(where.values()))
@@ -267,7 +267,7 @@ def set_files(name: str,           # a key of SETS
 def known_sha256(name: str, file: str) -> str | None: # a key of SETS, and a file as its publisher names it
     "Checksum of a published file, out of the entry or `data/checksums.tsv`; None where it is not known."
     if file in SETS[name].sha256: return SETS[name].sha256[file]
-    for line in _lines(_existing(repo_root() / "data" / "checksums.tsv")):
+    for line in file_lines(existing_file(repo_root() / "data" / "checksums.tsv")):
         if line.startswith(f"{name}\t{file}\t"): return line.rpartition("\t")[2]
 
 def _fetched(name: str, file: str) -> Path:
@@ -288,12 +288,12 @@ def _fetched(name: str, file: str) -> Path:
 def checksums(paths) -> dict[str, str]:
     "File name → sha256; `DataError` where a `SHA256SUMS` above the file says otherwise."
     sums = {}
-    for path in map(_existing, paths):
+    for path in map(existing_file, paths):
         sums[path.name] = sha256_file(path)
         lists = [folder / "SHA256SUMS" for folder in path.resolve().parents[:3] if (folder / "SHA256SUMS").is_file()]
         if not lists: continue
         name = path.resolve().relative_to(lists[0].parent.resolve()).as_posix()
-        stated = {entry[66:]: entry[:64] for entry in _lines(lists[0])}.get(name)
+        stated = {entry[66:]: entry[:64] for entry in file_lines(lists[0])}.get(name)
         if stated and stated != sums[path.name]:
             raise DataError(f"sha256 is {sums[path.name][:12]}…, SHA256SUMS has {stated[:12]}…: fetch it again", path)
     return sums
@@ -450,12 +450,12 @@ def verse_split(verse: str,                 # identifier, e.g. 'MAT 5:3'
     return "test" if u < test_share else "valid" if u < test_share + valid_share else "train"
 
 def _train_text(path, shares, report):
-    return (text for verse, text in _verses(path, report) if verse_split(verse, *shares) == "train")
+    return (text for verse, text in read_verses(path, report) if verse_split(verse, *shares) == "train")
 
 def _train_pairs(paths, shares, report):
     "Verses of the first Bible beside the same verses of the second, which is held in memory (at most a few MB)."
-    second = dict(_verses(paths[1], report))
-    return ((text, second[verse]) for verse, text in _verses(paths[0], report)
+    second = dict(read_verses(paths[1], report))
+    return ((text, second[verse]) for verse, text in read_verses(paths[0], report)
             if verse in second and verse_split(verse, *shares) == "train")
 
 # %% ../nbs/00d_catalogue.ipynb #a8ebc125
@@ -464,7 +464,7 @@ def _held_out(paths, shares, report) -> tuple[dict, dict]:
     held, train = {"valid": {}, "test": {}}, {}
     for lang, path in paths.items():
         parts = {"train": {}, "valid": {}, "test": {}}
-        for verse, text in _verses(path, report): parts[verse_split(verse, *shares)][verse] = text
+        for verse, text in read_verses(path, report): parts[verse_split(verse, *shares)][verse] = text
         train[lang] = set(parts["train"])
         for split in held: held[split][lang] = parts[split]
     return held, train
@@ -489,7 +489,7 @@ def _bible(langs,
            valid_share: float = 0.02, test_share: float = 0.03) -> Corpus:
     folder, report, shares = set_folder("bible"), Report(), (valid_share, test_share)
     files = {lang: (versions or {}).get(lang) or language_code(lang, "bible") for lang in langs}
-    paths = {lang: _existing(folder / f"{file}.tsv.gz") for lang, file in files.items()}
+    paths = {lang: existing_file(folder / f"{file}.tsv.gz") for lang, file in files.items()}
     facts = _facts("bible", paths.values()) | {"versions": files, "shares": {"valid": valid_share, "test": test_share}}
     held, train = _held_out(paths, shares, report)
     names = {pair_name(a, b): sorted((a, b)) for a, b in combinations(langs, 2)}
