@@ -124,7 +124,7 @@ def test_a_run_changes_nothing_that_git_tracks(checkout, folder):
     (folder / "toy.ipynb").unlink()
     nbformat.write(nb, checkout / "nbs" / "toy.ipynb")
     shutil.copy(Path(__file__).parents[1] / ".gitignore", checkout)
-    git = lambda *words: subprocess.run(["git", *words], cwd=checkout, check=True, capture_output=True, text=True).stdout
+    git = lambda *words: subprocess.run(["git", *words], cwd=checkout, check=True, capture_output=True).stdout.decode()
     git("init", "-q")
     git("add", ".")
     git("-c", "user.name=xlnb", "-c", "user.email=xlnb@users.noreply.example", "commit", "-q", "-m", "as it was")
