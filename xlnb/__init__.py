@@ -24,7 +24,7 @@ Each module is generated from a notebook in nbs/ that explains it. In reading or
     tokens          Tokens on disk, mapped into memory: built in parallel, restartable, read as blocks of text and bundles of pairs
     sampling        Which language or pair comes next: exponents, a mixture whose position is a formula, and pairs with given languages
     data            Corpus, vocabulary and token store by one call, kept under `runs/`; the batches of a run; held-out pairs with a true and a random partner
-    terminal        What makes `papermill nbs/03_xlm_e.ipynb -p size base` work as typed, and a misspelt parameter stop at once
+    terminal        What makes `papermill nbs/03_xlm_e.ipynb -p size base` work as typed, show how far it is, and refuse a misspelt parameter
     encoder         One Transformer for five papers: sizes, gated relative position bias, a cross-attention plug, hidden states, save and load
     kernels         The vocabulary head on a GPU: what loss, accuracy and samples need, in one pass over the vocabulary, in Triton
     initialisation  A masked language model for a new vocabulary, begun from any encoder that lies in a folder

@@ -6,8 +6,7 @@
 __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', 'choose', 'check_texts', 'repo_root', 'data_root',
            'atomic_path', 'sha256_file', 'derive_seed', 'numpy_generator', 'torch_generator', 'our_code',
            'parse_languages', 'pair_name', 'split_pair', 'progress', 'settings_from_arguments', 'check_types',
-           'run_facts', 'results_folder', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure',
-           'show_table']
+           'run_facts', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, hashlib, json, math, os, platform, re, select, shutil, subprocess, sys, time
@@ -253,7 +252,7 @@ def run_facts() -> dict:
             "torch": torch.__version__, "transformers": transformers.__version__}
 
 # %% ../nbs/00_core.ipynb #1e773393
-def results_folder() -> Path:
+def _results_folder() -> Path:
     "Where records are appended: `XLNB_RESULTS`, or `runs/results` of the checkout, which git ignores."
     return Path(os.environ.get("XLNB_RESULTS") or repo_root() / "runs" / "results")
 
@@ -262,7 +261,7 @@ def append_record(notebook: str, # e.g. '03_xlm_e'
                   part: str = "", # e.g. 'cldr'
                  ) -> Path:
     "Append one line to a notebook's records; returns the file. Raises `ValueError` on NaN: a record holds numbers."
-    path = results_folder() / ".".join(filter(None, (notebook, part, "jsonl")))
+    path = _results_folder() / ".".join(filter(None, (notebook, part, "jsonl")))
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"notebook": notebook, **record}, ensure_ascii=False, allow_nan=False)
     with open(path, "ab", buffering=0) as f:
@@ -275,7 +274,7 @@ def read_records(notebook: str) -> list[dict]:
     With `XLNB_RESULTS` set, those in that folder alone; `DataError` for a damaged line."""
     shared = [] if os.environ.get("XLNB_RESULTS") else [repo_root() / "data" / "results"]
     patterns = (f"{notebook}.jsonl", f"{notebook}.*.jsonl")
-    paths = [p for folder in (*shared, results_folder()) for pattern in patterns for p in sorted(folder.glob(pattern))]
+    paths = [p for folder in (*shared, _results_folder()) for pattern in patterns for p in sorted(folder.glob(pattern))]
     return [record for path in paths for record in _records(path)]
 
 def _records(path):
