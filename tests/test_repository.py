@@ -125,10 +125,12 @@ def test_light_modules_do_not_load_torch(name):
 def test_library_follows_from_the_notebooks(checkout):
     "Exported from an empty tree: a module whose notebook was renamed or removed would stay behind for ever."
     tool("nbdev_export", cwd=checkout)
+    subprocess.run([sys.executable, ROOT / "tools" / "package_doc.py", checkout], check=True)
     exported = {p.relative_to(checkout): p.read_text() for p in (checkout / "xlnb").rglob("*.py")}
     committed = {p.relative_to(ROOT): p.read_text() for p in (ROOT / "xlnb").rglob("*.py")}
     assert exported.keys() == committed.keys()
-    assert [str(name) for name in exported if exported[name] != committed[name]] == [], "run nbdev_export"
+    differ = [str(name) for name in exported if exported[name] != committed[name]]
+    assert differ == [], "run nbdev_export, then tools/package_doc.py"
 
 
 def test_notebooks_are_clean(checkout):

@@ -1,11 +1,9 @@
-"""Write what `help(xlnb)` says into xlnb/__init__.py, from the first lines of the modules: python tools/package_doc.py
+"""Write what `help(xlnb)` says into xlnb/__init__.py, from the modules: python tools/package_doc.py [checkout]
 
 `nbdev_export` keeps an __init__.py that has a version, and makes one with nothing else where there is none."""
-import ast, re
+import ast, re, sys
 from configparser import ConfigParser
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
 
 TEXT = '''"""{description}.
 
@@ -35,16 +33,18 @@ def exported(notebook: Path) -> str | None:
     return found and found[1]
 
 
-def package_doc() -> str:
-    "The text of xlnb/__init__.py."
+def package_doc(root: Path) -> str:
+    "The text of a checkout's xlnb/__init__.py."
     settings = ConfigParser()
-    settings.read(ROOT / "settings.ini", encoding="utf-8")
-    names = [name for path in sorted((ROOT / "nbs").glob("*.ipynb")) if (name := exported(path))]
-    source = lambda name: (ROOT / "xlnb" / f"{name}.py").read_text(encoding="utf-8")
+    settings.read(root / "settings.ini", encoding="utf-8")
+    names = [name for path in sorted((root / "nbs").glob("*.ipynb")) if (name := exported(path))]
+    source = lambda name: (root / "xlnb" / f"{name}.py").read_text(encoding="utf-8")
     wide = max(map(len, names))
     rows = [f"    {name:{wide}}  {ast.get_docstring(ast.parse(source(name)))}" for name in names]
     known = settings["DEFAULT"]
     return TEXT.format(description=known["description"], version=known["version"], modules="\n".join(rows))
 
 
-if __name__ == "__main__": (ROOT / "xlnb" / "__init__.py").write_text(package_doc(), encoding="utf-8")
+if __name__ == "__main__":
+    root = Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).resolve().parents[1]
+    (root / "xlnb" / "__init__.py").write_text(package_doc(root), encoding="utf-8")
