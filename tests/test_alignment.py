@@ -751,7 +751,7 @@ def test_command_with_a_model_and_output(tmp_path, capsys):
     (["A", "B", "--iterations", "many"], "iterations='many' is not of type int"),
     (["A", "B", "--model", "no/such"], "no/such is not a folder"),
     (["A", "B", "--methods", "argmax"], "xlnb: argument='methods' is not one of model"),
-    (["A", "B", "--output"], "arguments come as --name value"),
+    (["A", "B", "--output"], "--output needs a value"),
     (["A", "missing.txt"], "missing.txt is not there"),
     (["A", "SHORT"], "short.txt:1: this file ends after 1 lines"),
     (["A", "LATIN"], "latin.txt:1: byte 2 of the line, 0xe4, is not UTF-8"),
