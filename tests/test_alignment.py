@@ -614,7 +614,7 @@ def test_command_with_a_model_and_output(tmp_path, capsys):
     (["A", "B", "--iterations", "many"], "iterations='many' is not of type int"),
     (["A", "B", "--model", "no/such"], "no/such is not a folder"),
     (["A", "B", "--methods", "argmax"], "xlnb: argument='methods' is not one of model"),
-    (["A", "B", "--output"], "xlnb: --output needs a value"),
+    (["A", "B", "--output"], "--output needs a value"),
     (["A", "B", "--iterations", "0"], "--iterations 0: give 1 or more"),
     (["A", "missing.txt"], "missing.txt is not there"),
     (["A", "SHORT"], "short.txt:1: this file ends after 1 lines"),

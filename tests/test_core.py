@@ -1,10 +1,16 @@
-"Settings from the command line."
-import re
+"Settings from the command line, codes of languages, and where records and figures go."
+import re, subprocess, sys
 from dataclasses import dataclass
+from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
-from xlnb.core import ConfigError, settings_from_arguments
+import xlnb
+from xlnb.cldr import LOCALES
+from xlnb.core import (ConfigError, DataError, append_record, check_texts, our_code, parse_languages, progress,
+                       read_records, save_figure, settings_from_arguments)
+from xlnb.corpora import LANGUAGES, language_code
 
 
 def test_arguments_are_listed_on_request_and_given_once(capsys):
@@ -20,3 +26,69 @@ def test_arguments_are_listed_on_request_and_given_once(capsys):
         settings_from_arguments(Toy, ["steps", "5"])
     with pytest.raises(ConfigError, match="--steps comes twice, as 5 and 6"):
         settings_from_arguments(Toy, ["--steps", "5", "--steps=6"])
+
+
+@pytest.mark.parametrize("argv", [["--steps"], ["--steps", "--langs", "de"], ["--langs", "de", "--steps"]])
+def test_an_argument_without_its_value_is_named(argv):
+    @dataclass
+    class Toy:
+        steps: int = 100
+        langs: str = "de,en"
+    with pytest.raises(ConfigError, match="--steps needs a value"): settings_from_arguments(Toy, argv)
+
+
+def test_codes_of_other_standards_are_ours():
+    given = "DE,eng_Latn,zho_Hant,srp-latn,nob,fil"
+    assert parse_languages(given, known=LANGUAGES) == ["de", "en", "zh-Hant", "sr-Latn", "no", "tl"]
+    assert parse_languages("zh-Hans", known=LOCALES) == ["zh"]
+    assert parse_languages([float("nan"), False]) == ["nan", "no"]
+    assert language_code("DEU", "nllb") == "deu_Latn"
+
+
+def test_our_own_codes_stay():
+    assert [code for code in (*LANGUAGES, *LOCALES, "nan", "no") if our_code(code) != code] == []
+    assert parse_languages("deu,eng", known={"deu": 1, "eng": 2}) == ["deu", "eng"], "what the data has goes first"
+
+
+def test_an_unknown_or_repeated_code_is_named():
+    with pytest.raises(ConfigError, match=r"language 'qq' is not one of the 2 known here; nearest: de, en"):
+        parse_languages("qq", known=["de", "en"])
+    with pytest.raises(ConfigError, match=r"'deu' \(de\) is not one of"): parse_languages("deu", known=["en", "fr"])
+    with pytest.raises(ConfigError, match="names 'de' twice"): parse_languages("de,deu")
+    with pytest.raises(ConfigError, match="langs=None names no language"): parse_languages(None)
+
+
+def test_a_text_that_is_none_is_named_by_its_index():
+    with pytest.raises(DataError, match=r"^sentences\[2\] is None, not a string"):
+        check_texts(["Wasser", "", None], "sentences")
+
+
+def test_records_and_figures_stay_out_of_what_git_tracks(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    for name in ("XLNB_RESULTS", "XLNB_FIGURES"): monkeypatch.delenv(name, raising=False)
+    assert append_record("toy", {"n": 2}) == tmp_path / "runs" / "results" / "toy.jsonl"
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "data" / "results"))
+    append_record("toy", {"n": 1})
+    assert [r["n"] for r in read_records("toy")] == [1], "a named folder stands alone"
+    monkeypatch.delenv("XLNB_RESULTS")
+    assert [r["n"] for r in read_records("toy")] == [1, 2]
+    fig, _ = plt.subplots()
+    assert {p.parent for p in save_figure(fig, "toy")} == {tmp_path / "runs" / "figures"}
+    monkeypatch.setenv("XLNB_FIGURES", str(tmp_path / "figures"))
+    assert {p.parent for p in save_figure(fig, "toy")} == {tmp_path / "figures"}
+    plt.close(fig)
+
+
+def test_progress_needs_no_reader(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_PROGRESS", str(tmp_path / "gone"))
+    progress("step 1 of 2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_lists_every_module_and_imports_none():
+    "Written by tools/package_doc.py; `nbdev_export` keeps it."
+    modules = {p.stem for p in Path(xlnb.__file__).parent.glob("*.py")} - {"__init__", "_modidx"}
+    assert set(re.findall(r"^    (\w+)  +\S", xlnb.__doc__, re.M)) == modules
+    assert xlnb.__doc__.startswith("Cross-lingual pretraining")
+    loaded = "import sys, xlnb; sys.exit(bool({'torch', 'numpy'} & {*sys.modules}))"
+    subprocess.run([sys.executable, "-c", loaded], check=True)

@@ -160,7 +160,8 @@ def test_tatoeba(tmp_path):
 def test_language_codes():
     assert set(XTREME_40) <= set(LANGUAGES) and len(XTREME_40) == len(set(XTREME_40)) == 40
     assert language_code("zh-Hant", "ntrex") == "zho-TW" and from_code("pes", "tatoeba") == "fa"
-    with pytest.raises(ConfigError, match="nearest"): language_code("eng", "tatoeba")
+    assert language_code("eng_Latn", "nllb") == "eng_Latn" and language_code("DE", "tatoeba") == "deu"
+    with pytest.raises(ConfigError, match="nearest"): language_code("english", "tatoeba")
     with pytest.raises(ConfigError, match="scheme='flores' is not one of"): language_code("de", "flores")
     with pytest.raises(ConfigError, match="did you mean 'deu'"): from_code("deu1", "tatoeba")
 

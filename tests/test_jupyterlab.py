@@ -100,4 +100,4 @@ def test_xlm_e_runs_in_jupyterlab(checkout, tmp_path_factory):
         drawn = page.evaluate("() => [...document.querySelectorAll('.jp-OutputArea img')].map(i => i.naturalWidth)")
         assert drawn and min(drawn) > 100, "no figure, or an empty one"
         browser.close()
-    assert list((checkout / "figures").glob("xlme_*.png"))
+    assert list((checkout / "runs" / "figures").glob("xlme_*.png"))

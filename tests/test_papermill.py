@@ -1,5 +1,5 @@
 "papermill's command line as people type it: at a terminal (a pseudo-terminal here) and redirected."
-import fcntl, json, os, pty, re, select, struct, subprocess, sys, termios, time
+import fcntl, json, os, pty, re, select, shutil, struct, subprocess, sys, termios, time
 from pathlib import Path
 
 import nbformat, pytest
@@ -7,7 +7,7 @@ import nbformat, pytest
 from xlnb.terminal import notebook_parameters
 
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-ENVIRONMENT.pop("XLNB_ROOT", None)
+for name in ("XLNB_ROOT", "XLNB_RESULTS", "XLNB_FIGURES"): ENVIRONMENT.pop(name, None)
 
 
 def at_terminal(*command, cwd, timeout=60, interrupt_at=None):
@@ -117,6 +117,24 @@ def test_output_goes_to_runs_of_the_checkout(checkout, folder):
     assert (checkout / "runs" / "toy-tiny.ipynb").exists()
 
 
+def test_a_run_changes_nothing_that_git_tracks(checkout, folder):
+    nb = nbformat.read(folder / "toy.ipynb", as_version=4)
+    nb.cells[1].source = ('from xlnb.core import append_record, figure, save_figure\n'
+                          'fig, ax = figure()\nsave_figure(fig, "toy")\nappend_record("03_xlm_e", {"n": 1}, "cldr")')
+    (folder / "toy.ipynb").unlink()
+    nbformat.write(nb, checkout / "nbs" / "toy.ipynb")
+    shutil.copy(Path(__file__).parents[1] / ".gitignore", checkout)
+    git = lambda *words: subprocess.run(["git", *words], cwd=checkout, check=True, capture_output=True).stdout.decode()
+    git("init", "-q")
+    git("add", ".")
+    git("-c", "user.name=xlnb", "-c", "user.email=xlnb@users.noreply.example", "commit", "-q", "-m", "as it was")
+    status, shown = at_terminal("papermill", "nbs/toy.ipynb", cwd=checkout)
+    assert status == 0, shown
+    assert (checkout / "runs" / "results" / "03_xlm_e.cldr.jsonl").exists()
+    assert (checkout / "runs" / "figures" / "toy.svg").exists()
+    assert git("status", "--porcelain") == ""
+
+
 def test_a_named_output_is_respected_and_its_folder_made(folder):
     status, shown = at_terminal("papermill", "toy.ipynb", "new/out.ipynb", cwd=folder)
     assert status == 0, shown
@@ -174,8 +192,8 @@ def test_xlm_e_as_typed_at_a_terminal(checkout):
     found = [output for cell in nb.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in found), "no figure in the executed notebook"
     assert not [output for output in found if output.output_type == "error"]
-    assert list((checkout / "figures").glob("xlme_*.svg")), "no figure was written"
-    records = (checkout / "data" / "results" / "03_xlm_e.cldr.jsonl").read_text().splitlines()
+    assert list((checkout / "runs" / "figures").glob("xlme_*.svg")), "no figure was written"
+    records = (checkout / "runs" / "results" / "03_xlm_e.cldr.jsonl").read_text().splitlines()
     assert json.loads(records[-1])["notebook"] == "03_xlm_e"
 
 
@@ -186,4 +204,4 @@ def test_xlm_e_as_typed_at_a_terminal(checkout):
 def test_xlm_e_refuses_what_it_does_not_know(checkout, given, said, status):
     found, shown = at_terminal("papermill", "nbs/03_xlm_e.ipynb", *given, *SHORT, cwd=checkout, timeout=120)
     assert found == status and said in shown, shown[-3000:]
-    assert not (checkout / "figures").exists()
+    assert not (checkout / "runs" / "figures").exists()

@@ -1,4 +1,4 @@
-"""Write xlnb/ from the notebooks, comments beside parameters copied into docstrings: python tools/export.py [checkout]
+"""Write xlnb/ from the notebooks, comments beside parameters in docstrings, and help(xlnb): python tools/export.py [checkout]
 
 `help`, `?` and editors show docstrings, not comments. Nothing but docstrings differs from what nbdev_export writes.
 """
@@ -143,3 +143,4 @@ if __name__ == "__main__":
     subprocess.run([Path(sys.executable).parent / "nbdev_export"], cwd=root, stdin=subprocess.DEVNULL, check=True)
     for path in sorted((root / "xlnb").glob("*.py")):
         if path.name != "_modidx.py": path.write_text(documented(path.read_text("utf-8")), encoding="utf-8")
+    subprocess.run([sys.executable, Path(__file__).with_name("package_doc.py"), root], check=True)

@@ -1,5 +1,7 @@
-"""Execute notebooks, keep what a reader should see, write them back: python tools/render.py nbs/00_core.ipynb …"""
-import base64, io, subprocess, sys
+"""Execute notebooks, keep what a reader should see, write them back: python tools/render.py nbs/00_core.ipynb …
+
+Figures and records of a render go where git tracks them: `figures/` and `data/results/`."""
+import base64, io, os, subprocess, sys
 from pathlib import Path
 
 import nbformat
@@ -48,6 +50,8 @@ def render(path):
 
 
 if __name__ == "__main__":
+    root = Path(__file__).resolve().parents[1]
+    os.environ |= {"XLNB_FIGURES": str(root / "figures"), "XLNB_RESULTS": str(root / "data" / "results")}
     paths = [Path(p) for p in sys.argv[1:]] or sorted(Path("nbs").glob("*.ipynb"))
     for path in paths:
         render(path)

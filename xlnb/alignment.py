@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, label_lines, settings_from_arguments
-from .corpora import AlignedPair, _existing, _lines, _uneven
+from .corpora import AlignedPair, existing_file, file_lines, uneven_files
 from .ibm import (HEURISTICS, IBM1_VARIANTS, AlignmentScore, align_both, alignment_error_rate, diagonal_links,
                       scored, split_words, symmetrise, train_both)
 from .retrieval import (batches_by_length, chosen_layers, draw_by_layer, evaluating, layer_states, line_styles,
@@ -576,11 +576,11 @@ def read_sides(first, second) -> list[tuple[list[str], list[str]]]: # two files
     Note:
         two files
     """
-    paths = [_existing(path) for path in (first, second)]
-    streams = [_lines(path) for path in paths]
+    paths = [existing_file(path) for path in (first, second)]
+    streams = [file_lines(path) for path in paths]
     rows = []
     for n, row in enumerate(zip_longest(*streams), 1):
-        if None in row: raise _uneven(paths, row, streams, n)
+        if None in row: raise uneven_files(paths, row, streams, n)
         rows.append(tuple(line.split() for line in row))
     return rows
 

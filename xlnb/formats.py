@@ -20,7 +20,7 @@ from xml.parsers import expat
 from zipfile import BadZipFile, ZipFile
 
 from .core import ConfigError, DataError, choose, parse_languages
-from .corpora import AlignedPair, Lines, Report, _checked, _existing, _lines, _uneven
+from .corpora import AlignedPair, Lines, Report, checked_rows, existing_file, file_lines, uneven_files
 
 # %% ../nbs/00b_formats.ipynb #9935704c
 def _optional(module: str, purpose: str):
@@ -46,7 +46,7 @@ def _readable(path, line=None): # turns what unpackers raise into one error
 
 def members(path) -> list[str]:
     "Names of the files in a zip; `DataError` for a zip that is damaged, which one cut off always is."
-    path = _existing(path)
+    path = existing_file(path)
     with _readable(path), ZipFile(path) as z: return [name for name in z.namelist() if not name.endswith("/")]
 
 def _found(path) -> Path:
@@ -54,7 +54,7 @@ def _found(path) -> Path:
     if not isinstance(path, str | Path): raise ConfigError(f"{path!r:.60} is not the path of a file")
     path = Path(path)
     if path.suffix == ".zst": _optional("zstandard", ".zst")
-    if (inside := _inside(path)) is None: return _existing(path)
+    if (inside := _inside(path)) is None: return existing_file(path)
     if inside[1] in (names := members(inside[0])): return path
     near = ", ".join(get_close_matches(inside[1], names, n=3)) or "nothing like it"
     raise FileNotFoundError(f"{inside[0]} has no member {inside[1]}; nearest in it: {near}")
@@ -99,7 +99,7 @@ def _unpacked(path, blocks, ends) -> Iterator[str]:
 def _all_lines(path: Path, ends: str | None = None) -> Iterator[str]:
     "`corpora`'s lines of a file, blank ones too and stripped of `ends`, also out of a zip or a .zst."
     if inside := _inside(path): return _unpacked(path, _zip_blocks(*inside), ends)
-    return _unpacked(path, _zst_blocks(path), ends) if path.suffix == ".zst" else _lines(path, ends)
+    return _unpacked(path, _zst_blocks(path), ends) if path.suffix == ".zst" else file_lines(path, ends)
 
 # %% ../nbs/00b_formats.ipynb #a5de561e
 def _bitexts(path) -> list[dict[str, str]]:
@@ -117,9 +117,9 @@ def _beside(paths, empty="raise", duplicate="keep", report=None):
     streams = [_all_lines(path) for path in paths]
     def rows():
         for n, row in enumerate(zip_longest(*streams), 1):
-            if None in row: raise _uneven(paths, row, streams, n)
+            if None in row: raise uneven_files(paths, row, streams, n)
             yield n, row
-    return _checked(rows(), paths[0], empty, duplicate, Report() if report is None else report, paths)
+    return checked_rows(rows(), paths[0], empty, duplicate, Report() if report is None else report, paths)
 
 # %% ../nbs/00b_formats.ipynb #133ccb3a
 def _row_options(empty: str = "raise", duplicate: str = "keep", report: Report | None = None) -> dict:
@@ -169,7 +169,7 @@ def _mined(path, layout, min_score, empty, duplicate, report):
             score = None if column is None else _score(fields[column], layout, path, n)
             if min_score is not None and score < min_score: report.add(f"score below {min_score}", path, n)
             else: yield n, (fields[a].strip(), fields[b].strip())
-    return _checked(rows(), path, empty, duplicate, report)
+    return checked_rows(rows(), path, empty, duplicate, report)
 
 # %% ../nbs/00b_formats.ipynb #ea870c4c
 def read_mined(path,                           # .tsv, .gz, .xz or .zst
@@ -285,7 +285,7 @@ def read_parquet(path,                         # .parquet; needs the package pya
     """
     _optional("pyarrow.parquet", "parquet")
     report = Report() if report is None else report
-    return Lines(_documents, _parquet_texts, _existing(path), field, documents, report=report)
+    return Lines(_documents, _parquet_texts, existing_file(path), field, documents, report=report)
 
 # %% ../nbs/00b_formats.ipynb #ea4221c8
 def _referenced(columns, paths, report) -> list[tuple]:
@@ -372,7 +372,7 @@ def _wmt(paths, empty, duplicate, report):
                 raise DataError(f"segment {odd[0][1]} of {odd[0][0]} is not in {other}, nor are {len(odd) - 1} more: "
                                 "are these the two sides of one set?", path, has[odd[0]][0])
         for key, (n, text) in first.items(): yield n, (text, second[key][1])
-    return _checked(rows(), paths[0], empty, duplicate, report)
+    return checked_rows(rows(), paths[0], empty, duplicate, report)
 
 def read_wmt(source,    # .sgm, perhaps packed
              reference, # the other side
