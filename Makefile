@@ -51,13 +51,13 @@ demo: env
 	@mkdir -p runs
 	$(BIN)/papermill nbs/03_xlm_e.ipynb runs/demo.ipynb $(QUIET)
 	@echo; echo "Done. The notebook with its results: runs/demo.ipynb (open it in JupyterLab: $(BIN)/jupyter lab runs/demo.ipynb)"; \
-	echo "Its figures:"; ls figures/xlme_* | sed 's/^/  /'
+	echo "Its figures:"; ls runs/figures/xlme_* | sed 's/^/  /'
 
 experiment: env
 	$(BIN)/python -m xlnb.experiments $(nb) $(name) $(QUIET)
 
 benchmarks: env
-	$(BIN)/python -m xlnb.benchmarks $(name) $(QUIET)
+	XLNB_RESULTS="$${XLNB_RESULTS:-$(CURDIR)/data/results}" $(BIN)/python -m xlnb.benchmarks $(name) $(QUIET)
 
 gpu-check:
 	$(or $(PYTHON),python3) tools/gpu_check.py $(phases) $(QUIET)
