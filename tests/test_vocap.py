@@ -318,7 +318,7 @@ def test_a_language_with_too_little_text_is_named(made, tmp_path):
 def test_settings_are_checked_before_anything_is_trained(tmp_path):
     streams = {"de": ["ab"], "ru": ["вг"]}
     for options, words in (({"alpha": 2}, "alpha=2"), ({"beta": -1}, "beta=-1"), ({"workers": 0}, "workers=0"),
-                           ({"ratio": 1}, "ratio=1"), ({"smallest": 50, "largest": 5}, "a ladder needs")):
+                           ({"smallest": 50, "largest": 5}, "a ladder needs")):
         with pytest.raises(ConfigError, match=words): train_vocap(streams, 100, tmp_path / "x", **options)
     once = {"de": ["ab"], "ru": (line for line in ["вг"])}
     for counts in (None, {"de": 1, "ru": 1}): # known counts spare the pass that would notice

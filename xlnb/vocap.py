@@ -124,11 +124,10 @@ def capacity_curve(lang: str,                # its code, which the files are nam
                    smallest: int,            # pieces; more if the characters need more
                    largest: int,             # pieces; fewer if the text has fewer
                    work,                     # folder of the rungs
-                   step: int = 16,           # pieces from the smallest to the next
-                   ratio: float = 2.0,       # of each step to the one before
                    character_coverage: float = 0.9995, # share of character occurrences that get a piece
                    max_sentences: int = 1_000_000,     # read from the stream, a random choice; held in memory
                    seed: int = 0,            # of the choice
+                   ratio: float = 2.0,       # of each step of the ladder to the one before
                   ) -> Capacity:
     """Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` pieces.
 
@@ -153,6 +152,7 @@ def capacity_curve(lang: str,                # its code, which the files are nam
     if top < smallest:
         raise DataError(f"{lang} has text for {top} pieces, and the smallest model is to have {smallest}: "
                         f"give it more text, set smallest={top}, lower size, or leave it out")
+    step = max(16, smallest // 8)
     between = size_ladder(low, top, step, ratio)[1:-1]
     return _nested(lines, step, [ends[1], *map(rung, between), *([ends[0]] if top > low else [])])
 
@@ -287,7 +287,6 @@ def train_capacities(streams: dict[str, Iterable[str]], # language → lines, su
                      work,                              # folder of the rungs; the same call goes on from there
                      smallest: int | None = None,       # pieces of the lowest rung; None: a fifth of an equal share
                      largest: int | None = None,        # pieces of the top rung; None: ten equal shares
-                     ratio: float = 2.0,                # of each step of the ladder to the one before
                      character_coverage: float = 0.9995, # share of character occurrences that get a piece
                      language_sentences: int = 1_000_000, # lines of a language that are read, at most
                      seed: int = 0,                     # of their choice
@@ -317,8 +316,8 @@ def train_capacities(streams: dict[str, Iterable[str]], # language → lines, su
         raise ConfigError(f"languages {', '.join(map(repr, odd))}: a name has letters, digits, _ and -, like 'zh-Hant'")
     smallest = max(1, (size - 5) // (5 * len(streams))) if smallest is None else smallest
     largest = min(size - 5, 10 * (size - 5) // len(streams)) if largest is None else largest
-    size_ladder(smallest, largest, 16, ratio) # refuses what is no ladder
-    options = (smallest, largest, work, max(16, smallest // 8), ratio, character_coverage, language_sentences, seed)
+    size_ladder(smallest, largest) # refuses what is no ladder
+    options = (smallest, largest, work, character_coverage, language_sentences, seed)
     tasks = [(lang, streams[lang], counts[lang], *options) for lang in sorted(streams, key=lambda x: -counts[x])]
     done = dict(zip((task[0] for task in tasks), _in_parallel(tasks, workers)))
     return {lang: done[lang] for lang in streams}
