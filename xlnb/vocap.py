@@ -138,11 +138,10 @@ def capacity_curve(lang: str,                # its code, which the files are nam
         smallest (int): pieces; more if the characters need more
         largest (int): pieces; fewer if the text has fewer
         work: folder of the rungs
-        step (int, default 16): pieces from the smallest to the next
-        ratio (float, default 2.0): of each step to the one before
         character_coverage (float, default 0.9995): share of character occurrences that get a piece
         max_sentences (int, default 1000000): read from the stream, a random choice; held in memory
         seed (int, default 0): of the choice
+        ratio (float, default 2.0): of each step of the ladder to the one before
     """
     text = list(sampled_lines({lang: stream}, {lang: lines}, {lang: min(lines, max_sentences)}, seed))
     key = hashlib.sha256(json.dumps([text, character_coverage, sentencepiece.__version__]).encode()).hexdigest()[:16]
@@ -302,7 +301,6 @@ def train_capacities(streams: dict[str, Iterable[str]], # language → lines, su
         smallest (int | None, default None): pieces of the lowest rung; None: a fifth of an equal
             share
         largest (int | None, default None): pieces of the top rung; None: ten equal shares
-        ratio (float, default 2.0): of each step of the ladder to the one before
         character_coverage (float, default 0.9995): share of character occurrences that get a piece
         language_sentences (int, default 1000000): lines of a language that are read, at most
         seed (int, default 0): of their choice
