@@ -420,7 +420,7 @@ def mean_drop(record: dict, measure: str) -> tuple[float, float]: # percent: of 
 MARGIN = 0.001 # nats; discriminators of this size end 2,500 steps of `03_xlm_e` 0.010 to 0.015 below the entropy
 
 def collapse(record: dict) -> dict: # shares of evaluations; all but 'mlm' and how it ended, of the discriminator
-    """How often, after warm-up, the losses on the domain were no better than what costs nothing, and how it ended.
+    """How often, after warm-up, the losses on the domain were no better than their baselines, and how it ended.
 
     Note:
         shares of evaluations; all but 'mlm' and how it ended, of the discriminator
@@ -491,7 +491,7 @@ def _panels(record: dict) -> dict: # title → function of a line of the curve; 
             "other languages: MLM loss, change, nats": lambda line: _others(line, pivot) - _others(start, pivot)}
 
 def draw_curves(groups: dict): # arm → records, or {seed: record}
-    """Losses over the steps on the domain, a line per seed; dashed what costs nothing.
+    """Losses over the steps on the domain, a line per seed; dashed the baselines.
 
     Args:
         groups (dict): arm → records, or {seed: record}
