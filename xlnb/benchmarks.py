@@ -28,15 +28,15 @@ from .alignment import align
 from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, figure, label_lines, numpy_generator,
                        read_records, repo_root, run_facts, torch_generator)
 from .corpora import Lines
-from .data import MixedBatches, Prepared, short_hash
+from .data import BatchShape, MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, forward_flops, new_model
-from .objectives import MaskIds, vocabulary_head
+from .objectives import MaskIds, network_inputs, vocabulary_head
 from .plans import product_rate
 from .retrieval import nearest, usual_layer
 from .tokens import SpecialIds, build_store, open_store, unpack
 from .training import accumulate_gradients, make_optimizer, step_work
-from .xlm_e import (Settings, XlmE, inputs, loss_names, make_batches, network_config, resolve, step_tokens,
-                        training_config)
+from .pretraining import loss_names, network_config, training_config
+from .xlm_e import Settings, XlmE, make_batches, network_configs, resolve, step_tokens
 
 # %% ../nbs/11_benchmarks.ipynb #7d788b45
 def _word_tokenizer(vocab_size: int # ids, special ones included
@@ -119,13 +119,13 @@ class Electra(XlmE):
     "XLM-E's step from transformers' ELECTRA classes, on the padded form of the same batches."
     everywhere = True # logits at every place
 
-    def _network(self, model_class, part):
-        ours, kind = super()._network(model_class, part).config, {"generator": ElectraForMaskedLM}
+    def new_network(self, settings, part):
+        ours, kind = network_configs(settings)[part], {"generator": ElectraForMaskedLM}
         same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                 "max_position_embeddings", "layer_norm_eps", "initializer_range", "pad_token_id")
         config = ElectraConfig(**{k: getattr(ours, k) for k in same}, embedding_size=ours.hidden_size,
                                hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        return new_model(kind.get(part, ElectraForPreTraining), config, derive_seed(self.settings.seed, part))
+        return new_model(kind.get(part, ElectraForPreTraining), config, derive_seed(settings.seed, part))
 
     def prepare(self, batch, generator):
         batch = super().prepare(batch, generator)
@@ -135,16 +135,16 @@ class Electra(XlmE):
         masked, found = loss_names(batch)
         return {masked: int((batch["labels"] != -100).sum()), found: int(batch["attention_mask"].sum())}
 
-    def detect(self, ids, batch): return self.discriminator(ids, **inputs(batch)).logits
+    def detect(self, ids, batch): return self.discriminator(ids, **network_inputs(batch)).logits
 
     def forward(self, batch, generator):
-        (masked, found), network, labels = loss_names(batch), self.generator, batch["labels"]
-        if self.everywhere: logits = network(batch["input_ids"], **inputs(batch)).logits
+        (masked, _), network, labels = loss_names(batch), self.generator, batch["labels"]
+        if self.everywhere: logits = network(batch["input_ids"], **network_inputs(batch)).logits
         else:
-            hidden, hole = network.electra(batch["input_ids"], **inputs(batch)).last_hidden_state, labels != -100
+            hidden, hole = network.electra(batch["input_ids"], **network_inputs(batch)).last_hidden_state, labels != -100
             logits, labels = network.generator_lm_head(network.generator_predictions(hidden[hole])), labels[hole]
         loss, drawn, correct = plain_head(logits, labels, generator)
-        return {masked: loss, f"{masked}/correct": correct.sum(), **self._detection(batch, drawn, found)}
+        return {masked: loss, f"{masked}/correct": correct.sum(), **self.replaced_sums(batch, drawn)}
 
 class MaskedElectra(Electra):
     "The same, with logits at the masked places alone."
@@ -219,9 +219,9 @@ def _rows_of(length, settings, data, model):
         tables = getattr(model, part).encoder.embeddings
         tables.position_embeddings = nn.Embedding(length, tables.norm.normalized_shape[0])
     text_tokens, pair_tokens = step_tokens(settings)
-    return MixedBatches(data.store, SpecialIds.of(data.tokenizer), length=length, text_tokens=text_tokens,
-                        pair_tokens=pair_tokens, max_side=length - 2, alpha=settings.alpha, seed=settings.seed,
-                        restart_positions=settings.restart_positions, micro_tokens=settings.micro_tokens)
+    shape = BatchShape(length, length - 2, text_tokens, pair_tokens, settings.micro_tokens,
+                       restart_positions=settings.restart_positions)
+    return MixedBatches(data.store, SpecialIds.of(data.tokenizer), shape, settings.seed, settings.alpha)
 
 # %% ../nbs/11_benchmarks.ipynb #378f866e
 def _synchronize(device="cpu"):
@@ -504,7 +504,7 @@ def aligning(size: str, vocab_size: int, pairs: int, words: int = _WORDS[0], # m
         repeats (int, default 3): rounds
     """
     tokenizer, links = _word_tokenizer(vocab_size), {}
-    model = new_model(Encoder, network_config(step_settings(size, vocab_size), "discriminator"), 0)
+    model = new_model(Encoder, network_config(step_settings(size, vocab_size)), 0)
     model = model.to(device, getattr(torch, dtype))
     lines = [*sentences(vocab_size, pairs, 2, "align", median_words=words)]
     depth = model.config.num_hidden_layers

@@ -28,7 +28,7 @@ from .held_out import Evaluation, Measured, evaluate, hold_out, held_out_metrics
 from .objectives import POLICIES, Masking, MaskIds, guess, info_nce, network_inputs, replaced_tokens, rtd_loss
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
                               Trained, check_amounts, check_choices, fill_in, held_out_spec, loss_names, main, max_side,
-                              network_config, new_masked_lm, plan_run, size_defaults, step_flops, sums_by_group)
+                              network_config, plan_run, size_defaults, step_flops, sums_by_group)
 from . import pretraining
 from .reports import best_accuracy, best_layer, last_held_out
 
@@ -245,17 +245,20 @@ class XlmE(MaskedLanguageModel):
     def __init__(self, settings: Settings, # resolved
                  ids: MaskIds,
                  groups: list = ()): # language pairs whose losses are summed apart as well
-        depth = settings.generator_layers if settings.replaces else settings.layers
-        super().__init__(new_masked_lm(settings, depth), settings.masking, ids, settings.uses_pairs, groups)
+        super().__init__(self.new_network(settings, "generator"), settings.masking, ids, settings.uses_pairs, groups)
         self.settings, self.discriminator = settings, None
         if settings.replaces: self._add_discriminator(settings)
         if settings.contrast:
             self.weights |= {"contrast": settings.contrast}
             self.names += ["contrast"]
 
+    def new_network(self, settings: Settings, part: str):
+        "A network as the run starts with it: a function of settings and seed."
+        kind = {"generator": EncoderForMaskedLM, "discriminator": EncoderForReplacedTokens}[part]
+        return new_model(kind, network_configs(settings)[part], derive_seed(settings.seed, part))
+
     def _add_discriminator(self, s):
-        seed = derive_seed(s.seed, "discriminator")
-        self.discriminator = new_model(EncoderForReplacedTokens, network_config(s), seed)
+        self.discriminator = self.new_network(s, "discriminator")
         if s.table == "one": share_embeddings(self.generator, self.discriminator)
         if self.adds: nn.init.zeros_(self._table("discriminator"))
         kinds = ("mrtd", "trtd") if s.uses_pairs else ("mrtd",)
@@ -295,9 +298,9 @@ class XlmE(MaskedLanguageModel):
         out = guess(self.generator, batch, self.settings.replaces, generator)
         sums = self.masked_sums(batch, out)
         if self.settings.contrast and "side" in batch: sums |= {"contrast": self._contrast(batch)}
-        return sums | self._replaced_sums(batch, out.samples) if self.settings.replaces else sums
+        return sums | self.replaced_sums(batch, out.samples) if self.settings.replaces else sums
 
-    def _replaced_sums(self, batch, samples):
+    def replaced_sums(self, batch, samples):
         ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], samples)
         logits, (_, name) = self.detect(ids, batch), loss_names(batch)
         loss, _ = rtd_loss(logits, labels, batch["attention_mask"])
