@@ -39,7 +39,7 @@ def test_what_is_seen_of_pairs_adds_up_to_the_losses_of_the_step(data):
     model, batches = new_model(given, data), make_batches(given, data)
     batch = model.prepare(batches(0, batches.micro_batches - 1), torch_generator(0))
     sums, counts = model(batch, torch_generator(1)), model.counts(batch)
-    batches.on_step(0, {name: float(value) for name, value in sums.items()})
+    batches.on_step(0, {name: float(torch.as_tensor(value).detach()) for name, value in sums.items()})
     for kind, name in (("tlm", "tlm"), ("trtd", "trtd"), ("wrong", "trtd")):
         seen = batches.seen[kind].seen.values()
         total = torch.as_tensor(sums[name] if kind != "wrong" else counts["trtd"] - sums["trtd/correct"])
