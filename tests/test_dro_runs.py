@@ -5,12 +5,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from xlnb import dro_runs, xlm_e
 from xlnb.core import ConfigError, torch_generator
 from xlnb.dro import DEFECTS, chi_square, score_ranking
-from xlnb.dro_runs import (ROUNDS, Settings, damaged, make_batches, planted_pairs, prepare_data, rankings, resolve,
-                           trajectory_of)
+from xlnb.dro_runs import (EXPERIMENTS, PHASE, RECIPE, ROUNDS, Settings, damaged, make_batches, new_model,
+                           planted_pairs, prepare_data, rankings, resolve, trajectory_of)
 from xlnb.experiments import missing
+from xlnb.pretraining import train_phase
+from xlnb.training import latest_checkpoint
 from xlnb.xy_lent import bitext_pairs, open_bitext
 
 SMALL = dict(langs="ar,de,en,hi,ru", steps=12, pair_lines=2000, test_lines=20)
@@ -23,9 +24,7 @@ def small(**changes): return resolve(Settings(**{**SMALL, **changes}))
 def data(): return prepare_data(small())
 
 
-def trained(settings, data):
-    model = xlm_e.XlmE(settings, xlm_e.MaskIds.of(data.tokenizer))
-    return xlm_e.pretrain(settings, data, model, make_batches(settings, data))[0]
+def trained(settings, data): return train_phase(PHASE, settings, data).summary
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +35,11 @@ def folder(tmp_path_factory, data):
 
 
 def test_what_is_seen_of_pairs_adds_up_to_the_losses_of_the_step(data):
-    given = small()
-    model, batches = xlm_e.XlmE(given, xlm_e.MaskIds.of(data.tokenizer)), make_batches(given, data)
-    model.watch = batches.watch
+    given = small(steps=24) # two steps between moves: what the first has shown is still there
+    model, batches = new_model(given, data), make_batches(given, data)
     batch = model.prepare(batches(0, batches.micro_batches - 1), torch_generator(0))
     sums, counts = model(batch, torch_generator(1)), model.counts(batch)
+    batches.on_step(0, {name: float(torch.as_tensor(value).detach()) for name, value in sums.items()})
     for kind, name in (("tlm", "tlm"), ("trtd", "trtd"), ("wrong", "trtd")):
         seen = batches.seen[kind].seen.values()
         total = torch.as_tensor(sums[name] if kind != "wrong" else counts["trtd"] - sums["trtd/correct"])
@@ -60,7 +59,7 @@ def test_ten_moves_each_on_the_edge_of_the_ball(folder):
 def test_after_a_move_pairs_are_drawn_by_it(data, folder):
     given = small(out=str(folder))
     batches = make_batches(given, data)
-    state = json.loads((xlm_e.latest_checkpoint(folder) / "state.json").read_text())["batches"]
+    state = json.loads((latest_checkpoint(folder) / "state.json").read_text())["batches"]
     batches.load_state(state)
     mixture = batches.batches.mixtures["pairs"]
     assert len(mixture.versions) == ROUNDS + 1
@@ -135,8 +134,8 @@ def test_a_baseline_that_is_no_run_is_refused(tmp_path, data):
 
 
 def test_every_experiment_can_be_resolved():
-    for experiment in dro_runs.EXPERIMENTS.values():
-        assert len(missing(experiment, dro_runs, [])) == len(experiment.runs())
+    for experiment in EXPERIMENTS.values():
+        assert len(missing(experiment, RECIPE, [])) == len(experiment.runs())
 
 
 def test_two_processes_move_as_one(tmp_path, data):
@@ -151,8 +150,8 @@ def test_two_processes_move_as_one(tmp_path, data):
                           timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     a, b = (trajectory_of(tmp_path / name) for name in ("one", "two"))
-    assert len(a) == len(b)
-    for x, y in list(zip(a, b))[:4]: # sums in another order differ in the last bits, and later those may decide a draw
-        for key in ("probabilities", "losses"): assert x[key] == pytest.approx(y[key], rel=1e-5)
+    assert len(a) == len(b) and a[0] == b[0]
+    for key in ("probabilities", "losses"): # float32 sums in another order; after a move their last bits reorder draws
+        assert a[1][key] == pytest.approx(b[1][key], rel=1e-4)
     record = json.loads((tmp_path / "04b_dro_runs.cldr.jsonl").read_text())
     assert set(record["planted"].values()) == set(DEFECTS) and len(record["trajectory"]) == len(a)

@@ -6,12 +6,15 @@ import pytest
 import torch
 from hypothesis import given, settings as profile, strategies as st
 
-from xlnb import xlm_e
 from xlnb.catalogue import data_root
-from xlnb.core import ConfigError, split_pair
+from xlnb.core import ConfigError, split_pair, torch_generator
 from xlnb.data import token_frequencies
 from xlnb.experiments import Experiment, missing
-from xlnb.xy_lent import (EXPERIMENTS, PAPER, Settings, bitext_pairs, describe, grid_measures, grouped,
+from xlnb.held_out import hold_out, language_metrics, texts_by_language
+from xlnb.objectives import MaskIds
+from xlnb.pretraining import held_out_spec
+from xlnb.xlm_e import new_xlm_e
+from xlnb.xy_lent import (EXPERIMENTS, PAPER, RECIPE, Settings, bitext_pairs, describe, grid_measures, grouped,
                           line_counts_by_pair, make_batches, measured_pairs, of_words, open_bitext, pair_probabilities,
                           prepare_data, resolve, scores, some_lines, with_noise, words_by_language, words_known)
 
@@ -106,7 +109,8 @@ def test_an_unseen_language_is_tested_and_never_trained_on():
     assert set(corpus.text) == {"de", "en", "ru"}
     assert all("hi" not in split_pair(p) for p in [*corpus.pairs, *corpus.valid])
     assert "en-hi" in corpus.tests["T3"]
-    assert 3 < xlm_e.make_probe(given, prepare_data(given)).unigram < 9 # of the languages that were trained on
+    held_out = hold_out(prepare_data(given), held_out_spec(given, given.masking))
+    assert set(held_out.texts) == {"de", "en", "ru"} and all(3 < t.unigram < 9 for t in held_out.texts.values())
 
 
 def test_batches_follow_the_sampler(worlds):
@@ -122,10 +126,10 @@ def test_batches_follow_the_sampler(worlds):
 
 def test_the_first_token_is_never_masked_and_orders_are_flipped(worlds):
     given, world = small(), worlds["x-y"]
-    batches, ids, first = make_batches(given, world), xlm_e.MaskIds.of(world.tokenizer), []
+    batches, ids, first = make_batches(given, world), MaskIds.of(world.tokenizer), []
     for step in range(40):
         batch = batches(step, batches.micro_batches - 1)
-        masked = xlm_e.mask_batch(batch, given, ids, torch.Generator().manual_seed(step))
+        masked = given.masking(batch, ids, torch_generator(step))
         starts = batch["cu_seqlens"][:-1].long()
         assert (masked["labels"][0, starts] == -100).all()
         first += [step_orders(batch, world, batches)] if step < 8 else []
@@ -156,7 +160,7 @@ def test_means_over_groups():
 
 def test_words_of_a_language_know_whose_they_are(worlds):
     s, data = small(), worlds["x-y"]
-    model = xlm_e.XlmE(s, xlm_e.MaskIds.of(data.tokenizer))
+    model = new_xlm_e(s, data)
     head = model.generator.head
     head.transform = torch.zeros_like # a generator that knows English frequencies and nothing else
     head.bias.data = torch.from_numpy(token_frequencies(data.store, "en")).float().log()
@@ -169,17 +173,17 @@ def test_words_of_a_language_know_whose_they_are(worlds):
 
 def test_words_need_no_discriminator(worlds):
     s, data = small(tasks="mlm+tlm"), worlds["x-y"]
-    found = words_by_language(s, data, xlm_e.XlmE(s, xlm_e.MaskIds.of(data.tokenizer)))
+    found = words_by_language(s, data, new_xlm_e(s, data))
     assert all(set(seen) == {"mlm", "unigram"} for seen in found.values())
 
 
 def test_a_discriminator_that_knows_the_original_is_right_about_drawn_pieces(worlds):
     s, data = small(), worlds["x-y"]
-    model = xlm_e.XlmE(s, xlm_e.MaskIds.of(data.tokenizer))
-    text = xlm_e.texts_by_language(s, data, ["hi"])["hi"]
+    model = new_xlm_e(s, data)
+    text = texts_by_language(data, held_out_spec(s, s.masking), ["hi"])["hi"]
     whole = torch.where(text.batch["labels"] == -100, text.batch["input_ids"], text.batch["labels"])
     model.detect = lambda ids, batch: (ids != whole).float()
-    assert xlm_e.look_by_language(model, {"hi": text})["hi"]["auc"] == 1
+    assert language_metrics(model.measured, {"hi": text}, MaskIds.of(data.tokenizer))["hi"]["auc"] == 1
 
 
 def measured(**metrics): # name with dots for slashes → value
@@ -200,11 +204,11 @@ def test_a_grid_shows_what_all_its_runs_have():
     found = {f"T3.{group}.{system}layer1.acc@1c": 0.5 for group in ("pivot", "others") for system in ("", "untrained.")}
     with_words, without = measured(**found, **words), measured(**found)
     whole, free = grid_measures(EXPERIMENTS["bitext"], {"X-Y": {0: with_words}})
-    assert list(whole) == ["words, pivot, nats", "words, others, nats", "partner, nats", "found, pivot, %",
-                           "found, others, %"] and set(whole) <= set(free)
+    shared = ["translation gain, nats", "accuracy@1, pivot, %", "accuracy@1, others, %"]
+    assert list(whole) == ["words, pivot, nats", "words, others, nats", *shared] and set(whole) <= set(free)
     assert [f(with_words) for f in whole.values()] == [3.0, -1.0, 0.5, 50.0, 50.0]
     part, _ = grid_measures(EXPERIMENTS["bitext"], {"X-Y": {0: with_words}, "EN-X": {0: without}})
-    assert list(part) == ["words, nats", "partner, nats", "found, pivot, %", "found, others, %"]
+    assert list(part) == ["words, nats", *shared]
     assert part["words, nats"](without) == 1.0
 
 
@@ -232,9 +236,8 @@ def test_the_papers_recipe_gives_its_numbers_and_yields_to_what_is_given(size):
 
 
 def test_every_experiment_can_be_resolved_and_compares_equal_tokens():
-    import xlnb.xy_lent as module
     for name, experiment in EXPERIMENTS.items():
-        assert isinstance(experiment, Experiment) and len(missing(experiment, module, [])) == len(experiment.runs())
+        assert isinstance(experiment, Experiment) and len(missing(experiment, RECIPE, [])) == len(experiment.runs())
         full = [resolve(Settings(**given)) for _, given in experiment.runs()]
         tokens = {s.steps * s.batch_tokens * (2 if s.uses_pairs else 1) for s in full}
         assert len(tokens) == 1 or name == "short" # which is about an eighth of the steps
