@@ -9,12 +9,12 @@ from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 
 from xlnb import continued, xlm_e, xy_lent
-from xlnb.continued import (Settings, base_of, collapse, continuation_of, drops, has_digit, hold_out, load, main,
-                            mean_drop, open_domain, prepare_data, pretrained, relative_drop, resolve, run, scores,
-                            train_on)
+from xlnb.continued import (PHASE, RECIPE, Settings, base_of, collapse, continuation_of, drops, has_digit, hold_out,
+                            load, mean_drop, open_domain, prepare_data, pretrained, relative_drop, resolve, scores)
 from xlnb.core import CheckpointError, ConfigError, read_records
 from xlnb.experiments import Experiment, missing, records_of
-from xlnb.training import learning_rate_at, read_log
+from xlnb.pretraining import main, run, run_folder, train_phase, training_config
+from xlnb.training import NonFiniteLoss, learning_rate_at, read_log
 
 SMALL = dict(langs="de,en,hi", steps=6, domain_steps=7, pair_lines=300, test_lines=20)
 
@@ -29,35 +29,34 @@ def parts(root): return prepare_data(small())
 
 
 @pytest.fixture(scope="module")
-def checkpoint(parts): return pretrained(small(), parts[0])
-
-
-def continue_to_the_limit(s, parts, checkpoint):
-    data, _, domain_data = parts
-    return train_on(s, data, domain_data, hold_out(s, *parts), load(s, data, checkpoint))
+def based(parts): return pretrained(small(), parts)
 
 
 @pytest.fixture(scope="module")
-def whole(root, parts, checkpoint):
-    assert continue_to_the_limit(small(out=str(root / "whole")), parts, checkpoint)[0]["finished"]
+def checkpoint(based): return based.base
+
+
+@pytest.fixture(scope="module")
+def whole(root, based):
+    assert train_phase(PHASE, small(out=str(root / "whole")), based).summary["finished"]
     return root / "whole"
 
 
 def test_all_arms_continue_one_base_run(parts, checkpoint):
-    data = parts[0]
+    data = parts
     written = checkpoint.stat().st_mtime_ns
     for arm in (dict(rate=0.1), dict(domain_steps=5), dict(out="elsewhere")):
-        assert pretrained(small(**arm), data) == checkpoint and checkpoint.stat().st_mtime_ns == written
+        assert pretrained(small(**arm), data).base == checkpoint and checkpoint.stat().st_mtime_ns == written
     own = xy_lent.resolve(xy_lent.Settings(**{k: v for k, v in SMALL.items() if k != "domain_steps"}))
-    assert checkpoint.parent == xlm_e.run_folder(own, data)
+    assert checkpoint.parent == run_folder(xy_lent.PHASE, own, data)
     arms = {}, dict(rate=0.1), dict(domain_steps=5), dict(steps=9)
-    folders = {xlm_e.run_folder(small(**arm), data) for arm in arms}
+    folders = {run_folder(PHASE, small(**arm), data) for arm in arms}
     assert len(folders) == 4 and checkpoint.parent not in folders
-    assert pretrained(small(seed=1, steps=1), data) != checkpoint
+    assert pretrained(small(seed=1, steps=1), data).base != checkpoint
 
 
-def test_it_starts_from_the_weights_of_the_base_run(parts, checkpoint):
-    model, fresh = load(small(), parts[0], checkpoint), xlm_e.XlmE(continuation_of(small()), None)
+def test_it_starts_from_the_weights_of_the_base_run(based, checkpoint):
+    model, fresh = load(small(), based), xlm_e.XlmE(continuation_of(small()), None)
     for part in model.parts():
         saved = load_file(checkpoint / part / "model.safetensors")
         here, other = getattr(model, part).state_dict(), getattr(fresh, part).state_dict()
@@ -77,7 +76,7 @@ def test_the_objective_on_the_domain_is_that_of_the_base_run_on_text_alone(tasks
 @pytest.mark.parametrize("rate", [1.0, 0.1, 4.0])
 def test_the_rate_climbs_to_its_share_of_the_base_runs(rate):
     given = small(rate=rate, domain_steps=100)
-    config, base = (xlm_e.training_config(part) for part in (continuation_of(given), base_of(given)))
+    config, base = (training_config(part) for part in (continuation_of(given), base_of(given)))
     top = max(learning_rate_at(step, config) for step in range(100))
     assert top == learning_rate_at(7, config) == pytest.approx(rate * base.learning_rate)
     assert (config.warmup_steps, config.steps) == (8, 100)
@@ -90,8 +89,8 @@ def test_the_log_has_that_rate_from_warm_up_on(whole):
 
 
 def test_batches_hold_lines_of_the_domain_alone(parts):
-    data, domain, domain_data = parts
-    batches = xlm_e.make_batches(continuation_of(small()), domain_data)
+    data, domain = parts, parts.domain
+    batches = PHASE.batches(small(), data)
     cut = data.tokenizer(list(domain.lines), add_special_tokens=False)["input_ids"]
     known = {data.tokenizer.decode(ids).strip() for ids in cut}
     seen = set()
@@ -104,8 +103,8 @@ def test_batches_hold_lines_of_the_domain_alone(parts):
 
 
 def test_held_out_text_is_divided_by_the_domain(parts):
-    data, domain, _ = parts
-    batches = hold_out(small(), *parts).batches
+    data, domain = parts, parts.domain
+    batches = hold_out(small(), data).batches
     assert set(batches) == {"de", "en", "hi", "domain"} and all(map(has_digit, domain.held_out))
     assert len(domain.held_out) == len(set(domain.held_out)) == domain.facts["held_out"]
     for name, batch in batches.items():
@@ -115,9 +114,9 @@ def test_held_out_text_is_divided_by_the_domain(parts):
             assert all(has_digit(line) == (name == "domain") for line in lines if line.strip()), (name, lines)
 
 
-def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_path, parts, checkpoint, whole):
+def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_path, based, whole):
     given = small(out=str(tmp_path), max_minutes=1e-6) # one step a call
-    calls = [continue_to_the_limit(given, parts, checkpoint)[0]["finished"] for _ in range(7)]
+    calls = [train_phase(PHASE, given, based).summary["finished"] for _ in range(7)]
     assert calls == [False] * 6 + [True]
     for part in ("generator", "discriminator"):
         a, b = (load_file(f / part / "model.safetensors") for f in (tmp_path, whole))
@@ -129,9 +128,9 @@ def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_p
 def test_a_base_run_that_is_not_finished_says_so_and_goes_on(parts):
     given = small(seed=7, steps=3, max_minutes=1e-6)
     for done in (1, 2):
-        with pytest.raises(CheckpointError, match=f"the base run stopped at the time limit after {done} of 3 steps.*"
-                                                  "the same command goes on"): pretrained(given, parts[0])
-    assert pretrained(given, parts[0]).name == "checkpoint-00000003"
+        with pytest.raises(CheckpointError, match=f"xy_lent: stopped at the time limit after {done} of 3 steps.*"
+                                                  "the same command goes on"): pretrained(given, parts)
+    assert pretrained(given, parts).base.name == "checkpoint-00000003"
 
 
 @pytest.mark.parametrize("wrong, says", [
@@ -145,7 +144,7 @@ def test_settings_that_cannot_be_are_refused_with_the_reason(wrong, says):
 
 
 def test_a_domain_without_text_says_how_many_lines_there_are(parts):
-    corpus = parts[0].corpus
+    corpus = parts.corpus
     without = replace(corpus, text=corpus.text | {"en": ["no digit", "here"]})
     with pytest.raises(ConfigError, match="0 lines to train on and [1-9][0-9]* held-out lines .* in en of cldr"):
         open_domain(small(), without)
@@ -156,10 +155,10 @@ def test_captions_are_read_in_the_pivot_language(monkeypatch, tmp_path, parts):
     for part, lines in (("train", "a dog\ntwo dogs\n"), ("val", "a cat\n")):
         write(tmp_path / "multi30k" / "task1" / "raw" / f"{part}.en.gz", lines)
     monkeypatch.setenv("XLNB_DATA", str(tmp_path))
-    domain = open_domain(small(domain="captions"), parts[0].corpus)
+    domain = open_domain(small(domain="captions"), parts.corpus)
     assert list(domain.lines) == ["a dog", "two dogs"] and domain.held_out == ["a cat"]
     with pytest.raises(ConfigError, match="'hi' is not one of the 4"):
-        open_domain(small(domain="captions", pivot="hi"), parts[0].corpus)
+        open_domain(small(domain="captions", pivot="hi"), parts.corpus)
 
 
 @given(st.floats(0.01, 100), st.floats(-2, 1))
@@ -209,9 +208,9 @@ def test_collapse_counts_evaluations_after_warm_up():
 
 def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     arguments = {**SMALL, "tasks": "mlm+tlm", "rate": 0.1}
-    main([w for k, v in arguments.items() for w in (f"--{k.replace('_', '-')}", str(v))])
+    main(RECIPE, [w for k, v in arguments.items() for w in (f"--{k.replace('_', '-')}", str(v))])
     [record] = read_records("04c_continued")
-    assert len(json.dumps(record)) < 40_000 and record["run"]["finished"] and not record["run"]["broken"]
+    assert len(json.dumps(record)) < 40_000 and record["run"]["finished"] and "broken" not in record["run"]
     assert (root / "runs" / record["base"]).is_dir() and record["domain"]["domain"] == "digits"
     for measure in ("f1", "acc@1c", "aer"):
         langs = {"de", "hi"} | {"f1": {"en"}, "acc@1c": {"others"}, "aer": set()}[measure]
@@ -219,22 +218,30 @@ def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     assert record["curve"][0]["step"] == -1 and record["curve"][-1]["step"] == 6
     arms = {"low": {"tasks": "mlm+tlm", "rate": 0.1}, "high": {"tasks": "mlm+tlm"}}
     experiment = Experiment("", arms, SMALL, seeds=(0,))
-    assert records_of(experiment, continued, [record]) == {"low": {0: record}, "high": {}}
+    assert records_of(experiment, RECIPE, [record]) == {"low": {0: record}, "high": {}}
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_a_record():
-    record = run(small(rate=1e30))
+def test_a_loss_that_is_no_number_ends_the_run_with_a_record(capsys):
+    record = run(RECIPE, small(rate=1e30))
+    assert "diverged after" in capsys.readouterr().out and "not finite" in record["run"]["error"]
     assert record["run"]["finished"] and record["run"]["broken"] and 0 < record["run"]["step"] < 7
     assert collapse(record)["collapsed"] and scores(record, "f1", "before") and scores(record, "f1") == {}
     json.dumps(record, allow_nan=False)
 
 
 def test_a_wrong_argument_ends_with_a_sentence():
-    with pytest.raises(SystemExit, match="xlnb: rate=0.0: the highest"): main(["--rate", "0.0"])
+    with pytest.raises(SystemExit, match="xlnb: rate=0.0: the highest"): main(RECIPE, ["--rate", "0.0"])
+
+
+def test_a_base_run_whose_loss_is_no_number_ends_the_command_with_a_sentence(monkeypatch):
+    def diverges(*_): raise NonFiniteLoss("mlm not finite at step 2")
+    monkeypatch.setattr("xlnb.continued.finished_phase", diverges)
+    with pytest.raises(SystemExit, match="xlnb: mlm not finite at step 2"):
+        main(RECIPE, [w for k, v in SMALL.items() for w in (f"--{k}", str(v))])
 
 
 def test_experiments_can_be_resolved_and_share_their_runs_at_full_rate():
-    todo = {name: missing(e, continued, []) for name, e in continued.EXPERIMENTS.items()}
+    todo = {name: missing(e, RECIPE, []) for name, e in continued.EXPERIMENTS.items()}
     assert {name: len(rows) for name, rows in todo.items()} == {"drop": 12, "diverge": 30}
     same = [r for _, r in todo["drop"] if r in [g for _, g in todo["diverge"]]]
     assert len(same) == 6 and all(r["rate"] == 1.0 for r in same)

@@ -1,5 +1,5 @@
 "A cross-lingual model that starts from another: settings, weights, words shared with a teacher, resuming, records."
-import itertools, json, math, shutil, subprocess, sys, time
+import itertools, json, math, shutil, subprocess, sys
 from dataclasses import fields, replace
 
 import matplotlib.pyplot as plt
@@ -11,18 +11,21 @@ from hypothesis import given, settings as profile, strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from xlnb import meta_xlm as M, xlm_e
+from xlnb import meta_xlm as M
 from xlnb.core import CheckpointError, ConfigError, parse_languages, read_records
 from xlnb.corpora import AlignedPair, Corpus
 from xlnb.encoder import Encoder, load, new_model
 from xlnb.heads import EncoderForMaskedLM
-from xlnb.meta_xlm import (ORDERS, PAPER, OutOfOrder, Settings, Student, Taught, by_language, check_source, curve,
-                           describe, dictionary_baselines, draw_curves, draw_phases, find_dictionaries, hold_out,
-                           induced_dictionaries, load_source_tokenizer, load_teacher, make_batches, make_model,
-                           match, meta_folder, meta_phase, monolingual, phase, prepare_data, resolve, run,
-                           source_folder, source_shares, spelled, start_network, starts_and_ends, train_phase,
-                           translations, without_path, word_numbers)
+from xlnb.meta_xlm import (MONOLINGUAL, ORDERS, PAPER, PHASE, RECIPE, DistillationBatches, Settings,
+                           ShuffledBatches, Student, by_language, check_source, curve, describe, dictionary_baselines,
+                           draw_curves, draw_phases, find_dictionaries, induced_dictionaries, load_teacher,
+                           make_batches, make_model, match, monolingual, monolingual_settings, named_source,
+                           prepare_data, resolve, source_folder, source_shares, spelled, start_network,
+                           starts_and_ends, translations, with_start, word_numbers)
 from xlnb.objectives import MaskIds
+from xlnb.pretraining import main, network_config, new_masked_lm, run, run_folder, train_phase
+from xlnb.pretraining import make_batches as text_batches
+from xlnb.retrieval import load_model_tokenizer
 from xlnb.tokens import SpecialIds, collate_text
 from xlnb.training import read_log
 
@@ -40,31 +43,35 @@ def parts(root): return prepare_data(small())
 
 
 @pytest.fixture(scope="module")
-def source(parts): return monolingual(small(), *parts) / "generator"
+def source(parts): return monolingual(small(), parts) / "generator"
 
 
 @pytest.fixture
 def unprobed(monkeypatch):
     "Runs without probes and plans, which take most of the time of a short run."
     whole = M.evaluate
-    monkeypatch.setattr(M, "evaluate", lambda network, data: whole(network, data, probed=()))
+    monkeypatch.setattr(M, "evaluate", lambda network, data, **more: whole(network, data, probed=(), **more))
     monkeypatch.setattr(M, "directions", lambda *_: {})
     monkeypatch.setattr(M, "linear_probe", lambda *_, **__: [])
-    monkeypatch.setattr(M, "announce", lambda *_: None)
+    monkeypatch.setattr("xlnb.pretraining.announce", lambda *_: None)
+
+
+def begun(s, data, source):
+    "The data with a monolingual network, as `with_start` leaves it."
+    data = replace(data, source=source, dictionaries=find_dictionaries(s, data.corpus))
+    if source is None or s.parts in ("none", "body"): return data
+    return replace(data, matching=match(s, data, load_model_tokenizer(source), data.dictionaries))
 
 
 def started(s, data, source):
-    network, what, matching = start_network(s, data, source, find_dictionaries(s, data.corpus))
-    return make_model(s, data, source, network), what, matching
+    data = begun(s, data, source)
+    return make_model(s, data), start_network(s, data)[1], data.matching
 
 
 def train_on(s, data, source, **limits):
-    "The cross-lingual phase of `run`, without what is measured after it."
-    folder, identity = xlm_e.run_folder(s, data), xlm_e.run_identity(s, data)
-    held_out = hold_out(s, data, data.corpus.langs, data.corpus.valid)
-    model = started(s, data, source)[0]
-    batches = make_batches(s, data, source)
-    return train_phase(replace(phase(s), **limits), model, batches, folder, identity, held_out), model, folder
+    "The cross-lingual phase, without what is measured after it."
+    trained = train_phase(PHASE, replace(s, **limits), begun(s, data, source))
+    return trained.summary, trained.model, run_folder(PHASE, s, data)
 
 
 def same(a, b): # state dicts
@@ -79,8 +86,8 @@ def weights(folder): return load_file(folder / "generator" / "model.safetensors"
 def mono_batches(order, parts, seed=0):
     "A batch of English text, and the same out of order."
     s = small(meta_order=order, seed=seed)
-    batches = xlm_e.make_batches(meta_phase(s), parts[1])
-    moved = OutOfOrder(batches, order, parts[1], "en", seed)
+    batches = text_batches(monolingual_settings(s), parts.mono, s.batch_tokens)
+    moved = ShuffledBatches(batches, order, parts.mono, "en", seed)
     return batches(2, 0), moved(2, 0), moved
 
 
@@ -92,7 +99,7 @@ def sentences(ids, tokenizer):
 @pytest.mark.parametrize("order", ORDERS[1:])
 def test_what_is_read_out_of_order_has_the_same_shape(order, parts):
     before, after, moved = mono_batches(order, parts)
-    tokenizer = parts[1].tokenizer
+    tokenizer = parts.mono.tokenizer
     special = np.isin(before["input_ids"].numpy(), tokenizer.all_special_ids)
     ids = after["input_ids"].numpy()
     assert (ids[special] == before["input_ids"].numpy()[special]).all() and ids.dtype == np.int64
@@ -112,7 +119,7 @@ def words_in(ids, tokenizer): # pieces of each word of one sentence
 
 
 def test_shuffled_sentences_keep_their_words_and_scattered_batches_theirs(parts):
-    tokenizer = parts[1].tokenizer
+    tokenizer = parts.mono.tokenizer
     before, after, _ = mono_batches("shuffled", parts)
     for one, other in zip(sentences(before["input_ids"], tokenizer), sentences(after["input_ids"], tokenizer)):
         assert words_in(one[1:], tokenizer) == words_in(other[1:], tokenizer)
@@ -132,22 +139,23 @@ def test_drawn_pieces_are_as_frequent_as_in_the_text(parts):
 
 def test_a_language_without_blanks_has_no_words_to_move():
     s = small(langs="en,zh", source_lang="zh", meta_order="drawn", vocab_size=700, meta_vocab_size=700)
-    mono = prepare_data(s)[1]
-    batches = xlm_e.make_batches(meta_phase(s), mono)
-    OutOfOrder(batches, "drawn", mono, "zh", 0)(0, 0)
+    mono = prepare_data(s).mono
+    batches = text_batches(monolingual_settings(s), mono, s.batch_tokens)
+    ShuffledBatches(batches, "drawn", mono, "zh", 0)(0, 0)
     for order in ("shuffled", "scattered"):
         with pytest.raises(ConfigError, match=f"meta_order='{order}' moves words, and 'zh' hardly.*use 'drawn'"):
-            OutOfOrder(batches, order, mono, "zh", 0)
+            ShuffledBatches(batches, order, mono, "zh", 0)
 
 
 def test_every_order_has_a_folder_of_its_own_and_one_vocabulary(parts):
-    folders = {meta_folder(small(meta_order=order), prepare_data(small(meta_order=order))[1]) for order in ORDERS}
+    kinds = [small(meta_order=order) for order in ORDERS]
+    folders = {run_folder(MONOLINGUAL, monolingual_settings(s), prepare_data(s).mono) for s in kinds}
     assert len(folders) == len(ORDERS)
-    assert {prepare_data(small(meta_order=order))[1].folder for order in ORDERS} == {parts[1].folder}
+    assert {prepare_data(s).mono.folder for s in kinds} == {parts.mono.folder}
 
 
 def test_part_of_a_dictionary_is_used(parts):
-    corpus, asked = parts[0].corpus, dict(dictionaries="cldr")
+    corpus, asked = parts.corpus, dict(dictionaries="cldr")
     every, half = (find_dictionaries(small(**asked, dictionary_share=n), corpus)["de"] for n in (1.0, 0.5))
     assert len(half) == round(len(every) / 2) and [row for row in every if row in half] == half
 
@@ -194,9 +202,7 @@ def test_what_is_not_given_is_filled_in(given):
     empty = {f.name for f in fields(Settings) if getattr(full, f.name) is None}
     assert empty == {"source_share"} and resolve(full) == full
     assert all(getattr(full, name) == value for name, value in given.items())
-    inner = phase(full)
-    assert (inner.tasks, inner.steps, inner.batch_tokens) == ("mlm", full.steps, full.batch_tokens)
-    mono = meta_phase(full)
+    mono = monolingual_settings(full)
     assert (mono.langs, mono.steps, mono.vocab_size) == ("en", full.meta_steps, full.meta_vocab_size)
     assert full.inherits
 
@@ -212,8 +218,7 @@ def test_the_recipe_of_the_paper_has_its_numbers():
     full = resolve(Settings(size="base", source="roberta-base", recipe="paper"))
     assert (full.steps, full.batch_tokens, full.learning_rate) == (200_000, 32_768, 1e-4)
     assert (full.warmup_steps, full.clip_norm, full.vocab_size) == (10_000, 1.0, 250_002)
-    inner = phase(full)
-    assert {name: getattr(inner, name) for name in PAPER} == PAPER
+    assert {name: getattr(full, name) for name in PAPER} == PAPER
     assert resolve(Settings(size="base", source="x", recipe="paper", steps=5)).steps == 5
     rows = {row[""]: row for row in M.compare_with_paper(full)}
     for name in ("steps", "tokens in a step", "network"): assert rows[name]["paper"] == rows[name]["this run"]
@@ -229,17 +234,17 @@ def test_every_run_of_the_experiments_can_be_resolved():
 
 # ---- what a start consists of ----------------------------------------------------------------------------------------
 
-def test_from_scratch_is_the_network_that_xlm_e_starts_with(parts, source):
-    data = parts[0]
+def test_from_scratch_is_the_network_that_every_masked_model_starts_with(parts, source):
+    data = parts
     for distil in (0.0, 1.0):
         s = small(parts="none", distil=distil, seed=5)
         model, what, matching = started(s, data, source if s.inherits else None)
-        assert same(model.state_dict(), xlm_e.XlmE(phase(s), MaskIds.of(data.tokenizer)).state_dict())
+        assert same(model.generator.state_dict(), new_masked_lm(s).state_dict())
         assert matching is None and (what is None) == (distil == 0)
 
 
 def test_each_part_is_the_sources_or_that_of_scratch(parts, source):
-    data = parts[0]
+    data = parts
     theirs = dict(load(source, EncoderForMaskedLM).named_parameters())
     fresh = dict(started(small(parts="none"), data, None)[0].generator.named_parameters())
     for name, (body, words) in dict(both=(True, True), body=(True, False), embeddings=(False, True)).items():
@@ -257,7 +262,7 @@ def test_each_part_is_the_sources_or_that_of_scratch(parts, source):
 
 
 def test_dictionaries_and_filling_leave_fewer_rows_without_a_match(parts, source):
-    data, mono = parts
+    data, mono = parts, parts.mono
     def of(rule, **more):
         s = small(**more)
         return int((match(s, data, mono.tokenizer, find_dictionaries(s, data.corpus)).rule == rule).sum())
@@ -270,8 +275,8 @@ def test_dictionaries_and_filling_leave_fewer_rows_without_a_match(parts, source
 
 def test_a_frozen_body_stays_to_the_bit(tmp_path, parts, source, unprobed):
     s = small(frozen=True, steps=3, out=str(tmp_path))
-    before = {k: v.clone() for k, v in started(s, parts[0], source)[0].generator.state_dict().items()}
-    summary, model, _ = train_on(s, parts[0], source)
+    before = {k: v.clone() for k, v in started(s, parts, source)[0].generator.state_dict().items()}
+    summary, model, _ = train_on(s, parts, source)
     after = model.generator.state_dict()
     changed = {k for k in after if not torch.equal(before[k], after[k])}
     assert summary["finished"] and {WORDS, "head.decoder.bias", "head.dense.weight", "head.norm.weight"} <= changed
@@ -280,9 +285,10 @@ def test_a_frozen_body_stays_to_the_bit(tmp_path, parts, source, unprobed):
 
 
 def test_the_text_has_the_share_of_the_source_that_is_asked_for(parts):
-    data = parts[0]
+    data = parts
     for share in (0.2, 0.75):
-        mixture = make_batches(small(parts="none", source_share=share, source_lang="de"), data, None).mixtures["text"]
+        s = small(parts="none", source_share=share, source_lang="de")
+        mixture = make_batches(s, replace(data, source=None)).mixtures["text"]
         assert mixture.draw(0, 2000)[0].count("de") / 2000 == pytest.approx(share, abs=0.02)
 
 
@@ -320,8 +326,8 @@ def test_pieces_without_a_character_belong_to_no_word():
 
 
 def test_pieces_spell_the_text(parts):
-    tokenizer = parts[0].tokenizer
-    for line in itertools.islice(parts[0].corpus.text["de"], 50):
+    tokenizer = parts.tokenizer
+    for line in itertools.islice(parts.corpus.text["de"], 50):
         ids = tokenizer(line, add_special_tokens=False)["input_ids"]
         text, spans = spelled(ids, tokenizer)
         assert text.split() == tokenizer.decode(ids).split()
@@ -336,7 +342,7 @@ def folders(tmp_path_factory, parts):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in dict(max_position_embeddings=130, initializer_range=0.02, num_hidden_layers=2).items():
             patch.setitem(foreign.SHAPE, name, value)
-        text = [line.lower() for line in itertools.islice(parts[0].corpus.text["en"], 500)] # 60 pieces have few letters
+        text = [line.lower() for line in itertools.islice(parts.corpus.text["en"], 500)] # 60 pieces have few letters
         patch.setattr(foreign, "TEXT", [line for line in text if line.isascii() and line.replace(" ", "").isalpha()])
         found = {}
         for name in ("roberta-mlm", "roberta", "bert-mlm", "bert", "electra-generator", "electra-discriminator",
@@ -353,8 +359,8 @@ def words_by_number(ids, numbers, tokenizer): # number → the text of its piece
 
 @pytest.mark.parametrize("teacher", ["ours", "roberta-mlm", "bert-mlm", "xlmr-mlm"])
 def test_student_and_teacher_share_the_words_of_source_lines(teacher, parts, source, folders):
-    data, folder = parts[0], source if teacher == "ours" else folders[teacher]
-    batches = make_batches(small(parts="none", distil=1.0), data, folder)
+    data, folder = parts, source if teacher == "ours" else folders[teacher]
+    batches = make_batches(small(parts="none", distil=1.0), replace(data, source=folder))
     cut = data.tokenizer(list(data.corpus.text["en"]), add_special_tokens=False)["input_ids"]
     english, seen = {data.tokenizer.decode(ids).strip() for ids in cut}, 0
     for step, index in itertools.product(range(6), range(batches.micro_batches)):
@@ -378,8 +384,8 @@ def test_student_and_teacher_share_the_words_of_source_lines(teacher, parts, sou
 
 
 def test_a_teacher_reads_no_more_than_it_has_places_for(parts, source, folders):
-    data = parts[0]
-    batches = make_batches(small(parts="none", distil=1.0), data, folders["bert"])
+    data = parts
+    batches = make_batches(small(parts="none", distil=1.0), replace(data, source=folders["bert"]))
     batches.longest = 5
     for step in range(4):
         batch = batches(step, 0)
@@ -399,14 +405,14 @@ def sentences_alone(data, n=6): # English lines that are cut alike again, one a 
 
 
 def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path, parts):
-    data, s = parts[0], small(parts="none", distil=1.0)
+    data, s = parts, small(parts="none", distil=1.0)
     plain = sentences_alone(data)
-    twin = new_model(EncoderForMaskedLM, xlm_e.network_config(phase(s), "generator"), 3)
+    twin = new_model(EncoderForMaskedLM, network_config(s), 3)
     twin.save_pretrained(tmp_path), data.tokenizer.save_pretrained(tmp_path)
-    batches = make_batches(s, data, tmp_path)
+    batches = make_batches(s, replace(data, source=tmp_path))
     batch = plain | batches.shared_words(plain["input_ids"], [True] * len(plain["input_ids"]))
     batch |= {"labels": torch.full_like(plain["input_ids"], -100)}
-    model = Student(phase(s), MaskIds.of(data.tokenizer), load_teacher(tmp_path), 1.0)
+    model = Student(new_masked_lm(s), MaskIds.of(data.tokenizer), load_teacher(tmp_path), 1.0)
     assert model(batch, None)["distil"] > 1
     model.generator = twin
     assert model.counts(batch)["distil"] == len(batch["words"].unique()) - 1 > 6
@@ -417,19 +423,18 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(tmp_path, parts):
 
 def test_a_batch_without_the_source_language_teaches_nothing_and_breaks_nothing(tmp_path, parts, source, unprobed):
     s = small(parts="none", distil=1.0, source_share=1e-6, out=str(tmp_path))
-    batch = make_batches(s, parts[0], source)(0, 0)
-    model = started(s, parts[0], source)[0]
+    model, batch = started(s, parts, source)[0], make_batches(s, begun(s, parts, source))(0, 0)
     masked = model.prepare(batch, torch.Generator())
     assert len(batch["teacher_ids"]) == 0 and model.counts(masked)["distil"] == 0
     assert set(model(masked, None)) == {"mlm", "mlm/correct"}
-    assert train_on(s, parts[0], source)[0]["finished"]
+    assert train_on(s, parts, source)[0]["finished"]
     log = read_log(tmp_path)
     assert len(log) == 4 and all("distil" not in line and math.isfinite(line["loss"]) for line in log)
 
 
 def test_distillation_is_in_the_loss_and_the_teacher_stays_outside(tmp_path, parts, source, unprobed):
     s = small(parts="none", distil=2.0, out=str(tmp_path))
-    summary, model, _ = train_on(s, parts[0], source)
+    summary, model, _ = train_on(s, parts, source)
     for line in read_log(tmp_path): assert line["loss"] == pytest.approx(line["mlm"] + 2 * line.get("distil", 0))
     assert any(line.get("distil", 0) > 0 for line in read_log(tmp_path))
     assert same(model.teacher.state_dict(), load(source, Encoder).state_dict())
@@ -441,10 +446,10 @@ def test_distillation_is_in_the_loss_and_the_teacher_stays_outside(tmp_path, par
 
 def test_weight_zero_is_the_plain_run(tmp_path, parts, source, monkeypatch, unprobed):
     plain, taught = (small(parts="none", distil=d, out=str(tmp_path / str(d))) for d in (0.0, 1.0))
-    train_on(plain, parts[0], None)
-    train_on(replace(taught, out=str(tmp_path / "2")), parts[0], source)
-    monkeypatch.setattr(M, "Student", lambda inner, ids, teacher, weight: Student(inner, ids, teacher, 0.0))
-    train_on(taught, parts[0], source)
+    train_on(plain, parts, None)
+    train_on(replace(taught, out=str(tmp_path / "2")), parts, source)
+    monkeypatch.setattr(M, "Student", lambda network, ids, teacher, weight: Student(network, ids, teacher, 0.0))
+    train_on(taught, parts, source)
     assert same(weights(tmp_path / "0.0"), weights(tmp_path / "1.0"))
     assert not same(weights(tmp_path / "0.0"), weights(tmp_path / "2"))
 
@@ -455,41 +460,41 @@ def test_weight_zero_is_the_plain_run(tmp_path, parts, source, monkeypatch, unpr
                          ids=["both", "frozen", "distilled"])
 def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_path, parts, source, arm):
     whole, pieces = (small(**arm, out=str(tmp_path / name)) for name in ("whole", "pieces"))
-    assert train_on(whole, parts[0], source)[0]["finished"]
-    calls = [train_on(pieces, parts[0], source, max_minutes=1e-9)[0]["finished"] for _ in range(4)]
+    assert train_on(whole, parts, source)[0]["finished"]
+    calls = [train_on(pieces, parts, source, max_minutes=1e-9)[0]["finished"] for _ in range(4)]
     assert calls == [False] * 3 + [True]
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "pieces"))
     last = [{k: v for k, v in read_log(tmp_path / name)[-1].items() if k != "seconds"} for name in ("whole", "pieces")]
-    assert last[0] == last[1] and {"held_out/mlm/en", "held_out/mlm/de", "held_out/tags/de", "held_out/found"} <= {*last[0]}
+    names = {"held_out/mlm/en", "held_out/mlm/de", "held_out/tags/de", "held_out/found"}
+    assert last[0] == last[1] and names <= {*last[0]}
 
 
 @pytest.mark.parametrize("every", [0.0, 5.0], ids=["with a checkpoint", "without"])
 def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(tmp_path, parts, source, monkeypatch, every, unprobed):
     whole, killed = (small(out=str(tmp_path / name), checkpoint_minutes=every) for name in ("whole", "killed"))
-    train_on(whole, parts[0], source)
-    looks, look = [], M.look
+    train_on(whole, parts, source)
+    looks, look = [], M.network_metrics
 
     def dies(*given):
         looks.append(given)
-        if len(looks) == 3: raise KeyboardInterrupt
+        if len(looks) == 4: raise KeyboardInterrupt # one is before the first step
         return look(*given)
 
-    monkeypatch.setattr(M, "look", dies)
-    with pytest.raises(KeyboardInterrupt): train_on(killed, parts[0], source)
-    assert train_on(killed, parts[0], source)[0]["finished"]
-    assert len(looks) == (3 + 2 if every == 0 else 3 + 4)
+    monkeypatch.setattr(M, "network_metrics", dies)
+    with pytest.raises(KeyboardInterrupt): train_on(killed, parts, source)
+    assert train_on(killed, parts, source)[0]["finished"]
+    assert len(looks) == (4 + 1 + 2 if every == 0 else 4 + 1 + 4)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
     assert [line["step"] for line in read_log(tmp_path / "killed")] == [0, 1, 2, 3]
 
 
 def test_a_run_that_is_cut_short_is_finished_by_the_same_command(tmp_path, source, unprobed, capsys, monkeypatch):
-    look = M.look
-    monkeypatch.setattr(M, "look", lambda *given: time.sleep(0.06) or look(*given)) # the least time that a run gets
     cut = small(steps=3, out=str(tmp_path / "cut"), max_minutes=1e-9)
-    records = [run(cut).record]
+    records = [run(RECIPE, cut)]
     assert "stopped at the time limit after" in capsys.readouterr().out and not records[0]["run"]["finished"]
-    while not records[-1]["run"]["finished"] and len(records) < 4: records.append(run(cut).record)
-    whole = run(small(steps=3, out=str(tmp_path / "whole"))).record
+    assert "first" in records[0]["measured"] # of the tests as much as fits
+    records.append(run(RECIPE, replace(cut, max_minutes=30.0)))
+    whole = run(RECIPE, small(steps=3, out=str(tmp_path / "whole")))
     assert len(records) > 1 and records[-1]["run"]["finished"]
     for key in ("curve", "metrics", "parameters", "start", "matched", "unigram", "meta"):
         left_out = {"max_minutes"} if key == "parameters" else set()
@@ -499,25 +504,26 @@ def test_a_run_that_is_cut_short_is_finished_by_the_same_command(tmp_path, sourc
 
 
 def test_the_monolingual_phase_is_trained_once_for_all_arms(parts, source):
-    data, mono = parts
+    data = parts
     written = (source / "model.safetensors").stat().st_mtime_ns
     for arm in (dict(parts="body"), dict(steps=9), dict(parts="none", distil=1.0), dict(frozen=True, out="elsewhere"),
                 dict(source_share=0.3, fill="subwords"), dict(test_lines=21), dict(warmup_steps=2)):
         s = small(**arm)
-        assert source_folder(s, data, mono) == source and xlm_e.run_folder(s, data) != source.parent
+        assert source_folder(s, data) == source and run_folder(PHASE, s, data) != source.parent
     assert (source / "model.safetensors").stat().st_mtime_ns == written
-    other = [xlm_e.run_folder(meta_phase(small(**arm)), mono) for arm in (dict(seed=1), dict(meta_steps=4))]
+    others = [monolingual_settings(small(**arm)) for arm in (dict(seed=1), dict(meta_steps=4))]
+    other = [run_folder(MONOLINGUAL, s, data.mono) for s in others]
     assert len({source.parent, *other}) == 3
-    assert source_folder(small(parts="none"), *prepare_data(small(parts="none"))) is None
+    assert with_start(small(parts="none"), prepare_data(small(parts="none"))).source is None
 
 
 def test_a_monolingual_phase_that_is_cut_short_says_so_and_goes_on(parts):
     s = small(seed=7, max_minutes=1e-9)
     for done in (1, 2):
-        with pytest.raises(CheckpointError, match=f"the monolingual phase stopped at the time limit after {done} of 3 "
-                                                  "steps.*the same command goes on"): monolingual(s, *parts)
-    assert (monolingual(s, *parts) / "generator" / "config.json").exists()
-    assert same(weights(monolingual(s, *parts)), weights(monolingual(small(seed=7, meta_steps=3), *parts)))
+        with pytest.raises(CheckpointError, match=f"monolingual: stopped at the time limit after {done} of 3 "
+                                                  "steps.*the same command goes on"): monolingual(s, parts)
+    assert (monolingual(s, parts) / "generator" / "config.json").exists()
+    assert same(weights(monolingual(s, parts)), weights(monolingual(small(seed=7, meta_steps=3), parts)))
 
 
 # ---- any monolingual model -------------------------------------------------------------------------------------------
@@ -529,8 +535,8 @@ FAMILIES = {"roberta-mlm": True, "roberta": False, "bert-mlm": True, "bert": Fal
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_folder_from_elsewhere_leads_to_a_record_and_a_model(name, parts, folders, unprobed):
     s = small(source=str(folders[name]), steps=2)
-    found = run(s)
-    record, folder = found.record, xlm_e.run_folder(without_path(s), parts[0])
+    record, folder = run(RECIPE, s), run_folder(PHASE, s, parts)
+    network = load(folder / "generator", EncoderForMaskedLM)
     text = json.dumps(record, allow_nan=False)
     text += "".join(path.read_text() for path in (folder / "generator").iterdir() if path.suffix in (".json", ".md"))
     assert str(folders[name].parent) not in text and str(folder.parent.parent) not in text
@@ -542,38 +548,38 @@ def test_a_folder_from_elsewhere_leads_to_a_record_and_a_model(name, parts, fold
     assert ("output layer", "source" if FAMILIES[name] else "random, the source has none") in came
     assert (("output bias", "source, mapped") in came) == FAMILIES[name]
     sizes = [int(row["parameters"].replace(",", "")) for row in record["start"]]
-    assert sum(sizes) == sum(p.numel() for p in found.network.parameters())
+    assert sum(sizes) == sum(p.numel() for p in network.parameters())
     assert sum(record["matched"].values()) == 300 and record["matched"]["special"] == 5
     assert record["matched"]["exact"] > 20 and record["run"]["finished"]
     model = AutoModel.from_pretrained(folder / "generator")
-    assert same(model.state_dict(), found.network.encoder.state_dict())
-    assert AutoTokenizer.from_pretrained(folder / "generator").get_vocab() == parts[0].tokenizer.get_vocab()
+    assert same(model.state_dict(), network.encoder.state_dict())
+    assert AutoTokenizer.from_pretrained(folder / "generator").get_vocab() == parts.tokenizer.get_vocab()
     assert "MetaXLM: body and words" in (folder / "generator" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["roberta-mlm", "electra-discriminator", "xlmr-mlm"])
 def test_a_folder_from_elsewhere_can_be_the_teacher(name, tmp_path, parts, folders, unprobed):
     s = small(source=str(folders[name]), steps=2, parts="none", distil=1.0, out=str(tmp_path))
-    assert train_on(s, parts[0], folders[name])[0]["finished"]
+    assert train_on(s, parts, folders[name])[0]["finished"]
     assert all(line["distil"] > 0 for line in read_log(tmp_path))
-    assert started(s, parts[0], folders[name])[1].rows()[0]["from"] == "random"
+    assert started(s, parts, folders[name])[1].rows()[0]["from"] == "random"
 
 
 def test_a_source_of_another_shape_is_refused_with_both(parts, folders):
     for changes, says in ((dict(width=64), "my-bert has 2 layers of width 32, and size='tiny' has 2 of width 64"),
                           (dict(layers=3), "my-bert has 2 layers of width 32, and size='tiny' has 3 of width 32")):
         with pytest.raises(CheckpointError, match=says):
-            start_network(small(**changes, source=str(folders["bert"])), parts[0], folders["bert"], None)
+            start_network(small(**changes, source=str(folders["bert"])), replace(parts, source=folders["bert"]))
 
 
 def test_a_folder_that_is_not_there_is_named(parts, tmp_path, capsys):
-    with pytest.raises(CheckpointError, match="nowhere is no folder with a config.json"):
-        run(small(source=str(tmp_path / "nowhere")))
+    with pytest.raises(CheckpointError, match="nowhere"):
+        run(RECIPE, small(source=str(tmp_path / "nowhere")))
     words = [f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items()]
-    with pytest.raises(SystemExit, match="xlnb: .*nowhere is no folder with a config.json"):
-        M.main([*words, "--source", str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit, match="xlnb: .*nowhere"):
+        main(RECIPE, [*words, "--source", str(tmp_path / "nowhere")])
     with pytest.raises(SystemExit, match="xlnb: source_lang='fr' is not one of en, de"):
-        M.main([*words, "--source-lang=fr"])
+        main(RECIPE, [*words, "--source-lang=fr"])
     assert read_records("05_meta_xlm") == []
 
 
@@ -583,7 +589,7 @@ def test_a_tokenizer_that_shares_nothing_is_warned_of_with_numbers(tmp_path, par
     monkeypatch.setattr(foreign, "TEXT", ["የሰው ልጅ ሁሉ ሲወለድ ነጻና በክብርና በመብትም እኩልነት ያለው ነው"] * 3)
     foreign.save_family("xlmr-mlm", tmp_path)
     with pytest.warns(UserWarning, match=r"only [01] of 295 pieces were matched \(0\.[0-9]+%\), special tokens aside"):
-        _, what, matching = start_network(small(source=str(tmp_path)), parts[0], tmp_path, None)
+        _, what, matching = started(small(source=str(tmp_path)), parts, tmp_path)
     assert what.rows_matched <= 6 and (matching.rule == "special").sum() == 5
 
 
@@ -664,8 +670,8 @@ def records(parts, source, folders):
                 elsewhere=small(source=str(folders["bert"])))
     whole = M.evaluate
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(M, "evaluate", lambda network, data: whole(network, data, probed=()))
-        return {name: run(s).record for name, s in arms.items()}
+        patch.setattr(M, "evaluate", lambda network, data, **more: whole(network, data, probed=(), **more))
+        return {name: run(RECIPE, s) for name, s in arms.items()}
 
 
 def test_a_record_tells_what_was_before_the_first_step(records, parts, source):
@@ -682,14 +688,15 @@ def test_a_record_tells_what_was_before_the_first_step(records, parts, source):
         assert len(json.dumps(record, allow_nan=False)) < 60_000
     assert both["matched"]["dictionary"] > 0 and set(both["directions"]) == {"de", "en"}
     assert both["metrics"]["lists/de-en/dictionary/aer"] == 0 # the lists are made of CLDR's names, as the dictionary is
-    data = parts[0] # the same measured by hand, on the network before its first step
+    data = parts # the same measured by hand, on the network before its first step
     by_hand = M.measure_start(data, started(small(dictionaries="cldr"), data, source)[0].kept)
     assert {k: both["metrics"][k] for k in by_hand} == by_hand
 
 
 def test_measures_are_of_the_source_and_of_the_others(records):
     both = records["both"]
-    line = {"held_out/mlm/en": 1.0, "held_out/mlm/de": 2.0, "held_out/tags/de": 0.5, "held_out/tags/en": 0.75, "step": 3}
+    line = {"held_out/mlm/en": 1.0, "held_out/mlm/de": 2.0, "held_out/tags/de": 0.5, "held_out/tags/en": 0.75,
+            "step": 3}
     toy = {"parameters": {"source_lang": "en"}, "unigram": {"en": 4.0, "de": 3.0}}
     assert by_language(toy, line, "mlm") == (3.0, 1.0) and by_language(toy, line, "tags") == (75.0, 50.0)
     toy["parameters"]["source_lang"] = "de"
@@ -752,29 +759,29 @@ def test_a_start_is_described(given, says):
 
 
 def test_a_command_leaves_a_record(root, unprobed):
-    M.main([f"--{k.replace('_', '-')}={v}" for k, v in (SMALL | {"parts": "body"}).items()])
+    main(RECIPE, [f"--{k.replace('_', '-')}={v}" for k, v in (SMALL | {"parts": "body"}).items()])
     [record] = read_records("05_meta_xlm")
     assert describe(record) == "MetaXLM: body" and record["run"]["finished"]
 
 
 def test_from_scratch_has_the_architecture_of_a_source_from_elsewhere(folders):
     s = small(source=str(folders["roberta-mlm"]), parts="none")
-    network = start_network(s, prepare_data(s)[0], source_folder(s, None, None), None)[0]
+    network = start_network(s, replace(prepare_data(s), source=source_folder(s, None)))[0]
     assert network.config.position_offset == 2 and network.config.norm == "post"
 
 
 def test_other_weights_at_the_same_place_are_another_run(folders, tmp_path):
     place = shutil.copytree(folders["roberta-mlm"], tmp_path / "model")
-    s = Settings(source=str(place))
-    first = without_path(s)
+    first = named_source(str(place))
+    assert Settings(source=str(place)).for_record()["source"] == first
     (place / "config.json").write_text((place / "config.json").read_text() + " ")
-    assert without_path(s) != first and str(tmp_path) not in first.source
+    assert named_source(str(place)) != first and str(tmp_path) not in first
 
 
 def test_a_source_without_a_tokenizer_or_with_too_few_positions_is_refused(folders, tmp_path):
     bare = shutil.ignore_patterns("*token*", "*.txt", "vocab*")
     place = shutil.copytree(folders["roberta-mlm"], tmp_path / "bare", ignore=bare)
-    with pytest.raises(CheckpointError, match="bare holds no tokenizer"): load_source_tokenizer(place)
+    with pytest.raises(CheckpointError, match="bare holds no tokenizer"): load_model_tokenizer(place)
     config = json.loads((place / "config.json").read_text())
     (place / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 42}))
     with pytest.raises(CheckpointError, match="bare reads 40 positions, and size='tiny' has rows of 64 tokens"):
@@ -783,8 +790,8 @@ def test_a_source_without_a_tokenizer_or_with_too_few_positions_is_refused(folde
 
 def test_a_network_teaches_itself_nothing_whatever_its_marks_are(folders):
     "A mark that stands alone, as before a figure, belongs to no word of student or teacher."
-    s, (data, _) = small(), prepare_data(small())
-    taught = Taught(make_batches(s, data, None), "en", data.tokenizer, data.tokenizer, 62)
+    s, data = small(), prepare_data(small())
+    taught = DistillationBatches(make_batches(s, replace(data, source=None)), "en", data.tokenizer, data.tokenizer, 62)
     ids = data.tokenizer("25 months", add_special_tokens=False)["input_ids"]
     row = torch.tensor([[0, *ids, 2]])
     shared = taught.shared_words(row, [True])
@@ -799,7 +806,7 @@ def test_the_notebook_runs_from_scratch_and_records_that_one_run(checkout, monke
     done = subprocess.run([sys.executable, "-m", "papermill", "05_meta_xlm.ipynb", "out.ipynb", *words],
                           cwd=checkout / "nbs", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    lines = [line for path in (checkout / "data" / "results").glob("05_meta_xlm.*.jsonl")
+    lines = [line for path in (checkout / "runs" / "results").glob("05_meta_xlm.*.jsonl")
              for line in path.read_text().splitlines()]
     records = [r for r in map(json.loads, lines) if r["parameters"]["steps"] == 3]
     assert [r["parameters"]["parts"] for r in records] == ["none"]

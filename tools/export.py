@@ -1,4 +1,4 @@
-"""Write xlnb/ from the notebooks, comments beside parameters in docstrings, and help(xlnb): python tools/export.py [checkout]
+"""Write xlnb/ from the notebooks, docments copied into docstrings, and help(xlnb): python tools/export.py [checkout]
 
 `help`, `?` and editors show docstrings, not comments. Nothing but docstrings differs from what nbdev_export writes.
 """

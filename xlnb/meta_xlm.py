@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['DICTIONARIES', 'FILLING', 'ORDERS', 'MASKING', 'BUDGET', 'META_VOCABULARY', 'PAPER', 'MONOLINGUAL', 'PHASE',
            'EXPERIMENTS', 'RECIPE', 'Settings', 'named_source', 'Monolingual', 'resolve', 'compare_with_paper',
-           'draw_phases', 'MetaData', 'prepare_data', 'HeldOut', 'hold_out', 'look', 'measures', 'ShuffledBatches',
-           'monolingual_settings', 'monolingual', 'source_folder', 'induced_dictionaries', 'find_dictionaries',
-           'known_entries', 'match', 'with_start', 'check_source', 'start_network', 'word_numbers', 'spelled',
-           'DistillationBatches', 'word_means', 'Student', 'source_shares', 'make_batches', 'make_model',
+           'draw_phases', 'MetaData', 'prepare_data', 'HeldOut', 'hold_out', 'network_metrics', 'measures',
+           'ShuffledBatches', 'monolingual_settings', 'monolingual', 'source_folder', 'induced_dictionaries',
+           'find_dictionaries', 'known_entries', 'match', 'with_start', 'check_source', 'start_network', 'word_numbers',
+           'spelled', 'DistillationBatches', 'word_means', 'Student', 'source_shares', 'make_batches', 'make_model',
            'load_teacher', 'measure_start', 'directions', 'translations', 'dictionary_baselines', 'evaluate_run',
            'record_facts', 'meta_facts', 'plan_of', 'describe', 'curve', 'by_language', 'draw_curves',
            'starts_and_ends', 'tests_of']
@@ -289,8 +289,8 @@ def hold_out(s: RunSettings, # resolved
     return HeldOut(texts, tags, pairs, source_lang, data.tokenizer)
 
 # %% ../nbs/05_meta_xlm.ipynb #d53bcbab
-def look(model: MaskedLanguageModel, held_out: HeldOut
-        ) -> dict: # 'held_out/mlm/de' in nats, 'held_out/tags/de', 'held_out/found' in 1
+def network_metrics(model: MaskedLanguageModel, held_out: HeldOut
+                   ) -> dict: # 'held_out/mlm/de' in nats, 'held_out/tags/de', 'held_out/found' in 1
     """Losses by language, tags by language as a readout of the source language gives them, retrieval accuracy@1.
 
     Returns:
@@ -309,14 +309,14 @@ def look(model: MaskedLanguageModel, held_out: HeldOut
         found["held_out/found"] = sum(own) / len(own)
     return {k: round(v, 5) for k, v in found.items()}
 
-def measures(s: Settings, data: MetaData) -> Callable: # model → as of `look`
+def measures(s: Settings, data: MetaData) -> Callable: # model → as of `network_metrics`
     """What is asked at every evaluation of the cross-lingual phase.
 
     Note:
-        model → as of `look`
+        model → as of `network_metrics`
     """
     held_out = hold_out(s, data, s.source_lang)
-    return lambda model: look(model, held_out)
+    return lambda model: network_metrics(model, held_out)
 
 # %% ../nbs/05_meta_xlm.ipynb #f5672e4a
 class ShuffledBatches(MappedBatches):
@@ -391,7 +391,7 @@ def _mono_model(m: Monolingual, mono: Prepared) -> MaskedLanguageModel:
 
 def _mono_measures(m: Monolingual, mono: Prepared) -> Callable:
     held_out = hold_out(m, mono, m.langs)
-    return lambda model: look(model, held_out)
+    return lambda model: network_metrics(model, held_out)
 
 MONOLINGUAL = Phase("monolingual", ("matching", "meta_xlm"), _mono_model, _mono_batches, _mono_measures)
 

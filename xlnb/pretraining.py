@@ -452,7 +452,7 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
     measure, began = phase.measures(settings, data), time.monotonic()
     before = {"step": -1, "tokens": 0.0, **measure(model)}
     measuring = (time.monotonic() - began) / 60 # once before, once where the call stops: part of the promise
-    minutes = max(1e-3, (settings.max_minutes if minutes is None else minutes) - 2 * measuring)
+    minutes = max(1e-9, (settings.max_minutes if minutes is None else minutes) - 2 * measuring)
     def evaluate(step):
         found = measure(model)
         lines = [before, *read_log(folder)]
@@ -585,7 +585,7 @@ def run(recipe: Recipe, settings: RunSettings, # filled in
     if not rank: announce(recipe, settings, data)
     begin = time.monotonic()
     data = recipe.prior(settings, data)
-    left = max(1e-3, settings.max_minutes - (time.monotonic() - begin) / 60)
+    left = max(1e-9, settings.max_minutes - (time.monotonic() - begin) / 60)
     try: trained = train_phase(recipe.phase, settings, data, left)
     except NonFiniteLoss as e:
         if not recipe.records_divergence: raise
