@@ -12,6 +12,7 @@ __all__ = ['KINDS', 'PEAK_RESET', 'MEASUREMENTS', 'sentences', 'synthetic_data',
 
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
 import ctypes, gc, json, os, subprocess, sys, time
+from dataclasses import replace
 from functools import partial
 from itertools import combinations, count
 from pathlib import Path
@@ -30,13 +31,14 @@ from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, fig
 from .corpora import Lines
 from .data import MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, forward_flops, new_model
-from .objectives import MaskIds, vocabulary_head
+from .heads import share_embeddings
+from .objectives import MaskIds, network_inputs, vocabulary_head
 from .plans import product_rate
+from .pretraining import loss_names, network_config, training_config
 from .retrieval import nearest, usual_layer
 from .tokens import SpecialIds, build_store, open_store, unpack
 from .training import accumulate_gradients, make_optimizer, step_work
-from .xlm_e import (Settings, XlmE, inputs, loss_names, make_batches, network_config, resolve, step_tokens,
-                        training_config)
+from .xlm_e import Settings, XlmE, make_batches, resolve
 
 # %% ../nbs/11_benchmarks.ipynb #7d788b45
 def _word_tokenizer(vocab_size: int # ids, special ones included
@@ -115,17 +117,23 @@ def plain_head(logits: Tensor, # (…, vocabulary)
     drawn = seen.softmax(-1, dtype=torch.float32).multinomial(1, generator=generator)[:, 0]
     return loss, drawn, seen.argmax(-1) == labels[hole]
 
+def _electra_config(ours) -> ElectraConfig:
+    "The shape of one of our networks, for ELECTRA's classes."
+    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+            "max_position_embeddings", "layer_norm_eps", "initializer_range", "pad_token_id")
+    return ElectraConfig(**{k: getattr(ours, k) for k in same}, embedding_size=ours.hidden_size,
+                         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
 class Electra(XlmE):
     "XLM-E's step from transformers' ELECTRA classes, on the padded form of the same batches."
     everywhere = True # logits at every place
 
-    def _network(self, model_class, part):
-        ours, kind = super()._network(model_class, part).config, {"generator": ElectraForMaskedLM}
-        same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                "max_position_embeddings", "layer_norm_eps", "initializer_range", "pad_token_id")
-        config = ElectraConfig(**{k: getattr(ours, k) for k in same}, embedding_size=ours.hidden_size,
-                               hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        return new_model(kind.get(part, ElectraForPreTraining), config, derive_seed(self.settings.seed, part))
+    def __init__(self, settings: Settings, ids: MaskIds):
+        super().__init__(settings, ids)
+        for part, kind in (("generator", ElectraForMaskedLM), ("discriminator", ElectraForPreTraining)):
+            config = _electra_config(getattr(self, part).config)
+            setattr(self, part, new_model(kind, config, derive_seed(settings.seed, part)))
+        share_embeddings(self.generator, self.discriminator)
 
     def prepare(self, batch, generator):
         batch = super().prepare(batch, generator)
@@ -135,16 +143,17 @@ class Electra(XlmE):
         masked, found = loss_names(batch)
         return {masked: int((batch["labels"] != -100).sum()), found: int(batch["attention_mask"].sum())}
 
-    def detect(self, ids, batch): return self.discriminator(ids, **inputs(batch)).logits
+    def detect(self, ids, batch): return self.discriminator(ids, **network_inputs(batch)).logits
 
     def forward(self, batch, generator):
-        (masked, found), network, labels = loss_names(batch), self.generator, batch["labels"]
-        if self.everywhere: logits = network(batch["input_ids"], **inputs(batch)).logits
+        (masked, _), network, labels = loss_names(batch), self.generator, batch["labels"]
+        ids, beside = batch["input_ids"], network_inputs(batch)
+        if self.everywhere: logits = network(ids, **beside).logits
         else:
-            hidden, hole = network.electra(batch["input_ids"], **inputs(batch)).last_hidden_state, labels != -100
+            hidden, hole = network.electra(ids, **beside).last_hidden_state, labels != -100
             logits, labels = network.generator_lm_head(network.generator_predictions(hidden[hole])), labels[hole]
         loss, drawn, correct = plain_head(logits, labels, generator)
-        return {masked: loss, f"{masked}/correct": correct.sum(), **self._detection(batch, drawn, found)}
+        return {masked: loss, f"{masked}/correct": correct.sum(), **self._replaced_sums(batch, drawn)}
 
 class MaskedElectra(Electra):
     "The same, with logits at the masked places alone."
@@ -218,10 +227,8 @@ def _rows_of(length, settings, data, model):
     for part in model.parts():
         tables = getattr(model, part).encoder.embeddings
         tables.position_embeddings = nn.Embedding(length, tables.norm.normalized_shape[0])
-    text_tokens, pair_tokens = step_tokens(settings)
-    return MixedBatches(data.store, SpecialIds.of(data.tokenizer), length=length, text_tokens=text_tokens,
-                        pair_tokens=pair_tokens, max_side=length - 2, alpha=settings.alpha, seed=settings.seed,
-                        restart_positions=settings.restart_positions, micro_tokens=settings.micro_tokens)
+    shape = replace(make_batches(settings, data).shape, length=length, max_side=length - 2)
+    return MixedBatches(data.store, SpecialIds.of(data.tokenizer), shape, settings.seed, settings.alpha)
 
 # %% ../nbs/11_benchmarks.ipynb #378f866e
 def _synchronize(device="cpu"):
@@ -504,7 +511,7 @@ def aligning(size: str, vocab_size: int, pairs: int, words: int = _WORDS[0], # m
         repeats (int, default 3): rounds
     """
     tokenizer, links = _word_tokenizer(vocab_size), {}
-    model = new_model(Encoder, network_config(step_settings(size, vocab_size), "discriminator"), 0)
+    model = new_model(Encoder, network_config(step_settings(size, vocab_size)), 0)
     model = model.to(device, getattr(torch, dtype))
     lines = [*sentences(vocab_size, pairs, 2, "align", median_words=words)]
     depth = model.config.num_hidden_layers
