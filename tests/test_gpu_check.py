@@ -60,16 +60,17 @@ def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
 def test_flops_are_those_of_the_plan_where_rows_are_full(place):
     "The convention of `training_flops`, which knows one length."
     from xlnb.benchmarks import step_settings
-    from xlnb.xlm_e import LENGTH, network_config, training_flops
+    from xlnb.pretraining import BY_SIZE
+    from xlnb.xlm_e import network_configs, training_flops
     import torch
     settings = step_settings("tiny", 2000, 256, tasks="mrtd")
-    n, rows = LENGTH["tiny"], settings.batch_tokens // LENGTH["tiny"]
+    n = BY_SIZE["tiny"].length
+    rows = settings.batch_tokens // n
     labels = torch.full((rows, n), -100)
     labels[:, :round(0.15 * n)] = 7
     batch = {"attention_mask": torch.ones(rows, n), "labels": labels}
-    names = ("generator", "discriminator")
-    networks = {name: SimpleNamespace(config=network_config(settings, name)) for name in names}
-    model = SimpleNamespace(parts=lambda: names, **networks)
+    networks = {part: SimpleNamespace(config=config) for part, config in network_configs(settings).items()}
+    model = SimpleNamespace(parts=lambda: list(networks), **networks)
     counted = G.step_flops(SimpleNamespace(model=model, work=[(batch, None)]))
     assert counted == pytest.approx(training_flops(settings)["standard"], rel=0.02) # 10 of 64 tokens are not 15 %
 

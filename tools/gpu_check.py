@@ -309,42 +309,44 @@ def data(o):
 
 def baselines(prepared):
     from xlnb.data import folder_lock
-    from xlnb.reports import free_rows
-    with folder_lock(prepared.folder / "baselines"): return free_rows(prepared, True)
+    from xlnb.held_out import baseline_rows
+    with folder_lock(prepared.folder / "baselines"): return baseline_rows(prepared, True)
 
 
 def bible(o):
-    "A run for each of the tasks, as many steps as fit into the minutes, evaluated as `xlm_e.main` does."
+    "A run for each of the tasks, as many steps as fit into the minutes, evaluated and recorded as those of XLM-E."
     from xlnb.core import append_record
-    from xlnb.objectives import MaskIds
-    from xlnb.reports import evaluate
-    from xlnb import xlm_e
+    from xlnb.held_out import evaluate
+    from xlnb.pretraining import progress_report, record_of, train_phase
+    from xlnb.xlm_e import RECIPE
     for tasks in o.tasks:
         folder = o.runs / f"bible-{o.size}-{tasks.replace('+', '-')}-{o.code}"
         if (folder / "recorded").exists(): continue
-        prepared = xlm_e.prepare_data(bible_settings(o, tasks))
+        prepared = RECIPE.prepare(bible_settings(o, tasks))
         steps = planned_steps(o, bible_settings(o, tasks), prepared, folder)
         settings = bible_settings(o, tasks, steps=steps, out=str(folder))
-        summary, model = xlm_e.pretrain(settings, prepared, xlm_e.XlmE(settings, MaskIds.of(prepared.tokenizer)))
-        say(f"bible: {tasks}: {xlm_e.report(summary)}")
+        trained = train_phase(RECIPE.phase, settings, prepared)
+        say(f"bible: {tasks}: {progress_report(trained.summary)}")
         baselines(prepared)
-        record = xlm_e.record_of(settings, prepared, summary, evaluate(model.kept, prepared, probed=()))
-        append_record("03_xlm_e", record, "bible")
-        if summary["finished"]: (folder / "recorded").touch()
-        del model
+        found = evaluate(trained.model.kept, prepared, probed=())
+        record = record_of(RECIPE, settings, prepared, trained, found.metrics(), found.measured)
+        append_record(RECIPE.notebook, record, "bible")
+        if trained.summary["finished"]: (folder / "recorded").touch()
+        del trained
         free(o)
 
 
 def planned_steps(o, settings, prepared, folder: Path) -> int:
     "Steps that fit into the minutes beside the evaluations, with a tenth to spare; found once for a run."
     from xlnb.benchmarks import seconds_of, step_of
-    from xlnb.xlm_e import EVALUATIONS, health, make_probe
+    from xlnb.pretraining import EVALUATIONS
+    from xlnb.xlm_e import measures
     path = folder / "steps.json"
     if not path.exists():
-        step, probe = step_of(settings, prepared, device=o.device, loading=True), make_probe(settings, prepared)
+        step, measure = step_of(settings, prepared, device=o.device, loading=True), measures(settings, prepared)
         for _ in range(5): step()
         each = median(seconds_of(step, o.device) for _ in range(20))
-        look = min(seconds_of(lambda: health(step.model, probe), o.device) for _ in range(2))
+        look = min(seconds_of(lambda: measure(step.model), o.device) for _ in range(2))
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(max(1, math.floor(0.9 * (60 * o.minutes - (EVALUATIONS + 1) * look) / each))))
         del step
