@@ -13,7 +13,7 @@ spec.loader.exec_module(G)
 
 # what xlnb declares or its contributors use, and a GPU machine need not have
 ABSENT = ("nbdev", "fastcore", "execnb", "papermill", "IPython", "ipykernel", "jupyterlab", "nbformat", "nbclient",
-          "babel", "ot", "pooch", "pandas", "seaborn", "matplotlib", "hypothesis")
+          "babel", "ot", "pooch", "seaborn", "matplotlib", "hypothesis")
 HOOK = f"""
 import sys
 class Without:

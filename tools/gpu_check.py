@@ -16,7 +16,7 @@ names another folder), and what the same code has on record from the same GPU is
 stopped is taken up by the same command. Bibles come from the folder that XLNB_DATA names. Without CUDA nothing is done.
 
 Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, safetensors, sentencepiece, protobuf,
-numpy, scipy, tqdm; `tests` also pytest, and leaves out files of tests that need more than is here.
+numpy, pandas, scipy, tqdm; `tests` also pytest, and leaves out files of tests that need more than is here.
 """
 import argparse, gc, json, math, multiprocessing, os, signal, subprocess, sys, time, traceback
 from contextlib import ExitStack, contextmanager
@@ -29,8 +29,8 @@ from unittest import mock
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "google.protobuf", "numpy", "scipy",
-          "tqdm")
+NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "google.protobuf", "numpy", "pandas",
+          "scipy", "tqdm")
 TASKS = ("mlm+tlm", "mrtd+trtd")
 
 # What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
