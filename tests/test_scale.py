@@ -53,7 +53,7 @@ PROGRAM = """
 import json, sys, time
 from itertools import chain
 from pathlib import Path
-from xlnb.data import MixedBatches
+from xlnb.data import BatchShape, MixedBatches
 from xlnb.tokens import SpecialIds, open_store
 
 def resident(): # peak, in bytes
@@ -63,8 +63,8 @@ def resident(): # peak, in bytes
 found = {"imports": resident()}
 start = time.perf_counter()
 store = open_store(sys.argv[1])
-batches = MixedBatches(store, SpecialIds(), length=512, text_tokens=32_768, pair_tokens=32_768, max_side=254,
-                       alpha=0.7, seed=0, restart_positions=False)
+shape = BatchShape(length=512, max_side=254, text_tokens=32_768, pair_tokens=32_768, restart_positions=False)
+batches = MixedBatches(store, SpecialIds(), shape, seed=0)
 found |= {"opened": resident(), "seconds to open": time.perf_counter() - start}
 start, tokens = time.perf_counter(), 0
 for step in range(STEPS := 60):
