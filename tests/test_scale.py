@@ -63,7 +63,7 @@ def resident(): # peak, in bytes
 found = {"imports": resident()}
 start = time.perf_counter()
 store = open_store(sys.argv[1])
-shape = BatchShape(512, 254, 32_768, 32_768, restart_positions=False)
+shape = BatchShape(length=512, max_side=254, text_tokens=32_768, pair_tokens=32_768, restart_positions=False)
 batches = MixedBatches(store, SpecialIds(), shape, seed=0)
 found |= {"opened": resident(), "seconds to open": time.perf_counter() - start}
 start, tokens = time.perf_counter(), 0
