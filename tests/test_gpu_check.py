@@ -13,7 +13,7 @@ spec.loader.exec_module(G)
 
 # what xlnb declares or its contributors use, and a GPU machine need not have
 ABSENT = ("nbdev", "fastcore", "execnb", "papermill", "IPython", "ipykernel", "jupyterlab", "nbformat", "nbclient",
-          "babel", "ot", "pooch", "pandas", "seaborn", "matplotlib", "hypothesis")
+          "babel", "ot", "pooch", "seaborn", "matplotlib", "hypothesis")
 HOOK = f"""
 import sys
 class Without:
@@ -69,7 +69,7 @@ def test_flops_are_those_of_the_plan_where_rows_are_full(place):
     labels = torch.full((rows, n), -100)
     labels[:, :round(0.15 * n)] = 7
     batch = {"attention_mask": torch.ones(rows, n), "labels": labels}
-    networks = {name: SimpleNamespace(config=config) for name, config in network_configs(settings).items()}
+    networks = {part: SimpleNamespace(config=config) for part, config in network_configs(settings).items()}
     model = SimpleNamespace(parts=lambda: list(networks), **networks)
     counted = G.step_flops(SimpleNamespace(model=model, work=[(batch, None)]))
     assert counted == pytest.approx(training_flops(settings)["standard"], rel=0.02) # 10 of 64 tokens are not 15 %

@@ -16,7 +16,7 @@ names another folder), and what the same code has on record from the same GPU is
 stopped is taken up by the same command. Bibles come from the folder that XLNB_DATA names. Without CUDA nothing is done.
 
 Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, safetensors, sentencepiece, protobuf,
-numpy, scipy, tqdm; `tests` also pytest, and leaves out files of tests that need more than is here.
+numpy, pandas, scipy, tqdm; `tests` also pytest, and leaves out files of tests that need more than is here.
 """
 import argparse, gc, json, math, multiprocessing, os, signal, subprocess, sys, time, traceback
 from contextlib import ExitStack, contextmanager
@@ -29,8 +29,8 @@ from unittest import mock
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "google.protobuf", "numpy", "scipy",
-          "tqdm")
+NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "google.protobuf", "numpy", "pandas",
+          "scipy", "tqdm")
 TASKS = ("mlm+tlm", "mrtd+trtd")
 
 # What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
@@ -314,22 +314,23 @@ def baselines(prepared):
 
 
 def bible(o):
-    "A run for each of the tasks, as many steps as fit into the minutes, evaluated and recorded."
+    "A run for each of the tasks, as many steps as fit into the minutes, evaluated and recorded as those of XLM-E."
     from xlnb.core import append_record
     from xlnb.held_out import evaluate
     from xlnb.pretraining import progress_report, record_of, train_phase
-    from xlnb import xlm_e
+    from xlnb.xlm_e import RECIPE
     for tasks in o.tasks:
         folder = o.runs / f"bible-{o.size}-{tasks.replace('+', '-')}-{o.code}"
         if (folder / "recorded").exists(): continue
-        prepared = xlm_e.prepare_data(bible_settings(o, tasks))
+        prepared = RECIPE.prepare(bible_settings(o, tasks))
         steps = planned_steps(o, bible_settings(o, tasks), prepared, folder)
         settings = bible_settings(o, tasks, steps=steps, out=str(folder))
-        trained = train_phase(xlm_e.PHASE, settings, prepared)
+        trained = train_phase(RECIPE.phase, settings, prepared)
         say(f"bible: {tasks}: {progress_report(trained.summary)}")
         baselines(prepared)
-        metrics = evaluate(trained.model.kept, prepared, probed=()).metrics()
-        append_record("03_xlm_e", record_of(xlm_e.RECIPE, settings, prepared, trained, metrics), "bible")
+        found = evaluate(trained.model.kept, prepared, probed=())
+        record = record_of(RECIPE, settings, prepared, trained, found.metrics(), found.measured)
+        append_record(RECIPE.notebook, record, "bible")
         if trained.summary["finished"]: (folder / "recorded").touch()
         del trained
         free(o)
@@ -441,8 +442,8 @@ def main(argv: list[str]) -> int: # exit status
         say(f"gpu-check: skipped: torch {torch.__version__} sees no GPU with CUDA here")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)) # the phases end with this process
-    os.environ |= {"XLNB_ROOT": str(ROOT)} | {
-        "XLNB_RESULTS": str(Path(o.out or ROOT / "data" / "results").resolve())}
+    results = Path(o.out or ROOT / "data" / "results").resolve()
+    os.environ |= {"XLNB_ROOT": str(ROOT), "XLNB_RESULTS": str(results)}
     o.runs.mkdir(parents=True, exist_ok=True)
     o.code = code_hash()
     if {"data", "bible"} & {*o.phases}:

@@ -141,7 +141,8 @@ class Electra(XlmE):
         (masked, _), network, labels = loss_names(batch), self.generator, batch["labels"]
         if self.everywhere: logits = network(batch["input_ids"], **network_inputs(batch)).logits
         else:
-            hidden, hole = network.electra(batch["input_ids"], **network_inputs(batch)).last_hidden_state, labels != -100
+            hole = labels != -100
+            hidden = network.electra(batch["input_ids"], **network_inputs(batch)).last_hidden_state
             logits, labels = network.generator_lm_head(network.generator_predictions(hidden[hole])), labels[hole]
         loss, drawn, correct = plain_head(logits, labels, generator)
         return {masked: loss, f"{masked}/correct": correct.sum(), **self.replaced_sums(batch, drawn)}

@@ -14,6 +14,7 @@ import json, math, time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -515,10 +516,16 @@ def baseline_rows(data: Prepared,
     return cached_rows(data.folder, "baselines", [*_tests_key(data), own_pairs], lambda: [
         retrieval.baselines(pairs, corpus.tests, corpus.text), alignment.alignment_baselines(pairs, corpus.gold)])
 
-def _network_rows(network, data: Prepared, probed: Probed, system: str) -> list: # rows of retrieval, alignment, probes
-    probe = lambda task: probes.linear_probe(network, data.tokenizer, task, probed.source, system=system)
-    return [retrieval.retrieval_by_layer(network, data.corpus.tests, data.tokenizer, system=system),
-            alignment.aer_by_layer(network, data.corpus.gold, data.tokenizer, system=system), probed.rows(probe)]
+def _network_rows(make: Callable, # () → network, called when the first part is not there yet
+                  data: Prepared, probed: Probed, system: str,
+                  keep: Callable, # (name of a part, function that computes it) → its rows
+                 ) -> list: # rows of retrieval, of alignment and of probes
+    network, tokenizer = cache(make), data.tokenizer
+    probe = lambda task: probes.linear_probe(network(), tokenizer, task, probed.source, system=system)
+    parts = {"retrieval": lambda: retrieval.retrieval_by_layer(network(), data.corpus.tests, tokenizer, system=system),
+             "alignment": lambda: alignment.aer_by_layer(network(), data.corpus.gold, tokenizer, system=system),
+             "probes": lambda: probed.rows(probe)}
+    return [keep(name, part) for name, part in parts.items()]
 
 def untrained_rows(network, # of the shape
                    data: Prepared, probed: Probed) -> list: # rows of retrieval, of alignment and of probes
@@ -531,10 +538,10 @@ def untrained_rows(network, # of the shape
     Returns:
         list: rows of retrieval, of alignment and of probes
     """
-    compute = lambda: _network_rows(retrieval.untrained(network), data, probed, "untrained")
     shape = {k: v for k, v in network.config.to_dict().items() if k != "_name_or_path"} # transformers' version included
     key = [type(network).__name__, shape, source_hash("encoder"), *probed.key(), *_tests_key(data)]
-    return cached_rows(data.folder, "untrained", key, compute)
+    keep = lambda part, compute: cached_rows(data.folder, f"untrained-{part}", key, compute)
+    return _network_rows(lambda: retrieval.untrained(network), data, probed, "untrained", keep)
 
 # %% ../nbs/02f_held_out.ipynb #616cfad5
 LEAST_LINES = 16 # of each test, however short the time
@@ -568,23 +575,33 @@ def seconds_per_sentence(network, data: Prepared, most: int = 8) -> float:
     retrieval.encode(lines, network, "all", tokenizer=data.tokenizer)
     return (time.perf_counter() - start) / len(lines)
 
-def fitted(network, data: Prepared, probed: Probed,
-           minutes: float) -> tuple[Prepared, Probed, str]: # the last says what part it is
-    """As much of the tests as a network and its untrained twin read in some minutes.
+def fitted(network, data: Prepared, probed: Probed, minutes: float,
+           kept: tuple[Path, list] | None = None, # folder and key of a run: what was fitted for it once holds
+          ) -> tuple[Prepared, Probed, str]: # the last says what part it is
+    """As much of the tests as a network and its untrained twin read in some minutes, half of them for each of the two.
+
+    Args:
+        network, data (Prepared), probed (Probed), minutes (float)
+        kept (tuple[Path, list] | None, default None): folder and key of a run: what was fitted for
+            it once holds
 
     Returns:
         tuple[Prepared, Probed, str]: the last says what part it is
     """
+    now = lambda: [30 * minutes / max(seconds_per_sentence(network, data), 1e-9)]
+    room, = _keep(kept, "time", [minutes, *probed.key(), *_tests_key(data)], now)
     tests, phrases = sentences_of(data, probed)
-    room = 30 * minutes / max(seconds_per_sentence(network, data), 1e-9) # half of the seconds for each of the two
     if room >= tests + phrases: return data, probed, "all test lines"
     with_probes = room >= 0.2 * (tests + phrases)
-    share = room / (tests + phrases if with_probes else tests)
-    probed = replace(probed, train=int(share * probed.train), test=int(share * probed.test)) if with_probes else (
-        replace(probed, train=0, test=0))
-    said = f"the first {min(1, share):.0%} of every test ({LEAST_LINES} lines at least)"
+    share = min(1, room / (tests + phrases if with_probes else tests))
+    of_phrases = share if with_probes else 0
+    probed = replace(probed, train=int(of_phrases * probed.train), test=int(of_phrases * probed.test))
+    said = f"the first {share:.0%} of every test ({LEAST_LINES} lines at least)"
     probes_said = f"probes on {probed.train} phrases" if with_probes else "no probes"
-    return first_lines(data, min(1, share)), probed, f"{said}, {probes_said}: what fits into {minutes:.2g} minutes"
+    return first_lines(data, share), probed, f"{said}, {probes_said}: what fits into {minutes:.2g} minutes"
+
+def _keep(kept, name, key, compute): # rows of the run's folder; without a run they are computed
+    return cached_rows(kept[0], name, [*kept[1], *key], compute) if kept else compute()
 
 # %% ../nbs/02f_held_out.ipynb #f5be0e5d
 def evaluate(network, # loaded: the one that pretraining was for
@@ -610,18 +627,18 @@ def evaluate(network, # loaded: the one that pretraining was for
     """
     langs = data.corpus.langs if probed is None else probed
     asked = Probed.of(langs, "en" if probed is None and "en" in langs else next(iter(langs), None))
-    data, asked, measured = fitted(network, data, asked, 0.7 * minutes) # the rest: readouts, baselines
-    own = lambda: _network_rows(network, data, asked, "model")
-    key = [*kept[1], *asked.key(), *_tests_key(data)] if kept else None
+    data, asked, measured = fitted(network, data, asked, 0.7 * minutes, kept) # the rest: baselines
+    key = [*asked.key(), *_tests_key(data)]
+    keep = lambda part, compute: _keep(kept, f"evaluation-{part}", key, compute)
     surface = lambda task: probes.probe_baselines(task, asked.source)
     parts = {"baselines": lambda: baseline_rows(data, own_pairs),
              "spelling": lambda: cached_rows(data.folder, "surface", asked.key(), lambda: asked.rows(surface)),
              "untrained network": lambda: untrained_rows(network, data, asked),
-             "trained network": lambda: cached_rows(kept[0], "evaluation", key, own) if kept else own()}
+             "trained network": lambda: _network_rows(lambda: network, data, asked, "model", keep)}
     found = {}
     for name, part in tqdm(parts.items(), "evaluation", disable=None, leave=False):
         progress(f"evaluation: {name}")
         found[name] = part()
-    free, bare, now = found["baselines"], found["untrained network"], found["trained network"]
-    return Evaluation([*free[0], *now[0], *bare[0]], [*free[1], *now[1], *bare[1]],
-                      [*now[2], *found["spelling"], *bare[2]], measured)
+    baselines, bare, own = found["baselines"], found["untrained network"], found["trained network"]
+    return Evaluation([*baselines[0], *own[0], *bare[0]], [*baselines[1], *own[1], *bare[1]],
+                      [*own[2], *found["spelling"], *bare[2]], measured)
