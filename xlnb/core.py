@@ -143,6 +143,7 @@ def our_code(code: str, # of ISO 639-1, -2 or -3, with or without a script
     Args:
         code (str): of ISO 639-1, -2 or -3, with or without a script
     """
+    if re.fullmatch("[a-z]{2}", code): return _NOT_CLDR.get(code, code)
     from babel.core import get_global
     if not (parts := re.fullmatch("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?", code)): return code
     lang, script = parts[1].lower(), (parts[2] or "").title()

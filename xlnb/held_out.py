@@ -516,10 +516,10 @@ def baseline_rows(data: Prepared,
     return cached_rows(data.folder, "baselines", [*_tests_key(data), own_pairs], lambda: [
         retrieval.baselines(pairs, corpus.tests, corpus.text), alignment.alignment_baselines(pairs, corpus.gold)])
 
-def _network_rows(make: Callable, # () → network, called when the first part is not there yet
+def _network_rows(make: Callable, # () → network; called if a part is not there yet
                   data: Prepared, probed: Probed, system: str,
-                  keep: Callable, # (name of a part, function that computes it) → its rows
-                 ) -> list: # rows of retrieval, of alignment and of probes
+                  keep: Callable) -> list: # (name of a part, function that computes it) → its rows
+    "Rows of retrieval, of alignment and of probes."
     network, tokenizer = cache(make), data.tokenizer
     probe = lambda task: probes.linear_probe(network(), tokenizer, task, probed.source, system=system)
     parts = {"retrieval": lambda: retrieval.retrieval_by_layer(network(), data.corpus.tests, tokenizer, system=system),
@@ -594,8 +594,7 @@ def fitted(network, data: Prepared, probed: Probed, minutes: float,
     if room >= tests + phrases: return data, probed, "all test lines"
     with_probes = room >= 0.2 * (tests + phrases)
     share = min(1, room / (tests + phrases if with_probes else tests))
-    of_phrases = share if with_probes else 0
-    probed = replace(probed, train=int(of_phrases * probed.train), test=int(of_phrases * probed.test))
+    probed = replace(probed, train=int(with_probes * share * probed.train), test=int(with_probes * share * probed.test))
     said = f"the first {share:.0%} of every test ({LEAST_LINES} lines at least)"
     probes_said = f"probes on {probed.train} phrases" if with_probes else "no probes"
     return first_lines(data, share), probed, f"{said}, {probes_said}: what fits into {minutes:.2g} minutes"
@@ -628,8 +627,7 @@ def evaluate(network, # loaded: the one that pretraining was for
     langs = data.corpus.langs if probed is None else probed
     asked = Probed.of(langs, "en" if probed is None and "en" in langs else next(iter(langs), None))
     data, asked, measured = fitted(network, data, asked, 0.7 * minutes, kept) # the rest: baselines
-    key = [*asked.key(), *_tests_key(data)]
-    keep = lambda part, compute: _keep(kept, f"evaluation-{part}", key, compute)
+    keep = lambda part, compute: _keep(kept, f"evaluation-{part}", [*asked.key(), *_tests_key(data)], compute)
     surface = lambda task: probes.probe_baselines(task, asked.source)
     parts = {"baselines": lambda: baseline_rows(data, own_pairs),
              "spelling": lambda: cached_rows(data.folder, "surface", asked.key(), lambda: asked.rows(surface)),
@@ -639,6 +637,6 @@ def evaluate(network, # loaded: the one that pretraining was for
     for name, part in tqdm(parts.items(), "evaluation", disable=None, leave=False):
         progress(f"evaluation: {name}")
         found[name] = part()
-    baselines, bare, own = found["baselines"], found["untrained network"], found["trained network"]
+    baselines, spelling, bare, own = found.values()
     return Evaluation([*baselines[0], *own[0], *bare[0]], [*baselines[1], *own[1], *bare[1]],
-                      [*own[2], *found["spelling"], *bare[2]], measured)
+                      [*own[2], *spelling, *bare[2]], measured)
