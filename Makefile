@@ -75,7 +75,7 @@ lint: env
 	$(BIN)/ruff check . $(QUIET)
 
 # Two processes on two cores: torch with more threads than cores is ten times slower.
-export render quick notebooks pytest: export OMP_NUM_THREADS := 1
+render quick notebooks pytest export: export OMP_NUM_THREADS := 1
 
 # A hung cell or test would hang for good; macOS has no timeout.
 limit = $$(command -v timeout >/dev/null && echo timeout $(1))
