@@ -14,7 +14,7 @@ from xlnb.continued import (PHASE, RECIPE, Settings, base_of, collapse, continua
 from xlnb.core import CheckpointError, ConfigError, read_records
 from xlnb.experiments import Experiment, missing, records_of
 from xlnb.pretraining import main, run, run_folder, train_phase, training_config
-from xlnb.training import NonFiniteLoss, learning_rate_at, read_log
+from xlnb.training import learning_rate_at, read_log
 
 SMALL = dict(langs="de,en,hi", steps=6, domain_steps=7, pair_lines=300, test_lines=20)
 
@@ -208,7 +208,7 @@ def test_collapse_counts_evaluations_after_warm_up():
 
 def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     arguments = {**SMALL, "tasks": "mlm+tlm", "rate": 0.1}
-    main(RECIPE, [w for k, v in arguments.items() for w in (f"--{k.replace('_', '-')}", str(v))])
+    main(RECIPE, words(**arguments))
     [record] = read_records("04c_continued")
     assert len(json.dumps(record)) < 40_000 and record["run"]["finished"] and "broken" not in record["run"]
     assert (root / "runs" / record["base"]).is_dir() and record["domain"]["domain"] == "digits"
@@ -233,11 +233,39 @@ def test_a_wrong_argument_ends_with_a_sentence():
     with pytest.raises(SystemExit, match="xlnb: rate=0.0: the highest"): main(RECIPE, ["--rate", "0.0"])
 
 
-def test_a_base_run_whose_loss_is_no_number_ends_the_command_with_a_sentence(monkeypatch):
-    def diverges(*_): raise NonFiniteLoss("mlm not finite at step 2")
-    monkeypatch.setattr("xlnb.continued.finished_phase", diverges)
-    with pytest.raises(SystemExit, match="xlnb: mlm not finite at step 2"):
-        main(RECIPE, [w for k, v in SMALL.items() for w in (f"--{k}", str(v))])
+def losses_become_nan(monkeypatch, steps):
+    "Losses of masked tokens are no number in the phase of so many steps."
+    whole = xlm_e.XlmE.forward
+
+    def forward(model, *given):
+        sums = whole(model, *given)
+        if model.settings.steps != steps: return sums
+        return {name: total * math.nan if name in ("mlm", "tlm") else total for name, total in sums.items()}
+
+    monkeypatch.setattr(xlm_e.XlmE, "forward", forward)
+
+
+def words(**given): return [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+
+
+def test_a_base_run_whose_loss_is_no_number_ends_the_command_with_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    losses_become_nan(monkeypatch, steps=5)
+    with pytest.raises(SystemExit, match="^xlnb: .*mlm.* not finite at step 0: lower the learning rate"):
+        main(RECIPE, words(**SMALL | {"steps": 5}))
+    assert read_records("04c_continued") == []
+
+
+def test_a_domain_whose_loss_is_no_number_ends_the_command_with_a_sentence_and_a_record(
+        monkeypatch, tmp_path, checkpoint, capsys):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    losses_become_nan(monkeypatch, steps=SMALL["domain_steps"])
+    main(RECIPE, words(**SMALL))
+    assert "diverged after 0 of 7 steps, 0 tokens: mlm" in capsys.readouterr().out
+    [record] = read_records("04c_continued")
+    assert record["run"]["broken"] and "not finite at step 0" in record["run"]["error"]
+    assert str(checkpoint.parents[2]) not in json.dumps(record) # no path of this machine
+    assert record["base"] == checkpoint.parent.name and collapse(record)["collapsed"]
 
 
 def test_experiments_can_be_resolved_and_share_their_runs_at_full_rate():

@@ -30,7 +30,7 @@ from .core import (CheckpointError, ConfigError, PALETTE, choose, derive_seed, f
                        parse_languages, sha256_file, split_pair)
 from .corpora import Corpus
 from .data import MappedBatches, MixedBatches, Prepared, prepare, short_hash, token_frequencies
-from .encoder import Encoder, load
+from .encoder import Encoder, checkpoint_type, load
 from .foreign import load_foreign
 from .heads import EncoderForMaskedLM
 from .experiments import Experiment
@@ -411,7 +411,7 @@ def monolingual(s: Settings, # resolved
 # %% ../nbs/05_meta_xlm.ipynb #c96ff04b
 def source_folder(s: Settings, # resolved
                   data: MetaData) -> Path | None: # None: nothing is taken
-    """The folder of the monolingual network.
+    """The folder of the monolingual network; raises `CheckpointError` where the one that is given is no model's.
 
     Args:
         s (Settings): resolved
@@ -420,8 +420,10 @@ def source_folder(s: Settings, # resolved
     Returns:
         Path | None: None: nothing is taken
     """
-    if s.source: return Path(s.source).expanduser()
-    return monolingual(s, data) / "generator" if data.mono else None
+    if not s.source: return monolingual(s, data) / "generator" if data.mono else None
+    folder = Path(s.source).expanduser()
+    checkpoint_type(folder) # refuses a folder without a config.json
+    return folder
 
 # %% ../nbs/05_meta_xlm.ipynb #cb8c5827
 def induced_dictionaries(corpus: Corpus, source_lang: str,
