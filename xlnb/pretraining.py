@@ -619,7 +619,7 @@ def _diverged(phase, settings, data, error) -> Trained:
     done = (read_log(folder) or [before])[-1]
     summary = {"step": done["step"] + 1, "steps": phase.schedule(settings).steps, "finished": True,
                "tokens": int(done["tokens"]), "seconds": done["seconds"], "minutes_left": 0.0, "folder": str(folder),
-               "broken": True, "error": str(error)}
+               "broken": True, "error": str(error).replace(str(folder), folder.name)} # no path of a machine
     start = phase.measures(settings, data)(phase.model(settings, data).to(start_processes()))
     return Trained(summary, None, [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)])
 
