@@ -92,6 +92,10 @@ class RunSettings:
         width (int | None, default None): of the hidden states
         layers (int | None, default None): of the network that is kept
         relative_positions (str, default 'gated'): gated | plain | none
+        relative_start (str, default 'local'): of their table: local (neighbours count most) |
+            random
+        relative_across (str, default 'shared'): buckets for the other sentence of a pair: shared
+            with its own sentence | own
         norm (str | None, default None): post | pre
         initializer_range (float | None, default None): standard deviation of the initial weights
         micro_tokens (int, default 8192): tokens that go through the networks at a time, and what
@@ -121,6 +125,8 @@ class RunSettings:
     width: int | None = None # of the hidden states
     layers: int | None = None # of the network that is kept
     relative_positions: str = "gated" # gated | plain | none
+    relative_start: str = "local" # of their table: local (neighbours count most) | random
+    relative_across: str = "shared" # buckets for the other sentence of a pair: shared with its own sentence | own
     norm: str | None = None # post | pre
     initializer_range: float | None = None # standard deviation of the initial weights
     micro_tokens: int = 8192 # tokens that go through the networks at a time, and what processes share
@@ -164,7 +170,8 @@ def check_choices(settings: RunSettings, **allowed): # field → values
     """
     check_types(settings, free=("langs", "source_lang", "unseen")) # 'no' and 'nan' may arrive as false and a number
     every = {"size": SIZES, "corpus": PIECES, "precision": ("fp32", "bf16"), "recipe": ("default", "paper"),
-             "relative_positions": ("gated", "plain", "none"), "norm": (None, "pre", "post"),
+             "relative_positions": ("gated", "plain", "none"), "relative_start": ("local", "random"),
+             "relative_across": ("shared", "own"), "norm": (None, "pre", "post"),
              "parallel": (None, "ddp", "fsdp")}
     for name, values in (every | allowed).items(): choose(name, getattr(settings, name), values)
     head = SIZES[settings.size]["hidden_size"] // SIZES[settings.size]["num_attention_heads"]
@@ -210,7 +217,8 @@ def network_config(settings: RunSettings, # filled in
     shape = {name: size[name] * settings.width // size["hidden_size"] for name in scaled}
     return config_for(settings.size, settings.vocab_size, num_hidden_layers=layers or settings.layers,
                       norm=settings.norm, initializer_range=settings.initializer_range,
-                      relative_positions=settings.relative_positions, restart_positions=restarts(settings),
+                      relative_positions=settings.relative_positions, relative_start=settings.relative_start,
+                      relative_across=settings.relative_across, restart_positions=restarts(settings),
                       max_position_embeddings=2 * BY_SIZE[settings.size].length, **shape)
 
 def prepare_data(settings: RunSettings, # filled in
