@@ -42,7 +42,7 @@ Each module is generated from a notebook in nbs/ that explains it. In reading or
     experiments       Named grids of runs: what has no record yet is run through papermill, what has one is drawn
     plans             What a run will cost before it starts: weights, FLOPs, memory, hours, disk
     pretraining       All that a paper needs around its method: the settings that every run has, identity and folder of a run, phases, train and save, one `run(recipe)`, a command line
-    claims            What a paper says, as comparisons of arms and rules over them; a verdict over seeds; the paper's own tables
+    claims            What a paper says, as comparisons of arms and rules over them; a direction over seeds, and whether the better arm beats its baseline
     xlm_e             Cross-lingual pretraining by finding replaced tokens, in text and in translation pairs
     xlm_e_results     What the runs on record say, over seeds: the paper's figures beside ours, its claims with a verdict each
     xy_lent           Translation pairs between all languages instead of English pairs alone, drawn so that no pair is lost

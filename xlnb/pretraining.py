@@ -569,7 +569,8 @@ def record_of(recipe: Recipe, settings: RunSettings, data: Prepared, trained: Tr
         dict: or what part of them
     """
     more = recipe.more(settings, data, trained)
-    return make_record(settings.for_record(), data, trained.summary, metrics, trained.log, measured=measured, **more)
+    return make_record(settings.for_record(), data, trained.summary, metrics, trained.log, measured=measured,
+                       losses=list(trained.model.weights), **more)
 
 def write_run_cards(recipe: Recipe, record: dict, trained: Trained):
     "A card beside each network of a run."

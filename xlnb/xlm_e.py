@@ -442,50 +442,28 @@ def describe(record: dict) -> str:
     return ", ".join([_NAMES[p["tasks"]], *["random pairs"] * p["mismatched"], *differences])
 
 # %% ../nbs/03_xlm_e.ipynb #46fdf301
-_CAPTIONS = dict(corpus="multi30k", langs="en,de,fr,cs", steps=5400, max_minutes=120.0)
-_ARMS = {name: dict(tasks=tasks, mismatched=mismatched) | ({} if "+" in tasks else dict(batch_tokens=512))
-         for name, tasks, mismatched in [
-             ("MLM", "mlm", False), ("MLM + TLM", "mlm+tlm", False), ("MLM + TLM, random pairs", "mlm+tlm", True),
-             ("MRTD", "mrtd", False), ("XLM-E", "mrtd+trtd", False), ("XLM-E, random pairs", "mrtd+trtd", True)]}
-_FLOPS = 5400 * training_flops(resolve(Settings(tasks="mlm+tlm", **_CAPTIONS)))["standard"]
-_FOUR = {"none of the paper's": {}, "post-LN": {"norm": "post"}, "init 0.02": {"initializer_range": 0.02},
-         "positions run on": {"restart_positions": False},
-         "both sides, 15 %": {"pair_sides": "both", "pair_mask_rate": 0.15}}
-
-_EMBEDDED = dict(max_minutes=120.0)
-_DEEP = {f"{name}, {depth} layers": {**_ARMS[name], "layers": depth, "width": 64}
-         for depth in (6, 12) for name in ("MLM + TLM", "XLM-E")}
+_SEEDS = (0, 1, 2, 3, 4)
+_CAPTIONS = dict(corpus="multi30k", langs="en,de,fr", vocab_size=3000, parallel_share=0.7, batch_tokens=512,
+                 max_minutes=120.0)
+_PHRASES = dict(steps=2700, max_minutes=120.0)
+_ONE_TASK = dict(batch_tokens=1024) # as many tokens in a step as two tasks have
+_TWINS = {name + (", random pairs" if mismatched else ""): dict(tasks=tasks, mismatched=mismatched)
+          for name, tasks in (("MLM + TLM", "mlm+tlm"), ("XLM-E", "mrtd+trtd")) for mismatched in (False, True)}
+_TASKS = {**_TWINS, "MLM": dict(tasks="mlm", **_ONE_TASK), "MRTD": dict(tasks="mrtd", **_ONE_TASK)}
+_STARTS = {f"{name}, {start}": dict(_TWINS[name], relative_start=start)
+           for name in ("MLM + TLM", "XLM-E") for start in ("random", "local")}
+_CHOICES = {"default": {}, **{f"λ {lam}": {"lam": float(lam)} for lam in (1, 20, 50)},
+            "plain bias": {"relative_positions": "plain"}, "width 64": {"width": 64}, "with a contrast": {"contrast": 1.0}}
 
 EXPERIMENTS = {
+    "start": Experiment("A relative bias that starts local spares a network the search for its neighbours.",
+                        {**_STARTS, "XLM-E, random pairs": _TWINS["XLM-E, random pairs"]}, _PHRASES, _SEEDS),
     "tasks": Experiment("At equal tokens, translation pairs help, and replaced tokens do no worse than masked ones.",
-                        _ARMS, _CAPTIONS),
-    "flops": Experiment("The same at the FLOPs of MLM + TLM.", _ARMS,
-                        dict(_CAPTIONS, steps=None, budget_flops=_FLOPS)),
-    "bible": Experiment("On whole Bibles, replaced tokens do no worse than masked ones.",
-                        {k: v for k, v in _ARMS.items() if "+" in v["tasks"]},
-                        dict(_CAPTIONS, corpus="bible", langs="en,de,es,cs")),
-    "lambda": Experiment("How strongly the discriminator's loss should weigh at this size.",
-                         {f"λ {lam}": {"lam": float(lam)} for lam in (1, 5, 20, 50)}, _EMBEDDED),
-    "choices": Experiment("Which of the four choices at small sizes lets the generator use the translation.",
-                          _FOUR, _EMBEDDED),
-    "positions": Experiment("The gated relative bias does no harm, and its gate is of use.",
-                            {name: {"relative_positions": name} for name in ("gated", "plain", "none")}, _EMBEDDED),
-    "table": Experiment("One word table for both networks is better than two, and than one that is added to.",
-                        {name: {"table": name} for name in TABLES}, _EMBEDDED),
-    "width": Experiment("Wider networks learn more from the same tokens.",
-                        {f"width {w}": {"width": w} for w in (64, 128, 256)}, _EMBEDDED),
-    "generator": Experiment("A generator of fewer layers than the discriminator is the better partner.",
-                            {f"{n} of 3 layers": {"generator_layers": n} for n in (1, 2, 3)}, _EMBEDDED),
-    "masks": Experiment("Single tokens under a mask are the better holes.",
-                        {"single": {}, "80-10-10": {"mask_policy": "80-10-10"}, "spans": {"spans": "geometric"}},
-                        _EMBEDDED),
-    "share": Experiment("How much of a step should be pairs.",
-                        {f"{share:.0%} pairs": {"parallel_share": share} for share in (0.25, 0.5, 0.75)}, _EMBEDDED),
-    "contrast": Experiment("A contrast of whole sentences finds more translations than replaced tokens alone.",
-                           {"without": {}, "with": {"contrast": 1.0},
-                            "with, random pairs": {"contrast": 1.0, "mismatched": True}}, _CAPTIONS),
-    "depth": Experiment("In deeper networks the discriminator's best layer is a higher one, and its top keeps more.",
-                        _DEEP, _CAPTIONS)}
+                        _TASKS, dict(_CAPTIONS, steps=6000), _SEEDS),
+    "choices": Experiment("The weight of the discriminator, the gate, the width and a contrast of sentences.", _CHOICES,
+                          _PHRASES, _SEEDS),
+    "long": Experiment("At 20 million tokens, retrieval and alignment by layer.", _TWINS,
+                       dict(_CAPTIONS, steps=24_000, max_minutes=600.0))}
 
 # %% ../nbs/03_xlm_e.ipynb #afa2de65
 def evaluate_run(settings: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
