@@ -5,12 +5,18 @@ from importlib import import_module
 
 import pytest
 
-from xlnb.claims import Claim, Comparison, Rule, judge, judge_rule, judged_rows, ledger, paper_table, rule_rows, verdict
+from xlnb.claims import Claim, Comparison, Rule, direction, judge, judge_rule, judged_rows, ledger, paper_table, rule_rows
 from xlnb.core import ConfigError, repo_root
 from xlnb.experiments import recipe_of
 
 
-def runs_of(**arms): return {"toy": {arm: {seed: {"score": v} for seed, v in enumerate(values)}
+def record_of(seed, value, loss=4.0):
+    "Of a run whose network is `5 - loss` nats below word frequency."
+    curve = [{"tokens": 1e6, "held_out/unigram": 5.0, "held_out/text_mlm": loss}]
+    return {"score": value, "parameters": {"seed": seed}, "losses": ["mlm"], "curve": curve}
+
+
+def runs_of(**arms): return {"toy": {arm: {seed: record_of(seed, v) for seed, v in enumerate(values)}
                                      for arm, values in arms.items()}}
 
 
@@ -19,32 +25,45 @@ def score(record): return record["score"]
 
 RISE = Rule("a above b", dict.fromkeys("ab", "toy"), lambda arms: arms["a"]["score"] - arms["b"]["score"])
 VERSUS = Comparison("score, %", ("toy", "a"), ("toy", "b"), score)
+HIGH, LOW, NOISE = (10, 12, 11, 12, 10), (7, 8, 8, 7, 8), (9, 13, 11, 13, 9)
+RISING, FALLING = dict(a=(3, 4, 5, 4, 3), b=(1, 2, 3, 2, 1.5)), dict(a=(1, 2, 3, 2, 1.5), b=(3, 4, 5, 4, 3))
 
 
-@pytest.mark.parametrize("a, b, lower, baseline, verdict, because", [
-    ((10, 12, 11), (7, 8, 8), False, None, "reproduced", ""), ((10, 12, 11), (7, 8, 8), True, None, "contradicted", ""),
-    ((10, 12, 11), (7, 8, 8), False, 12.0, "not at this scale", "no better than it"),
-    ((10, 12, 11), (7, 8, 8), True, 7.0, "not at this scale", "no better than it"),
-    ((10, 12, 11), (9, 13, 11), False, None, "not at this scale", "inside two standard errors"),
-    ((10, 12), (7, 8), False, None, "not at this scale", "fewer than 3 seeds"),
-    ((10, math.nan, 12), (7, 8, 8), False, None, "not at this scale", "fewer than 3 seeds")])
-def test_a_difference_beyond_two_standard_errors_and_the_baseline_is_a_verdict(a, b, lower, baseline, verdict, because):
-    known = {} if baseline is None else {"it": lambda record: baseline}
-    row = judge(replace(VERSUS, lower=lower, baselines=known), runs_of(a=a, b=b))
-    assert (row["verdict"], row["because"]) == (verdict, because)
+@pytest.mark.parametrize("a, b, lower, direction, why", [
+    (HIGH, LOW, False, "reproduced", ""), (HIGH, LOW, True, "contradicted", ""),
+    (HIGH, NOISE, False, "undecided", "zero is inside the interval"),
+    (HIGH[:4], LOW[:4], False, "undecided", "4 seeds of 5"),
+    ((10, math.nan, 12, 11, 12), LOW, False, "undecided", "4 seeds of 5")])
+def test_a_difference_over_five_seeds_has_a_direction(a, b, lower, direction, why):
+    row = judge(replace(VERSUS, lower=lower), runs_of(a=a, b=b))
+    assert (row["direction"], row["why"], row["beats the baseline"]) == (direction, why, "")
+
+
+@pytest.mark.parametrize("lower, baseline, beats", [
+    (False, 12.0, "no: it 12"), (False, 9.0, "yes: it 9"), (True, 7.0, "no: it 7"), (True, 9.0, "yes: it 9")])
+def test_a_baseline_has_a_column_of_its_own_and_leaves_the_direction(lower, baseline, beats):
+    row = judge(replace(VERSUS, lower=lower, baselines={"it": lambda record: baseline}), runs_of(a=HIGH, b=LOW))
+    assert (row["direction"], row["beats the baseline"]) == ("contradicted" if lower else "reproduced", beats)
+
+
+def test_networks_that_have_not_learned_decide_nothing():
+    runs = runs_of(a=HIGH, b=LOW)
+    runs["toy"]["b"][3] = record_of(3, 7, loss=4.6)
+    for row in (judge(VERSUS, runs), judge_rule(RISE, runs)):
+        assert (row["direction"], row["why"]) == ("undecided", "not 0.5 nats below word frequency: b (seed 3)")
 
 
 def test_a_claim_without_runs_has_a_row_that_says_so():
     claims = {"one": Claim("a before b", "", (VERSUS,)), "two": Claim("nobody ran it", "", ())}
-    table = ledger(claims, runs_of(a=(3, 4, 5), b=(1, 2, 3)))
-    assert [(row["claim"], row["marked"]) for row in table] == [("one", "reproduced"), ("two", "no runs")]
+    table = ledger(claims, runs_of(**RISING))
+    assert [(row["claim"], row["in all"]) for row in table] == [("one", "reproduced"), ("two", "no runs")]
     assert judged_rows(claims["one"], [RISE], {}) == [] and judge(VERSUS, runs_of(a=(3, 4), c=(1, 2))) is None
 
 
-def test_a_claim_is_marked_by_what_all_its_rows_say():
-    rows = judged_rows(Claim("a before b", "", (VERSUS,)), [RISE], runs_of(a=(3, 4, 5), b=(1, 2, 3)))
-    assert len(rows) == 2 and verdict(rows) == "reproduced"
-    assert verdict([*rows, {"verdict": "contradicted"}]) == "not at this scale" and verdict([]) == "no runs"
+def test_a_claim_has_the_direction_of_all_its_rows():
+    rows = judged_rows(Claim("a before b", "", (VERSUS,)), [RISE], runs_of(**RISING))
+    assert len(rows) == 2 and direction(rows) == "reproduced"
+    assert direction([*rows, {"direction": "contradicted"}]) == "undecided" and direction([]) == "no runs"
 
 
 @pytest.mark.parametrize("paper, name, near", [
@@ -60,37 +79,35 @@ def test_every_table_of_the_papers_can_be_read():
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("a, b, verdict, because", [
-    ((3, 4, 5), (1, 2, 3), "reproduced", ""), ((1, 2, 3), (3, 4, 5), "contradicted", ""),
-    ((1, 5, 3), (3, 1, 4), "not at this scale", "undecided"),
-    ((3, 4), (1, 2), "not at this scale", "fewer than 3 seeds"),
-    ((3, math.nan, 5), (1, 2, 3), "not at this scale", "no value")])
-def test_two_standard_errors_decide_a_rule_without_a_sign(a, b, verdict, because):
-    row = judge_rule(RISE, runs_of(a=a, b=b))
-    assert (row["verdict"], row["because"], row["seeds"]) == (verdict, because, min(len(a), len(b)))
+@pytest.mark.parametrize("runs, direction, why", [
+    (RISING, "reproduced", ""), (FALLING, "contradicted", ""),
+    (dict(a=HIGH, b=NOISE), "undecided", "zero is inside the interval"),
+    (dict(a=HIGH[:2], b=LOW[:2]), "undecided", "2 seeds of 5"),
+    (dict(a=(3, math.nan, 5, 4, 5), b=(1, 2, 3, 2, 2)), "undecided", "no value")])
+def test_the_interval_of_its_number_decides_a_rule(runs, direction, why):
+    row = judge_rule(RISE, runs_of(**runs))
+    assert (row["direction"], row["why"], row["seeds"]) == (direction, why, len(runs["a"]))
 
 
-@pytest.mark.parametrize("sign, verdict, counted", [
-    (lambda n: 1 if n > 1 else -1, "reproduced", (2, 1)), (lambda n: -1, "contradicted", (0, 3)),
-    (lambda n: 0, "not at this scale", (0, 0)), (lambda n: 1 if n > 3 else 0, "not at this scale", (1, 0))])
-def test_most_seeds_decide_a_rule_with_a_sign(sign, verdict, counted):
-    row = judge_rule(Rule(RISE.measure, RISE.arms, RISE.number, sign), runs_of(a=(3, 4, 5), b=(1, 0, 4)))
-    assert (row["verdict"], (row["for"], row["against"])) == (verdict, counted)
+@pytest.mark.parametrize("sign, direction, counted", [
+    (lambda n: 1 if n > 1 else -1, "reproduced", (5, 0)), (lambda n: -1, "contradicted", (0, 5)),
+    (lambda n: 0, "undecided", (0, 0)), (lambda n: 1 if n > 1.7 else -1, "undecided", (4, 1))])
+def test_the_interval_of_its_signs_decides_a_rule_with_a_sign(sign, direction, counted):
+    row = judge_rule(Rule(RISE.measure, RISE.arms, RISE.number, sign), runs_of(**RISING))
+    assert (row["direction"], (row["for"], row["against"])) == (direction, counted)
 
 
-@pytest.mark.parametrize("baselines, verdict, because", [
-    ({"low": lambda r: 1.0}, "reproduced", ""),
-    ({"low": lambda r: 1.0, "high": lambda r: 4.0}, "not at this scale", "a no better than high"),
-    ({"some lack it": lambda r: math.nan if r["score"] == 3 else 1.0}, "reproduced", "")])
-def test_a_rule_says_nothing_of_an_arm_that_is_no_better_than_its_baselines(baselines, verdict, because):
-    rule = Rule(RISE.measure, RISE.arms, RISE.number, None, "a", score, baselines)
-    row = judge_rule(rule, runs_of(a=(3, 4, 5), b=(1, 2, 3)))
-    assert (row["verdict"], row["because"]) == (verdict, because)
+@pytest.mark.parametrize("baselines, beats", [
+    ({"low": lambda r: 1.0}, "yes: low 1"), ({"low": lambda r: 1.0, "high": lambda r: 4.0}, "no: high 4"),
+    ({"some lack it": lambda r: math.nan if r["score"] == 3 else 1.0}, "yes: some lack it 1")])
+def test_a_rule_sets_an_arm_against_its_baselines(baselines, beats):
+    row = judge_rule(Rule(RISE.measure, RISE.arms, RISE.number, None, "a", score, baselines), runs_of(**RISING))
+    assert (row["direction"], row["beats the baseline"]) == ("reproduced", beats)
 
 
 def test_a_rule_beside_a_baseline_that_nobody_ran_is_refused():
     rule = Rule("a rise", RISE.arms, RISE.number, None, "a", score, {"lsa": lambda r: math.nan})
-    with pytest.raises(ConfigError, match="a rise: no record has 'lsa'"): judge_rule(rule, runs_of(a=(3, 4), b=(1, 2)))
+    with pytest.raises(ConfigError, match="a rise: no record has 'lsa'"): judge_rule(rule, runs_of(**RISING))
 
 
 def test_rules_without_runs_have_no_rows():

@@ -227,7 +227,7 @@ def direction(rows: list[dict], # of `judged_rows`
     return said.pop() if len(said) == 1 else "undecided" if said else "no runs"
 
 # %% ../nbs/02k_claims.ipynb #4f3fd61c
-_LEDGER = ("measure", "arms", "ahead", "behind", "difference", "seeds", "beats the baseline", "why")
+_LEDGER = ("measure", "arms", "ahead", "behind", "difference", "seeds", "direction", "beats the baseline", "why")
 
 def _under(head: dict, rows: list[dict]) -> list[dict]: # the head beside the first row, blank beside the others
     return [(dict.fromkeys(head, "") if n else head) | row for n, row in enumerate(rows)]
@@ -248,7 +248,7 @@ def ledger(claims: dict[str, Claim],
     for name, claim in claims.items():
         judged = [(c, row) for c in claim.comparisons if (row := judge(c, finished))]
         rows = [row | {"arms": f"{c.ahead[1]} before {c.behind[1]} ({c.ahead[0]})"} for c, row in judged]
-        head = {"claim": name, "says": claim.says, "paper": claim.paper, "direction": direction(rows)}
+        head = {"claim": name, "says": claim.says, "paper": claim.paper, "in all": direction(rows)}
         table += _under(head, [{k: row.get(k, "") for k in _LEDGER} for row in rows or [{}]])
     return table
 

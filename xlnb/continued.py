@@ -334,7 +334,8 @@ def describe(record: dict) -> str:
     return f"{xy_lent.describe(record)}, continued on {p['domain']} in {p['pivot']} at {p['rate']:g} of the rate"
 
 # %% ../nbs/04c_continued.ipynb #b4f5141b
-_EIGHT = dict(langs="ar,de,en,es,fi,hi,ru,tr", steps=2400, pair_lines=42_000, domain_steps=600, max_minutes=120.0)
+_EIGHT = dict(langs="ar,de,en,es,fi,hi,ru,tr", steps=2400, pair_lines=42_000, domain_steps=600, max_minutes=120.0,
+              relative_start="random")
 _OBJECTIVES = {"masked tokens": {"tasks": "mlm+tlm"}, "replaced tokens": {}}
 
 EXPERIMENTS = {

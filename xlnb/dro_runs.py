@@ -270,7 +270,8 @@ def describe(record: dict) -> str:
     return f"{describe_bitext(record, FEW_STEPS.get(p['size']))}, {kind}, {len(record['planted'])} pairs damaged"
 
 # %% ../nbs/04b_dro_runs.ipynb #49f60513
-_EIGHT = dict(langs="ar,de,en,es,fi,hi,ru,tr", steps=2400, pair_lines=42_000, max_minutes=120.0)
+_EIGHT = dict(langs="ar,de,en,es,fi,hi,ru,tr", steps=2400, pair_lines=42_000, max_minutes=120.0,
+              relative_start="random")
 _ARMS = {"robust": {}, "robust, published estimator": {"estimator": "published"}, "not robust": {"robust": False}}
 
 EXPERIMENTS = {

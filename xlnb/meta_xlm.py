@@ -906,8 +906,9 @@ def describe(record: dict) -> str:
     return ", ".join(["MetaXLM: " + _TAKEN[p["parts"]], *more])
 
 # %% ../nbs/05_meta_xlm.ipynb #6fbbb7f2
-_PHRASES = dict(langs="de,en,ru,zh", meta_steps=1600, steps=1200, max_minutes=60.0)
-_CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", meta_steps=2400, steps=2000, max_minutes=60.0)
+_PHRASES = dict(langs="de,en,ru,zh", meta_steps=1600, steps=1200, max_minutes=60.0, relative_start="random")
+_CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", meta_steps=2400, steps=2000, max_minutes=60.0,
+                 relative_start="random")
 _STARTS = {"from scratch": {"parts": "none"}, "body": {"parts": "body"}, "words": {"parts": "embeddings"}, "both": {},
            "both, dictionary": {"dictionaries": "cldr"}, "both, frozen body": {"frozen": True},
            "from scratch, distilled": {"parts": "none", "distil": 1.0}}
