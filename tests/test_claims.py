@@ -5,7 +5,8 @@ from importlib import import_module
 
 import pytest
 
-from xlnb.claims import Claim, Comparison, Rule, direction, judge, judge_rule, judged_rows, ledger, paper_table, rule_rows
+from xlnb.claims import (Claim, Comparison, Rule, direction, judge, judge_rule, judged_rows, ledger, paper_table,
+                         rule_rows)
 from xlnb.core import ConfigError, repo_root
 from xlnb.experiments import recipe_of
 

@@ -12,6 +12,7 @@ __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', '
 import difflib, hashlib, json, math, os, platform, re, select, shutil, subprocess, sys, time
 from contextlib import contextmanager, suppress
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -299,6 +300,46 @@ def run_facts() -> dict:
             "threads": torch.get_num_threads(), "gpu": gpu, "python": platform.python_version(),
             "torch": torch.__version__, "transformers": transformers.__version__}
 
+# %% ../nbs/00_core.ipynb #830b3dcc
+_LAYER = re.compile(r"(?<=/layer)\d+(?=/)")
+
+def _by_layer(metrics: dict) -> dict: # 'T3/de-en/layer0/acc@1', 'T3/de-en/layer1/acc@1' → 'T3/de-en/layer/acc@1'
+    found = {}
+    for name, value in metrics.items():
+        if layer := _LAYER.search(name): found.setdefault(_LAYER.sub("", name, count=1), {})[int(layer[0])] = value
+        else: found[name] = value
+    of_layers = lambda scores: [scores.get(k) for k in range(max(scores) + 1)]
+    return {name: of_layers(v) if isinstance(v, dict) else v for name, v in found.items()}
+
+def _one_by_one(metrics: dict) -> dict: # the inverse
+    found = {}
+    for name, value in metrics.items():
+        scores = value if isinstance(value, list) else []
+        found |= {name.replace("/layer/", f"/layer{k}/", 1): v for k, v in enumerate(scores) if v is not None}
+        if not isinstance(value, list): found[name] = value
+    return found
+
+def _is_table(value) -> bool: # lines without holes of their own
+    return isinstance(value, list) and bool(value) and all(type(x) is dict and None not in x.values() for x in value)
+
+def _columns(lines: list[dict]) -> dict: # name → values, None where a line has none
+    return {name: [line.get(name) for line in lines] for name in dict.fromkeys(chain.from_iterable(lines))}
+
+def _lines(columns: dict) -> list[dict]: # the inverse
+    return [{k: v for k, v in zip(columns, row) if v is not None} for row in zip(*columns.values())]
+
+def _packed(record: dict) -> dict:
+    "A record as files have it: curves as columns, under `tables`."
+    tables = {name: _columns(value) for name, value in record.items() if _is_table(value)}
+    rest = {name: value for name, value in record.items() if name not in tables}
+    scores = {"metrics": _by_layer(record["metrics"])} if "metrics" in record else {}
+    return rest | scores | ({"tables": tables} if tables else {})
+
+def _unpacked(record: dict) -> dict: # the inverse
+    tables = {name: _lines(columns) for name, columns in record.get("tables", {}).items()}
+    scores = {"metrics": _one_by_one(record["metrics"])} if "metrics" in record else {}
+    return {name: value for name, value in record.items() if name != "tables"} | scores | tables
+
 # %% ../nbs/00_core.ipynb #1e773393
 def _results_folder() -> Path:
     "Where records are appended: `XLNB_RESULTS`, or `runs/results` of the checkout, which git ignores."
@@ -317,7 +358,7 @@ def append_record(notebook: str, # e.g. '03_xlm_e'
     """
     path = _results_folder() / ".".join(filter(None, (notebook, part, "jsonl")))
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps({"notebook": notebook, **record}, ensure_ascii=False, allow_nan=False)
+    line = json.dumps({"notebook": notebook, **_packed(record)}, ensure_ascii=False, allow_nan=False)
     with open(path, "ab", buffering=0) as f:
         f.write(f"{line}\n".encode()) # one write: two runs that end together do not mix
     return path
@@ -334,7 +375,7 @@ def read_records(notebook: str) -> list[dict]:
 def _records(path):
     with open(path, encoding="utf-8") as f:
         for n, line in enumerate(f, 1):
-            try: yield json.loads(line)
+            try: yield _unpacked(json.loads(line))
             except json.JSONDecodeError as e:
                 raise DataError(f"not a JSON record ({e.msg}): remove or mend the line", path, n)
 

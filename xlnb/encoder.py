@@ -244,7 +244,7 @@ class RelativeBias(nn.Module):
         self.weight = nn.Parameter(torch.empty(config.num_attention_heads, self.tables * self.buckets))
 
     def start(self) -> Tensor: # (heads, buckets), or twice as many of which the second half is for the other sentence
-        """N(0, 0.02), or slopes of -1, -1/2, -1/4 and 0 per position by head, level from distance 8 on; 0 across sentences.
+        """N(0, 0.02), or slopes of -1, -1/2, -1/4 and 0 per position by head, level from 8 on; 0 across sentences.
 
         Returns:
             Tensor: (heads, buckets), or twice as many of which the second half is for the other
@@ -269,7 +269,7 @@ class RelativeBias(nn.Module):
         return relative_buckets(distance, self.buckets, self.max_distance)
 
     def of_tables(self) -> Tensor: # (tables, heads, 2·max_distance + 1)
-        """The number of every distance and head, of keys in the same sentence and, where they have their own, in the other.
+        """The number of every distance and head: of keys in the same sentence and, if they have their own, in the other.
 
         Returns:
             Tensor: (tables, heads, 2·max_distance + 1)
@@ -435,11 +435,11 @@ class Flexible:
         blocks (BlockMask | None, default None): None: every key is visible
         positions (Tensor | None, default None): (batch, seq); None: no relative bias
         tables (Tensor | None, default None): (1 or 2, heads, 2·max_distance + 1): d of every
-            distance; 2: in the other sentence
+            distance; 2: the other sentence
     """
     blocks: BlockMask | None = None # None: every key is visible
     positions: Tensor | None = None # (batch, seq); None: no relative bias
-    tables: Tensor | None = None # (1 or 2, heads, 2·max_distance + 1): d of every distance; 2: in the other sentence
+    tables: Tensor | None = None # (1 or 2, heads, 2·max_distance + 1): d of every distance; 2: the other sentence
 
     def bias(self, gate=None): # gate: (batch, heads, seq), or None for a plain bias
         """Score → score + gate · d, two small gathers per pair.
@@ -742,7 +742,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
     def _can_set_attn_implementation(cls): return True # every forward pass asks the configuration
 
     def _init_weights(self, module):
-        "normal(0, initializer_range) for matrices and tables, 0 for biases; relative positions as `relative_start` says."
+        "normal(0, initializer_range) for matrices and tables, 0 for biases; relative positions by `relative_start`."
         super()._init_weights(module)
         if isinstance(module, RelativeBias): initialization.copy_(module.weight, module.start().detach())
         if isinstance(module, Gate): nn.init.ones_(module.scale)

@@ -74,8 +74,9 @@ def _joined_shape(places: list[Place]) -> tuple:
 
 # %% ../nbs/01d_initialisation.ipynb #c6f27b1f
 _MAY_DIFFER = ("vocab_size", "bos_token_id", "pad_token_id", "eos_token_id", "mask_token_id", "pooler",
-               "cross_attention", "restart_positions", "relative_start", "hidden_dropout_prob", "attention_probs_dropout_prob",
-               "classifier_dropout", "initializer_range") # what a new model need not share with its source
+               "cross_attention", "restart_positions", "relative_start", "hidden_dropout_prob",
+               "attention_probs_dropout_prob", "classifier_dropout",
+               "initializer_range") # what a new model need not share with its source
 
 def source_config(folder) -> EncoderConfig:
     "Architecture of a folder, ours or RoBERTa, XLM-R, BERT or ELECTRA, in our terms; `CheckpointError` for another."

@@ -453,7 +453,8 @@ _TASKS = {**_TWINS, "MLM": dict(tasks="mlm", **_ONE_TASK), "MRTD": dict(tasks="m
 _STARTS = {f"{name}, {start}": dict(_TWINS[name], relative_start=start)
            for name in ("MLM + TLM", "XLM-E") for start in ("random", "local")}
 _CHOICES = {"default": {}, **{f"λ {lam}": {"lam": float(lam)} for lam in (1, 20, 50)},
-            "plain bias": {"relative_positions": "plain"}, "width 64": {"width": 64}, "with a contrast": {"contrast": 1.0}}
+            "plain bias": {"relative_positions": "plain"}, "width 64": {"width": 64},
+            "with a contrast": {"contrast": 1.0}}
 
 EXPERIMENTS = {
     "start": Experiment("A relative bias that starts local spares a network the search for its neighbours.",

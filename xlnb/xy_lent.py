@@ -437,7 +437,8 @@ def describe(record: dict,
 # %% ../nbs/04_xy_lent.ipynb #e91b5752
 _TWELVE = "ar,de,en,es,fi,fr,hi,ja,ru,sw,tr,zh"
 _PHRASES = dict(langs=_TWELVE, steps=2500, pair_lines=66_000, max_minutes=120.0, relative_start="random")
-_LEARNS = dict(steps=5400, batch_tokens=512, max_minutes=120.0, relative_start="random") # enough, on captions, to use a translation
+# enough, on captions, to use a translation
+_LEARNS = dict(steps=5400, batch_tokens=512, max_minutes=120.0, relative_start="random")
 _NEWS = dict(corpus="ntrex", langs=_TWELVE + ",ko,nl,uk,ur", unseen="ko,nl,uk,ur", **_LEARNS)
 _CAPTIONS = dict(corpus="multi30k", langs="en,de,fr,cs", max_minutes=120.0, relative_start="random")
 _WORLDS = {f"{name}{more}": {"bitext": bitext, **given} for more, given in
