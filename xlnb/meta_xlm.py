@@ -913,9 +913,15 @@ _STARTS = {"from scratch": {"parts": "none"}, "body": {"parts": "body"}, "words"
            "both, dictionary": {"dictionaries": "cldr"}, "both, frozen body": {"frozen": True},
            "from scratch, distilled": {"parts": "none", "distil": 1.0}}
 
+_LOCAL = dict(_PHRASES, relative_start="local")
+_CONTROLS = {"from scratch, all steps": {"parts": "none", "steps": _PHRASES["meta_steps"] + _PHRASES["steps"]},
+             "both, random start": {"relative_start": "random"},
+             "from scratch, random start": {"parts": "none", "relative_start": "random"},
+             "both, words out of order": {"meta_order": "scattered"}}
+
 EXPERIMENTS = {
     "starts": Experiment("A monolingual start is ahead at equal cross-lingual tokens, body and words together most.",
-                         _STARTS, _PHRASES),
+                         _STARTS | _CONTROLS, _LOCAL, (0, 1, 2, 3, 4)),
     "starts_captions": Experiment("The same on captions.", _STARTS | {"both, dictionary": {"dictionaries": "induced"}},
                                   _CAPTIONS),
     "total": Experiment("From scratch with as many steps as both phases have together.",

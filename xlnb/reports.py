@@ -188,8 +188,9 @@ def nats_learned(record: dict, line: dict # of its curve
     held_out = {k.removeprefix("held_out/"): v for k, v in line.items()}
     whole = [entry for loss, entry in _MASKED.items() if loss in record["losses"]]
     found = {name: held_out[level] - held_out[loss] for name, level, loss in whole if level in held_out}
-    languages = [k.removeprefix("unigram/") for k in held_out if k.startswith("unigram/")]
-    return found | {f"MLM {lang}": held_out[f"unigram/{lang}"] - held_out[f"mlm/{lang}"] for lang in languages}
+    levels = record.get("unigram", {}) # of runs whose text is measured language by language
+    each = {f"MLM {lang}": level - held_out[f"mlm/{lang}"] for lang, level in levels.items() if f"mlm/{lang}" in held_out}
+    return found | each
 
 def tokens_to_learn(record: dict) -> float: # million tokens, linear between evaluations; nan if it has not learned
     """When the last of a run's masked losses gets `LEARNED` nats below word frequency for good.
