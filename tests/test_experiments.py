@@ -46,6 +46,7 @@ class ToyRecipe:
     Settings: type = ToySettings
     not_identity: frozenset = frozenset({"out"})
     renamed: dict = field(default_factory=dict)
+    absent: dict = field(default_factory=dict)
 
     def resolve(self, settings): return settings
 
@@ -70,6 +71,13 @@ def test_a_record_with_an_unknown_parameter_is_refused_by_name():
 def test_what_became_of_a_parameter_is_read_from_the_recipe(renamed, given, arm):
     one = record(seed=0, **given)
     assert finished_runs({"toy": TOY}, replace(ToyRecipe(), renamed=renamed), [one]) == {"toy": {arm: {0: one}}}
+
+
+def test_a_parameter_that_came_later_is_read_as_it_was_before():
+    old, new = record(seed=0), record(seed=0, rate=0.5)
+    recipe = replace(ToyRecipe(), absent={"rate": 0.5})
+    assert records_of(TOY, recipe, [old]) == {"slow": {}, "fast": {0: old}}
+    assert records_of(TOY, recipe, [old, new])["fast"] == {0: new}
 
 
 @pytest.mark.parametrize("renamed, given, name", [

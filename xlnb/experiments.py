@@ -54,14 +54,14 @@ def filled_in(recipe, # of a paper
 
 # %% ../nbs/02h_experiments.ipynb #5aec6b67
 def _shaping(record: dict, recipe) -> tuple[dict, list[str]]:
-    "A record's parameters under today's names, and the names that have none."
+    "A record's parameters under today's names, those that came later as they were, and the names that have none."
     known, today, unknown = recipe.Settings.__dataclass_fields__, {}, []
     for name, value in record["parameters"].items():
         if name in recipe.not_identity: continue
         now = name if name in known else recipe.renamed.get(name, name)
         if now in known and now not in today: today[now] = value
         elif now is not None and not (callable(now) and now(value)): unknown.append(name)
-    return today, unknown
+    return recipe.absent | today, unknown
 
 def _identities(records: list[dict], recipe) -> list[dict]:
     "What shaped each run, filled in; `ConfigError` names the parameters that the recipe does not know."

@@ -531,6 +531,8 @@ class Recipe:
         records_divergence (bool, default False): whether a run whose loss is no number has a record
         renamed (dict, default field(default_factory=dict)): parameter of older records → name
             today, None or a test of its value
+        absent (dict, default field(default_factory=lambda: {'relative_start': 'random'})): what
+            later parameters were before
         experiments (dict, default field(default_factory=dict)): name → `Experiment`
     """
     notebook: str # whose records its runs join, e.g. '03_xlm_e'
@@ -545,6 +547,7 @@ class Recipe:
     more: Callable = lambda settings, data, trained: {} # → further entries of the record
     records_divergence: bool = False # whether a run whose loss is no number has a record
     renamed: dict = field(default_factory=dict) # parameter of older records → name today, None or a test of its value
+    absent: dict = field(default_factory=lambda: {"relative_start": "random"}) # what later parameters were before
     experiments: dict = field(default_factory=dict) # name → `Experiment`
 
     @property

@@ -189,8 +189,8 @@ def nats_learned(record: dict, line: dict # of its curve
     whole = [entry for loss, entry in _MASKED.items() if loss in record["losses"]]
     found = {name: held_out[level] - held_out[loss] for name, level, loss in whole if level in held_out}
     levels = record.get("unigram", {}) # of runs whose text is measured language by language
-    each = {f"MLM {lang}": level - held_out[f"mlm/{lang}"] for lang, level in levels.items() if f"mlm/{lang}" in held_out}
-    return found | each
+    in_line = {lang: level for lang, level in levels.items() if f"mlm/{lang}" in held_out}
+    return found | {f"MLM {lang}": level - held_out[f"mlm/{lang}"] for lang, level in in_line.items()}
 
 def tokens_to_learn(record: dict) -> float: # million tokens, linear between evaluations; nan if it has not learned
     """When the last of a run's masked losses gets `LEARNED` nats below word frequency for good.

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'TABLES', 'GENERATOR_LAYERS', 'SMALL_CHOICES', 'PAPER_PAIRS', 'PAPER_CHOICES', 'STEPS', 'BATCH_TOKENS',
-           'PAPER', 'REAL_TEXT', 'MASK_RATE', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve', 'training_flops',
-           'step_tokens', 'network_configs', 'compare_with_paper', 'prepare_data', 'make_batches', 'detect', 'XlmE',
-           'sides_apart', 'plot_corruption', 'corruption_rows', 'measures', 'new_xlm_e', 'plan_of', 'measure_layers',
-           'record_facts', 'describe', 'evaluate_run', 'grid_measures']
+           'PAPER', 'REAL_TEXT', 'MASK_RATE', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'detect', 'plot_corruption', 'Settings',
+           'resolve', 'training_flops', 'step_tokens', 'network_configs', 'prepare_data', 'make_batches', 'XlmE',
+           'sides_apart', 'corruption_rows', 'measures', 'new_xlm_e', 'plan_of', 'measure_layers', 'record_facts',
+           'describe', 'evaluate_run', 'compare_with_paper']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -30,7 +30,55 @@ from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageMod
                               Trained, check_amounts, check_choices, fill_in, held_out_spec, loss_names, main, max_side,
                               network_config, plan_run, size_defaults, step_flops, sums_by_group)
 from . import pretraining
-from .reports import best_accuracy, best_layer, last_held_out
+
+# %% ../nbs/03_xlm_e.ipynb #01cf66df
+def detect(network: EncoderForReplacedTokens, ids: torch.Tensor, # (batch, seq) corrupted
+           batch: dict, vectors=None, # (batch, seq, width) of the words, if not the network's own
+          ) -> torch.Tensor: # logits (batch, seq)
+    """Logit of every token that it was replaced (XLM-E, equation 5).
+
+    Args:
+        network (EncoderForReplacedTokens), ids (torch.Tensor): (batch, seq) corrupted
+        batch (dict), vectors (default None): (batch, seq, width) of the words, if not the network's
+            own
+
+    Returns:
+        torch.Tensor: logits (batch, seq)
+    """
+    words = {"input_ids": ids} if vectors is None else {"inputs_embeds": vectors}
+    return network(**words, **network_inputs(batch)).logits
+
+# %% ../nbs/03_xlm_e.ipynb #45f83209
+def plot_corruption(rows: dict, # row name → list of pieces; equal lengths
+                    marked: dict, # row name → list of bools: drawn in colour
+                    probability: list, # of each token, that it was replaced
+                    rate: float): # of replaced tokens: what a discriminator that knows nothing says
+    """Tokens in boxes, row under row, and the discriminator's verdict on each as a bar (the paper's Figure 2).
+
+    Args:
+        rows (dict): row name → list of pieces; equal lengths
+        marked (dict): row name → list of bools: drawn in colour
+        probability (list): of each token, that it was replaced
+        rate (float): of replaced tokens: what a discriminator that knows nothing says
+    """
+    n, none = len(probability), [False] * len(probability)
+    height = 0.3 * len(rows) + 1.1
+    fig, (ax, bars) = figure("page", height=height, nrows=2, sharex=True, height_ratios=[0.3 * len(rows), 0.8])
+    for y, (name, tokens) in enumerate(rows.items()):
+        ax.text(-0.7, -y, name, ha="right", va="center", fontsize=7)
+        for x, (token, is_marked) in enumerate(zip(tokens, marked.get(name, none))):
+            colour = PALETTE["red"] if is_marked else "0.35"
+            ax.text(x, -y, token, ha="center", va="center", fontsize=5.5, color=colour,
+                    bbox=dict(boxstyle="round,pad=0.15", fc="white", ec=colour, lw=0.7))
+    ax.set(xlim=(-0.7, n - 0.3), ylim=(0.6 - len(rows), 0.6))
+    ax.axis("off")
+    last = list(marked.values())[-1] if marked else none
+    bars.bar(range(n), probability, 0.6, color=[PALETTE["red"] if m else "0.6" for m in last])
+    for x, p in enumerate(probability): bars.text(x, p + 0.03, f"{p:.2f}", ha="center", fontsize=5.5)
+    bars.axhline(rate, ls="--", color="0.35", lw=0.8)
+    bars.text(n - 0.35, rate, "base rate", fontsize=6, va="center")
+    bars.set(ylim=(0, 1.2), yticks=(0, 0.5, 1), xticks=[], ylabel="probability\nof replaced")
+    return fig
 
 # %% ../nbs/03_xlm_e.ipynb #5b07ad03
 TASKS = ("mrtd+trtd", "mrtd", "mlm+tlm", "mlm")
@@ -88,7 +136,7 @@ GENERATOR_LAYERS = {"tiny": 1, "small": 2, "base": 4, "large": 6, "xl": 8} # Tab
 SMALL_CHOICES = dict(restart_positions=True, pair_sides="one", pair_mask_rate=0.4, lam=5.0) # seen to learn in minutes
 PAPER_PAIRS = dict(restart_positions=False, pair_sides="both", pair_mask_rate=0.15, lam=50.0)
 PAPER_CHOICES = dict(norm="post", initializer_range=0.02, **PAPER_PAIRS)
-STEPS = {"tiny": 2500, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000}
+STEPS = {"tiny": 1300, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000}
 BATCH_TOKENS = {"tiny": 256, "small": 2048, "base": 1024, "large": 1024, "xl": 1024}
 PAPER = dict(steps=125_000, batch_tokens=1_048_576, learning_rate=5e-4, vocab_size=250_002, **PAPER_CHOICES)
 REAL_TEXT = 2 # times the steps: sentences of a language have more to learn than names and dates
@@ -157,41 +205,6 @@ def network_configs(settings: Settings) -> dict: # resolved; part → `EncoderCo
     if not settings.replaces: return {"generator": network_config(settings)}
     return {"generator": network_config(settings, settings.generator_layers), "discriminator": network_config(settings)}
 
-# %% ../nbs/03_xlm_e.ipynb #d0d58eac
-def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    """Paper's value, this run's value and the reason, for everything that shapes the result.
-
-    Note:
-        resolved
-    """
-    *_, d = configs = list(network_configs(s).values())
-    g = configs[0]
-    shape = lambda c: f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
-    small = {"tiny": "compared in 03a_xlm_e_results", "small": "as at tiny"}.get(s.size, "as given")
-    budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
-    gated = f"{s.relative_positions}; {d.relative_buckets} buckets to distance {d.relative_max_distance}"
-    rows = [("discriminator", "12 × 768 (12 heads, 3072)", shape(d), f"size={s.size}"),
-            ("generator", "4 × 768 (12 heads, 3072)", shape(g) if s.replaces else "none", f"tasks={s.tasks}"),
-            ("vocabulary", "250,002", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
-            ("steps", "125,000", f"{s.steps:,}", budget),
-            ("tokens per task and step", "1,048,576", f"{s.batch_tokens:,}", budget),
-            ("share of pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
-            ("learning rate", "5e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
-            ("schedule", "8 % warm-up, linear decay", f"{s.warmup_steps / s.steps:.0%} warm-up, linear decay", ""),
-            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2",
-             "the same" if s.clip_norm == 2 else f"clip {s.clip_norm:g}", ""),
-            ("λ", "50", f"{s.lam:g}", "compared in 03a_xlm_e_results" if s.lam != 50 else "as given"),
-            ("language exponent α", "0.7", f"{s.alpha:g}", ""),
-            ("masks, text", "uniform; rate not given", f"15 %, {s.spans or 'uniform'}", "as in ELECTRA and XLM-R"),
-            ("masks, pairs", "both sides; rate not given", f"{s.pair_mask_rate:.0%}, {s.pair_sides}", small),
-            ("layer norm", "not given", s.norm, small),
-            ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
-            ("positions in a pair", "one sequence", "restart" if s.restart_positions else "run on", small),
-            ("relative positions", "gated; buckets not given", gated, "T5's buckets"),
-            ("word table", "not given", s.table, "one in COCO-LM, its nearest kin"),
-            ("dropout", "not given", "none", "one pass of the generator gives loss and samples")]
-    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
-
 # %% ../nbs/03_xlm_e.ipynb #d0cd5f0f
 def prepare_data(settings: Settings) -> Prepared: # resolved
     """Corpus, vocabulary and token store of a run.
@@ -215,23 +228,6 @@ def make_batches(settings: Settings, data: Prepared,
         text_probabilities (dict | None, default None): language → share of the text; None: by alpha
     """
     return pretraining.make_batches(settings, data, *step_tokens(settings), text_probabilities, pair_probabilities)
-
-# %% ../nbs/03_xlm_e.ipynb #01cf66df
-def detect(network: EncoderForReplacedTokens, ids: torch.Tensor, # (batch, seq) corrupted
-           batch: dict, vectors=None, # (batch, seq, width) of the words, if not the network's own
-          ) -> torch.Tensor: # logits (batch, seq)
-    """Logit of every token that it was replaced (XLM-E, equation 5).
-
-    Args:
-        network (EncoderForReplacedTokens), ids (torch.Tensor): (batch, seq) corrupted
-        batch (dict), vectors (default None): (batch, seq, width) of the words, if not the network's
-            own
-
-    Returns:
-        torch.Tensor: logits (batch, seq)
-    """
-    words = {"input_ids": ids} if vectors is None else {"inputs_embeds": vectors}
-    return network(**words, **network_inputs(batch)).logits
 
 # %% ../nbs/03_xlm_e.ipynb #64f69fce
 class XlmE(MaskedLanguageModel):
@@ -335,32 +331,10 @@ def sides_apart(batch: dict) -> torch.Tensor: # of packed pairs; (2 · pairs + 1
     begins = (side == 2) & (F.pad(side[:-1], (1, 0)) != 2)
     return torch.cat([batch["cu_seqlens"], begins.nonzero()[:, 0].to(torch.int32)]).sort().values
 
-# %% ../nbs/03_xlm_e.ipynb #45f83209
-def plot_corruption(rows: dict, # row name → list of pieces; equal lengths
-                    marked: dict, # row name → list of bools: drawn in colour
-                    ):
-    """Tokens in boxes, row under row, as the paper's Figure 2 (one example per call).
-
-    Args:
-        rows (dict): row name → list of pieces; equal lengths
-        marked (dict): row name → list of bools: drawn in colour
-    """
-    n = len(next(iter(rows.values())))
-    fig, ax = figure("page", height=0.42 * len(rows) + 0.2)
-    for y, (name, tokens) in enumerate(rows.items()):
-        ax.text(-0.6, -y, name, ha="right", va="center", fontsize=7)
-        for x, token in enumerate(tokens):
-            colour = PALETTE["red"] if marked.get(name, [False] * n)[x] else "0.35"
-            ax.text(x, -y, token, ha="center", va="center", fontsize=6, color=colour,
-                    bbox=dict(boxstyle="round,pad=0.25", fc="white", ec=colour, lw=0.7))
-    ax.set(xlim=(-0.7, n - 0.4), ylim=(0.6 - len(rows), 0.6))
-    ax.axis("off")
-    return fig
-
 # %% ../nbs/03_xlm_e.ipynb #b8910a49
 def corruption_rows(model: XlmE, batch: dict, # masked
-                    row: int, tokenizer, generator: torch.Generator) -> tuple[dict, dict]:
-    """Pieces of one row as the text has them, as the generator and as the discriminator see them, and which to mark.
+                    row: int, tokenizer, generator: torch.Generator) -> tuple[dict, dict, list, float]:
+    """What `plot_corruption` draws of one row: pieces as each network sees them, marks, probabilities, base rate.
 
     Args:
         model (XlmE), batch (dict): masked
@@ -371,15 +345,15 @@ def corruption_rows(model: XlmE, batch: dict, # masked
     with torch.inference_mode():
         out = guess(model.generator, batch, True, generator)
         corrupted, labels = replaced_tokens(batch["input_ids"], batch["labels"], out.samples)
-        found = model.detect(corrupted, batch)[row] > 0
-    keep, hole = batch["attention_mask"][row] == 1, batch["labels"][row] != -100
+        probability = model.detect(corrupted, batch).float().sigmoid()
+    token = batch["attention_mask"] == 1
+    keep, hole = token[row], batch["labels"][row] != -100
     original = torch.where(hole, batch["labels"][row], batch["input_ids"][row])
     piece = lambda t: [p.replace("\u2581", " ").strip() or "_" for p in tokenizer.convert_ids_to_tokens(t[keep])]
-    say = lambda flags: ["replaced" if f else "" for f in flags[keep]]
     rows = {"text": piece(original), "generator sees": piece(batch["input_ids"][row]),
-            "discriminator sees": piece(corrupted[row]), "truth": say(labels[row]), "it says": say(found)}
+            "discriminator sees": piece(corrupted[row])}
     marks = {"generator sees": hole[keep].tolist(), "discriminator sees": (labels[row][keep] == 1).tolist()}
-    return rows, marks
+    return rows, marks, probability[row][keep].tolist(), (labels[token] == 1).float().mean().item()
 
 # %% ../nbs/03_xlm_e.ipynb #44b83aa7
 def measures(settings: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
@@ -475,27 +449,40 @@ def evaluate_run(settings: Settings, data: Prepared, trained: Trained, minutes: 
 RECIPE = Recipe("03_xlm_e", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
                 more=record_facts, renamed={"tied": bool}, experiments=EXPERIMENTS)
 
-# %% ../nbs/03_xlm_e.ipynb #ea16b885
-def grid_measures(experiment: Experiment
-                 ) -> tuple[dict, dict]: # label → function of a record: measures, and their baselines
-    """What is drawn of an experiment: translation gain, the discriminator, retrieval, alignment, transfer.
+# %% ../nbs/03_xlm_e.ipynb #d0d58eac
+def compare_with_paper(s: Settings) -> list[dict]: # resolved
+    """Paper's value, this run's value and the reason, for everything that shapes the result.
 
-    Returns:
-        tuple[dict, dict]: label → function of a record: measures, and their baselines
+    Note:
+        resolved
     """
-    real = experiment.shared.get("corpus", "cldr") != "cldr"
-    tests = [("tatoeba", "acc@1c", "Tatoeba, %"), ("gold", "aer", "gold AER, %")] if real else [
-        ("T3", "acc@1c", "retrieval, lists, %"), ("lists", "aer", "lists AER, %")]
-    tests += [("tags", "others", "tags elsewhere, %")]
-    losses = {"translation gain, nats": lambda r: last_held_out(r)["translation gain, TLM"],
-              "RTD below base": lambda r: last_held_out(r)["RTD below base rate"]}
-    score = lambda test, measure, system="": lambda r: best_layer(r, test, measure, system)
-    held_out = ["retrieval, held out, %"] if real else [] # at the end, beside the first evaluation
-    return (losses | {label: lambda r: best_accuracy(r["curve"][-1]) for label in held_out} |
-            {label: score(test, measure) for test, measure, label in tests},
-            {label: lambda r: 0.0 for label in losses} |
-            {label: lambda r: best_accuracy(r["curve"][0]) for label in held_out} |
-            {label: score(test, measure, "untrained") for test, measure, label in tests})
+    *_, d = configs = list(network_configs(s).values())
+    g = configs[0]
+    shape = lambda c: f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
+    small = {"tiny": "compared in 03a_xlm_e_results", "small": "as at tiny"}.get(s.size, "as given")
+    budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
+    gated = f"{s.relative_positions}; {d.relative_buckets} buckets to distance {d.relative_max_distance}"
+    rows = [("discriminator", "12 × 768 (12 heads, 3072)", shape(d), f"size={s.size}"),
+            ("generator", "4 × 768 (12 heads, 3072)", shape(g) if s.replaces else "none", f"tasks={s.tasks}"),
+            ("vocabulary", "250,002", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
+            ("steps", "125,000", f"{s.steps:,}", budget),
+            ("tokens per task and step", "1,048,576", f"{s.batch_tokens:,}", budget),
+            ("share of pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
+            ("learning rate", "5e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
+            ("schedule", "8 % warm-up, linear decay", f"{s.warmup_steps / s.steps:.0%} warm-up, linear decay", ""),
+            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2",
+             "the same" if s.clip_norm == 2 else f"clip {s.clip_norm:g}", ""),
+            ("λ", "50", f"{s.lam:g}", "compared in 03a_xlm_e_results" if s.lam != 50 else "as given"),
+            ("language exponent α", "0.7", f"{s.alpha:g}", ""),
+            ("masks, text", "uniform; rate not given", f"15 %, {s.spans or 'uniform'}", "as in ELECTRA and XLM-R"),
+            ("masks, pairs", "both sides; rate not given", f"{s.pair_mask_rate:.0%}, {s.pair_sides}", small),
+            ("layer norm", "not given", s.norm, small),
+            ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
+            ("positions in a pair", "one sequence", "restart" if s.restart_positions else "run on", small),
+            ("relative positions", "gated; buckets not given", gated, "T5's buckets"),
+            ("word table", "not given", s.table, "one in COCO-LM, its nearest kin"),
+            ("dropout", "not given", "none", "one pass of the generator gives loss and samples")]
+    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
 
 # %% ../nbs/03_xlm_e.ipynb #6f2f688b
 if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
