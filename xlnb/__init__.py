@@ -43,7 +43,7 @@ Each module is generated from a notebook in nbs/ that explains it. In reading or
     plans             What a run will cost before it starts: weights, FLOPs, memory, hours, disk
     pretraining       All that a paper needs around its method: the settings that every run has, identity and folder of a run, phases, train and save, one `run(recipe)`, a command line
     claims            What a paper says, as comparisons of arms and rules over them; a direction over seeds, and whether the better arm beats its baseline
-    xlm_e             Cross-lingual pretraining by finding replaced tokens, in text and in translation pairs
+    xlm_e             Cross-lingual pretraining by detecting replaced tokens, in text and in translation pairs
     xlm_e_results     Three findings over five seeds, every claim of the paper judged, the paper's own figures
     xy_lent           Translation pairs between all languages instead of English pairs alone, drawn so that no pair is lost
     dro               Pairs with a high loss are drawn more often, within a chi-square ball; what that says about their text
