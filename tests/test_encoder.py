@@ -658,6 +658,22 @@ def test_attention_implementation_can_be_given_and_changed():
     assert E.new_model(E.Encoder, E.config_for("tiny", 50), seed=0).config._attn_implementation == "sdpa"
 
 
+# ---- the states of some tokens ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("options", [dict(norm="pre"), dict(norm="post", relative_positions="gated")])
+@pytest.mark.parametrize("packed", [False, True])
+def test_wanted_states_and_their_gradients_are_those_of_the_whole(options, packed):
+    model = E.new_model(E.Encoder, E.config_for("tiny", 50, **options), seed=0).double().subset([2, 0])
+    ids = torch.randint(5, 50, (3, 8), generator=torch_generator("wanted"))
+    inputs = dict(input_ids=ids.view(1, -1), cu_seqlens=torch.tensor([0, 5, 24])) if packed else dict(input_ids=ids)
+    wanted, found = inputs["input_ids"] % 3 == 0, []
+    for state in (model(**inputs, wanted=wanted), model(**inputs)):
+        state = state.last_hidden_state
+        state = state if state.ndim == 2 else state[wanted]
+        found.append((state, *torch.autograd.grad(state.pow(3).sum(), list(model.parameters()))))
+    for a, b in zip(*found): close(a, b, 1e-10) # double precision; gradients are sums of up to 24 · 512 numbers
+
+
 # ---- attention with a learned bias on a CPU --------------------------------------------------------------------------
 
 @pytest.mark.parametrize("shape", [(2, 4, 64, 32), (1, 8, 57, 64), (3, 2, 5, 16)])

@@ -334,4 +334,14 @@ def test_a_step_cannot_be_shared_unevenly(monkeypatch, tmp_path):
         train(Table(), Batches(), CONFIG, tmp_path)
 
 
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("library, kept", [("glibc", True), ("", False)])
+def test_freed_memory_is_kept_with_glibc_alone(library, kept, monkeypatch):
+    monkeypatch.setattr(training.platform, "libc_ver", lambda: (library, ""))
+    monkeypatch.setattr(training.ctypes, "CDLL", lambda name: type("Library", (), {"mallopt": lambda *_: 1}))
+    assert training.keep_freed_memory() is kept
+
+
 if __name__ == "__main__": main(sys.argv[1], Path(sys.argv[2]))

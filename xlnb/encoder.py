@@ -489,6 +489,9 @@ class AttentionContext:
         write_cache (bool, default False)
         crosses (bool, default False): whether the blocks look at a memory
         eager (bool, default False)
+        wanted (Tensor | None, default None): (batch, seq) bool: tokens that go through the
+            feed-forward of block `last`; None: all
+        last (int, default -1)
         flexible (Flexible | None, default None): in place of `mask`, `bias`, `causal` where
             FlexAttention runs
     """
@@ -502,6 +505,8 @@ class AttentionContext:
     write_cache: bool = False
     crosses: bool = False # whether the blocks look at a memory
     eager: bool = False
+    wanted: Tensor | None = None # (batch, seq) bool: tokens that go through the feed-forward of block `last`; None: all
+    last: int = -1
     flexible: Flexible | None = None # in place of `mask`, `bias`, `causal` where FlexAttention runs
 
     @property
@@ -598,7 +603,7 @@ class Block(GradientCheckpointingLayer):
         if config.cross_attention: self.cross_attention, self.cross_norm = CrossAttention(config, layer), norm()
         self.up = nn.Linear(config.hidden_size, config.intermediate_size)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.feed_forward_norm = norm()
+        self.feed_forward_norm, self.layer = norm(), layer
         self.act, self.pre, self.dropout = ACT2FN[config.hidden_act], config.norm == "pre", config.hidden_dropout_prob
 
     def forward(self, hidden, context: AttentionContext): # (batch, seq, hidden)
@@ -609,6 +614,7 @@ class Block(GradientCheckpointingLayer):
         hidden, weights = self.sublayer(hidden, self.attention_norm, self.attention, context)
         crossed = None
         if context.crosses: hidden, crossed = self.sublayer(hidden, self.cross_norm, self.cross_attention, context)
+        if context.wanted is not None and self.layer == context.last: hidden = hidden[context.wanted]
         hidden, _ = self.sublayer(hidden, self.feed_forward_norm, self.feed_forward, context)
         return hidden, weights, crossed
 
@@ -719,12 +725,15 @@ def _run_blocks(encoder, # an `Encoder`
         if hidden_states: states.append(hidden)
         if attentions: weights.append(own), crossed.append(other)
     if hasattr(encoder, "norm"): hidden = states[-1] = encoder.norm(hidden)
-    first = (context.packing.pad(hidden) if context.packing else hidden)[:, 0]
     return BaseModelOutputWithPoolingAndCrossAttentions(
-        last_hidden_state=hidden, pooler_output=encoder.pooler(first).tanh() if hasattr(encoder, "pooler") else None,
+        last_hidden_state=hidden, pooler_output=_pooled(encoder, hidden, context),
         past_key_values=context.cache if context.write_cache else None,
         hidden_states=tuple(states) if hidden_states else None, attentions=tuple(weights) if attentions else None,
         cross_attentions=tuple(crossed) if attentions and context.crosses else None)
+
+def _pooled(encoder, hidden, context: AttentionContext): # of the first tokens, where all tokens are there
+    if context.wanted is not None or not hasattr(encoder, "pooler"): return None
+    return encoder.pooler((context.packing.pad(hidden) if context.packing else hidden)[:, 0]).tanh()
 
 # %% ../nbs/01_encoder.ipynb #ba9bbe35
 class EncoderPreTrainedModel(PreTrainedModel):
@@ -802,6 +811,7 @@ class Encoder(EncoderPreTrainedModel):
                 output_hidden_states: bool | None = None, # the embeddings, then each block; the last after the norm
                 output_attentions: bool | None = None, # takes the eager path
                 cu_seqlens=None, # (sequences + 1,) int: the batch is packed
+                wanted=None, # (batch, seq) bool: the last state of these tokens alone, (tokens, hidden), and no pooler
                ) -> BaseModelOutputWithPoolingAndCrossAttentions:
         """
         Args:
@@ -819,6 +829,8 @@ class Encoder(EncoderPreTrainedModel):
                 after the norm
             output_attentions (bool | None, default None): takes the eager path
             cu_seqlens (default None): (sequences + 1,) int: the batch is packed
+            wanted (default None): (batch, seq) bool: the last state of these tokens alone, (tokens,
+                hidden), and no pooler
         """
         if (input_ids is None) == (inputs_embeds is None): raise ValueError("give either input_ids or inputs_embeds")
         if inputs_embeds is None: inputs_embeds = self.embeddings.word_embeddings(input_ids)
@@ -833,7 +845,7 @@ class Encoder(EncoderPreTrainedModel):
         states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         eager = attentions or self.config._attn_implementation == "eager"
         context = AttentionContext(packing=packing, cache=cache, write_cache=bool(use_cache), eager=eager,
-                                  memory=encoder_hidden_states)
+                                  memory=encoder_hidden_states, wanted=wanted, last=len(self.layers) - 1)
         flexible = self.config._attn_implementation == "flex_attention" and not context.eager
         add = _add_functions if flexible else _add_masks
         add(context, self, hidden, attention_mask, position_ids, is_causal)

@@ -505,10 +505,10 @@ def guess(network, # `EncoderForMaskedLM`
         sample (bool): whether to draw a token from the softmax for every hole
         generator (torch.Generator)
     """
-    hidden = network.encoder(batch["input_ids"], **network_inputs(batch)).last_hidden_state
-    head = network.head
-    return masked_lm_loss(hidden, batch["labels"], head.transform, head.weight, head.bias, sample=sample,
-                          generator=generator)
+    holes, head = batch["labels"] != -100, network.head
+    hidden = network.encoder(batch["input_ids"], wanted=holes, **network_inputs(batch)).last_hidden_state
+    return vocabulary_head(head.transform(hidden), head.weight, head.bias, batch["labels"][holes], sample=sample,
+                           generator=generator)
 
 # %% ../nbs/02_objectives.ipynb #f27945ab
 def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes
