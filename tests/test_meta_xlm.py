@@ -744,6 +744,14 @@ def test_curves_are_drawn_on_both_axes(records, measure):
     plt.close(draw_phases(small()))
 
 
+def test_the_mean_over_seeds_is_taken_at_the_same_tokens():
+    fig, ax = plt.subplots()
+    M.draw_seeds(ax, [([0, 1, 2, 3], [0.0, 2.0, 4.0, 6.0]), ([0, 2], [2.0, 6.0])], "black", "two seeds")
+    x, y = ax.get_lines()[-1].get_data()
+    assert [*x] == [0, 1, 2] and [*y] == [1, 3, 5] # the second seed stops at 2 and has 4 at 1, between its points
+    plt.close(fig)
+
+
 def test_starts_and_ends_have_a_row_before_and_after(records):
     rows = starts_and_ends({"both": {0: records["both"]}, "scratch": [records["scratch"]] * 2,
                             "elsewhere": [records["elsewhere"]]})

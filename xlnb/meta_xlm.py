@@ -10,7 +10,7 @@ __all__ = ['DICTIONARIES', 'FILLING', 'ORDERS', 'MASKING', 'BUDGET', 'META_VOCAB
            'find_dictionaries', 'known_entries', 'match', 'with_start', 'check_source', 'start_network', 'word_numbers',
            'spelled', 'DistillationBatches', 'word_means', 'Student', 'source_shares', 'make_batches', 'make_model',
            'load_teacher', 'measure_start', 'directions', 'translations', 'dictionary_baselines', 'evaluate_run',
-           'record_facts', 'meta_facts', 'plan_of', 'describe', 'curve', 'by_language', 'draw_curves',
+           'record_facts', 'meta_facts', 'plan_of', 'describe', 'curve', 'by_language', 'draw_curves', 'draw_seeds',
            'starts_and_ends', 'tests_of']
 
 # %% ../nbs/05_meta_xlm.ipynb #c429e4bb
@@ -912,12 +912,11 @@ _SCRATCH = {"parts": "none"}
 EXPERIMENTS = {
     "starts": Experiment(
         "A monolingual start is ahead at equal cross-lingual tokens, body and words together most.",
-        {"from scratch": _SCRATCH, "both": {}, "body": {"parts": "body"}, "words": {"parts": "embeddings"},
-         "both, dictionary": {"dictionaries": "cldr"},
-         "from scratch, all steps": _SCRATCH | {"steps": _PHRASES["meta_steps"] + _PHRASES["steps"]},
-         "both, random start": {"relative_start": "random"},
-         "from scratch, random start": _SCRATCH | {"relative_start": "random"},
-         "both, words out of order": {"meta_order": "scattered"}},
+        {"from scratch": _SCRATCH, "from scratch, random start": _SCRATCH | {"relative_start": "random"},
+         "both": {}, "both, random start": {"relative_start": "random"},
+         "body": {"parts": "body"}, "words": {"parts": "embeddings"},
+         "both, dictionary": {"dictionaries": "cldr"}, "both, words out of order": {"meta_order": "scattered"},
+         "from scratch, all steps": _SCRATCH | {"steps": _PHRASES["meta_steps"] + _PHRASES["steps"]}},
         _PHRASES, _SEEDS),
     "rivals": Experiment(
         "Neither a frozen body nor distillation nor more text of the source language does as well.",
@@ -980,7 +979,7 @@ def draw_curves(groups: dict, # arm → records, or {seed: record}
             for (arm, g), colour in zip(groups.items(), _ARM_COLOURS):
                 curves = [curve(r, measure, total) for r in (g.values() if isinstance(g, dict) else g)]
                 points = [(x, [a * own + b * others for own, others in zip(*two)]) for x, *two in filter(None, curves)]
-                _draw_arm(ax, points, PALETTE[colour], arm if ax is row[0] else "_")
+                draw_seeds(ax, points, PALETTE[colour], arm if ax is row[0] else "_")
             ax.axhline(0, ls="--", color=PALETTE["grey"], lw=0.8, zorder=0)
             ax.set_xlabel("million tokens, all" if total else "million tokens, cross-lingual")
             if not total: ax.set_title(title, loc="left")
@@ -989,12 +988,21 @@ def draw_curves(groups: dict, # arm → records, or {seed: record}
     fig.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False)
     return fig
 
-def _draw_arm(ax, points, colour, label):
-    "Each seed thin, their mean over the first seed's tokens thick."
-    if not points: return
-    for x, y in points if len(points) > 1 else (): ax.plot(x, y, color=colour, lw=0.5, alpha=0.5, label="_")
-    x, n = points[0][0], min(len(y) for _, y in points)
-    ax.plot(x[:n], np.mean([y[:n] for _, y in points], 0), color=colour, label=label)
+def draw_seeds(ax,
+               curves: list, # one per seed: (x, y), x ascending
+               colour: str, label: str):
+    """A thin line per seed, and thick their mean over the x that all of them reach.
+
+    Args:
+        ax
+        curves (list): one per seed: (x, y), x ascending
+        colour (str), label (str)
+    """
+    if not curves: return
+    for x, y in curves if len(curves) > 1 else (): ax.plot(x, y, color=colour, lw=0.5, alpha=0.5, label="_")
+    end = min(x[-1] for x, _ in curves)
+    shared = [x for x in curves[0][0] if x < end] + [end]
+    ax.plot(shared, np.mean([np.interp(shared, x, y) for x, y in curves], 0), color=colour, label=label)
 
 # %% ../nbs/05_meta_xlm.ipynb #aa869ab4
 def starts_and_ends(groups: dict) -> list[dict]: # arm → records, or {seed: record}
