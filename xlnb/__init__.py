@@ -51,7 +51,7 @@ Each module is generated from a notebook in nbs/ that explains it. In reading or
     continued         What a domain in one language costs all the others, and whether the discriminator survives it
     xy_lent_results   The paper's figures redrawn from its tables, and its claims judged wherever tables or samplers are enough
     meta_xlm          Start a cross-lingual model from a monolingual one, and tell what it inherits from what it learns
-    meta_xlm_results  Two findings on networks that have learned, then the paper's claims: computed again from its tables, and judged by the runs on record
+    meta_xlm_results  Three findings over five seeds, every claim of the paper judged, the paper's own tables
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and what does not
 """
 

@@ -990,19 +990,23 @@ def draw_curves(groups: dict, # arm → records, or {seed: record}
 
 def draw_seeds(ax,
                curves: list, # one per seed: (x, y), x ascending
-               colour: str, label: str):
+               colour: str, label: str,
+               style: str = "-"): # of matplotlib; marks are left off the thin lines
     """A thin line per seed, and thick their mean over the x that all of them reach.
 
     Args:
         ax
         curves (list): one per seed: (x, y), x ascending
         colour (str), label (str)
+        style (str, default '-'): of matplotlib; marks are left off the thin lines
     """
     if not curves: return
-    for x, y in curves if len(curves) > 1 else (): ax.plot(x, y, color=colour, lw=0.5, alpha=0.5, label="_")
+    thin = dict(ls=style.lstrip("o"), color=colour, lw=0.5, alpha=0.5, label="_")
+    for x, y in curves if len(curves) > 1 else (): ax.plot(x, y, **thin)
     end = min(x[-1] for x, _ in curves)
     shared = [x for x in curves[0][0] if x < end] + [end]
-    ax.plot(shared, np.mean([np.interp(shared, x, y) for x, y in curves], 0), color=colour, label=label)
+    ax.plot(shared, np.mean([np.interp(shared, x, y) for x, y in curves], 0), style, ms=3.5,
+            color=colour, label=label)
 
 # %% ../nbs/05_meta_xlm.ipynb #aa869ab4
 def starts_and_ends(groups: dict) -> list[dict]: # arm → records, or {seed: record}
