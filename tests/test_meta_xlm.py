@@ -451,8 +451,10 @@ def test_weight_zero_is_the_plain_run(tmp_path, parts, source, monkeypatch, unpr
     train_on(replace(taught, out=str(tmp_path / "2")), parts, source)
     monkeypatch.setattr(M, "Student", lambda network, ids, teacher, weight: Student(network, ids, teacher, 0.0))
     train_on(taught, parts, source)
-    assert same(weights(tmp_path / "0.0"), weights(tmp_path / "1.0"))
-    assert not same(weights(tmp_path / "0.0"), weights(tmp_path / "2"))
+    plain, weightless, taught = (weights(tmp_path / name) for name in ("0.0", "1.0", "2"))
+    away = lambda other: max((plain[name] - other[name]).abs().max().item() for name in plain)
+    rounding = 1e-5 # the plain run's last feed-forward sums over the holes alone; a step moves weights by up to 2e-3
+    assert away(weightless) < rounding < 1e-3 < away(taught)
 
 
 # ---- interrupted, and taken up again ---------------------------------------------------------------------------------
