@@ -760,11 +760,11 @@ def test_starts_and_ends_have_a_row_before_and_after(records):
     assert [(r["start"], r[""], r["seeds"]) for r in rows] == [
         (arm, when, n) for arm, n in (("both", 1), ("scratch", 2), ("elsewhere", 1)) for when in ("before", "after")]
     columns = [f"{name}, {of}" for name in ("nats below frequency", "tags F1, %") for of in ("source", "others")]
-    for row in rows: assert [*row] == ["start", "", "seeds", *columns, "lists found, %", "lists AER, %"]
+    for row in rows: assert [*row] == ["start", "", "seeds", *columns, "lists, accuracy@1, %", "lists AER, %"]
     assert all(cell not in ("–", "nan") for row in rows for cell in row.values())
     own, others = by_language(records["both"], records["both"]["curve"][-1], "mlm")
     assert rows[1][columns[0]] == f"{own:.3g}" and rows[1][columns[1]] == f"{others:.3g}"
-    assert rows[0]["lists found, %"] == f"{best_layer(records['both'], 'T3', 'acc@1c', 'initial'):.3g}"
+    assert rows[0]["lists, accuracy@1, %"] == f"{best_layer(records['both'], 'T3', 'acc@1c', 'initial'):.3g}"
 
 
 @pytest.mark.parametrize("given, says", [

@@ -1035,8 +1035,8 @@ def tests_of(record: dict) -> list[tuple]: # test, measure, heading
         test, measure, heading
     """
     real = record["parameters"]["corpus"] != "cldr"
-    return ([("tatoeba", "acc@1c", "Tatoeba, %"), ("gold", "aer", "gold AER, %")] if real else
-            [("T3", "acc@1c", "lists found, %"), ("lists", "aer", "lists AER, %")])
+    return ([("tatoeba", "acc@1c", "Tatoeba, accuracy@1, %"), ("gold", "aer", "gold AER, %")] if real else
+            [("T3", "acc@1c", "lists, accuracy@1, %"), ("lists", "aer", "lists AER, %")])
 
 # %% ../nbs/05_meta_xlm.ipynb #44b74c54
 if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
