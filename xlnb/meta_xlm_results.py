@@ -44,7 +44,9 @@ def plot_starts(arms: dict): # arm → {seed: record}
         runs = arms.get(name, {}).values()
         curves = [(tokens(r), [elsewhere(r, line) for line in r["curve"]]) for r in runs]
         for x, y in curves: ax.plot(x, y, color=PALETTE[colour], lw=0.5, alpha=0.6, label="_")
-        if curves: ax.plot(*[np.mean(part, 0) for part in zip(*curves)], color=PALETTE[colour], label=name)
+        if not curves: continue
+        at = curves[0][0]
+        ax.plot(at, np.mean([np.interp(at, x, y) for x, y in curves], 0), color=PALETTE[colour], label=name)
     ax.axhline(0, ls="--", lw=0.9, color=PALETTE["grey"])
     ax.set(xlabel="million tokens, both phases", ylabel="nats below word frequency,\nother languages")
     label_lines(ax)
