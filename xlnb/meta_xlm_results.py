@@ -39,7 +39,7 @@ def plot_starts(arms: dict): # arm → {seed: record}
     before = lambda r: r["meta"]["tokens"] if r["parameters"]["parts"] != "none" else 0
     tokens = lambda r: [(before(r) + line["tokens"]) / 1e6 for line in r["curve"]]
     colours = {"both": "blue", "from scratch, all steps": "orange", "both, random start": "sky",
-               "from scratch, random start": "yellow"}
+               "from scratch, random start": "red"}
     for name, colour in colours.items():
         runs = arms.get(name, {}).values()
         curves = [(tokens(r), [elsewhere(r, line) for line in r["curve"]]) for r in runs]
