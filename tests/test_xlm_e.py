@@ -1,6 +1,7 @@
 "The main job from outside: killed and resumed, on two processes, and given what it cannot use."
-import os, random, re, signal, subprocess, sys, time
-from dataclasses import replace
+import ast, json, os, random, re, shutil, signal, subprocess, sys, time
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,10 +10,12 @@ from transformers import AutoModel, AutoTokenizer
 
 from xlnb import pretraining
 from xlnb.core import torch_generator
+from xlnb.held_out import Measured, hold_out, pair_metrics
 from xlnb.objectives import MaskIds, info_nce
-from xlnb.pretraining import main, train_phase
+from xlnb.pretraining import held_out_spec, main, train_phase
 from xlnb.training import CheckpointError, NonFiniteLoss, read_log
-from xlnb.xlm_e import PHASE, RECIPE, Settings, XlmE, detect, make_batches, prepare_data, resolve, sides_apart
+from xlnb.xlm_e import (PHASE, RECIPE, Corruption, Settings, XlmE, corruption_rows, detect, make_batches,
+                        plot_corruption, prepare_data, resolve, sides_apart, untrained_gain)
 
 SHORT = dict(steps=30, batch_tokens=256, test_lines=20, langs="en,ru", max_minutes=20.0)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -222,3 +225,70 @@ def test_every_set_of_tasks_trains_and_logs_its_own_losses(tmp_path, tasks, loss
     assert {"mlm", "tlm", "mrtd", "trtd"} & read_log(tmp_path)[-1].keys() == losses
     kept = tmp_path / ("discriminator" if "rtd" in tasks else "generator")
     assert AutoModel.from_pretrained(kept).config.num_hidden_layers == 3
+
+
+@pytest.mark.parametrize("size", ["tiny", "base"]) # 32 pairs of a language pair and 8; logits of scale 1 and 0.55
+def test_the_gain_of_an_untrained_network_is_within_its_bound(size):
+    settings = resolve(Settings(**{**SHORT, "size": size, "tasks": "mlm+tlm", "layers": 2}))
+    data = prepare_data(settings)
+    texts, ids = hold_out(data, held_out_spec(settings, settings.masking)).partners, MaskIds.of(data.tokenizer)
+    holes = sum(int((text.true["scored"] & (text.true["labels"] >= 0)).sum()) for text in texts)
+    for seed in range(4):
+        network = XlmE(replace(settings, seed=seed), ids).generator
+        gains = [pair_metrics(Measured(network, network), text, ids)["tlm_gap"] for text in texts]
+        assert abs(sum(gains) / len(gains)) < untrained_gain(settings, holes)
+
+
+# ---- figure 2 and the notebook's first page --------------------------------------------------------------------------
+
+class ToyTokenizer:
+    pieces = ("<s>", "\u2581", "\u2581cold", "\u2581вода", "<pad>")
+
+    def convert_ids_to_tokens(self, ids): return [self.pieces[k] for k in ids]
+
+
+def test_rows_of_a_corrupted_batch():
+    batch = {"input_ids": torch.tensor([[0, 9, 9, 1], [0, 9, 4, 4]]), "labels": torch.tensor([[-100, 2, 3, -100],
+             [-100, 3, -100, -100]]), "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])}
+    corrupted = torch.tensor([[0, 2, 2, 1], [0, 2, 4, 4]])
+    first, second = corruption_rows(batch, corrupted, torch.zeros(2, 4), ToyTokenizer())
+    assert first == Corruption(["<s>", "cold", "вода", "_"], [False, True, True, False], ["<s>", "cold", "cold", "_"],
+                               [False, False, True, False], [0.5] * 4)
+    assert second.text == ["<s>", "вода"] and second.replaced == [False, True], "padding is left out"
+
+
+def test_figure_2_shows_every_probability_and_the_base_rate():
+    row = Corruption(["<s>", "cold", "вода"], [False, False, True], ["<s>", "cold", "heiß"], [False, False, True],
+                     [0.02, 0.11, 0.87])
+    _, bottom = plot_corruption(row, 0.15).axes
+    assert [bar.get_height() for bar in bottom.patches] == row.probability
+    assert [text.get_text() for text in bottom.texts] == ["2", "11", "87", "share of replaced\ntokens: 15%"]
+    assert list(bottom.lines[0].get_ydata()) == [0.15, 0.15]
+    colours = [bar.get_facecolor() for bar in bottom.patches]
+    assert colours[0] == colours[1] != colours[2], "what was replaced has a colour of its own"
+
+
+NOTEBOOK = Path(__file__).parents[1] / "nbs" / "03_xlm_e.ipynb"
+
+
+def code_cells(path): return [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
+
+
+def test_the_opening_needs_no_parameter():
+    "papermill sets them in a cell after the one tagged, which stands below the first figure."
+    cells = code_cells(NOTEBOOK)
+    tagged, = (n for n, cell in enumerate(cells) if "parameters" in cell["metadata"].get("tags", []))
+    assert any("image/png" in o.get("data", {}) for cell in cells[:tagged] for o in cell["outputs"])
+    nodes = [node for cell in cells[:tagged] for node in ast.walk(ast.parse("".join(cell["source"])))]
+    names = [(node.id, type(node.ctx)) for node in nodes if isinstance(node, ast.Name)]
+    read, made = ({name for name, use in names if use is kind} for kind in (ast.Load, ast.Store))
+    assert (read - made) & {field.name for field in fields(Settings)} == set()
+
+
+def test_imports_and_parameters_stay_collapsed(checkout):
+    path = checkout / "nbs" / NOTEBOOK.name
+    tool = shutil.which("nbdev_clean", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    subprocess.run([tool, "--fname", str(path)], check=True, cwd=checkout)
+    imports = lambda cell: re.match(r"(#\|.*\n)?(import|from) ", "".join(cell["source"]))
+    plumbing = [c for c in code_cells(path) if imports(c) or "parameters" in c["metadata"].get("tags", [])]
+    assert len(plumbing) == 3 and all(c["metadata"].get("jupyter") == {"source_hidden": True} for c in plumbing)

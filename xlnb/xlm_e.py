@@ -66,14 +66,11 @@ def corruption_rows(batch: dict, # padded and masked: input_ids, labels, attenti
     """
     hole, token = batch["labels"] != -100, batch["attention_mask"] == 1
     original = torch.where(hole, batch["labels"], batch["input_ids"])
-    def of_row(k):
-        pieces = lambda ids: [_plain(p) for p in tokenizer.convert_ids_to_tokens(ids[k, token[k]])]
-        values = lambda rows: rows[k, token[k]].tolist()
-        return Corruption(pieces(original), values(hole), pieces(corrupted), values(corrupted != original),
-                          values(logits.sigmoid()))
-    return [of_row(k) for k in range(len(token))]
-
-def _plain(piece): return piece.replace("\u2581", " ").strip() or "_" # a space alone: _
+    def pieces(ids): # a space alone: _
+        return [p.replace("\u2581", " ").strip() or "_" for p in tokenizer.convert_ids_to_tokens(ids)]
+    columns = (original, hole, corrupted, corrupted != original, logits.sigmoid())
+    rows = [[column[k, token[k]].tolist() for column in columns] for k in range(len(token))]
+    return [Corruption(pieces(text), masked, pieces(seen), *rest) for text, masked, seen, *rest in rows]
 
 # %% ../nbs/03_xlm_e.ipynb #45f83209
 def plot_corruption(row: Corruption,
@@ -92,11 +89,11 @@ def plot_corruption(row: Corruption,
     widths = [2 + max(map(len, column)) for column in zip(row.text, holes, row.seen)] # in letters
     places = [sum(widths[:k]) + width / 2 for k, width in enumerate(widths)]
     for y, (pieces, marked) in enumerate(rows.values()): _draw_boxes(top, places, -y, pieces, marked)
-    top.set(xlim=(0, sum(widths)), ylim=(-2.5, 0.5), yticks=(0, -1, -2), yticklabels=rows, xticks=())
+    top.set(xlim=(0, sum(widths)), ylim=(-2.5, 0.5), xticks=(), frame_on=False)
+    top.set_yticks((0, -1, -2), rows)
     top.tick_params(length=0)
-    for side in top.spines.values(): side.set_visible(False)
     shades = [PALETTE["red"] if replaced else "0.75" for replaced in row.replaced]
-    bottom.bar(places, row.probability, [width - 1 for width in widths], color=shades)
+    bottom.bar(places, row.probability, 2.5, color=shades)
     for x, p in zip(places, row.probability): bottom.text(x, p + 0.04, f"{100 * p:.0f}", ha="center", fontsize=6)
     bottom.axhline(base, color=PALETTE["black"], ls="--", lw=0.8)
     bottom.annotate(f"share of replaced\ntokens: {base:.0%}", (1.005, base), xycoords=("axes fraction", "data"),
@@ -166,7 +163,7 @@ GENERATOR_LAYERS = {"tiny": 1, "small": 2, "base": 4, "large": 6, "xl": 8} # Tab
 SMALL_CHOICES = dict(restart_positions=True, pair_sides="one", pair_mask_rate=0.4, lam=5.0) # seen to learn in minutes
 PAPER_PAIRS = dict(restart_positions=False, pair_sides="both", pair_mask_rate=0.15, lam=50.0)
 PAPER_CHOICES = dict(norm="post", initializer_range=0.02, **PAPER_PAIRS)
-STEPS = {"tiny": 1000, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000} # on the embedded corpus
+STEPS = {"tiny": 1250, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000} # on the embedded corpus
 STEPS_ON_TEXT = {"tiny": 5000, "small": 8000, "base": 40_000, "large": 40_000, "xl": 40_000} # more to learn than names
 BATCH_TOKENS = {"tiny": 256, "small": 2048, "base": 1024, "large": 1024, "xl": 1024}
 PAPER = dict(steps=125_000, batch_tokens=1_048_576, learning_rate=5e-4, vocab_size=250_002, **PAPER_CHOICES)

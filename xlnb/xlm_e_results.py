@@ -124,8 +124,9 @@ def plot_spotting(local: dict, random: dict): # {seed: record} of XLM-E with eit
     means = [line for line in ax.lines if not line.get_label().startswith("_")]
     for line, label in zip(means, ("neighbours first", "has to find out")): line.set_label(label)
     ax.axhline(0.5, ls="--", color=PALETTE["grey"], lw=0.9)
-    ax.annotate("guessing", (0, 0.5), (0, 2), textcoords="offset points", fontsize=7, color=PALETTE["grey"])
-    ax.set(xlabel="words read in training, million tokens", ylabel="replaced words spotted (AUC)", ylim=(0.45, 1))
+    ax.annotate("guessing", (1, 0.5), (-2, -2), xycoords=("axes fraction", "data"), textcoords="offset points",
+                ha="right", va="top", fontsize=7, color=PALETTE["grey"])
+    ax.set(xlabel="words read in training, million tokens", ylabel="replaced words spotted (AUC)", ylim=(0.4, 1))
     label_lines(ax)
     return fig
 
