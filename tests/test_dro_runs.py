@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from xlnb.core import ConfigError, torch_generator
+from xlnb.core import ConfigError, read_records, torch_generator
 from xlnb.dro import DEFECTS, chi_square, score_ranking
 from xlnb.dro_runs import (EXPERIMENTS, PHASE, RECIPE, ROUNDS, Settings, damaged, make_batches, new_model,
                            planted_pairs, prepare_data, rankings, resolve, trajectory_of)
@@ -138,7 +138,7 @@ def test_every_experiment_can_be_resolved():
         assert len(missing(experiment, RECIPE, [])) == len(experiment.runs())
 
 
-def test_two_processes_move_as_one(tmp_path, data):
+def test_two_processes_move_as_one(tmp_path, data, monkeypatch):
     shared = dict(SMALL, micro_tokens=256, batch_tokens=512, steps=14)
     one = small(**{**shared, "out": str(tmp_path / "one")})
     trained(one, data)
@@ -153,5 +153,6 @@ def test_two_processes_move_as_one(tmp_path, data):
     assert len(a) == len(b) and a[0] == b[0]
     for key in ("probabilities", "losses"): # float32 sums in another order; after a move their last bits reorder draws
         assert a[1][key] == pytest.approx(b[1][key], rel=1e-4)
-    record = json.loads((tmp_path / "04b_dro_runs.cldr.jsonl").read_text())
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    record, = read_records("04b_dro_runs")
     assert set(record["planted"].values()) == set(DEFECTS) and len(record["trajectory"]) == len(a)

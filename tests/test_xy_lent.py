@@ -1,5 +1,5 @@
 "X-Y and EN-X as two worlds of the same size: pairs, lines, vocabulary, samplers, and the job from outside."
-import json, math, os, subprocess, sys
+import math, os, subprocess, sys
 from collections import Counter
 
 import pytest
@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings as profile, strategies as st
 
 from xlnb.catalogue import data_root
-from xlnb.core import ConfigError, split_pair, torch_generator
+from xlnb.core import ConfigError, read_records, split_pair, torch_generator
 from xlnb.data import token_frequencies
 from xlnb.experiments import Experiment, missing
 from xlnb.held_out import hold_out, language_metrics, texts_by_language
@@ -258,14 +258,15 @@ def test_news_in_both_worlds():
     assert len(train & test) <= sum(xy.facts["overlap"]["ntrex"].values()) # what the survey of the corpus names
 
 
-def test_the_job_from_outside_records_groups_and_goes_on(tmp_path):
+def test_the_job_from_outside_records_groups_and_goes_on(tmp_path, monkeypatch):
     given = {**SMALL, "langs": "de,en,hi", "pair_lines": 300, "out": tmp_path / "run"}
     arguments = [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLNB_RESULTS": str(tmp_path)}
     done = subprocess.run([sys.executable, "-m", "xlnb.xy_lent", *arguments], env=environment, capture_output=True,
                           text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
-    record, = map(json.loads, (tmp_path / "04_xy_lent.cldr.jsonl").read_text().splitlines())
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    record, = read_records("04_xy_lent")
     assert len(scores(record, "T3", "pivot")) == len(scores(record, "T3", "others", system="untrained")) == 4
     words = {k.split("/")[1]: v for k, v in record["metrics"].items() if k.startswith("words/") and k.endswith("/mlm")}
     assert set(words) == {"de", "en", "hi"} and all(5 < loss < 9 for loss in words.values())
