@@ -1,10 +1,12 @@
 "tools/gpu_check.py without a GPU: every phase at the tiny size on the CPU, and how it ends where it cannot run."
-import importlib.util, json, os, subprocess, sys
+import importlib.util, os, subprocess, sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import ROOT, write
+
+from xlnb.core import read_records
 
 PROGRAM = ROOT / "tools" / "gpu_check.py"
 spec = importlib.util.spec_from_file_location("gpu_check", PROGRAM)
@@ -36,7 +38,9 @@ def place(tmp_path, monkeypatch):
 
 
 def records(folder, name="gpu"):
-    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLNB_RESULTS", str(folder))
+        return read_records(name)
 
 
 def run(*arguments, **environment):

@@ -1,5 +1,6 @@
 "What every paper stands on: one that is new lands in 40 lines; the losses of the three that were there have not moved."
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from safetensors.torch import load_file
 
 from xlnb import meta_xlm, xlm_e, xy_lent
 from xlnb.core import read_records, run_facts
+from xlnb.data import folder_lock
 from xlnb.pretraining import (NOT_IDENTITY, RunSettings, finished_phase, main, run, run_folder, run_identity,
-                              training_config)
+                              train_phase, training_config)
 from xlnb.training import NonFiniteLoss, make_optimizer, read_log, update
 
 SMALL = dict(test_lines=20, langs="en,ru", layers=1)
@@ -101,6 +103,18 @@ def test_a_phase_that_comes_first_is_trained_once(root):
     phase = replace(toy_paper.PHASE, model=counted)
     first, second = (finished_phase(phase, s, data) for _ in range(2))
     assert first == second and first.name == "checkpoint-00000004" and len(calls) == 1
+
+
+def test_two_processes_do_not_train_in_one_folder_at_once(root):
+    s = small(seed=6, steps=4)
+    data = toy_paper.prepare_data(s)
+    folder = run_folder(toy_paper.PHASE, s, data)
+    with ThreadPoolExecutor() as pool:
+        with folder_lock(folder):
+            second = pool.submit(train_phase, toy_paper.PHASE, s, data)
+            with pytest.raises(TimeoutError): second.result(timeout=2)
+            assert not read_log(folder)
+        assert second.result().summary["finished"] and len(read_log(folder)) == 4
 
 
 def test_settings_are_never_changed():

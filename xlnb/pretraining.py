@@ -439,10 +439,18 @@ def training_config(s: RunSettings, # filled in
 
 # %% ../nbs/02j_pretraining.ipynb #713bbf1f
 class Trained(NamedTuple):
-    "What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on."
+    """What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on.
+
+    Fields:
+        summary (dict)
+        model (nn.Module)
+        log (list)
+        losses (list): names of what is minimised
+    """
     summary: dict
     model: nn.Module
     log: list
+    losses: list # names of what is minimised
 
 def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
                 minutes: float | None = None, # None: `max_minutes`
@@ -450,11 +458,19 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
                ) -> Trained:
     """Train until `steps` or the time is up; the same call goes on. Each network is then a folder that loads by itself.
 
+    A process that trains in the same folder is waited for.
+
     Args:
         phase (Phase), settings (RunSettings), data (Prepared)
         minutes (float | None, default None): None: `max_minutes`
         show (Callable | None, default None): called with the log after each evaluation, to draw it
     """
+    start_processes()
+    with nullcontext() if rank_and_world()[0] else folder_lock(run_folder(phase, settings, data)):
+        return _train(phase, settings, data, minutes, show)
+
+def _train(phase, settings, data, minutes=None, show=None) -> Trained:
+    "`train_phase` in a folder that is this process's own."
     device, folder = start_processes(), run_folder(phase, settings, data)
     model, batches = phase.model(settings, data).to(device), phase.batches(settings, data)
     measure, began = phase.measures(settings, data), time.monotonic()
@@ -469,7 +485,7 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
     config = training_config(phase.schedule(settings), minutes)
     on_step = phase.on_step(batches) if phase.on_step else None
     summary = train(model, batches, config, folder, run_identity(phase, settings, data), evaluate, on_step)
-    if rank_and_world()[0]: return Trained(summary, model, [])
+    if rank_and_world()[0]: return Trained(summary, model, [], list(model.weights))
     if in_shares(model):
         model = phase.model(settings, data).to(device)
         load_weights(latest_checkpoint(folder), model)
@@ -477,7 +493,7 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
         with atomic_path(folder / part) as unfinished:
             model.whole(part).save_pretrained(unfinished)
             data.tokenizer.save_pretrained(unfinished)
-    return Trained(summary, model, [before, *read_log(folder)])
+    return Trained(summary, model, [before, *read_log(folder)], list(model.weights))
 
 def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
                    minutes: float | None = None) -> Path: # checkpoint
@@ -492,7 +508,7 @@ def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
         if dist.is_initialized(): dist.barrier() # until process 0 has the folder
         done = folder / f"checkpoint-{phase.schedule(settings).steps:08d}"
         if not done.exists() or not list(folder.glob("*/config.json")): # trained, but the networks not saved
-            summary = train_phase(phase, settings, data, minutes).summary
+            summary = _train(phase, settings, data, minutes).summary
             if dist.is_initialized(): dist.barrier() # until process 0 has written the networks
             if not summary["finished"]: raise CheckpointError(f"{phase.name}: {progress_report(summary)}")
         return done
@@ -573,7 +589,7 @@ def record_of(recipe: Recipe, settings: RunSettings, data: Prepared, trained: Tr
     """
     more = recipe.more(settings, data, trained)
     return make_record(settings.for_record(), data, trained.summary, metrics, trained.log, measured=measured,
-                       losses=list(trained.model.weights), **more)
+                       losses=trained.losses, **more)
 
 def write_run_cards(recipe: Recipe, record: dict, trained: Trained):
     "A card beside each network of a run."
@@ -632,8 +648,9 @@ def _diverged(phase, settings, data, error) -> Trained:
     summary = {"step": done["step"] + 1, "steps": phase.schedule(settings).steps, "finished": True,
                "tokens": int(done["tokens"]), "seconds": done["seconds"], "minutes_left": 0.0, "folder": str(folder),
                "broken": True, "error": str(error).replace(str(folder), folder.name)} # no path of a machine
-    start = phase.measures(settings, data)(phase.model(settings, data).to(start_processes()))
-    return Trained(summary, None, [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)])
+    untrained = phase.model(settings, data).to(start_processes())
+    start = phase.measures(settings, data)(untrained)
+    return Trained(summary, None, [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)], list(untrained.weights))
 
 def main(recipe: Recipe, argv: list[str]): # e.g. ['--size', 'base']
     """A run from the command line, recorded; what cannot be used, a diverged loss and an interrupt end with a sentence.
