@@ -174,6 +174,7 @@ LONG = {
     "probes": "readouts of tags, entailment, paraphrase and classes, on one solver",
     "retrieval": "encoding, scores, margins, mining, and baselines without an encoder",
     "sampling": "mixtures as formulas, an exact projection, two samplers and their repairs",
+    "veco": "five tasks as parts of a batch, two phases, and measures beside partners",
     "tokens": "a store written in parallel, and rows, packed and padded, out of it",
 }
 
