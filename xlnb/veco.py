@@ -88,8 +88,8 @@ class Settings(RunSettings):
         weights = Path(self.init) / "model.safetensors"
         return super().for_record() | {"init": sha256_file(weights)[:12] if self.init else ""}
 
-# %% ../nbs/06_veco.ipynb #7f7f713e
-STEPS = {"tiny": 150, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000}
+# %% ../nbs/06_veco.ipynb #113e0770
+STEPS = {"tiny": 100, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000}
 FEW_TESTS = {"tiny": 200} # enough to see every part at work; the experiments below say what they need
 BATCH_TOKENS = {"tiny": 256, "small": 2048, "base": 1024, "large": 1024, "xl": 1024}
 PAPER = dict(steps=240_000, warmup_steps=12_000, batch_tokens=524_288, vocab_size=250_002, norm="post",
