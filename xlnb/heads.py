@@ -40,10 +40,6 @@ class LanguageModelHead(nn.Module):
         self.act, self.decoder = ACT2FN[config.hidden_act], nn.Linear(width, config.vocab_size)
 
     def transform(self, hidden): # (…, hidden) → (…, table width)
-        """
-        Args:
-            hidden: (…, hidden) → (…, table width)
-        """
         return self.norm(self.act(self.dense(hidden))) if hasattr(self, "dense") else hidden
 
     def forward(self, hidden): return self.decoder(self.transform(hidden)) # (…, hidden) → (…, vocabulary)
@@ -73,13 +69,6 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
                 labels=None, # (batch, seq), -100 = not counted
                 **inputs, # as for `Encoder`
                ) -> MaskedLMOutput:
-        """
-        Args:
-            input_ids (default None): (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            labels (default None): (batch, seq), -100 = not counted
-            **inputs: as for `Encoder`
-        """
         out = self.encoder(input_ids, attention_mask, **inputs)
         logits = self.head(out.last_hidden_state)
         loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
@@ -99,16 +88,6 @@ class EncoderForReplacedTokens(EncoderPreTrainedModel):
                 labels=None, # (batch, seq): 1 = replaced, 0 = original, -100 = not counted
                 **inputs, # as for `Encoder`
                ) -> TokenClassifierOutput: # logits (batch, seq)
-        """
-        Args:
-            input_ids (default None): (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            labels (default None): (batch, seq): 1 = replaced, 0 = original, -100 = not counted
-            **inputs: as for `Encoder`
-
-        Returns:
-            TokenClassifierOutput: logits (batch, seq)
-        """
         out = self.encoder(input_ids, attention_mask, **inputs)
         logits, loss = self.head(out.last_hidden_state).squeeze(-1), None
         if labels is not None:
@@ -147,16 +126,6 @@ class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
                 logits_to_keep: int = 0, # only the last so many positions; 0: all
                 **inputs, # as for `Encoder`
                ) -> CausalLMOutputWithCrossAttentions:
-        """
-        Args:
-            input_ids (default None), attention_mask (default None), position_ids (default None),
-                inputs_embeds (default None)
-            past_key_values (default None), use_cache (default False), encoder_hidden_states (default
-                None), encoder_attention_mask (default None)
-            labels (default None): (batch, seq): the same ids as input_ids; the loss shifts them by one
-            logits_to_keep (int, default 0): only the last so many positions; 0: all
-            **inputs: as for `Encoder`
-        """
         out = self.encoder(input_ids, attention_mask, position_ids, inputs_embeds=inputs_embeds, is_causal=True,
                            past_key_values=past_key_values, use_cache=use_cache, **inputs,
                            encoder_hidden_states=encoder_hidden_states, encoder_attention_mask=encoder_attention_mask)
@@ -235,17 +204,6 @@ class PartneredForSequenceClassification(BesidePartner):
                 partner_attention_mask=None, # (batch, partner's seq)
                 labels=None, # (batch,)
                ) -> SequenceClassifierOutput: # logits (batch, labels)
-        """
-        Args:
-            input_ids: (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            partner_input_ids (default None): (batch, partner's seq)
-            partner_attention_mask (default None): (batch, partner's seq)
-            labels (default None): (batch,)
-
-        Returns:
-            SequenceClassifierOutput: logits (batch, labels)
-        """
         each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
         last = torch.full_like(input_ids[:, 0], -1) if attention_mask is None else attention_mask.sum(1) - 1
         logits = each[torch.arange(len(each), device=each.device), last]
@@ -260,17 +218,6 @@ class PartneredForTokenClassification(BesidePartner):
                 partner_attention_mask=None, # (batch, partner's seq)
                 labels=None, # (batch, seq), -100 = not counted
                ) -> TokenClassifierOutput: # logits (batch, seq, labels)
-        """
-        Args:
-            input_ids: (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            partner_input_ids (default None): (batch, partner's seq)
-            partner_attention_mask (default None): (batch, partner's seq)
-            labels (default None): (batch, seq), -100 = not counted
-
-        Returns:
-            TokenClassifierOutput: logits (batch, seq, labels)
-        """
         logits = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
         return TokenClassifierOutput(loss=_cross_entropy(logits, labels), logits=logits)
 
@@ -287,17 +234,6 @@ class PartneredForQuestionAnswering(BesidePartner):
                 partner_attention_mask=None, # (batch, partner's seq)
                 start_positions=None, end_positions=None, # (batch,)
                ) -> QuestionAnsweringModelOutput: # start_logits and end_logits (batch, seq)
-        """
-        Args:
-            input_ids: (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            partner_input_ids (default None): (batch, partner's seq)
-            partner_attention_mask (default None): (batch, partner's seq)
-            start_positions (default None), end_positions (default None): (batch,)
-
-        Returns:
-            QuestionAnsweringModelOutput: start_logits and end_logits (batch, seq)
-        """
         each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
         if attention_mask is not None:
             each = each.masked_fill(attention_mask[:, :, None] == 0, torch.finfo(each.dtype).min)

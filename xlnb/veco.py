@@ -36,31 +36,7 @@ TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+tlm", "mlm", "denoise")
 
 @dataclass(frozen=True)
 class Settings(RunSettings):
-    """Parameters of a VECO run, as in the notebook; `None` is filled in by `resolve`.
-
-    Fields:
-        alpha (float, default 0.5): exponent of the language sampling
-        tasks (str, default 'ca-mlm+tlm'): ca-mlm+tlm | ca-mlm (text alone) | mlm+tlm | mlm (text
-            alone) | denoise
-        mismatched (bool, default False): control: the same sentences, paired at random
-        parallel_share (float, default 0.5): of a step's tokens, how many are translation pairs
-        text_mask_rate (float, default 0.15): of text
-        pair_mask_rate (float, default 0.25): of both sides of a pair
-        mask_policy (str, default '80-10-10'): what a hole shows: mask | 80-10-10
-        cross_start (str, default 'alike'): of cross-attention: alike (keys are projected as queries
-            are) | random
-        relative_memory (str, default 'shared'): of cross-attention: none | shared (the relative
-            bias of self-attention)
-        cross_start (str, default 'alike'): of cross-attention: alike (keys are projected as queries
-            are) | random
-        relative_memory (str, default 'shared'): of cross-attention: none | shared (the relative
-            bias of self-attention)
-        stop_gradient (bool, default True): whether the partner's states are constants for the
-            losses that look at them
-        init (str, default ''): folder of an encoder with its tokenizer; all but cross-attention
-            starts from it
-        frozen_steps (int, default 0): steps that train cross-attention alone, before all others
-    """
+    "Parameters of a VECO run, as in the notebook; `None` is filled in by `resolve`."
     alpha: float = 0.5 # exponent of the language sampling
     tasks: str = "ca-mlm+tlm" # ca-mlm+tlm | ca-mlm (text alone) | mlm+tlm | mlm (text alone) | denoise
     mismatched: bool = False # control: the same sentences, paired at random
@@ -139,19 +115,11 @@ def _start_shape(given: Settings) -> dict:
 # %% ../nbs/06_veco.ipynb #27a11bbc
 @dataclass(frozen=True)
 class VecoData(Prepared):
-    """A prepared corpus, and the folder of the network that training starts from.
-
-    Fields:
-        start (Path | None, default None): None: random weights
-    """
+    "A prepared corpus, and the folder of the network that training starts from."
     start: Path | None = None # None: random weights
 
 def prepare_data(s: Settings) -> VecoData: # resolved
-    """Corpus, vocabulary (that of `init`, if it is given) and token store of a run.
-
-    Note:
-        resolved
-    """
+    "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
     vocabulary = Path(s.init) if s.init else None
     corpus = open_corpus(s.corpus, parse_languages(s.langs), s.test_lines)
     data = prepare(corpus, s.vocab_size, s.mismatched, max_side=max_side(s), vocabulary=vocabulary)
@@ -163,36 +131,20 @@ def make_batches(s: Settings, data: Prepared) -> MixedBatches:
 
 # %% ../nbs/06_veco.ipynb #8f9e67ba
 def rows_of(batch: dict, prefix: str = "") -> list: # of (tokens,)
-    """The rows of a padded batch without their padding.
-
-    Note:
-        of (tokens,)
-    """
+    "The rows of a padded batch without their padding."
     lengths = batch[f"{prefix}attention_mask"].sum(1).tolist()
     return [row[:n] for row, n in zip(batch[f"{prefix}input_ids"], lengths)]
 
 def adjacent_segments(block: torch.Tensor, # (tokens,): `<s> a </s> b </s> …`
                       special: SpecialIds) -> tuple: # (tokens,), (tokens,): `<s> … </s>` both
-    """A text block in two: cut after the sentence that ends nearest to its middle, or inside its only sentence.
-
-    Args:
-        block (torch.Tensor): (tokens,): `<s> a </s> b </s> …`
-        special (SpecialIds)
-
-    Returns:
-        tuple: (tokens,), (tokens,): `<s> … </s>` both
-    """
+    "A text block in two: cut after the sentence that ends nearest to its middle, or inside its only sentence."
     ends = (block[:-1] == special.eos).nonzero()[:, 0] + 1
     cut = int(ends[(ends - len(block) / 2).abs().argmin()]) if len(ends) else len(block) // 2
     first, second = block[:cut], F.pad(block[cut:], (1, 0), value=special.bos)
     return (first if len(ends) else F.pad(first, (0, 1), value=special.eos)), second
 
 def pack_rows(rows: list) -> dict: # of (tokens,)
-    """Sequences behind one another: input_ids, attention_mask and position_ids (1, total), cu_seqlens.
-
-    Note:
-        of (tokens,)
-    """
+    "Sequences behind one another: input_ids, attention_mask and position_ids (1, total), cu_seqlens."
     lengths = torch.tensor([len(row) for row in rows])
     ids = torch.cat(rows)[None]
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids),
@@ -202,15 +154,7 @@ def pack_rows(rows: list) -> dict: # of (tokens,)
 def join_sides(batch: dict, # packed: n first sides, then their n partners; `<s> a </s>`, `<s> b </s>`
                restart: bool, # whether positions start again in the second sentence
               ) -> dict: # packed: n sequences `<s> a </s> b </s>`
-    """The two sequences of each pair as one, for TLM; further tensors (1, total) go along.
-
-    Args:
-        batch (dict): packed: n first sides, then their n partners; `<s> a </s>`, `<s> b </s>`
-        restart (bool): whether positions start again in the second sentence
-
-    Returns:
-        dict: packed: n sequences `<s> a </s> b </s>`
-    """
+    "The two sequences of each pair as one, for TLM; further tensors (1, total) go along."
     starts, n = batch["cu_seqlens"].tolist(), (len(batch["cu_seqlens"]) - 1) // 2
     sides = [(torch.arange(starts[k], starts[k + 1]), torch.arange(starts[n + k] + 1, starts[n + k + 1]))
              for k in range(n)]
@@ -224,25 +168,13 @@ def join_sides(batch: dict, # packed: n first sides, then their n partners; `<s>
 
 # %% ../nbs/06_veco.ipynb #c00efe8d
 def own_states(network: EncoderForMaskedLM, batch: dict) -> torch.Tensor: # (1, total, hidden)
-    """H: last states of packed sequences, each read by itself (VECO, eq. 2 to 5).
-
-    Note:
-        (1, total, hidden)
-    """
+    "H: last states of packed sequences, each read by itself (VECO, eq. 2 to 5)."
     return network.encoder(batch["input_ids"], position_ids=batch["position_ids"],
                            cu_seqlens=batch["cu_seqlens"]).last_hidden_state
 
 def partners(states: torch.Tensor, # (1, total, hidden) of n first sides, then of their n partners
              cu_seqlens: torch.Tensor) -> dict: # memory (2n, longest, hidden) of each sequence, and its mask
-    """The states of the other sentence of each pair, padded, as cross-attention takes them.
-
-    Args:
-        states (torch.Tensor): (1, total, hidden) of n first sides, then of their n partners
-        cu_seqlens (torch.Tensor)
-
-    Returns:
-        dict: memory (2n, longest, hidden) of each sequence, and its mask
-    """
+    "The states of the other sentence of each pair, padded, as cross-attention takes them."
     packing = Packing(cu_seqlens, states.shape[1])
     half, odd = divmod(packing.sequences, 2)
     if odd: raise ValueError(f"{packing.sequences} sequences: give first sides, then as many partners, an even number")
@@ -252,26 +184,13 @@ def partners(states: torch.Tensor, # (1, total, hidden) of n first sides, then o
 def crossed_states(network: EncoderForMaskedLM, batch: dict, memory: dict, # of `partners`
                    wanted: torch.Tensor | None = None, # (1, total) bool; None: all
                   ) -> torch.Tensor: # (1, total, hidden), or (wanted, hidden)
-    """S: last states of packed sequences that look at their partners in every layer (VECO, eq. 6 to 9).
-
-    Args:
-        network (EncoderForMaskedLM), batch (dict), memory (dict): of `partners`
-        wanted (torch.Tensor | None, default None): (1, total) bool; None: all
-
-    Returns:
-        torch.Tensor: (1, total, hidden), or (wanted, hidden)
-    """
+    "S: last states of packed sequences that look at their partners in every layer (VECO, eq. 6 to 9)."
     return network.encoder(batch["input_ids"], position_ids=batch["position_ids"], cu_seqlens=batch["cu_seqlens"],
                            wanted=wanted, **memory).last_hidden_state
 
 # %% ../nbs/06_veco.ipynb #0a001207
 class Veco(MaskedLanguageModel):
-    """A masked language model that guesses holes from the sentence, and again beside its partner (VECO, eq. 1).
-
-    Args:
-        s (Settings), network (EncoderForMaskedLM), tokenizer
-        frozen (bool, default False): whether only cross-attention learns
-    """
+    "A masked language model that guesses holes from the sentence, and again beside its partner (VECO, eq. 1)."
     def __init__(self, s: Settings, network: EncoderForMaskedLM, tokenizer,
                  frozen: bool = False): # whether only cross-attention learns
         super().__init__(network, s.masking, MaskIds.of(tokenizer))
@@ -373,11 +292,7 @@ class Veco(MaskedLanguageModel):
 
 # %% ../nbs/06_veco.ipynb #262d71b7
 def veco_config(s: Settings) -> EncoderConfig: # resolved
-    """Configuration of the network of a run; cross-attention where a task looks at a partner.
-
-    Note:
-        resolved
-    """
+    "Configuration of the network of a run; cross-attention where a task looks at a partner."
     config = EncoderConfig.from_pretrained(s.init) if s.init else network_config(s)
     config.cross_attention = s.crosses or s.tasks == "denoise"
     config.relative_memory = s.relative_memory
@@ -414,13 +329,7 @@ def frozen_model(s: Settings, data: VecoData) -> Veco:
 def partner_rows(text, # `PairText` of held-out pairs
                  beside: str, # 'true' or 'random'
                  special: SpecialIds) -> tuple[dict, torch.Tensor]:
-    """The scored sides, then their partners, packed; and the labels (1, total), -100 on the partners.
-
-    Args:
-        text: `PairText` of held-out pairs
-        beside (str): 'true' or 'random'
-        special (SpecialIds)
-    """
+    "The scored sides, then their partners, packed; and the labels (1, total), -100 on the partners."
     batch = getattr(text, beside)
     bos, eos, none = (torch.tensor([k]) for k in (special.bos, special.eos, -100))
     rows, labels = [], []
@@ -433,11 +342,7 @@ def partner_rows(text, # `PairText` of held-out pairs
 
 @torch.inference_mode()
 def crossed_metrics(network: EncoderForMaskedLM, held_out: HeldOut) -> dict: # 'held_out/…', nats per hole
-    """Holes of held-out pairs guessed from the sentence alone, and beside its translation and another sentence.
-
-    Note:
-        'held_out/…', nats per hole
-    """
+    "Holes of held-out pairs guessed from the sentence alone, and beside its translation and another sentence."
     device, special, head = next(network.parameters()).device, SpecialIds.of(held_out.tokenizer), network.head
     losses = {"own": [], "translation": [], "random": []}
     for text in held_out.partners:
@@ -453,11 +358,7 @@ def crossed_metrics(network: EncoderForMaskedLM, held_out: HeldOut) -> dict: # '
     return {"held_out/own_mlm": own, "held_out/ca_mlm": true, "held_out/ca_gap": random - true}
 
 def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
-    """Held-out text and pairs under the masks of training; where there is cross-attention, beside partners too.
-
-    Note:
-        model → dict of 'held_out/…'
-    """
+    "Held-out text and pairs under the masks of training; where there is cross-attention, beside partners too."
     held_out = hold_out(data, held_out_spec(s, s.masking))
     def measure(model):
         found = held_out_metrics(model.measured, held_out)
@@ -477,11 +378,7 @@ def frozen_first(s: Settings, data: VecoData) -> VecoData:
 # %% ../nbs/06_veco.ipynb #53a1899b
 def measure_layers(s: Settings, data: Prepared, trained: Trained,
                    minutes: float = math.inf) -> Evaluation: # for the networks
-    """Retrieval, alignment and probes of the encoder without its cross-attention, by layer.
-
-    Returns:
-        Evaluation: for the networks
-    """
+    "Retrieval, alignment and probes of the encoder without its cross-attention, by layer."
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
     return evaluate(trained.model.kept, data, not s.mismatched, minutes=minutes, kept=kept)
 
@@ -511,16 +408,7 @@ def plan_of(s: Settings, data: Prepared) -> str:
 def attention_across(network, # `EncoderForMaskedLM` or any other model of this library
                      pairs: list, # of (sentence, sentence)
                      tokenizer) -> list[dict]: # by block: layer, share and even, from 0 to 1
-    """Share of self-attention that crosses to the other sentence of a joined pair, words alone (VECO, Figure 1).
-
-    Args:
-        network: `EncoderForMaskedLM` or any other model of this library
-        pairs (list): of (sentence, sentence)
-        tokenizer
-
-    Returns:
-        list[dict]: by block: layer, share and even, from 0 to 1
-    """
+    "Share of self-attention that crosses to the other sentence of a joined pair, words alone (VECO, Figure 1)."
     restart = getattr(network.config, "restart_positions", False)
     batch = collate_pairs(encode_pairs(pairs, tokenizer), None, restart, SpecialIds.of(tokenizer))
     batch = {k: v.to(network.device) for k, v in batch.items()}
@@ -539,11 +427,7 @@ def attention_across(network, # `EncoderForMaskedLM` or any other model of this 
 
 # %% ../nbs/06_veco.ipynb #52d7d2da
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    """Paper's value, this run's value and the reason, for everything that shapes the result.
-
-    Note:
-        resolved
-    """
+    "Paper's value, this run's value and the reason, for everything that shapes the result."
     c, budget = veco_config(s), "minutes on a laptop" if s.recipe == "default" else "recipe"
     small = "seen to learn in minutes" if BY_SIZE[s.size].learns_in_minutes else "as given"
     length = BY_SIZE[s.size].length
