@@ -389,6 +389,14 @@ def test_notebook_can_be_read(path):
     assert not found, f"path of a machine: {found[0]}"
 
 
+MOST_CELL_LINES = 64
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=by_name)
+def test_no_cell_is_longer_than_a_screen(path):
+    assert [s.splitlines()[:2] for s in sources(READ[path]) if len(s.splitlines()) > MOST_CELL_LINES] == []
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=by_name)
 def test_no_cell_is_switched_off(path):
     assert not [s for s in sources(READ[path]) if re.search(r"^#\|\s*eval:\s*false", s, re.M)]

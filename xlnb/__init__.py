@@ -51,6 +51,10 @@ __doc__ += """
                       refuse a misspelt parameter
     docstrings        What a comment says beside a parameter is shown by `help` and by `?`, and by editors in an
                       installed package
+"""
+
+# %% ../nbs/index.ipynb #a2738f3c
+__doc__ += """\
     encoder           One Transformer: sizes, gated relative position bias, packed batches, a cross-attention plug,
                       hidden states, save and load
     kernels           The vocabulary head on a GPU: what loss, accuracy and samples need, in one pass over the

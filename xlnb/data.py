@@ -122,6 +122,7 @@ class BatchShape:
 
     def __post_init__(self): choose("pair_form", self.pair_form, PAIR_FORMS)
 
+# %% ../nbs/00k_data.ipynb #404e0311
 class MixedBatches:
     "Text blocks and pair bundles by given probabilities; `batches(step, index)` is a pure function."
     def __init__(self, store: Store, special: SpecialIds, shape: BatchShape, seed: int,
@@ -186,6 +187,7 @@ class MixedBatches:
     def state(self) -> dict: return {kind: m.state() for kind, m in self.mixtures.items()}
     def load_state(self, state: dict): self.mixtures = {kind: Mixture.from_state(s) for kind, s in state.items()}
 
+# %% ../nbs/00k_data.ipynb #14e7b5ed
 def separate_sides(pairs: list, # of (tokens, tokens)
                    special: SpecialIds = SpecialIds()) -> dict:
     "`<s> a </s>` and `<s> b </s>` in rows of the same number: input_ids, attention_mask, partner_… (pairs, seq)."

@@ -143,6 +143,7 @@ class RobustBatches:
         self.trajectory = state["trajectory"]
         self.seen = {kind: GroupLosses.from_state(group) for kind, group in state["seen"].items()}
 
+# %% ../nbs/04b_dro_runs.ipynb #0a1615da
 def trajectory_of(folder) -> list[dict]: # of a run
     "The rounds of a run, from its last checkpoint; raises `ConfigError` where there is none."
     if (path := latest_checkpoint(folder)) is None: raise ConfigError(f"{folder} holds no checkpoint of a run")

@@ -36,6 +36,7 @@ _CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "ga
 _FROM_TRANSFORMERS = ("model_type", "name_or_path", "num_labels", "dtype", "torch_dtype", "output_attentions",
                      "attn_implementation", "experts_implementation") # what transformers passes besides the fields
 
+# %% ../nbs/01_encoder.ipynb #14c2a1e0
 class EncoderConfig(PreTrainedConfig):
     "Architecture of an encoder; a value that is not allowed or a name that is unknown raises `ConfigError`."
     model_type = "xlnb"

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LanguageModelHead', 'EncoderForMaskedLM', 'EncoderForReplacedTokens', 'share_embeddings', 'EncoderForCausalLM',
            'EncoderForSequenceClassification', 'EncoderForTokenClassification', 'EncoderForQuestionAnswering',
-           'BesidePartner', 'PartneredForSequenceClassification', 'PartneredForTokenClassification',
-           'PartneredForQuestionAnswering', 'head_flops']
+           'BesidePartner', 'PartneredForLabels', 'PartneredForSequenceClassification',
+           'PartneredForTokenClassification', 'PartneredForQuestionAnswering', 'head_flops']
 
 # %% ../nbs/01c_heads.ipynb #5122150c
 import torch
@@ -195,31 +195,31 @@ class BesidePartner(EncoderPreTrainedModel):
 def _cross_entropy(logits, labels): # (…, labels), (…), -100 = not counted
     return None if labels is None else F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
 
-class PartneredForSequenceClassification(BesidePartner):
-    "Labels of sentences beside their translations, read at the last token, `</s>`."
+# %% ../nbs/01c_heads.ipynb #3fe36b9c
+class PartneredForLabels(BesidePartner):
+    "The base of heads with labels, which name their `output` and `read` from every token's scores what is labelled."
     @can_return_tuple
     def forward(self, input_ids, # (batch, seq)
                 attention_mask=None, # (batch, seq), 1 = token
                 partner_input_ids=None, # (batch, partner's seq)
                 partner_attention_mask=None, # (batch, partner's seq)
-                labels=None, # (batch,)
-               ) -> SequenceClassifierOutput: # logits (batch, labels)
+                labels=None, # of sentences (batch,), of tokens (batch, seq); -100 = not counted
+               ): # transformers' output with logits (batch, labels), of tokens (batch, seq, labels)
         each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
-        last = torch.full_like(input_ids[:, 0], -1) if attention_mask is None else attention_mask.sum(1) - 1
-        logits = each[torch.arange(len(each), device=each.device), last]
-        return SequenceClassifierOutput(loss=_cross_entropy(logits, labels), logits=logits)
+        logits = self.read(each, attention_mask)
+        return self.output(loss=_cross_entropy(logits, labels), logits=logits)
 
-class PartneredForTokenClassification(BesidePartner):
+class PartneredForSequenceClassification(PartneredForLabels):
+    "Labels of sentences beside their translations, read at the last token, `</s>`."
+    output = SequenceClassifierOutput
+    def read(self, each, attention_mask):
+        if attention_mask is None: return each[:, -1]
+        return each[torch.arange(len(each), device=each.device), attention_mask.sum(1) - 1]
+
+class PartneredForTokenClassification(PartneredForLabels):
     "Labels of tokens beside the translation of their sentence."
-    @can_return_tuple
-    def forward(self, input_ids, # (batch, seq)
-                attention_mask=None, # (batch, seq), 1 = token
-                partner_input_ids=None, # (batch, partner's seq)
-                partner_attention_mask=None, # (batch, partner's seq)
-                labels=None, # (batch, seq), -100 = not counted
-               ) -> TokenClassifierOutput: # logits (batch, seq, labels)
-        logits = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
-        return TokenClassifierOutput(loss=_cross_entropy(logits, labels), logits=logits)
+    output = TokenClassifierOutput
+    def read(self, each, attention_mask): return each
 
 class PartneredForQuestionAnswering(BesidePartner):
     "Start and end of an answer beside the translation of question and text."

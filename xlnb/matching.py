@@ -228,6 +228,7 @@ class Matching:
         taken = [lang for langs in self.language.values() for lang in langs.split(",")]
         return frame.assign(**{"rows taken": [taken.count(lang) for lang in frame.index]})
 
+# %% ../nbs/00h_matching.ipynb #32e38635
 def _json(value) -> str: return json.dumps(value, ensure_ascii=False)
 
 def read_table(path): # written by `Matching.save_table`

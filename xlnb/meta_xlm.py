@@ -42,8 +42,9 @@ from .matching import (RULES, Matching, by_similarity, by_subwords, cldr_diction
                            match_vocabulary, muse_dictionaries)
 from .objectives import Masking, MaskIds, masked_lm_loss, network_inputs
 from .pretraining import (WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings, Trained, check_amounts,
-                              check_choices, fill_in, finished_phase, held_out_spec, main, max_side, network_config,
-                              new_masked_lm, plan_run, run_folder, size_defaults, step_flops)
+                              check_choices, common_choices, comparison_table, fill_in, finished_phase,
+                              held_out_spec, main, max_side, network_config, new_masked_lm, plan_run,
+                              run_folder, size_defaults, step_flops)
 from .probes import cldr_tasks, linear_probe
 from .reports import best_layer, spread
 from .retrieval import (accuracy, column_index, load_model_tokenizer, retrieval_by_layer, sparse_counts,
@@ -150,26 +151,20 @@ def _check(s: Settings):
 # %% ../nbs/05_meta_xlm.ipynb #57f88507
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
-    c = network_config(s)
-    shape = f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
-    budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
     ours = f"MLM, {s.meta_steps:,} steps × {s.batch_tokens:,} tokens"
+    paper = {"network": "12 × 768 (12 heads, 3072)", "vocabulary": "250,002", "steps": "200,000",
+             "tokens per task and step": "32,768", "learning rate": "1e-4", "schedule": "5 % warm-up, linear decay",
+             "language exponent α": "0.7"}
     rows = [("monolingual model", "RoBERTa-base", Path(s.source).name if s.source else ours, "source"),
-            ("network", "12 × 768 (12 heads, 3072)", shape, f"size={s.size}"),
-            ("vocabulary", "250,002, shared", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
-            ("steps", "200,000", f"{s.steps:,}", budget),
-            ("tokens in a step", "32,768", f"{s.batch_tokens:,}", budget),
-            ("learning rate", "1e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
-            ("schedule", "10,000 of warm-up, linear", f"{s.warmup_steps:,} of warm-up, linear decay", ""),
+            *common_choices(s, network_config(s), paper),
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 1", f"the same, clip {s.clip_norm:g}", ""),
-            ("language exponent α", "0.7", f"{s.alpha:g}", ""),
             ("masks", "rate not given", "15 %, 80-10-10", "as in RoBERTa and XLM-R"),
             ("match", "piece, then normal form", "specials by role, piece, then normal form", "see 00h_matching"),
             ("dictionaries", "none | 45 of MUSE", s.dictionaries, "a translation's pieces are averaged"),
             ("pieces without match", "not given", f"{s.fill}, then {s.unmatched}", "drawn like the matched rows"),
             ("relative positions", "none", s.relative_positions, "as in 03_xlm_e"),
             ("MLM head, positions", "not given", "from the source with the body", "they fit its states")]
-    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
+    return comparison_table(rows)
 
 # %% ../nbs/05_meta_xlm.ipynb #8887e865
 def draw_phases(s: Settings): # resolved

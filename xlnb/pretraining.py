@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', 'EVERY_PHASE', 'SizeDefaults', 'RunSettings',
            'fill_in', 'size_defaults', 'check_choices', 'check_amounts', 'restarts', 'max_side', 'network_config',
-           'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'loss_names',
-           'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder',
-           'training_config', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report',
-           'record_of', 'write_run_cards', 'run', 'announce', 'main']
+           'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
+           'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase',
+           'run_identity', 'run_folder', 'training_config', 'Trained', 'train_phase', 'finished_phase',
+           'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
 import sys, time
@@ -161,6 +161,7 @@ def prepare_data(settings: RunSettings, # filled in
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
     return prepare(corpus, settings.vocab_size, shuffle_pairs, max_side=max_side(settings))
 
+# %% ../nbs/02j_pretraining.ipynb #89505132
 def step_tokens(settings: RunSettings) -> tuple[int, int]: # of a paper with `uses_pairs` and `parallel_share`
     "Tokens of text and of pairs in a step: of two tasks twice `batch_tokens`, shared as `parallel_share` says."
     if not settings.uses_pairs: return settings.batch_tokens, 0
@@ -184,6 +185,7 @@ def held_out_spec(settings: RunSettings, masking: Masking) -> HeldOutSpec:
     return HeldOutSpec(size.length, max_side(settings), masking, restarts(settings), size.text_tokens, size.gain_pairs,
                        size.retrieval_pairs)
 
+# %% ../nbs/02j_pretraining.ipynb #972c24db
 def step_flops(configs: list, # EncoderConfig of each network; the first has the vocabulary head
                length: int, # tokens of a row
                text_tokens: int, pair_tokens: int, masking: Masking) -> dict: # convention → FLOPs
@@ -204,6 +206,25 @@ def plan_run(settings: RunSettings, data: Prepared,
                 settings.parallel, rank_and_world()[1])
     return plan(networks, step, settings.steps, tied, corpus_tokens=sum(c["tokens"] for c in counts),
                 corpus_sentences=sum(c["items"] for c in counts))
+
+def common_choices(settings: RunSettings, # filled in
+                   config, # EncoderConfig of the network that is kept
+                   paper: dict[str, str]) -> list[tuple]: # row → the paper's value
+    "What every paper chooses, as rows of (what, in the paper, in this run, why)."
+    shape = "{0.num_hidden_layers} × {0.hidden_size} ({0.num_attention_heads} heads, {0.intermediate_size})"
+    budget = "minutes on a laptop" if settings.recipe == "default" else "recipe"
+    rows = [("network", shape.format(config), f"size={settings.size}"),
+            ("vocabulary", f"{settings.vocab_size:,}", "a small corpus fills a small vocabulary"),
+            ("steps", f"{settings.steps:,}", budget),
+            ("tokens per task and step", f"{settings.batch_tokens:,}", budget),
+            ("learning rate", f"{settings.learning_rate:g}", "smaller batch, smaller model"),
+            ("schedule", f"{100 * settings.warmup_steps / settings.steps:.0f} % warm-up, linear decay", ""),
+            ("language exponent α", f"{settings.alpha:g}", "")]
+    return [(what, paper[what], ours, why) for what, ours, why in rows]
+
+def comparison_table(rows: list[tuple]) -> list[dict]: # of (what, in the paper, in this run, why)
+    "Rows for `show_table`."
+    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
 
 # %% ../nbs/02j_pretraining.ipynb #8c796774
 def loss_names(batch: dict) -> tuple[str, str]: # of masked and of replaced tokens
@@ -348,6 +369,7 @@ def _train(phase, settings, data, minutes=None, show=None) -> Trained:
             data.tokenizer.save_pretrained(unfinished)
     return Trained(summary, model, [before, *read_log(folder)], list(model.weights))
 
+# %% ../nbs/02j_pretraining.ipynb #4a8cec24
 def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
                    minutes: float | None = None) -> Path: # checkpoint
     "The end of a phase that others build on, trained once; raises `CheckpointError` where the time is up before it."

@@ -145,6 +145,7 @@ class _Version:
     tree: _Tree
     carried: dict
 
+# %% ../nbs/00j_sampling.ipynb #65e1ef49
 class Mixture:
     "An endless sequence of sources with given probabilities; what stands at a slot is a formula, not a history."
     def __init__(self, probabilities: dict, # source → probability; they sum to 1

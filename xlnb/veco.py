@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['TASKS', 'STEPS', 'FEW_TESTS', 'BATCH_TOKENS', 'PAPER', 'PAPER_SIZES', 'PHASE', 'FROZEN', 'EXPERIMENTS', 'RECIPE',
            'Settings', 'resolve', 'VecoData', 'prepare_data', 'make_batches', 'rows_of', 'adjacent_segments',
-           'pack_rows', 'join_sides', 'own_states', 'partners', 'crossed_states', 'Veco', 'veco_config', 'start_alike',
-           'new_network', 'make_model', 'frozen_model', 'partner_rows', 'crossed_metrics', 'measures', 'frozen_first',
-           'measure_layers', 'evaluate_run', 'describe', 'plan_of', 'attention_across', 'compare_with_paper']
+           'pack_rows', 'join_sides', 'own_states', 'partners', 'crossed_states', 'two_sides', 'BatchParts', 'Veco',
+           'veco_config', 'start_alike', 'new_network', 'make_model', 'frozen_model', 'partner_rows', 'crossed_metrics',
+           'measures', 'frozen_first', 'measure_layers', 'evaluate_run', 'describe', 'plan_of', 'attention_across',
+           'compare_with_paper']
 
 # %% ../nbs/06_veco.ipynb #07d0ba1a
 import math, sys
@@ -27,8 +28,9 @@ from .heads import EncoderForMaskedLM
 from .held_out import Evaluation, HeldOut, evaluate, held_out_metrics, hold_out
 from .objectives import POLICIES, Masking, MaskIds, guess, mask_tokens, vocabulary_head
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
-                          Trained, check_amounts, check_choices, fill_in, finished_phase, held_out_spec, main,
-                          max_side, network_config, plan_run, restarts, run_folder, size_defaults, step_tokens)
+                          Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
+                          finished_phase, held_out_spec, main, max_side, network_config, plan_run,
+                          restarts, run_folder, size_defaults, step_tokens)
 from .tokens import SpecialIds, collate_pairs
 
 # %% ../nbs/06_veco.ipynb #1c96b59a
@@ -189,8 +191,18 @@ def crossed_states(network: EncoderForMaskedLM, batch: dict, memory: dict, # of 
                            wanted=wanted, **memory).last_hidden_state
 
 # %% ../nbs/06_veco.ipynb #0a001207
-class Veco(MaskedLanguageModel):
-    "A masked language model that guesses holes from the sentence, and again beside its partner (VECO, eq. 1)."
+def two_sides(batch: dict, # of text or of pairs
+              special: SpecialIds, generator: torch.Generator) -> list[tuple]: # rows of ids
+    "First and second sequences: adjacent segments of text, or the sentences of pairs in either order."
+    if "partner_input_ids" not in batch:
+        return list(zip(*(adjacent_segments(row, special) for row in rows_of(batch))))
+    both = list(zip(rows_of(batch), rows_of(batch, "partner_")))
+    flips = torch.rand(len(both), generator=generator) < 0.5
+    return list(zip(*(side[::-1] if flip else side for side, flip in zip(both, flips))))
+
+# %% ../nbs/06_veco.ipynb #62f1eabd
+class BatchParts(MaskedLanguageModel):
+    "What of a batch goes through the network at a time, and the names of its losses; the forward pass is `Veco`'s."
     def __init__(self, s: Settings, network: EncoderForMaskedLM, tokenizer,
                  frozen: bool = False): # whether only cross-attention learns
         super().__init__(network, s.masking, MaskIds.of(tokenizer))
@@ -209,19 +221,12 @@ class Veco(MaskedLanguageModel):
         pairs = "partner_input_ids" in batch
         if not pairs and self.settings.tasks in ("mlm", "mlm+tlm"):
             return [super().prepare(batch, generator) | {"part": "whole", "losses": ["mlm"]}]
-        sides = self._sides(batch, pairs, generator)
+        sides = two_sides(batch, self.special, generator)
         plain = pack_rows([*sides[0], *sides[1]])
         masked = mask_tokens(plain, self.ids, generator, self.masking.pair_rate if pairs else self.masking.text_rate,
                              self.masking.policy)
         if self.settings.tasks == "denoise": return [masked | self._targets(plain, sides, pairs)]
         return self._parts(masked, "pair_" * pairs)
-
-    def _sides(self, batch, pairs, generator):
-        "First and second sequences; of pairs in either order."
-        if not pairs: return list(zip(*(adjacent_segments(row, self.special) for row in rows_of(batch))))
-        both = list(zip(rows_of(batch), rows_of(batch, "partner_")))
-        flips = torch.rand(len(both), generator=generator) < 0.5
-        return list(zip(*(side[::-1] if flip else side for side, flip in zip(both, flips))))
 
     def _parts(self, masked, prefix) -> list[dict]:
         joined = []
@@ -250,6 +255,9 @@ class Veco(MaskedLanguageModel):
         labels = batch["target_labels" if batch["part"] == "written" else "labels"]
         return dict.fromkeys(batch["losses"], int((labels != -100).sum()))
 
+# %% ../nbs/06_veco.ipynb #4ae3955c
+class Veco(BatchParts):
+    "A masked language model that guesses holes from the sentence, and again beside its partner (VECO, eq. 1)."
     def forward(self, batch, generator) -> dict:
         if batch["part"] == "whole":
             return self._sums(batch["losses"][0], guess(self.generator, batch, False, generator))
@@ -297,13 +305,6 @@ def veco_config(s: Settings) -> EncoderConfig: # resolved
     config.cross_attention = s.crosses or s.tasks == "denoise"
     config.relative_memory = s.relative_memory
     return config
-
-@torch.no_grad()
-def start_alike(network: EncoderForMaskedLM):
-    "Cross-attention that looks at what is like itself: the projection of keys starts as that of queries."
-    for block in network.encoder.layers:
-        module = block.cross_attention
-        module.kv.weight[:len(module.query.weight)] = module.query.weight
 
 @torch.no_grad()
 def start_alike(network: EncoderForMaskedLM):
@@ -428,29 +429,24 @@ def attention_across(network, # `EncoderForMaskedLM` or any other model of this 
 # %% ../nbs/06_veco.ipynb #52d7d2da
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
-    c, budget = veco_config(s), "minutes on a laptop" if s.recipe == "default" else "recipe"
     small = "seen to learn in minutes" if BY_SIZE[s.size].learns_in_minutes else "as given"
     length = BY_SIZE[s.size].length
-    shape = f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
     relative = f"absolute and {s.relative_positions} relative" if s.relative_positions != "none" else "absolute"
-    rows = [("network", "24 × 1024 (16 heads, 4096)", shape, f"size={s.size}"),
-            ("vocabulary", "250,002", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
+    paper = {"network": "24 × 1024 (16 heads, 4096)", "vocabulary": "250,002", "steps": "240,000",
+             "tokens per task and step": "524,288", "learning rate": "2e-4", "schedule": "5 % warm-up, linear decay",
+             "language exponent α": "0.5"}
+    rows = [*common_choices(s, veco_config(s), paper),
             ("starts from", "XLM-R, but for cross-attention", s.init and "init" or "random weights", ""),
             ("cross-attention trained alone", "yes; how long is not given", f"{s.frozen_steps:,} steps", "needs init"),
-            ("steps", "240,000", f"{s.steps:,}", budget),
-            ("tokens per task and step", "524,288", f"{s.batch_tokens:,}", budget),
             ("length, text and pairs", "512, 128", f"{length}, {2 * max_side(s) + 3 if restarts(s) else length}", ""),
-            ("learning rate", "2e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
-            ("schedule", "5 % warm-up, linear decay", f"{s.warmup_steps / s.steps:.0%} warm-up, linear decay", ""),
             ("masks", "15 % of text, 25 % of pairs", f"{s.text_mask_rate:.0%}, {s.pair_mask_rate:.0%}", ""),
             ("what a hole shows", "not given", s.mask_policy, "as in BERT"),
-            ("language exponent α", "0.5", f"{s.alpha:g}", ""),
             ("layer norm", "post", s.norm, small if s.norm != "post" else ""),
             ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
             ("positions", "absolute", relative,
              "start again in the second sentence" if restarts(s) else ""),
             ("dropout", "0.1", "none", "text is read once or twice")]
-    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
+    return comparison_table(rows)
 
 # %% ../nbs/06_veco.ipynb #f5096fb6
 _SEEDS = (0, 1, 2, 3, 4)

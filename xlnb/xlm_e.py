@@ -6,8 +6,9 @@
 __all__ = ['TASKS', 'TABLES', 'GENERATOR_LAYERS', 'SMALL_CHOICES', 'PAPER_PAIRS', 'PAPER_CHOICES', 'STEPS', 'STEPS_ON_TEXT',
            'BATCH_TOKENS', 'PAPER', 'MASK_RATE', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Corruption', 'corruption_rows',
            'plot_corruption', 'Settings', 'resolve', 'training_flops', 'network_configs', 'prepare_data',
-           'make_batches', 'detect', 'XlmE', 'sides_apart', 'measures', 'untrained_gain', 'new_xlm_e', 'plan_of',
-           'measure_layers', 'record_facts', 'describe', 'compare_with_paper', 'evaluate_run']
+           'make_batches', 'detect', 'sums_of_replaced', 'sides_apart', 'sentence_contrast',
+           'GeneratorAndDiscriminator', 'XlmE', 'measures', 'untrained_gain', 'new_xlm_e', 'plan_of', 'measure_layers',
+           'record_facts', 'describe', 'compare_with_paper', 'evaluate_run']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -28,8 +29,9 @@ from .heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embedding
 from .held_out import Evaluation, Measured, evaluate, hold_out, held_out_metrics
 from .objectives import POLICIES, Masking, MaskIds, guess, info_nce, network_inputs, replaced_tokens, rtd_loss
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
-                              Trained, check_amounts, check_choices, fill_in, held_out_spec, loss_names, main, max_side,
-                              network_config, plan_run, size_defaults, step_flops, step_tokens, sums_by_group)
+                              Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
+                              held_out_spec, loss_names, main, max_side, network_config, plan_run, size_defaults,
+                              step_flops, step_tokens, sums_by_group)
 from . import pretraining
 
 # %% ../nbs/03_xlm_e.ipynb #b8910a49
@@ -193,9 +195,41 @@ def detect(network: EncoderForReplacedTokens, ids: torch.Tensor, # (batch, seq) 
     words = {"input_ids": ids} if vectors is None else {"inputs_embeds": vectors}
     return network(**words, **network_inputs(batch)).logits
 
+# %% ../nbs/03_xlm_e.ipynb #427c338b
+def sums_of_replaced(logits: torch.Tensor, labels: torch.Tensor, # (batch, seq)
+                     batch: dict, groups: list) -> dict: # language pairs whose losses are summed apart as well
+    "Sums of replaced token detection: loss, right answers, replaced tokens; of pairs by language pair too."
+    name = loss_names(batch)[1]
+    loss, _ = rtd_loss(logits, labels, batch["attention_mask"])
+    token = batch["attention_mask"] == 1
+    right = ((logits > 0) == (labels == 1)) & token
+    sums = {name: loss, f"{name}/correct": right.sum(), f"{name}/replaced": (labels == 1).sum()}
+    if name == "mrtd" or not groups: return sums
+    each = F.binary_cross_entropy_with_logits(logits.detach().float(), labels.float(), reduction="none")
+    return sums | sums_by_group(name, groups, batch["group"][token], loss=each[token], wrong=~right[token])
+
+# %% ../nbs/03_xlm_e.ipynb #77f6d26f
+def sides_apart(batch: dict) -> torch.Tensor: # of packed pairs; (2 · pairs + 1,) int32
+    "Where sequences begin when the two sentences of each pair are sequences of their own (`cu_seqlens`)."
+    side = batch["side"][0]
+    begins = (side == 2) & (F.pad(side[:-1], (1, 0)) != 2)
+    return torch.cat([batch["cu_seqlens"], begins.nonzero()[:, 0].to(torch.int32)]).sort().values
+
+def sentence_contrast(encoder, words: torch.Tensor, # (1, seq) ids without masks
+                      batch: dict, # packed pairs
+                      vectors: torch.Tensor | None = None) -> torch.Tensor: # (1, seq, width) in place of the word table
+    "Each sentence of a pair read alone: the mean over its words should be nearest to that of its translation."
+    given = {"input_ids": words} if vectors is None else {"inputs_embeds": vectors}
+    states = encoder(**given, cu_seqlens=sides_apart(batch), position_ids=batch["position_ids"]).last_hidden_state[0]
+    lengths, side = batch["cu_seqlens"].diff().long(), batch["side"][0]
+    pair = torch.arange(len(lengths), device=states.device).repeat_interleave(lengths)
+    means = [states.new_zeros(len(lengths), states.shape[1]).index_add(0, pair[side == k], states[side == k])
+             / torch.bincount(pair[side == k], minlength=len(lengths))[:, None] for k in (1, 2)]
+    return info_nce(*means)[0]
+
 # %% ../nbs/03_xlm_e.ipynb #64f69fce
-class XlmE(MaskedLanguageModel):
-    "Generator and discriminator over one word table; sums of losses for `training.train` (XLM-E, section 3.2)."
+class GeneratorAndDiscriminator(MaskedLanguageModel):
+    "The networks of a run over one word table, and the names of its losses; their sums are `XlmE`'s."
     def __init__(self, settings: Settings, # resolved
                  ids: MaskIds,
                  groups: list = ()): # language pairs whose losses are summed apart as well
@@ -243,6 +277,9 @@ class XlmE(MaskedLanguageModel):
 
     def detect(self, ids, batch): return detect(self.discriminator, ids, batch, self._vectors(ids))
 
+# %% ../nbs/03_xlm_e.ipynb #e08f3839
+class XlmE(GeneratorAndDiscriminator):
+    "Sums of losses for `training.train`: a generator masks and guesses, a discriminator tells (XLM-E, section 3.2)."
     def counts(self, batch) -> dict:
         "What the losses are means over: masked tokens for MLM and TLM, all but padding for MRTD and TRTD."
         pairs = {"contrast": len(batch["cu_seqlens"]) - 1} if "side" in batch else {}
@@ -256,34 +293,12 @@ class XlmE(MaskedLanguageModel):
 
     def replaced_sums(self, batch, samples):
         ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], samples)
-        logits, (_, name) = self.detect(ids, batch), loss_names(batch)
-        loss, _ = rtd_loss(logits, labels, batch["attention_mask"])
-        token = batch["attention_mask"] == 1
-        right = ((logits > 0) == (labels == 1)) & token
-        sums = {name: loss, f"{name}/correct": right.sum(), f"{name}/replaced": (labels == 1).sum()}
-        if name == "mrtd" or not self.groups: return sums
-        each = F.binary_cross_entropy_with_logits(logits.detach().float(), labels.float(), reduction="none")
-        return sums | sums_by_group(name, self.groups, batch["group"][token], loss=each[token], wrong=~right[token])
+        return sums_of_replaced(self.detect(ids, batch), labels, batch, self.groups)
 
     def _contrast(self, batch):
-        "Each sentence of a pair read alone; a mean over its words should be nearest to that of its translation."
         words = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
         network = self.discriminator or self.generator
-        vectors = {"inputs_embeds": self._vectors(words)} if self.adds else {"input_ids": words}
-        apart = {"cu_seqlens": sides_apart(batch), "position_ids": batch["position_ids"]}
-        states = network.encoder(**vectors, **apart).last_hidden_state[0]
-        lengths = batch["cu_seqlens"].diff().long()
-        pair = torch.arange(len(lengths), device=states.device).repeat_interleave(lengths)
-        side = batch["side"][0]
-        means = [states.new_zeros(len(lengths), states.shape[1]).index_add(0, pair[side == k], states[side == k])
-                 / torch.bincount(pair[side == k], minlength=len(lengths))[:, None] for k in (1, 2)]
-        return info_nce(*means)[0]
-
-def sides_apart(batch: dict) -> torch.Tensor: # of packed pairs; (2 · pairs + 1,) int32
-    "Where sequences begin when the two sentences of each pair are sequences of their own (`cu_seqlens`)."
-    side = batch["side"][0]
-    begins = (side == 2) & (F.pad(side[:-1], (1, 0)) != 2)
-    return torch.cat([batch["cu_seqlens"], begins.nonzero()[:, 0].to(torch.int32)]).sort().values
+        return sentence_contrast(network.encoder, words, batch, self._vectors(words) if self.adds else None)
 
 # %% ../nbs/03_xlm_e.ipynb #44b83aa7
 def measures(settings: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
@@ -343,23 +358,18 @@ def describe(record: dict) -> str:
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
     *_, d = configs = list(network_configs(s).values())
-    g = configs[0]
-    shape = lambda c: f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
+    generator = f"{configs[0].num_hidden_layers} × {configs[0].hidden_size}" if s.replaces else "none"
     small = {"tiny": "compared in 03a_xlm_e_results", "small": "as at tiny"}.get(s.size, "as given")
-    budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
     gated = f"{s.relative_positions}; {d.relative_buckets} buckets to distance {d.relative_max_distance}"
-    rows = [("discriminator", "12 × 768 (12 heads, 3072)", shape(d), f"size={s.size}"),
-            ("generator", "4 × 768 (12 heads, 3072)", shape(g) if s.replaces else "none", f"tasks={s.tasks}"),
-            ("vocabulary", "250,002", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
-            ("steps", "125,000", f"{s.steps:,}", budget),
-            ("tokens per task and step", "1,048,576", f"{s.batch_tokens:,}", budget),
+    paper = {"network": "12 × 768 (12 heads, 3072)", "vocabulary": "250,002", "steps": "125,000",
+             "tokens per task and step": "1,048,576", "learning rate": "5e-4", "schedule": "8 % warm-up, linear decay",
+             "language exponent α": "0.7"}
+    rows = [*common_choices(s, d, paper),
+            ("generator", "4 × 768", generator, f"tasks={s.tasks}"),
             ("share of pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
-            ("learning rate", "5e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
-            ("schedule", "8 % warm-up, linear decay", f"{s.warmup_steps / s.steps:.0%} warm-up, linear decay", ""),
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2",
              "the same" if s.clip_norm == 2 else f"clip {s.clip_norm:g}", ""),
             ("λ", "50", f"{s.lam:g}", "compared in 03a_xlm_e_results" if s.lam != 50 else "as given"),
-            ("language exponent α", "0.7", f"{s.alpha:g}", ""),
             ("masks, text", "uniform; rate not given", f"15 %, {s.spans or 'uniform'}", "as in ELECTRA and XLM-R"),
             ("masks, pairs", "both sides; rate not given", f"{s.pair_mask_rate:.0%}, {s.pair_sides}", small),
             ("layer norm", "not given", s.norm, small),
@@ -368,7 +378,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("relative positions", "gated; buckets not given", gated, "T5's buckets"),
             ("word table", "not given", s.table, "one in COCO-LM, its nearest kin"),
             ("dropout", "not given", "none", "one pass of the generator gives loss and samples")]
-    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
+    return comparison_table(rows)
 
 # %% ../nbs/03_xlm_e.ipynb #46fdf301
 _SEEDS = (0, 1, 2, 3, 4)

@@ -25,8 +25,8 @@ from .data import MixedBatches, Prepared, folder_lock, open_corpus, prepare, sho
 from .experiments import Experiment
 from .held_out import Evaluation, evaluate, language_metrics, texts_by_language
 from .objectives import MaskIds
-from .pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, fill_in, held_out_spec, main, max_side,
-                              run_folder)
+from .pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, comparison_table, fill_in, held_out_spec,
+                              main, max_side, run_folder)
 from .reports import last_held_out, layer_means
 from .sampling import entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
 from .vocab import line_quotas, train_vocab
@@ -121,7 +121,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("first token", "never masked", "never masked", ""),
             ("order of a pair", "flipped with p = 0.5", "flipped with p = 0.5", ""),
             ("λ", "as in XLM-E: 50", f"{s.lam:g}", "compared in 03a_xlm_e_results")]
-    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
+    return comparison_table(rows)
 
 def bitext_pairs(s: Settings) -> list[str]:
     "The pairs of languages that are there to be trained on; the baselines learn from them too."
