@@ -7,11 +7,11 @@ __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', '
            'fill_in', 'size_defaults', 'check_choices', 'check_amounts', 'restarts', 'max_side', 'network_config',
            'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
            'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase',
-           'run_identity', 'run_folder', 'training_config', 'Trained', 'train_phase', 'finished_phase',
+           'run_identity', 'run_folder', 'training_config', 'limit_threads', 'Trained', 'train_phase', 'finished_phase',
            'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
-import sys, time
+import os, sys, time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -51,8 +51,9 @@ class SizeDefaults:
     retrieval_pairs: int # held out, of each language pair
     parallel: str = "ddp"
     learns_in_minutes: bool = False # whether the choices are those that were seen to learn on a CPU
+    threads: int | None = None # of a CPU; None: as many as torch finds cores
 
-BY_SIZE = {"tiny": SizeDefaults(64, 500, 4000, 2e-3, 1024, 32, 128, learns_in_minutes=True),
+BY_SIZE = {"tiny": SizeDefaults(64, 500, 4000, 2e-3, 1024, 32, 128, learns_in_minutes=True, threads=1),
            "small": SizeDefaults(128, 500, 16_000, 1e-3, 1024, 32, 128, learns_in_minutes=True),
            "base": SizeDefaults(512, 100, 64_000, 2e-4, 512, 8, 16),
            "large": SizeDefaults(512, 100, 64_000, 1e-4, 512, 8, 16, parallel="fsdp"),
@@ -324,6 +325,11 @@ def training_config(s: RunSettings, # filled in
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
 # %% ../nbs/02j_pretraining.ipynb #713bbf1f
+def limit_threads(settings: RunSettings):
+    "The threads of a size, for this process: two gain nothing at tiny, and wait long for a core that is busy."
+    threads = BY_SIZE[settings.size].threads
+    if threads and "OMP_NUM_THREADS" not in os.environ: torch.set_num_threads(threads)
+
 class Trained(NamedTuple):
     "What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on."
     summary: dict
@@ -345,6 +351,7 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
 
 def _train(phase, settings, data, minutes=None, show=None) -> Trained:
     "`train_phase` in a folder that is this process's own."
+    limit_threads(settings)
     device, folder = start_processes(), run_folder(phase, settings, data)
     model, batches = phase.model(settings, data).to(device), phase.batches(settings, data)
     measure, began = phase.measures(settings, data), time.monotonic()
