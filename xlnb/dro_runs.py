@@ -169,7 +169,7 @@ def new_model(s: Settings, data: Prepared) -> xlm_e.XlmE:
     return xlm_e.XlmE(s, MaskIds.of(data.tokenizer), list(data.store.pairs))
 
 PHASE = Phase("dro_runs", ("xlm_e", "xy_lent", "dro", "dro_runs"), new_model, make_batches, xlm_e.measures,
-              on_step=lambda batches: batches.on_step)
+              on_step=lambda batches, model: batches.on_step)
 
 # %% ../nbs/04b_dro_runs.ipynb #39fc2fba
 def measure_layers(s: Settings, data: Prepared, trained: Trained,

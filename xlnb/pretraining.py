@@ -300,7 +300,7 @@ class Phase:
     model: Callable # → module for `training.train`, with `parts`, `whole`, `kept`
     batches: Callable # → batches for `training.train`
     measures: Callable # → function: model → dict of 'held_out/…', at every evaluation
-    on_step: Callable | None = None # batches → function (step, sums), called after every step
+    on_step: Callable | None = None # (batches, model) → function (step, sums), called after every step
     schedule: Callable = lambda settings: settings # → the settings whose steps, rate and warm-up the loop follows
 
 EVERY_PHASE = ("core", "corpora", "formats", "catalogue", "cldr", "vocab", "tokens", "sampling", "data", "encoder",
@@ -364,7 +364,7 @@ def _train(phase, settings, data, minutes=None, show=None) -> Trained:
         if show: show([*lines, {"step": step - 1, "tokens": lines[-1]["tokens"] * step / max(1, step - 1), **found}])
         return found
     config = training_config(phase.schedule(settings), minutes)
-    on_step = phase.on_step(batches) if phase.on_step else None
+    on_step = phase.on_step(batches, model) if phase.on_step else None
     summary = train(model, batches, config, folder, run_identity(phase, settings, data), evaluate, on_step)
     if rank_and_world()[0]: return Trained(summary, model, [], list(model.weights))
     if in_shares(model):

@@ -175,7 +175,9 @@ def model_card(record: dict,
               ) -> str: # Markdown
     "What a model is, from the record of its run, for the folder of the model."
     p, run = record["parameters"], record["run"]
-    scores = [_card_row(record, test, measure) for test, measure in _scored([record])]
+    rows = [_card_row(record, test, measure) for test, measure in _scored([record])]
+    head = "| in %, mean of pairs or languages | by layer from 0 | untrained, layer 0 | baseline |"
+    scores = [head, "|---|---|---|---|", *rows] if rows else [f"- {name}: {value:.3g}" for name, value in record["metrics"].items()]
     last = record["curve"][-1] if record["curve"] else {}
     measures = [f"- {k.removeprefix('held_out/')}: {v:.3g}" for k, v in last.items() if k.startswith("held_out/")]
     return "\n".join([
@@ -183,7 +185,6 @@ def model_card(record: dict,
         f"Trained with xlnb on `{p['corpus']}` in {p['langs']}: {run['step']:,} of {run['steps']:,} steps, "
         f"{run['tokens']:,} tokens, seed {p['seed']}, commit {record['commit']}.",
         f"Licence of the data: {record['corpus'].get('licence', 'not stated')}.", "",
-        "| in %, mean of pairs or languages | by layer from 0 | untrained, layer 0 | baseline |", "|---|---|---|---|",
         *scores, "", "Held out (losses in nats per token):", "", *measures, "",
         "Limits: made to study a method at this size, on the text named above and nothing else.", ""])
 

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'STEPS', 'FEW_TESTS', 'BATCH_TOKENS', 'PAPER', 'PAPER_SIZES', 'PHASE', 'FROZEN', 'EXPERIMENTS', 'RECIPE',
-           'Settings', 'resolve', 'VecoData', 'prepare_data', 'make_batches', 'rows_of', 'adjacent_segments',
-           'pack_rows', 'join_sides', 'own_states', 'partners', 'crossed_states', 'two_sides', 'BatchParts', 'Veco',
-           'veco_config', 'start_alike', 'new_network', 'make_model', 'frozen_model', 'partner_rows', 'crossed_metrics',
-           'measures', 'frozen_first', 'measure_layers', 'evaluate_run', 'describe', 'plan_of', 'attention_across',
-           'compare_with_paper']
+           'Settings', 'resolve', 'start_shape', 'VecoData', 'prepare_data', 'make_batches', 'rows_of',
+           'adjacent_segments', 'pack_rows', 'join_sides', 'own_states', 'partners', 'crossed_states', 'two_sides',
+           'BatchParts', 'Veco', 'veco_config', 'start_alike', 'new_network', 'make_model', 'frozen_model',
+           'partner_rows', 'crossed_metrics', 'measures', 'frozen_first', 'measure_layers', 'evaluate_run', 'describe',
+           'plan_of', 'attention_across', 'compare_with_paper']
 
 # %% ../nbs/06_veco.ipynb #07d0ba1a
 import math, sys
@@ -48,8 +48,6 @@ class Settings(RunSettings):
     mask_policy: str = "80-10-10" # what a hole shows: mask | 80-10-10
     cross_start: str = "alike" # of cross-attention: alike (keys are projected as queries are) | random
     relative_memory: str = "shared" # of cross-attention: none | shared (the relative bias of self-attention)
-    cross_start: str = "alike" # of cross-attention: alike (keys are projected as queries are) | random
-    relative_memory: str = "shared" # of cross-attention: none | shared (the relative bias of self-attention)
     stop_gradient: bool = True # whether the partner's states are constants for the losses that look at them
     init: str = "" # folder of an encoder with its tokenizer; all but cross-attention starts from it
     frozen_steps: int = 0 # steps that train cross-attention alone, before all others
@@ -77,7 +75,7 @@ PAPER_SIZES = {"large": dict(learning_rate=2e-4), "base": dict(learning_rate=3e-
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
-    full = fill_in(given, **_start_shape(given), **(PAPER | PAPER_SIZES[given.size] if given.recipe == "paper" else {}))
+    full = fill_in(given, **start_shape(given), **(PAPER | PAPER_SIZES[given.size] if given.recipe == "paper" else {}))
     full = fill_in(full, test_lines=FEW_TESTS.get(full.size))
     full = fill_in(full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full))
     full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps))
@@ -101,7 +99,7 @@ def _check(given: Settings):
         raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER_SIZES)} (its small "
                           "model is 'base' with six layers)")
 
-def _start_shape(given: Settings) -> dict:
+def start_shape(given: Settings) -> dict:
     "Shape and vocabulary of the encoder to start from, if there is one; `ConfigError` where the settings say another."
     if not given.init: return {}
     checkpoint_type(given.init) # or it says that there is none
