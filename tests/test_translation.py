@@ -129,7 +129,7 @@ def test_settings_that_cannot_be_are_refused(wrong, said):
 
 
 def test_a_run_without_sacrebleu_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ConfigError, match=r"pip install 'xlnb\[translation\]'"): T.prepare_data(small())
 
 

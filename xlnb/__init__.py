@@ -63,6 +63,8 @@ __doc__ += """\
     heads             What stands on the encoder: language models, replaced token detection, fine-tuning heads, and
                       their Auto classes
     initialisation    A masked language model for a new vocabulary, begun from any encoder that lies in a folder
+    seq2seq           An encoder-decoder out of one encoder: blocks shared or copied, one word table, transformers'
+                      generation, VECO's names of weights, fewer pieces
     objectives        What a cross-lingual encoder is trained to predict: masked tokens in text and in translation
                       pairs, replaced tokens, and which sentence translates which
     training          One loop, on one process or many: pooled losses, a schedule, checkpoints that survive anything,
@@ -100,6 +102,8 @@ __doc__ += """\
     meta_xlm_results  Three findings over five seeds, every claim of the paper judged, the paper's own tables
     veco              Masked words guessed from a sentence, and again with its translation in view: cross-attention
                       that is plugged in and out
+    translation       A translator whose encoder and decoder start from one pretrained network, trained, scored with
+                      BLEU and chrF, and used from the command line
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and
                       what does not
 """

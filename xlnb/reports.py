@@ -177,7 +177,8 @@ def model_card(record: dict,
     p, run = record["parameters"], record["run"]
     rows = [_card_row(record, test, measure) for test, measure in _scored([record])]
     head = "| in %, mean of pairs or languages | by layer from 0 | untrained, layer 0 | baseline |"
-    scores = [head, "|---|---|---|---|", *rows] if rows else [f"- {name}: {value:.3g}" for name, value in record["metrics"].items()]
+    plain = [f"- {name}: {value:.3g}" for name, value in record["metrics"].items()]
+    scores = [head, "|---|---|---|---|", *rows] if rows else plain
     last = record["curve"][-1] if record["curve"] else {}
     measures = [f"- {k.removeprefix('held_out/')}: {v:.3g}" for k, v in last.items() if k.startswith("held_out/")]
     return "\n".join([

@@ -9,7 +9,7 @@ __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS
            'measures', 'evaluate_run', 'describe', 'plan_of', 'load_translator', 'translate_stream']
 
 # %% ../nbs/06a_translation.ipynb #89eb310b
-import argparse, math, sys
+import argparse, importlib, math, sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from .vocab import load_tokenizer
 
 # %% ../nbs/06a_translation.ipynb #baea365b
 STARTS = ("random", *veco.TASKS)
-STEPS = {"tiny": 600, "small": 8000, "base": 20_000, "large": 20_000, "xl": 20_000}
+STEPS = {"tiny": 300, "small": 8000, "base": 20_000, "large": 20_000, "xl": 20_000}
 BATCH_TOKENS = {"tiny": 1024, "small": 4096, "base": 4096, "large": 4096, "xl": 4096}
 FEW_TESTS = {"tiny": 200}
 
@@ -54,7 +54,7 @@ class Settings(RunSettings):
     decoder_from: str = "last" # the encoder's last | first blocks
     tied: bool = False # whether encoder and decoder share self-attention and feed-forward
     dropout: float = 0.1 # of states and attention weights
-    label_smoothing: float = 0.1
+    label_smoothing: float = 0.1 # share of the probability that is spread over all pieces
     snapshots: int = 3 # of the weights, from the last evaluations, that are averaged at the end
     beams: int = 5 # of the search at the end
     relative_memory: str = "shared" # of cross-attention: none | shared (the relative bias of self-attention)
@@ -90,10 +90,9 @@ def _check(given: Settings):
 
 # %% ../nbs/06a_translation.ipynb #93187187
 def _sacrebleu():
-    try: from sacrebleu import metrics
+    try: return importlib.import_module("sacrebleu.metrics")
     except ImportError as e:
         raise ConfigError("scores of translations need sacrebleu: pip install 'xlnb[translation]'") from e
-    return metrics
 
 def bleu_and_chrf(found: list[str], wanted: list[str]) -> dict: # bleu, bleu_lowercase, chrf from 0 to 100; signature
     "Scores of translations against one reference each, by sacrebleu (Post 2018, Popović 2015)."
