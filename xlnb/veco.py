@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'STEPS', 'FEW_TESTS', 'BATCH_TOKENS', 'PAPER', 'PAPER_SIZES', 'PHASE', 'FROZEN', 'EXPERIMENTS', 'RECIPE',
-           'Settings', 'resolve', 'start_shape', 'VecoData', 'prepare_data', 'make_batches', 'rows_of',
-           'adjacent_segments', 'pack_rows', 'join_sides', 'own_states', 'partners', 'crossed_states', 'two_sides',
-           'BatchParts', 'Veco', 'veco_config', 'start_alike', 'new_network', 'make_model', 'frozen_model',
-           'partner_rows', 'crossed_metrics', 'measures', 'frozen_first', 'measure_layers', 'evaluate_run', 'describe',
-           'plan_of', 'attention_across', 'compare_with_paper']
+           'init_for_record', 'Settings', 'resolve', 'is_recorded', 'start_shape', 'VecoData', 'prepare_data',
+           'make_batches', 'rows_of', 'adjacent_segments', 'pack_rows', 'join_sides', 'own_states', 'partners',
+           'crossed_states', 'two_sides', 'BatchParts', 'Veco', 'veco_config', 'start_alike', 'new_network',
+           'make_model', 'frozen_model', 'partner_rows', 'crossed_metrics', 'measures', 'frozen_first',
+           'measure_layers', 'evaluate_run', 'describe', 'plan_of', 'attention_across', 'compare_with_paper']
 
 # %% ../nbs/06_veco.ipynb #07d0ba1a
-import math, sys
+import math, re, sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,6 +35,10 @@ from .tokens import SpecialIds, collate_pairs
 
 # %% ../nbs/06_veco.ipynb #1c96b59a
 TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+tlm", "mlm", "denoise")
+
+def init_for_record(init: str) -> str: # folder, or empty
+    "The first digits of the hash of an encoder's weights."
+    return sha256_file(Path(init) / "model.safetensors")[:12] if init else ""
 
 @dataclass(frozen=True)
 class Settings(RunSettings):
@@ -61,8 +65,7 @@ class Settings(RunSettings):
 
     def for_record(self) -> dict:
         "The settings as records have them: the encoder to start from by its weights."
-        weights = Path(self.init) / "model.safetensors"
-        return super().for_record() | {"init": sha256_file(weights)[:12] if self.init else ""}
+        return super().for_record() | {"init": init_for_record(self.init)}
 
 # %% ../nbs/06_veco.ipynb #113e0770
 STEPS = {"tiny": 100, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000}
@@ -99,10 +102,16 @@ def _check(given: Settings):
         raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER_SIZES)} (its small "
                           "model is 'base' with six layers)")
 
+def is_recorded(init: str) -> bool: # as of `for_record`
+    "Whether `init` is the hash that records have in place of a folder."
+    return bool(re.fullmatch("[0-9a-f]{12}", init)) and not Path(init).exists()
+
 def start_shape(given: Settings) -> dict:
     "Shape and vocabulary of the encoder to start from, if there is one; `ConfigError` where the settings say another."
-    if not given.init: return {}
-    checkpoint_type(given.init) # or it says that there is none
+    if not given.init or is_recorded(given.init): return {} # a record has them
+    if (kind := checkpoint_type(given.init)) != EncoderConfig.model_type:
+        raise ConfigError(f"init={given.init!r} is a {kind} checkpoint: read it with load_foreign of xlnb.foreign, "
+                          "write it and its tokenizer with save_pretrained, and name that folder")
     config = EncoderConfig.from_pretrained(given.init)
     shape = dict(width=config.hidden_size, layers=config.num_hidden_layers, vocab_size=config.vocab_size,
                  norm=config.norm, initializer_range=config.initializer_range)
@@ -371,8 +380,9 @@ FROZEN = Phase("veco_frozen", ("veco",), frozen_model, make_batches, measures,
 def frozen_first(s: Settings, data: VecoData) -> VecoData:
     "The data with the network whose cross-attention was trained first, if `frozen_steps` asks for it."
     if not s.frozen_steps: return data
-    finished_phase(FROZEN, s, data, s.max_minutes)
-    return replace(data, start=run_folder(FROZEN, s, data) / "generator")
+    first = replace(s, out="") # which names the folder of the phase that is the run
+    finished_phase(FROZEN, first, data, s.max_minutes)
+    return replace(data, start=run_folder(FROZEN, first, data) / "generator")
 
 # %% ../nbs/06_veco.ipynb #53a1899b
 def measure_layers(s: Settings, data: Prepared, trained: Trained,
@@ -394,7 +404,8 @@ def describe(record: dict) -> str:
     default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "tasks")})))
     same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "warmup_steps"} # the last goes with the steps
     differences = [f"{k}={v}" for k, v in p.items() if k in default.keys() - same and v != default[k]]
-    return ", ".join([_NAMES[p["tasks"]], *["random pairs"] * p["mismatched"], *differences])
+    start = [f"from {init}"] if (init := record["parameters"]["init"]) else []
+    return ", ".join([_NAMES[p["tasks"]], *start, *["random pairs"] * p["mismatched"], *differences])
 
 def plan_of(s: Settings, data: Prepared) -> str:
     "What the run will cost: weights, FLOPs, hours on this machine, memory, disk."
@@ -443,6 +454,11 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
             ("positions", "absolute", relative,
              "start again in the second sentence" if restarts(s) else ""),
+            ("cross-attention starts", "not given", s.cross_start, "alike: it looks at what is like itself"),
+            ("cross-attention knows distances", "no", "yes" if s.relative_memory == "shared" else "no",
+             "a word looks near its own place first"),
+            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01", f"the same, clip {s.clip_norm:g}", "clip not given"),
+            ("pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
             ("dropout", "0.1", "none", "text is read once or twice")]
     return comparison_table(rows)
 
@@ -458,7 +474,8 @@ _TASKS = {"CA-MLM + TLM": {}, "CA-MLM + TLM, random pairs": {"mismatched": True}
 EXPERIMENTS = {
     "tasks": Experiment("At equal tokens, cross-attention to the translation makes a better encoder than TLM alone.",
                         _TASKS, _CAPTIONS, _SEEDS),
-    "phrases": Experiment("The same on phrases.", _TASKS, dict(steps=2700, max_minutes=120.0), _SEEDS),
+    "phrases": Experiment("The same on phrases.", _TASKS, dict(steps=2700, batch_tokens=512, max_minutes=120.0),
+                          _SEEDS),
     "gradient": Experiment("A constant partner is faster, and no less stable.",
                            {f"{name}, rate {rate:g}": {"stop_gradient": stop, "learning_rate": rate}
                             for name, stop in (("constant", True), ("with gradient", False))
