@@ -51,6 +51,8 @@ __doc__ += """
                       refuse a misspelt parameter
     docstrings        What a comment says beside a parameter is shown by `help` and by `?`, and by editors in an
                       installed package
+    vectors           Words and their vectors as one record: read from and written to the published forms, searched by
+                      nearest neighbour
 """
 
 # %% ../nbs/index.ipynb #a2738f3c
