@@ -88,6 +88,10 @@ __doc__ += """\
                       of a run, phases, train and save, one `run(recipe)`, a command line
     claims            What a paper says, as comparisons of arms and rules over them; a direction over seeds, and
                       whether the better arm beats its baseline
+    lexicon           How good word vectors are: translations retrieved from another language (BLI), and agreement with
+                      people on similarity
+    linear_maps       The best rotation, a map that re-weights what two spaces share, one that asks for nearest
+                      neighbours, and one for many spaces
     xlm_e             Cross-lingual pretraining by detecting replaced tokens, in text and in translation pairs
     xlm_e_results     Three findings over five seeds, every claim of the paper judged, the paper's own figures
     xy_lent           Translation pairs between all languages instead of English pairs alone, drawn so that no pair is
@@ -106,6 +110,8 @@ __doc__ += """\
                       that is plugged in and out
     translation       A translator whose encoder and decoder start from one pretrained network, trained, scored with
                       BLEU and chrF, and used from the command line
+    mapping           Languages brought into one space: with a dictionary, from words spelled alike, or from nothing
+                      but the shape of the spaces
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and
                       what does not
 """
