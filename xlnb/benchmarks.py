@@ -8,8 +8,10 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'sentences', 'syn
            'ratios', 'resident', 'peak_memory', 'fresh', 'step_peak', 'head_of', 'head_peak', 'Clock', 'watch',
            'time_by_part', 'step_cost', 'measure_freed', 'AtOnce', 'crossing_step', 'crossing_peak', 'measure_crossing',
            'translators', 'measure_generation', 'run_memory', 'build_memory', 'growth_step', 'growth_cases',
-           'retrieval_check', 'aligning', 'measure_steps', 'measure_memory', 'measure_parts', 'measure_growth',
-           'measure_retrieval', 'measure_alignment', 'main', 'newest', 'plot_steps', 'plot_parts', 'plot_growth']
+           'retrieval_check', 'made_up_languages', 'plain_iteration', 'iteration_check', 'mapping_check', 'csls_check',
+           'aligning', 'measure_steps', 'measure_memory', 'measure_parts', 'measure_growth', 'measure_retrieval',
+           'measure_alignment', 'measure_mapping', 'measure_csls', 'main', 'newest', 'plot_steps', 'plot_parts',
+           'plot_growth']
 
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
 import ctypes, gc, json, os, resource, subprocess, sys, time
@@ -33,14 +35,18 @@ from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, fig
 from .corpora import Lines
 from .data import BatchShape, MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, config_for, forward_flops, new_model
+from .lexicon import nearest_csls
+from .linear_maps import normalise, procrustes
+from .mapping import induce_pairs, map_to
 from .objectives import MaskIds, network_inputs, vocabulary_head
 from .plans import product_rate
-from .retrieval import nearest, usual_layer
+from .retrieval import nearest, neighbourhood, usual_layer
 from .seq2seq import EncoderDecoder, TranslationConfig
 from .tokens import SpecialIds, build_store, open_store, unpack
 from .training import accumulate_gradients, keep_freed_memory, make_optimizer, step_work
 from .pretraining import loss_names, network_config, step_tokens, training_config
 from .veco import Veco
+from .vectors import WordVectors
 from .xlm_e import Settings, XlmE, make_batches, network_configs, resolve
 
 # %% ../nbs/11_benchmarks.ipynb #7d788b45
@@ -474,6 +480,63 @@ def retrieval_check(sentences: int, width: int, checked: int = 200) -> dict:
     return {"sentences": sentences, "width": width, "libraries": libraries, "peak": peak, "seconds": seconds,
             "checked": checked, "agree": int((exact == found[:checked, 0]).sum()), "own": float(own.double().mean())}
 
+# %% ../nbs/11_benchmarks.ipynb #fbd196b3
+def made_up_languages(words: int, width: int, noise: float = 0.5) -> tuple[Tensor, Tensor]: # (words, width) each
+    "Vectors of one language, and a rotation of them with noise: row i translates row i."
+    draw = torch_generator("made-up languages")
+    x = torch.randn(words, width, generator=draw) * torch.linspace(2, 0.5, width)
+    turned = x @ torch.linalg.qr(torch.randn(width, width, generator=draw))[0]
+    return x, turned.add_(torch.randn(words, width, generator=draw), alpha=noise)
+
+def plain_iteration(x, z, pairs, keep: float, generator, rows: int = 2000) -> tuple: # NumPy arrays
+    "One iteration of self-learning, formula by formula: best partners of x, best partners of z, objective."
+    u, _, v = np.linalg.svd(x[pairs[0]].T @ z[pairs[1]])
+    sides, best, cosine = (x @ (u @ v), z), [], []
+    near = [np.concatenate([np.partition(a[i:i + rows] @ b.T, -10, axis=1)[:, -10:].mean(1)
+                            for i in range(0, len(a), rows)]) for a, b in (sides, sides[::-1])]
+    for a, b, means in ((*sides, near[1]), (*sides[::-1], near[0])):
+        for i in range(0, len(a), rows):
+            scores = a[i:i + rows] @ b.T
+            cosine.append(scores.max(1).mean())
+            scores = 2 * scores - means
+            best.append(np.where(generator.random(scores.shape, np.float32) < keep, scores, -np.inf).argmax(1))
+    return best, np.mean(cosine)
+
+# %% ../nbs/11_benchmarks.ipynb #89e63a3a
+def iteration_check(words: int, width: int, keep: float = 0.1, repeats: int = 3) -> dict:
+    "Seconds of an iteration of self-learning beside plain NumPy, in turns."
+    x, z = map(normalise, made_up_languages(words, width))
+    pairs = torch.arange(words).expand(2, -1)
+    arrays, draw, random = (x.numpy(), z.numpy(), pairs.numpy()), torch_generator("cells"), numpy_generator("cells")
+    def ours(): return induce_pairs(x @ procrustes(x[pairs[0]], z[pairs[1]]), z, keep, draw)
+    seconds = compare({"xlnb": ours, "numpy": lambda: plain_iteration(*arrays, keep, random)}, repeats, warm=0)
+    return {"words": words, "width": width, "keep": keep, "threads": torch.get_num_threads(),
+            "seconds": median(seconds["xlnb"]), **ratios(seconds, "xlnb")["numpy"]}
+
+def mapping_check(words: int, width: int, pairs: int = 5000) -> dict:
+    "A supervised map of whole vocabularies, checks included: seconds, peak memory, accuracy on words not given."
+    libraries, names = resident(), [str(i) for i in range(words)]
+    spaces = dict(zip(("de", "en"), made_up_languages(words, width)))
+    vectors = [WordVectors(names, matrix, lang) for lang, matrix in spaces.items()]
+    given, found = 4 * words * width * 2, {}
+    seconds = seconds_of(lambda: found.update(map_to(vectors, "en", {"de": [*zip(names, names)][:pairs]}).vectors))
+    queries = torch.arange(words)[pairs:pairs + 1000] if words > pairs else torch.arange(words)
+    right = nearest(found["de"].matrix[queries], found["en"].matrix)[1][:, 0] == queries
+    facts = {"words": words, "width": width, "pairs": pairs, "threads": torch.get_num_threads(), "inputs": given}
+    return facts | {"seconds": seconds, "libraries": libraries, "peak": resident("VmHWM"),
+                    "accuracy": float(right.double().mean())}
+
+def csls_check(words: int, width: int, checked: int = 200) -> dict:
+    "The best partner of every word by CSLS: seconds, peak memory, agreement with brute force on some rows."
+    libraries, (x, z) = resident(), map(normalise, made_up_languages(words, width, 2.0))
+    means, found = [], []
+    def both(): means.extend(neighbourhood(x, z, 10)), found.extend(nearest_csls(x, z, means[1]))
+    seconds, peak = seconds_of(both), resident("VmHWM")
+    exact = (2 * x[:checked] @ z.T - means[1]).argmax(1)
+    return {"words": words, "width": width, "threads": torch.get_num_threads(), "seconds": seconds,
+            "libraries": libraries, "peak": peak, "checked": checked,
+            "agree": int((exact == found[1][:checked, 0]).sum())}
+
 # %% ../nbs/11_benchmarks.ipynb #97e7ce91
 def aligning(size: str, vocab_size: int, pairs: int, words: int = _WORDS[0], # median of a sentence
              device="cpu", dtype: str = "float32", # of the network
@@ -563,7 +626,17 @@ def measure_alignment(pairs: int = 500, words=(3, 5, 10, 20), repeats: int = 5) 
     finally: torch.set_num_threads(given)
     return {"rows": rows}
 
+def measure_mapping(words: int = 200_000, learned: int = 20_000, width: int = 300) -> dict:
+    "A supervised map, and an iteration of self-learning beside NumPy, in processes of their own."
+    return {"rows": [fresh("mapping_check", words=words, width=width)],
+            "iterations": [fresh("iteration_check", words=learned, width=width)]}
+
+def measure_csls(words: int = 50_000, width: int = 300) -> dict:
+    "CSLS of all words with all words, in a process of its own."
+    return {"rows": [fresh("csls_check", words=words, width=width)]}
+
 MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
+                "mapping": measure_mapping, "csls": measure_csls,
                 "steps": measure_steps, "parts": measure_parts, "growth": measure_growth,
                 "crossing": measure_crossing, "generation": measure_generation,
                 "freed": measure_freed} # last, since it changes the process

@@ -89,7 +89,7 @@ def induce_pairs(x, # (n, width), rows of length 1, in the space of z
     forward, backward = (torch.stack([rows, side.partner[rows]]) for rows, side in zip(kept, best))
     return forward, backward.flip(0), float(torch.stack([side.cosine.mean() for side in best]).mean())
 
-# %% ../nbs/07a_mapping.ipynb #2d265a8a
+# %% ../nbs/07a_mapping.ipynb #4a364c08
 @dataclass(frozen=True)
 class Learned:
     "What self-learning ended with."
@@ -113,7 +113,7 @@ def self_learning(x, # (n, width), normalised
     while True:
         map_ = procrustes(x[pairs[0]], z[pairs[1]])
         forward, backward, objective = induce_pairs(x @ map_, z, keep, generator, neighbours)
-        pairs = torch.cat([forward, backward], 1)
+        if forward.shape[1] + backward.shape[1]: pairs = torch.cat([forward, backward], 1) # none: of very few words
         history.append((keep, objective))
         progress(f"self-learning, iteration {len(history)}: keep {keep:.1f}, objective {objective:.4f}")
         if objective >= best + tolerance: best, since = objective, 0
@@ -142,17 +142,14 @@ def unsupervised_pairs(x, # (n, width), normalised
     forward, backward, _ = induce_pairs(*profiles, neighbours=neighbours)
     return torch.cat([forward, backward], 1)
 
-# %% ../nbs/07a_mapping.ipynb #6d4fc7e2
+# %% ../nbs/07a_mapping.ipynb #230d354c
 _CHECKED = 5000 # most frequent words that checks look at
 
-def _half_map(x, z, pairs, half, learning, seed):
-    "The map that some rows of x give, with the pairs that they are in; None where they are in none."
-    place = torch.searchsorted(half, pairs[0]).clamp(max=len(half) - 1)
-    inside = half[place] == pairs[0]
-    own = torch.stack([place[inside], pairs[1][inside]])
-    if not own.shape[1]: return None
-    if learning: return self_learning(x[half], z, own, seed=seed).map
-    return procrustes(x[half][own[0]], z[own[1]])
+def _learned_halves(x, z, pairs, halves, seed) -> list:
+    "The maps that some words of x learn, from the partners that the given pairs suggest for them."
+    start = x @ procrustes(x[pairs[0]], z[pairs[1]])
+    begun = [torch.cat(induce_pairs(start[half], z)[:2], 1) for half in halves]
+    return [self_learning(x[half], z, own, seed=seed).map for half, own in zip(halves, begun)]
 
 def split_agreement(x, # (n, width), normalised
                     z, # (m, width), normalised
@@ -164,10 +161,13 @@ def split_agreement(x, # (n, width), normalised
     if learning: x, z = x[:_CHECKED], z[:_CHECKED]
     pairs = pairs[:, (pairs[0] < len(x)) & (pairs[1] < len(z))]
     rows = torch.arange(len(x), device=x.device) if learning else pairs[0].unique()
+    if len(rows) < 2 or not pairs.shape[1]: return 0.0
     order = torch.randperm(len(rows), generator=torch_generator("halves", seed)).to(rows.device)
     halves = [rows[part.sort().values] for part in order.tensor_split(2)]
-    maps = [_half_map(x, z, pairs, half, learning, seed) for half in halves if len(half)]
-    if len(maps) < 2 or any(map_ is None for map_ in maps): return 0.0
+    if learning: maps = _learned_halves(x, z, pairs, halves, seed)
+    else:
+        own = [pairs[:, torch.isin(pairs[0], half)] for half in halves]
+        maps = [procrustes(x[a], z[b]) for a, b in own]
     a, b = (nearest(x[:_CHECKED] @ map_, z[:_CHECKED])[1] for map_ in maps)
     return float((a == b).float().mean())
 

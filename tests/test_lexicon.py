@@ -1,0 +1,131 @@
+"Lexicons: accuracy and similarity against brute force and scipy, real test sets, malformed files."
+import numpy as np
+import pytest
+import torch
+from scipy.stats import pearsonr, spearmanr
+
+from xlnb.catalogue import dictionary
+from xlnb.core import ConfigError, DataError, data_root
+from xlnb.lexicon import (covered_entries, known_row, nearest_products, read_similarity, translation_accuracy,
+                          word_similarity)
+from xlnb.vectors import WordVectors
+
+needs_data = pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no dictionaries")
+
+
+def languages(n=400, m=350, width=12, seed=0):
+    rng = np.random.default_rng(seed)
+    return (WordVectors([f"{letter}{i}" for i in range(k)], rng.normal(size=(k, width)) + 0.4)
+            for letter, k in (("a", n), ("b", m)))
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_products_are_those_of_the_matrix(k):
+    rng = torch.Generator().manual_seed(k)
+    queries = torch.randn(90, 16, generator=rng)
+    keys = torch.randn(3000, 16, generator=rng) * 10 ** torch.empty(3000, 1).uniform_(-3, 1, generator=rng)
+    values, found = nearest_products(queries, keys, k)
+    assert torch.equal(found, (queries @ keys.T).topk(k).indices)
+    assert torch.allclose(values, (queries @ keys.T).topk(k).values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("score", ["cosine", "csls"])
+def test_accuracy_is_that_of_brute_force(score):
+    first, second = languages()
+    rng = np.random.default_rng(1)
+    entries = [(f"a{i}", f"b{j}") for i, j in zip(rng.integers(0, 500, 900), rng.integers(0, 450, 900))] # some unknown
+    x, z = (v.matrix.double() / v.matrix.double().norm(dim=1, keepdim=True) for v in (first, second))
+    scores = x @ z.T
+    if score == "csls": scores = 2 * scores - scores.topk(10, dim=0).values.mean(0)
+    gold = {}
+    for a, b in entries:
+        if a in first and b in second: gold.setdefault(a, set()).add(b)
+    right = {k: 0 for k in (1, 5, 10)}
+    for a, translations in gold.items():
+        order = scores[first.index[a]].argsort(descending=True).tolist()
+        for k in right: right[k] += bool(translations & {second.words[j] for j in order[:k]})
+    found = translation_accuracy(entries, first, second, score)
+    asked = len({a for a, _ in entries})
+    assert found.words == asked and found.coverage == pytest.approx(len(gold) / asked)
+    assert found.covered == pytest.approx({k: n / len(gold) for k, n in right.items()})
+    assert found.overall == pytest.approx({k: n / asked for k, n in right.items()})
+
+
+def test_csls_means_are_of_the_vocabulary_not_of_the_test():
+    first, second = languages()
+    some = [("a3", "b3"), ("a4", "b4")]
+    all_words = [(f"a{i}", f"b{i}") for i in range(350)]
+    alone, among = (translation_accuracy(entries, first, second) for entries in (some, all_words))
+    assert alone.words == 2 and among.words == 350
+    cosine = torch.nn.functional.normalize(first.matrix) @ torch.nn.functional.normalize(second.matrix).T
+    best = (2 * cosine - cosine.topk(10, dim=0).values.mean(0)).argmax(1)
+    assert among.covered[1] == pytest.approx(float((best[:350] == torch.arange(350)).float().mean()))
+    assert alone.covered[1] == float((best[3:5] == torch.tensor([3, 4])).float().mean())
+
+
+def test_tiny_vocabularies():
+    first, second = WordVectors(["Hund"], [[1.0, 0]]), WordVectors(["dog", "cat"], [[1.0, 0.1], [0, 1]])
+    score = translation_accuracy([("Hund", "dog")], first, second)
+    assert score.covered == {1: 1, 5: 1, 10: 1} and score.coverage == 1
+    assert translation_accuracy([("Hund", "dog")], first, second, words=1).covered[1] == 1
+    with pytest.raises(DataError, match="no entry"): translation_accuracy([("Hund", "cat")], first, second, words=1)
+
+
+def test_words_are_looked_up_in_their_usual_forms():
+    vectors = WordVectors(["hund", "New_York", "Berlin", "new_delhi"], np.eye(4))
+    assert [known_row(vectors, w) for w in ("Hund", "New York", "Berlin", "New Delhi", "berlin")] == [0, 1, 2, 3, None]
+    assert covered_entries([("Hund", "Berlin"), ("x", "y"), ("hund", "hund")], vectors, vectors) == {0: {2, 0}}
+
+
+def test_similarity_is_scipys():
+    first, second = languages()
+    rng = np.random.default_rng(2)
+    rows = [(f"a{i}", f"b{j}", float(r)) for i, j, r in
+            zip(rng.integers(0, 400, 80), rng.integers(0, 350, 80), rng.integers(0, 17, 80) / 4)]
+    cosine = [float(torch.cosine_similarity(first[a], second[b], dim=0)) for a, b, _ in rows]
+    ratings = [r for *_, r in rows]
+    score = word_similarity([*rows, ("unknown", "b1", 3.0)], first, second)
+    p, s = pearsonr(cosine, ratings)[0], spearmanr(cosine, ratings)[0]
+    assert (score.pearson, score.spearman) == pytest.approx((p, s), abs=1e-5) and score.coverage == 80 / 81
+    assert score.harmonic == (pytest.approx(2 * p * s / (p + s), abs=1e-5) if min(p, s) > 0 else 0)
+    backwards = [(a, b, -c) for (a, b, _), c in zip(rows, cosine)]
+    assert word_similarity(backwards, first, second).harmonic == 0
+
+
+@pytest.mark.parametrize("text, line", [("a\tb\n", 1), ("a\tb\t1\na b 2\n", 2), ("a\tb\tx\n", 1), ("a\tb\tnan\n", 1),
+                                        ("a\tb\t1\n\na\tb\t1\n", 2), ("a\t\t1\n", 1), ("a\tb\t1\t2\n", 1)])
+def test_malformed_similarity_files(tmp_path, text, line):
+    (tmp_path / "x.txt").write_text(text)
+    with pytest.raises(DataError, match=f"x.txt:{line}: expected word") as e: read_similarity(tmp_path / "x.txt")
+    assert e.value.line == line
+
+
+def test_errors(tmp_path):
+    first, second = languages()
+    narrow = WordVectors(["b0"], [[1.0]])
+    (tmp_path / "x.txt").write_text("")
+    for call in (lambda: translation_accuracy([("a0", "b0")], first, narrow),
+                 lambda: translation_accuracy([], first, second),
+                 lambda: word_similarity([("a0", "b0", 1.0)] * 5, first, narrow),
+                 lambda: read_similarity(tmp_path / "x.txt"),
+                 lambda: word_similarity([("a0", "a1", 1.0)] * 2, first)):
+        with pytest.raises(DataError): call()
+    for score in ("margin", "CSLS"):
+        with pytest.raises(ConfigError): translation_accuracy([("a0", "b0")], first, second, score)
+    with pytest.raises(FileNotFoundError): read_similarity(tmp_path / "y.txt")
+
+
+@needs_data
+def test_real_sets_are_read_and_scored():
+    "Vectors that know the dictionary: every word a direction of its own, translations share it."
+    entries = dictionary("de", "en", split="test")
+    rows = {}
+    for a, b in entries: rows.setdefault(a, b)
+    space = np.random.default_rng(0).normal(size=(len(rows), 64))
+    second = {}
+    for b, row in zip(rows.values(), space): second.setdefault(b, row)
+    german, english = WordVectors(list(rows), space), WordVectors(list(second), np.stack(list(second.values())))
+    score = translation_accuracy(entries, german, english)
+    assert score.words == 1500 and score.coverage == 1 and score.covered[1] > 0.7
+    for name, n in (("de", 500), ("en-de", 914)):
+        assert len(read_similarity(data_root() / "semeval2017-task2" / f"{name}.test.txt")) == n

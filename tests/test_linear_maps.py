@@ -1,0 +1,127 @@
+"Linear maps against scipy, autograd, least squares and perturbation theory."
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import orthogonal_procrustes, sqrtm
+
+from xlnb.core import ConfigError, DataError
+from xlnb.linear_maps import joint_procrustes, normalise, procrustes, rcsls, rcsls_loss, whitened_maps
+from xlnb.retrieval import nearest
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rotation(width, seed=0): return torch.linalg.qr(draw(width, width, seed=seed))[0]
+
+
+def test_a_rotation_is_found_at_full_size():
+    "20,000 × 300: to the precision of the type without noise, within the bound of Li (1995) with it."
+    x, turn = draw(20_000, 300) * torch.linspace(2, 0.5, 300, dtype=torch.float64), rotation(300, 1)
+    assert (procrustes(x, x @ turn) - turn).abs().max() < 1e-12
+    assert (procrustes(x.float(), (x @ turn).float()) - turn).abs().max() < 1e-6
+    clean = x.T @ (x @ turn)
+    z = x @ turn + draw(20_000, 300, seed=2)
+    smallest = torch.linalg.svdvals(clean)[-1] + torch.linalg.svdvals(x.T @ z)[-1]
+    bound = 2 * torch.linalg.matrix_norm(x.T @ z - clean) / smallest
+    off = torch.linalg.matrix_norm(procrustes(x, z) - turn)
+    assert bound / 20 < off <= bound # and the bound says something
+
+
+def test_procrustes_is_scipys():
+    for n, width in ((50, 8), (5, 8), (1, 3)): # fewer rows than columns as well
+        x, z = draw(n, width), draw(n, width, seed=1)
+        own, theirs = procrustes(x, z), torch.from_numpy(orthogonal_procrustes(x.numpy(), z.numpy())[0])
+        assert torch.allclose(own @ own.T, torch.eye(width, dtype=torch.float64), atol=1e-12)
+        assert float(((x @ own - z) ** 2).sum()) == pytest.approx(float(((x @ theirs - z) ** 2).sum()))
+        if n > width: assert torch.allclose(own, theirs, atol=1e-10)
+
+
+def test_whitened_maps_are_the_formulas():
+    x, z = draw(200, 7) @ draw(7, 7, seed=3), draw(200, 7, seed=1) @ draw(7, 7, seed=4)
+    z[:, :4] += x[:, :4]
+    white = [torch.from_numpy(np.linalg.inv(sqrtm((y.T @ y).numpy()).real)) for y in (x, z)]
+    u, s, v = torch.linalg.svd(white[0] @ x.T @ z @ white[1])
+    v = v.T
+    for powers in ((1.0, 0.0), (0.5, 0.5), (0.0, 0.0), (0.0, 1.0)):
+        map_x, map_z = whitened_maps(x, z, powers)
+        there = x @ white[0] @ u @ torch.diag(s ** powers[0]) @ u.T @ white[0].inverse() @ u # as printed, step by step
+        other = z @ white[1] @ v @ torch.diag(s ** powers[1]) @ v.T @ white[1].inverse() @ v
+        assert torch.allclose(x @ map_x @ v, there, atol=1e-8) and torch.allclose(z @ map_z @ v, other, atol=1e-8)
+    assert torch.allclose(whitened_maps(x, z)[1], torch.eye(7, dtype=torch.float64), atol=1e-9) # the hub stays
+    turn = rotation(7, 5)
+    assert torch.allclose(whitened_maps(x, x @ turn)[0], turn, atol=1e-8)
+
+
+def dense_loss(map_, x, z, all_x, all_z, k):
+    mapped, all_mapped = x @ map_, all_x @ map_
+    to_z = (mapped @ all_z.T).topk(k).values.mean(1)
+    to_x = (z @ all_mapped.T).topk(k).values.mean(1)
+    return -(2 * (mapped * z).sum(1) - to_z - to_x).mean()
+
+
+def test_rcsls_is_the_formula_and_its_gradient_that_of_autograd_and_of_differences():
+    all_x, all_z = normalise(draw(300, 10), "unit"), normalise(draw(260, 10, seed=1), "unit")
+    x, z, at = all_x[:80], all_z[:80], draw(10, 10, seed=2).requires_grad_()
+    for k in (1, 10):
+        at.grad = None
+        dense = dense_loss(at, x, z, all_x, all_z, k)
+        dense.backward()
+        dense = dense.detach()
+        loss, gradient = rcsls_loss(at.detach(), x, z, all_x, all_z, k)
+        assert loss == pytest.approx(float(dense)) and torch.allclose(gradient, at.grad, atol=1e-10)
+        rng = np.random.default_rng(k)
+        for _ in range(5):
+            direction = torch.from_numpy(rng.normal(size=(10, 10)))
+            up, down = (rcsls_loss(at.detach() + h * direction, x, z, all_x, all_z, k)[0] for h in (1e-6, -1e-6))
+            assert (up - down) / 2e-6 == pytest.approx(float((gradient * direction).sum()), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("spectral", [True, False])
+def test_rcsls_falls_and_helps(spectral):
+    x = normalise(draw(1500, 12), "unit")
+    stretched = x @ (rotation(12, 1) * torch.linspace(2, 0.2, 12, dtype=torch.float64))
+    z = normalise(stretched + 0.1 * draw(1500, 12, seed=2), "unit")
+    map_, losses = rcsls(x[:500], z[:500], x, z, steps=20, spectral=spectral)
+    assert all(b < a for a, b in zip(losses, losses[1:])) and len(losses) > 3
+    right = lambda w: float((nearest(x[500:] @ w, z[500:])[1][:, 0] == torch.arange(1000)).double().mean())
+    assert right(map_) > right(procrustes(x[:500], z[:500]))
+    if spectral: assert torch.linalg.svdvals(map_).max() <= 1 + 1e-9
+
+
+def test_joint_procrustes():
+    truth, turns = draw(300, 9), [rotation(9, s) for s in range(4)]
+    exact, losses = joint_procrustes([truth @ turn for turn in turns], unmoved=2)
+    assert losses[-1] < 1e-12
+    for own, turn in zip(exact, turns): assert torch.allclose(own, turn.T @ turns[2], atol=1e-6)
+    two, _ = joint_procrustes([draw(300, 9, seed=7), truth], None, 5000, 1e-15, unmoved=1) # of two: as one to the other
+    assert torch.allclose(two[0], procrustes(draw(300, 9, seed=7), truth), atol=1e-4)
+    present = torch.ones(4, 300, dtype=torch.bool)
+    present[1, 100:] = False
+    tables = [truth @ turn for turn in turns]
+    tables[1] = torch.where(present[1][:, None], tables[1], torch.nan_to_num(torch.full_like(truth, 1e6)))
+    holed, _ = joint_procrustes(tables, present)
+    for own, turn in zip(holed, turns): assert torch.allclose(own, turn.T @ turns[0], atol=1e-5)
+    present[1] = False
+    with pytest.raises(DataError, match="space 1, from 0, shares no row"): joint_procrustes(tables, present)
+
+
+def test_normalise():
+    x = draw(50, 6) + 3
+    assert torch.equal(normalise(x, ""), x) and normalise(x, "") is not x
+    centred = normalise(x, "centre")
+    assert torch.allclose(centred, x - x.mean(0))
+    assert torch.allclose(normalise(x, "unit").norm(dim=1), torch.ones(50).double())
+    assert not torch.allclose(normalise(x, "unit,centre"), normalise(x, "centre,unit"))
+    assert torch.isfinite(normalise(torch.cat([x, x.mean(0, keepdim=True), torch.zeros(1, 6)]).float())).all()
+    with pytest.raises(ConfigError, match="did you mean 'centre'"): normalise(x, "unit,center")
+
+
+def test_errors():
+    x = draw(10, 4)
+    for f in (procrustes, whitened_maps):
+        for other in (draw(9, 4), draw(10, 5), draw(10)):
+            with pytest.raises(DataError, match="row i of one belongs to row i"): f(x, other)
+        with pytest.raises(DataError, match="NaN or infinity"): f(x, x * float("nan"))
+    with pytest.raises(DataError, match="x has rank 3 of 4"): whitened_maps(draw(3, 4), draw(3, 4))

@@ -1,0 +1,279 @@
+"Mapping: induction against the whole matrix, starts, failures that are said, hubs, real vectors."
+import subprocess, sys, warnings
+
+import numpy as np
+import pytest
+import torch
+
+from xlnb.catalogue import dictionary
+from xlnb.core import ConfigError, DataError, data_root, torch_generator
+from xlnb.corpora import read_multi30k
+from xlnb.ibm import split_words
+from xlnb.lexicon import translation_accuracy
+from xlnb.linear_maps import normalise, procrustes
+from xlnb.mapping import (_best_of_columns, _best_of_rows, _kept_cells, identical_pairs, induce_dictionary,
+                          induce_pairs, map_to, self_learning, split_agreement, unsupervised_pairs)
+from xlnb.retrieval import neighbourhood
+from xlnb.vectors import WordVectors, read_vectors
+
+
+def spaces(n=300, width=12, noise=0.0, seed=0, m=None):
+    "A space of uneven directions, and a rotation of it with noise, as matrices."
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, width)) * np.linspace(2, 0.4, width) * rng.exponential(size=(n, 1)) ** 0.5
+    x[:, 0] += rng.integers(0, 3, n) # clusters, as words have
+    turn = np.linalg.qr(rng.normal(size=(width, width)))[0]
+    z = x @ turn + noise * rng.normal(size=x.shape)
+    return torch.from_numpy(x).float(), torch.from_numpy(z[:m]).float()
+
+
+def languages(n=300, noise=0.1, langs=("en", "de"), seed=0, **options):
+    x, z = spaces(n, noise=noise, seed=seed, **options)
+    return [WordVectors([f"{lang}{i}" for i in range(len(matrix))], matrix, lang)
+            for lang, matrix in zip(langs, (z, x))]
+
+
+@pytest.fixture(scope="module")
+def unsupervised(): return map_to(languages(noise=0.1), "en")
+
+
+def pairs_of(lang, numbers, hub="en"): return {lang: [(f"{lang}{i}", f"{hub}{i}") for i in numbers]}
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (33, 50), (1, 1), (32, 7), (7, 32), (256, 256)])
+def test_best_of_rows_and_columns(shape):
+    scores = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    for own, expected in ((_best_of_rows(scores), scores.max(1)), (_best_of_columns(scores), scores.max(0))):
+        assert torch.equal(own[0], expected.values) and torch.equal(own[1], expected.indices)
+
+
+@pytest.mark.parametrize("n, m, block", [(300, 270, 64), (300, 270, 4096), (5, 300, 32), (40, 3, 7)])
+@pytest.mark.parametrize("keep", [1.0, 0.3])
+def test_induction_is_that_of_the_matrix(n, m, block, keep):
+    rng = torch.Generator().manual_seed(n)
+    x, z = (normalise(torch.randn(k, 10, generator=rng), "unit") for k in (n, m))
+    cosine, k = x @ z.T, min(10, n, m)
+    csls = 2 * cosine - cosine.topk(k, dim=1).values.mean(1)[:, None] - cosine.topk(k, dim=0).values.mean(0)
+    cells = _kept_cells(n, m, keep, torch_generator("cells"), x)
+    if cells is not None: csls = csls + cells.as_strided((n, m), (257, 1))
+    forward, backward, objective = induce_pairs(x, z, keep, torch_generator("cells"), block=block)
+    rows = (csls > -torch.inf).any(1).nonzero()[:, 0] # words whose cells are all dropped have no partner
+    columns = (csls > -torch.inf).any(0).nonzero()[:, 0]
+    assert torch.equal(forward, torch.stack([rows, csls.argmax(1)[rows]]))
+    assert torch.equal(backward, torch.stack([csls.argmax(0)[columns], columns]))
+    assert objective == pytest.approx(float(cosine.amax(1).mean() + cosine.amax(0).mean()) / 2, abs=1e-6)
+
+
+def test_cells_are_kept_as_often_as_asked_and_not_in_step():
+    n, m, keep = 3000, 2000, 0.1
+    mask = _kept_cells(n, m, keep, torch_generator("cells"), torch.zeros(1)).as_strided((n, m), (257, 1)) == 0
+    assert float(mask.float().mean()) == pytest.approx(keep, abs=0.003)
+    for share in (mask.float().mean(0), mask.float().mean(1)): # binomial: five standard deviations
+        assert (share - keep).abs().max() < 6 * (keep * (1 - keep) / 2000) ** 0.5
+    both = (mask[1:] & mask[:-1]).float().mean() # neighbours in a column, in a row
+    assert float(both) == pytest.approx(keep ** 2, abs=0.001)
+    assert float((mask[:, 1:] & mask[:, :-1]).float().mean()) == pytest.approx(keep ** 2, abs=0.001)
+
+
+def test_unsupervised_start_finds_a_rotation_and_self_learning_ends_there():
+    x, z = map(normalise, spaces())
+    pairs = unsupervised_pairs(x, z)
+    assert float((pairs[0] == pairs[1]).float().mean()) > 0.9
+    x, z = map(normalise, spaces(noise=0.15))
+    pairs = unsupervised_pairs(x, z)
+    started = float((pairs[0] == pairs[1]).float().mean())
+    learned = self_learning(x, z, pairs)
+    ended = float((learned.pairs[0] == learned.pairs[1]).float().mean())
+    assert started < 0.9 < ended
+    expected = procrustes(x, z)
+    assert torch.linalg.matrix_norm(learned.map - expected) < 0.1 * torch.linalg.matrix_norm(expected)
+    keeps = [keep for keep, _ in learned.history]
+    assert sorted({*keeps}) == [0.1, 0.2, 0.4, 0.8, 1.0] and keeps == sorted(keeps) and len(keeps) > 5 * 50
+
+
+def test_self_learning_is_a_function_of_its_seed():
+    x, z = map(normalise, spaces(300, noise=0.6))
+    pairs = unsupervised_pairs(x, z)
+    first, again, other = (self_learning(x, z, pairs, keep=0.5, patience=3, seed=seed) for seed in (0, 0, 1))
+    assert first.history == again.history and torch.equal(first.map, again.map)
+    assert first.history != other.history
+    for keep in (0, -1, 1.1):
+        with pytest.raises(ConfigError, match="keep="): self_learning(x, z, pairs, keep=keep)
+
+
+def test_few_pairs_are_enough_with_self_learning():
+    vectors = languages(noise=0.15)
+    few = pairs_of("de", range(10))
+    alone = map_to(vectors, "en", few, least_agreement=0)
+    learned = map_to(vectors, "en", few, learning=True)
+    test = pairs_of("de", range(100, 300))["de"]
+    score = lambda s: translation_accuracy(test, s.vectors["de"], s.vectors["en"]).covered[1]
+    assert score(alone) < 0.7 < 0.9 < score(learned) and learned.reports["de"].mapped
+    assert learned.reports["de"].iterations > 0 and learned.reports["de"].start == "dictionary"
+
+
+@pytest.mark.parametrize("method", ["orthogonal", "whitened", "rcsls"])
+def test_the_hub_never_moves_and_methods_map(method):
+    english, german = languages(noise=0.2)
+    turn = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(3)))[0]
+    french = WordVectors([f"fr{i}" for i in range(300)], spaces(noise=0.2)[0] @ turn, "fr")
+    given = pairs_of("de", range(200)) | pairs_of("fr", range(200))
+    both = map_to([english, german, french], "en", given, method=method)
+    one = map_to([german, english], "en", pairs_of("de", range(200)), method=method)
+    hub = normalise(english.matrix)
+    for mapped in (both, one): assert torch.equal(mapped.vectors["en"].matrix, hub)
+    assert torch.equal(both.vectors["de"].matrix, one.vectors["de"].matrix) # other languages change nothing
+    for a, b in (("de", "en"), ("fr", "en"), ("de", "fr")):
+        test = [(f"{a}{i}", f"{b}{i}") for i in range(200, 300)]
+        assert translation_accuracy(test, both.vectors[a], both.vectors[b]).covered[1] > 0.9, (a, b)
+
+
+def test_unsupervised_success_is_confirmed_and_failure_said(unsupervised):
+    good = unsupervised
+    assert good.reports["de"].mapped and good.reports["de"].agreement > 0.9
+    assert good.translate("de7", "de", "en", 1)[0][0] == "en7" and good.translate("en9", "en", "de", 1)[0][0] == "de9"
+    english = languages()[0]
+    strange = WordVectors([f"de{i}" for i in range(300)], spaces(seed=5)[0], "de")
+    with pytest.warns(UserWarning, match="de: maps from two halves of it agree on [0-9]% .*left unaligned"):
+        bad = map_to([english, strange], "en")
+    report = bad.reports["de"]
+    assert not report.mapped and report.agreement < 0.1 and report.iterations > 200
+    assert torch.equal(bad.vectors["de"].matrix, normalise(strange.matrix))
+    assert report.objective > 0.3 # which would have looked like something
+
+
+def test_wrong_dictionaries_are_said_too():
+    vectors = languages(noise=0.1)
+    order = np.random.default_rng(0).permutation(300)
+    wrong = {"de": [(f"de{i}", f"en{j}") for i, j in enumerate(order)]}
+    with pytest.warns(UserWarning, match="left unaligned"): spaces_ = map_to(vectors, "en", wrong)
+    assert not spaces_.reports["de"].mapped
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert map_to(vectors, "en", pairs_of("de", range(200))).reports["de"].agreement > 0.9
+        assert map_to(vectors, "en", wrong, least_agreement=0).reports["de"].mapped
+
+
+def test_split_agreement_of_too_few_pairs_is_none():
+    x, z = map(normalise, spaces(50))
+    assert split_agreement(x, z, torch.tensor([[3], [3]]), learning=False) == 0
+    assert split_agreement(x[:1], z, torch.tensor([[0], [0]]), learning=True) == 0
+
+
+def test_identical_words():
+    first = WordVectors(["2017", "Berlin", "Haus"], np.eye(3), "de")
+    second = WordVectors(["house", "Berlin", "2017"], np.eye(3), "en")
+    assert identical_pairs(first, second).tolist() == [[0, 1], [2, 1]]
+    with pytest.raises(DataError, match="no word of de is spelled as one of en"):
+        identical_pairs(first, WordVectors(["house"], [[1.0, 0, 0]], "en"))
+    vectors = languages(noise=0.2)
+    names = lambda v: [word if i % 20 else f"same{i}" for i, word in enumerate(v.words)]
+    renamed = [WordVectors(names(v), v.matrix, v.language) for v in vectors]
+    report = map_to(renamed, "en", start="identical").reports["de"]
+    assert report.mapped and report.start == "identical" and report.agreement > 0.9
+
+
+def test_translate_is_csls():
+    mapped = map_to(languages(400, noise=1.0), "en", pairs_of("de", range(200)), least_agreement=0)
+    x, z = mapped.vectors["de"].matrix, mapped.vectors["en"].matrix
+    cosine = normalise(x, "unit") @ normalise(z, "unit").T
+    csls = 2 * cosine - neighbourhood(x, z, 10)[1]
+    for i in (0, 17, 399):
+        found = mapped.translate(f"de{i}", "de", "en", 6)
+        best = csls[i].topk(6)
+        assert [w for w, _ in found] == [f"en{j}" for j in best.indices]
+        assert [s for _, s in found] == pytest.approx(best.values.tolist(), abs=1e-4)
+    assert len(mapped.translate("de0", "deu", "en", 10**6)) == 400
+    for arguments, message in ((("xx", "de", "en"), "'xx' is not one of the 400 words"),
+                               (("de0", "de", "sw"), "language 'sw'"), (("de0", "de", "en", 0), "k=0")):
+        with pytest.raises(ConfigError, match=message): mapped.translate(*arguments)
+
+
+def test_dictionaries_out_of_a_space(unsupervised):
+    mapped = unsupervised
+    pairs = induce_dictionary(mapped.vectors["de"], mapped.vectors["en"])
+    every = induce_dictionary(mapped.vectors["de"], mapped.vectors["en"], mutual=False)
+    assert {*pairs} <= {*every} and len(pairs) > 250
+    assert sum(a[2:] == b[2:] for a, b in pairs) / len(pairs) > 0.95
+    assert len(induce_dictionary(mapped.vectors["de"], mapped.vectors["en"], words=50)) <= 50
+    again = map_to(languages(noise=0.1), "en", {"de": pairs})
+    assert again.reports["de"].mapped and again.reports["de"].iterations == 0
+    narrow = WordVectors(["x"], [[1.0]])
+    with pytest.raises(DataError, match="width 12 and 1"): induce_dictionary(mapped.vectors["de"], narrow)
+
+
+def test_induced_dictionaries_are_what_meta_xlm_takes(unsupervised):
+    from xlnb.meta_xlm import known_entries, translations
+    pairs = induce_dictionary(unsupervised.vectors["de"], unsupervised.vectors["en"])
+    half = known_entries(pairs, 0.5, "de")
+    assert 0.4 < len(half) / len(pairs) < 0.6 and {*half} < {*pairs}
+    word, translation = pairs[0]
+    assert translations([word], dict(pairs)) == [(0, 1, translation)]
+
+
+def test_errors():
+    english, german = languages(50)
+    bare = WordVectors(german.words, german.matrix)
+    narrow = WordVectors(german.words, german.matrix[:, :5], "de")
+    pair = pairs_of("de", range(9))
+    cases = [([english], "en", {}, "give two languages or more"), ([english, english], "en", {}, "each once"),
+             ([english, bare], "en", {}, "has no language"), ([english, [1.0]], "en", {}, "give WordVectors"),
+             ([english, german], "fr", {}, "language 'fr' is not one of the 2"),
+             ([english, german], "en", dict(start="seed"), "start='seed'"),
+             ([english, german], "en", dict(method="rotation"), "method='rotation'"),
+             ([english, german], "en", dict(words=0), "words=0"),
+             ([english, german], "en", dict(dictionaries={"fr": []}), "dictionaries='fr'"),
+             ([english, german], "en", dict(start="dictionary"), "start='dictionary' without one of de"),
+             ([english, german], "en", dict(normalisation="unit,center"), "did you mean 'centre'")]
+    for vectors, hub, options, message in cases:
+        with pytest.raises(ConfigError, match=message): map_to(vectors, hub, **options)
+    data = [([english, narrow], dict(dictionaries=pair), "de has vectors of width 5, en of width 12"),
+            ([english, german], dict(dictionaries={"de": [("Hund", "dog")]}), "no entry of the dictionary.*Hund – dog"),
+            ([english, german], dict(dictionaries={"de": []}), "the dictionary is empty"),
+            ([english, german], dict(dictionaries={"de": [("de40", "en40")]}, learning=True, words=10), "raise words="),
+            ([english, german], dict(start="identical"), "no word of de is spelled"),
+            ([english, german], dict(dictionaries=pair, method="whitened"), "x has rank 9 of 12")]
+    for vectors, options, message in data:
+        with pytest.raises(DataError, match=message): map_to(vectors, "en", **options)
+
+
+PEAK = """
+import resource, torch
+from xlnb.linear_maps import normalise
+from xlnb.mapping import induce_pairs
+draw = torch.Generator().manual_seed(0)
+x, z = (normalise(torch.randn(n, 64, generator=draw)) for n in (8000, 6000))
+induce_pairs(x[:2100], z[:2100], 0.1, draw)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
+induce_pairs(x, z, 0.1, draw)
+print((peak() - before) // 1024)
+"""
+
+
+def test_memory_of_induction_is_blocks_and_not_a_matrix():
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 90 # MiB; the matrix has 183, the kept cells 8, each of some blocks 16
+
+
+needs_data = pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no captions, no dictionaries")
+
+
+@needs_data
+@pytest.mark.slow
+def test_real_vectors_of_captions(tmp_path):
+    "word2vec of Multi30k's captions, made by gensim, mapped with MUSE's training pairs, tested on its test pairs."
+    word2vec = pytest.importorskip("gensim.models").Word2Vec
+    vectors = []
+    for lang in ("en", "de"):
+        captions = read_multi30k(data_root() / "multi30k/task1/raw", "train", (lang,))
+        lines = [split_words(line.lower()) for line, in captions]
+        model = word2vec(lines, vector_size=64, sg=1, epochs=4, min_count=5, workers=1, seed=0)
+        model.wv.save_word2vec_format(str(tmp_path / f"{lang}.bin"), binary=True)
+        vectors.append(read_vectors(tmp_path / f"{lang}.bin", language=lang))
+    mapped = map_to(vectors, "en", {"de": dictionary("de", "en")})
+    test = dictionary("de", "en", split="test")
+    score = translation_accuracy(test, mapped.vectors["de"], mapped.vectors["en"])
+    unmapped = translation_accuracy(test, *(WordVectors(v.words, normalise(v.matrix)) for v in vectors[::-1]))
+    assert mapped.reports["de"].mapped and score.covered[5] > 0.25 > 0.05 > unmapped.covered[5]
+    assert 0 < score.overall[1] < score.covered[1]
