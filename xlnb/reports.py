@@ -206,7 +206,10 @@ def tokens_to_learn(record: dict) -> float: # million tokens, linear between eva
     share = -least[n] / (least[n + 1] - least[n])
     return (lines[n]["tokens"] + share * (lines[n + 1]["tokens"] - lines[n]["tokens"])) / 1e6
 
-def has_learned(record: dict) -> bool: return not math.isnan(tokens_to_learn(record))
+def has_learned(record: dict) -> bool:
+    "Whether a run has learned; one that continues another and may forget, whether that one had."
+    if "base_learned" in record: return min(record["base_learned"].values()) >= LEARNED
+    return not math.isnan(tokens_to_learn(record))
 
 # %% ../nbs/02g_reports.ipynb #5ff207ec
 BASELINE = {"acc@1c": ("retrieval, centred", "lsa"), "aer": ("alignment error rate", "ibm1-unseen"),
