@@ -109,8 +109,9 @@ _DETECTED = dict(value=_ranked("moved by the adversary"),
                  baselines={by: _ranked(by) for by in ("loss", "text", "LSA margin")})
 
 def _lost(measure): return lambda record: continued.mean_drop(record, measure)[True] # in the other languages
-def _kept(better, worse): # arms of `drop`: what the other languages lose
-    return [Comparison(f"lost elsewhere, {name}, %", ("drop", better), ("drop", worse), _lost(measure), lower=True)
+def _kept(better, worse): # arms of `continued`: what the other languages lose
+    arms = ("continued", better), ("continued", worse)
+    return [Comparison(f"lost elsewhere, {name}, %", *arms, _lost(measure), lower=True)
             for measure, name in (("f1", "tags"), ("aer", "words linked"))]
 
 def _ended_so(record): return float(continued.collapse(record)["collapsed"])
@@ -134,13 +135,13 @@ def _transfer(experiment, how):
             *[Comparison("tags elsewhere, F1 %", own, arm, **_tags("others")) for arm in others]]
 
 def _detected(arm):
-    return Comparison("planted pairs at the ends, AUC", ("defects", "robust"), ("defects", arm), **_DETECTED)
+    return Comparison("planted pairs at the ends, AUC", ("defects", arm), ("defects", "not robust"), **_DETECTED)
 
 # %% ../nbs/04d_xy_lent_results.ipynb #cde5d5c5
 _LONGER = ("bitext_longer", "bitext_captions")
 _PIECES = ("2,000", "4,000", "8,000", "16,000")
 _ALONE = (("alone", "English alone, width 64"), ("alone", "X-Y, width 64"))
-_FULL = (("drop", "masked tokens, full rate"), ("drop", "replaced tokens, full rate"))
+_FULL = (("continued", "masked tokens, full rate"), ("continued", "replaced tokens, full rate"))
 _RUNS = {
     "xylent-02": [c for fewer, more in zip(_PIECES, _PIECES[1:])
                   for c in _versus("vocabulary", f"{more} pieces", f"{fewer} pieces")],
@@ -156,8 +157,8 @@ _RUNS = {
     "xylent-09": [Comparison("tags in English, F1 %", ("bitext", "X-Y"), ("bitext", "EN-X"), **_tags("score")),
                   *[_masked(e, "words of English, nats below frequency", _KNOWN) for e in reversed(_LONGER)]],
     "xylent-11": [*_transfer("bitext", ""), *_transfer("bitext_longer", ", masked tokens")],
-    "xylent-12": [_detected("not robust"), _detected("robust, published estimator"),
-                  *_versus("price", "not robust", "robust", measures=_BOTH)],
+    "xylent-12": [*map(_detected, ("robust", "robust, excess", "robust, by language")),
+                  *_versus("defects", "not robust, clean", "robust, clean", measures=_BOTH)],
     "xylent-14": [*_kept("masked tokens, a tenth", "masked tokens, full rate"),
                   *_kept("replaced tokens, a tenth", "masked tokens, a tenth")],
     "xylent-15": [Comparison("ended no better than a guess", *_FULL, _ended_so, lower=True)]}
