@@ -73,8 +73,8 @@ def holes(batch, side): # rate at which the words of a side are hidden, row by r
 
 @pytest.mark.parametrize("rate", [0.2, 0.6])
 def test_the_side_that_is_masked_is_drawn_and_has_the_rate_of_the_run(data, rate):
-    true, random = partner_batches(pairs_of(data), spec(pair_rate=rate, pair_sides="one"), data.tokenizer,
-                                   torch_generator(0))
+    true, random, alone = partner_batches(pairs_of(data), spec(pair_rate=rate, pair_sides="one"), data.tokenizer,
+                                          torch_generator(0))
     for batch in (true, random):
         first, second = holes(batch, 1) > 0, holes(batch, 2) > 0
         assert not (first & second).any() and 10 < first.sum() < 30 # of 40
@@ -88,11 +88,15 @@ def test_the_side_that_is_masked_is_drawn_and_has_the_rate_of_the_run(data, rate
 
 
 def test_both_sides_are_masked_where_the_run_masks_both(data):
-    true, random = partner_batches(pairs_of(data), spec(pair_rate=0.5, pair_sides="both"), data.tokenizer,
-                                   torch_generator(0))
+    true, random, alone = partner_batches(pairs_of(data), spec(pair_rate=0.5, pair_sides="both"), data.tokenizer,
+                                          torch_generator(0))
     for side in (1, 2): assert holes(true, side).mean() > 0.3 and holes(random, side).mean() > 0.3
     shared = lambda batch: batch["labels"][batch["scored"] & (batch["labels"] >= 0)].tolist()
     assert shared(true) == shared(random) # the partner's holes are its own
+    assert alone["labels"][alone["labels"] >= 0].tolist() == shared(true)
+    for row, label, beside, own in zip(alone["input_ids"], alone["labels"], true["input_ids"], true["scored"]):
+        inside = slice(1, int(own.sum()) + 1) # between <s> and </s>
+        assert row[inside].tolist() == beside[own].tolist() and (label[[0, inside.stop]] == -100).all()
 
 
 @pytest.mark.parametrize("masking", [dict(pair_rate=0.4, pair_sides="one"), dict(pair_rate=0.15, pair_sides="both")])

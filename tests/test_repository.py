@@ -94,7 +94,8 @@ def test_imports_are_declared(path):
     declared = {re.match(r"[\w-]+", line)[0].lower() for line in PROJECT["dependencies"]}
     owners = importlib.metadata.packages_distributions()
     installed_by = {"IPython": {"ipykernel"}, "tokenizers": {"transformers"}, "click": {"papermill"},
-                    "cycler": {"matplotlib"}, "triton": {"torch"}} # triton comes with torch for CUDA
+                    "cycler": {"matplotlib"}, "PIL": {"matplotlib"},
+                    "triton": {"torch"}} # triton comes with torch for CUDA
     for name in imported(path)[1] - set(sys.stdlib_module_names):
         owner = {o.lower() for o in owners.get(name, [name])} | installed_by.get(name, set())
         assert owner & declared, f"{path.name} imports {name}, which pyproject.toml does not declare"
@@ -169,11 +170,13 @@ LONG = {
     "cldr": "a language-independent meaning, how 113 locales render it, and the labels that follow from it",
     "contamination": "near repeats in one pass: an index of grams, a survey, languages told apart",
     "dro": "the moves of the mixture, planted defects, and the search for them without a model",
+    "held_out": "what is asked of held-out text, pairs and layers, the same for every paper",
     "formats": "one reader for each published format",
     "matching": "seven rules by which two vocabularies are matched, and their composition",
     "probes": "readouts of tags, entailment, paraphrase and classes, on one solver",
     "retrieval": "encoding, scores, margins, mining, and baselines without an encoder",
     "sampling": "mixtures as formulas, an exact projection, two samplers and their repairs",
+    "veco": "five tasks as parts of a batch, two phases, and measures beside partners",
     "tokens": "a store written in parallel, and rows, packed and padded, out of it",
 }
 

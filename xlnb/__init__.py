@@ -52,6 +52,7 @@ Each module is generated from a notebook in nbs/ that explains it. In reading or
     xy_lent_results   The paper's figures redrawn from its tables, and its claims judged wherever tables or samplers are enough
     meta_xlm          Start a cross-lingual model from a monolingual one, and tell what it inherits from what it learns
     meta_xlm_results  Three findings over five seeds, every claim of the paper judged, the paper's own tables
+    veco              Masked words guessed from a sentence, and again with its translation in view: cross-attention that is plugged in and out
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and what does not
 """
 

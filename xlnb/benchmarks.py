@@ -35,8 +35,8 @@ from .plans import product_rate
 from .retrieval import nearest, usual_layer
 from .tokens import SpecialIds, build_store, open_store, unpack
 from .training import accumulate_gradients, make_optimizer, step_work
-from .pretraining import loss_names, network_config, training_config
-from .xlm_e import Settings, XlmE, make_batches, network_configs, resolve, step_tokens
+from .pretraining import loss_names, network_config, step_tokens, training_config
+from .xlm_e import Settings, XlmE, make_batches, network_configs, resolve
 
 # %% ../nbs/11_benchmarks.ipynb #7d788b45
 def _word_tokenizer(vocab_size: int # ids, special ones included

@@ -31,7 +31,8 @@ from .core import CheckpointError, ConfigError, choose
 # %% ../nbs/01_encoder.ipynb #88d128f4
 _CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "gated"),
            "gate_input": ("query", "scaled_query", "hidden"), "relative_start": ("local", "random"),
-           "relative_across": ("shared", "own")}
+           "relative_across": ("shared", "own"), "relative_memory": ("none", "shared"),
+           "partner": ("translation", "self")}
 _FROM_TRANSFORMERS = ("model_type", "name_or_path", "num_labels", "dtype", "torch_dtype", "output_attentions",
                      "attn_implementation", "experts_implementation") # what transformers passes besides the fields
 
@@ -62,6 +63,8 @@ class EncoderConfig(PreTrainedConfig):
             neighbours, or N(0, 0.02)
         relative_across (str, default 'shared'): keys of a pair's other sentence: the buckets of its
             own sentence, or their 'own'
+        relative_memory (str, default 'none'): of cross-attention: no relative bias, or the ungated
+            one of self-attention
         gate_input (str, default 'query')
         gate_bias (bool, default False)
         type_vocab_size (int, default 0): 0: no token types
@@ -74,6 +77,10 @@ class EncoderConfig(PreTrainedConfig):
         hidden_dropout_prob (float, default 0.0)
         attention_probs_dropout_prob (float, default 0.0)
         classifier_dropout (float, default 0.1)
+        partner (str, default 'translation'): of a head that reads a sentence beside another: one
+            that is given, or the sentence
+        detach_partner (bool, default False): whether no gradient goes into the states of that
+            partner
         initializer_range (float, default 0.02)
         tie_word_embeddings (bool, default True)
         bos_token_id (int | None, default 0)
@@ -99,6 +106,7 @@ class EncoderConfig(PreTrainedConfig):
     relative_max_distance: int = 128
     relative_start: str = "local" # of the buckets: slopes by head that favour neighbours, or N(0, 0.02)
     relative_across: str = "shared" # keys of a pair's other sentence: the buckets of its own sentence, or their 'own'
+    relative_memory: str = "none" # of cross-attention: no relative bias, or the ungated one of self-attention
     gate_input: str = "query"
     gate_bias: bool = False
     type_vocab_size: int = 0 # 0: no token types
@@ -109,6 +117,8 @@ class EncoderConfig(PreTrainedConfig):
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0
     classifier_dropout: float = 0.1
+    partner: str = "translation" # of a head that reads a sentence beside another: one that is given, or the sentence
+    detach_partner: bool = False # whether no gradient goes into the states of that partner
     initializer_range: float = 0.02
     tie_word_embeddings: bool = True
     bos_token_id: int | None = 0
@@ -278,11 +288,13 @@ class RelativeBias(nn.Module):
 
     def forward(self, query_positions, # (1 or batch, queries)
                 key_positions, # (1 or batch, keys)
+                memory: bool = False, # whether all keys are of another sequence
                ) -> Tensor: # (1 or batch, heads, queries, keys)
         """
         Args:
             query_positions: (1 or batch, queries)
             key_positions: (1 or batch, keys)
+            memory (bool, default False): whether all keys are of another sequence
 
         Returns:
             Tensor: (1 or batch, heads, queries, keys)
@@ -290,7 +302,8 @@ class RelativeBias(nn.Module):
         limit = self.max_distance
         distance = key_positions[:, None, :] - query_positions[:, :, None]
         rows = self.of_distance()[distance.clamp(-limit, limit) + limit]
-        if self.tables == 2:
+        if self.tables == 2 and memory: rows = rows + self.buckets
+        elif self.tables == 2:
             sentence = sentence_numbers(key_positions)
             asking = sentence[:, -query_positions.shape[1]:]
             rows = rows + self.buckets * (asking[:, :, None] != sentence[:, None, :])
@@ -484,7 +497,8 @@ class AttentionContext:
             be added
         packing (Packing | None, default None)
         memory (Tensor | None, default None): (batch, source, hidden) of cross-attention
-        memory_mask (Tensor | None, default None): additive, (batch, 1, 1, source)
+        memory_mask (Tensor | None, default None): additive, (1 or batch, 1 or heads, 1 or queries,
+            source)
         cache (DynamicCache | EncoderDecoderCache | None, default None)
         write_cache (bool, default False)
         crosses (bool, default False): whether the blocks look at a memory
@@ -500,7 +514,7 @@ class AttentionContext:
     causal: bool = False # the fused kernel's own causal mask, where nothing else is to be added
     packing: Packing | None = None
     memory: Tensor | None = None # (batch, source, hidden) of cross-attention
-    memory_mask: Tensor | None = None # additive, (batch, 1, 1, source)
+    memory_mask: Tensor | None = None # additive, (1 or batch, 1 or heads, 1 or queries, source)
     cache: DynamicCache | EncoderDecoderCache | None = None
     write_cache: bool = False
     crosses: bool = False # whether the blocks look at a memory
@@ -511,6 +525,13 @@ class AttentionContext:
 
     @property
     def self_cache(self): return getattr(self.cache, "self_attention_cache", self.cache)
+    @property
+    def memory_length(self) -> int: # of the memory, or of its keys in the cache
+        """
+        Returns:
+            int: of the memory, or of its keys in the cache
+        """
+        return self.cache.cross_attention_cache.get_seq_length() if self.memory is None else self.memory.shape[1]
     @property
     def past(self) -> int: return self.cache.get_seq_length() if self.cache is not None else 0
 
@@ -706,13 +727,19 @@ def _add_masks(context: AttentionContext, encoder, hidden, attention_mask, posit
 
 _NO_CROSS_ATTENTION = "a memory was given to a model without cross-attention: build it with cross_attention=True"
 
-def _add_memory_mask(context: AttentionContext, config, hidden, mask):
-    "Whether the blocks look at a memory, and which of its places are tokens."
+def _add_memory_mask(context: AttentionContext, encoder, hidden, mask, positions):
+    "Whether the blocks look at a memory, which of its places are tokens, and how far away they are."
+    config = encoder.config
     cached = isinstance(context.cache, EncoderDecoderCache) and any(context.cache.is_updated.values())
     context.crosses = context.memory is not None or cached
     if context.crosses and not config.cross_attention: raise ValueError(_NO_CROSS_ATTENTION)
     if context.crosses and mask is not None and not mask.all():
         context.memory_mask = _additive_mask(mask[:, None, None].bool(), _score_dtype(hidden))
+    if context.crosses and config.relative_memory == "shared" and config.relative_positions != "none":
+        places = torch.arange(context.memory_length, device=hidden.device)[None]
+        queries = context.packing.pad(positions.expand(1, -1)) if context.packing else positions
+        bias = encoder.relative_bias(queries, places, memory=True).to(_score_dtype(hidden))
+        context.memory_mask = bias if context.memory_mask is None else bias + context.memory_mask
 
 # %% ../nbs/01_encoder.ipynb #09f4c45e
 def _run_blocks(encoder, # an `Encoder`
@@ -849,7 +876,7 @@ class Encoder(EncoderPreTrainedModel):
         flexible = self.config._attn_implementation == "flex_attention" and not context.eager
         add = _add_functions if flexible else _add_masks
         add(context, self, hidden, attention_mask, position_ids, is_causal)
-        _add_memory_mask(context, self.config, hidden, encoder_attention_mask)
+        _add_memory_mask(context, self, hidden, encoder_attention_mask, position_ids)
         return _run_blocks(self, hidden, context, states, attentions)
 
     def project_memory(self, memory: Tensor) -> EncoderDecoderCache: # (batch, source, hidden)

@@ -5,9 +5,11 @@
 # %% auto #0
 __all__ = ['LanguageModelHead', 'EncoderForMaskedLM', 'EncoderForReplacedTokens', 'share_embeddings', 'EncoderForCausalLM',
            'EncoderForSequenceClassification', 'EncoderForTokenClassification', 'EncoderForQuestionAnswering',
-           'head_flops']
+           'BesidePartner', 'PartneredForSequenceClassification', 'PartneredForTokenClassification',
+           'PartneredForQuestionAnswering', 'head_flops']
 
 # %% ../nbs/01c_heads.ipynb #5122150c
+import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import (AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForPreTraining,
@@ -16,7 +18,9 @@ from transformers import (AutoConfig, AutoModel, AutoModelForCausalLM, AutoModel
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import (GenericForQuestionAnswering, GenericForSequenceClassification,
                                           GenericForTokenClassification)
-from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions, MaskedLMOutput, TokenClassifierOutput
+from transformers.modeling_outputs import (CausalLMOutputWithCrossAttentions, MaskedLMOutput,
+                                           QuestionAnsweringModelOutput, SequenceClassifierOutput,
+                                           TokenClassifierOutput)
 from transformers.utils.generic import can_return_tuple
 
 from .core import ConfigError
@@ -185,6 +189,123 @@ for _auto, _model in [(AutoModel, Encoder), (AutoModelForMaskedLM, EncoderForMas
                      (AutoModelForTokenClassification, EncoderForTokenClassification),
                      (AutoModelForQuestionAnswering, EncoderForQuestionAnswering)]:
     _auto.register(EncoderConfig, _model, exist_ok=True)
+
+# %% ../nbs/01c_heads.ipynb #cba1feb8
+class BesidePartner(EncoderPreTrainedModel):
+    "An encoder with cross-attention, and a linear layer on [H; S]; the base of three heads (VECO, section 3.1)."
+    base_model_prefix = "encoder"
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__(config)
+        if not config.cross_attention:
+            raise ConfigError(f"{type(self).__name__} looks at a partner: build it with cross_attention=True, or take "
+                              "the head without one, EncoderFor…")
+        self.encoder, self.dropout = Encoder(config), nn.Dropout(config.classifier_dropout)
+        self.head = nn.Linear(2 * config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def scores(self, input_ids, attention_mask, partner_input_ids, partner_attention_mask):
+        "The head's outputs for every token, (batch, seq, labels); `ValueError` where there is no partner."
+        own = self.encoder(input_ids, attention_mask).last_hidden_state
+        if self.config.partner == "self": other, mask = own, attention_mask
+        else:
+            self._check_partner(input_ids, partner_input_ids)
+            mask = partner_attention_mask
+            other = self.encoder(partner_input_ids, mask).last_hidden_state
+        if self.config.detach_partner: other = other.detach()
+        beside = self.encoder(input_ids, attention_mask, encoder_hidden_states=other, encoder_attention_mask=mask)
+        return self.head(self.dropout(torch.cat([own, beside.last_hidden_state], -1)))
+
+    def _check_partner(self, ids, partners):
+        if partners is None:
+            raise ValueError("no partner was given: pass partner_input_ids and partner_attention_mask, the sentences' "
+                             "translations, or build the model with partner='self'")
+        if len(partners) != len(ids):
+            raise ValueError(f"{len(ids)} sentences with {len(partners)} partners: give each one its own")
+
+def _cross_entropy(logits, labels): # (…, labels), (…), -100 = not counted
+    return None if labels is None else F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
+
+class PartneredForSequenceClassification(BesidePartner):
+    "Labels of sentences beside their translations, read at the last token, `</s>`."
+    @can_return_tuple
+    def forward(self, input_ids, # (batch, seq)
+                attention_mask=None, # (batch, seq), 1 = token
+                partner_input_ids=None, # (batch, partner's seq)
+                partner_attention_mask=None, # (batch, partner's seq)
+                labels=None, # (batch,)
+               ) -> SequenceClassifierOutput: # logits (batch, labels)
+        """
+        Args:
+            input_ids: (batch, seq)
+            attention_mask (default None): (batch, seq), 1 = token
+            partner_input_ids (default None): (batch, partner's seq)
+            partner_attention_mask (default None): (batch, partner's seq)
+            labels (default None): (batch,)
+
+        Returns:
+            SequenceClassifierOutput: logits (batch, labels)
+        """
+        each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
+        last = torch.full_like(input_ids[:, 0], -1) if attention_mask is None else attention_mask.sum(1) - 1
+        logits = each[torch.arange(len(each), device=each.device), last]
+        return SequenceClassifierOutput(loss=_cross_entropy(logits, labels), logits=logits)
+
+class PartneredForTokenClassification(BesidePartner):
+    "Labels of tokens beside the translation of their sentence."
+    @can_return_tuple
+    def forward(self, input_ids, # (batch, seq)
+                attention_mask=None, # (batch, seq), 1 = token
+                partner_input_ids=None, # (batch, partner's seq)
+                partner_attention_mask=None, # (batch, partner's seq)
+                labels=None, # (batch, seq), -100 = not counted
+               ) -> TokenClassifierOutput: # logits (batch, seq, labels)
+        """
+        Args:
+            input_ids: (batch, seq)
+            attention_mask (default None): (batch, seq), 1 = token
+            partner_input_ids (default None): (batch, partner's seq)
+            partner_attention_mask (default None): (batch, partner's seq)
+            labels (default None): (batch, seq), -100 = not counted
+
+        Returns:
+            TokenClassifierOutput: logits (batch, seq, labels)
+        """
+        logits = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
+        return TokenClassifierOutput(loss=_cross_entropy(logits, labels), logits=logits)
+
+class PartneredForQuestionAnswering(BesidePartner):
+    "Start and end of an answer beside the translation of question and text."
+    def __init__(self, config: EncoderConfig):
+        if config.num_labels != 2: raise ConfigError(f"num_labels={config.num_labels}: an answer has a start and end")
+        super().__init__(config)
+
+    @can_return_tuple
+    def forward(self, input_ids, # (batch, seq)
+                attention_mask=None, # (batch, seq), 1 = token
+                partner_input_ids=None, # (batch, partner's seq)
+                partner_attention_mask=None, # (batch, partner's seq)
+                start_positions=None, end_positions=None, # (batch,)
+               ) -> QuestionAnsweringModelOutput: # start_logits and end_logits (batch, seq)
+        """
+        Args:
+            input_ids: (batch, seq)
+            attention_mask (default None): (batch, seq), 1 = token
+            partner_input_ids (default None): (batch, partner's seq)
+            partner_attention_mask (default None): (batch, partner's seq)
+            start_positions (default None), end_positions (default None): (batch,)
+
+        Returns:
+            QuestionAnsweringModelOutput: start_logits and end_logits (batch, seq)
+        """
+        each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
+        if attention_mask is not None:
+            each = each.masked_fill(attention_mask[:, :, None] == 0, torch.finfo(each.dtype).min)
+        start, end = each.unbind(-1)
+        loss = None
+        if start_positions is not None:
+            loss = (_cross_entropy(start, start_positions) + _cross_entropy(end, end_positions)) / 2
+        return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end)
 
 # %% ../nbs/01c_heads.ipynb #0a67f317
 def head_flops(config: EncoderConfig) -> int:

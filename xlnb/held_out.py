@@ -216,17 +216,19 @@ class PairText(NamedTuple):
     Fields:
         true (dict): batch; `scored` marks the tokens of the side that both batches share
         random (dict): batch with the same holes on that side
+        alone (dict): batch: that side by itself
         unigram (float): nats per hole, guessed by the frequencies of its language
         across (bool): whether the two languages have different scripts
     """
     true: dict # batch; `scored` marks the tokens of the side that both batches share
     random: dict # batch with the same holes on that side
+    alone: dict # batch: that side by itself
     unigram: float # nats per hole, guessed by the frequencies of its language
     across: bool # whether the two languages have different scripts
 
 def partner_batches(pairs: list, # held-out (tokens, tokens), of one language pair
-                    spec: HeldOutSpec, tokenizer, generator: torch.Generator) -> tuple[dict, dict]:
-    """Two batches with the same holes on one side, drawn at random; the other is its translation, or another's.
+                    spec: HeldOutSpec, tokenizer, generator: torch.Generator) -> tuple[dict, dict, dict]:
+    """The same holes on one side, drawn at random, in three batches: beside the translation, beside another's, alone.
 
     Args:
         pairs (list): held-out (tokens, tokens), of one language pair
@@ -242,7 +244,8 @@ def partner_batches(pairs: list, # held-out (tokens, tokens), of one language pa
     both = rate if spec.masking.pair_sides == "both" else 0.0
     batches = [_beside(holes, _masked(side, both, spec, ids, special, generator), flips, spec, special)
                for side in partners]
-    return tuple(batch | {"language": torch.tensor(kept)} for batch in batches) # 0 or 1: which the shared side is of
+    language = {"language": torch.tensor(kept)} # 0 or 1: which the shared side is of
+    return *(batch | language for batch in batches), _alone(holes, special)
 
 def _masked(sentences, rate, spec, ids, special, generator) -> tuple[list, list]:
     "What is seen of each sentence, and its labels."
@@ -258,6 +261,13 @@ def _beside(first, second, flips, spec, special) -> dict:
     inside = seen["side"] > 0
     own = torch.where(flips, 2, 1)[:, None]
     return seen | {"labels": labels["input_ids"].where(inside, -100), "scored": seen["side"] == own}
+
+def _alone(holes, special) -> dict:
+    "Scored sides as text, with their holes."
+    seen, labels = (collate_text([[tokens] for tokens in side], special) for side in holes)
+    column, length = torch.arange(seen["input_ids"].shape[1]), seen["attention_mask"].sum(1, keepdim=True)
+    inside = (column > 0) & (column < length - 1)
+    return seen | {"labels": labels["input_ids"].where(inside, -100)}
 
 def _another(pairs, number, side):
     "The sentence of that side, of another pair, that is nearest in length and not the same."
@@ -278,22 +288,23 @@ def pair_text(rows: list, # held-out (line, line) of one language pair
     """
     cut = [tuple(side[:spec.max_side] for side in row)
            for row in encode_pairs(without_digits(rows)[:spec.gain_pairs], tokenizer)]
-    true, random = partner_batches(cut, spec, tokenizer, torch_generator("held out", pair))
+    true, random, alone = partner_batches(cut, spec, tokenizer, torch_generator("held out", pair))
     holes = true["scored"] & (true["labels"] >= 0)
     language, labels = true["language"][:, None].expand_as(holes)[holes], true["labels"][holes]
     each = [(labels[language == k], frequencies[lang]) for k, lang in enumerate(split_pair(pair))]
     total = sum(unigram_loss(own, table) * len(own) for own, table in each if len(own))
     across = len({script(side) for side in zip(*rows)}) == 2
-    return PairText(true, random, total / len(labels), across)
+    return PairText(true, random, alone, total / len(labels), across)
 
 @torch.inference_mode()
 def pair_metrics(model: Measured, text: PairText, ids: MaskIds) -> dict:
-    "TLM loss and its translation gain; of replaced tokens loss, baseline and AUC over the pair, and the gain."
+    "TLM loss, its translation gain, and the loss of the sentence alone; of replaced tokens loss, baseline, AUC, gain."
     true, random = (_on_device(model, batch) for batch in (text.true, text.random))
     outs = [guess(model.masked_lm, batch, model.detect is not None, _generator(model)) for batch in (true, random)]
     mine = [batch["scored"][batch["labels"] >= 0] for batch in (true, random)]
     losses = [out.losses[own].mean().item() for out, own in zip(outs, mine)]
-    gain = {"tlm": losses[0], "tlm_gap": losses[1] - losses[0]}
+    single = guess(model.masked_lm, _on_device(model, text.alone), False, _generator(model))
+    gain = {"tlm": losses[0], "tlm_gap": losses[1] - losses[0], "tlm_alone": single.loss_sum.item() / single.count}
     if model.detect is None: return gain
     samples = outs[1].samples.clone()
     samples[mine[1]] = outs[0].samples[mine[0]] # the same corrupted sentence beside both partners

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', 'EVERY_PHASE', 'SizeDefaults', 'RunSettings',
            'fill_in', 'size_defaults', 'check_choices', 'check_amounts', 'restarts', 'max_side', 'network_config',
-           'prepare_data', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'loss_names', 'sums_by_group',
-           'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config', 'Trained',
-           'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of',
-           'write_run_cards', 'run', 'announce', 'main']
+           'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'loss_names',
+           'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder',
+           'training_config', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report',
+           'record_of', 'write_run_cards', 'run', 'announce', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
 import sys, time
@@ -231,6 +231,16 @@ def prepare_data(settings: RunSettings, # filled in
     """
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
     return prepare(corpus, settings.vocab_size, shuffle_pairs, max_side=max_side(settings))
+
+def step_tokens(settings: RunSettings) -> tuple[int, int]: # of a paper with `uses_pairs` and `parallel_share`
+    """Tokens of text and of pairs in a step: of two tasks twice `batch_tokens`, shared as `parallel_share` says.
+
+    Note:
+        of a paper with `uses_pairs` and `parallel_share`
+    """
+    if not settings.uses_pairs: return settings.batch_tokens, 0
+    pairs = round(2 * settings.batch_tokens * settings.parallel_share)
+    return 2 * settings.batch_tokens - pairs, pairs
 
 def make_batches(settings: RunSettings, data: Prepared,
                  text_tokens: int, pair_tokens: int = 0, # of a step

@@ -360,9 +360,10 @@ def step_work(model, batches, config: TrainingConfig, step: int) -> list:
     device = next(model.parameters()).device
     work = []
     for i in range(rank, batches.micro_batches, world):
-        batch = model.prepare(batches(step, i), torch_generator(config.seed, "prepare", step, i))
-        batch = {k: v.to(device, non_blocking=True) if torch.is_tensor(v) else v for k, v in batch.items()}
-        work.append((batch, torch_generator(config.seed, "forward", step, i, device=device)))
+        prepared = model.prepare(batches(step, i), torch_generator(config.seed, "prepare", step, i))
+        for batch in prepared if isinstance(prepared, list) else [prepared]:
+            batch = {k: v.to(device, non_blocking=True) if torch.is_tensor(v) else v for k, v in batch.items()}
+            work.append((batch, torch_generator(config.seed, "forward", step, i, device=device)))
     return work
 
 # %% ../nbs/02a_training.ipynb #297a3587

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TASKS', 'TABLES', 'GENERATOR_LAYERS', 'SMALL_CHOICES', 'PAPER_PAIRS', 'PAPER_CHOICES', 'STEPS', 'STEPS_ON_TEXT',
            'BATCH_TOKENS', 'PAPER', 'MASK_RATE', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Corruption', 'corruption_rows',
-           'plot_corruption', 'Settings', 'resolve', 'training_flops', 'step_tokens', 'network_configs', 'prepare_data',
+           'plot_corruption', 'Settings', 'resolve', 'training_flops', 'network_configs', 'prepare_data',
            'make_batches', 'detect', 'XlmE', 'sides_apart', 'measures', 'untrained_gain', 'new_xlm_e', 'plan_of',
            'measure_layers', 'record_facts', 'describe', 'compare_with_paper', 'evaluate_run']
 
@@ -29,7 +29,7 @@ from .held_out import Evaluation, Measured, evaluate, hold_out, held_out_metrics
 from .objectives import POLICIES, Masking, MaskIds, guess, info_nce, network_inputs, replaced_tokens, rtd_loss
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
                               Trained, check_amounts, check_choices, fill_in, held_out_spec, loss_names, main, max_side,
-                              network_config, plan_run, size_defaults, step_flops, sums_by_group)
+                              network_config, plan_run, size_defaults, step_flops, step_tokens, sums_by_group)
 from . import pretraining
 
 # %% ../nbs/03_xlm_e.ipynb #b8910a49
@@ -216,12 +216,6 @@ def training_flops(settings: Settings) -> dict: # resolved but for `steps`
     """
     return step_flops(list(network_configs(settings).values()), BY_SIZE[settings.size].length, *step_tokens(settings),
                       settings.masking)
-
-def step_tokens(settings: Settings) -> tuple[int, int]:
-    "Tokens of text and of pairs in a step."
-    if not settings.uses_pairs: return settings.batch_tokens, 0
-    pairs = round(2 * settings.batch_tokens * settings.parallel_share)
-    return 2 * settings.batch_tokens - pairs, pairs
 
 def network_configs(settings: Settings) -> dict: # resolved; part → `EncoderConfig`
     """A generator of fewer layers and a discriminator; a masked language model on its own gets the discriminator's body.

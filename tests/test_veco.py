@@ -1,0 +1,219 @@
+"Cross-attention to the other sentence: who sees whom, parts of a batch, starts, settings, records."
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import XLMRobertaConfig, XLMRobertaForCausalLM
+
+from xlnb import veco as V
+from xlnb.alignment import CROSSED, aer_by_layer, align
+from xlnb.core import CheckpointError, ConfigError, torch_generator
+from xlnb.foreign import load_foreign
+from xlnb.heads import EncoderForCausalLM
+from xlnb.pretraining import run, run_folder, train_phase
+from xlnb.training import read_log
+
+SMALL = dict(langs="en,ru", layers=2, width=32, steps=4, batch_tokens=256, test_lines=20, vocab_size=300)
+pytestmark = pytest.mark.usefixtures("root")
+
+
+def small(**changes): return V.resolve(V.Settings(**SMALL | changes))
+
+
+@pytest.fixture(scope="module")
+def data(root): return V.prepare_data(small())
+
+
+@pytest.fixture
+def unprobed(monkeypatch):
+    "Runs without probes and plans, which take most of the time of a short run."
+    whole = V.evaluate
+    without = lambda network, data, *own, **more: whole(network, data, *own, probed=(), **more)
+    monkeypatch.setattr(V, "evaluate", without)
+    monkeypatch.setattr("xlnb.pretraining.announce", lambda *_: None)
+
+
+def sequences(*lengths, seed=0):
+    draw, begin, end = torch_generator(seed), torch.tensor([0]), torch.tensor([2])
+    return [torch.cat([begin, torch.randint(5, 290, (n,), generator=draw), end]) for n in lengths]
+
+
+# ---------------------------------------------------------------- who sees whom
+
+
+@pytest.mark.parametrize("start", ["alike", "random"])
+def test_a_sentence_sees_its_own_partner_and_no_other(data, start):
+    network = V.new_network(small(cross_start=start), None).eval()
+    first, second = sequences(5, 9, 2), sequences(7, 3, 4, seed=1)
+    def states(first, second):
+        batch = V.pack_rows([*first, *second])
+        own = V.own_states(network, batch)
+        found = V.crossed_states(network, batch, V.partners(own, batch["cu_seqlens"]))
+        return own, found, batch["cu_seqlens"].tolist()
+    with torch.no_grad():
+        _, together, borders = states(first, second)
+        for k in range(3): # alone and beside longer ones: padding of the memory is no memory
+            _, alone, own = states(first[k:k + 1], second[k:k + 1])
+            for row, at in ((k, 0), (3 + k, 1)):
+                here, there = together[:, borders[row]:borders[row + 1]], alone[:, own[at]:own[at + 1]]
+                assert_close(here, there, rtol=1e-4, atol=1e-5)
+
+
+def test_partners_need_two_sides(data):
+    batch = V.pack_rows(sequences(3, 4, 5))
+    with pytest.raises(ValueError, match="3 sequences.*an even number"):
+        V.partners(torch.zeros(1, len(batch["input_ids"][0]), 32), batch["cu_seqlens"])
+
+
+def test_a_memory_needs_cross_attention(data):
+    network, batch = V.new_network(small(tasks="mlm"), None), V.pack_rows(sequences(3, 4))
+    memory = V.partners(V.own_states(network, batch), batch["cu_seqlens"])
+    with pytest.raises(ValueError, match="build it with cross_attention=True"):
+        V.crossed_states(network, batch, memory)
+
+
+def test_positions_beyond_the_table_are_refused(data):
+    batch = V.pack_rows(sequences(600, 3))
+    with pytest.raises(ValueError, match="position 601 is past the table"):
+        V.own_states(V.new_network(small(), None), batch)
+
+
+def test_the_same_weights_as_transformers_decoder(tmp_path):
+    config = XLMRobertaConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                              intermediate_size=32, max_position_embeddings=40, is_decoder=True,
+                              add_cross_attention=True)
+    torch.manual_seed(0)
+    theirs = XLMRobertaForCausalLM(config).eval()
+    for weight in theirs.parameters(): torch.nn.init.normal_(weight, std=0.3)
+    theirs.save_pretrained(tmp_path)
+    ours = load_foreign(tmp_path, EncoderForCausalLM).eval()
+    ids, memory = torch.randint(5, 60, (3, 7)), torch.randn(3, 5, 16)
+    mask = torch.tensor([[1] * 5, [1] * 3 + [0] * 2, [1] + [0] * 4])
+    given = dict(input_ids=ids, encoder_hidden_states=memory, encoder_attention_mask=mask)
+    with torch.no_grad(): assert_close(ours(**given).logits, theirs(**given).logits, rtol=1e-4, atol=1e-4)
+
+
+# ---------------------------------------------------------------- parts of a batch
+
+
+def test_joined_sides_are_the_pair(data):
+    first, second = sequences(3, 1), sequences(2, 4, seed=1)
+    batch = V.pack_rows([*first, *second])
+    joined = V.join_sides(batch | {"labels": batch["input_ids"] + 1}, restart=True)
+    rows = [torch.cat([a, b[1:]]) for a, b in zip(first, second)]
+    assert joined["input_ids"].tolist() == [torch.cat(rows).tolist()]
+    assert torch.equal(joined["labels"], joined["input_ids"] + 1)
+    assert joined["cu_seqlens"].diff().tolist() == [len(row) for row in rows]
+    assert joined["position_ids"][0, :len(rows[0])].tolist() == [0, 1, 2, 3, 0, 1, 2, 3] # anew from the </s> between
+    running = V.join_sides(batch, restart=False)["position_ids"][0, :len(rows[0])].tolist()
+    assert running == list(range(len(rows[0])))
+
+
+PARTS = {"ca-mlm+tlm": (["own", "crossed"], ["own", "whole", "crossed"]), "mlm+tlm": (["whole"], ["whole"]),
+         "denoise": (["written"], ["written"]), "ca-mlm": (["own", "crossed"], None), "mlm": (["whole"], None)}
+
+
+@pytest.mark.parametrize("tasks", V.TASKS)
+def test_parts_and_tokens_by_task(data, tasks):
+    s = small(tasks=tasks)
+    model, batches = V.make_model(s, data), V.make_batches(s, data)
+    found = [model.prepare(batches(0, k), torch_generator(k)) for k in range(batches.micro_batches)]
+    assert [[part["part"] for part in parts] for parts in found] == [p for p in PARTS[tasks] if p]
+    for parts in found:
+        assert sum("attention_mask" in part for part in parts) == 1 # a token that is read twice counts once
+        for part in parts:
+            sums, counts = model(part, None), model.counts(part)
+            assert set(counts) == set(part["losses"]) <= set(sums) and all(0 < sums[k].item() for k in counts)
+            assert {k.split("/")[0] for k in sums} <= set(model.names)
+
+
+def test_a_decoder_writes_the_translation(data):
+    s = small(tasks="denoise")
+    model, batches = V.make_model(s, data), V.make_batches(s, data)
+    batch = batches(0, batches.micro_batches - 1)
+    part, = model.prepare(batch, torch_generator(0))
+    sides = {tuple(row.tolist()) for prefix in ("", "partner_") for row in V.rows_of(batch, prefix)}
+    borders, ids = part["target_cu_seqlens"].tolist(), part["target_input_ids"][0].tolist()
+    labels = part["target_labels"][0].tolist()
+    for a, b in zip(borders, borders[1:]):
+        assert (*ids[a:b], labels[b - 1]) in sides and ids[a + 1:b] == labels[a:b - 1]
+
+
+# ---------------------------------------------------------------- starts
+
+
+def test_frozen_steps_move_cross_attention_alone(data, root, tmp_path):
+    start = tmp_path / "encoder"
+    encoder = V.new_network(small(tasks="mlm"), None)
+    encoder.save_pretrained(start), data.tokenizer.save_pretrained(start)
+    s = small(init=str(start), frozen_steps=3, steps=2, width=None, layers=None, vocab_size=None)
+    assert (s.width, s.layers, s.vocab_size) == (32, 2, len(data.tokenizer))
+    own = V.prepare_data(s)
+    after = V.frozen_first(s, own)
+    first = V.new_network(s, after.start).state_dict()
+    fresh = V.new_network(s, own.start).state_dict()
+    moved = {name for name in first if not torch.equal(first[name], fresh[name])}
+    assert moved and all("cross" in name for name in moved)
+    assert set(read_log(run_folder(V.FROZEN, s, own))[0]) & {"mlm", "ca_mlm", "tlm"} == {"ca_mlm"}
+    trained = train_phase(V.PHASE, s, after)
+    assert not torch.equal(trained.model.generator.state_dict()["head.dense.weight"], first["head.dense.weight"])
+
+
+def test_another_shape_than_the_encoder_to_start_from_is_refused(data, tmp_path):
+    V.new_network(small(tasks="mlm"), None).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="layers=3 with init=.*that encoder has 2"):
+        small(init=str(tmp_path), layers=3)
+    with pytest.raises(CheckpointError, match="no folder with a config.json"):
+        small(init=str(tmp_path / "none"), layers=None)
+
+
+@pytest.mark.parametrize("given, message", [
+    (dict(tasks="ca"), "tasks='ca' is not one of ca-mlm"), (dict(langs="en"), "two languages or more"),
+    (dict(pair_mask_rate=0.0), "pair_mask_rate=0.0 is not between 0 and 1"),
+    (dict(frozen_steps=-1), "frozen_steps=-1 is below 0"), (dict(frozen_steps=5), "give an encoder"),
+    (dict(tasks="mlm", stop_gradient=False), "no loss has a partner"),
+    (dict(recipe="paper", size="small"), "the paper has large, base")])
+def test_settings_that_cannot_be_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message): V.resolve(V.Settings(**given))
+
+
+# ---------------------------------------------------------------- runs
+
+
+@pytest.mark.parametrize("tasks", ["ca-mlm+tlm", "denoise"])
+def test_a_run_is_recorded(tasks, unprobed, root):
+    record = run(V.RECIPE, small(tasks=tasks, out=str(root / tasks)))
+    assert record["run"]["finished"]
+    assert {"T3/en-ru/layer2/acc@1c", "lists/en-ru/layer2/aer"} <= record["metrics"].keys()
+    assert ("held_out/ca_gap" in record["curve"][-1]) == (tasks == "ca-mlm+tlm")
+    assert V.describe(record).startswith({"denoise": "denoiser", "ca-mlm+tlm": "CA-MLM + TLM"}[tasks])
+    assert (root / tasks / "generator" / "README.md").exists()
+
+
+# ---------------------------------------------------------------- attention
+
+
+def test_links_from_cross_attention(data):
+    network, gold = V.new_network(small(), None), data.corpus.gold
+    rows = aer_by_layer(network, gold, data.tokenizer, method=CROSSED)
+    assert sorted({r["layer"] for r in rows}) == [1, 2]
+    assert all(r["metric"].endswith("/aer-cross_attention") for r in rows)
+    same = [("Basque, Sindhi and Yi",) * 2]
+    one = align(same, network, 1, CROSSED, data.tokenizer)[0]
+    assert {(i, i) for i in range(4)} <= {link[:2] for link in one} # alike: each word to itself, untrained
+    assert align([("", "a"), ("b", "")], network, 1, CROSSED, data.tokenizer) == [[], []]
+    with pytest.raises(ConfigError, match="a block, from 1 on"): align(same, network, 0, CROSSED, data.tokenizer)
+    with pytest.raises(ConfigError, match="reads the sentences apart"):
+        align(same, network, 1, CROSSED, data.tokenizer, joint=True)
+    with pytest.raises(ConfigError, match="cross_attention=True"):
+        align(same, V.new_network(small(tasks="mlm"), None), 1, CROSSED, data.tokenizer)
+
+
+def test_attention_across_is_a_share(data):
+    pairs = data.corpus.valid["en-ru"][:8]
+    rows = V.attention_across(V.new_network(small(), None), pairs, data.tokenizer)
+    assert [r["layer"] for r in rows] == [1, 2] and all(0 < r["share"] < 1 and 0 < r["even"] < 1 for r in rows)
+    even = V.new_network(small(), None)
+    for block in even.encoder.layers: block.attention.qkv.weight.data.zero_()
+    even.encoder.relative_bias.weight.data.zero_()
+    for row in V.attention_across(even, pairs, data.tokenizer):
+        assert row["share"] == pytest.approx(row["even"], abs=1e-6)
