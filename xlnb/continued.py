@@ -25,7 +25,7 @@ from .experiments import Experiment
 from .held_out import Probed, fitted, held_out_sentences, masked_text, text_metrics
 from .objectives import MaskIds
 from .pretraining import (WARMUP_SHARE, Phase, Recipe, Trained, finished_phase, held_out_spec, main, max_side,
-                              run_folder)
+                              run_folder, step_tokens)
 from .probes import cldr_tasks, linear_probe
 from .reports import nats_learned
 from .retrieval import retrieval_by_layer, untrained
@@ -81,7 +81,7 @@ def continuation_of(s: Settings # resolved
         s (Settings): resolved
     """
     return replace(s, tasks=s.tasks.split("+")[0], steps=s.domain_steps, learning_rate=s.rate * s.learning_rate,
-                   warmup_steps=warmup_of(s), batch_tokens=sum(xlm_e.step_tokens(s)), contrast=0.0)
+                   warmup_steps=warmup_of(s), batch_tokens=sum(step_tokens(s)), contrast=0.0)
 
 def warmup_of(s: Settings) -> int: return round(WARMUP_SHARE * s.domain_steps) # of the steps on the domain
 
