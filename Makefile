@@ -3,7 +3,6 @@
 #   make demo    XLM-E at its smallest size on the embedded corpus, with its figures
 #   make test    all tests: lint, the notebooks, tests/
 #   make quick   between commits, under 4 minutes on two cores: lint, the repository as a whole, the fast tests of tests/
-#   make export  xlnb/ from the notebooks, with the comments beside parameters in its docstrings
 #   make render nb=00j_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows
 #   make experiment nb=03_xlm_e               the experiments of a notebook, and how much of each is on record
 #   make experiment nb=03_xlm_e name=tasks    runs what is missing of one; interrupt it and take it up at any time
@@ -21,7 +20,7 @@ BIN := .venv/bin
 # papermill takes a piped stdin for the notebook to run.
 QUIET := </dev/null
 
-.PHONY: help env demo experiment benchmarks gpu-check export render test quick lint notebooks pytest
+.PHONY: help env demo experiment benchmarks gpu-check render test quick lint notebooks pytest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -62,9 +61,6 @@ benchmarks: env
 gpu-check:
 	$(or $(PYTHON),python3) tools/gpu_check.py $(phases) $(QUIET)
 
-export: env
-	$(BIN)/python tools/export.py $(QUIET)
-
 render: env
 	$(BIN)/python tools/render.py $(if $(nb),nbs/$(basename $(notdir $(nb))).ipynb) $(QUIET)
 	$(BIN)/python tools/readme.py $(QUIET)
@@ -75,7 +71,7 @@ lint: env
 	$(BIN)/ruff check . $(QUIET)
 
 # Two processes on two cores: torch with more threads than cores is ten times slower.
-render quick notebooks pytest export: export OMP_NUM_THREADS := 1
+render quick notebooks pytest: export OMP_NUM_THREADS := 1
 
 # A hung cell or test would hang for good; macOS has no timeout.
 limit = $$(command -v timeout >/dev/null && echo timeout $(1))

@@ -1,12 +1,10 @@
 "Settings from the command line, codes of languages, and where records and figures go."
 import re, subprocess, sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 
-import xlnb
 from xlnb.cldr import LOCALES
 from xlnb.core import (ConfigError, DataError, append_record, check_texts, our_code, parse_languages, progress,
                        read_records, save_figure, settings_from_arguments)
@@ -85,10 +83,6 @@ def test_progress_needs_no_reader(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_lists_every_module_and_imports_none():
-    "Written by tools/package_doc.py; `nbdev_export` keeps it."
-    modules = {p.stem for p in Path(xlnb.__file__).parent.glob("*.py")} - {"__init__", "_modidx"}
-    assert set(re.findall(r"^    (\w+)  +\S", xlnb.__doc__, re.M)) == modules
-    assert xlnb.__doc__.startswith("Cross-lingual pretraining")
+def test_the_package_alone_loads_no_library():
     loaded = "import sys, xlnb; sys.exit(bool({'torch', 'numpy'} & {*sys.modules}))"
     subprocess.run([sys.executable, "-c", loaded], check=True)

@@ -222,7 +222,7 @@ def test_the_recipe_of_the_paper_has_its_numbers():
     assert {name: getattr(full, name) for name in PAPER} == PAPER
     assert resolve(Settings(size="base", source="x", recipe="paper", steps=5)).steps == 5
     rows = {row[""]: row for row in M.compare_with_paper(full)}
-    for name in ("steps", "tokens in a step", "network"): assert rows[name]["paper"] == rows[name]["this run"]
+    for name in ("steps", "tokens per task and step", "network"): assert rows[name]["paper"] == rows[name]["this run"]
     assert rows["learning rate"]["this run"] == "0.0001" and rows["monolingual model"]["this run"] == "roberta-base"
 
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from xlnb import meta_xlm, xlm_e, xy_lent
 from xlnb.core import read_records, run_facts
 from xlnb.data import folder_lock
-from xlnb.pretraining import (NOT_IDENTITY, RunSettings, finished_phase, main, run, run_folder, run_identity,
-                              train_phase, training_config)
+from xlnb.pretraining import (NOT_IDENTITY, RunSettings, finished_phase, limit_threads, main, run, run_folder,
+                              run_identity, train_phase, training_config)
 from xlnb.training import NonFiniteLoss, make_optimizer, read_log, update
 
 SMALL = dict(test_lines=20, langs="en,ru", layers=1)
@@ -45,6 +45,21 @@ def test_it_trains_records_and_is_evaluated(record, root):
     assert {"T3/en-ru/layer1/acc@1c", "T3/en-ru/untrained/layer1/acc@1c"} <= record["metrics"].keys()
     assert "a contrast" in (root / "whole" / "generator" / "README.md").read_text()
     assert {"mlm", "contrast"} <= read_log(root / "whole")[0].keys()
+
+
+@pytest.mark.parametrize("given, threads", [(None, 1), ("2", 2)])
+def test_tiny_takes_one_thread_unless_told_otherwise(given, threads, monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given: monkeypatch.setenv("OMP_NUM_THREADS", given)
+    try:
+        torch.set_num_threads(2)
+        limit_threads(small())
+        assert torch.get_num_threads() == threads
+        torch.set_num_threads(2)
+        limit_threads(replace(small(), size="base"))
+        assert torch.get_num_threads() == 2
+    finally: torch.set_num_threads(before)
 
 
 def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(record, root, tmp_path):

@@ -1,12 +1,13 @@
 "The repository as a whole: reading order, generated files, settings, and what readers see in the notebooks."
-import ast, configparser, importlib, importlib.metadata, inspect, io, json, os, pydoc, re
-import runpy, shutil, subprocess, sys, tokenize, tomllib, typing
+import ast, configparser, importlib, importlib.metadata, io, json, os, re
+import runpy, shutil, subprocess, sys, tokenize, tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest, yaml
 from conftest import ROOT
 
+import xlnb
 from xlnb.terminal import notebook_parameters
 
 NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
@@ -42,7 +43,7 @@ def by_name(path):
     return path.name
 
 
-ORDER = [name for name in (exported_module(READ[path]) for path in NOTEBOOKS) if name]
+ORDER = [name for name in (exported_module(READ[path]) for path in NOTEBOOKS) if name not in (None, "__init__")]
 NUMBER = {exported_module(nb): path.name[:2] for path, nb in READ.items()}
 
 # ---------------------------------------------------------------- reading order = import order
@@ -244,83 +245,23 @@ def test_names_are_those_of_the_field():
 
 def test_library_follows_from_the_notebooks(checkout):
     "Exported from an empty tree: a module whose notebook was renamed or removed would stay behind for ever."
-    tool(Path(sys.executable).name, str(ROOT / "tools" / "export.py"), cwd=checkout)
+    tool("nbdev_export", cwd=checkout)
     exported = {p.relative_to(checkout): p.read_text() for p in (checkout / "xlnb").rglob("*.py")}
     committed = {p.relative_to(ROOT): p.read_text() for p in (ROOT / "xlnb").rglob("*.py")}
     assert exported.keys() == committed.keys()
-    assert [str(name) for name in exported if exported[name] != committed[name]] == [], "run make export"
+    assert [str(name) for name in exported if exported[name] != committed[name]] == [], "run nbdev_export"
 
 
-DOCUMENTED = runpy.run_path(str(ROOT / "tools" / "export.py"))["documented"]
-COMMENTED = '''
-def scale(x, # (batch, seq)
-          factor: float = 0.5, # of a row;
-                               # more than 0
-          *, low, high: int = 3, # ends
-         ) -> float: # in nats
-    r"With a \\d; three lines."
-    return x # stays
-
-def codes(kind: str) -> tuple: return () # not touched
-
-def names(kind: str) -> tuple: # 'a' or 'b'
-    return kind
-
-def bare(x, y): return x
-
-class Pair(NamedTuple):
-    first: str # a name with \\ and """
-    second: int = 1
-    def swap(self, times: int): # 1 or more
-        return self
-
-class Made:
-    "A thing."
-    def __init__(self, n: int, # from 0
-                ): self.n = n
-    def _hidden(self, n: int): # from 0
-        return n
-'''
+def subtitle(nb) -> str:
+    return re.search(r"^> (.+)", "".join(nb["cells"][0]["source"]), re.M)[1]
 
 
-def sections(name):
-    "Docstring of a part of COMMENTED, once exported."
-    space = {"NamedTuple": typing.NamedTuple}
-    exec(DOCUMENTED(COMMENTED), space)
-    found = space[name.partition(".")[0]]
-    return inspect.getdoc(getattr(found, name.partition(".")[2]) if "." in name else found)
-
-
-def test_comments_beside_parameters_are_in_docstrings():
-    assert sections("scale") == """With a \\d; three lines.
-
-Args:
-    x: (batch, seq)
-    factor (float, default 0.5): of a row; more than 0
-    low, high (int, default 3): ends
-
-Returns:
-    float: in nats"""
-    assert sections("names") == "Note:\n    'a' or 'b'"
-    assert sections("Pair") == 'Fields:\n    first (str): a name with \\ and """\n    second (int, default 1)'
-    assert sections("Pair.swap") == "Args:\n    times (int): 1 or more"
-    assert sections("Made") == "A thing.\n\nArgs:\n    n (int): from 0"
-    assert sections("codes") is sections("bare") is sections("Made._hidden") is None
-
-
-def test_export_changes_docstrings_alone():
-    once = DOCUMENTED(COMMENTED)
-    assert DOCUMENTED(once) == once
-    left = iter(once.splitlines())
-    assert all(line in left for line in COMMENTED.splitlines() if not re.match(r' *r?"', line)), "a line is lost"
-
-
-def test_help_shows_shapes_and_units():
-    from xlnb.objectives import HeadOutput, masked_lm_loss
-    from xlnb.sampling import entropic_sampling
-    assert "language → share, in place of the tempered ones" in pydoc.render_doc(entropic_sampling)
-    assert "labels (Tensor): (batch, seq) original id in a hole" in pydoc.render_doc(masked_lm_loss)
-    assert "losses (Tensor): (n,) float32 cross-entropy" in pydoc.render_doc(HeadOutput)
+def test_help_lists_every_module():
+    described = dict(re.findall(r"^    (\w+)  +(\S.*(?:\n {10,}\S.*)*)", xlnb.__doc__, re.M))
+    subtitles = {exported_module(nb): subtitle(nb) for nb in READ.values() if exported_module(nb)}
+    assert [*described] == [name for name in subtitles if name != "__init__"], "nbs/index.ipynb lists them in order"
+    wrong = [name for name, text in described.items() if " ".join(text.split()) != subtitles[name]]
+    assert wrong == [], "nbs/index.ipynb describes them as their subtitles do"
 
 
 def test_notebooks_are_clean(checkout):
@@ -446,6 +387,14 @@ def test_notebook_can_be_read(path):
     machine = re.compile(r"(?<![\w.:/])(/(home|root|tmp|Users|work|mnt|var/folders)/[\w.-]+|[A-Z]:\\\\Users)")
     found = machine.search("\n".join([text, *sources(nb), *sources(nb, "markdown")]))
     assert not found, f"path of a machine: {found[0]}"
+
+
+MOST_CELL_LINES = 64
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=by_name)
+def test_no_cell_is_longer_than_a_screen(path):
+    assert [s.splitlines()[:2] for s in sources(READ[path]) if len(s.splitlines()) > MOST_CELL_LINES] == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=by_name)

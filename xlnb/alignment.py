@@ -29,16 +29,7 @@ def mutual(rows, # (batch, m, n): compared within a row
            columns, # (batch, m, n): compared within a column
            mask, # (batch, m, n) bool: cells that exist
           ) -> torch.Tensor: # (batch, m, n) bool
-    """Cells that are the best of their row by `rows` and the best of their column by `columns`; the first of equals.
-
-    Args:
-        rows: (batch, m, n): compared within a row
-        columns: (batch, m, n): compared within a column
-        mask: (batch, m, n) bool: cells that exist
-
-    Returns:
-        torch.Tensor: (batch, m, n) bool
-    """
+    "Cells that are the best of their row by `rows` and the best of their column by `columns`; the first of equals."
     best = lambda values, axis: values.masked_fill(~mask, -torch.inf).argmax(axis, keepdim=True)
     forward = torch.zeros_like(mask).scatter_(2, best(rows, 2), True)
     return forward & torch.zeros_like(mask).scatter_(1, best(columns, 1), True) & mask
@@ -56,16 +47,7 @@ def transport_shares(similarity, # (batch, m, n)
                      mask, # (batch, m, n) bool
                      rounds: int = 2, # of normalisation
                     ): # π and ξ, (batch, m, n): shares of the row and of the column
-    """Column- then row-normalisation of positive similarities, as in XLM-Align's aligner.
-
-    Args:
-        similarity: (batch, m, n)
-        mask: (batch, m, n) bool
-        rounds (int, default 2): of normalisation
-
-    Returns:
-        π and ξ, (batch, m, n): shares of the row and of the column
-    """
+    "Column- then row-normalisation of positive similarities, as in XLM-Align's aligner."
     tiny = torch.finfo(similarity.dtype).tiny
     row = torch.where(similarity > 0, similarity, CLAMP) * mask
     for _ in range(rounds):
@@ -86,16 +68,7 @@ def transport_plan(similarity, # (batch, m, n): cosines
                    mask, # (batch, m, n) bool
                    regularisation: float = REGULARISATION,
                   ) -> torch.Tensor: # (batch, m, n) float64
-    """The plan of entropic optimal transport with uniform marginals and cost 1 − similarity, by POT.
-
-    Args:
-        similarity: (batch, m, n): cosines
-        mask: (batch, m, n) bool
-        regularisation (float, default REGULARISATION)
-
-    Returns:
-        torch.Tensor: (batch, m, n) float64
-    """
+    "The plan of entropic optimal transport with uniform marginals and cost 1 − similarity, by POT."
     import ot
     masses = [torch.where(mask.any(axis), 1 / size[:, None].clamp_min(1).double(), 1e-30)
               for axis, size in zip((2, 1), _sizes(mask))]
@@ -149,17 +122,7 @@ def extract(first, # (batch, m, hidden): vectors of the first sentences' subword
             mask, # (batch, m, n) bool: cells that exist; whatever stands elsewhere does not matter
             method: str = "optimal_transport", # one of METHODS
            ) -> tuple[torch.Tensor, torch.Tensor]: # links (batch, m, n) bool, and a score for each cell
-    """Links between subwords by one of the published rules, for a whole batch at once.
-
-    Args:
-        first: (batch, m, hidden): vectors of the first sentences' subwords
-        second: (batch, n, hidden)
-        mask: (batch, m, n) bool: cells that exist; whatever stands elsewhere does not matter
-        method (str, default 'optimal_transport'): one of METHODS
-
-    Returns:
-        tuple[torch.Tensor, torch.Tensor]: links (batch, m, n) bool, and a score for each cell
-    """
+    "Links between subwords by one of the published rules, for a whole batch at once."
     return _EXTRACTORS[choose("method", method, METHODS)](first.float(), second.float(), mask)
 
 # %% ../nbs/02d_alignment.ipynb #70fba2bc
@@ -168,17 +131,7 @@ def word_links(links, # (batch, m, n) bool: between subwords
                first, # (batch, m) int array: which word each subword of the first sentence belongs to
                second, # (batch, n) int array
               ) -> list[list[tuple[int, int, float]]]: # per pair (word, word, score), sorted
-    """Words with a link between any of their subwords, each with its best score.
-
-    Args:
-        links: (batch, m, n) bool: between subwords
-        scores: (batch, m, n)
-        first: (batch, m) int array: which word each subword of the first sentence belongs to
-        second: (batch, n) int array
-
-    Returns:
-        list[list[tuple[int, int, float]]]: per pair (word, word, score), sorted
-    """
+    "Words with a link between any of their subwords, each with its best score."
     pair, i, j = (x.cpu().numpy() for x in links.nonzero(as_tuple=True))
     score, i, j = scores[links].double().cpu().numpy(), first[pair, i], second[pair, j]
     order = np.lexsort((-score, j, i, pair))
@@ -338,23 +291,7 @@ def align(pairs, # n pairs of sentences: strings, which are split at blanks, or 
     """Word links out of a layer of an encoder; words without a link do not occur.
 
     Raises `ConfigError` for an unknown method or layer, a tokenizer not the model's own, or two lists in place of
-    pairs, `DataError` for what is no pair; warns of cut pairs and unknown pieces.
-
-    Args:
-        pairs: n pairs of sentences: strings, which are split at blanks, or lists of words
-        model: folder of a saved model, or a loaded model (then with `tokenizer`)
-        layer (default None): 0 (embeddings) to L (last block), 'all'; None: two thirds up, 8 of 12
-        method (str, default 'optimal_transport'): one of METHODS, or CROSSED
-        tokenizer (default None): the folder's own if None
-        joint (bool | None, default None): encode both sentences together; None: as the method is
-            published
-        restart_positions (bool | None, default None): in the second sentence; None: as the model's
-            configuration says
-        batch_size (int, default 64): pairs in a batch
-
-    Returns:
-        list: per pair a list of (word, word, score), words from 0; for 'all' such a list per layer
-    """
+    pairs, `DataError` for what is no pair; warns of cut pairs and unknown pieces."""
     model, tokenizer, layers, joint, restart = _settings(model, tokenizer, layer, method, joint, restart_positions)
     words, special = _word_lists(pairs), SpecialIds.of(tokenizer)
     rows = _pieces(words, tokenizer, special)
@@ -389,22 +326,7 @@ def aer_by_layer(model, # folder of a saved model, or a loaded model (then with 
                  system: str = "model", # name of the model in the rows
                  batch_size: int = 64, # pairs in a batch
                 ) -> list[dict]: # one row per test, pair and layer
-    """Alignment error rate of a model on every test, pair and layer; raises as `align` does.
-
-    Args:
-        model: folder of a saved model, or a loaded model (then with `tokenizer`)
-        gold (dict): test name → pair → list of AlignedPair
-        tokenizer (default None): the folder's own if None
-        layer (default 'all'): or one layer; None: two thirds up
-        method (str, default 'optimal_transport'): one of METHODS, or CROSSED
-        joint (bool | None, default None): as in `align`
-        restart_positions (bool | None, default None): as in `align`
-        system (str, default 'model'): name of the model in the rows
-        batch_size (int, default 64): pairs in a batch
-
-    Returns:
-        list[dict]: one row per test, pair and layer
-    """
+    "Alignment error rate of a model on every test, pair and layer; raises as `align` does."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     layers, rows = _asked_layers(model.config, layer, method), []
     for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
@@ -443,23 +365,7 @@ def alignment_baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) tr
                         restart_positions: bool | None = None, # for the untrained network, as in `align`
                         seed: int = 0, # of the untrained weights
                        ) -> list[dict]: # rows as from `aer_by_layer`
-    """Diagonal, IBM-1 and IBM-1 with a diagonal prior and, given a model, the untrained network, on every test and pair.
-
-    Args:
-        train_pairs (dict): 'de-en' → iterable of (de, en) training pairs: lines, or lists of words
-        gold (dict): test name → pair → list of AlignedPair
-        model (default None): a loaded model (then with `tokenizer`): adds the untrained network of
-            its shape
-        tokenizer (default None)
-        max_pairs (int, default 30000): read at most so many training pairs of each language pair
-        iterations (int, default 5): of EM
-        lowercase (bool, default True)
-        restart_positions (bool | None, default None): for the untrained network, as in `align`
-        seed (int, default 0): of the untrained weights
-
-    Returns:
-        list[dict]: rows as from `aer_by_layer`
-    """
+    "Diagonal, IBM-1 and IBM-1 with a diagonal prior and, given a model, the untrained network, on every test and pair."
     rows, words = [], {}
     for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
         own, row = gold[test][pair], partial(_row, test, pair)
@@ -498,16 +404,7 @@ def plot_alignment(pair: AlignedPair, # words and gold links
                    links_by_layer: dict, # layer, or name of a system → links (i, j) or (i, j, score)
                    columns: int = 4, # pictures in a row
                   ): # figure and its axes
-    """The links of one pair beside the gold, one small picture per layer or system.
-
-    Args:
-        pair (AlignedPair): words and gold links
-        links_by_layer (dict): layer, or name of a system → links (i, j) or (i, j, score)
-        columns (int, default 4): pictures in a row
-
-    Returns:
-        figure and its axes
-    """
+    "The links of one pair beside the gold, one small picture per layer or system."
     if not links_by_layer: raise ConfigError("no links: give at least one layer, like {8: links}")
     columns = min(columns, len(links_by_layer))
     lines, n, m = -(-len(links_by_layer) // columns), len(pair.first), len(pair.second)
@@ -539,17 +436,7 @@ def plot_aer(rows: list[dict], # of `aer_by_layer` and `alignment_baselines`: an
              test: str, # which test
              pair: str | None = None, # one pair; None: the mean over pairs, with their range
             ): # figure and its axes
-    """Alignment error rate by layer, baselines across; of IBM-1 the intersections that have read the test sentences.
-
-    Args:
-        rows (list[dict]): of `aer_by_layer` and `alignment_baselines`: any number of systems, pairs
-            and seeds
-        test (str): which test
-        pair (str | None, default None): one pair; None: the mean over pairs, with their range
-
-    Returns:
-        figure and its axes
-    """
+    "Alignment error rate by layer, baselines across; of IBM-1 the intersections that have read the test sentences."
     rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
     rows = [r for r in rows if r["system"] in _BASELINES or not r["system"].startswith("ibm1")]
     if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
@@ -592,20 +479,11 @@ class _CommandLine:
 def pharaoh(links, # of one pair: (i, j) or (i, j, score)
             scores: bool = False, # write i-j:score
            ) -> str:
-    """One line in Pharaoh's form, words from 0.
-
-    Args:
-        links: of one pair: (i, j) or (i, j, score)
-        scores (bool, default False): write i-j:score
-    """
+    "One line in Pharaoh's form, words from 0."
     return " ".join(f"{i}-{j}" + (f":{rest[0]:.2f}" if scores else "") for i, j, *rest in sorted(links))
 
 def read_sides(first, second) -> list[tuple[list[str], list[str]]]: # two files
-    """The words of both files, line by line, empty lines included; `DataError` if one has more lines than the other.
-
-    Note:
-        two files
-    """
+    "The words of both files, line by line, empty lines included; `DataError` if one has more lines than the other."
     paths = [existing_file(path) for path in (first, second)]
     streams = [file_lines(path) for path in paths]
     rows = []
@@ -630,11 +508,7 @@ def _printed(text: str):
 
 # %% ../nbs/02d_alignment.ipynb #a4235d74
 def main(argv: list[str]): # e.g. ['a.txt', 'b.txt', '--scores']
-    """Align two files; what cannot be used ends it with a sentence.
-
-    Args:
-        argv (list[str]): e.g. ['a.txt', 'b.txt', '--scores']
-    """
+    "Align two files; what cannot be used ends it with a sentence."
     if {"--help", "-h"} & {*argv}: return _printed(_USAGE + "\n")
     files, options = argv[:2], ["--scores=True" if a == "--scores" else a for a in argv[2:]]
     if len(files) < 2 or any(a.startswith("-") for a in files): sys.exit(_USAGE)

@@ -52,12 +52,7 @@ _WORDS = 20, 0.4 # of a sentence: median, standard deviation of the logarithm
 
 def sentences(vocab_size: int, lines: int, sides: int, # 1: text; 2: pairs
               *seed, median_words: int = _WORDS[0]):
-    """Sentences, or pairs of them, by Zipf's law; drawn a thousand at a time.
-
-    Args:
-        vocab_size (int), lines (int), sides (int): 1: text; 2: pairs
-        *seed, median_words (int, default _WORDS[0])
-    """
+    "Sentences, or pairs of them, by Zipf's law; drawn a thousand at a time."
     rng, words = numpy_generator("benchmark", *seed), vocab_size - 5
     for first in range(0, lines, 1000):
         n = min(1000, lines - first)
@@ -74,15 +69,7 @@ def synthetic_data(vocab_size: int,
                    seed: int = 0,
                    folder=None, # `runs/data` of the checkout if None
                   ) -> Prepared:
-    """A token store of made-up text, written on the first call and opened on later ones.
-
-    Args:
-        vocab_size (int)
-        lines (int): of text in all languages together, and as many pairs of lines
-        pairs (int, default 3): language pairs, over as few languages as have so many
-        seed (int, default 0)
-        folder (default None): `runs/data` of the checkout if None
-    """
+    "A token store of made-up text, written on the first call and opened on later ones."
     tokenizer, name = _word_tokenizer(vocab_size), f"synthetic-{short_hash([vocab_size, lines, pairs, seed])}"
     folder = Path(folder or repo_root() / "runs" / "data") / name
     if (folder / "manifest.json").exists(): return Prepared(None, tokenizer, open_store(folder), folder)
@@ -98,17 +85,7 @@ def plain_head(logits: Tensor, # (…, vocabulary)
                labels: Tensor, # (…) original id in a hole, -100 elsewhere
                generator: torch.Generator,
               ) -> tuple[Tensor, Tensor, Tensor]: # summed loss; ids drawn for the holes; where the best id is right
-    """What a step needs of logits that are there as a whole.
-
-    Args:
-        logits (Tensor): (…, vocabulary)
-        labels (Tensor): (…) original id in a hole, -100 elsewhere
-        generator (torch.Generator)
-
-    Returns:
-        tuple[Tensor, Tensor, Tensor]: summed loss; ids drawn for the holes; where the best id is
-            right
-    """
+    "What a step needs of logits that are there as a whole."
     hole = labels != -100
     loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum")
     seen = logits.detach()[hole]
@@ -158,13 +135,7 @@ def step_settings(size: str, vocab_size: int,
                   batch_tokens: int = 2048, # of text in a step, and as many of pairs
                   **more, # fields of `Settings`
                  ) -> Settings:
-    """The settings of a step that is to be measured.
-
-    Args:
-        size (str), vocab_size (int)
-        batch_tokens (int, default 2048): of text in a step, and as many of pairs
-        **more: fields of `Settings`
-    """
+    "The settings of a step that is to be measured."
     return resolve(Settings(size=size, vocab_size=vocab_size, batch_tokens=batch_tokens, **more))
 
 def step_of(settings: Settings, # of `step_settings`
@@ -174,17 +145,7 @@ def step_of(settings: Settings, # of `step_settings`
             loading: bool = False, # True: draw and mask new batches in every step; False: the same ones again
             length: int | None = None, # tokens of a row of text, for ours; None: that of the size
            ):
-    """A function that trains one step: gradients of all micro-batches, clipping, AdamW. It tells `mark` where it is.
-
-    Args:
-        settings (Settings): of `step_settings`
-        data (Prepared): of `synthetic_data`
-        kind (str, default 'xlnb'): of KINDS
-        device (default 'cpu')
-        loading (bool, default False): True: draw and mask new batches in every step; False: the
-            same ones again
-        length (int | None, default None): tokens of a row of text, for ours; None: that of the size
-    """
+    "A function that trains one step: gradients of all micro-batches, clipping, AdamW. It tells `mark` where it is."
     model = KINDS[choose("kind", kind, KINDS)](settings, MaskIds.of(data.tokenizer))
     batches = make_batches(settings, data) if length is None else _rows_of(length, settings, data, model)
     model, config, numbers = model.to(device), training_config(settings), count()
@@ -204,11 +165,7 @@ def step_of(settings: Settings, # of `step_settings`
     return step
 
 def batch_facts(work: list) -> dict: # of `step_work`
-    """Tokens, masked tokens, and places with padding, in a step's batches.
-
-    Note:
-        of `step_work`
-    """
+    "Tokens, masked tokens, and places with padding, in a step's batches."
     batches = [batch for batch, _ in work]
     return {"tokens": sum(int(b["attention_mask"].sum()) for b in batches),
             "masked": sum(int((b["labels"] != -100).sum()) for b in batches),
@@ -242,17 +199,7 @@ def compare(calls: dict, # name → function without arguments
             device="cpu",
             warm: int = 1, # calls of each before the first round
            ) -> dict: # name → seconds of every round
-    """Seconds of calls that take turns.
-
-    Args:
-        calls (dict): name → function without arguments
-        repeats (int, default 5): rounds
-        device (default 'cpu')
-        warm (int, default 1): calls of each before the first round
-
-    Returns:
-        dict: name → seconds of every round
-    """
+    "Seconds of calls that take turns."
     for _ in range(warm):
         for call in calls.values(): call()
     seconds, names = {name: [] for name in calls}, list(calls)
@@ -264,15 +211,7 @@ def compare(calls: dict, # name → function without arguments
 def ratios(seconds: dict, # of `compare`
            base: str, # the name to divide by
           ) -> dict: # name → median, least and largest ratio of a round
-    """How many times as long as `base` each call took, round by round.
-
-    Args:
-        seconds (dict): of `compare`
-        base (str): the name to divide by
-
-    Returns:
-        dict: name → median, least and largest ratio of a round
-    """
+    "How many times as long as `base` each call took, round by round."
     found = {name: [a / b for a, b in zip(times, seconds[base])] for name, times in seconds.items()}
     return {name: {"ratio": median(r), "low": min(r), "high": max(r)} for name, r in found.items()}
 
@@ -280,11 +219,7 @@ def ratios(seconds: dict, # of `compare`
 PEAK_RESET = Path("/proc/self/clear_refs")
 
 def resident(line: str = "VmRSS") -> int: # bytes; 'VmHWM': the largest so far
-    """Resident memory of this process, as Linux counts it; raises `ConfigError` elsewhere.
-
-    Note:
-        bytes; 'VmHWM': the largest so far
-    """
+    "Resident memory of this process, as Linux counts it; raises `ConfigError` elsewhere."
     if not PEAK_RESET.exists(): raise ConfigError(f"memory is read through {PEAK_RESET}, which is not here: use Linux")
     lines = PEAK_RESET.with_name("status").read_text().splitlines()
     return 1024 * next(int(l.split()[1]) for l in lines if l.startswith(line))
@@ -310,12 +245,7 @@ def peak_memory(call, device="cpu") -> int:
 def fresh(function: str, # name of a function of this module
           **arguments, # JSON values
          ):
-    """What a function returns in a process of its own; `RuntimeError` with what the process said if it fails.
-
-    Args:
-        function (str): name of a function of this module
-        **arguments: JSON values
-    """
+    "What a function returns in a process of its own; `RuntimeError` with what the process said if it fails."
     code = f"import json, sys, xlnb.benchmarks as b; print(json.dumps(b.{function}(**json.loads(sys.argv[1]))))"
     run = subprocess.run([sys.executable, "-c", code, json.dumps(arguments)], capture_output=True, text=True,
                          env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"})
@@ -324,11 +254,7 @@ def fresh(function: str, # name of a function of this module
 
 # %% ../nbs/11_benchmarks.ipynb #e1636b08
 def step_peak(size: str, vocab_size: int, batch_tokens: int, kind: str = "xlnb", folder=None) -> int: # bytes
-    """Peak memory of the second of two steps and of everything that training holds; for a process of its own.
-
-    Note:
-        bytes
-    """
+    "Peak memory of the second of two steps and of everything that training holds; for a process of its own."
     data, settings = synthetic_data(vocab_size, _LINES, folder=folder), step_settings(size, vocab_size, batch_tokens)
     def train():
         step = step_of(settings, data, kind)
@@ -342,16 +268,7 @@ def head_of(kind: str, # of KINDS
             width: int, # of the word table
             rate: float = 0.15,
             device="cpu"):
-    """A function that computes loss, samples and gradients of the generator's last product alone.
-
-    Args:
-        kind (str): of KINDS
-        tokens (int): of a micro-batch, of which `rate` are masked
-        vocab_size (int)
-        width (int): of the word table
-        rate (float, default 0.15)
-        device (default 'cpu')
-    """
+    "A function that computes loss, samples and gradients of the generator's last product alone."
     number = partial(torch.randn, generator=torch_generator("head"))
     leaves = [x.to(device).requires_grad_() for x in (number(tokens, width), number(vocab_size, width) * 0.02,
                                                       torch.zeros(vocab_size))]
@@ -368,11 +285,7 @@ def head_of(kind: str, # of KINDS
     return call
 
 def head_peak(kind: str, tokens: int, vocab_size: int, width: int) -> int: # bytes
-    """Peak memory of the head alone; for a process of its own.
-
-    Note:
-        bytes
-    """
+    "Peak memory of the head alone; for a process of its own."
     head_of(kind, 64, 1000, width)() # what the libraries need for themselves
     return peak_memory(head_of(kind, tokens, vocab_size, width))
 
@@ -382,19 +295,11 @@ class Clock:
     def __init__(self, device="cpu"): self.device, self.seconds, self.part, self.last = device, {}, None, 0.0
 
     def now(self) -> float: # on a CPU what this thread computed: other programs' turns are no part of a step
-        """
-        Returns:
-            float: on a CPU what this thread computed: other programs' turns are no part of a step
-        """
         if torch.device(self.device).type == "cpu": return time.thread_time()
         _synchronize(self.device)
         return time.perf_counter()
 
     def mark(self, part: str | None): # from here on; None: of no part
-        """
-        Args:
-            part (str | None): from here on; None: of no part
-        """
         now = self.now()
         if self.part: self.seconds[self.part] = self.seconds.get(self.part, 0.0) + now - self.last
         self.part, self.last = part, now
@@ -427,11 +332,7 @@ def _head_hook(sums, clock):
     for name in {"mlm", "tlm"} & {*sums}: sums[name].grad_fn.register_prehook(clock.begins("head"))
 
 def time_by_part(settings: Settings, data: Prepared, repeats: int = 5, device="cpu") -> dict: # part → seconds
-    """Median seconds of every part of a step, batches drawn anew.
-
-    Note:
-        part → seconds
-    """
+    "Median seconds of every part of a step, batches drawn anew."
     step, found = step_of(settings, data, device=device, loading=True), []
     watch(step.model, clock := Clock(device))
     for _ in range(1 + repeats):
@@ -443,15 +344,7 @@ def time_by_part(settings: Settings, data: Prepared, repeats: int = 5, device="c
 # %% ../nbs/11_benchmarks.ipynb #94a3d7b7
 def run_memory(case: dict, # of `growth_cases`
                steps: int = 3, folder=None) -> dict: # bytes
-    """Resident memory of a process that trains: when the libraries are loaded, and at its height.
-
-    Args:
-        case (dict): of `growth_cases`
-        steps (int, default 3), folder (default None)
-
-    Returns:
-        dict: bytes
-    """
+    "Resident memory of a process that trains: when the libraries are loaded, and at its height."
     libraries = resident()
     step = growth_step(case, folder)
     for _ in range(steps): step()
@@ -496,14 +389,7 @@ def aligning(size: str, vocab_size: int, pairs: int, words: int = _WORDS[0], # m
              device="cpu", dtype: str = "float32", # of the network
              repeats: int = 3, # rounds
             ) -> dict:
-    """Pairs per second in batches and one at a time, in turns; FLOPs of a pair; pairs whose links differ.
-
-    Args:
-        size (str), vocab_size (int), pairs (int), words (int, default _WORDS[0]): median of a
-            sentence
-        device (default 'cpu'), dtype (str, default 'float32'): of the network
-        repeats (int, default 3): rounds
-    """
+    "Pairs per second in batches and one at a time, in turns; FLOPs of a pair; pairs whose links differ."
     tokenizer, links = _word_tokenizer(vocab_size), {}
     model = new_model(Encoder, network_config(step_settings(size, vocab_size)), 0)
     model = model.to(device, getattr(torch, dtype))
@@ -592,11 +478,7 @@ MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "align
 
 # %% ../nbs/11_benchmarks.ipynb #6b5cfed1
 def main(argv: list[str]): # names of MEASUREMENTS; none: all
-    """Take measurements and append their records.
-
-    Args:
-        argv (list[str]): names of MEASUREMENTS; none: all
-    """
+    "Take measurements and append their records."
     try: names = [choose("measurement", name, MEASUREMENTS) for name in argv] or list(MEASUREMENTS)
     except ConfigError as e: sys.exit(f"xlnb: {e}")
     for name in names:
@@ -606,11 +488,7 @@ def main(argv: list[str]): # names of MEASUREMENTS; none: all
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
 
 def newest(name: str) -> dict | None: # of MEASUREMENTS
-    """The last record of a measurement; `None` if there is none.
-
-    Note:
-        of MEASUREMENTS
-    """
+    "The last record of a measurement; `None` if there is none."
     return next((r for r in reversed(read_records("benchmarks")) if r["measurement"] == name), None)
 
 # %% ../nbs/11_benchmarks.ipynb #20e670a5
@@ -619,11 +497,7 @@ _LOOK = {"xlnb": ("xlnb", PALETTE["blue"]), "plain": ("xlnb without relative pos
          "electra": ("ELECTRA classes", PALETTE["red"])} # name and colour of a form
 
 def plot_steps(steps: dict, memory: dict): # records of these measurements
-    """Time of a step and memory of a step by form, and memory of the head over the tokens of a micro-batch.
-
-    Note:
-        records of these measurements
-    """
+    "Time of a step and memory of a step by form, and memory of the head over the tokens of a micro-batch."
     fig, (time_axis, step_axis, head_axis) = figure("page", height=2.8, ncols=3)
     cases = list(dict.fromkeys((r["size"], r["vocab_size"]) for r in steps["rows"]))
     place = lambda r: cases.index((r["size"], r["vocab_size"])) + 0.17 * (list(_LOOK).index(r["kind"]) - 1.5)
@@ -662,11 +536,7 @@ def _plot_heads(ax, rows):
 
 # %% ../nbs/11_benchmarks.ipynb #47bfc9aa
 def plot_parts(record: dict): # of `measure_parts`
-    """Share of each part in the time of a step.
-
-    Args:
-        record (dict): of `measure_parts`
-    """
+    "Share of each part in the time of a step."
     parts = ("loading", "bodies", "attention", "word table", "head", "optimiser")
     rows = record["rows"]
     fig, ax = figure("page", height=0.9 + 0.25 * len(rows))
@@ -681,11 +551,7 @@ def plot_parts(record: dict): # of `measure_parts`
     return fig
 
 def plot_growth(record: dict): # of `measure_growth`
-    """Speed and memory over the size of the corpus, the number of pairs, the length of rows.
-
-    Args:
-        record (dict): of `measure_growth`
-    """
+    "Speed and memory over the size of the corpus, the number of pairs, the length of rows."
     dials = {"corpus": "million tokens in the store", "pairs": "language pairs", "length": "tokens of a row"}
     fig, axes = figure("page", height=3.4, ncols=3, nrows=2, sharey="row", sharex="col")
     for ax in axes.flat: ax.margins(y=0.1)

@@ -26,24 +26,7 @@ from .formats import (read_bucc, read_cc100, read_dictionary, read_json_gold, re
 # %% ../nbs/00d_catalogue.ipynb #f40c483f
 @dataclass(frozen=True)
 class PublishedSet:
-    """What is known of a published set, and how its files are named and read.
-
-    Fields:
-        what (str): one line
-        licence (str)
-        source (str): name, publisher, papers
-        folder (str): under XLNB_DATA and in the cache
-        files (Callable[..., list[str]]): the set's codes of some languages, options → file names in
-            `folder`
-        read (Callable): paths in the order of `files`, the reader's options → records
-        place (str, default ''): of `folder` when published: a URL, or GitHub's 'owner/repository
-            commit folder'
-        how (str, default ''): where there is no plain file to fetch: how to come by the set
-        scheme (str | None, default None): of its language codes; None: ours
-        only (str, default ''): its languages, where they are fewer than the scheme knows
-        sha256 (dict[str, str], default field(default_factory=dict)): file name → checksum, beside
-            `data/checksums.tsv`
-    """
+    "What is known of a published set, and how its files are named and read."
     what: str                          # one line
     licence: str
     source: str                        # name, publisher, papers
@@ -57,25 +40,13 @@ class PublishedSet:
     sha256: dict[str, str] = field(default_factory=dict) # file name → checksum, beside `data/checksums.tsv`
     @property
     def langs(self) -> tuple[str, ...]: # our codes
-        """
-        Returns:
-            tuple[str, ...]: our codes
-        """
         return tuple(self.only.split() or (lang for lang, codes in LANGUAGES.items() if self.scheme in codes))
     @property
     def address(self) -> str: # of `folder`; a file's own is this, a slash and its name
-        """
-        Returns:
-            str: of `folder`; a file's own is this, a slash and its name
-        """
         if "://" in self.place: return self.place
         return "https://raw.githubusercontent.com/" + self.place.replace(" ", "/")
     @property
     def origin(self) -> str: # for a result's facts
-        """
-        Returns:
-            str: for a result's facts
-        """
         if "://" in self.place or not self.place: return self.source
         return f"{self.source} (GitHub {self.place.split()[0]}, commit {self.place.split()[1][:7]})"
 
@@ -261,11 +232,7 @@ def _absent(name: str, what: str) -> FileNotFoundError: # what was looked for an
                              f"Licence: {entry.licence}")
 
 def set_folder(name: str) -> Path: # a key of SETS
-    """Folder of a published set; `FileNotFoundError` says what was looked for and how to provide it.
-
-    Note:
-        a key of SETS
-    """
+    "Folder of a published set; `FileNotFoundError` says what was looked for and how to provide it."
     folders = _folders(SETS[choose("set", name, SETS)])
     for folder in folders.values():
         if folder.is_dir(): return folder
@@ -290,14 +257,7 @@ def set_files(name: str,           # a key of SETS
               fetch: bool = False, # True: what is not there is fetched into the cache and checked
               **options,           # the set's own, e.g. part='val' or split='test'
              ) -> list[Path]:
-    """Files of a set for some languages; `FileNotFoundError` for one that is neither in `XLNB_DATA` nor in the cache.
-
-    Args:
-        name (str): a key of SETS
-        langs: 'de,en' or a list of our codes, in the order in which the files are wanted
-        fetch (bool, default False): True: what is not there is fetched into the cache and checked
-        **options: the set's own, e.g. part='val' or split='test'
-    """
+    "Files of a set for some languages; `FileNotFoundError` for one that is neither in `XLNB_DATA` nor in the cache."
     entry = SETS[choose("set", name, SETS)]
     langs = parse_languages(langs, known=entry.langs)
     codes = [language_code(lang, entry.scheme) if entry.scheme else lang for lang in langs]
@@ -305,11 +265,7 @@ def set_files(name: str,           # a key of SETS
 
 # %% ../nbs/00d_catalogue.ipynb #33a26f27
 def known_sha256(name: str, file: str) -> str | None: # a key of SETS, and a file as its publisher names it
-    """Checksum of a published file, out of the entry or `data/checksums.tsv`; None where it is not known.
-
-    Note:
-        a key of SETS, and a file as its publisher names it
-    """
+    "Checksum of a published file, out of the entry or `data/checksums.tsv`; None where it is not known."
     if file in SETS[name].sha256: return SETS[name].sha256[file]
     for line in file_lines(existing_file(repo_root() / "data" / "checksums.tsv")):
         if line.startswith(f"{name}\t{file}\t"): return line.rpartition("\t")[2]
@@ -348,14 +304,7 @@ def open_set(name: str,           # a key of SETS
              fetch: bool = False, # as in `set_files`
              **options,           # of the set's file names, e.g. part='val', and of its reader, e.g. empty='skip'
             ):
-    """What the set's reader makes of its files: mostly a stream of tuples, or a list of streams, one for each language.
-
-    Args:
-        name (str): a key of SETS
-        langs: 'de,en' or a list of our codes, in the order wanted
-        fetch (bool, default False): as in `set_files`
-        **options: of the set's file names, e.g. part='val', and of its reader, e.g. empty='skip'
-    """
+    "What the set's reader makes of its files: mostly a stream of tuples, or a list of streams, one for each language."
     entry = SETS[choose("set", name, SETS)]
     naming = {key: options.pop(key) for key in list(options) if key in signature(entry.files).parameters}
     return entry.read(set_files(name, langs, fetch, **naming), **options)
@@ -386,13 +335,7 @@ def _paths(name: str, langs, facts: dict | None, label: str) -> list[Path] | Non
 def tatoeba_tests(langs,                     # our codes; each beside English
                   facts: dict | None = None, # collects `sha256` and `absent`; None: what is absent is an error
                  ) -> dict[str, tuple[list[str], list[str]]]:
-    """Tatoeba tests: 'de-en' → its German and its English lines (Artetxe & Schwenk 2019).
-
-    Args:
-        langs: our codes; each beside English
-        facts (dict | None, default None): collects `sha256` and `absent`; None: what is absent is
-            an error
-    """
+    "Tatoeba tests: 'de-en' → its German and its English lines (Artetxe & Schwenk 2019)."
     tests = {}
     for lang in parse_languages(langs, known=LANGUAGES):
         if lang == "en" or not (paths := _paths("tatoeba", [lang], facts, lang)): continue
@@ -404,12 +347,7 @@ def tatoeba_tests(langs,                     # our codes; each beside English
 def ntrex_tests(langs,                     # our codes, two or more
                 facts: dict | None = None, # as in `tatoeba_tests`
                ) -> dict[str, tuple[list[str], list[str]]]:
-    """NTREX-128 as tests of every pair: 'de-zh' → 1,997 lines of both (Federmann et al. 2022).
-
-    Args:
-        langs: our codes, two or more
-        facts (dict | None, default None): as in `tatoeba_tests`
-    """
+    "NTREX-128 as tests of every pair: 'de-zh' → 1,997 lines of both (Federmann et al. 2022)."
     found = {lang: _paths("ntrex", [lang], facts, lang) for lang in parse_languages(langs, known=LANGUAGES)}
     paths = {lang: place[0] for lang, place in found.items() if place}
     if len(paths) < 2: return {}
@@ -448,14 +386,7 @@ def gold_alignments(langs,                        # 'en,de,fr', a list of our co
                     facts: dict | None = None,    # as in `tatoeba_tests`
                     report: Report | None = None, # counts links to no word, repeated links, sentences left out
                    ) -> dict[str, list[AlignedPair]]:
-    """Gold word alignments for every pair of these languages that has one: 'de-en' → sentence pairs with their links.
-
-    Args:
-        langs: 'en,de,fr', a list of our codes, or one pair, 'de-en'
-        facts (dict | None, default None): as in `tatoeba_tests`
-        report (Report | None, default None): counts links to no word, repeated links, sentences
-            left out
-    """
+    "Gold word alignments for every pair of these languages that has one: 'de-en' → sentence pairs with their links."
     one = isinstance(langs, str) and "," not in langs
     langs = parse_languages(split_pair(langs) if one else langs, known=LANGUAGES)
     report, pairs = Report() if report is None else report, [pair_name(a, b) for a, b in combinations(langs, 2)]
@@ -471,16 +402,7 @@ def dictionary(lang_a: str,           # our code, of the words
                fetch: bool = False,   # as in `set_files`
                **options,             # size='500' and so on (xling, panlex), report=…
               ) -> list[tuple[str, str]]:
-    """Words with their translations, in the published order; `FileNotFoundError` where the lexicon is absent.
-
-    Args:
-        lang_a (str): our code, of the words
-        lang_b (str): our code, of their translations
-        source (str, default 'muse'): 'muse', 'xling' or 'panlex'
-        split (str, default 'train'): 'train' or 'test'; MUSE has 'full' too
-        fetch (bool, default False): as in `set_files`
-        **options: size='500' and so on (xling, panlex), report=…
-    """
+    "Words with their translations, in the published order; `FileNotFoundError` where the lexicon is absent."
     open_one = lambda *pair: open_set(source, pair, fetch, split=split, **options)
     if choose("source", source, ("muse", "xling", "panlex")) == "muse": return open_one(lang_a, lang_b)
     try: return open_one(lang_a, lang_b)
@@ -523,13 +445,7 @@ def verse_split(verse: str,                 # identifier, e.g. 'MAT 5:3'
                 valid_share: float = 0.02,  # expected share of verses held out for losses
                 test_share: float = 0.03,   # expected share of verses in the test
                ) -> str:
-    """'train', 'valid' or 'test', by a hash of the identifier and nothing else.
-
-    Args:
-        verse (str): identifier, e.g. 'MAT 5:3'
-        valid_share (float, default 0.02): expected share of verses held out for losses
-        test_share (float, default 0.03): expected share of verses in the test
-    """
+    "'train', 'valid' or 'test', by a hash of the identifier and nothing else."
     u = derive_seed("verse", verse) / 2**63 # uniform in [0, 1)
     return "test" if u < test_share else "valid" if u < test_share + valid_share else "train"
 
@@ -618,13 +534,7 @@ def load_corpus(name: str,   # 'multi30k', 'bible' or 'ntrex'
                 langs,       # 'en,de,fr' or a list of our codes
                 **options,   # for 'bible': versions, valid_share, test_share
                ) -> Corpus:
-    """A published corpus, checked, split and surveyed; `FileNotFoundError` if the set is not there.
-
-    Args:
-        name (str): 'multi30k', 'bible' or 'ntrex'
-        langs: 'en,de,fr' or a list of our codes
-        **options: for 'bible': versions, valid_share, test_share
-    """
+    "A published corpus, checked, split and surveyed; `FileNotFoundError` if the set is not there."
     loaders = {"multi30k": _multi30k, "bible": _bible, "ntrex": _ntrex}
     corpus = loaders[choose("corpus", name, loaders)](parse_languages(langs, known=LANGUAGES), **options)
     found = _survey(corpus)

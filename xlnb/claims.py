@@ -20,15 +20,7 @@ from .reports import LEARNED, has_learned, spread
 def paper_table(paper: str, # 'xlme', 'xylent', 'metaxlm', 'veco' or 'static'
                 name: str, # e.g. 'table06_aer'
                ) -> list[dict[str, str]]: # rows: column → text
-    """A table of a paper as printed; `ConfigError` names the nearest for one that is not there.
-
-    Args:
-        paper (str): 'xlme', 'xylent', 'metaxlm', 'veco' or 'static'
-        name (str): e.g. 'table06_aer'
-
-    Returns:
-        list[dict[str, str]]: rows: column → text
-    """
+    "A table of a paper as printed; `ConfigError` names the nearest for one that is not there."
     folder = repo_root() / "data" / "papers"
     choose("paper", paper, sorted(path.name for path in folder.iterdir() if path.is_dir()))
     choose("table", name, sorted(path.stem for path in (folder / paper).glob("*.csv")))
@@ -37,17 +29,7 @@ def paper_table(paper: str, # 'xlme', 'xylent', 'metaxlm', 'veco' or 'static'
 # %% ../nbs/02k_claims.ipynb #a1969540
 @dataclass(frozen=True)
 class Comparison:
-    """A measure on which one arm of an experiment should be ahead of another.
-
-    Fields:
-        measure (str): name and unit
-        ahead (tuple[str, str]): experiment and arm
-        behind (tuple[str, str])
-        value (Callable): record → number, NaN where it has none
-        baselines (dict[str, Callable], default field(default_factory=dict)): name → record → the
-            same measure of it
-        lower (bool, default False): whether less is better
-    """
+    "A measure on which one arm of an experiment should be ahead of another."
     measure: str # name and unit
     ahead: tuple[str, str] # experiment and arm
     behind: tuple[str, str]
@@ -68,14 +50,7 @@ _SEEDS = 5 # of both arms, and more, before a difference has a direction
 # %% ../nbs/02k_claims.ipynb #7423f01a
 def interval(values, # one per seed, two or more
             ) -> tuple[float, float]: # mean, and half of the interval around it
-    """Mean over seeds and half of its 95 % interval, by Student's t.
-
-    Args:
-        values: one per seed, two or more
-
-    Returns:
-        tuple[float, float]: mean, and half of the interval around it
-    """
+    "Mean over seeds and half of its 95 % interval, by Student's t."
     mean, n = sum(values) / len(values), len(values)
     error = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
     return mean, float(stdtrit(n - 1, 0.975)) * error
@@ -119,15 +94,7 @@ def _pairs_of(comparison, finished) -> list[tuple]:
 def paired_difference(comparison: Comparison,
                       finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`
                      ) -> tuple[float, float, int]: # mean, half of its 95 % interval, seeds; nan with fewer than two
-    """By how much the arm that should be ahead is higher, seed by seed.
-
-    Args:
-        comparison (Comparison)
-        finished (dict): experiment → arm → {seed: record}, of `experiments.finished_runs`
-
-    Returns:
-        tuple[float, float, int]: mean, half of its 95 % interval, seeds; nan with fewer than two
-    """
+    "By how much the arm that should be ahead is higher, seed by seed."
     differences = [comparison.value(a) - comparison.value(b) for a, b in _pairs_of(comparison, finished)]
     if len(differences) < 2: return math.nan, math.nan, len(differences)
     return *interval(differences), len(differences)
@@ -135,15 +102,7 @@ def paired_difference(comparison: Comparison,
 def judge(comparison: Comparison,
           finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`
          ) -> dict | None: # numbers over the seeds that both arms have; None with fewer than two
-    """Both arms, their difference seed by seed, its direction, and the baseline; `ConfigError` for one that was not run.
-
-    Args:
-        comparison (Comparison)
-        finished (dict): experiment → arm → {seed: record}, of `experiments.finished_runs`
-
-    Returns:
-        dict | None: numbers over the seeds that both arms have; None with fewer than two
-    """
+    "Both arms, their difference seed by seed, its direction, and the baseline; `ConfigError` for one that was not run."
     pairs, sign = _pairs_of(comparison, finished), -1 if comparison.lower else 1
     if len(pairs) < 2: return None
     records = dict(zip((comparison.ahead[1], comparison.behind[1]), zip(*pairs)))
@@ -160,19 +119,7 @@ def judge(comparison: Comparison,
 # %% ../nbs/02k_claims.ipynb #0fc76348
 @dataclass(frozen=True)
 class Rule:
-    """A number of the arms of one seed that a claim says something about.
-
-    Fields:
-        measure (str): name and unit
-        arms (dict[str, str]): arm → its experiment
-        number (Callable): {arm: record} → number; NaN where it has none
-        sign (Callable | None, default None): number → 1 for the claim, -1 against it, 0; None:
-            above zero is for it
-        beside (str, default ''): an arm that is set against its baselines
-        value (Callable | None, default None): of its record, more being better
-        baselines (dict[str, Callable], default field(default_factory=dict)): name → record → the
-            same measure of it
-    """
+    "A number of the arms of one seed that a claim says something about."
     measure: str # name and unit
     arms: dict[str, str] # arm → its experiment
     number: Callable # {arm: record} → number; NaN where it has none
@@ -184,15 +131,7 @@ class Rule:
 def judge_rule(rule: Rule,
                finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`
               ) -> dict | None: # None with fewer than two seeds
-    """The number over seeds, seeds for and against, its direction, the baseline; `ConfigError` for one that was not run.
-
-    Args:
-        rule (Rule)
-        finished (dict): experiment → arm → {seed: record}, of `experiments.finished_runs`
-
-    Returns:
-        dict | None: None with fewer than two seeds
-    """
+    "The number over seeds, seeds for and against, its direction, the baseline; `ConfigError` for one that was not run."
     runs = {arm: finished.get(experiment, {}).get(arm, {}) for arm, experiment in rule.arms.items()}
     seeds = sorted(set.intersection(*map(set, runs.values())))
     if len(seeds) < 2: return None
@@ -211,12 +150,7 @@ def judge_rule(rule: Rule,
 def rule_rows(rules: dict[str, list[Rule]], # claim → rules
               finished: dict, # experiment → arm → {seed: record}
              ) -> list[dict]:
-    """Every rule that has runs, judged.
-
-    Args:
-        rules (dict[str, list[Rule]]): claim → rules
-        finished (dict): experiment → arm → {seed: record}
-    """
+    "Every rule that has runs, judged."
     judged = ((claim, judge_rule(rule, finished)) for claim, some in rules.items() for rule in some)
     return [{"claim": claim} | row for claim, row in judged if row]
 
@@ -225,29 +159,13 @@ def judged_rows(claim: Claim,
                 rules: list[Rule], # of the claim
                 finished: dict, # experiment → arm → {seed: record}
                ) -> list[dict]: # of `judge` and `judge_rule`
-    """A claim's comparisons and rules that have runs, judged.
-
-    Args:
-        claim (Claim)
-        rules (list[Rule]): of the claim
-        finished (dict): experiment → arm → {seed: record}
-
-    Returns:
-        list[dict]: of `judge` and `judge_rule`
-    """
+    "A claim's comparisons and rules that have runs, judged."
     rows = [*(judge(c, finished) for c in claim.comparisons), *(judge_rule(rule, finished) for rule in rules)]
     return [row for row in rows if row]
 
 def direction(rows: list[dict], # of `judged_rows`
              ) -> str: # one of `DIRECTIONS`, or 'no runs'
-    """What all rows of a claim say; 'undecided' where they do not agree.
-
-    Args:
-        rows (list[dict]): of `judged_rows`
-
-    Returns:
-        str: one of `DIRECTIONS`, or 'no runs'
-    """
+    "What all rows of a claim say; 'undecided' where they do not agree."
     said = {row["direction"] for row in rows}
     return said.pop() if len(said) == 1 else "undecided" if said else "no runs"
 
@@ -260,15 +178,7 @@ def _under(head: dict, rows: list[dict]) -> list[dict]: # the head beside the fi
 def ledger(claims: dict[str, Claim],
            finished: dict, # experiment → arm → {seed: record}
           ) -> list[dict]: # a row per comparison
-    """Every claim with its direction and its numbers; one without runs says so.
-
-    Args:
-        claims (dict[str, Claim])
-        finished (dict): experiment → arm → {seed: record}
-
-    Returns:
-        list[dict]: a row per comparison
-    """
+    "Every claim with its direction and its numbers; one without runs says so."
     table = []
     for name, claim in claims.items():
         judged = [(c, row) for c in claim.comparisons if (row := judge(c, finished))]
@@ -283,13 +193,7 @@ _HOLDS = {True: "yes", False: "no", None: ""}
 def check_rows(checks: dict[str, list[tuple]], # claim → (measure, printed, recomputed, whether the claim holds there)
                names, # of claims
               ) -> list[dict]:
-    """The checks of some claims.
-
-    Args:
-        checks (dict[str, list[tuple]]): claim → (measure, printed, recomputed, whether the claim
-            holds there)
-        names: of claims
-    """
+    "The checks of some claims."
     return [{"claim": name, "measure": measure, "printed": printed, "recomputed": recomputed, "holds": _HOLDS[holds]}
             for name in names for measure, printed, recomputed, holds in checks[name]]
 
@@ -297,16 +201,7 @@ def checked_claims(claims: dict[str, Claim],
                    checks: dict[str, list[tuple]], # as of `check_rows`
                    marks: dict[str, str], # claim → direction
                   ) -> list[dict]: # a row per check
-    """Every claim with its direction by runs and its checks; `ConfigError` for a claim without checks.
-
-    Args:
-        claims (dict[str, Claim])
-        checks (dict[str, list[tuple]]): as of `check_rows`
-        marks (dict[str, str]): claim → direction
-
-    Returns:
-        list[dict]: a row per check
-    """
+    "Every claim with its direction by runs and its checks; `ConfigError` for a claim without checks."
     table = []
     for name, claim in claims.items():
         head = {"claim": name, "says": claim.says, "paper": claim.paper, "direction": marks[name]}

@@ -90,11 +90,7 @@ _OMITTED = {"territories": [*_NOT_TERRITORIES, "CQ", "MK"], # and what some core
 
 @functools.cache
 def codes(kind: str) -> tuple[str, ...]: # 'territories' or 'languages'
-    """The two-letter codes whose names every core language writes itself: 255 territories, 169 languages.
-
-    Note:
-        'territories' or 'languages'
-    """
+    "The two-letter codes whose names every core language writes itself: 255 territories, 169 languages."
     names = _read("en")[choose("kind", kind, _OMITTED)]
     return tuple(sorted(c for c in names if len(c) == 2 and c.isalpha() and c not in _OMITTED[kind]))
 
@@ -162,11 +158,7 @@ def _unit_pattern(locale, unit, tag):
     return next((p for length, t in tries if (p := _own(locale, "unit_patterns", unit, length, t))), None)
 
 def units_missing(lang: str) -> list[str]: # one of LOCALES
-    """Those of `_UNITS` for which a language has no words: nothing of its own, an abbreviation, or the common symbol.
-
-    Note:
-        one of LOCALES
-    """
+    "Those of `_UNITS` for which a language has no words: nothing of its own, an abbreviation, or the common symbol."
     locale = _locale(lang)
     def missing(unit):
         patterns = [_unit_pattern(locale, unit, tag) for tag in _plural_tags(locale)]
@@ -196,15 +188,7 @@ def _calendar(locale, kind, context): # context: 'format' inside a date, or 'sta
 def names(lang: str, # one of LOCALES
           kind: str, # 'territories', 'languages', 'month' or 'weekday'
          ) -> dict: # code or number (months 1–12, weekdays 0 = Monday) → name
-    """The clean names of one language; months and weekdays as they stand alone. `DataError` if babel's data lack some.
-
-    Args:
-        lang (str): one of LOCALES
-        kind (str): 'territories', 'languages', 'month' or 'weekday'
-
-    Returns:
-        dict: code or number (months 1–12, weekdays 0 = Monday) → name
-    """
+    "The clean names of one language; months and weekdays as they stand alone. `DataError` if babel's data lack some."
     choose("kind", kind, (*TAGS, "month", "weekday"))
     if kind not in TAGS: return _calendar(_locale(lang), kind, "stand-alone")
     found = {c: _own(_locale(lang), kind, c) for c in codes(kind)}
@@ -361,18 +345,7 @@ def render(meaning: tuple, # ('territories', 'DE', 'FR'), ('date', 2024, 3, 15),
            lang: str, # one of LOCALES
            digits: str = "latin", # or 'native': the digits of the language's own script, where it has some
           ) -> Phrase: # text, and spans (start, end, tag, part)
-    """The phrase that says `meaning` in a language; `ConfigError` for what the language or the core lacks.
-
-    Args:
-        meaning (tuple): ('territories', 'DE', 'FR'), ('date', 2024, 3, 15), ('relative',
-            'day-past', 2), …
-        lang (str): one of LOCALES
-        digits (str, default 'latin'): or 'native': the digits of the language's own script, where
-            it has some
-
-    Returns:
-        Phrase: text, and spans (start, end, tag, part)
-    """
+    "The phrase that says `meaning` in a language; `ConfigError` for what the language or the core lacks."
     choose("digits", digits, ("latin", "native"))
     return _RENDERERS[choose("kind", meaning[0], _RENDERERS)](meaning, lang, digits)
 
@@ -380,11 +353,7 @@ def render(meaning: tuple, # ('territories', 'DE', 'FR'), ('date', 2024, 3, 15),
 _SPLITS = {"train": 50, "monolingual": 30, "valid": 10, "test": 10} # percent of all meanings
 
 def split_of(meaning: tuple) -> str: # 'train', 'monolingual', 'valid' or 'test'
-    """The split that owns a meaning: a hash of its kind and of the set of its parts, so order and seed play no role.
-
-    Note:
-        'train', 'monolingual', 'valid' or 'test'
-    """
+    "The split that owns a meaning: a hash of its kind and of the set of its parts, so order and seed play no role."
     key = "|".join([meaning[0], *sorted(map(str, meaning[1:]))])
     place = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest()) % 100
     for split, percent in _SPLITS.items():
@@ -471,14 +440,7 @@ def parallel_meaning(seed: int, # of the corpus
                      split: str = "train", # 'train', 'valid' or 'test'
                      kinds=DRAWN_KINDS, # some of DRAWN_KINDS
                     ) -> tuple:
-    """Meaning of one line of parallel text, a pure function of its arguments; training says all names equally often.
-
-    Args:
-        seed (int): of the corpus
-        index (int): line number, from 0
-        split (str, default 'train'): 'train', 'valid' or 'test'
-        kinds (default DRAWN_KINDS): some of DRAWN_KINDS
-    """
+    "Meaning of one line of parallel text, a pure function of its arguments; training says all names equally often."
     return _meaning(seed, choose("split", split, ("train", "valid", "test")), "", kinds, index)
 
 def monolingual_meaning(seed: int, # of the corpus
@@ -486,14 +448,7 @@ def monolingual_meaning(seed: int, # of the corpus
                         index: int, # line number, from 0
                         kinds=DRAWN_KINDS, # some of DRAWN_KINDS
                        ) -> tuple:
-    """Meaning of one line of a language's own text, drawn by a private Zipf order; none of them occurs in parallel text.
-
-    Args:
-        seed (int): of the corpus
-        lang (str): one of LOCALES
-        index (int): line number, from 0
-        kinds (default DRAWN_KINDS): some of DRAWN_KINDS
-    """
+    "Meaning of one line of a language's own text, drawn by a private Zipf order; none of them occurs in parallel text."
     return _meaning(seed, "monolingual", _locale(lang).replace("_", "-"), kinds, index)
 
 # %% ../nbs/00e_cldr.ipynb #8c48ca4f
@@ -514,18 +469,7 @@ def test_lists(langs, # codes, as a list or comma-separated
                n: int, # lists
                seed: int = 0, # of the draw
               ) -> dict[str, list[str]]: # language → n lines, line i of every language saying the same
-    """Digit-free lists for retrieval, no two of the same names, none of which is said in training or validation text.
-
-    Args:
-        langs: codes, as a list or comma-separated
-        kind (str): 'territories' or 'languages'
-        size (int): names in a list
-        n (int): lists
-        seed (int, default 0): of the draw
-
-    Returns:
-        dict[str, list[str]]: language → n lines, line i of every language saying the same
-    """
+    "Digit-free lists for retrieval, no two of the same names, none of which is said in training or validation text."
     meanings = _test_meanings(choose("kind", kind, TAGS), size, n, seed)
     return {lang: [render(m, lang).text for m in meanings] for lang in parse_languages(langs, LOCALES)}
 
@@ -551,15 +495,7 @@ def _offsets(phrase, lang):
 def tokenize(phrase: Phrase, # of `render`
              lang: str, # its language
             ) -> tuple[list[str], list[list[int]]]: # tokens; for each the numbers of the spans it touches
-    """Words and punctuation marks of a phrase, with the spans that each of them covers, wholly or in part.
-
-    Args:
-        phrase (Phrase): of `render`
-        lang (str): its language
-
-    Returns:
-        tuple[list[str], list[list[int]]]: tokens; for each the numbers of the spans it touches
-    """
+    "Words and punctuation marks of a phrase, with the spans that each of them covers, wholly or in part."
     offsets = _offsets(phrase, lang)
     touched = [[k for k, (s, e, *_) in enumerate(phrase.spans) if s < end and start < e] for start, end in offsets]
     return [phrase.text[start:end] for start, end in offsets], touched
@@ -579,15 +515,7 @@ def _as_parts(part): return part if isinstance(part, tuple) else (part,)
 def gold_alignment(phrase_a: Phrase, lang_a: str, # a rendering and its language
                    phrase_b: Phrase, lang_b: str, # another of the same meaning
                   ): # tokens of a, tokens of b, Sure links, Possible links (a superset)
-    """Word alignment of two renderings of one meaning; a link is a pair of token numbers from 0.
-
-    Args:
-        phrase_a (Phrase), lang_a (str): a rendering and its language
-        phrase_b (Phrase), lang_b (str): another of the same meaning
-
-    Returns:
-        tokens of a, tokens of b, Sure links, Possible links (a superset)
-    """
+    "Word alignment of two renderings of one meaning; a link is a pair of token numbers from 0."
     (a, touched_a), (b, touched_b) = tokenize(phrase_a, lang_a), tokenize(phrase_b, lang_b)
     places_a, places_b = _places(phrase_a, a, touched_a), _places(phrase_b, b, touched_b)
     load_a, load_b = (Counter(i for tokens in places.values() for i in tokens) for places in (places_a, places_b))
@@ -602,15 +530,7 @@ def gold_alignment(phrase_a: Phrase, lang_a: str, # a rendering and its language
 def tag_tokens(phrase: Phrase, # of `render`
                lang: str, # its language
               ) -> tuple[list[str], list[str]]: # tokens, tags
-    """BIO tags of the tokens; a token that holds a number and its unit is a QUANTITY, else its first part decides.
-
-    Args:
-        phrase (Phrase): of `render`
-        lang (str): its language
-
-    Returns:
-        tuple[list[str], list[str]]: tokens, tags
-    """
+    "BIO tags of the tokens; a token that holds a number and its unit is a QUANTITY, else its first part decides."
     tokens, touched = tokenize(phrase, lang)
     tags, before = [], []
     for spans in touched:
@@ -633,17 +553,7 @@ def entailment_examples(seed: int, # the same seed gives the same meanings in al
                         count: int, # examples
                         split: str = "train", # that premise and hypothesis belong to
                        ) -> list[tuple[str, str, str]]: # premise, hypothesis, 'entailment' or 'neutral'
-    """Four names, then two or three: all of them from the four, or all but one; labels by turns.
-
-    Args:
-        seed (int): the same seed gives the same meanings in all languages
-        lang_a (str), lang_b (str): of premise and hypothesis
-        count (int): examples
-        split (str, default 'train'): that premise and hypothesis belong to
-
-    Returns:
-        list[tuple[str, str, str]]: premise, hypothesis, 'entailment' or 'neutral'
-    """
+    "Four names, then two or three: all of them from the four, or all but one; labels by turns."
     def make(rng, kind, turn):
         label, size = ("entailment", "neutral")[turn % 2], 2 + turn // 2 % 2
         _, stranger, *four = _draw_list(kind, 5, rng)
@@ -659,17 +569,7 @@ def paraphrase_examples(seed: int, # the same seed gives the same meanings in al
                         count: int, # examples
                         split: str = "train", # that both lists belong to
                        ) -> list[tuple[str, str, int]]: # first, second, 1 = paraphrase
-    """Three names twice in different order, label 1; or with one of them swapped for a stranger, label 0; by turns.
-
-    Args:
-        seed (int): the same seed gives the same meanings in all languages
-        lang_a (str), lang_b (str): of the two lists
-        count (int): examples
-        split (str, default 'train'): that both lists belong to
-
-    Returns:
-        list[tuple[str, str, int]]: first, second, 1 = paraphrase
-    """
+    "Three names twice in different order, label 1; or with one of them swapped for a stranger, label 0; by turns."
     def make(rng, kind, turn):
         _, stranger, *three = _draw_list(kind, 4, rng)
         other = rng.sample(three, 3)
@@ -682,15 +582,7 @@ def paraphrase_examples(seed: int, # the same seed gives the same meanings in al
 def dictionary(lang_a: str, lang_b: str, # two of LOCALES
                kinds=(*TAGS, "month", "weekday"), # some of these
               ) -> list[tuple[str, str, str]]: # word of a, word of b, kind
-    """The names that both languages share; a month whose form inside a date differs gives a second row.
-
-    Args:
-        lang_a (str), lang_b (str): two of LOCALES
-        kinds (default (*TAGS, 'month', 'weekday')): some of these
-
-    Returns:
-        list[tuple[str, str, str]]: word of a, word of b, kind
-    """
+    "The names that both languages share; a month whose form inside a date differs gives a second row."
     rows = []
     for kind in kinds:
         tables = [(names(lang_a, kind), names(lang_b, kind))]
@@ -703,13 +595,7 @@ def aligned_lists(lang_a: str, lang_b: str, # two of LOCALES
                   n: int = 300, # pairs
                   seed: int = 0, # of the draw
                  ) -> list[AlignedPair]:
-    """Unseen lists of three territories with gold links, the second list in another order than the first.
-
-    Args:
-        lang_a (str), lang_b (str): two of LOCALES
-        n (int, default 300): pairs
-        seed (int, default 0): of the draw
-    """
+    "Unseen lists of three territories with gold links, the second list in another order than the first."
     rng = random.Random(derive_seed("cldr aligned", seed))
     orders = [o for o in itertools.permutations(range(3)) if o != (0, 1, 2)]
     rows = []
@@ -748,18 +634,7 @@ def cldr_corpus(langs, # codes out of LOCALES, as a list or comma-separated
                 pairs=None, # names like 'de-en'; None: all pairs of `langs`
                 digits: str = "latin", # or 'native'
                ) -> Corpus:
-    """Text, translation pairs and retrieval tests in any core languages, generated while they are read, never stored.
-
-    Args:
-        langs: codes out of LOCALES, as a list or comma-separated
-        parallel_lines (int, default 10000): training pairs of each language pair
-        monolingual_lines (int, default 10000): training lines of each language
-        valid_lines (int, default 500): held-out pairs of each language pair
-        test_lines (int, default 1000): lists in each of T3 and L2
-        seed (int, default 0): of all draws
-        pairs (default None): names like 'de-en'; None: all pairs of `langs`
-        digits (str, default 'latin'): or 'native'
-    """
+    "Text, translation pairs and retrieval tests in any core languages, generated while they are read, never stored."
     langs = tuple(parse_languages(langs, LOCALES))
     pairs, digits = _pair_names(pairs, langs), choose("digits", digits, ("latin", "native"))
     kinds = {pair: _kinds_for(*split_pair(pair)) for pair in pairs}

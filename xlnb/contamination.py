@@ -31,11 +31,7 @@ def _check_stream(stream, name):
 
 def check_streams(streams: dict[str, Iterable], # language or pair → stream
                  ):
-    """Raise `DataError` for a stream that cannot be read twice: a generator, one string, a path, no iterable.
-
-    Args:
-        streams (dict[str, Iterable]): language or pair → stream
-    """
+    "Raise `DataError` for a stream that cannot be read twice: a generator, one string, a path, no iterable."
     if not isinstance(streams, Mapping):
         raise DataError(f"got {type(streams).__name__}, where a dict of language → lines is wanted")
     for name, stream in streams.items():
@@ -48,12 +44,7 @@ def check_streams(streams: dict[str, Iterable], # language or pair → stream
 def text_lines(stream: Iterable[str],
                name: str, # for the message, such as 'the text of de'
               ) -> Iterator[str]:
-    """The lines of a stream as they are; `DataError` with the number of the first that is no string.
-
-    Args:
-        stream (Iterable[str])
-        name (str): for the message, such as 'the text of de'
-    """
+    "The lines of a stream as they are; `DataError` with the number of the first that is no string."
     _check_stream(stream, name)
     for n, line in enumerate(stream, 1):
         if not isinstance(line, str): raise DataError(f"line {n} of {name} is {line!r:.60}, not a string")
@@ -62,12 +53,7 @@ def text_lines(stream: Iterable[str],
 def line_pairs(stream: Iterable[tuple[str, str]],
                pair: str, # its name, for the message
               ) -> Iterator[tuple[str, str]]:
-    """The pairs of a stream as they are; `DataError` with the number of the first that is not two strings.
-
-    Args:
-        stream (Iterable[tuple[str, str]])
-        pair (str): its name, for the message
-    """
+    "The pairs of a stream as they are; `DataError` with the number of the first that is not two strings."
     _check_stream(stream, pair)
     for n, row in enumerate(stream, 1):
         two = isinstance(row, tuple | list) and len(row) == 2 and all(isinstance(side, str) for side in row)
@@ -113,14 +99,7 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15) # odd, near 2^64 / golden ratio
 
 def grams(lines: list[str] # normalised
          ) -> tuple[np.ndarray, np.ndarray]: # 64-bit hash of each gram (n,); number of its line (n,)
-    """Hashed 8-grams of letters of every line, with a blank at both ends; characters from U+2E80 (CJK, Hangul) are two.
-
-    Args:
-        lines (list[str]): normalised
-
-    Returns:
-        tuple[np.ndarray, np.ndarray]: 64-bit hash of each gram (n,); number of its line (n,)
-    """
+    "Hashed 8-grams of letters of every line, with a blank at both ends; characters from U+2E80 (CJK, Hangul) are two."
     units = _code_points("\n" + "\n".join(lines) + "\n")
     if (wide := units >= 0x2E80).any(): units = np.repeat(units, 1 + wide)
     ends = np.cumsum(units == 10, dtype=np.int32)
@@ -134,11 +113,7 @@ def grams(lines: list[str] # normalised
     return hashed[inside], ends[:len(hashed)][inside] - 1
 
 def containment(a: str, b: str) -> float: # 0 to 1; not a number for an `a` of fewer than six letters
-    """Share of the different grams of line `a` that line `b` has; both are normalised first.
-
-    Note:
-        0 to 1; not a number for an `a` of fewer than six letters
-    """
+    "Share of the different grams of line `a` that line `b` has; both are normalised first."
     one, two = (np.unique(grams(normalised([line]))[0]) for line in (a, b))
     return float(np.isin(one, two).mean()) if len(one) else float("nan")
 
@@ -175,14 +150,7 @@ def _first_of_each(hashes, owners, start, count):
 
 # %% ../nbs/00c_contamination.ipynb #35fe6f39
 class LineIndex:
-    """Finds the training lines that repeat one of its lines, exactly or nearly; `ConfigError` for a share below 0.6.
-
-    Args:
-        lines (list[str]): normalised, all different
-        share (float, default SHARE): of a line's grams in one training line
-        common (np.ndarray | None, default None): occurrences of grams in training text by slot, (2
-            ** 20,)
-    """
+    "Finds the training lines that repeat one of its lines, exactly or nearly; `ConfigError` for a share below 0.6."
     def __init__(self,
                  lines: list[str], # normalised, all different
                  share: float = SHARE, # of a line's grams in one training line
@@ -206,11 +174,7 @@ class LineIndex:
         self.known[_slot(self.keys)] = True
 
     def close(self, lines: np.ndarray): # numbers of lines
-        """Look no longer for these lines: their near repeats are not reported any more.
-
-        Args:
-            lines (np.ndarray): numbers of lines
-        """
+        "Look no longer for these lines: their near repeats are not reported any more."
         keep = ~np.isin(self.owners, lines)
         self._look_up(self.rare[keep], self.owners[keep])
 
@@ -220,16 +184,7 @@ def _mixed(hashes, rows): return hashes * _PRIME + rows.astype(np.uint64) * np.u
 def near(index: LineIndex,
          block: list[str], # training lines, normalised
         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: # line of the block, line of the index, share; each (n,)
-    """The lines of a block that have enough grams of an indexed line and are not equal to it.
-
-    Args:
-        index (LineIndex)
-        block (list[str]): training lines, normalised
-
-    Returns:
-        tuple[np.ndarray, np.ndarray, np.ndarray]: line of the block, line of the index, share; each
-            (n,)
-    """
+    "The lines of a block that have enough grams of an indexed line and are not equal to it."
     hashes, rows = grams(block)
     maybe = index.known[_slot(hashes)]
     at, there = _place(index.keys, hashes[maybe])
@@ -403,21 +358,7 @@ def survey(text: dict[str, Iterable[str]], # language → re-iterable training l
            share: float = SHARE, # of a line's 8-grams in one training line that make it near
            sample: int = 2000, # different lines of each language of which near repeats are counted; 0 for none
           ) -> dict: # JSON values
-    """Training lines and repeats by language, and what is found of each test; `ConfigError` for a share below 0.6.
-
-    Args:
-        text (dict[str, Iterable[str]]): language → re-iterable training lines
-        tests (dict | None, default None): test → pair → (lines, lines), as in Corpus.tests; or test
-            → language → lines
-        pairs (dict[str, Iterable[tuple[str, str]]] | None, default None): pair → re-iterable
-            training pairs
-        share (float, default SHARE): of a line's 8-grams in one training line that make it near
-        sample (int, default 2000): different lines of each language of which near repeats are
-            counted; 0 for none
-
-    Returns:
-        dict: JSON values
-    """
+    "Training lines and repeats by language, and what is found of each test; `ConfigError` for a share below 0.6."
     for streams in (text, pairs or {}): check_streams(streams)
     if sample < 0: raise ConfigError(f"sample={sample!r} lines of each language: 0 or more")
     lines, numbers = _wanted(tests)
@@ -456,14 +397,7 @@ def _percent(part, whole) -> str:
 # %% ../nbs/00c_contamination.ipynb #99b79393
 def overlap_rows(facts: dict # from `survey`
                 ) -> list[dict]: # for a table
-    """One row for each test and language: its lines, those in the training text, and those near a training line.
-
-    Args:
-        facts (dict): from `survey`
-
-    Returns:
-        list[dict]: for a table
-    """
+    "One row for each test and language: its lines, those in the training text, and those near a training line."
     return [{"test": test, "language": lang, "lines": n, "exact": (e := facts["overlap"][test][lang]),
              "near": (m := facts["near_overlap"][test][lang]), "together": _percent(e + m, n)}
             for test, by_lang in facts["test_lines"].items() for lang, n in by_lang.items()]
@@ -471,11 +405,7 @@ def overlap_rows(facts: dict # from `survey`
 # %% ../nbs/00c_contamination.ipynb #824ddb83
 def describe(facts: dict # from `survey`, alone or among others
             ) -> str:
-    """What was found in the training text, for people: one line for the text itself and one for each test.
-
-    Args:
-        facts (dict): from `survey`, alone or among others
-    """
+    "What was found in the training text, for people: one line for the text itself and one for each test."
     repeats = [f"{lang} {n:,} lines ({facts['repeated'][lang]:,} repeated, "
                f"{_percent(facts['near_repeated'][lang], facts['near_sampled'][lang])} near another)"
                for lang, n in facts["lines"].items()]
@@ -515,16 +445,7 @@ def overlapping(text: dict[str, Iterable[str]], # language → training lines
                 tests: dict, # as for `survey`
                 share: float = SHARE,
                ) -> Iterator[dict]: # test, language, the two lines with their numbers, share, exact
-    """Every test line with every training line that repeats it, exactly or nearly, in the order of the training text.
-
-    Args:
-        text (dict[str, Iterable[str]]): language → training lines
-        tests (dict): as for `survey`
-        share (float, default SHARE)
-
-    Returns:
-        Iterator[dict]: test, language, the two lines with their numbers, share, exact
-    """
+    "Every test line with every training line that repeats it, exactly or nearly, in the order of the training text."
     for lang in text:
         first, start = _originals(tests, lang), 0
         index = LineIndex(list(dict.fromkeys(line for _, line in first)), share)
@@ -562,15 +483,7 @@ def _letters(line): # single letters, pairs and triples of a normalised line
 def names_identifier(langs, # codes among which to choose; those without enough names in CLDR are left out
                      unseen: float = 0.01, # probability of all letters that a profile lacks
                     ) -> Callable[[list[str]], list[str]]: # its `languages` are the codes that it can return
-    """Identifier of languages by the letters, pairs and triples of CLDR's names; good for files, not for single lines.
-
-    Args:
-        langs: codes among which to choose; those without enough names in CLDR are left out
-        unseen (float, default 0.01): probability of all letters that a profile lacks
-
-    Returns:
-        Callable[[list[str]], list[str]]: its `languages` are the codes that it can return
-    """
+    "Identifier of languages by the letters, pairs and triples of CLDR's names; good for files, not for single lines."
     profiles = {lang: grams for lang in parse_languages(langs) if (grams := _cldr_grams(lang))}
     if not profiles: raise ConfigError(f"CLDR has names in none of {', '.join(langs)}: pass an identifier of your own")
     places = {g: i for i, g in enumerate(sorted(set().union(*profiles.values())))}
@@ -591,18 +504,7 @@ def language_check(text: dict[str, Iterable[str]], # language → lines
                    sample: int = 500, # lines of each language
                    seed: int = 0,
                   ) -> dict[str, dict]: # language → {'sampled': lines, 'as': {code: lines}}, most frequent first
-    """What sampled lines of each language are identified as; a language that the identifier does not know is left out.
-
-    Args:
-        text (dict[str, Iterable[str]]): language → lines
-        identify (Callable[[list[str]], list[str]] | None, default None): lines → codes; CLDR's
-            names if None
-        sample (int, default 500): lines of each language
-        seed (int, default 0)
-
-    Returns:
-        dict[str, dict]: language → {'sampled': lines, 'as': {code: lines}}, most frequent first
-    """
+    "What sampled lines of each language are identified as; a language that the identifier does not know is left out."
     identify = identify or names_identifier(dict.fromkeys([*text, *XTREME_40]))
     known = getattr(identify, "languages", text)
     found = {}
@@ -618,13 +520,7 @@ def sample_items(stream: Iterable, # lines, or pairs of lines; read once
                  size: int,        # all, if there are fewer
                  generator,        # of NumPy
                 ) -> list:
-    """So many items of a stream, each with the same probability (Vitter 1985, algorithm R).
-
-    Args:
-        stream (Iterable): lines, or pairs of lines; read once
-        size (int): all, if there are fewer
-        generator: of NumPy
-    """
+    "So many items of a stream, each with the same probability (Vitter 1985, algorithm R)."
     kept, seen = [], 0
     for block in _blocks(stream):
         for line, place in zip(block, generator.integers(np.arange(seen, seen + len(block)) + 1)):
@@ -636,11 +532,7 @@ def sample_items(stream: Iterable, # lines, or pairs of lines; read once
 # %% ../nbs/00c_contamination.ipynb #510a8ce7
 def describe_languages(check: dict # from `language_check`
                       ) -> str:
-    """A line for each language of which less than half of the sampled lines were identified as it.
-
-    Args:
-        check (dict): from `language_check`
-    """
+    "A line for each language of which less than half of the sampled lines were identified as it."
     odd = []
     for lang, found in check.items():
         own, others = found["as"].get(lang, 0), [code for code in found["as"] if code != lang]

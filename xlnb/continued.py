@@ -37,15 +37,7 @@ DOMAIN_SHARE = 0.4 # of the base run's steps, where `domain_steps` is not given
 
 @dataclass(frozen=True)
 class Settings(xy_lent.Settings):
-    """Parameters of a continued run: those of the XY-LENT run that it continues, the domain, its steps and rate.
-
-    Fields:
-        domain (str, default 'digits'): digits: the pivot's lines that hold a digit | captions:
-            Multi30k's in the pivot
-        domain_steps (int | None, default None): optimiser steps on the domain
-        rate (float, default 1.0): highest learning rate on the domain, as a multiple of the base
-            run's
-    """
+    "Parameters of a continued run: those of the XY-LENT run that it continues, the domain, its steps and rate."
     domain: str = "digits" # digits: the pivot's lines that hold a digit | captions: Multi30k's in the pivot
     domain_steps: int | None = None # optimiser steps on the domain
     rate: float = 1.0 # highest learning rate on the domain, as a multiple of the base run's
@@ -66,20 +58,12 @@ def resolve(given: Settings) -> Settings:
 # %% ../nbs/04c_continued.ipynb #ea90e0c9
 def base_of(s: Settings # resolved
            ) -> xy_lent.Settings:
-    """The run that is continued.
-
-    Args:
-        s (Settings): resolved
-    """
+    "The run that is continued."
     return xy_lent.Settings(**{f.name: getattr(s, f.name) for f in fields(xy_lent.Settings)} | {"out": ""})
 
 def continuation_of(s: Settings # resolved
             ) -> Settings:
-    """What XLM-E's parts are told about the steps on the domain.
-
-    Args:
-        s (Settings): resolved
-    """
+    "What XLM-E's parts are told about the steps on the domain."
     return replace(s, tasks=s.tasks.split("+")[0], steps=s.domain_steps, learning_rate=s.rate * s.learning_rate,
                    warmup_steps=warmup_of(s), batch_tokens=sum(step_tokens(s)), contrast=0.0)
 
@@ -92,13 +76,7 @@ def _with_digits(lines): return filter(has_digit, lines)
 
 @dataclass(frozen=True)
 class Domain:
-    """Text of one domain in the pivot language.
-
-    Fields:
-        lines (Lines): to train on
-        held_out (list[str])
-        facts (dict)
-    """
+    "Text of one domain in the pivot language."
     lines: Lines # to train on
     held_out: list[str]
     facts: dict
@@ -106,12 +84,7 @@ class Domain:
 def open_domain(s: Settings, # resolved
                 corpus: Corpus, # of the base run
                ) -> Domain:
-    """The domain's text; raises `ConfigError` where there is none, `FileNotFoundError` where a set is not there.
-
-    Args:
-        s (Settings): resolved
-        corpus (Corpus): of the base run
-    """
+    "The domain's text; raises `ConfigError` where there is none, `FileNotFoundError` where a set is not there."
     if s.domain == "digits":
         lines = Lines(_with_digits, corpus.text[s.pivot])
         sides = [split_pair(pair).index(s.pivot) for pair in corpus.valid if s.pivot in split_pair(pair)]
@@ -131,24 +104,14 @@ def open_domain(s: Settings, # resolved
 # %% ../nbs/04c_continued.ipynb #1b2d4a09
 @dataclass(frozen=True)
 class ContinuedData(Prepared):
-    """The base run's data, the domain, its token store, and the base run where it is finished.
-
-    Fields:
-        domain (Domain)
-        domain_data (Prepared)
-        base (Path | None, default None): checkpoint
-    """
+    "The base run's data, the domain, its token store, and the base run where it is finished."
     domain: Domain
     domain_data: Prepared
     base: Path | None = None # checkpoint
 
 def prepare_data(s: Settings # resolved
                 ) -> ContinuedData:
-    """Text of both parts of a run, cut by the same vocabulary.
-
-    Args:
-        s (Settings): resolved
-    """
+    "Text of both parts of a run, cut by the same vocabulary."
     base = base_of(s)
     data = xy_lent.prepare_data(base)
     domain = open_domain(s, data.corpus)
@@ -164,23 +127,13 @@ _WATCHED = ("mlm", "rtd_auc"), ("rtd_loss", "rtd_base_loss") # of every text; of
 
 @dataclass(frozen=True)
 class DomainHeldOut:
-    """Masked batches, the same at every evaluation, and the loss of guessing each token by its frequency.
-
-    Fields:
-        batches (dict): language, or 'domain' → batch
-        unigram (dict): the same → nats per masked token
-    """
+    "Masked batches, the same at every evaluation, and the loss of guessing each token by its frequency."
     batches: dict # language, or 'domain' → batch
     unigram: dict # the same → nats per masked token
 
 def hold_out(s: Settings, # resolved
              data: ContinuedData) -> DomainHeldOut:
-    """The domain's held-out text and the general text of every language.
-
-    Args:
-        s (Settings): resolved
-        data (ContinuedData)
-    """
+    "The domain's held-out text and the general text of every language."
     valid = data.corpus.valid
     if s.domain == "digits": valid = {pair: without_digits(rows) for pair, rows in valid.items()}
     spec = held_out_spec(s, s.masking)
@@ -197,11 +150,7 @@ def hold_out(s: Settings, # resolved
     return DomainHeldOut(batches, unigram)
 
 def domain_metrics(model: xlm_e.XlmE, held_out: DomainHeldOut) -> dict: # e.g. 'held_out/mlm/de'
-    """Losses and AUC on every held-out text.
-
-    Note:
-        e.g. 'held_out/mlm/de'
-    """
+    "Losses and AUC on every held-out text."
     found = {}
     for name, batch in held_out.batches.items():
         seen = text_metrics(model.measured, batch, model.ids)
@@ -210,37 +159,20 @@ def domain_metrics(model: xlm_e.XlmE, held_out: DomainHeldOut) -> dict: # e.g. '
     return found
 
 def measures(s: Settings, data: ContinuedData) -> Callable: # model → as of `domain_metrics`
-    """What is asked at every evaluation.
-
-    Note:
-        model → as of `domain_metrics`
-    """
+    "What is asked at every evaluation."
     held_out = hold_out(s, data)
     return lambda model: domain_metrics(model, held_out)
 
 # %% ../nbs/04c_continued.ipynb #a5e727ab
 def pretrained(s: Settings, # resolved
                data: ContinuedData) -> ContinuedData:
-    """The data with the finished base run; raises `CheckpointError` where the time limit came first.
-
-    Args:
-        s (Settings): resolved
-        data (ContinuedData)
-    """
+    "The data with the finished base run; raises `CheckpointError` where the time limit came first."
     return replace(data, base=finished_phase(xy_lent.PHASE, base_of(s), data, s.max_minutes))
 
 # %% ../nbs/04c_continued.ipynb #5c8c8634
 def load(s: Settings, # resolved
          data: ContinuedData) -> xlm_e.XlmE: # with its base
-    """The networks of the base run, set up for the domain.
-
-    Args:
-        s (Settings): resolved
-        data (ContinuedData)
-
-    Returns:
-        xlm_e.XlmE: with its base
-    """
+    "The networks of the base run, set up for the domain."
     model = xlm_e.XlmE(continuation_of(s), MaskIds.of(data.tokenizer))
     load_weights(data.base, model)
     return model
@@ -258,18 +190,7 @@ def measure(s: Settings, # resolved
             probed: Probed,
             system: str = "model", # or 'before', 'untrained'
            ) -> dict: # e.g. 'T3/de/before/layer2/acc@1c', 'tags/de/layer2/f1'
-    """Retrieval and alignment by the language that stands beside the pivot; tags learned in the pivot, by language.
-
-    Args:
-        s (Settings): resolved
-        data (Prepared)
-        network: loaded
-        probed (Probed)
-        system (str, default 'model'): or 'before', 'untrained'
-
-    Returns:
-        dict: e.g. 'T3/de/before/layer2/acc@1c', 'tags/de/layer2/f1'
-    """
+    "Retrieval and alignment by the language that stands beside the pivot; tags learned in the pivot, by language."
     groups = {pair: _beside(s.pivot, pair, group) for pair, group in xy_lent.measured_pairs(s).items()}
     tests = _first(data.corpus.tests, groups)
     gold = _first(data.corpus.gold, [pair for pair in groups if s.pivot in split_pair(pair)])
@@ -294,12 +215,7 @@ def _tags(data, network, probed, system) -> dict:
 # %% ../nbs/04c_continued.ipynb #ab71fefa
 def evaluate_run(s: Settings, # resolved
                  data: ContinuedData, trained: Trained, minutes: float) -> tuple[dict, str]:
-    """The base run's network, the continued one where it did not break, and fresh weights; which part of the tests.
-
-    Args:
-        s (Settings): resolved
-        data (ContinuedData), trained (Trained), minutes (float)
-    """
+    "The base run's network, the continued one where it did not break, and fresh weights; which part of the tests."
     before, device = load(s, data).kept, next(iter(trained.model.parameters())).device if trained.model else "cpu"
     langs = data.corpus.langs if s.pivot in Probed.of(data.corpus.langs, s.pivot).langs else ()
     part, probed, measured = fitted(before, data, Probed.of(langs, s.pivot), 2 * minutes / 3) # for two of three
@@ -311,23 +227,13 @@ def evaluate_run(s: Settings, # resolved
 # %% ../nbs/04c_continued.ipynb #4816e334
 def record_facts(s: Settings, # resolved
                  data: ContinuedData, trained: Trained) -> dict:
-    """What a record has beside what every record has: FLOPs on the domain, the domain, the base run, baselines.
-
-    Args:
-        s (Settings): resolved
-        data (ContinuedData), trained (Trained)
-    """
+    "What a record has beside what every record has: FLOPs on the domain, the domain, the base run, baselines."
     return xlm_e.record_facts(continuation_of(s), data, trained) | base_facts(s, data) | {
         "domain": data.domain.facts, "unigram": hold_out(s, data).unigram}
 
 def base_facts(s: Settings, # resolved
                data: ContinuedData) -> dict:
-    """The base run: its folder, how far it has learned, and the layer from 1 that is best at held-out retrieval.
-
-    Args:
-        s (Settings): resolved
-        data (ContinuedData)
-    """
+    "The base run: its folder, how far it has learned, and the layer from 1 that is best at held-out retrieval."
     end = read_log(data.base.parent)[-1]
     learned = nats_learned({"losses": ["mlm", "tlm"][:1 + s.uses_pairs]}, end)
     found = {k: end[f"held_out/found_layer{k}"] for k in range(1, s.layers + 1)}
@@ -335,11 +241,7 @@ def base_facts(s: Settings, # resolved
             "base_layer": max(found, key=found.get)}
 
 def plan_of(s: Settings, data: ContinuedData) -> str: # resolved
-    """What both parts of a run will cost.
-
-    Note:
-        resolved
-    """
+    "What both parts of a run will cost."
     return f"{xlm_e.plan_of(base_of(s), data)}\n{xlm_e.plan_of(continuation_of(s), data.domain_data)}"
 
 def describe(record: dict) -> str:
@@ -364,11 +266,7 @@ RECIPE = Recipe("04c_continued", PHASE, Settings, resolve, prepare_data, evaluat
 
 # %% ../nbs/04c_continued.ipynb #37d16965
 def relative_drop(before: float, after: float) -> float: # percent of what was there; nan where nothing was
-    """What is lost, relative to what was there (XY-LENT, Table 6); negative for a gain.
-
-    Note:
-        percent of what was there; nan where nothing was
-    """
+    "What is lost, relative to what was there (XY-LENT, Table 6); negative for a gain."
     return 100 * (before - after) / before if before > 0 else math.nan
 
 # %% ../nbs/04c_continued.ipynb #ae628f19
@@ -379,16 +277,7 @@ def scores(record: dict,
            measure: str, # of MEASURES; alignment as 1 - AER
            system: str = "", # '' after, 'before', 'untrained'
           ) -> dict[str, float]: # language (or 'others') → score at the layer that was best before
-    """Scores of every language that has them.
-
-    Args:
-        record (dict)
-        measure (str): of MEASURES; alignment as 1 - AER
-        system (str, default ''): '' after, 'before', 'untrained'
-
-    Returns:
-        dict[str, float]: language (or 'others') → score at the layer that was best before
-    """
+    "Scores of every language that has them."
     if measure == "mlm": return _below_unigram(record, system)
     test = next((name.split("/")[0] for name in record["metrics"] if name.endswith("/" + measure)), "")
     place = [test, *[system] * bool(system), f"layer{record['base_layer']}", measure]
@@ -402,22 +291,14 @@ def _below_unigram(record, system) -> dict:
     return {lang: free - line[start + lang] for lang, free in record["unigram"].items() if start + lang in line}
 
 def drops(record: dict, measure: str) -> dict[str, float]: # language → percent
-    """Relative drop of each language, in the order of the run's languages; a score that was not above 0 has none.
-
-    Note:
-        language → percent
-    """
+    "Relative drop of each language, in the order of the run's languages; a score that was not above 0 has none."
     before, after = scores(record, measure, "before"), scores(record, measure)
     order = [*parse_languages(record["parameters"]["langs"]), "others", "unseen", "domain"]
     found = {lang: relative_drop(before[lang], after[lang]) for lang in order if lang in before and lang in after}
     return {lang: value for lang, value in found.items() if not math.isnan(value)}
 
 def mean_drop(record: dict, measure: str) -> tuple[float, float]: # percent: of the pivot, of all other languages
-    """What the pivot loses, and what the mean score of the others loses (as the paper's column of means).
-
-    Note:
-        percent: of the pivot, of all other languages
-    """
+    "What the pivot loses, and what the mean score of the others loses (as the paper's column of means)."
     pivot, langs = record["parameters"]["pivot"], parse_languages(record["parameters"]["langs"])
     before, after = scores(record, measure, "before"), scores(record, measure)
     both = {lang: (before[lang], after[lang]) for lang in langs if lang in before and lang in after}
@@ -440,11 +321,7 @@ def _values(record, measure) -> dict: # row → before, after, baseline; the piv
     return {lang: [100 * (1 - v if measure == "aer" else v) for v in values] for lang, values in (own | rows).items()}
 
 def before_and_after(records: list[dict]) -> list[dict]: # a row per text or language, a column per measure
-    """Every measure of every language, before → after and its baseline in brackets; means over the records.
-
-    Note:
-        a row per text or language, a column per measure
-    """
+    "Every measure of every language, before → after and its baseline in brackets; means over the records."
     found = {measure: [_values(record, measure) for record in records] for measure in TABLE}
     langs, pivot = (records[0]["parameters"][name] for name in ("langs", "pivot"))
     order = ["domain", pivot, *(lang for lang in parse_languages(langs) if lang != pivot), "others", "unseen"]
@@ -459,11 +336,7 @@ def before_and_after(records: list[dict]) -> list[dict]: # a row per text or lan
 MARGIN = 0.001 # nats; discriminators of this size end 2,500 steps of `03_xlm_e` 0.010 to 0.015 below the entropy
 
 def collapse(record: dict) -> dict: # shares of evaluations; all but 'mlm' and how it ended, of the discriminator
-    """How often, after warm-up, the losses on the domain were no better than their baselines, and how it ended.
-
-    Note:
-        shares of evaluations; all but 'mlm' and how it ended, of the discriminator
-    """
+    "How often, after warm-up, the losses on the domain were no better than their baselines, and how it ended."
     warmup = round(WARMUP_SHARE * record["parameters"]["domain_steps"])
     start, *_ = lines = [_of_domain(line) for line in record["curve"]]
     curve = [seen for line, seen in zip(record["curve"], lines) if line["step"] >= warmup]
@@ -487,12 +360,7 @@ _COLOURS = ("blue", "sky", "red", "orange", "green", "purple")
 def draw_drops(groups: dict, # arm → records, or {seed: record}
                measures=("f1", "acc@1c", "aer"), # of MEASURES, a panel each
               ):
-    """Relative drop by language, arms side by side (form of XY-LENT, Figure 5).
-
-    Args:
-        groups (dict): arm → records, or {seed: record}
-        measures (default ('f1', 'acc@1c', 'aer')): of MEASURES, a panel each
-    """
+    "Relative drop by language, arms side by side (form of XY-LENT, Figure 5)."
     runs = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
     measures = [m for m in measures if any(drops(r, m) for rs in runs.values() for r in rs)] or measures[:1]
     fig, axes = figure("page", height=0.5 + 1.5 * len(measures), nrows=len(measures), squeeze=False)
@@ -530,11 +398,7 @@ def _panels(record: dict) -> dict: # title → function of a line of the curve; 
             "other languages: MLM loss, change, nats": lambda line: _others(line, pivot) - _others(start, pivot)}
 
 def draw_curves(groups: dict): # arm → records, or {seed: record}
-    """Losses over the steps on the domain, a line per seed; dashed the baselines.
-
-    Args:
-        groups (dict): arm → records, or {seed: record}
-    """
+    "Losses over the steps on the domain, a line per seed; dashed the baselines."
     fig, axes = figure("page", height=4.2, nrows=2, ncols=2)
     for (arm, g), colour in zip(groups.items(), _COLOURS):
         for n, record in enumerate(g.values() if isinstance(g, dict) else g):

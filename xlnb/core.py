@@ -25,11 +25,7 @@ class CheckpointError(ValueError):
     "A checkpoint that cannot be read, written, or used for what was asked; the message names it."
 
 class DataError(ValueError):
-    """Malformed or missing data, with the file and line where it was seen.
-
-    Note:
-        line counts from 1
-    """
+    "Malformed or missing data, with the file and line where it was seen."
     def __init__(self, message: str, file=None, line: int | None = None): # line counts from 1
         self.file, self.line = file, line
         where = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
@@ -40,13 +36,7 @@ def choose(name: str, # the parameter's name, for the message
            value, # what was given
            allowed, # what may be given, in the order to show
           ):
-    """`value` if it is one of `allowed`; otherwise `ConfigError` with the choices and the nearest one.
-
-    Args:
-        name (str): the parameter's name, for the message
-        value: what was given
-        allowed: what may be given, in the order to show
-    """
+    "`value` if it is one of `allowed`; otherwise `ConfigError` with the choices and the nearest one."
     allowed = list(allowed)
     if value in allowed: return value
     near = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1)
@@ -57,12 +47,7 @@ def choose(name: str, # the parameter's name, for the message
 def check_texts(texts, # a list of strings
                 name: str, # what they are, for the message
                ):
-    """Raise `DataError` for the first item that is no string, with its index from 0.
-
-    Args:
-        texts: a list of strings
-        name (str): what they are, for the message
-    """
+    "Raise `DataError` for the first item that is no string, with its index from 0."
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"{name}[{i}] is {text!r}, not a string: leave the line out, or put '' in its place")
@@ -86,11 +71,7 @@ def data_root() -> Path | None:
 # %% ../nbs/00_core.ipynb #7e43c511
 @contextmanager
 def atomic_path(path): # the file or folder that is to appear whole or not at all
-    """Yields a temporary sibling of `path`; renames it on success, removes it on any error.
-
-    Args:
-        path: the file or folder that is to appear whole or not at all
-    """
+    "Yields a temporary sibling of `path`; renames it on success, removes it on any error."
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -116,11 +97,7 @@ def sha256_file(path) -> str:
 
 # %% ../nbs/00_core.ipynb #335f65d3
 def derive_seed(*keys) -> int: # ints and strings that name the stream
-    """A 63-bit seed that depends on the keys and on nothing else.
-
-    Note:
-        ints and strings that name the stream
-    """
+    "A 63-bit seed that depends on the keys and on nothing else."
     digest = hashlib.sha256(json.dumps(keys, ensure_ascii=False).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -139,11 +116,7 @@ _NOT_CLDR = {"nb": "no", "nob": "no", "fil": "tl", "tgl": "tl", "twi": "tw", "fu
 
 def our_code(code: str, # of ISO 639-1, -2 or -3, with or without a script
             ) -> str:
-    """Our code of a language: 'DE', 'deu' and 'deu_Latn' are 'de'; what does not look like a code is returned as it is.
-
-    Args:
-        code (str): of ISO 639-1, -2 or -3, with or without a script
-    """
+    "Our code of a language: 'DE', 'deu' and 'deu_Latn' are 'de'; what does not look like a code is returned as it is."
     if re.fullmatch("[a-z]{2}", code): return _NOT_CLDR.get(code, code)
     from babel.core import get_global
     if not (parts := re.fullmatch("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?", code)): return code
@@ -157,12 +130,7 @@ def our_code(code: str, # of ISO 639-1, -2 or -3, with or without a script
 def parse_languages(langs, # 'en,de,fr', or a list of codes
                     known=None, # the codes that are allowed; None allows all
                    ) -> list[str]:
-    """Our codes of a list of languages; `ConfigError` for a code that is unknown or given twice.
-
-    Args:
-        langs: 'en,de,fr', or a list of codes
-        known (default None): the codes that are allowed; None allows all
-    """
+    "Our codes of a list of languages; `ConfigError` for a code that is unknown or given twice."
     if langs is None: raise ConfigError("langs=None names no language: give codes, such as 'en,de,fr'")
     given = _put_back(langs).split(",") if isinstance(langs, str | float | bool) else langs
     given = [_put_back(code).strip() for code in given]
@@ -199,12 +167,7 @@ def split_pair(pair: str) -> tuple[str, str]:
 def progress(line: str, # what to show, e.g. 'step 120 of 3,000, loss 3.21'; lines of a text become lines
              keep: bool = False, # True: the line stays; False: the next one takes its place
             ):
-    """Show a line at the terminal in which papermill runs this notebook; nothing happens where there is none.
-
-    Args:
-        line (str): what to show, e.g. 'step 120 of 3,000, loss 3.21'; lines of a text become lines
-        keep (bool, default False): True: the line stays; False: the next one takes its place
-    """
+    "Show a line at the terminal in which papermill runs this notebook; nothing happens where there is none."
     if not (path := os.environ.get("XLNB_PROGRESS")): return
     try: pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError: return # the terminal was closed
@@ -221,12 +184,7 @@ def settings_from_arguments(settings, # a dataclass with defaults for all fields
                            ):
     """An instance of `settings` from `--name value` arguments; `--help` prints the names and ends the program.
 
-    Raises `ConfigError` for an unknown name, with the nearest known one, and for one that comes twice.
-
-    Args:
-        settings: a dataclass with defaults for all fields
-        argv (list[str]): e.g. ['--size', 'base', '--steps=100']
-    """
+    Raises `ConfigError` for an unknown name, with the nearest known one, and for one that comes twice."""
     if {"--help", "-h"} & {*argv}: raise SystemExit(print(_usage(settings)))
     words = iter([w for a in argv for w in (a.split("=", 1) if a.startswith("--") else [a])])
     types = {f.name: f.type for f in fields(settings)}
@@ -253,12 +211,7 @@ def _usage(settings) -> str:
 def check_types(settings, # a dataclass
                 free=(), # fields to leave out
                ):
-    """Raise `ConfigError` for a field whose value is not of its annotated type: 'false' is not False, '5,0' no number.
-
-    Args:
-        settings: a dataclass
-        free (default ()): fields to leave out
-    """
+    "Raise `ConfigError` for a field whose value is not of its annotated type: 'false' is not False, '5,0' no number."
     allowed = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
     for field in fields(settings):
         if field.name in free: continue
@@ -349,13 +302,7 @@ def append_record(notebook: str, # e.g. '03_xlm_e'
                   record: dict, # JSON values; metrics under flat names such as 'T3/de-en/layer3/acc@1'
                   part: str = "", # e.g. 'cldr'
                  ) -> Path:
-    """Append one line to a notebook's records; returns the file. Raises `ValueError` on NaN: a record holds numbers.
-
-    Args:
-        notebook (str): e.g. '03_xlm_e'
-        record (dict): JSON values; metrics under flat names such as 'T3/de-en/layer3/acc@1'
-        part (str, default ''): e.g. 'cldr'
-    """
+    "Append one line to a notebook's records; returns the file. Raises `ValueError` on NaN: a record holds numbers."
     path = _results_folder() / ".".join(filter(None, (notebook, part, "jsonl")))
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"notebook": notebook, **_packed(record)}, ensure_ascii=False, allow_nan=False)
@@ -392,13 +339,7 @@ def figure(width: str = "column", # 'column' (3.5 inches) or 'page' (7.2 inches)
            height: float | None = None, # inches; 0.7 of the width if None
            **subplots, # passed to `plt.subplots`
           ):
-    """A figure and its axes in the house style, which matplotlib keeps for what is drawn after.
-
-    Args:
-        width (str, default 'column'): 'column' (3.5 inches) or 'page' (7.2 inches)
-        height (float | None, default None): inches; 0.7 of the width if None
-        **subplots: passed to `plt.subplots`
-    """
+    "A figure and its axes in the house style, which matplotlib keeps for what is drawn after."
     import matplotlib.pyplot as plt
     from cycler import cycler
     inches = WIDTHS[choose("width", width, WIDTHS)]
@@ -410,12 +351,7 @@ def figure(width: str = "column", # 'column' (3.5 inches) or 'page' (7.2 inches)
 def label_lines(ax, # axes whose lines carry labels
                 gap: float = 0.075, # least distance between labels, as a share of the axis height
                ):
-    """Write each labelled line's name at its right end, in its colour, pushed apart where ends are close.
-
-    Args:
-        ax: axes whose lines carry labels
-        gap (float, default 0.075): least distance between labels, as a share of the axis height
-    """
+    "Write each labelled line's name at its right end, in its colour, pushed apart where ends are close."
     ax.autoscale_view() # limits that are still to be found would move the ends
     lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
     ends = [ax.transAxes.inverted().transform(ax.transData.transform((0, line.get_ydata()[-1])))[1] for line in lines]
@@ -442,14 +378,7 @@ def save_figure(fig, # a matplotlib figure
                 name: str, # file name without ending, e.g. 'xlme_fig3'
                 folder=None, # if None, `XLNB_FIGURES`, or `runs/figures` of the checkout, which git ignores
                ) -> list[Path]:
-    """Write the figure as PNG and SVG, the same bytes for the same figure; returns both paths.
-
-    Args:
-        fig: a matplotlib figure
-        name (str): file name without ending, e.g. 'xlme_fig3'
-        folder (default None): if None, `XLNB_FIGURES`, or `runs/figures` of the checkout, which git
-            ignores
-    """
+    "Write the figure as PNG and SVG, the same bytes for the same figure; returns both paths."
     import matplotlib.pyplot as plt
     folder = Path(folder or os.environ.get("XLNB_FIGURES") or repo_root() / "runs" / "figures")
     paths = [folder / f"{name}{ending}" for ending in (".png", ".svg")]
@@ -472,13 +401,7 @@ def show_table(rows, # list of dicts, or of sequences
                columns=None, # headings; the keys of the first row if None
                caption: str = "", # shown above
               ):
-    """An HTML table in which every cell finds its own writing direction.
-
-    Args:
-        rows: list of dicts, or of sequences
-        columns (default None): headings; the keys of the first row if None
-        caption (str, default ''): shown above
-    """
+    "An HTML table in which every cell finds its own writing direction."
     from html import escape
     from IPython.display import HTML
     rows = list(rows)

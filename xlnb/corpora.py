@@ -21,14 +21,7 @@ from .core import ConfigError, DataError, check_texts, choose, numpy_generator, 
 
 # %% ../nbs/00a_corpora.ipynb #bef94c94
 class Lines:
-    """A re-iterable stream: each `iter()` opens its source anew, and nothing is held between two passes.
-
-    Args:
-        open_function (Callable[..., Iterable]): called with the arguments at the start of every
-            pass
-        *arguments: passed on; a module-level function lets it be pickled
-        **options: passed on
-    """
+    "A re-iterable stream: each `iter()` opens its source anew, and nothing is held between two passes."
     def __init__(self,
                  open_function: Callable[..., Iterable], # called with the arguments at the start of every pass
                  *arguments,                             # passed on; a module-level function lets it be pickled
@@ -42,21 +35,7 @@ class Lines:
 # %% ../nbs/00a_corpora.ipynb #1d48025c
 @dataclass(frozen=True)
 class Corpus:
-    """Everything a run reads: training streams, held-out pairs, test lists, and the facts that go into its record.
-
-    Fields:
-        name (str): 'multi30k', 'bible', 'cldr', …
-        langs (tuple[str, ...]): our codes, in the order asked for
-        text (dict[str, Iterable[str]]): language → re-iterable training lines
-        pairs (dict[str, Iterable[tuple[str, str]]]): 'de-en' → re-iterable (de, en) training pairs
-        valid (dict[str, list[tuple[str, str]]]): 'de-en' → held-out pairs, for losses
-        tests (dict[str, dict[str, tuple[list[str], list[str]]]]): test name → pair → (lines of
-            first, lines of second)
-        facts (dict, default field(default_factory=dict)): origin, licence, versions, sha256 of
-            files, counts
-        gold (dict[str, dict[str, list['AlignedPair']]], default field(default_factory=dict)): name
-            → pair → links by hand
-    """
+    "Everything a run reads: training streams, held-out pairs, test lists, and the facts that go into its record."
     name: str                                          # 'multi30k', 'bible', 'cldr', …
     langs: tuple[str, ...]                             # our codes, in the order asked for
     text: dict[str, Iterable[str]]                     # language → re-iterable training lines
@@ -75,14 +54,7 @@ class Corpus:
 # %% ../nbs/00a_corpora.ipynb #0be64e34
 @dataclass(frozen=True)
 class AlignedPair:
-    """A sentence pair in words with gold links (i, j) counted from 0; raises `DataError` for a link to no word.
-
-    Fields:
-        first (tuple[str, ...]): words
-        second (tuple[str, ...])
-        sure (frozenset[tuple[int, int]])
-        possible (frozenset[tuple[int, int]]): sure ones included
-    """
+    "A sentence pair in words with gold links (i, j) counted from 0; raises `DataError` for a link to no word."
     first: tuple[str, ...]                 # words
     second: tuple[str, ...]
     sure: frozenset[tuple[int, int]]
@@ -99,34 +71,17 @@ class AlignedPair:
 # %% ../nbs/00a_corpora.ipynb #b2669456
 @dataclass
 class Report:
-    """Named counts of what readers left out, by file, with the first line of each.
-
-    Fields:
-        places (dict[tuple[str, str], list[int]], default field(default_factory=dict)): (what, file)
-            → [count, first line]
-    """
+    "Named counts of what readers left out, by file, with the first line of each."
     places: dict[tuple[str, str], list[int]] = field(default_factory=dict) # (what, file) → [count, first line]
     def start(self, path): # a new pass over a file: what an earlier pass counted is forgotten
-        """
-        Args:
-            path: a new pass over a file: what an earlier pass counted is forgotten
-        """
         self.places = {key: value for key, value in self.places.items() if key[1] != str(path)}
     def add(self, what: str, path, line: int):
         self.places.setdefault((what, str(path)), [0, line])[0] += 1
     @property
     def counts(self) -> dict[str, int]: # totals over files
-        """
-        Returns:
-            dict[str, int]: totals over files
-        """
         names = sorted({what for what, _ in self.places})
         return {name: sum(n for (what, _), (n, _) in self.places.items() if what == name) for name in names}
     def rows(self) -> list[dict]: # for a table
-        """
-        Returns:
-            list[dict]: for a table
-        """
         return [{"what": w, "file": Path(f).name, "count": n, "first line": line}
                 for (w, f), (n, line) in self.places.items()]
 
@@ -178,12 +133,7 @@ def _text(path, report):
 def read_text(path,                         # .gz, .xz, or plain text under any other ending; one sentence per line
               report: Report | None = None, # collects the count of blank lines; a new one if None
              ) -> Lines:
-    """Lines of a text file that are not blank; `FileNotFoundError` at once, `DataError` with file and line when read.
-
-    Args:
-        path: .gz, .xz, or plain text under any other ending; one sentence per line
-        report (Report | None, default None): collects the count of blank lines; a new one if None
-    """
+    "Lines of a text file that are not blank; `FileNotFoundError` at once, `DataError` with file and line when read."
     return Lines(_text, existing_file(path), report=Report() if report is None else report)
 
 # %% ../nbs/00a_corpora.ipynb #737abf54
@@ -197,12 +147,7 @@ def _leave_out(what, how, path, n, report):
 
 def checked_rows(rows, path, empty, duplicate, report,
              sides=None): # the file of each side, where a row is one line of each
-    """Rows (line number, texts) without their numbers, once empty sides and repeated rows are dealt with as asked.
-
-    Args:
-        rows, path, empty, duplicate, report
-        sides (default None): the file of each side, where a row is one line of each
-    """
+    "Rows (line number, texts) without their numbers, once empty sides and repeated rows are dealt with as asked."
     report.start(path)
     seen = set()
     for n, row in rows:
@@ -236,14 +181,7 @@ def read_parallel(paths,                         # one file per language, line i
                   duplicate: str = "keep",       # a row seen before: 'keep', 'skip' (counted) or 'raise'
                   report: Report | None = None,  # collects the counts; a new one if None
                  ) -> Lines:
-    """N-way text: one tuple per line, in the order of `paths`; `DataError` where the files do not match.
-
-    Args:
-        paths: one file per language, line i beside line i
-        empty (str, default 'raise'): a row with an empty side: 'raise' or 'skip' (counted)
-        duplicate (str, default 'keep'): a row seen before: 'keep', 'skip' (counted) or 'raise'
-        report (Report | None, default None): collects the counts; a new one if None
-    """
+    "N-way text: one tuple per line, in the order of `paths`; `DataError` where the files do not match."
     choose("empty", empty, ("raise", "skip")), choose("duplicate", duplicate, ("keep", "skip", "raise"))
     report = Report() if report is None else report
     return Lines(_parallel, tuple(map(existing_file, paths)), empty, duplicate, report=report)
@@ -269,15 +207,7 @@ def read_tsv_pairs(path,                         # one pair per line
                    duplicate: str = "keep",      # as in `read_parallel`
                    report: Report | None = None, # as in `read_parallel`
                   ) -> Lines:
-    """Pairs out of tab-separated fields; `DataError` for a line that has too few.
-
-    Args:
-        path: one pair per line
-        columns (tuple, default (0, 1)): which fields to take, from 0
-        empty (str, default 'raise'): as in `read_parallel`
-        duplicate (str, default 'keep'): as in `read_parallel`
-        report (Report | None, default None): as in `read_parallel`
-    """
+    "Pairs out of tab-separated fields; `DataError` for a line that has too few."
     choose("empty", empty, ("raise", "skip")), choose("duplicate", duplicate, ("keep", "skip", "raise"))
     report = Report() if report is None else report
     return Lines(_tsv, existing_file(path), tuple(columns), empty, duplicate, report=report)
@@ -391,12 +321,7 @@ XTREME_40 = tuple("af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv k
 def language_code(code: str,   # ours, e.g. 'de' or 'zh-Hant'
                   scheme: str, # one of SCHEMES
                  ) -> str:
-    """A set's own code for a language; `ConfigError` if the language is unknown or the set does not have it.
-
-    Args:
-        code (str): ours, e.g. 'de' or 'zh-Hant'
-        scheme (str): one of SCHEMES
-    """
+    "A set's own code for a language; `ConfigError` if the language is unknown or the set does not have it."
     [code] = parse_languages([code], known=LANGUAGES)
     codes = LANGUAGES[code]
     if choose("scheme", scheme, SCHEMES) in codes: return codes[scheme]
@@ -405,12 +330,7 @@ def language_code(code: str,   # ours, e.g. 'de' or 'zh-Hant'
 def from_code(code: str,   # the set's own, e.g. 'cmn'
               scheme: str, # one of SCHEMES
              ) -> str:
-    """Our code for a set's own; `ConfigError` names the nearest if there is none.
-
-    Args:
-        code (str): the set's own, e.g. 'cmn'
-        scheme (str): one of SCHEMES
-    """
+    "Our code for a set's own; `ConfigError` names the nearest if there is none."
     ours = {codes[choose("scheme", scheme, SCHEMES)]: lang for lang, codes in LANGUAGES.items() if scheme in codes}
     if code in ours: return ours[code]
     near = get_close_matches(code, ours, n=1) or sorted(ours)[:1]
@@ -428,12 +348,7 @@ def _no_repeats(lines: list[str], path):
 def read_tatoeba(folder, # with files such as tatoeba.deu-eng.deu
                  lang: str, # our code, not 'en'
                 ) -> tuple[list[str], list[str]]:
-    """Tatoeba test of a language with English (Artetxe & Schwenk 2019): its lines, and their English translations.
-
-    Args:
-        folder: with files such as tatoeba.deu-eng.deu
-        lang (str): our code, not 'en'
-    """
+    "Tatoeba test of a language with English (Artetxe & Schwenk 2019): its lines, and their English translations."
     code = language_code(lang, "tatoeba")
     if code == "eng": raise ConfigError(f"lang={lang!r} is the other side of every Tatoeba pair: name another language")
     paths = [Path(folder) / f"tatoeba.{code}-eng.{side}" for side in (code, "eng")]
@@ -462,13 +377,7 @@ def _verses(path, report):
 def read_verses(path,                         # verse_id<TAB>text, one verse per line; .tsv, .gz or .xz
                 report: Report | None = None, # collects the counts of verses in ranges; a new one if None
                ) -> Lines:
-    """(verse id, text) of one Bible, without `<range>` rows and the block before them; `DataError` for other rows.
-
-    Args:
-        path: verse_id<TAB>text, one verse per line; .tsv, .gz or .xz
-        report (Report | None, default None): collects the counts of verses in ranges; a new one if
-            None
-    """
+    "(verse id, text) of one Bible, without `<range>` rows and the block before them; `DataError` for other rows."
     return Lines(_verses, existing_file(path), report=Report() if report is None else report)
 
 # %% ../nbs/00a_corpora.ipynb #459d318e
@@ -479,14 +388,7 @@ def read_multi30k(folder,                     # with files such as train.de.gz, 
                   langs,                      # of en, de, fr, cs
                   report: Report | None = None,
                  ) -> Lines:
-    """Captions of Multi30k (Elliott et al. 2016, 2017; Barrault et al. 2018): a tuple per picture, ordered as `langs`.
-
-    Args:
-        folder: with files such as train.de.gz, as published (task1/raw)
-        part (str): one of MULTI30K_PARTS
-        langs: of en, de, fr, cs
-        report (Report | None, default None)
-    """
+    "Captions of Multi30k (Elliott et al. 2016, 2017; Barrault et al. 2018): a tuple per picture, ordered as `langs`."
     choose("part", part, MULTI30K_PARTS)
     langs = parse_languages(langs, known=("en", "de", "fr", "cs"))
     return read_parallel([Path(folder) / f"{part}.{lang}.gz" for lang in langs], report=report)
@@ -495,13 +397,7 @@ def read_ntrex(folder,                        # with files such as newstest2019-
                langs,                         # our codes
                report: Report | None = None,
               ) -> Lines:
-    """News of NTREX-128 (Federmann et al. 2022): one tuple per sentence, ordered as `langs`.
-
-    Args:
-        folder: with files such as newstest2019-ref.deu.txt.gz, as published
-        langs: our codes
-        report (Report | None, default None)
-    """
+    "News of NTREX-128 (Federmann et al. 2022): one tuple per sentence, ordered as `langs`."
     codes = [language_code(lang, "ntrex") for lang in parse_languages(langs)]
     names = ["src.eng" if code == "eng" else f"ref.{code}" for code in codes]
     return read_parallel([Path(folder) / f"newstest2019-{name}.txt.gz" for name in names], report=report)
@@ -546,14 +442,6 @@ def mismatched(pairs: Iterable[tuple[str, str]], # re-iterable; only `block` (at
                block: int = 4096,                # pairs among which partners change places
                report: Report | None = None,     # counts true pairs that could not be avoided; a new one if None
               ) -> Lines:
-    """The same texts in pairs that are no translations: the control for every claim that translation pairs help.
-
-    Args:
-        pairs (Iterable[tuple[str, str]]): re-iterable; only `block` (at the end twice that) is held
-        seed (int): another seed, another pairing
-        block (int, default 4096): pairs among which partners change places
-        report (Report | None, default None): counts true pairs that could not be avoided; a new one
-            if None
-    """
+    "The same texts in pairs that are no translations: the control for every claim that translation pairs help."
     if block < 2: raise ConfigError(f"block={block} cannot be permuted: allowed are 2 and more")
     return Lines(_mismatched, pairs, seed, block, report=Report() if report is None else report)

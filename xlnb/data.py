@@ -38,14 +38,7 @@ def open_corpus(name: str, # one of CORPORA
                 test_lines: int = 500, # lines of each generated test list
                 **options, # of `cldr_corpus`, e.g. parallel_lines, which is of no use elsewhere
                ) -> Corpus:
-    """The corpus of that name in those languages; raises `ConfigError` or `DataError`.
-
-    Args:
-        name (str): one of CORPORA
-        langs (list[str]): language codes
-        test_lines (int, default 500): lines of each generated test list
-        **options: of `cldr_corpus`, e.g. parallel_lines, which is of no use elsewhere
-    """
+    "The corpus of that name in those languages; raises `ConfigError` or `DataError`."
     if choose("corpus", name, CORPORA) == "cldr": return cldr_corpus(langs, test_lines=test_lines, **options)
     return load_corpus(name, langs)
 
@@ -55,11 +48,7 @@ def _sources() -> dict: # module → its source; read once, since an edit while 
     return {path.stem: path.read_bytes() for path in Path(xlnb.__file__).parent.glob("*.py")}
 
 def source_hash(*modules: str) -> str: # e.g. 'cldr', 'vocab'
-    """Hash of the source of the library's modules of these names, as it was at the first call.
-
-    Note:
-        e.g. 'cldr', 'vocab'
-    """
+    "Hash of the source of the library's modules of these names, as it was at the first call."
     return hashlib.sha256(b"".join(_sources()[m] for m in modules)).hexdigest()
 
 def short_hash(value) -> str:
@@ -69,14 +58,7 @@ def short_hash(value) -> str:
 # %% ../nbs/00k_data.ipynb #5e8a3ea4
 @dataclass(frozen=True)
 class Prepared:
-    """A corpus, its tokenizer and its token store.
-
-    Fields:
-        corpus (Corpus)
-        tokenizer (object): Hugging Face fast tokenizer
-        store (Store)
-        folder (Path): holds the stores, and `vocab/` if it was made for them
-    """
+    "A corpus, its tokenizer and its token store."
     corpus: Corpus
     tokenizer: object # Hugging Face fast tokenizer
     store: Store
@@ -91,20 +73,7 @@ def prepare(corpus: Corpus,
             folder=None, # `runs/data/<corpus>-<hash>` of the checkout if None
             vocabulary: Path | None = None, # folder of one that is there already; None: from all text of the corpus
            ) -> Prepared:
-    """Vocabulary and token store of a corpus, made on the first call and opened on later ones.
-
-    Args:
-        corpus (Corpus)
-        vocab_size (int): ids, special ones included
-        shuffle_pairs (bool, default False): True: the control with the same sentences and random
-            partners
-        alpha (float, default 0.7): exponent of the vocabulary's sampling
-        max_side (int, default 254): pieces of one side of a pair
-        workers (int, default 1)
-        folder (default None): `runs/data/<corpus>-<hash>` of the checkout if None
-        vocabulary (Path | None, default None): folder of one that is there already; None: from all
-            text of the corpus
-    """
+    "Vocabulary and token store of a corpus, made on the first call and opened on later ones."
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "data")
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
     if vocabulary: key.append(sha256_file(vocabulary / "tokenizer.json"))
@@ -142,18 +111,7 @@ PAIR_FORMS = ("joined", "separate")
 
 @dataclass(frozen=True)
 class BatchShape:
-    """Lengths and amounts of a step; raises `ConfigError` for a form of pairs that is none.
-
-    Fields:
-        length (int): tokens of a text block
-        max_side (int): tokens of one side of a pair, at most
-        text_tokens (int): of a step; 0 for none
-        pair_tokens (int): of a step; 0 for none
-        micro_tokens (int, default 8192): of a micro-batch, at most
-        pair_form (str, default 'joined'): one sequence of both sentences, or 'separate': a sequence
-            for each
-        restart_positions (bool, default True): of joined pairs: count anew in the second sentence
-    """
+    "Lengths and amounts of a step; raises `ConfigError` for a form of pairs that is none."
     length: int # tokens of a text block
     max_side: int # tokens of one side of a pair, at most
     text_tokens: int # of a step; 0 for none
@@ -164,18 +122,9 @@ class BatchShape:
 
     def __post_init__(self): choose("pair_form", self.pair_form, PAIR_FORMS)
 
+# %% ../nbs/00k_data.ipynb #404e0311
 class MixedBatches:
-    """Text blocks and pair bundles by given probabilities; `batches(step, index)` is a pure function.
-
-    Args:
-        store (Store), special (SpecialIds), shape (BatchShape), seed (int)
-        alpha (float, default 0.7): exponent of a mixture whose probabilities are not given (XLM-E:
-            0.7)
-        text_probabilities (dict | None, default None): language → share of the text blocks; None:
-            by `alpha`
-        pair_probabilities (dict | None, default None): language pair → share of the bundles; None:
-            by `alpha`
-    """
+    "Text blocks and pair bundles by given probabilities; `batches(step, index)` is a pure function."
     def __init__(self, store: Store, special: SpecialIds, shape: BatchShape, seed: int,
                  alpha: float = 0.7, # exponent of a mixture whose probabilities are not given (XLM-E: 0.7)
                  text_probabilities: dict | None = None, # language → share of the text blocks; None: by `alpha`
@@ -214,18 +163,10 @@ class MixedBatches:
                        for n, k in zip(names, draws)]
 
     def languages(self, step: int, index: int) -> list[str]: # of the rows of a text batch
-        """The language of each row.
-
-        Note:
-            of the rows of a text batch
-        """
+        "The language of each row."
         return self.mixtures["text"].draw((step * self.text_micro + index) * self.rows, self.rows)[0]
 
     def __call__(self, step: int, index: int) -> dict: # index < micro_batches; text first
-        """
-        Note:
-            index < micro_batches; text first
-        """
         if index < self.text_micro:
             slot = (step * self.text_micro + index) * self.rows
             return collate_text(self._items("text", slot, self.rows)[1], self.special)
@@ -239,25 +180,17 @@ class MixedBatches:
         return pack(batch | {"group": group[:, None].expand_as(batch["side"])}) # which language pair a token is of
 
     def change_pairs(self, step: int, probabilities: dict): # language pair → share of the bundles
-        """From this step on pairs are drawn by other probabilities; the earlier ones stay on record.
-
-        Note:
-            language pair → share of the bundles
-        """
+        "From this step on pairs are drawn by other probabilities; the earlier ones stay on record."
         first = step * self.pair_micro * self.bundles
         self.mixtures["pairs"] = self.mixtures["pairs"].change(first, probabilities)
 
     def state(self) -> dict: return {kind: m.state() for kind, m in self.mixtures.items()}
     def load_state(self, state: dict): self.mixtures = {kind: Mixture.from_state(s) for kind, s in state.items()}
 
+# %% ../nbs/00k_data.ipynb #14e7b5ed
 def separate_sides(pairs: list, # of (tokens, tokens)
                    special: SpecialIds = SpecialIds()) -> dict:
-    """`<s> a </s>` and `<s> b </s>` in rows of the same number: input_ids, attention_mask, partner_… (pairs, seq).
-
-    Args:
-        pairs (list): of (tokens, tokens)
-        special (SpecialIds, default SpecialIds())
-    """
+    "`<s> a </s>` and `<s> b </s>` in rows of the same number: input_ids, attention_mask, partner_… (pairs, seq)."
     first, second = (collate_text([[tokens] for tokens in side], special) for side in zip(*pairs))
     return first | {f"partner_{name}": values for name, values in second.items()}
 
@@ -276,21 +209,13 @@ def without_digits(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [p for p in pairs if not any(c.isdigit() for side in p for c in side)]
 
 def script(lines: list[str]) -> str: # of one language
-    """Script of most letters, by their Unicode names: 'LATIN', 'CYRILLIC', 'ARABIC', 'CJK', …
-
-    Note:
-        of one language
-    """
+    "Script of most letters, by their Unicode names: 'LATIN', 'CYRILLIC', 'ARABIC', 'CJK', …"
     letters = Counter(unicodedata.name(c, "?").split()[0] for line in lines for c in line if c.isalpha())
     return letters.most_common(1)[0][0] if letters else "?"
 
 # %% ../nbs/00k_data.ipynb #32c3a413
 def token_frequencies(store: Store, lang: str) -> np.ndarray: # (vocabulary,) relative frequencies, add-one
-    """How often each id occurs in a language's text and its sides of pairs; of each source the first shard is read.
-
-    Note:
-        (vocabulary,) relative frequencies, add-one
-    """
+    "How often each id occurs in a language's text and its sides of pairs; of each source the first shard is read."
     counts = np.ones(store.manifest["vocabulary"])
     if lang in store.text: counts += _bincount(store, store.text[lang], len(counts))
     for pair, source in store.pairs.items():
@@ -305,43 +230,19 @@ def _bincount(store, source, size, side=None):
 
 def unigram_loss(ids, # held-out tokens of one language, flat
                  frequencies: np.ndarray) -> float: # nats per token
-    """Mean cross-entropy of guessing every token by its training frequency.
-
-    Args:
-        ids: held-out tokens of one language, flat
-        frequencies (np.ndarray)
-
-    Returns:
-        float: nats per token
-    """
+    "Mean cross-entropy of guessing every token by its training frequency."
     return float(-np.log(frequencies[np.asarray(ids)]).mean())
 
 # %% ../nbs/00k_data.ipynb #410df3c0
 def encode_pairs(pairs: list, # of (sentence, sentence)
                  tokenizer) -> list: # of (tokens, tokens), no special tokens
-    """Token ids of sentence pairs.
-
-    Args:
-        pairs (list): of (sentence, sentence)
-        tokenizer
-
-    Returns:
-        list: of (tokens, tokens), no special tokens
-    """
+    "Token ids of sentence pairs."
     return list(zip(*(tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in zip(*pairs))))
 
 def pack_blocks(sentences: list, # of (tokens,), none longer than length - 2
                 length: int, # of a block, special tokens included
                ) -> list: # of lists of (tokens,)
-    """Held-out sentences in blocks as in training: in order, as many as fit.
-
-    Args:
-        sentences (list): of (tokens,), none longer than length - 2
-        length (int): of a block, special tokens included
-
-    Returns:
-        list: of lists of (tokens,)
-    """
+    "Held-out sentences in blocks as in training: in order, as many as fit."
     blocks, room = [], 0
     for tokens in sentences:
         if len(tokens) + 1 > room:

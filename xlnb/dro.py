@@ -42,12 +42,7 @@ def _radius(rho):
 def chi_square(p: dict, # pair → probability
                q: dict, # pair → probability, the reference
               ) -> float:
-    """½ Σ q (p/q − 1)², mind the half (Zhou et al. 2021); infinite where p draws what q does not.
-
-    Args:
-        p (dict): pair → probability
-        q (dict): pair → probability, the reference
-    """
+    "½ Σ q (p/q − 1)², mind the half (Zhou et al. 2021); infinite where p draws what q does not."
     base, other = np.array(list(_checked(q).values())), _values(_checked(p), q, "probability")
     if (other[base == 0] > 0).any(): return math.inf
     base, other = base[base > 0], other[base > 0]
@@ -78,17 +73,7 @@ def best_response(losses: dict, # pair → loss
                  ) -> dict: # pair → probability
     """The p with `chi_square(p, q)` ≤ ρ that makes Σ p·loss largest (Zhou et al. 2021; XY-LENT, eq. 3).
 
-    Raises `ConfigError` for ρ ≤ 0, a q that is no distribution or an unknown floor, `DataError` for losses.
-
-    Args:
-        losses (dict): pair → loss
-        q (dict): pair → probability, the centre of the ball
-        rho (float): radius
-        floor (str | None, default None): None, 'ratio' or 'as_published'
-
-    Returns:
-        dict: pair → probability
-    """
+    Raises `ConfigError` for ρ ≤ 0, a q that is no distribution or an unknown floor, `DataError` for losses."""
     choose("floor", floor, FLOORS)
     rho, q = _radius(rho), _checked(q)
     x, base = _values(losses, q, "loss"), np.array(list(q.values()))
@@ -123,14 +108,7 @@ def _countable(pair, loss_sum, count, seen):
 
 # %% ../nbs/04a_dro.ipynb #35cb79ab
 class GroupLosses:
-    """Loss per token of each pair since the last `reset`; `DataError` for one that is not finite or of an unknown pair.
-
-    Args:
-        pairs (Iterable[str])
-        shrinkage (float, default 1000): tokens at the pooled mean added to each pair, for 'counts'
-        weight (float, default 0.1): of the newest batch in the moving average (0.1 in Zhou et al.
-            2021)
-    """
+    "Loss per token of each pair since the last `reset`; `DataError` for one that is not finite or of an unknown pair."
     def __init__(self, pairs: Iterable[str],
                  shrinkage: float = 1_000, # tokens at the pooled mean added to each pair, for 'counts'
                  weight: float = 0.1): # of the newest batch in the moving average (0.1 in Zhou et al. 2021)
@@ -141,26 +119,14 @@ class GroupLosses:
         self.reset()
     def reset(self): self.seen = {pair: [0.0, 0, 0, 0.0] for pair in self.pairs}
     def add(self, pair: str, loss_sum: float, count: int): # of one batch: sum over the pair's tokens, their number
-        """
-        Note:
-            of one batch: sum over the pair's tokens, their number
-        """
         total, tokens, times, average = _countable(pair, loss_sum, count, self.seen)
         average += self.weight * (loss_sum / count - average)
         self.seen[pair] = [total + loss_sum, tokens + count, times + 1, average]
     def losses(self, estimator: str = "counts") -> dict: # one of ESTIMATORS; pair → loss
-        """
-        Note:
-            one of ESTIMATORS; pair → loss
-        """
         seen = np.array([self.seen[pair] for pair in self.pairs], float)
         return dict(zip(self.pairs, _estimates(seen, estimator, self.shrinkage, self.weight).tolist()))
     def counts(self) -> dict: return {pair: seen[1] for pair, seen in self.seen.items()} # pair → tokens
     def state(self) -> dict: # plain JSON, for a checkpoint
-        """
-        Returns:
-            dict: plain JSON, for a checkpoint
-        """
         return {"shrinkage": self.shrinkage, "weight": self.weight, "seen": {k: list(v) for k, v in self.seen.items()}}
     @classmethod
     def from_state(cls, state: dict):
@@ -173,30 +139,14 @@ def excess_losses(losses: dict, # pair → loss now
                   baseline: dict, # pair → loss of a finished run without re-sampling
                   fallback: bool = False, # as published: raw losses where every difference is negative
                  ) -> dict: # pair → difference
-    """Losses minus those of a finished run (Zhou et al. 2021); `DataError` for a pair that is in one of the two only.
-
-    Args:
-        losses (dict): pair → loss now
-        baseline (dict): pair → loss of a finished run without re-sampling
-        fallback (bool, default False): as published: raw losses where every difference is negative
-
-    Returns:
-        dict: pair → difference
-    """
+    "Losses minus those of a finished run (Zhou et al. 2021); `DataError` for a pair that is in one of the two only."
     excess = dict(zip(losses, (_values(losses, losses, "loss") - _values(baseline, losses, "baseline loss")).tolist()))
     return losses if fallback and max(excess.values()) < 0 else excess
 
 # %% ../nbs/04a_dro.ipynb #ecdfcd12
 def residual_losses(losses: dict, # pair → loss
                    ) -> dict: # pair → difference
-    """Losses minus the least-squares fit of one number per language; all 0 where the languages explain everything.
-
-    Args:
-        losses (dict): pair → loss
-
-    Returns:
-        dict: pair → difference
-    """
+    "Losses minus the least-squares fit of one number per language; all 0 where the languages explain everything."
     langs = sorted({lang for pair in losses for lang in split_pair(pair)})
     sides = np.array([[lang in split_pair(pair) for lang in langs] for pair in losses], float)
     x = _values(losses, losses, "loss")
@@ -207,11 +157,7 @@ def residual_losses(losses: dict, # pair → loss
 # %% ../nbs/04a_dro.ipynb #3eed2db6
 def first_round(q: dict, # pair → probability
                ) -> dict:
-    """The start of a trajectory: nothing measured, pairs drawn by q.
-
-    Args:
-        q (dict): pair → probability
-    """
+    "The start of a trajectory: nothing measured, pairs drawn by q."
     return {"step": 0, "probabilities": _checked(q), "losses": {}, "counts": {}}
 
 def next_round(trajectory: list[dict], # the rounds so far
@@ -223,31 +169,13 @@ def next_round(trajectory: list[dict], # the rounds so far
                floor: str | None = None, # of `best_response`
                **measured: dict, # pair → number, kept in the round: rtd_accuracy=…
               ) -> dict: # the new round, not yet in the list
-    """One move of iterated best response (XY-LENT section 6.6): always from the q at the start, not from the last p.
-
-    Args:
-        trajectory (list[dict]): the rounds so far
-        step (int): from which the new probabilities hold
-        losses (dict): pair → loss measured since the last round
-        counts (dict): pair → tokens that it rests on
-        rho (float)
-        drive (dict | None, default None): pair → what the adversary answers; None: the losses
-        floor (str | None, default None): of `best_response`
-        **measured (dict): pair → number, kept in the round: rtd_accuracy=…
-
-    Returns:
-        dict: the new round, not yet in the list
-    """
+    "One move of iterated best response (XY-LENT section 6.6): always from the q at the start, not from the last p."
     p = best_response(losses if drive is None else drive, trajectory[0]["probabilities"], rho, floor)
     return {"step": step, "probabilities": p, "losses": dict(losses), "counts": dict(counts), **measured}
 
 # %% ../nbs/04a_dro.ipynb #f6e56f88
 def weight_ratios(trajectory: list[dict]) -> dict: # pair → final over initial probability
-    """How far each pair that was drawn at the start has moved by the end; 0 if dropped. `DataError` for no rounds.
-
-    Note:
-        pair → final over initial probability
-    """
+    "How far each pair that was drawn at the start has moved by the end; 0 if dropped. `DataError` for no rounds."
     if not trajectory or any("probabilities" not in trajectory[k] for k in (0, -1)):
         raise DataError("a trajectory is a list of rounds: one of first_round(q), then those of next_round(…)")
     first, last = (trajectory[k]["probabilities"] for k in (0, -1))
@@ -267,13 +195,7 @@ def draw_reweighting(trajectory: list[dict], # of a run
                      n: int = 10, # rises, and falls
                      notes: dict | None = None, # pair → words beside its name, such as a known defect
                     ):
-    """The largest rises and falls of log(final / initial probability), the form of XY-LENT's Figure 4.
-
-    Args:
-        trajectory (list[dict]): of a run
-        n (int, default 10): rises, and falls
-        notes (dict | None, default None): pair → words beside its name, such as a known defect
-    """
+    "The largest rises and falls of log(final / initial probability), the form of XY-LENT's Figure 4."
     pairs, ratios = zip(*_extremes(trajectory, n))
     least = 0.7 * min([r for r in ratios if r > 0] + [1]) # where the bar of a dropped pair ends
     fig, ax = figure("column", height=0.5 + 0.16 * len(pairs))
@@ -299,16 +221,7 @@ def project_chi_square(v: dict, # pair → any number: probabilities after a ste
                        q: dict, # pair → probability, the centre of the ball
                        rho: float, # radius
                       ) -> dict: # pair → probability
-    """The distribution nearest to v, in Euclidean distance, with `chi_square(p, q)` ≤ ρ; raises as `best_response`.
-
-    Args:
-        v (dict): pair → any number: probabilities after a step, say
-        q (dict): pair → probability, the centre of the ball
-        rho (float): radius
-
-    Returns:
-        dict: pair → probability
-    """
+    "The distribution nearest to v, in Euclidean distance, with `chi_square(p, q)` ≤ ρ; raises as `best_response`."
     rho, q = _radius(rho), _checked(q)
     point, base = _values(v, q, "value"), np.array(list(q.values()))
     drawn = base > 0
@@ -360,16 +273,7 @@ def plant_defects(lines: Iterable[tuple[str, str]], # re-iterable pairs
                   seed: int,
                   other: Iterable[str] | None = None, # re-iterable lines of another language, for 'wrong language'
                  ) -> Lines:
-    """The same stream with damage of a known kind; `ConfigError` for a share outside 0 … 1 or a missing `other`.
-
-    Args:
-        lines (Iterable[tuple[str, str]]): re-iterable pairs
-        kind (str): one of DEFECTS
-        share (float): of the lines that are damaged, drawn at random
-        seed (int)
-        other (Iterable[str] | None, default None): re-iterable lines of another language, for
-            'wrong language'
-    """
+    "The same stream with damage of a known kind; `ConfigError` for a share outside 0 … 1 or a missing `other`."
     if not 0 < share <= 1: raise ConfigError(f"share={share!r} of damaged lines: above 0 and at most 1")
     if (choose("kind", kind, DEFECTS) == "wrong language") != (other is not None):
         raise ConfigError(f"kind={kind!r}: other=, lines of another language, goes with 'wrong language' only")
@@ -452,16 +356,7 @@ def text_evidence(pairs: dict, # pair → iterable of (line, line)
                   sample: int = 1_000, # lines of each pair, drawn at random from the whole stream
                   seed: int = 0,
                  ) -> dict: # pair → {'row': name → number, 'lines': the sample, 'flags': evidence → (lines,) bool}
-    """What the lines of each pair say about it; `DataError` for a pair without lines, or whose lines are no pairs.
-
-    Args:
-        pairs (dict): pair → iterable of (line, line)
-        sample (int, default 1000): lines of each pair, drawn at random from the whole stream
-        seed (int, default 0)
-
-    Returns:
-        dict: pair → {'row': name → number, 'lines': the sample, 'flags': evidence → (lines,) bool}
-    """
+    "What the lines of each pair say about it; `DataError` for a pair without lines, or whose lines are no pairs."
     if sample < 1: raise ConfigError(f"sample={sample!r} lines of each pair: at least 1")
     if not isinstance(pairs, Mapping):
         raise ConfigError(f"pairs is a {type(pairs).__name__}: give a dict of pair → lines, such as {{'de-en': lines}}")
@@ -549,21 +444,7 @@ def find_bad_bitext(trajectory: list[dict] | None = None, # rounds of a run, as 
     """Pairs ranked by their strongest evidence over its limit, with reasons and lines; 1 and more is worth a look.
 
     Text is judged without a dictionary: a wrong language of the same script passes.
-    Raises `ConfigError`, `DataError`.
-
-    Args:
-        trajectory (list[dict] | None, default None): rounds of a run, as of `next_round`
-        pairs (dict | None, default None): pair → iterable of (line, line); either of the two, or
-            both
-        baseline (dict | None, default None): pair → loss of a finished run without re-sampling
-        sample (int, default 1000): lines of each pair that are looked at
-        examples (int, default 3): lines shown of each pair that is suspicious
-        seed (int, default 0): of sample and examples
-        limits (dict | None, default None): evidence → limit, over those of LIMITS
-
-    Returns:
-        list[dict]: most suspicious first: pair, score, why, the evidence, examples
-    """
+    Raises `ConfigError`, `DataError`."""
     if isinstance(trajectory, dict): raise ConfigError("trajectory is a dict: pass bitexts as pairs=…")
     if not trajectory and not pairs: raise ConfigError("nothing to look at: give a trajectory, pairs, or both")
     if examples < 0: raise ConfigError(f"examples={examples!r} lines to show: 0 or more")
@@ -589,18 +470,7 @@ def lsa_margin_scores(pairs: dict, # pair → iterable of (line, line)
                       neighbours: int = 4, # of the margin
                       seed: int = 0,
                      ) -> dict: # pair → mean margin of held-out partners; low: no translations
-    """Ratio margin (Artetxe & Schwenk 2019) on LSA vectors, each half of a pair's lines scored by the other half's LSA.
-
-    Args:
-        pairs (dict): pair → iterable of (line, line)
-        dimensions (int, default 20): of LSA; fewer than half of the sampled lines
-        sample (int, default 1000): lines of each pair
-        neighbours (int, default 4): of the margin
-        seed (int, default 0)
-
-    Returns:
-        dict: pair → mean margin of held-out partners; low: no translations
-    """
+    "Ratio margin (Artetxe & Schwenk 2019) on LSA vectors, each half of a pair's lines scored by the other half's LSA."
     from torch.nn.functional import cosine_similarity
     from xlnb.retrieval import lsa, neighbourhood
     scores = {}
@@ -618,16 +488,7 @@ def score_ranking(scores: dict, # pair → suspicion, high is bad
                   planted: Iterable[str], # the pairs that are bad
                   at: int | None = None, # pairs that are looked at; None: as many as are planted
                  ) -> dict[str, float]: # precision, recall, auc
-    """How well a ranking finds planted pairs; tied scores count by the expected hits. `DataError` for unknown pairs.
-
-    Args:
-        scores (dict): pair → suspicion, high is bad
-        planted (Iterable[str]): the pairs that are bad
-        at (int | None, default None): pairs that are looked at; None: as many as are planted
-
-    Returns:
-        dict[str, float]: precision, recall, auc
-    """
+    "How well a ranking finds planted pairs; tied scores count by the expected hits. `DataError` for unknown pairs."
     from torch import tensor
     from xlnb.objectives import roc_auc
     planted = set(planted)

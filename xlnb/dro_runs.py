@@ -32,21 +32,7 @@ ROUNDS = EVALUATIONS - 2 # moves in a run; before them one stretch to warm up, a
 
 @dataclass(frozen=True)
 class Settings(xy_lent.Settings):
-    """Parameters of a robust run: those of XY-LENT, the adversary's, and what is planted for it to find.
-
-    Fields:
-        langs (str, default 'ar,de,en,hi,ru')
-        robust (bool, default True): False: the pairs stay as they are drawn, and their losses are
-            kept all the same
-        drive (str, default 'raw'): what the adversary answers: raw losses | excess | by language
-        rho (float, default 0.05): radius of the ball
-        estimator (str, default 'counts'): of a pair's loss: counts | corrected | published
-        shrinkage (float, default 200.0): tokens at the mean of all pairs that are mixed into each
-            pair's own
-        floor (str | None, default None): ratio | as_published: a least probability for every pair
-        planted (int, default 1): pairs of languages damaged with each of the four kinds of defect
-        damage (float, default 0.5): share of the lines of such a pair that are damaged
-    """
+    "Parameters of a robust run: those of XY-LENT, the adversary's, and what is planted for it to find."
     langs: str = "ar,de,en,hi,ru"
     robust: bool = True # False: the pairs stay as they are drawn, and their losses are kept all the same
     drive: str = "raw" # what the adversary answers: raw losses | excess | by language
@@ -86,11 +72,7 @@ def _check(given):
 
 # %% ../nbs/04b_dro_runs.ipynb #5c5ccd58
 def planted_pairs(s: Settings) -> dict: # pair → one of DEFECTS
-    """The pairs that are damaged, and how.
-
-    Note:
-        pair → one of DEFECTS
-    """
+    "The pairs that are damaged, and how."
     names = xy_lent.bitext_pairs(s)
     chosen = numpy_generator("planted", s.seed).choice(names, s.planted * len(DEFECTS), replace=False).tolist()
     return dict(zip(chosen, DEFECTS * s.planted))
@@ -108,30 +90,17 @@ def damaged(s: Settings, corpus: Corpus) -> Corpus:
 
 @dataclass(frozen=True)
 class RobustData(Prepared):
-    """Corpus and token store of a run, and what its excess is measured against.
-
-    Fields:
-        baseline (dict | None, default None): pair → loss of the same run without re-sampling
-    """
+    "Corpus and token store of a run, and what its excess is measured against."
     baseline: dict | None = None # pair → loss of the same run without re-sampling
 
 def prepare_data(s: Settings # resolved
                 ) -> RobustData:
-    """Damaged corpus, shared vocabulary and token store of a run.
-
-    Args:
-        s (Settings): resolved
-    """
+    "Damaged corpus, shared vocabulary and token store of a run."
     return RobustData(**vars(prepared(s, damaged(s, open_bitext(s)))))
 
 # %% ../nbs/04b_dro_runs.ipynb #107c441e
 class RobustBatches:
-    """Batches whose pairs an adversary draws anew ten times in a run; keeps the losses of pairs and the trajectory.
-
-    Args:
-        batches (MixedBatches), s (Settings): resolved
-        baseline (dict | None, default None): pair → loss of the same run without re-sampling
-    """
+    "Batches whose pairs an adversary draws anew ten times in a run; keeps the losses of pairs and the trajectory."
     def __init__(self, batches: MixedBatches, s: Settings, # resolved
                  baseline: dict | None = None): # pair → loss of the same run without re-sampling
         self.batches, self.settings, self.baseline = batches, s, baseline
@@ -149,11 +118,7 @@ class RobustBatches:
         for group in self.seen.values(): group.reset()
 
     def on_step(self, step: int, sums: dict): # 'tlm/loss/de-en', 'tlm/tokens/de-en', … over all processes
-        """Add a step's losses to those of its pairs; after every stretch but the first and the last, move.
-
-        Note:
-            'tlm/loss/de-en', 'tlm/tokens/de-en', … over all processes
-        """
+        "Add a step's losses to those of its pairs; after every stretch but the first and the last, move."
         places = {"tlm": ("tlm", "loss"), "trtd": ("trtd", "loss"), "wrong": ("trtd", "wrong")}
         for kind, group in self.seen.items():
             name, what = places[kind]
@@ -166,11 +131,7 @@ class RobustBatches:
         self.forget()
 
     def measured(self) -> dict: # of pair → number
-        """Losses L_G + λ L_D per token (XY-LENT equation 3, with XLM-E's λ), tokens behind them, RTD accuracy.
-
-        Returns:
-            dict: of pair → number
-        """
+        "Losses L_G + λ L_D per token (XY-LENT equation 3, with XLM-E's λ), tokens behind them, RTD accuracy."
         found = {kind: group.losses(self.settings.estimator) for kind, group in self.seen.items()}
         counts = self.seen["trtd" if self.settings.replaces else "tlm"].counts()
         if not self.settings.replaces: return {"losses": found["tlm"], "counts": counts}
@@ -201,12 +162,9 @@ class RobustBatches:
         self.trajectory = state["trajectory"]
         self.seen = {kind: GroupLosses.from_state(group) for kind, group in state["seen"].items()}
 
+# %% ../nbs/04b_dro_runs.ipynb #33efecb0
 def trajectory_of(folder) -> list[dict]: # of a run
-    """The rounds of a run, from its last checkpoint; raises `ConfigError` where there is none.
-
-    Note:
-        of a run
-    """
+    "The rounds of a run, from its last checkpoint; raises `ConfigError` where there is none."
     if (path := latest_checkpoint(folder)) is None: raise ConfigError(f"{folder} holds no checkpoint of a run")
     state = json.loads((path / "state.json").read_text())["batches"]
     if "trajectory" not in state: raise ConfigError(f"{folder} is of a run that kept no losses of pairs")
@@ -224,48 +182,30 @@ def new_model(s: Settings, data: Prepared) -> xlm_e.XlmE:
     return xlm_e.XlmE(s, MaskIds.of(data.tokenizer), list(data.store.pairs))
 
 PHASE = Phase("dro_runs", ("xlm_e", "xy_lent", "dro", "dro_runs"), new_model, make_batches, xlm_e.measures,
-              on_step=lambda batches: batches.on_step)
+              on_step=lambda batches, model: batches.on_step)
 
 def baseline_of(s: Settings # resolved
                ) -> Settings:
-    """The same run without re-sampling, whatever the ball.
-
-    Args:
-        s (Settings): resolved
-    """
+    "The same run without re-sampling, whatever the ball."
     return replace(s, robust=False, drive="raw", rho=Settings.rho, floor=None, out="")
 
 def with_baseline(s: Settings, # resolved
                   data: RobustData) -> RobustData:
-    """The data with the losses that the excess is measured against; `CheckpointError` where the time limit came first.
-
-    Args:
-        s (Settings): resolved
-        data (RobustData)
-    """
+    "The data with the losses that the excess is measured against; `CheckpointError` where the time limit came first."
     if s.drive != "excess": return data
     checkpoint = finished_phase(PHASE, baseline_of(s), data, s.max_minutes)
     return replace(data, baseline=trajectory_of(checkpoint.parent)[-1]["losses"])
 
 def plan_of(s: Settings, # resolved
             data: Prepared) -> str:
-    """What a run will cost, and the run before it if there is one.
-
-    Args:
-        s (Settings): resolved
-        data (Prepared)
-    """
+    "What a run will cost, and the run before it if there is one."
     own = xlm_e.plan_of(s, data)
     return f"without re-sampling: {own}\nre-sampled: {own}" if s.drive == "excess" else own
 
 # %% ../nbs/04b_dro_runs.ipynb #39fc2fba
 def measure_layers(s: Settings, data: Prepared, trained: Trained,
                    minutes: float = math.inf) -> Evaluation: # for the networks
-    """Retrieval and alignment of the measured pairs.
-
-    Returns:
-        Evaluation: for the networks
-    """
+    "Retrieval and alignment of the measured pairs."
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
     return evaluate(trained.model.kept, data, not s.mismatched, (), minutes, kept)
 
@@ -278,16 +218,7 @@ def rankings(trajectory: list[dict], pairs: dict, # pair → re-iterable lines
              seed: int = 0,
              baseline: dict | None = None, # pair → loss of the same run without re-sampling
             ) -> dict: # name → pair → suspicion
-    """Suspicion of each pair by seven measures: four of the trajectory, two of the text, one of both.
-
-    Args:
-        trajectory (list[dict]), pairs (dict): pair → re-iterable lines
-        seed (int, default 0)
-        baseline (dict | None, default None): pair → loss of the same run without re-sampling
-
-    Returns:
-        dict: name → pair → suspicion
-    """
+    "Suspicion of each pair by seven measures: four of the trajectory, two of the text, one of both."
     search = lambda *given: {r["pair"]: r["score"] for r in find_bad_bitext(*given, baseline, seed=seed)}
     names = list(trajectory[0]["probabilities"])
     moved = {pair: abs(math.log(max(ratio, 1e-9))) for pair, ratio in weight_ratios(trajectory).items()}

@@ -36,58 +36,9 @@ _CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "ga
 _FROM_TRANSFORMERS = ("model_type", "name_or_path", "num_labels", "dtype", "torch_dtype", "output_attentions",
                      "attn_implementation", "experts_implementation") # what transformers passes besides the fields
 
+# %% ../nbs/01_encoder.ipynb #14c2a1e0
 class EncoderConfig(PreTrainedConfig):
-    """Architecture of an encoder; a value that is not allowed or a name that is unknown raises `ConfigError`.
-
-    Fields:
-        vocab_size (int, default 250002)
-        hidden_size (int, default 768)
-        num_hidden_layers (int, default 12)
-        num_attention_heads (int, default 12)
-        intermediate_size (int, default 3072)
-        hidden_act (str, default 'gelu')
-        norm (str, default 'post'): LayerNorm after each sublayer's sum, or before each sublayer and
-            once at the end
-        layer_norm_eps (float, default 1e-05)
-        max_position_embeddings (int, default 512): rows of the position table, reserved ones
-            included
-        absolute_positions (bool, default True)
-        position_offset (int, default 0): reserved rows: 2 in RoBERTa and XLM-R (padding has row 1),
-            0 in BERT and ELECTRA
-        restart_positions (bool, default False): whether the second sentence of a pair was trained
-            with positions from the start
-        relative_positions (str, default 'none')
-        relative_buckets (int, default 32)
-        relative_max_distance (int, default 128)
-        relative_start (str, default 'local'): of the buckets: slopes by head that favour
-            neighbours, or N(0, 0.02)
-        relative_across (str, default 'shared'): keys of a pair's other sentence: the buckets of its
-            own sentence, or their 'own'
-        relative_memory (str, default 'none'): of cross-attention: no relative bias, or the ungated
-            one of self-attention
-        gate_input (str, default 'query')
-        gate_bias (bool, default False)
-        type_vocab_size (int, default 0): 0: no token types
-        embedding_size (int | None, default None): width of the tables; None: hidden_size, else a
-            projection follows
-        pooler (bool, default False)
-        cross_attention (bool, default False)
-        head_transform (bool, default True): dense + activation + norm before the output matrix of
-            the language-model heads
-        hidden_dropout_prob (float, default 0.0)
-        attention_probs_dropout_prob (float, default 0.0)
-        classifier_dropout (float, default 0.1)
-        partner (str, default 'translation'): of a head that reads a sentence beside another: one
-            that is given, or the sentence
-        detach_partner (bool, default False): whether no gradient goes into the states of that
-            partner
-        initializer_range (float, default 0.02)
-        tie_word_embeddings (bool, default True)
-        bos_token_id (int | None, default 0)
-        pad_token_id (int | None, default 1)
-        eos_token_id (int | None, default 2)
-        mask_token_id (int | None, default None)
-    """
+    "Architecture of an encoder; a value that is not allowed or a name that is unknown raises `ConfigError`."
     model_type = "xlnb"
     vocab_size: int = 250_002
     hidden_size: int = 768
@@ -155,13 +106,7 @@ def config_for(size: str, # tiny, small, base, large or xl
                vocab_size: int, # pieces, the five special ones included; the last one is the mask
                **changes, # other fields of `EncoderConfig`, or other values for those of the size
               ) -> EncoderConfig:
-    """A configuration with the shape of a size; `ConfigError` for an unknown size, field or value.
-
-    Args:
-        size (str): tiny, small, base, large or xl
-        vocab_size (int): pieces, the five special ones included; the last one is the mask
-        **changes: other fields of `EncoderConfig`, or other values for those of the size
-    """
+    "A configuration with the shape of a size; `ConfigError` for an unknown size, field or value."
     shape = SIZES[choose("size", size, SIZES)]
     return EncoderConfig(**{"vocab_size": vocab_size, "mask_token_id": vocab_size - 1, **shape, **changes})
 
@@ -193,12 +138,6 @@ class Embeddings(nn.Module):
     def forward(self, inputs_embeds, # (batch, seq, table width)
                 positions, # (1 or batch, seq), from 0
                 token_type_ids=None): # (batch, seq)
-        """
-        Args:
-            inputs_embeds: (batch, seq, table width)
-            positions: (1 or batch, seq), from 0
-            token_type_ids (default None): (batch, seq)
-        """
         hidden = inputs_embeds
         if hasattr(self, "position_embeddings"): hidden = hidden + self._position_rows(positions)
         if hasattr(self, "token_type_embeddings"):
@@ -221,13 +160,7 @@ def relative_buckets(distance: Tensor, # key position minus query position, any 
                      buckets: int = 32, # half for each direction
                      max_distance: int = 128, # from here on all distances share the last bucket
                     ) -> Tensor:
-    """T5's bidirectional buckets: half of a direction's buckets hold one distance each, the rest widen as logarithms do.
-
-    Args:
-        distance (Tensor): key position minus query position, any shape
-        buckets (int, default 32): half for each direction
-        max_distance (int, default 128): from here on all distances share the last bucket
-    """
+    "T5's bidirectional buckets: half of a direction's buckets hold one distance each, the rest widen as logarithms do."
     side = buckets // 2
     exact = side // 2
     far = distance.abs()
@@ -238,11 +171,7 @@ def relative_buckets(distance: Tensor, # key position minus query position, any 
 _LEVEL = 8 # from this distance on a local start is level
 
 def sentence_numbers(positions: Tensor) -> Tensor: # (1 or batch, seq) → the same shape: 0 … 0 1 … 1
-    """The sentence of each token of a pair: positions start again in the second one.
-
-    Note:
-        (1 or batch, seq) → the same shape: 0 … 0 1 … 1
-    """
+    "The sentence of each token of a pair: positions start again in the second one."
     return F.pad((positions[:, 1:] < positions[:, :-1]).cumsum(1), (1, 0))
 
 class RelativeBias(nn.Module):
@@ -254,12 +183,7 @@ class RelativeBias(nn.Module):
         self.weight = nn.Parameter(torch.empty(config.num_attention_heads, self.tables * self.buckets))
 
     def start(self) -> Tensor: # (heads, buckets), or twice as many of which the second half is for the other sentence
-        """N(0, 0.02), or slopes of -1, -1/2, -1/4 and 0 per position by head, level from 8 on; 0 across sentences.
-
-        Returns:
-            Tensor: (heads, buckets), or twice as many of which the second half is for the other
-                sentence
-        """
+        "N(0, 0.02), or slopes of -1, -1/2, -1/4 and 0 per position by head, level from 8 on; 0 across sentences."
         table = torch.empty_like(self.weight[:, :self.buckets]).normal_(std=0.02) # drawn in any case: the generator's
         if self.local: # state, and with it all weights that are drawn after these, is then the same for both starts
             heads = torch.arange(len(table), device=table.device)
@@ -270,35 +194,18 @@ class RelativeBias(nn.Module):
         return F.pad(table, (0, (self.tables - 1) * self.buckets))
 
     def of_distance(self) -> Tensor: # (2·max_distance + 1,)
-        """The bucket of every distance from -max_distance on.
-
-        Returns:
-            Tensor: (2·max_distance + 1,)
-        """
+        "The bucket of every distance from -max_distance on."
         distance = torch.arange(-self.max_distance, self.max_distance + 1, device=self.weight.device)
         return relative_buckets(distance, self.buckets, self.max_distance)
 
     def of_tables(self) -> Tensor: # (tables, heads, 2·max_distance + 1)
-        """The number of every distance and head: of keys in the same sentence and, if they have their own, in the other.
-
-        Returns:
-            Tensor: (tables, heads, 2·max_distance + 1)
-        """
+        "The number of every distance and head: of keys in the same sentence and, if they have their own, in the other."
         return self.weight.unflatten(1, (self.tables, self.buckets)).transpose(0, 1)[:, :, self.of_distance()]
 
     def forward(self, query_positions, # (1 or batch, queries)
                 key_positions, # (1 or batch, keys)
                 memory: bool = False, # whether all keys are of another sequence
                ) -> Tensor: # (1 or batch, heads, queries, keys)
-        """
-        Args:
-            query_positions: (1 or batch, queries)
-            key_positions: (1 or batch, keys)
-            memory (bool, default False): whether all keys are of another sequence
-
-        Returns:
-            Tensor: (1 or batch, heads, queries, keys)
-        """
         limit = self.max_distance
         distance = key_positions[:, None, :] - query_positions[:, :, None]
         rows = self.of_distance()[distance.clamp(-limit, limit) + limit]
@@ -321,14 +228,6 @@ class Gate(nn.Module):
     def forward(self, hidden, # (batch, seq, hidden): what the layer projects to queries, keys and values
                 query, # (batch, heads, seq, head width), not yet scaled
                ) -> Tensor: # (batch, heads, seq, 1)
-        """
-        Args:
-            hidden: (batch, seq, hidden): what the layer projects to queries, keys and values
-            query: (batch, heads, seq, head width), not yet scaled
-
-        Returns:
-            Tensor: (batch, heads, seq, 1)
-        """
         x = query if self.input != "hidden" else hidden.unflatten(-1, (query.shape[1], -1)).transpose(1, 2)
         if self.input == "scaled_query": x = x * x.shape[-1] ** -0.5
         update, reset = self.linear(x).sigmoid().chunk(2, -1)
@@ -361,17 +260,7 @@ def attend(query, # (batch, heads, queries, head width)
            dropout: float = 0.0,
            eager: bool = False, # True: the reference, which also returns the attention weights
           ) -> tuple[Tensor, Tensor | None]:
-    """softmax(Q·Kᵀ/√d + bias)·V and the weights; fused, or step by step with a softmax in at least fp32.
-
-    Args:
-        query: (batch, heads, queries, head width)
-        key, value: (batch, heads, keys, head width)
-        bias (default None): added to the scaled scores, broadcastable to (batch, heads, queries,
-            keys)
-        causal (bool, default False): query i sees keys 0..i; only without `bias`
-        dropout (float, default 0.0)
-        eager (bool, default False): True: the reference, which also returns the attention weights
-    """
+    "softmax(Q·Kᵀ/√d + bias)·V and the weights; fused, or step by step with a softmax in at least fp32."
     if not eager and _learned_on_cpu(bias, dropout): return _attend_unfused(query, key, value, bias), None
     if not eager: return F.scaled_dot_product_attention(query, key, value, bias, dropout, causal), None
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
@@ -382,12 +271,7 @@ def attend(query, # (batch, heads, queries, head width)
 
 # %% ../nbs/01_encoder.ipynb #3a119d45
 class Packing:
-    """Where the tokens of a packed batch (1, total) stand in the padded one (sequences, longest).
-
-    Args:
-        cu_seqlens (Tensor): (sequences + 1,): 0, the running sums of the lengths
-        total (int): tokens in the batch
-    """
+    "Where the tokens of a packed batch (1, total) stand in the padded one (sequences, longest)."
     def __init__(self, cu_seqlens: Tensor, # (sequences + 1,): 0, the running sums of the lengths
                  total: int): # tokens in the batch
         lengths = cu_seqlens.diff().long()
@@ -415,16 +299,7 @@ _FLEX_BLOCK = 128 # queries and keys of a block that is skipped as a whole
 def packed_blocks(cu_seqlens: Tensor, # (sequences + 1,)
                   sequence: Tensor, # (total,) number of each token's sequence
                   visible) -> BlockMask: # (batch, head, query, key) → bool
-    """Blocks of a packed batch in which a query may see a key, from the borders alone: no (total, total) mask is made.
-
-    Args:
-        cu_seqlens (Tensor): (sequences + 1,)
-        sequence (Tensor): (total,) number of each token's sequence
-        visible
-
-    Returns:
-        BlockMask: (batch, head, query, key) → bool
-    """
+    "Blocks of a packed batch in which a query may see a key, from the borders alone: no (total, total) mask is made."
     total, n = len(sequence), -(-len(sequence) // _FLEX_BLOCK)
     start = torch.arange(n, device=sequence.device) * _FLEX_BLOCK
     first = cu_seqlens[sequence[start]] // _FLEX_BLOCK
@@ -442,24 +317,13 @@ def _flex_kernel(compiled: bool):
 
 @dataclass
 class Flexible:
-    """Mask and relative bias of one forward pass as functions of (batch, head, query, key).
-
-    Fields:
-        blocks (BlockMask | None, default None): None: every key is visible
-        positions (Tensor | None, default None): (batch, seq); None: no relative bias
-        tables (Tensor | None, default None): (1 or 2, heads, 2·max_distance + 1): d of every
-            distance; 2: the other sentence
-    """
+    "Mask and relative bias of one forward pass as functions of (batch, head, query, key)."
     blocks: BlockMask | None = None # None: every key is visible
     positions: Tensor | None = None # (batch, seq); None: no relative bias
     tables: Tensor | None = None # (1 or 2, heads, 2·max_distance + 1): d of every distance; 2: the other sentence
 
     def bias(self, gate=None): # gate: (batch, heads, seq), or None for a plain bias
-        """Score → score + gate · d, two small gathers per pair.
-
-        Args:
-            gate (default None): gate: (batch, heads, seq), or None for a plain bias
-        """
+        "Score → score + gate · d, two small gathers per pair."
         positions, tables, limit = self.positions, self.tables, self.tables.shape[2] // 2
         sentence = sentence_numbers(positions)
         distance = lambda b, i, j: (positions[b, j] - positions[b, i]).clamp(-limit, limit) + limit
@@ -474,11 +338,7 @@ class Flexible:
                               f"{query.device.type!r}: use 'sdpa' to train here")
 
     def attend(self, query, key, value, gate=None): # (batch, heads, seq, head width)
-        """softmax(Q·Kᵀ/√d + bias)·V.
-
-        Note:
-            (batch, heads, seq, head width)
-        """
+        "softmax(Q·Kᵀ/√d + bias)·V."
         self.check_device(query)
         score = None if self.positions is None else self.bias(gate)
         return _flex_kernel(query.is_cuda)(query, key, value, score_mod=score, block_mask=self.blocks)
@@ -486,29 +346,7 @@ class Flexible:
 # %% ../nbs/01_encoder.ipynb #93a8cb05
 @dataclass
 class AttentionContext:
-    """What the layers of one forward pass have in common.
-
-    Fields:
-        mask (Tensor | None, default None): additive, (1 or batch, 1 or heads, 1 or queries, keys);
-            holds a plain relative bias too
-        bias (Tensor | None, default None): the relative bias that gates multiply, (1 or batch,
-            heads, queries, keys)
-        causal (bool, default False): the fused kernel's own causal mask, where nothing else is to
-            be added
-        packing (Packing | None, default None)
-        memory (Tensor | None, default None): (batch, source, hidden) of cross-attention
-        memory_mask (Tensor | None, default None): additive, (1 or batch, 1 or heads, 1 or queries,
-            source)
-        cache (DynamicCache | EncoderDecoderCache | None, default None)
-        write_cache (bool, default False)
-        crosses (bool, default False): whether the blocks look at a memory
-        eager (bool, default False)
-        wanted (Tensor | None, default None): (batch, seq) bool: tokens that go through the
-            feed-forward of block `last`; None: all
-        last (int, default -1)
-        flexible (Flexible | None, default None): in place of `mask`, `bias`, `causal` where
-            FlexAttention runs
-    """
+    "What the layers of one forward pass have in common."
     mask: Tensor | None = None # additive, (1 or batch, 1 or heads, 1 or queries, keys); holds a plain relative bias too
     bias: Tensor | None = None # the relative bias that gates multiply, (1 or batch, heads, queries, keys)
     causal: bool = False # the fused kernel's own causal mask, where nothing else is to be added
@@ -527,10 +365,6 @@ class AttentionContext:
     def self_cache(self): return getattr(self.cache, "self_attention_cache", self.cache)
     @property
     def memory_length(self) -> int: # of the memory, or of its keys in the cache
-        """
-        Returns:
-            int: of the memory, or of its keys in the cache
-        """
         return self.cache.cross_attention_cache.get_seq_length() if self.memory is None else self.memory.shape[1]
     @property
     def past(self) -> int: return self.cache.get_seq_length() if self.cache is not None else 0
@@ -550,10 +384,6 @@ class SelfAttention(nn.Module):
         self.heads, self.layer, self.dropout = config.num_attention_heads, layer, config.attention_probs_dropout_prob
 
     def forward(self, hidden, context: AttentionContext): # (batch, seq, hidden)
-        """
-        Note:
-            (batch, seq, hidden)
-        """
         if context.flexible: return self._flexible(hidden, context.flexible), None
         pad = context.packing.pad if context.packing else lambda x: x
         query, key, value = _split_heads(pad(self.qkv(hidden)), 3, self.heads)
@@ -591,10 +421,6 @@ class CrossAttention(nn.Module):
         self.heads, self.layer, self.dropout = config.num_attention_heads, layer, config.attention_probs_dropout_prob
 
     def forward(self, hidden, context: AttentionContext): # (batch, seq, hidden)
-        """
-        Note:
-            (batch, seq, hidden)
-        """
         query = self.query(hidden)
         query, = _split_heads(context.packing.pad(query) if context.packing else query, 1, self.heads)
         key, value = self.keys_and_values(context)
@@ -628,10 +454,6 @@ class Block(GradientCheckpointingLayer):
         self.act, self.pre, self.dropout = ACT2FN[config.hidden_act], config.norm == "pre", config.hidden_dropout_prob
 
     def forward(self, hidden, context: AttentionContext): # (batch, seq, hidden)
-        """
-        Note:
-            (batch, seq, hidden)
-        """
         hidden, weights = self.sublayer(hidden, self.attention_norm, self.attention, context)
         crossed = None
         if context.crosses: hidden, crossed = self.sublayer(hidden, self.cross_norm, self.cross_attention, context)
@@ -795,11 +617,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
     def set_input_embeddings(self, table): self.base_model.embeddings.word_embeddings = table
 
     def subset(self, layers: list[int]): # blocks to keep, counted from 0, in the new order
-        """A copy of this model with some of its blocks; shares no weight with it. `ConfigError` for a block it lacks.
-
-        Args:
-            layers (list[int]): blocks to keep, counted from 0, in the new order
-        """
+        "A copy of this model with some of its blocks; shares no weight with it. `ConfigError` for a block it lacks."
         for i in layers: choose("layer", i, range(self.config.num_hidden_layers))
         model = copy.deepcopy(self)
         model.base_model.layers = nn.ModuleList(copy.deepcopy(model.base_model.layers[i]) for i in layers)
@@ -840,25 +658,6 @@ class Encoder(EncoderPreTrainedModel):
                 cu_seqlens=None, # (sequences + 1,) int: the batch is packed
                 wanted=None, # (batch, seq) bool: the last state of these tokens alone, (tokens, hidden), and no pooler
                ) -> BaseModelOutputWithPoolingAndCrossAttentions:
-        """
-        Args:
-            input_ids (default None): (batch, seq), or (1, total) with `cu_seqlens`
-            attention_mask (default None): (batch, past + seq), 1 = token; None: nothing is padded
-            position_ids (default None): (1 or batch, seq) from 0, whatever the offset; None: 0, 1, 2, …
-            token_type_ids (default None): (batch, seq)
-            inputs_embeds (default None): (batch, seq, table width) in place of input_ids
-            is_causal (bool, default False): a token sees itself and what is before it
-            encoder_hidden_states (default None): (batch, source, hidden): the memory of cross-attention
-            encoder_attention_mask (default None): (batch, source)
-            past_key_values (default None): a cache; read only, unless use_cache
-            use_cache (bool, default False)
-            output_hidden_states (bool | None, default None): the embeddings, then each block; the last
-                after the norm
-            output_attentions (bool | None, default None): takes the eager path
-            cu_seqlens (default None): (sequences + 1,) int: the batch is packed
-            wanted (default None): (batch, seq) bool: the last state of these tokens alone, (tokens,
-                hidden), and no pooler
-        """
         if (input_ids is None) == (inputs_embeds is None): raise ValueError("give either input_ids or inputs_embeds")
         if inputs_embeds is None: inputs_embeds = self.embeddings.word_embeddings(input_ids)
         cache = _prepare_cache(self.config, past_key_values, use_cache, is_causal, encoder_hidden_states)
@@ -880,11 +679,7 @@ class Encoder(EncoderPreTrainedModel):
         return _run_blocks(self, hidden, context, states, attentions)
 
     def project_memory(self, memory: Tensor) -> EncoderDecoderCache: # (batch, source, hidden)
-        """Keys and values of all cross-attentions, once; pass the result as `past_key_values` as often as needed.
-
-        Note:
-            (batch, source, hidden)
-        """
+        "Keys and values of all cross-attentions, once; pass the result as `past_key_values` as often as needed."
         if not self.config.cross_attention: raise ValueError(_NO_CROSS_ATTENTION)
         cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         for block in self.layers:
@@ -916,11 +711,7 @@ def checkpoint_shapes(folder) -> dict[str, tuple]:
 
 # %% ../nbs/01_encoder.ipynb #ac3e3fdd
 def shape_differences(ours: dict, theirs: dict) -> list[str]: # weights of the model, of the checkpoint
-    """One line for each weight that differs or is missing on one side.
-
-    Note:
-        weights of the model, of the checkpoint
-    """
+    "One line for each weight that differs or is missing on one side."
     show = lambda shapes, name: str(shapes.get(name, "absent"))
     differing = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
     differing.sort(key=lambda name: (name not in ours, name not in theirs, name))
@@ -930,14 +721,7 @@ def load(folder, # written by `save_pretrained`
          model_class=Encoder, # `Encoder` also takes the body of any model with a head
          config: EncoderConfig | None = None, # the architecture to insist on; None: the folder's own
         ):
-    """A model with every weight from the checkpoint; `CheckpointError` names what differs, where something does.
-
-    Args:
-        folder: written by `save_pretrained`
-        model_class (default Encoder): `Encoder` also takes the body of any model with a head
-        config (EncoderConfig | None, default None): the architecture to insist on; None: the
-            folder's own
-    """
+    "A model with every weight from the checkpoint; `CheckpointError` names what differs, where something does."
     if (kind := checkpoint_type(folder)) != EncoderConfig.model_type:
         raise CheckpointError(f"{folder} is a {kind} checkpoint, and load reads those of this library: use "
                               "load_foreign of xlnb.foreign for RoBERTa, XLM-R, BERT or ELECTRA")
@@ -954,11 +738,7 @@ def load(folder, # written by `save_pretrained`
 
 # %% ../nbs/01_encoder.ipynb #1248baf1
 def forward_flops(config: EncoderConfig, length: int) -> int: # length: tokens in the sequence
-    """FLOPs of one token in one forward pass of the body: 2 per weight of the blocks, and 4·d per key and layer.
-
-    Note:
-        length: tokens in the sequence
-    """
+    "FLOPs of one token in one forward pass of the body: 2 per weight of the blocks, and 4·d per key and layer."
     d, inner = config.hidden_size, config.intermediate_size
     return config.num_hidden_layers * (2 * (4 * d * d + 2 * d * inner) + 4 * length * d)
 

@@ -19,15 +19,7 @@ from .core import ConfigError, DataError, PALETTE, choose, figure, read_records,
 # %% ../nbs/02h_experiments.ipynb #bc14e8b9
 @dataclass(frozen=True)
 class Experiment:
-    """A grid: every arm under every seed.
-
-    Fields:
-        claim (str): what it is to show, in a sentence
-        arms (dict[str, dict]): name → parameters of the notebook in which the arm differs from the
-            others
-        shared (dict): parameters of all arms
-        seeds (tuple[int, ...], default (0, 1, 2))
-    """
+    "A grid: every arm under every seed."
     claim: str # what it is to show, in a sentence
     arms: dict[str, dict] # name → parameters of the notebook in which the arm differs from the others
     shared: dict # parameters of all arms
@@ -42,12 +34,7 @@ class Experiment:
 def filled_in(recipe, # of a paper
               given: dict, # parameters of a run
              ) -> dict:
-    """All parameters that shape a run; raises `ConfigError` for one that cannot be.
-
-    Args:
-        recipe: of a paper
-        given (dict): parameters of a run
-    """
+    "All parameters that shape a run; raises `ConfigError` for one that cannot be."
     for name in given: choose("parameter", name, recipe.Settings.__dataclass_fields__)
     settings = asdict(recipe.resolve(recipe.Settings(**given)))
     return {name: value for name, value in settings.items() if name not in recipe.not_identity}
@@ -82,16 +69,7 @@ def records_of(experiment: Experiment,
                recipe, # of the paper whose experiment it is
                records: list[dict], # oldest first
               ) -> dict[str, dict[int, dict]]: # arm → {seed: newest finished record}
-    """The finished records of an experiment; `ConfigError` for records with a parameter that the recipe does not know.
-
-    Args:
-        experiment (Experiment)
-        recipe: of the paper whose experiment it is
-        records (list[dict]): oldest first
-
-    Returns:
-        dict[str, dict[int, dict]]: arm → {seed: newest finished record}
-    """
+    "The finished records of an experiment; `ConfigError` for records with a parameter that the recipe does not know."
     found, done = {arm: {} for arm in experiment.arms}, [r for r in records if r["run"]["finished"]]
     identities = _identities(done, recipe)
     for arm, given in experiment.runs():
@@ -108,15 +86,7 @@ def missing(experiment: Experiment, recipe, records: list[dict]) -> list[tuple[s
 def finished_runs(experiments: dict[str, Experiment],
                   recipe, records: list[dict], # oldest first
                  ) -> dict[str, dict]: # experiment → arm → {seed: record}
-    """The finished records of several experiments, without arms that have none.
-
-    Args:
-        experiments (dict[str, Experiment])
-        recipe, records (list[dict]): oldest first
-
-    Returns:
-        dict[str, dict]: experiment → arm → {seed: record}
-    """
+    "The finished records of several experiments, without arms that have none."
     found = {name: records_of(experiment, recipe, records) for name, experiment in experiments.items()}
     return {name: {arm: runs for arm, runs in arms.items() if runs} for name, arms in found.items()}
 
@@ -125,13 +95,7 @@ def run_command(notebook: str, # e.g. '03_xlm_e'
                 given: dict, # parameters
                 output: Path, # the executed notebook
                ) -> list[str]:
-    """The papermill call of one run.
-
-    Args:
-        notebook (str): e.g. '03_xlm_e'
-        given (dict): parameters
-        output (Path): the executed notebook
-    """
+    "The papermill call of one run."
     parameters = [w for name, value in given.items() for w in ("-p", name, str(value))]
     script = "import sys; from papermill.cli import papermill; sys.exit(papermill())"
     folder = repo_root() / "nbs"
@@ -146,16 +110,7 @@ def run_one(command: list[str], # of `run_command`
             output: Path, # its lock and its log lie beside it
             stop: threading.Event, # set: end the run
            ) -> str: # 'done', 'failed', 'stopped' or 'running elsewhere'
-    """Execute one run in a process of its own.
-
-    Args:
-        command (list[str]): of `run_command`
-        output (Path): its lock and its log lie beside it
-        stop (threading.Event): set: end the run
-
-    Returns:
-        str: 'done', 'failed', 'stopped' or 'running elsewhere'
-    """
+    "Execute one run in a process of its own."
     output.parent.mkdir(parents=True, exist_ok=True)
     with open(output.with_suffix(".lock"), "w") as lock:
         try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,17 +128,7 @@ def run_missing(notebook: str, name: str, # of the notebook and of its experimen
                 workers: int | None = None, # runs side by side; one per core if None
                 say=print, # called with a line about each run
                ) -> list[str]: # a line for each run that did not end well
-    """Run what is missing through papermill; an interrupt ends what is running.
-
-    Args:
-        notebook (str), name (str): of the notebook and of its experiment
-        todo (list[tuple[str, dict]]): of `missing`
-        workers (int | None, default None): runs side by side; one per core if None
-        say (default print): called with a line about each run
-
-    Returns:
-        list[str]: a line for each run that did not end well
-    """
+    "Run what is missing through papermill; an interrupt ends what is running."
     stop = threading.Event()
     def one(number, run):
         arm, given = run
@@ -204,11 +149,7 @@ def _output_of(notebook, name, arm, seed) -> Path:
 
 # %% ../nbs/02h_experiments.ipynb #fc213f76
 def recipe_of(notebook: str): # e.g. '03_xlm_e'
-    """The recipe of a notebook's module; `ConfigError` for a notebook that is not there or names no experiments.
-
-    Args:
-        notebook (str): e.g. '03_xlm_e'
-    """
+    "The recipe of a notebook's module; `ConfigError` for a notebook that is not there or names no experiments."
     choose("notebook", notebook, sorted(p.stem for p in (repo_root() / "nbs").glob("*.ipynb")))
     name = f"xlnb.{notebook.partition('_')[2] or notebook}"
     module = import_module(name) if find_spec(name) else None
@@ -229,11 +170,7 @@ def _list_or_run(notebook: str, names: list[str]) -> list[str]:
     return failed
 
 def main(argv: list[str]): # [notebook] or [notebook, experiment, …]
-    """What is missing of a notebook's experiments, or, with names, running it; ends with a sentence if something failed.
-
-    Args:
-        argv (list[str]): [notebook] or [notebook, experiment, …]
-    """
+    "What is missing of a notebook's experiments, or, with names, running it; ends with a sentence if something failed."
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the same command goes on"))
     try: failed = _list_or_run(argv[0] if argv else "", argv[1:])
     except (ConfigError, DataError, ImportError) as e: sys.exit(f"xlnb: {e}")
@@ -246,14 +183,7 @@ def plot_grid(groups: dict, # arm → records, or {seed: record}
               measures: dict, # label → function of a record, NaN where it has no such measure
               baselines: dict | None = None, # label → function of a record: the same measure of a baseline
              ):
-    """A figure: an arm in a row, a panel for every measure that a record has; `ConfigError` where none has any.
-
-    Args:
-        groups (dict): arm → records, or {seed: record}
-        measures (dict): label → function of a record, NaN where it has no such measure
-        baselines (dict | None, default None): label → function of a record: the same measure of a
-            baseline
-    """
+    "A figure: an arm in a row, a panel for every measure that a record has; `ConfigError` where none has any."
     rows = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
     every = [record for records in rows.values() for record in records]
     shown = {label: f for label, f in measures.items() if not all(math.isnan(f(r)) for r in every)}

@@ -24,12 +24,7 @@ _SAME = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"
 def foreign_config(theirs, # configuration of a RoBERTa, XLM-R, BERT or ELECTRA model
                    pooler: bool, # whether the checkpoint has one
                   ) -> EncoderConfig:
-    """The same architecture in our terms.
-
-    Args:
-        theirs: configuration of a RoBERTa, XLM-R, BERT or ELECTRA model
-        pooler (bool): whether the checkpoint has one
-    """
+    "The same architecture in our terms."
     width = getattr(theirs, "embedding_size", theirs.hidden_size)
     reserved = theirs.pad_token_id + 1 if FOREIGN[theirs.model_type] == "roberta" else 0
     return EncoderConfig(**{name: getattr(theirs, name) for name in _SAME}, pooler=pooler, position_offset=reserved,
@@ -54,11 +49,7 @@ def _our_name(name: str) -> str:
     return name
 
 def rename_foreign(weights: dict) -> dict: # weights under transformers' names
-    """The same weights under our names, queries, keys and values side by side; `KeyError` where one of them is missing.
-
-    Note:
-        weights under transformers' names
-    """
+    "The same weights under our names, queries, keys and values side by side; `KeyError` where one of them is missing."
     ours = {_our_name(name): weight for name, weight in weights.items()}
     for name in [name for name in ours if re.search(r"attention\.key\.", name)]:
         parts, joined = ("query", "key", "value"), "qkv"
@@ -97,13 +88,7 @@ def _readable_config(folder, model_class):
 def load_foreign(folder, # a RoBERTa, XLM-R, BERT or ELECTRA checkpoint
                  model_class=Encoder, # `Encoder`, or `EncoderForMaskedLM`, `EncoderForCausalLM` of `xlnb.heads`
                 ):
-    """A checkpoint of another family as one of ours, with equal hidden states; `CheckpointError` if that cannot be.
-
-    Args:
-        folder: a RoBERTa, XLM-R, BERT or ELECTRA checkpoint
-        model_class (default Encoder): `Encoder`, or `EncoderForMaskedLM`, `EncoderForCausalLM` of
-            `xlnb.heads`
-    """
+    "A checkpoint of another family as one of ours, with equal hidden states; `CheckpointError` if that cannot be."
     config = _readable_config(folder, model_class)
     theirs, info = _read_quietly(model_class.foreign_auto_class, folder, config)
     lacking = [name for name in info["missing_keys"] if "pooler" not in name]

@@ -132,14 +132,7 @@ def read_opus(path,       # .zip in Moses format
               langs=None, # its two codes as it spells them, in the order wanted; that of the file names if None
               **options,  # empty, duplicate, report, as in `read_parallel`
              ) -> Lines:
-    """Pairs out of a zip as OPUS ships it (Tiedemann 2012), not unpacked; `DataError` if it holds no bitext, or several.
-
-    Args:
-        path: .zip in Moses format
-        langs (default None): its two codes as it spells them, in the order wanted; that of the file
-            names if None
-        **options: empty, duplicate, report, as in `read_parallel`
-    """
+    "Pairs out of a zip as OPUS ships it (Tiedemann 2012), not unpacked; `DataError` if it holds no bitext, or several."
     if len(found := _bitexts(path)) != 1:
         raise DataError(f"{len(found)} pairs of members such as X.de-en.de and X.de-en.en, where one is wanted, among "
                         f"{', '.join(members(path)[:8]) or 'no members'}: unpack it and use read_moses", path)
@@ -177,15 +170,7 @@ def read_mined(path,                           # .tsv, .gz, .xz or .zst
                min_score: float | None = None, # pairs below it are left out and counted; None keeps all
                **options,                      # empty, duplicate, report, as in `read_parallel`
               ) -> Lines:
-    """Pairs of mined bitext in the columns of a published layout; `DataError` for a line that does not fit it.
-
-    Args:
-        path: .tsv, .gz, .xz or .zst
-        layout (str): one of MINED: which columns hold score and texts
-        min_score (float | None, default None): pairs below it are left out and counted; None keeps
-            all
-        **options: empty, duplicate, report, as in `read_parallel`
-    """
+    "Pairs of mined bitext in the columns of a published layout; `DataError` for a line that does not fit it."
     if MINED[choose("layout", layout, MINED)][1] is None and min_score is not None:
         raise ConfigError(f"min_score={min_score}, but {layout!r} has no scores: leave it out")
     return Lines(_mined, _found(path), layout, min_score, **_row_options(**options))
@@ -207,13 +192,7 @@ def read_cc100(path,                         # .xz, .gz or plain: one paragraph 
                documents: bool = False,      # a tuple of lines per document; otherwise a string per line
                report: Report | None = None, # collects the count of blank lines; a new one if None
               ) -> Lines:
-    """Text of CC-100 (Conneau et al. 2020; Wenzek et al. 2020); `DataError` with file and line when read.
-
-    Args:
-        path: .xz, .gz or plain: one paragraph per line, a blank line after a document
-        documents (bool, default False): a tuple of lines per document; otherwise a string per line
-        report (Report | None, default None): collects the count of blank lines; a new one if None
-    """
+    "Text of CC-100 (Conneau et al. 2020; Wenzek et al. 2020); `DataError` with file and line when read."
     return Lines(_cc100, _found(path), documents, report=Report() if report is None else report)
 
 # %% ../nbs/00b_formats.ipynb #cd5a88c5
@@ -258,15 +237,7 @@ def read_jsonl(path,                         # .jsonl, .jsonl.gz, or .jsonl.zst 
                documents: bool = False,      # a tuple of lines per record; otherwise a string per line
                report: Report | None = None, # counts empty documents (also blank lines), and those with blank lines
               ) -> Lines:
-    """Text of a file with one JSON record per line; `DataError` for a record without text.
-
-    Args:
-        path: .jsonl, .jsonl.gz, or .jsonl.zst (which needs the package zstandard)
-        field (str, default 'text'): the key of the text
-        documents (bool, default False): a tuple of lines per record; otherwise a string per line
-        report (Report | None, default None): counts empty documents (also blank lines), and those
-            with blank lines
-    """
+    "Text of a file with one JSON record per line; `DataError` for a record without text."
     report = Report() if report is None else report
     return Lines(_documents, _json_texts, _found(path), field, documents, report=report)
 
@@ -275,14 +246,7 @@ def read_parquet(path,                         # .parquet; needs the package pya
                  documents: bool = False,      # as in `read_jsonl`
                  report: Report | None = None, # as in `read_jsonl`, with rows for lines
                 ) -> Lines:
-    """Text of a parquet table; `DataError` if it is damaged or has no such column, `ConfigError` without pyarrow.
-
-    Args:
-        path: .parquet; needs the package pyarrow
-        field (str, default 'text'): the column of the text
-        documents (bool, default False): as in `read_jsonl`
-        report (Report | None, default None): as in `read_jsonl`, with rows for lines
-    """
+    "Text of a parquet table; `DataError` if it is damaged or has no such column, `ConfigError` without pyarrow."
     _optional("pyarrow.parquet", "parquet")
     report = Report() if report is None else report
     return Lines(_documents, _parquet_texts, existing_file(path), field, documents, report=report)
@@ -307,15 +271,7 @@ def read_references(source,                       # sentences, one per line
                     short: int = 0,               # lines that a file of references may lack at its end
                     report: Report | None = None, # counts absent references and repeated ids
                    ) -> list[tuple[str | None, str, tuple[str, ...]]]:
-    """(id, sentence, its translations) for each line; `DataError` for files of other lengths and sentences without any.
-
-    Args:
-        source: sentences, one per line
-        references: files with one translation per line, or a blank line
-        ids (default None): file with the segment id of each line, if there is one
-        short (int, default 0): lines that a file of references may lack at its end
-        report (Report | None, default None): counts absent references and repeated ids
-    """
+    "(id, sentence, its translations) for each line; `DataError` for files of other lengths and sentences without any."
     if isinstance(references, str | Path):
         raise ConfigError(f"references={str(references)!r} is one path: give a list of files, [{str(references)!r}]")
     paths = [_found(path) for path in (source, *references, *([] if ids is None else [ids]))]
@@ -378,14 +334,7 @@ def read_wmt(source,    # .sgm, perhaps packed
              reference, # the other side
              **options, # empty, duplicate, report, as in `read_parallel`; the report counts lines of markup, too
             ) -> Lines:
-    """Pairs of a WMT test set (Bojar et al. 2014) by document and segment; `DataError` if one side has other segments.
-
-    Args:
-        source: .sgm, perhaps packed
-        reference: the other side
-        **options: empty, duplicate, report, as in `read_parallel`; the report counts lines of
-            markup, too
-    """
+    "Pairs of a WMT test set (Bojar et al. 2014) by document and segment; `DataError` if one side has other segments."
     return Lines(_wmt, (_found(source), _found(reference)), **_row_options(**options))
 
 # %% ../nbs/00b_formats.ipynb #0ac4ccc1
@@ -419,13 +368,7 @@ def _udhr_handlers(parser, found, path, report):
 def read_udhr(path,                         # udhr_<code>.xml, perhaps packed
               report: Report | None = None, # counts titles, notes, empty paragraphs and absent articles
              ) -> dict[int, tuple[str, ...]]:
-    """Article → its paragraphs, of UDHR in Unicode, the preamble as number 0; `DataError` for what is no such XML.
-
-    Args:
-        path: udhr_<code>.xml, perhaps packed
-        report (Report | None, default None): counts titles, notes, empty paragraphs and absent
-            articles
-    """
+    "Article → its paragraphs, of UDHR in Unicode, the preamble as number 0; `DataError` for what is no such XML."
     path, report, found, n = _found(path), Report() if report is None else report, {}, 0
     report.start(path)
     parser = expat.ParserCreate()
@@ -457,14 +400,7 @@ def read_bucc(first,                        # id<TAB>sentence
               gold=None,                    # first id<TAB>second id of the pairs that are translations
               report: Report | None = None, # counts repeated gold pairs
              ) -> tuple[dict[str, str], dict[str, str], list[tuple[str, str]]]:
-    """Sentences by id of both sides, and the gold pairs of ids (Zweigenbaum et al. 2017); `DataError` for unknown ids.
-
-    Args:
-        first: id<TAB>sentence
-        second: id<TAB>sentence of the other language
-        gold (default None): first id<TAB>second id of the pairs that are translations
-        report (Report | None, default None): counts repeated gold pairs
-    """
+    "Sentences by id of both sides, and the gold pairs of ids (Zweigenbaum et al. 2017); `DataError` for unknown ids."
     sides, pairs = [_identified(_found(path)) for path in (first, second)], {}
     if gold is None: return *sides, []
     report, gold = Report() if report is None else report, _found(gold)
@@ -540,16 +476,7 @@ def read_triples(links,                       # 'sentence i j' and perhaps S or 
                  first_id: int | None = None, # number of the first plain sentence; None: k-th smallest is line k
                  **options,                   # out_of_range: a link to no word, 'count' (in `report`) or 'raise'
                 ) -> list[AlignedPair]:
-    """Gold alignment of WPT 2003 and 2005 and their kin ('wa', talp), in the order of `first`; `DataError` for others.
-
-    Args:
-        links: 'sentence i j' and perhaps S or P, words counted from 1
-        first: sentences, words divided by blanks; plain, or '<s snum=13> … </s>'
-        second: the other side: line by line, or with the same numbers in any order
-        first_id (int | None, default None): number of the first plain sentence; None: k-th smallest
-            is line k
-        **options: out_of_range: a link to no word, 'count' (in `report`) or 'raise'
-    """
+    "Gold alignment of WPT 2003 and 2005 and their kin ('wa', talp), in the order of `first`; `DataError` for others."
     links, paths = _found(links), (_found(first), _found(second))
     (report, strict), triples = _gold_options(links, **options), _triples(links)
     sides = [_sentences(path) for path in paths]
@@ -582,13 +509,7 @@ def read_pharaoh(path,                         # one line per sentence, links su
                  base: int = 0,                # number of the first word
                  report: Report | None = None, # counts repeated links
                 ) -> list[frozenset[tuple[int, int]]]:
-    """Links of a system's output, counted from 0, a set per line; `DataError` for possible links, which only gold has.
-
-    Args:
-        path: one line per sentence, links such as 3-5
-        base (int, default 0): number of the first word
-        report (Report | None, default None): counts repeated links
-    """
+    "Links of a system's output, counted from 0, a set per line; `DataError` for possible links, which only gold has."
     path, report, found = _found(path), Report() if report is None else report, []
     report.start(path)
     for n, items in enumerate(_items(path), 1):
@@ -611,14 +532,7 @@ def read_pharaoh_gold(links,         # one line per sentence: 3-5 sure, 4p6 poss
                       base: int = 1, # number of the first word
                       **options,     # out_of_range, report, as in `read_triples`
                      ) -> list[AlignedPair]:
-    """Gold alignment as awesome-align publishes it (Dou & Neubig 2021); `DataError` for another number of lines.
-
-    Args:
-        links: one line per sentence: 3-5 sure, 4p6 possible
-        sentences: file of 'words ||| words', or the paths of two files
-        base (int, default 1): number of the first word
-        **options: out_of_range, report, as in `read_triples`
-    """
+    "Gold alignment as awesome-align publishes it (Dou & Neubig 2021); `DataError` for another number of lines."
     links = _found(links)
     report, strict = _gold_options(links, **options)
     paths = [_found(path) for path in ([sentences] if isinstance(sentences, str | Path) else sentences)]
@@ -642,13 +556,7 @@ def read_json_gold(path,          # a record per line: src_words, tgt_words, ali
                    base: int = 0, # number of the first word
                    **options,     # out_of_range, report, as in `read_triples`
                   ) -> list[AlignedPair]:
-    """Gold alignment in JSON lines, all links sure; `DataError` for records without words or links.
-
-    Args:
-        path: a record per line: src_words, tgt_words, alignment
-        base (int, default 0): number of the first word
-        **options: out_of_range, report, as in `read_triples`
-    """
+    "Gold alignment in JSON lines, all links sure; `DataError` for records without words or links."
     path = _found(path)
     report, strict = _gold_options(path, **options)
     rows = (_json_pair(_json(line, path, n), path, n) for n, line in enumerate(_all_lines(path), 1))
@@ -658,12 +566,7 @@ def read_json_gold(path,          # a record per line: src_words, tgt_words, ali
 def read_dictionary(path,                         # 'word translation' or word<TAB>translation; also inside a zip
                     report: Report | None = None, # counts identical and repeated entries, which are kept
                    ) -> list[tuple[str, str]]:
-    """Entries of MUSE (Conneau et al. 2018), XLing-Eval (Glavaš et al. 2019) or PanLex-BLI (Vulić et al. 2019).
-
-    Args:
-        path: 'word translation' or word<TAB>translation; also inside a zip
-        report (Report | None, default None): counts identical and repeated entries, which are kept
-    """
+    "Entries of MUSE (Conneau et al. 2018), XLing-Eval (Glavaš et al. 2019) or PanLex-BLI (Vulić et al. 2019)."
     path, report = _found(path), Report() if report is None else report
     report.start(path)
     entries, seen = [], set()

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LanguageModelHead', 'EncoderForMaskedLM', 'EncoderForReplacedTokens', 'share_embeddings', 'EncoderForCausalLM',
            'EncoderForSequenceClassification', 'EncoderForTokenClassification', 'EncoderForQuestionAnswering',
-           'BesidePartner', 'PartneredForSequenceClassification', 'PartneredForTokenClassification',
-           'PartneredForQuestionAnswering', 'head_flops']
+           'BesidePartner', 'PartneredForLabels', 'PartneredForSequenceClassification',
+           'PartneredForTokenClassification', 'PartneredForQuestionAnswering', 'head_flops']
 
 # %% ../nbs/01c_heads.ipynb #5122150c
 import torch
@@ -40,10 +40,6 @@ class LanguageModelHead(nn.Module):
         self.act, self.decoder = ACT2FN[config.hidden_act], nn.Linear(width, config.vocab_size)
 
     def transform(self, hidden): # (…, hidden) → (…, table width)
-        """
-        Args:
-            hidden: (…, hidden) → (…, table width)
-        """
         return self.norm(self.act(self.dense(hidden))) if hasattr(self, "dense") else hidden
 
     def forward(self, hidden): return self.decoder(self.transform(hidden)) # (…, hidden) → (…, vocabulary)
@@ -73,13 +69,6 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
                 labels=None, # (batch, seq), -100 = not counted
                 **inputs, # as for `Encoder`
                ) -> MaskedLMOutput:
-        """
-        Args:
-            input_ids (default None): (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            labels (default None): (batch, seq), -100 = not counted
-            **inputs: as for `Encoder`
-        """
         out = self.encoder(input_ids, attention_mask, **inputs)
         logits = self.head(out.last_hidden_state)
         loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
@@ -99,16 +88,6 @@ class EncoderForReplacedTokens(EncoderPreTrainedModel):
                 labels=None, # (batch, seq): 1 = replaced, 0 = original, -100 = not counted
                 **inputs, # as for `Encoder`
                ) -> TokenClassifierOutput: # logits (batch, seq)
-        """
-        Args:
-            input_ids (default None): (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            labels (default None): (batch, seq): 1 = replaced, 0 = original, -100 = not counted
-            **inputs: as for `Encoder`
-
-        Returns:
-            TokenClassifierOutput: logits (batch, seq)
-        """
         out = self.encoder(input_ids, attention_mask, **inputs)
         logits, loss = self.head(out.last_hidden_state).squeeze(-1), None
         if labels is not None:
@@ -147,16 +126,6 @@ class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
                 logits_to_keep: int = 0, # only the last so many positions; 0: all
                 **inputs, # as for `Encoder`
                ) -> CausalLMOutputWithCrossAttentions:
-        """
-        Args:
-            input_ids (default None), attention_mask (default None), position_ids (default None),
-                inputs_embeds (default None)
-            past_key_values (default None), use_cache (default False), encoder_hidden_states (default
-                None), encoder_attention_mask (default None)
-            labels (default None): (batch, seq): the same ids as input_ids; the loss shifts them by one
-            logits_to_keep (int, default 0): only the last so many positions; 0: all
-            **inputs: as for `Encoder`
-        """
         out = self.encoder(input_ids, attention_mask, position_ids, inputs_embeds=inputs_embeds, is_causal=True,
                            past_key_values=past_key_values, use_cache=use_cache, **inputs,
                            encoder_hidden_states=encoder_hidden_states, encoder_attention_mask=encoder_attention_mask)
@@ -226,53 +195,31 @@ class BesidePartner(EncoderPreTrainedModel):
 def _cross_entropy(logits, labels): # (…, labels), (…), -100 = not counted
     return None if labels is None else F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
 
-class PartneredForSequenceClassification(BesidePartner):
-    "Labels of sentences beside their translations, read at the last token, `</s>`."
+# %% ../nbs/01c_heads.ipynb #3fe36b9c
+class PartneredForLabels(BesidePartner):
+    "The base of heads with labels, which name their `output` and `read` from every token's scores what is labelled."
     @can_return_tuple
     def forward(self, input_ids, # (batch, seq)
                 attention_mask=None, # (batch, seq), 1 = token
                 partner_input_ids=None, # (batch, partner's seq)
                 partner_attention_mask=None, # (batch, partner's seq)
-                labels=None, # (batch,)
-               ) -> SequenceClassifierOutput: # logits (batch, labels)
-        """
-        Args:
-            input_ids: (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            partner_input_ids (default None): (batch, partner's seq)
-            partner_attention_mask (default None): (batch, partner's seq)
-            labels (default None): (batch,)
-
-        Returns:
-            SequenceClassifierOutput: logits (batch, labels)
-        """
+                labels=None, # of sentences (batch,), of tokens (batch, seq); -100 = not counted
+               ): # transformers' output with logits (batch, labels), of tokens (batch, seq, labels)
         each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
-        last = torch.full_like(input_ids[:, 0], -1) if attention_mask is None else attention_mask.sum(1) - 1
-        logits = each[torch.arange(len(each), device=each.device), last]
-        return SequenceClassifierOutput(loss=_cross_entropy(logits, labels), logits=logits)
+        logits = self.read(each, attention_mask)
+        return self.output(loss=_cross_entropy(logits, labels), logits=logits)
 
-class PartneredForTokenClassification(BesidePartner):
+class PartneredForSequenceClassification(PartneredForLabels):
+    "Labels of sentences beside their translations, read at the last token, `</s>`."
+    output = SequenceClassifierOutput
+    def read(self, each, attention_mask):
+        if attention_mask is None: return each[:, -1]
+        return each[torch.arange(len(each), device=each.device), attention_mask.sum(1) - 1]
+
+class PartneredForTokenClassification(PartneredForLabels):
     "Labels of tokens beside the translation of their sentence."
-    @can_return_tuple
-    def forward(self, input_ids, # (batch, seq)
-                attention_mask=None, # (batch, seq), 1 = token
-                partner_input_ids=None, # (batch, partner's seq)
-                partner_attention_mask=None, # (batch, partner's seq)
-                labels=None, # (batch, seq), -100 = not counted
-               ) -> TokenClassifierOutput: # logits (batch, seq, labels)
-        """
-        Args:
-            input_ids: (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            partner_input_ids (default None): (batch, partner's seq)
-            partner_attention_mask (default None): (batch, partner's seq)
-            labels (default None): (batch, seq), -100 = not counted
-
-        Returns:
-            TokenClassifierOutput: logits (batch, seq, labels)
-        """
-        logits = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
-        return TokenClassifierOutput(loss=_cross_entropy(logits, labels), logits=logits)
+    output = TokenClassifierOutput
+    def read(self, each, attention_mask): return each
 
 class PartneredForQuestionAnswering(BesidePartner):
     "Start and end of an answer beside the translation of question and text."
@@ -287,17 +234,6 @@ class PartneredForQuestionAnswering(BesidePartner):
                 partner_attention_mask=None, # (batch, partner's seq)
                 start_positions=None, end_positions=None, # (batch,)
                ) -> QuestionAnsweringModelOutput: # start_logits and end_logits (batch, seq)
-        """
-        Args:
-            input_ids: (batch, seq)
-            attention_mask (default None): (batch, seq), 1 = token
-            partner_input_ids (default None): (batch, partner's seq)
-            partner_attention_mask (default None): (batch, partner's seq)
-            start_positions (default None), end_positions (default None): (batch,)
-
-        Returns:
-            QuestionAnsweringModelOutput: start_logits and end_logits (batch, seq)
-        """
         each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
         if attention_mask is not None:
             each = each.masked_fill(attention_mask[:, :, None] == 0, torch.finfo(each.dtype).min)

@@ -34,17 +34,7 @@ from .tokens import SpecialIds, collate_pairs, collate_text
 # %% ../nbs/02f_held_out.ipynb #23a340eb
 @dataclass(frozen=True)
 class HeldOutSpec:
-    """Lengths, masks and amounts of held-out text: those that the run trains with.
-
-    Fields:
-        length (int): tokens of a text block
-        max_side (int): tokens of one side of a pair, at most
-        masking (Masking)
-        restart_positions (bool, default True): count anew in the second sentence of a pair
-        text_tokens (int, default 1024): of each language
-        gain_pairs (int, default 32): of each language pair, for losses beside a translation
-        retrieval_pairs (int, default 128): of each language pair, for retrieval
-    """
+    "Lengths, masks and amounts of held-out text: those that the run trains with."
     length: int # tokens of a text block
     max_side: int # tokens of one side of a pair, at most
     masking: Masking
@@ -54,14 +44,7 @@ class HeldOutSpec:
     retrieval_pairs: int = 128 # of each language pair, for retrieval
 
 class Measured(NamedTuple):
-    """The parts of a model that held-out measures look at.
-
-    Fields:
-        network (nn.Module): whose hidden states are kept
-        masked_lm (nn.Module): `EncoderForMaskedLM`: guesses masked tokens
-        detect (Callable | None, default None): (ids, batch) → logits (batch, seq) that a token was
-            replaced; None: no such network
-    """
+    "The parts of a model that held-out measures look at."
     network: nn.Module # whose hidden states are kept
     masked_lm: nn.Module # `EncoderForMaskedLM`: guesses masked tokens
     detect: Callable | None = None # (ids, batch) → logits (batch, seq) that a token was replaced; None: no such network
@@ -71,16 +54,7 @@ def held_out_sentences(valid: dict, # language pair → held-out (line, line)
                        tokenizer,
                        longest: int, # tokens of a sentence; the rest is cut
                       ) -> dict: # language → list of (tokens,)
-    """Each held-out sentence of a language once.
-
-    Args:
-        valid (dict): language pair → held-out (line, line)
-        tokenizer
-        longest (int): tokens of a sentence; the rest is cut
-
-    Returns:
-        dict: language → list of (tokens,)
-    """
+    "Each held-out sentence of a language once."
     lines = {}
     for pair, rows in valid.items():
         for lang, side in zip(split_pair(pair), zip(*rows)): lines.setdefault(lang, {}).update(dict.fromkeys(side))
@@ -93,30 +67,13 @@ def masked_text(sentences: list, # of (tokens,)
                 tokens: int = 2048, # at most
                 times: int = 1, # that the text is masked, each time anew
                ) -> dict: # batch
-    """Held-out text in blocks, masked, the same at every call.
-
-    Args:
-        sentences (list): of (tokens,)
-        spec (HeldOutSpec), tokenizer
-        name (str): of the language, or whatever text it is: what the masks are drawn from
-        tokens (int, default 2048): at most
-        times (int, default 1): that the text is masked, each time anew
-
-    Returns:
-        dict: batch
-    """
+    "Held-out text in blocks, masked, the same at every call."
     blocks = pack_blocks(sentences, spec.length)[:max(1, tokens // spec.length)] * times
     batch = collate_text(blocks, SpecialIds.of(tokenizer))
     return spec.masking(batch, MaskIds.of(tokenizer), torch_generator("held out", name))
 
 class LanguageText(NamedTuple):
-    """Masked held-out text of one language, and its baselines.
-
-    Fields:
-        batch (dict)
-        unigram (float): nats per masked token, guessed by the frequencies of the language
-        drawn (torch.Tensor): (holes,) pieces drawn by frequency
-    """
+    "Masked held-out text of one language, and its baselines."
     batch: dict
     unigram: float # nats per masked token, guessed by the frequencies of the language
     drawn: torch.Tensor # (holes,) pieces drawn by frequency
@@ -126,15 +83,7 @@ def texts_by_language(data: Prepared, spec: HeldOutSpec,
                       valid: dict | None = None, # language pair → held-out (line, line); None: the corpus's own
                       tokens: int = 2048, # of each language, at most
                      ) -> dict[str, LanguageText]:
-    """Held-out text of some languages, masked.
-
-    Args:
-        data (Prepared), spec (HeldOutSpec)
-        langs: with training text
-        valid (dict | None, default None): language pair → held-out (line, line); None: the corpus's
-            own
-        tokens (int, default 2048): of each language, at most
-    """
+    "Held-out text of some languages, masked."
     valid = data.corpus.valid if valid is None else valid
     sentences, found = held_out_sentences(valid, data.tokenizer, spec.length - 2), {}
     for lang in langs:
@@ -156,16 +105,7 @@ def _generator(model: Measured) -> torch.Generator:
 def detection(model: Measured, batch: dict, # masked, on the model's device
               pieces: torch.Tensor, # (holes,) ids to fill them with
               ids: MaskIds) -> dict: # as of `rtd_diagnostics`
-    """How well replaced pieces are told from the originals, over words: specials are never replaced, so too easy.
-
-    Args:
-        model (Measured), batch (dict): masked, on the model's device
-        pieces (torch.Tensor): (holes,) ids to fill them with
-        ids (MaskIds)
-
-    Returns:
-        dict: as of `rtd_diagnostics`
-    """
+    "How well replaced pieces are told from the originals, over words: specials are never replaced, so too easy."
     shown, labels = replaced_tokens(batch["input_ids"], batch["labels"], pieces)
     original = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
     special = torch.isin(original, torch.tensor(ids.special, device=original.device))
@@ -176,14 +116,7 @@ def text_metrics(model: Measured, batch: dict, # masked
                  ids: MaskIds,
                  drawn: torch.Tensor | None = None, # (holes,) pieces by frequency, for the AUC at a fixed corruption
                 ) -> dict:
-    """Loss (nats) and accuracy in the holes; of replaced tokens the diagnostics on samples, and the AUC on `drawn`.
-
-    Args:
-        model (Measured), batch (dict): masked
-        ids (MaskIds)
-        drawn (torch.Tensor | None, default None): (holes,) pieces by frequency, for the AUC at a
-            fixed corruption
-    """
+    "Loss (nats) and accuracy in the holes; of replaced tokens the diagnostics on samples, and the AUC on `drawn`."
     batch = _on_device(model, batch)
     out = guess(model.masked_lm, batch, model.detect is not None, _generator(model))
     seen = {"mlm": out.loss_sum.item() / out.count, "accuracy": out.correct.float().mean().item()}
@@ -194,15 +127,7 @@ def text_metrics(model: Measured, batch: dict, # masked
 
 def language_metrics(model: Measured, texts: dict, # language → LanguageText
                      ids: MaskIds) -> dict: # language → 'mlm' in nats, of replaced tokens 'auc' at a fixed corruption
-    """What a model knows of each language, in measures that can be compared between models.
-
-    Args:
-        model (Measured), texts (dict): language → LanguageText
-        ids (MaskIds)
-
-    Returns:
-        dict: language → 'mlm' in nats, of replaced tokens 'auc' at a fixed corruption
-    """
+    "What a model knows of each language, in measures that can be compared between models."
     found = {}
     for lang, text in texts.items():
         seen = text_metrics(model, text.batch, ids, text.drawn)
@@ -211,15 +136,7 @@ def language_metrics(model: Measured, texts: dict, # language → LanguageText
 
 # %% ../nbs/02f_held_out.ipynb #6dbb8e27
 class PairText(NamedTuple):
-    """Pairs of one language pair with holes, beside their translations and beside other sentences.
-
-    Fields:
-        true (dict): batch; `scored` marks the tokens of the side that both batches share
-        random (dict): batch with the same holes on that side
-        alone (dict): batch: that side by itself
-        unigram (float): nats per hole, guessed by the frequencies of its language
-        across (bool): whether the two languages have different scripts
-    """
+    "Pairs of one language pair with holes, beside their translations and beside other sentences."
     true: dict # batch; `scored` marks the tokens of the side that both batches share
     random: dict # batch with the same holes on that side
     alone: dict # batch: that side by itself
@@ -228,12 +145,7 @@ class PairText(NamedTuple):
 
 def partner_batches(pairs: list, # held-out (tokens, tokens), of one language pair
                     spec: HeldOutSpec, tokenizer, generator: torch.Generator) -> tuple[dict, dict, dict]:
-    """The same holes on one side, drawn at random, in three batches: beside the translation, beside another's, alone.
-
-    Args:
-        pairs (list): held-out (tokens, tokens), of one language pair
-        spec (HeldOutSpec), tokenizer, generator (torch.Generator)
-    """
+    "The same holes on one side, drawn at random, in three batches: beside the translation, beside another's, alone."
     special, ids = SpecialIds.of(tokenizer), MaskIds.of(tokenizer)
     kept = (torch.rand(len(pairs), generator=generator) < 0.5).long().tolist() # the side that both batches share
     flips = torch.rand(len(pairs), generator=generator) < 0.5
@@ -279,13 +191,7 @@ def _another(pairs, number, side):
 def pair_text(rows: list, # held-out (line, line) of one language pair
               pair: str, frequencies: dict, # language → (vocabulary,) relative frequencies
               spec: HeldOutSpec, tokenizer) -> PairText:
-    """Some pairs without digits, which a model could copy, as batches with holes.
-
-    Args:
-        rows (list): held-out (line, line) of one language pair
-        pair (str), frequencies (dict): language → (vocabulary,) relative frequencies
-        spec (HeldOutSpec), tokenizer
-    """
+    "Some pairs without digits, which a model could copy, as batches with holes."
     cut = [tuple(side[:spec.max_side] for side in row)
            for row in encode_pairs(without_digits(rows)[:spec.gain_pairs], tokenizer)]
     true, random, alone = partner_batches(cut, spec, tokenizer, torch_generator("held out", pair))
@@ -320,15 +226,7 @@ def _scored_loss(model, batch, pieces) -> float: # nats per token of the side th
 # %% ../nbs/02f_held_out.ipynb #a13061aa
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out batches with fixed masks, the same at every evaluation of a run.
-
-    Fields:
-        texts (dict[str, LanguageText])
-        partners (list[PairText]): one for each language pair
-        pairs (dict): language pair → lines of the first and of the second language, to be found for
-            each other
-        tokenizer (object)
-    """
+    "Held-out batches with fixed masks, the same at every evaluation of a run."
     texts: dict[str, LanguageText]
     partners: list[PairText] # one for each language pair
     pairs: dict # language pair → lines of the first and of the second language, to be found for each other
@@ -352,11 +250,7 @@ def _unambiguous(rows, most: int) -> tuple: # lines of the first and of the seco
     return tuple(zip(*once[:most]))
 
 def held_out_metrics(model: Measured, held_out: HeldOut) -> dict: # 'held_out/…'; losses in nats per counted token
-    """Losses beside their baselines, AUC, translation gain, and retrieval accuracy@1 by layer.
-
-    Note:
-        'held_out/…'; losses in nats per counted token
-    """
+    "Losses beside their baselines, AUC, translation gain, and retrieval accuracy@1 by layer."
     ids = MaskIds.of(held_out.tokenizer)
     texts = [(text_metrics(model, t.batch, ids, t.drawn), int((t.batch["labels"] >= 0).sum()))
              for t in held_out.texts.values()]
@@ -373,11 +267,7 @@ def held_out_metrics(model: Measured, held_out: HeldOut) -> dict: # 'held_out/�
     return {f"held_out/{name}": value for name, value in found.items() if math.isfinite(value)}
 
 def retrieval_by_layer_mean(network, held_out: HeldOut) -> dict: # 'found_layer0' …
-    """Retrieval accuracy@1 of held-out sentences, centred, mean over language pairs and both directions.
-
-    Note:
-        'found_layer0' …
-    """
+    "Retrieval accuracy@1 of held-out sentences, centred, mean over language pairs and both directions."
     rows = retrieval.retrieval_by_layer(network, {"": held_out.pairs}, held_out.tokenizer)
     layers = dict.fromkeys(r["layer"] for r in rows)
     return {f"found_layer{k}": _mean([r["accuracy"] for r in rows if r["centred"] and r["layer"] == k]) for k in layers}
@@ -394,12 +284,7 @@ PANELS = [("MLM loss, nats", "text_mlm", "unigram"), ("generator right, share of
 def plot_held_out(runs: dict, # name → runs of that name, each the lines of a log
                   fig=None, # a figure that `plot_held_out` made: drawn anew
                  ):
-    """Six panels over tokens, one colour per name; the dashed grey line is the baseline.
-
-    Args:
-        runs (dict): name → runs of that name, each the lines of a log
-        fig (default None): a figure that `plot_held_out` made: drawn anew
-    """
+    "Six panels over tokens, one colour per name; the dashed grey line is the baseline."
     fig = fig or figure("page", height=3.6, nrows=2, ncols=3)[0]
     for ax, (title, key, base) in zip(fig.axes, PANELS):
         ax.clear()
@@ -422,14 +307,7 @@ def _draw_run(ax, lines, key, base, colour, label):
 # %% ../nbs/02f_held_out.ipynb #23870c40
 @dataclass(frozen=True)
 class Evaluation:
-    """Rows of the three measurements of a network, and how much of the tests they are of.
-
-    Fields:
-        retrieval (list[dict])
-        alignment (list[dict])
-        probes (list[dict])
-        measured (str, default 'all test lines'): or what part of them
-    """
+    "Rows of the three measurements of a network, and how much of the tests they are of."
     retrieval: list[dict]
     alignment: list[dict]
     probes: list[dict]
@@ -447,14 +325,7 @@ class Evaluation:
 # %% ../nbs/02f_held_out.ipynb #80913ac5
 @dataclass(frozen=True)
 class Probed:
-    """The languages of the probes, those that CLDR has, and how many phrases.
-
-    Fields:
-        langs (list[str])
-        source (str | None): to learn in
-        train (int, default 250): phrases of each language to learn from; 0: no probes
-        test (int, default 200)
-    """
+    "The languages of the probes, those that CLDR has, and how many phrases."
     langs: list[str]
     source: str | None # to learn in
     train: int = 250 # phrases of each language to learn from; 0: no probes
@@ -462,11 +333,7 @@ class Probed:
 
     @classmethod
     def of(cls, langs, source: str | None): # asked for
-        """Those of the languages that CLDR has; the first teaches where the one asked for is not among them.
-
-        Note:
-            asked for
-        """
+        "Those of the languages that CLDR has; the first teaches where the one asked for is not among them."
         known = [lang for lang in langs if lang in LOCALES]
         return cls(known, source if source in known else next(iter(known), None))
 
@@ -477,11 +344,7 @@ class Probed:
         return [self.langs, self.source, self.train, self.test, code, *versions]
 
     def rows(self, probe: Callable) -> list[dict]: # task → rows
-        """Each task's first measure, states as they are; no rows where there is no other language.
-
-        Note:
-            task → rows
-        """
+        "Each task's first measure, states as they are; no rows where there is no other language."
         if len(self.langs) < 2 or not self.train: return []
         tasks = probes.cldr_tasks(self.langs, train=self.train, test=self.test).values()
         return [r for task in tasks for r in probe(task)
@@ -490,15 +353,7 @@ class Probed:
 # %% ../nbs/02f_held_out.ipynb #cd9732a3
 def cached_rows(folder: Path, name: str, key: list, # what the rows depend on
                 compute: Callable) -> list: # rows, or lists of rows
-    """What was computed for the same key by an earlier run; otherwise it is computed now, and kept.
-
-    Args:
-        folder (Path), name (str), key (list): what the rows depend on
-        compute (Callable)
-
-    Returns:
-        list: rows, or lists of rows
-    """
+    "What was computed for the same key by an earlier run; otherwise it is computed now, and kept."
     path = folder / f"{name}-{short_hash(key)}.json"
     if not path.exists():
         with atomic_path(path) as unfinished: unfinished.write_text(json.dumps(compute(), default=float), "utf-8")
@@ -514,15 +369,7 @@ def _tests_key(data: Prepared) -> list:
 def baseline_rows(data: Prepared,
                   own_pairs: bool, # whether the baselines may learn from the corpus's pairs
                  ) -> list: # rows of retrieval and of alignment
-    """Rows of the baselines that need no network.
-
-    Args:
-        data (Prepared)
-        own_pairs (bool): whether the baselines may learn from the corpus's pairs
-
-    Returns:
-        list: rows of retrieval and of alignment
-    """
+    "Rows of the baselines that need no network."
     corpus, pairs = data.corpus, data.corpus.pairs if own_pairs else {}
     return cached_rows(data.folder, "baselines", [*_tests_key(data), own_pairs], lambda: [
         retrieval.baselines(pairs, corpus.tests, corpus.text), alignment.alignment_baselines(pairs, corpus.gold)])
@@ -540,15 +387,7 @@ def _network_rows(make: Callable, # () → network; called if a part is not ther
 
 def untrained_rows(network, # of the shape
                    data: Prepared, probed: Probed) -> list: # rows of retrieval, of alignment and of probes
-    """Rows of a network of the same shape with fresh weights.
-
-    Args:
-        network: of the shape
-        data (Prepared), probed (Probed)
-
-    Returns:
-        list: rows of retrieval, of alignment and of probes
-    """
+    "Rows of a network of the same shape with fresh weights."
     shape = {k: v for k, v in network.config.to_dict().items() if k != "_name_or_path"} # transformers' version included
     key = [type(network).__name__, shape, source_hash("encoder"), *probed.key(), *_tests_key(data)]
     keep = lambda part, compute: cached_rows(data.folder, f"untrained-{part}", key, compute)
@@ -565,11 +404,7 @@ def sentences_of(data: Prepared, probed: Probed) -> tuple[int, int]:
     return lists + gold, tasks * len(probed.langs) * (probed.train + probed.test)
 
 def first_lines(data: Prepared, share: float) -> Prepared: # of each test
-    """The data with a share of every test, its first lines, and `LEAST_LINES` at least.
-
-    Note:
-        of each test
-    """
+    "The data with a share of every test, its first lines, and `LEAST_LINES` at least."
     count = lambda rows: max(LEAST_LINES, int(share * len(rows)))
     tests = {test: {pair: (a[:count(a)], b[:count(a)]) for pair, (a, b) in pairs.items()}
              for test, pairs in data.corpus.tests.items()}
@@ -589,16 +424,7 @@ def seconds_per_sentence(network, data: Prepared, most: int = 8) -> float:
 def fitted(network, data: Prepared, probed: Probed, minutes: float,
            kept: tuple[Path, list] | None = None, # folder and key of a run: what was fitted for it once holds
           ) -> tuple[Prepared, Probed, str]: # the last says what part it is
-    """As much of the tests as a network and its untrained twin read in some minutes, half of them for each of the two.
-
-    Args:
-        network, data (Prepared), probed (Probed), minutes (float)
-        kept (tuple[Path, list] | None, default None): folder and key of a run: what was fitted for
-            it once holds
-
-    Returns:
-        tuple[Prepared, Probed, str]: the last says what part it is
-    """
+    "As much of the tests as a network and its untrained twin read in some minutes, half of them for each of the two."
     now = lambda: [30 * minutes / max(seconds_per_sentence(network, data), 1e-9)]
     room, = _keep(kept, "time", [minutes, *probed.key(), *_tests_key(data)], now)
     tests, phrases = sentences_of(data, probed)
@@ -621,20 +447,7 @@ def evaluate(network, # loaded: the one that pretraining was for
              minutes: float = math.inf, # for the networks; baselines come on top, once for a corpus
              kept: tuple[Path, list] | None = None, # folder and key of a run, to keep what is finished
             ) -> Evaluation:
-    """Retrieval, alignment and probes of a network by layer, each beside its baselines.
-
-    Args:
-        network: loaded: the one that pretraining was for
-        data (Prepared)
-        own_pairs (bool, default True): False for a network that was trained on random pairs: no
-            baseline sees true ones
-        probed (tuple | None, default None): languages of the probes, first the one to learn from;
-            None: the corpus's
-        minutes (float, default math.inf): for the networks; baselines come on top, once for a
-            corpus
-        kept (tuple[Path, list] | None, default None): folder and key of a run, to keep what is
-            finished
-    """
+    "Retrieval, alignment and probes of a network by layer, each beside its baselines."
     langs = data.corpus.langs if probed is None else probed
     asked = Probed.of(langs, "en" if probed is None and "en" in langs else next(iter(langs), None))
     data, asked, measured = fitted(network, data, asked, 0.7 * minutes, kept) # the rest: baselines

@@ -19,18 +19,7 @@ from .corpora import AlignedPair
 # %% ../nbs/02c_ibm.ipynb #73c34edc
 @dataclass(frozen=True)
 class AlignmentScore:
-    """Alignment error rate, and the counts that it comes from.
-
-    Fields:
-        aer (float): 1 − (|A∩S| + |A∩P|) / (|A| + |S|)
-        precision (float): |A∩P| / |A|; 0 if nothing was linked
-        recall (float): |A∩S| / |S|
-        links (int): |A|
-        sure (int): |S|
-        sure_found (int): |A∩S|
-        possible_found (int): |A∩P|
-        pairs (int)
-    """
+    "Alignment error rate, and the counts that it comes from."
     aer: float # 1 − (|A∩S| + |A∩P|) / (|A| + |S|)
     precision: float # |A∩P| / |A|; 0 if nothing was linked
     recall: float # |A∩S| / |S|
@@ -54,12 +43,7 @@ def alignment_error_rate(gold: list[AlignedPair], # n pairs
                         ) -> AlignmentScore:
     """AER, precision and recall, from counts over all pairs (Och and Ney 2003; equation 10 of XLM-E).
 
-    Raises `ConfigError` if the lengths differ, `DataError` for a link to no word or gold without any Sure link.
-
-    Args:
-        gold (list[AlignedPair]): n pairs
-        links (list): n collections of (i, j) or (i, j, score), words from 0
-    """
+    Raises `ConfigError` if the lengths differ, `DataError` for a link to no word or gold without any Sure link."""
     gold, links = list(gold), list(links)
     if len(gold) != len(links): raise ConfigError(f"{len(gold)} gold pairs against links of {len(links)}: one for one")
     found = [_checked_links(pair, own, n) for n, (pair, own) in enumerate(zip(gold, links))]
@@ -72,11 +56,7 @@ def alignment_error_rate(gold: list[AlignedPair], # n pairs
 
 # %% ../nbs/02c_ibm.ipynb #eb73f588
 def diagonal_links(n: int, m: int) -> set[tuple[int, int]]: # words of first and second
-    """The min(n, m) links nearest to the diagonal, from the middle of each word: a baseline that reads no word.
-
-    Note:
-        words of first and second
-    """
+    "The min(n, m) links nearest to the diagonal, from the middle of each word: a baseline that reads no word."
     if not (n and m): return set()
     forward = {(i, (2 * i + 1) * m // (2 * n)) for i in range(n)}
     return forward & {((2 * j + 1) * n // (2 * m), j) for j in range(m)}
@@ -165,17 +145,7 @@ UNSEEN = 1e-9 # t of words that never occurred together
 
 @dataclass(frozen=True)
 class IBM1:
-    """A trained table t(second | first), in one direction: each word of the second has one origin in the first, or none.
-
-    Fields:
-        first (dict): word → id; None → 0 is NULL
-        second (dict): word → id
-        keys (np.ndarray): (entries,) sorted: id in first · number of second words + id in second
-        table (np.ndarray): (entries,)
-        tension (float | None): λ of the diagonal prior; None: Model 1, which has none
-        p0 (float): prior of NULL, where there is a diagonal prior
-        lowercase (bool)
-    """
+    "A trained table t(second | first), in one direction: each word of the second has one origin in the first, or none."
     first: dict # word → id; None → 0 is NULL
     second: dict # word → id
     keys: np.ndarray # (entries,) sorted: id in first · number of second words + id in second
@@ -185,11 +155,7 @@ class IBM1:
     lowercase: bool
 
     def align(self, pairs) -> list[list[tuple[int, int, float]]]: # pairs of lists of words → (i, j, posterior)
-        """The most probable origin of each word of the second sentence; words whose origin is NULL are left out.
-
-        Note:
-            pairs of lists of words → (i, j, posterior)
-        """
+        "The most probable origin of each word of the second sentence; words whose origin is NULL are left out."
         pairs = _cased(pairs, self.lowercase)
         out, full = [[] for _ in pairs], [k for k, pair in enumerate(pairs) if all(pair)]
         if not full: return out
@@ -211,17 +177,7 @@ def train_ibm1(pairs, # iterable of pairs of lists of words; those with an empty
               ) -> IBM1:
     """Expectation maximisation from a uniform table (Brown et al. 1993, Dyer et al. 2013).
 
-    Raises `DataError` without pairs, `ConfigError` for no iterations.
-
-    Args:
-        pairs: iterable of pairs of lists of words; those with an empty side are passed over
-        iterations (int, default 5): of EM
-        tension (float | None, default None): λ of the diagonal prior, 4.0 in fast_align; None:
-            Model 1
-        alpha (float, default 0.0): of the Dirichlet prior, 0.01 in fast_align -v
-        p0 (float, default 0.08): prior of NULL beside a diagonal prior
-        lowercase (bool, default True)
-    """
+    Raises `DataError` without pairs, `ConfigError` for no iterations."""
     if iterations < 1: raise ConfigError(f"iterations={iterations}: EM needs 1 or more")
     first, second = {None: 0}, {}
     pairs = [pair for pair in _cased(pairs, lowercase) if all(pair)]
@@ -244,13 +200,7 @@ def symmetrise(forward, # links (i, j) of one pair, from first to second
                backward, # links (i, j) of the same pair, from second to first; i is still in the first
                how: str = "intersection", # one of HEURISTICS
               ) -> set[tuple[int, int]]:
-    """One set of links out of those of two directions.
-
-    Args:
-        forward: links (i, j) of one pair, from first to second
-        backward: links (i, j) of the same pair, from second to first; i is still in the first
-        how (str, default 'intersection'): one of HEURISTICS
-    """
+    "One set of links out of those of two directions."
     a, b = ({tuple(link[:2]) for link in links} for links in (forward, backward))
     if choose("how", how, HEURISTICS) == "union": return a | b
     grown = a & b
@@ -274,30 +224,14 @@ IBM1_VARIANTS = {"ibm1": {}, "ibm1-diagonal": dict(tension=4.0, alpha=0.01)} # o
 def train_both(pairs, # as in `train_ibm1`
                **options, # of `train_ibm1`
               ) -> tuple[IBM1, IBM1]: # first → second, second → first
-    """The model in both directions; `DataError` without pairs.
-
-    Args:
-        pairs: as in `train_ibm1`
-        **options: of `train_ibm1`
-
-    Returns:
-        tuple[IBM1, IBM1]: first → second, second → first
-    """
+    "The model in both directions; `DataError` without pairs."
     pairs = [tuple(pair) for pair in pairs]
     return train_ibm1(pairs, **options), train_ibm1([(b, a) for a, b in pairs], **options)
 
 def align_both(models: tuple[IBM1, IBM1], # of `train_both`
                pairs, # pairs of lists of words
               ) -> list[tuple[dict, dict]]: # per pair and direction {(i, j): posterior}
-    """The links of either direction, i always in the first sentence.
-
-    Args:
-        models (tuple[IBM1, IBM1]): of `train_both`
-        pairs: pairs of lists of words
-
-    Returns:
-        list[tuple[dict, dict]]: per pair and direction {(i, j): posterior}
-    """
+    "The links of either direction, i always in the first sentence."
     pairs = [tuple(pair) for pair in pairs]
     backward = models[1].align([(b, a) for a, b in pairs])
     return [({(i, j): p for i, j, p in own}, {(i, j): p for j, i, p in other})
@@ -306,15 +240,7 @@ def align_both(models: tuple[IBM1, IBM1], # of `train_both`
 def scored(directions, # {(i, j): posterior} in either direction
            how: str = "intersection", # one of HEURISTICS
           ) -> list[tuple[int, int, float]]: # sorted
-    """One set of links, each with the mean of its posteriors; 0 in a direction that lacks it.
-
-    Args:
-        directions: {(i, j): posterior} in either direction
-        how (str, default 'intersection'): one of HEURISTICS
-
-    Returns:
-        list[tuple[int, int, float]]: sorted
-    """
+    "One set of links, each with the mean of its posteriors; 0 in a direction that lacks it."
     return [(*link, sum(own.get(link, 0) for own in directions) / 2) for link in sorted(symmetrise(*directions, how))]
 
 # %% ../nbs/02c_ibm.ipynb #c1418504

@@ -41,13 +41,7 @@ def _weight_files(folder) -> list[Path]:
 # %% ../nbs/01d_initialisation.ipynb #42d6655e
 @dataclass(frozen=True)
 class Place:
-    """A weight in a file.
-
-    Fields:
-        file (Path)
-        name (str): in the file
-        shape (tuple)
-    """
+    "A weight in a file."
     file: Path
     name: str # in the file
     shape: tuple
@@ -92,14 +86,7 @@ def target_config_for(source, # folder
                       bos_token_id: int = 0, pad_token_id: int = 1, eos_token_id: int = 2,
                       mask_token_id: int | None = None, # None: the last piece
                      ) -> EncoderConfig:
-    """The source's architecture, dropout included, with another vocabulary and without a pooler.
-
-    Args:
-        source: folder
-        vocab_size (int): pieces of the new vocabulary
-        bos_token_id (int, default 0), pad_token_id (int, default 1), eos_token_id (int, default 2)
-        mask_token_id (int | None, default None): None: the last piece
-    """
+    "The source's architecture, dropout included, with another vocabulary and without a pooler."
     theirs = source_config(source)
     kept = {name: getattr(theirs, name) for name in EncoderConfig.__annotations__}
     mask = vocab_size - 1 if mask_token_id is None else mask_token_id
@@ -156,15 +143,7 @@ def _add_mapped(table: Tensor, # (new pieces, …): the mapped rows are added to
 def fit_normal(table: Tensor, # (pieces, dim)
                matched: Tensor, # (n,) numbers of the rows to look at
               ) -> tuple[Tensor, Tensor, float]: # (dim,), (dim, dim), λ
-    """Mean and Cholesky factor of the rows' covariance, shrunk by Ledoit and Wolf (2004); `ConfigError` if it is 0.
-
-    Args:
-        table (Tensor): (pieces, dim)
-        matched (Tensor): (n,) numbers of the rows to look at
-
-    Returns:
-        tuple[Tensor, Tensor, float]: (dim,), (dim, dim), λ
-    """
+    "Mean and Cholesky factor of the rows' covariance, shrunk by Ledoit and Wolf (2004); `ConfigError` if it is 0."
     blocks, n, d = matched.split(BLOCK_ROWS), len(matched), table.shape[1]
     mean = (sum(table[i].sum(0).double() for i in blocks) / max(n, 1)).float()
     second, fourth = torch.zeros(d, d).double(), torch.zeros(()).double()
@@ -197,21 +176,7 @@ _GROUPS = {"encoder.embeddings.": "other embeddings", "encoder.layers.": "blocks
 
 @dataclass(frozen=True)
 class Initialised:
-    """What of a new model came from where; weights have the new model's names, sizes are numbers of parameters.
-
-    Fields:
-        family (str | None): of the source: xlnb, roberta, …; None where none was read
-        parts (str)
-        unmatched (str)
-        copied (dict[str, int]): name → size: taken from the source as they are
-        mapped (dict[str, int]): name → size: with a row per piece, matched ones from the source
-        random (dict[str, int]): name → size: as `new_model` draws them
-        lacking (tuple[str, ...]): those of `random` that should have come from the source, which
-            lacks them
-        unused (tuple[str, ...]): weights of the source that the new model has no place for
-        rows_matched (int)
-        rows_drawn (int)
-    """
+    "What of a new model came from where; weights have the new model's names, sizes are numbers of parameters."
     family: str | None # of the source: xlnb, roberta, …; None where none was read
     parts: str
     unmatched: str
@@ -286,17 +251,7 @@ def initialise(target_config: EncoderConfig, # see `target_config_for`
                unmatched: str = "normal", # or 'small': rows as a new model has them
                seed: int = 0, # of all that is random
               ) -> tuple[EncoderForMaskedLM, Initialised]:
-    """A model that starts from another (MetaXLM, section 3.2); `CheckpointError`, `ConfigError` for what does not fit.
-
-    Args:
-        target_config (EncoderConfig): see `target_config_for`
-        source: folder, ours or RoBERTa, XLM-R, BERT, ELECTRA; safetensors; with parts='none' not
-            looked at
-        parts (str, default 'both'): 'both', 'body', 'embeddings' or 'none'
-        mapping (default None): sparse (new pieces, old pieces): rows sum to 1 or are empty
-        unmatched (str, default 'normal'): or 'small': rows as a new model has them
-        seed (int, default 0): of all that is random
-    """
+    "A model that starts from another (MetaXLM, section 3.2); `CheckpointError`, `ConfigError` for what does not fit."
     body, words = PARTS[choose("parts", parts, PARTS)]
     choose("unmatched", unmatched, ("normal", "small"))
     _check_config(target_config)
@@ -355,11 +310,7 @@ def _fill_rows(own: dict, # name → weight of the new model
 
 # %% ../nbs/01d_initialisation.ipynb #ab66824a
 def freeze_body(model: EncoderForMaskedLM) -> list[str]: # the names of what is frozen
-    """Leave only tables (words, positions, types) and output layer to be trained; MetaXLM, section 5.4.
-
-    Note:
-        the names of what is frozen
-    """
+    "Leave only tables (words, positions, types) and output layer to be trained; MetaXLM, section 5.4."
     frozen = []
     for name, weight in model.named_parameters():
         weight.requires_grad_(name.startswith("head.") or name.endswith("_embeddings.weight"))

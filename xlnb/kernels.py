@@ -126,14 +126,7 @@ def _gradient(hidden, weight, bias, labels, lse, # `weight` and `bias` from id `
 # %% ../nbs/01a_kernels.ipynb #02a58ef3
 def obstacle(device: torch.device, dtype: torch.dtype, # of the product
             ) -> str | None: # None: there is none
-    """Why the kernels cannot run on tensors of this device and type.
-
-    Args:
-        device (torch.device), dtype (torch.dtype): of the product
-
-    Returns:
-        str | None: None: there is none
-    """
+    "Why the kernels cannot run on tensors of this device and type."
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"the product is in {dtype}, and the kernels know float32, bfloat16 and float16"
     if device.type != "cuda" and not INTERPRETED:
@@ -158,16 +151,7 @@ def stripe_width(rows: int, # masked positions
                  vocab_size: int, # ids
                  tile: int = 64, # rows of a tile
                 ) -> int: # ids, a multiple of `BLOCK`
-    """Ids that one program walks over.
-
-    Args:
-        rows (int): masked positions
-        vocab_size (int): ids
-        tile (int, default 64): rows of a tile
-
-    Returns:
-        int: ids, a multiple of `BLOCK`
-    """
+    "Ids that one program walks over."
     tiles = -(-rows // tile) * -(-vocab_size // BLOCK)
     return BLOCK * min(max(tiles // 1024, 1), 64)
 
@@ -180,20 +164,7 @@ def softmax_pass(hidden: Tensor, # (n, dim), in the type of the product
                  uniform: Tensor | None = None, # (n,) on [0, 1), with `noise`
                  temperature: float = 1.0, # of the samples
                 ) -> tuple: # (n,) each: log-sum-exp and label's logit, float32; most probable ids; samples or None
-    """What the loss, the accuracy and a sample need of softmax(hidden·weightᵀ + bias), without the logits.
-
-    Args:
-        hidden (Tensor): (n, dim), in the type of the product
-        weight (Tensor): (vocabulary, dim)
-        bias (Tensor): (vocabulary,)
-        labels (Tensor): (n,) int64 ids
-        noise (Tensor | None, default None): (n, blocks) Gumbel numbers; None: no samples
-        uniform (Tensor | None, default None): (n,) on [0, 1), with `noise`
-        temperature (float, default 1.0): of the samples
-
-    Returns:
-        tuple: (n,) each: log-sum-exp and label's logit, float32; most probable ids; samples or None
-    """
+    "What the loss, the accuracy and a sample need of softmax(hidden·weightᵀ + bias), without the logits."
     hidden, tiles = hidden.contiguous(), _tiling(hidden.device, hidden.dtype)
     (n, dim), size, sample = hidden.shape, len(weight), noise is not None
     if not n: return hidden.new_empty(0, dtype=torch.float32), hidden[:, 0].float(), labels, labels if sample else None
@@ -234,19 +205,7 @@ def logit_gradient(hidden: Tensor, # (n, dim), in the type of the product
                    lse: Tensor, # (n,) float32 log-sum-exps of whole rows
                    first: int, # id of the chunk's first row
                   ) -> tuple[Tensor, Tensor]: # (n, ids) in the type of the product; its column sums, float32
-    """p - onehot(y) of a chunk of the vocabulary: the gradient of the summed cross-entropy.
-
-    Args:
-        hidden (Tensor): (n, dim), in the type of the product
-        weight (Tensor): (ids, dim) of a chunk, in the type of the product
-        bias (Tensor): (ids,)
-        labels (Tensor): (n,) ids in the vocabulary
-        lse (Tensor): (n,) float32 log-sum-exps of whole rows
-        first (int): id of the chunk's first row
-
-    Returns:
-        tuple[Tensor, Tensor]: (n, ids) in the type of the product; its column sums, float32
-    """
+    "p - onehot(y) of a chunk of the vocabulary: the gradient of the summed cross-entropy."
     hidden, tiles = hidden.contiguous(), _tiling(hidden.device, hidden.dtype)
     (n, dim), size = hidden.shape, len(weight)
     row_tiles = -(-n // tiles["ROWS"])

@@ -177,18 +177,7 @@ _WRITTEN = {"piece", "source ids", "source pieces", "weights"} # as JSON
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matching:
-    """Which old pieces each new piece takes its vector from.
-
-    Fields:
-        weights (sparse.csr_array): (new pieces, old pieces), float32; a row sums to 1, or is empty
-        rule (np.ndarray): of each new piece, its name in `RULES`
-        source (object): tokenizer of the old vocabulary
-        target (object): tokenizer of the new one
-        language (dict[int, str], default field(default_factory=dict)): new id → languages of the
-            dictionaries it was found in
-        entries (dict[str, dict], default field(default_factory=dict)): language → counts of its
-            dictionary
-    """
+    "Which old pieces each new piece takes its vector from."
     weights: sparse.csr_array # (new pieces, old pieces), float32; a row sums to 1, or is empty
     rule: np.ndarray          # of each new piece, its name in `RULES`
     source: object            # tokenizer of the old vocabulary
@@ -212,11 +201,7 @@ class Matching:
         return pd.DataFrame(dict(zip(_COLUMNS, columns)))
 
     def save_table(self, path): # .tsv
-        """Write `table` as tab-separated text, whole or not at all; pieces and lists are JSON. `read_table` reads it.
-
-        Args:
-            path: .tsv
-        """
+        "Write `table` as tab-separated text, whole or not at all; pieces and lists are JSON. `read_table` reads it."
         frame = self.table()
         columns = [(_json(v) for v in frame[c]) if c in _WRITTEN else map(str, frame[c]) for c in _COLUMNS]
         with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as f:
@@ -224,11 +209,7 @@ class Matching:
             f.writelines("\t".join(row) + "\n" for row in zip(*columns))
 
     def report(self, texts: dict[str, Iterable[str]] | None = None): # language → lines, read once
-        """Pieces by rule, and for each language the share of running tokens and of word types; `DataError` for no text.
-
-        Args:
-            texts (dict[str, Iterable[str]] | None, default None): language → lines, read once
-        """
+        "Pieces by rule, and for each language the share of running tokens and of word types; `DataError` for no text."
         import pandas as pd
         numbers = np.array([RULES.index(rule) for rule in self.rule.tolist()])
         by_rule = lambda counts: np.bincount(numbers, counts, minlength=len(RULES))
@@ -247,14 +228,11 @@ class Matching:
         taken = [lang for langs in self.language.values() for lang in langs.split(",")]
         return frame.assign(**{"rows taken": [taken.count(lang) for lang in frame.index]})
 
+# %% ../nbs/00h_matching.ipynb #32e38635
 def _json(value) -> str: return json.dumps(value, ensure_ascii=False)
 
 def read_table(path): # written by `Matching.save_table`
-    """The frame of `Matching.table` again; `DataError` for a line that is none of it.
-
-    Args:
-        path: written by `Matching.save_table`
-    """
+    "The frame of `Matching.table` again; `DataError` for a line that is none of it."
     import pandas as pd
     rows = []
     with open(path, encoding="utf-8", newline="\n") as f:
@@ -302,17 +280,7 @@ def match_vocabulary(source,                           # fast tokenizer of the o
                      order: str = "exact",             # 'exact', or 'dictionary': translations come first (the paper's)
                      translations: str = "mean",       # of all that are listed, or 'first'
                     ) -> Matching:
-    """Match pieces by role, text, normal form and dictionary (MetaXLM, section 3.2); warns if hardly any are found.
-
-    Args:
-        source: fast tokenizer of the old vocabulary
-        target: fast tokenizer of the new one
-        dictionaries (dict | None, default None): language → (word, word of the source language)
-            pairs
-        order (str, default 'exact'): 'exact', or 'dictionary': translations come first (the
-            paper's)
-        translations (str, default 'mean'): of all that are listed, or 'first'
-    """
+    "Match pieces by role, text, normal form and dictionary (MetaXLM, section 3.2); warns if hardly any are found."
     for name, tokenizer in {"source": source, "target": target}.items(): require_fast(tokenizer, name)
     rules = ORDERS[choose("order", order, ORDERS)]
     choose("translations", translations, ("mean", "first"))
@@ -347,11 +315,7 @@ def _warn(found, pieces):
 
 # %% ../nbs/00h_matching.ipynb #9009d21c
 def cldr_dictionaries(langs, source_lang: str = "en") -> dict[str, list[tuple[str, str]]]: # codes of CLDR's core
-    """Language → names of territories, languages, months and weekdays, with their names in the source language.
-
-    Note:
-        codes of CLDR's core
-    """
+    "Language → names of territories, languages, months and weekdays, with their names in the source language."
     return {lang: [(word, translation) for word, translation, _ in names_dictionary(lang, source_lang)]
             for lang in parse_languages(langs) if lang != source_lang}
 
@@ -359,13 +323,7 @@ def muse_dictionaries(langs,                   # our codes
                       source_lang: str = "en", # of the translations
                       split: str = "train",    # 'train', 'test' or 'full'
                      ) -> dict[str, list[tuple[str, str]]]:
-    """Language → MUSE's entries; warns which languages have none, `FileNotFoundError` if none has.
-
-    Args:
-        langs: our codes
-        source_lang (str, default 'en'): of the translations
-        split (str, default 'train'): 'train', 'test' or 'full'
-    """
+    "Language → MUSE's entries; warns which languages have none, `FileNotFoundError` if none has."
     found, absent = {}, {}
     for lang in parse_languages(langs):
         if lang == source_lang: continue
@@ -380,11 +338,7 @@ def muse_dictionaries(langs,                   # our codes
 
 # %% ../nbs/00h_matching.ipynb #e9d37218
 def coverage_figure(reports: dict): # name → frame of `Matching.report` with texts; a panel each
-    """Share of running tokens that each rule covers, by language; returns the figure.
-
-    Args:
-        reports (dict): name → frame of `Matching.report` with texts; a panel each
-    """
+    "Share of running tokens that each rule covers, by language; returns the figure."
     frames = {name: report.filter(like=" tokens").rename(columns=lambda c: c.removesuffix(" tokens"))
               for name, report in reports.items()}
     used = [rule for rule in RULES if any(frame.loc[rule].any() for frame in frames.values())]
@@ -443,14 +397,7 @@ def by_similarity(matching: Matching,
                   neighbours: int = 10,      # matched pieces to take the mean of
                   temperature: float = 0.1,  # of the softmax over cosines
                  ) -> Matching:
-    """Unmatched pieces take the softmax mean of the rows of their nearest matched pieces (after WECHSEL and FOCUS).
-
-    Args:
-        matching (Matching)
-        vectors (np.ndarray): (new pieces, d), any static vectors; a row of zeros takes no part
-        neighbours (int, default 10): matched pieces to take the mean of
-        temperature (float, default 0.1): of the softmax over cosines
-    """
+    "Unmatched pieces take the softmax mean of the rows of their nearest matched pieces (after WECHSEL and FOCUS)."
     vectors, n = np.asarray(vectors, np.float32), len(matching.rule)
     if vectors.ndim != 2 or len(vectors) != n:
         raise ConfigError(f"vectors have the shape {vectors.shape}: give one row for each of the {n:,} new pieces")
@@ -498,17 +445,7 @@ def cooccurrence_vectors(sentences: Iterable[Iterable[int]], # ids of the new vo
                          dim: int = 64,
                          window: int = 5,                    # places to either side
                         ) -> np.ndarray:                     # (size, dim) float32; zeros for ids that never occur
-    """Static vectors: PPMI and truncated SVD (Levy and Goldberg 2014), always the same for the same text.
-
-    Args:
-        sentences (Iterable[Iterable[int]]): ids of the new vocabulary, read once
-        size (int): of the vocabulary
-        dim (int, default 64)
-        window (int, default 5): places to either side
-
-    Returns:
-        np.ndarray: (size, dim) float32; zeros for ids that never occur
-    """
+    "Static vectors: PPMI and truncated SVD (Levy and Goldberg 2014), always the same for the same text."
     from scipy.sparse.linalg import svds
     counts = _counts(sentences, size, window).tocoo()
     margins = np.bincount(counts.row, counts.data, minlength=size)

@@ -42,8 +42,9 @@ from .matching import (RULES, Matching, by_similarity, by_subwords, cldr_diction
                            match_vocabulary, muse_dictionaries)
 from .objectives import Masking, MaskIds, masked_lm_loss, network_inputs
 from .pretraining import (WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings, Trained, check_amounts,
-                              check_choices, fill_in, finished_phase, held_out_spec, main, max_side, network_config,
-                              new_masked_lm, plan_run, run_folder, size_defaults, step_flops)
+                              check_choices, common_choices, comparison_table, fill_in, finished_phase,
+                              held_out_spec, main, max_side, network_config, new_masked_lm, plan_run,
+                              run_folder, size_defaults, step_flops)
 from .probes import cldr_tasks, linear_probe
 from .reports import best_layer, spread
 from .retrieval import (accuracy, column_index, load_model_tokenizer, retrieval_by_layer, sparse_counts,
@@ -59,26 +60,7 @@ MASKING = Masking(policy="80-10-10") # of 15 % of the text, as in RoBERTa and XL
 
 @dataclass(frozen=True)
 class Settings(RunSettings):
-    """Parameters of a MetaXLM run, as in the notebook; `None` is filled in by `resolve`.
-
-    Fields:
-        source (str, default ''): folder of a monolingual model with its tokenizer; empty: one is
-            trained first
-        source_lang (str, default 'en'): its language
-        parts (str, default 'both'): what is taken from it: both | body | embeddings | none
-        dictionaries (str, default 'none'): none | cldr | muse | induced
-        dictionary_share (float, default 1.0): of the entries that are known
-        fill (str, default 'none'): of pieces without a match: none | subwords | neighbours
-        unmatched (str, default 'normal'): how the rest is drawn: normal | small
-        frozen (bool, default False): whether the body stays as it was
-        distil (float, default 0.0): weight of the squared difference to the monolingual model's
-            states
-        source_share (float | None, default None): of the text that is in the source language
-        meta_order (str, default 'text'): of the monolingual text: text | shuffled | scattered |
-            drawn
-        meta_steps (int | None, default None): of the monolingual phase
-        meta_vocab_size (int | None, default None): of its vocabulary
-    """
+    "Parameters of a MetaXLM run, as in the notebook; `None` is filled in by `resolve`."
     source: str = "" # folder of a monolingual model with its tokenizer; empty: one is trained first
     source_lang: str = "en" # its language
     parts: str = "both" # what is taken from it: both | body | embeddings | none
@@ -101,11 +83,7 @@ class Settings(RunSettings):
         return super().for_record() | {"source": named_source(self.source)}
 
 def named_source(source: str) -> str: # folder; empty: none
-    """Name of a folder and a hash of what is in it.
-
-    Note:
-        folder; empty: none
-    """
+    "Name of a folder and a hash of what is in it."
     if not source: return ""
     files = sorted(p for p in Path(source).expanduser().iterdir() if p.suffix in (".safetensors", ".json", ".txt"))
     stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files)
@@ -172,39 +150,25 @@ def _check(s: Settings):
 
 # %% ../nbs/05_meta_xlm.ipynb #57f88507
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    """Paper's value, this run's value and the reason, for everything that shapes the result.
-
-    Note:
-        resolved
-    """
-    c = network_config(s)
-    shape = f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
-    budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
+    "Paper's value, this run's value and the reason, for everything that shapes the result."
     ours = f"MLM, {s.meta_steps:,} steps × {s.batch_tokens:,} tokens"
+    paper = {"network": "12 × 768 (12 heads, 3072)", "vocabulary": "250,002", "steps": "200,000",
+             "tokens per task and step": "32,768", "learning rate": "1e-4", "schedule": "5 % warm-up, linear decay",
+             "language exponent α": "0.7"}
     rows = [("monolingual model", "RoBERTa-base", Path(s.source).name if s.source else ours, "source"),
-            ("network", "12 × 768 (12 heads, 3072)", shape, f"size={s.size}"),
-            ("vocabulary", "250,002, shared", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
-            ("steps", "200,000", f"{s.steps:,}", budget),
-            ("tokens in a step", "32,768", f"{s.batch_tokens:,}", budget),
-            ("learning rate", "1e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
-            ("schedule", "10,000 of warm-up, linear", f"{s.warmup_steps:,} of warm-up, linear decay", ""),
+            *common_choices(s, network_config(s), paper),
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 1", f"the same, clip {s.clip_norm:g}", ""),
-            ("language exponent α", "0.7", f"{s.alpha:g}", ""),
             ("masks", "rate not given", "15 %, 80-10-10", "as in RoBERTa and XLM-R"),
             ("match", "piece, then normal form", "specials by role, piece, then normal form", "see 00h_matching"),
             ("dictionaries", "none | 45 of MUSE", s.dictionaries, "a translation's pieces are averaged"),
             ("pieces without match", "not given", f"{s.fill}, then {s.unmatched}", "drawn like the matched rows"),
             ("relative positions", "none", s.relative_positions, "as in 03_xlm_e"),
             ("MLM head, positions", "not given", "from the source with the body", "they fit its states")]
-    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
+    return comparison_table(rows)
 
 # %% ../nbs/05_meta_xlm.ipynb #8887e865
 def draw_phases(s: Settings): # resolved
-    """The phases as boxes, and what is carried from one to the next (form of MetaXLM, Figure 2).
-
-    Args:
-        s (Settings): resolved
-    """
+    "The phases as boxes, and what is carried from one to the next (form of MetaXLM, Figure 2)."
     langs = ", ".join(parse_languages(s.langs))
     boxes = [("one language", f"masked words\nin {s.source_lang}", "blue"),
              ("all languages", f"masked words\nin {langs}", "green"),
@@ -224,15 +188,7 @@ def draw_phases(s: Settings): # resolved
 # %% ../nbs/05_meta_xlm.ipynb #9aa68797
 @dataclass(frozen=True)
 class MetaData(Prepared):
-    """All languages; the source language, if a model of it is trained; what the phases before left.
-
-    Fields:
-        mono (Prepared | None, default None)
-        source (Path | None, default None): folder of the monolingual network
-        dictionaries (dict | None, default None): language → (word, word of the source language)
-            pairs
-        matching (Matching | None, default None): of the shared vocabulary to that of the source
-    """
+    "All languages; the source language, if a model of it is trained; what the phases before left."
     mono: Prepared | None = None
     source: Path | None = None # folder of the monolingual network
     dictionaries: dict | None = None # language → (word, word of the source language) pairs
@@ -240,11 +196,7 @@ class MetaData(Prepared):
 
 def prepare_data(s: Settings # resolved
                 ) -> MetaData:
-    """Corpus, vocabularies and token stores of both phases.
-
-    Args:
-        s (Settings): resolved
-    """
+    "Corpus, vocabularies and token stores of both phases."
     data = pretraining.prepare_data(s)
     if s.source or not s.inherits: return MetaData(**vars(data))
     corpus, lang = data.corpus, s.source_lang
@@ -255,15 +207,7 @@ def prepare_data(s: Settings # resolved
 # %% ../nbs/05_meta_xlm.ipynb #ba3c5d9e
 @dataclass(frozen=True)
 class HeldOut:
-    """Masked text, the same at every evaluation, tagged phrases, and pairs to be found.
-
-    Fields:
-        texts (dict): language → LanguageText
-        tags (object): `probes.Task` with the source language and others; None where CLDR lacks them
-        pairs (dict): language pair → lines of the first and of the second language
-        source (str): language to learn tags in
-        tokenizer (object)
-    """
+    "Masked text, the same at every evaluation, tagged phrases, and pairs to be found."
     texts: dict # language → LanguageText
     tags: object # `probes.Task` with the source language and others; None where CLDR lacks them
     pairs: dict # language pair → lines of the first and of the second language
@@ -273,13 +217,7 @@ class HeldOut:
 def hold_out(s: RunSettings, # resolved
              data: Prepared, # whose vocabulary the network has
              source_lang: str) -> HeldOut:
-    """Held-out text of the languages of the data, cut by their vocabulary.
-
-    Args:
-        s (RunSettings): resolved
-        data (Prepared): whose vocabulary the network has
-        source_lang (str)
-    """
+    "Held-out text of the languages of the data, cut by their vocabulary."
     langs, valid = data.corpus.langs, data.corpus.valid
     spec = held_out_spec(s, MASKING)
     texts = texts_by_language(data, spec, langs, tokens=2 * spec.text_tokens)
@@ -292,11 +230,7 @@ def hold_out(s: RunSettings, # resolved
 # %% ../nbs/05_meta_xlm.ipynb #d53bcbab
 def network_metrics(model: MaskedLanguageModel, held_out: HeldOut
                    ) -> dict: # 'held_out/mlm/de' in nats, 'held_out/tags/de' and 'held_out/found_layer0' in 1
-    """Losses by language, tags as a readout of the source language gives them, retrieval accuracy@1 by layer.
-
-    Returns:
-        dict: 'held_out/mlm/de' in nats, 'held_out/tags/de' and 'held_out/found_layer0' in 1
-    """
+    "Losses by language, tags as a readout of the source language gives them, retrieval accuracy@1 by layer."
     network, ids = model.kept, MaskIds.of(held_out.tokenizer)
     by_language = language_metrics(model.measured, held_out.texts, ids)
     found = {f"held_out/mlm/{lang}": seen["mlm"] for lang, seen in by_language.items()}
@@ -309,24 +243,13 @@ def network_metrics(model: MaskedLanguageModel, held_out: HeldOut
     return {k: round(v, 5) for k, v in found.items()}
 
 def measures(s: Settings, data: MetaData) -> Callable: # model → as of `network_metrics`
-    """What is asked at every evaluation of the cross-lingual phase.
-
-    Note:
-        model → as of `network_metrics`
-    """
+    "What is asked at every evaluation of the cross-lingual phase."
     held_out = hold_out(s, data, s.source_lang)
     return lambda model: network_metrics(model, held_out)
 
 # %% ../nbs/05_meta_xlm.ipynb #f5672e4a
 class ShuffledBatches(MappedBatches):
-    """Batches of one language whose words are shuffled in their sentence, or scattered over the batch, or pieces drawn.
-
-    Args:
-        batches: MixedBatches of text alone
-        order (str): of ORDERS, but text
-        mono (Prepared): of the language
-        lang (str), seed (int)
-    """
+    "Batches of one language whose words are shuffled in their sentence, or scattered over the batch, or pieces drawn."
     def __init__(self, batches, # MixedBatches of text alone
                  order: str, # of ORDERS, but text
                  mono: Prepared, # of the language
@@ -348,11 +271,7 @@ class ShuffledBatches(MappedBatches):
         return batch | {"input_ids": torch.from_numpy(self.moved(batch["input_ids"].numpy(), rng))}
 
     def moved(self, ids: np.ndarray, rng) -> np.ndarray: # (rows, seq), special ids stay where they are
-        """The same shape with other contents.
-
-        Note:
-            (rows, seq), special ids stay where they are
-        """
+        "The same shape with other contents."
         flat = ids.flatten()
         places = np.flatnonzero(~self.special[flat])
         if self.order == "drawn":
@@ -371,11 +290,7 @@ class ShuffledBatches(MappedBatches):
 # %% ../nbs/05_meta_xlm.ipynb #42da768f
 def monolingual_settings(s: Settings # resolved
                         ) -> Monolingual:
-    """The monolingual phase of a run.
-
-    Args:
-        s (Settings): resolved
-    """
+    "The monolingual phase of a run."
     shared = {f.name: getattr(s, f.name) for f in fields(RunSettings)}
     return Monolingual(**shared | dict(langs=s.source_lang, steps=s.meta_steps, vocab_size=s.meta_vocab_size, out="",
                                        warmup_steps=round(WARMUP_SHARE * s.meta_steps), recipe="default",
@@ -396,29 +311,13 @@ MONOLINGUAL = Phase("monolingual", ("matching", "meta_xlm"), _mono_model, _mono_
 
 def monolingual(s: Settings, # resolved
                 data: MetaData) -> Path: # folder of the run
-    """The finished monolingual run; raises `CheckpointError` where the time limit came first.
-
-    Args:
-        s (Settings): resolved
-        data (MetaData)
-
-    Returns:
-        Path: folder of the run
-    """
+    "The finished monolingual run; raises `CheckpointError` where the time limit came first."
     return finished_phase(MONOLINGUAL, monolingual_settings(s), data.mono, s.max_minutes).parent
 
 # %% ../nbs/05_meta_xlm.ipynb #c96ff04b
 def source_folder(s: Settings, # resolved
                   data: MetaData) -> Path | None: # None: nothing is taken
-    """The folder of the monolingual network; raises `CheckpointError` where the one that is given is no model's.
-
-    Args:
-        s (Settings): resolved
-        data (MetaData)
-
-    Returns:
-        Path | None: None: nothing is taken
-    """
+    "The folder of the monolingual network; raises `CheckpointError` where the one that is given is no model's."
     if not s.source: return monolingual(s, data) / "generator" if data.mono else None
     folder = Path(s.source).expanduser()
     checkpoint_type(folder) # refuses a folder without a config.json
@@ -428,15 +327,7 @@ def source_folder(s: Settings, # resolved
 def induced_dictionaries(corpus: Corpus, source_lang: str,
                          most: int = 30_000, # read at most so many pairs of each language pair
                         ) -> dict: # language → list of (word, word of the source language)
-    """Words that IBM-1 holds for each other's best translation, in both directions, from the corpus's training pairs.
-
-    Args:
-        corpus (Corpus), source_lang (str)
-        most (int, default 30000): read at most so many pairs of each language pair
-
-    Returns:
-        dict: language → list of (word, word of the source language)
-    """
+    "Words that IBM-1 holds for each other's best translation, in both directions, from the corpus's training pairs."
     found = {}
     for lang in corpus.langs:
         if lang == source_lang or (pair := pair_name(lang, source_lang)) not in corpus.pairs: continue
@@ -456,15 +347,7 @@ def _best_translations(model) -> dict: # of `alignment.train_ibm1`
 
 def find_dictionaries(s: Settings, # resolved
                       corpus: Corpus) -> dict | None: # language → list of (word, word of the source language)
-    """The dictionaries that the settings ask for.
-
-    Args:
-        s (Settings): resolved
-        corpus (Corpus)
-
-    Returns:
-        dict | None: language → list of (word, word of the source language)
-    """
+    "The dictionaries that the settings ask for."
     others = [lang for lang in corpus.langs if lang != s.source_lang]
     if s.dictionaries == "none": return None
     if s.dictionaries == "induced": found = induced_dictionaries(corpus, s.source_lang)
@@ -474,13 +357,7 @@ def find_dictionaries(s: Settings, # resolved
 def known_entries(rows: list, # entries of a dictionary
                   share: float, # of them that are known
                   lang: str) -> list:
-    """A share of a dictionary, in its order, the same for every run; a smaller share is part of a larger one.
-
-    Args:
-        rows (list): entries of a dictionary
-        share (float): of them that are known
-        lang (str)
-    """
+    "A share of a dictionary, in its order, the same for every run; a smaller share is part of a larger one."
     chosen = np.random.default_rng(derive_seed("known entries", lang)).permutation(len(rows))[:round(share * len(rows))]
     return [rows[n] for n in sorted(chosen)]
 
@@ -490,14 +367,7 @@ def match(s: Settings, # resolved
           source_tokenizer,
           dictionaries: dict | None, # of `find_dictionaries`
          ) -> Matching:
-    """The pieces of the shared vocabulary, matched by the rules, the dictionaries and the filling that are asked for.
-
-    Args:
-        s (Settings): resolved
-        data (Prepared): of all languages
-        source_tokenizer
-        dictionaries (dict | None): of `find_dictionaries`
-    """
+    "The pieces of the shared vocabulary, matched by the rules, the dictionaries and the filling that are asked for."
     found = match_vocabulary(source_tokenizer, data.tokenizer, dictionaries)
     if s.fill == "subwords": return by_subwords(found)
     if s.fill == "none": return found
@@ -510,12 +380,7 @@ def _sentences(text) -> list: # of one language in a store → its sentences' id
 
 def with_start(s: Settings, # resolved
                data: MetaData) -> MetaData:
-    """The data with what comes before the cross-lingual phase: the monolingual network, dictionaries, the match.
-
-    Args:
-        s (Settings): resolved
-        data (MetaData)
-    """
+    "The data with what comes before the cross-lingual phase: the monolingual network, dictionaries, the match."
     source, dictionaries = source_folder(s, data), find_dictionaries(s, data.corpus)
     data = replace(data, source=source, dictionaries=dictionaries)
     if source is None or s.parts in ("none", "body"): return data
@@ -524,12 +389,7 @@ def with_start(s: Settings, # resolved
 # %% ../nbs/05_meta_xlm.ipynb #6c94fd64
 def check_source(s: Settings, # resolved
                  source: Path):
-    """Raise `CheckpointError` for a monolingual network of another size, or that cannot read as far.
-
-    Args:
-        s (Settings): resolved
-        source (Path)
-    """
+    "Raise `CheckpointError` for a monolingual network of another size, or that cannot read as far."
     theirs, ours, length = source_config(source), network_config(s), pretraining.BY_SIZE[s.size].length
     if (theirs.num_hidden_layers, theirs.hidden_size) != (ours.num_hidden_layers, ours.hidden_size):
         raise CheckpointError(f"{source.name} has {theirs.num_hidden_layers} layers of width {theirs.hidden_size}, and "
@@ -543,12 +403,7 @@ def check_source(s: Settings, # resolved
 def start_network(s: Settings, # resolved
                   data: MetaData, # of `with_start`
                  ) -> tuple[EncoderForMaskedLM, Initialised | None]:
-    """The network that the cross-lingual phase starts with; raises `CheckpointError` for a source of another shape.
-
-    Args:
-        s (Settings): resolved
-        data (MetaData): of `with_start`
-    """
+    "The network that the cross-lingual phase starts with; raises `CheckpointError` for a source of another shape."
     if data.source is None: return new_masked_lm(s), None
     check_source(s, data.source)
     config, seed = target_config_for(data.source, s.vocab_size), derive_seed(s.seed, "generator")
@@ -560,14 +415,7 @@ def start_network(s: Settings, # resolved
 # %% ../nbs/05_meta_xlm.ipynb #46eea5c1
 def word_numbers(text: str, spans: list, # (start, end) of each piece in the text
                 ) -> np.ndarray: # number of the word, between blanks, that each piece is of; -1 for none
-    """Which word a piece belongs to: that of its first character that is no blank.
-
-    Args:
-        text (str), spans (list): (start, end) of each piece in the text
-
-    Returns:
-        np.ndarray: number of the word, between blanks, that each piece is of; -1 for none
-    """
+    "Which word a piece belongs to: that of its first character that is no blank."
     solid = np.array([not c.isspace() for c in text] + [False])
     begins = solid & ~np.concatenate([[False], solid[:-1]])
     number = np.where(solid, np.cumsum(begins) - 1, -1)
@@ -575,11 +423,7 @@ def word_numbers(text: str, spans: list, # (start, end) of each piece in the tex
     return np.array(inside, dtype=np.int64)
 
 def spelled(ids, tokenizer) -> tuple[str, list]: # of one of our tokenizers → text, (start, end) of each piece
-    """The text of a sequence of pieces; what is unknown stays unknown, as one sign that no vocabulary has.
-
-    Note:
-        of one of our tokenizers → text, (start, end) of each piece
-    """
+    "The text of a sequence of pieces; what is unknown stays unknown, as one sign that no vocabulary has."
     pieces = tokenizer.convert_ids_to_tokens(list(map(int, ids)))
     pieces = ["\ufffd" if p == tokenizer.unk_token else p.replace("\u2581", " ") for p in pieces]
     ends = np.cumsum([0, *map(len, pieces)]).tolist()
@@ -587,13 +431,7 @@ def spelled(ids, tokenizer) -> tuple[str, list]: # of one of our tokenizers → 
 
 # %% ../nbs/05_meta_xlm.ipynb #27391955
 class DistillationBatches(MappedBatches):
-    """Batches of text, and beside them what the teacher reads of the source language and which words the two share.
-
-    Args:
-        batches: MixedBatches of text alone
-        source_lang (str), tokenizer: the student's
-        teacher_tokenizer, longest (int): tokens of a sentence that the teacher can read
-    """
+    "Batches of text, and beside them what the teacher reads of the source language and which words the two share."
     def __init__(self, batches, # MixedBatches of text alone
                  source_lang: str, tokenizer, # the student's
                  teacher_tokenizer, longest: int): # tokens of a sentence that the teacher can read
@@ -607,11 +445,7 @@ class DistillationBatches(MappedBatches):
         return batch | self.shared_words(batch["input_ids"], chosen)
 
     def shared_words(self, input_ids, chosen: list) -> dict: # rows of the source language
-        """Ids for the teacher, a sentence a row, and the number of the word, in the batch, of every piece of both.
-
-        Note:
-            rows of the source language
-        """
+        "Ids for the teacher, a sentence a row, and the number of the word, in the batch, of every piece of both."
         ends, theirs, their_words, first = self.batches.special.eos, [], [], 0
         ours = torch.full_like(input_ids, -1)
         for row in np.flatnonzero(chosen):
@@ -644,28 +478,14 @@ class DistillationBatches(MappedBatches):
 def word_means(states, # (rows, seq, hidden)
                numbers, # (rows, seq): word of each piece, -1 for none
               ): # (words, hidden), in the order of their numbers
-    """Mean state of each word's pieces; words without a piece are left out.
-
-    Args:
-        states: (rows, seq, hidden)
-        numbers: (rows, seq): word of each piece, -1 for none
-
-    Returns:
-        (words, hidden), in the order of their numbers
-    """
+    "Mean state of each word's pieces; words without a piece are left out."
     inside = numbers >= 0
     _, place = numbers[inside].unique(return_inverse=True)
     count = torch.bincount(place)
     return states.new_zeros(len(count), states.shape[-1]).index_add(0, place, states[inside]) / count[:, None]
 
 class Student(MaskedLanguageModel):
-    """A masked language model that is also pulled towards a teacher's states, averaged by word (MetaXLM, section 5.3).
-
-    Args:
-        network (EncoderForMaskedLM), ids (MaskIds)
-        teacher: loaded: an encoder with the same width
-        weight (float): of the squared difference
-    """
+    "A masked language model that is also pulled towards a teacher's states, averaged by word (MetaXLM, section 5.3)."
     def __init__(self, network: EncoderForMaskedLM, ids: MaskIds,
                  teacher, # loaded: an encoder with the same width
                  weight: float): # of the squared difference
@@ -692,26 +512,13 @@ class Student(MaskedLanguageModel):
 def source_shares(s: Settings, # resolved
                   tokens: dict, # language → tokens of text
                  ) -> dict: # language → probability
-    """The source language's share as asked for; the others share the rest by `alpha`.
-
-    Args:
-        s (Settings): resolved
-        tokens (dict): language → tokens of text
-
-    Returns:
-        dict: language → probability
-    """
+    "The source language's share as asked for; the others share the rest by `alpha`."
     rest = exponent_probabilities({lang: n for lang, n in tokens.items() if lang != s.source_lang}, s.alpha)
     return {lang: s.source_share if lang == s.source_lang else (1 - s.source_share) * rest[lang] for lang in tokens}
 
 def make_batches(s: Settings, # resolved
                  data: MetaData) -> MixedBatches | DistillationBatches:
-    """Text of all languages; with what the teacher reads where there is one.
-
-    Args:
-        s (Settings): resolved
-        data (MetaData)
-    """
+    "Text of all languages; with what the teacher reads where there is one."
     tokens = {lang: text.counts["tokens"] for lang, text in data.store.text.items()}
     shares = None if s.source_share is None else source_shares(s, tokens)
     batches = pretraining.make_batches(s, data, s.batch_tokens, text_probabilities=shares)
@@ -722,12 +529,7 @@ def make_batches(s: Settings, # resolved
 
 def make_model(s: Settings, # resolved
                data: MetaData) -> MaskedLanguageModel:
-    """The network of `start_network`, ready to be trained.
-
-    Args:
-        s (Settings): resolved
-        data (MetaData)
-    """
+    "The network of `start_network`, ready to be trained."
     network, ids = start_network(s, data)[0], MaskIds.of(data.tokenizer)
     if s.frozen: freeze_body(network)
     return Student(network, ids, load_teacher(data.source), s.distil) if s.distil else (
@@ -743,22 +545,14 @@ PHASE = Phase("meta_xlm", ("ibm", "matching", "foreign", "initialisation", "meta
 
 # %% ../nbs/05_meta_xlm.ipynb #221cfd81
 def measure_start(data: Prepared, network) -> dict[str, float]: # flat names with 'initial'
-    """Retrieval and alignment of a network before its first step.
-
-    Note:
-        flat names with 'initial'
-    """
+    "Retrieval and alignment of a network before its first step."
     rows = retrieval_by_layer(network, data.corpus.tests, data.tokenizer, system="initial")
     found = {r["metric"]: r["accuracy"] for r in rows}
     rows = aer_by_layer(network, data.corpus.gold, data.tokenizer, system="initial")
     return {k: round(v, 5) for k, v in (found | {r["metric"]: r["aer"] for r in rows}).items()}
 
 def directions(held_out: HeldOut, network) -> dict[str, dict]: # learned in → tested in → F1
-    """Transfer of tags between all languages, at the usual layer (MetaXLM, Figure 6).
-
-    Note:
-        learned in → tested in → F1
-    """
+    "Transfer of tags between all languages, at the usual layer (MetaXLM, Figure 6)."
     if not held_out.tags: return {}
     found, layer = {}, usual_layer(network.config.num_hidden_layers)
     for source in held_out.tags.examples:
@@ -769,14 +563,7 @@ def directions(held_out: HeldOut, network) -> dict[str, dict]: # learned in → 
 # %% ../nbs/05_meta_xlm.ipynb #63bff859
 def translations(sentence_words: list[str], dictionary: dict, longest: int = 5 # words of an entry
                 ) -> list[tuple[int, int, list[str]]]: # first word, one past the last, words of the translation
-    """What a dictionary says of a sentence: its longest entries from left to right.
-
-    Args:
-        sentence_words (list[str]), dictionary (dict), longest (int, default 5): words of an entry
-
-    Returns:
-        list[tuple[int, int, list[str]]]: first word, one past the last, words of the translation
-    """
+    "What a dictionary says of a sentence: its longest entries from left to right."
     found, i = [], 0
     while i < len(sentence_words):
         spans = (j for j in range(min(i + longest, len(sentence_words)), i, -1)
@@ -788,15 +575,7 @@ def translations(sentence_words: list[str], dictionary: dict, longest: int = 5 #
 def dictionary_baselines(dictionaries: dict, # language → (word, word of the source language) pairs
                          source_lang: str, tests: dict, gold: dict, # of a `Corpus`
                         ) -> dict[str, float]: # '<test>/<pair>/dictionary/acc@1' and '…/aer', in 1
-    """Retrieval of sentences translated word by word, compared as bags; words linked that are translations, or equal.
-
-    Args:
-        dictionaries (dict): language → (word, word of the source language) pairs
-        source_lang (str), tests (dict), gold (dict): of a `Corpus`
-
-    Returns:
-        dict[str, float]: '<test>/<pair>/dictionary/acc@1' and '…/aer', in 1
-    """
+    "Retrieval of sentences translated word by word, compared as bags; words linked that are translations, or equal."
     found, tables = {}, {lang: {" ".join(words(a)): words(b) for a, b in rows} for lang, rows in dictionaries.items()}
     for test, pair, (lang, turn) in _with_source(tests, source_lang, tables):
         theirs, ours = ([words(line) for line in side] for side in tests[test][pair][::turn])
@@ -829,12 +608,7 @@ def _linked(row, dictionary) -> set: # an `AlignedPair` whose second sentence is
 # %% ../nbs/05_meta_xlm.ipynb #04d7b720
 def evaluate_run(s: Settings, # resolved
                  data: MetaData, trained: Trained, minutes: float) -> tuple[dict, str]:
-    """Metrics before the first step and of the trained network, beside those of dictionaries; which part of the tests.
-
-    Args:
-        s (Settings): resolved
-        data (MetaData), trained (Trained), minutes (float)
-    """
+    "Metrics before the first step and of the trained network, beside those of dictionaries; which part of the tests."
     network, kept = trained.model.kept, (run_folder(PHASE, s, data), [trained.summary["step"]])
     asked = Probed.of(data.corpus.langs, "en")
     part, _, _ = fitted(network, data, asked, minutes / 2)
@@ -846,12 +620,7 @@ def evaluate_run(s: Settings, # resolved
 
 def record_facts(s: Settings, # resolved
                  data: MetaData, trained: Trained) -> dict:
-    """What a record has beside what every record has: FLOPs, baselines, the start, the phase before, all directions.
-
-    Args:
-        s (Settings): resolved
-        data (MetaData), trained (Trained)
-    """
+    "What a record has beside what every record has: FLOPs, baselines, the start, the phase before, all directions."
     held_out, (_, what) = hold_out(s, data, s.source_lang), start_network(s, data)
     step = step_flops([network_config(s)], pretraining.BY_SIZE[s.size].length, s.batch_tokens, 0, MASKING)
     found = data.matching
@@ -862,15 +631,7 @@ def record_facts(s: Settings, # resolved
 
 def meta_facts(s: Settings, # resolved
                data: MetaData) -> dict | None: # None: nothing is inherited
-    """What the monolingual phase cost, where it is known.
-
-    Args:
-        s (Settings): resolved
-        data (MetaData)
-
-    Returns:
-        dict | None: None: nothing is inherited
-    """
+    "What the monolingual phase cost, where it is known."
     if not s.inherits: return None
     if data.mono is None: return {"source": named_source(s.source)}
     folder = run_folder(MONOLINGUAL, monolingual_settings(s), data.mono)
@@ -879,11 +640,7 @@ def meta_facts(s: Settings, # resolved
             "loss": last[f"held_out/mlm/{s.source_lang}"]}
 
 def plan_of(s: Settings, data: MetaData) -> str: # resolved
-    """What both phases will cost.
-
-    Note:
-        resolved
-    """
+    "What both phases will cost."
     parts = [(monolingual_settings(s), data.mono), (s, data)]
     plans = [(own.corpus.langs, plan_run(inner, own, {"generator": (EncoderForMaskedLM, network_config(inner))},
                                          inner.batch_tokens, MASKING.text_rate)) for inner, own in parts if own]
@@ -932,16 +689,7 @@ RECIPE = Recipe("05_meta_xlm", PHASE, Settings, resolve, prepare_data, evaluate_
 def curve(record: dict, measure: str, # 'mlm' or 'tags', as in `by_language`
           total: bool, # whether the monolingual phase counts
          ) -> tuple[list, list, list] | None: # million tokens; source; others. None: the phase's tokens are not known
-    """A measure over the tokens of a run.
-
-    Args:
-        record (dict), measure (str): 'mlm' or 'tags', as in `by_language`
-        total (bool): whether the monolingual phase counts
-
-    Returns:
-        tuple[list, list, list] | None: million tokens; source; others. None: the phase's tokens are
-            not known
-    """
+    "A measure over the tokens of a run."
     meta = record["meta"] or {"tokens": 0}
     if total and "tokens" not in meta: return None
     before = meta["tokens"] if total else 0
@@ -949,11 +697,7 @@ def curve(record: dict, measure: str, # 'mlm' or 'tags', as in `by_language`
     return [(line["tokens"] + before) / 1e6 for line in record["curve"]], *map(list, zip(*values))
 
 def by_language(record: dict, line: dict, measure: str) -> tuple[float, float]: # of the source, mean of the others
-    """A measure of a line of the curve: 'mlm', nats below word frequency; 'tags', F1 in percent.
-
-    Note:
-        of the source, mean of the others
-    """
+    "A measure of a line of the curve: 'mlm', nats below word frequency; 'tags', F1 in percent."
     own, free = record["parameters"]["source_lang"], record["unigram"]
     found = {k.split("/")[2]: v for k, v in line.items() if k.startswith(f"held_out/{measure}/")}
     if measure == "mlm": found = {lang: free[lang] - v for lang, v in found.items()}
@@ -965,12 +709,7 @@ _ARM_COLOURS = ("blue", "red", "green", "orange", "purple", "sky", "yellow", "bl
 
 def draw_curves(groups: dict, # arm → records, or {seed: record}
                 measure: str = "mlm"): # or 'tags'
-    """Source language, mean of the others, and the gap, over the tokens of the second phase and over all.
-
-    Args:
-        groups (dict): arm → records, or {seed: record}
-        measure (str, default 'mlm'): or 'tags'
-    """
+    "Source language, mean of the others, and the gap, over the tokens of the second phase and over all."
     what = {"mlm": "nats below frequency", "tags": "tags, F1 in %"}[measure]
     panels = [("source language", 1, 0), ("mean of the others", 0, 1), ("gap", 1, -1)]
     fig, axes = figure("page", height=3.8, nrows=2, ncols=3, sharey="col")
@@ -992,14 +731,7 @@ def draw_seeds(ax,
                curves: list, # one per seed: (x, y), x ascending
                colour: str, label: str,
                style: str = "-"): # of matplotlib; marks are left off the thin lines
-    """A thin line per seed, and thick their mean over the x that all of them reach.
-
-    Args:
-        ax
-        curves (list): one per seed: (x, y), x ascending
-        colour (str), label (str)
-        style (str, default '-'): of matplotlib; marks are left off the thin lines
-    """
+    "A thin line per seed, and thick their mean over the x that all of them reach."
     if not curves: return
     thin = dict(ls=style.lstrip("o"), color=colour, lw=0.5, alpha=0.5, label="_")
     for x, y in curves if len(curves) > 1 else (): ax.plot(x, y, **thin)
@@ -1010,11 +742,7 @@ def draw_seeds(ax,
 
 # %% ../nbs/05_meta_xlm.ipynb #aa869ab4
 def starts_and_ends(groups: dict) -> list[dict]: # arm → records, or {seed: record}
-    """Before the first step and at the end: loss by language group, tags, retrieval and alignment at their best layers.
-
-    Note:
-        arm → records, or {seed: record}
-    """
+    "Before the first step and at the end: loss by language group, tags, retrieval and alignment at their best layers."
     rows = []
     for arm, g in groups.items():
         runs = list(g.values()) if isinstance(g, dict) else list(g)
@@ -1029,11 +757,7 @@ def starts_and_ends(groups: dict) -> list[dict]: # arm → records, or {seed: re
     return rows
 
 def tests_of(record: dict) -> list[tuple]: # test, measure, heading
-    """The generated test lists, or the real ones.
-
-    Note:
-        test, measure, heading
-    """
+    "The generated test lists, or the real ones."
     real = record["parameters"]["corpus"] != "cldr"
     return ([("tatoeba", "acc@1c", "Tatoeba, accuracy@1, %"), ("gold", "aer", "gold AER, %")] if real else
             [("T3", "acc@1c", "lists, accuracy@1, %"), ("lists", "aer", "lists AER, %")])

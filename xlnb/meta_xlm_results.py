@@ -23,21 +23,12 @@ _COLOURS = {"both": "blue", "from scratch": "red", "from scratch, all steps": "o
             "both, words out of order": "purple", "both, random start": "blue", "from scratch, random start": "red"}
 
 def loss_elsewhere(record: dict) -> float: # nats below word frequency
-    """Held-out masked loss at the end, mean over the languages that the monolingual model has not read.
-
-    Note:
-        nats below word frequency
-    """
+    "Held-out masked loss at the end, mean over the languages that the monolingual model has not read."
     return by_language(record, record["curve"][-1], "mlm")[1]
 
 def plot_starts(panels: dict, # title → arm → {seed: record}
                 total: bool = False): # whether the tokens of the monolingual phase count
-    """The same loss over tokens, a panel for each set of arms; thin lines are seeds.
-
-    Args:
-        panels (dict): title → arm → {seed: record}
-        total (bool, default False): whether the tokens of the monolingual phase count
-    """
+    "The same loss over tokens, a panel for each set of arms; thin lines are seeds."
     fig, axes = figure("page", height=2.3, ncols=len(panels), sharey=True, squeeze=False)
     for ax, (title, arms) in zip(axes[0], panels.items()):
         for arm, runs in arms.items():
@@ -235,11 +226,7 @@ CONTROLS = {
 _PANELS = {"acc@1c": ("retrieval of lists", "accuracy@1, %"), "aer": ("links in lists", "alignment error rate, %")}
 
 def plot_layers(arms: dict): # arm → {seed: record}
-    """Retrieval accuracy@1, centred by language, and alignment error rate by layer, before and after training.
-
-    Args:
-        arms (dict): arm → {seed: record}
-    """
+    "Retrieval accuracy@1, centred by language, and alignment error rate by layer, before and after training."
     fig, axes = figure("page", height=2.9, ncols=2)
     every = [r for runs in arms.values() for r in runs.values()]
     for ax, (measure, (title, unit)) in zip(axes, _PANELS.items()):
@@ -275,12 +262,7 @@ def _place(record, measure): return by_language(record, record["curve"][-1], mea
 
 def plot_shares(line: dict, # arm → {seed: record}: shares of the source language
                 beside: dict): # the same: other arms to compare
-    """Mean of the others over the source's score: loss, tags; small dots are seeds.
-
-    Args:
-        line (dict): arm → {seed: record}: shares of the source language
-        beside (dict): the same: other arms to compare
-    """
+    "Mean of the others over the source's score: loss, tags; small dots are seeds."
     fig, axes = figure("page", height=2.7, ncols=2)
     for ax, (measure, what) in zip(axes, {"mlm": "nats below word frequency", "tags": "tags, F1 in %"}.items()):
         places = {arm: [_place(r, measure) for r in runs.values()] for arm, runs in (line | beside).items()}
@@ -303,11 +285,7 @@ def _transfer(runs: dict) -> dict: # {seed: record} → {(learned in, tested in)
     return {key: mean(d[key] for d in every) for key in every[0]}
 
 def plot_figure6(rows: dict): # what → two sets of values by direction, and their names
-    """Heat maps: a model, another, and their difference; a row for the paper and one for our runs.
-
-    Args:
-        rows (dict): what → two sets of values by direction, and their names
-    """
+    "Heat maps: a model, another, and their difference; a row for the paper and one for our runs."
     fig, axes = figure("page", height=2.1 * len(rows), nrows=len(rows), ncols=3, squeeze=False)
     for line, (what, (worse, better, names)) in zip(axes, rows.items()):
         low, high = (f([*worse.values(), *better.values()]) for f in (min, max))

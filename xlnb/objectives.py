@@ -21,14 +21,7 @@ from .kernels import BLOCK, logit_gradient, obstacle, softmax_pass
 
 # %% ../nbs/02_objectives.ipynb #b890ea2b
 class MaskIds(NamedTuple):
-    """What masking must know of a vocabulary.
-
-    Fields:
-        mask (int): id of `<mask>`
-        special (tuple[int, ...]): ids that carry no content: `<s>`, `</s>`, padding, unknown, the
-            mask itself
-        vocab_size (int): number of ids
-    """
+    "What masking must know of a vocabulary."
     mask: int # id of `<mask>`
     special: tuple[int, ...] # ids that carry no content: `<s>`, `</s>`, padding, unknown, the mask itself
     vocab_size: int # number of ids
@@ -36,11 +29,7 @@ class MaskIds(NamedTuple):
     @classmethod
     def of(cls, tokenizer # a Hugging Face tokenizer, or `MaskIds`
           ) -> "MaskIds":
-        """The ids of `tokenizer`; `ConfigError` if it is none, or has no mask.
-
-        Args:
-            tokenizer: a Hugging Face tokenizer, or `MaskIds`
-        """
+        "The ids of `tokenizer`; `ConfigError` if it is none, or has no mask."
         if isinstance(tokenizer, cls): return tokenizer
         if not hasattr(tokenizer, "mask_token_id"):
             raise ConfigError(f"tokenizer={tokenizer!r} is no tokenizer: load it first, such as "
@@ -52,14 +41,7 @@ class MaskIds(NamedTuple):
 # %% ../nbs/02_objectives.ipynb #ba4a6a0d
 def sequence_numbers(batch: dict # padded, or packed with `cu_seqlens`
                     ) -> Tensor: # (tokens,) int64: 0 0 0 1 1 …
-    """The number of the sequence that each token belongs to, in the order of `input_ids.flatten()`.
-
-    Args:
-        batch (dict): padded, or packed with `cu_seqlens`
-
-    Returns:
-        Tensor: (tokens,) int64: 0 0 0 1 1 …
-    """
+    "The number of the sequence that each token belongs to, in the order of `input_ids.flatten()`."
     ids = batch["input_ids"]
     if "cu_seqlens" not in batch: return torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
     return torch.bucketize(torch.arange(ids.numel(), device=ids.device), batch["cu_seqlens"][1:].long(), right=True)
@@ -94,17 +76,7 @@ def span_keys(candidates: Tensor, # (tokens,) bool
               lengths: str, # 'geometric' or 'uniform'
               generator: torch.Generator,
              ) -> Tensor: # (tokens,) float64 in [0, 1]
-    """Keys that are equal inside a span: the arrival time of the first span to cover the token (Joshi et al. 2020).
-
-    Args:
-        candidates (Tensor): (tokens,) bool
-        sequence (Tensor): (tokens,) ascending sequence numbers
-        lengths (str): 'geometric' or 'uniform'
-        generator (torch.Generator)
-
-    Returns:
-        Tensor: (tokens,) float64 in [0, 1]
-    """
+    "Keys that are equal inside a span: the arrival time of the first span to cover the token (Joshi et al. 2020)."
     choose("spans", lengths, ("geometric", "uniform"))
     k = torch.arange(_SPAN_LENGTH)
     law = (0.8 ** k if lengths == "geometric" else torch.ones(_SPAN_LENGTH)).to(generator.device)
@@ -165,24 +137,7 @@ def mask_tokens(batch: dict, # input_ids (batch, seq), attention_mask; or packed
                 spans: str | None = None, # None (single tokens) | 'geometric' | 'uniform'
                 mask_special: bool = False, # also `<s>` and `</s>`, as fairseq does
                ) -> dict: # the batch with holes in `input_ids`, and `labels`: the original id in a hole, -100 elsewhere
-    """Hide tokens, keep them as labels; `ConfigError` for settings that cannot be (Devlin et al. 2019; XLM-E §3.1).
-
-    Args:
-        batch (dict): input_ids (batch, seq), attention_mask; or packed: input_ids (1, total),
-            cu_seqlens
-        tokenizer: a tokenizer, or `MaskIds`
-        generator (torch.Generator)
-        rate (float, default 0.15): share of the tokens that may be masked
-        policy (str, default 'mask'): 'mask' | '80-10-10'
-        sides (str, default 'both'): 'both' | 'one': one side of each pair, drawn at random; needs
-            batch['side']
-        spans (str | None, default None): None (single tokens) | 'geometric' | 'uniform'
-        mask_special (bool, default False): also `<s>` and `</s>`, as fairseq does
-
-    Returns:
-        dict: the batch with holes in `input_ids`, and `labels`: the original id in a hole, -100
-            elsewhere
-    """
+    "Hide tokens, keep them as labels; `ConfigError` for settings that cannot be (Devlin et al. 2019; XLM-E §3.1)."
     if not 0 <= rate <= 1: raise ConfigError(f"rate={rate} is not a share: give a number from 0 to 1, such as 0.15")
     ids, tokens = MaskIds.of(tokenizer), batch["input_ids"].flatten()
     sequence, free = sequence_numbers(batch), _mask_candidates(batch, ids, sides, mask_special, generator)
@@ -201,16 +156,7 @@ def head_chunk(rows: int, # masked positions
                vocab_size: int, # ids
                device: str = "cpu", # device type
               ) -> int: # ids, a multiple of `BLOCK`
-    """Width of a chunk of logits: the vocabulary if all logits fit, else what fits into the scratch, at least a block.
-
-    Args:
-        rows (int): masked positions
-        vocab_size (int): ids
-        device (str, default 'cpu'): device type
-
-    Returns:
-        int: ids, a multiple of `BLOCK`
-    """
+    "Width of a chunk of logits: the vocabulary if all logits fit, else what fits into the scratch, at least a block."
     whole, block = BLOCK * -(-vocab_size // BLOCK), 4 * BLOCK * max(rows, 1)
     if rows * whole * 4 <= KEPT.get(device, SCRATCH_OTHER): return whole
     return BLOCK * max(SCRATCH.get(device, SCRATCH_OTHER) // block, 1)
@@ -282,14 +228,7 @@ def head_form(device: torch.device, # of the hidden states
               product: torch.dtype, # type of the matrix products
               asked: str | None = None, # 'chunked' | 'triton' | None: Triton on a GPU that it runs on
              ) -> str:
-    """The form of the vocabulary head; `ConfigError` where the one asked for cannot be had.
-
-    Args:
-        device (torch.device): of the hidden states
-        product (torch.dtype): type of the matrix products
-        asked (str | None, default None): 'chunked' | 'triton' | None: Triton on a GPU that it runs
-            on
-    """
+    "The form of the vocabulary head; `ConfigError` where the one asked for cannot be had."
     why = obstacle(device, product)
     if asked is None: return "triton" if device.type == "cuda" and why is None else "chunked"
     if choose("form", asked, _FORMS) == "triton" and why:
@@ -362,14 +301,7 @@ class _VocabularyHead(torch.autograd.Function):
 
 # %% ../nbs/02_objectives.ipynb #7b23ee86
 class HeadOutput(NamedTuple):
-    """What the vocabulary head knows of n masked positions.
-
-    Fields:
-        loss_sum (Tensor): () float32: summed cross-entropy in nats, differentiable
-        samples (Tensor | None): (n,) int64 ids drawn from softmax(logits / temperature), or None
-        correct (Tensor): (n,) bool: the most probable id is the label
-        losses (Tensor): (n,) float32 cross-entropy of each position in nats, without a gradient
-    """
+    "What the vocabulary head knows of n masked positions."
     loss_sum: Tensor # () float32: summed cross-entropy in nats, differentiable
     samples: Tensor | None # (n,) int64 ids drawn from softmax(logits / temperature), or None
     correct: Tensor # (n,) bool: the most probable id is the label
@@ -391,21 +323,7 @@ def vocabulary_head(hidden: Tensor, # (n, dim) states of the masked positions
                     generator: torch.Generator | None = None, # of the samples; one on the device of `hidden` is fastest
                     form: str | None = None, # 'chunked' | 'triton' | None: by the device, see `head_form`
                    ) -> HeadOutput:
-    """Loss, samples and accuracy without an (n, vocabulary) matrix; `ValueError` on bad labels (XLM-E eq. 1, 2).
-
-    Args:
-        hidden (Tensor): (n, dim) states of the masked positions
-        weight (Tensor): (vocabulary, dim), mostly the table of word embeddings
-        bias (Tensor): (vocabulary,)
-        labels (Tensor): (n,) int64 original ids
-        chunk (int | None, default None): ids at a time, raised to a multiple of `BLOCK`; by
-            `head_chunk` if None
-        sample (bool, default False): also draw an id for every position
-        temperature (float, default 1.0): of the samples; the loss is always at 1
-        generator (torch.Generator | None, default None): of the samples; one on the device of
-            `hidden` is fastest
-        form (str | None, default None): 'chunked' | 'triton' | None: by the device, see `head_form`
-    """
+    "Loss, samples and accuracy without an (n, vocabulary) matrix; `ValueError` on bad labels (XLM-E eq. 1, 2)."
     n, size = len(hidden), len(weight)
     if n and not (0 <= labels.min() and labels.max() < size): raise ValueError(_bad_label(labels, size))
     if sample and not temperature > 0: raise ValueError(f"temperature={temperature} must be above 0, such as 1.0")
@@ -437,35 +355,14 @@ def masked_lm_loss(hidden: Tensor, # (batch, seq, hidden) states of the encoder
                    bias: Tensor, # (vocabulary,)
                    **head, # chunk, sample, temperature, generator of `vocabulary_head`
                   ) -> HeadOutput: # loss_sum and count are those of the masked positions
-    """MLM (XLM-E eq. 1), or TLM when the batch holds pairs (§3.1, unnumbered).
-
-    Args:
-        hidden (Tensor): (batch, seq, hidden) states of the encoder
-        labels (Tensor): (batch, seq) original id in a hole, -100 elsewhere
-        transform (Callable): (n, hidden) → (n, dim): what stands between the encoder and the table
-        weight (Tensor): (vocabulary, dim)
-        bias (Tensor): (vocabulary,)
-        **head: chunk, sample, temperature, generator of `vocabulary_head`
-
-    Returns:
-        HeadOutput: loss_sum and count are those of the masked positions
-    """
+    "MLM (XLM-E eq. 1), or TLM when the batch holds pairs (§3.1, unnumbered)."
     holes = labels != -100
     return vocabulary_head(transform(hidden[holes]), weight, bias, labels[holes], **head)
 
 # %% ../nbs/02_objectives.ipynb #ede69951
 @dataclass(frozen=True)
 class Masking:
-    """Which tokens of text and of pairs are hidden, and what is seen in their place.
-
-    Fields:
-        text_rate (float, default 0.15): share of the tokens of text
-        pair_rate (float, default 0.15): share of the tokens of a pair, or of the side of it that is
-            masked
-        pair_sides (str, default 'both'): 'both' | 'one': one side of each pair, drawn at random
-        policy (str, default 'mask'): 'mask' | '80-10-10'
-        spans (str | None, default None): of text: None (single tokens) | 'geometric' | 'uniform'
-    """
+    "Which tokens of text and of pairs are hidden, and what is seen in their place."
     text_rate: float = 0.15 # share of the tokens of text
     pair_rate: float = 0.15 # share of the tokens of a pair, or of the side of it that is masked
     pair_sides: str = "both" # 'both' | 'one': one side of each pair, drawn at random
@@ -479,12 +376,7 @@ class Masking:
 
     def __call__(self, batch: dict, # input_ids, attention_mask; of pairs also `side`
                  ids: MaskIds, generator: torch.Generator) -> dict:
-        """The batch with holes in `input_ids` and the hidden tokens in `labels`.
-
-        Args:
-            batch (dict): input_ids, attention_mask; of pairs also `side`
-            ids (MaskIds), generator (torch.Generator)
-        """
+        "The batch with holes in `input_ids` and the hidden tokens in `labels`."
         if "side" not in batch: return mask_tokens(batch, ids, generator, self.text_rate, self.policy, spans=self.spans)
         return mask_tokens(batch, ids, generator, self.pair_rate, self.policy, self.pair_sides)
 
@@ -497,14 +389,7 @@ def guess(network, # `EncoderForMaskedLM`
           batch: dict, # masked
           sample: bool, # whether to draw a token from the softmax for every hole
           generator: torch.Generator) -> HeadOutput:
-    """Loss (sum), samples and hits of a masked language model in the holes of a batch (XLM-E, eq. 1 and 3).
-
-    Args:
-        network: `EncoderForMaskedLM`
-        batch (dict): masked
-        sample (bool): whether to draw a token from the softmax for every hole
-        generator (torch.Generator)
-    """
+    "Loss (sum), samples and hits of a masked language model in the holes of a batch (XLM-E, eq. 1 and 3)."
     holes, head = batch["labels"] != -100, network.head
     hidden = network.encoder(batch["input_ids"], wanted=holes, **network_inputs(batch)).last_hidden_state
     return vocabulary_head(head.transform(hidden), head.weight, head.bias, batch["labels"][holes], sample=sample,
@@ -515,17 +400,7 @@ def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes
                     labels: Tensor, # (batch, seq) original id in a hole, -100 elsewhere
                     samples: Tensor, # (holes,) ids in the order of `labels[labels != -100]`
                    ) -> tuple[Tensor, Tensor]: # (batch, seq) ids the discriminator sees; (batch, seq) 1 replaced, 0 not
-    """Fill the holes with samples and say which differ from the original (Clark et al. 2020; XLM-E eq. 2, 4).
-
-    Args:
-        input_ids (Tensor): (batch, seq) ids with holes
-        labels (Tensor): (batch, seq) original id in a hole, -100 elsewhere
-        samples (Tensor): (holes,) ids in the order of `labels[labels != -100]`
-
-    Returns:
-        tuple[Tensor, Tensor]: (batch, seq) ids the discriminator sees; (batch, seq) 1 replaced, 0
-            not
-    """
+    "Fill the holes with samples and say which differ from the original (Clark et al. 2020; XLM-E eq. 2, 4)."
     holes = labels != -100
     corrupted = input_ids.masked_scatter(holes, samples.to(input_ids.dtype))
     return corrupted, (holes & (corrupted != labels)).long()
@@ -535,17 +410,7 @@ def rtd_loss(logits: Tensor, # (batch, seq) positive where the discriminator say
              labels: Tensor, # (batch, seq) 1 replaced, 0 original
              attention_mask: Tensor | None = None, # (batch, seq) 1 token, 0 padding; None: no padding
             ) -> tuple[Tensor, Tensor]: # summed loss in nats (float32) and the number of tokens
-    """Replaced token detection as a sum and a count (XLM-E eq. 3, 5).
-
-    Args:
-        logits (Tensor): (batch, seq) positive where the discriminator says replaced
-        labels (Tensor): (batch, seq) 1 replaced, 0 original
-        attention_mask (Tensor | None, default None): (batch, seq) 1 token, 0 padding; None: no
-            padding
-
-    Returns:
-        tuple[Tensor, Tensor]: summed loss in nats (float32) and the number of tokens
-    """
+    "Replaced token detection as a sum and a count (XLM-E eq. 3, 5)."
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
     token = _tokens_of(labels, attention_mask)
@@ -554,29 +419,14 @@ def rtd_loss(logits: Tensor, # (batch, seq) positive where the discriminator say
 # %% ../nbs/02_objectives.ipynb #60ecd069
 def binary_entropy(rate: float # probability of a 1
                   ) -> float: # nats
-    """H(p): what a constant answer at the right rate costs; 0 at p = 0 and p = 1.
-
-    Args:
-        rate (float): probability of a 1
-
-    Returns:
-        float: nats
-    """
+    "H(p): what a constant answer at the right rate costs; 0 at p = 0 and p = 1."
     return float(-torch.special.xlogy(rate, torch.tensor(rate, dtype=torch.float64))
                  - torch.special.xlogy(1 - rate, torch.tensor(1 - rate, dtype=torch.float64)))
 
 def roc_auc(scores: Tensor, # (n,) higher: more likely a 1
             labels: Tensor, # (n,) 1 or 0
            ) -> float: # 0.5 for guessing; nan where one of the two classes is absent
-    """Area under the ROC curve from average ranks (Mann–Whitney): ties count one half.
-
-    Args:
-        scores (Tensor): (n,) higher: more likely a 1
-        labels (Tensor): (n,) 1 or 0
-
-    Returns:
-        float: 0.5 for guessing; nan where one of the two classes is absent
-    """
+    "Area under the ROC curve from average ranks (Mann–Whitney): ties count one half."
     _, value, count = torch.unique(scores.double(), return_inverse=True, return_counts=True)
     rank = (count.cumsum(0) - (count - 1) / 2)[value].double() # from 1; equal scores share the mean of their ranks
     positive = labels.bool()
@@ -588,13 +438,7 @@ def rtd_diagnostics(logits: Tensor, # (batch, seq)
                     labels: Tensor, # (batch, seq) 1 replaced
                     attention_mask: Tensor | None = None, # (batch, seq)
                    ) -> dict[str, float]:
-    """Loss beside the binary entropy of the replacement rate, accuracy beside the majority's, and AUC.
-
-    Args:
-        logits (Tensor): (batch, seq)
-        labels (Tensor): (batch, seq) 1 replaced
-        attention_mask (Tensor | None, default None): (batch, seq)
-    """
+    "Loss beside the binary entropy of the replacement rate, accuracy beside the majority's, and AUC."
     token = _tokens_of(labels, attention_mask)
     z, y = logits.detach()[token], labels[token]
     rate = float(y.double().mean())
@@ -607,15 +451,7 @@ def rtd_diagnostics(logits: Tensor, # (batch, seq)
 def mean_pool(hidden: Tensor, # (batch, seq, hidden)
               mask: Tensor, # (batch, seq) 1 where a token counts, e.g. batch['side'] == 1
              ) -> Tensor: # (batch, hidden); zeros where no token counts
-    """Mean of the states of the tokens that count.
-
-    Args:
-        hidden (Tensor): (batch, seq, hidden)
-        mask (Tensor): (batch, seq) 1 where a token counts, e.g. batch['side'] == 1
-
-    Returns:
-        Tensor: (batch, hidden); zeros where no token counts
-    """
+    "Mean of the states of the tokens that count."
     weight = mask.to(hidden.dtype)[..., None]
     return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
 
@@ -623,16 +459,7 @@ def info_nce(a: Tensor, # (n, hidden) one side of n pairs, row i translates row 
              b: Tensor, # (n, hidden)
              temperature: float = 0.05, # of the cosine similarities
             ) -> tuple[Tensor, int]: # summed loss in nats, mean of the two directions; number of pairs
-    """Contrastive loss between translations (van den Oord et al. 2018, InfoXLM); `ValueError` for fewer than two pairs.
-
-    Args:
-        a (Tensor): (n, hidden) one side of n pairs, row i translates row i of `b`
-        b (Tensor): (n, hidden)
-        temperature (float, default 0.05): of the cosine similarities
-
-    Returns:
-        tuple[Tensor, int]: summed loss in nats, mean of the two directions; number of pairs
-    """
+    "Contrastive loss between translations (van den Oord et al. 2018, InfoXLM); `ValueError` for fewer than two pairs."
     if a.shape != b.shape or len(a) < 2:
         raise ValueError(f"info_nce needs two (n, hidden) arrays, n ≥ 2; got {tuple(a.shape)} and {tuple(b.shape)}")
     dtype, right = torch.promote_types(a.dtype, torch.float32), torch.arange(len(a), device=a.device)

@@ -22,13 +22,7 @@ from .objectives import head_chunk
 def skeleton(networks: dict, # part → (model class, EncoderConfig); with a shared word table its owner first
              tied: bool = True, # whether all parts share one word table
             ) -> nn.ModuleDict:
-    """The networks without memory for their weights; `ConfigError` for anything but a dictionary of networks.
-
-    Args:
-        networks (dict): part → (model class, EncoderConfig); with a shared word table its owner
-            first
-        tied (bool, default True): whether all parts share one word table
-    """
+    "The networks without memory for their weights; `ConfigError` for anything but a dictionary of networks."
     if not isinstance(networks, dict) or not networks:
         raise ConfigError(f"networks={networks!r} names no network: give {{part: (model class, EncoderConfig)}}, "
                           "such as {'encoder': (EncoderForMaskedLM, config_for('tiny', 4000))}")
@@ -46,17 +40,7 @@ def count_weights(models: nn.ModuleDict) -> dict:
 # %% ../nbs/02i_plans.ipynb #ad85a098
 @dataclass(frozen=True)
 class Step:
-    """One optimiser step and how it is computed; `ConfigError` for a value that cannot be.
-
-    Fields:
-        tokens (int): of a step, over all processes
-        length (int): tokens of a row
-        predicted (float, default 0.15): share of the tokens that a vocabulary head predicts
-        micro_tokens (int, default 8192): of a micro-batch, at most
-        precision (str, default 'fp32'): 'fp32' or 'bf16'
-        parallel (str, default 'ddp'): what processes hold: 'ddp' (everything) or 'fsdp' (a share)
-        processes (int, default 1)
-    """
+    "One optimiser step and how it is computed; `ConfigError` for a value that cannot be."
     tokens: int # of a step, over all processes
     length: int # tokens of a row
     predicted: float = 0.15 # share of the tokens that a vocabulary head predicts
@@ -75,10 +59,6 @@ class Step:
 
     @property
     def held_tokens(self) -> int: # that one process computes at a time
-        """
-        Returns:
-            int: that one process computes at a time
-        """
         return min(self.micro_tokens, -(-self.tokens // self.processes))
 
 # %% ../nbs/02i_plans.ipynb #aa15843e
@@ -94,15 +74,7 @@ def _predicts(model): return model.get_output_embeddings() is not None
 def weight_bytes(models: nn.ModuleDict, step: Step,
                  kind: str = "cpu", # 'cpu' or 'cuda'
                 ) -> dict: # part → bytes
-    """What one process holds for the weights: themselves, gradients, moments, and copies while a step lasts.
-
-    Args:
-        models (nn.ModuleDict), step (Step)
-        kind (str, default 'cpu'): 'cpu' or 'cuda'
-
-    Returns:
-        dict: part → bytes
-    """
+    "What one process holds for the weights: themselves, gradients, moments, and copies while a step lasts."
     total = sum(p.numel() for p in models.parameters())
     lists = [m for m in models.modules() if isinstance(m, nn.ModuleList)]
     blocks = [sum(p.numel() for p in block.parameters()) for blocks in lists for block in blocks]
@@ -147,15 +119,7 @@ def _head_bytes(config, predicted: int, # tokens that a micro-batch predicts
 def step_memory(models: nn.ModuleDict, step: Step,
                 kind: str = "cpu", # 'cpu' or 'cuda'
                ) -> dict: # part → bytes of one process
-    """Memory of a step by part; the sum is an upper bound, since not all of it is there at the same time.
-
-    Args:
-        models (nn.ModuleDict), step (Step)
-        kind (str, default 'cpu'): 'cpu' or 'cuda'
-
-    Returns:
-        dict: part → bytes of one process
-    """
+    "Memory of a step by part; the sum is an upper bound, since not all of it is there at the same time."
     predicted = round(step.predicted * step.held_tokens)
     blocks = [_block_bytes(m.config, step) for m in models.values()]
     heads = [_head_bytes(m.config, predicted, kind) for m in models.values() if _predicts(m)]
@@ -166,11 +130,7 @@ def step_memory(models: nn.ModuleDict, step: Step,
 PEAKS = {"H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12} # dense bf16, FLOP/s
 
 def device_peak(device: str | None = None) -> tuple[str, float]: # a name of PEAKS; None: what this machine has
-    """Name and peak in FLOP/s; of a device that is not in `PEAKS`, the measured rate of a large product.
-
-    Note:
-        a name of PEAKS; None: what this machine has
-    """
+    "Name and peak in FLOP/s; of a device that is not in `PEAKS`, the measured rate of a large product."
     if device is not None: return device, PEAKS[choose("device", device, PEAKS)]
     found = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     for name, peak in PEAKS.items():
@@ -179,15 +139,7 @@ def device_peak(device: str | None = None) -> tuple[str, float]: # a name of PEA
 
 def product_rate(kind: str, # 'cpu' (float32) or 'cuda' (bf16)
                  size: int | None = None) -> float: # FLOP/s
-    """The best rate of five products of two square matrices.
-
-    Args:
-        kind (str): 'cpu' (float32) or 'cuda' (bf16)
-        size (int | None, default None)
-
-    Returns:
-        float: FLOP/s
-    """
+    "The best rate of five products of two square matrices."
     size, dtype = size or (8192 if kind == "cuda" else 1024), torch.bfloat16 if kind == "cuda" else torch.float32
     a, best = torch.ones(size, size, dtype=dtype, device=kind), float("inf")
     for _ in range(5):
@@ -198,11 +150,7 @@ def product_rate(kind: str, # 'cpu' (float32) or 'cuda' (bf16)
 
 # %% ../nbs/02i_plans.ipynb #bfdfd58c
 def disk_bytes(models: nn.ModuleDict, corpus_tokens: int = 0, corpus_sentences: int = 0) -> dict: # part → bytes
-    """What a run leaves on the disk, at most.
-
-    Note:
-        part → bytes
-    """
+    "What a run leaves on the disk, at most."
     total = sum(p.numel() for p in models.parameters())
     entry = 2 if max(m.config.vocab_size for m in models.values()) <= 2**16 else 4
     each = sum(p.numel() for m in models.values() for p in m.parameters())
@@ -212,19 +160,7 @@ def disk_bytes(models: nn.ModuleDict, corpus_tokens: int = 0, corpus_sentences: 
 # %% ../nbs/02i_plans.ipynb #1b76df2e
 @dataclass(frozen=True)
 class Plan:
-    """What a run will cost.
-
-    Fields:
-        weights (dict): part → number
-        steps (int)
-        tokens (int): of a step, over all processes
-        flops (dict): convention → FLOPs of the whole run
-        memory (dict): part → bytes of one process
-        disk (dict): part → bytes
-        machine (str): processes, device and MFU that the hours are for
-        hours (float)
-        epochs (float | None): how often the corpus is read; None where its size was not given
-    """
+    "What a run will cost."
     weights: dict # part → number
     steps: int
     tokens: int # of a step, over all processes
@@ -266,18 +202,7 @@ def plan(networks: dict, # part → (model class, EncoderConfig); the owner of a
          mfu: float = 0.25, # share of the peak that training reaches
          corpus_tokens: int = 0, corpus_sentences: int = 0, # of the token store; 0: not known
         ) -> Plan:
-    """Weights, FLOPs, memory, hours and disk of a run; `ConfigError` for a device, MFU or networks that cannot be.
-
-    Args:
-        networks (dict): part → (model class, EncoderConfig); the owner of a shared word table first
-        step (Step)
-        steps (int)
-        tied (bool, default True): whether the parts share one word table
-        device (str | None, default None): a name of PEAKS; None: what this machine has
-        mfu (float, default 0.25): share of the peak that training reaches
-        corpus_tokens (int, default 0), corpus_sentences (int, default 0): of the token store; 0:
-            not known
-    """
+    "Weights, FLOPs, memory, hours and disk of a run; `ConfigError` for a device, MFU or networks that cannot be."
     if not 0 < mfu <= 1: raise ConfigError(f"mfu={mfu} is not a share above 0 and up to 1, such as 0.25")
     models, (name, peak) = skeleton(networks, tied), device_peak(device)
     flops = {k: steps * v for k, v in step_flops(models, step).items()}

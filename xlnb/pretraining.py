@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', 'EVERY_PHASE', 'SizeDefaults', 'RunSettings',
            'fill_in', 'size_defaults', 'check_choices', 'check_amounts', 'restarts', 'max_side', 'network_config',
-           'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'loss_names',
-           'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder',
-           'training_config', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report',
-           'record_of', 'write_run_cards', 'run', 'announce', 'main']
+           'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
+           'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase',
+           'run_identity', 'run_folder', 'training_config', 'limit_threads', 'Trained', 'train_phase', 'finished_phase',
+           'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
-import sys, time
+import os, sys, time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -41,20 +41,7 @@ from .training import (NonFiniteLoss, TrainingConfig, in_shares, latest_checkpoi
 # %% ../nbs/02j_pretraining.ipynb #489ec531
 @dataclass(frozen=True)
 class SizeDefaults:
-    """What a size brings along beside its shape.
-
-    Fields:
-        length (int): tokens of a text block
-        test_lines (int): of each generated test list
-        most_pieces (int): of a vocabulary
-        learning_rate (float)
-        text_tokens (int): held out, of each language
-        gain_pairs (int): held out, of each language pair, for losses beside a translation
-        retrieval_pairs (int): held out, of each language pair
-        parallel (str, default 'ddp')
-        learns_in_minutes (bool, default False): whether the choices are those that were seen to
-            learn on a CPU
-    """
+    "What a size brings along beside its shape."
     length: int # tokens of a text block
     test_lines: int # of each generated test list
     most_pieces: int # of a vocabulary
@@ -64,8 +51,9 @@ class SizeDefaults:
     retrieval_pairs: int # held out, of each language pair
     parallel: str = "ddp"
     learns_in_minutes: bool = False # whether the choices are those that were seen to learn on a CPU
+    threads: int | None = None # of a CPU; None: as many as torch finds cores
 
-BY_SIZE = {"tiny": SizeDefaults(64, 500, 4000, 2e-3, 1024, 32, 128, learns_in_minutes=True),
+BY_SIZE = {"tiny": SizeDefaults(64, 500, 4000, 2e-3, 1024, 32, 128, learns_in_minutes=True, threads=1),
            "small": SizeDefaults(128, 500, 16_000, 1e-3, 1024, 32, 128, learns_in_minutes=True),
            "base": SizeDefaults(512, 100, 64_000, 2e-4, 512, 8, 16),
            "large": SizeDefaults(512, 100, 64_000, 1e-4, 512, 8, 16, parallel="fsdp"),
@@ -76,42 +64,7 @@ WARMUP_SHARE = 0.08 # of the steps, as 10,000 of XLM-E's 125,000
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Parameters that every run has; `None` is filled in by the paper's `resolve`.
-
-    Fields:
-        size (str, default 'tiny'): tiny | small | base | large | xl
-        corpus (str, default 'cldr'): cldr (embedded) | multi30k | bible | ntrex
-        langs (str, default 'en,de,ru'): comma-separated codes
-        steps (int | None, default None): optimiser steps
-        batch_tokens (int | None, default None): tokens of a task in a step
-        alpha (float, default 0.7): exponent of the language sampling
-        learning_rate (float | None, default None): at the top of the schedule
-        warmup_steps (int | None, default None): of the learning rate
-        clip_norm (float | None, default None): largest norm of the whole gradient
-        vocab_size (int | None, default None): ids, special ones included
-        width (int | None, default None): of the hidden states
-        layers (int | None, default None): of the network that is kept
-        relative_positions (str, default 'gated'): gated | plain | none
-        relative_start (str, default 'local'): of their table: local (neighbours count most) |
-            random
-        relative_across (str, default 'shared'): buckets for the other sentence of a pair: shared
-            with its own sentence | own
-        norm (str | None, default None): post | pre
-        initializer_range (float | None, default None): standard deviation of the initial weights
-        micro_tokens (int, default 8192): tokens that go through the networks at a time, and what
-            processes share
-        precision (str, default 'fp32'): fp32 | bf16
-        parallel (str | None, default None): what processes hold: ddp (everything) | fsdp (a share)
-        seed (int, default 0): of initial weights, batches and masks
-        max_minutes (float, default 30.0): training stops there, evaluation takes half of it at
-            most; the same command goes on
-        checkpoint_minutes (float, default 5.0): at most so much work is lost if the machine goes
-            down
-        test_lines (int | None, default None): lines of each generated test list
-        recipe (str, default 'default'): default | paper
-        out (str, default ''): folder of the run; empty: runs/<name>-<size>-<hash of the settings
-            and the code>
-    """
+    "Parameters that every run has; `None` is filled in by the paper's `resolve`."
     size: str = "tiny" # tiny | small | base | large | xl
     corpus: str = "cldr" # cldr (embedded) | multi30k | bible | ntrex
     langs: str = "en,de,ru" # comma-separated codes
@@ -145,11 +98,7 @@ class RunSettings:
 
 # %% ../nbs/02j_pretraining.ipynb #2b4f0079
 def fill_in(settings: RunSettings, **values) -> RunSettings: # of what was not given
-    """The settings with values in place of `None`.
-
-    Note:
-        of what was not given
-    """
+    "The settings with values in place of `None`."
     return replace(settings, **{k: v for k, v in values.items() if getattr(settings, k) is None})
 
 def size_defaults(settings: RunSettings) -> dict:
@@ -163,11 +112,7 @@ def size_defaults(settings: RunSettings) -> dict:
                 **small if size.learns_in_minutes else dict(norm="post", initializer_range=0.02))
 
 def check_choices(settings: RunSettings, **allowed): # field → values
-    """Refuse types and values that cannot be; `ConfigError` says what can.
-
-    Note:
-        field → values
-    """
+    "Refuse types and values that cannot be; `ConfigError` says what can."
     check_types(settings, free=("langs", "source_lang", "unseen")) # 'no' and 'nan' may arrive as false and a number
     every = {"size": SIZES, "corpus": PIECES, "precision": ("fp32", "bf16"), "recipe": ("default", "paper"),
              "relative_positions": ("gated", "plain", "none"), "relative_start": ("local", "random"),
@@ -180,12 +125,7 @@ def check_choices(settings: RunSettings, **allowed): # field → values
 
 def check_amounts(settings: RunSettings, # filled in
                   *more: str): # further fields that are above 0
-    """Raise `ConfigError` for an amount that is not above 0, and for a micro-batch that cannot hold a row.
-
-    Args:
-        settings (RunSettings): filled in
-        *more (str): further fields that are above 0
-    """
+    "Raise `ConfigError` for an amount that is not above 0, and for a micro-batch that cannot hold a row."
     for name in ("steps", "batch_tokens", "vocab_size", "test_lines", "max_minutes", "learning_rate", "clip_norm",
                  "width", "layers", *more):
         if not getattr(settings, name) > 0: raise ConfigError(f"{name}={getattr(settings, name)!r} is not above 0")
@@ -206,12 +146,7 @@ def max_side(settings: RunSettings) -> int:
 
 def network_config(settings: RunSettings, # filled in
                    layers: int | None = None): # None: those of the settings
-    """`EncoderConfig` of a network of the run.
-
-    Args:
-        settings (RunSettings): filled in
-        layers (int | None, default None): None: those of the settings
-    """
+    "`EncoderConfig` of a network of the run."
     size = SIZES[settings.size]
     scaled = ("hidden_size", "num_attention_heads", "intermediate_size")
     shape = {name: size[name] * settings.width // size["hidden_size"] for name in scaled}
@@ -223,21 +158,13 @@ def network_config(settings: RunSettings, # filled in
 
 def prepare_data(settings: RunSettings, # filled in
                  shuffle_pairs: bool = False) -> Prepared:
-    """Corpus, vocabulary and token store of a run.
-
-    Args:
-        settings (RunSettings): filled in
-        shuffle_pairs (bool, default False)
-    """
+    "Corpus, vocabulary and token store of a run."
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
     return prepare(corpus, settings.vocab_size, shuffle_pairs, max_side=max_side(settings))
 
+# %% ../nbs/02j_pretraining.ipynb #89505132
 def step_tokens(settings: RunSettings) -> tuple[int, int]: # of a paper with `uses_pairs` and `parallel_share`
-    """Tokens of text and of pairs in a step: of two tasks twice `batch_tokens`, shared as `parallel_share` says.
-
-    Note:
-        of a paper with `uses_pairs` and `parallel_share`
-    """
+    "Tokens of text and of pairs in a step: of two tasks twice `batch_tokens`, shared as `parallel_share` says."
     if not settings.uses_pairs: return settings.batch_tokens, 0
     pairs = round(2 * settings.batch_tokens * settings.parallel_share)
     return 2 * settings.batch_tokens - pairs, pairs
@@ -247,18 +174,7 @@ def make_batches(settings: RunSettings, data: Prepared,
                  text_probabilities: dict | None = None, # language → share; None: by `alpha`
                  pair_probabilities: dict | None = None, # language pair → share; None: by `alpha`
                  pair_form: str = "joined") -> MixedBatches: # or 'separate'
-    """The batches of a run.
-
-    Args:
-        settings (RunSettings), data (Prepared)
-        text_tokens (int), pair_tokens (int, default 0): of a step
-        text_probabilities (dict | None, default None): language → share; None: by `alpha`
-        pair_probabilities (dict | None, default None): language pair → share; None: by `alpha`
-        pair_form (str, default 'joined')
-
-    Returns:
-        MixedBatches: or 'separate'
-    """
+    "The batches of a run."
     shape = BatchShape(BY_SIZE[settings.size].length, max_side(settings), text_tokens, pair_tokens,
                        settings.micro_tokens, pair_form, restarts(settings))
     return MixedBatches(data.store, SpecialIds.of(data.tokenizer), shape, settings.seed, settings.alpha,
@@ -270,19 +186,11 @@ def held_out_spec(settings: RunSettings, masking: Masking) -> HeldOutSpec:
     return HeldOutSpec(size.length, max_side(settings), masking, restarts(settings), size.text_tokens, size.gain_pairs,
                        size.retrieval_pairs)
 
+# %% ../nbs/02j_pretraining.ipynb #972c24db
 def step_flops(configs: list, # EncoderConfig of each network; the first has the vocabulary head
                length: int, # tokens of a row
                text_tokens: int, pair_tokens: int, masking: Masking) -> dict: # convention → FLOPs
-    """FLOPs of a step, 'standard' (3 × forward, head in the holes) and 'electra' (2 × forward, no head).
-
-    Args:
-        configs (list): EncoderConfig of each network; the first has the vocabulary head
-        length (int): tokens of a row
-        text_tokens (int), pair_tokens (int), masking (Masking)
-
-    Returns:
-        dict: convention → FLOPs
-    """
+    "FLOPs of a step, 'standard' (3 × forward, head in the holes) and 'electra' (2 × forward, no head)."
     body, head = sum(forward_flops(c, length) for c in configs), head_flops(configs[0])
     shares = ((text_tokens, masking.text_rate), (pair_tokens, masking.pair_share))
     return {"standard": sum(3 * n * (body + rate * head) for n, rate in shares),
@@ -293,55 +201,48 @@ def plan_run(settings: RunSettings, data: Prepared,
              tokens: int, # of a step
              predicted: float, # share of them that a vocabulary head predicts
              tied: bool = True) -> Plan:
-    """What a run will cost: weights, FLOPs, hours on this machine, memory, disk.
-
-    Args:
-        settings (RunSettings), data (Prepared)
-        networks (dict): part → (model class, EncoderConfig); with a shared word table its owner
-            first
-        tokens (int): of a step
-        predicted (float): share of them that a vocabulary head predicts
-        tied (bool, default True)
-    """
+    "What a run will cost: weights, FLOPs, hours on this machine, memory, disk."
     counts = data.store.counts().values()
     step = Step(tokens, BY_SIZE[settings.size].length, predicted, settings.micro_tokens, settings.precision,
                 settings.parallel, rank_and_world()[1])
     return plan(networks, step, settings.steps, tied, corpus_tokens=sum(c["tokens"] for c in counts),
                 corpus_sentences=sum(c["items"] for c in counts))
 
+def common_choices(settings: RunSettings, # filled in
+                   config, # EncoderConfig of the network that is kept
+                   paper: dict[str, str]) -> list[tuple]: # row → the paper's value
+    "What every paper chooses, as rows of (what, in the paper, in this run, why)."
+    shape = "{0.num_hidden_layers} × {0.hidden_size} ({0.num_attention_heads} heads, {0.intermediate_size})"
+    budget = "minutes on a laptop" if settings.recipe == "default" else "recipe"
+    rows = [("network", shape.format(config), f"size={settings.size}"),
+            ("vocabulary", f"{settings.vocab_size:,}", "a small corpus fills a small vocabulary"),
+            ("steps", f"{settings.steps:,}", budget),
+            ("tokens per task and step", f"{settings.batch_tokens:,}", budget),
+            ("learning rate", f"{settings.learning_rate:g}", "smaller batch, smaller model"),
+            ("schedule", f"{100 * settings.warmup_steps / settings.steps:.0f} % warm-up, linear decay", ""),
+            ("language exponent α", f"{settings.alpha:g}", "")]
+    return [(what, paper[what], ours, why) for what, ours, why in rows]
+
+def comparison_table(rows: list[tuple]) -> list[dict]: # of (what, in the paper, in this run, why)
+    "Rows for `show_table`."
+    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
+
 # %% ../nbs/02j_pretraining.ipynb #8c796774
 def loss_names(batch: dict) -> tuple[str, str]: # of masked and of replaced tokens
-    """Names of the losses of a batch: a pair batch knows its sides.
-
-    Note:
-        of masked and of replaced tokens
-    """
+    "Names of the losses of a batch: a pair batch knows its sides."
     return ("tlm", "trtd") if "side" in batch else ("mlm", "mrtd")
 
 def sums_by_group(name: str, # of the loss
                   groups: list, # names
                   group: torch.Tensor, # (tokens,) number of the group of each token
                   **values: torch.Tensor): # measure → (tokens,)
-    """Sums and numbers of tokens of each group, as parts of a loss: 'tlm/loss/de-en', 'tlm/tokens/de-en'.
-
-    Args:
-        name (str): of the loss
-        groups (list): names
-        group (torch.Tensor): (tokens,) number of the group of each token
-        **values (torch.Tensor): measure → (tokens,)
-    """
+    "Sums and numbers of tokens of each group, as parts of a loss: 'tlm/loss/de-en', 'tlm/tokens/de-en'."
     count = lambda weights=None: torch.bincount(group, weights, minlength=len(groups)).unbind()
     found = {what: count(each.double()) for what, each in values.items()} | {"tokens": count()}
     return {f"{name}/{what}/{g}": n for what, numbers in found.items() for g, n in zip(groups, numbers)}
 
 class MaskedLanguageModel(nn.Module):
-    """A masked language model as `training.train` wants it: sums of losses on text (MLM) and on joined pairs (TLM).
-
-    Args:
-        network (EncoderForMaskedLM), masking (Masking), ids (MaskIds)
-        pairs (bool, default False): whether there are batches of pairs
-        groups (list, default ()): language pairs whose losses are summed apart as well
-    """
+    "A masked language model as `training.train` wants it: sums of losses on text (MLM) and on joined pairs (TLM)."
     def __init__(self, network: EncoderForMaskedLM, masking: Masking, ids: MaskIds,
                  pairs: bool = False, # whether there are batches of pairs
                  groups: list = ()): # language pairs whose losses are summed apart as well
@@ -368,11 +269,7 @@ class MaskedLanguageModel(nn.Module):
         return self.masked_sums(batch, guess(self.generator, batch, False, generator))
 
     def masked_sums(self, batch, out) -> dict: # out: of `guess`
-        """Sums of the masked tokens of a batch; of pairs also by language pair, where that is wanted.
-
-        Note:
-            out: of `guess`
-        """
+        "Sums of the masked tokens of a batch; of pairs also by language pair, where that is wanted."
         name, _ = loss_names(batch)
         sums = {name: out.loss_sum, f"{name}/correct": out.correct.sum()}
         if name == "mlm" or not self.groups: return sums
@@ -397,25 +294,13 @@ EVALUATIONS = 12 # of held-out measures, in a whole run
 
 @dataclass(frozen=True)
 class Phase:
-    """One training. All functions take (settings, data).
-
-    Fields:
-        name (str): of the runs' folders
-        code (tuple[str, ...]): modules of its own that shape what a run learns
-        model (Callable): → module for `training.train`, with `parts`, `whole`, `kept`
-        batches (Callable): → batches for `training.train`
-        measures (Callable): → function: model → dict of 'held_out/…', at every evaluation
-        on_step (Callable | None, default None): batches → function (step, sums), called after every
-            step
-        schedule (Callable, default lambda settings: settings): → the settings whose steps, rate and
-            warm-up the loop follows
-    """
+    "One training. All functions take (settings, data)."
     name: str # of the runs' folders
     code: tuple[str, ...] # modules of its own that shape what a run learns
     model: Callable # → module for `training.train`, with `parts`, `whole`, `kept`
     batches: Callable # → batches for `training.train`
     measures: Callable # → function: model → dict of 'held_out/…', at every evaluation
-    on_step: Callable | None = None # batches → function (step, sums), called after every step
+    on_step: Callable | None = None # (batches, model) → function (step, sums), called after every step
     schedule: Callable = lambda settings: settings # → the settings whose steps, rate and warm-up the loop follows
 
 EVERY_PHASE = ("core", "corpora", "formats", "catalogue", "cldr", "vocab", "tokens", "sampling", "data", "encoder",
@@ -434,29 +319,19 @@ def run_folder(phase: Phase, settings: RunSettings, data: Prepared) -> Path:
 
 def training_config(s: RunSettings, # filled in
                     minutes: float | None = None) -> TrainingConfig: # for the loop; None: `max_minutes`
-    """What the loop is told.
-
-    Args:
-        s (RunSettings): filled in
-        minutes (float | None, default None)
-
-    Returns:
-        TrainingConfig: for the loop; None: `max_minutes`
-    """
+    "What the loop is told."
     return TrainingConfig(s.steps, s.learning_rate, s.warmup_steps, clip_norm=s.clip_norm, precision=s.precision,
                           parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes if minutes is None else minutes,
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
 # %% ../nbs/02j_pretraining.ipynb #713bbf1f
-class Trained(NamedTuple):
-    """What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on.
+def limit_threads(settings: RunSettings):
+    "The threads of a size, for this process: two gain nothing at tiny, and wait long for a core that is busy."
+    threads = BY_SIZE[settings.size].threads
+    if threads and "OMP_NUM_THREADS" not in os.environ: torch.set_num_threads(threads)
 
-    Fields:
-        summary (dict)
-        model (nn.Module)
-        log (list)
-        losses (list): names of what is minimised
-    """
+class Trained(NamedTuple):
+    "What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on."
     summary: dict
     model: nn.Module
     log: list
@@ -469,11 +344,6 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
     """Train until `steps` or the time is up; the same call goes on. Each network is then a folder that loads by itself.
 
     A process that trains in the same folder is waited for.
-
-    Args:
-        phase (Phase), settings (RunSettings), data (Prepared)
-        minutes (float | None, default None): None: `max_minutes`
-        show (Callable | None, default None): called with the log after each evaluation, to draw it
     """
     start_processes()
     with nullcontext() if rank_and_world()[0] else folder_lock(run_folder(phase, settings, data)):
@@ -481,6 +351,7 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
 
 def _train(phase, settings, data, minutes=None, show=None) -> Trained:
     "`train_phase` in a folder that is this process's own."
+    limit_threads(settings)
     device, folder = start_processes(), run_folder(phase, settings, data)
     model, batches = phase.model(settings, data).to(device), phase.batches(settings, data)
     measure, began = phase.measures(settings, data), time.monotonic()
@@ -493,7 +364,7 @@ def _train(phase, settings, data, minutes=None, show=None) -> Trained:
         if show: show([*lines, {"step": step - 1, "tokens": lines[-1]["tokens"] * step / max(1, step - 1), **found}])
         return found
     config = training_config(phase.schedule(settings), minutes)
-    on_step = phase.on_step(batches) if phase.on_step else None
+    on_step = phase.on_step(batches, model) if phase.on_step else None
     summary = train(model, batches, config, folder, run_identity(phase, settings, data), evaluate, on_step)
     if rank_and_world()[0]: return Trained(summary, model, [], list(model.weights))
     if in_shares(model):
@@ -505,13 +376,10 @@ def _train(phase, settings, data, minutes=None, show=None) -> Trained:
             data.tokenizer.save_pretrained(unfinished)
     return Trained(summary, model, [before, *read_log(folder)], list(model.weights))
 
+# %% ../nbs/02j_pretraining.ipynb #4a8cec24
 def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
                    minutes: float | None = None) -> Path: # checkpoint
-    """The end of a phase that others build on, trained once; raises `CheckpointError` where the time is up before it.
-
-    Returns:
-        Path: checkpoint
-    """
+    "The end of a phase that others build on, trained once; raises `CheckpointError` where the time is up before it."
     folder = run_folder(phase, settings, data)
     start_processes()
     with nullcontext() if rank_and_world()[0] else folder_lock(folder):
@@ -524,11 +392,7 @@ def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
         return done
 
 def progress_report(summary: dict) -> str: # of `training.train`
-    """Where a run stands, in a sentence.
-
-    Note:
-        of `training.train`
-    """
+    "Where a run stands, in a sentence."
     done = f"{summary['step']:,} of {summary['steps']:,} steps, {summary['tokens']:,} tokens"
     if summary.get("broken"): return f"diverged after {done}: {summary['error']}"
     if summary["finished"]: return f"finished: {done}"
@@ -539,28 +403,7 @@ def progress_report(summary: dict) -> str: # of `training.train`
 # %% ../nbs/02j_pretraining.ipynb #0b2906fd
 @dataclass(frozen=True)
 class Recipe:
-    """A paper: functions with one contract each, handed to `run`.
-
-    Fields:
-        notebook (str): whose records its runs join, e.g. '03_xlm_e'
-        phase (Phase)
-        Settings (type): frozen dataclass of `RunSettings`
-        resolve (Callable): settings → settings, filled in; raises `ConfigError`
-        prepare (Callable): settings → `Prepared`, or a subclass that holds more
-        evaluate (Callable): (settings, data, Trained, minutes) → metrics by flat name, and which
-            part of the tests it is
-        describe (Callable): record → what kind of run it is of, in words
-        plan (Callable, default lambda settings, data: ''): → what it will cost, as text
-        prior (Callable, default lambda settings, data: data): phases that come first; → the data
-            with what they left
-        more (Callable, default lambda settings, data, trained: {}): → further entries of the record
-        records_divergence (bool, default False): whether a run whose loss is no number has a record
-        renamed (dict, default field(default_factory=dict)): parameter of older records → name
-            today, None or a test of its value
-        absent (dict, default field(default_factory=lambda: {'relative_start': 'random'})): what
-            later parameters were before
-        experiments (dict, default field(default_factory=dict)): name → `Experiment`
-    """
+    "A paper: functions with one contract each, handed to `run`."
     notebook: str # whose records its runs join, e.g. '03_xlm_e'
     phase: Phase
     Settings: type # frozen dataclass of `RunSettings`
@@ -587,16 +430,7 @@ def overlap_report(data: Prepared) -> str:
 def record_of(recipe: Recipe, settings: RunSettings, data: Prepared, trained: Trained,
               metrics: dict, # flat name → number
               measured: str = "all test lines") -> dict: # or what part of them
-    """What one run leaves behind.
-
-    Args:
-        recipe (Recipe), settings (RunSettings), data (Prepared), trained (Trained)
-        metrics (dict): flat name → number
-        measured (str, default 'all test lines')
-
-    Returns:
-        dict: or what part of them
-    """
+    "What one run leaves behind."
     more = recipe.more(settings, data, trained)
     return make_record(settings.for_record(), data, trained.summary, metrics, trained.log, measured=measured,
                        losses=trained.losses, **more)
@@ -609,14 +443,7 @@ def write_run_cards(recipe: Recipe, record: dict, trained: Trained):
 # %% ../nbs/02j_pretraining.ipynb #553659bf
 def run(recipe: Recipe, settings: RunSettings, # filled in
        ) -> dict | None: # the record; None in processes other than the first
-    """Prepare, train what comes first, train, evaluate and describe a run, by one process or by many together.
-
-    Args:
-        recipe (Recipe), settings (RunSettings): filled in
-
-    Returns:
-        dict | None: the record; None in processes other than the first
-    """
+    "Prepare, train what comes first, train, evaluate and describe a run, by one process or by many together."
     start_processes()
     rank = rank_and_world()[0]
     data = _prepared_by_one(recipe, settings)
@@ -663,11 +490,7 @@ def _diverged(phase, settings, data, error) -> Trained:
     return Trained(summary, None, [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)], list(untrained.weights))
 
 def main(recipe: Recipe, argv: list[str]): # e.g. ['--size', 'base']
-    """A run from the command line, recorded; what cannot be used, a diverged loss and an interrupt end with a sentence.
-
-    Note:
-        e.g. ['--size', 'base']
-    """
+    "A run from the command line, recorded; what cannot be used, a diverged loss and an interrupt end with a sentence."
     try:
         settings = recipe.resolve(settings_from_arguments(recipe.Settings, argv))
         if record := run(recipe, settings): append_record(recipe.notebook, record, settings.corpus)

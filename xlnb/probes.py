@@ -50,16 +50,7 @@ def _check_crossed(task):
 # %% ../nbs/02e_probes.ipynb #9cac85c6
 @dataclass(frozen=True)
 class Task:
-    """Labelled examples by language and split; `ConfigError` for what cannot be learned or scored.
-
-    Fields:
-        name (str): of the task, for rows and metrics
-        kind (str): 'tokens', 'pairs' or 'span'
-        labels (tuple): all tags or labels; () for spans
-        examples (dict): language → {'train': […], 'test': […]}
-        crossed (bool, default False): tests have the first text in the language of training;
-            examples i say the same everywhere
-    """
+    "Labelled examples by language and split; `ConfigError` for what cannot be learned or scored."
     name: str # of the task, for rows and metrics
     kind: str # 'tokens', 'pairs' or 'span'
     labels: tuple # all tags or labels; () for spans
@@ -145,15 +136,7 @@ def cldr_tasks(langs, # two or more of the corpus's languages, as a list or comm
                seed: int = 0, # of all draws; example i depends on the seed and on i
                tasks=TASKS, # some of TASKS
               ) -> dict[str, Task]:
-    """The embedded corpus's probing tasks: example i says the same in every language; no test list occurs in training.
-
-    Args:
-        langs: two or more of the corpus's languages, as a list or comma-separated
-        train (int, default 500): examples to learn from, per language
-        test (int, default 300): examples to be tested on
-        seed (int, default 0): of all draws; example i depends on the seed and on i
-        tasks (default TASKS): some of TASKS
-    """
+    "The embedded corpus's probing tasks: example i says the same in every language; no test list occurs in training."
     langs = parse_languages(langs, LOCALES)
     if train < 2 or test < 1: raise ConfigError(f"train={train}, test={test}: at least 2 and 1 examples are needed")
     out = {}
@@ -175,16 +158,7 @@ def leakage(task: Task,
             source: str, # language of training
             target: str, # language of the test
            ) -> dict[str, float]: # shares of 1
-    """What of the test was seen in training: whole texts, in any order of words, and distinct words.
-
-    Args:
-        task (Task)
-        source (str): language of training
-        target (str): language of the test
-
-    Returns:
-        dict[str, float]: shares of 1
-    """
+    "What of the test was seen in training: whole texts, in any order of words, and distinct words."
     _check_task(task)
     learned = {bag for e in task.examples[source]["train"] for bag in _bags(task, e)}
     tested = [bag for e in task.examples[target]["test"] for bag in _bags(task, e)]
@@ -197,17 +171,7 @@ def bilingual(task: Task,
               second: str, # language of all the rest: that of the test
               split: str, # 'train' or 'test'
              ) -> list[tuple]: # examples
-    """The examples of a split; of a crossed task, with the first text in another language.
-
-    Args:
-        task (Task)
-        first (str): language of the first text: that of training
-        second (str): language of all the rest: that of the test
-        split (str): 'train' or 'test'
-
-    Returns:
-        list[tuple]: examples
-    """
+    "The examples of a split; of a crossed task, with the first text in another language."
     rows = task.examples[second][split]
     if not task.crossed or first == second: return rows
     return [(other[0], *row[1:]) for other, row in zip(task.examples[first][split], rows)]
@@ -217,16 +181,7 @@ def first_pieces(text: str, words: list, # in the order of the text
                  offsets: list, # (start, end) of each piece, in characters
                  pieces, # numbers of the pieces that the text consists of
                 ) -> dict[int, int]: # word → its first piece; a word without a piece of its own is not in it
-    """Where to read each word; `DataError` if it is not in the text.
-
-    Args:
-        text (str), words (list): in the order of the text
-        offsets (list): (start, end) of each piece, in characters
-        pieces: numbers of the pieces that the text consists of
-
-    Returns:
-        dict[int, int]: word → its first piece; a word without a piece of its own is not in it
-    """
+    "Where to read each word; `DataError` if it is not in the text."
     owner, at, found = {}, 0, {}
     for n, word in enumerate(words):
         if (start := text.find(word, at)) < 0:
@@ -241,17 +196,7 @@ def first_pieces(text: str, words: list, # in the order of the text
 # %% ../nbs/02e_probes.ipynb #a0665ef3
 @dataclass
 class Reading:
-    """Examples as a model gets them, and where to read it.
-
-    Fields:
-        ids (list, default field(default_factory=list)): token ids of each example
-        second (list, default field(default_factory=list)): number of the second text's first piece;
-            0 without one
-        ranges (list, default field(default_factory=list)): of each example: (start, end) of the
-            pieces that a vector averages
-        words (list, default field(default_factory=list)): of each example: the words that vectors
-            belong to
-    """
+    "Examples as a model gets them, and where to read it."
     ids: list = field(default_factory=list) # token ids of each example
     second: list = field(default_factory=list) # number of the second text's first piece; 0 without one
     ranges: list = field(default_factory=list) # of each example: (start, end) of the pieces that a vector averages
@@ -312,17 +257,7 @@ def read_states(reading: Reading, model, tokenizer,
                 layers: list[int], # 0 = embeddings
                 batch_size: int = 64, # examples in a batch
                ) -> torch.Tensor: # (layers, vectors, hidden) float32 on the CPU; vectors in the order of the examples
-    """What the model says at every place to read, with dropout off.
-
-    Args:
-        reading (Reading), model, tokenizer
-        layers (list[int]): 0 = embeddings
-        batch_size (int, default 64): examples in a batch
-
-    Returns:
-        torch.Tensor: (layers, vectors, hidden) float32 on the CPU; vectors in the order of the
-            examples
-    """
+    "What the model says at every place to read, with dropout off."
     starts = np.cumsum([0, *map(len, reading.ranges)])
     out = torch.empty(len(layers), starts[-1], model.config.hidden_size)
     with evaluating(model), torch.inference_mode():
@@ -379,20 +314,7 @@ def fit(kind: str, # 'tokens', 'pairs' or 'span'
         l2: float = L2, # weight of the penalty: loss + l2/2 · ‖w‖², biases are free
         iterations: int = 300, # at most
        ) -> torch.Tensor: # (features + 1, classes) float64; the last row is the bias
-    """Logistic regression by L-BFGS from zero, in double precision.
-
-    Args:
-        kind (str): 'tokens', 'pairs' or 'span'
-        features: (items, features): tensor, or scipy sparse matrix
-        targets (torch.Tensor): of `_targets`
-        counts (list[int]): items of each example
-        classes (int): 2 for spans: start and end
-        l2 (float, default L2): weight of the penalty: loss + l2/2 · ‖w‖², biases are free
-        iterations (int, default 300): at most
-
-    Returns:
-        torch.Tensor: (features + 1, classes) float64; the last row is the bias
-    """
+    "Logistic regression by L-BFGS from zero, in double precision."
     from scipy.optimize import minimize
     x, shape = _double(features), (features.shape[1] + 1, classes)
     def value_and_gradient(flat):
@@ -433,11 +355,7 @@ def _answers(task: Task, examples: list, items: list, scores) -> list: # items: 
 
 # %% ../nbs/02e_probes.ipynb #a42624a6
 def entities(tags: list[str]) -> set[tuple[int, int, str]]: # (first word, last word, kind)
-    """Entities of a sequence of BIO tags; an I- tag that continues nothing starts one.
-
-    Note:
-        (first word, last word, kind)
-    """
+    "Entities of a sequence of BIO tags; an I- tag that continues nothing starts one."
     out, start, kind = set(), 0, None
     for n, tag in enumerate([*tags, "O"]):
         mark, _, name = tag.partition("-")
@@ -466,16 +384,7 @@ def scores_of(task: Task,
               predicted: list, # of each example: its tags, its label, or (first, last) word
               gold: list, # the same
              ) -> dict[str, float]: # both `measures`, from 0 to 1
-    """How good answers are.
-
-    Args:
-        task (Task)
-        predicted (list): of each example: its tags, its label, or (first, last) word
-        gold (list): the same
-
-    Returns:
-        dict[str, float]: both `measures`, from 0 to 1
-    """
+    "How good answers are."
     if len(predicted) != len(gold): raise DataError(f"{len(predicted)} answers to {len(gold)} examples")
     same = lambda a, b: sum(x == y for x, y in zip(a, b)) / len(b)
     if task.kind == "pairs": return {"accuracy": same(predicted, gold), "f1": _mean_f1(predicted, gold)}
@@ -556,22 +465,7 @@ def linear_probe(model, # folder of a saved model, or a loaded model
                 ) -> list[dict]: # one row per target, layer, metric, and raw or centred
     """Logistic regression on frozen states of every layer, learned in one language and tested in all; deterministic.
 
-    Raises `ConfigError` for a language or layer that is not there, a slow or foreign tokenizer, several tasks.
-
-    Args:
-        model: folder of a saved model, or a loaded model
-        tokenizer: a fast one; None: the folder's own
-        task (Task)
-        source (str): language to learn in
-        layer (default 'all'): or one layer, 0 = embeddings
-        ceilings (bool, default True): also learn in every other language, to be tested there
-        l2 (float, default L2): weight of the penalty
-        system (str, default 'model'): name of the model in the rows
-        batch_size (int, default 64): examples in a batch
-
-    Returns:
-        list[dict]: one row per target, layer, metric, and raw or centred
-    """
+    Raises `ConfigError` for a language or layer that is not there, a slow or foreign tokenizer, several tasks."""
     _check_task(task)
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     layers = chosen_layers(layer, model.config.num_hidden_layers)
@@ -583,14 +477,7 @@ def linear_probe(model, # folder of a saved model, or a loaded model
 # %% ../nbs/02e_probes.ipynb #8ae895ad
 def transfer_gap(rows: list[dict], # of this module
                 ) -> list[dict]: # one row per task, system, layer, metric and source
-    """Score in the source minus the mean of the other languages (XLM-E, Table 7), and the others' own ceiling.
-
-    Args:
-        rows (list[dict]): of this module
-
-    Returns:
-        list[dict]: one row per task, system, layer, metric and source
-    """
+    "Score in the source minus the mean of the other languages (XLM-E, Table 7), and the others' own ceiling."
     keys, groups = ("task", "probe", "system", "layer", "centred", "metric"), defaultdict(dict)
     for row in rows: groups[tuple(row[k] for k in keys)][row["source"], row["target"]] = row["score"]
     out = []
@@ -688,21 +575,7 @@ def probe_baselines(task: Task,
                     ceilings: bool = True, # also learn in every other language
                     seed: int = 0, # of the untrained weights
                    ) -> list[dict]: # rows as of `linear_probe`
-    """What majority, words, strings and, given a model, the untrained network score on the same examples.
-
-    Args:
-        task (Task)
-        source (str): language to learn in
-        model (default None): a loaded model (then with `tokenizer`): adds the untrained network of
-            its shape
-        tokenizer (default None)
-        layer (default 'all'): of the untrained network
-        ceilings (bool, default True): also learn in every other language
-        seed (int, default 0): of the untrained weights
-
-    Returns:
-        list[dict]: rows as of `linear_probe`
-    """
+    "What majority, words, strings and, given a model, the untrained network score on the same examples."
     out = []
     for system in BASELINES:
         learn, answer = partial(_learn_baseline, task, system), partial(_answer_baseline, task, system)
@@ -772,24 +645,7 @@ def fine_tune(model, # folder of a saved model, or a loaded model, which stays a
               ceilings: bool = True, # also tune a copy in every other language, to be tested there
               system: str = "model", # name of the model in the rows
              ) -> list[dict]: # rows as of `linear_probe`, layer None
-    """All weights and a linear head tuned in one language, tested in all; `NonFiniteLoss` if it diverges.
-
-    Args:
-        model: folder of a saved model, or a loaded model, which stays as it is
-        tokenizer: a fast one; None: the folder's own
-        task (Task)
-        source (str): language to learn in
-        steps (int, default 200): optimiser steps
-        seed (int, default 0): of the order of examples and of dropout
-        learning_rate (float, default 0.0003): at the top of the schedule; 3e-4 suits tiny, 2e-5 a
-            base model
-        batch_size (int, default 32): examples in a step
-        ceilings (bool, default True): also tune a copy in every other language, to be tested there
-        system (str, default 'model'): name of the model in the rows
-
-    Returns:
-        list[dict]: rows as of `linear_probe`, layer None
-    """
+    "All weights and a linear head tuned in one language, tested in all; `NonFiniteLoss` if it diverges."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     config = TrainingConfig(steps=steps, learning_rate=learning_rate, warmup_steps=steps // 10, seed=seed)
     def answer(tuned, a, b):
@@ -837,17 +693,7 @@ def plot_transfer(rows: list[dict], # of this module, any number of tasks and sy
                   layer: int | None = None, # of linear probes; None: the last
                   centred: bool = False, # scores of centred states, where there are some
                  ): # figure and axes
-    """Transfer scores by task and target language, with same-language ceilings and baselines.
-
-    Args:
-        rows (list[dict]): of this module, any number of tasks and systems
-        source (str): language of training
-        layer (int | None, default None): of linear probes; None: the last
-        centred (bool, default False): scores of centred states, where there are some
-
-    Returns:
-        figure and axes
-    """
+    "Transfer scores by task and target language, with same-language ceilings and baselines."
     layers = {r["layer"] for r in rows} - {None}
     if layer is None: layer = max(layers, default=None)
     elif layer not in layers: raise ConfigError(f"layer={layer} is not one of {', '.join(map(str, sorted(layers)))}")

@@ -20,16 +20,7 @@ def group_records(records: list[dict], # oldest first
                   kind: Callable, # record → name of its kind
                   **parameters, # e.g. corpus='cldr', size='tiny'
                  ) -> dict: # kind → finished records with these parameters, by seed
-    """Finished runs of each kind in the order of names, the newest record of each seed.
-
-    Args:
-        records (list[dict]): oldest first
-        kind (Callable): record → name of its kind
-        **parameters: e.g. corpus='cldr', size='tiny'
-
-    Returns:
-        dict: kind → finished records with these parameters, by seed
-    """
+    "Finished runs of each kind in the order of names, the newest record of each seed."
     groups = {}
     for record in records:
         if record["run"]["finished"] and all(record["parameters"][k] == v for k, v in parameters.items()):
@@ -39,14 +30,7 @@ def group_records(records: list[dict], # oldest first
 # %% ../nbs/02g_reports.ipynb #16c7b987
 def spread(values, # numbers; nan = not measured
           ) -> str: # e.g. '2 ± 1'
-    """Mean, with the standard deviation of the sample where there is more than one; '–' for none.
-
-    Args:
-        values: numbers; nan = not measured
-
-    Returns:
-        str: e.g. '2 ± 1'
-    """
+    "Mean, with the standard deviation of the sample where there is more than one; '–' for none."
     values = [v for v in values if not math.isnan(v)]
     if not values: return "–"
     mean = sum(values) / len(values)
@@ -61,16 +45,7 @@ def make_record(parameters: dict, # of the run, filled in
                 log: list, # lines of the run's log
                 **more, # e.g. flops
                ) -> dict:
-    """What one run leaves behind.
-
-    Args:
-        parameters (dict): of the run, filled in
-        data (Prepared)
-        summary (dict): of `training.train`
-        metrics (dict[str, float]): flat names such as 'T3/de-en/layer3/acc@1'
-        log (list): lines of the run's log
-        **more: e.g. flops
-    """
+    "What one run leaves behind."
     run = {k: v for k, v in summary.items() if k != "folder"}
     return {"parameters": parameters, **run_facts(), "run": run, **more, "corpus": data.corpus.facts,
             "curve": _curve(log), "metrics": metrics}
@@ -85,17 +60,7 @@ def layer_means(record: dict, test: str, # e.g. 'T3'
                 measure: str = "acc@1c", # centred; 'acc@1' raw; 'aer'; of a probe 'score', 'others', 'ceiling'
                 system: str = "", # or 'untrained'
                ) -> list[float]: # percent, layer by layer from 0; empty without that test
-    """Scores of a record's model at every layer, mean over language pairs.
-
-    Args:
-        record (dict), test (str): e.g. 'T3'
-        measure (str, default 'acc@1c'): centred; 'acc@1' raw; 'aer'; of a probe 'score', 'others',
-            'ceiling'
-        system (str, default ''): or 'untrained'
-
-    Returns:
-        list[float]: percent, layer by layer from 0; empty without that test
-    """
+    "Scores of a record's model at every layer, mean over language pairs."
     found, inner = {}, [system] if system else []
     for name, value in record["metrics"].items():
         words = name.split("/")
@@ -109,15 +74,7 @@ def _held_out_retrieval(line) -> list[float]: # of a record's curve: by layer fr
 
 def best_layer(record: dict, test: str, measure: str = "acc@1c", system: str = "", # as of `layer_means`
               ) -> float: # percent; nan without that test
-    """The score at the layer above 0 that is best at *held-out* retrieval, the last where that was not measured.
-
-    Args:
-        record (dict), test (str), measure (str, default 'acc@1c'), system (str, default ''): as of
-            `layer_means`
-
-    Returns:
-        float: percent; nan without that test
-    """
+    "The score at the layer above 0 that is best at *held-out* retrieval, the last where that was not measured."
     scores = layer_means(record, test, measure, system)
     held_out = _held_out_retrieval(record["curve"][0 if system == "untrained" else -1])[1:]
     if not scores: return math.nan
@@ -127,16 +84,7 @@ def baseline_mean(record: dict, test: str,
                   system: str, # e.g. 'lsa', or 'untrained/layer0'
                   measure: str = "acc@1c",
                  ) -> float: # percent; nan where the record has none
-    """Score of a baseline, mean over language pairs.
-
-    Args:
-        record (dict), test (str)
-        system (str): e.g. 'lsa', or 'untrained/layer0'
-        measure (str, default 'acc@1c')
-
-    Returns:
-        float: percent; nan where the record has none
-    """
+    "Score of a baseline, mean over language pairs."
     place = [test, *system.split("/"), measure]
     words = {name: name.split("/") for name in record["metrics"]}
     found = [100 * value for name, value in record["metrics"].items() if words[name][:1] + words[name][2:] == place]
@@ -149,11 +97,7 @@ _AS_LOGGED = {"RTD AUC": "text_rtd_auc", "translation gain, TLM": "tlm_gap",
               "translation gain across scripts": "tlm_gap_across", "translation gain, RTD": "trtd_gap"}
 
 def last_held_out(record: dict) -> dict[str, float]: # nats, AUC from 0 to 1; nan = not measured
-    """The last held-out measures of a record's curve, losses as what they stand below.
-
-    Note:
-        nats, AUC from 0 to 1; nan = not measured
-    """
+    "The last held-out measures of a record's curve, losses as what they stand below."
     line = {k.removeprefix("held_out/"): v for k, v in record["curve"][-1].items()}
     of = lambda name: line.get(name, math.nan)
     return ({label: of(level) - of(loss) for label, (level, loss) in _BELOW.items()}
@@ -161,14 +105,7 @@ def last_held_out(record: dict) -> dict[str, float]: # nats, AUC from 0 to 1; na
 
 def best_accuracy(line: dict, # of a record's curve
                  ) -> float: # percent; nan = not measured
-    """Retrieval accuracy@1 of held-out pairs at the layer where it is highest, layer 0 included.
-
-    Args:
-        line (dict): of a record's curve
-
-    Returns:
-        float: percent; nan = not measured
-    """
+    "Retrieval accuracy@1 of held-out pairs at the layer where it is highest, layer 0 included."
     return 100 * max(_held_out_retrieval(line), default=math.nan)
 
 # %% ../nbs/02g_reports.ipynb #bde9c33a
@@ -177,14 +114,7 @@ _MASKED = {"mlm": ("MLM", "unigram", "text_mlm"), "tlm": ("TLM", "tlm_unigram", 
 
 def nats_learned(record: dict, line: dict # of its curve
                 ) -> dict[str, float]: # masked loss → nats below word frequency
-    """How far the held-out losses that a run trains on lie below word frequency, by language where they are measured so.
-
-    Args:
-        record (dict), line (dict): of its curve
-
-    Returns:
-        dict[str, float]: masked loss → nats below word frequency
-    """
+    "How far the held-out losses that a run trains on lie below word frequency, by language where they are measured so."
     held_out = {k.removeprefix("held_out/"): v for k, v in line.items()}
     whole = [entry for loss, entry in _MASKED.items() if loss in record["losses"]]
     found = {name: held_out[level] - held_out[loss] for name, level, loss in whole if level in held_out}
@@ -193,11 +123,7 @@ def nats_learned(record: dict, line: dict # of its curve
     return found | {f"MLM {lang}": level - held_out[f"mlm/{lang}"] for lang, level in in_line.items()}
 
 def tokens_to_learn(record: dict) -> float: # million tokens, linear between evaluations; nan if it has not learned
-    """When the last of a run's masked losses gets `LEARNED` nats below word frequency for good.
-
-    Note:
-        million tokens, linear between evaluations; nan if it has not learned
-    """
+    "When the last of a run's masked losses gets `LEARNED` nats below word frequency for good."
     lines = record["curve"]
     least = [min(nats_learned(record, line).values(), default=math.nan) - LEARNED for line in lines]
     below = [n for n, value in enumerate(least) if not value >= 0]
@@ -217,14 +143,7 @@ BASELINE = {"acc@1c": ("retrieval, centred", "lsa"), "aer": ("alignment error ra
 
 def summarise(groups: dict, # name → records, or {seed: record}
              ) -> list[dict]: # a row per group, all with the same columns
-    """Mean ± standard deviation over seeds: losses against what they have to beat, and scores beside their baselines.
-
-    Args:
-        groups (dict): name → records, or {seed: record}
-
-    Returns:
-        list[dict]: a row per group, all with the same columns
-    """
+    "Mean ± standard deviation over seeds: losses against what they have to beat, and scores beside their baselines."
     groups = {name: list(g.values()) if isinstance(g, dict) else list(g) for name, g in groups.items()}
     rows = [_summary_row(name, runs) for name, runs in groups.items() if runs]
     columns = list(dict.fromkeys(k for row in rows for k in row))
@@ -257,17 +176,12 @@ def _card_row(record, test, measure) -> str:
 def model_card(record: dict,
                title: str, # e.g. 'XLM-E, discriminator'
               ) -> str: # Markdown
-    """What a model is, from the record of its run, for the folder of the model.
-
-    Args:
-        record (dict)
-        title (str): e.g. 'XLM-E, discriminator'
-
-    Returns:
-        str: Markdown
-    """
+    "What a model is, from the record of its run, for the folder of the model."
     p, run = record["parameters"], record["run"]
-    scores = [_card_row(record, test, measure) for test, measure in _scored([record])]
+    rows = [_card_row(record, test, measure) for test, measure in _scored([record])]
+    head = "| in %, mean of pairs or languages | by layer from 0 | untrained, layer 0 | baseline |"
+    plain = [f"- {name}: {value:.3g}" for name, value in record["metrics"].items()]
+    scores = [head, "|---|---|---|---|", *rows] if rows else plain
     last = record["curve"][-1] if record["curve"] else {}
     measures = [f"- {k.removeprefix('held_out/')}: {v:.3g}" for k, v in last.items() if k.startswith("held_out/")]
     return "\n".join([
@@ -275,17 +189,11 @@ def model_card(record: dict,
         f"Trained with xlnb on `{p['corpus']}` in {p['langs']}: {run['step']:,} of {run['steps']:,} steps, "
         f"{run['tokens']:,} tokens, seed {p['seed']}, commit {record['commit']}.",
         f"Licence of the data: {record['corpus'].get('licence', 'not stated')}.", "",
-        "| in %, mean of pairs or languages | by layer from 0 | untrained, layer 0 | baseline |", "|---|---|---|---|",
         *scores, "", "Held out (losses in nats per token):", "", *measures, "",
         "Limits: made to study a method at this size, on the text named above and nothing else.", ""])
 
 def write_cards(record: dict,
                 titles: dict): # folder of a model → title
-    """Write a `README.md` beside each model.
-
-    Args:
-        record (dict)
-        titles (dict): folder of a model → title
-    """
+    "Write a `README.md` beside each model."
     for folder, title in titles.items():
         (Path(folder) / "README.md").write_text(model_card(record, title), encoding="utf-8")

@@ -36,17 +36,7 @@ def pool_sentences(states: torch.Tensor, # hidden states, (batch, seq, hidden)
                    special_tokens: torch.Tensor, # (batch, seq), 1 = <s>, </s>
                    pool: str = "mean", # 'mean', 'mean_special' or 'first'
                   ) -> torch.Tensor: # (batch, hidden), float32
-    """One vector per sentence out of one vector per token; `ConfigError` for another way to pool.
-
-    Args:
-        states (torch.Tensor): hidden states, (batch, seq, hidden)
-        attention_mask (torch.Tensor): (batch, seq), 1 = token, 0 = padding
-        special_tokens (torch.Tensor): (batch, seq), 1 = <s>, </s>
-        pool (str, default 'mean'): 'mean', 'mean_special' or 'first'
-
-    Returns:
-        torch.Tensor: (batch, hidden), float32
-    """
+    "One vector per sentence out of one vector per token; `ConfigError` for another way to pool."
     if choose("pool", pool, _POOLS) == "first": return states[:, 0].float()
     counted = attention_mask.bool()
     if pool == "mean": counted &= ~special_tokens.bool()
@@ -54,11 +44,7 @@ def pool_sentences(states: torch.Tensor, # hidden states, (batch, seq, hidden)
 
 # %% ../nbs/02b_retrieval.ipynb #62f491a8
 def load_model_tokenizer(folder): # of a saved model
-    """The tokenizer in a model's folder; `CheckpointError` without its files, for which transformers would make one up.
-
-    Args:
-        folder: of a saved model
-    """
+    "The tokenizer in a model's folder; `CheckpointError` without its files, for which transformers would make one up."
     from transformers import AutoTokenizer
     folder = Path(folder).expanduser()
     if not folder.is_dir(): raise CheckpointError(f"{folder} is not a folder: give the folder of a saved model")
@@ -73,12 +59,7 @@ def load_model_tokenizer(folder): # of a saved model
 def check_tokenizer(tokenizer, # that is to read for a model
                     config, # of the model
                    ):
-    """Raise `ConfigError` for a tokenizer that cannot be the model's own; warn of special tokens with other ids.
-
-    Args:
-        tokenizer: that is to read for a model
-        config: of the model
-    """
+    "Raise `ConfigError` for a tokenizer that cannot be the model's own; warn of special tokens with other ids."
     if not (callable(tokenizer) and hasattr(tokenizer, "all_special_ids")):
         raise ConfigError(f"tokenizer={tokenizer!r:.60} is not a tokenizer: load one with "
                           "AutoTokenizer.from_pretrained, or pass the model's folder, which holds its own")
@@ -96,15 +77,7 @@ def check_tokenizer(tokenizer, # that is to read for a model
 def load_model_and_tokenizer(model, # folder of a saved model, or a loaded model
                              tokenizer=None, # of a loaded model; the folder's own if None
                             ) -> tuple: # the model without its head, and its tokenizer
-    """A model that can be read, checked; `CheckpointError` for a folder without either, `ConfigError` for a mismatch.
-
-    Args:
-        model: folder of a saved model, or a loaded model
-        tokenizer (default None): of a loaded model; the folder's own if None
-
-    Returns:
-        tuple: the model without its head, and its tokenizer
-    """
+    "A model that can be read, checked; `CheckpointError` for a folder without either, `ConfigError` for a mismatch."
     if not isinstance(model, (str, Path)):
         if tokenizer is None: raise ConfigError("a loaded model needs tokenizer=; or pass the folder that holds both")
         body = model.base_model
@@ -121,22 +94,13 @@ def load_model_and_tokenizer(model, # folder of a saved model, or a loaded model
 
 # %% ../nbs/02b_retrieval.ipynb #f5ac89a5
 def usual_layer(layers: int) -> int: # blocks of the model
-    """Two thirds up, where words and sentences are read: 8 of 12 (SimAlign, XTREME).
-
-    Note:
-        blocks of the model
-    """
+    "Two thirds up, where words and sentences are read: 8 of 12 (SimAlign, XTREME)."
     return round(2 * layers / 3)
 
 def chosen_layers(layer, # 0 (embeddings) to depth, 'all', or None: two thirds up
                   depth: int, # blocks of the model
                  ) -> list[int]:
-    """The layers that are asked for; `ConfigError` for one that the model lacks.
-
-    Args:
-        layer: 0 (embeddings) to depth, 'all', or None: two thirds up
-        depth (int): blocks of the model
-    """
+    "The layers that are asked for; `ConfigError` for one that the model lacks."
     if layer is None: return [usual_layer(depth)]
     if isinstance(layer, str) and layer == "all": return list(range(depth + 1))
     if isinstance(layer, (int, np.integer)) and 0 <= layer <= depth: return [int(layer)]
@@ -152,11 +116,7 @@ def evaluating(model):
 
 # %% ../nbs/02b_retrieval.ipynb #93090415
 def longest_input(config, tokenizer) -> int: # tokens
-    """What the position table holds beyond its reserved rows, and what the tokenizer allows: the smaller of the two.
-
-    Note:
-        tokens
-    """
+    "What the position table holds beyond its reserved rows, and what the tokenizer allows: the smaller of the two."
     if not getattr(config, "absolute_positions", True): return tokenizer.model_max_length
     roberta = "roberta" in config.model_type # its positions start after the padding index
     reserved = getattr(config, "position_offset", config.pad_token_id + 1 if roberta else 0)
@@ -174,13 +134,7 @@ def check_sentences(sentences) -> list[str]:
 def warn_unknown(ids: list, # of each text
                  texts: list, # for an example
                  tokenizer):
-    """Warn if more than half of all pieces, without special tokens and blanks, are unknown to the tokenizer.
-
-    Args:
-        ids (list): of each text
-        texts (list): for an example
-        tokenizer
-    """
+    "Warn if more than half of all pieces, without special tokens and blanks, are unknown to the tokenizer."
     unknown = tokenizer.unk_token_id
     if unknown is None: return # byte-level: there is nothing that it does not know
     blank = tokenizer.convert_tokens_to_ids("▁") # stands before an unknown word of SentencePiece
@@ -212,16 +166,7 @@ def pad_batch(ids: list, # token ids of each sentence
               pad: int, # id of the padding
               device,
              ) -> dict: # input_ids and attention_mask, (batch, seq)
-    """Sentences side by side, the shorter ones filled up.
-
-    Args:
-        ids (list): token ids of each sentence
-        pad (int): id of the padding
-        device
-
-    Returns:
-        dict: input_ids and attention_mask, (batch, seq)
-    """
+    "Sentences side by side, the shorter ones filled up."
     lengths = torch.tensor([len(row) for row in ids])
     padded = torch.tensor([row + [pad] * (int(lengths.max()) - len(row)) for row in ids])
     mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()
@@ -230,15 +175,7 @@ def pad_batch(ids: list, # token ids of each sentence
 def batches_by_length(lengths, # of each item, in tokens
                       batch_size: int, # items in a batch
                      ): # of lists of positions
-    """Positions of the items, the longest first; a progress bar appears after three seconds.
-
-    Args:
-        lengths: of each item, in tokens
-        batch_size (int): items in a batch
-
-    Returns:
-        of lists of positions
-    """
+    "Positions of the items, the longest first; a progress bar appears after three seconds."
     if not (isinstance(batch_size, (int, np.integer)) and batch_size > 0):
         raise ConfigError(f"batch_size={batch_size!r}: give the number of items in a batch, 1 or more")
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
@@ -258,16 +195,7 @@ def layer_states(model, # without a head
                  batch: dict, # input_ids (batch, seq) and what else the model takes
                  layers: list[int], # 0 = embeddings
                 ) -> list[torch.Tensor]: # (batch, seq, hidden) of each
-    """Hidden states of some layers; the blocks above the highest of them do not run.
-
-    Args:
-        model: without a head
-        batch (dict): input_ids (batch, seq) and what else the model takes
-        layers (list[int]): 0 = embeddings
-
-    Returns:
-        list[torch.Tensor]: (batch, seq, hidden) of each
-    """
+    "Hidden states of some layers; the blocks above the highest of them do not run."
     batch, seen = {name: values.to(model.device) for name, values in batch.items()}, {}
     def look(layer, block, inputs, named):
         states = next(chain(inputs, named.values()))
@@ -292,19 +220,7 @@ def encode(sentences: list[str], # n sentences
     """Sentence vectors from a layer of an encoder, two thirds up (`usual_layer`) if none is named.
 
     Raises `ConfigError` for a layer the model lacks or a tokenizer not its own, `CheckpointError` for a folder without
-    model or tokenizer, `DataError` for a sentence without tokens; warns of cut sentences and unknown pieces.
-
-    Args:
-        sentences (list[str]): n sentences
-        model: folder of a saved model, or a loaded model (then with `tokenizer`)
-        layer (default None): 0 (embeddings) to L (last block), 'all'; None: two thirds up, 8 of 12
-        tokenizer (default None): the folder's own if None
-        pool (str, default 'mean'): 'mean', 'mean_special' (with <s> and </s>, as XTREME) or 'first'
-        batch_size (int, default 64): sentences in a batch
-
-    Returns:
-        torch.Tensor: (n, hidden), or (L + 1, n, hidden) for 'all'; float32 on the CPU
-    """
+    model or tokenizer, `DataError` for a sentence without tokens; warns of cut sentences and unknown pieces."""
     sentences = check_sentences(sentences)
     choose("pool", pool, _POOLS)
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
@@ -321,11 +237,7 @@ def encode(sentences: list[str], # n sentences
 
 # %% ../nbs/02b_retrieval.ipynb #0f02cef3
 def centre(vectors): # (…, n, hidden), one language
-    """Vectors minus their mean over the n sentences.
-
-    Args:
-        vectors: (…, n, hidden), one language
-    """
+    "Vectors minus their mean over the n sentences."
     vectors = torch.as_tensor(vectors)
     return vectors - vectors.mean(-2, keepdim=True)
 
@@ -339,21 +251,7 @@ def similarity(first: list[str], # n sentences
                pool: str = "mean", # as in `encode`
                batch_size: int = 64, # sentences in a batch
               ) -> torch.Tensor: # (n, m) float32
-    """Cosine of every sentence of one list with every one of the other; raises and warns as `encode` does.
-
-    Args:
-        first (list[str]): n sentences
-        second (list[str]): m sentences, in any language
-        model: folder of a saved model, or a loaded model (then with `tokenizer`)
-        layer (default None): 0 (embeddings) to L (last block); None: two thirds up, 8 of 12
-        tokenizer (default None): the folder's own if None
-        centred (bool, default False): subtract the mean of each list
-        pool (str, default 'mean'): as in `encode`
-        batch_size (int, default 64): sentences in a batch
-
-    Returns:
-        torch.Tensor: (n, m) float32
-    """
+    "Cosine of every sentence of one list with every one of the other; raises and warns as `encode` does."
     sides = [check_sentences(side) for side in (first, second)]
     if isinstance(layer, str): raise ConfigError(f"layer={layer!r}: similarity reads one layer, give its number")
     if centred and min(map(len, sides)) < 2:
@@ -405,17 +303,7 @@ def neighbourhood(first, # (n, hidden)
                   k: int, # neighbours
                   block: int = 2048, # rows and columns of a block
                  ) -> tuple[torch.Tensor, torch.Tensor]: # (n,) and (m,)
-    """Mean cosine of every row to its k nearest rows of the other side, for both sides, in one sweep.
-
-    Args:
-        first: (n, hidden)
-        second: (m, hidden)
-        k (int): neighbours
-        block (int, default 2048): rows and columns of a block
-
-    Returns:
-        tuple[torch.Tensor, torch.Tensor]: (n,) and (m,)
-    """
+    "Mean cosine of every row to its k nearest rows of the other side, for both sides, in one sweep."
     a, b = _Rows(first, "first"), _Rows(second, "second")
     most = min(len(a), len(b))
     if not 1 <= k <= most: raise ConfigError(f"{k} neighbours among {len(a)} and {len(b)} vectors: take 1 to {most}")
@@ -452,19 +340,7 @@ def nearest(queries, # (n, hidden): array, tensor or scipy sparse matrix
             neighbours: int | None = None, # of the neighbourhood; None: 10 for csls, 4 for margin
             block: int = 2048, # rows and columns of a block
            ) -> tuple[torch.Tensor, torch.Tensor]: # scores and numbers of the keys, (n, k), best first
-    """The k best keys of every query, in the memory of the inputs and a few blocks. Equal scores come in any order.
-
-    Args:
-        queries: (n, hidden): array, tensor or scipy sparse matrix
-        keys: (m, hidden)
-        k (int, default 1): how many to return
-        score (str, default 'cosine'): 'cosine', 'csls' or 'margin'
-        neighbours (int | None, default None): of the neighbourhood; None: 10 for csls, 4 for margin
-        block (int, default 2048): rows and columns of a block
-
-    Returns:
-        tuple[torch.Tensor, torch.Tensor]: scores and numbers of the keys, (n, k), best first
-    """
+    "The k best keys of every query, in the memory of the inputs and a few blocks. Equal scores come in any order."
     a, b = _Rows(queries, "queries"), _Rows(keys, "keys")
     if not 1 <= k <= len(b): raise ConfigError(f"k={k} of {len(b)} keys: take 1 to {len(b)}")
     means = _means(a, b, score, neighbours, block)
@@ -487,18 +363,7 @@ def accuracy(first, # (n, hidden): array, tensor or scipy sparse matrix
             ) -> tuple[float, float]: # first → second, second → first
     """Retrieval accuracy@1 in both directions, in one sweep; t tied best scores count 1/t.
 
-    Raises `DataError` for sides of different lengths, NaN, or a margin of cosines that are not positive.
-
-    Args:
-        first: (n, hidden): array, tensor or scipy sparse matrix
-        second: (n, hidden): row i translates row i of `first`
-        score (str, default 'cosine'): 'cosine', 'csls' or 'margin'
-        neighbours (int | None, default None): of the neighbourhood; None: 10 for csls, 4 for margin
-        block (int, default 2048): rows and columns of a block
-
-    Returns:
-        tuple[float, float]: first → second, second → first
-    """
+    Raises `DataError` for sides of different lengths, NaN, or a margin of cosines that are not positive."""
     a, b = _Rows(first, "first"), _Rows(second, "second")
     if len(a) != len(b): raise DataError(f"{len(a)} vectors against {len(b)}: row i of one side must translate row i")
     means = _means(a, b, score, neighbours, block)
@@ -530,21 +395,7 @@ def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then
                        system: str = "model", # name of the model in the rows
                        batch_size: int = 64, # sentences in a batch
                       ) -> list[dict]: # one row per test, pair, layer, and raw or centred
-    """Retrieval accuracy@1 on every test, pair and layer, in both directions, raw and centred; raises as `encode` does.
-
-    Args:
-        model: folder of a saved model, or a loaded model (then with `tokenizer`)
-        tests (dict): test name → pair → (lines of first, lines of second)
-        tokenizer (default None): the folder's own if None
-        layer (default 'all'): or one layer; None: two thirds up
-        pool (str, default 'mean'): 'mean', 'mean_special' or 'first'
-        score (str, default 'cosine'): 'cosine', 'csls' or 'margin'
-        system (str, default 'model'): name of the model in the rows
-        batch_size (int, default 64): sentences in a batch
-
-    Returns:
-        list[dict]: one row per test, pair, layer, and raw or centred
-    """
+    "Retrieval accuracy@1 on every test, pair and layer, in both directions, raw and centred; raises as `encode` does."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     layers, rows = chosen_layers(layer, model.config.num_hidden_layers), []
     for test, pairs in tests.items():
@@ -567,12 +418,7 @@ def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then
 def chance(n: int, # sentences on a side
            level: float = 0.99, # probability with which guessing stays at or below the bound
           ) -> tuple[float, float]:
-    """Expected retrieval accuracy@1 of guessing among n, and the bound that guessing keeps to with probability `level`.
-
-    Args:
-        n (int): sentences on a side
-        level (float, default 0.99): probability with which guessing stays at or below the bound
-    """
+    "Expected retrieval accuracy@1 of guessing among n, and the bound that guessing keeps to with probability `level`."
     from scipy.stats import binom
     return 1 / n, float(binom.ppf(level, n, 1 / n)) / n
 
@@ -580,12 +426,7 @@ def chance(n: int, # sentences on a side
 def untrained(model, # a loaded model
               seed: int = 0, # of the new weights
              ):
-    """A model of the same class and configuration with fresh weights; the global random state stays as it was.
-
-    Args:
-        model: a loaded model
-        seed (int, default 0): of the new weights
-    """
+    "A model of the same class and configuration with fresh weights; the global random state stays as it was."
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return type(model)(model.config).to(model.device)
@@ -611,15 +452,7 @@ def words(sentence: str) -> list[str]:
 def sparse_counts(bags, # of strings or numbers, one per row
                   index: dict, # string → column, of `column_index`
                  ): # scipy sparse matrix, (rows, columns)
-    """How often each string of the index occurs in each bag; others are left out.
-
-    Args:
-        bags: of strings or numbers, one per row
-        index (dict): string → column, of `column_index`
-
-    Returns:
-        scipy sparse matrix, (rows, columns)
-    """
+    "How often each string of the index occurs in each bag; others are left out."
     from scipy.sparse import csr_matrix
     ids = [[index[t] for t in bag if t in index] for bag in bags]
     ends, flat = np.cumsum([0, *map(len, ids)]), np.array([i for row in ids for i in row], dtype=np.int32)
@@ -628,26 +461,14 @@ def sparse_counts(bags, # of strings or numbers, one per row
     return matrix
 
 def column_index(bags) -> dict: # string or number → column
-    """A column for everything that occurs, in sorted order.
-
-    Note:
-        string or number → column
-    """
+    "A column for everything that occurs, in sorted order."
     return {t: i for i, t in enumerate(sorted({t for bag in bags for t in bag}))}
 
 # %% ../nbs/02b_retrieval.ipynb #f6f3a7fe
 def string_overlap(first: list[str], # n sentences
                    second: list[str], # m sentences
                   ): # two scipy sparse matrices, (n, trigrams) and (m, trigrams)
-    """Which character trigrams each sentence has; the cosine of two rows is the overlap of two sentences.
-
-    Args:
-        first (list[str]): n sentences
-        second (list[str]): m sentences
-
-    Returns:
-        two scipy sparse matrices, (n, trigrams) and (m, trigrams)
-    """
+    "Which character trigrams each sentence has; the cosine of two rows is the overlap of two sentences."
     grams = lambda line: {line[i:i + 3] for i in range(len(line) - 2)}
     bags = [[grams(f"  {line.casefold()} ") for line in side] for side in (first, second)]
     index = column_index(bags[0] + bags[1])
@@ -662,18 +483,7 @@ def frequency_vectors(first: list[str], # n sentences
                       counts_second: Counter,
                       width: float, # standard deviation of a bump, in units of log count
                      ) -> tuple[torch.Tensor, torch.Tensor]: # (n, grid) and (m, grid)
-    """Sentences as the mean bump of their words' log counts: identity is lost, frequency is kept.
-
-    Args:
-        first (list[str]): n sentences
-        second (list[str]): m sentences
-        counts_first (Counter): word → count in the training text of the first language
-        counts_second (Counter)
-        width (float): standard deviation of a bump, in units of log count
-
-    Returns:
-        tuple[torch.Tensor, torch.Tensor]: (n, grid) and (m, grid)
-    """
+    "Sentences as the mean bump of their words' log counts: identity is lost, frequency is kept."
     sides = [[[counts[w] for w in words(line)] for line in side]
              for side, counts in ((first, counts_first), (second, counts_second))]
     index = column_index(sides[0] + sides[1])
@@ -684,21 +494,11 @@ def frequency_vectors(first: list[str], # n sentences
 # %% ../nbs/02b_retrieval.ipynb #fe36590a
 @dataclass(frozen=True)
 class TermVectors:
-    """One language's half of the space of `lsa`; called with sentences, it returns their vectors.
-
-    Fields:
-        index (dict[str, int]): word → row
-        weight (np.ndarray): (words,) log(pairs / pairs that contain the word)
-        vectors (np.ndarray): (words, dimensions)
-    """
+    "One language's half of the space of `lsa`; called with sentences, it returns their vectors."
     index: dict[str, int] # word → row
     weight: np.ndarray # (words,) log(pairs / pairs that contain the word)
     vectors: np.ndarray # (words, dimensions)
     def __call__(self, sentences: list[str]) -> torch.Tensor: # (n, dimensions)
-        """
-        Note:
-            (n, dimensions)
-        """
         return torch.from_numpy(_weighted(sparse_counts(map(words, sentences), self.index), self.weight) @ self.vectors)
 
 def _weighted(counts, weight):
@@ -711,13 +511,7 @@ def lsa(pairs, # iterable of (first, second) training pairs
         dimensions: int = 200, # of the space
         seed: int = 0, # of the solver's start vector
        ) -> tuple[TermVectors, TermVectors]:
-    """Latent semantic analysis of the two languages' word counts, side by side in one row per pair; deterministic.
-
-    Args:
-        pairs: iterable of (first, second) training pairs
-        dimensions (int, default 200): of the space
-        seed (int, default 0): of the solver's start vector
-    """
+    "Latent semantic analysis of the two languages' word counts, side by side in one row per pair; deterministic."
     from scipy.sparse import hstack
     from scipy.sparse.linalg import svds
     sides = [[words(line) for line in side] for side in zip(*pairs)]
@@ -777,23 +571,7 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
               max_pairs: int = 30_000, # read at most so many pairs, or lines, of each source
               seed: int = 0, # of LSA's solver and of the untrained weights
              ) -> list[dict]: # rows as from `retrieval_by_layer`
-    """Chance, trigrams, frequency, LSA and, given a model, the untrained network, on every test and pair.
-
-    Args:
-        train_pairs (dict): 'de-en' → iterable of (de, en) training pairs
-        tests (dict): test name → pair → (lines of first, lines of second)
-        train_text (dict | None, default None): language → iterable of further training lines, for
-            frequencies
-        model (default None): a loaded model (then with `tokenizer`): adds the untrained network of
-            its shape
-        tokenizer (default None)
-        dimensions (int, default 200): of LSA; fewer where a pair has fewer lines or words
-        max_pairs (int, default 30000): read at most so many pairs, or lines, of each source
-        seed (int, default 0): of LSA's solver and of the untrained weights
-
-    Returns:
-        list[dict]: rows as from `retrieval_by_layer`
-    """
+    "Chance, trigrams, frequency, LSA and, given a model, the untrained network, on every test and pair."
     (counts, by_pair), terms, rows = _frequencies(train_pairs, train_text or {}, max_pairs), {}, []
     for test, pair in ((test, pair) for test, pairs in tests.items() for pair in pairs):
         sides, (a, b) = tests[test][pair], split_pair(pair)
@@ -811,15 +589,7 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
 def percent_by_layer(rows: list[dict], # of one system
                      measure: str, # 'accuracy' or 'aer'
                     ) -> dict: # layer (None for a baseline without layers) → values in per cent
-    """What there is to draw: one value per pair and seed.
-
-    Args:
-        rows (list[dict]): of one system
-        measure (str): 'accuracy' or 'aer'
-
-    Returns:
-        dict: layer (None for a baseline without layers) → values in per cent
-    """
+    "What there is to draw: one value per pair and seed."
     points = {}
     for row in rows: points.setdefault(row["layer"], []).append(100 * row[measure])
     return points
@@ -827,15 +597,7 @@ def percent_by_layer(rows: list[dict], # of one system
 def line_styles(systems, # names, in the order of their colours
                 baselines: dict, # name → (colour, dash)
                ) -> dict: # name → (colour, dash)
-    """Baselines as they are always drawn, other systems as full lines in colours of their own.
-
-    Args:
-        systems: names, in the order of their colours
-        baselines (dict): name → (colour, dash)
-
-    Returns:
-        dict: name → (colour, dash)
-    """
+    "Baselines as they are always drawn, other systems as full lines in colours of their own."
     systems = list(dict.fromkeys(systems))
     colours = iter([c for c in PALETTE if c not in ("black", "grey", "yellow")] * len(systems))
     return {s: baselines.get(s) or (next(colours), "-") for s in systems}
@@ -845,14 +607,7 @@ def draw_by_layer(ax, points: dict, # of `percent_by_layer`
                   system: str, # its name
                   style: tuple[str, str], # colour and dash
                  ):
-    """The mean by layer with the range as a band; a baseline without layers goes across, its mean in the label.
-
-    Args:
-        ax, points (dict): of `percent_by_layer`
-        layers (list[int]): of the axis
-        system (str): its name
-        style (tuple[str, str]): colour and dash
-    """
+    "The mean by layer with the range as a band; a baseline without layers goes across, its mean in the label."
     across, (colour, dash) = None in points, style
     x = [layers[0], layers[-1]] if across else sorted(points)
     y = [points[None if across else layer] for layer in x]
@@ -873,17 +628,7 @@ def plot_layers(rows: list[dict], # of `retrieval_by_layer` and `baselines`: any
                ): # figure and its two axes
     """Retrieval accuracy@1 by layer, raw and centred, with the baselines as lines across.
 
-    A system without centred rows shows its raw ones twice. Raises `ConfigError` without rows of the test and pair.
-
-    Args:
-        rows (list[dict]): of `retrieval_by_layer` and `baselines`: any number of systems, pairs and
-            seeds
-        test (str): which test
-        pair (str | None, default None): one pair; None: the mean over pairs, with their range
-
-    Returns:
-        figure and its two axes
-    """
+    A system without centred rows shows its raw ones twice. Raises `ConfigError` without rows of the test and pair."""
     rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
     if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
     layers = sorted({r["layer"] for r in rows} - {None}) or [0, 1]

@@ -59,12 +59,7 @@ def _named_values(values, what):
 def exponent_probabilities(counts: dict, # source → amount of data: sentences or tokens, ≥ 0
                            alpha: float = 0.7, # 1 keeps the proportions of the data, 0 makes all sources equal
                           ) -> dict:
-    """Sampling probabilities p ∝ N^α (XLM, section 3.1; XLM-E takes α = 0.7); a source without data gets 0.
-
-    Args:
-        counts (dict): source → amount of data: sentences or tokens, ≥ 0
-        alpha (float, default 0.7): 1 keeps the proportions of the data, 0 makes all sources equal
-    """
+    "Sampling probabilities p ∝ N^α (XLM, section 3.1; XLM-E takes α = 0.7); a source without data gets 0."
     if not _is_number(alpha) or alpha < 0:
         raise ConfigError(f"alpha={alpha!r}: the exponent is a number, 0 (uniform) or more; 1 is the data's own"
                           + _unquoted(alpha))
@@ -150,14 +145,9 @@ class _Version:
     tree: _Tree
     carried: dict
 
+# %% ../nbs/00j_sampling.ipynb #65e1ef49
 class Mixture:
-    """An endless sequence of sources with given probabilities; what stands at a slot is a formula, not a history.
-
-    Args:
-        probabilities (dict): source → probability; they sum to 1
-        seed (int): shifts the sequence; averaged over seeds, every slot has exactly the given
-            probabilities
-    """
+    "An endless sequence of sources with given probabilities; what stands at a slot is a formula, not a history."
     def __init__(self, probabilities: dict, # source → probability; they sum to 1
                  seed: int, # shifts the sequence; averaged over seeds, every slot has exactly the given probabilities
                 ):
@@ -196,12 +186,7 @@ class Mixture:
     def change(self, first_slot: int, # from here on the new probabilities hold; not before the last change
                probabilities: dict, # may name new sources and leave out old ones
               ) -> "Mixture":
-        """A mixture with one version more; draws go on where each source stood. Raises `ConfigError`.
-
-        Args:
-            first_slot (int): from here on the new probabilities hold; not before the last change
-            probabilities (dict): may name new sources and leave out old ones
-        """
+        "A mixture with one version more; draws go on where each source stood. Raises `ConfigError`."
         if _slot(first_slot) < (last := self.versions[-1].first_slot):
             raise ConfigError(f"first_slot={first_slot} lies before the last change, at {last}: "
                               "what was drawn stays drawn")
@@ -294,16 +279,7 @@ def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, a
                      column: str = "count", # the column of numbers
                      leave_out=(), # values of the pair column that are no counts, e.g. a row of totals
                     ) -> dict: # pair → count
-    """Pair counts of a file; `DataError` with file and line for what is no pair or no count, or comes twice.
-
-    Args:
-        path: .csv or .tsv with a header: pair, or src and tgt, and a column of numbers
-        column (str, default 'count'): the column of numbers
-        leave_out (default ()): values of the pair column that are no counts, e.g. a row of totals
-
-    Returns:
-        dict: pair → count
-    """
+    "Pair counts of a file; `DataError` with file and line for what is no pair or no count, or comes twice."
     lines, counts = {}, {}
     _of_type("column", column, str, "'count'")
     leave_out = [leave_out] if isinstance(leave_out, str) else list(
@@ -442,18 +418,7 @@ def target_marginals(counts, # pair → sentences: a dict, a pandas table, or th
                      temperature: float = _TEMPERATURE, # T; 1: the data's own shares, large: all languages equal
                      sizes: dict | None = None, # language → amount of text that takes the place of the pairs' sums
                     ) -> dict: # language → share; they sum to 1
-    """Marginals ∝ p^(1/T) (XY-LENT, equation 1, renormalised); raises `ConfigError`.
-
-    Args:
-        counts: pair → sentences: a dict, a pandas table, or the path of a CSV file
-        temperature (float, default _TEMPERATURE): T; 1: the data's own shares, large: all languages
-            equal
-        sizes (dict | None, default None): language → amount of text that takes the place of the
-            pairs' sums
-
-    Returns:
-        dict: language → share; they sum to 1
-    """
+    "Marginals ∝ p^(1/T) (XY-LENT, equation 1, renormalised); raises `ConfigError`."
     marginals = _tempered(_graph(counts), 1 / _positive("temperature", temperature, 1.43), sizes)
     if none := [code for code, share in marginals.items() if share == 0]:
         raise ConfigError(f"temperature={temperature!r} leaves nothing to {', '.join(none)}: raise it")
@@ -480,14 +445,7 @@ def _per_language(graph, values, name):
 
 def language_marginals(probabilities: dict, # pair → probability; they sum to 1
                       ) -> dict: # language → share; they sum to 1
-    """How often each language is read when pairs are drawn so: half of each of its pairs.
-
-    Args:
-        probabilities (dict): pair → probability; they sum to 1
-
-    Returns:
-        dict: language → share; they sum to 1
-    """
+    "How often each language is read when pairs are drawn so: half of each of its pairs."
     probabilities = _named_values(probabilities, "probabilities")
     if bad := _odd(probabilities, lambda p: not _is_number(p) or p < 0):
         raise ConfigError(f"probabilities are numbers of 0 or more; got {bad}")
@@ -512,16 +470,7 @@ def _program(cost, allowed=(0,), **rows):
 def feasible_mass(counts, # pair → sentences: a table, as for `target_marginals`; only which pairs exist matters
                   marginals: dict, # language → share, as of `target_marginals`
                  ) -> tuple[float, list]: # 1 where they can be reached; [(languages, all their partners), …] that bind
-    """Largest share of the marginals that existing pairs can carry, and which languages are too much for their partners.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`; only which pairs exist matters
-        marginals (dict): language → share, as of `target_marginals`
-
-    Returns:
-        tuple[float, list]: 1 where they can be reached; [(languages, all their partners), …] that
-            bind
-    """
+    "Largest share of the marginals that existing pairs can carry, and which languages are too much for their partners."
     graph = _graph(counts)
     p = _shares(graph, marginals)
     incidence, most = _incidence(graph, p)
@@ -548,14 +497,7 @@ def _blocks(graph, used, short):
 # %% ../nbs/00j_sampling.ipynb #1db61d03
 def largest_temperature(counts, # pair → sentences: a table, as for `target_marginals`
                        ) -> float: # ≥ 1; inf: even equal shares can be reached
-    """The temperature up to which, from 1 on, existing pairs can carry the marginals; raises `ConfigError`.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`
-
-    Returns:
-        float: ≥ 1; inf: even equal shares can be reached
-    """
+    "The temperature up to which, from 1 on, existing pairs can carry the marginals; raises `ConfigError`."
     exponent = _last_exponent(_graph(counts), 0)
     return 1 / exponent if exponent else math.inf
 
@@ -593,16 +535,7 @@ def _opening(blocks, refused):
 def exponent_sampling(counts, # pair → sentences: a table, as for `target_marginals`
                       temperature: float = _TEMPERATURE, # T; 1: the data's own shares, large: all pairs equal
                      ) -> dict: # pair → probability; they sum to 1
-    """The plain exponent over pairs, p ∝ n^(1/T), blind to languages; raises `ConfigError`.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`
-        temperature (float, default _TEMPERATURE): T; 1: the data's own shares, large: all pairs
-            equal
-
-    Returns:
-        dict: pair → probability; they sum to 1
-    """
+    "The plain exponent over pairs, p ∝ n^(1/T), blind to languages; raises `ConfigError`."
     graph, exponent = _graph(counts), 1 / _positive("temperature", temperature, 1.43)
     return exponent_probabilities(graph.by_pair(graph.shares), exponent)
 
@@ -612,19 +545,7 @@ def m2m_sampling(counts, # pair → sentences: a table, as for `target_marginals
                  marginals: dict | None = None, # language → share, in place of the tempered ones
                  repair: str | None = None, # of what cannot be reached: 'nearest' or 'relaxed'; None refuses
                 ) -> dict: # pair → probability; they sum to 1, most are 0
-    """M2M-100's sampling: the largest Tr(PQ) over existing pairs (XY-LENT, equation 1); raises `ConfigError`.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`
-        temperature (float | None, default None): T of the marginals ∝ p^(1/T); 1/0.7 without
-            `marginals`
-        marginals (dict | None, default None): language → share, in place of the tempered ones
-        repair (str | None, default None): of what cannot be reached: 'nearest' or 'relaxed'; None
-            refuses
-
-    Returns:
-        dict: pair → probability; they sum to 1, most are 0
-    """
+    "M2M-100's sampling: the largest Tr(PQ) over existing pairs (XY-LENT, equation 1); raises `ConfigError`."
     return _sample(_largest_trace, counts, temperature, marginals, repair)
 
 def _largest_trace(graph, p):
@@ -643,19 +564,7 @@ def entropic_sampling(counts, # pair → sentences: a table, as for `target_marg
                       marginals: dict | None = None, # language → share, in place of the tempered ones
                       repair: str | None = None, # of what cannot be reached: 'nearest' or 'relaxed'; None refuses
                      ) -> dict: # pair → probability; they sum to 1
-    """XY-LENT's sampling (equation 2): the KL projection of the data onto the marginals; raises `ConfigError`.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`
-        temperature (float | None, default None): T of the marginals ∝ p^(1/T); 1/0.7 without
-            `marginals`
-        marginals (dict | None, default None): language → share, in place of the tempered ones
-        repair (str | None, default None): of what cannot be reached: 'nearest' or 'relaxed'; None
-            refuses
-
-    Returns:
-        dict: pair → probability; they sum to 1
-    """
+    "XY-LENT's sampling (equation 2): the KL projection of the data onto the marginals; raises `ConfigError`."
     return _sample(_scaled, counts, temperature, marginals, repair)
 
 # %% ../nbs/00j_sampling.ipynb #6c14dfcd
@@ -752,17 +661,7 @@ def repaired_marginals(counts, # pair → sentences: a table, as for `target_mar
                        repair: str, # 'nearest': least change (L1); 'relaxed': a compromise with the data (KL)
                        **options, # floor=0.01 of 'nearest', strength=10 of 'relaxed'
                       ) -> dict: # language → share; `marginals` itself where it can be reached
-    """Marginals that existing pairs can carry, all of them in use; raises `ConfigError`.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`
-        marginals (dict): language → share, as of `target_marginals`
-        repair (str): 'nearest': least change (L1); 'relaxed': a compromise with the data (KL)
-        **options: floor=0.01 of 'nearest', strength=10 of 'relaxed'
-
-    Returns:
-        dict: language → share; `marginals` itself where it can be reached
-    """
+    "Marginals that existing pairs can carry, all of them in use; raises `ConfigError`."
     graph = _graph(counts)
     change = _change(repair)
     for name in options: choose(f"option of {repair}", name, _OPTIONS[repair])
@@ -800,16 +699,7 @@ def smoothed_sampling(counts, # pair → sentences: a table, as for `target_marg
                       temperature: float = _TEMPERATURE, # T of the marginals ∝ p^(1/T)
                       epsilon: float = 1e-12, # added to each of the L² entries of Q, which sum to 1
                      ) -> dict: # any two languages, or one twice ('en-en') → probability
-    """Equation 2 of XY-LENT as published, -log(Q + ε), by POT's Sinkhorn loop; mass leaks to pairs that do not exist.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`
-        temperature (float, default _TEMPERATURE): T of the marginals ∝ p^(1/T)
-        epsilon (float, default 1e-12): added to each of the L² entries of Q, which sum to 1
-
-    Returns:
-        dict: any two languages, or one twice ('en-en') → probability
-    """
+    "Equation 2 of XY-LENT as published, -log(Q + ε), by POT's Sinkhorn loop; mass leaks to pairs that do not exist."
     import ot
     _positive("epsilon", epsilon, 1e-12)
     graph = _graph(counts)
@@ -827,16 +717,7 @@ def expected_epochs(counts, # pair → sentences: a table, as for `target_margin
                     probabilities: dict, # pair → probability
                     budget: float, # sentence pairs that the run will read
                    ) -> dict: # pair → how often it is read through
-    """How often each pair is read through within the budget; raises `ConfigError`.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`
-        probabilities (dict): pair → probability
-        budget (float): sentence pairs that the run will read
-
-    Returns:
-        dict: pair → how often it is read through
-    """
+    "How often each pair is read through within the budget; raises `ConfigError`."
     graph = _graph(counts)
     return graph.by_pair(_epochs(graph, _plan(graph, probabilities), budget))
 
@@ -858,16 +739,7 @@ def compare_samplings(counts, # pair → sentences: a table, as for `target_marg
                       samplings: dict, # name → (pair → probability)
                       budget: float, # sentence pairs that the run will read, in the unit of the counts
                      ) -> list[dict]: # a row for each sampling
-    """What of the data each sampling reads within the budget, and how often; raises `ConfigError`.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`
-        samplings (dict): name → (pair → probability)
-        budget (float): sentence pairs that the run will read, in the unit of the counts
-
-    Returns:
-        list[dict]: a row for each sampling
-    """
+    "What of the data each sampling reads within the budget, and how often; raises `ConfigError`."
     graph, samplings = _graph(counts), _named_values(samplings, "samplings")
     return [{"sampling": name} | _reading(graph, _plan(graph, plan), budget) for name, plan in samplings.items()]
 
@@ -887,17 +759,7 @@ def capped_sampling(counts, # pair → sentences: a table, as for `target_margin
                     budget: float, # sentence pairs that the run will read, in the unit of the counts
                     max_epochs: float, # no pair is read through more often than this
                    ) -> dict: # pair → probability; they sum to 1
-    """The nearest plan (KL) that reads no pair too often; warns of what it moves, raises `ConfigError`.
-
-    Args:
-        counts: pair → sentences: a table, as for `target_marginals`
-        probabilities (dict): pair → probability
-        budget (float): sentence pairs that the run will read, in the unit of the counts
-        max_epochs (float): no pair is read through more often than this
-
-    Returns:
-        dict: pair → probability; they sum to 1
-    """
+    "The nearest plan (KL) that reads no pair too often; warns of what it moves, raises `ConfigError`."
     graph = _graph(counts)
     plan, most = _plan(graph, probabilities), _positive("max_epochs", max_epochs, 10)
     cap = most / _epochs(graph, np.ones(len(plan)), budget)
@@ -947,17 +809,7 @@ def draw_sampling(ax, # matplotlib axes
                   languages=None, # the codes to show, in this order, a list or 'de,en'; None: all, largest first
                   lowest: float = 1e-7, highest: float = 0.1, # ends of the colour scale, which is logarithmic
                  ):
-    """Heat map of the probability of each pair; returns the image, for a colour bar.
-
-    Args:
-        ax: matplotlib axes
-        counts: pair → sentences: a table, as for `target_marginals`
-        probabilities (dict): pair → probability
-        languages (default None): the codes to show, in this order, a list or 'de,en'; None: all,
-            largest first
-        lowest (float, default 1e-07), highest (float, default 0.1): ends of the colour scale, which
-            is logarithmic
-    """
+    "Heat map of the probability of each pair; returns the image, for a colour bar."
     from matplotlib.colors import ListedColormap, LogNorm
     graph = _graph(counts)
     plan, order = _plan(graph, probabilities), np.argsort(-graph.sums(graph.shares), kind="stable")
@@ -1003,11 +855,7 @@ class _CommandLine:
 
 # %% ../nbs/00j_sampling.ipynb #4511b45f
 def main(argv: list[str]): # e.g. ['counts.csv', '--temperature', '2']
-    """Print the samplings of a table of counts and write one of them; what cannot be used ends it with a sentence.
-
-    Args:
-        argv (list[str]): e.g. ['counts.csv', '--temperature', '2']
-    """
+    "Print the samplings of a table of counts and write one of them; what cannot be used ends it with a sentence."
     if {"--help", "-h"} & {*argv}: return _print_quietly([_USAGE])
     if not argv or argv[0].startswith("-"): sys.exit(_USAGE)
     try:

@@ -16,11 +16,7 @@ from .core import ConfigError, choose, repo_root
 # %% ../nbs/00l_terminal.ipynb #9ea40cf3
 def notebook_parameters(nb: dict, # a notebook as JSON
                        ) -> dict:
-    """Names and defaults assigned in the cell tagged `parameters`; empty if no cell is tagged.
-
-    Args:
-        nb (dict): a notebook as JSON
-    """
+    "Names and defaults assigned in the cell tagged `parameters`; empty if no cell is tagged."
     for cell in nb["cells"]:
         if "parameters" in cell["metadata"].get("tags", []): return dict(_assignments("".join(cell["source"])))
     return {}

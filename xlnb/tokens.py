@@ -37,11 +37,7 @@ class SpecialIds:
 
     @classmethod
     def of(cls, tokenizer) -> "SpecialIds": # of a Hugging Face tokenizer
-        """The special ids of a tokenizer; raises `ConfigError` if it is none, or lacks one.
-
-        Note:
-            of a Hugging Face tokenizer
-        """
+        "The special ids of a tokenizer; raises `ConfigError` if it is none, or lacks one."
         from xlnb.vocab import require_fast
         require_fast(tokenizer)
         roles = {"bos": ("bos", "cls"), "pad": ("pad",), "eos": ("eos", "sep"), "unk": ("unk",), "mask": ("mask",)}
@@ -188,19 +184,7 @@ def build_store(text: dict, # language → re-iterable of sentences
                 shard_lines: int = 2**20, # lines per shard: what an interruption can cost
                 facts: dict | None = None, # JSON values that identify the data
                ) -> "Store":
-    """Encode what is not encoded yet, and open the store. Raises `StoreError`, `DataError`, `ConfigError`.
-
-    Args:
-        text (dict): language → re-iterable of sentences
-        pairs (dict): pair → re-iterable of (sentence, sentence)
-        tokenizer: a Hugging Face fast tokenizer
-        folder: of the store; one process builds in it at a time
-        workers (int, default 1): processes that encode; the result does not depend on their number
-        progress (bool, default True): show a bar
-        max_length (int, default 254): tokens at which each side of a pair is cut
-        shard_lines (int, default 2 ** 20): lines per shard: what an interruption can cost
-        facts (dict | None, default None): JSON values that identify the data
-    """
+    "Encode what is not encoded yet, and open the store. Raises `StoreError`, `DataError`, `ConfigError`."
     folder = Path(folder)
     sources = {("text", k): v for k, v in text.items()} | {("pairs", k): v for k, v in pairs.items()}
     recipe, special = _recipe(tokenizer, max_length, shard_lines, facts), SpecialIds.of(tokenizer)
@@ -261,14 +245,7 @@ def open_store(folder, # as given to `build_store`
                tokenizer=None, # must be the one the store was built with; None takes the store as it is
                verify: bool = False, # also compare the sha256 of every file
               ) -> "Store":
-    """Open a token store without reading its tokens; raises `StoreError` if it is damaged, foreign or unfinished.
-
-    Args:
-        folder: as given to `build_store`
-        tokenizer (default None): must be the one the store was built with; None takes the store as
-            it is
-        verify (bool, default False): also compare the sha256 of every file
-    """
+    "Open a token store without reading its tokens; raises `StoreError` if it is damaged, foreign or unfinished."
     manifest, path = _read_manifest(folder), Path(folder) / "manifest.json"
     if tokenizer is not None:
         from xlnb.vocab import tokenizer_hash
@@ -330,11 +307,7 @@ class _Sharded:
         return shard, k - self.starts[shard]
 
 class Source(_Sharded):
-    """The sentences of a language, or the sentence pairs of a pair, without special tokens.
-
-    Note:
-        kind is 'text' or 'pairs'
-    """
+    "The sentences of a language, or the sentence pairs of a pair, without special tokens."
     def __init__(self, store: Store, kind: str, name: str): # kind is 'text' or 'pairs'
         self.store, self.kind, self.name, self.sides = store, kind, name, 1 if kind == "text" else 2
         record = store.manifest[kind][name]
@@ -421,13 +394,7 @@ def _bundle_index(offsets, bundle_tokens, max_length, generator):
 
 # %% ../nbs/00i_tokens.ipynb #a91131a6
 class PairBundles(_Sharded):
-    """Bundles of pairs of near-equal length: at most `bundle_tokens` when padded; `[k]` gives the pairs.
-
-    Args:
-        store (Store), pair (str)
-        bundle_tokens (int): rows × longest row, `<s>` and two `</s>` included
-        max_length (int): tokens of a side, cut here if longer
-    """
+    "Bundles of pairs of near-equal length: at most `bundle_tokens` when padded; `[k]` gives the pairs."
     def __init__(self, store: Store, pair: str,
                  bundle_tokens: int, # rows × longest row, `<s>` and two `</s>` included
                  max_length: int, # tokens of a side, cut here if longer
@@ -478,14 +445,7 @@ def permuted(draw: int, # number of the draw from this source, from 0
              seed: int,
              name: str, # of the source
             ) -> int:
-    """Item of a draw: in each epoch of `n` draws every item once, in another order each time. Raises `ConfigError`.
-
-    Args:
-        draw (int): number of the draw from this source, from 0
-        n (int): items of the source
-        seed (int)
-        name (str): of the source
-    """
+    "Item of a draw: in each epoch of `n` draws every item once, in another order each time. Raises `ConfigError`."
     if n < 1 or draw < 0: raise ConfigError(f"draw={draw} from n={n} items: draws count from 0, items are at least 1")
     epoch, value = divmod(draw, n)
     keys, bits = _round_keys(seed, name, epoch), max((n - 1).bit_length(), _LEAST_BITS)
@@ -521,12 +481,7 @@ def _rows(rows, special):
 def collate_text(blocks: list, # items of `TextBlocks`: lists of (tokens,)
                  special: SpecialIds = SpecialIds(),
                 ) -> dict:
-    """`<s> s1 </s> s2 </s> …` per row: input_ids and attention_mask, (batch, seq) int64.
-
-    Args:
-        blocks (list): items of `TextBlocks`: lists of (tokens,)
-        special (SpecialIds, default SpecialIds())
-    """
+    "`<s> s1 </s> s2 </s> …` per row: input_ids and attention_mask, (batch, seq) int64."
     return _rows(blocks, special)[0]
 
 # %% ../nbs/00i_tokens.ipynb #51b3ca5b
@@ -535,15 +490,7 @@ def collate_pairs(pairs: list, # of (tokens, tokens)
                   restart_positions: bool = True, # count anew from the </s> before the second sentence
                   special: SpecialIds = SpecialIds(),
                  ) -> dict:
-    """`<s> a </s> b </s>` per row: input_ids, attention_mask, position_ids, and side (1 first, 2 second, 0 special).
-
-    Args:
-        pairs (list): of (tokens, tokens)
-        generator (default None): torch.Generator: flips the order of each pair with p = 0.5; None
-            keeps the order
-        restart_positions (bool, default True): count anew from the </s> before the second sentence
-        special (SpecialIds, default SpecialIds())
-    """
+    "`<s> a </s> b </s>` per row: input_ids, attention_mask, position_ids, and side (1 first, 2 second, 0 special)."
     import torch
     if generator is not None:
         flips = (torch.rand(len(pairs), generator=generator, device=generator.device) < 0.5).tolist()
@@ -560,11 +507,7 @@ def collate_pairs(pairs: list, # of (tokens, tokens)
 # %% ../nbs/00i_tokens.ipynb #eae569ea
 def pack(batch: dict, # tensors (batch, seq, …), among them attention_mask: ones, then zeros
         ) -> dict:
-    """The batch without padding: tensors (1, total, …), position_ids, and cu_seqlens (batch + 1) int32.
-
-    Args:
-        batch (dict): tensors (batch, seq, …), among them attention_mask: ones, then zeros
-    """
+    "The batch without padding: tensors (1, total, …), position_ids, and cu_seqlens (batch + 1) int32."
     import torch
     if "attention_mask" not in batch: raise ConfigError(f"the batch has {', '.join(batch)}: add its attention_mask")
     mask = batch["attention_mask"].bool()
@@ -575,12 +518,7 @@ def pack(batch: dict, # tensors (batch, seq, …), among them attention_mask: on
 def unpack(batch: dict, # from `pack`; may hold further tensors (1, total, …)
            special: SpecialIds = SpecialIds(),
           ) -> dict:
-    """The padded form: input_ids filled up with <pad>, labels with −100, all else with 0.
-
-    Args:
-        batch (dict): from `pack`; may hold further tensors (1, total, …)
-        special (SpecialIds, default SpecialIds())
-    """
+    "The padded form: input_ids filled up with <pad>, labels with −100, all else with 0."
     import torch
     lengths = batch["cu_seqlens"].diff()
     mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]

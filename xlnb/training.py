@@ -28,27 +28,7 @@ from .core import CheckpointError, ConfigError, atomic_path, choose, progress, t
 # %% ../nbs/02a_training.ipynb #9205b9c8
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Optimiser, schedule and limits of one run (defaults: XLM-E, Table 10, where it gives them).
-
-    Fields:
-        steps (int): optimiser steps of the whole run
-        learning_rate (float): at the top of the schedule
-        warmup_steps (int, default 0)
-        betas (tuple[float, float], default (0.9, 0.98))
-        eps (float, default 1e-06)
-        weight_decay (float, default 0.01)
-        clip_norm (float, default 2.0): largest norm of the whole gradient
-        precision (str, default 'fp32'): 'fp32' or 'bf16' (autocast; softmax and losses stay in
-            float32)
-        parallel (str, default 'ddp'): of several processes each holds everything ('ddp') or a share
-            of it ('fsdp')
-        seed (int, default 0)
-        max_minutes (float, default 30.0): wall-clock limit of one call; the next call goes on from
-            there
-        checkpoint_minutes (float, default 5.0): at most so much work is lost when the machine goes
-            down
-        evaluate_every (int, default 0): steps between calls of `evaluate`; 0 for never
-    """
+    "Optimiser, schedule and limits of one run (defaults: XLM-E, Table 10, where it gives them)."
     steps: int # optimiser steps of the whole run
     learning_rate: float # at the top of the schedule
     warmup_steps: int = 0
@@ -73,12 +53,7 @@ class TrainingConfig:
 
 def learning_rate_at(step: int, # from 0
                      config: TrainingConfig) -> float:
-    """Linear warm-up to `learning_rate`, then linear decay that would reach 0 at `steps`.
-
-    Args:
-        step (int): from 0
-        config (TrainingConfig)
-    """
+    "Linear warm-up to `learning_rate`, then linear decay that would reach 0 at `steps`."
     if step < config.warmup_steps: return config.learning_rate * (step + 1) / config.warmup_steps
     return config.learning_rate * (config.steps - step) / max(1, config.steps - config.warmup_steps)
 
@@ -94,11 +69,7 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Adam
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1 # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h
 
 def keep_freed_memory() -> bool: # whether it was done; False with another C library than glibc
-    """Freed blocks stay in the process, each of 32 MiB, all of 2 GiB at most: the next step has no page faults for them.
-
-    Returns:
-        bool: whether it was done; False with another C library than glibc
-    """
+    "Freed blocks stay in the process, each of 32 MiB, all of 2 GiB at most: the next step has no page faults for them."
     if platform.libc_ver()[0] != "glibc": return False
     mallopt = ctypes.CDLL(None).mallopt
     limits = {_MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**31 - 1} # the most that every version takes
@@ -113,13 +84,7 @@ def all_reduce_sum(values: dict[str, float], # this process's numbers
            names, # all names, the same on every process
            device="cpu",
           ) -> dict[str, float]:
-    """The numbers added up over all processes.
-
-    Args:
-        values (dict[str, float]): this process's numbers
-        names: all names, the same on every process
-        device (default 'cpu')
-    """
+    "The numbers added up over all processes."
     if not dist.is_initialized(): return {n: float(values.get(n, 0)) for n in names}
     numbers = torch.tensor([float(values.get(n, 0)) for n in names], dtype=torch.float64, device=device)
     dist.all_reduce(numbers)
@@ -130,13 +95,7 @@ def accumulate_gradients(model: nn.Module, # the model, or what `distribute` mad
                          work: list, # this process's (batch, generator) pairs, prepared
                          precision: str = "fp32",
                         ) -> tuple[dict, dict]:
-    """Gradients of the weighted mean losses of one step; returns sums and counts over all processes.
-
-    Args:
-        model (nn.Module): the model, or what `distribute` made of it
-        work (list): this process's (batch, generator) pairs, prepared
-        precision (str, default 'fp32')
-    """
+    "Gradients of the weighted mean losses of one step; returns sums and counts over all processes."
     inner = getattr(model, "module", model)
     device = next(inner.parameters()).device
     counts, sums = {}, {}
@@ -170,16 +129,7 @@ def start_processes() -> torch.device:
 def distribute(model: nn.Module, # the same weights in every process: built from the same seed
                config: TrainingConfig,
               ) -> nn.Module: # itself without a process group; DDP's wrapper; or itself, cut into shares in place
-    """The model as the processes train it together, by DDP or by FSDP2 (Zhao et al. 2023).
-
-    Args:
-        model (nn.Module): the same weights in every process: built from the same seed
-        config (TrainingConfig)
-
-    Returns:
-        nn.Module: itself without a process group; DDP's wrapper; or itself, cut into shares in
-            place
-    """
+    "The model as the processes train it together, by DDP or by FSDP2 (Zhao et al. 2023)."
     if not dist.is_initialized(): return model
     if config.parallel == "ddp": return DistributedDataParallel(model, gradient_as_bucket_view=True)
     from torch.distributed.device_mesh import init_device_mesh
@@ -201,12 +151,7 @@ def in_shares(model) -> bool:
 @contextmanager
 def gathered(model: nn.Module, # not the wrapper
              precision: str = "fp32"):
-    """For a look at the model between steps: its parts can be called as if it were whole.
-
-    Args:
-        model (nn.Module): not the wrapper
-        precision (str, default 'fp32')
-    """
+    "For a look at the model between steps: its parts can be called as if it were whole."
     if in_shares(model): model.unshard()
     device = next(model.parameters()).device
     try:
@@ -221,12 +166,7 @@ def latest_checkpoint(folder) -> Path | None:
 
 def save_checkpoint(folder, # the run's folder
                     model, optimizer, state: dict) -> Path:
-    """Write `checkpoint-<step>` whole or not at all, then drop older ones; raises `CheckpointError` if the disk is full.
-
-    Args:
-        folder: the run's folder
-        model, optimizer, state (dict)
-    """
+    "Write `checkpoint-<step>` whole or not at all, then drop older ones; raises `CheckpointError` if the disk is full."
     from torch.distributed.checkpoint.api import CheckpointException
     target = Path(folder) / f"checkpoint-{state['step']:08d}"
     if not target.exists():
@@ -279,14 +219,7 @@ def resume(model: nn.Module, # whole
            folder, # of the run
            identity: dict,
           ) -> tuple[nn.Module, torch.optim.Optimizer, dict | None]:
-    """Model as it runs, optimiser, and state of the newest checkpoint, or `None` without one; raises `CheckpointError`.
-
-    Args:
-        model (nn.Module): whole
-        config (TrainingConfig)
-        folder: of the run
-        identity (dict)
-    """
+    "Model as it runs, optimiser, and state of the newest checkpoint, or `None` without one; raises `CheckpointError`."
     path, state = _newest(folder, identity)
     whole = path and not (path / "shares").exists()
     if whole: model.load_pretrained(path)
@@ -344,12 +277,7 @@ def _read_shares(path, model, optimizer=None):
 
 def load_weights(path: Path, # a checkpoint
                  model): # whole, of this process alone
-    """Weights of a checkpoint, written whole or in shares; afterwards the model can be saved in its own form.
-
-    Args:
-        path (Path): a checkpoint
-        model: whole, of this process alone
-    """
+    "Weights of a checkpoint, written whole or in shares; afterwards the model can be saved in its own form."
     if (path / "shares").exists(): _read_shares(path, model)
     else: model.load_pretrained(path)
 
@@ -382,13 +310,7 @@ def check_finite(sums: dict, norm: float, step: int, folder):
 def update(model, optimizer, batches, config: TrainingConfig, step: int, folder,
            on_step=None, # called with the step and the sums over all processes, after the weights have moved
           ) -> dict:
-    """One optimiser step; returns what is logged: mean losses and metrics, rate, gradient norm, tokens.
-
-    Args:
-        model, optimizer, batches, config (TrainingConfig), step (int), folder
-        on_step (default None): called with the step and the sums over all processes, after the
-            weights have moved
-    """
+    "One optimiser step; returns what is logged: mean losses and metrics, rate, gradient norm, tokens."
     inner = getattr(model, "module", model)
     work = step_work(inner, batches, config, step)
     device = next(inner.parameters()).device
@@ -432,19 +354,7 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
           evaluate=None, # (step) → dict of metrics, every `evaluate_every` steps and where a call stops
          on_step=None, # as of `update`
          ) -> dict:
-    """Train until `steps` or `max_minutes`, one step at least; the same call goes on from the last checkpoint.
-
-    Args:
-        model (nn.Module): prepare, counts, forward, weights, names, save_pretrained,
-            load_pretrained
-        batches: micro_batches, (step, index) → batch, state, load_state
-        config (TrainingConfig)
-        folder: of the run: checkpoints and log.jsonl
-        identity (dict | None, default None): what must not differ when the run is taken up again
-        evaluate (default None): (step) → dict of metrics, every `evaluate_every` steps and where a
-            call stops
-        on_step (default None): as of `update`
-    """
+    "Train until `steps` or `max_minutes`, one step at least; the same call goes on from the last checkpoint."
     folder, start, (rank, world) = Path(folder), time.monotonic(), rank_and_world()
     if batches.micro_batches % world:
         raise ConfigError(f"a step has {batches.micro_batches} micro-batches, which {world} processes cannot share: "

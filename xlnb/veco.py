@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'STEPS', 'FEW_TESTS', 'BATCH_TOKENS', 'PAPER', 'PAPER_SIZES', 'PHASE', 'FROZEN', 'EXPERIMENTS', 'RECIPE',
-           'Settings', 'resolve', 'VecoData', 'prepare_data', 'make_batches', 'rows_of', 'adjacent_segments',
-           'pack_rows', 'join_sides', 'own_states', 'partners', 'crossed_states', 'Veco', 'veco_config', 'start_alike',
-           'new_network', 'make_model', 'frozen_model', 'partner_rows', 'crossed_metrics', 'measures', 'frozen_first',
-           'measure_layers', 'evaluate_run', 'describe', 'plan_of', 'attention_across', 'compare_with_paper']
+           'Settings', 'resolve', 'start_shape', 'VecoData', 'prepare_data', 'make_batches', 'rows_of',
+           'adjacent_segments', 'pack_rows', 'join_sides', 'own_states', 'partners', 'crossed_states', 'two_sides',
+           'BatchParts', 'Veco', 'veco_config', 'start_alike', 'new_network', 'make_model', 'frozen_model',
+           'partner_rows', 'crossed_metrics', 'measures', 'frozen_first', 'measure_layers', 'evaluate_run', 'describe',
+           'plan_of', 'attention_across', 'compare_with_paper']
 
 # %% ../nbs/06_veco.ipynb #07d0ba1a
 import math, sys
@@ -27,8 +28,9 @@ from .heads import EncoderForMaskedLM
 from .held_out import Evaluation, HeldOut, evaluate, held_out_metrics, hold_out
 from .objectives import POLICIES, Masking, MaskIds, guess, mask_tokens, vocabulary_head
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
-                          Trained, check_amounts, check_choices, fill_in, finished_phase, held_out_spec, main,
-                          max_side, network_config, plan_run, restarts, run_folder, size_defaults, step_tokens)
+                          Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
+                          finished_phase, held_out_spec, main, max_side, network_config, plan_run,
+                          restarts, run_folder, size_defaults, step_tokens)
 from .tokens import SpecialIds, collate_pairs
 
 # %% ../nbs/06_veco.ipynb #1c96b59a
@@ -36,31 +38,7 @@ TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+tlm", "mlm", "denoise")
 
 @dataclass(frozen=True)
 class Settings(RunSettings):
-    """Parameters of a VECO run, as in the notebook; `None` is filled in by `resolve`.
-
-    Fields:
-        alpha (float, default 0.5): exponent of the language sampling
-        tasks (str, default 'ca-mlm+tlm'): ca-mlm+tlm | ca-mlm (text alone) | mlm+tlm | mlm (text
-            alone) | denoise
-        mismatched (bool, default False): control: the same sentences, paired at random
-        parallel_share (float, default 0.5): of a step's tokens, how many are translation pairs
-        text_mask_rate (float, default 0.15): of text
-        pair_mask_rate (float, default 0.25): of both sides of a pair
-        mask_policy (str, default '80-10-10'): what a hole shows: mask | 80-10-10
-        cross_start (str, default 'alike'): of cross-attention: alike (keys are projected as queries
-            are) | random
-        relative_memory (str, default 'shared'): of cross-attention: none | shared (the relative
-            bias of self-attention)
-        cross_start (str, default 'alike'): of cross-attention: alike (keys are projected as queries
-            are) | random
-        relative_memory (str, default 'shared'): of cross-attention: none | shared (the relative
-            bias of self-attention)
-        stop_gradient (bool, default True): whether the partner's states are constants for the
-            losses that look at them
-        init (str, default ''): folder of an encoder with its tokenizer; all but cross-attention
-            starts from it
-        frozen_steps (int, default 0): steps that train cross-attention alone, before all others
-    """
+    "Parameters of a VECO run, as in the notebook; `None` is filled in by `resolve`."
     alpha: float = 0.5 # exponent of the language sampling
     tasks: str = "ca-mlm+tlm" # ca-mlm+tlm | ca-mlm (text alone) | mlm+tlm | mlm (text alone) | denoise
     mismatched: bool = False # control: the same sentences, paired at random
@@ -68,8 +46,6 @@ class Settings(RunSettings):
     text_mask_rate: float = 0.15 # of text
     pair_mask_rate: float = 0.25 # of both sides of a pair
     mask_policy: str = "80-10-10" # what a hole shows: mask | 80-10-10
-    cross_start: str = "alike" # of cross-attention: alike (keys are projected as queries are) | random
-    relative_memory: str = "shared" # of cross-attention: none | shared (the relative bias of self-attention)
     cross_start: str = "alike" # of cross-attention: alike (keys are projected as queries are) | random
     relative_memory: str = "shared" # of cross-attention: none | shared (the relative bias of self-attention)
     stop_gradient: bool = True # whether the partner's states are constants for the losses that look at them
@@ -99,7 +75,7 @@ PAPER_SIZES = {"large": dict(learning_rate=2e-4), "base": dict(learning_rate=3e-
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
-    full = fill_in(given, **_start_shape(given), **(PAPER | PAPER_SIZES[given.size] if given.recipe == "paper" else {}))
+    full = fill_in(given, **start_shape(given), **(PAPER | PAPER_SIZES[given.size] if given.recipe == "paper" else {}))
     full = fill_in(full, test_lines=FEW_TESTS.get(full.size))
     full = fill_in(full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full))
     full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps))
@@ -123,7 +99,7 @@ def _check(given: Settings):
         raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER_SIZES)} (its small "
                           "model is 'base' with six layers)")
 
-def _start_shape(given: Settings) -> dict:
+def start_shape(given: Settings) -> dict:
     "Shape and vocabulary of the encoder to start from, if there is one; `ConfigError` where the settings say another."
     if not given.init: return {}
     checkpoint_type(given.init) # or it says that there is none
@@ -139,19 +115,11 @@ def _start_shape(given: Settings) -> dict:
 # %% ../nbs/06_veco.ipynb #27a11bbc
 @dataclass(frozen=True)
 class VecoData(Prepared):
-    """A prepared corpus, and the folder of the network that training starts from.
-
-    Fields:
-        start (Path | None, default None): None: random weights
-    """
+    "A prepared corpus, and the folder of the network that training starts from."
     start: Path | None = None # None: random weights
 
 def prepare_data(s: Settings) -> VecoData: # resolved
-    """Corpus, vocabulary (that of `init`, if it is given) and token store of a run.
-
-    Note:
-        resolved
-    """
+    "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
     vocabulary = Path(s.init) if s.init else None
     corpus = open_corpus(s.corpus, parse_languages(s.langs), s.test_lines)
     data = prepare(corpus, s.vocab_size, s.mismatched, max_side=max_side(s), vocabulary=vocabulary)
@@ -163,36 +131,20 @@ def make_batches(s: Settings, data: Prepared) -> MixedBatches:
 
 # %% ../nbs/06_veco.ipynb #8f9e67ba
 def rows_of(batch: dict, prefix: str = "") -> list: # of (tokens,)
-    """The rows of a padded batch without their padding.
-
-    Note:
-        of (tokens,)
-    """
+    "The rows of a padded batch without their padding."
     lengths = batch[f"{prefix}attention_mask"].sum(1).tolist()
     return [row[:n] for row, n in zip(batch[f"{prefix}input_ids"], lengths)]
 
 def adjacent_segments(block: torch.Tensor, # (tokens,): `<s> a </s> b </s> …`
                       special: SpecialIds) -> tuple: # (tokens,), (tokens,): `<s> … </s>` both
-    """A text block in two: cut after the sentence that ends nearest to its middle, or inside its only sentence.
-
-    Args:
-        block (torch.Tensor): (tokens,): `<s> a </s> b </s> …`
-        special (SpecialIds)
-
-    Returns:
-        tuple: (tokens,), (tokens,): `<s> … </s>` both
-    """
+    "A text block in two: cut after the sentence that ends nearest to its middle, or inside its only sentence."
     ends = (block[:-1] == special.eos).nonzero()[:, 0] + 1
     cut = int(ends[(ends - len(block) / 2).abs().argmin()]) if len(ends) else len(block) // 2
     first, second = block[:cut], F.pad(block[cut:], (1, 0), value=special.bos)
     return (first if len(ends) else F.pad(first, (0, 1), value=special.eos)), second
 
 def pack_rows(rows: list) -> dict: # of (tokens,)
-    """Sequences behind one another: input_ids, attention_mask and position_ids (1, total), cu_seqlens.
-
-    Note:
-        of (tokens,)
-    """
+    "Sequences behind one another: input_ids, attention_mask and position_ids (1, total), cu_seqlens."
     lengths = torch.tensor([len(row) for row in rows])
     ids = torch.cat(rows)[None]
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids),
@@ -202,15 +154,7 @@ def pack_rows(rows: list) -> dict: # of (tokens,)
 def join_sides(batch: dict, # packed: n first sides, then their n partners; `<s> a </s>`, `<s> b </s>`
                restart: bool, # whether positions start again in the second sentence
               ) -> dict: # packed: n sequences `<s> a </s> b </s>`
-    """The two sequences of each pair as one, for TLM; further tensors (1, total) go along.
-
-    Args:
-        batch (dict): packed: n first sides, then their n partners; `<s> a </s>`, `<s> b </s>`
-        restart (bool): whether positions start again in the second sentence
-
-    Returns:
-        dict: packed: n sequences `<s> a </s> b </s>`
-    """
+    "The two sequences of each pair as one, for TLM; further tensors (1, total) go along."
     starts, n = batch["cu_seqlens"].tolist(), (len(batch["cu_seqlens"]) - 1) // 2
     sides = [(torch.arange(starts[k], starts[k + 1]), torch.arange(starts[n + k] + 1, starts[n + k + 1]))
              for k in range(n)]
@@ -224,25 +168,13 @@ def join_sides(batch: dict, # packed: n first sides, then their n partners; `<s>
 
 # %% ../nbs/06_veco.ipynb #c00efe8d
 def own_states(network: EncoderForMaskedLM, batch: dict) -> torch.Tensor: # (1, total, hidden)
-    """H: last states of packed sequences, each read by itself (VECO, eq. 2 to 5).
-
-    Note:
-        (1, total, hidden)
-    """
+    "H: last states of packed sequences, each read by itself (VECO, eq. 2 to 5)."
     return network.encoder(batch["input_ids"], position_ids=batch["position_ids"],
                            cu_seqlens=batch["cu_seqlens"]).last_hidden_state
 
 def partners(states: torch.Tensor, # (1, total, hidden) of n first sides, then of their n partners
              cu_seqlens: torch.Tensor) -> dict: # memory (2n, longest, hidden) of each sequence, and its mask
-    """The states of the other sentence of each pair, padded, as cross-attention takes them.
-
-    Args:
-        states (torch.Tensor): (1, total, hidden) of n first sides, then of their n partners
-        cu_seqlens (torch.Tensor)
-
-    Returns:
-        dict: memory (2n, longest, hidden) of each sequence, and its mask
-    """
+    "The states of the other sentence of each pair, padded, as cross-attention takes them."
     packing = Packing(cu_seqlens, states.shape[1])
     half, odd = divmod(packing.sequences, 2)
     if odd: raise ValueError(f"{packing.sequences} sequences: give first sides, then as many partners, an even number")
@@ -252,26 +184,23 @@ def partners(states: torch.Tensor, # (1, total, hidden) of n first sides, then o
 def crossed_states(network: EncoderForMaskedLM, batch: dict, memory: dict, # of `partners`
                    wanted: torch.Tensor | None = None, # (1, total) bool; None: all
                   ) -> torch.Tensor: # (1, total, hidden), or (wanted, hidden)
-    """S: last states of packed sequences that look at their partners in every layer (VECO, eq. 6 to 9).
-
-    Args:
-        network (EncoderForMaskedLM), batch (dict), memory (dict): of `partners`
-        wanted (torch.Tensor | None, default None): (1, total) bool; None: all
-
-    Returns:
-        torch.Tensor: (1, total, hidden), or (wanted, hidden)
-    """
+    "S: last states of packed sequences that look at their partners in every layer (VECO, eq. 6 to 9)."
     return network.encoder(batch["input_ids"], position_ids=batch["position_ids"], cu_seqlens=batch["cu_seqlens"],
                            wanted=wanted, **memory).last_hidden_state
 
 # %% ../nbs/06_veco.ipynb #0a001207
-class Veco(MaskedLanguageModel):
-    """A masked language model that guesses holes from the sentence, and again beside its partner (VECO, eq. 1).
+def two_sides(batch: dict, # of text or of pairs
+              special: SpecialIds, generator: torch.Generator) -> list[tuple]: # rows of ids
+    "First and second sequences: adjacent segments of text, or the sentences of pairs in either order."
+    if "partner_input_ids" not in batch:
+        return list(zip(*(adjacent_segments(row, special) for row in rows_of(batch))))
+    both = list(zip(rows_of(batch), rows_of(batch, "partner_")))
+    flips = torch.rand(len(both), generator=generator) < 0.5
+    return list(zip(*(side[::-1] if flip else side for side, flip in zip(both, flips))))
 
-    Args:
-        s (Settings), network (EncoderForMaskedLM), tokenizer
-        frozen (bool, default False): whether only cross-attention learns
-    """
+# %% ../nbs/06_veco.ipynb #62f1eabd
+class BatchParts(MaskedLanguageModel):
+    "What of a batch goes through the network at a time, and the names of its losses; the forward pass is `Veco`'s."
     def __init__(self, s: Settings, network: EncoderForMaskedLM, tokenizer,
                  frozen: bool = False): # whether only cross-attention learns
         super().__init__(network, s.masking, MaskIds.of(tokenizer))
@@ -290,19 +219,12 @@ class Veco(MaskedLanguageModel):
         pairs = "partner_input_ids" in batch
         if not pairs and self.settings.tasks in ("mlm", "mlm+tlm"):
             return [super().prepare(batch, generator) | {"part": "whole", "losses": ["mlm"]}]
-        sides = self._sides(batch, pairs, generator)
+        sides = two_sides(batch, self.special, generator)
         plain = pack_rows([*sides[0], *sides[1]])
         masked = mask_tokens(plain, self.ids, generator, self.masking.pair_rate if pairs else self.masking.text_rate,
                              self.masking.policy)
         if self.settings.tasks == "denoise": return [masked | self._targets(plain, sides, pairs)]
         return self._parts(masked, "pair_" * pairs)
-
-    def _sides(self, batch, pairs, generator):
-        "First and second sequences; of pairs in either order."
-        if not pairs: return list(zip(*(adjacent_segments(row, self.special) for row in rows_of(batch))))
-        both = list(zip(rows_of(batch), rows_of(batch, "partner_")))
-        flips = torch.rand(len(both), generator=generator) < 0.5
-        return list(zip(*(side[::-1] if flip else side for side, flip in zip(both, flips))))
 
     def _parts(self, masked, prefix) -> list[dict]:
         joined = []
@@ -331,6 +253,9 @@ class Veco(MaskedLanguageModel):
         labels = batch["target_labels" if batch["part"] == "written" else "labels"]
         return dict.fromkeys(batch["losses"], int((labels != -100).sum()))
 
+# %% ../nbs/06_veco.ipynb #4ae3955c
+class Veco(BatchParts):
+    "A masked language model that guesses holes from the sentence, and again beside its partner (VECO, eq. 1)."
     def forward(self, batch, generator) -> dict:
         if batch["part"] == "whole":
             return self._sums(batch["losses"][0], guess(self.generator, batch, False, generator))
@@ -373,22 +298,11 @@ class Veco(MaskedLanguageModel):
 
 # %% ../nbs/06_veco.ipynb #262d71b7
 def veco_config(s: Settings) -> EncoderConfig: # resolved
-    """Configuration of the network of a run; cross-attention where a task looks at a partner.
-
-    Note:
-        resolved
-    """
+    "Configuration of the network of a run; cross-attention where a task looks at a partner."
     config = EncoderConfig.from_pretrained(s.init) if s.init else network_config(s)
     config.cross_attention = s.crosses or s.tasks == "denoise"
     config.relative_memory = s.relative_memory
     return config
-
-@torch.no_grad()
-def start_alike(network: EncoderForMaskedLM):
-    "Cross-attention that looks at what is like itself: the projection of keys starts as that of queries."
-    for block in network.encoder.layers:
-        module = block.cross_attention
-        module.kv.weight[:len(module.query.weight)] = module.query.weight
 
 @torch.no_grad()
 def start_alike(network: EncoderForMaskedLM):
@@ -414,13 +328,7 @@ def frozen_model(s: Settings, data: VecoData) -> Veco:
 def partner_rows(text, # `PairText` of held-out pairs
                  beside: str, # 'true' or 'random'
                  special: SpecialIds) -> tuple[dict, torch.Tensor]:
-    """The scored sides, then their partners, packed; and the labels (1, total), -100 on the partners.
-
-    Args:
-        text: `PairText` of held-out pairs
-        beside (str): 'true' or 'random'
-        special (SpecialIds)
-    """
+    "The scored sides, then their partners, packed; and the labels (1, total), -100 on the partners."
     batch = getattr(text, beside)
     bos, eos, none = (torch.tensor([k]) for k in (special.bos, special.eos, -100))
     rows, labels = [], []
@@ -433,11 +341,7 @@ def partner_rows(text, # `PairText` of held-out pairs
 
 @torch.inference_mode()
 def crossed_metrics(network: EncoderForMaskedLM, held_out: HeldOut) -> dict: # 'held_out/…', nats per hole
-    """Holes of held-out pairs guessed from the sentence alone, and beside its translation and another sentence.
-
-    Note:
-        'held_out/…', nats per hole
-    """
+    "Holes of held-out pairs guessed from the sentence alone, and beside its translation and another sentence."
     device, special, head = next(network.parameters()).device, SpecialIds.of(held_out.tokenizer), network.head
     losses = {"own": [], "translation": [], "random": []}
     for text in held_out.partners:
@@ -453,11 +357,7 @@ def crossed_metrics(network: EncoderForMaskedLM, held_out: HeldOut) -> dict: # '
     return {"held_out/own_mlm": own, "held_out/ca_mlm": true, "held_out/ca_gap": random - true}
 
 def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
-    """Held-out text and pairs under the masks of training; where there is cross-attention, beside partners too.
-
-    Note:
-        model → dict of 'held_out/…'
-    """
+    "Held-out text and pairs under the masks of training; where there is cross-attention, beside partners too."
     held_out = hold_out(data, held_out_spec(s, s.masking))
     def measure(model):
         found = held_out_metrics(model.measured, held_out)
@@ -477,11 +377,7 @@ def frozen_first(s: Settings, data: VecoData) -> VecoData:
 # %% ../nbs/06_veco.ipynb #53a1899b
 def measure_layers(s: Settings, data: Prepared, trained: Trained,
                    minutes: float = math.inf) -> Evaluation: # for the networks
-    """Retrieval, alignment and probes of the encoder without its cross-attention, by layer.
-
-    Returns:
-        Evaluation: for the networks
-    """
+    "Retrieval, alignment and probes of the encoder without its cross-attention, by layer."
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
     return evaluate(trained.model.kept, data, not s.mismatched, minutes=minutes, kept=kept)
 
@@ -511,16 +407,7 @@ def plan_of(s: Settings, data: Prepared) -> str:
 def attention_across(network, # `EncoderForMaskedLM` or any other model of this library
                      pairs: list, # of (sentence, sentence)
                      tokenizer) -> list[dict]: # by block: layer, share and even, from 0 to 1
-    """Share of self-attention that crosses to the other sentence of a joined pair, words alone (VECO, Figure 1).
-
-    Args:
-        network: `EncoderForMaskedLM` or any other model of this library
-        pairs (list): of (sentence, sentence)
-        tokenizer
-
-    Returns:
-        list[dict]: by block: layer, share and even, from 0 to 1
-    """
+    "Share of self-attention that crosses to the other sentence of a joined pair, words alone (VECO, Figure 1)."
     restart = getattr(network.config, "restart_positions", False)
     batch = collate_pairs(encode_pairs(pairs, tokenizer), None, restart, SpecialIds.of(tokenizer))
     batch = {k: v.to(network.device) for k, v in batch.items()}
@@ -539,34 +426,25 @@ def attention_across(network, # `EncoderForMaskedLM` or any other model of this 
 
 # %% ../nbs/06_veco.ipynb #52d7d2da
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    """Paper's value, this run's value and the reason, for everything that shapes the result.
-
-    Note:
-        resolved
-    """
-    c, budget = veco_config(s), "minutes on a laptop" if s.recipe == "default" else "recipe"
+    "Paper's value, this run's value and the reason, for everything that shapes the result."
     small = "seen to learn in minutes" if BY_SIZE[s.size].learns_in_minutes else "as given"
     length = BY_SIZE[s.size].length
-    shape = f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
     relative = f"absolute and {s.relative_positions} relative" if s.relative_positions != "none" else "absolute"
-    rows = [("network", "24 × 1024 (16 heads, 4096)", shape, f"size={s.size}"),
-            ("vocabulary", "250,002", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
+    paper = {"network": "24 × 1024 (16 heads, 4096)", "vocabulary": "250,002", "steps": "240,000",
+             "tokens per task and step": "524,288", "learning rate": "2e-4", "schedule": "5 % warm-up, linear decay",
+             "language exponent α": "0.5"}
+    rows = [*common_choices(s, veco_config(s), paper),
             ("starts from", "XLM-R, but for cross-attention", s.init and "init" or "random weights", ""),
             ("cross-attention trained alone", "yes; how long is not given", f"{s.frozen_steps:,} steps", "needs init"),
-            ("steps", "240,000", f"{s.steps:,}", budget),
-            ("tokens per task and step", "524,288", f"{s.batch_tokens:,}", budget),
             ("length, text and pairs", "512, 128", f"{length}, {2 * max_side(s) + 3 if restarts(s) else length}", ""),
-            ("learning rate", "2e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
-            ("schedule", "5 % warm-up, linear decay", f"{s.warmup_steps / s.steps:.0%} warm-up, linear decay", ""),
             ("masks", "15 % of text, 25 % of pairs", f"{s.text_mask_rate:.0%}, {s.pair_mask_rate:.0%}", ""),
             ("what a hole shows", "not given", s.mask_policy, "as in BERT"),
-            ("language exponent α", "0.5", f"{s.alpha:g}", ""),
             ("layer norm", "post", s.norm, small if s.norm != "post" else ""),
             ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
             ("positions", "absolute", relative,
              "start again in the second sentence" if restarts(s) else ""),
             ("dropout", "0.1", "none", "text is read once or twice")]
-    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
+    return comparison_table(rows)
 
 # %% ../nbs/06_veco.ipynb #f5096fb6
 _SEEDS = (0, 1, 2, 3, 4)

@@ -23,11 +23,7 @@ from .core import ConfigError, DataError, atomic_path, figure, numpy_generator
 # %% ../nbs/00f_vocab.ipynb #f7a2b9ee
 def line_counts(streams: dict[str, Iterable[str]], # language → lines, such that can be read again
                ) -> dict[str, int]:
-    """Lines of each stream, by a pass over all of them; `DataError` names the empty ones, and what is no line.
-
-    Args:
-        streams (dict[str, Iterable[str]]): language → lines, such that can be read again
-    """
+    "Lines of each stream, by a pass over all of them; `DataError` names the empty ones, and what is no line."
     check_streams(streams)
     counts, written = {}, set()
     for lang, stream in streams.items():
@@ -44,13 +40,7 @@ def line_quotas(counts: dict[str, int],      # lines by language
                 alpha: float = 0.7,          # 1 keeps the proportions, 0 gives all languages the same
                 max_sentences: int = 200_000, # lines in all; fewer if there are fewer
                ) -> dict[str, int]:
-    """Lines to take from each language, ∝ N^alpha: whole numbers that sum to `max_sentences`, or to all lines if fewer.
-
-    Args:
-        counts (dict[str, int]): lines by language
-        alpha (float, default 0.7): 1 keeps the proportions, 0 gives all languages the same
-        max_sentences (int, default 200000): lines in all; fewer if there are fewer
-    """
+    "Lines to take from each language, ∝ N^alpha: whole numbers that sum to `max_sentences`, or to all lines if fewer."
     if not 0 <= alpha <= 1: raise ConfigError(f"alpha={alpha} is not from 0 (all languages alike) to 1 (as they come)")
     if max_sentences < len(counts):
         raise ConfigError(f"max_sentences={max_sentences} is less than one per language ({len(counts)}): raise it")
@@ -69,14 +59,7 @@ def sampled_lines(streams: dict[str, Iterable[str]], # language → lines, such 
                   quotas: dict[str, int],            # lines to take from each
                   seed: int = 0,                     # of the choice
                  ) -> Iterator[str]:
-    """Exactly `quotas` lines: each ⌊quota/N⌋ times, a random choice once more; `DataError` for other `counts`.
-
-    Args:
-        streams (dict[str, Iterable[str]]): language → lines, such that can be read again
-        counts (dict[str, int]): lines of each
-        quotas (dict[str, int]): lines to take from each
-        seed (int, default 0): of the choice
-    """
+    "Exactly `quotas` lines: each ⌊quota/N⌋ times, a random choice once more; `DataError` for other `counts`."
     check_streams(streams)
     if lacking := [lang for lang in streams if lang not in counts or lang not in quotas]:
         raise DataError(f"no count or no quota for {', '.join(lacking)}: give both for every stream, or counts=None")
@@ -107,11 +90,7 @@ _SCORE_UNIT = 256 # scores are multiples of 1/256
 
 def rounded_model(proto: bytes, # of SentencePiece
                  ) -> bytes:
-    """The model with scores in multiples of 1/256, and without the name of the temporary rule file.
-
-    Args:
-        proto (bytes): of SentencePiece
-    """
+    "The model with scores in multiples of 1/256, and without the name of the temporary rule file."
     model = sentencepiece_model_pb2.ModelProto.FromString(proto)
     for piece in model.pieces[3:]: piece.score = round(piece.score * _SCORE_UNIT) / _SCORE_UNIT
     model.normalizer_spec.name, model.normalizer_spec.normalization_rule_tsv = "xlnb", ""
@@ -137,14 +116,7 @@ def train_sentencepiece(lines: Iterable[str],              # read once
                         character_coverage: float = 0.9995, # share of character occurrences that get a piece
                         threads: int = 1,                  # same input, same threads → same bytes
                        ) -> bytes:
-    """A unigram model (Kudo 2018) in XLM-R's layout; `ConfigError` for a size that does not suit, `DataError`.
-
-    Args:
-        lines (Iterable[str]): read once
-        size (int): ids in all, with the five special ones
-        character_coverage (float, default 0.9995): share of character occurrences that get a piece
-        threads (int, default 1): same input, same threads → same bytes
-    """
+    "A unigram model (Kudo 2018) in XLM-R's layout; `ConfigError` for a size that does not suit, `DataError`."
     if size < 6: raise ConfigError(f"size={size} leaves no room for pieces: five ids are special tokens")
     failed = []
     def guarded(): # SentencePiece would turn an error of the stream into one of its own
@@ -188,12 +160,7 @@ def _backend(proto: bytes) -> Tokenizer:
 def require_fast(tokenizer, # what the caller was given
                  name: str = "tokenizer", # of the parameter, for the message
                 ):
-    """The tokenizer, if it is a fast one of Hugging Face; `ConfigError` says how to load one.
-
-    Args:
-        tokenizer: what the caller was given
-        name (str, default 'tokenizer'): of the parameter, for the message
-    """
+    "The tokenizer, if it is a fast one of Hugging Face; `ConfigError` says how to load one."
     how = ("load it with xlnb.vocab.load_tokenizer(folder) if train_vocab wrote it, otherwise with "
            "transformers.AutoTokenizer.from_pretrained(name)")
     if getattr(tokenizer, "is_fast", False): return tokenizer
@@ -203,21 +170,13 @@ def require_fast(tokenizer, # what the caller was given
                       "tokenizers.Tokenizer goes into transformers.PreTrainedTokenizerFast(tokenizer_object=…)")
 
 def tokenizer_hash(tokenizer) -> str: # any fast Hugging Face tokenizer
-    """sha256 of all that decides its ids; padding and truncation, which calls may change, are left out.
-
-    Note:
-        any fast Hugging Face tokenizer
-    """
+    "sha256 of all that decides its ids; padding and truncation, which calls may change, are left out."
     state = json.loads(require_fast(tokenizer).backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
     return hashlib.sha256(json.dumps(state, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 def fast_tokenizer(proto: bytes, # a model of `train_sentencepiece`
                   ):
-    """The Hugging Face tokenizer over a SentencePiece model; a text gives `<s> … </s>`, a pair `<s> a </s> b </s>`.
-
-    Args:
-        proto (bytes): a model of `train_sentencepiece`
-    """
+    "The Hugging Face tokenizer over a SentencePiece model; a text gives `<s> … </s>`, a pair `<s> a </s> b </s>`."
     from transformers import PreTrainedTokenizerFast
     names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL), cls_token="<s>", sep_token="</s>")
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=_backend(proto), **names, mask_token=_MASK,
@@ -237,20 +196,7 @@ def train_vocab(streams: dict[str, Iterable[str]],   # language → lines, such 
                 threads: int = 1,                    # of SentencePiece
                 counts: dict[str, int] | None = None, # lines of each stream, where known; None: a pass counts them
                ):
-    """Train a shared vocabulary and save it as a tokenizer folder; raises `ConfigError` for a size, `DataError`.
-
-    Args:
-        streams (dict[str, Iterable[str]]): language → lines, such that can be read again
-        size (int): ids in all: <s> <pad> </s> <unk>, pieces, <mask>
-        folder: appears whole or not at all
-        alpha (float, default 0.7): languages are sampled ∝ (number of lines)^alpha
-        max_sentences (int, default 200000): sampled lines in all: what is held in memory
-        character_coverage (float, default 0.9995): share of character occurrences that get a piece
-        seed (int, default 0): of the sample
-        threads (int, default 1): of SentencePiece
-        counts (dict[str, int] | None, default None): lines of each stream, where known; None: a
-            pass counts them
-    """
+    "Train a shared vocabulary and save it as a tokenizer folder; raises `ConfigError` for a size, `DataError`."
     check_vocabulary_folder(folder)
     counts = counts or line_counts(streams)
     quotas = line_quotas(counts, alpha, max_sentences)
@@ -259,11 +205,7 @@ def train_vocab(streams: dict[str, Iterable[str]],   # language → lines, such 
 
 def check_vocabulary_folder(folder, # where a vocabulary is to be written
                            ):
-    """Raise `ConfigError` if something other than a vocabulary would be overwritten.
-
-    Args:
-        folder: where a vocabulary is to be written
-    """
+    "Raise `ConfigError` if something other than a vocabulary would be overwritten."
     path = Path(folder)
     if path.exists() and not path.is_dir(): raise ConfigError(f"{path} is a file: name a folder")
     ours = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "sentencepiece.bpe.model"}
@@ -274,12 +216,7 @@ def check_vocabulary_folder(folder, # where a vocabulary is to be written
 def save_vocabulary(proto: bytes, # a model of `train_sentencepiece`
                     folder,       # appears whole or not at all
                    ):
-    """The tokenizer over a model, written to a folder and read again.
-
-    Args:
-        proto (bytes): a model of `train_sentencepiece`
-        folder: appears whole or not at all
-    """
+    "The tokenizer over a model, written to a folder and read again."
     tokenizer = fast_tokenizer(proto)
     with atomic_path(folder) as temporary:
         tokenizer.save_pretrained(temporary)
@@ -288,11 +225,7 @@ def save_vocabulary(proto: bytes, # a model of `train_sentencepiece`
 
 # %% ../nbs/00f_vocab.ipynb #6928b2f3
 def load_tokenizer(folder): # written by `train_vocab`, or a checkpoint folder that such a tokenizer was saved to
-    """The tokenizer of a folder; `DataError` if it is not one of ours, or was changed.
-
-    Args:
-        folder: written by `train_vocab`, or a checkpoint folder that such a tokenizer was saved to
-    """
+    "The tokenizer of a folder; `DataError` if it is not one of ours, or was changed."
     from transformers import PreTrainedTokenizerFast
     if not (Path(folder) / "tokenizer.json").is_file():
         raise DataError("there is no tokenizer.json: name a folder that train_vocab wrote", folder)
@@ -308,13 +241,7 @@ def fertility(tokenizer,                         # any fast Hugging Face tokeniz
               streams: dict[str, Iterable[str]], # language → text
               lines: int = 1000,                 # read from each
              ):
-    """How the vocabulary fits each language, as a pandas frame with one row per language; raises `DataError`.
-
-    Args:
-        tokenizer: any fast Hugging Face tokenizer
-        streams (dict[str, Iterable[str]]): language → text
-        lines (int, default 1000): read from each
-    """
+    "How the vocabulary fits each language, as a pandas frame with one row per language; raises `DataError`."
     import pandas as pd
     require_fast(tokenizer)
     rows = {lang: _fit(tokenizer, lang, itertools.islice(text_lines(stream, f"the text of {lang}"), lines))
@@ -337,11 +264,7 @@ def _fit(tokenizer, lang, lines) -> dict:
 
 # %% ../nbs/00f_vocab.ipynb #059f59cd
 def fertility_figure(frame): # of `fertility`
-    """Pieces per word and characters per piece by language, sorted by the second; returns the figure.
-
-    Args:
-        frame: of `fertility`
-    """
+    "Pieces per word and characters per piece by language, sorted by the second; returns the figure."
     from matplotlib.ticker import NullLocator
     frame = frame.sort_values("characters/piece")
     fig, axes = figure("page", height=3.2, nrows=2, sharex=True)

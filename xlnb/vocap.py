@@ -26,14 +26,7 @@ from .vocab import (check_vocabulary_folder, fertility, line_counts, line_quotas
 # %% ../nbs/00g_vocap.ipynb #c6ff9ae2
 def average_log_probability(sentences: Iterable[list], # each a list of pieces, or of their ids
                            ) -> float:                 # nats per sentence, 0 or less
-    """ALP (Zheng et al. 2021): mean over sentences of Σ log p(piece), p the relative frequency; `DataError` if empty.
-
-    Args:
-        sentences (Iterable[list]): each a list of pieces, or of their ids
-
-    Returns:
-        float: nats per sentence, 0 or less
-    """
+    "ALP (Zheng et al. 2021): mean over sentences of Σ log p(piece), p the relative frequency; `DataError` if empty."
     pieces, n = Counter(), 0
     for n, sentence in enumerate(sentences, 1):
         if isinstance(sentence, str) or not isinstance(sentence, Iterable):
@@ -48,13 +41,7 @@ def size_ladder(smallest: int, largest: int, # pieces
                 step: int = 16,              # from the smallest to the next
                 ratio: float = 2.0,          # of each step to the one before
                ) -> list[int]:
-    """Sizes from smallest to largest in geometrically growing steps; the last may be up to half as long again.
-
-    Args:
-        smallest (int), largest (int): pieces
-        step (int, default 16): from the smallest to the next
-        ratio (float, default 2.0): of each step to the one before
-    """
+    "Sizes from smallest to largest in geometrically growing steps; the last may be up to half as long again."
     if not (1 <= smallest <= largest and step >= 1 and ratio > 1):
         raise ConfigError(f"smallest={smallest}, largest={largest}, step={step}, ratio={ratio}: a ladder needs "
                           "1 <= smallest <= largest, a step of 1 or more and a ratio above 1")
@@ -81,16 +68,7 @@ def _rung(lines, pieces, character_coverage, path) -> dict:
 # %% ../nbs/00g_vocap.ipynb #f9715311
 @dataclass(frozen=True)
 class Capacity:
-    """What a language gains from a growing vocabulary of its own.
-
-    Fields:
-        lines (int): of its text
-        sizes (tuple[int, ...]): of the ladder's vocabularies, in pieces, ascending
-        alp (tuple[float, ...]): of each
-        step (int): of the ladder: from the smallest to the next
-        pieces (tuple[str, ...]): those of the smallest, then what each larger one adds
-        scores (tuple[float, ...]): log p of each piece in the model that brought it in
-    """
+    "What a language gains from a growing vocabulary of its own."
     lines: int                # of its text
     sizes: tuple[int, ...]    # of the ladder's vocabularies, in pieces, ascending
     alp: tuple[float, ...]    # of each
@@ -129,20 +107,7 @@ def capacity_curve(lang: str,                # its code, which the files are nam
                    seed: int = 0,            # of the choice
                    ratio: float = 2.0,       # of each step of the ladder to the one before
                   ) -> Capacity:
-    """Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` pieces.
-
-    Args:
-        lang (str): its code, which the files are named by
-        stream (Iterable[str]): lines, such that can be read again
-        lines (int): of the stream
-        smallest (int): pieces; more if the characters need more
-        largest (int): pieces; fewer if the text has fewer
-        work: folder of the rungs
-        character_coverage (float, default 0.9995): share of character occurrences that get a piece
-        max_sentences (int, default 1000000): read from the stream, a random choice; held in memory
-        seed (int, default 0): of the choice
-        ratio (float, default 2.0): of each step of the ladder to the one before
-    """
+    "Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` pieces."
     text = list(sampled_lines({lang: stream}, {lang: lines}, {lang: min(lines, max_sentences)}, seed))
     key = hashlib.sha256(json.dumps([text, character_coverage, sentencepiece.__version__]).encode()).hexdigest()[:16]
     rung = lambda n: _rung(text, n, character_coverage, Path(work) / f"{lang}-{n}-{key}.json")
@@ -166,16 +131,7 @@ def capacity_gains(sizes,           # of the ladder's vocabularies, ascending
                    alp,             # of each
                    step: int = 16,  # of the ladder
                   ) -> np.ndarray:  # (sizes[-1],), never rising
-    """What the n-th piece adds to ALP, on the least concave curve over the ladder; ∞ for those of the smallest model.
-
-    Args:
-        sizes: of the ladder's vocabularies, ascending
-        alp: of each
-        step (int, default 16): of the ladder
-
-    Returns:
-        np.ndarray: (sizes[-1],), never rising
-    """
+    "What the n-th piece adds to ALP, on the least concave curve over the ladder; ∞ for those of the smallest model."
     from scipy.optimize import isotonic_regression
     if not len(sizes) or len(sizes) != len(alp):
         raise ConfigError(f"{len(sizes)} sizes and {len(alp)} values of ALP: a ladder has one of either for each rung")
@@ -188,13 +144,7 @@ def capacity_weights(counts: dict[str, int], # lines by language
                      alpha: float = 0.7,      # q ∝ lines^alpha
                      beta: float = 0.7,       # w ∝ q^beta
                     ) -> dict[str, float]:
-    """Weight of each language in the division of the places, 1 in sum (Zheng et al. 2021).
-
-    Args:
-        counts (dict[str, int]): lines by language
-        alpha (float, default 0.7): q ∝ lines^alpha
-        beta (float, default 0.7): w ∝ q^beta
-    """
+    "Weight of each language in the division of the places, 1 in sum (Zheng et al. 2021)."
     for name, value in {"alpha": alpha, "beta": beta}.items():
         if not 0 <= value <= 1: raise ConfigError(f"{name}={value} is not from 0 (all languages alike) to 1")
     weights = np.array([float(n) ** (alpha * beta) for n in counts.values()])
@@ -206,17 +156,7 @@ def allocate_vocabulary(capacities: dict[str, Capacity], # by language
                         alpha: float = 0.7,              # as in `capacity_weights`
                         beta: float = 0.7,
                        ) -> dict[str, int]:              # the first so many of each language's pieces
-    """Pieces by language whose union fills `size` (Zheng et al. 2021); `ConfigError` if it is too small or too large.
-
-    Args:
-        capacities (dict[str, Capacity]): by language
-        size (int): ids in all, with the five special ones
-        alpha (float, default 0.7): as in `capacity_weights`
-        beta (float, default 0.7)
-
-    Returns:
-        dict[str, int]: the first so many of each language's pieces
-    """
+    "Pieces by language whose union fills `size` (Zheng et al. 2021); `ConfigError` if it is too small or too large."
     weights = capacity_weights({lang: c.lines for lang, c in capacities.items()}, alpha, beta)
     gains = {lang: weights[lang] * capacity_gains(c.sizes, c.alp, c.step) for lang, c in capacities.items()}
     entry = {}
@@ -251,13 +191,7 @@ def reestimated_model(pieces: dict[str, float], # piece → log p to start with
                       lines: list[str],         # text, read once a round
                       rounds: int = 4,          # of Viterbi EM
                      ) -> bytes:
-    """A unigram model of exactly these pieces, scores by Viterbi EM over the lines; `ConfigError` for rounds below 0.
-
-    Args:
-        pieces (dict[str, float]): piece → log p to start with
-        lines (list[str]): text, read once a round
-        rounds (int, default 4): of Viterbi EM
-    """
+    "A unigram model of exactly these pieces, scores by Viterbi EM over the lines; `ConfigError` for rounds below 0."
     if rounds < 0: raise ConfigError(f"rounds={rounds} is below 0")
     if not pieces: raise DataError("no pieces were given: a model needs one or more")
     model = sentencepiece_model_pb2.ModelProto.FromString(train_sentencepiece(["a"], 7)) # for its table of blanks
@@ -292,21 +226,7 @@ def train_capacities(streams: dict[str, Iterable[str]], # language → lines, su
                      workers: int = 1,                  # processes, a language each; the result does not depend on it
                      counts: dict[str, int] | None = None, # lines of each stream, where known
                     ) -> dict[str, Capacity]:
-    """Each language's ladder of vocabularies, trained or read; raises `ConfigError`, `DataError`.
-
-    Args:
-        streams (dict[str, Iterable[str]]): language → lines, such that can be read again
-        size (int): ids in all that will be divided
-        work: folder of the rungs; the same call goes on from there
-        smallest (int | None, default None): pieces of the lowest rung; None: a fifth of an equal
-            share
-        largest (int | None, default None): pieces of the top rung; None: ten equal shares
-        character_coverage (float, default 0.9995): share of character occurrences that get a piece
-        language_sentences (int, default 1000000): lines of a language that are read, at most
-        seed (int, default 0): of their choice
-        workers (int, default 1): processes, a language each; the result does not depend on it
-        counts (dict[str, int] | None, default None): lines of each stream, where known
-    """
+    "Each language's ladder of vocabularies, trained or read; raises `ConfigError`, `DataError`."
     check_streams(streams)
     counts = counts or line_counts(streams)
     if not isinstance(workers, int) or workers < 1: raise ConfigError(f"workers={workers!r} is not 1 or more")
@@ -338,13 +258,7 @@ def _in_parallel(tasks, workers) -> list[Capacity]:
 # %% ../nbs/00g_vocap.ipynb #29df329a
 @dataclass(frozen=True)
 class DividedVocabulary:
-    """What `train_vocap` returns: a vocabulary, and how it was divided.
-
-    Fields:
-        tokenizer (object): as `load_tokenizer(folder)` gives it
-        pieces (dict[str, int]): language → pieces it got; their sum exceeds the vocabulary, because
-            languages share pieces
-    """
+    "What `train_vocap` returns: a vocabulary, and how it was divided."
     tokenizer: object      # as `load_tokenizer(folder)` gives it
     pieces: dict[str, int] # language → pieces it got; their sum exceeds the vocabulary, because languages share pieces
 
@@ -359,21 +273,7 @@ def train_vocap(streams: dict[str, Iterable[str]],   # language → lines, such 
                 counts: dict[str, int] | None = None, # lines of each stream, where known; None: a pass counts them
                 **ladders,                           # options of `train_capacities`
                ) -> DividedVocabulary:
-    """VoCap (Zheng et al. 2021): divide `size` by what each language gains; raises `ConfigError`, `DataError`.
-
-    Args:
-        streams (dict[str, Iterable[str]]): language → lines, such that can be read again
-        size (int): ids in all: <s> <pad> </s> <unk>, pieces, <mask>
-        folder: of the tokenizer; appears whole or not at all
-        work (default None): folder of the ladders; None: `folder` with '.ladders' added
-        alpha (float, default 0.7): q ∝ lines^alpha
-        beta (float, default 0.7): w ∝ q^beta
-        max_sentences (int, default 200000): sampled for the scores: what is held in memory
-        seed (int, default 0): of the samples
-        counts (dict[str, int] | None, default None): lines of each stream, where known; None: a
-            pass counts them
-        **ladders: options of `train_capacities`
-    """
+    "VoCap (Zheng et al. 2021): divide `size` by what each language gains; raises `ConfigError`, `DataError`."
     check_vocabulary_folder(folder)
     counts = counts or line_counts(streams)
     weights, quotas = capacity_weights(counts, alpha, beta), line_quotas(counts, alpha * beta, max_sentences)
@@ -389,13 +289,7 @@ def compare_vocabularies(tokenizers: dict,                 # name → a fast Hug
                          streams: dict[str, Iterable[str]], # language → text, best such that none was trained on
                          lines: int = 1000,                # read from each
                         ):
-    """Pieces per word, ALP and coverage of each vocabulary by language, as a pandas frame with columns (measure, name).
-
-    Args:
-        tokenizers (dict): name → a fast Hugging Face tokenizer
-        streams (dict[str, Iterable[str]]): language → text, best such that none was trained on
-        lines (int, default 1000): read from each
-    """
+    "Pieces per word, ALP and coverage of each vocabulary by language, as a pandas frame with columns (measure, name)."
     import pandas as pd
     text = {lang: list(itertools.islice(text_lines(stream, f"the text of {lang}"), lines))
             for lang, stream in streams.items()}
@@ -412,12 +306,7 @@ def compare_vocabularies(tokenizers: dict,                 # name → a fast Hug
 # %% ../nbs/00g_vocap.ipynb #ab812d80
 def vocap_figure(frames: dict, # name of the text → a frame of `compare_vocabularies`; the first full, others hollow
                 ):
-    """Pieces per word as ratio to the first vocabulary, and ALP less the first one's, by language; returns the figure.
-
-    Args:
-        frames (dict): name of the text → a frame of `compare_vocabularies`; the first full, others
-            hollow
-    """
+    "Pieces per word as ratio to the first vocabulary, and ALP less the first one's, by language; returns the figure."
     first = next(iter(frames.values()))
     fig, axes = figure("page", height=max(2.4, 1.1 + 0.17 * len(first)), ncols=2, sharey=True)
     for text, frame in frames.items():

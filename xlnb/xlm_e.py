@@ -6,8 +6,9 @@
 __all__ = ['TASKS', 'TABLES', 'GENERATOR_LAYERS', 'SMALL_CHOICES', 'PAPER_PAIRS', 'PAPER_CHOICES', 'STEPS', 'STEPS_ON_TEXT',
            'BATCH_TOKENS', 'PAPER', 'MASK_RATE', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Corruption', 'corruption_rows',
            'plot_corruption', 'Settings', 'resolve', 'training_flops', 'network_configs', 'prepare_data',
-           'make_batches', 'detect', 'XlmE', 'sides_apart', 'measures', 'untrained_gain', 'new_xlm_e', 'plan_of',
-           'measure_layers', 'record_facts', 'describe', 'compare_with_paper', 'evaluate_run']
+           'make_batches', 'detect', 'sums_of_replaced', 'sides_apart', 'sentence_contrast',
+           'GeneratorAndDiscriminator', 'XlmE', 'measures', 'untrained_gain', 'new_xlm_e', 'plan_of', 'measure_layers',
+           'record_facts', 'describe', 'compare_with_paper', 'evaluate_run']
 
 # %% ../nbs/03_xlm_e.ipynb #5359f9e1
 import math, sys
@@ -28,21 +29,14 @@ from .heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embedding
 from .held_out import Evaluation, Measured, evaluate, hold_out, held_out_metrics
 from .objectives import POLICIES, Masking, MaskIds, guess, info_nce, network_inputs, replaced_tokens, rtd_loss
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
-                              Trained, check_amounts, check_choices, fill_in, held_out_spec, loss_names, main, max_side,
-                              network_config, plan_run, size_defaults, step_flops, step_tokens, sums_by_group)
+                              Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
+                              held_out_spec, loss_names, main, max_side, network_config, plan_run, size_defaults,
+                              step_flops, step_tokens, sums_by_group)
 from . import pretraining
 
 # %% ../nbs/03_xlm_e.ipynb #b8910a49
 class Corruption(NamedTuple):
-    """A sequence on its way from the text to the discriminator's verdict; each list has an entry per token.
-
-    Fields:
-        text (list): pieces of the original
-        masked (list): bool: for the generator to guess
-        seen (list): pieces that the discriminator reads
-        replaced (list): bool: another piece than the original
-        probability (list): of *replaced*, by the discriminator
-    """
+    "A sequence on its way from the text to the discriminator's verdict; each list has an entry per token."
     text: list # pieces of the original
     masked: list # bool: for the generator to guess
     seen: list # pieces that the discriminator reads
@@ -53,17 +47,7 @@ def corruption_rows(batch: dict, # padded and masked: input_ids, labels, attenti
                     corrupted: torch.Tensor, # (batch, seq) ids with the samples in the holes
                     logits: torch.Tensor, # (batch, seq) of *replaced*
                     tokenizer) -> list[Corruption]: # one per row, without padding
-    """What every row of a batch went through (XLM-E, Figure 2).
-
-    Args:
-        batch (dict): padded and masked: input_ids, labels, attention_mask (batch, seq)
-        corrupted (torch.Tensor): (batch, seq) ids with the samples in the holes
-        logits (torch.Tensor): (batch, seq) of *replaced*
-        tokenizer
-
-    Returns:
-        list[Corruption]: one per row, without padding
-    """
+    "What every row of a batch went through (XLM-E, Figure 2)."
     hole, token = batch["labels"] != -100, batch["attention_mask"] == 1
     original = torch.where(hole, batch["labels"], batch["input_ids"])
     def pieces(ids): # a space alone: _
@@ -75,13 +59,7 @@ def corruption_rows(batch: dict, # padded and masked: input_ids, labels, attenti
 # %% ../nbs/03_xlm_e.ipynb #45f83209
 def plot_corruption(row: Corruption,
                     base: float): # share of replaced tokens: what a discriminator that knows nothing else would say
-    """Tokens in boxes, row under row, and under each the discriminator's probability of *replaced* (XLM-E, Figure 2).
-
-    Args:
-        row (Corruption)
-        base (float): share of replaced tokens: what a discriminator that knows nothing else would
-            say
-    """
+    "Tokens in boxes, row under row, and under each the discriminator's probability of *replaced* (XLM-E, Figure 2)."
     fig, (top, bottom) = figure("page", 2.4, nrows=2, sharex=True, height_ratios=(3, 2))
     holes = ["<mask>" if hole else piece for piece, hole in zip(row.text, row.masked)]
     rows = {"text": (row.text, [False] * len(holes)), "generator reads": (holes, row.masked),
@@ -113,25 +91,7 @@ TABLES = ("one", "two", "delta")
 
 @dataclass(frozen=True)
 class Settings(RunSettings):
-    """Parameters of an XLM-E run, as in the notebook; `None` is filled in by `resolve`.
-
-    Fields:
-        tasks (str, default 'mrtd+trtd'): mrtd+trtd | mrtd | mlm+tlm | mlm
-        mismatched (bool, default False): control: the same sentences, paired at random
-        budget_flops (float | None, default None): instead of steps: training FLOPs to spend
-        parallel_share (float, default 0.5): of a step's tokens, how many are translation pairs
-        lam (float | None, default None): weight of the discriminator's loss
-        table (str, default 'one'): word tables of generator and discriminator: one | two | delta
-        generator_layers (int | None, default None)
-        restart_positions (bool | None, default None): count positions anew in the second sentence
-            of a pair
-        pair_sides (str | None, default None): mask both | one side of a pair
-        pair_mask_rate (float | None, default None)
-        mask_policy (str | None, default None): what a hole shows: mask | 80-10-10
-        spans (str | None, default None): holes in text: geometric | uniform lengths; None: single
-            tokens
-        contrast (float, default 0.0): weight of a sentence contrast (InfoNCE) on pairs
-    """
+    "Parameters of an XLM-E run, as in the notebook; `None` is filled in by `resolve`."
     tasks: str = "mrtd+trtd" # mrtd+trtd | mrtd | mlm+tlm | mlm
     mismatched: bool = False # control: the same sentences, paired at random
     budget_flops: float | None = None # instead of steps: training FLOPs to spend
@@ -152,10 +112,6 @@ class Settings(RunSettings):
     def uses_pairs(self) -> bool: return "+" in self.tasks
     @property
     def masking(self) -> Masking: # resolved
-        """
-        Returns:
-            Masking: resolved
-        """
         return Masking(MASK_RATE, self.pair_mask_rate, self.pair_sides, self.mask_policy, self.spans)
 
 # %% ../nbs/03_xlm_e.ipynb #a1ffc38a
@@ -209,30 +165,18 @@ def _defaults(given: Settings) -> dict:
 
 # %% ../nbs/03_xlm_e.ipynb #710589e3
 def training_flops(settings: Settings) -> dict: # resolved but for `steps`
-    """FLOPs of one step, 'standard' (3 × forward, head at masked places) and 'electra' (2 × forward, no head).
-
-    Note:
-        resolved but for `steps`
-    """
+    "FLOPs of one step, 'standard' (3 × forward, head at masked places) and 'electra' (2 × forward, no head)."
     return step_flops(list(network_configs(settings).values()), BY_SIZE[settings.size].length, *step_tokens(settings),
                       settings.masking)
 
 def network_configs(settings: Settings) -> dict: # resolved; part → `EncoderConfig`
-    """A generator of fewer layers and a discriminator; a masked language model on its own gets the discriminator's body.
-
-    Note:
-        resolved; part → `EncoderConfig`
-    """
+    "A generator of fewer layers and a discriminator; a masked language model on its own gets the discriminator's body."
     if not settings.replaces: return {"generator": network_config(settings)}
     return {"generator": network_config(settings, settings.generator_layers), "discriminator": network_config(settings)}
 
 # %% ../nbs/03_xlm_e.ipynb #d0cd5f0f
 def prepare_data(settings: Settings) -> Prepared: # resolved
-    """Corpus, vocabulary and token store of a run.
-
-    Note:
-        resolved
-    """
+    "Corpus, vocabulary and token store of a run."
     return pretraining.prepare_data(settings, settings.mismatched)
 
 # %% ../nbs/03_xlm_e.ipynb #244fe9a3
@@ -240,42 +184,52 @@ def make_batches(settings: Settings, data: Prepared,
                  pair_probabilities: dict | None = None, # language pair → share of the pair tokens; None: by alpha
                  text_probabilities: dict | None = None, # language → share of the text; None: by alpha
                 ) -> MixedBatches:
-    """The batches of a run: text, and pairs if a task uses them.
-
-    Args:
-        settings (Settings), data (Prepared)
-        pair_probabilities (dict | None, default None): language pair → share of the pair tokens;
-            None: by alpha
-        text_probabilities (dict | None, default None): language → share of the text; None: by alpha
-    """
+    "The batches of a run: text, and pairs if a task uses them."
     return pretraining.make_batches(settings, data, *step_tokens(settings), text_probabilities, pair_probabilities)
 
 # %% ../nbs/03_xlm_e.ipynb #01cf66df
 def detect(network: EncoderForReplacedTokens, ids: torch.Tensor, # (batch, seq) corrupted
            batch: dict, vectors=None, # (batch, seq, width) of the words, if not the network's own
           ) -> torch.Tensor: # logits (batch, seq)
-    """Logit of every token that it was replaced (XLM-E, equations 3 and 5).
-
-    Args:
-        network (EncoderForReplacedTokens), ids (torch.Tensor): (batch, seq) corrupted
-        batch (dict), vectors (default None): (batch, seq, width) of the words, if not the network's
-            own
-
-    Returns:
-        torch.Tensor: logits (batch, seq)
-    """
+    "Logit of every token that it was replaced (XLM-E, equations 3 and 5)."
     words = {"input_ids": ids} if vectors is None else {"inputs_embeds": vectors}
     return network(**words, **network_inputs(batch)).logits
 
-# %% ../nbs/03_xlm_e.ipynb #64f69fce
-class XlmE(MaskedLanguageModel):
-    """Generator and discriminator over one word table; sums of losses for `training.train` (XLM-E, section 3.2).
+# %% ../nbs/03_xlm_e.ipynb #427c338b
+def sums_of_replaced(logits: torch.Tensor, labels: torch.Tensor, # (batch, seq)
+                     batch: dict, groups: list) -> dict: # language pairs whose losses are summed apart as well
+    "Sums of replaced token detection: loss, right answers, replaced tokens; of pairs by language pair too."
+    name = loss_names(batch)[1]
+    loss, _ = rtd_loss(logits, labels, batch["attention_mask"])
+    token = batch["attention_mask"] == 1
+    right = ((logits > 0) == (labels == 1)) & token
+    sums = {name: loss, f"{name}/correct": right.sum(), f"{name}/replaced": (labels == 1).sum()}
+    if name == "mrtd" or not groups: return sums
+    each = F.binary_cross_entropy_with_logits(logits.detach().float(), labels.float(), reduction="none")
+    return sums | sums_by_group(name, groups, batch["group"][token], loss=each[token], wrong=~right[token])
 
-    Args:
-        settings (Settings): resolved
-        ids (MaskIds)
-        groups (list, default ()): language pairs whose losses are summed apart as well
-    """
+# %% ../nbs/03_xlm_e.ipynb #77f6d26f
+def sides_apart(batch: dict) -> torch.Tensor: # of packed pairs; (2 · pairs + 1,) int32
+    "Where sequences begin when the two sentences of each pair are sequences of their own (`cu_seqlens`)."
+    side = batch["side"][0]
+    begins = (side == 2) & (F.pad(side[:-1], (1, 0)) != 2)
+    return torch.cat([batch["cu_seqlens"], begins.nonzero()[:, 0].to(torch.int32)]).sort().values
+
+def sentence_contrast(encoder, words: torch.Tensor, # (1, seq) ids without masks
+                      batch: dict, # packed pairs
+                      vectors: torch.Tensor | None = None) -> torch.Tensor: # (1, seq, width) in place of the word table
+    "Each sentence of a pair read alone: the mean over its words should be nearest to that of its translation."
+    given = {"input_ids": words} if vectors is None else {"inputs_embeds": vectors}
+    states = encoder(**given, cu_seqlens=sides_apart(batch), position_ids=batch["position_ids"]).last_hidden_state[0]
+    lengths, side = batch["cu_seqlens"].diff().long(), batch["side"][0]
+    pair = torch.arange(len(lengths), device=states.device).repeat_interleave(lengths)
+    means = [states.new_zeros(len(lengths), states.shape[1]).index_add(0, pair[side == k], states[side == k])
+             / torch.bincount(pair[side == k], minlength=len(lengths))[:, None] for k in (1, 2)]
+    return info_nce(*means)[0]
+
+# %% ../nbs/03_xlm_e.ipynb #64f69fce
+class GeneratorAndDiscriminator(MaskedLanguageModel):
+    "The networks of a run over one word table, and the names of its losses; their sums are `XlmE`'s."
     def __init__(self, settings: Settings, # resolved
                  ids: MaskIds,
                  groups: list = ()): # language pairs whose losses are summed apart as well
@@ -323,6 +277,9 @@ class XlmE(MaskedLanguageModel):
 
     def detect(self, ids, batch): return detect(self.discriminator, ids, batch, self._vectors(ids))
 
+# %% ../nbs/03_xlm_e.ipynb #e08f3839
+class XlmE(GeneratorAndDiscriminator):
+    "Sums of losses for `training.train`: a generator masks and guesses, a discriminator tells (XLM-E, section 3.2)."
     def counts(self, batch) -> dict:
         "What the losses are means over: masked tokens for MLM and TLM, all but padding for MRTD and TRTD."
         pairs = {"contrast": len(batch["cu_seqlens"]) - 1} if "side" in batch else {}
@@ -336,46 +293,16 @@ class XlmE(MaskedLanguageModel):
 
     def replaced_sums(self, batch, samples):
         ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], samples)
-        logits, (_, name) = self.detect(ids, batch), loss_names(batch)
-        loss, _ = rtd_loss(logits, labels, batch["attention_mask"])
-        token = batch["attention_mask"] == 1
-        right = ((logits > 0) == (labels == 1)) & token
-        sums = {name: loss, f"{name}/correct": right.sum(), f"{name}/replaced": (labels == 1).sum()}
-        if name == "mrtd" or not self.groups: return sums
-        each = F.binary_cross_entropy_with_logits(logits.detach().float(), labels.float(), reduction="none")
-        return sums | sums_by_group(name, self.groups, batch["group"][token], loss=each[token], wrong=~right[token])
+        return sums_of_replaced(self.detect(ids, batch), labels, batch, self.groups)
 
     def _contrast(self, batch):
-        "Each sentence of a pair read alone; a mean over its words should be nearest to that of its translation."
         words = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
         network = self.discriminator or self.generator
-        vectors = {"inputs_embeds": self._vectors(words)} if self.adds else {"input_ids": words}
-        apart = {"cu_seqlens": sides_apart(batch), "position_ids": batch["position_ids"]}
-        states = network.encoder(**vectors, **apart).last_hidden_state[0]
-        lengths = batch["cu_seqlens"].diff().long()
-        pair = torch.arange(len(lengths), device=states.device).repeat_interleave(lengths)
-        side = batch["side"][0]
-        means = [states.new_zeros(len(lengths), states.shape[1]).index_add(0, pair[side == k], states[side == k])
-                 / torch.bincount(pair[side == k], minlength=len(lengths))[:, None] for k in (1, 2)]
-        return info_nce(*means)[0]
-
-def sides_apart(batch: dict) -> torch.Tensor: # of packed pairs; (2 · pairs + 1,) int32
-    """Where sequences begin when the two sentences of each pair are sequences of their own (`cu_seqlens`).
-
-    Note:
-        of packed pairs; (2 · pairs + 1,) int32
-    """
-    side = batch["side"][0]
-    begins = (side == 2) & (F.pad(side[:-1], (1, 0)) != 2)
-    return torch.cat([batch["cu_seqlens"], begins.nonzero()[:, 0].to(torch.int32)]).sort().values
+        return sentence_contrast(network.encoder, words, batch, self._vectors(words) if self.adds else None)
 
 # %% ../nbs/03_xlm_e.ipynb #44b83aa7
 def measures(settings: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
-    """What is asked of the model at every evaluation: held-out text under the masks that it trains with.
-
-    Note:
-        model → dict of 'held_out/…'
-    """
+    "What is asked of the model at every evaluation: held-out text under the masks that it trains with."
     held_out = hold_out(data, held_out_spec(settings, settings.masking))
     return lambda model: held_out_metrics(model.measured, held_out)
 
@@ -383,15 +310,7 @@ def measures(settings: Settings, data: Prepared) -> Callable: # model → dict o
 def untrained_gain(settings: Settings, # resolved
                    holes: int, # masked tokens that the gain is a mean over
                   ) -> float: # nats
-    """Four standard deviations of an untrained network's translation gain, or more: logits scatter by init · √width.
-
-    Args:
-        settings (Settings): resolved
-        holes (int): masked tokens that the gain is a mean over
-
-    Returns:
-        float: nats
-    """
+    "Four standard deviations of an untrained network's translation gain, or more: logits scatter by init · √width."
     return 4 * settings.initializer_range * math.sqrt(2 * settings.width / holes)
 
 # %% ../nbs/03_xlm_e.ipynb #60baf806
@@ -402,12 +321,7 @@ PHASE = Phase("xlm_e", ("xlm_e",), new_xlm_e, make_batches, measures)
 # %% ../nbs/03_xlm_e.ipynb #7b2a8ee9
 def plan_of(s: Settings, # resolved
             data: Prepared) -> str:
-    """What the run will cost: weights, FLOPs, hours on this machine, memory, disk.
-
-    Args:
-        s (Settings): resolved
-        data (Prepared)
-    """
+    "What the run will cost: weights, FLOPs, hours on this machine, memory, disk."
     classes = {"generator": EncoderForMaskedLM, "discriminator": EncoderForReplacedTokens}
     networks = {part: (classes[part], config) for part, config in network_configs(s).items()}
     text, pairs = step_tokens(s)
@@ -417,11 +331,7 @@ def plan_of(s: Settings, # resolved
 # %% ../nbs/03_xlm_e.ipynb #3273dc25
 def measure_layers(settings: Settings, data: Prepared, trained: Trained,
                    minutes: float = math.inf) -> Evaluation: # for the networks
-    """Retrieval, alignment and probes of the network that is kept, by layer.
-
-    Returns:
-        Evaluation: for the networks
-    """
+    "Retrieval, alignment and probes of the network that is kept, by layer."
     kept = (pretraining.run_folder(PHASE, settings, data), [trained.summary["step"]])
     return evaluate(trained.model.kept, data, not settings.mismatched, minutes=minutes, kept=kept)
 
@@ -446,29 +356,20 @@ def describe(record: dict) -> str:
 
 # %% ../nbs/03_xlm_e.ipynb #d0d58eac
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    """Paper's value, this run's value and the reason, for everything that shapes the result.
-
-    Note:
-        resolved
-    """
+    "Paper's value, this run's value and the reason, for everything that shapes the result."
     *_, d = configs = list(network_configs(s).values())
-    g = configs[0]
-    shape = lambda c: f"{c.num_hidden_layers} × {c.hidden_size} ({c.num_attention_heads} heads, {c.intermediate_size})"
+    generator = f"{configs[0].num_hidden_layers} × {configs[0].hidden_size}" if s.replaces else "none"
     small = {"tiny": "compared in 03a_xlm_e_results", "small": "as at tiny"}.get(s.size, "as given")
-    budget = "minutes on a laptop" if s.recipe == "default" else "recipe"
     gated = f"{s.relative_positions}; {d.relative_buckets} buckets to distance {d.relative_max_distance}"
-    rows = [("discriminator", "12 × 768 (12 heads, 3072)", shape(d), f"size={s.size}"),
-            ("generator", "4 × 768 (12 heads, 3072)", shape(g) if s.replaces else "none", f"tasks={s.tasks}"),
-            ("vocabulary", "250,002", f"{s.vocab_size:,}", "a small corpus fills a small vocabulary"),
-            ("steps", "125,000", f"{s.steps:,}", budget),
-            ("tokens per task and step", "1,048,576", f"{s.batch_tokens:,}", budget),
+    paper = {"network": "12 × 768 (12 heads, 3072)", "vocabulary": "250,002", "steps": "125,000",
+             "tokens per task and step": "1,048,576", "learning rate": "5e-4", "schedule": "8 % warm-up, linear decay",
+             "language exponent α": "0.7"}
+    rows = [*common_choices(s, d, paper),
+            ("generator", "4 × 768", generator, f"tasks={s.tasks}"),
             ("share of pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
-            ("learning rate", "5e-4", f"{s.learning_rate:g}", "smaller batch, smaller model"),
-            ("schedule", "8 % warm-up, linear decay", f"{s.warmup_steps / s.steps:.0%} warm-up, linear decay", ""),
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2",
              "the same" if s.clip_norm == 2 else f"clip {s.clip_norm:g}", ""),
             ("λ", "50", f"{s.lam:g}", "compared in 03a_xlm_e_results" if s.lam != 50 else "as given"),
-            ("language exponent α", "0.7", f"{s.alpha:g}", ""),
             ("masks, text", "uniform; rate not given", f"15 %, {s.spans or 'uniform'}", "as in ELECTRA and XLM-R"),
             ("masks, pairs", "both sides; rate not given", f"{s.pair_mask_rate:.0%}, {s.pair_sides}", small),
             ("layer norm", "not given", s.norm, small),
@@ -477,7 +378,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("relative positions", "gated; buckets not given", gated, "T5's buckets"),
             ("word table", "not given", s.table, "one in COCO-LM, its nearest kin"),
             ("dropout", "not given", "none", "one pass of the generator gives loss and samples")]
-    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
+    return comparison_table(rows)
 
 # %% ../nbs/03_xlm_e.ipynb #46fdf301
 _SEEDS = (0, 1, 2, 3, 4)

@@ -30,11 +30,7 @@ def _over_tokens(record, value) -> tuple[list, list]: # million tokens, values
     return [l["tokens"] / 1e6 for l in record["curve"]], [value(l) for l in record["curve"]]
 
 def plot_start(arms: dict): # '<network>, random' and '<network>, local' → {seed: record}
-    """The masked loss that is last to be learned, over tokens, from both starts of the relative bias.
-
-    Args:
-        arms (dict): '<network>, random' and '<network>, local' → {seed: record}
-    """
+    "The masked loss that is last to be learned, over tokens, from both starts of the relative bias."
     networks = list(dict.fromkeys(name.split(", ")[0] for name in arms))
     fig, axes = figure("page", height=2.3, ncols=len(networks), sharey=True, squeeze=False)
     for ax, network in zip(axes[0], networks):
@@ -55,14 +51,7 @@ def plot_by_layer(ax, groups: dict, # arm → {seed: record}
                   test: str, measure: str, # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
                   baselines: dict, # label → name of a baseline in the records
                   top: float | None = None): # of the axis, in percent
-    """Our runs by layer: a thin line per seed, a thick one for their mean; baselines black, the untrained network grey.
-
-    Args:
-        ax, groups (dict): arm → {seed: record}
-        test (str), measure (str): of the records' metrics, e.g. 'tatoeba', 'acc@1c'
-        baselines (dict): label → name of a baseline in the records
-        top (float | None, default None): of the axis, in percent
-    """
+    "Our runs by layer: a thin line per seed, a thick one for their mean; baselines black, the untrained network grey."
     by_layer = lambda runs, *system: [c for r in runs if (c := layer_means(r, test, measure, *system))]
     drawn = {name: curves for name, g in groups.items() if (curves := by_layer(g.values()))}
     for name, curves in drawn.items(): _draw_seeds(ax, [(range(len(c)), c) for c in curves], name)
@@ -77,11 +66,7 @@ def plot_by_layer(ax, groups: dict, # arm → {seed: record}
     label_lines(ax)
 
 def plot_layers(groups: dict): # arm → {seed: record}
-    """Retrieval of test captions and word alignment against gold, by layer.
-
-    Args:
-        groups (dict): arm → {seed: record}
-    """
+    "Retrieval of test captions and word alignment against gold, by layer."
     fig, axes = figure("page", height=2.6, ncols=2)
     plot_by_layer(axes[0], groups, "multi30k-2016", "acc@1c", {})
     axes[0].set_ylabel("retrieval accuracy@1, %")
@@ -93,11 +78,7 @@ def plot_layers(groups: dict): # arm → {seed: record}
 
 # %% ../nbs/03a_xlm_e_results.ipynb #98f7afd0
 def plot_detection(arms: dict): # name → {seed: record}; colours by name
-    """How well the discriminator ranks replaced tokens, over tokens, and what it gains over the base rate.
-
-    Args:
-        arms (dict): name → {seed: record}; colours by name
-    """
+    "How well the discriminator ranks replaced tokens, over tokens, and what it gains over the base rate."
     fig, axes = figure("page", height=2.3, ncols=2)
     below = lambda line: line["held_out/text_rtd_base_loss"] - line["held_out/text_rtd_loss"]
     panels = [("AUC at a fixed corruption", lambda line: line["held_out/text_rtd_auc_drawn"], 0.5),
@@ -112,11 +93,7 @@ def plot_detection(arms: dict): # name → {seed: record}; colours by name
 
 # %% ../nbs/03a_xlm_e_results.ipynb #d008b5e2
 def plot_spotting(local: dict, random: dict): # {seed: record} of XLM-E with either start of the relative bias
-    """How well the discriminator spots replaced tokens, over tokens: one picture for readers who know none of this.
-
-    Note:
-        {seed: record} of XLM-E with either start of the relative bias
-    """
+    "How well the discriminator spots replaced tokens, over tokens: one picture for readers who know none of this."
     fig, ax = figure("column", height=2)
     value = lambda line: line["held_out/text_rtd_auc_drawn"]
     for name, runs in (("local", local), ("random", random)):
@@ -210,12 +187,7 @@ CLAIMS = {
 # %% ../nbs/03a_xlm_e_results.ipynb #a7ab12e3
 def plot_printed(costs: list[dict], # rows of the paper's Table 4
                  errors: list[dict]): # of its Table 6
-    """What the paper prints of its Figures 1 and 4: score against compute, and alignment error rates at the best layers.
-
-    Args:
-        costs (list[dict]): rows of the paper's Table 4
-        errors (list[dict]): of its Table 6
-    """
+    "What the paper prints of its Figures 1 and 4: score against compute, and alignment error rates at the best layers."
     fig, axes = figure("page", height=2.5, ncols=2)
     value = {(r["model"], r["metric"]): r["value"] for r in costs}
     for model in dict.fromkeys(r["model"] for r in costs):

@@ -25,8 +25,8 @@ from .data import MixedBatches, Prepared, folder_lock, open_corpus, prepare, sho
 from .experiments import Experiment
 from .held_out import Evaluation, evaluate, language_metrics, texts_by_language
 from .objectives import MaskIds
-from .pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, fill_in, held_out_spec, main, max_side,
-                              run_folder)
+from .pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, comparison_table, fill_in, held_out_spec,
+                              main, max_side, run_folder)
 from .reports import last_held_out, layer_means
 from .sampling import entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
 from .vocab import line_quotas, train_vocab
@@ -38,22 +38,7 @@ VOCABULARIES = {"joint": train_vocab, "vocap": train_vocap}
 
 @dataclass(frozen=True)
 class Settings(xlm_e.Settings):
-    """Parameters of an XY-LENT run: those of XLM-E, and which pairs of languages are read how often.
-
-    Fields:
-        langs (str, default 'de,en,hi,ru')
-        bitext (str, default 'x-y'): x-y: pairs of all languages | en-x: pairs with the pivot alone
-            | none: text of the pivot
-        pivot (str, default 'en'): the language that en-x pairs have in common
-        pair_lines (int | None, default None): sentence pairs in all
-        amounts (str, default 'equal'): sentences of each pair of languages: equal | real
-        sampler (str | None, default None): which pair comes next: entropic | m2m | exponent
-        temperature (float, default 1 / 0.7): of the languages' shares
-        noise (float, default 0.0): share of the lines of every pair whose second sentence is
-            another line's
-        unseen (str, default ''): of langs, those that are tested and never trained on
-        vocabulary (str | None, default None): joint | vocap
-    """
+    "Parameters of an XY-LENT run: those of XLM-E, and which pairs of languages are read how often."
     langs: str = "de,en,hi,ru"
     bitext: str = "x-y" # x-y: pairs of all languages | en-x: pairs with the pivot alone | none: text of the pivot
     pivot: str = "en" # the language that en-x pairs have in common
@@ -67,10 +52,6 @@ class Settings(xlm_e.Settings):
 
     @property
     def trained(self) -> list[str]: # languages with training text
-        """
-        Returns:
-            list[str]: languages with training text
-        """
         return [lang for lang in parse_languages(self.langs) if lang not in self.untrained]
     @property
     def untrained(self) -> list[str]: return parse_languages(self.unseen) if self.unseen else []
@@ -122,11 +103,7 @@ def _check(given):
 
 # %% ../nbs/04_xy_lent.ipynb #676c29ea
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    """What XY-LENT changes of XLM-E: the paper's value, this run's and the reason.
-
-    Note:
-        resolved
-    """
+    "What XY-LENT changes of XLM-E: the paper's value, this run's and the reason."
     paper = PAPER.get(s.size, PAPER["base"])
     budget = "recipe" if s.recipe == "paper" else "minutes on a laptop"
     pairs = f"{s.bitext}: {len(bitext_pairs(s))} pairs of {len(s.trained)} languages"
@@ -144,7 +121,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("first token", "never masked", "never masked", ""),
             ("order of a pair", "flipped with p = 0.5", "flipped with p = 0.5", ""),
             ("λ", "as in XLM-E: 50", f"{s.lam:g}", "compared in 03a_xlm_e_results")]
-    return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
+    return comparison_table(rows)
 
 def bitext_pairs(s: Settings) -> list[str]:
     "The pairs of languages that are there to be trained on; the baselines learn from them too."
@@ -155,26 +132,14 @@ def bitext_pairs(s: Settings) -> list[str]:
 LOST = ("total", "fi-ka", "ne-nl") # no pair; and two whose numbers did not survive
 
 def web_counts() -> dict: # pair → sentences
-    """Sentences of the 877 bitexts of VECO's Table 7, the published counts nearest to the paper's.
-
-    Returns:
-        dict: pair → sentences
-    """
+    "Sentences of the 877 bitexts of VECO's Table 7, the published counts nearest to the paper's."
     path = repo_root() / "data" / "papers" / "veco" / "table07_parallel_corpus.csv"
     return {pair: round(1000 * n) for pair, n in read_pair_counts(path, "sentences_k", LOST).items()}
 
 def line_counts_by_pair(s: Settings, # resolved
                         most: float = math.inf, # lines that a pair of languages can give
                        ) -> dict: # pair → lines to take
-    """The budget in whole lines of each pair; raises `ConfigError` where a pair has not so many.
-
-    Args:
-        s (Settings): resolved
-        most (float, default math.inf): lines that a pair of languages can give
-
-    Returns:
-        dict: pair → lines to take
-    """
+    "The budget in whole lines of each pair; raises `ConfigError` where a pair has not so many."
     per_pair = EMBEDDED_LINES if most == math.inf else most
     names, budget = bitext_pairs(s), s.pair_lines or per_pair * (len(s.trained) - 1)
     if budget < len(names): raise ConfigError(f"pair_lines={budget} for {len(names)} pairs: give each one line or more")
@@ -197,14 +162,7 @@ def some_lines(lines: Iterable, # re-iterable
                available: int, # how many there are
                count: int, # how many to take
                seed: int) -> Lines:
-    """A seeded choice of lines, in their order.
-
-    Args:
-        lines (Iterable): re-iterable
-        available (int): how many there are
-        count (int): how many to take
-        seed (int)
-    """
+    "A seeded choice of lines, in their order."
     return Lines(_chosen, lines, available, count, seed)
 
 def _chosen(lines, available, count, seed):
@@ -214,13 +172,7 @@ def _chosen(lines, available, count, seed):
 def with_noise(pairs: Iterable, # re-iterable (first, second)
                share: float, # of lines that get another's second sentence
                seed: int) -> Lines:
-    """Bitext with a share of false pairs, as mining makes them.
-
-    Args:
-        pairs (Iterable): re-iterable (first, second)
-        share (float): of lines that get another's second sentence
-        seed (int)
-    """
+    "Bitext with a share of false pairs, as mining makes them."
     return Lines(_noisy, pairs, share, seed)
 
 def _noisy(pairs, share, seed):
@@ -229,11 +181,7 @@ def _noisy(pairs, share, seed):
 
 # %% ../nbs/04_xy_lent.ipynb #8d9d822d
 def measured_pairs(s: Settings) -> dict: # pair → 'pivot', 'others' or 'unseen'
-    """The pairs of languages that are tested, and the group of each.
-
-    Note:
-        pair → 'pivot', 'others' or 'unseen'
-    """
+    "The pairs of languages that are tested, and the group of each."
     others = [lang for lang in parse_languages(s.langs) if lang != s.pivot]
     ring = [pair_name(a, b) for a, b in zip(others, others[1:] + others[:1])]
     star = [pair_name(s.pivot, lang) for lang in others]
@@ -245,11 +193,7 @@ def _group(s, pair) -> str:
 
 def open_bitext(s: Settings # resolved
                ) -> Corpus:
-    """The corpus with the pairs, lines and noise of the settings, and tests in the measured pairs.
-
-    Args:
-        s (Settings): resolved
-    """
+    "The corpus with the pairs, lines and noise of the settings, and tests in the measured pairs."
     lines = line_counts_by_pair(s) if s.corpus == "cldr" else None # generated: as many as are wanted
     options = {"parallel_lines": max(lines.values())} if lines else {}
     whole = open_corpus(s.corpus, parse_languages(s.langs), s.test_lines, **options)
@@ -268,15 +212,7 @@ def open_bitext(s: Settings # resolved
 # %% ../nbs/04_xy_lent.ipynb #4c9bf99b
 def shared_vocabulary(s: Settings, # resolved
                       corpus: Corpus) -> Path: # folder
-    """The vocabulary of the languages' text, made once for all bitexts.
-
-    Args:
-        s (Settings): resolved
-        corpus (Corpus)
-
-    Returns:
-        Path: folder
-    """
+    "The vocabulary of the languages' text, made once for all bitexts."
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
     key = [corpus.name, s.trained, corpus.facts["sha256"], s.vocabulary, s.vocab_size, code]
     folder = repo_root() / "runs" / "data" / f"vocabulary-{short_hash(key)}"
@@ -286,37 +222,20 @@ def shared_vocabulary(s: Settings, # resolved
 
 def prepared(s: Settings, # resolved
              corpus: Corpus) -> Prepared:
-    """Token store of a corpus, cut by the shared vocabulary.
-
-    Args:
-        s (Settings): resolved
-        corpus (Corpus)
-    """
+    "Token store of a corpus, cut by the shared vocabulary."
     return prepare(corpus, s.vocab_size, s.mismatched, max_side=max_side(s),
                    vocabulary=shared_vocabulary(s, corpus))
 
 def prepare_data(s: Settings # resolved
                 ) -> Prepared:
-    """Corpus, shared vocabulary and token store of a run.
-
-    Args:
-        s (Settings): resolved
-    """
+    "Corpus, shared vocabulary and token store of a run."
     return prepared(s, open_bitext(s))
 
 # %% ../nbs/04_xy_lent.ipynb #978f76b9
 def pair_probabilities(s: Settings, # resolved
                        counts: dict, # pair → sentences
                       ) -> dict: # pair → share of the pair tokens; pairs that are never drawn left out
-    """What the sampler makes of the counts (XY-LENT, equations 1, 2); raises `ConfigError` for what cannot be reached.
-
-    Args:
-        s (Settings): resolved
-        counts (dict): pair → sentences
-
-    Returns:
-        dict: pair → share of the pair tokens; pairs that are never drawn left out
-    """
+    "What the sampler makes of the counts (XY-LENT, equations 1, 2); raises `ConfigError` for what cannot be reached."
     if s.sampler == "exponent": return exponent_probabilities(counts, 1 / s.temperature)
     sample = entropic_sampling if s.sampler == "entropic" else m2m_sampling
     return {pair: p for pair, p in sample(counts, s.temperature).items() if p > 0}
@@ -333,15 +252,7 @@ PHASE = Phase("xy_lent", ("xlm_e", "xy_lent"), xlm_e.new_xlm_e, make_batches, xl
 def grouped(metrics: dict, # of an `Evaluation`: names such as 'T3/de-en/layer2/acc@1c'
             groups: dict, # pair → group
            ) -> dict: # names such as 'T3/pivot/layer2/acc@1c'
-    """Means over the pairs of each group; what is of no pair stays as it is.
-
-    Args:
-        metrics (dict): of an `Evaluation`: names such as 'T3/de-en/layer2/acc@1c'
-        groups (dict): pair → group
-
-    Returns:
-        dict: names such as 'T3/pivot/layer2/acc@1c'
-    """
+    "Means over the pairs of each group; what is of no pair stays as it is."
     found = {}
     for name, value in metrics.items():
         words = name.split("/")
@@ -357,27 +268,14 @@ def record_facts(s: Settings, data: Prepared, trained: Trained) -> dict:
 def scores(record: dict, test: str, group: str, # 'pivot', 'others' or 'unseen'
            measure: str = "acc@1c", system: str = "", # as of `reports.layer_means`
           ) -> list[float]: # percent, layer by layer
-    """Scores of one group of pairs.
-
-    Args:
-        record (dict), test (str), group (str): 'pivot', 'others' or 'unseen'
-        measure (str, default 'acc@1c'), system (str, default ''): as of `reports.layer_means`
-
-    Returns:
-        list[float]: percent, layer by layer
-    """
+    "Scores of one group of pairs."
     part = {k: v for k, v in record["metrics"].items() if k.split("/")[1] == group}
     return layer_means({"metrics": part}, test, measure, system)
 
 # %% ../nbs/04_xy_lent.ipynb #bfe0b542
 @dataclass(frozen=True)
 class ByLanguage(Evaluation):
-    """Rows of the measurements of a network, and what it knows of each language that it was trained on.
-
-    Fields:
-        words (dict, default field(default_factory=dict)): language → 'mlm' and 'unigram' in nats;
-            with a discriminator 'auc'
-    """
+    "Rows of the measurements of a network, and what it knows of each language that it was trained on."
     words: dict = field(default_factory=dict) # language → 'mlm' and 'unigram' in nats; with a discriminator 'auc'
 
     def metrics(self) -> dict[str, float]:
@@ -386,11 +284,7 @@ class ByLanguage(Evaluation):
                                     for lang, found in self.words.items() for name, value in found.items()}
 
 def words_by_language(s: Settings, data: Prepared, model: xlm_e.XlmE) -> dict: # language → as of `ByLanguage`
-    """Held-out words of each language that was trained on: the loss of guessing them, beside its baseline.
-
-    Note:
-        language → as of `ByLanguage`
-    """
+    "Held-out words of each language that was trained on: the loss of guessing them, beside its baseline."
     tokens = 16_384 if BY_SIZE[s.size].learns_in_minutes else 2048
     texts = texts_by_language(data, held_out_spec(s, s.masking), s.trained, tokens=tokens)
     return {lang: {**seen, "unigram": texts[lang].unigram}
@@ -399,11 +293,7 @@ def words_by_language(s: Settings, data: Prepared, model: xlm_e.XlmE) -> dict: #
 # %% ../nbs/04_xy_lent.ipynb #a7424c6c
 def measure_layers(s: Settings, data: Prepared, trained: Trained,
                    minutes: float = math.inf) -> ByLanguage: # for the networks
-    """Retrieval and alignment of the measured pairs; probes from the pivot to some languages; words, by language.
-
-    Returns:
-        ByLanguage: for the networks
-    """
+    "Retrieval and alignment of the measured pairs; probes from the pivot to some languages; words, by language."
     others = [lang for lang in s.trained if lang != s.pivot]
     some = others[::max(2, math.ceil(len(others) / 3))]
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
@@ -419,12 +309,7 @@ def evaluate_run(s: Settings, data: Prepared, trained: Trained, minutes: float) 
 def describe(record: dict,
              steps: int | None = None, # that are not worth a word; None: those of the size
             ) -> str:
-    """What kind of run a record is of: bitext, tasks, and what differs from the defaults of its corpus and languages.
-
-    Args:
-        record (dict)
-        steps (int | None, default None): that are not worth a word; None: those of the size
-    """
+    "What kind of run a record is of: bitext, tasks, and what differs from the defaults of its corpus and languages."
     p = {k: v for k, v in record["parameters"].items() if k in Settings.__dataclass_fields__}
     given = {k: p[k] for k in ("size", "corpus", "langs", "bitext", "tasks")}
     default = asdict(resolve(Settings(**given, steps=steps)))
@@ -458,12 +343,7 @@ RECIPE = Recipe("04_xy_lent", PHASE, Settings, resolve, prepare_data, evaluate_r
 def of_words(record: dict, measure: str, # 'mlm' or 'unigram', in nats; 'auc', in 1
              group: str, # 'pivot' or 'others'
             ) -> float:
-    """Mean over the languages of a group; nan where a record has no such measure.
-
-    Args:
-        record (dict), measure (str): 'mlm' or 'unigram', in nats; 'auc', in 1
-        group (str): 'pivot' or 'others'
-    """
+    "Mean over the languages of a group; nan where a record has no such measure."
     found = {name.split("/")[1]: v for name, v in record["metrics"].items()
              if name.startswith("words/") and name.endswith(f"/{measure}")}
     own = [v for lang, v in found.items() if (lang == record["parameters"]["pivot"]) == (group == "pivot")]
@@ -476,15 +356,7 @@ def words_known(record: dict, group: str) -> float:
 def grid_measures(experiment: Experiment,
                   groups: dict, # arm → {seed: record}
                  ) -> tuple[dict, dict]: # label → function of a record: measures, and their baselines
-    """What is drawn of an experiment, if every run has it: words, translation gain, retrieval and links.
-
-    Args:
-        experiment (Experiment)
-        groups (dict): arm → {seed: record}
-
-    Returns:
-        tuple[dict, dict]: label → function of a record: measures, and their baselines
-    """
+    "What is drawn of an experiment, if every run has it: words, translation gain, retrieval and links."
     test, gold = {"cldr": ("T3", "lists"), "multi30k": ("multi30k-2016", "gold")}.get(
         experiment.shared.get("corpus", "cldr"), ("ntrex", "gold"))
     names = ["pivot", "others"] + ["unseen"] * ("unseen" in experiment.shared)
@@ -504,12 +376,7 @@ def grid_measures(experiment: Experiment,
 
 def best(values: list[float], # layer by layer
          measure: str) -> float:
-    """The best layer's: the lowest error rate, the highest of all else; nan for none.
-
-    Args:
-        values (list[float]): layer by layer
-        measure (str)
-    """
+    "The best layer's: the lowest error rate, the highest of all else; nan for none."
     return (min if measure == "aer" else max)(values, default=math.nan)
 
 # %% ../nbs/04_xy_lent.ipynb #f4bc3b92

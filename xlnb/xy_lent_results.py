@@ -24,11 +24,7 @@ def _billions(text: str) -> float: # '180M' or '10.7B'
     return float(text[:-1]) * {"M": 1e-3, "B": 1}[text[-1]]
 
 def plot_figure1(rows: list[dict]): # of Table 11
-    """Printed XNLI mean over printed parameters, a line for each family.
-
-    Args:
-        rows (list[dict]): of Table 11
-    """
+    "Printed XNLI mean over printed parameters, a line for each family."
     fig, ax = figure("column", height=3)
     for model, colour in _COLOURS.items():
         points = [r for r in rows if r["model"] == model and r["lang"] == "avg" and r["setting"] == "zero_shot"

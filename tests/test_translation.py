@@ -1,0 +1,138 @@
+"Translators: a run that is killed and goes on, averaged weights, lines in and out, what is refused."
+import io, sys
+
+import pytest
+import torch
+
+from xlnb import translation as T
+from xlnb.core import CheckpointError, ConfigError, DataError
+from xlnb.pretraining import run, run_folder, train_phase
+from xlnb.training import read_log
+
+SMALL = dict(langs="en,ru", source="ru", target="en", layers=2, width=32, steps=12, batch_tokens=256, test_lines=20,
+             vocab_size=300, snapshots=2)
+pytestmark = pytest.mark.usefixtures("root")
+
+
+def small(**changes): return T.resolve(T.Settings(**SMALL | changes))
+
+
+@pytest.fixture(scope="module")
+def data(root): return T.prepare_data(small())
+
+
+def weights(trained): return {k: v.clone() for k, v in trained.model.kept.state_dict().items()}
+
+
+def test_killed_at_any_step_it_ends_in_the_same_bits(data, tmp_path, monkeypatch):
+    whole = train_phase(T.PHASE, small(out=str(tmp_path / "whole")), data)
+    stopped = small(out=str(tmp_path / "stopped"), max_minutes=1e-9)
+    for _ in range(12): trained = train_phase(T.PHASE, stopped, data) # a step a call
+    assert trained.summary["finished"] and trained.model.averaged == whole.model.averaged == 2
+    ours, theirs = weights(trained), weights(whole)
+    assert all(torch.equal(w, theirs[name]) for name, w in ours.items())
+    lines = lambda folder: [line["loss"] for line in read_log(tmp_path / folder)]
+    assert lines("stopped") == lines("whole") and len(lines("whole")) == 12
+
+
+def test_the_average_is_that_of_the_last_weights(data, tmp_path):
+    s = small(out=str(tmp_path))
+    model, seen = T.make_model(s, data), []
+    for step in range(12):
+        with torch.no_grad(): model.translator.bias += 1
+        model.after_step(step, {})
+        seen.append(model.translator.bias[0].item())
+    assert model.averaged == 2
+    assert model.kept.bias[0].item() == pytest.approx(sum(seen[-2:]) / 2)
+    assert model.translator.bias[0].item() == seen[-1]
+
+
+def test_the_loss_is_transformers_own(data):
+    s = small(label_smoothing=0.0, dropout=0.0)
+    model = T.make_model(s, data).eval()
+    batch = model.prepare(T.make_batches(s, data)(0, 0), None)
+    with torch.no_grad():
+        ours = model(batch, None)["translation"] / model.counts(batch)["translation"]
+        theirs = model.translator(batch["input_ids"], batch["attention_mask"], labels=batch["labels"]).loss
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_the_source_is_read_whichever_side_it_is(data):
+    batch = T.make_batches(small(), data)(0, 0)
+    prepared = lambda a, b: T.make_model(small(source=a, target=b), data).prepare(batch, None)
+    forth, back = prepared("ru", "en"), prepared("en", "ru")
+    assert torch.equal(forth["input_ids"], batch["partner_input_ids"]) # en-ru: Russian is the second
+    assert torch.equal(back["input_ids"], batch["input_ids"])
+    words = back["input_ids"][:, 1:][back["attention_mask"][:, 1:] == 1]
+    assert torch.equal(forth["labels"][forth["labels"] != -100], words)
+
+
+@pytest.mark.parametrize("start", ["mlm", "ca-mlm+tlm"])
+def test_a_pretrained_start_is_trained_once_and_taken_over(start):
+    s = small(start=start, pretraining_steps=3)
+    data = T.pretrained(s, T.prepare_data(s))
+    first = T.pretraining_of(s)
+    assert data.start == run_folder(T.veco.PHASE, first, data) / "generator"
+    network = T.load(data.start, T.EncoderForMaskedLM)
+    model = T.new_translator(s, data.start)
+    assert torch.equal(model.encoder.layers[1].up.weight, network.encoder.layers[1].up.weight)
+    kv = lambda one: one.layers[1].cross_attention.kv.weight
+    if start == "ca-mlm+tlm": assert torch.equal(kv(model.decoder), kv(network.encoder))
+    before = (data.start / "model.safetensors").stat().st_mtime_ns
+    T.pretrained(s, T.prepare_data(s))
+    assert (data.start / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_run_has_a_record_and_a_folder_that_translates(root, capsys):
+    record = run(T.RECIPE, small())
+    assert {"bleu/T3", "chrf/T3", "bleu_lowercase/T3"} <= record["metrics"].keys() and "tok:13a" in record["signature"]
+    assert T.describe(record).startswith("ru→en from random, width=32") or "layers=2" in T.describe(record)
+    folder = run_folder(T.PHASE, small(), T.prepare_data(small())) / "translator"
+    assert "bleu/T3" in (folder / "README.md").read_text(encoding="utf-8")
+    out = io.StringIO()
+    T.translate_stream(["--model", str(folder), "--beams", "2"], io.StringIO("Норвегия\n\nМалайзия\n"), out)
+    assert len(out.getvalue().split("\n")) == 4 and out.getvalue().split("\n")[1] == ""
+
+
+def test_lines_come_back_in_their_order(data):
+    model = T.new_translator(small(), None)
+    lines = ["Норвегия", "", "Малайзия, Норвегия и Грузия", "  "]
+    together = T.translate(lines, model, data.tokenizer, beams=2, longest=12, batch_size=3)
+    apart = [T.translate([line], model, data.tokenizer, beams=2, longest=12)[0] for line in lines]
+    assert together == apart and together[1] == together[3] == ""
+    assert T.translate([], model, data.tokenizer) == []
+
+
+def test_what_cannot_be_translated_is_named(data, tmp_path):
+    model = T.new_translator(small(), None)
+    with pytest.raises(ConfigError, match="one string"): T.translate("Норвегия", model, data.tokenizer)
+    with pytest.raises(DataError, match="line 2 has 4... tokens, the model positions for 128"):
+        T.translate(["Норвегия", "Норвегия " * 500], model, data.tokenizer)
+    with pytest.raises(ConfigError, match="longest=999: the model has positions for 128"):
+        T.translate(["Норвегия"], model, data.tokenizer, longest=999)
+    with pytest.raises(DataError, match="1 translations for 2 references"): T.bleu_and_chrf(["a"], ["a", "b"])
+    with pytest.raises(CheckpointError, match="config.json"): T.load_translator(tmp_path)
+    T.EncoderForMaskedLM(T.network_config(small())).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="is a xlnb checkpoint: name the `translator` folder"):
+        T.load_translator(tmp_path)
+    with pytest.raises(SystemExit, match="xlnb: .*is a xlnb checkpoint"):
+        T.translate_stream(["--model", str(tmp_path)], io.StringIO("a"), io.StringIO())
+
+
+@pytest.mark.parametrize("wrong, said", [
+    (dict(source="de"), "source='de' is not one of en, ru"), (dict(target="ru"), "both 'ru'"),
+    (dict(start="veco"), "start='veco'"), (dict(init="x", start="mlm"), "not both"),
+    (dict(decoder_layers=3), "give 1 to 2"), (dict(label_smoothing=1.0), "from 0 up to 1"),
+    (dict(snapshots=0), "snapshots"), (dict(parallel="fsdp"), "parallel"), (dict(recipe="paper"), "recipe")])
+def test_settings_that_cannot_be_are_refused(wrong, said):
+    with pytest.raises(ConfigError, match=said): small(**wrong)
+
+
+def test_a_run_without_sacrebleu_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    with pytest.raises(ConfigError, match=r"pip install 'xlnb\[translation\]'"): T.prepare_data(small())
+
+
+def test_every_run_of_the_experiments_can_be_resolved():
+    for experiment in T.EXPERIMENTS.values():
+        for arm in experiment.arms.values(): T.resolve(T.Settings(**experiment.shared | arm))
