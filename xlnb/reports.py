@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEARNED', 'BASELINE', 'group_records', 'spread', 'make_record', 'layer_means', 'best_layer', 'baseline_mean',
-           'last_held_out', 'best_accuracy', 'nats_learned', 'tokens_to_learn', 'has_learned', 'summarise',
-           'model_card', 'write_cards']
+           'last_held_out', 'best_accuracy', 'nats_learned', 'tokens_to_learn', 'has_learned', 'regime_rows',
+           'summarise', 'model_card', 'write_cards']
 
 # %% ../nbs/02g_reports.ipynb #7eeb100b
 import math
@@ -136,6 +136,17 @@ def has_learned(record: dict) -> bool:
     "Whether a run has learned; one that continues another and may forget, whether that one had."
     if "base_learned" in record: return min(record["base_learned"].values()) >= LEARNED
     return not math.isnan(tokens_to_learn(record))
+
+def regime_rows(arms: dict[str, list[dict]]) -> list[dict]: # arm → records
+    "Who has learned: seeds that pass, how far below word frequency they end, and what that took."
+    rows = []
+    for arm, runs in arms.items():
+        ends = [nats_learned(r, r["curve"][-1]) for r in runs if r["curve"]]
+        below = {loss: spread([end[loss] for end in ends if loss in end]) for loss in ("MLM", "TLM")}
+        rows.append({"arm": arm, "learned": f"{sum(map(has_learned, runs))} of {len(runs)}"}
+                    | {f"{loss}, nats below frequency": value for loss, value in below.items()}
+                    | {"million tokens to learn": spread([tokens_to_learn(r) for r in runs])})
+    return rows
 
 # %% ../nbs/02g_reports.ipynb #5ff207ec
 BASELINE = {"acc@1c": ("retrieval, centred", "lsa"), "aer": ("alignment error rate", "ibm1-unseen"),

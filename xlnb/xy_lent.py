@@ -7,8 +7,8 @@ __all__ = ['BITEXTS', 'SAMPLERS', 'VOCABULARIES', 'PAPER', 'PAPER_VOCABULARY', '
            'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve', 'compare_with_paper', 'bitext_pairs', 'web_counts',
            'line_counts_by_pair', 'some_lines', 'with_noise', 'measured_pairs', 'open_bitext', 'shared_vocabulary',
            'prepared', 'prepare_data', 'pair_probabilities', 'make_batches', 'grouped', 'record_facts', 'scores',
-           'ByLanguage', 'words_by_language', 'measure_layers', 'evaluate_run', 'describe', 'of_words', 'words_known',
-           'grid_measures', 'best']
+           'best_score', 'ByLanguage', 'words_by_language', 'measure_layers', 'evaluate_run', 'describe', 'of_words',
+           'words_known', 'grid_measures']
 
 # %% ../nbs/04_xy_lent.ipynb #fbac226c
 import math, sys
@@ -27,7 +27,7 @@ from .held_out import Evaluation, evaluate, language_metrics, texts_by_language
 from .objectives import MaskIds
 from .pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, comparison_table, fill_in, held_out_spec,
                               main, max_side, run_folder)
-from .reports import last_held_out, layer_means
+from .reports import best_layer, last_held_out, layer_means
 from .sampling import entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
 from .vocab import line_quotas, train_vocab
 from .vocap import train_vocap
@@ -272,6 +272,12 @@ def scores(record: dict, test: str, group: str, # 'pivot', 'others' or 'unseen'
     part = {k: v for k, v in record["metrics"].items() if k.split("/")[1] == group}
     return layer_means({"metrics": part}, test, measure, system)
 
+def best_score(record: dict, test: str, group: str, measure: str = "acc@1c",
+               system: str = "") -> float: # as of `scores`
+    "Score of one group of pairs at the layer above 0 that is best at held-out retrieval, percent."
+    part = {k: v for k, v in record["metrics"].items() if k.split("/")[1] == group}
+    return best_layer({"metrics": part, "curve": record["curve"]}, test, measure, system)
+
 # %% ../nbs/04_xy_lent.ipynb #bfe0b542
 @dataclass(frozen=True)
 class ByLanguage(Evaluation):
@@ -361,7 +367,7 @@ def grid_measures(experiment: Experiment,
         experiment.shared.get("corpus", "cldr"), ("ntrex", "gold"))
     names = ["pivot", "others"] + ["unseen"] * ("unseen" in experiment.shared)
     on = {"acc@1c": test, "aer": gold}
-    score = lambda group, measure, system="": lambda r: best(scores(r, on[measure], group, measure, system), measure)
+    score = lambda group, measure, system="": lambda r: best_score(r, on[measure], group, measure, system)
     wanted = {f"{what}, {group}, %": (group, measure) for what, measure in (("accuracy@1", "acc@1c"), ("AER", "aer"))
               for group in names if gold == "lists" or measure == "acc@1c"}
     runs = [r for g in groups.values() for r in g.values()]
@@ -373,11 +379,6 @@ def grid_measures(experiment: Experiment,
     free = {label: (lambda r: 0.0) for label in losses} | {label: score(*place, "untrained")
                                                            for label, place in wanted.items()}
     return {label: f for label, f in measures.items() if not any(math.isnan(f(r)) for r in runs)}, free
-
-def best(values: list[float], # layer by layer
-         measure: str) -> float:
-    "The best layer's: the lowest error rate, the highest of all else; nan for none."
-    return (min if measure == "aer" else max)(values, default=math.nan)
 
 # %% ../nbs/04_xy_lent.ipynb #f4bc3b92
 if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
