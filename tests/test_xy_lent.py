@@ -15,8 +15,9 @@ from xlnb.objectives import MaskIds
 from xlnb.pretraining import held_out_spec
 from xlnb.xlm_e import new_xlm_e
 from xlnb.xy_lent import (EXPERIMENTS, PAPER, RECIPE, Settings, best_score, bitext_pairs, describe, grid_measures,
-                          grouped, line_counts_by_pair, make_batches, measured_pairs, of_words, open_bitext, pair_probabilities,
-                          prepare_data, resolve, scores, some_lines, with_noise, words_by_language, words_known)
+                          grouped, line_counts_by_pair, make_batches, measured_pairs, of_words, open_bitext,
+                          pair_probabilities, prepare_data, resolve, scores, some_lines, with_noise, words_by_language,
+                          words_known)
 
 SMALL = dict(langs="de,en,hi,ru", steps=20, pair_lines=1200, test_lines=20)
 
