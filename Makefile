@@ -77,7 +77,7 @@ render quick notebooks pytest: export OMP_NUM_THREADS := 1
 limit = $$(command -v timeout >/dev/null && echo timeout $(1))
 
 notebooks: env
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,1500) $(BIN)/nbdev_test --n_workers 2 --timing $(QUIET)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2400) $(BIN)/nbdev_test --n_workers 2 --timing $(QUIET)
 
 pytest: env | lint notebooks
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2700) $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests $(QUIET)

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from xlnb import meta_xlm, xlm_e, xy_lent
 from xlnb.core import read_records, run_facts
 from xlnb.data import folder_lock
-from xlnb.pretraining import (NOT_IDENTITY, RunSettings, finished_phase, limit_threads, main, run, run_folder,
-                              run_identity, train_phase, training_config)
+from xlnb.pretraining import (NOT_IDENTITY, RunSettings, finished_phase, main, run, run_folder, run_identity,
+                              threads_of, train_phase, training_config)
 from xlnb.training import NonFiniteLoss, make_optimizer, read_log, update
 
 SMALL = dict(test_lines=20, langs="en,ru", layers=1)
@@ -54,10 +54,8 @@ def test_tiny_takes_one_thread_unless_told_otherwise(given, threads, monkeypatch
     if given: monkeypatch.setenv("OMP_NUM_THREADS", given)
     try:
         torch.set_num_threads(2)
-        limit_threads(small())
-        assert torch.get_num_threads() == threads
-        torch.set_num_threads(2)
-        limit_threads(replace(small(), size="base"))
+        with threads_of(small()): assert torch.get_num_threads() == threads
+        with threads_of(replace(small(), size="base")): assert torch.get_num_threads() == 2
         assert torch.get_num_threads() == 2
     finally: torch.set_num_threads(before)
 

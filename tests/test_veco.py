@@ -176,6 +176,13 @@ def test_settings_that_cannot_be_are_refused(given, message):
     with pytest.raises(ConfigError, match=message): V.resolve(V.Settings(**given))
 
 
+def test_the_papers_recipe_has_absolute_positions_alone():
+    found = V.resolve(V.Settings(size="large", recipe="paper"))
+    assert (found.relative_positions, found.relative_memory, found.norm) == ("none", "none", "post")
+    mine = V.resolve(V.Settings(size="large", recipe="paper", relative_positions="gated"))
+    assert mine.relative_positions == "gated" # what is given stands
+
+
 # ---------------------------------------------------------------- runs
 
 
@@ -217,3 +224,57 @@ def test_attention_across_is_a_share(data):
     even.encoder.relative_bias.weight.data.zero_()
     for row in V.attention_across(even, pairs, data.tokenizer):
         assert row["share"] == pytest.approx(row["even"], abs=1e-6)
+
+
+# ---------------------------------------------------------------- an encoder to start from
+
+
+@pytest.fixture(scope="module")
+def encoder(data, root):
+    "A folder with an encoder of this library and its tokenizer."
+    folder = root / "encoder"
+    V.new_network(small(tasks="mlm"), None).save_pretrained(folder)
+    data.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def from_encoder(encoder, **changes):
+    kept = {k: v for k, v in SMALL.items() if k not in ("layers", "width", "vocab_size")}
+    return V.resolve(V.Settings(**kept | changes, init=encoder, relative_positions="gated"))
+
+
+def test_a_folder_of_ones_own_holds_the_run_and_not_the_frozen_phase(encoder, tmp_path, unprobed):
+    record = run(V.RECIPE, from_encoder(encoder, frozen_steps=2, out=str(tmp_path)))
+    assert record["run"]["finished"] and len(read_log(tmp_path)) == 4
+
+
+def test_a_record_of_a_run_from_an_encoder_can_be_read_again(encoder):
+    s = from_encoder(encoder)
+    recorded = s.for_record()
+    assert len(recorded["init"]) == 12
+    assert V.resolve(V.Settings(**recorded)).width == s.width
+    assert f"from {recorded['init']}" in V.describe({"parameters": recorded})
+    assert "from" not in V.describe({"parameters": small().for_record()})
+
+
+def test_an_encoder_of_another_family_is_named(tmp_path):
+    XLMRobertaForCausalLM(XLMRobertaConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                                           intermediate_size=8)).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="is a xlm-roberta checkpoint: read it with load_foreign"):
+        from_encoder(str(tmp_path))
+
+
+def test_arms_of_an_experiment_read_the_same_tokens():
+    for name in ("tasks", "phrases"):
+        experiment = V.EXPERIMENTS[name]
+        runs = [V.resolve(V.Settings(**experiment.shared | arm)) for arm in experiment.arms.values()]
+        assert len({sum(V.step_tokens(s)) * s.steps for s in runs}) == 1, name
+
+
+def test_a_record_says_where_attention_goes(data, unprobed):
+    record = run(V.RECIPE, small(tasks="ca-mlm+tlm", max_minutes=60.0, steps=2))
+    assert [row["layer"] for row in record["attention"]] == [1, 2]
+    assert all(0 < row["share"] < 1 and 0 < row["even"] < 1 for row in record["attention"])
+    crossed = [name for name in record["metrics"] if name.endswith("/aer-cross_attention")]
+    assert {name.split("/")[2] for name in crossed} == {"layer1", "layer2"} # beside those of the states, as ever
+    assert {name.replace("-cross_attention", "") for name in crossed} <= record["metrics"].keys()

@@ -7,13 +7,13 @@ __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', '
            'fill_in', 'size_defaults', 'check_choices', 'check_amounts', 'restarts', 'max_side', 'network_config',
            'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
            'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase',
-           'run_identity', 'run_folder', 'training_config', 'limit_threads', 'Trained', 'train_phase', 'finished_phase',
+           'run_identity', 'run_folder', 'training_config', 'threads_of', 'Trained', 'train_phase', 'finished_phase',
            'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
 import os, sys, time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -325,10 +325,21 @@ def training_config(s: RunSettings, # filled in
                           checkpoint_minutes=s.checkpoint_minutes, evaluate_every=max(1, s.steps // EVALUATIONS))
 
 # %% ../nbs/02j_pretraining.ipynb #713bbf1f
-def limit_threads(settings: RunSettings):
-    "The threads of a size, for this process: two gain nothing at tiny, and wait long for a core that is busy."
-    threads = BY_SIZE[settings.size].threads
+@contextmanager
+def threads_of(settings: RunSettings):
+    "Inside, the threads of a size: two gain little at tiny, and wait long for a core that is busy."
+    before, threads = torch.get_num_threads(), BY_SIZE[settings.size].threads
     if threads and "OMP_NUM_THREADS" not in os.environ: torch.set_num_threads(threads)
+    try: yield
+    finally: torch.set_num_threads(before)
+
+@contextmanager
+def _own_folder(folder: Path):
+    "Joins the processes; one call at a time trains in a folder, and the other processes of a call wait for its first."
+    start_processes()
+    with nullcontext() if rank_and_world()[0] else folder_lock(folder):
+        if dist.is_initialized(): dist.barrier() # until process 0 has the folder
+        yield
 
 class Trained(NamedTuple):
     "What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on."
@@ -345,13 +356,14 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
 
     A process that trains in the same folder is waited for.
     """
-    start_processes()
-    with nullcontext() if rank_and_world()[0] else folder_lock(run_folder(phase, settings, data)):
+    with _own_folder(run_folder(phase, settings, data)):
         return _train(phase, settings, data, minutes, show)
 
 def _train(phase, settings, data, minutes=None, show=None) -> Trained:
     "`train_phase` in a folder that is this process's own."
-    limit_threads(settings)
+    with threads_of(settings): return _train_here(phase, settings, data, minutes, show)
+
+def _train_here(phase, settings, data, minutes, show) -> Trained:
     device, folder = start_processes(), run_folder(phase, settings, data)
     model, batches = phase.model(settings, data).to(device), phase.batches(settings, data)
     measure, began = phase.measures(settings, data), time.monotonic()
@@ -381,9 +393,7 @@ def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
                    minutes: float | None = None) -> Path: # checkpoint
     "The end of a phase that others build on, trained once; raises `CheckpointError` where the time is up before it."
     folder = run_folder(phase, settings, data)
-    start_processes()
-    with nullcontext() if rank_and_world()[0] else folder_lock(folder):
-        if dist.is_initialized(): dist.barrier() # until process 0 has the folder
+    with _own_folder(folder):
         done = folder / f"checkpoint-{phase.schedule(settings).steps:08d}"
         if not done.exists() or not list(folder.glob("*/config.json")): # trained, but the networks not saved
             summary = _train(phase, settings, data, minutes).summary

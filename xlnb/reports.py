@@ -30,11 +30,11 @@ def group_records(records: list[dict], # oldest first
 # %% ../nbs/02g_reports.ipynb #16c7b987
 def spread(values, # numbers; nan = not measured
           ) -> str: # e.g. '2 ± 1'
-    "Mean, with the standard deviation of the sample where there is more than one; '–' for none."
+    "Mean, with the standard deviation of the sample where values differ; '–' for none."
     values = [v for v in values if not math.isnan(v)]
     if not values: return "–"
     mean = sum(values) / len(values)
-    if len(values) == 1: return f"{mean:.3g}"
+    if max(values) - min(values) <= 1e-9 * abs(mean): return f"{mean:.3g}" # a baseline that no seed moves
     return f"{mean:.3g} ± {math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1)):.2g}"
 
 # %% ../nbs/02g_reports.ipynb #b06793e2

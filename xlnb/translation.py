@@ -65,6 +65,10 @@ class Settings(RunSettings):
     @property
     def reads_first(self) -> bool: return split_pair(self.pair)[0] == self.source
 
+    def for_record(self) -> dict:
+        "The settings as records have them: the encoder to start from by its weights."
+        return super().for_record() | {"init": veco.init_for_record(self.init)}
+
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and start say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
@@ -288,7 +292,8 @@ def describe(record: dict) -> str:
     default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "source", "target", "start")})))
     same = NOT_IDENTITY | {"source", "target", "start", "seed", "warmup_steps"}
     differences = [f"{k}={v}" for k, v in p.items() if k in default.keys() - same and v != default[k]]
-    return ", ".join([f"{p['source']}→{p['target']} from {p['start']}", *differences])
+    start = record["parameters"]["init"] or p["start"]
+    return ", ".join([f"{p['source']}→{p['target']} from {start}", *differences])
 
 def plan_of(s: Settings, data: Prepared) -> str:
     "What the run will cost: weights, FLOPs, hours on this machine, memory, disk."
