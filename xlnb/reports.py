@@ -111,14 +111,15 @@ def best_accuracy(line: dict, # of a record's curve
     return 100 * max(_held_out_retrieval(line), default=math.nan)
 
 # %% ../nbs/02g_reports.ipynb #bde9c33a
-LEARNED = 0.5 # nats below word frequency: what every masked loss of a run reaches before the run is compared
-_MASKED = {"mlm": ("MLM", "unigram", "text_mlm"), "tlm": ("TLM", "tlm_unigram", "tlm")} # loss → name, level, key
+LEARNED = 0.5 # nats below word frequency: what every loss of words in a run reaches before the run is compared
+_LEVELS = {"mlm": ("MLM", "unigram", "text_mlm"), "tlm": ("TLM", "tlm_unigram", "tlm"),
+           "translation": ("translation", "unigram", "loss")} # loss → name, its level by word frequency, its value
 
 def nats_learned(record: dict, line: dict # of its curve
-                ) -> dict[str, float]: # masked loss → nats below word frequency
+                ) -> dict[str, float]: # loss → nats below word frequency
     "How far the held-out losses that a run trains on lie below word frequency, by language where they are measured so."
     held_out = {k.removeprefix("held_out/"): v for k, v in line.items()}
-    whole = [entry for loss, entry in _MASKED.items() if loss in record["losses"]]
+    whole = [entry for loss, entry in _LEVELS.items() if loss in record["losses"]]
     found = {name: held_out[level] - held_out[loss] for name, level, loss in whole if level in held_out}
     levels = record.get("unigram", {}) # of runs whose text is measured language by language
     in_line = {lang: level for lang, level in levels.items() if f"mlm/{lang}" in held_out}

@@ -24,7 +24,7 @@ from .catalogue import set_folder
 from .core import (CheckpointError, ConfigError, DataError, choose, derive_seed, pair_name, parse_languages,
                        split_pair)
 from .corpora import read_multi30k
-from .data import MixedBatches, Prepared, open_corpus, prepare
+from .data import MixedBatches, Prepared, open_corpus, prepare, token_frequencies, unigram_loss
 from .encoder import checkpoint_type, load, new_model
 from .experiments import Experiment
 from .heads import EncoderForMaskedLM
@@ -242,9 +242,10 @@ class Translation(nn.Module):
 def make_model(s: Settings, data: TranslationData) -> Translation: return Translation(s, new_translator(s, data.start))
 
 def pretraining_of(s: Settings) -> veco.Settings: # resolved
-    "The run of VECO's recipe that comes first, on the same corpus and vocabulary."
+    "The run of VECO's recipe that comes first, on the same corpus and vocabulary; of any tasks it reads as much."
+    tokens = s.batch_tokens // (4 if veco.Settings(tasks=s.start).uses_pairs else 2) # of a task in a step
     same = {f.name: getattr(s, f.name) for f in fields(RunSettings)} | {"relative_memory": s.relative_memory}
-    own = dict(steps=s.pretraining_steps, batch_tokens=None, warmup_steps=None, learning_rate=None, out="")
+    own = dict(steps=s.pretraining_steps, batch_tokens=tokens, warmup_steps=None, learning_rate=None, out="")
     return veco.resolve(veco.Settings(**same | own, tasks=s.start))
 
 def pretrained(s: Settings, data: TranslationData) -> TranslationData:
@@ -262,13 +263,15 @@ def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held
     read, written = padded(sources), padded(targets)
     batch = {"input_ids": read["input_ids"], "attention_mask": read["attention_mask"],
              "labels": written["input_ids"].masked_fill(written["attention_mask"] == 0, -100)[:, 1:]}
+    words = batch["labels"][batch["labels"] != -100]
+    unigram = unigram_loss(words, token_frequencies(data.store, s.target)) # of a guess by word frequency
     def measure(model):
         device = next(model.parameters()).device
         with evaluating(model), torch.inference_mode():
             sums = model({k: v.to(device) for k, v in batch.items()}, None)
         count = model.counts(batch)["translation"]
         scores = bleu_and_chrf(translate(sources, model.translator, data.tokenizer, 1, longest=max_side(s)), targets)
-        return {"held_out/loss": sums["translation"].item() / count,
+        return {"held_out/loss": sums["translation"].item() / count, "held_out/unigram": unigram,
                 "held_out/accuracy": sums["translation/correct"].item() / count,
                 "held_out/bleu": scores["bleu"], "held_out/chrf": scores["chrf"]}
     return measure
@@ -324,7 +327,7 @@ def translate_stream(argv: list[str], lines, out): # e.g. ['--model', 'runs/…/
 
 # %% ../nbs/06a_translation.ipynb #aba294e1
 _CAPTIONS = dict(corpus="multi30k", langs="en,de", vocab_size=4000, steps=6000, batch_tokens=2048, dropout=0.2,
-                 pretraining_steps=3000, max_minutes=240.0)
+                 pretraining_steps=4000, max_minutes=240.0)
 EXPERIMENTS = {
     "starts": Experiment("A decoder whose cross-attention was pretrained translates better after the same steps.",
                          {"random": {}, "MLM": {"start": "mlm"}, "MLM + TLM": {"start": "mlm+tlm"},
