@@ -5,9 +5,7 @@
 # %% auto #0
 __all__ = ['RULES', 'CLAIMS', 'plot_layers', 'plot_gains', 'plot_translation']
 
-# %% ../nbs/06b_veco_results.ipynb #0d08b433
-import math
-
+# %% ../nbs/06b_veco_results.ipynb #da86c52f
 from .claims import Claim, Comparison, Rule
 from .core import PALETTE, figure, label_lines
 from .reports import baseline_mean, best_layer, draw_by_layer, draw_seeds, over_tokens
@@ -76,7 +74,7 @@ def plot_translation(groups: dict): # start → {seed: record}
 
 def _bleu(year, metric="bleu"): return lambda r: r["metrics"][f"{metric}/multi30k-{year}"]
 
-# %% ../nbs/06b_veco_results.ipynb #49a71b98
+# %% ../nbs/06b_veco_results.ipynb #1e1604d1
 _AER = _scored("gold", "aer", "diagonal", "ibm1-unseen", lower=True)
 _TAGS, _SPANS, _NLI = (_scored(test, "others", "strings") for test in ("tags", "span", "entailment"))
 _PROBES = {"tags elsewhere, F1 %": _TAGS, "spans elsewhere, %": _SPANS, "entailment elsewhere, %": _NLI}
@@ -96,10 +94,10 @@ def _extra(arms): # what cross-attention adds with pairs, less what it adds with
     found = {arm: _CAPTIONS["value"](record) for arm, record in arms.items()}
     return (found["CA-MLM + TLM"] - found["MLM + TLM"]) - (found["CA-MLM"] - found["MLM"])
 
-def _passes(arms): # share of the run after which VECO has passed the end of the random start; NaN: never
+def _passes(arms): # share of the run after which VECO has passed the end of the random start; 1: never
     end = arms["random"]["curve"][-1]["held_out/bleu"]
     x, y = over_tokens(arms["CA-MLM + TLM"], lambda line: line["held_out/bleu"])
-    return next((t / x[-1] for t, found in zip(x, y) if found > end), math.nan)
+    return next((t / x[-1] for t, found in zip(x, y) if found > end), 1.0)
 
 def _middle(arms): # attention across in the middle block, as a part of even attention
     _, shares = _crossing(arms["MLM + TLM"])
@@ -108,7 +106,7 @@ def _middle(arms): # attention across in the middle block, as a part of even att
 def _rule(measure, experiment, arms, number, sign=None):
     return Rule(measure, dict.fromkeys(arms, experiment), number, sign)
 
-def _below(low, high): return lambda n: (n < low) - (n > high)
+def _below(low, high): return lambda n: (n <= low) - (n >= high)
 
 # %% ../nbs/06b_veco_results.ipynb #2a56a8b9
 _RATES = ("0.002", "0.008", "0.032")
