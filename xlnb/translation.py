@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve',
            'bleu_and_chrf', 'TranslationData', 'prepare_data', 'make_batches', 'oriented', 'held_out_pairs',
-           'test_sets', 'new_translator', 'translate', 'Translation', 'make_model', 'pretraining_of', 'pretrained',
-           'measures', 'evaluate_run', 'describe', 'plan_of', 'load_translator', 'translate_stream']
+           'test_sets', 'new_translator', 'room_of', 'translate', 'Translation', 'make_model', 'pretraining_of',
+           'pretrained', 'measures', 'evaluate_run', 'describe', 'plan_of', 'load_translator', 'translate_stream']
 
 # %% ../nbs/06a_translation.ipynb #89eb310b
 import argparse, importlib, math, sys
@@ -151,27 +151,38 @@ def new_translator(s: Settings, start: Path | None) -> EncoderDecoder: # resolve
     return new_model(EncoderDecoder, TranslationConfig.of(config, blocks, s.tied, **rates), seed)
 
 # %% ../nbs/06a_translation.ipynb #313760f7
+def room_of(model: EncoderDecoder) -> int: # tokens of a sentence, special ones included
+    "How many positions a model has."
+    return model.config.max_position_embeddings - model.config.position_offset
+
 def translate(lines: list[str], model: EncoderDecoder, tokenizer,
               beams: int = 5, length_penalty: float = 1.0, batch_size: int = 64,
               longest: int | None = None, # tokens of a translation; None: as many as the model has positions for
+              too_long: str = "raise", # lines with more tokens than positions: 'raise', or 'cut' (their beginning)
               **options, # of transformers' `generate`, e.g. forced_bos_token_id
              ) -> list[str]:
     "Translations by beam search, in the order of the lines; `DataError` names a line that is too long."
     if isinstance(lines, str): raise ConfigError("lines is one string: pass a list of them")
-    room = model.config.max_position_embeddings - model.config.position_offset
+    choose("too_long", too_long, ("raise", "cut"))
+    room = room_of(model)
     if longest and longest > room: raise ConfigError(f"longest={longest}: the model has positions for {room} tokens")
     filled = [n for n, line in enumerate(lines) if line.strip()] # an empty line stays one
-    rows = dict(zip(filled, tokenizer([lines[n] for n in filled])["input_ids"])) if filled else {}
+    cut = dict(truncation=True, max_length=room) if too_long == "cut" else {}
+    rows = dict(zip(filled, tokenizer([lines[n] for n in filled], **cut)["input_ids"])) if filled else {}
     for n, row in rows.items():
         if len(row) > room:
-            raise DataError(f"line {n + 1} has {len(row)} tokens, the model positions for {room}: split it")
-    out = [""] * len(lines)
+            raise DataError(f"line {n + 1} has {len(row)} tokens, the model positions for {room}: split it, or take "
+                            "its beginning (too_long='cut')")
+    return _generated(rows, len(lines), model, tokenizer, batch_size, max_length=longest or room, num_beams=beams,
+                      length_penalty=length_penalty, **options)
+
+def _generated(rows, count, model, tokenizer, batch_size, **options) -> list[str]: # rows: line → tokens
+    out, filled = [""] * count, list(rows)
     with evaluating(model), torch.inference_mode():
         for batch in batches_by_length([len(rows[n]) for n in filled], batch_size):
             chosen = [filled[k] for k in batch]
             given = tokenizer.pad({"input_ids": [rows[n] for n in chosen]}, return_tensors="pt").to(model.device)
-            found = model.generate(given["input_ids"], attention_mask=given["attention_mask"], num_beams=beams,
-                                   length_penalty=length_penalty, do_sample=False, max_length=longest or room,
+            found = model.generate(given["input_ids"], attention_mask=given["attention_mask"], do_sample=False,
                                    **options)
             texts = tokenizer.batch_decode(found, skip_special_tokens=True)
             for n, text in zip(chosen, texts): out[n] = text.strip()
@@ -282,12 +293,14 @@ PHASE = Phase("translation", ("veco", "seq2seq", "retrieval", "translation"), ma
 # %% ../nbs/06a_translation.ipynb #b5cf6135
 def evaluate_run(s: Settings, data: Prepared, trained: Trained,
                  minutes: float = math.inf) -> tuple[dict, str]:
-    "BLEU and chrF of every test set by beam search, and that all of it was translated."
-    network, found = trained.model.kept, {}
+    "BLEU and chrF of every test set by beam search, and whether lines were too long to be read whole."
+    network, found, cut = trained.model.kept, {}, 0
     for name, (sources, references) in test_sets(s, data).items():
-        scores = bleu_and_chrf(translate(sources, network, data.tokenizer, s.beams, longest=max_side(s)), references)
+        cut += sum(len(row) > room_of(network) for row in data.tokenizer(sources)["input_ids"])
+        texts = translate(sources, network, data.tokenizer, s.beams, longest=max_side(s), too_long="cut")
+        scores = bleu_and_chrf(texts, references)
         found |= {f"{metric}/{name}": value for metric, value in scores.items() if metric != "signature"}
-    return found, "all test lines"
+    return found, "all test lines" + f", the beginning alone of {cut} too long ones" * (cut > 0)
 
 def describe(record: dict) -> str:
     "What kind of run a record is of."
