@@ -133,8 +133,9 @@ def held_out_pairs(s: Settings, data: Prepared, count: int = 100) -> tuple[list[
     return tuple(map(list, zip(*oriented(s, data.corpus.valid[s.pair][:count]))))
 
 def test_sets(s: Settings, data: Prepared) -> dict: # name → (sources, references)
-    "Test sentences of a corpus; of Multi30k those of 2016 and 2017."
+    "Test sentences of a corpus; of Multi30k its captions of 2016 and 2017."
     found = {name: by_pair[s.pair] for name, by_pair in data.corpus.tests.items() if s.pair in by_pair}
+    if s.corpus == "multi30k": found = {name: pairs for name, pairs in found.items() if name.startswith(s.corpus)}
     if s.corpus == "multi30k" and {s.source, s.target} <= {"en", "de", "fr"}: # 2017 has no Czech
         rows = read_multi30k(set_folder("multi30k"), "test_2017_flickr", split_pair(s.pair))
         found["multi30k-2017"] = tuple(map(list, zip(*rows)))
