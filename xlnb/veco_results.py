@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['RULES', 'CLAIMS', 'plot_layers', 'plot_gains', 'plot_translation']
 
-# %% ../nbs/06b_veco_results.ipynb #da86c52f
-from .claims import Claim, Comparison, Rule
+# %% ../nbs/06b_veco_results.ipynb #70c397d7
+from .claims import Claim, Comparison, Rule, layer_score
 from .core import PALETTE, figure, label_lines
-from .reports import baseline_mean, best_layer, draw_by_layer, draw_seeds, over_tokens
+from .reports import draw_by_layer, draw_seeds, over_tokens
 
 # %% ../nbs/06b_veco_results.ipynb #a66e0a7d
 _COLOURS = {"CA-MLM + TLM": "blue", "CA-MLM + TLM, random pairs": "sky", "MLM + TLM": "red", "denoiser": "green",
@@ -28,14 +28,8 @@ def plot_layers(groups: dict): # arm → {seed: record}
     axes[1].set_title("word alignment, gold (lower is better)", loc="left")
     return fig
 
-# %% ../nbs/06b_veco_results.ipynb #b51eb7cc
-def _scored(test, measure, *names, lower=False): # names of baselines, or of a baseline and another measure
-    named = [(name, measure) if isinstance(name, str) else name for name in names]
-    baselines = {s: lambda r, s=s, m=m: baseline_mean(r, test, s, m) for s, m in named}
-    untrained = {"untrained": lambda r: best_layer(r, test, measure, "untrained")}
-    return dict(value=lambda r: best_layer(r, test, measure), baselines=untrained | baselines, lower=lower)
-
-_CAPTIONS = _scored("multi30k-2016", "acc@1c", ("trigrams", "acc@1"), "lsa")
+# %% ../nbs/06b_veco_results.ipynb #4c06d24e
+_CAPTIONS = layer_score("multi30k-2016", "acc@1c", ("trigrams", "acc@1"), "lsa")
 
 # %% ../nbs/06b_veco_results.ipynb #adec3442
 def _gain(name): return lambda line: line[f"held_out/{name}_gap"]
@@ -74,9 +68,9 @@ def plot_translation(groups: dict): # start → {seed: record}
 
 def _bleu(year, metric="bleu"): return lambda r: r["metrics"][f"{metric}/multi30k-{year}"]
 
-# %% ../nbs/06b_veco_results.ipynb #1e1604d1
-_AER = _scored("gold", "aer", "diagonal", "ibm1-unseen", lower=True)
-_TAGS, _SPANS, _NLI = (_scored(test, "others", "strings") for test in ("tags", "span", "entailment"))
+# %% ../nbs/06b_veco_results.ipynb #dfb7285e
+_AER = layer_score("gold", "aer", "diagonal", "ibm1-unseen", lower=True)
+_TAGS, _SPANS, _NLI = (layer_score(test, "others", "strings") for test in ("tags", "span", "entailment"))
 _PROBES = {"tags elsewhere, F1 %": _TAGS, "spans elsewhere, %": _SPANS, "entailment elsewhere, %": _NLI}
 _ALL = {"captions, accuracy@1 %": _CAPTIONS, "AER, %": _AER, **_PROBES}
 _BLEU = {"BLEU, test 2016": dict(value=_bleu(2016)), "BLEU, test 2017": dict(value=_bleu(2017))}

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from .claims import Claim, Comparison
+from .claims import Claim, Comparison, layer_score
 from .core import PALETTE, figure, label_lines
 from .reports import (LEARNED, baseline_mean, best_accuracy, best_layer, draw_by_layer, draw_seeds, last_held_out,
                           layer_means, nats_learned, over_tokens)
@@ -83,12 +83,6 @@ def plot_spotting(local: dict, random: dict): # {seed: record} of XLM-E with eit
     return fig
 
 # %% ../nbs/03a_xlm_e_results.ipynb #63590720
-def _scored(test, measure, *names, lower=False): # names of baselines, or of a baseline and another measure
-    named = [(name, measure) if isinstance(name, str) else name for name in names]
-    baselines = {s: lambda r, s=s, m=m: baseline_mean(r, test, s, m) for s, m in named}
-    untrained = {"untrained": lambda r: best_layer(r, test, measure, "untrained")}
-    return dict(value=lambda r: best_layer(r, test, measure), baselines=untrained | baselines, lower=lower)
-
 def _sentences(measure): # mean of entailment and paraphrase
     mean = lambda f: lambda r: sum(f(r, task) for task in ("entailment", "paraphrase")) / 2
     return dict(value=mean(lambda r, task: best_layer(r, task, measure)),
@@ -111,9 +105,9 @@ def _at_best(test, measure, value): # a function of the curve over layers
 _PEAK = lambda curve: max(range(len(curve)), key=curve.__getitem__)
 _LOW = lambda curve: min(range(len(curve)), key=curve.__getitem__)
 _DROP = lambda curve: 100 * (1 - curve[-1] / max(curve)) # from the best layer to the top, in percent
-_TAGS = _scored("tags", "others", "strings")
-_CAPTIONS = _scored("multi30k-2016", "acc@1c", ("trigrams", "acc@1"), "lsa")
-_AER = _scored("gold", "aer", "diagonal", "ibm1-unseen", lower=True)
+_TAGS = layer_score("tags", "others", "strings")
+_CAPTIONS = layer_score("multi30k-2016", "acc@1c", ("trigrams", "acc@1"), "lsa")
+_AER = layer_score("gold", "aer", "diagonal", "ibm1-unseen", lower=True)
 
 def _gap(record): # percent, at the layer that is best in the other languages
     score, others = (layer_means(record, "tags", measure) for measure in ("score", "others"))
@@ -139,7 +133,7 @@ CLAIMS = {
         _versus("choices", "default", "plain bias", RTD_below_base_rate=dict(
             value=lambda r: last_held_out(r)["RTD below base rate"], baselines={"the base rate": lambda r: 0.0}))),
     "xlme-06": Claim("Replaced tokens without pairs beat MLM + TLM at equal steps", "MLQA 67.4 > 66.2",
-        _versus("tasks", "MRTD", "MLM + TLM", tags_in_English=_scored("tags", "score", "strings"))),
+        _versus("tasks", "MRTD", "MLM + TLM", tags_in_English=layer_score("tags", "score", "strings"))),
     "xlme-07": Claim("TLM helps MLM", "MLQA 66.2 > 64.0",
         _versus("tasks", "MLM + TLM", "MLM", captions=_CAPTIONS)
         + _versus("tasks", "MLM + TLM", "MLM + TLM, random pairs", captions=_CAPTIONS)),
@@ -148,7 +142,7 @@ CLAIMS = {
     "xlme-09": Claim("Retrieval: XLM-E before MLM before MRTD", "Tatoeba 65.0 > 55.5 > 46.4",
         _versus("tasks", "XLM-E", "MLM", captions=_CAPTIONS) + _versus("tasks", "MLM", "MRTD", captions=_CAPTIONS)),
     "xlme-10": Claim("A contrast of sentences finds more translations", "Tatoeba 68.6 > 65.0",
-        _versus("choices", "with a contrast", "default", phrases=_scored("T3", "acc@1c", "lsa"))),
+        _versus("choices", "with a contrast", "default", phrases=layer_score("T3", "acc@1c", "lsa"))),
     "xlme-11": Claim("Fewer alignment errors than a masked model, thanks to translations", "AER 19.3 < 22.4, 22.6",
         _versus("tasks", "XLM-E", "MLM", AER=_AER) + _versus("tasks", "XLM-E", "MRTD", AER=_AER)),
     "xlme-12": Claim("Retrieval peaks in a higher layer and keeps more at the top", "layer 9 > 7",
