@@ -9,11 +9,13 @@ from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 
 from xlnb import continued, xlm_e, xy_lent
-from xlnb.continued import (PHASE, RECIPE, Settings, base_of, collapse, continuation_of, drops, has_digit, hold_out,
-                            load, mean_drop, open_domain, prepare_data, pretrained, relative_drop, resolve, scores)
+from xlnb.continued import (PHASE, RECIPE, Settings, base_of, before_and_after, collapse, continuation_of, drops,
+                            has_digit, hold_out, load, mean_drop, open_domain, prepare_data, pretrained, relative_drop,
+                            resolve, scores)
 from xlnb.core import CheckpointError, ConfigError, read_records
 from xlnb.experiments import Experiment, missing, records_of
-from xlnb.pretraining import main, run, run_folder, train_phase, training_config
+from xlnb.pretraining import main, run, run_folder, step_tokens, train_phase, training_config
+from xlnb.reports import has_learned
 from xlnb.training import learning_rate_at, read_log
 
 SMALL = dict(langs="de,en,hi", steps=6, domain_steps=7, pair_lines=300, test_lines=20)
@@ -69,7 +71,7 @@ def test_the_objective_on_the_domain_is_that_of_the_base_run_on_text_alone(tasks
     given = small(tasks=tasks, contrast=0.5 if "+" in tasks else 0.0)
     phase = continuation_of(given)
     assert (phase.tasks, phase.contrast, phase.steps) == (alone, 0.0, 7)
-    assert sum(xlm_e.step_tokens(phase)) == sum(xlm_e.step_tokens(base_of(given)))
+    assert sum(step_tokens(phase)) == sum(step_tokens(base_of(given)))
     assert phase.mask_policy == given.mask_policy and len(xlm_e.XlmE(phase, None).parts()) == parts_
 
 
@@ -178,15 +180,30 @@ def toy(**more):
     metrics |= {f"lists/de/before/layer{k}/aer": v for k, v in enumerate((0.1, 0.5, 0.6))}
     metrics |= {f"lists/de/layer{k}/aer": v for k, v in enumerate((0.1, 0.75, 0.1))}
     return {"parameters": {"langs": "de,en,hi", "pivot": "en", "domain_steps": 100}, "metrics": metrics,
-            "run": {"broken": False}, "unigram": {"de": 5.0, "en": 5.0, "hi": 5.0, "domain": 4.0}, **more}
+            "unigram": {"de": 5.0, "en": 5.0, "hi": 5.0, "domain": 4.0}, "base_layer": 2,
+            "run": {"broken": False}, **more}
 
 
-def test_scores_are_those_of_the_layer_that_was_best_before():
-    assert scores(toy(), "f1") == {"en": 0.7, "de": 0.3, "hi": 0.1} # of layer 2: 1.8 / 3 before, against 1.5 / 3
+def test_scores_are_those_of_the_layer_that_was_best_at_held_out_retrieval():
+    assert scores(toy(), "f1") == {"en": 0.7, "de": 0.3, "hi": 0.1}
+    assert scores({**toy(), "base_layer": 1}, "f1") == {"en": 0.9, "de": 0.5, "hi": 0.1}
     assert drops(toy(), "f1") == pytest.approx({"de": 50.0, "en": 12.5, "hi": 75.0})
     assert mean_drop(toy(), "f1") == pytest.approx((12.5, 60.0)) # of the mean: 0.5 before, 0.2 after
-    assert drops(toy(), "aer") == pytest.approx({"de": 50.0}) # links: 0.5 before, 0.25 after
+    assert drops(toy(), "aer") == pytest.approx({"de": -125.0}) # links: 0.4 before, 0.9 after
     assert scores(toy(), "acc@1c") == {} and all(map(math.isnan, mean_drop(toy(), "acc@1c")))
+
+
+def test_the_table_holds_every_measure_of_every_language_and_its_mean_over_records():
+    ends = [{f"held_out/mlm/{lang}": loss for lang in ("de", "en", "hi", "domain")} for loss in (3.0, 2.0)]
+    one, other = toy(curve=ends), toy(curve=[ends[0], ends[0]])
+    rows = {row.pop(""): list(row.values()) for row in before_and_after([one, other])}
+    loss, tags, links, retrieval = zip(*rows.values())
+    assert list(rows) == ["domain", "en", "de", "hi"]
+    assert loss == ("3.0 → 2.5 (4.0)", *["3.0 → 2.5 (5.0)"] * 3) and retrieval == ("–",) * 4
+    assert tags == ("–", "80.0 → 70.0 (–)", "60.0 → 30.0 (–)", "40.0 → 10.0 (–)")
+    assert links == ("–", "60.0 → 10.0 (–)", "60.0 → 10.0 (–)", "–") # of the pivot, the mean of its pairs
+    broken = {k: v for k, v in toy(curve=ends)["metrics"].items() if "before" in k}
+    assert before_and_after([toy(curve=ends, metrics=broken)])[1]["tags, F1 %"] == "80.0 → – (–)"
 
 
 def line(step, mlm, **rtd):
@@ -215,6 +232,9 @@ def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     for measure in ("f1", "acc@1c", "aer"):
         langs = {"de", "hi"} | {"f1": {"en"}, "acc@1c": {"others"}, "aer": set()}[measure]
         for system in ("", "before", "untrained"): assert set(scores(record, measure, system)) == langs
+    assert record["base_layer"] in (1, 2, 3) and {*record["base_learned"]} == {"MLM", "TLM"}
+    texts = [row[""] for row in before_and_after([record])]
+    assert texts == ["domain", "en", "de", "hi", "others"] and not has_learned(record)
     assert record["curve"][0]["step"] == -1 and record["curve"][-1]["step"] == 6
     arms = {"low": {"tasks": "mlm+tlm", "rate": 0.1}, "high": {"tasks": "mlm+tlm"}}
     experiment = Experiment("", arms, SMALL, seeds=(0,))
@@ -268,8 +288,7 @@ def test_a_domain_whose_loss_is_no_number_ends_the_command_with_a_sentence_and_a
     assert record["base"] == checkpoint.parent.name and collapse(record)["collapsed"]
 
 
-def test_experiments_can_be_resolved_and_share_their_runs_at_full_rate():
-    todo = {name: missing(e, RECIPE, []) for name, e in continued.EXPERIMENTS.items()}
-    assert {name: len(rows) for name, rows in todo.items()} == {"drop": 12, "diverge": 30}
-    same = [r for _, r in todo["drop"] if r in [g for _, g in todo["diverge"]]]
-    assert len(same) == 6 and all(r["rate"] == 1.0 for r in same)
+def test_arms_of_one_objective_and_seed_share_their_base_run():
+    todo = missing(continued.EXPERIMENTS["continued"], RECIPE, [])
+    bases = [base_of(resolve(Settings(**given))) for _, given in todo]
+    assert len(bases) == 20 and len(set(bases)) == 10

@@ -1,5 +1,6 @@
 "Chi-square best response against brute force, group losses, re-weighting rounds, planted defects and their detection."
 import json, math, time
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from xlnb.cldr import cldr_corpus
 from xlnb.core import ConfigError, DataError, data_root
 from xlnb.dro import (DEFECTS, FLOORS, LIMITS, GroupLosses, best_response, chi_square, draw_reweighting, excess_losses,
                       find_bad_bitext, first_round, lsa_margin_scores, next_round, plant_defects, project_chi_square,
-                      score_ranking, text_evidence, weight_ratios)
+                      residual_losses, score_ranking, text_evidence, weight_ratios)
 
 few = settings(max_examples=60, deadline=None)
 Q = {"de-en": 0.4, "en-fr": 0.3, "en-ka": 0.2, "am-en": 0.1}
@@ -248,13 +249,41 @@ def test_published_average_takes_weight_from_rare_pairs_and_counts_do_not():
 
 def test_excess():
     finished = {pair: loss + 1 for pair, loss in LOSSES.items()}
-    assert excess_losses(LOSSES, None) == LOSSES
     assert excess_losses(LOSSES, finished) == dict.fromkeys(LOSSES, -1.0)
     assert excess_losses(LOSSES, finished, fallback=True) == LOSSES
     mixed = finished | {"de-en": 0.5}
     assert excess_losses(LOSSES, mixed, fallback=True)["de-en"] == 0.5
     with pytest.raises(DataError, match="no baseline loss for am-en"):
         excess_losses(LOSSES, {k: v for k, v in finished.items() if k != "am-en"})
+
+
+
+def pairs_of(hardness): return {f"{a}-{b}": hardness[a] + hardness[b] for a, b in combinations(sorted(hardness), 2)}
+
+
+@few
+@given(st.dictionaries(st.sampled_from(["am", "de", "en", "fr", "ka", "sw"]), st.floats(0.1, 9), min_size=4))
+def test_what_languages_explain_leaves_nothing_and_no_pair_is_moved(hardness):
+    losses = pairs_of(hardness)
+    assert residual_losses(losses) == dict.fromkeys(losses, 0.0)
+    q = dict.fromkeys(losses, 1 / len(losses))
+    assert best_response(residual_losses(losses), q, 0.05) == q
+
+
+@pytest.mark.parametrize("langs", [4, 5, 8])
+def test_a_defect_keeps_its_share_and_sums_to_nothing_over_the_pairs_of_a_language(langs):
+    hardness = dict(zip(["am", "de", "en", "fr", "hi", "ka", "sw", "zh"][:langs], range(1, 9)))
+    rest = residual_losses(pairs_of(hardness) | {"am-de": 3 + 1.0})
+    assert rest["am-de"] == pytest.approx(1 - 2 / (langs - 1)) == pytest.approx(max(rest.values()))
+    for lang in hardness: assert sum(v for pair, v in rest.items() if lang in pair) == pytest.approx(0, abs=1e-9)
+
+
+def test_equal_losses_and_fewer_pairs_than_languages_leave_no_residual():
+    pairs = pairs_of({"am": 1, "de": 1, "en": 1, "fr": 1})
+    assert residual_losses(dict.fromkeys(pairs, 3.1)) == dict.fromkeys(pairs, 0.0)
+    assert residual_losses(LOSSES) == dict.fromkeys(LOSSES, 0.0) # all with English
+    assert residual_losses(dict.fromkeys(LOSSES, 0.0)) == dict.fromkeys(LOSSES, 0.0)
+    with pytest.raises(DataError, match="loss of en-ka .nan. is no"): residual_losses(LOSSES | {"en-ka": math.nan})
 
 # ---------------------------------------------------------------- rounds
 
@@ -271,7 +300,7 @@ def test_rounds_are_json_and_start_from_the_same_distribution():
     assert [r["step"] for r in rounds] == [0, 10, 20]
     assert rounds[1]["probabilities"] == rounds[2]["probabilities"] == best_response(LOSSES, Q, 0.05)
     assert weight_ratios(rounds)["am-en"] == pytest.approx(rounds[2]["probabilities"]["am-en"] / 0.1)
-    assert two_rounds(baseline=LOSSES)[1]["probabilities"] == Q
+    assert two_rounds(drive=dict.fromkeys(Q, 1.0))[1]["probabilities"] == Q
 
 
 def test_figure_of_rises_and_falls():

@@ -7,21 +7,24 @@ from safetensors.torch import load_file
 
 from xlnb.core import ConfigError, read_records, torch_generator
 from xlnb.dro import DEFECTS, chi_square, score_ranking
-from xlnb.dro_runs import (EXPERIMENTS, PHASE, RECIPE, ROUNDS, Settings, damaged, make_batches, new_model,
-                           planted_pairs, prepare_data, rankings, resolve, trajectory_of)
-from xlnb.experiments import missing
-from xlnb.pretraining import train_phase
+from xlnb.dro_runs import (EXPERIMENTS, PHASE, RECIPE, ROUNDS, Settings, baseline_of, damaged, make_batches, new_model,
+                           planted_pairs, prepare_data, rankings, resolve, trajectory_of, with_baseline)
+from xlnb.experiments import filled_in, missing
+from xlnb.pretraining import run_folder, train_phase
 from xlnb.training import latest_checkpoint
 from xlnb.xy_lent import bitext_pairs, open_bitext
 
 SMALL = dict(langs="ar,de,en,hi,ru", steps=12, pair_lines=2000, test_lines=20)
 
 
+pytestmark = pytest.mark.usefixtures("root")
+
+
 def small(**changes): return resolve(Settings(**{**SMALL, **changes}))
 
 
 @pytest.fixture(scope="module")
-def data(): return prepare_data(small())
+def data(root): return prepare_data(small())
 
 
 def trained(settings, data): return train_phase(PHASE, settings, data).summary
@@ -79,15 +82,42 @@ def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_p
     assert all(torch.equal(a[k], b[k]) for k in a)
 
 
-def test_without_the_adversary_the_mixture_stays_and_losses_are_kept(tmp_path, data):
-    plain = small(robust=False, out=str(tmp_path / "plain"))
-    trained(plain, data)
-    rounds = trajectory_of(tmp_path / "plain")
+def moved_by(drive, data, losses):
+    "The first move of a run, given losses."
+    batches = make_batches(small(drive=drive), data)
+    batches._move(1, {"losses": losses, "counts": dict.fromkeys(losses, 100)})
+    return batches.trajectory[1]
+
+
+def test_the_excess_is_over_the_run_without_re_sampling_and_all_of_a_seed_share_it(root, data):
+    based = with_baseline(small(drive="excess"), data)
+    rounds = trajectory_of(run_folder(PHASE, baseline_of(small()), data))
     assert len(rounds) == ROUNDS + 1 and all(r["probabilities"] == rounds[0]["probabilities"] for r in rounds)
-    robust = make_batches(small(baseline=str(tmp_path / "plain")), data)
-    assert robust.baseline == rounds[-1]["losses"]
-    robust._move(2, {"losses": rounds[-1]["losses"], "counts": rounds[-1]["counts"]})
-    assert robust.trajectory[1]["probabilities"] == pytest.approx(robust.trajectory[0]["probabilities"]) # no excess
+    assert based.baseline == rounds[-1]["losses"]
+    assert with_baseline(small(drive="excess", rho=0.1, max_minutes=1e-6), data) == based # it is there
+    assert moved_by("excess", based, based.baseline)["probabilities"] == rounds[0]["probabilities"] # nothing to gain
+    hard = min(based.baseline, key=based.baseline.get)
+    moved = moved_by("excess", based, based.baseline | {hard: based.baseline[hard] + 1})
+    assert moved["losses"][hard] == based.baseline[hard] + 1 # the losses are kept as they are
+    assert max(moved["probabilities"], key=lambda p: moved["probabilities"][p] / rounds[0]["probabilities"][p]) == hard
+
+
+def test_by_language_moves_the_pair_that_its_languages_do_not_explain(data):
+    hard = {"ar": 3.0, "de": 1.0, "en": 1.0, "hi": 3.0, "ru": 2.0}
+    losses = {pair: sum(hard[lang] for lang in pair.split("-")) for pair in bitext_pairs(small())}
+    q = moved_by("by language", data, losses)["probabilities"] # as at the start: languages explain everything
+    assert q == make_batches(small(), data).trajectory[0]["probabilities"]
+    odd = losses | {"de-en": losses["de-en"] + 1}
+    for drive, first in (("raw", "ar-hi"), ("by language", "de-en")):
+        p = moved_by(drive, data, odd)["probabilities"]
+        assert max(p, key=lambda pair: p[pair] / q[pair]) == first
+
+
+def test_the_run_beneath_an_excess_is_the_arm_that_is_not_robust():
+    shared, arms = EXPERIMENTS["defects"].shared, EXPERIMENTS["defects"].arms
+    beneath = baseline_of(resolve(Settings(**shared, **arms["robust, excess"])))
+    same = filled_in(RECIPE, {**shared, **arms["not robust"]})
+    assert {name: getattr(beneath, name) for name in same} == same
 
 
 def test_masked_tokens_alone_move_too(tmp_path, data):
@@ -117,20 +147,28 @@ def test_text_finds_what_was_planted(data, folder):
     bad = planted_pairs(small())
     found = rankings(trajectory_of(folder), data.corpus.pairs)
     assert score_ranking(found["text"], bad)["auc"] == 1.0 # half of the lines of these pairs are damaged
-    assert set(found) == {"moved by the adversary", "loss", "trajectory", "text", "trajectory and text", "LSA margin"}
+    assert set(found) == {"moved by the adversary", "loss", "loss, by language", "trajectory", "text",
+                          "trajectory and text", "LSA margin"}
 
 
 @pytest.mark.parametrize("wrong, says", [
     (dict(rho=0.0), "rho=0.0: the radius"), (dict(rho=-1.0), "above 0"), (dict(damage=0.0), "damage=0.0"),
     (dict(planted=2), "at most half of the pairs can be bad; take planted=1"), (dict(tasks="mrtd"), "reads no pairs"),
     (dict(estimator="mean"), "estimator='mean' is not one of"), (dict(floor="min"), "floor='min' is not one of"),
-    (dict(steps=11), "10 moves need 12 steps")])
+    (dict(steps=11), "10 moves need 12 steps"), (dict(drive="loss"), "drive='loss' is not one of"),
+    (dict(drive="excess", robust=False), "nothing is driven"),
+    (dict(drive="by language", langs="de,en,hi", planted=0), "3 languages explain the losses of 3 pairs exactly"),
+    (dict(drive="by language", bitext="en-x", planted=0), "5 languages explain the losses of 4 pairs")])
 def test_settings_that_cannot_be_are_refused_with_the_reason(wrong, says):
     with pytest.raises(ConfigError, match=says): resolve(Settings(**wrong))
 
 
-def test_a_baseline_that_is_no_run_is_refused(tmp_path, data):
-    with pytest.raises(ConfigError, match="holds no checkpoint"): make_batches(small(baseline=str(tmp_path)), data)
+def test_an_excess_over_nothing_is_refused(data):
+    with pytest.raises(ConfigError, match="call with_baseline first"): make_batches(small(drive="excess"), data)
+
+
+def test_a_folder_without_a_run_has_no_trajectory(tmp_path):
+    with pytest.raises(ConfigError, match="holds no checkpoint"): trajectory_of(tmp_path)
 
 
 def test_every_experiment_can_be_resolved():

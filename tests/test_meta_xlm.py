@@ -25,7 +25,7 @@ from xlnb.meta_xlm import (MONOLINGUAL, ORDERS, PAPER, PHASE, RECIPE, Distillati
 from xlnb.objectives import MaskIds
 from xlnb.pretraining import main, network_config, new_masked_lm, run, run_folder, train_phase
 from xlnb.pretraining import make_batches as text_batches
-from xlnb.reports import best_layer, has_learned, nats_learned
+from xlnb.reports import best_layer, draw_seeds, has_learned, nats_learned
 from xlnb.retrieval import load_model_tokenizer
 from xlnb.tokens import SpecialIds, collate_text
 from xlnb.training import read_log
@@ -748,7 +748,7 @@ def test_curves_are_drawn_on_both_axes(records, measure):
 
 def test_the_mean_over_seeds_is_taken_at_the_same_tokens():
     fig, ax = plt.subplots()
-    M.draw_seeds(ax, [([0, 1, 2, 3], [0.0, 2.0, 4.0, 6.0]), ([0, 2], [2.0, 6.0])], "black", "two seeds")
+    draw_seeds(ax, [([0, 1, 2, 3], [0.0, 2.0, 4.0, 6.0]), ([0, 2], [2.0, 6.0])], "black", "two seeds")
     x, y = ax.get_lines()[-1].get_data()
     assert [*x] == [0, 1, 2] and [*y] == [1, 3, 5] # the second seed stops at 2 and has 4 at 1, between its points
     plt.close(fig)

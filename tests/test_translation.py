@@ -1,5 +1,6 @@
 "Translators: a run that is killed and goes on, averaged weights, lines in and out, what is refused."
 import io, sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -101,6 +102,19 @@ def test_lines_come_back_in_their_order(data):
     apart = [T.translate([line], model, data.tokenizer, beams=2, longest=12)[0] for line in lines]
     assert together == apart and together[1] == together[3] == ""
     assert T.translate([], model, data.tokenizer) == []
+
+
+def test_of_a_line_that_is_too_long_the_beginning_is_translated_if_asked_for(data, monkeypatch):
+    s = small(steps=1)
+    model = T.make_model(s, data)
+    lines = ["Норвегия", "Норвегия " * 500]
+    found = T.translate(lines, model.kept, data.tokenizer, beams=1, longest=5, too_long="cut")
+    assert len(found) == 2
+    with pytest.raises(ConfigError, match="too_long='crop' is not one of raise, cut"):
+        T.translate(lines, model.kept, data.tokenizer, too_long="crop")
+    monkeypatch.setattr(T, "test_sets", lambda *_: {"toy": (lines, ["Norway", "Norway"])})
+    metrics, measured = T.evaluate_run(s, data, SimpleNamespace(model=model))
+    assert "bleu/toy" in metrics and measured == "all test lines, the beginning alone of 1 too long ones"
 
 
 def test_what_cannot_be_translated_is_named(data, tmp_path):

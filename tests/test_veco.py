@@ -176,6 +176,13 @@ def test_settings_that_cannot_be_are_refused(given, message):
     with pytest.raises(ConfigError, match=message): V.resolve(V.Settings(**given))
 
 
+def test_the_papers_recipe_has_absolute_positions_alone():
+    found = V.resolve(V.Settings(size="large", recipe="paper"))
+    assert (found.relative_positions, found.relative_memory, found.norm) == ("none", "none", "post")
+    mine = V.resolve(V.Settings(size="large", recipe="paper", relative_positions="gated"))
+    assert mine.relative_positions == "gated" # what is given stands
+
+
 # ---------------------------------------------------------------- runs
 
 
@@ -262,3 +269,12 @@ def test_arms_of_an_experiment_read_the_same_tokens():
         experiment = V.EXPERIMENTS[name]
         runs = [V.resolve(V.Settings(**experiment.shared | arm)) for arm in experiment.arms.values()]
         assert len({sum(V.step_tokens(s)) * s.steps for s in runs}) == 1, name
+
+
+def test_a_record_says_where_attention_goes(data, unprobed):
+    record = run(V.RECIPE, small(tasks="ca-mlm+tlm", max_minutes=60.0, steps=2))
+    assert [row["layer"] for row in record["attention"]] == [1, 2]
+    assert all(0 < row["share"] < 1 and 0 < row["even"] < 1 for row in record["attention"])
+    crossed = [name for name in record["metrics"] if name.endswith("/aer-cross_attention")]
+    assert {name.split("/")[2] for name in crossed} == {"layer1", "layer2"} # beside those of the states, as ever
+    assert {name.replace("-cross_attention", "") for name in crossed} <= record["metrics"].keys()

@@ -14,9 +14,10 @@ from xlnb.held_out import hold_out, language_metrics, texts_by_language
 from xlnb.objectives import MaskIds
 from xlnb.pretraining import held_out_spec
 from xlnb.xlm_e import new_xlm_e
-from xlnb.xy_lent import (EXPERIMENTS, PAPER, RECIPE, Settings, bitext_pairs, describe, grid_measures, grouped,
-                          line_counts_by_pair, make_batches, measured_pairs, of_words, open_bitext, pair_probabilities,
-                          prepare_data, resolve, scores, some_lines, with_noise, words_by_language, words_known)
+from xlnb.xy_lent import (EXPERIMENTS, PAPER, RECIPE, Settings, best_score, bitext_pairs, describe, grid_measures,
+                          grouped, line_counts_by_pair, make_batches, measured_pairs, of_words, open_bitext,
+                          pair_probabilities, prepare_data, resolve, scores, some_lines, with_noise, words_by_language,
+                          words_known)
 
 SMALL = dict(langs="de,en,hi,ru", steps=20, pair_lines=1200, test_lines=20)
 
@@ -201,7 +202,9 @@ def test_words_of_a_record_are_split_by_the_pivot():
 
 def test_a_grid_shows_what_all_its_runs_have():
     words = {"words.en.mlm": 2.0, "words.en.unigram": 5.0, "words.de.mlm": 6.0, "words.de.unigram": 5.0}
-    found = {f"T3.{group}.{system}layer1.acc@1c": 0.5 for group in ("pivot", "others") for system in ("", "untrained.")}
+    names = [f"multi30k-2016.{group}.{system}layer1.acc@1c" for group in ("pivot", "others")
+             for system in ("", "untrained.")]
+    found = dict.fromkeys(names, 0.5)
     with_words, without = measured(**found, **words), measured(**found)
     whole, free = grid_measures(EXPERIMENTS["bitext"], {"X-Y": {0: with_words}})
     shared = ["translation gain, nats", "accuracy@1, pivot, %", "accuracy@1, others, %"]
@@ -210,6 +213,13 @@ def test_a_grid_shows_what_all_its_runs_have():
     part, _ = grid_measures(EXPERIMENTS["bitext"], {"X-Y": {0: with_words}, "EN-X": {0: without}})
     assert list(part) == ["words, nats", *shared]
     assert part["words, nats"](without) == 1.0
+
+
+def test_the_layer_of_a_score_is_chosen_on_held_out_pairs():
+    found = {f"T3.pivot.layer{k}.acc@1c": v for k, v in enumerate((0.9, 0.2, 0.3, 0.4))}
+    record = measured(**found)
+    record["curve"][-1] |= {f"held_out/found_layer{k}": v for k, v in enumerate((0.9, 0.1, 0.5, 0.2))}
+    assert best_score(record, "T3", "pivot") == pytest.approx(30) # neither the test's best layer nor layer 0
 
 
 @pytest.mark.parametrize("wrong, says", [

@@ -101,8 +101,7 @@ __doc__ += """\
     dro_runs          A run that reads more of the pairs it finds hard, and what the path of its sampling says about
                       the bitext
     continued         What a domain in one language costs all the others, and whether the discriminator survives it
-    xy_lent_results   The paper's figures redrawn from its tables, and its claims judged wherever tables or samplers
-                      are enough
+    xy_lent_results   Three findings over five seeds, every claim of the paper judged, its tables computed again
     meta_xlm          Start a cross-lingual model from a monolingual one, and tell what it inherits from what it
                       learns
     meta_xlm_results  Three findings over seeds, every claim of the paper judged, the paper's own tables
@@ -110,6 +109,7 @@ __doc__ += """\
                       that is plugged in and out
     translation       A translator whose encoder and decoder start from one pretrained network, trained, scored with
                       BLEU and chrF, and used from the command line
+    veco_results      Three findings over seeds, every claim of the paper judged, the paper's own tables
     mapping           Languages brought into one space: with a dictionary, from words spelled alike, or from nothing
                       but the shape of the spaces
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and

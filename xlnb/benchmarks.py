@@ -386,13 +386,14 @@ class AtOnce(Veco):
         joined = [part for part in super()._parts(masked, prefix) if part["part"] == "whole"]
         return [*joined, masked | {"part": "both", "losses": [f"{prefix}mlm", f"{prefix}ca_mlm"]}]
 
-CROSSINGS = {"in parts": Veco, "at once": AtOnce}
+CROSSINGS = {"in parts": (Veco, {}), "at once": (AtOnce, {}), "with gradient": (Veco, {"stop_gradient": False})}
 
 def crossing_step(kind: str, # of CROSSINGS
                   size: str, batch_tokens: int, data: Prepared):
     "A function that trains one step of CA-MLM + TLM."
-    s = veco.resolve(veco.Settings(size=size, vocab_size=len(data.tokenizer), batch_tokens=batch_tokens))
-    model = CROSSINGS[choose("kind", kind, CROSSINGS)](s, veco.new_network(s, None), data.tokenizer)
+    made, changes = CROSSINGS[choose("kind", kind, CROSSINGS)]
+    s = veco.resolve(veco.Settings(size=size, vocab_size=len(data.tokenizer), batch_tokens=batch_tokens, **changes))
+    model = made(s, veco.new_network(s, None), data.tokenizer)
     return training_step(model, veco.make_batches(s, data), s)
 
 def crossing_peak(kind: str, size: str, batch_tokens: int, vocab_size: int) -> int: # bytes
@@ -402,7 +403,7 @@ def crossing_peak(kind: str, size: str, batch_tokens: int, vocab_size: int) -> i
     return peak_memory(step)
 
 def measure_crossing(size: str = "small", vocab_size: int = 8000, batch_tokens: int = 4096, repeats: int = 5) -> dict:
-    "Time, in turns, and memory of CA-MLM's step in parts and at once."
+    "Time, in turns, and memory of CA-MLM's step in parts, at once, and with the gradient into the partner."
     data, shape = synthetic_data(vocab_size, _LINES), dict(size=size, batch_tokens=batch_tokens)
     seconds = compare({kind: crossing_step(kind, data=data, **shape) for kind in CROSSINGS}, repeats)
     peak = {kind: fresh("crossing_peak", kind=kind, vocab_size=vocab_size, **shape) for kind in CROSSINGS}

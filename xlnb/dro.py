@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FLOORS', 'ESTIMATORS', 'DEFECTS', 'LIMITS', 'chi_square', 'best_response', 'GroupLosses', 'excess_losses',
-           'first_round', 'next_round', 'weight_ratios', 'draw_reweighting', 'project_chi_square', 'plant_defects',
-           'text_evidence', 'find_bad_bitext', 'lsa_margin_scores', 'score_ranking']
+           'residual_losses', 'first_round', 'next_round', 'weight_ratios', 'draw_reweighting', 'project_chi_square',
+           'plant_defects', 'text_evidence', 'find_bad_bitext', 'lsa_margin_scores', 'score_ranking']
 
 # %% ../nbs/04a_dro.ipynb #d0711fbd
 import math
@@ -136,13 +136,23 @@ class GroupLosses:
 
 # %% ../nbs/04a_dro.ipynb #707a68b0
 def excess_losses(losses: dict, # pair → loss now
-                  baseline: dict | None, # pair → loss of a finished run without re-sampling; None leaves the losses
+                  baseline: dict, # pair → loss of a finished run without re-sampling
                   fallback: bool = False, # as published: raw losses where every difference is negative
                  ) -> dict: # pair → difference
     "Losses minus those of a finished run (Zhou et al. 2021); `DataError` for a pair that is in one of the two only."
-    if baseline is None: return losses
     excess = dict(zip(losses, (_values(losses, losses, "loss") - _values(baseline, losses, "baseline loss")).tolist()))
     return losses if fallback and max(excess.values()) < 0 else excess
+
+# %% ../nbs/04a_dro.ipynb #ecdfcd12
+def residual_losses(losses: dict, # pair → loss
+                   ) -> dict: # pair → difference
+    "Losses minus the least-squares fit of one number per language; all 0 where the languages explain everything."
+    langs = sorted({lang for pair in losses for lang in split_pair(pair)})
+    sides = np.array([[lang in split_pair(pair) for lang in langs] for pair in losses], float)
+    x = _values(losses, losses, "loss")
+    rest = x - sides @ np.linalg.lstsq(sides, x, rcond=None)[0]
+    rest[np.abs(rest) < 1e-9 * np.abs(x).max()] = 0 # rounding, which a best response would magnify
+    return dict(zip(losses, rest.tolist()))
 
 # %% ../nbs/04a_dro.ipynb #3eed2db6
 def first_round(q: dict, # pair → probability
@@ -155,12 +165,12 @@ def next_round(trajectory: list[dict], # the rounds so far
                losses: dict, # pair → loss measured since the last round
                counts: dict, # pair → tokens that it rests on
                rho: float,
-               baseline: dict | None = None, # pair → loss of a finished run without re-sampling
+               drive: dict | None = None, # pair → what the adversary answers; None: the losses
                floor: str | None = None, # of `best_response`
                **measured: dict, # pair → number, kept in the round: rtd_accuracy=…
               ) -> dict: # the new round, not yet in the list
     "One move of iterated best response (XY-LENT section 6.6): always from the q at the start, not from the last p."
-    p = best_response(excess_losses(losses, baseline), trajectory[0]["probabilities"], rho, floor)
+    p = best_response(losses if drive is None else drive, trajectory[0]["probabilities"], rho, floor)
     return {"step": step, "probabilities": p, "losses": dict(losses), "counts": dict(counts), **measured}
 
 # %% ../nbs/04a_dro.ipynb #f6e56f88

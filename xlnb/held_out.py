@@ -283,16 +283,19 @@ PANELS = [("MLM loss, nats", "text_mlm", "unigram"), ("generator right, share of
 
 def plot_held_out(runs: dict, # name → runs of that name, each the lines of a log
                   fig=None, # a figure that `plot_held_out` made: drawn anew
+                  panels=PANELS, # three or six of (title, measure, its baseline: a measure, a number or None)
                  ):
-    "Six panels over tokens, one colour per name; the dashed grey line is the baseline."
-    fig = fig or figure("page", height=3.6, nrows=2, ncols=3)[0]
-    for ax, (title, key, base) in zip(fig.axes, PANELS):
+    "Panels over tokens, one colour per name; the dashed grey line is the baseline."
+    height = len(panels) // 3 # rows
+    fig = fig or figure("page", height=1.8 * height, nrows=height, ncols=3)[0]
+    for ax, (title, key, base) in zip(fig.axes, panels):
         ax.clear()
         ax.set_title(title, loc="left")
         for (name, logs), colour in zip(runs.items(), ("blue", "red", "green", "purple")):
             for n, lines in enumerate(logs): _draw_run(ax, lines, key, base, PALETTE[colour], name if n == 0 else "_")
-    for ax in fig.axes[3:]: ax.set_xlabel("million tokens")
-    if len(runs) > 1: label_lines(fig.axes[2]), label_lines(fig.axes[5])
+    for ax in fig.axes[-3:]: ax.set_xlabel("million tokens")
+    if len(runs) > 1:
+        for ax in fig.axes[2::3]: label_lines(ax)
     return fig
 
 def _draw_run(ax, lines, key, base, colour, label):

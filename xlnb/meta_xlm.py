@@ -10,7 +10,7 @@ __all__ = ['DICTIONARIES', 'FILLING', 'ORDERS', 'MASKING', 'BUDGET', 'META_VOCAB
            'find_dictionaries', 'known_entries', 'match', 'with_start', 'check_source', 'start_network', 'word_numbers',
            'spelled', 'DistillationBatches', 'word_means', 'Student', 'source_shares', 'make_batches', 'make_model',
            'load_teacher', 'measure_start', 'directions', 'translations', 'dictionary_baselines', 'evaluate_run',
-           'record_facts', 'meta_facts', 'plan_of', 'describe', 'curve', 'by_language', 'draw_curves', 'draw_seeds',
+           'record_facts', 'meta_facts', 'plan_of', 'describe', 'curve', 'by_language', 'draw_curves',
            'starts_and_ends', 'tests_of']
 
 # %% ../nbs/05_meta_xlm.ipynb #c429e4bb
@@ -46,7 +46,7 @@ from .pretraining import (WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunS
                               held_out_spec, main, max_side, network_config, new_masked_lm, plan_run,
                               run_folder, size_defaults, step_flops)
 from .probes import cldr_tasks, linear_probe
-from .reports import best_layer, spread
+from .reports import best_layer, draw_seeds, spread
 from .retrieval import (accuracy, column_index, load_model_tokenizer, retrieval_by_layer, sparse_counts,
                             usual_layer, words)
 from .sampling import exponent_probabilities
@@ -726,19 +726,6 @@ def draw_curves(groups: dict, # arm → records, or {seed: record}
     handles, labels = axes[0, 0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False)
     return fig
-
-def draw_seeds(ax,
-               curves: list, # one per seed: (x, y), x ascending
-               colour: str, label: str,
-               style: str = "-"): # of matplotlib; marks are left off the thin lines
-    "A thin line per seed, and thick their mean over the x that all of them reach."
-    if not curves: return
-    thin = dict(ls=style.lstrip("o"), color=colour, lw=0.5, alpha=0.5, label="_")
-    for x, y in curves if len(curves) > 1 else (): ax.plot(x, y, **thin)
-    end = min(x[-1] for x, _ in curves)
-    shared = [x for x in curves[0][0] if x < end] + [end]
-    ax.plot(shared, np.mean([np.interp(shared, x, y) for x, y in curves], 0), style, ms=3.5,
-            color=colour, label=label)
 
 # %% ../nbs/05_meta_xlm.ipynb #aa869ab4
 def starts_and_ends(groups: dict) -> list[dict]: # arm → records, or {seed: record}

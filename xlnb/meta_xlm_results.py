@@ -14,8 +14,8 @@ import numpy as np
 
 from .claims import Claim, Comparison, Rule
 from .core import PALETTE, figure, label_lines
-from .meta_xlm import by_language, curve, draw_seeds
-from .reports import LEARNED, baseline_mean, best_layer, layer_means
+from .meta_xlm import by_language, curve
+from .reports import LEARNED, baseline_mean, best_layer, draw_seeds, layer_means
 from .retrieval import usual_layer
 
 # %% ../nbs/05a_meta_xlm_results.ipynb #11676890

@@ -4,15 +4,17 @@
 
 # %% auto #0
 __all__ = ['LEARNED', 'BASELINE', 'group_records', 'spread', 'make_record', 'layer_means', 'best_layer', 'baseline_mean',
-           'last_held_out', 'best_accuracy', 'nats_learned', 'tokens_to_learn', 'has_learned', 'summarise',
-           'model_card', 'write_cards']
+           'last_held_out', 'best_accuracy', 'nats_learned', 'tokens_to_learn', 'has_learned', 'regime_rows',
+           'summarise', 'over_tokens', 'draw_seeds', 'draw_by_layer', 'model_card', 'write_cards']
 
 # %% ../nbs/02g_reports.ipynb #7eeb100b
 import math
 from collections.abc import Callable
 from pathlib import Path
 
-from .core import run_facts
+import numpy as np
+
+from .core import PALETTE, label_lines, run_facts
 from .data import Prepared
 
 # %% ../nbs/02g_reports.ipynb #7d99e05b
@@ -109,14 +111,15 @@ def best_accuracy(line: dict, # of a record's curve
     return 100 * max(_held_out_retrieval(line), default=math.nan)
 
 # %% ../nbs/02g_reports.ipynb #bde9c33a
-LEARNED = 0.5 # nats below word frequency: what every masked loss of a run reaches before the run is compared
-_MASKED = {"mlm": ("MLM", "unigram", "text_mlm"), "tlm": ("TLM", "tlm_unigram", "tlm")} # loss → name, level, key
+LEARNED = 0.5 # nats below word frequency: what every loss of words in a run reaches before the run is compared
+_LEVELS = {"mlm": ("MLM", "unigram", "text_mlm"), "tlm": ("TLM", "tlm_unigram", "tlm"),
+           "translation": ("translation", "unigram", "loss")} # loss → name, its level by word frequency, its value
 
 def nats_learned(record: dict, line: dict # of its curve
-                ) -> dict[str, float]: # masked loss → nats below word frequency
+                ) -> dict[str, float]: # loss → nats below word frequency
     "How far the held-out losses that a run trains on lie below word frequency, by language where they are measured so."
     held_out = {k.removeprefix("held_out/"): v for k, v in line.items()}
-    whole = [entry for loss, entry in _MASKED.items() if loss in record["losses"]]
+    whole = [entry for loss, entry in _LEVELS.items() if loss in record["losses"]]
     found = {name: held_out[level] - held_out[loss] for name, level, loss in whole if level in held_out}
     levels = record.get("unigram", {}) # of runs whose text is measured language by language
     in_line = {lang: level for lang, level in levels.items() if f"mlm/{lang}" in held_out}
@@ -132,7 +135,21 @@ def tokens_to_learn(record: dict) -> float: # million tokens, linear between eva
     share = -least[n] / (least[n + 1] - least[n])
     return (lines[n]["tokens"] + share * (lines[n + 1]["tokens"] - lines[n]["tokens"])) / 1e6
 
-def has_learned(record: dict) -> bool: return not math.isnan(tokens_to_learn(record))
+def has_learned(record: dict) -> bool:
+    "Whether a run has learned; one that continues another and may forget, whether that one had."
+    if "base_learned" in record: return min(record["base_learned"].values()) >= LEARNED
+    return not math.isnan(tokens_to_learn(record))
+
+def regime_rows(arms: dict[str, list[dict]]) -> list[dict]: # arm → records
+    "Who has learned: seeds that pass, how far below word frequency they end, and what that took."
+    rows = []
+    for arm, runs in arms.items():
+        ends = [nats_learned(r, r["curve"][-1]) for r in runs if r["curve"]]
+        below = {loss: spread([end[loss] for end in ends if loss in end]) for loss in ("MLM", "TLM")}
+        rows.append({"arm": arm, "learned": f"{sum(map(has_learned, runs))} of {len(runs)}"}
+                    | {f"{loss}, nats below frequency": value for loss, value in below.items()}
+                    | {"million tokens to learn": spread([tokens_to_learn(r) for r in runs])})
+    return rows
 
 # %% ../nbs/02g_reports.ipynb #5ff207ec
 BASELINE = {"acc@1c": ("retrieval, centred", "lsa"), "aer": ("alignment error rate", "ibm1-unseen"),
@@ -160,6 +177,45 @@ def _summary_row(name, runs) -> dict:
 def _scored(runs) -> list[tuple[str, str]]: # test and measure, of those that have a baseline
     words = [name.split("/") for r in runs for name in r["metrics"]]
     return list(dict.fromkeys((w[0], w[-1]) for w in words if w[-1] in BASELINE))
+
+# %% ../nbs/02g_reports.ipynb #dcc092a1
+def over_tokens(record: dict, value: Callable, # line of the curve → number
+               ) -> tuple[list, list]: # million tokens, numbers
+    "A held-out measure of a run on the way."
+    return [line["tokens"] / 1e6 for line in record["curve"]], [value(line) for line in record["curve"]]
+
+def draw_seeds(ax,
+               curves: list, # one per seed: (x, y), x ascending
+               colour: str, label: str,
+               style: str = "-"): # of matplotlib; marks are left off the thin lines
+    "A thin line per seed, and thick their mean over the x that all of them reach."
+    if not curves: return
+    thin = dict(ls=style.lstrip("o"), color=colour, lw=0.5, alpha=0.5, label="_")
+    for x, y in curves if len(curves) > 1 else (): ax.plot(x, y, **thin)
+    end = min(x[-1] for x, _ in curves)
+    shared = [x for x in curves[0][0] if x < end] + [end]
+    mean = np.mean([np.interp(shared, x, y) for x, y in curves], 0)
+    ax.plot(shared, mean, style, ms=3.5, color=colour, label=label)
+
+# %% ../nbs/02g_reports.ipynb #1f7962e2
+def draw_by_layer(ax, groups: dict, # arm → {seed: record}
+                  colours: dict, # arm → name in PALETTE
+                  test: str, measure: str, # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
+                  baselines: dict, # label → name of a baseline in the records
+                  top: float | None = None): # of the axis, in percent
+    "Runs by layer: a thin line per seed, a thick one for their mean; baselines black, the untrained network grey."
+    records = [r for runs in groups.values() for r in runs.values()]
+    by_layer = lambda runs, *system: [(range(len(c)), c) for r in runs if (c := layer_means(r, test, measure, *system))]
+    for name, runs in groups.items(): draw_seeds(ax, by_layer(runs.values()), PALETTE[colours[name]], name)
+    last = max((x[-1] for x, _ in by_layer(records)), default=0)
+    if untrained := by_layer(records, "untrained"):
+        mean = [sum(scores) / len(scores) for scores in zip(*(c for _, c in untrained))]
+        ax.plot(range(len(mean)), mean, "s--", ms=2, lw=1, color=PALETTE["grey"], label="untrained")
+    for (label, system), dash in zip(baselines.items(), (":", "--", "-.", (0, (1, 3)))):
+        found = [v for r in records if not math.isnan(v := baseline_mean(r, test, system, measure))]
+        if found: ax.plot([0, last], [sum(found) / len(found)] * 2, ls=dash, color=PALETTE["black"], lw=1, label=label)
+    ax.set(xlabel="layer (0 = embeddings)", xticks=range(0, last + 1), ylim=(0, top))
+    label_lines(ax)
 
 # %% ../nbs/02g_reports.ipynb #4273bd5a
 def _card_row(record, test, measure) -> str:

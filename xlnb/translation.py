@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve',
            'bleu_and_chrf', 'TranslationData', 'prepare_data', 'make_batches', 'oriented', 'held_out_pairs',
-           'test_sets', 'new_translator', 'translate', 'Translation', 'make_model', 'pretraining_of', 'pretrained',
-           'measures', 'evaluate_run', 'describe', 'plan_of', 'load_translator', 'translate_stream']
+           'test_sets', 'new_translator', 'room_of', 'translate', 'Translation', 'make_model', 'pretraining_of',
+           'pretrained', 'measures', 'evaluate_run', 'describe', 'plan_of', 'load_translator', 'translate_stream']
 
 # %% ../nbs/06a_translation.ipynb #89eb310b
 import argparse, importlib, math, sys
@@ -24,7 +24,7 @@ from .catalogue import set_folder
 from .core import (CheckpointError, ConfigError, DataError, choose, derive_seed, pair_name, parse_languages,
                        split_pair)
 from .corpora import read_multi30k
-from .data import MixedBatches, Prepared, open_corpus, prepare
+from .data import MixedBatches, Prepared, open_corpus, prepare, token_frequencies, unigram_loss
 from .encoder import checkpoint_type, load, new_model
 from .experiments import Experiment
 from .heads import EncoderForMaskedLM
@@ -133,8 +133,9 @@ def held_out_pairs(s: Settings, data: Prepared, count: int = 100) -> tuple[list[
     return tuple(map(list, zip(*oriented(s, data.corpus.valid[s.pair][:count]))))
 
 def test_sets(s: Settings, data: Prepared) -> dict: # name → (sources, references)
-    "Test sentences of a corpus; of Multi30k those of 2016 and 2017."
+    "Test sentences of a corpus; of Multi30k its captions of 2016 and 2017."
     found = {name: by_pair[s.pair] for name, by_pair in data.corpus.tests.items() if s.pair in by_pair}
+    if s.corpus == "multi30k": found = {name: pairs for name, pairs in found.items() if name.startswith(s.corpus)}
     if s.corpus == "multi30k" and {s.source, s.target} <= {"en", "de", "fr"}: # 2017 has no Czech
         rows = read_multi30k(set_folder("multi30k"), "test_2017_flickr", split_pair(s.pair))
         found["multi30k-2017"] = tuple(map(list, zip(*rows)))
@@ -151,27 +152,38 @@ def new_translator(s: Settings, start: Path | None) -> EncoderDecoder: # resolve
     return new_model(EncoderDecoder, TranslationConfig.of(config, blocks, s.tied, **rates), seed)
 
 # %% ../nbs/06a_translation.ipynb #313760f7
+def room_of(model: EncoderDecoder) -> int: # tokens of a sentence, special ones included
+    "How many positions a model has."
+    return model.config.max_position_embeddings - model.config.position_offset
+
 def translate(lines: list[str], model: EncoderDecoder, tokenizer,
               beams: int = 5, length_penalty: float = 1.0, batch_size: int = 64,
               longest: int | None = None, # tokens of a translation; None: as many as the model has positions for
+              too_long: str = "raise", # lines with more tokens than positions: 'raise', or 'cut' (their beginning)
               **options, # of transformers' `generate`, e.g. forced_bos_token_id
              ) -> list[str]:
     "Translations by beam search, in the order of the lines; `DataError` names a line that is too long."
     if isinstance(lines, str): raise ConfigError("lines is one string: pass a list of them")
-    room = model.config.max_position_embeddings - model.config.position_offset
+    choose("too_long", too_long, ("raise", "cut"))
+    room = room_of(model)
     if longest and longest > room: raise ConfigError(f"longest={longest}: the model has positions for {room} tokens")
     filled = [n for n, line in enumerate(lines) if line.strip()] # an empty line stays one
-    rows = dict(zip(filled, tokenizer([lines[n] for n in filled])["input_ids"])) if filled else {}
+    cut = dict(truncation=True, max_length=room) if too_long == "cut" else {}
+    rows = dict(zip(filled, tokenizer([lines[n] for n in filled], **cut)["input_ids"])) if filled else {}
     for n, row in rows.items():
         if len(row) > room:
-            raise DataError(f"line {n + 1} has {len(row)} tokens, the model positions for {room}: split it")
-    out = [""] * len(lines)
+            raise DataError(f"line {n + 1} has {len(row)} tokens, the model positions for {room}: split it, or take "
+                            "its beginning (too_long='cut')")
+    return _generated(rows, len(lines), model, tokenizer, batch_size, max_length=longest or room, num_beams=beams,
+                      length_penalty=length_penalty, **options)
+
+def _generated(rows, count, model, tokenizer, batch_size, **options) -> list[str]: # rows: line → tokens
+    out, filled = [""] * count, list(rows)
     with evaluating(model), torch.inference_mode():
         for batch in batches_by_length([len(rows[n]) for n in filled], batch_size):
             chosen = [filled[k] for k in batch]
             given = tokenizer.pad({"input_ids": [rows[n] for n in chosen]}, return_tensors="pt").to(model.device)
-            found = model.generate(given["input_ids"], attention_mask=given["attention_mask"], num_beams=beams,
-                                   length_penalty=length_penalty, do_sample=False, max_length=longest or room,
+            found = model.generate(given["input_ids"], attention_mask=given["attention_mask"], do_sample=False,
                                    **options)
             texts = tokenizer.batch_decode(found, skip_special_tokens=True)
             for n, text in zip(chosen, texts): out[n] = text.strip()
@@ -242,9 +254,10 @@ class Translation(nn.Module):
 def make_model(s: Settings, data: TranslationData) -> Translation: return Translation(s, new_translator(s, data.start))
 
 def pretraining_of(s: Settings) -> veco.Settings: # resolved
-    "The run of VECO's recipe that comes first, on the same corpus and vocabulary."
+    "The run of VECO's recipe that comes first, on the same corpus and vocabulary; of any tasks it reads as much."
+    tokens = s.batch_tokens // (4 if veco.Settings(tasks=s.start).uses_pairs else 2) # of a task in a step
     same = {f.name: getattr(s, f.name) for f in fields(RunSettings)} | {"relative_memory": s.relative_memory}
-    own = dict(steps=s.pretraining_steps, batch_tokens=None, warmup_steps=None, learning_rate=None, out="")
+    own = dict(steps=s.pretraining_steps, batch_tokens=tokens, warmup_steps=None, learning_rate=None, out="")
     return veco.resolve(veco.Settings(**same | own, tasks=s.start))
 
 def pretrained(s: Settings, data: TranslationData) -> TranslationData:
@@ -262,13 +275,15 @@ def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held
     read, written = padded(sources), padded(targets)
     batch = {"input_ids": read["input_ids"], "attention_mask": read["attention_mask"],
              "labels": written["input_ids"].masked_fill(written["attention_mask"] == 0, -100)[:, 1:]}
+    words = batch["labels"][batch["labels"] != -100]
+    unigram = unigram_loss(words, token_frequencies(data.store, s.target)) # of a guess by word frequency
     def measure(model):
         device = next(model.parameters()).device
         with evaluating(model), torch.inference_mode():
             sums = model({k: v.to(device) for k, v in batch.items()}, None)
         count = model.counts(batch)["translation"]
         scores = bleu_and_chrf(translate(sources, model.translator, data.tokenizer, 1, longest=max_side(s)), targets)
-        return {"held_out/loss": sums["translation"].item() / count,
+        return {"held_out/loss": sums["translation"].item() / count, "held_out/unigram": unigram,
                 "held_out/accuracy": sums["translation/correct"].item() / count,
                 "held_out/bleu": scores["bleu"], "held_out/chrf": scores["chrf"]}
     return measure
@@ -279,12 +294,14 @@ PHASE = Phase("translation", ("veco", "seq2seq", "retrieval", "translation"), ma
 # %% ../nbs/06a_translation.ipynb #b5cf6135
 def evaluate_run(s: Settings, data: Prepared, trained: Trained,
                  minutes: float = math.inf) -> tuple[dict, str]:
-    "BLEU and chrF of every test set by beam search, and that all of it was translated."
-    network, found = trained.model.kept, {}
+    "BLEU and chrF of every test set by beam search, and whether lines were too long to be read whole."
+    network, found, cut = trained.model.kept, {}, 0
     for name, (sources, references) in test_sets(s, data).items():
-        scores = bleu_and_chrf(translate(sources, network, data.tokenizer, s.beams, longest=max_side(s)), references)
+        cut += sum(len(row) > room_of(network) for row in data.tokenizer(sources)["input_ids"])
+        texts = translate(sources, network, data.tokenizer, s.beams, longest=max_side(s), too_long="cut")
+        scores = bleu_and_chrf(texts, references)
         found |= {f"{metric}/{name}": value for metric, value in scores.items() if metric != "signature"}
-    return found, "all test lines"
+    return found, "all test lines" + f", the beginning alone of {cut} too long ones" * (cut > 0)
 
 def describe(record: dict) -> str:
     "What kind of run a record is of."
@@ -324,7 +341,7 @@ def translate_stream(argv: list[str], lines, out): # e.g. ['--model', 'runs/…/
 
 # %% ../nbs/06a_translation.ipynb #aba294e1
 _CAPTIONS = dict(corpus="multi30k", langs="en,de", vocab_size=4000, steps=6000, batch_tokens=2048, dropout=0.2,
-                 pretraining_steps=3000, max_minutes=240.0)
+                 pretraining_steps=4000, max_minutes=240.0)
 EXPERIMENTS = {
     "starts": Experiment("A decoder whose cross-attention was pretrained translates better after the same steps.",
                          {"random": {}, "MLM": {"start": "mlm"}, "MLM + TLM": {"start": "mlm+tlm"},

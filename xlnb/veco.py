@@ -8,7 +8,8 @@ __all__ = ['TASKS', 'STEPS', 'FEW_TESTS', 'BATCH_TOKENS', 'PAPER', 'PAPER_SIZES'
            'make_batches', 'rows_of', 'adjacent_segments', 'pack_rows', 'join_sides', 'own_states', 'partners',
            'crossed_states', 'two_sides', 'BatchParts', 'Veco', 'veco_config', 'start_alike', 'new_network',
            'make_model', 'frozen_model', 'partner_rows', 'crossed_metrics', 'measures', 'frozen_first',
-           'measure_layers', 'evaluate_run', 'describe', 'plan_of', 'attention_across', 'compare_with_paper']
+           'measure_layers', 'evaluate_run', 'describe', 'plan_of', 'attention_across', 'read_attention', 'some_pairs',
+           'compare_with_paper']
 
 # %% ../nbs/06_veco.ipynb #07d0ba1a
 import math, re, sys
@@ -20,6 +21,7 @@ import torch
 from torch.nn import functional as F
 
 from . import pretraining
+from .alignment import CROSSED, aer_by_layer
 from .core import ConfigError, derive_seed, parse_languages, sha256_file
 from .data import MixedBatches, Prepared, encode_pairs, open_corpus, prepare
 from .encoder import EncoderConfig, Packing, checkpoint_type, load, new_model
@@ -44,6 +46,7 @@ def init_for_record(init: str) -> str: # folder, or empty
 class Settings(RunSettings):
     "Parameters of a VECO run, as in the notebook; `None` is filled in by `resolve`."
     alpha: float = 0.5 # exponent of the language sampling
+    relative_positions: str | None = None # gated | plain | none
     tasks: str = "ca-mlm+tlm" # ca-mlm+tlm | ca-mlm (text alone) | mlm+tlm | mlm (text alone) | denoise
     mismatched: bool = False # control: the same sentences, paired at random
     parallel_share: float = 0.5 # of a step's tokens, how many are translation pairs
@@ -51,7 +54,7 @@ class Settings(RunSettings):
     pair_mask_rate: float = 0.25 # of both sides of a pair
     mask_policy: str = "80-10-10" # what a hole shows: mask | 80-10-10
     cross_start: str = "alike" # of cross-attention: alike (keys are projected as queries are) | random
-    relative_memory: str = "shared" # of cross-attention: none | shared (the relative bias of self-attention)
+    relative_memory: str | None = None # of cross-attention: none | shared (the relative bias of self-attention)
     stop_gradient: bool = True # whether the partner's states are constants for the losses that look at them
     init: str = "" # folder of an encoder with its tokenizer; all but cross-attention starts from it
     frozen_steps: int = 0 # steps that train cross-attention alone, before all others
@@ -72,14 +75,14 @@ STEPS = {"tiny": 100, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_0
 FEW_TESTS = {"tiny": 200} # enough to see every part at work; the experiments below say what they need
 BATCH_TOKENS = {"tiny": 256, "small": 2048, "base": 1024, "large": 1024, "xl": 1024}
 PAPER = dict(steps=240_000, warmup_steps=12_000, batch_tokens=524_288, vocab_size=250_002, norm="post",
-             initializer_range=0.02)
+             initializer_range=0.02, relative_positions="none", relative_memory="none")
 PAPER_SIZES = {"large": dict(learning_rate=2e-4), "base": dict(learning_rate=3e-4, layers=6)}
 
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
     full = fill_in(given, **start_shape(given), **(PAPER | PAPER_SIZES[given.size] if given.recipe == "paper" else {}))
-    full = fill_in(full, test_lines=FEW_TESTS.get(full.size))
+    full = fill_in(full, test_lines=FEW_TESTS.get(full.size), relative_positions="gated", relative_memory="shared")
     full = fill_in(full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full))
     full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps))
     check_amounts(full)
@@ -88,7 +91,7 @@ def resolve(given: Settings) -> Settings:
 def _check(given: Settings):
     "Refuse values and combinations that cannot be."
     check_choices(given, tasks=TASKS, mask_policy=POLICIES, cross_start=("alike", "random"),
-                  relative_memory=("none", "shared"))
+                  relative_memory=(None, "none", "shared"), relative_positions=(None, "gated", "plain", "none"))
     if len(parse_languages(given.langs)) < 2: raise ConfigError(f"langs={given.langs!r}: give two languages or more")
     for name in ("parallel_share", "text_mask_rate", "pair_mask_rate"):
         if not 0 < getattr(given, name) < 1: raise ConfigError(f"{name}={getattr(given, name)} is not between 0 and 1")
@@ -350,20 +353,19 @@ def partner_rows(text, # `PairText` of held-out pairs
 
 @torch.inference_mode()
 def crossed_metrics(network: EncoderForMaskedLM, held_out: HeldOut) -> dict: # 'held_out/…', nats per hole
-    "Holes of held-out pairs guessed from the sentence alone, and beside its translation and another sentence."
+    "Holes of held-out pairs guessed beside the translation, and what another sentence in its place costs."
     device, special, head = next(network.parameters()).device, SpecialIds.of(held_out.tokenizer), network.head
-    losses = {"own": [], "translation": [], "random": []}
+    losses = {"true": [], "random": []}
     for text in held_out.partners:
-        for name, beside in (("translation", "true"), ("random", "random")):
+        for beside, found in losses.items():
             batch, labels = partner_rows(text, beside, special)
             batch, labels = {k: v.to(device) for k, v in batch.items()}, labels.to(device)
             states, holes = own_states(network, batch), labels != -100
             crossed = crossed_states(network, batch, partners(states, batch["cu_seqlens"]), holes)
-            for key, found in ((name, crossed), ("own", states[holes])):
-                out = vocabulary_head(head.transform(found), head.weight, head.bias, labels[holes])
-                losses[key].append(out.loss_sum.item() / out.count)
-    own, true, random = (sum(v) / len(v) for v in losses.values())
-    return {"held_out/own_mlm": own, "held_out/ca_mlm": true, "held_out/ca_gap": random - true}
+            out = vocabulary_head(head.transform(crossed), head.weight, head.bias, labels[holes])
+            found.append(out.loss_sum.item() / out.count)
+    true, random = (sum(found) / len(found) for found in losses.values())
+    return {"held_out/ca_mlm": true, "held_out/ca_gap": random - true}
 
 def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
     "Held-out text and pairs under the masks of training; where there is cross-attention, beside partners too."
@@ -387,9 +389,12 @@ def frozen_first(s: Settings, data: VecoData) -> VecoData:
 # %% ../nbs/06_veco.ipynb #53a1899b
 def measure_layers(s: Settings, data: Prepared, trained: Trained,
                    minutes: float = math.inf) -> Evaluation: # for the networks
-    "Retrieval, alignment and probes of the encoder without its cross-attention, by layer."
+    "Retrieval, alignment and probes of the encoder without cross-attention, by layer; links read off cross-attention."
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
-    return evaluate(trained.model.kept, data, not s.mismatched, minutes=minutes, kept=kept)
+    found = evaluate(trained.model.kept, data, not s.mismatched, minutes=minutes, kept=kept)
+    if not s.crosses: return found
+    crossed = aer_by_layer(trained.model.kept, data.corpus.gold, data.tokenizer, method=CROSSED)
+    return replace(found, alignment=[*found.alignment, *crossed])
 
 def evaluate_run(s: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
     "Metrics of a trained run, and which part of the tests they are of."
@@ -407,9 +412,11 @@ def describe(record: dict) -> str:
     start = [f"from {init}"] if (init := record["parameters"]["init"]) else []
     return ", ".join([_NAMES[p["tasks"]], *start, *["random pairs"] * p["mismatched"], *differences])
 
+_PASSES = {"mlm": (1, 0), "mlm+tlm": (1, 1), "ca-mlm": (2, 0), "ca-mlm+tlm": (2, 3), "denoise": (2, 2)} # text, pairs
+
 def plan_of(s: Settings, data: Prepared) -> str:
-    "What the run will cost: weights, FLOPs, hours on this machine, memory, disk."
-    text, pairs = step_tokens(s)
+    "What the run will cost: weights, FLOPs, hours, memory, disk; tokens count as often as a task reads them."
+    text, pairs = (passes * tokens for passes, tokens in zip(_PASSES[s.tasks], step_tokens(s)))
     predicted = (s.text_mask_rate * text + s.pair_mask_rate * pairs) / (text + pairs)
     return str(plan_run(s, data, {"generator": (EncoderForMaskedLM, veco_config(s))}, text + pairs, predicted))
 
@@ -434,6 +441,15 @@ def attention_across(network, # `EncoderForMaskedLM` or any other model of this 
         crossing = (mean * other).sum(2) / (mean * word[:, None]).sum(2)
         rows.append({"layer": layer, "even": even, "share": of_words(crossing)})
     return rows
+
+def read_attention(s: Settings, data: Prepared, trained: Trained) -> dict: # 'attention': rows, for a record
+    "The share of attention across some held-out pairs, by block."
+    rows = attention_across(trained.model.kept.eval(), some_pairs(data), data.tokenizer)
+    return {"attention": [{k: round(v, 4) for k, v in row.items()} for row in rows]}
+
+def some_pairs(data: Prepared) -> list[tuple]: # of (sentence, sentence)
+    "Forty held-out pairs of each two languages."
+    return [pair for rows in data.corpus.valid.values() for pair in rows[:40]]
 
 # %% ../nbs/06_veco.ipynb #52d7d2da
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
@@ -483,7 +499,7 @@ EXPERIMENTS = {
                            dict(steps=600, norm="post", max_minutes=120.0), (0, 1, 2))}
 
 RECIPE = Recipe("06_veco", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of, prior=frozen_first,
-                experiments=EXPERIMENTS)
+                more=read_attention, experiments=EXPERIMENTS)
 
 # %% ../nbs/06_veco.ipynb #44d6fa75
 if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
