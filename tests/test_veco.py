@@ -108,7 +108,7 @@ def test_joined_sides_are_the_pair(data):
     assert running == list(range(len(rows[0])))
 
 
-PARTS = {"ca-mlm+tlm": (["own", "crossed"], ["own", "whole", "crossed"]), "mlm+tlm": (["whole"], ["whole"]),
+PARTS = {"ca-mlm+tlm": (["whole"], ["own", "whole", "crossed"]), "mlm+tlm": (["whole"], ["whole"]),
          "denoise": (["written"], ["written"]), "ca-mlm": (["own", "crossed"], None), "mlm": (["whole"], None)}
 
 
@@ -124,6 +124,14 @@ def test_parts_and_tokens_by_task(data, tasks):
             sums, counts = model(part, None), model.counts(part)
             assert set(counts) == set(part["losses"]) <= set(sums) and all(0 < sums[k].item() for k in counts)
             assert {k.split("/")[0] for k in sums} <= set(model.names)
+
+
+def test_text_looks_at_its_other_half_where_it_runs_on(data):
+    s = small(text_partner="adjacent")
+    model, batches = V.make_model(s, data), V.make_batches(s, data)
+    parts = model.prepare(batches(0, 0), torch_generator(0))
+    assert [part["part"] for part in parts] == ["own", "crossed"] and "ca_mlm" in model.weights
+    assert "ca_mlm" not in V.make_model(small(), data).weights
 
 
 def test_a_decoder_writes_the_translation(data):
@@ -153,7 +161,8 @@ def test_frozen_steps_move_cross_attention_alone(data, root, tmp_path):
     fresh = V.new_network(s, own.start).state_dict()
     moved = {name for name in first if not torch.equal(first[name], fresh[name])}
     assert moved and all("cross" in name for name in moved)
-    assert set(read_log(run_folder(V.FROZEN, s, own))[0]) & {"mlm", "ca_mlm", "tlm"} == {"ca_mlm"}
+    names = {"mlm", "ca_mlm", "pair_mlm", "pair_ca_mlm", "tlm"}
+    assert set(read_log(run_folder(V.FROZEN, s, own))[0]) & names == {"pair_ca_mlm"}
     trained = train_phase(V.PHASE, s, after)
     assert not torch.equal(trained.model.generator.state_dict()["head.dense.weight"], first["head.dense.weight"])
 
@@ -171,6 +180,8 @@ def test_another_shape_than_the_encoder_to_start_from_is_refused(data, tmp_path)
     (dict(pair_mask_rate=0.0), "pair_mask_rate=0.0 is not between 0 and 1"),
     (dict(frozen_steps=-1), "frozen_steps=-1 is below 0"), (dict(frozen_steps=5), "give an encoder"),
     (dict(tasks="mlm", stop_gradient=False), "no loss has a partner"),
+    (dict(tasks="mlm", text_partner="adjacent"), "no loss has a partner"),
+    (dict(tasks="ca-mlm", text_partner="none"), "text is all that it reads"),
     (dict(recipe="paper", size="small"), "the paper has large, base")])
 def test_settings_that_cannot_be_are_refused(given, message):
     with pytest.raises(ConfigError, match=message): V.resolve(V.Settings(**given))
@@ -179,6 +190,8 @@ def test_settings_that_cannot_be_are_refused(given, message):
 def test_the_papers_recipe_has_absolute_positions_alone():
     found = V.resolve(V.Settings(size="large", recipe="paper"))
     assert (found.relative_positions, found.relative_memory, found.norm) == ("none", "none", "post")
+    assert found.text_partner == "adjacent" == V.resolve(found).text_partner
+    assert V.resolve(V.Settings(size="large", recipe="paper", tasks="mlm")).text_partner == "none"
     mine = V.resolve(V.Settings(size="large", recipe="paper", relative_positions="gated"))
     assert mine.relative_positions == "gated" # what is given stands
 

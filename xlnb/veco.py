@@ -52,6 +52,7 @@ class Settings(RunSettings):
     parallel_share: float = 0.5 # of a step's tokens, how many are translation pairs
     text_mask_rate: float = 0.15 # of text
     pair_mask_rate: float = 0.25 # of both sides of a pair
+    text_partner: str | None = None # what text looks at in CA-MLM: adjacent (its other half) | none
     mask_policy: str = "80-10-10" # what a hole shows: mask | 80-10-10
     cross_start: str = "alike" # of cross-attention: alike (keys are projected as queries are) | random
     relative_memory: str | None = None # of cross-attention: none | shared (the relative bias of self-attention)
@@ -61,6 +62,8 @@ class Settings(RunSettings):
 
     @property
     def crosses(self) -> bool: return self.tasks.startswith("ca-mlm") # whether masked tokens look at the partner
+    @property
+    def text_crosses(self) -> bool: return self.crosses and self.text_partner == "adjacent"
     @property
     def uses_pairs(self) -> bool: return self.tasks not in ("mlm", "ca-mlm")
     @property
@@ -84,6 +87,8 @@ def resolve(given: Settings) -> Settings:
     full = fill_in(given, **start_shape(given), **(PAPER | PAPER_SIZES[given.size] if given.recipe == "paper" else {}))
     full = fill_in(full, test_lines=FEW_TESTS.get(full.size), relative_positions="gated", relative_memory="shared")
     full = fill_in(full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full))
+    alone = full.tasks != "ca-mlm" and not (full.crosses and full.recipe == "paper")
+    full = fill_in(full, text_partner="none" if alone else "adjacent")
     full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps))
     check_amounts(full)
     return full
@@ -91,7 +96,8 @@ def resolve(given: Settings) -> Settings:
 def _check(given: Settings):
     "Refuse values and combinations that cannot be."
     check_choices(given, tasks=TASKS, mask_policy=POLICIES, cross_start=("alike", "random"),
-                  relative_memory=(None, "none", "shared"), relative_positions=(None, "gated", "plain", "none"))
+                  relative_memory=(None, "none", "shared"), text_partner=(None, "adjacent", "none"),
+                  relative_positions=(None, "gated", "plain", "none"))
     if len(parse_languages(given.langs)) < 2: raise ConfigError(f"langs={given.langs!r}: give two languages or more")
     for name in ("parallel_share", "text_mask_rate", "pair_mask_rate"):
         if not 0 < getattr(given, name) < 1: raise ConfigError(f"{name}={getattr(given, name)} is not between 0 and 1")
@@ -99,6 +105,11 @@ def _check(given: Settings):
     if given.frozen_steps and not (given.init and given.crosses):
         raise ConfigError(f"frozen_steps={given.frozen_steps} with init={given.init!r}, tasks={given.tasks!r}: all but "
                           "cross-attention is frozen, so give an encoder (init) and tasks='ca-mlm+tlm' or 'ca-mlm'")
+    if given.text_partner == "none" and given.tasks == "ca-mlm":
+        raise ConfigError("text_partner='none' with tasks='ca-mlm': text is all that it reads; give 'adjacent', or "
+                          "tasks='mlm' or 'ca-mlm+tlm'")
+    if given.text_partner == "adjacent" and not given.crosses:
+        raise ConfigError(f"text_partner='adjacent' with tasks={given.tasks!r}: no loss has a partner; leave it out")
     if not given.stop_gradient and not given.crosses:
         raise ConfigError(f"stop_gradient=False with tasks={given.tasks!r}: no loss has a partner; leave it out")
     if given.recipe == "paper" and given.size not in PAPER_SIZES:
@@ -218,7 +229,7 @@ class BatchParts(MaskedLanguageModel):
         super().__init__(network, s.masking, MaskIds.of(tokenizer))
         self.settings, self.special, self.frozen = s, SpecialIds.of(tokenizer), frozen
         kinds = {"mlm": ("mlm",), "mlm+tlm": ("mlm", "tlm"), "ca-mlm": ("mlm", "ca_mlm"),
-                 "ca-mlm+tlm": ("mlm", "ca_mlm", "pair_mlm", "pair_ca_mlm", "tlm"),
+                 "ca-mlm+tlm": ("mlm", *["ca_mlm"] * s.text_crosses, "pair_mlm", "pair_ca_mlm", "tlm"),
                  "denoise": ("denoise", "pair_denoise")}[s.tasks]
         if frozen: kinds = tuple(kind for kind in kinds if "ca_mlm" in kind)
         self.names = [name for kind in kinds for name in (kind, f"{kind}/correct")]
@@ -229,7 +240,8 @@ class BatchParts(MaskedLanguageModel):
     def prepare(self, batch, generator) -> list[dict]:
         "The parts of a batch, each with the names of its losses."
         pairs = "partner_input_ids" in batch
-        if not pairs and self.settings.tasks in ("mlm", "mlm+tlm"):
+        if not pairs and not self.settings.text_crosses and self.settings.tasks != "denoise":
+            if self.frozen: return []
             return [super().prepare(batch, generator) | {"part": "whole", "losses": ["mlm"]}]
         sides = two_sides(batch, self.special, generator)
         plain = pack_rows([*sides[0], *sides[1]])
@@ -412,11 +424,12 @@ def describe(record: dict) -> str:
     start = [f"from {init}"] if (init := record["parameters"]["init"]) else []
     return ", ".join([_NAMES[p["tasks"]], *start, *["random pairs"] * p["mismatched"], *differences])
 
-_PASSES = {"mlm": (1, 0), "mlm+tlm": (1, 1), "ca-mlm": (2, 0), "ca-mlm+tlm": (2, 3), "denoise": (2, 2)} # text, pairs
+_PASSES = {"mlm": (1, 0), "mlm+tlm": (1, 1), "ca-mlm": (1, 0), "ca-mlm+tlm": (1, 3), "denoise": (2, 2)} # text, pairs
 
 def plan_of(s: Settings, data: Prepared) -> str:
     "What the run will cost: weights, FLOPs, hours, memory, disk; tokens count as often as a task reads them."
     text, pairs = (passes * tokens for passes, tokens in zip(_PASSES[s.tasks], step_tokens(s)))
+    if s.text_crosses: text *= 2
     predicted = (s.text_mask_rate * text + s.pair_mask_rate * pairs) / (text + pairs)
     return str(plan_run(s, data, {"generator": (EncoderForMaskedLM, veco_config(s))}, text + pairs, predicted))
 
@@ -465,6 +478,8 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("cross-attention trained alone", "yes; how long is not given", f"{s.frozen_steps:,} steps", "needs init"),
             ("length, text and pairs", "512, 128", f"{length}, {2 * max_side(s) + 3 if restarts(s) else length}", ""),
             ("masks", "15 % of text, 25 % of pairs", f"{s.text_mask_rate:.0%}, {s.pair_mask_rate:.0%}", ""),
+            ("partner of text", "the adjacent segment", s.text_partner if s.crosses else "none",
+             "sentences that stand alone have none" if not s.text_crosses else ""),
             ("what a hole shows", "not given", s.mask_policy, "as in BERT"),
             ("layer norm", "post", s.norm, small if s.norm != "post" else ""),
             ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
@@ -485,6 +500,7 @@ _CAPTIONS = dict(corpus="multi30k", langs="en,de,fr", vocab_size=3000, parallel_
 _ONE_TASK = dict(batch_tokens=1024) # as many tokens in a step as two tasks have
 _TASKS = {"CA-MLM + TLM": {}, "CA-MLM + TLM, random pairs": {"mismatched": True}, "MLM + TLM": {"tasks": "mlm+tlm"},
           "denoiser": {"tasks": "denoise"}, "denoiser, random pairs": {"tasks": "denoise", "mismatched": True},
+          "CA-MLM + TLM, text too": {"text_partner": "adjacent"},
           "MLM": {"tasks": "mlm", **_ONE_TASK}, "CA-MLM": {"tasks": "ca-mlm", **_ONE_TASK}}
 
 EXPERIMENTS = {

@@ -6,6 +6,8 @@
 __all__ = ['RULES', 'CLAIMS', 'plot_layers', 'plot_gains', 'plot_translation']
 
 # %% ../nbs/06b_veco_results.ipynb #70c397d7
+from matplotlib.ticker import MaxNLocator
+
 from .claims import Claim, Comparison, Rule, layer_score
 from .core import PALETTE, figure, label_lines
 from .reports import draw_by_layer, draw_seeds, over_tokens
@@ -13,7 +15,7 @@ from .reports import draw_by_layer, draw_seeds, over_tokens
 # %% ../nbs/06b_veco_results.ipynb #a66e0a7d
 _COLOURS = {"CA-MLM + TLM": "blue", "CA-MLM + TLM, random pairs": "sky", "MLM + TLM": "red", "denoiser": "green",
             "denoiser, random pairs": "yellow", "MLM": "black", "CA-MLM": "purple", "random": "black",
-            "beside the translation": "blue", "joined with the translation": "red"}
+            "beside the translation": "blue", "joined with the translation": "red", "beside it, text too": "orange"}
 _SHOWN = ("CA-MLM + TLM", "CA-MLM + TLM, random pairs", "MLM + TLM", "denoiser")
 
 def plot_layers(groups: dict): # arm → {seed: record}
@@ -34,6 +36,9 @@ _CAPTIONS = layer_score("multi30k-2016", "acc@1c", ("trigrams", "acc@1"), "lsa")
 # %% ../nbs/06b_veco_results.ipynb #adec3442
 def _gain(name): return lambda line: line[f"held_out/{name}_gap"]
 
+_READ = {"beside the translation": ("CA-MLM + TLM", "ca"), "joined with the translation": ("CA-MLM + TLM", "tlm"),
+         "beside it, text too": ("CA-MLM + TLM, text too", "ca")} # label → arm, who guesses
+
 def _crossing(record): # by block: share of attention across, as a part of what even attention gives
     rows = record["attention"]
     return [row["layer"] for row in rows], [100 * row["share"] / row["even"] for row in rows]
@@ -41,9 +46,9 @@ def _crossing(record): # by block: share of attention across, as a part of what 
 def plot_gains(groups: dict): # arm → {seed: record}
     "The translation gain on the way, and attention across the sentences of a joined pair by block."
     fig, axes = figure("page", height=2.4, ncols=2)
-    arm = groups.get("CA-MLM + TLM", {}).values()
-    for label, name in (("beside the translation", "ca"), ("joined with the translation", "tlm")):
-        draw_seeds(axes[0], [over_tokens(r, _gain(name)) for r in arm], PALETTE[_COLOURS[label]], label)
+    for label, (arm, name) in _READ.items():
+        drawn = [over_tokens(r, _gain(name)) for r in groups.get(arm, {}).values()]
+        draw_seeds(axes[0], drawn, PALETTE[_COLOURS[label]], label)
     axes[0].axhline(0, ls="--", color=PALETTE["grey"], lw=0.9)
     axes[0].set(xlabel="million tokens", ylabel="translation gain, nats per hole")
     axes[0].set_title("CA-MLM + TLM", loc="left")
@@ -51,7 +56,7 @@ def plot_gains(groups: dict): # arm → {seed: record}
         draw_seeds(axes[1], [_crossing(r) for r in groups.get(name, {}).values()], PALETTE[_COLOURS[name]], name)
     axes[1].axhline(100, ls=":", color=PALETTE["grey"], lw=0.9)
     axes[1].set(xlabel="block", ylabel="attention across, % of even", ylim=(0, None))
-    axes[1].set_xticks([1, 2, 3] if not arm else _crossing(next(iter(arm)))[0])
+    axes[1].xaxis.set_major_locator(MaxNLocator(integer=True))
     for ax in axes: label_lines(ax)
     return fig
 
