@@ -18,9 +18,10 @@ def write(path: Path, content) -> Path:
 
 
 def pytest_collection_modifyitems(items):
-    "The trainings of `test_learning` first, then the files with most tests, for two processes that end together."
+    "Files with most `slow` tests first, then those with most tests, for two processes that end together."
     count = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.name != "test_learning.py", -count[item.path]))
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: (-slow[item.path], -count[item.path]))
     skip_without_gpu([item for item in items if "gpu" in item.keywords])
 
 

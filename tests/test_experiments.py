@@ -1,5 +1,5 @@
 "Experiments: the listing of a real notebook, records that count, runs that end badly or are interrupted."
-import fcntl, math, os, signal, subprocess, sys, threading, time
+import fcntl, math, os, re, signal, subprocess, sys, threading, time
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -112,18 +112,30 @@ def test_a_failed_run_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     assert len(list(tmp_path.rglob("*.ipynb"))) == 2
 
 
+@pytest.fixture
+def command(monkeypatch):
+    "The command line's function, which leaves this process's answer to a signal as it is."
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    return experiments.main
+
+
 @pytest.mark.parametrize("arguments, sentence", [
     (["03_xlm"], "did you mean '03_xlm_e'?"), (["03_xlm_e", "task"], "did you mean 'tasks'?"),
     (["00_core"], "names no experiments"), (["index"], "names no experiments"), ([], "notebook")])
-def test_misspelt_names_end_with_a_sentence(arguments, sentence):
-    done = subprocess.run([sys.executable, "-m", "xlnb.experiments", *arguments], capture_output=True, text=True)
-    assert done.returncode and sentence in done.stderr and "Traceback" not in done.stderr
+def test_misspelt_names_end_with_a_sentence(command, arguments, sentence):
+    with pytest.raises(SystemExit, match=f"^xlnb: .*{re.escape(sentence)}"): command(arguments)
 
 
-def test_the_listing_runs_nothing(xlm_e):
-    done = subprocess.run([sys.executable, "-m", "xlnb.experiments", "03_xlm_e"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for name in xlm_e.experiments: assert f"{name}: " in done.stdout
+def test_the_sentence_is_all_that_a_command_says():
+    done = subprocess.run([sys.executable, "-m", "xlnb.experiments", "03_xlm"], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("xlnb: ") and done.stderr.count("\n") == 1
+
+
+def test_the_listing_runs_nothing(command, xlm_e, monkeypatch, capsys):
+    monkeypatch.setattr(experiments, "run_missing", None)
+    command(["03_xlm_e"])
+    said = capsys.readouterr().out
+    for name in xlm_e.experiments: assert f"{name}: " in said
 
 
 def test_an_interrupt_ends_the_runs(tmp_path):

@@ -76,7 +76,7 @@ IDLE = "text=/ipykernel.* \\| Idle/" # in the status bar, once a kernel is conne
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian, Ubuntu: apt-get install chromium)")
 def test_xlm_e_runs_in_jupyterlab(checkout, tmp_path_factory):
-    shorten(checkout / "nbs" / "03_xlm_e.ipynb", steps=3)
+    shorten(checkout / "nbs" / "03_xlm_e.ipynb", steps=3, langs='"en,ru"', test_lines=20)
     state = tmp_path_factory.mktemp("jupyter")
     with jupyterlab(checkout, state) as address, playwright.sync_playwright() as p:
         browser = p.chromium.launch_persistent_context(state / "profile", executable_path=BROWSER, args=FLAGS,

@@ -18,6 +18,9 @@ def last_held_out(mismatched, out): # empty: the checkout's own folder, where th
     return {k.removeprefix("held_out/"): v for k, v in trained.log[-1].items() if k.startswith("held_out/")}
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     for mismatched in (False, True): prepare_data(resolve(Settings(mismatched=mismatched))) # before they are shared

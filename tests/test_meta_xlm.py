@@ -819,6 +819,7 @@ def test_a_network_teaches_itself_nothing_whatever_its_marks_are(folders):
     assert shared["words"].tolist() == shared["teacher_words"].tolist()
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_from_scratch_and_records_that_one_run(checkout, monkeypatch):
     "As `make experiment` has it: nothing is taken from anywhere, and the twin is the run itself."
     for name in ("XLNB_ROOT", "XLNB_RESULTS"): monkeypatch.delenv(name)

@@ -173,6 +173,7 @@ def test_failing_cell_fails_the_command(folder):
 # ---------------------------------------------------------------- the real notebook
 
 SHORT = ["-p", "steps", "3", "-p", "max_minutes", "5"]
+SMALL = [*SHORT, "-p", "langs", "en,ru", "-p", "test_lines", "20"]
 
 
 def test_help_is_the_manual(checkout):
@@ -186,7 +187,7 @@ def test_help_is_the_manual(checkout):
 
 @pytest.mark.slow
 def test_xlm_e_as_typed_at_a_terminal(checkout):
-    status, shown = at_terminal("papermill", "nbs/03_xlm_e.ipynb", *SHORT, cwd=checkout, timeout=400)
+    status, shown = at_terminal("papermill", "nbs/03_xlm_e.ipynb", *SMALL, cwd=checkout, timeout=400)
     assert status == 0, shown[-3000:]
     nb = nbformat.read(checkout / "runs" / "03_xlm_e-tiny.ipynb", as_version=4)
     found = [output for cell in nb.cells for output in cell.get("outputs", [])]
