@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from xlnb import experiments
-from xlnb.core import ConfigError, read_records
+from xlnb.core import ConfigError
 from xlnb.experiments import (Experiment, filled_in, finished_runs, missing, plot_grid, recipe_of, records_of,
                               run_missing, run_one)
 
@@ -162,15 +162,6 @@ def test_a_run_that_another_process_holds_is_left_alone_with_its_log(tmp_path):
     assert output.with_suffix(".log").read_text() == "what the other process wrote"
     assert run_one([sys.executable, "-c", "print(1)"], output, stop) == "done"
     assert output.with_suffix(".log").read_text() == "1\n"
-
-
-@pytest.mark.slow
-def test_a_missing_run_goes_through_papermill_and_is_then_on_record(checkout, xlm_e, monkeypatch):
-    monkeypatch.setenv("XLNB_ROOT", str(checkout))
-    shared = dict(steps=3, test_lines=20, langs="en,ru")
-    small = Experiment("Three steps.", {"MLM": {"tasks": "mlm"}}, shared, seeds=(0,))
-    assert run_missing("03_xlm_e", "small", missing(small, xlm_e, read_records("03_xlm_e")), workers=1) == []
-    assert missing(small, xlm_e, read_records("03_xlm_e")) == []
 
 
 def test_a_figure_has_a_panel_for_what_is_on_record():

@@ -1,5 +1,5 @@
 "A cross-lingual model that starts from another: settings, weights, words shared with a teacher, resuming, records."
-import itertools, json, math, shutil, subprocess, sys
+import itertools, json, math, shutil
 from dataclasses import fields, replace
 
 import matplotlib.pyplot as plt
@@ -15,6 +15,7 @@ from xlnb import meta_xlm as M
 from xlnb.core import CheckpointError, ConfigError, parse_languages, read_records
 from xlnb.corpora import AlignedPair, Corpus
 from xlnb.encoder import Encoder, load, new_model
+from xlnb.experiments import Experiment, missing, run_missing
 from xlnb.heads import EncoderForMaskedLM
 from xlnb.meta_xlm import (MONOLINGUAL, ORDERS, PAPER, PHASE, RECIPE, DistillationBatches, Settings,
                            ShuffledBatches, Student, by_language, check_source, curve, describe, dictionary_baselines,
@@ -820,15 +821,12 @@ def test_a_network_teaches_itself_nothing_whatever_its_marks_are(folders):
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_from_scratch_and_records_that_one_run(checkout, monkeypatch):
-    "As `make experiment` has it: nothing is taken from anywhere, and the twin is the run itself."
-    for name in ("XLNB_ROOT", "XLNB_RESULTS"): monkeypatch.delenv(name)
-    given = SMALL | dict(parts="none", steps=3)
-    words = [word for k, v in given.items() for word in ("-p", k, str(v))]
-    done = subprocess.run([sys.executable, "-m", "papermill", "05_meta_xlm.ipynb", "out.ipynb", *words],
-                          cwd=checkout / "nbs", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    lines = [line for path in (checkout / "runs" / "results").glob("05_meta_xlm.*.jsonl")
-             for line in path.read_text().splitlines()]
-    records = [r for r in map(json.loads, lines) if r["parameters"]["steps"] == 3]
-    assert [r["parameters"]["parts"] for r in records] == ["none"]
+def test_a_missing_run_goes_through_the_notebook_and_is_then_on_record(checkout, monkeypatch):
+    "From scratch: nothing is taken from anywhere, and the twin is the run itself."
+    monkeypatch.setenv("XLNB_ROOT", str(checkout))
+    monkeypatch.setenv("XLNB_RESULTS", str(checkout / "results"))
+    small = Experiment("Three steps.", {"from scratch": {"parts": "none"}}, SMALL | {"steps": 3}, seeds=(0,))
+    todo = missing(small, RECIPE, read_records("05_meta_xlm"))
+    assert len(todo) == 1 and run_missing("05_meta_xlm", "small", todo, workers=1) == []
+    record, = read_records("05_meta_xlm")
+    assert record["parameters"]["parts"] == "none" and missing(small, RECIPE, [record]) == []

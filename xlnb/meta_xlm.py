@@ -99,7 +99,7 @@ class Monolingual(RunSettings):
     order: str = "text"
 
 # %% ../nbs/05_meta_xlm.ipynb #99114cfd
-BUDGET = {"tiny": dict(meta_steps=800, steps=300, batch_tokens=512),
+BUDGET = {"tiny": dict(meta_steps=400, steps=150, batch_tokens=512),
            "small": dict(meta_steps=4000, steps=2000, batch_tokens=2048),
            "base": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096),
            "large": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096),
