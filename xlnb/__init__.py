@@ -110,6 +110,8 @@ __doc__ += """\
     translation       A translator whose encoder and decoder start from one pretrained network, trained, scored with
                       BLEU and chrF, and used from the command line
     veco_results      Three findings over seeds, every claim of the paper judged, the paper's own tables
+    x2static          Word vectors of any language distilled from an encoder in one pass over text, in a file that
+                      gensim opens
     mapping           Languages brought into one space: with a dictionary, from words spelled alike, or from nothing
                       but the shape of the spaces
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and
