@@ -111,9 +111,9 @@ __doc__ += """\
                       BLEU and chrF, and used from the command line
     veco_results      Three findings over seeds, every claim of the paper judged, the paper's own tables
     mapping           Languages brought into one space: with a dictionary, from words spelled alike, or from nothing
+                      but the shape of the spaces
     static_transfer   Five losses that pull an encoder's words towards static vectors, what they say of pure noise, and
                       large batches in small memory
-                      but the shape of the spaces
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and
                       what does not
 """

@@ -6,63 +6,61 @@
 __all__ = ['LOSSES', 'mse', 'cosine', 'dcca_as_published', 'noise_correlation', 'dcca', 'dcca_ey', 'TransferLoss', 'word_batches',
            'word_vectors', 'cached_gradients']
 
-# %% ../nbs/07b_static_transfer.ipynb #e301d847
+# %% ../nbs/07b_static_transfer.ipynb #79cdfcc4
 import inspect, math
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from .core import ConfigError, DataError, choose, torch_generator
 from .retrieval import check_sentences, layer_states, pad_batch, pool_sentences, warn_unknown
 
-# %% ../nbs/07b_static_transfer.ipynb #46c30f33
+# %% ../nbs/07b_static_transfer.ipynb #86371216
 def _matrix(name, matrix):
     if not (isinstance(matrix, torch.Tensor) and matrix.ndim == 2 and matrix.is_floating_point()):
         raise DataError(f"{name} is {tuple(getattr(matrix, 'shape', ()))} of {getattr(matrix, 'dtype', type(matrix))}: "
                         "give a tensor of floats, (words, width)")
     if not matrix.isfinite().all():
-        row = int((~matrix.isfinite().all(1)).nonzero()[0])
+        row = (~matrix.isfinite().all(1)).nonzero()[0].item()
         raise DataError(f"{name} holds NaN or infinity, first in row {row} (from 0): look at what made it")
     return matrix.double()
 
-def _views(contextual, static, least=1):
-    "Both as float64 on one device; `DataError` for what is no pair of matrices, `ConfigError` for too few words."
+def _same_width(name, a, b):
+    if a != b: raise ConfigError(f"{name} between vectors of width {a} and {b}: their entries have no counterparts; "
+                                 "take a dcca loss, which has any widths, or vectors of one width")
+
+def _check_components(components, a, b):
+    if not 1 <= components <= min(a, b): raise ConfigError(f"{components=} for widths {a} and {b}: 1 to {min(a, b)}")
+
+def _views(contextual, static, least=1, alike=None): # both as float64 on one device
     contextual, static = _matrix("contextual", contextual), _matrix("static", static).to(contextual.device)
     if len(contextual) != len(static):
         raise DataError(f"{len(contextual)} contextual and {len(static)} static vectors: row i of both is word i")
     if len(contextual) < least:
         raise ConfigError(f"{len(contextual)} words, {least} or more are needed: take a larger batch")
+    if alike: _same_width(alike, contextual.shape[1], static.shape[1])
     return contextual, static
 
-def _same_width(name, a, b):
-    if a == b: return
-    raise ConfigError(f"{name} between vectors of width {a} and {b}: their entries have no counterparts; use "
-                      "dcca_as_published, dcca or dcca_ey, which take any widths, or vectors of one width")
-
-# %% ../nbs/07b_static_transfer.ipynb #06b32492
+# %% ../nbs/07b_static_transfer.ipynb #b2783ea0
 def mse(contextual, # (words, width)
         static, # (words, width)
        ) -> torch.Tensor: # scalar, float64
-    "Mean squared difference of all entries (section 2.3 of the paper); `ConfigError` for unequal widths."
-    contextual, static = _views(contextual, static)
-    _same_width("mse", contextual.shape[1], static.shape[1])
-    return F.mse_loss(contextual, static)
+    "Mean squared difference of all entries (section 4.1 of the paper); `ConfigError` for unequal widths."
+    return F.mse_loss(*_views(contextual, static, alike="mse"))
 
 def cosine(contextual, # (words, width)
            static, # (words, width)
           ) -> torch.Tensor: # scalar, float64
     "Mean of one minus the cosine; `ConfigError` for unequal widths, `DataError` for a row of zeros."
-    sides = _views(contextual, static)
-    _same_width("cosine", *(side.shape[1] for side in sides))
+    sides = _views(contextual, static, alike="cosine")
     for name, side in zip(("contextual", "static"), sides):
         if (lost := (side == 0).all(1)).any():
             raise DataError(f"{name}: row {int(lost.nonzero()[0])}, from 0, is zero and has no direction: leave it out")
     return 1 - F.cosine_similarity(*(side / side.detach().abs().amax(1, keepdim=True) for side in sides)).mean()
 
-# %% ../nbs/07b_static_transfer.ipynb #dd98cf8e
+# %% ../nbs/07b_static_transfer.ipynb #0f4d3e41
 class _LeadingDirections(torch.autograd.Function):
     "Left singular vectors of the k largest values; the gradient is that of functions of their span."
     @staticmethod
@@ -81,15 +79,13 @@ class _LeadingDirections(torch.autograd.Function):
 def _leading(name, x, k):
     "An orthonormal basis of the k leading directions over words; `DataError` where they are not determined."
     basis, s = _LeadingDirections.apply(x, k)
-    rank = int((s > 1e-9 * s[0]).sum())
-    if rank < k: raise DataError(f"{name}: {len(x)} words have rank {rank}, and {k} directions are asked for: "
-                                 "look for words that repeat, or take fewer components")
+    if (rank := int((s > 1e-9 * s[0]).sum())) < k:
+        raise DataError(f"{name}: {len(x)} words have rank {rank}, and {k} components are asked for: do words repeat?")
     if k < len(s) and s[k - 1] - s[k] <= 1e-9 * s[0]:
-        raise DataError(f"{name}: directions {k} and {k + 1} have the same variance, so the leading {k} are not "
-                        "determined: take another number of components")
+        raise DataError(f"{name}: directions {k} and {k + 1} have the same variance: take other components")
     return basis
 
-# %% ../nbs/07b_static_transfer.ipynb #7162d105
+# %% ../nbs/07b_static_transfer.ipynb #63729c33
 def _subspace_loss(contextual, static, components, centring_slip):
     bases = []
     for name, x in (("contextual", contextual), ("static", static)):
@@ -107,19 +103,15 @@ def dcca_as_published(contextual, # (words, width_a)
 
     Raises `ConfigError` for parts or widths that are too small, `DataError` where the directions are not determined."""
     contextual, static = _views(contextual, static)
-    least, narrow = 2 * components + 2, min(contextual.shape[1], static.shape[1])
-    if not 1 <= components <= narrow:
-        raise ConfigError(f"components={components} for widths {contextual.shape[1]} and {static.shape[1]}: "
-                          f"1 to {narrow}")
+    _check_components(components, contextual.shape[1], static.shape[1])
+    least = 2 * components + 2 # in fewer dimensions than 2 k, two subspaces of k meet, whatever they are
     parts = [*zip(contextual.split(part), static.split(part))] if part >= 1 else []
-    if not parts or (short := len(parts[-1][0])) < least:
-        raise ConfigError(f"{len(contextual)} words in parts of {part}{f', the last of {short}' if parts else ''}: two "
-                          f"subspaces of {components} dimensions meet whatever the vectors are where a part has fewer "
-                          f"than {least} words; give a multiple of {max(64, least)} words, part={max(64, least)}")
-    losses = [_subspace_loss(a, b, components, centring_slip) for a, b in parts]
-    return torch.stack(losses).mean()
+    if not parts or len(parts[-1][0]) < least:
+        raise ConfigError(f"{len(contextual)} words in parts of {part}: {components} directions of each view need "
+                          f"{least} words or more in every part, or they meet by themselves; part={max(64, least)}")
+    return torch.stack([_subspace_loss(*views, components, centring_slip) for views in parts]).mean()
 
-# %% ../nbs/07b_static_transfer.ipynb #01227c90
+# %% ../nbs/07b_static_transfer.ipynb #ed7f436f
 def noise_correlation(words: int, width_a: int, width_b: int) -> float: # 0 to 1
     "Root mean square of the canonical correlations of two Gaussian views without any relation."
     return min(1.0, math.sqrt(max(width_a, width_b) / max(words - 1, 1)))
@@ -134,12 +126,11 @@ def _whitened(name, x, ridge) -> tuple[torch.Tensor, float]: # (width, words); e
     x = _centred(name, x)
     x = x / x.detach().square().mean().sqrt() # correlations know no scale
     gram = x.T @ x / (len(x) - 1)
-    eye = torch.eye(len(gram), dtype=x.dtype, device=x.device)
-    white = torch.linalg.solve_triangular(torch.linalg.cholesky(gram + ridge * gram.diagonal().mean() * eye), x.T,
-                                          upper=False)
+    root = torch.linalg.cholesky(gram + torch.diag_embed(ridge * gram.diagonal().mean().expand(len(gram))))
+    white = torch.linalg.solve_triangular(root, x.T, upper=False)
     return white, float(white.detach().square().sum()) / (len(x) - 1)
 
-# %% ../nbs/07b_static_transfer.ipynb #e7f0bea3
+# %% ../nbs/07b_static_transfer.ipynb #f874e5ff
 def dcca(contextual, # (words, width_a)
          static, # (words, width_b)
          ridge: float = 1e-3, # added to both covariances, as a share of the mean variance
@@ -149,13 +140,12 @@ def dcca(contextual, # (words, width_a)
 
     Raises `ConfigError` for a ridge that leaves a covariance singular, and for too few words to say anything."""
     if not 1e-8 <= ridge < math.inf:
-        raise ConfigError(f"ridge={ridge}: a covariance of dependent columns has no inverse; give 1e-8 or more, "
-                          "1e-3 is usual")
-    if not 0 < most_noise <= 1: raise ConfigError(f"most_noise={most_noise}: above 0, at most 1")
+        raise ConfigError(f"{ridge=}: a covariance of dependent columns has no inverse; 1e-8 or more, 1e-3 is usual")
+    if not 0 < most_noise <= 1: raise ConfigError(f"{most_noise=}: above 0, at most 1")
     contextual, static = _views(contextual, static, least=3)
     (white_a, a), (white_b, b) = _whitened("contextual", contextual, ridge), _whitened("static", static, ridge)
     words = len(torch.cat([contextual, static], 1).detach().unique(dim=0)) # repeated pairs add none
-    noise, widths = noise_correlation(words, a, b), (contextual.shape[1], static.shape[1])
+    noise, widths = noise_correlation(words, a, b), (len(white_a), len(white_b))
     if noise > most_noise:
         raise ConfigError(f"{words:,} different words for widths {widths[0]} and {widths[1]}: unrelated vectors would "
                           f"reach correlations of {noise:.2f} (root mean square), so the loss says nothing; "
@@ -163,9 +153,8 @@ def dcca(contextual, # (words, width_a)
                           "take fewer dimensions, or dcca_ey, which does with small batches")
     return -torch.linalg.svdvals(white_a @ white_b.T / (len(contextual) - 1)).sum()
 
-# %% ../nbs/07b_static_transfer.ipynb #a01c1e18
-def _covariance(a, b): # (words, k) each
-    return (a - a.mean(0)).T @ (b - b.mean(0)) / (len(a) - 1)
+# %% ../nbs/07b_static_transfer.ipynb #3cfc7f02
+def _covariance(a, b): return (a - a.mean(0)).T @ (b - b.mean(0)) / (len(a) - 1)
 
 def dcca_ey(contextual, # (words, width_a)
             static, # (words, width_b)
@@ -184,43 +173,35 @@ def dcca_ey(contextual, # (words, width_a)
     halves = [sum(_covariance(p[start::2], p[start::2]) for p in projected) for start in (0, 1)]
     return -4 * _covariance(*projected).trace() + (halves[0] * halves[1]).sum()
 
-# %% ../nbs/07b_static_transfer.ipynb #8324937f
+# %% ../nbs/07b_static_transfer.ipynb #df5ce02d
 LOSSES = {"mse": mse, "cosine": cosine, "dcca_as_published": dcca_as_published, "dcca": dcca, "dcca_ey": dcca_ey}
 
-class TransferLoss(nn.Module):
+class TransferLoss(torch.nn.Module):
     "A loss by name for two widths, (contextual, static) → scalar; the parameters of `dcca_ey` go to the optimiser."
     def __init__(self, name: str, # of LOSSES
                  width_a: int, # of contextual vectors
                  width_b: int, # of static vectors
-                 components: int | None = None, # of dcca_ey (64, or the smaller width) and dcca_as_published (10)
                  seed: int = 0, # of the maps of dcca_ey
-                 **options): # of the loss, such as ridge=1e-2 of dcca
+                 **options): # of the loss, such as ridge=1e-2 of dcca; components=64 of dcca_ey
         super().__init__()
-        self.function, narrow = LOSSES[choose("name", name, LOSSES)], min(width_a, width_b)
+        self.function, self.options, self.maps = LOSSES[choose("name", name, LOSSES)], options, None
         if name in ("mse", "cosine"): _same_width(name, width_a, width_b)
-        allowed = [*inspect.signature(self.function).parameters][2:]
-        if components is not None and not name.startswith("dcca_"): choose("option", "components", allowed)
-        for option in options: choose("option", option, [o for o in allowed if o != "maps"])
-        if components is not None and not 1 <= components <= narrow:
-            raise ConfigError(f"components={components} for widths {width_a} and {width_b}: 1 to {narrow}")
-        self.name, self.options, self.maps = name, options, None
-        if name == "dcca_ey": self.maps = self._start(width_a, width_b, components or min(64, narrow), seed)
-        elif components is not None: self.options = {**options, "components": components}
-
-    @staticmethod
-    def _start(width_a, width_b, components, seed):
-        generator = torch_generator("Eckart-Young", seed)
-        drawn = (torch.randn(width, components, generator=generator) for width in (width_a, width_b))
-        return nn.ParameterList((torch.linalg.qr(m).Q / 2 ** 0.5).contiguous() for m in drawn) # V is about the identity
+        allowed = ["components"] if name == "dcca_ey" else [*inspect.signature(self.function).parameters][2:]
+        if wrong := [option for option in options if option not in allowed]:
+            raise ConfigError(f"{name} has no option {wrong[0]!r}: it has {', '.join(allowed) or 'none'}")
+        _check_components(options.get("components", 1), width_a, width_b)
+        if name != "dcca_ey": return
+        generator, k = torch_generator("Eckart-Young", seed), options.pop("components", min(64, width_a, width_b))
+        drawn = [torch.linalg.qr(torch.randn(w, k, generator=generator)).Q for w in (width_a, width_b)]
+        self.maps = torch.nn.ParameterList((q / 2 ** 0.5).contiguous() for q in drawn) # V is about the identity
 
     def forward(self, contextual, # (words, width_a)
                 static, # (words, width_b)
                ) -> torch.Tensor: # scalar, float64
         "The loss; raises as the function of its name does."
-        extra = {} if self.maps is None else {"maps": [*self.maps]}
-        return self.function(contextual, static, **extra, **self.options)
+        return self.function(contextual, static, *([] if self.maps is None else [[*self.maps]]), **self.options)
 
-# %% ../nbs/07b_static_transfer.ipynb #78dbd530
+# %% ../nbs/07b_static_transfer.ipynb #4d14693f
 def word_batches(words: Iterable[str],
                  tokenizer, # of the model
                  batch_size: int = 64, # words in a micro-batch
@@ -228,16 +209,14 @@ def word_batches(words: Iterable[str],
                 ) -> list[dict]: # input_ids, attention_mask, special_tokens, (words, seq) each
     "Words in their order, each a sentence of its own; `DataError` for a word without pieces, warns of unknown ones."
     words = check_sentences(words)
-    if min(batch_size, most_pieces) < 1:
-        raise ConfigError(f"batch_size={batch_size}, most_pieces={most_pieces}: give 1 or more of both")
+    if min(batch_size, most_pieces) < 1: raise ConfigError(f"{batch_size=}, {most_pieces=}: give 1 or more of both")
     longest = most_pieces + tokenizer.num_special_tokens_to_add()
     read = tokenizer(words, truncation=True, max_length=longest, return_special_tokens_mask=True) if words else {}
     ids, special = read.get("input_ids", []), read.get("special_tokens_mask", [])
     for i, row in enumerate(special):
         if all(row): raise DataError(f"word {i} ({words[i]!r}) has no pieces: leave it out")
     warn_unknown(ids, words, tokenizer)
-    pad = tokenizer.pad_token_id or 0
-    return [pad_batch(ids[i:i + batch_size], pad, "cpu") |
+    return [pad_batch(ids[i:i + batch_size], tokenizer.pad_token_id or 0, "cpu") |
             {"special_tokens": pad_batch(special[i:i + batch_size], 1, "cpu")["input_ids"]}
             for i in range(0, len(ids), batch_size)]
 
@@ -247,27 +226,25 @@ def word_vectors(model, # an encoder of this library or of transformers, with a 
                  pool: str = "mean", # over pieces; 'mean_special': and <s>, </s>; 'first'
                 ) -> torch.Tensor: # (words, hidden), float32, with gradient
     "One vector a word, out of one layer; the blocks above it do not run."
-    body = model.base_model
-    choose("layer", layer, range(body.config.num_hidden_layers + 1))
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    states, = layer_states(body, inputs, [layer])
+    choose("layer", layer, range(model.config.num_hidden_layers + 1))
+    states, = layer_states(model.base_model, {name: batch[name] for name in ("input_ids", "attention_mask")}, [layer])
     mask, special = (batch[name].to(states.device) for name in ("attention_mask", "special_tokens"))
     return pool_sentences(states, mask, special, pool)
 
-# %% ../nbs/07b_static_transfer.ipynb #b736be2d
-def _generator_states():
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+# %% ../nbs/07b_static_transfer.ipynb #9667ea01
+def _generator_states(): # of the processor, and of the GPU where there is one
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])]
 
 @contextmanager
 def _as_drawn(states):
     "Dropout as it was at these states, and the generators back where they were."
-    with torch.random.fork_rng(devices=[] if states[1] is None else [torch.cuda.current_device()]):
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if states[1:] else []):
         torch.set_rng_state(states[0])
-        if states[1] is not None: torch.cuda.set_rng_state(states[1])
+        for state in states[1:]: torch.cuda.set_rng_state(state)
         yield
 
 def cached_gradients(encode: Callable, # micro-batch → (its words, width_a), with gradient
-                     batches, # micro-batches, a list
+                     batches: Iterable, # micro-batches
                      static, # (words of all batches, width_b)
                      loss: Callable, # (contextual, static) → scalar, such as a `TransferLoss`
                      weight: float = 1.0, # of the loss, beside others
@@ -275,12 +252,12 @@ def cached_gradients(encode: Callable, # micro-batch → (its words, width_a), w
     """Add to `.grad`, of encoder and loss, what one large batch gives, in little memory (Gao et al. 2021).
 
     Raises what the loss raises, before any gradient is added to the encoder."""
-    vectors, states = [], []
+    batches, vectors, states = [*batches], [], []
+    if not batches: raise ConfigError("no micro-batches: give a list of one or more")
     with torch.no_grad():
         for batch in batches:
             states.append(_generator_states())
             vectors.append(encode(batch))
-    if not vectors: raise ConfigError("no micro-batches: give a list of one or more")
     whole = torch.cat(vectors).requires_grad_()
     value = loss(whole, static)
     (weight * value).backward()
