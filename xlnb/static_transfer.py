@@ -6,10 +6,9 @@
 __all__ = ['LOSSES', 'mse', 'cosine', 'dcca_as_published', 'noise_correlation', 'dcca', 'dcca_ey', 'TransferLoss', 'word_batches',
            'word_vectors', 'cached_gradients']
 
-# %% ../nbs/07b_static_transfer.ipynb #79cdfcc4
-import inspect, math
+# %% ../nbs/07b_static_transfer.ipynb #a28a8f81
+import contextlib, inspect, math
 from collections.abc import Callable, Iterable
-from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +42,7 @@ def _views(contextual, static, least=1, alike=None): # both as float64 on one de
     if alike: _same_width(alike, contextual.shape[1], static.shape[1])
     return contextual, static
 
-# %% ../nbs/07b_static_transfer.ipynb #b2783ea0
+# %% ../nbs/07b_static_transfer.ipynb #5107642f
 def mse(contextual, # (words, width)
         static, # (words, width)
        ) -> torch.Tensor: # scalar, float64
@@ -57,7 +56,7 @@ def cosine(contextual, # (words, width)
     sides = _views(contextual, static, alike="cosine")
     for name, side in zip(("contextual", "static"), sides):
         if (lost := (side == 0).all(1)).any():
-            raise DataError(f"{name}: row {int(lost.nonzero()[0])}, from 0, is zero and has no direction: leave it out")
+            raise DataError(f"{name}: row {int(lost.nonzero()[0])} (from 0) has no direction, it is zero: leave it out")
     return 1 - F.cosine_similarity(*(side / side.detach().abs().amax(1, keepdim=True) for side in sides)).mean()
 
 # %% ../nbs/07b_static_transfer.ipynb #0f4d3e41
@@ -85,7 +84,7 @@ def _leading(name, x, k):
         raise DataError(f"{name}: directions {k} and {k + 1} have the same variance: take other components")
     return basis
 
-# %% ../nbs/07b_static_transfer.ipynb #63729c33
+# %% ../nbs/07b_static_transfer.ipynb #54dcbe47
 def _subspace_loss(contextual, static, components, centring_slip):
     bases = []
     for name, x in (("contextual", contextual), ("static", static)):
@@ -108,7 +107,7 @@ def dcca_as_published(contextual, # (words, width_a)
     parts = [*zip(contextual.split(part), static.split(part))] if part >= 1 else []
     if not parts or len(parts[-1][0]) < least:
         raise ConfigError(f"{len(contextual)} words in parts of {part}: {components} directions of each view need "
-                          f"{least} words or more in every part, or they meet by themselves; part={max(64, least)}")
+                          f"{least} in every part, the last too, or they meet by themselves; give {max(64, least)} a part")
     return torch.stack([_subspace_loss(*views, components, centring_slip) for views in parts]).mean()
 
 # %% ../nbs/07b_static_transfer.ipynb #ed7f436f
@@ -231,11 +230,11 @@ def word_vectors(model, # an encoder of this library or of transformers, with a 
     mask, special = (batch[name].to(states.device) for name in ("attention_mask", "special_tokens"))
     return pool_sentences(states, mask, special, pool)
 
-# %% ../nbs/07b_static_transfer.ipynb #9667ea01
+# %% ../nbs/07b_static_transfer.ipynb #f4241326
 def _generator_states(): # of the processor, and of the GPU where there is one
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])]
 
-@contextmanager
+@contextlib.contextmanager
 def _as_drawn(states):
     "Dropout as it was at these states, and the generators back where they were."
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if states[1:] else []):
