@@ -114,6 +114,8 @@ __doc__ += """\
                       gensim opens
     mapping           Languages brought into one space: with a dictionary, from words spelled alike, or from nothing
                       but the shape of the spaces
+    static_transfer   Five losses that pull an encoder's words towards static vectors, what they say of pure noise, and
+                      large batches in small memory
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and
                       what does not
 """
