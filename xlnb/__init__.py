@@ -92,6 +92,10 @@ __doc__ += """\
                       people on similarity
     linear_maps       The best rotation, a map that re-weights what two spaces share, one that asks for nearest
                       neighbours, and one for many spaces
+"""
+
+# %% ../nbs/index.ipynb #c953b6a6
+__doc__ += """\
     xlm_e             Cross-lingual pretraining by detecting replaced tokens, in text and in translation pairs
     xlm_e_results     Three findings over five seeds, every claim of the paper judged, the paper's own figures
     xy_lent           Translation pairs between all languages instead of English pairs alone, drawn so that no pair is

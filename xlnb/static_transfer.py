@@ -107,7 +107,8 @@ def dcca_as_published(contextual, # (words, width_a)
     parts = [*zip(contextual.split(part), static.split(part))] if part >= 1 else []
     if not parts or len(parts[-1][0]) < least:
         raise ConfigError(f"{len(contextual)} words in parts of {part}: {components} directions of each view need "
-                          f"{least} in every part, the last too, or they meet by themselves; give {max(64, least)} a part")
+                          f"{least} in every part, the last too, or they meet by themselves; "
+                          f"give {max(64, least)} a part")
     return torch.stack([_subspace_loss(*views, components, centring_slip) for views in parts]).mean()
 
 # %% ../nbs/07b_static_transfer.ipynb #ed7f436f
