@@ -473,8 +473,17 @@ def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_p
     assert last[0] == last[1] and names <= {*last[0]}
 
 
+@pytest.fixture(scope="module")
+def measured_every_step():
+    "Held-out measures after each of the few steps that runs have here."
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xlnb.pretraining.APART", 1)
+        yield
+
+
 @pytest.mark.parametrize("every", [0.0, 5.0], ids=["with a checkpoint", "without"])
-def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(tmp_path, parts, source, monkeypatch, every, unprobed):
+def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(tmp_path, parts, source, monkeypatch, every, unprobed,
+                                                             measured_every_step):
     whole, killed = (small(out=str(tmp_path / name), checkpoint_minutes=every) for name in ("whole", "killed"))
     train_on(whole, parts, source)
     looks, look = [], M.network_metrics
@@ -492,7 +501,8 @@ def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(tmp_path, parts, so
     assert [line["step"] for line in read_log(tmp_path / "killed")] == [0, 1, 2, 3]
 
 
-def test_a_run_that_is_cut_short_is_finished_by_the_same_command(tmp_path, source, unprobed, capsys, monkeypatch):
+def test_a_run_that_is_cut_short_is_finished_by_the_same_command(tmp_path, source, unprobed, capsys,
+                                                                 measured_every_step):
     cut = small(steps=3, out=str(tmp_path / "cut"), max_minutes=1e-9)
     records = [run(RECIPE, cut)]
     assert "stopped at the time limit after" in capsys.readouterr().out and not records[0]["run"]["finished"]
@@ -672,7 +682,7 @@ def test_what_a_dictionary_lacks_is_not_linked(source_lang, pair):
 # ---- records ---------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
-def records(parts, source, folders):
+def records(parts, source, folders, measured_every_step):
     "Of a start of our own with a dictionary, of one from scratch, and of one from elsewhere; without their probes."
     arms = dict(both=small(dictionaries="cldr"), scratch=small(parts="none"),
                 elsewhere=small(source=str(folders["bert"])))

@@ -68,7 +68,7 @@ def train(settings): train_phase(PHASE, settings, prepare_data(settings))
 @pytest.mark.slow
 def test_killed_five_times_and_resumed_to_the_same_bits(tmp_path):
     "Killed are processes forked from one that has imported; the command itself ends the run."
-    long, killed = dict(steps=240, checkpoint_minutes=0.001), tmp_path / "killed"
+    long, killed = dict(steps=100, checkpoint_minutes=0.001), tmp_path / "killed"
     forking = get_context("forkserver")
     forking.set_forkserver_preload(["xlnb.xlm_e"])
     def begun(out):

@@ -21,8 +21,7 @@ from .dro import (DEFECTS, ESTIMATORS, FLOORS, GroupLosses, excess_losses, find_
 from .experiments import Experiment
 from .held_out import Evaluation, evaluate
 from .objectives import MaskIds
-from .pretraining import (EVALUATIONS, Phase, Recipe, Trained, finished_phase, main, run_folder,
-                              training_config)
+from .pretraining import EVALUATIONS, Phase, Recipe, Trained, finished_phase, main, run_folder
 from .training import latest_checkpoint
 from .xy_lent import describe as describe_bitext, open_bitext, prepared
 
@@ -105,7 +104,7 @@ class RobustBatches:
                  baseline: dict | None = None): # pair → loss of the same run without re-sampling
         self.batches, self.settings, self.baseline = batches, s, baseline
         self.names = list(batches.groups)
-        self.stretch = training_config(s).evaluate_every # steps between moves
+        self.stretch = s.steps // EVALUATIONS # steps between moves
         self.trajectory = [first_round(batches.mixtures["pairs"].versions[0].probabilities)]
         shares = {"tlm": s.masking.pair_share} | ({"trtd": 1.0, "wrong": 1.0} if s.replaces else {}) # masked, all
         self.seen = {kind: GroupLosses(self.names, share * s.shrinkage) for kind, share in shares.items()}
