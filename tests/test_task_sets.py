@@ -1,0 +1,434 @@
+"Downstream sets: counts, labels and answers of real files, forms that agree, malformed files of every reader."
+import gzip, json, re, shutil
+from collections import Counter
+
+import pytest
+from conftest import write
+
+from xlnb.core import ConfigError, DataError, data_root
+from xlnb.corpora import Report
+from xlnb.task_sets import (KINDS, TASK_SETS, Choice, Labelled, Question, Tagged, read_conllu, read_task,
+                            task_files, task_languages)
+
+needs_data = pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no downstream sets")
+XNLI = "ar bg de el en es fr hi ru sw th tr ur vi zh".split()
+
+
+def here(name, split) -> list[str]:
+    "Languages whose files are there; a test of a set without any is skipped."
+    return task_languages(name, split) or pytest.skip(f"XLNB_DATA has no {split} files of {name}")
+
+# ---------------------------------------------------------------- counts of the publishers
+
+MLQA = {"en": 1148, "ar": 517, "de": 512, "vi": 511, "hi": 507, "zh": 504, "es": 500}
+TYDI = dict(ar=921, bn=113, en=440, fi=782, id=565, ko=276, ru=812, sw=499, te=669)
+PANX = {lang: size for size, langs in {
+    10000: "ar bg de el en es et eu fa fi fr he hu id it ja ka ko lt nl pl pt ro ru th tr uk vi zh",
+    1000: "af az bn hi kk ml mr ms sw ta te tl ur", 100: "gu jv my pa qu yo"}.items() for lang in langs.split()}
+AMERICAS = "ay bzd gn hch quy shp tar".split()
+COUNTS = {("xnli", "dev"): dict.fromkeys(XNLI, 2490), ("xnli", "test"): dict.fromkeys(XNLI, 5010),
+          ("americasnli", "dev"): dict.fromkeys(AMERICAS, 743) | dict(cni=658, nah=585, oto=222),
+          ("americasnli", "test"): dict.fromkeys([*AMERICAS, "cni"], 750) | dict(nah=738, oto=748),
+          ("chemprot", "train"): {"en": 4169}, ("chemprot", "dev"): {"en": 2427}, ("chemprot", "test"): {"en": 3469},
+          ("cls", "sample-train"): {"en": 500}, ("cls", "sample-test"): {"en": 500},
+          ("pan-x", "train"): dict(en=20000, hi=5000, sw=1000),
+          ("xquad", "test"): dict.fromkeys("ar de el en es hi ro ru th tr vi zh".split(), 1190),
+          ("mlqa", "dev"): MLQA | {f"{a}-{b}": MLQA[{a, b}.difference(["en"]).pop()]
+                                   for a in MLQA for b in MLQA if a != b and "en" in (a, b)},
+          ("tydiqa", "dev"): TYDI, ("tydiqa", "train"): dict(en=3696, ko=1625, sw=2755),
+          ("squad2", "cs224n-dev"): {"en": 6078}, ("cola", "train"): {"en": 8551}, ("cola", "dev"): {"en": 527 + 516},
+          ("sst2", "train"): {"en": 67349}, ("sst2", "dev"): {"en": 872}, ("mrpc", "train"): {"en": 4076},
+          ("mrpc", "test"): {"en": 1725}, ("stsb", "train"): {"en": 5749}, ("stsb", "dev"): {"en": 1500},
+          ("stsb", "test"): {"en": 1379}, ("rte", "train"): {"en": 2490}, ("rte", "dev"): {"en": 277},
+          ("qnli", "dev"): {"en": 5463}, ("mnli", "diagnostic"): {"en": 1104}}
+
+
+@needs_data
+@pytest.mark.filterwarnings("ignore:.*empty text, kept")
+@pytest.mark.parametrize("name, split", COUNTS, ids=lambda value: value)
+def test_counts_are_the_publishers(name, split):
+    wanted, report = COUNTS[name, split], Report()
+    found = {lang: read_task(name, lang, split, report=report) for lang in here(name, split) if lang in wanted}
+    assert {lang: len(examples) for lang, examples in found.items()} == {lang: wanted[lang] for lang in found} != {}
+    left_out = {what for what in report.counts if "kept" not in what}
+    assert left_out == set()
+    for examples in found.values(): assert len({example.id for example in examples}) == len(examples)
+
+
+@needs_data
+@pytest.mark.parametrize("lang", "af bn en gu he hi ja ka my pa ru sw ta th yo zh".split())
+def test_pan_x_has_its_sentences(lang):
+    if lang not in here("pan-x", "dev"): pytest.skip(f"no file of {lang}")
+    examples = read_task("pan-x", lang, "dev")
+    assert len(examples) == PANX[lang]
+    assert {tag for example in examples for tag in example.tags} == set(TASK_SETS["pan-x"].labels)
+    assert all(len(example.words) == len(example.tags) for example in examples)
+
+
+NS = {("de", "dev"): 68, ("es", "dev"): 38, ("fr", "dev"): 8, ("ja", "dev"): 20, ("ko", "dev"): 35, ("zh", "dev"): 16,
+      ("de", "test"): 32, ("es", "test"): 1, ("fr", "test"): 14, ("ja", "test"): 54, ("ko", "test"): 28,
+      ("zh", "test"): 25, ("en", "dev"): 0, ("en", "test"): 0}
+
+
+@needs_data
+def test_paws_x_without_what_was_not_translated():
+    for split in ("dev", "test"):
+        for lang in here("paws-x", split):
+            examples = read_task("paws-x", lang, split, report=(report := Report()))
+            counts = Counter(report.counts)
+            assert len(examples) + counts.total() == 2000
+            assert counts["label unknown"] == (6 if split == "test" else 0) # in both languages that have test labels
+            texts = [text for example in examples for text in example.texts]
+            assert "NS" not in texts and NS[lang, split] - 6 <= counts["untranslated (NS)"] <= NS[lang, split]
+            assert split == "test" or counts["untranslated (NS)"] == NS[lang, split]
+
+
+@needs_data
+def test_labels_of_inference_sets():
+    for split, each in (("dev", 830), ("test", 1670)):
+        for lang in here("xnli", split):
+            labels = Counter(example.label for example in read_task("xnli", lang, split))
+            assert labels == dict.fromkeys(("entailment", "neutral", "contradiction"), each)
+    assert {example.label for example in read_task("chemprot", "en", "train")} == set(TASK_SETS["chemprot"].labels)
+    sentiment = Counter(example.label for example in read_task("cls", "en", "sample-test"))
+    assert sentiment == dict(positive=250, negative=250)
+    scores = [float(example.label) for example in read_task("stsb", "en", "dev")]
+    assert (min(scores), max(scores)) == (0, 5)
+
+
+@needs_data
+def test_xnli_test_labels_are_those_of_labelled_copies():
+    here("xnli", "test")
+    found = read_task("xnli", "de", "test")
+    folder = data_root() / "xnli" / "labelled"
+    lines = gzip.open(folder / "de.test.txt.gz", "rt", encoding="utf-8").read().splitlines()
+    assert [example.label for example in found] == [line.split("\t")[2] for line in lines]
+    numbers = {"0": "entailment", "1": "neutral", "2": "contradiction"}
+    lines = gzip.open(folder / "xnli-es-original.tsv.gz", "rt", encoding="utf-8").read().splitlines()[1:]
+    spanish = read_task("xnli", "es", "test")
+    assert [example.label for example in spanish] == [numbers[line.rpartition("\t")[2]] for line in lines]
+
+
+@needs_data
+def test_paws_x_in_the_publishers_form(tmp_path):
+    here("paws-x", "dev")
+    for split in ("dev", "test"):
+        source = data_root() / "pawsx" / "labelled" / "de" / f"{split}_2k.tsv.gz"
+        (folder := tmp_path / "pawsx" / "x-final" / "de").mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, folder)
+        publisher, xtreme = (read_task("paws-x", "de", split, root) for root in (tmp_path, None))
+        theirs = {example.texts: example.label for example in publisher}
+        assert len(publisher) == 2000 - NS["de", split]
+        same = [theirs[example.texts] == example.label for example in xtreme if example.texts in theirs]
+        assert all(same) and len(same) > 1800 # blanks before punctuation differ in some rows
+
+# ---------------------------------------------------------------- tags
+
+
+def table_of_treebanks():
+    "(treebank, split) → sentences and words, as the folder's SOURCE.md says."
+    text = (data_root() / "ud-2.5" / "SOURCE.md").read_text()
+    rows = re.findall(r"^\| (UD_[\w-]+) \|.*\| (.*) \|$", text, re.M)
+    return {(name, split): (int(s), int(w)) for name, kept in rows
+            for split, s, w in re.findall(r"(\w+) (\d+) sents/(\d+) words", kept)}
+
+
+@needs_data
+def test_treebanks_have_their_words():
+    counted = 0
+    for (treebank, split), wanted in table_of_treebanks().items():
+        for path in (data_root() / "ud-2.5" / treebank).glob(f"*-ud-{split}.conllu*"):
+            if split != "test" and path.name[:2] not in ("fi", "tr", "vi"): continue # a quarter of the time
+            sentences = read_conllu(path)
+            assert (len(sentences), sum(map(len, sentences))) == wanted, path.name
+            assert {tag for rows in sentences for *_, tag in rows} <= set(TASK_SETS["ud-pos"].labels)
+            counted += 1
+    assert counted > 12
+
+
+@needs_data
+@pytest.mark.parametrize("lang", "bg el fi fr ja tr ur vi zh".split())
+def test_treebanks_read_by_surface_are_xtremes(lang):
+    "XTREME's dev sets join all treebanks of a language: each sentence of one treebank stands there, word for word."
+    theirs = Counter(example.words for example in read_task("ud-pos", lang, "dev"))
+    tags = Counter((example.words, example.tags) for example in read_task("ud-pos", lang, "dev"))
+    [path] = (data_root() / "ud-2.5").glob(f"UD_*/{lang}_*-ud-dev.conllu*")
+    ours = [tuple(zip(*((word, tag) for _, word, tag in rows))) for rows in read_conllu(path, surface=True)]
+    assert Counter(words for words, _ in ours) <= theirs
+    # The tag of a multiword token is mostly that of its first word: 17 sentences of Finnish have another.
+    assert (Counter(ours) & tags).total() >= 0.98 * len(ours)
+
+
+@needs_data
+def test_parts_of_speech_of_all_languages():
+    assert len(here("ud-pos", "test")) > 10
+    english = read_task("ud-pos", "en", "test")
+    treebanks = [path for path in (data_root() / "ud-2.5").glob("UD_*/en_*-ud-test.conllu*")]
+    assert len(english) == sum(len(read_conllu(path)) for path in treebanks) and len(treebanks) == 2
+    assert [example.id for example in english] == [str(n) for n in range(1, len(english) + 1)]
+
+# ---------------------------------------------------------------- questions
+
+
+@needs_data
+@pytest.mark.parametrize("name, split", [("xquad", "test"), ("mlqa", "dev"), ("tydiqa", "dev"), ("tydiqa", "train"),
+                                        ("squad2", "cs224n-dev")])
+def test_answers_stand_where_they_are_said_to_stand(name, split):
+    for lang in here(name, split):
+        examples = read_task(name, lang, split)
+        for example in examples:
+            for text, start in example.answers: assert example.context[start:start + len(text)] == text
+        without = sum(not example.answers for example in examples)
+        assert without == (3168 if name == "squad2" else 0)
+
+
+@needs_data
+def test_the_language_of_mlqa_is_context_then_question():
+    here("mlqa", "dev")
+    german, english = ({e.id: e for e in read_task("mlqa", lang, "dev")} for lang in ("de", "en"))
+    for example in read_task("mlqa", "de-en", "dev"):
+        assert example.question == english[example.id].question
+        assert (example.context, example.answers) == (german[example.id].context, german[example.id].answers)
+
+
+@needs_data
+def test_xquad_asks_the_same_in_every_language():
+    ids = {lang: [example.id for example in read_task("xquad", lang, "test")] for lang in here("xquad", "test")}
+    assert len({tuple(own) for own in ids.values()}) == 1 and len(ids) > 5
+
+# ---------------------------------------------------------------- published forms that are not in the mirror
+
+def test_xnli_as_published(tmp_path):
+    header = "language\tgold_label\tsentence1\tsentence2\tpairID\n"
+    rows = "ar\tneutral\tأ\tب\t7\nbg\tentailment\tа\tб\t7\nar\t-\tأ\tب\t8\nar\tcontradiction\t\"أ\tب\t9\n"
+    write(tmp_path / "xnli/XNLI-1.0/xnli.dev.tsv", header + rows)
+    found = read_task("xnli", "ar", "dev", tmp_path, report := Report())
+    assert found == [("7", ("أ", "ب"), "neutral"), ("9", ("\"أ", "ب"), "contradiction")]
+    assert report.counts == {"no gold label": 1}
+    train = "premise\thypo\tlabel\nа\tб\tcontradictory\nв\tг\tneutral\n"
+    write(tmp_path / "xnli/XNLI-MT-1.0/multinli/multinli.train.ru.tsv.gz", train)
+    assert [e.label for e in read_task("xnli", "ru", "train", tmp_path)] == ["contradiction", "neutral"]
+
+
+def test_labels_from_a_file_of_their_own(tmp_path):
+    write(tmp_path / "xnli/test-sw.tsv", "a\tb\nc\td\n")
+    with pytest.raises(DataError, match="test-labels.derived.txt, are not beside"):
+        read_task("xnli", "sw", "test", tmp_path)
+    for labels, said in (("neutral\n", "ends before this row"), ("neutral\n" * 3, "has more rows"),
+                         ("neutral\nno\n", "'no'")):
+        write(tmp_path / "xnli/test-labels.derived.txt", labels)
+        with pytest.raises(DataError, match=said): read_task("xnli", "sw", "test", tmp_path)
+    write(tmp_path / "xnli/test-labels.derived.txt", "neutral\nentailment\n")
+    assert [e.label for e in read_task("xnli", "sw", "test", tmp_path)] == ["neutral", "entailment"]
+
+
+def test_entities_with_the_language_before_each_word(tmp_path):
+    write(tmp_path / "panx/ru/dev.xz", "ru:Нижний\tB-LOC\nru:Новгород\tI-LOC\n\n\nru:en:x\tO\n")
+    found = read_task("pan-x", "ru", "dev", tmp_path)
+    assert found == [("1", ("Нижний", "Новгород"), ("B-LOC", "I-LOC")), ("2", ("en:x",), ("O",))]
+    assert task_languages("pan-x", "dev", tmp_path) == ["ru"]
+    write(tmp_path / "panx/dev-ja.tsv", "東\tI-LOC\n京\tI-LOC\n\n京\tB-LOC\n都\tI-ORG\n")
+    for _ in range(2): read_task("pan-x", "ja", "dev", tmp_path, report := Report())
+    assert report.counts == {"I- that continues nothing, kept": 2}
+    write(tmp_path / "panx/dev-de.tsv", "de:in\tO\nBonn\tB-LOC\n")
+    with pytest.raises(DataError, match="dev-de.tsv:2: 'Bonn' without the 'de:'"):
+        read_task("pan-x", "de", "dev", tmp_path)
+
+
+def test_sib_is_quoted(tmp_path):
+    header = "index_id\tcategory\ttext\r\n"
+    write(tmp_path / "sib200/arb_Arab/dev.tsv", header + '5\tsports\t"قال ""نعم"""\r\n6\ttravel\tب\r\n')
+    found = read_task("sib200", "ar", "dev", tmp_path)
+    assert found == [("5", ('قال "نعم"',), "sports"), ("6", ("ب",), "travel")]
+    write(tmp_path / "sib200/zho_Hant/dev.tsv", "index_id\tcategory\ttext\n5\tsports\t甲\n")
+    assert task_languages("sib200", "dev", tmp_path) == ["ar", "zh-Hant"]
+    write(tmp_path / "sib200/zho_Hant/dev.tsv", 'index_id\tcategory\ttext\n5\tsports\t"甲\n')
+    with pytest.raises(DataError, match="dev.tsv:2: quotation"): read_task("sib200", "zh-Hant", "dev", tmp_path)
+
+
+def test_multinli_and_similarity_as_published(tmp_path):
+    write(tmp_path / "multinli_1.0/multinli_1.0_dev_matched.txt",
+          "gold_label\tsentence1\tsentence2\tpairID\n-\ta\tb\t1n\nneutral\tc\td\t2n\n")
+    assert read_task("mnli", "en", "dev_matched", tmp_path) == [("2n", ("c", "d"), "neutral")]
+    write(tmp_path / "glue/STS-B/original/sts-test.tsv", "g\tf\ty\t1\t3.5\ta\tb\ng\tf\ty\t2\t0\tc\td\tsource\tsource\n")
+    assert [e.label for e in read_task("stsb", "en", "test", tmp_path)] == ["3.5", "0"]
+
+
+def test_uneven_rows_of_qqp_are_counted_and_said(tmp_path):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    write(tmp_path / "glue/QQP/train.tsv", header + "1\t1\t2\ta\tb\t0\n2\t3\t4\tc\td 1\n3\t5\t6\te\t\t1\n")
+    with pytest.warns() as said: found = read_task("qqp", "en", "train", tmp_path, report := Report())
+    assert [e.id for e in found] == ["1", "3"]
+    assert sorted(str(w.message) for w in said) == [
+        "train.tsv: 1 × malformed: empty text, kept; the first in line 4",
+        "train.tsv: 1 × malformed: row without 6 columns, left out; the first in line 3"]
+    assert sum(report.counts.values()) == 2
+
+
+def test_tydi_under_the_publishers_names(tmp_path):
+    write(tmp_path / "tydiqa-goldp/tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-telugu.json", squad("ab", "b", 1))
+    assert read_task("tydiqa", "te", "dev", tmp_path) == [("q1", "?", "ab", (("b", 1),))]
+
+# ---------------------------------------------------------------- malformed files, one test per reader
+
+
+def squad(context, text, start, count=1, **more):
+    question = {"id": "q1", "question": "?", "answers": [{"text": text, "answer_start": start}], **more}
+    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [question] * count}]}]})
+
+
+@pytest.mark.parametrize("text, line, said", [
+    ("a\tb\n", 1, "2 columns where there are 3"),
+    ("a\tb\tneutral\nc\td\tmaybe\n", 2, "'maybe' is not one of entailment"),
+    ("a\tb\tneutral\n\n", 2, "1 columns"), ("a\tb\tneutral\tx\n", 1, "4 columns"), ("a\tb\tNeutral\n", 1, "'Neutral'")])
+def test_malformed_tables(tmp_path, text, line, said):
+    write(tmp_path / "xnli/dev-sw.tsv", text)
+    with pytest.raises(DataError, match=f"dev-sw.tsv:{line}: .*{said}") as e: read_task("xnli", "sw", "dev", tmp_path)
+    assert e.value.line == line
+
+
+RTE = "index\tsentence1\tsentence2\tlabel\n"
+
+
+@pytest.mark.parametrize("text, said", [
+    ("", "no column 'sentence1'"),
+    ("index\tsentence1\tlabel\n", "no column 'sentence2', there are index, sentence1, label"),
+    (RTE + "1\ta\tb\tentailment\n1\tc\td\tentailment\n", "tsv:3: id '1' stands in line 2"),
+    (RTE, "no examples")])
+def test_malformed_tables_with_a_header(tmp_path, text, said):
+    write(tmp_path / "glue/RTE/dev.tsv", text)
+    with pytest.raises(DataError, match=said): read_task("rte", "en", "dev", tmp_path)
+
+
+def test_marks_and_line_ends_of_other_systems(tmp_path):
+    text = "\ufeffindex\tsentence1\tsentence2\tlabel\r\n0\ta \tb\tentailment\r\n"
+    write(tmp_path / "glue/RTE/dev.tsv.gz", text)
+    assert read_task("rte", "en", "dev", tmp_path) == [("0", ("a ", "b"), "entailment")]
+    cut = gzip.compress(text.encode() * 400)[:60]
+    (tmp_path / "glue/RTE/dev.tsv.gz").write_bytes(cut)
+    with pytest.raises(DataError, match="cut off"): read_task("rte", "en", "dev", tmp_path)
+
+
+def test_malformed_scores(tmp_path):
+    for score in ("", "five", "nan"):
+        write(tmp_path / "glue/STS-B/dev.tsv", f"index\tsentence1\tsentence2\tscore\n0\ta\tb\t{score}\n")
+        with pytest.raises(DataError, match="dev.tsv:2: .*is no score"): read_task("stsb", "en", "dev", tmp_path)
+
+
+@pytest.mark.parametrize("text, line, said", [
+    ("a NOUN\n", 1, "1 columns, not a word and a tag"), ("a\tNOUN\tx\n", 1, "3 columns"),
+    ("a\tNOUN\n\nb\tNOM\n", 3, "'NOM'"), ("\tNOUN\n", 1, "a tag without a word")])
+def test_malformed_tags(tmp_path, text, line, said):
+    write(tmp_path / "udpos-xtreme/dev-et.tsv", text)
+    with pytest.raises(DataError, match=f"dev-et.tsv:{line}: .*{said}"): read_task("ud-pos", "et", "dev", tmp_path)
+
+
+def conllu(*rows): return "".join("\t".join([a, b, "_", tag, *"______"]) + "\n" for a, b, tag in rows) + "\n"
+
+
+@pytest.mark.parametrize("text, said", [
+    ("1\ta\tb\tNOUN\n\n", "4 columns, CoNLL-U has 10"), (conllu(("2", "a", "NOUN")), "word 2 after word 0"),
+    (conllu(("1", "a", "NOUN"), ("1", "b", "NOUN")), "word 1 after word 1"),
+    (conllu(("1", "a", "_")), "'_' is not one of"),
+    (conllu(("1-2", "am", "_"), ("1", "an", "ADP")), "ends before its words do"), ("# only\n\n", "ends before"),
+    (conllu(("2-3", "am", "_"), ("1", "an", "ADP")), "2-3 after word 0"), (conllu(("1", "a", "NOUN"))[:-1], "cut off")])
+def test_malformed_treebanks(tmp_path, text, said):
+    write(tmp_path / "ud-2.5/UD_German-GSD/de_gsd-ud-test.conllu", text)
+    with pytest.raises(DataError, match=f"de_gsd-ud-test.conllu.*{said}"): read_task("ud-pos", "de", "test", tmp_path)
+
+
+def test_treebanks_by_surface_and_by_words(tmp_path):
+    path = write(tmp_path / "ud-2.5/UD_A-B/de_b-ud-test.conllu", "# text = …\n" + conllu(
+        ("1-2", "zum", "_"), ("1", "zu", "ADP"), ("2", "dem", "DET"), ("2.1", "_", "_"), ("3", "a b", "NOUN"),
+        ("4-6", "c", "_"), ("4", "x", "VERB"), ("5", "y", "PRON"), ("6", "z", "PRON")))
+    assert read_task("ud-pos", "de", "test", tmp_path) == [("1", ("zum", "ab", "c"), ("ADP", "NOUN", "VERB"))]
+    [rows] = read_conllu(path)
+    assert [word for _, word, _ in rows] == ["zu", "dem", "a b", "x", "y", "z"]
+    write(tmp_path / "ud-2.5/UD_A-A/de_a-ud-test.conllu.gz", conllu(("1", "first", "X")))
+    assert [e.words[0] for e in read_task("ud-pos", "de", "test", tmp_path)] == ["first", "zum"]
+    names = [file.name for file in task_files("ud-pos", "de", "test", tmp_path)]
+    assert names == ["de_a-ud-test.conllu.gz", "de_b-ud-test.conllu"]
+
+
+@pytest.mark.parametrize("text, said", [
+    (squad("🌊 ab", "b", 2), "answer 'b' of question q1: at its place 2 stands 'a'"), (squad("ab", "", 0), "is empty"),
+    (squad("ab", "b", -1), "at its place -1"), (squad("ab", "b", "1"), "'answer_start' is absent or of another type"),
+    (squad("ab", "b", 1, count=2), "q1 stands in the file twice"),
+    (squad("ab", "b", 1, answers=[]), "q1 has no answer"),
+    (squad("ab", "b", 1, id=7), "'id' is absent or of another type"), ('{"data": [{}]}', "'paragraphs' is absent"),
+    (squad("ab", "b", 1)[:-9], ":1: no JSON"), ("[]", "'data' is absent or of another type .list"), ("", "no JSON")])
+def test_malformed_questions(tmp_path, text, said):
+    write(tmp_path / "xquad/xquad.de.json", text)
+    with pytest.raises(DataError, match=f"xquad.de.json.*{said}"): read_task("xquad", "de", "test", tmp_path)
+
+
+def test_questions_without_an_answer(tmp_path):
+    for more, said in (({}, "'is_impossible' is absent"), ({"is_impossible": False, "answers": []}, "has no answer"),
+                       ({"is_impossible": True}, "is said to have no answer, and has one")):
+        write(tmp_path / "squad/dev-v2.0.json", squad("ab", "b", 1, **more))
+        with pytest.raises(DataError, match=said): read_task("squad2", "en", "dev", tmp_path)
+    write(tmp_path / "squad/dev-v2.0.json", squad("ab", "b", 1, is_impossible=True, answers=[]))
+    assert read_task("squad2", "en", "dev", tmp_path) == [("q1", "?", "ab", ())]
+
+
+def test_malformed_records(tmp_path):
+    for text, said in (('{"text": "a"}\n', "1: 'label' is absent"), ('{"text": "a", "label": "x"}', "1: label 'x'"),
+                       ('{"text": "a",', "1: no JSON"), ("[1]\n", "'text' is absent"),
+                       ('{"text": " ", "label": "AGONIST"}', "'text' is absent or empty")):
+        write(tmp_path / "chemprot/dev.txt", text)
+        with pytest.raises(DataError, match=f"dev.txt:{said}" if said[0] == "1" else said):
+            read_task("chemprot", "en", "dev", tmp_path)
+
+
+def test_belebele(tmp_path):
+    record = {"flores_passage": "p", "question": "q", "correct_answer_num": 4}
+    record |= {f"mc_answer{n}": f"o{n}" for n in (1, 2, 3, 4)}
+    write(tmp_path / "belebele/npi_Deva.jsonl", json.dumps(record))
+    assert read_task("belebele", "ne", "test", tmp_path) == [Choice("1", "p", "q", ("o1", "o2", "o3", "o4"), 3)]
+    for more, said in (({"correct_answer_num": "5"}, "'5', not 1 to 4"), ({"mc_answer2": ""}, "'mc_answer2' is")):
+        write(tmp_path / "belebele/npi_Deva.jsonl", json.dumps(record | more))
+        with pytest.raises(DataError, match=f"npi_Deva.jsonl:1: .*{said}"):
+            read_task("belebele", "ne", "test", tmp_path)
+
+
+def test_reviews(tmp_path):
+    item = "<item><category>Bücher</category><rating>{}</rating><text>{}</text><title>t</title></item>\n"
+    path = tmp_path / "cls-acl10-unprocessed/jp/dvd/train.review"
+    write(path, "<items>\n" + item.format("1.0", "悪い &amp; 長い") + item.format("4.0", "良い") + "</items>")
+    found = read_task("cls", "ja", "dvd-train", tmp_path)
+    assert found == [("1", ("悪い & 長い",), "negative"), ("2", ("良い",), "positive")]
+    assert task_languages("cls", "dvd-train", tmp_path) == ["ja"]
+    for text, said in ((item.format("3.0", "x"), "review 1 has the rating '3.0'"), (item.format("5.0", ""), "no text"),
+                       ("<item>", "no well-formed XML"), ("", "no examples")):
+        write(path, f"<items>{text}</items>")
+        with pytest.raises(DataError, match=f"train.review.*{said}"): read_task("cls", "ja", "dvd-train", tmp_path)
+
+# ---------------------------------------------------------------- names
+
+
+def test_names_languages_and_splits(tmp_path, monkeypatch):
+    cases = [("xnly", "en", "dev", "did you mean 'xnli'"), ("xnli", "english", "dev", "nearest"),
+             ("xnli", "en", "tset", "did you mean 'test'"), ("cola", "de", "dev", "'de'"),
+             ("mlqa", "en-fr", "dev", "nearest: en-"), ("sib200", "german", "dev", "german")]
+    for name, language, split, said in cases:
+        with pytest.raises(ConfigError, match=said): read_task(name, language, split, tmp_path)
+    with pytest.raises(DataError) as e: read_task("xquad", "de", "test", tmp_path)
+    for part in ("xquad/xquad.de.json", "CC BY-SA 4.0", str(tmp_path)): assert part in str(e.value)
+    for code in ("aym", "ay"):
+        with pytest.raises(DataError, match="americasnli/dev/aym.tsv"): read_task("americasnli", code, "dev", tmp_path)
+    monkeypatch.delenv("XLNB_DATA", raising=False)
+    with pytest.raises(DataError, match="XLNB_DATA is not set"): task_languages("xnli", "dev")
+
+
+def test_every_set_is_described():
+    names = "xnli americasnli paws-x ud-pos pan-x xquad mlqa tydiqa squad1 squad2 cola sst2 mrpc stsb qqp mnli qnli rte"
+    assert sorted(TASK_SETS) == sorted([*names.split(), "cls", "chemprot", "sib200", "belebele"])
+    for name, task in TASK_SETS.items():
+        assert task.name == name and task.kind in KINDS and task.licence and task.papers and task.splits
+        assert bool(task.labels) == (task.kind not in ("question answering", "regression"))
+        for split in task.splits:
+            for patterns in task.where((task.languages or ("en",))[0], split):
+                assert all("{" not in pattern and not pattern.startswith("/") for pattern in patterns)
+    kinds = {Labelled: ("id", "texts", "label"), Choice: ("id", "context", "question", "options", "answer"),
+             Tagged: ("id", "words", "tags"), Question: ("id", "question", "context", "answers")}
+    for record, names in kinds.items(): assert record._fields == names
