@@ -332,6 +332,7 @@ def test_requests_that_cannot_be_met(tasks, tokenizer):
     with pytest.raises(ConfigError, match="vocabulary of 50"): linear_probe(small, tokenizer, tasks["span"], "de")
     class Slow:
         is_fast, all_special_ids, pad_token_id, bos_token_id, eos_token_id = False, [], 1, 0, 2
+        model_max_length = 64
         def __len__(self): return len(tokenizer)
         def __call__(self, *texts): raise AssertionError("must not be asked")
     with pytest.raises(ConfigError, match="keeps no offsets"): linear_probe(model, Slow(), tasks["span"], "de")

@@ -46,6 +46,7 @@ def pool_sentences(states: torch.Tensor, # hidden states, (batch, seq, hidden)
 def load_model_tokenizer(folder): # of a saved model
     "The tokenizer in a model's folder; `CheckpointError` without its files, for which transformers would make one up."
     from transformers import AutoTokenizer
+    import_module("xlnb.heads") # registers the library's own architecture
     folder = Path(folder).expanduser()
     if not folder.is_dir(): raise CheckpointError(f"{folder} is not a folder: give the folder of a saved model")
     advice = "save the model's own there, with tokenizer.save_pretrained"

@@ -1,0 +1,209 @@
+"Heads: what is read, exact resumption, other architectures, and what is refused."
+import json, random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings, strategies as st
+from safetensors.torch import load_file
+
+from xlnb.core import ConfigError, DataError, data_root
+from xlnb.encoder import Encoder, config_for, new_model
+from xlnb.finetuning import (IGNORED, KINDS, FineTuning, LearnedTask, answers_of, best_span, load_head, read_choices,
+                             read_labelled, read_questions, read_tagged, train_head, usual_rate)
+from xlnb.foreign import quietly
+from xlnb.task_sets import Choice, Labelled, Question, Tagged, read_task
+from xlnb.vocab import train_vocab
+
+WORDS = "der Hund bellt laut Чад граничит с Ливией กรุงเทพ เป็น เมืองหลวง the cat sat on a mat".split()
+YES_NO = ("no", "yes")
+
+
+def line(number, words=6):
+    return " ".join(random.Random(number).choices(WORDS, k=words))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    lines = [line(n) for n in range(400)]
+    return train_vocab({"de": lines, "th": lines[::-1]}, 64, tmp_path_factory.mktemp("vocabulary"))
+
+
+@pytest.fixture(scope="module")
+def encoder(tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    new_model(Encoder, config_for("tiny", len(tokenizer), **shape), 0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+EXAMPLES = { # of every kind, what can be learned at once
+    "classification": [Labelled(str(n), (line(n), WORDS[n % 2]), YES_NO[n % 2]) for n in range(40)],
+    "regression": [Labelled(str(n), (line(n),), str(n % 3)) for n in range(40)],
+    "choice": [Choice(str(n), line(n), "Wo?", (WORDS[0], WORDS[5], WORDS[9]), n % 3) for n in range(40)],
+    "tagging": [Tagged(str(n), tuple(line(n).split()), tuple(YES_NO[w[0].isupper()] for w in line(n).split()))
+                for n in range(40)],
+    "question answering": [Question(str(n), "Wo?", line(n), ((line(n).split()[1], line(n).index(" ") + 1),))
+                           for n in range(40)]}
+LABELS = {"classification": YES_NO, "regression": (), "choice": (0, 1, 2), "tagging": YES_NO, "question answering": ()}
+
+
+def gold(kind):
+    rows = EXAMPLES[kind]
+    if kind == "tagging": return [e.tags for e in rows]
+    if kind == "choice": return [e.answer for e in rows]
+    if kind == "question answering": return [e.answers[0][0] for e in rows]
+    return [float(e.label) if kind == "regression" else e.label for e in rows]
+
+
+def never_worse(examples, answers):
+    "A score for tests in which the epoch does not matter."
+    return 0.0
+
+
+def task_of(kind): return LearnedTask(kind, LABELS[kind], EXAMPLES[kind], EXAMPLES[kind][:4], never_worse)
+
+
+def pointing(items, kind, labels):
+    "Logits of a head that knows its targets."
+    for n, (ids, target) in enumerate(zip(items.ids, items.targets)):
+        if kind == "question answering": yield 10.0 * (np.arange(len(ids))[:, None] == target)
+        elif kind == "tagging": yield 10.0 * (target[:, None] == np.arange(len(labels)))
+        elif kind == "choice": yield np.array([float(n % len(labels) == target)])
+        elif kind == "regression": yield np.array([target])
+        else: yield 10.0 * (np.arange(len(labels)) == target)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limit", [24, 64]) # in windows, and whole
+def test_who_knows_the_targets_answers_right(kind, limit, tokenizer):
+    items = KINDS[kind].read(EXAMPLES[kind], tokenizer, LABELS[kind], limit)
+    assert max(map(len, items.ids)) <= limit
+    answers = KINDS[kind].answer(items, [*pointing(items, kind, LABELS[kind])], EXAMPLES[kind], LABELS[kind])
+    assert [getattr(answer, "text", answer) for answer in answers] == gold(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_head_learns_and_the_loss_is_that_of_transformers(kind, encoder, tokenizer, tmp_path):
+    recipe = FineTuning(epochs=2, learning_rate=3e-3, batch_size=8)
+    assert train_head(encoder, task_of(kind), recipe, 0, tmp_path)["finished"]
+    losses = [json.loads(text)["loss"] for text in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert sum(losses[-3:]) < sum(losses[:3])
+    network = load_head(tmp_path / "best", kind)
+    answers = answers_of(network, tokenizer, kind, LABELS[kind], EXAMPLES[kind], 64)
+    assert len(answers) == 40 and load_head(tmp_path / "best", kind).config.num_labels == network.config.num_labels
+
+
+def test_the_loss_of_tags_is_the_mean_over_first_pieces(encoder, tokenizer, tmp_path):
+    from xlnb.finetuning import FineTuned, new_head, padded
+    network = new_head(encoder, "tagging", YES_NO).eval()
+    items = read_tagged(EXAMPLES["tagging"], tokenizer, YES_NO, 64)
+    batch = padded(items, [*range(8)], tokenizer, network)
+    model = FineTuned(network, "tagging", YES_NO)
+    ours = model(batch)["task"] / model.counts(batch)["task"]
+    named = {name: values for name, values in batch.items() if name != "targets"}
+    theirs = network(**named, labels=batch["targets"]).loss
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5) # one mean, summed in another order
+    assert model.counts(batch)["task"] == sum(len(e.words) for e in EXAMPLES["tagging"][:8])
+
+
+def test_stopped_after_every_step_it_ends_in_the_same_bits(encoder, tmp_path):
+    task, recipe = task_of("classification"), FineTuning(epochs=2, batch_size=16)
+    train_head(encoder, task, recipe, 1, tmp_path / "whole")
+    for _ in range(8):
+        done = train_head(encoder, task, replace(recipe, max_minutes=1e-6), 1, tmp_path / "parts")
+        if done["finished"]: break
+    assert done["finished"]
+    whole, parts = (load_file(tmp_path / name / "best" / "model.safetensors") for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys() and all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_the_best_epoch_is_kept(encoder, tmp_path):
+    found = iter([3.0, 5.0, 4.0])
+    task = replace(task_of("classification"), score=lambda examples, answers: next(found))
+    train_head(encoder, task, FineTuning(epochs=3, batch_size=20), 0, tmp_path)
+    assert json.loads((tmp_path / "best" / "selection.json").read_text()) == {
+        "step": 4, "dev": 5.0, "epoch_ends": True}
+
+
+SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+OTHERS = ["Bert", "Roberta", "XLMRoberta", "Electra", "DebertaV2", "ModernBert"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("kind", ["classification", "tagging", "question answering"])
+def test_architectures_of_transformers(name, kind, tokenizer, tmp_path):
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id, cls_token_id=tokenizer.cls_token_id, sep_token_id=tokenizer.sep_token_id,
+        **SMALL)
+    with quietly(): getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    done = train_head(tmp_path / "model", task_of(kind), FineTuning(epochs=1, batch_size=20), 0, tmp_path / "run")
+    assert done["finished"] and (tmp_path / "run" / "best" / "selection.json").exists()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=25), st.integers(1, 30))
+def test_best_span_is_the_best_of_all_pairs(logits, longest):
+    start, end = np.array(logits).T
+    pairs = [(a, b) for a in range(len(start)) for b in range(a, min(a + longest, len(start)))]
+    score, a, b = best_span(start, end, longest)
+    assert (a, b) in pairs and score == max(start[x] + end[y] for x, y in pairs)
+
+
+def test_windows_cover_every_piece_of_a_long_text(tokenizer):
+    text = " ".join(WORDS * 8)
+    items = read_questions([Question("1", "Wo?", text, (("laut", text.index("laut")),))], tokenizer, (), 40)
+    seen = {c for _, offsets in items.places for a, b in offsets for c in range(a, b)}
+    assert {n for n, c in enumerate(text) if c != " "} <= seen
+    assert {target for target in items.targets} > {(0, 0)} # some windows hold the answer, others do not
+
+
+def test_long_lines_lose_no_word_and_a_word_no_tag(tokenizer):
+    words = ("Hund", "กรุงเทพ" * 30, "laut") * 9
+    items = read_tagged([Tagged("1", words, ("yes", "no", "yes") * 9)], tokenizer, YES_NO, 32)
+    assert sorted(first + k for first, pieces in items.places for k in range(len(pieces))) == [*range(27)]
+    assert sum((target != IGNORED).sum() for target in items.targets) == 27
+
+
+@pytest.mark.parametrize("call, error, says", [
+    (lambda t: read_labelled([Labelled("7", ("a",), "jes")], t, YES_NO, 64), ConfigError, "7: label='jes'.*yes"),
+    (lambda t: read_choices([Choice("7", "a", "b", ("c", "d"), 0)], t, (0, 1, 2), 64), DataError, "7: 2 options"),
+    (lambda t: read_tagged([Tagged("7", ("a",), ("X",))], t, YES_NO, 64), ConfigError, "7: label='X'"),
+    (lambda t: FineTuning(epochs=0), ConfigError, "epochs=0: give 1 or more"),
+    (lambda t: FineTuning(warmup=-1.0), ConfigError, "warmup=-1.0")])
+def test_what_cannot_be_is_refused_with_the_reason(call, error, says, tokenizer):
+    with pytest.raises(error, match=says): call(tokenizer)
+
+
+def test_a_tokenizer_without_offsets_is_refused():
+    class Slow: is_fast = False
+    with pytest.raises(ConfigError, match="Slow keeps no offsets"):
+        read_tagged(EXAMPLES["tagging"], Slow(), YES_NO, 64)
+
+
+def test_the_usual_rate_is_that_of_the_papers_at_base():
+    assert usual_rate(768) == 2e-5 and 2.5e-4 < usual_rate(128) < 3.5e-4
+
+
+@pytest.mark.parametrize("name, lang", [("xquad", "zh"), ("tydiqa", "ar"), ("mlqa", "hi")])
+def test_answers_of_real_sets_are_recovered_from_offsets(name, lang):
+    if data_root() is None: pytest.skip("XLNB_DATA names no folder")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    characters = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}, unk_token="[UNK]"))
+    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    from tokenizers.processors import TemplateProcessing
+    characters.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+                                                   special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=characters, unk_token="[UNK]", cls_token="[CLS]",
+                                                     sep_token="[SEP]", pad_token="[PAD]", model_max_length=4000)
+    examples = read_task(name, lang, "dev" if name != "xquad" else "test")[:200]
+    with pytest.warns(UserWarning): items = read_questions(examples, tokenizer, (), 3000)
+    found = {}
+    for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.places):
+        if a: found[n] = examples[n].context[offsets[a - first][0]:offsets[b - first][1]]
+    assert found == {n: e.answers[0][0] for n, e in enumerate(examples)}
