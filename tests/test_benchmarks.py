@@ -169,6 +169,12 @@ def test_a_record_of_each_measurement(monkeypatch, tmp_path, capsys):
     assert newest("steps") == line and str(tmp_path) in capsys.readouterr().out
 
 
+def test_one_pass_gives_vectors_of_the_same_words_as_a_pass_for_every_epoch():
+    found = benchmarks.measure_distil((("tiny", 500),), lines=120, epochs=2)["rows"][0]
+    assert found["words"] > 10 and (found["lines"], found["epochs"]) == (120, 2)
+    assert 0 < found["low"] <= found["ratio"] <= found["high"] and 0 < found["pass"]
+
+
 def test_unknown_names_are_refused(data):
     with pytest.raises(SystemExit, match="steps"): main(["stops"])
     with pytest.raises(ConfigError, match="masked"): step_of(SETTINGS, data, "maskd")

@@ -9,9 +9,9 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'sentences', 'syn
            'time_by_part', 'step_cost', 'measure_freed', 'AtOnce', 'crossing_step', 'crossing_peak', 'measure_crossing',
            'translators', 'measure_generation', 'run_memory', 'build_memory', 'growth_step', 'growth_cases',
            'retrieval_check', 'made_up_languages', 'plain_iteration', 'iteration_check', 'mapping_check', 'csls_check',
-           'aligning', 'measure_steps', 'measure_memory', 'measure_parts', 'measure_growth', 'measure_retrieval',
-           'measure_alignment', 'measure_mapping', 'measure_csls', 'main', 'newest', 'plot_steps', 'plot_parts',
-           'plot_growth']
+           'aligning', 'distilling', 'measure_steps', 'measure_memory', 'measure_parts', 'measure_growth',
+           'measure_retrieval', 'measure_alignment', 'measure_mapping', 'measure_csls', 'measure_distil', 'main',
+           'newest', 'plot_steps', 'plot_parts', 'plot_growth']
 
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
 import ctypes, gc, json, os, resource, subprocess, sys, time
@@ -19,6 +19,7 @@ from functools import partial
 from itertools import combinations, count
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -47,6 +48,7 @@ from .training import accumulate_gradients, keep_freed_memory, make_optimizer, s
 from .pretraining import loss_names, network_config, step_tokens, training_config
 from .veco import Veco
 from .vectors import WordVectors
+from .x2static import Distillation, distil, read_contexts
 from .xlm_e import Settings, XlmE, make_batches, network_configs, resolve
 
 # %% ../nbs/11_benchmarks.ipynb #7d788b45
@@ -561,6 +563,24 @@ def aligning(size: str, vocab_size: int, pairs: int, words: int = _WORDS[0], # m
             **ratios(seconds, "batches")["one at a time"], "links": sum(map(len, links["batches"])),
             "different": sum(a != b for a, b in zip(*unscored))}
 
+# %% ../nbs/11_benchmarks.ipynb #d15711e2
+def distilling(size: str, vocab_size: int, lines: int, epochs: int, repeats: int = 3) -> dict:
+    "Seconds of vectors from one pass of an encoder, in turns with a pass for every epoch; and of the pass alone."
+    tokenizer, text = _word_tokenizer(vocab_size), [*sentences(vocab_size, lines, 1, "distil")]
+    model = new_model(Encoder, network_config(step_settings(size, vocab_size)), 0)
+    found = {}
+    def vectors(n):
+        return distil(model, text, tokenizer=tokenizer, segmenter="regex", settings=Distillation(epochs=n))
+    def a_pass():
+        with TemporaryDirectory() as folder: read_contexts(model, text, folder, None, tokenizer, segmenter="regex")
+    def one_pass(): found["words"] = len(vectors(epochs))
+    def a_pass_each(): found["each"] = [len(vectors(1)) for _ in range(epochs)]
+    seconds = compare({"one": one_pass, "each": a_pass_each, "pass": a_pass}, repeats, warm=0)
+    if {*found["each"]} != {found["words"]}: raise AssertionError(f"other words were learned: {found}")
+    return {"size": size, "lines": lines, "epochs": epochs, "words": found["words"],
+            "threads": torch.get_num_threads(), "seconds": median(seconds["one"]), "pass": median(seconds["pass"]),
+            **ratios(seconds, "one")["each"]}
+
 # %% ../nbs/11_benchmarks.ipynb #6091d5d2
 _LINES = 5_000 # of a store where its size does not matter
 _CASES = [(size, vocab_size) for size in ("tiny", "small") for vocab_size in (8_000, 250_002)]
@@ -636,8 +656,12 @@ def measure_csls(words: int = 50_000, width: int = 300) -> dict:
     "CSLS of all words with all words, in a process of its own."
     return {"rows": [fresh("csls_check", words=words, width=width)]}
 
+def measure_distil(cases=(("tiny", 8_000), ("small", 8_000)), lines: int = 5_000, epochs: int = 5) -> dict:
+    "Vectors from one pass, and from a pass for every epoch."
+    return {"rows": [distilling(size, vocab_size, lines, epochs) for size, vocab_size in cases]}
+
 MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
-                "mapping": measure_mapping, "csls": measure_csls,
+                "mapping": measure_mapping, "csls": measure_csls, "distil": measure_distil,
                 "steps": measure_steps, "parts": measure_parts, "growth": measure_growth,
                 "crossing": measure_crossing, "generation": measure_generation,
                 "freed": measure_freed} # last, since it changes the process

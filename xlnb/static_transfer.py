@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOSSES', 'mse', 'cosine', 'dcca_as_published', 'noise_correlation', 'dcca', 'dcca_ey', 'TransferLoss', 'word_batches',
-           'word_vectors', 'cached_gradients']
+           'word_vectors', 'cached_gradients', 'cached_vectors']
 
 # %% ../nbs/07b_static_transfer.ipynb #a28a8f81
 import contextlib, inspect, math
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from .core import ConfigError, DataError, choose, torch_generator
 from .retrieval import check_sentences, layer_states, pad_batch, pool_sentences, warn_unknown
@@ -264,3 +265,18 @@ def cached_gradients(encode: Callable, # micro-batch → (its words, width_a), w
     for batch, state, gradient in zip(batches, states, whole.grad.split([len(v) for v in vectors]), strict=True):
         with _as_drawn(state): encode(batch).backward(gradient)
     return value.detach()
+
+# %% ../nbs/07b_static_transfer.ipynb #7c0a7e02
+def cached_vectors(encode: Callable, # micro-batch → (its words, width), with gradient
+                   batch: dict, # of `word_batches`: one for all words
+                   rows: int = 64, # words of a micro-batch
+                   room: int = 8192, # tokens that may be kept for the gradient; where there are more, none is
+                  ) -> torch.Tensor: # (words, width), with gradient
+    "Vectors of all words: short ones beside short ones, and encoded once more for the gradient where memory is short."
+    lengths = batch["attention_mask"].sum(1)
+    order = lengths.argsort(stable=True)
+    cut = lambda own: {name: values[own, :int(lengths[own].max())] for name, values in batch.items()}
+    parts = [cut(own) for own in order.split(rows)]
+    if sum(part["input_ids"].numel() for part in parts) <= room: found = [encode(part) for part in parts]
+    else: found = [checkpoint(encode, part, use_reentrant=False) for part in parts]
+    return torch.cat(found)[order.argsort()]

@@ -1,0 +1,263 @@
+"An encoder that goes on towards static vectors: settings, gradients, words in turn, selection, resuming, records."
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from xlnb import static_runs as S
+from xlnb.core import ConfigError, DataError, read_records
+from xlnb.experiments import Experiment, missing, records_of
+from xlnb.objectives import MaskIds
+from xlnb.pretraining import MaskedLanguageModel, main, run_folder, train_phase, training_config
+from xlnb.reports import has_learned, layer_means
+from xlnb.static_runs import (BASE, MASKING, PHASE, RECIPE, Settings, WordBatches, base_network, base_of,
+                              continuation_of, in_one_space, lexicons, lsa_space,
+                              make_batches, make_model, prepare_data, resolve,
+                              text_batches, translation_scores, vector_files,
+                              with_base, with_teacher, word_tests)
+from xlnb.static_transfer import LOSSES, word_batches
+from xlnb.training import accumulate_gradients, read_log, step_work, train
+from xlnb.vectors import WordVectors, read_vectors
+
+SMALL = dict(langs="de,en", width=32, layers=2, steps=3, batch_tokens=256, test_lines=16, vocab_size=300,
+             teacher_lines=600, transfer_steps=5, words=192)
+pytestmark = pytest.mark.usefixtures("root")
+
+
+def small(**changes): return resolve(Settings(**SMALL | changes))
+
+
+@pytest.fixture(scope="module")
+def data(root): return with_teacher(small(), with_base(small(), prepare_data(small())))
+
+
+@pytest.fixture(scope="module")
+def whole(root, data):
+    assert train_phase(PHASE, small(loss="dcca_ey", out=str(root / "whole")), data).summary["finished"]
+    return root / "whole"
+
+
+@pytest.mark.parametrize("wrong, says", [
+    (dict(loss="cca"), "loss='cca' is not one of .*none"), (dict(weight=0.0), "weight=0.0 is not above 0"),
+    (dict(weight=math.inf), "weight=inf: give a finite"), (dict(rate=-1.0), "rate=-1.0 is not above 0"),
+    (dict(tasks="tlm"), "tasks='tlm'"), (dict(hub="fr"), "hub='fr'"), (dict(langs="en"), "two languages or more"),
+    (dict(layer=3), "layer=3"),
+    (dict(loss="dcca_as_published", words=100), "words=100 and words_at_once=64.* multiple of 64"),
+    (dict(words=321, micro_tokens=128, words_at_once=3),
+     "2 micro-batches of text in a step: give a multiple of 6 "),
+    (dict(words_at_once=20, loss="dcca_as_published"), "words_at_once=20: dcca_as_published needs 22"),
+    (dict(loss="dcca", words=64), "64 words in a loss: unrelated vectors .* give 129 words or more"),
+    (dict(teacher="x2statc"), "teacher='x2statc' is not one of x2static, aggregated, lsa.* lacks de.safetensors"),
+    (dict(recipe="paper"), "goes on from XLM-R-base"), (dict(transfer_steps=0), "transfer_steps=0 is not above 0")])
+def test_settings_that_cannot_be_are_refused_with_a_sentence(wrong, says):
+    with pytest.raises(ConfigError, match=says): small(**wrong)
+
+
+def test_a_command_with_a_wrong_argument_ends_with_a_sentence():
+    with pytest.raises(SystemExit, match="xlnb: weight=0.0 is not above 0"): main(RECIPE, ["--weight", "0.0"])
+
+
+def test_all_arms_continue_one_base_run(data):
+    written = data.base.stat().st_mtime_ns
+    arms = [dict(loss=name) for name in ("none", *LOSSES)]
+    arms += [dict(rate=0.1), dict(weight=3.0), dict(teacher="x2static")]
+    for arm in arms:
+        assert base_of(small(**arm)) == base_of(small())
+    assert with_base(small(loss="none"), data).base == data.base and data.base.stat().st_mtime_ns == written
+    folders = {run_folder(PHASE, small(**arm), data) for arm in arms}
+    assert len(folders) == len(arms) and data.base.parent not in folders
+    assert data.base.parent == run_folder(BASE, base_of(small()), data)
+
+
+def test_the_continuation_has_as_many_tokens_of_text_as_the_base_run_had_in_all():
+    given = small(tasks="mlm+tlm", rate=0.5)
+    part = continuation_of(given)
+    assert (part.tasks, part.batch_tokens, part.steps) == ("mlm", 512, 5)
+    assert training_config(part).learning_rate == 0.5 * training_config(base_of(given)).learning_rate
+
+
+def test_no_name_of_the_test_is_known_to_a_map():
+    known, test = lexicons(["de", "en", "ru"], "en")
+    for lang in ("de", "ru"):
+        for side in (0, 1): assert not {e[side] for e in known[lang]} & {e[side] for e in test[lang]}
+        assert min(len(known[lang]), len(test[lang])) > 100
+    hub_words = [{b for _, b in test[lang]} for lang in ("de", "ru")]
+    assert all(S._is_known(word) is False for words in hub_words for word in words) # the same words in all languages
+    for pair, sides in word_tests(["de", "en", "ru"], "en").items():
+        assert pair in ("de-en", "en-ru") and all(len({*side}) == len(side) for side in sides)
+        assert all(a != b for a, b in zip(*sides))
+
+
+def test_translations_make_one_space_and_chance_another(data):
+    "Held-out names are found by LSA; the same vectors under permuted names find about one in the number of words."
+    spaces = data.teacher
+    assert all(torch.allclose(v.matrix.norm(dim=1), torch.ones(len(v)), atol=1e-5) for v in spaces.values())
+    found = translation_scores(spaces, "en", "mapped")["bli/de-en/mapped/acc@1"]
+    turned = spaces["de"].matrix[torch.randperm(len(spaces["de"]), generator=torch.Generator().manual_seed(0))]
+    free = translation_scores({**spaces, "de": replace(spaces["de"], matrix=turned)}, "en", "mapped")
+    assert found > 0.3 > 10 * max(0.001, free["bli/de-en/mapped/acc@1"])
+
+
+@pytest.mark.filterwarnings("ignore:.*maps from two halves")
+def test_too_few_known_names_leave_a_map_to_the_shape_of_the_spaces():
+    known, draw = lexicons(["de", "en"], "en")[0]["de"][:6], torch.Generator().manual_seed(0)
+    def mapped(n): # names known
+        words = {"de": [a for a, _ in known[:n]], "en": [b for _, b in known[:n]]}
+        own = {lang: WordVectors([*w, *(f"{lang}{k}" for k in range(60 - n))], torch.randn(60, 8, generator=draw), lang)
+               for lang, w in words.items()}
+        return in_one_space(own, "en")["de"].made_by["map"]
+    assert (mapped(4)["start"], mapped(6)["start"], mapped(6)["pairs"]) == ("unsupervised", "dictionary", 6)
+
+
+def test_words_come_in_turn_and_once_in_an_epoch(data):
+    batches = make_batches(small(), data)
+    drawn = [batches.draw(n)[0] for n in range(2 * min(len(v) for v in data.teacher.values()))]
+    for k, (lang, vectors) in enumerate(data.teacher.items()):
+        own = drawn[k::2]
+        assert len({*own}) == len(own) and {*own} <= {*vectors.words}
+    one, other = batches(3, 0), make_batches(small(), data)(3, 0)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    words = [batches.draw(3 * 192 + k) for k in range(192)]
+    read, = word_batches([word for word, _ in words], data.tokenizer, 192)
+    assert torch.equal(one["word_input_ids"], read["input_ids"])
+    assert torch.equal(one["static"], torch.stack([vector for _, vector in words]))
+
+
+def test_a_word_without_pieces_is_refused_before_training(data):
+    blank = WordVectors(["\u200b", "a"], torch.eye(2), "de")
+    with pytest.raises(DataError, match="has no pieces"):
+        WordBatches(text_batches(small(), data), {"de": blank}, data.tokenizer, 192, 0)
+
+
+@pytest.mark.parametrize("loss", [*LOSSES])
+def test_the_alignment_loss_moves_word_table_and_blocks(data, loss):
+    "With masked tokens out of play, what has a gradient has it from the words."
+    model = make_model(given := small(loss=loss), data)
+    model.weights |= {"mlm": 0.0}
+    part = continuation_of(given)
+    sums, counts = accumulate_gradients(model, step_work(model, make_batches(given, data), training_config(part), 0))
+    assert counts["transfer"] == 192 and math.isfinite(sums["transfer"])
+    encoder = model.generator.encoder
+    table = encoder.get_input_embeddings().weight.grad
+    assert table.abs().sum() > 0
+    for block in S_blocks(encoder): assert max(p.grad.abs().max() for p in block.parameters()) > 0
+    assert all(p.grad is None for p in model.selected.parameters())
+
+
+def S_blocks(encoder):
+    return next(m for m in encoder.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == 2)
+
+
+def test_micro_batches_of_words_give_the_gradients_of_all(data):
+    "Words that do not fit at once are encoded again; to float32 rounding over two orders of summation."
+    found = []
+    for room in (8192, 200):
+        model = make_model(small(loss="dcca_ey"), data)
+        model.room = room
+        batches = make_batches(small(loss="dcca_ey"), data)
+        accumulate_gradients(model, step_work(model, batches, training_config(small()), 0))
+        found.append(torch.cat([p.grad.flatten() for p in model.generator.parameters() if p.grad is not None]))
+    assert (found[0] - found[1]).norm() < 1e-5 * found[0].norm()
+
+
+def weights_of(folder, part="generator"): return load_file(folder / part / "model.safetensors")
+
+
+def test_stopped_at_every_step_it_ends_in_the_same_bits(tmp_path, data, whole):
+    given = small(loss="dcca_ey", out=str(tmp_path), max_minutes=1e-6) # one step a call
+    calls = [train_phase(PHASE, given, data).summary["finished"] for _ in range(5)]
+    assert calls == [False] * 4 + [True]
+    for part in ("generator", "selected"):
+        one, other = weights_of(tmp_path, part), weights_of(whole, part)
+        assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+    kept = [load_file(next(f.glob("checkpoint-*")) / "selection.safetensors") for f in (tmp_path, whole)]
+    assert {*kept[0]} == {"best", "transfer.maps.0", "transfer.maps.1"}
+    assert all(torch.equal(kept[0][k], kept[1][k]) for k in kept[0])
+    last = [{k: v for k, v in read_log(f)[-1].items() if k != "seconds"} for f in (tmp_path, whole)]
+    assert last[0] == last[1] and "transfer" in last[0]
+
+
+def test_the_selected_network_is_that_of_the_lowest_held_out_loss(data):
+    model, losses = make_model(small(loss="none"), data), iter([3.0, 2.0, 2.5, 2.0])
+    model.judge, model.due = lambda network: next(losses), lambda step: step != 1
+    weight = model.generator.encoder.get_input_embeddings().weight
+    seen = []
+    for step in range(5):
+        with torch.no_grad(): weight.fill_(step)
+        model.after_step(step, {})
+        seen.append(float(model.kept.encoder.get_input_embeddings().weight[0, 0]))
+    assert seen == [0, 0, 2, 2, 2] and model.best.tolist() == [2.0, 2.0]
+
+
+def test_none_is_masked_language_modelling_and_nothing_else(tmp_path, data, root):
+    given = small(loss="none", out=str(root / "none"))
+    trained = train_phase(PHASE, given, data)
+    part = continuation_of(given)
+    plain = MaskedLanguageModel(base_network(given, data), MASKING, MaskIds.of(data.tokenizer))
+    train(plain, S.pretraining.make_batches(part, data, part.batch_tokens), training_config(part), tmp_path)
+    one, other = plain.generator.state_dict(), trained.model.generator.state_dict()
+    assert all(torch.equal(one[k], other[k]) for k in one)
+    assert any(not torch.equal(v, base_network(given, data).state_dict()[k]) for k, v in one.items())
+
+
+@pytest.mark.parametrize("loss", [*LOSSES])
+def test_every_loss_runs_and_is_logged(tmp_path, data, loss):
+    trained = train_phase(PHASE, small(loss=loss, out=str(tmp_path)), data)
+    assert trained.summary["finished"] and trained.losses == ["mlm", "transfer"]
+    assert [line for line in read_log(tmp_path) if not math.isfinite(line["transfer"])] == []
+    assert math.isfinite(trained.model.best[0])
+
+
+def test_vectors_of_files_are_read_by_language_and_recorded_by_contents(tmp_path, data):
+    for lang, vectors in data.teacher.items():
+        replace(vectors, matrix=3 * vectors.matrix).save(tmp_path / f"wiki.{lang}.vec")
+    given = small(teacher=str(tmp_path / "wiki.{lang}.vec"))
+    read = with_teacher(given, data).teacher
+    for lang, vectors in data.teacher.items():
+        assert read[lang].words == vectors.words and torch.allclose(read[lang].matrix, vectors.matrix, atol=1e-6)
+    named = given.for_record()["teacher"]
+    assert named.startswith("wiki.{lang}.vec-") and str(tmp_path) not in named
+    path = vector_files(given)["de"]
+    changed = read_vectors(path, language="de").first(50)
+    changed.save(path)
+    assert given.for_record()["teacher"] != named
+    narrow = {lang: replace(v, matrix=v.matrix[:, :20]) for lang, v in data.teacher.items()}
+    with pytest.raises(ConfigError, match="mse between vectors of width 32 and 20"):
+        make_model(small(loss="mse"), replace(data, teacher=narrow))
+    assert make_model(small(loss="dcca_ey"), replace(data, teacher=narrow)).transfer.maps[1].shape[0] == 20
+
+
+def test_languages_without_translations_cannot_have_lsa(data):
+    corpus = replace(data.corpus, pairs={})
+    with pytest.raises(ConfigError, match="teacher='lsa' needs translations, and cldr has none of de-en"):
+        lsa_space(small(), replace(data, corpus=corpus))
+
+
+def words_of(**given): return [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+
+
+def test_a_command_leaves_a_record_that_its_experiment_finds(root):
+    arguments = {**SMALL, "loss": "cosine"}
+    main(RECIPE, words_of(**arguments))
+    [record] = read_records("07c_static_runs")
+    assert len(json.dumps(record)) < 40_000 and record["run"]["finished"]
+    for test in ("T3", "words"):
+        for system in ("", "last", "before", "untrained"): assert len(layer_means(record, test, "acc@1", system)) == 3
+    assert {"lists/de-en/layer2/aer", "tags/de/before/layer1/f1"} <= {*record["metrics"]}
+    assert 0 <= record["metrics"]["bli/de-en/before/mapped/agreement"] <= 1
+    assert record["teacher"]["en"]["words"] > 100 and 0 <= record["selected"]["step"] < 5
+    assert record["losses"] == ["mlm", "transfer"] and not has_learned(record) and {*record["base_learned"]} == {"MLM"}
+    assert str(root) not in json.dumps(record) and (root / "runs" / record["base"]).is_dir()
+    arms = {"cosine": {"loss": "cosine"}, "MLM alone": {"loss": "none"}}
+    experiment = Experiment("", arms, SMALL, seeds=(0,))
+    assert records_of(experiment, RECIPE, [record]) == {"cosine": {0: record}, "MLM alone": {}}
+
+
+def test_arms_of_one_seed_share_their_base_run():
+    todo = missing(S.EXPERIMENTS["losses"], RECIPE, [])
+    resolved = [resolve(Settings(**given)) for _, given in todo]
+    assert len(todo) == 30 and len({base_of(s) for s in resolved}) == 5
+    assert len({(s.transfer_steps, s.words, s.batch_tokens, s.teacher) for s in resolved}) == 1
