@@ -8,6 +8,7 @@
 #   make experiment nb=03_xlm_e name=tasks    runs what is missing of one; interrupt it and take it up at any time
 #   make benchmarks                  speed and memory beside the alternatives, measured here and appended to the records
 #   make benchmarks name=steps       one of them
+#   make evaluate model=runs/my-model tasks=cldr      a saved encoder on downstream tasks: tables and a heat map
 #   make gpu-check                   what only a GPU can show, in 25 minutes; with python3 or PYTHON as it is, no .venv
 #   make gpu-check phases='speed align'       some of it (tools/gpu_check.py says what there is)
 # A Python can be named: make test PYTHON=/usr/local/bin/python3.12
@@ -20,7 +21,7 @@ BIN := .venv/bin
 # papermill takes a piped stdin for the notebook to run.
 QUIET := </dev/null
 
-.PHONY: help env demo experiment benchmarks gpu-check render test quick lint notebooks pytest
+.PHONY: help env demo experiment benchmarks evaluate gpu-check render test quick lint notebooks pytest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -57,6 +58,9 @@ experiment: env
 
 benchmarks: env
 	XLNB_RESULTS="$${XLNB_RESULTS:-$(CURDIR)/data/results}" $(BIN)/python -m xlnb.benchmarks $(name) $(QUIET)
+
+evaluate: env
+	$(BIN)/python -m xlnb.evaluation --model $(model) $(if $(tasks),--tasks $(tasks)) $(if $(langs),--langs $(langs)) $(QUIET)
 
 gpu-check:
 	$(or $(PYTHON),python3) tools/gpu_check.py $(phases) $(QUIET)

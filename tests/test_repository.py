@@ -171,6 +171,7 @@ LONG = {
     "catalogue": "a table of sets: addresses, licences and readers are data",
     "cldr": "a language-independent meaning, how 113 locales render it, and the labels that follow from it",
     "contamination": "near repeats in one pass: an index of grams, a survey, languages told apart",
+    "evaluation": "a table of tasks, one road from files to scores, baselines, and what a reader sees of them",
     "dro": "the moves of the mixture, planted defects, and the search for them without a model",
     "held_out": "what is asked of held-out text, pairs and layers, the same for every paper",
     "formats": "one reader for each published format",
@@ -178,7 +179,9 @@ LONG = {
     "probes": "readouts of tags, entailment, paraphrase and classes, on one solver",
     "retrieval": "encoding, scores, margins, mining, and baselines without an encoder",
     "sampling": "mixtures as formulas, an exact projection, two samplers and their repairs",
+    "task_sets": "a table of sets: labels, licences and forms are data, with a reader for each kind of form",
     "veco": "five tasks as parts of a batch, two phases, and measures beside partners",
+    "static_runs": "a base run, three teachers and files, words beside text, and measures before and after",
     "tokens": "a store written in parallel, and rows, packed and padded, out of it",
 }
 

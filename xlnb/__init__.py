@@ -92,6 +92,12 @@ __doc__ += """\
                       people on similarity
     linear_maps       The best rotation, a map that re-weights what two spaces share, one that asks for nearest
                       neighbours, and one for many spaces
+    task_sets         Twenty-two sets of the papers' downstream tasks by one call, read as published: strict about what
+                      is malformed, counting what is left out
+    scores            Accuracy, F1, correlations, spans and answers in percent, as published and as they should be
+                      read; transfer gap; paired bootstrap
+    finetuning        Five kinds of tasks, one head each, for any encoder: what it reads, how the head is trained, what
+                      it answers
 """
 
 # %% ../nbs/index.ipynb #c953b6a6
@@ -120,6 +126,9 @@ __doc__ += """\
                       but the shape of the spaces
     static_transfer   Five losses that pull an encoder's words towards static vectors, what they say of pure noise, and
                       large batches in small memory
+    static_runs       An encoder that goes on towards aligned static vectors: teachers, words beside text, and what has
+                      moved, layer by layer
+    evaluation        Every downstream task of the five papers, for any encoder, with one call and one table
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and
                       what does not
 """

@@ -1,0 +1,171 @@
+"Evaluation: from files of a set to one table, computed once; leakage, controls, and what is refused."
+import json, os, random, shutil, subprocess, sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import write
+
+from xlnb.core import ConfigError, DataError, read_records
+from xlnb.encoder import Encoder, config_for, new_model
+from xlnb.evaluation import (BENCHMARKS, Settings, compare, draw_heat_map, evaluate, latex, leaked, model_hash, printed,
+                             recorded, score_table, split_fifth)
+from xlnb.task_sets import TASK_SETS, Labelled, read_task
+from xlnb.vocab import train_vocab
+
+WORDS = {"en": "dog cat house tree barks sleeps stands grows".split(),
+         "de": "Hund Katze Haus Baum bellt schläft steht wächst".split(),
+         "sw": "mbwa paka nyumba mti anabweka analala inasimama unakua".split()}
+LABELS = ("entailment", "neutral", "contradiction")
+
+
+def pairs(lang, split, count):
+    "The same examples in every language: the label follows from the two words."
+    rows = []
+    for n in range(count):
+        draw = random.Random(f"{split} {n}")
+        subject, verb = draw.randrange(4), draw.randrange(4)
+        label = LABELS[0 if verb == subject else 1 + (verb > subject)]
+        words = WORDS[lang]
+        premise = f"{words[subject]} {words[4 + subject]} {split} {n}"
+        rows.append((premise, f"{words[subject]} {words[4 + verb]}", label))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    "A folder of corpora with a small XNLI in three languages."
+    root = tmp_path_factory.mktemp("data")
+    for lang in WORDS:
+        write(root / "xnli" / f"dev-{lang}.tsv", "".join("\t".join(row) + "\n" for row in pairs(lang, "dev", 60)))
+        write(root / "xnli" / f"test-{lang}.tsv", "".join("\t".join(row[:2]) + "\n" for row in pairs(lang, "test", 30)))
+    write(root / "xnli" / "test-labels.derived.txt", "".join(row[2] + "\n" for row in pairs("en", "test", 30)))
+    return root
+
+
+@pytest.fixture(autouse=True)
+def small_data(data, monkeypatch): monkeypatch.setenv("XLNB_DATA", str(data))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    lines = {lang: [" ".join(row[:2]) for row in pairs(lang, "dev", 60)] for lang in WORDS}
+    tokenizer = train_vocab(lines, 64, tmp_path_factory.mktemp("vocabulary"))
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    new_model(Encoder, config_for("tiny", len(tokenizer), **shape), 0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def settings(model, tmp_path_factory):
+    return Settings(model, "xnli", learn_on="dev", epochs=2, out=str(tmp_path_factory.mktemp("runs")))
+
+
+@pytest.fixture(scope="module")
+def scores(settings, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLNB_DATA", str(data))
+        return evaluate(settings)
+
+
+def test_one_table_of_model_untrained_network_and_baselines(scores):
+    table = score_table(scores, "xnli")
+    assert [*table.index] == ["model", "untrained", "majority", "bag of words"]
+    assert [*table.columns] == ["others", "gap", "de", "en", "sw"] and table.notna().all().all()
+    row = table.loc["model"]
+    assert row.others == pytest.approx((row.de + row.sw) / 2) and row.gap == pytest.approx(row.en - row.others)
+    assert table.loc["majority"].nunique() <= 2 # the tests are parallel, so is what is most frequent in them
+    assert (scores[scores.system == "model"].leaked == 0).all() and (scores.examples == 30).all()
+
+
+def test_nothing_is_computed_twice_and_more_is_added(settings, scores):
+    seen = lambda: {p: p.stat().st_mtime_ns for p in Path(settings.out).rglob("*") if p.is_file()}
+    before = seen()
+    again = evaluate(settings)
+    assert seen() == before and again.equals(scores)
+    more = evaluate(replace(settings, seeds=2))
+    assert before.items() <= seen().items() and {*more.seed} == {0, 1}
+    first = [rows[(rows.system == "model") & (rows.seed == 0)].score.tolist() for rows in (again, more)]
+    assert first[0] == first[1]
+
+
+def test_a_test_that_was_learned_in_another_language_is_counted():
+    english, german = (read_task("xnli", lang, "dev") for lang in ("en", "de"))
+    assert leaked(english[:20], german, english) == 20 and leaked(english[:20], german, []) == 0
+    assert leaked(english[:20], english, []) == 20
+
+
+def test_a_fifth_is_kept_apart_by_the_first_text():
+    examples = [Labelled(str(n), (f"premise {n // 3}", f"hypothesis {n}"), "neutral") for n in range(600)]
+    train, dev = split_fifth(examples)
+    assert not {e.texts[0] for e in train} & {e.texts[0] for e in dev} and 80 < len(dev) < 160
+    assert split_fifth(examples) == (train, dev)
+
+
+def test_a_language_that_cannot_be_read_does_not_lose_the_others(settings, data, tmp_path, monkeypatch):
+    broken = tmp_path / "data"
+    shutil.copytree(data, broken)
+    write(broken / "xnli" / "test-de.tsv", "only one column\n" * 30)
+    monkeypatch.setenv("XLNB_DATA", str(broken))
+    with pytest.warns(UserWarning, match=r"xnli has no test in fr; xnli in de: .*test-de\.tsv"):
+        found = evaluate(replace(settings, controls=False, langs="de,en,fr,sw"))
+    assert {*found.target} == {"en", "sw"}
+
+
+def test_the_paired_difference_of_a_model_with_itself_is_nothing(settings, scores):
+    difference = compare(settings, settings, "xnli", "sw")
+    assert difference.difference == 0
+
+
+def test_the_same_as_latex_and_as_a_picture(scores):
+    text = latex(score_table(scores, "xnli"))
+    assert text.count(r"\\") == 5 and "bag of words" in text and r"\begin{tabular}{lrrrrr}" in text
+    fig = draw_heat_map(scores)
+    assert [ax.get_title() for ax in fig.axes] == ["xnli: accuracy, %"]
+
+
+@pytest.mark.parametrize("changes, error, says", [
+    (dict(tasks="xnly"), ConfigError, "task='xnly' is not one of.*did you mean 'xnli'"),
+    (dict(model=""), ConfigError, "give the folder"), (dict(seeds=0), ConfigError, "seeds=0"),
+    (dict(learn_on="test"), ConfigError, "learns from 'test', and is tested on it"),
+    (dict(learn_on=""), DataError, "xnli, train, 'en' is not there: looked for .*Licence of the set: CC BY-NC 4.0"),
+    (dict(langs="fr", controls=False), DataError, "nothing could be tested: xnli has no test in fr"),
+    (dict(source="fr"), DataError, "xnli, dev, 'fr' is not there")])
+def test_what_cannot_be_is_refused_with_the_reason(changes, error, says, settings):
+    with pytest.raises(error, match=says): evaluate(replace(settings, **changes))
+
+
+def test_another_model_has_another_name(model, tmp_path):
+    shutil.copytree(model, tmp_path / "copy")
+    assert model_hash(tmp_path / "copy") == model_hash(model)
+    with open(tmp_path / "copy" / "config.json", "a") as file: file.write(" ")
+    assert model_hash(tmp_path / "copy") != model_hash(model)
+
+
+def test_every_benchmark_names_sets_and_tables_that_are_there():
+    for name, benchmark in BENCHMARKS.items():
+        assert {benchmark.learned, benchmark.tested} <= TASK_SETS.keys()
+        rows = printed(name)
+        assert len(rows) > 10 if benchmark.papers else rows.empty
+
+
+def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
+    arguments = ["--model", model, "--name", "any encoder", "--tasks", "cldr", "--langs", "en,de"]
+    arguments += ["--out", str(tmp_path)]
+    environment = {k: v for k, v in os.environ.items() if k != "XLNB_DATA"}
+    environment["XLNB_RESULTS"] = str(tmp_path / "results")
+    done = subprocess.run([sys.executable, "-m", "xlnb.evaluation", *arguments], env=environment, capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "cldr entailment: accuracy, %" in done.stdout and "untrained" in done.stdout
+    assert len([*tmp_path.glob("*.csv")]) == len([*tmp_path.glob("*.png")]) == 1
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
+    record, = read_records("08_evaluation")
+    assert str(tmp_path) not in json.dumps(record) and model not in json.dumps(record)
+    rows = recorded([record])
+    assert {"any encoder", "untrained", "strings"} <= {*rows.system} and {*rows.target} == {"en", "de"}
+    wrong = subprocess.run([sys.executable, "-m", "xlnb.evaluation", "--tasks", "cldr"], env=environment,
+                           capture_output=True, text=True, timeout=300)
+    assert wrong.returncode == 1 and wrong.stderr.startswith("xlnb: model=''")
