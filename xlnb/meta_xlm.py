@@ -665,13 +665,13 @@ def describe(record: dict) -> str:
 _PHRASES = dict(langs="de,en,ru,zh", meta_steps=1600, steps=1200, max_minutes=60.0)
 _SEEDS = (0, 1, 2, 3, 4)
 _SCRATCH = {"parts": "none"}
+_STARTS = {"from scratch": _SCRATCH, "from scratch, random start": _SCRATCH | {"relative_start": "random"},
+           "both": {}, "both, random start": {"relative_start": "random"}}
 
 EXPERIMENTS = {
     "starts": Experiment(
         "A monolingual start is ahead at equal cross-lingual tokens, body and words together most.",
-        {"from scratch": _SCRATCH, "from scratch, random start": _SCRATCH | {"relative_start": "random"},
-         "both": {}, "both, random start": {"relative_start": "random"},
-         "body": {"parts": "body"}, "words": {"parts": "embeddings"},
+        {**_STARTS, "body": {"parts": "body"}, "words": {"parts": "embeddings"},
          "both, dictionary": {"dictionaries": "cldr"}, "both, words out of order": {"meta_order": "scattered"},
          "from scratch, all steps": _SCRATCH | {"steps": _PHRASES["meta_steps"] + _PHRASES["steps"]}},
         _PHRASES, _SEEDS),
@@ -679,7 +679,11 @@ EXPERIMENTS = {
         "Neither a frozen body nor distillation nor more text of the source language does as well.",
         {"both, frozen body": {"frozen": True}, "from scratch, distilled": _SCRATCH | {"distil": 1.0},
          "20% of the text": _SCRATCH | {"source_share": 0.2}, "80% of the text": _SCRATCH | {"source_share": 0.8}},
-        _PHRASES, _SEEDS)}
+        _PHRASES, _SEEDS),
+    "captions": Experiment(
+        "The same starts on captions.", _STARTS,
+        dict(corpus="multi30k", langs="de,en,fr", vocab_size=3000, meta_steps=2400, steps=3200,
+             max_minutes=60.0), (0, 1, 2))}
 
 # %% ../nbs/05_meta_xlm.ipynb #dd4b8eca
 RECIPE = Recipe("05_meta_xlm", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of, with_start,

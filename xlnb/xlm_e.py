@@ -391,6 +391,7 @@ _TWINS = {name + (", random pairs" if mismatched else ""): dict(tasks=tasks, mis
 _TASKS = {**_TWINS, "MLM": dict(tasks="mlm", **_ONE_TASK), "MRTD": dict(tasks="mrtd", **_ONE_TASK)}
 _STARTS = {f"{name}, {start}": dict(_TWINS[name], relative_start=start)
            for name in ("MLM + TLM", "XLM-E") for start in ("random", "local")}
+_TASKS |= {f"{name}, random start": _STARTS[f"{name}, random"] for name in ("MLM + TLM", "XLM-E")}
 _CHOICES = {"default": {}, **{f"λ {lam}": {"lam": float(lam)} for lam in (1, 20, 50)},
             "plain bias": {"relative_positions": "plain"}, "width 64": {"width": 64},
             "with a contrast": {"contrast": 1.0}}
