@@ -8,6 +8,7 @@ from traitlets.config import Config
 
 FIGURES = "figures/readme"
 LINK = re.compile(r"\]\((\w+\.ipynb)\)") # from a notebook to its neighbour
+BLANK = re.compile(r"(?:[ \t]*\n){3,}") # lines that the exporter leaves between cells
 
 
 def visible(cell):
@@ -31,7 +32,7 @@ def readme(notebook):
     removal = {"enabled": True, "remove_input_tags": ["output_only"]}
     exporter = MarkdownExporter(config=Config({"TagRemovePreprocessor": removal}))
     text, found = exporter.from_notebook_node(nb, resources=resources)
-    return LINK.sub(r"](nbs/\1)", text).strip() + "\n", found["outputs"]
+    return LINK.sub(r"](nbs/\1)", BLANK.sub("\n\n", text)).strip() + "\n", found["outputs"]
 
 
 if __name__ == "__main__":
