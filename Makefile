@@ -13,6 +13,9 @@
 #   make gpu-check phases='speed align'       some of it (tools/gpu_check.py says what there is)
 # A Python can be named: make test PYTHON=/usr/local/bin/python3.12
 
+# Compiled once, not in each of the hundred processes that tests start, where the environment forbids what Python does by default.
+export PYTHONDONTWRITEBYTECODE :=
+
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
