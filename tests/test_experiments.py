@@ -140,7 +140,8 @@ def test_the_listing_runs_nothing(command, xlm_e, monkeypatch, capsys):
 
 def test_an_interrupt_ends_the_runs(tmp_path):
     (tmp_path / "settings.ini").touch()
-    code = ("import sys\nfrom xlnb import experiments\n"
+    code = ("import signal, sys\nfrom xlnb import experiments\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n" # a shell's background jobs ignore it
             "experiments.run_command = lambda nb, given, out: [sys.executable, '-c', 'import time; time.sleep(300)']\n"
             "experiments.run_missing('toy', 'grid', [('arm', {'seed': 0})], workers=1)")
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "XLNB_ROOT": str(tmp_path)},
