@@ -129,10 +129,10 @@ def test_every_arm_that_a_claim_names_is_an_arm_of_its_experiment(name):
     module = import_module(f"xlnb.{name}")
     known = {(e, arm) for notebook in RESULTS[name] for e, grid in recipe_of(notebook).experiments.items()
              for arm in grid.arms}
-    tables = {t: getattr(module, t, {}) for t in ("RULES", "RULE_CONTROLS", "CONTROLS", "ALTERNATIVES")}
+    tables = {t: getattr(module, t, {}) for t in ("RULES", "CONTROLS")}
     entries = [entry for table in tables.values() for some in table.values() for entry in some]
     rules = [entry for entry in entries if isinstance(entry, Rule)]
-    comparisons = [c for claim in module.CLAIMS.values() for c in claim.comparisons]
+    comparisons = [c for claim in module.CLAIMS.values() for c in claim.comparisons + claim.either]
     comparisons += [entry for entry in entries if isinstance(entry, Comparison)]
     assert comparisons and {arm for c in comparisons for arm in (c.ahead, c.behind)} <= known
     assert {(e, arm) for rule in rules for arm, e in rule.arms.items()} <= known

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DIRECTIONS', 'paper_table', 'Comparison', 'Claim', 'layer_score', 'interval', 'paired_difference', 'said_difference',
-           'judge', 'Rule', 'judge_rule', 'rule_rows', 'judged_rows', 'direction', 'ledger', 'check_rows',
+           'judge', 'Rule', 'judge_rule', 'rule_rows', 'judged_rows', 'direction', 'ledger', 'claim_rows', 'check_rows',
            'checked_claims']
 
 # %% ../nbs/02k_claims.ipynb #24e101d1
@@ -44,6 +44,7 @@ class Claim:
     says: str
     paper: str
     comparisons: tuple[Comparison, ...]
+    either: tuple[Comparison, ...] = () # of which one, the kindest to the claim, counts beside the others
 
 DIRECTIONS = ("reproduced", "undecided", "contradicted")
 _SEEDS = 5 # of both arms, and more, before a difference has a direction
@@ -130,7 +131,9 @@ def judge(comparison: Comparison,
     better = max(ahead, behind, key=lambda values: sign * sum(values))
     direction, why = _direction([sign * d for d in differences], records)
     mean, half = interval(differences)
-    return {"measure": comparison.measure, "ahead": spread(ahead), "behind": spread(behind), "seeds": len(pairs),
+    arms = f"{comparison.ahead[1]} before {comparison.behind[1]}"
+    return {"measure": comparison.measure, "arms": arms, "ahead": spread(ahead), "behind": spread(behind),
+            "seeds": len(pairs),
             "difference": f"{mean:+.3g} ± {half:.2g}", "direction": direction,
             "beats the baseline": _beats(better, *baseline, sign), "why": why}
 
@@ -160,8 +163,8 @@ def judge_rule(rule: Rule,
     direction, why = _direction(signs if rule.sign else numbers, records)
     tested = records.get(rule.beside, [])
     baseline = _best_baseline(rule.measure, rule.baselines, tested, 1) if tested else ("", None)
-    return {"measure": rule.measure, "number": spread(numbers), "seeds": len(seeds), "for": signs.count(1),
-            "against": signs.count(-1), "direction": direction,
+    return {"measure": rule.measure, "arms": "; ".join(rule.arms), "number": spread(numbers), "seeds": len(seeds),
+            "for": signs.count(1), "against": signs.count(-1), "direction": direction,
             "beats the baseline": _beats([rule.value(r) for r in tested], *baseline, 1) if tested else "", "why": why}
 
 # %% ../nbs/02k_claims.ipynb #eb9d1ea0
@@ -177,9 +180,10 @@ def judged_rows(claim: Claim,
                 rules: list[Rule], # of the claim
                 finished: dict, # experiment → arm → {seed: record}
                ) -> list[dict]: # of `judge` and `judge_rule`
-    "A claim's comparisons and rules that have runs, judged."
+    "A claim's comparisons and rules that have runs, judged; of alternatives the one that serves the claim best."
     rows = [*(judge(c, finished) for c in claim.comparisons), *(judge_rule(rule, finished) for rule in rules)]
-    return [row for row in rows if row]
+    either = [row for c in claim.either if (row := judge(c, finished))]
+    return [row for row in rows if row] + sorted(either, key=lambda row: DIRECTIONS.index(row["direction"]))[:1]
 
 def direction(rows: list[dict], # of `judged_rows`
              ) -> str: # one of `DIRECTIONS`, or 'no runs'
@@ -200,10 +204,30 @@ def ledger(claims: dict[str, Claim],
     table = []
     for name, claim in claims.items():
         judged = [(c, row) for c in claim.comparisons if (row := judge(c, finished))]
-        rows = [row | {"arms": f"{c.ahead[1]} before {c.behind[1]} ({c.ahead[0]})"} for c, row in judged]
+        rows = [row | {"arms": f"{row['arms']} ({c.ahead[0]})"} for c, row in judged]
         head = {"claim": name, "says": claim.says, "paper": claim.paper, "in all": direction(rows)}
         table += _under(head, [{k: row.get(k, "") for k in _LEDGER} for row in rows or [{}]])
     return table
+
+# %% ../nbs/02k_claims.ipynb #3f245ede
+def _beaten(rows) -> str: # 'yes' where every better arm is ahead of its baselines; otherwise the baselines that are not
+    said = [row["beats the baseline"] for row in rows if row["beats the baseline"]]
+    ahead = dict.fromkeys(text.removeprefix("no: ").rsplit(" ", 1)[0] for text in said if text.startswith("no"))
+    return f"no: {', '.join(ahead)}" if ahead else "yes" if said else "–"
+
+def _reasons(rows) -> str: # why a claim is undecided
+    found = {row["direction"] for row in rows}
+    if len(found) > 1: return "measures differ: " + ", ".join(sorted(found))
+    return "; ".join(dict.fromkeys(row["why"] for row in rows if row["why"]))
+
+def claim_rows(claims: dict[str, Claim],
+               rules: dict[str, list[Rule]], # claim → its rules, where it has any
+               finished: dict, # experiment → arm → {seed: record}
+              ) -> list[dict]: # a row per claim
+    "Every claim with its direction, whether the better arms beat their baselines, and why it is undecided."
+    judged = {name: judged_rows(claim, rules.get(name, []), finished) for name, claim in claims.items()}
+    return [{"claim": name, "says": claims[name].says, "direction": direction(rows),
+             "beats the baseline": _beaten(rows), "why": _reasons(rows)} for name, rows in judged.items()]
 
 # %% ../nbs/02k_claims.ipynb #5f0f166b
 _HOLDS = {True: "yes", False: "no", None: ""}
