@@ -315,10 +315,11 @@ def base_vectors(s: Settings, # resolved
 def translation_scores(own: dict, # language → WordVectors
                        hub: str, space: str, # 'apart' as they are | 'mapped'
                        system: str = "model", # or 'before', 'teacher'
+                       test: dict | None = None, # language → (word, word of the hub) pairs; None: CLDR's for the test
                       ) -> dict: # e.g. 'bli/de-en/before/mapped/acc@1'; covered words, both directions, mean
-    "How often CLDR's names kept for the test are found among the words of the other language (CSLS)."
+    "How often the words of a test are found among the words of the other language (CSLS)."
     found, place = {}, [space] if system == "model" else [system, space]
-    for lang, entries in lexicons(own, hub)[1].items():
+    for lang, entries in (test or lexicons(own, hub)[1]).items():
         turned = [(b, a) for a, b in entries]
         try: sides = [translation_accuracy(rows, own[a], own[b]) for rows, a, b in
                       ((entries, lang, hub), (turned, hub, lang))]
