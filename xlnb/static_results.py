@@ -6,7 +6,7 @@
 __all__ = ['SHARES', 'RULES', 'VECTOR_RULES', 'CLAIMS', 'plot_layers', 'spoiled', 'muse_entries', 'vector_scores', 'middle',
            'vector_record', 'plot_vectors']
 
-# %% ../nbs/07d_static_results.ipynb #563b79db
+# %% ../nbs/07d_static_results.ipynb #8641c5b6
 from itertools import chain, islice
 
 import torch
@@ -21,7 +21,7 @@ from .static_runs import (Settings, TransferData, base_network, prepare_data, re
 from .training import read_log
 from .x2static import Distillation, distil
 
-# %% ../nbs/07d_static_results.ipynb #60700960
+# %% ../nbs/07d_static_results.ipynb #8de5c3fe
 _COLOURS = {"MLM alone": "black", "mse": "red", "cosine": "blue", "dcca_as_published": "orange", "dcca_ey": "green",
             "cosine, own vectors": "sky"}
 
@@ -45,11 +45,11 @@ def _across_scripts(record): # its metrics of pairs with Russian alone
     kept = {name: v for name, v in record["metrics"].items() if "ru" in name.split("/")[1].split("-")}
     return record | {"metrics": kept}
 
-# %% ../nbs/07d_static_results.ipynb #b4d8df22
+# %% ../nbs/07d_static_results.ipynb #7217ce21
 _SENTENCES = layer_score("T3", "acc@1c", ("trigrams", "acc@1"), "lsa")
 _WORDS = layer_score("words", "acc@1c", ("trigrams", "acc@1"), "lsa")
 
-# %% ../nbs/07d_static_results.ipynb #b860fe11
+# %% ../nbs/07d_static_results.ipynb #a430e0d3
 SHARES = (0, 10, 50, 90, 100) # of a dictionary's entries, how many are right, percent
 
 def spoiled(entries: list, # (word, translation)
@@ -61,7 +61,7 @@ def spoiled(entries: list, # (word, translation)
     dealt = dict(zip(wrong, wrong[1:] + wrong[:1]))
     return [(word, entries[dealt.get(k, k)][1]) for k, (word, _) in enumerate(entries)]
 
-# %% ../nbs/07d_static_results.ipynb #662c9609
+# %% ../nbs/07d_static_results.ipynb #7c053e9e
 def _base(seed: int): # settings of the base run
     return resolve(Settings(corpus="multi30k", langs="en,de,fr", tasks="mlm+tlm", teacher="x2static", steps=1500,
                             transfer_steps=1, teacher_lines=15_000, seed=seed))
@@ -87,7 +87,7 @@ def _mapped_scores(own: dict, hub: str, system: str, place: str = "", seed: int 
                  for lang, report in spaces.reports.items()}
     return translation_scores(spaces.vectors, hub, f"mapped{place}", system, muse_entries(own, hub)[1]) | agreement
 
-# %% ../nbs/07d_static_results.ipynb #f8284446
+# %% ../nbs/07d_static_results.ipynb #7a286852
 def _method_scores(own: dict, hub: str, method: str, place: str, seed: int,
                    shares=()) -> dict: # of right entries
     "Scores of vectors as they are, mapped, and mapped with spoiled dictionaries."
@@ -120,7 +120,7 @@ def vector_scores(s: Settings, data: TransferData, # with its base
 
 def middle(layers: int) -> int: return (layers + 1) // 2 # 6 of 12, as in the paper
 
-# %% ../nbs/07d_static_results.ipynb #b11483f8
+# %% ../nbs/07d_static_results.ipynb #fc4a8e99
 def vector_record(seed: int, others: dict) -> dict: # as of `vector_scores`
     "A record of vectors out of a base run of captions; `FileNotFoundError` where a set is not there."
     s = _base(seed)
@@ -130,7 +130,7 @@ def vector_record(seed: int, others: dict) -> dict: # as of `vector_scores`
             "base_learned": {name: round(v, 5) for name, v in learned.items()}, "corpus": data.corpus.facts,
             "metrics": vector_scores(s, data, others)}
 
-# %% ../nbs/07d_static_results.ipynb #50eff175
+# %% ../nbs/07d_static_results.ipynb #b9d6b86f
 def _found(*place): return lambda r: baseline_mean(r, "bli", "/".join(place), "acc@1") # percent, mean over pairs
 
 def _by_layer(record, method, space) -> tuple: # layers, percent
@@ -160,7 +160,7 @@ def plot_vectors(runs: dict): # {seed: record} of `vector_record`
 def _at_middle(method, space): # of the network, as in the paper
     return lambda r: _found(method, space, f"layer{middle(r['parameters']['layers'])}")(r)
 
-# %% ../nbs/07d_static_results.ipynb #c3084f13
+# %% ../nbs/07d_static_results.ipynb #b0217021
 _AER = layer_score("lists", "aer", "diagonal", "ibm1-unseen", lower=True)
 _TAGS = layer_score("tags", "f1")
 _MEANING = {"sentences, accuracy@1 %": _SENTENCES, "words never pulled, accuracy@1 %": _WORDS, "AER, %": _AER}
@@ -178,7 +178,7 @@ def _since_base(label, arm, test, measure, given, sign=None):
 def _of_captions(measure, number, sign=None): # number: record → number
     return Rule(measure, {"captions": "vectors"}, lambda arms: number(arms["captions"]), sign)
 
-# %% ../nbs/07d_static_results.ipynb #ae62cd8e
+# %% ../nbs/07d_static_results.ipynb #0e03897f
 _RUNS = {
     "static-07": [c for arm in _DCCA for c in _versus(arm, "MLM alone", _MEANING)],
     "static-08": [c for arm in _DCCA for c in _versus(arm, "mse", {"sentences, accuracy@1 %": _SENTENCES})],
