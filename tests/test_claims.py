@@ -120,6 +120,7 @@ def test_rules_without_runs_have_no_rows():
 # ---- the claims of the papers ----------------------------------------------------------------------------------------
 
 RESULTS = {"xlm_e_results": ("03_xlm_e",), "meta_xlm_results": ("05_meta_xlm",),
+           "static_results": ("07c_static_runs",),
            "veco_results": ("06_veco", "06a_translation"),
            "xy_lent_results": ("04_xy_lent", "04b_dro_runs", "04c_continued")} # module → notebooks of its runs
 

@@ -15,7 +15,7 @@ from xlnb.pretraining import MaskedLanguageModel, main, run_folder, train_phase,
 from xlnb.reports import has_learned, layer_means
 from xlnb.static_runs import (BASE, MASKING, PHASE, RECIPE, Settings, WordBatches, base_network, base_of,
                               continuation_of, in_one_space, lexicons, lsa_space,
-                              make_batches, make_model, prepare_data, resolve,
+                              make_batches, make_model, prepare_data, pulled_words, resolve,
                               text_batches, translation_scores, vector_files,
                               with_base, with_teacher, word_tests)
 from xlnb.static_transfer import LOSSES, word_batches
@@ -113,9 +113,9 @@ def test_too_few_known_names_leave_a_map_to_the_shape_of_the_spaces():
 
 
 def test_words_come_in_turn_and_once_in_an_epoch(data):
-    batches = make_batches(small(), data)
-    drawn = [batches.draw(n)[0] for n in range(2 * min(len(v) for v in data.teacher.values()))]
-    for k, (lang, vectors) in enumerate(data.teacher.items()):
+    batches, pulled = make_batches(small(), data), pulled_words(data.teacher, "en")
+    drawn = [batches.draw(n)[0] for n in range(2 * min(len(v) for v in pulled.values()))]
+    for k, (lang, vectors) in enumerate(pulled.items()):
         own = drawn[k::2]
         assert len({*own}) == len(own) and {*own} <= {*vectors.words}
     one, other = batches(3, 0), make_batches(small(), data)(3, 0)
@@ -124,6 +124,18 @@ def test_words_come_in_turn_and_once_in_an_epoch(data):
     read, = word_batches([word for word, _ in words], data.tokenizer, 192)
     assert torch.equal(one["word_input_ids"], read["input_ids"])
     assert torch.equal(one["static"], torch.stack([vector for _, vector in words]))
+
+
+def test_no_name_of_the_test_is_pulled_in_whatever_case(data):
+    asked = {word.casefold() for side in word_tests(["de", "en"], "en")["de-en"] for word in side}
+    lower = {lang: replace(v, words=[word.lower() for word in v.words]) if lang == "de" else v
+             for lang, v in data.teacher.items()} # as files of vectors often have them
+    for teacher in (data.teacher, lower):
+        kept = pulled_words(teacher, "en")
+        for lang, v in kept.items():
+            assert not asked & {word.casefold() for word in v.words}
+            assert 0.3 < len(v) / len(teacher[lang]) < 1
+            assert all(torch.equal(v[word], teacher[lang][word]) for word in v.words[:20])
 
 
 def test_a_word_without_pieces_is_refused_before_training(data):
@@ -260,4 +272,5 @@ def test_arms_of_one_seed_share_their_base_run():
     todo = missing(S.EXPERIMENTS["losses"], RECIPE, [])
     resolved = [resolve(Settings(**given)) for _, given in todo]
     assert len(todo) == 30 and len({base_of(s) for s in resolved}) == 5
-    assert len({(s.transfer_steps, s.words, s.batch_tokens, s.teacher) for s in resolved}) == 1
+    assert len({(s.transfer_steps, s.words, s.batch_tokens) for s in resolved}) == 1
+    assert {s.teacher for s in resolved} == {"lsa", "aggregated"} and all(s.uses_pairs for s in resolved)

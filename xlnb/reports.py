@@ -60,7 +60,7 @@ def _curve(log) -> list[dict]: # lines of held-out measures, rounded
 # %% ../nbs/02g_reports.ipynb #a1b8d2e3
 def layer_means(record: dict, test: str, # e.g. 'T3'
                 measure: str = "acc@1c", # centred; 'acc@1' raw; 'aer'; of a probe 'score', 'others', 'ceiling'
-                system: str = "", # or 'untrained'
+                system: str = "", # or 'untrained', 'before'
                ) -> list[float]: # percent, layer by layer from 0; empty without that test
     "Scores of a record's model at every layer, mean over language pairs."
     found, inner = {}, [system] if system else []
@@ -78,7 +78,7 @@ def best_layer(record: dict, test: str, measure: str = "acc@1c", system: str = "
               ) -> float: # percent; nan without that test
     "The score at the layer above 0 that is best at *held-out* retrieval, the last where that was not measured."
     scores = layer_means(record, test, measure, system)
-    held_out = _held_out_retrieval(record["curve"][0 if system == "untrained" else -1])[1:]
+    held_out = _held_out_retrieval(record["curve"][0 if system in ("untrained", "before") else -1])[1:]
     if not scores: return math.nan
     return scores[1 + held_out.index(max(held_out))] if held_out and len(scores) > len(held_out) else scores[-1]
 

@@ -1,0 +1,110 @@
+"The figures and rules of static vectors on records made up for it: what is drawn, which side a rule takes."
+import matplotlib.pyplot as plt
+import pytest
+
+from xlnb.claims import judge, judge_rule
+from xlnb.static_results import CLAIMS, RULES, SHARES, VECTOR_RULES, plot_layers, plot_vectors, spoiled, vector_record
+
+LAYERS = (0, 1, 2, 3)
+ARMS = ("MLM alone", "mse", "cosine", "dcca_as_published", "dcca_ey", "cosine, own vectors")
+
+
+def toy(level, seed=0, before=1.0):
+    "A record whose every score grows with `level`; that of its base run with `before`."
+    found = {f"held_out/found_layer{k}": k / 10 for k in LAYERS}
+    scores = {}
+    for system, height in (("", level), ("before/", before), ("untrained/", 0.1)):
+        for k in LAYERS:
+            scores |= {f"{test}/{pair}/{system}layer{k}/acc@1c": height * k / 10 for test in ("T3", "words")
+                       for pair in ("de-en", "en-ru")}
+            scores |= {f"tags/{lang}/{system}layer{k}/f1": height * k / 10 for lang in ("de", "en")}
+            scores[f"lists/de-en/{system}layer{k}/aer"] = 1 - height * k / 10
+    scores |= {f"{test}/de-en/lsa/acc@1c": 0.9 for test in ("T3", "words")}
+    scores |= {f"{test}/de-en/trigrams/acc@1": 0.2 for test in ("T3", "words")}
+    scores |= {"lists/de-en/diagonal/aer": 0.9, "lists/de-en/ibm1-unseen/aer": 0.1}
+    return {"parameters": {"seed": seed, "layers": 3}, "run": {"finished": True}, "losses": ["mlm"],
+            "base_learned": {"MLM": 2.0, "TLM": 1.0}, "curve": [found, found], "metrics": scores}
+
+
+def of(**levels): return {name: {seed: toy(level, seed) for seed in range(5)} for name, level in levels.items()}
+
+
+def vectors(apart=0.2, mapped=0.3, wrong=0.05, agreement=0.02, best=2, fasttext=0.25):
+    "Records of vectors out of captions: layer `best` is the best, and entries that are wrong lead where `wrong` says."
+    scores = {}
+    for k in LAYERS:
+        for method in ("x2static", "aggregated"):
+            scores[f"bli/de-en/{method}/apart/layer{k}/acc@1"] = apart
+            scores[f"bli/de-en/{method}/mapped/layer{k}/acc@1"] = mapped - 0.05 * abs(k - best)
+    for method in ("x2static", "fasttext"):
+        for n in SHARES:
+            scores[f"bli/de-en/{method}/right{n}/mapped/acc@1"] = wrong + (mapped - wrong) * n / 100
+            scores[f"map/de-en/{method}/right{n}/mapped/agreement"] = agreement + n / 200
+    scores["bli/de-en/fasttext/unsupervised/mapped/acc@1"] = fasttext
+    return {"vectors": {"captions": {seed: toy(1, seed) | {"metrics": scores} for seed in range(5)}}}
+
+
+def seen(ax): return {t.get_text() for t in ax.texts}
+
+
+def test_layers_have_a_curve_for_every_arm_and_one_for_the_base_run():
+    fig = plot_layers(of(**{"MLM alone": 1, "cosine": 2}), "T3", ("all", "Russian"))
+    for ax in fig.axes: assert {"MLM alone", "cosine", "base run", "untrained"} <= seen(ax)
+    plt.close(fig)
+
+
+def test_vectors_by_layer_and_by_right_entries():
+    fig = plot_vectors(vectors()["vectors"]["captions"])
+    assert {"X2Static, apart", "X2Static, mapped", "aggregated, mapped"} <= seen(fig.axes[0])
+    means = [line for line in fig.axes[1].get_lines() if line.get_label() == "X2Static"]
+    assert means[-1].get_ydata() == pytest.approx([5, 7.5, 17.5, 27.5, 30])
+    plt.close(fig)
+
+
+def sides(rules, finished): return [(row["for"], row["against"]) for row in (judge_rule(r, finished) for r in rules)]
+
+
+def test_rules_of_the_losses_take_sides():
+    losses = lambda **levels: {"losses": of(**levels)}
+    assert sides(RULES["static-07"], losses(**{"MLM alone": 1.5})) == [(5, 0)]
+    assert sides(RULES["static-07"], losses(**{"MLM alone": 0.5})) == [(0, 5)]
+    assert sides(RULES["static-08"], losses(mse=0.5)) == [(5, 0), (0, 5)] # tags have fallen too: 15 points
+    assert sides(RULES["static-08"], losses(mse=0.95)) == [(5, 0), (5, 0)]
+    assert sides(RULES["static-08"], losses(mse=1.5)) == [(0, 5), (0, 5)]
+
+
+@pytest.mark.parametrize("claim, reproduced, contradicted", [
+    ("static-01", dict(fasttext=0.29), dict(fasttext=0.45)), ("static-02", dict(mapped=0.24), dict(mapped=0.15)),
+    ("static-04", dict(best=2), dict(best=3)),
+    ("static-05", dict(wrong=0.01, agreement=0.01), dict(wrong=0.25, agreement=0.2))])
+def test_rules_of_the_vectors_take_sides(claim, reproduced, contradicted):
+    assert {*sides(VECTOR_RULES[claim], vectors(**reproduced))} == {(5, 0)}
+    assert {*sides(VECTOR_RULES[claim], vectors(**contradicted))} == {(0, 5)}
+
+
+def test_a_gain_that_is_neither_takes_no_side():
+    assert sides(VECTOR_RULES["static-02"], vectors(mapped=0.22)) == [(0, 0)]
+    assert sides(VECTOR_RULES["static-01"], vectors(fasttext=0.35)) == [(0, 0)]
+
+
+def test_a_claim_a_row_of_the_ledger_and_each_comparison_has_its_baselines():
+    finished = {"losses": of(**dict.fromkeys(ARMS, 1) | {"MLM alone": 0.9})}
+    rows = [judge(c, finished) for claim in CLAIMS.values() for c in claim.comparisons]
+    assert len(CLAIMS) == 11 and all(row["beats the baseline"] for row in rows)
+    assert {row["direction"] for row in rows[:6]} == {"reproduced"} # both correlation losses before MLM alone
+    assert {row["beats the baseline"][:2] for row in rows[:6]} == {"no"} # LSA and IBM-1 are far ahead
+
+
+@pytest.mark.parametrize("right, kept", [(0, 0), (10, 4), (50, 20), (90, 36), (100, 40)])
+def test_a_spoiled_dictionary_keeps_its_words_and_as_many_translations_as_it_says(right, kept):
+    entries = [(f"a{k}", f"b{k}") for k in range(40)]
+    found = spoiled(entries, right, seed=1)
+    assert [a for a, _ in found] == [a for a, _ in entries] and {b for _, b in found} == {b for _, b in entries}
+    assert sum(x == y for x, y in zip(found, entries)) == kept
+    assert found == spoiled(entries, right, seed=1) and (right == 100 or found != spoiled(entries, right, seed=2))
+
+
+def test_vectors_without_the_captions_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="multi30k"): vector_record(0, {})
