@@ -9,10 +9,12 @@ from hypothesis import given, settings as profile, strategies as st
 from xlnb.catalogue import data_root
 from xlnb.core import ConfigError, read_records, split_pair, torch_generator
 from xlnb.data import token_frequencies
+from xlnb.encoder import new_model
 from xlnb.experiments import Experiment, missing
-from xlnb.held_out import hold_out, language_metrics, texts_by_language
+from xlnb.heads import EncoderForMaskedLM
+from xlnb.held_out import Measured, held_out_metrics, hold_out, language_metrics, texts_by_language
 from xlnb.objectives import MaskIds
-from xlnb.pretraining import held_out_spec, main
+from xlnb.pretraining import held_out_spec, main, network_config
 from xlnb.xlm_e import new_xlm_e
 from xlnb.xy_lent import (EXPERIMENTS, PAPER, RECIPE, Settings, best_score, bitext_pairs, describe, grid_measures,
                           grouped, line_counts_by_pair, make_batches, measured_pairs, of_words, open_bitext,
@@ -102,6 +104,20 @@ def test_measured_pairs_have_each_other_language_twice_without_the_pivot():
     assert Counter(groups.values())["pivot"] == 4 and groups["en-fi"] == groups["es-fi"] == "unseen"
     ring = Counter(lang for pair in groups if "en" not in split_pair(pair) for lang in split_pair(pair))
     assert set(ring.values()) == {2} and set(ring) == {"ar", "de", "es", "fi", "fr"}
+
+
+def test_pairs_that_a_world_does_not_read_are_not_asked_whether_it_has_learned(worlds):
+    settings = small()
+    spec = held_out_spec(settings, settings.masking)
+    asked = {bitext: hold_out(data, spec) for bitext, data in worlds.items()}
+    assert all(asked["x-y"].read)
+    kept = [pair for pair, own in zip(worlds["en-x"].corpus.valid, asked["en-x"].read) if own]
+    assert kept and len(kept) < len(asked["en-x"].read) and all("en" in pair.split("-") for pair in kept)
+    network = new_model(EncoderForMaskedLM, network_config(settings), 0)
+    found = {bitext: held_out_metrics(Measured(network.encoder, network), one) for bitext, one in asked.items()}
+    alone = [text.unigram for text, own in zip(asked["en-x"].partners, asked["en-x"].read) if own]
+    assert found["en-x"]["held_out/tlm_read_unigram"] == pytest.approx(sum(alone) / len(alone))
+    assert "held_out/tlm_read" in found["en-x"] and "held_out/tlm_read" not in found["x-y"]
 
 
 def test_an_unseen_language_is_tested_and_never_trained_on():

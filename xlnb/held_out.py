@@ -231,6 +231,7 @@ class HeldOut:
     partners: list[PairText] # one for each language pair
     pairs: dict # language pair â†’ lines of the first and of the second language, to be found for each other
     tokenizer: object
+    read: tuple[bool, ...] # for each of `partners`, whether the run trains on pairs of these two languages
 
 def hold_out(data: Prepared, spec: HeldOutSpec) -> HeldOut:
     "The held-out text of a run, from held-out pairs only."
@@ -241,7 +242,8 @@ def hold_out(data: Prepared, spec: HeldOutSpec) -> HeldOut:
     frequencies = {lang: token_frequencies(data.store, lang) for lang in read}
     partners = [pair_text(rows, pair, frequencies, spec, data.tokenizer) for pair, rows in data.corpus.valid.items()]
     pairs = {pair: _unambiguous(rows, spec.retrieval_pairs) for pair, rows in data.corpus.valid.items()}
-    return HeldOut(texts, partners, pairs, data.tokenizer)
+    own = tuple(pair in data.store.pairs for pair in data.corpus.valid)
+    return HeldOut(texts, partners, pairs, data.tokenizer, own)
 
 def _unambiguous(rows, most: int) -> tuple: # lines of the first and of the second language
     "Pairs neither side of which stands in another pair."
@@ -263,6 +265,7 @@ def held_out_metrics(model: Measured, held_out: HeldOut) -> dict: # 'held_out/â€
               if across and name in across[0]}
     found |= {"unigram": _weighted([t.unigram for t in held_out.texts.values()], [n for _, n in texts]),
               "tlm_unigram": _mean([text.unigram for text in held_out.partners])}
+    found |= _of_read_pairs(pairs, held_out)
     found |= retrieval_by_layer_mean(model.network, held_out)
     return {f"held_out/{name}": value for name, value in found.items() if math.isfinite(value)}
 
@@ -271,6 +274,11 @@ def retrieval_by_layer_mean(network, held_out: HeldOut) -> dict: # 'found_layer0
     rows = retrieval.retrieval_by_layer(network, {"": held_out.pairs}, held_out.tokenizer)
     layers = dict.fromkeys(r["layer"] for r in rows)
     return {f"found_layer{k}": _mean([r["accuracy"] for r in rows if r["centred"] and r["layer"] == k]) for k in layers}
+
+def _of_read_pairs(pairs, held_out) -> dict: # TLM of the pairs that the run trains on, where it does not on all
+    read = [(seen["tlm"], text.unigram) for seen, text, own in zip(pairs, held_out.partners, held_out.read) if own]
+    if not 0 < len(read) < len(pairs): return {}
+    return dict(zip(("tlm_read", "tlm_read_unigram"), map(_mean, zip(*read))))
 
 def _mean(values): return sum(values) / len(values)
 def _weighted(values, weights): return sum(v * w for v, w in zip(values, weights)) / sum(weights)

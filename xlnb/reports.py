@@ -119,6 +119,8 @@ def nats_learned(record: dict, line: dict # of its curve
                 ) -> dict[str, float]: # loss → nats below word frequency
     "How far the held-out losses that a run trains on lie below word frequency, by language where they are measured so."
     held_out = {k.removeprefix("held_out/"): v for k, v in line.items()}
+    of_read = {k.replace("_read", ""): v for k, v in held_out.items() if k.startswith("tlm_read")}
+    held_out |= of_read # pairs that the run reads, where there are others
     whole = [entry for loss, entry in _LEVELS.items() if loss in record["losses"]]
     found = {name: held_out[level] - held_out[loss] for name, level, loss in whole if level in held_out}
     levels = record.get("unigram", {}) # of runs whose text is measured language by language
