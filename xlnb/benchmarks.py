@@ -619,7 +619,7 @@ def _with_head(folder, kind, labels, size, tokenizer): # an untrained network, a
 def answering(examples: list, # `Labelled` or `Tagged`
               kind: str, # 'classification' or 'tagging'
               labels: tuple, size: str, tokenizer, repeats: int = 3) -> dict:
-    "Examples per second by `finetuning` in turns with a pipeline; places of either for each token; answers that differ."
+    "Examples per second by `finetuning` in turns with a pipeline, the places that either fills, answers that differ."
     (examples, tokens), found, places = _short_enough(examples, tokenizer), {}, {}
     with TemporaryDirectory() as folder, quietly():
         network = _with_head(folder, choose("kind", kind, _PIPELINES), labels, size, tokenizer)
