@@ -11,6 +11,7 @@ from xlnb.benchmarks import (
     peak_memory, plain_head, ratios, step_of, step_settings, synthetic_data, time_by_part, watch)
 from xlnb.core import ConfigError, torch_generator
 from xlnb.objectives import vocabulary_head
+from xlnb.task_sets import Labelled, Tagged
 from xlnb.training import accumulate_gradients
 
 SETTINGS = step_settings("tiny", 600, batch_tokens=256)
@@ -175,6 +176,22 @@ def test_one_pass_gives_vectors_of_the_same_words_as_a_pass_for_every_epoch():
     assert 0 < found["low"] <= found["ratio"] <= found["high"] and 0 < found["pass"]
 
 
+def answered(kind, examples):
+    tokenizer = benchmarks._word_tokenizer(400)
+    return benchmarks.answering(examples, kind, ("no", "yes"), "tiny", tokenizer, repeats=1)
+
+
+@pytest.mark.parametrize("kind", ["tagging", "classification"])
+def test_a_pipeline_says_the_same_and_fills_up_more(kind):
+    words = [tuple(line.split()) for line in benchmarks.sentences(400, 70, 1, "test")]
+    make = {"tagging": lambda own: Tagged("1", own, ("no",) * len(own)),
+            "classification": lambda own: Labelled("1", (" ".join(own), "5 6 7"), "no")}[kind]
+    found = answered(kind, [*map(make, words), make(words[0] * 100)]) # the last is longer than what is measured
+    assert (found["examples"], found["kind"]) == (70, kind) and found["different"] <= 1 # a tie may turn
+    assert 1 <= found["places"]["xlnb"] < found["places"]["pipeline"] and 0 < found["low"] <= found["high"]
+
+
 def test_unknown_names_are_refused(data):
+    with pytest.raises(ConfigError, match="tagging"): answered("regression", [Labelled("1", ("5 6",), "1")])
     with pytest.raises(SystemExit, match="steps"): main(["stops"])
     with pytest.raises(ConfigError, match="masked"): step_of(SETTINGS, data, "maskd")

@@ -167,7 +167,7 @@ LONG = {
     "meta_xlm": "two phases, the match between their vocabularies, distillation, and controls out of order",
     "objectives": "masks, and the vocabulary head in chunks with its gradient",
     "alignment": "six published methods of linking words, error rates, and files of gold links",
-    "benchmarks": "ten measurements and their figures; no module imports it",
+    "benchmarks": "thirteen measurements and their figures; no module imports it",
     "catalogue": "a table of sets: addresses, licences and readers are data",
     "cldr": "a language-independent meaning, how 113 locales render it, and the labels that follow from it",
     "contamination": "near repeats in one pass: an index of grams, a survey, languages told apart",

@@ -98,6 +98,8 @@ __doc__ += """\
                       read; transfer gap; paired bootstrap
     finetuning        Five kinds of tasks, one head each, for any encoder: what it reads, how the head is trained, what
                       it answers
+    readouts          Tasks that train no network: sentences retrieved and mined, words aligned, translated and
+                      compared, out of states as they are
 """
 
 # %% ../nbs/index.ipynb #c953b6a6

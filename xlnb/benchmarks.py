@@ -9,9 +9,9 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'sentences', 'syn
            'time_by_part', 'step_cost', 'measure_freed', 'AtOnce', 'crossing_step', 'crossing_peak', 'measure_crossing',
            'translators', 'measure_generation', 'run_memory', 'build_memory', 'growth_step', 'growth_cases',
            'retrieval_check', 'made_up_languages', 'plain_iteration', 'iteration_check', 'mapping_check', 'csls_check',
-           'aligning', 'distilling', 'measure_steps', 'measure_memory', 'measure_parts', 'measure_growth',
-           'measure_retrieval', 'measure_alignment', 'measure_mapping', 'measure_csls', 'measure_distil', 'main',
-           'newest', 'plot_steps', 'plot_parts', 'plot_growth']
+           'aligning', 'distilling', 'answering', 'reading', 'measure_steps', 'measure_memory', 'measure_parts',
+           'measure_growth', 'measure_retrieval', 'measure_alignment', 'measure_mapping', 'measure_csls',
+           'measure_distil', 'measure_answers', 'main', 'newest', 'plot_steps', 'plot_parts', 'plot_growth']
 
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
 import ctypes, gc, json, os, resource, subprocess, sys, time
@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import (ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, EncoderDecoderModel,
-                          PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForCausalLM, XLMRobertaModel)
+                          PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForCausalLM, XLMRobertaModel, pipeline)
 
 from . import veco
 from .alignment import align
@@ -36,15 +36,21 @@ from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, fig
 from .corpora import Lines
 from .data import BatchShape, MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, config_for, forward_flops, new_model
+from .finetuning import KINDS as TASK_KINDS
+from .finetuning import answers_of, new_head, read_questions
+from .foreign import quietly
 from .lexicon import nearest_csls
 from .linear_maps import normalise, procrustes
 from .mapping import induce_pairs, map_to
 from .objectives import MaskIds, network_inputs, vocabulary_head
 from .plans import product_rate
+from .probes import tokenized
 from .retrieval import nearest, neighbourhood, usual_layer
 from .seq2seq import EncoderDecoder, TranslationConfig
+from .task_sets import TASK_SETS, read_task, task_languages
 from .tokens import SpecialIds, build_store, open_store, unpack
 from .training import accumulate_gradients, keep_freed_memory, make_optimizer, step_work
+from .vocab import train_vocab
 from .pretraining import loss_names, network_config, step_tokens, training_config
 from .veco import Veco
 from .vectors import WordVectors
@@ -581,6 +587,69 @@ def distilling(size: str, vocab_size: int, lines: int, epochs: int, repeats: int
             "threads": torch.get_num_threads(), "seconds": median(seconds["one"]), "pass": median(seconds["pass"]),
             **ratios(seconds, "one")["each"]}
 
+# %% ../nbs/11_benchmarks.ipynb #126da9d4
+_PIPELINES = {"classification": "text-classification", "tagging": "token-classification"}
+_LONGEST = 128 # tokens of an example that is measured: nothing is cut, by neither
+
+def _texts(example) -> tuple: return example.texts if hasattr(example, "texts") else (" ".join(example.words),)
+
+def _short_enough(examples, tokenizer) -> tuple[list, list[int]]:
+    "Examples that a network reads in one piece, and their tokens."
+    encoded = tokenized([[*column] for column in zip(*map(_texts, examples))], tokenizer, None)
+    kept = [(example, len(one.ids)) for example, one in zip(examples, encoded) if len(one.ids) <= _LONGEST]
+    return [list(column) for column in zip(*kept)]
+
+def _piped(pipe, kind, examples, items) -> list: # items: of `finetuning`, which know each word's first piece
+    "What a pipeline says, as `answers_of` says it."
+    given = [dict(zip(("text", "text_pair"), _texts(example))) for example in examples]
+    if kind == "classification": return [found["label"] for found in pipe(given)]
+    found = pipe([one["text"] for one in given], ignore_labels=[])
+    entities = [{piece["index"]: piece["entity"] for piece in own} for own in found]
+    return [tuple(own[piece] for piece in pieces) for own, (_, pieces) in zip(entities, items.places)]
+
+# %% ../nbs/11_benchmarks.ipynb #d001a728
+def _with_head(folder, kind, labels, size, tokenizer): # an untrained network, as from a folder
+    tokenizer.save_pretrained(folder)
+    config = config_for(size, len(tokenizer), max_position_embeddings=_LONGEST)
+    new_model(Encoder, config, 0).save_pretrained(folder)
+    network = new_head(folder, kind, labels).eval()
+    network.config.id2label = dict(enumerate(labels))
+    return network
+
+def answering(examples: list, # `Labelled` or `Tagged`
+              kind: str, # 'classification' or 'tagging'
+              labels: tuple, size: str, tokenizer, repeats: int = 3) -> dict:
+    "Examples per second by `finetuning` in turns with a pipeline, the places that either fills, answers that differ."
+    (examples, tokens), found, places = _short_enough(examples, tokenizer), {}, {}
+    with TemporaryDirectory() as folder, quietly():
+        network = _with_head(folder, choose("kind", kind, _PIPELINES), labels, size, tokenizer)
+        pipe = pipeline(_PIPELINES[kind], model=network, tokenizer=tokenizer, device="cpu", batch_size=32)
+    items = TASK_KINDS[kind].read(examples, tokenizer, labels, _LONGEST)
+    def note(name, answers):
+        found[name], places[name] = [], 0
+        look = lambda _, inputs, named: places.update({name: places[name] + named["input_ids"].numel()})
+        hook = network.register_forward_pre_hook(look, with_kwargs=True)
+        try: found[name] = answers()
+        finally: hook.remove()
+    calls = {"xlnb": partial(note, "xlnb", lambda: answers_of(network, tokenizer, kind, labels, examples, _LONGEST)),
+             "pipeline": partial(note, "pipeline", lambda: _piped(pipe, kind, examples, items))}
+    seconds = compare(calls, repeats)
+    return {"kind": kind, "size": size, "examples": len(examples), "threads": torch.get_num_threads(),
+            "per_second": {name: len(examples) / median(times) for name, times in seconds.items()},
+            "places": {name: n / sum(tokens) for name, n in places.items()}, **ratios(seconds, "xlnb")["pipeline"],
+            "different": sum(a != b for a, b in zip(*found.values()))}
+
+# %% ../nbs/11_benchmarks.ipynb #722cdb3e
+def reading(questions: list, tokenizer, # `Question`, a fast tokenizer
+            repeats: int = 3) -> dict:
+    "Questions with their texts that are read in a second of a core, and the windows they make."
+    times = []
+    for _ in range(repeats):
+        start, items = time.process_time(), read_questions(questions, tokenizer, (), 384)
+        times.append(time.process_time() - start)
+    return {"questions": len(questions), "windows": len(items.ids), "tokens": sum(map(len, items.ids)),
+            "per_second": len(questions) / median(times)}
+
 # %% ../nbs/11_benchmarks.ipynb #6091d5d2
 _LINES = 5_000 # of a store where its size does not matter
 _CASES = [(size, vocab_size) for size in ("tiny", "small") for vocab_size in (8_000, 250_002)]
@@ -660,8 +729,22 @@ def measure_distil(cases=(("tiny", 8_000), ("small", 8_000)), lines: int = 5_000
     "Vectors from one pass, and from a pass for every epoch."
     return {"rows": [distilling(size, vocab_size, lines, epochs) for size, vocab_size in cases]}
 
+_TESTS = (("ud-pos", "test"), ("pan-x", "dev"), ("xnli", "test"), ("paws-x", "test")) # tagging and classification
+
+def measure_answers(sizes=("tiny", "small"), tests=_TESTS, each: int = 200, vocab_size: int = 8_000) -> dict:
+    "Answers on published tests in all languages, and the reader of questions; `DataError` where no set is there."
+    read = lambda name, split: [e for lang in task_languages(name, split) for e in read_task(name, lang, split)[:each]]
+    given, questions = {name: read(name, split) for name, split in tests}, read("xquad", "test")
+    text = {name: [" ".join(_texts(e)) for e in examples] for name, examples in given.items()}
+    with TemporaryDirectory() as folder:
+        tokenizer = train_vocab({**text, "xquad": [e.context for e in questions]}, vocab_size, Path(folder) / "vocab")
+    rows = [{"set": name, **answering(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)}
+            for size in sizes for name, examples in given.items()]
+    return {"rows": rows, "reading": reading(questions, tokenizer)}
+
 MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
                 "mapping": measure_mapping, "csls": measure_csls, "distil": measure_distil,
+                "answers": measure_answers,
                 "steps": measure_steps, "parts": measure_parts, "growth": measure_growth,
                 "crossing": measure_crossing, "generation": measure_generation,
                 "freed": measure_freed} # last, since it changes the process

@@ -1,0 +1,143 @@
+"Tasks that train nothing: mining beside a brute force, lexicons and similarity of word vectors, FLORES in both forms."
+import numpy as np
+import pytest
+import torch
+from conftest import write
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xlnb.core import ConfigError, DataError
+from xlnb.evaluation import Settings, evaluate, model_hash
+from xlnb.readouts import (READ, best_threshold, flores_tests, halves_f1, mined_pairs, mining_f1, vector_files,
+                           word_space)
+from xlnb.vectors import WordVectors
+
+NUMBERS = "one two three four five six".split()
+ZAHLEN = "eins zwei drei vier fünf sechs".split()
+
+
+def by_hand(taken, gold):
+    right = len(taken & gold)
+    if not right: return 0.0
+    precision, recall = right / len(taken), right / len(gold)
+    return 200 * precision * recall / (precision + recall)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8), st.integers(0, 3))
+def test_no_other_threshold_has_a_better_f1(drawn, missed):
+    found = [(score + n / 100, n, n) for n, (score, _) in enumerate(drawn)] # no two scores are equal
+    found.sort(reverse=True)
+    gold = {(n, n) for n, (_, right) in enumerate(drawn) if right} | {(100 + n, 0) for n in range(missed)}
+    if not any(right for _, right in drawn):
+        with pytest.raises(DataError, match="none of"): best_threshold(found, gold)
+        return
+    every = [by_hand({(i, j) for s, i, j in found if s >= score}, gold) for score, *_ in found]
+    assert mining_f1(found, gold, best_threshold(found, gold)) == pytest.approx(max(every))
+
+
+def test_mined_pairs_are_those_of_a_greedy_choice_over_all_scores():
+    rng = np.random.default_rng(0)
+    first, second = (rng.standard_normal((n, 5)) for n in (12, 9))
+    cosine = (first @ second.T) / np.outer(*(np.linalg.norm(side, axis=1) for side in (first, second)))
+    candidates = {(i, int(row.argmax())) for i, row in enumerate(cosine)}
+    candidates |= {(int(column.argmax()), j) for j, column in enumerate(cosine.T)}
+    expected, rows, columns = [], set(), set()
+    for i, j in sorted(candidates, key=lambda pair: -cosine[pair]):
+        if i in rows or j in columns: continue
+        expected.append((i, j))
+        rows.add(i), columns.add(j)
+    found = mined_pairs(first, second, "cosine")
+    assert [(i, j) for _, i, j in found] == expected
+    assert [s for s, *_ in found] == pytest.approx([cosine[pair] for pair in expected])
+
+
+def mining_files(root, parts):
+    for part in parts:
+        lines = [[f"{word} {part} {n}" for n, word in enumerate(NUMBERS * 4)],
+                 [f"{word} {part} {n}" for n, word in enumerate(NUMBERS * 4)]]
+        for code, side, own in (("oci", "src", lines[0]), ("es", "trg", lines[1])):
+            text = "".join(f"{side}-{n:07}\t{line}\n" for n, line in enumerate([own[-1], *own])) # one is repeated
+            write(root / f"bucc-style-belopsem/oci-es/oci-es.{part}.{code}", text)
+        gold = "".join(f"src-{n:07}\ttrg-{n:07}\n" for n in range(25))
+        write(root / f"bucc-style-belopsem/oci-es/oci-es.{part}.gold", gold)
+
+
+@pytest.mark.parametrize("parts, part", [(("train", "test"), "test"), (("train",), "train")])
+def test_the_threshold_comes_from_other_sentences_than_are_scored(parts, part, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path)), monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
+    mining_files(tmp_path, parts)
+    found, = READ["mining"][1]("oc,es,de", "en")
+    assert (found["examples"], found["part"]) == (24, part) # the repeated sentence counts once
+    assert 95 < found["score"] <= 100 # a threshold can lie above the weakest pair of what it was not learned from
+    with pytest.raises(DataError, match="mining is in oc and es"): READ["mining"][1]("de,es", "en")
+
+
+def test_a_half_whose_threshold_is_wrong_for_the_other_loses_its_pairs():
+    found, gold = [(0.9, 0, 0), (0.8, 2, 2), (0.5, 1, 1), (0.4, 3, 3)], {(n, n) for n in range(4)}
+    assert halves_f1(found, gold) == pytest.approx(by_hand({(0, 0), (2, 2)}, gold))
+    assert halves_f1(found, gold - {(2, 2)}) == pytest.approx(by_hand({(0, 0), (2, 2)}, gold - {(2, 2)}))
+
+
+@pytest.fixture
+def space(tmp_path):
+    "German numbers beside English ones, two of them exchanged."
+    matrix, order = torch.eye(6) + 0.1, [0, 1, 2, 3, 5, 4]
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    WordVectors(NUMBERS, matrix, "en").save(folder / "en.safetensors")
+    WordVectors(ZAHLEN, matrix[order]).save(folder / "wiki.de.align.vec")
+    return str(folder)
+
+
+def lexicon_files(root):
+    for pair, first, second in (("en-de", NUMBERS, ZAHLEN), ("de-en", ZAHLEN, NUMBERS)):
+        for part in ("0-5000", "5000-6500"):
+            rows = [*zip(first, second), ("absent", "abwesend")]
+            write(root / f"muse-dictionaries/{pair}.{part}.txt", "".join(f"{a} {b}\n" for a, b in rows))
+
+
+def test_word_vectors_go_through_the_one_call(space, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
+    lexicon_files(tmp_path)
+    rated = [("one", "one", 4), ("one", "two", 1), ("two", "two", 4), ("six", "one", 1), ("none", "one", 2)]
+    write(tmp_path / "semeval2017-task2/en.test.txt", "".join(f"{a}\t{b}\t{n}\n" for a, b, n in rated))
+    scores = evaluate(Settings(space, "bli,word_similarity", "de,en", out=str(tmp_path / "out")))
+    assert {*scores.system} == {"model", "spelling", "shared trigrams"} # vectors have no untrained network
+    own = scores[scores.system == "model"].set_index("measure")
+    assert own.score["accuracy@1"] == pytest.approx(100 * 4 / 6) and own.score["accuracy@5"] == 100
+    assert own.coverage["accuracy@1"] == pytest.approx(100 * 6 / 7) and own.choices["accuracy@1"] == 12
+    assert own.score["harmonic mean"] > 90 # equal cosines can differ in the last bit, and so in rank
+    assert own.examples["harmonic mean"] == 4
+    with pytest.raises(ConfigError, match="holds word vectors, of which cldr, xnli can not be asked"):
+        evaluate(Settings(space, "bli,cldr,xnli", "de,en"))
+
+
+def test_files_of_vectors_are_known_by_the_language_in_their_names(space, tmp_path):
+    assert {lang: path.name for lang, path in vector_files(space).items()} == {
+        "en": "en.safetensors", "de": "wiki.de.align.vec"}
+    assert [*vector_files(f"{space}/wiki.de.align.vec")] == ["de"] and vector_files(tmp_path / "nothing") == {}
+    with pytest.raises(DataError, match="no vectors of 'fr', there are en, de"): word_space(space, "fr", [])
+    before = model_hash(space)
+    WordVectors(ZAHLEN, torch.eye(6)).save(f"{space}/wiki.de.align.vec")
+    assert model_hash(space) != before
+
+
+def test_what_is_absent_is_named_with_its_licence_and_the_rest_is_tested(space, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path)), monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
+    settings = Settings(space, "bli,word_similarity", "de,en", controls=False)
+    with pytest.raises(DataError, match="bli: the set 'muse'.*CC BY-NC.*word_similarity: .*semeval2017-task2.*Licence"):
+        evaluate(settings)
+    lexicon_files(tmp_path)
+    with pytest.warns(UserWarning, match="1 tests were left out: word_similarity: "): scores = evaluate(settings)
+    assert {*scores.task} == {"bli"}
+
+
+@pytest.mark.parametrize("name", ["flores200_dataset/devtest/{}.devtest", "floresp-v2.0-rc.3/devtest/devtest.{}"])
+def test_both_forms_of_flores(name, tmp_path):
+    for code, lines in {"eng_Latn": "One.\nTwo.\n", "zho_Hant": "一。\n二。\n", "swh_Latn": "Moja.\n"}.items():
+        write(tmp_path / name.format(code), lines)
+    assert flores_tests("en,zh-Hant,de", root=tmp_path) == {"en-zh-Hant": (["One.", "Two."], ["一。", "二。"])}
+    with pytest.raises(DataError, match=r"swh_Latn|eng_Latn"): flores_tests("sw", root=tmp_path)
+    with pytest.raises(ConfigError, match="'fr'"): flores_tests("sw", source="fr", root=tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"looked for flores200_dataset/dev/\*.dev or .*CC BY-SA 4.0"):
+        flores_tests("sw", split="dev", root=tmp_path)
