@@ -206,7 +206,7 @@ CLAIMS = {
                         _versus(*_SHARES[::-1], {"tags in the source, F1 %": _OWN_TAGS})
                         + _versus(*_SHARES, {"tags elsewhere, F1 %": _TAGS}))}
 
-# %% ../nbs/05a_meta_xlm_results.ipynb #17c8ef54
+# %% ../nbs/05a_meta_xlm_results.ipynb #8a37ea6f
 _NATS = {"nats below frequency, elsewhere": _LOSS}
 
 BY_LOSS = {"metaxlm-01": _versus(*_TWO, _NATS), "metaxlm-02": _versus(*_DICT, _NATS),
