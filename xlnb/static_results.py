@@ -138,7 +138,7 @@ def _by_layer(record, method, space) -> tuple: # layers, percent
     return layers, [_found(method, space, f"layer{k}")(record) for k in layers]
 
 _KINDS = {"X2Static, apart": ("x2static", "apart", "sky"), "X2Static, mapped": ("x2static", "mapped", "blue"),
-          "aggregated, apart": ("aggregated", "apart", "yellow"),
+          "aggregated, apart": ("aggregated", "apart", "purple"),
           "aggregated, mapped": ("aggregated", "mapped", "orange")} # label → method, space, colour
 
 def plot_vectors(runs: dict): # {seed: record} of `vector_record`
