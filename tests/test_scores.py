@@ -13,8 +13,9 @@ from sklearn import metrics
 
 from xlnb.claims import paper_table
 from xlnb.core import ConfigError, DataError
-from xlnb.scores import (STYLES, accuracy, answer_scores, f1_scores, matches, matthews, normalise_answer,
-                         paired_bootstrap, pearson, pos_f1_as_published, qa_scores, span_f1, spearman, transfer_gap)
+from xlnb.scores import (STYLES, accuracy, answer_scores, best_margin, f1_scores, matches, matthews,
+                         normalise_answer, paired_bootstrap, pearson, pos_f1_as_published, qa_scores, span_f1, spearman,
+                         transfer_gap)
 
 UPOS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -354,3 +355,12 @@ def test_p_of_equal_systems_is_uniform():
     share = np.mean(np.array(found) < 0.05)
     assert abs(share - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 300) # four standard errors
     assert Counter(p > 0.5 for p in found)[True] > 100
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
+def test_no_threshold_is_better_than_the_best_margin(rows):
+    margins, answered, silent = zip(*rows)
+    def mean_at(threshold):
+        return sum(a if m > threshold else s for m, a, s in rows) / len(rows)
+    tried = {t: mean_at(t) for t in (-math.inf, *(k + 0.5 for k in range(-4, 4)), math.inf)}
+    assert mean_at(best_margin(margins, answered, silent)) == pytest.approx(max(tried.values()))

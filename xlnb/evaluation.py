@@ -28,8 +28,8 @@ from .finetuning import FineTuning, LearnedTask, Span, answers_of, load_head, tr
 from .foreign import quietly
 from .readouts import OF_WORDS, READ, row, vector_files
 from .retrieval import load_model_and_tokenizer, load_model_tokenizer, longest_input, untrained
-from .scores import (accuracy, f1_scores, matthews, paired_bootstrap, pearson, pos_f1_as_published, qa_scores,
-                         span_f1, spearman)
+from .scores import (accuracy, answer_scores, best_margin, f1_scores, matthews, paired_bootstrap, pearson,
+                         pos_f1_as_published, qa_scores, span_f1, spearman)
 from .task_sets import TASK_SETS, read_task, task_languages
 from .training import latest_checkpoint
 
@@ -96,8 +96,20 @@ BENCHMARKS = { # name → Benchmark
                         papers="xylent/table13_tydiqa metaxlm/table11_tydiqa veco/table16_tydiqa")}
 
 # %% ../nbs/08_evaluation.ipynb #a5503da7
+def _thresholds(examples, answers, lang) -> list[float]: # of each question, chosen on the other half of the texts
+    gold = {e.id: [text for text, _ in e.answers] for e in examples}
+    said, nothing = {e.id: a.text for e, a in zip(examples, answers)}, dict.fromkeys(gold, "")
+    given, none = (answer_scores(gold, texts, lang, "squad") for texts in (said, nothing))
+    halves = {text: n % 2 for n, text in enumerate(dict.fromkeys(e.context for e in examples))}
+    rows = [(halves[e.context], a.margin, given[e.id][1], none[e.id][1]) for e, a in zip(examples, answers)]
+    others = [[row[1:] for row in rows if row[0] != half] for half in (0, 1)]
+    limits = [best_margin(*zip(*other)) if other else 0.0 for other in others]
+    return [limits[half] for half, *_ in rows]
+
 def _answerable(examples, answers, lang) -> dict: # SQuAD 2.0: the empty answer is one
-    return _spans("squad", examples, [a if a.margin > 0 else a._replace(text="") for a in answers], lang)
+    above = lambda limits: [a if a.margin > t else a._replace(text="") for a, t in zip(answers, limits)]
+    at_zero = _spans("squad", examples, above([0.0] * len(answers)), lang)["F1"]
+    return _spans("squad", examples, above(_thresholds(examples, answers, lang)), lang) | {"F1, margin 0": at_zero}
 
 _GLUE = {"cola": _matthews, "sst2": _labels, "mrpc": _both, "stsb": _numbers, "qqp": _both, "mnli": _labels,
          "qnli": _labels, "rte": _labels}

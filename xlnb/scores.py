@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['STYLES', 'matches', 'accuracy', 'f1_scores', 'matthews', 'pearson', 'spearman', 'span_f1', 'pos_f1_as_published',
-           'normalise_answer', 'answer_scores', 'qa_scores', 'transfer_gap', 'Difference', 'paired_bootstrap']
+           'normalise_answer', 'answer_scores', 'qa_scores', 'best_margin', 'transfer_gap', 'Difference',
+           'paired_bootstrap']
 
 # %% ../nbs/02o_scores.ipynb #0d6f1d7a
 import re, string, unicodedata
@@ -260,6 +261,20 @@ def qa_scores(gold: dict, # question id → gold answers, strings; [] for a ques
     "Exact match and word F1, means over questions; `DataError` for ids that only one side has."
     scores = answer_scores(gold, predicted, language, style).values()
     return {name: sum(column) / len(scores) for name, column in zip(("em", "f1"), zip(*scores))}
+
+# %% ../nbs/02o_scores.ipynb #e05bbe7b
+def best_margin(margins, # (questions,): logits of the answer minus of none
+                answered, silent, # (questions,): score with the answer, and with none
+               ) -> float: # answer where the margin is above it; ±inf where all or none should be answered
+    "The threshold with the highest mean score; of several the highest. 0 without questions."
+    margins, gain = np.asarray(margins, float), np.asarray(answered, float) - np.asarray(silent, float)
+    if not len(margins): return 0.0
+    order = np.argsort(-margins)
+    down, total = margins[order], np.append(0.0, np.cumsum(gain[order])) # of the first k that answer
+    edges = np.concatenate([[np.inf], down, [-np.inf]])
+    possible = np.flatnonzero(np.diff(edges)) # questions of one margin go together
+    k = possible[total[possible].argmax()]
+    return float((edges[k] + edges[k + 1]) / 2)
 
 # %% ../nbs/02o_scores.ipynb #97e989ac
 def transfer_gap(scores: dict, # language → score
