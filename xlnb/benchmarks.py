@@ -37,7 +37,7 @@ from .corpora import Lines
 from .data import BatchShape, MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, config_for, forward_flops, new_model
 from .finetuning import KINDS as TASK_KINDS
-from .finetuning import answers_of, new_head, read_questions
+from .finetuning import IGNORED, answers_of, new_head, read_questions
 from .foreign import quietly
 from .lexicon import nearest_csls
 from .linear_maps import normalise, procrustes
@@ -593,11 +593,13 @@ _LONGEST = 128 # tokens of an example that is measured: nothing is cut, by neith
 
 def _texts(example) -> tuple: return example.texts if hasattr(example, "texts") else (" ".join(example.words),)
 
-def _short_enough(examples, tokenizer) -> tuple[list, list[int]]:
-    "Examples that a network reads in one piece, and their tokens."
+def _in_one_piece(examples, kind, labels, tokenizer) -> list:
+    "Examples that a network reads whole, without words that no piece stands for: a pipeline says nothing of those."
     encoded = tokenized([[*column] for column in zip(*map(_texts, examples))], tokenizer, None)
-    kept = [(example, len(one.ids)) for example, one in zip(examples, encoded) if len(one.ids) <= _LONGEST]
-    return [list(column) for column in zip(*kept)]
+    short = [example for example, one in zip(examples, encoded) if len(one.ids) <= _LONGEST]
+    if kind != "tagging": return short
+    targets = TASK_KINDS[kind].read(short, tokenizer, labels, _LONGEST).targets
+    return [example for example, own in zip(short, targets) if (own != IGNORED).sum() == len(example.words)]
 
 def _piped(pipe, kind, examples, items) -> list: # items: of `finetuning`, which know each word's first piece
     "What a pipeline says, as `answers_of` says it."
@@ -620,9 +622,10 @@ def answering(examples: list, # `Labelled` or `Tagged`
               kind: str, # 'classification' or 'tagging'
               labels: tuple, size: str, tokenizer, repeats: int = 3) -> dict:
     "Examples per second by `finetuning` in turns with a pipeline, the places that either fills, answers that differ."
-    (examples, tokens), found, places = _short_enough(examples, tokenizer), {}, {}
+    choose("kind", kind, _PIPELINES)
+    examples, found, places = _in_one_piece(examples, kind, labels, tokenizer), {}, {}
     with TemporaryDirectory() as folder, quietly():
-        network = _with_head(folder, choose("kind", kind, _PIPELINES), labels, size, tokenizer)
+        network = _with_head(folder, kind, labels, size, tokenizer)
         pipe = pipeline(_PIPELINES[kind], model=network, tokenizer=tokenizer, device="cpu", batch_size=32)
     items = TASK_KINDS[kind].read(examples, tokenizer, labels, _LONGEST)
     def note(name, answers):
@@ -636,7 +639,8 @@ def answering(examples: list, # `Labelled` or `Tagged`
     seconds = compare(calls, repeats)
     return {"kind": kind, "size": size, "examples": len(examples), "threads": torch.get_num_threads(),
             "per_second": {name: len(examples) / median(times) for name, times in seconds.items()},
-            "places": {name: n / sum(tokens) for name, n in places.items()}, **ratios(seconds, "xlnb")["pipeline"],
+            "places": {name: n / sum(map(len, items.ids)) for name, n in places.items()},
+            **ratios(seconds, "xlnb")["pipeline"],
             "different": sum(a != b for a, b in zip(*found.values()))}
 
 # %% ../nbs/11_benchmarks.ipynb #722cdb3e
