@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['DRIVES', 'ROUNDS', 'FEW_STEPS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve', 'planted_pairs', 'damaged',
-           'RobustData', 'prepare_data', 'RobustBatches', 'trajectory_of', 'make_batches', 'new_model', 'baseline_of',
-           'with_baseline', 'plan_of', 'measure_layers', 'evaluate_run', 'rankings', 'record_facts', 'describe']
+           'RobustData', 'prepare_data', 'losses_of_pairs', 'driving', 'RobustBatches', 'trajectory_of', 'make_batches',
+           'new_model', 'baseline_of', 'with_baseline', 'plan_of', 'measure_layers', 'evaluate_run', 'rankings',
+           'record_facts', 'describe']
 
 # %% ../nbs/04b_dro_runs.ipynb #8ed47610
 import json, math, sys
@@ -97,6 +98,26 @@ def prepare_data(s: Settings # resolved
     "Damaged corpus, shared vocabulary and token store of a run."
     return RobustData(**vars(prepared(s, damaged(s, open_bitext(s)))))
 
+# %% ../nbs/04b_dro_runs.ipynb #acd4e20c
+def losses_of_pairs(seen: dict, # kind of loss → `GroupLosses`
+                    s: Settings, # resolved
+                   ) -> dict: # losses, counts and rtd_accuracy: pair → number
+    "Losses L_G + λ L_D per token (XY-LENT equation 3, with XLM-E's λ), tokens behind them, RTD accuracy."
+    found = {kind: group.losses(s.estimator) for kind, group in seen.items()}
+    counts = seen["trtd" if s.replaces else "tlm"].counts()
+    if not s.replaces: return {"losses": found["tlm"], "counts": counts}
+    losses = {pair: loss + s.lam * found["trtd"][pair] for pair, loss in found["tlm"].items()}
+    right = {pair: 1 - wrong for pair, wrong in seen["wrong"].losses().items()}
+    return {"losses": losses, "counts": counts, "rtd_accuracy": right}
+
+def driving(losses: dict, # pair → loss
+            drive: str, # one of DRIVES
+            baseline: dict | None, # pair → loss of the same run without re-sampling, for 'excess'
+           ) -> dict: # pair → number
+    "What the adversary answers."
+    if drive == "excess": return excess_losses(losses, baseline)
+    return residual_losses(losses) if drive == "by language" else losses
+
 # %% ../nbs/04b_dro_runs.ipynb #107c441e
 class RobustBatches:
     "Batches whose pairs an adversary draws anew ten times in a run; keeps the losses of pairs and the trajectory."
@@ -126,17 +147,8 @@ class RobustBatches:
                 if tokens: group.add(pair, sums[f"{name}/{what}/{pair}"], tokens)
         done = step + 1
         if done % self.stretch: return
-        if 1 < done // self.stretch <= ROUNDS + 1: self._move(done, self.measured())
+        if 1 < done // self.stretch <= ROUNDS + 1: self._move(done, losses_of_pairs(self.seen, self.settings))
         self.forget()
-
-    def measured(self) -> dict: # of pair → number
-        "Losses L_G + λ L_D per token (XY-LENT equation 3, with XLM-E's λ), tokens behind them, RTD accuracy."
-        found = {kind: group.losses(self.settings.estimator) for kind, group in self.seen.items()}
-        counts = self.seen["trtd" if self.settings.replaces else "tlm"].counts()
-        if not self.settings.replaces: return {"losses": found["tlm"], "counts": counts}
-        losses = {pair: loss + self.settings.lam * found["trtd"][pair] for pair, loss in found["tlm"].items()}
-        right = {pair: 1 - wrong for pair, wrong in self.seen["wrong"].losses().items()}
-        return {"losses": losses, "counts": counts, "rtd_accuracy": right}
 
     def _move(self, step, measured):
         q = self.trajectory[0]["probabilities"]
@@ -144,13 +156,10 @@ class RobustBatches:
         if not self.settings.robust:
             self.trajectory.append({"step": step, "probabilities": q, **measured})
             return
+        drive = driving(measured["losses"], self.settings.drive, self.baseline)
         self.trajectory.append(next_round(self.trajectory, step, rho=self.settings.rho, floor=self.settings.floor,
-                                          drive=self._drive(measured["losses"]), **measured))
+                                          drive=drive, **measured))
         self.batches.change_pairs(step, self.trajectory[-1]["probabilities"])
-
-    def _drive(self, losses) -> dict: # pair → what the adversary answers
-        if self.settings.drive == "excess": return excess_losses(losses, self.baseline)
-        return residual_losses(losses) if self.settings.drive == "by language" else losses
 
     def state(self) -> dict:
         return {"mixtures": self.batches.state(), "trajectory": self.trajectory,

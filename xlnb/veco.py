@@ -116,6 +116,7 @@ def _check(given: Settings):
         raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER_SIZES)} (its small "
                           "model is 'base' with six layers)")
 
+# %% ../nbs/06_veco.ipynb #a0ec0099
 def is_recorded(init: str) -> bool: # as of `for_record`
     "Whether `init` is the hash that records have in place of a folder."
     return bool(re.fullmatch("[0-9a-f]{12}", init)) and not Path(init).exists()
