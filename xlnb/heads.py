@@ -173,16 +173,18 @@ class BesidePartner(EncoderPreTrainedModel):
         self.head = nn.Linear(2 * config.hidden_size, config.num_labels)
         self.post_init()
 
-    def scores(self, input_ids, attention_mask, partner_input_ids, partner_attention_mask):
+    def scores(self, input_ids, attention_mask, partner_input_ids, partner_attention_mask, position_ids=None,
+               partner_position_ids=None):
         "The head's outputs for every token, (batch, seq, labels); `ValueError` where there is no partner."
-        own = self.encoder(input_ids, attention_mask).last_hidden_state
+        own = self.encoder(input_ids, attention_mask, position_ids).last_hidden_state
         if self.config.partner == "self": other, mask = own, attention_mask
         else:
             self._check_partner(input_ids, partner_input_ids)
             mask = partner_attention_mask
-            other = self.encoder(partner_input_ids, mask).last_hidden_state
+            other = self.encoder(partner_input_ids, mask, partner_position_ids).last_hidden_state
         if self.config.detach_partner: other = other.detach()
-        beside = self.encoder(input_ids, attention_mask, encoder_hidden_states=other, encoder_attention_mask=mask)
+        beside = self.encoder(input_ids, attention_mask, position_ids, encoder_hidden_states=other,
+                              encoder_attention_mask=mask)
         return self.head(self.dropout(torch.cat([own, beside.last_hidden_state], -1)))
 
     def _check_partner(self, ids, partners):
@@ -204,8 +206,9 @@ class PartneredForLabels(BesidePartner):
                 partner_input_ids=None, # (batch, partner's seq)
                 partner_attention_mask=None, # (batch, partner's seq)
                 labels=None, # of sentences (batch,), of tokens (batch, seq); -100 = not counted
+                **positions, # `position_ids` and `partner_position_ids`; 0, 1, 2, … without them
                ): # transformers' output with logits (batch, labels), of tokens (batch, seq, labels)
-        each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
+        each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask, **positions)
         logits = self.read(each, attention_mask)
         return self.output(loss=_cross_entropy(logits, labels), logits=logits)
 
@@ -233,8 +236,9 @@ class PartneredForQuestionAnswering(BesidePartner):
                 partner_input_ids=None, # (batch, partner's seq)
                 partner_attention_mask=None, # (batch, partner's seq)
                 start_positions=None, end_positions=None, # (batch,)
+                **positions, # `position_ids` and `partner_position_ids`; 0, 1, 2, … without them
                ) -> QuestionAnsweringModelOutput: # start_logits and end_logits (batch, seq)
-        each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask)
+        each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask, **positions)
         if attention_mask is not None:
             each = each.masked_fill(attention_mask[:, :, None] == 0, torch.finfo(each.dtype).min)
         start, end = each.unbind(-1)
