@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from conftest import write
 
+from xlnb import evaluation
 from xlnb.core import ConfigError, DataError, read_records
 from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.evaluation import (BENCHMARKS, Settings, compare, draw_heat_map, evaluate, latex, leaked, model_hash, printed,
+from xlnb.downstream import BENCHMARKS, RECIPES, printed, printed_recipes, write_texts
+from xlnb.evaluation import (Settings, compare, draw_heat_map, evaluate, latex, leaked, learned_task, model_hash,
                              recorded, score_table, split_fifth)
 from xlnb.task_sets import TASK_SETS, Labelled, read_task
 from xlnb.vocab import train_vocab
@@ -104,6 +106,79 @@ def test_a_fifth_is_kept_apart_by_the_first_text():
     assert split_fifth(examples) == (train, dev)
 
 
+def test_dev_of_all_languages_holds_no_translation_of_what_is_learned(settings):
+    task = learned_task("xnli", "en", replace(settings, select_on="all"))
+    own = learned_task("xnli", "en", settings)
+    assert task.train == own.train and len(task.dev) == 3 * len(own.dev)
+    assert own.dev == [e for e in task.dev if e in own.dev]
+    assert not {e.id for e in task.train} & {e.id for e in task.dev}
+    wrong = [e.label if e in own.dev else "none of them" for e in task.dev]
+    assert own.score(own.dev, [e.label for e in own.dev]) == 100 # by the same answers, of one language and of three
+    assert task.score(task.dev, wrong) == pytest.approx(100 / 3)
+
+
+def test_languages_of_learning_are_pooled(settings):
+    task = learned_task("xnli", "en,de", settings)
+    alone = [learned_task("xnli", lang, settings) for lang in ("en", "de")]
+    assert task.train == alone[0].train + alone[1].train and task.dev == alone[0].dev + alone[1].dev
+    table = score_table(evaluate(replace(settings, source="en,de", controls=False, epochs=1)), "xnli")
+    row = table.loc["model"]
+    assert row.others == row.sw and row.gap == pytest.approx((row.en + row.de) / 2 - row.sw)
+
+
+def test_dev_chooses_among_the_recipes_of_a_paper(settings, monkeypatch):
+    grid = printed_recipes("xlme", "xnli", 32)
+    assert len(grid) == 4 and {recipe.epochs for recipe in grid} == {10}
+    few = replace(settings, recipes="xlme", controls=False, seeds=2, out=settings.out + "-grid")
+    trained = []
+    original = evaluation._trained
+    def noted(*given):
+        trained.append((original(*given), given[5]))
+        return trained[-1][0]
+    monkeypatch.setattr(evaluation, "_trained", noted)
+    found = evaluate(few)
+    best = max((t for t, seed in trained[:4]), key=lambda t: t.dev)
+    chosen = [t.recipe for t, seed in trained if seed == 1]
+    assert chosen and {*chosen} == {best.recipe} and len({t.recipe.learning_rate for t, seed in trained}) == 4
+    by_seed = found[found.target == "sw"].score
+    assert score_table(found, "xnli", over="median").loc["model"].sw == pytest.approx(by_seed.median())
+
+
+def test_beside_translations_from_files(settings, model, data, tmp_path):
+    "Two texts an example, a line for each; a network plugged in reads them, and another translation is another run."
+    crossing = tmp_path / "crossing"
+    shutil.copytree(model, crossing)
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    config = config_for("tiny", 64, **shape, cross_attention=True, restart_positions=True)
+    new_model(Encoder, config, 0).save_pretrained(crossing)
+    folder = tmp_path / "translated"
+    for lang, split in (("en", "dev"), ("de", "test"), ("en", "test"), ("sw", "test")):
+        written = write_texts("xnli", lang, split, folder)
+        written.rename(str(written).replace(".source", "")) # a translator that changes nothing
+    plugged = replace(settings, model=str(crossing), controls=False, partner=str(folder), out=str(tmp_path / "out"))
+    first = evaluate(plugged)
+    assert {*first.target} == {"de", "en", "sw"} and len([*(tmp_path / "out").iterdir()]) == 1
+    (folder / "xnli-test-sw.txt").write_text("dog\n" * 60)
+    second = evaluate(plugged)
+    assert len([*(tmp_path / "out").glob("*/answers/test-sw-*")]) == 2 and first.target.equals(second.target)
+    evaluate(replace(plugged, partner="self"))
+    assert len([*(tmp_path / "out").iterdir()]) == 2
+    (folder / "xnli-test-sw.txt").write_text("dog\n" * 59)
+    with pytest.warns(UserWarning, match="59 lines for 60 texts"): evaluate(plugged)
+    (folder / "xnli-dev-en.txt").unlink()
+    with pytest.raises(DataError, match="no translations: write what is to be translated with"): evaluate(plugged)
+
+
+@pytest.mark.parametrize("paper, counts", [
+    ("xlme", {"pos": 9, "ner": 5, "xquad": 3, "mlqa": 9, "tydiqa": 9, "xnli": 4, "paws-x": 4}),
+    ("xylent", {"xquad": 3, "mlqa": 9, "tydiqa": 9, "xnli": 4, "paws-x": 4, "americasnli": 4}),
+    ("metaxlm", dict.fromkeys(("pos", "ner", "xquad", "mlqa", "tydiqa", "xnli", "paws-x", "cls"), 1))])
+def test_recipes_are_those_of_the_tables(paper, counts):
+    grids = {task: printed_recipes(paper, task, 768) for task in counts}
+    assert {task: len(grid) for task, grid in grids.items()} == counts and paper in RECIPES
+    assert all(4e-6 < recipe.learning_rate < 5e-5 for grid in grids.values() for recipe in grid)
+
+
 def test_a_language_that_cannot_be_read_does_not_lose_the_others(settings, data, tmp_path, monkeypatch):
     broken = tmp_path / "data"
     shutil.copytree(data, broken)
@@ -129,6 +204,10 @@ def test_the_same_as_latex_and_as_a_picture(scores):
 @pytest.mark.parametrize("changes, error, says", [
     (dict(tasks="xnly"), ConfigError, "task='xnly' is not one of.*did you mean 'xnli'"),
     (dict(model=""), ConfigError, "give the folder"), (dict(seeds=0), ConfigError, "seeds=0"),
+    (dict(over="median "), ConfigError, "did you mean 'median'"), (dict(recipes="xlm-e"), ConfigError, "'xlme'"),
+    (dict(partner="nowhere"), ConfigError, "partner='nowhere': give 'self', or the folder of translations"),
+    (dict(partner="self"), ConfigError, "partner='self': .* has no cross-attention to look at it with"),
+    (dict(select_on="fr"), DataError, "xnli, dev, 'fr' is not there"),
     (dict(learn_on="test"), ConfigError, "learns from 'test', and is tested on it"),
     (dict(learn_on=""), DataError, "xnli, train, 'en' is not there: looked for .*Licence of the set: CC BY-NC 4.0"),
     (dict(langs="fr", controls=False), DataError, "nothing could be tested: xnli has no test in fr"),

@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 
 from xlnb.core import ConfigError, DataError, data_root
 from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.finetuning import (IGNORED, KINDS, FineTuning, LearnedTask, answers_of, best_span, load_head, read_choices,
-                             read_labelled, read_questions, read_tagged, train_head, usual_rate)
+from xlnb.finetuning import (IGNORED, KINDS, FineTuning, LearnedTask, answers_of, best_span, item_logits, load_head,
+                             read_choices, read_items, read_labelled, read_questions, read_tagged, texts_of, train_head,
+                             usual_rate)
 from xlnb.foreign import quietly
 from xlnb.task_sets import Choice, Labelled, Question, Tagged, read_task
 from xlnb.vocab import train_vocab
@@ -119,6 +120,34 @@ def test_stopped_after_every_step_it_ends_in_the_same_bits(encoder, tmp_path):
     assert done["finished"]
     whole, parts = (load_file(tmp_path / name / "best" / "model.safetensors") for name in ("whole", "parts"))
     assert whole.keys() == parts.keys() and all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize("kind", ["classification", "tagging", "question answering"])
+@pytest.mark.parametrize("partner", ["translation", "self"])
+def test_beside_a_translation(kind, partner, encoder, tokenizer, tmp_path):
+    "A network plugged in learns, is loaded as such, and answers by what stands beside."
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    crossing = config_for("tiny", len(tokenizer), **shape, cross_attention=True, restart_positions=True)
+    new_model(Encoder, crossing, 0).save_pretrained(tmp_path / "crossing")
+    tokenizer.save_pretrained(tmp_path / "crossing")
+    rows, labels = EXAMPLES[kind], LABELS[kind]
+    same = {e: texts_of(e) for e in rows}
+    task = replace(task_of(kind), partner=partner, translations=same if partner == "translation" else None)
+    train_head(tmp_path / "crossing", task, FineTuning(epochs=1, learning_rate=1e-3), 0, tmp_path / "run")
+    network = load_head(tmp_path / "run" / "best", kind)
+    assert type(network).__name__.startswith("Partnered") and network.config.partner == partner
+    if partner == "self": return
+    def logits(beside):
+        return item_logits(network, read_items(kind, rows, tokenizer, labels, 64, beside), kind, tokenizer)
+    other = {e: tuple(text[::-1] for text in texts) for e, texts in same.items()}
+    first, second = logits(same), logits(other)
+    assert any(np.abs(a - b).max() > 1e-4 for a, b in zip(first, second))
+    with pytest.raises(DataError, match="39 of 40 examples have no translation, first '1'"):
+        logits({rows[0]: same[rows[0]]})
+
+
+def test_a_choice_has_no_translation_beside(): # an option for each item, a translation for each example
+    with pytest.raises(ConfigError, match="not read beside a translation"): texts_of(EXAMPLES["choice"][0])
 
 
 def test_the_best_epoch_is_kept(encoder, tmp_path):

@@ -174,6 +174,7 @@ LONG = {
     "evaluation": "a table of tasks, one road from files to scores, baselines, and what a reader sees of them",
     "dro": "the moves of the mixture, planted defects, and the search for them without a model",
     "held_out": "what is asked of held-out text, pairs and layers, the same for every paper",
+    "finetuning": "what five kinds of tasks read, learn and answer, one training, and networks beside a translation",
     "formats": "one reader for each published format",
     "matching": "seven rules by which two vocabularies are matched, and their composition",
     "probes": "readouts of tags, entailment, paraphrase and classes, on one solver",

@@ -100,6 +100,8 @@ __doc__ += """\
                       it answers
     readouts          Tasks that train no network: sentences retrieved and mined, words aligned, translated and
                       compared, out of states as they are
+    downstream        A record for every task of the five papers: what is learned, tested and counted, by which
+                      recipes; and the translations beside which it can be read
 """
 
 # %% ../nbs/index.ipynb #c953b6a6

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['IGNORED', 'LONGEST_QUESTION', 'LONGEST_ANSWER', 'KINDS', 'TOKENS', 'Items', 'read_labelled', 'read_choices',
-           'read_tagged', 'read_questions', 'best_span', 'Span', 'Kind', 'new_head', 'FineTuned', 'ItemBatches',
-           'padded', 'item_logits', 'FineTuning', 'usual_rate', 'LearnedTask', 'answers_of', 'train_head', 'load_head']
+           'read_tagged', 'read_questions', 'texts_of', 'best_span', 'Span', 'Kind', 'read_items', 'new_head',
+           'FineTuned', 'ItemBatches', 'padded', 'item_logits', 'FineTuning', 'usual_rate', 'LearnedTask', 'answers_of',
+           'train_head', 'load_head']
 
 # %% ../nbs/02p_finetuning.ipynb #b2cb5395
 import json, math, warnings
@@ -40,6 +41,7 @@ class Items:
     example: list = field(default_factory=list) # number of the example that each item belongs to
     targets: list = field(default_factory=list) # of each item, as its kind wants it
     places: list = field(default_factory=list) # of tagging and question answering: where in the example pieces stand
+    partners: "Items | None" = None # of each item what is read beside it; None: each is read alone
 
     def add(self, example: int, encoded, target, place=None):
         "One more item, as the tokenizer encoded it."
@@ -164,6 +166,21 @@ def read_questions(examples: list, # with `question`, `context` and `answers`
         out.add(n, one, (0, 0) if span is None else (int(own[span[0]]), int(own[span[1]])), (int(own[0]), offsets))
     return out
 
+# %% ../nbs/02p_finetuning.ipynb #316d5c42
+def texts_of(example) -> tuple[str, ...]: # one for a line of words, two for a pair or a question and its text
+    "What an example says, text by text; `ConfigError` for a choice."
+    if hasattr(example, "words"): return (" ".join(example.words),)
+    if hasattr(example, "options"): raise ConfigError("a choice among options is not read beside a translation")
+    return example.texts if hasattr(example, "texts") else (example.question, example.context)
+
+def _read_partners(items: Items, examples, tokenizer, limit, translations) -> Items: # an item for each of `items`
+    absent = [example.id for example in examples if example not in translations]
+    if absent: raise DataError(f"{len(absent)} of {len(examples)} examples have no translation, first {absent[0]!r}")
+    columns = [list(texts) for texts in zip(*(translations[example] for example in examples))]
+    encoded, out = tokenized(columns, tokenizer, limit), Items()
+    for n in items.example: out.add(n, encoded[n], None)
+    return out
+
 # %% ../nbs/02p_finetuning.ipynb #b0c3cf56
 def _cross_entropy(logits, targets, labels): # (…, labels), (…)
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
@@ -239,25 +256,46 @@ KINDS = {
                     lambda targets, labels: int((targets != IGNORED).sum()), by_piece=True),
     "question answering": Kind("AutoModelForQuestionAnswering", read_questions, _start_and_end, _spans, by_piece=True)}
 
+def read_items(kind: str, examples: list, tokenizer, labels: tuple,
+               limit: int, # tokens of an item, and of what is read beside it
+               translations: dict | None = None, # example → as of `texts_of`; None: each is read alone
+              ) -> Items:
+    "The items of some examples, each beside the translation of its example where there are translations."
+    items = KINDS[choose("kind", kind, [*KINDS])].read(examples, tokenizer, labels, limit)
+    if translations is not None: items.partners = _read_partners(items, examples, tokenizer, limit, translations)
+    return items
+
 # %% ../nbs/02p_finetuning.ipynb #c5784e34
 def _auto_class(kind):
     import_module("xlnb.heads") # registers the library's own architecture
     return getattr(transformers, KINDS[choose("kind", kind, [*KINDS])].head)
 
+def _beside_partner(kind): # the library's own head on [H; S]
+    name = KINDS[choose("kind", kind, [*KINDS])].head.replace("AutoModelFor", "PartneredFor")
+    return getattr(import_module("xlnb.heads"), name)
+
 def new_head(folder, # of a saved encoder, with whatever head or none
              kind: str, # one of KINDS
              labels: tuple, # all labels or tags; of a choice as many as there are options; () otherwise
              seed: int = 0, # of the head's first weights
+             partner: str | None = None, # plugged in: 'translation', or 'self' without one; None: a head on H alone
             ) -> nn.Module:
     "The encoder with a new head for a kind of task; `ConfigError` for an architecture that transformers gives none."
     auto, width = _auto_class(kind), 1 if kind in ("regression", "choice") else len(labels)
     outputs = {} if kind == "question answering" else dict(num_labels=width)
     with torch.random.fork_rng(), quietly():
         torch.manual_seed(derive_seed("head", seed))
+        if partner: return _beside_partner(kind).from_pretrained(folder, partner=_looks_at(partner, folder), **outputs)
         try: return auto.from_pretrained(folder, local_files_only=True, **outputs)
         except ValueError as e:
             raise ConfigError(f"{folder}: this architecture has no {auto.__name__.removeprefix('AutoModelFor')} in "
                               f"transformers ({str(e).splitlines()[0]:.120})") from e
+
+def _looks_at(partner, folder): # `partner`, if the saved encoder can look at one
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    if getattr(config, "cross_attention", False): return choose("partner", partner, ("translation", "self"))
+    raise ConfigError(f"partner={partner!r}: {folder} has no cross-attention to look at it with; take a network of "
+                      "xlnb.veco, or no partner")
 
 def _logits(out): # of any head
     return out.logits if "logits" in out else torch.stack([out.start_logits, out.end_logits], -1)
@@ -308,9 +346,15 @@ class ItemBatches:
     def state(self) -> dict: return {}
     def load_state(self, state): pass
 
+def _inputs(items: Items, rows: list[int], tokenizer, network) -> dict: # what the network takes, `partner_…` with it
+    batch = pad_examples([items.ids[r] for r in rows], [items.second[r] for r in rows], tokenizer, network)
+    if items.partners is None: return batch
+    beside = _inputs(items.partners, rows, tokenizer, network)
+    return batch | {f"partner_{name}": values for name, values in beside.items()}
+
 def padded(items: Items, rows: list[int], tokenizer, network) -> dict:
     "Some items side by side, with their targets."
-    batch = pad_examples([items.ids[r] for r in rows], [items.second[r] for r in rows], tokenizer, network)
+    batch = _inputs(items, rows, tokenizer, network)
     targets = [items.targets[r] for r in rows]
     if isinstance(targets[0], np.ndarray): # of pieces
         width = batch["input_ids"].shape[1]
@@ -333,8 +377,7 @@ def item_logits(network, items: Items, kind: str, tokenizer) -> list[np.ndarray]
     out = [None] * len(items.ids)
     with evaluating(network), torch.inference_mode():
         for rows in _rows_by_length([*map(len, items.ids)], network.device):
-            batch = pad_examples([items.ids[r] for r in rows], [items.second[r] for r in rows], tokenizer, network)
-            logits = _logits(network(**batch)).float().cpu().numpy()
+            logits = _logits(network(**_inputs(items, rows, tokenizer, network))).float().cpu().numpy()
             for r, own in zip(rows, logits): out[r] = own[:len(items.ids[r])] if KINDS[kind].by_piece else own
     return out
 
@@ -367,13 +410,16 @@ class LearnedTask:
     train: list # examples
     dev: list # examples, none of them in `train`
     score: Callable # examples, answers → a number, the higher the better
+    partner: str | None = None # 'translation' or 'self' for a network plugged in, as in `new_head`
+    translations: dict | None = None # of all examples, as in `read_items`
 
 # %% ../nbs/02p_finetuning.ipynb #88dedbd1
 def answers_of(network, tokenizer, kind: str, labels: tuple, examples: list,
                limit: int, # tokens of an item
+               translations: dict | None = None, # as in `read_items`
               ) -> list: # of each example: label, number, option, tags, or `Span`
     "What a fine-tuned network answers."
-    items = KINDS[kind].read(examples, tokenizer, labels, limit)
+    items = read_items(kind, examples, tokenizer, labels, limit, translations)
     return KINDS[kind].answer(items, item_logits(network, items, kind, tokenizer), examples, labels)
 
 def _training_config(recipe, batches, config, seed) -> TrainingConfig:
@@ -403,14 +449,15 @@ def train_head(model, # folder of a saved encoder with its tokenizer
               ) -> dict: # of `training.train`; the network of the best epoch is in `out/best`
     "Train a head and all weights below it, keep the epoch that is best on `dev`; the same call goes on if killed."
     out, tokenizer = Path(out), load_model_tokenizer(model)
-    network = new_head(model, task.kind, task.labels, seed).train()
+    network = new_head(model, task.kind, task.labels, seed, task.partner).train()
     if torch.cuda.is_available(): network.cuda()
     limit = min(recipe.max_length, longest_input(network.config, tokenizer))
-    items = KINDS[task.kind].read(task.train, tokenizer, task.labels, limit)
+    items = read_items(task.kind, task.train, tokenizer, task.labels, limit, task.translations)
     together = len(task.labels) if task.kind == "choice" else 1
     batches = ItemBatches(items, together, recipe.batch_size, seed, tokenizer, network)
     def evaluate(step):
-        found = task.score(task.dev, answers_of(network, tokenizer, task.kind, task.labels, task.dev, limit))
+        answers = answers_of(network, tokenizer, task.kind, task.labels, task.dev, limit, task.translations)
+        found = task.score(task.dev, answers)
         _keep_best(network, tokenizer, out, step, found, step % batches.per_epoch == 0)
         return {"dev": found}
     config = _training_config(recipe, batches, network.config, seed)
@@ -419,4 +466,7 @@ def train_head(model, # folder of a saved encoder with its tokenizer
 def load_head(folder, # `best` of a run
               kind: str):
     "The network of a run, with its head."
-    with quietly(): return _auto_class(kind).from_pretrained(folder, local_files_only=True)
+    with quietly():
+        [name] = transformers.AutoConfig.from_pretrained(folder, local_files_only=True).architectures
+        own = _beside_partner(kind) if name.startswith("Partnered") else _auto_class(kind)
+        return own.from_pretrained(folder, local_files_only=True)
