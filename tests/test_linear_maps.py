@@ -5,7 +5,7 @@ import torch
 from scipy.linalg import orthogonal_procrustes, sqrtm
 
 from xlnb.core import ConfigError, DataError
-from xlnb.linear_maps import joint_procrustes, normalise, procrustes, rcsls, rcsls_loss, whitened_maps
+from xlnb.linear_maps import canonical_maps, joint_procrustes, normalise, procrustes, rcsls, rcsls_loss, whitened_maps
 from xlnb.retrieval import nearest
 
 
@@ -52,6 +52,24 @@ def test_whitened_maps_are_the_formulas():
     assert torch.allclose(whitened_maps(x, z)[1], torch.eye(7, dtype=torch.float64), atol=1e-9) # the hub stays
     turn = rotation(7, 5)
     assert torch.allclose(whitened_maps(x, x @ turn)[0], turn, atol=1e-8)
+
+
+@pytest.mark.parametrize("widths", [(6, 6), (8, 5)])
+def test_canonical_maps_correlate_as_the_best_linear_maps_do(widths):
+    "Against scikit-learn's iterative CCA; a side that lacks a direction is no obstacle."
+    from sklearn.cross_decomposition import CCA
+    shared = draw(2000, 3, seed=1)
+    noisy = lambda k, w: torch.cat([shared + 0.5 * draw(2000, 3, seed=k), draw(2000, w - 3, seed=10 + k)], 1)
+    x, z = (noisy(k, w) @ draw(w, w, seed=20 + k) for k, w in enumerate(widths))
+    x, z = x - x.mean(0), z - z.mean(0)
+    a, b = (side @ m for side, m in zip((x, z), canonical_maps(x, z, ridge=1e-9)))
+    ours = [float(torch.corrcoef(torch.stack([a[:, k], b[:, k]]))[0, 1]) for k in range(3)]
+    theirs = CCA(3, max_iter=5000, tol=1e-12).fit_transform(x.numpy(), z.numpy())
+    assert ours == pytest.approx([np.corrcoef(theirs[0][:, k], theirs[1][:, k])[0, 1] for k in range(3)], abs=1e-3)
+    assert float(a[:, 0].std() / a[:, 2].std()) == pytest.approx(ours[0] / ours[2], rel=1e-3) # weighted by them
+    flat = x - x.mean(1, keepdim=True) # as after a layer norm
+    assert torch.isfinite(canonical_maps(flat, z)[0]).all()
+    with pytest.raises(DataError, match="2000 and 1999 rows"): canonical_maps(x, z[1:])
 
 
 def dense_loss(map_, x, z, all_x, all_z, k):
