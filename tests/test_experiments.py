@@ -7,7 +7,7 @@ import pytest
 from xlnb import experiments
 from xlnb.core import ConfigError
 from xlnb.experiments import (Experiment, filled_in, finished_runs, missing, plot_grid, recipe_of, records_of,
-                              run_missing, run_one)
+                              run_missing, run_one, run_rows, runs_of_size)
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +170,12 @@ def test_a_figure_has_a_panel_for_what_is_on_record():
     measures = {"x": lambda r: r["x"], "y": lambda r: r.get("y", math.nan)}
     assert [ax.get_title(loc="left") for ax in plot_grid(groups, measures).axes] == ["x"]
     with pytest.raises(ConfigError, match="any of these measures: y"): plot_grid(groups, {"y": measures["y"]})
+
+
+def test_runs_of_one_size_of_several_notebooks():
+    experiments, finished = runs_of_size("tiny", "04_xy_lent", "04c_continued")
+    assert {"bitext", "continued"} <= experiments.keys() == finished.keys()
+    assert {experiment.shared["size"] for experiment in experiments.values()} == {"tiny"}
+    row = run_rows(experiments, finished)[0]
+    assert row["experiment"] == "bitext" and 0 < row["runs on record"] <= row["of"]
+    with pytest.raises(ConfigError, match="did you mean 'tiny'"): runs_of_size("tini", "04_xy_lent")
