@@ -31,7 +31,8 @@ def plot_layers(groups: dict, # arm → {seed: record}
                ):
     "Retrieval by layer of every arm and of the base run that they continue."
     fig, axes = figure("page", height=2.6, ncols=2)
-    for ax, title, part in zip(axes, titles, (lambda r: r, _across_scripts)):
+    in_two_scripts = lambda r: _of_pairs(r, lambda pair: "ru" in pair.split("-"))
+    for ax, title, part in zip(axes, titles, (lambda r: r, in_two_scripts)):
         shown = {arm: {seed: part(r) for seed, r in runs.items()} for arm, runs in groups.items()}
         base = {seed: r for runs in shown.values() for seed, r in runs.items()}
         curves = [(range(len(c)), c) for r in base.values() if (c := layer_means(r, test, "acc@1c", "before"))]
@@ -41,9 +42,8 @@ def plot_layers(groups: dict, # arm → {seed: record}
     axes[0].set_ylabel("retrieval accuracy@1, %")
     return fig
 
-def _across_scripts(record): # its metrics of pairs with Russian alone
-    kept = {name: v for name, v in record["metrics"].items() if "ru" in name.split("/")[1].split("-")}
-    return record | {"metrics": kept}
+def _of_pairs(record, wanted): # its metrics of some pairs alone
+    return record | {"metrics": {name: v for name, v in record["metrics"].items() if wanted(name.split("/")[1])}}
 
 # %% ../nbs/07d_static_results.ipynb #7217ce21
 _SENTENCES = layer_score("T3", "acc@1c", ("trigrams", "acc@1"), "lsa")
@@ -175,6 +175,13 @@ def _gained(arm, test, measure, given): # {arm: record} → points above the bas
 def _since_base(label, arm, test, measure, given, sign=None):
     return Rule(f"{label}: {arm} minus the base run, points", {arm: "losses"}, _gained(arm, test, measure, given), sign)
 
+def _least(arm): # of the pairs of languages: points above MLM alone
+    def number(arms):
+        pairs = {name.split("/")[1] for name in arms[arm]["metrics"] if name.startswith("T3/")}
+        of = lambda record, pair: best_layer(_of_pairs(record, pair.__eq__), "T3", "acc@1c")
+        return min(of(arms[arm], pair) - of(arms["MLM alone"], pair) for pair in pairs)
+    return number
+
 def _of_captions(measure, number, sign=None): # number: record → number
     return Rule(measure, {"captions": "vectors"}, lambda arms: number(arms["captions"]), sign)
 
@@ -188,7 +195,10 @@ _RUNS = {
 RULES = {
     "static-07": [_since_base("sentences", "MLM alone", "T3", "acc@1c", _SENTENCES)],
     "static-08": [_since_base("sentences", "mse", "T3", "acc@1c", _SENTENCES, lambda n: (n < 0) - (n > 0)),
-                  _since_base("tags", "mse", "tags", "f1", _TAGS, lambda n: 1 if abs(n) <= 2 else -1)]}
+                  _since_base("tags", "mse", "tags", "f1", _TAGS, lambda n: 1 if abs(n) <= 2 else -1)],
+    "static-11": [Rule(f"sentences: {arm} minus MLM alone, the pair that gains least, points",
+                       dict.fromkeys((arm, "MLM alone"), "losses"), _least(arm), lambda n: (n < 0) - (n > 0))
+                  for arm in _DCCA]}
 
 _apart, _mapped = _at_middle("x2static", "apart"), _at_middle("x2static", "mapped")
 _last = lambda record: record["parameters"]["layers"]
