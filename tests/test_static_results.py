@@ -107,4 +107,4 @@ def test_a_spoiled_dictionary_keeps_its_words_and_as_many_translations_as_it_say
 def test_vectors_without_the_captions_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("XLNB_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="multi30k"): vector_record(0, {})
+    with pytest.raises(FileNotFoundError, match="multi30k"): vector_record(0)

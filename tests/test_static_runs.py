@@ -2,9 +2,11 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import write
 from safetensors.torch import load_file
 
 from xlnb import static_runs as S
@@ -14,9 +16,8 @@ from xlnb.objectives import MaskIds
 from xlnb.pretraining import MaskedLanguageModel, main, run_folder, train_phase, training_config
 from xlnb.reports import has_learned, layer_means
 from xlnb.static_runs import (BASE, MASKING, PHASE, RECIPE, Settings, WordBatches, base_network, base_of,
-                              continuation_of, in_one_space, lexicons, lsa_space,
-                              make_batches, make_model, prepare_data, pulled_words, resolve,
-                              text_batches, translation_scores, vector_files,
+                              continuation_of, in_one_space, lexicons, lsa_space, make_batches, make_model,
+                              prepare_data, pulled_words, resolve, text_batches, translation_scores, vector_files,
                               with_base, with_teacher, word_tests)
 from xlnb.static_transfer import LOSSES, word_batches
 from xlnb.training import accumulate_gradients, read_log, step_work, train
@@ -50,7 +51,7 @@ def whole(root, data):
      "2 micro-batches of text in a step: give a multiple of 6 "),
     (dict(words_at_once=20, loss="dcca_as_published"), "words_at_once=20: dcca_as_published needs 22"),
     (dict(loss="dcca", words=64), "64 words in a loss: unrelated vectors .* give 129 words or more"),
-    (dict(teacher="x2statc"), "teacher='x2statc' is not one of x2static, aggregated, lsa.* lacks de.safetensors"),
+    (dict(teacher="x2statc"), "teacher='x2statc' is not one of x2static, .*, lsa, and .* lacks de.safetensors"),
     (dict(recipe="paper"), "goes on from XLM-R-base"), (dict(transfer_steps=0), "transfer_steps=0 is not above 0")])
 def test_settings_that_cannot_be_are_refused_with_a_sentence(wrong, says):
     with pytest.raises(ConfigError, match=says): small(**wrong)
@@ -58,6 +59,30 @@ def test_settings_that_cannot_be_are_refused_with_a_sentence(wrong, says):
 
 def test_a_command_with_a_wrong_argument_ends_with_a_sentence():
     with pytest.raises(SystemExit, match="xlnb: weight=0.0 is not above 0"): main(RECIPE, ["--weight", "0.0"])
+
+
+NAMES = SimpleNamespace(name="cldr", langs=["de", "en", "ru"])
+
+
+@pytest.mark.parametrize("changes, says", [
+    (dict(teacher="lsa", teacher_width=96), "fastText's alone can be chosen"),
+    (dict(teacher="fasttext", teacher_width=96), "loss='cosine' with teacher_width=96 and width="),
+    (dict(teacher="fasttext", teacher_width=0, loss="dcca_ey"), "teacher_width=0")])
+def test_widths_of_teachers_that_cannot_be(changes, says):
+    with pytest.raises(ConfigError, match=says): small(**changes)
+
+
+@pytest.mark.filterwarnings("ignore:.*maps from two halves")
+def test_fasttext_of_another_width_teaches(data):
+    pytest.importorskip("gensim")
+    given = small(loss="dcca_ey", teacher="fasttext", teacher_width=24)
+    taught = with_teacher(given, data)
+    assert {v.width for v in taught.teacher.values()} == {24} and {*taught.teacher} == {*data.corpus.langs}
+    assert all(v.made_by["method"] == "fastText" for v in taught.teacher.values())
+    batch = make_batches(given, taught)(0, 0)
+    assert batch["static"].shape[1] == 24
+    model, generator = make_model(given, taught), torch.Generator()
+    assert model(model.prepare(batch, generator), generator)["transfer"].isfinite()
 
 
 def test_all_arms_continue_one_base_run(data):
@@ -79,14 +104,29 @@ def test_the_continuation_has_as_many_tokens_of_text_as_the_base_run_had_in_all(
     assert training_config(part).learning_rate == 0.5 * training_config(base_of(given)).learning_rate
 
 
+def test_entries_of_a_published_lexicon_are_written_as_the_text_writes_them(tmp_path, monkeypatch):
+    "MUSE has lower case; German nouns do not, and a word that the text lacks has no vector to be asked for."
+    rows = {"0-5000": "hund dog\nkatze cat\n", "5000-6500": "haus house\nbaum tree\nhund hound\n"}
+    for part, text in rows.items(): write(tmp_path / "muse-dictionaries" / f"de-en.{part}.txt", text)
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
+    text = {"de": ["Ein Hund und eine Katze", "Der Hund", "ein Baum"], "en": ["a dog and a cat", "Dog", "dog", "tree"]}
+    captions = SimpleNamespace(name="multi30k", langs=["de", "en"], text=text)
+    known, test = lexicons(captions, "en")
+    assert {*known["de"], *test["de"]} == {("Hund", "dog"), ("Katze", "cat"), ("Baum", "tree")}
+    assert all(S._is_known(b) for _, b in known["de"]) and not any(S._is_known(b) for _, b in test["de"])
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path / "empty"))
+    with pytest.raises(FileNotFoundError, match="de-en"): lexicons(captions, "en")
+
+
 def test_no_name_of_the_test_is_known_to_a_map():
-    known, test = lexicons(["de", "en", "ru"], "en")
+    known, test = lexicons(NAMES, "en")
     for lang in ("de", "ru"):
         for side in (0, 1): assert not {e[side] for e in known[lang]} & {e[side] for e in test[lang]}
         assert min(len(known[lang]), len(test[lang])) > 100
     hub_words = [{b for _, b in test[lang]} for lang in ("de", "ru")]
     assert all(S._is_known(word) is False for words in hub_words for word in words) # the same words in all languages
-    for pair, sides in word_tests(["de", "en", "ru"], "en").items():
+    for pair, sides in word_tests(test, "en").items():
         assert pair in ("de-en", "en-ru") and all(len({*side}) == len(side) for side in sides)
         assert all(a != b for a, b in zip(*sides))
 
@@ -95,25 +135,27 @@ def test_translations_make_one_space_and_chance_another(data):
     "Held-out names are found by LSA; the same vectors under permuted names find about one in the number of words."
     spaces = data.teacher
     assert all(torch.allclose(v.matrix.norm(dim=1), torch.ones(len(v)), atol=1e-5) for v in spaces.values())
-    found = translation_scores(spaces, "en", "mapped")["bli/de-en/mapped/acc@1"]
+    test = data.lexicon[1]
+    found = translation_scores(spaces, "en", test, "mapped")["bli/de-en/mapped/acc@1"]
     turned = spaces["de"].matrix[torch.randperm(len(spaces["de"]), generator=torch.Generator().manual_seed(0))]
-    free = translation_scores({**spaces, "de": replace(spaces["de"], matrix=turned)}, "en", "mapped")
+    free = translation_scores({**spaces, "de": replace(spaces["de"], matrix=turned)}, "en", test, "mapped")
     assert found > 0.3 > 10 * max(0.001, free["bli/de-en/mapped/acc@1"])
 
 
 @pytest.mark.filterwarnings("ignore:.*maps from two halves")
 def test_too_few_known_names_leave_a_map_to_the_shape_of_the_spaces():
-    known, draw = lexicons(["de", "en"], "en")[0]["de"][:6], torch.Generator().manual_seed(0)
+    lexicon, draw = lexicons(NAMES, "en")[0], torch.Generator().manual_seed(0)
+    known = lexicon["de"][:6]
     def mapped(n): # names known
         words = {"de": [a for a, _ in known[:n]], "en": [b for _, b in known[:n]]}
         own = {lang: WordVectors([*w, *(f"{lang}{k}" for k in range(60 - n))], torch.randn(60, 8, generator=draw), lang)
                for lang, w in words.items()}
-        return in_one_space(own, "en")["de"].made_by["map"]
+        return in_one_space(own, "en", {"de": lexicon["de"]})["de"].made_by["map"]
     assert (mapped(4)["start"], mapped(6)["start"], mapped(6)["pairs"]) == ("unsupervised", "dictionary", 6)
 
 
 def test_words_come_in_turn_and_once_in_an_epoch(data):
-    batches, pulled = make_batches(small(), data), pulled_words(data.teacher, "en")
+    batches, pulled = make_batches(small(), data), pulled_words(data.teacher, "en", data.lexicon[1])
     drawn = [batches.draw(n)[0] for n in range(2 * min(len(v) for v in pulled.values()))]
     for k, (lang, vectors) in enumerate(pulled.items()):
         own = drawn[k::2]
@@ -127,11 +169,11 @@ def test_words_come_in_turn_and_once_in_an_epoch(data):
 
 
 def test_no_name_of_the_test_is_pulled_in_whatever_case(data):
-    asked = {word.casefold() for side in word_tests(["de", "en"], "en")["de-en"] for word in side}
+    asked = {word.casefold() for side in word_tests(data.lexicon[1], "en")["de-en"] for word in side}
     lower = {lang: replace(v, words=[word.lower() for word in v.words]) if lang == "de" else v
              for lang, v in data.teacher.items()} # as files of vectors often have them
     for teacher in (data.teacher, lower):
-        kept = pulled_words(teacher, "en")
+        kept = pulled_words(teacher, "en", data.lexicon[1])
         for lang, v in kept.items():
             assert not asked & {word.casefold() for word in v.words}
             assert 0.3 < len(v) / len(teacher[lang]) < 1

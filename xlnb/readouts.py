@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['READ', 'OF_WORDS', 'row', 'flores_tests', 'mined_pairs', 'best_threshold', 'mining_f1', 'halves_f1', 'vector_files',
-           'word_space']
+           'word_space', 'rated_pairs']
 
 # %% ../nbs/02q_readouts.ipynb #797a6d57
 from pathlib import Path
@@ -221,7 +221,8 @@ def _bli_baselines(langs, source) -> list[dict]:
 # %% ../nbs/02q_readouts.ipynb #db2c4157
 _SEMEVAL = "semeval2017-task2/{}.test.txt"
 
-def _rated(langs) -> dict: # (language, language) → rated pairs
+def rated_pairs(langs) -> dict: # (language, language) → (word, word, rating)
+    "SemEval-2017's rated pairs of words, of each language and each two; `FileNotFoundError` where there are none."
     langs, root = parse_languages(langs), data_root()
     pairs = [pair for lang in langs for pair in ((lang, lang), *((lang, b) for b in langs if b != lang))]
     names = {pair: _SEMEVAL.format("-".join(dict.fromkeys(pair))) for pair in pairs}
@@ -233,7 +234,7 @@ def _rated(langs) -> dict: # (language, language) → rated pairs
 
 def _similarity_rows(langs, space, **facts) -> list[dict]: # space: pair, words of both → two WordVectors
     rows = []
-    for (a, b), rated in _rated(langs).items():
+    for (a, b), rated in rated_pairs(langs).items():
         words = [[*dict.fromkeys(side)] for side in list(zip(*rated))[:2]]
         score = word_similarity(rated, *space((a, b), words))
         rows.append(row("word_similarity", "harmonic mean", "", a if a == b else f"{a}-{b}", 100 * score.harmonic,

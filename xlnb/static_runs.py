@@ -7,9 +7,9 @@ __all__ = ['TASKS', 'TEACHERS', 'MASKING', 'BUDGET', 'WEIGHTS', 'FEW_TESTS', 'PU
            'EXPERIMENTS', 'RECIPE', 'Base', 'Settings', 'vector_files', 'named_files', 'resolve', 'micro_batches',
            'base_of', 'continuation_of', 'TransferData', 'prepare_data', 'new_base', 'text_batches', 'measures',
            'with_base', 'base_network', 'with_teacher', 'lexicons', 'distilled', 'in_one_space', 'written_forms',
-           'lsa_space', 'kept_vectors', 'teacher_vectors', 'base_vectors', 'translation_scores', 'compare_with_paper',
-           'pulled_words', 'WordBatches', 'Selected', 'Transfer', 'make_model', 'make_batches', 'word_tests', 'measure',
-           'distilled_scores', 'evaluate_run', 'record_facts', 'plan_of', 'describe']
+           'fasttext', 'lsa_space', 'kept_vectors', 'teacher_vectors', 'base_vectors', 'translation_scores',
+           'compare_with_paper', 'pulled_words', 'WordBatches', 'Selected', 'Transfer', 'make_model', 'make_batches',
+           'word_tests', 'measure', 'distilled_scores', 'evaluate_run', 'record_facts', 'plan_of', 'describe']
 
 # %% ../nbs/07c_static_runs.ipynb #simports
 import functools, math, sys, warnings
@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from . import pretraining
 from .alignment import aer_by_layer
+from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import LOCALES, dictionary
 from .core import (ConfigError, DataError, atomic_path, choose, derive_seed, pair_name, parse_languages,
                        sha256_file)
@@ -53,7 +54,7 @@ from .vectors import WordVectors, read_vectors
 from .x2static import Distillation, count_words, distil, find_segmenter
 
 # %% ../nbs/07c_static_runs.ipynb #ssettings
-TASKS, TEACHERS = ("mlm", "mlm+tlm"), ("x2static", "aggregated", "lsa")
+TASKS, TEACHERS = ("mlm", "mlm+tlm"), ("x2static", "aggregated", "fasttext", "lsa")
 MASKING = Masking(pair_rate=0.4, pair_sides="one", policy="80-10-10") # of text 15 %
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Settings(Base):
     "Parameters of a run: those of the base run, and of its continuation; `None` is filled in by `resolve`."
     loss: str = "cosine" # one of LOSSES, or none: masked language modelling alone
     weight: float | None = None # of that loss
-    teacher: str | None = None # x2static | aggregated | lsa, or files of vectors that share a space
+    teacher: str | None = None # x2static | aggregated | fasttext | lsa, or files of vectors that share a space
+    teacher_width: int | None = None # of fastText's vectors; None: that of the network
     hub: str = "en" # language whose space is the common one
     teacher_lines: int | None = None # of text in each language that vectors are distilled from
     transfer_steps: int | None = None # optimiser steps of the continuation
@@ -133,6 +135,10 @@ def _check(s: Settings):
     choose("hub", s.hub, parse_languages(s.langs))
     for name, value in {"weight": s.weight, "rate": s.rate}.items():
         if not math.isfinite(value or 0): raise ConfigError(f"{name}={value}: give a finite number above 0")
+    if s.teacher_width is not None and s.teacher_width < 1:
+        raise ConfigError(f"teacher_width={s.teacher_width} is not above 0")
+    if s.teacher_width and s.teacher != "fasttext":
+        raise ConfigError(f"teacher_width={s.teacher_width} with teacher={s.teacher!r}: fastText's alone can be chosen")
     if s.recipe == "paper":
         raise ConfigError("recipe='paper': the paper goes on from XLM-R-base, which is no run of this notebook; use "
                           "recipe='default', and TransferLoss with word_vectors for a model of yours")
@@ -146,7 +152,10 @@ def _check(s: Settings):
 def micro_batches(s: Settings) -> int: return math.ceil(sum(step_tokens(s)) / s.micro_tokens) # of a step
 
 def _check_words(s: Settings): # filled in
-    "Refuse numbers of words that cannot be divided, or about which a correlation loss says nothing."
+    "Refuse numbers of words that cannot be divided, or about which a correlation loss says nothing, and other widths."
+    if s.loss in ("mse", "cosine") and (s.teacher_width or s.width) != s.width:
+        raise ConfigError(f"loss={s.loss!r} with teacher_width={s.teacher_width} and width={s.width}: it compares "
+                          "number by number; take a teacher of the network's width, or loss='dcca_ey'")
     n, at_once, least = micro_batches(s), s.words_at_once, {"dcca_as_published": 22, "dcca_ey": 4}.get(s.loss, 1)
     if at_once < least: raise ConfigError(f"words_at_once={at_once}: {s.loss} needs {least} or more")
     if s.loss == "dcca" and (noise := noise_correlation(at_once, s.width, s.width)) > 0.5:
@@ -171,13 +180,15 @@ def continuation_of(s: Settings # resolved
 @dataclass(frozen=True)
 class TransferData(Prepared):
     "The data of a run, and what comes before the continuation where it is finished."
+    lexicon: tuple[dict, dict] = ({}, {}) # as of `lexicons`
     base: Path | None = None # checkpoint
     teacher: dict | None = None # language → WordVectors, in one space
 
 def prepare_data(s: Settings # resolved
                 ) -> TransferData:
-    "Corpus, vocabulary and token store."
-    return TransferData(**vars(pretraining.prepare_data(base_of(s))))
+    "Corpus, vocabulary, token store and lexicon."
+    data = pretraining.prepare_data(base_of(s))
+    return TransferData(**vars(data), lexicon=lexicons(data.corpus, s.hub))
 
 def new_base(s: Base, data: Prepared) -> MaskedLanguageModel: # resolved
     "A masked language model as the base run starts with it."
@@ -214,12 +225,26 @@ def with_teacher(s: Settings, data: TransferData) -> TransferData:
 # %% ../nbs/07c_static_runs.ipynb #steacher1
 def _is_known(hub_word: str) -> bool: return derive_seed("known entry", hub_word) % 2 == 0
 
-def lexicons(langs, hub: str) -> tuple[dict, dict]: # known; for the test: language → (word, word of the hub) pairs
-    "CLDR's names of one word on both sides, every second word of the hub for the test, with all its translations."
+def _names(lang, hub) -> list: # of one word on both sides
     one = lambda word, lang: len(find_segmenter("auto", lang).words(word)) == 1
+    return [(a, b) for a, b, _ in dictionary(lang, hub) if one(a, lang) and one(b, hub)]
+
+def _published(lang, hub, source, forms) -> list: # of words that the text has, as it mostly writes them
+    rows = chain(*(published_dictionary(lang, hub, source, part) for part in ("train", "test")))
+    folded = ((a.casefold(), b.casefold()) for a, b in rows)
+    return [(forms[lang][a], forms[hub][b]) for a, b in folded if a in forms[lang] and b in forms[hub]]
+
+def lexicons(corpus, hub: str,
+             source: str | None = None, # 'muse' or 'xling'; None: CLDR's names for the embedded corpus, else MUSE
+            ) -> tuple[dict, dict]: # known; for the test: language → (word, word of the hub) pairs
+    "Entries of one word on both sides, every second word of the hub for the test, with all its translations."
+    source = source or ("cldr" if corpus.name == "cldr" else "muse")
+    there = {*LOCALES} if source == "cldr" else {*SETS[source].langs}
+    langs = [lang for lang in corpus.langs if lang != hub and {lang, hub} <= there]
+    forms = {} if source == "cldr" else {lang: written_forms(corpus.text[lang], lang) for lang in [hub, *langs]}
     known, test = {}, {}
-    for lang in (lang for lang in langs if lang != hub and {lang, hub} <= {*LOCALES}):
-        rows = dict.fromkeys((a, b) for a, b, _ in dictionary(lang, hub) if one(a, lang) and one(b, hub))
+    for lang in langs:
+        rows = dict.fromkeys(_names(lang, hub) if source == "cldr" else _published(lang, hub, source, forms))
         test[lang] = [(a, b) for a, b in rows if not _is_known(b)]
         asked = {a for a, _ in test[lang]}
         known[lang] = [(a, b) for a, b in rows if _is_known(b) and a not in asked]
@@ -233,19 +258,22 @@ def distilled(s: Settings, data: Prepared,
               cache: Path, # folder; what is there of the same encoder is not done again
              ) -> dict[str, WordVectors]: # language → vectors, in no common space
     "Vectors of every language out of an encoder, words as they are written."
-    few = dict(min_count=5, epochs=40) if BY_SIZE[s.size].learns_in_minutes else {}
+    few = dict(min_count=5) if BY_SIZE[s.size].learns_in_minutes else {}
+    if few and s.corpus == "cldr": few["epochs"] = 40 # of few lines
     method = "x2static" if s.teacher == "x2static" else "aggregate"
     settings = Distillation(lowercase=False, method=method, seed=s.seed, **few)
     text = {lang: Lines(_first, data.corpus.text[lang], s.teacher_lines) for lang in data.corpus.langs}
     return {lang: distil(encoder, text[lang], lang, data.tokenizer, cache / lang, settings=settings) for lang in text}
 
-LEAST_PAIRS = 5 # of known names with vectors on both sides
+LEAST_PAIRS = 5 # of known entries with vectors on both sides
 
 def in_one_space(own: dict, # language → WordVectors
-                 hub: str) -> dict: # the same, normalised
-    "All languages mapped to the hub by what is known of CLDR's names; where these are too few, by the spaces' shapes."
+                 hub: str,
+                 known: dict, # of `lexicons`
+                ) -> dict: # the same, normalised
+    "All languages mapped to the hub by the known entries; where these are too few, by the shapes of the spaces."
     has = lambda lang, a, b: a in own[lang] and b in own[hub]
-    known = {lang: [e for e in rows if has(lang, *e)] for lang, rows in lexicons(own, hub)[0].items()}
+    known = {lang: [e for e in rows if has(lang, *e)] for lang, rows in known.items()}
     spaces = map_to(own.values(), hub, {lang: rows for lang, rows in known.items() if len(rows) >= LEAST_PAIRS})
     facts = {lang: {"map": asdict(report)} for lang, report in spaces.reports.items()}
     return {lang: replace(v, made_by=v.made_by | facts.get(lang, {})) for lang, v in spaces.vectors.items()}
@@ -258,6 +286,18 @@ def written_forms(lines, # of one language
     forms = {}
     for word, _ in counts.most_common(): forms.setdefault(word.casefold(), word)
     return forms
+
+def fasttext(s: Settings, data: Prepared) -> dict[str, WordVectors]: # language → vectors, in no common space
+    "Vectors of gensim's fastText on the text of each language; `ConfigError` without gensim."
+    try: from gensim.models import FastText
+    except ModuleNotFoundError as e: raise ConfigError("fastText needs gensim: pip install 'xlnb[static]'") from e
+    found = {}
+    for lang, lines in data.corpus.text.items():
+        spans = find_segmenter("auto", lang).words
+        words = [[line[a:b] for a, b in spans(line)] for line in islice(lines, s.teacher_lines)]
+        own = FastText(words, vector_size=s.teacher_width or s.width, min_count=5, epochs=15, seed=s.seed, workers=1).wv
+        found[lang] = WordVectors(own.index_to_key, torch.from_numpy(own.vectors.copy()), lang, {"method": "fastText"})
+    return found
 
 def lsa_space(s: Settings, data: Prepared) -> dict[str, WordVectors]: # language → vectors, normalised
     """LSA of all translations with the hub, each a document; what two other languages spell alike shares a vector.
@@ -296,11 +336,13 @@ def teacher_vectors(s: Settings, # resolved
         read = {lang: read_vectors(path, language=lang) for lang, path in vector_files(s).items()}
         return {lang: replace(v, matrix=normalise(v.matrix, "unit")) for lang, v in read.items()}
     code = source_hash("x2static", "mapping", "linear_maps", "lexicon", "retrieval", "static_runs")
-    key = short_hash([s.teacher, s.teacher_lines, s.hub, s.seed, code])
+    key = short_hash([s.teacher, s.teacher_width, s.teacher_lines, s.hub, s.seed, code])
     folder = data.base.parent / f"teacher-{key}"
     if s.teacher == "lsa": return kept_vectors(folder, data.corpus.langs, lambda: lsa_space(s, data))
     encoder = base_network(s, data).base_model.to(start_processes())
-    make = lambda: in_one_space(distilled(s, data, encoder, folder / "contexts"), s.hub)
+    def make():
+        own = fasttext(s, data) if s.teacher == "fasttext" else distilled(s, data, encoder, folder / "contexts")
+        return in_one_space(own, s.hub, data.lexicon[0])
     return kept_vectors(folder, data.corpus.langs, make)
 
 # %% ../nbs/07c_static_runs.ipynb #sbli
@@ -313,17 +355,18 @@ def base_vectors(s: Settings, # resolved
 
 # %% ../nbs/07c_static_runs.ipynb #sscores
 def translation_scores(own: dict, # language → WordVectors
-                       hub: str, space: str, # 'apart' as they are | 'mapped'
+                       hub: str,
+                       test: dict, # of `lexicons`
+                       space: str, # 'apart' as they are | 'mapped'
                        system: str = "model", # or 'before', 'teacher'
-                       test: dict | None = None, # language → (word, word of the hub) pairs; None: CLDR's for the test
                       ) -> dict: # e.g. 'bli/de-en/before/mapped/acc@1'; covered words, both directions, mean
     "How often the words of a test are found among the words of the other language (CSLS)."
     found, place = {}, [space] if system == "model" else [system, space]
-    for lang, entries in (test or lexicons(own, hub)[1]).items():
+    for lang, entries in test.items():
         turned = [(b, a) for a, b in entries]
         try: sides = [translation_accuracy(rows, own[a], own[b]) for rows, a, b in
                       ((entries, lang, hub), (turned, hub, lang))]
-        except DataError: continue # none of the names has a vector on both sides
+        except DataError: continue # none of the entries has a vector on both sides
         name = "/".join(["bli", pair_name(lang, hub), *place])
         found |= {f"{name}/acc@{k}": sum(side.covered[k] for side in sides) / 2 for k in (1, 5)}
         found[f"{name}/words"] = sides[0].words * sides[0].coverage
@@ -353,10 +396,12 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
 
 # %% ../nbs/07c_static_runs.ipynb #sbatches
 def pulled_words(teacher: dict, # language → WordVectors
-                 hub: str) -> dict: # the same without CLDR's names kept for the test, in whatever case
+                 hub: str,
+                 test: dict, # of `lexicons`
+                ) -> dict: # the same without the words of the test, in whatever case
     "The words that a loss sees: no test asks for one of them."
     asked = {lang: set() for lang in teacher}
-    for lang, entries in lexicons(teacher, hub)[1].items():
+    for lang, entries in test.items():
         for name, own in zip((lang, hub), zip(*entries)): asked[name] |= {word.casefold() for word in own}
     kept = lambda lang, v: [k for k, word in enumerate(v.words) if word.casefold() not in asked[lang]]
     part = lambda v, rows: replace(v, words=[v.words[k] for k in rows], matrix=v.matrix[rows])
@@ -463,7 +508,8 @@ def make_batches(s: Settings, data: TransferData):
     "Text, and words beside it where there is a loss for them."
     text = text_batches(continuation_of(s), data)
     if s.loss == "none": return text
-    return WordBatches(text, pulled_words(data.teacher, s.hub), data.tokenizer, s.words, s.seed)
+    pulled = pulled_words(data.teacher, s.hub, data.lexicon[1])
+    return WordBatches(text, pulled, data.tokenizer, s.words, s.seed)
 
 PHASE = Phase("static_runs", ("held_out", "retrieval", "x2static", "mapping", "linear_maps", "static_transfer",
                                   "static_runs"),
@@ -471,10 +517,11 @@ PHASE = Phase("static_runs", ("held_out", "retrieval", "x2static", "mapping", "l
               schedule=continuation_of)
 
 # %% ../nbs/07c_static_runs.ipynb #smeasure
-def word_tests(langs, hub: str) -> dict: # pair → (names of the first, of the second language)
-    "CLDR's one-word names that were kept for the test and are spelled differently, each once."
+def word_tests(test: dict, # of `lexicons`
+               hub: str) -> dict: # pair → (words of the first, of the second language)
+    "Words that were kept for the test, with one translation each, spelled differently."
     found = {}
-    for lang, entries in lexicons(langs, hub)[1].items():
+    for lang, entries in test.items():
         counts = [Counter(side) for side in zip(*entries)]
         once = [e for e in entries if e[0] != e[1] and all(c[w] == 1 for c, w in zip(counts, e))]
         if once: found[pair_name(lang, hub)] = tuple(zip(*(e if lang < hub else e[::-1] for e in once)))
@@ -498,12 +545,13 @@ def measure(data: Prepared, network, # with its tests; loaded
 
 # %% ../nbs/07c_static_runs.ipynb #sscores2
 def distilled_scores(own: dict, # language → WordVectors, in no common space
-                     hub: str, system: str = "model") -> dict: # as of `translation_scores`; 'agreement' of each map
+                     hub: str, lexicon: tuple[dict, dict], # of `lexicons`
+                     system: str = "model") -> dict: # as of `translation_scores`; 'agreement' of each map
     "Translations by vectors that are distilled from a network: as they are, and mapped to the hub."
     with warnings.catch_warnings(): # of maps that are refused: it stands in the agreement, below 0.1
         warnings.simplefilter("ignore", UserWarning)
-        spaces = {"apart": own, "mapped": in_one_space(own, hub)}
-    scores = [translation_scores(vectors, hub, space, system) for space, vectors in spaces.items()]
+        spaces = {"apart": own, "mapped": in_one_space(own, hub, lexicon[0])}
+    scores = [translation_scores(vectors, hub, lexicon[1], space, system) for space, vectors in spaces.items()]
     place = ["mapped"] if system == "model" else [system, "mapped"]
     agreement = {"/".join(["bli", pair_name(lang, hub), *place, "agreement"]): v.made_by["map"]["agreement"]
                  for lang, v in spaces["mapped"].items() if lang != hub}
@@ -515,17 +563,17 @@ def evaluate_run(s: Settings, # resolved
     "The base run's network, the last and the selected one, and fresh weights; which part of the tests."
     device = next(trained.model.parameters()).device
     before, kept = base_network(s, data).to(device), trained.model.kept
-    tests = {**data.corpus.tests, "words": word_tests(data.corpus.langs, s.hub)}
+    tests = {**data.corpus.tests, "words": word_tests(data.lexicon[1], s.hub)}
     data = replace(data, corpus=replace(data.corpus, tests=tests))
     part, probed, measured = fitted(before, data, Probed.of(data.corpus.langs, s.hub), 2 * minutes / 3)
     networks = {"before": before, "untrained": untrained(before), "last": trained.model.generator, "model": kept}
     sentences, links = baseline_rows(part, own_pairs=True)
     found = {r["metric"]: r["accuracy"] for r in sentences} | {r["metric"]: r["aer"] for r in links}
     for system, network in networks.items(): found |= measure(part, network, probed, system)
-    found |= translation_scores(data.teacher, s.hub, "mapped", "teacher")
-    found |= distilled_scores(base_vectors(s, data), s.hub, "before")
+    found |= translation_scores(data.teacher, s.hub, data.lexicon[1], "mapped", "teacher")
+    found |= distilled_scores(base_vectors(s, data), s.hub, data.lexicon, "before")
     with TemporaryDirectory() as place: after = distilled(s, data, kept.base_model, Path(place))
-    found |= distilled_scores(after, s.hub)
+    found |= distilled_scores(after, s.hub, data.lexicon)
     return {name: round(value, 5) for name, value in found.items()}, measured
 
 # %% ../nbs/07c_static_runs.ipynb #sfacts
@@ -563,9 +611,16 @@ _PULLED = ("mse", "cosine", "dcca_as_published", "dcca_ey")
 _ARMS = {"MLM alone": {"loss": "none"}, **{name: {"loss": name} for name in _PULLED},
          "cosine, own vectors": {"loss": "cosine", "teacher": "aggregated"}}
 
+_CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm+tlm", steps=2500,
+                 teacher="x2static", teacher_lines=10_000, transfer_steps=500, max_minutes=120.0)
+_OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "mse": {"loss": "mse"}, "dcca_ey": {"loss": "dcca_ey"},
+                "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
+
 EXPERIMENTS = {
     "losses": Experiment("At equal steps, a loss towards static vectors brings languages nearer than MLM alone.",
-                         _ARMS, _LONG, seeds=(0, 1, 2, 3, 4))}
+                         _ARMS, _LONG, seeds=(0, 1, 2, 3, 4)),
+    "captions": Experiment("The same on captions, towards vectors out of the encoder itself, and out of fastText.",
+                           _OF_CAPTIONS, _CAPTIONS, seeds=(0, 1, 2))}
 
 RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
                 with_teacher, record_facts, experiments=EXPERIMENTS)
