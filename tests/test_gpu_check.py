@@ -93,6 +93,13 @@ def test_memory_and_bias(place):
     assert len(lines) == 4 + 5 and all("less" in line for line in lines)
 
 
+def test_the_step_of_veco_in_three_forms(place):
+    G.veco(place)
+    found = records(place.runs.parent / "results")
+    assert [r["case"] for r in found] == ["in parts", "at once", "with gradient"]
+    assert all(r["seconds"] > 0 and r["peak_bytes"] > 0 for r in found)
+
+
 def test_alignment_in_batches_and_one_at_a_time(place):
     G.align(place)
     single, half = records(place.runs.parent / "results")

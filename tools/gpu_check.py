@@ -8,6 +8,7 @@ tests   the tests marked `gpu`
 speed   tokens/s and share of the peak of a training step, by micro-batch, attention, form of the head, compiled or not
 memory  of loss and sample beyond the word table and its gradient, by form of the head
 bias    the step with gated relative bias against the step without
+veco    the step of CA-MLM + TLM: losses one after the other, at once, and with the gradient into the partner
 align   pairs/s of word alignment in batches against one pair at a time, and whether both find the same links
 bible   minutes of training on Bibles with each of two tasks; retrieval and word alignment by layer
 
@@ -282,6 +283,23 @@ def in_turns(o, kinds: dict) -> dict: # name → how
     return {"seconds": {k: median(v) for k, v in seconds.items()}, "ratios": ratios(seconds, "none")}
 
 
+def veco(o):
+    "Losses one after the other, which halves what is held, at once, and with the gradient into the partner."
+    from xlnb.benchmarks import CROSSINGS
+    for kind in CROSSINGS: measured(o, "veco", kind, crossing, kind)
+    end(o, "veco")
+
+
+def crossing(o, kind: str) -> dict:
+    "Seconds of a step, which reads as many tokens of text as of pairs, and peak memory."
+    from xlnb.benchmarks import compare, crossing_step, peak_memory
+    free(o)
+    micro = o.shape["middle"]
+    step = crossing_step(kind, o.size, micro, words(o), o.device, micro_tokens=micro, precision="bf16")
+    seconds = median(compare({"": step}, o.shape["repeats"], o.device, warm=3)[""])
+    return {"tokens": 2 * micro, "seconds": seconds, "peak_bytes": peak_memory(step, o.device)}
+
+
 def align(o):
     "An untrained encoder as a folder would be loaded, and in bf16."
     for dtype in ("float32", "bfloat16"): measured(o, "align", dtype, linking, dtype)
@@ -354,12 +372,12 @@ def planned_steps(o, settings, prepared, folder: Path) -> int:
     return json.loads(path.read_text())
 
 
-PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias": bias, "align": align,
-          "bible": bible}
+PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias": bias, "veco": veco,
+          "align": align, "bible": bible}
 
 
 def limit_of(o, phase: str) -> float: # seconds
-    return {"data": 900, "tests": 190, "speed": 190, "memory": 35, "bias": 85, "align": 50,
+    return {"data": 900, "tests": 180, "speed": 170, "memory": 35, "bias": 75, "veco": 45, "align": 45,
             "bible": 30 + len(o.tasks) * (60 * o.minutes + 40)}[phase] # a tenth of the minutes is to spare already
 
 

@@ -37,7 +37,7 @@ from .corpora import Lines
 from .data import BatchShape, MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, config_for, forward_flops, new_model
 from .finetuning import KINDS as TASK_KINDS
-from .finetuning import IGNORED, answers_of, new_head, read_questions
+from .finetuning import IGNORED, answers_of, new_head, read_questions, texts_of
 from .foreign import quietly
 from .lexicon import nearest_csls
 from .linear_maps import normalise, procrustes
@@ -397,12 +397,13 @@ class AtOnce(Veco):
 CROSSINGS = {"in parts": (Veco, {}), "at once": (AtOnce, {}), "with gradient": (Veco, {"stop_gradient": False})}
 
 def crossing_step(kind: str, # of CROSSINGS
-                  size: str, batch_tokens: int, data: Prepared):
+                  size: str, batch_tokens: int, data: Prepared, device="cpu", **more): # fields of `veco.Settings`
     "A function that trains one step of CA-MLM + TLM."
     made, changes = CROSSINGS[choose("kind", kind, CROSSINGS)]
-    s = veco.resolve(veco.Settings(size=size, vocab_size=len(data.tokenizer), batch_tokens=batch_tokens, **changes))
+    more |= changes | dict(size=size, vocab_size=len(data.tokenizer), batch_tokens=batch_tokens)
+    s = veco.resolve(veco.Settings(**more))
     model = made(s, veco.new_network(s, None), data.tokenizer)
-    return training_step(model, veco.make_batches(s, data), s)
+    return training_step(model.to(device), veco.make_batches(s, data), s)
 
 def crossing_peak(kind: str, size: str, batch_tokens: int, vocab_size: int) -> int: # bytes
     "Peak memory of a step beyond what training holds; for a process of its own."
@@ -591,8 +592,6 @@ def distilling(size: str, vocab_size: int, lines: int, epochs: int, repeats: int
 _PIPELINES = {"classification": "text-classification", "tagging": "token-classification"}
 _LONGEST = 128 # tokens of an example that is measured: nothing is cut, by neither
 
-def _texts(example) -> tuple: return example.texts if hasattr(example, "texts") else (" ".join(example.words),)
-
 def _in_one_piece(examples, kind, labels, tokenizer) -> list:
     "Examples that a network reads whole, without words that no piece stands for: a pipeline says nothing of those."
     encoded = tokenized([[*column] for column in zip(*map(_texts, examples))], tokenizer, None)
@@ -603,7 +602,7 @@ def _in_one_piece(examples, kind, labels, tokenizer) -> list:
 
 def _piped(pipe, kind, examples, items) -> list: # items: of `finetuning`, which know each word's first piece
     "What a pipeline says, as `answers_of` says it."
-    given = [dict(zip(("text", "text_pair"), _texts(example))) for example in examples]
+    given = [dict(zip(("text", "text_pair"), texts_of(example))) for example in examples]
     if kind == "classification": return [found["label"] for found in pipe(given)]
     found = pipe([one["text"] for one in given], ignore_labels=[])
     entities = [{piece["index"]: piece["entity"] for piece in own} for own in found]
@@ -739,7 +738,7 @@ def measure_answers(sizes=("tiny", "small"), tests=_TESTS, each: int = 200, voca
     "Answers on published tests in all languages, and the reader of questions; `DataError` where no set is there."
     read = lambda name, split: [e for lang in task_languages(name, split) for e in read_task(name, lang, split)[:each]]
     given, questions = {name: read(name, split) for name, split in tests}, read("xquad", "test")
-    text = {name: [" ".join(_texts(e)) for e in examples] for name, examples in given.items()}
+    text = {name: [" ".join(texts_of(e)) for e in examples] for name, examples in given.items()}
     with TemporaryDirectory() as folder:
         tokenizer = train_vocab({**text, "xquad": [e.context for e in questions]}, vocab_size, Path(folder) / "vocab")
     rows = [{"set": name, **answering(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)}

@@ -49,11 +49,11 @@ def plot_layers(groups: dict, # arm → {seed: record}
                ):
     "Retrieval of test captions by layer, by states as they are and after linear maps of both languages."
     fig, axes = figure("page", height=2.6, ncols=1 + bool(mapped), sharey=True, squeeze=False)
-    draw_by_layer(axes[0, 0], groups, _COLOURS, "multi30k-2016", "acc@1c", {})
+    draw_by_layer(axes[0, 0], groups, _COLOURS, "multi30k-2016", "acc@1c", {}, 100 if mapped else None)
     axes[0, 0].set_ylabel("retrieval accuracy@1, %")
     axes[0, 0].set_title("captions among 1,000, states as they are", loc="left")
     if mapped:
-        draw_by_layer(axes[0, 1], mapped, _COLOURS, "multi30k-2016", "mapped@1", {})
+        draw_by_layer(axes[0, 1], mapped, _COLOURS, "multi30k-2016", "mapped@1", {}, 100)
         axes[0, 1].set_title("after linear maps", loc="left")
     return fig
 
