@@ -594,7 +594,7 @@ _LONGEST = 128 # tokens of an example that is measured: nothing is cut, by neith
 
 def _in_one_piece(examples, kind, labels, tokenizer) -> list:
     "Examples that a network reads whole, without words that no piece stands for: a pipeline says nothing of those."
-    encoded = tokenized([[*column] for column in zip(*map(_texts, examples))], tokenizer, None)
+    encoded = tokenized([[*column] for column in zip(*map(texts_of, examples))], tokenizer, None)
     short = [example for example, one in zip(examples, encoded) if len(one.ids) <= _LONGEST]
     if kind != "tagging": return short
     targets = TASK_KINDS[kind].read(short, tokenizer, labels, _LONGEST).targets
