@@ -10,8 +10,9 @@ from xlnb import evaluation
 from xlnb.core import ConfigError, DataError, read_records
 from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.downstream import BENCHMARKS, RECIPES, printed, printed_recipes, write_texts
-from xlnb.evaluation import (Settings, compare, draw_heat_map, evaluate, latex, leaked, learned_task, model_hash,
-                             recorded, score_table, split_fifth)
+from xlnb.evaluation import (Settings, checked, compare, draw_heat_map, evaluate, latex, leaked, learned_task,
+                             model_hash, recorded, score_table, scores_record, split_fifth)
+from xlnb.finetuning import FineTuning, train_head
 from xlnb.task_sets import TASK_SETS, Labelled, read_task
 from xlnb.vocab import train_vocab
 
@@ -118,9 +119,13 @@ def test_dev_of_all_languages_holds_no_translation_of_what_is_learned(settings):
 
 
 def test_languages_of_learning_are_pooled(settings):
-    task = learned_task("xnli", "en,de", settings)
-    alone = [learned_task("xnli", lang, settings) for lang in ("en", "de")]
-    assert task.train == alone[0].train + alone[1].train and task.dev == alone[0].dev + alone[1].dev
+    task, english = learned_task("xnli", "en,de", settings), learned_task("xnli", "en", settings)
+    assert task.train[:len(english.train)] == english.train and len(task.train) == 2 * len(english.train)
+    assert task.dev[:len(english.dev)] == english.dev and len(task.dev) == 2 * len(english.dev)
+    for given in ("en,de", "en,de,sw"):
+        for chosen in ("", "all", "sw"):
+            task = learned_task("xnli", given, replace(settings, select_on=chosen))
+            assert not {e.id for e in task.train} & {e.id for e in task.dev} # of either language
     table = score_table(evaluate(replace(settings, source="en,de", controls=False, epochs=1)), "xnli")
     row = table.loc["model"]
     assert row.others == row.sw and row.gap == pytest.approx((row.en + row.de) / 2 - row.sw)
@@ -179,6 +184,76 @@ def test_recipes_are_those_of_the_tables(paper, counts):
     assert all(4e-6 < recipe.learning_rate < 5e-5 for grid in grids.values() for recipe in grid)
 
 
+def test_names_of_languages_are_ours_whatever_is_typed(settings, scores):
+    loose = replace(settings, langs="en, DE,swa", source="EN", select_on="en , de")
+    assert checked(loose) == replace(settings, langs="en,de,sw", source="en", select_on="en,de")
+
+
+def test_where_dev_has_a_file_of_its_own_all_languages_have_to(data, settings, tmp_path, monkeypatch):
+    "A part of German train is a translation of what is learned in English."
+    own = tmp_path / "data"
+    shutil.copytree(data, own)
+    for lang in ("en", "de"): shutil.copy(own / "xnli" / f"dev-{lang}.tsv", own / "xnli" / f"train-{lang}.tsv")
+    for lang in ("de", "sw"): (own / "xnli" / f"dev-{lang}.tsv").unlink()
+    monkeypatch.setenv("XLNB_DATA", str(own))
+    here = replace(settings, learn_on="")
+    for wrong in (dict(source="en,de"), dict(select_on="de")):
+        with pytest.raises(DataError, match="xnli, dev, 'de' is not there"): evaluate(replace(here, **wrong))
+    assert learned_task("xnli", "en", replace(here, select_on="all")).dev == learned_task("xnli", "en", here).dev
+
+
+def test_what_is_tested_does_not_choose(settings, data, tmp_path, monkeypatch):
+    own = tmp_path / "data"
+    shutil.copytree(data, own)
+    shutil.copy(own / "xnli" / "dev-en.tsv", own / "xnli" / "train-en.tsv")
+    dev = (own / "xnli" / "dev-en.tsv").read_text().splitlines(True)
+    tests = (own / "xnli" / "test-en.tsv").read_text().splitlines()
+    write(own / "xnli" / "dev-en.tsv", "".join(dev[:20]) + f"{tests[0]}\tneutral\n")
+    monkeypatch.setenv("XLNB_DATA", str(own))
+    assert len(learned_task("xnli", "en", replace(settings, learn_on="")).dev) == 20
+    write(own / "xnli" / "dev-en.tsv", f"{tests[0]}\tneutral\n")
+    with pytest.raises(DataError, match="all that could choose in en is tested"):
+        learned_task("xnli", "en", replace(settings, learn_on=""))
+
+
+def test_a_grid_chooses_when_all_of_it_is_finished(settings, tmp_path):
+    with pytest.raises(DataError, match="0 of 4 recipes are finished: the same call goes on"):
+        evaluate(replace(settings, recipes="xlme", controls=False, max_minutes=1e-5, out=str(tmp_path)))
+
+
+def test_a_long_warm_up_becomes_a_tenth(model, tmp_path):
+    examples = read_task("xnli", "en", "dev")
+    task = learned_task("xnli", "en", Settings(model, "xnli", learn_on="dev"))
+    with pytest.warns(UserWarning, match="warmup=12500 steps in a training of .*: a tenth"):
+        train_head(model, replace(task, train=examples[:8], dev=examples[:2]), FineTuning(1, warmup=12500), 0, tmp_path)
+
+
+def test_what_was_learned_and_what_stopped_is_said(settings, data, tmp_path, monkeypatch):
+    own = tmp_path / "data"
+    shutil.copytree(data, own)
+    shutil.copy(own / "xnli" / "test-en.tsv", own / "xnli" / "copy.tsv")
+    rows = zip((own / "xnli" / "test-en.tsv").read_text().splitlines(), pairs("en", "test", 30))
+    write(own / "xnli" / "train-en.tsv", "".join(f"{line}\t{row[2]}\n" for line, row in rows))
+    monkeypatch.setenv("XLNB_DATA", str(own))
+    here = replace(settings, learn_on="", controls=False, langs="en,de", out=str(tmp_path / "out"))
+    with pytest.warns(UserWarning, match="xnli in de: 30 of 30 tested examples were learned"): evaluate(here)
+    with pytest.warns(UserWarning, match="xnli, model, seed 0: stopped at step"):
+        evaluate(replace(here, max_minutes=1e-5, epochs=3))
+
+
+def test_records_of_one_model_by_two_recipes_are_two_systems(settings, scores):
+    ways = settings, replace(settings, epochs=3, recipes="metaxlm")
+    rows = recorded([scores_record(way, scores) for way in ways])
+    assert {"model0 (learn_on=dev, epochs=2)", "model0 (recipes=metaxlm, learn_on=dev, epochs=3)"} <= {*rows.system}
+    assert len(rows[rows.system.str.startswith("untrained")].system.unique()) == 2
+
+
+def test_what_a_language_scores_by_its_own_labels_is_a_row(settings):
+    table = score_table(evaluate(replace(settings, ceilings=True, controls=False, langs="en,de")), "xnli")
+    assert [*table.index] == ["model", "model, learned in the language"]
+    assert table.iloc[1].notna().sum() == 1 and table.iloc[1].notna().de
+
+
 def test_a_language_that_cannot_be_read_does_not_lose_the_others(settings, data, tmp_path, monkeypatch):
     broken = tmp_path / "data"
     shutil.copytree(data, broken)
@@ -206,6 +281,14 @@ def test_the_same_as_latex_and_as_a_picture(scores):
     (dict(model=""), ConfigError, "give the folder"), (dict(seeds=0), ConfigError, "seeds=0"),
     (dict(over="median "), ConfigError, "did you mean 'median'"), (dict(recipes="xlm-e"), ConfigError, "'xlme'"),
     (dict(partner="nowhere"), ConfigError, "partner='nowhere': give 'self', or the folder of translations"),
+    (dict(select_on="everything"), ConfigError, "select_on='everything': .* or 'all'"),
+    (dict(source=""), ConfigError, "source='': name the language"), (dict(langs="en,en"), ConfigError, "'en' twice"),
+    (dict(learning_rate=-1.0), ConfigError, "learning_rate=-1.0"),
+    (dict(tasks="xnli,squad1", recipes="metaxlm"), ConfigError, "none for squad1, only for xnli"),
+    (dict(tasks="cldr", learn_on="", partner="self", source="en,de"), ConfigError,
+     "cldr train no network .* partner='self', source='en,de'"),
+    (dict(model="/nowhere", partner="self"), ConfigError, "/nowhere is not the folder of a saved network"),
+    (dict(tasks="americasnli", select_on="all"), DataError, "nothing could be tested"),
     (dict(partner="self"), ConfigError, "partner='self': .* has no cross-attention to look at it with"),
     (dict(select_on="fr"), DataError, "xnli, dev, 'fr' is not there"),
     (dict(learn_on="test"), ConfigError, "learns from 'test', and is tested on it"),
@@ -230,6 +313,19 @@ def test_every_benchmark_names_sets_and_tables_that_are_there():
         assert len(rows) > 10 if benchmark.papers else rows.empty
 
 
+def test_another_process_asks_for_one_more_language(settings, scores, data, tmp_path):
+    "It reads the network that was trained here, whose class it has not met yet."
+    out = tmp_path / "out"
+    shutil.copytree(settings.out, out)
+    arguments = ["--model", settings.model, "--tasks", "xnli", "--learn_on", "dev", "--epochs", "2", "--out", str(out),
+                 "--controls", "False", "--langs", "en"]
+    environment = {**os.environ, "XLNB_DATA": str(data), "XLNB_RESULTS": str(tmp_path / "results")}
+    for path in out.glob("*/answers/*-en-*"): path.unlink()
+    done = subprocess.run([sys.executable, "-m", "xlnb.evaluation", *arguments], env=environment, capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0 and "xnli: accuracy, %, mean of 1 seeds" in done.stdout, done.stderr[-2000:]
+
+
 def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
     arguments = ["--model", model, "--name", "any encoder", "--tasks", "cldr", "--langs", "en,de"]
     arguments += ["--out", str(tmp_path)]
@@ -244,7 +340,7 @@ def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
     record, = read_records("08_evaluation")
     assert str(tmp_path) not in json.dumps(record) and model not in json.dumps(record)
     rows = recorded([record])
-    assert {"any encoder", "untrained", "strings"} <= {*rows.system} and {*rows.target} == {"en", "de"}
+    assert {"any encoder", "untrained any encoder", "strings"} <= {*rows.system} and {*rows.target} == {"en", "de"}
     wrong = subprocess.run([sys.executable, "-m", "xlnb.evaluation", "--tasks", "cldr"], env=environment,
                            capture_output=True, text=True, timeout=300)
     assert wrong.returncode == 1 and wrong.stderr.startswith("xlnb: model=''")

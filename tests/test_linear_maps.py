@@ -69,7 +69,10 @@ def test_canonical_maps_correlate_as_the_best_linear_maps_do(widths):
     assert float(a[:, 0].std() / a[:, 2].std()) == pytest.approx(ours[0] / ours[2], rel=1e-3) # weighted by them
     flat = x - x.mean(1, keepdim=True) # as after a layer norm
     assert torch.isfinite(canonical_maps(flat, z)[0]).all()
-    with pytest.raises(DataError, match="2000 and 1999 rows"): canonical_maps(x, z[1:])
+    for wrong in ((x, z[1:]), (x[0], z[0]), (x[:0], z[:0]), (x.long(), z.long())):
+        with pytest.raises(DataError, match="row i of one belongs to row i"): canonical_maps(*wrong)
+    with pytest.raises(DataError, match="zero everywhere"): canonical_maps(x, 0 * z)
+    with pytest.raises(ConfigError, match="ridge=-1"): canonical_maps(x, z, -1)
 
 
 def dense_loss(map_, x, z, all_x, all_z, k):

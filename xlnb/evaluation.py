@@ -19,13 +19,12 @@ from typing import NamedTuple
 
 import pandas as pd
 from scipy.sparse import hstack
-from transformers import AutoConfig
 
 from .core import (ConfigError, DataError, append_record, atomic_path, check_types, choose, derive_seed, figure,
-                       repo_root, run_facts, settings_from_arguments, sha256_file)
+                       parse_languages, repo_root, run_facts, settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
-from .downstream import BENCHMARKS, RECIPES, printed_recipes, read_translations
-from .finetuning import FineTuning, LearnedTask, Span, answers_of, load_head, train_head
+from .downstream import BENCHMARKS, has_recipes, printed_recipes, read_translations
+from .finetuning import FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, train_head
 from .foreign import quietly
 from .readouts import OF_WORDS, READ, row, vector_files
 from .retrieval import load_model_and_tokenizer, load_model_tokenizer, longest_input, untrained
@@ -66,14 +65,23 @@ class Settings:
 def checked(settings: Settings) -> Settings:
     "The settings; `ConfigError` for those that cannot be."
     check_types(settings)
-    for name in task_names(settings): choose("task", name, [*BENCHMARKS, *READ])
     if not settings.model: raise ConfigError("model='': give the folder of a saved encoder and its tokenizer")
+    fields = [k for k in ("langs", "source", "select_on") if getattr(settings, k) != "all"]
+    settings = replace(settings, **{k: _languages(k, settings) for k in fields})
+    if not settings.source: raise ConfigError("source='': name the language to learn in, or several")
+    for name in task_names(settings): choose("task", name, [*BENCHMARKS, *READ])
+    for name in ("epochs", "learning_rate", "max_minutes"):
+        if getattr(settings, name) < 0: raise ConfigError(f"{name}={getattr(settings, name)}: give 0 or more")
     if settings.seeds < 1: raise ConfigError(f"seeds={settings.seeds}: give 1 or more")
     choose("over", settings.over, ("mean", "median"))
-    if settings.recipes: choose("recipes", settings.recipes, [*RECIPES])
+    learned = [name for name in task_names(settings) if name in BENCHMARKS]
+    if settings.recipes: # says it before anything is learned
+        for name in learned: printed_recipes(settings.recipes, name, 768)
+    _check_readouts([name for name in task_names(settings) if name in READ], settings)
     if settings.partner not in ("", "self") and not Path(settings.partner).is_dir():
         raise ConfigError(f"partner={settings.partner!r}: give 'self', or the folder of translations as "
                           "downstream.read_translations takes it")
+    if settings.partner: check_partner(settings.model, "self" if settings.partner == "self" else "translation")
     if vector_files(settings.model) and (more := {*task_names(settings)} - {*OF_WORDS}):
         raise ConfigError(f"{settings.model} holds word vectors, of which {', '.join(sorted(more))} can not be asked: "
                           f"take tasks={','.join(OF_WORDS)}")
@@ -83,6 +91,20 @@ def checked(settings: Settings) -> Settings:
                               "split with learn_on or test_on")
     return settings
 
+def _languages(name, settings) -> str: # as the field `name` gives them, in our codes
+    known = {*LANGUAGES, *(lang for task in TASK_SETS.values() for lang in task.languages)}
+    try: return ",".join(parse_languages(given, known) if (given := getattr(settings, name)) else [])
+    except ConfigError as e:
+        more = ", or 'all'" if name == "select_on" else ""
+        raise ConfigError(f"{name}={given!r}: {e}{more}") from e
+
+def _check_readouts(names, settings): # of tasks that train no network
+    given = {k: v for k in ("partner", "recipes", "select_on") if (v := getattr(settings, k))}
+    if len(settings.sources) > 1: given["source"] = settings.source
+    if names and given:
+        raise ConfigError(f"{', '.join(names)} train no network and learn from one language: ask them in a call "
+                          "without " + ", ".join(f"{k}={v!r}" for k, v in given.items()))
+
 def learn_split(name: str, settings: Settings) -> str: return settings.learn_on or BENCHMARKS[name].learn
 def test_split(name: str, settings: Settings) -> str: return settings.test_on or BENCHMARKS[name].test
 
@@ -90,7 +112,9 @@ def task_names(settings: Settings) -> list[str]:
     if settings.tasks != "all": return settings.tasks.split(",")
     there = lambda name, own: all(_has(own.learned, lang, learn_split(name, settings)) and
                                   _has(own.tested, lang, test_split(name, settings)) for lang in settings.sources)
-    return [*READ, *(name for name, own in BENCHMARKS.items() if there(name, own))]
+    found = [name for name, own in BENCHMARKS.items() if there(name, own)]
+    if settings.recipes: return [name for name in found if has_recipes(settings.recipes, name)]
+    return found if settings.partner or settings.select_on or len(settings.sources) > 1 else [*READ, *found]
 
 def _has(task_set: str, lang: str, split: str) -> bool: # whether there is a file
     try: return lang in task_languages(task_set, split)
@@ -103,8 +127,10 @@ def content_hash(*things) -> str: # of JSON
 
 def model_hash(folder) -> str:
     "Of all files of a saved model: weights, configuration, tokenizer; of word vectors, those of all languages."
-    kinds = (".json", ".safetensors", ".model", ".txt", ".bin")
-    files = [*vector_files(folder).values()]
+    return _files_hash(folder, [*vector_files(folder).values()])
+
+def _files_hash(folder, files=()) -> str: # of `files`, else of those of a folder
+    kinds = (".json", ".safetensors", ".model", ".txt", ".bin", ".gz", ".xz")
     files = files or [path for path in sorted(Path(folder).iterdir()) if path.suffix in kinds]
     return content_hash([(path.name, sha256_file(path)) for path in files])
 
@@ -129,25 +155,46 @@ def split_fifth(examples: list) -> tuple[list, list]:
     kept = [derive_seed("dev", _first_text(e)) % 5 == 0 for e in examples]
     return [e for e, k in zip(examples, kept) if not k], [e for e, k in zip(examples, kept) if k]
 
-def _dev_beside(name, lang, settings) -> bool: # whether there is one that is neither learned nor tested
+def _has_dev(name, sources: list[str], settings) -> bool: # beside what is learned and tested
     used = learn_split(name, settings), test_split(name, settings)
-    return "dev" not in used and _has(BENCHMARKS[name].learned, lang, "dev")
+    return "dev" not in used and _has(BENCHMARKS[name].learned, sources[0], "dev")
 
-def _split_of_dev(name, lang, settings) -> str: # without one a part of what is learned
-    return "dev" if _dev_beside(name, lang, settings) else learn_split(name, settings)
+def _split_of_dev(name, sources, settings) -> str: # without one it is a part of what is learned
+    return "dev" if _has_dev(name, sources, settings) else learn_split(name, settings)
 
-def _chosen_by(name, kept: dict, settings) -> dict: # language → examples of its dev; `kept`: those of what is learned
-    if not settings.select_on: return kept
-    benchmark, found = BENCHMARKS[name], {}
-    ids = {e.id for examples in kept.values() for e in examples}
-    for lang in _tested_languages(name, settings) if settings.select_on == "all" else settings.select_on.split(","):
-        split = _split_of_dev(name, lang, settings)
-        if settings.select_on == "all" and not _has(benchmark.learned, lang, split): continue
-        own = kept.get(lang) or read_task(benchmark.learned, lang, split)
-        if lang not in kept and not _dev_beside(name, lang, settings): # no counterparts of what is learned
-            own = [e for e in own if e.id in ids] if benchmark.parallel else split_fifth(own)[1]
-        found[lang] = own
-    return found
+def _choosers(name, sources: list[str], settings) -> list[str]:
+    "Languages whose dev chooses; `DataError` if none of those that are tested has one."
+    if not settings.select_on: return sources
+    split = _split_of_dev(name, sources, settings)
+    if settings.select_on != "all": return settings.select_on.split(",")
+    there = [lang for lang in _tested_languages(name, settings) if _has(BENCHMARKS[name].learned, lang, split)]
+    if there: return there
+    raise DataError(f"select_on='all': {BENCHMARKS[name].learned} has no {split} in any language that is tested; name "
+                    "some, or leave select_on out")
+
+def _learned_and_dev(name, sources: list[str], settings) -> tuple[dict, dict]: # language → examples
+    "What is learned and what chooses; of a parallel set no example of one is a translation of one of the other."
+    benchmark, split = BENCHMARKS[name], learn_split(name, settings)
+    train, dev, ids = {}, {}, None
+    for lang in dict.fromkeys([*sources, *_choosers(name, sources, settings)]):
+        if _has_dev(name, sources, settings):
+            dev[lang] = read_task(benchmark.learned, lang, "dev")
+            train[lang] = read_task(benchmark.learned, lang, split) if lang in sources else []
+            continue
+        examples = read_task(benchmark.learned, lang, split)
+        if ids is None or not benchmark.parallel: train[lang], dev[lang] = split_fifth(examples)
+        else: train[lang], dev[lang] = ([e for e in examples if (e.id in ids) == kept] for kept in (False, True))
+        ids = ids or {e.id for e in dev[lang]}
+    tested = {_first_text(e) for lang in sources for e in _tested_in(name, lang, settings)}
+    chosen = {lang: [e for e in dev[lang] if _first_text(e) not in tested]
+              for lang in _choosers(name, sources, settings)}
+    if empty := [lang for lang, examples in chosen.items() if not examples]:
+        raise DataError(f"{name}: all that could choose in {', '.join(empty)} is tested; name another split")
+    return {lang: train[lang] for lang in sources}, chosen
+
+def _tested_in(name, lang, settings) -> list: # [] in a language that is not tested
+    benchmark, split = BENCHMARKS[name], test_split(name, settings)
+    return read_task(benchmark.tested, lang, split) if _has(benchmark.tested, lang, split) else []
 
 def _mean_score(name, languages: list[tuple[str, int]]): # of dev: language and number of its examples, in order
     def score(examples, answers) -> float:
@@ -165,15 +212,12 @@ def _translations(task_set, parts: list, settings) -> dict | None: # parts: (lan
 def learned_task(name: str, source: str, # languages, with commas
                  settings: Settings) -> LearnedTask:
     "Examples to learn and examples to choose the epoch by; `DataError` where the files are not there."
-    benchmark, split, train, kept = BENCHMARKS[name], learn_split(name, settings), [], {}
-    for lang in source.split(","):
-        examples, dev = read_task(benchmark.learned, lang, split), None
-        if _dev_beside(name, lang, settings): dev = read_task(benchmark.learned, lang, "dev")
-        else: examples, dev = split_fifth(examples)
-        train, kept[lang] = train + examples, dev
-    devs, task = _chosen_by(name, kept, settings), TASK_SETS[benchmark.tested]
-    parts = [(lang, split) for lang in kept] + [(lang, _split_of_dev(name, lang, settings)) for lang in devs]
-    return LearnedTask(task.kind, task.labels, train, [e for own in devs.values() for e in own],
+    benchmark, sources = BENCHMARKS[name], source.split(",")
+    train, devs = _learned_and_dev(name, sources, settings)
+    task, joined = TASK_SETS[benchmark.tested], lambda parts: [e for own in parts.values() for e in own]
+    parts = [(lang, learn_split(name, settings)) for lang in train]
+    parts += [(lang, _split_of_dev(name, sources, settings)) for lang in devs]
+    return LearnedTask(task.kind, task.labels, joined(train), joined(devs),
                        _mean_score(name, [(lang, len(own)) for lang, own in devs.items()]),
                        "self" if settings.partner == "self" else settings.partner and "translation" or None,
                        _translations(benchmark.learned, parts, settings))
@@ -191,8 +235,8 @@ def leaked(learned: list, # examples
 # %% ../nbs/08_evaluation.ipynb #5c739104
 def _recipes(model, name, settings) -> list[FineTuning]: # the grid, or one
     own = {k: v for k in ("epochs", "learning_rate", "max_minutes") if (v := getattr(settings, k))}
-    width = AutoConfig.from_pretrained(model, local_files_only=True).hidden_size if settings.recipes else 0
-    grid = printed_recipes(settings.recipes, name, width) if settings.recipes else [BENCHMARKS[name].recipe]
+    grid = [BENCHMARKS[name].recipe]
+    if settings.recipes: grid = printed_recipes(settings.recipes, name, load_config(model).hidden_size)
     return [*dict.fromkeys(replace(recipe, **own) for recipe in grid)]
 
 class Tuned(NamedTuple):
@@ -220,9 +264,11 @@ def _trained(model, name, source, task: LearnedTask, recipe: FineTuning, seed, s
 def _tuned(model, name, source, seed, settings) -> Tuned:
     "Of a grid the recipe that is best on dev with seed 0, the first of equals; then this seed."
     task, grid = learned_task(name, source, settings), _recipes(model, name, settings)
-    if len(grid) > 1: # else there is nothing to choose
-        grid = [max((_trained(model, name, source, task, r, 0, settings) for r in grid), key=lambda t: t.dev).recipe]
-    return _trained(model, name, source, task, grid[0], seed, settings)
+    if len(grid) == 1: return _trained(model, name, source, task, grid[0], seed, settings)
+    tried = [_trained(model, name, source, task, recipe, 0, settings) for recipe in grid]
+    if unfinished := sum(bool(tuned.stopped) for tuned in tried):
+        raise DataError(f"{len(tried) - unfinished} of {len(tried)} recipes are finished: the same call goes on")
+    return _trained(model, name, source, task, max(tried, key=lambda tuned: tuned.dev).recipe, seed, settings)
 
 def _answered(tuned: Tuned, name, examples, lang, settings) -> list:
     "Answers of the best epoch, computed once."
@@ -243,11 +289,6 @@ def _tested_languages(name, settings) -> list[str]:
     there = task_languages(BENCHMARKS[name].tested, test_split(name, settings))
     return [lang for lang in settings.langs.split(",") if lang in there] if settings.langs else there
 
-def _counterparts(name, source, settings) -> list: # the tested examples in the languages of learning
-    benchmark, split = BENCHMARKS[name], test_split(name, settings)
-    there = [lang for lang in source.split(",") if benchmark.parallel and _has(benchmark.tested, lang, split)]
-    return [e for lang in there for e in read_task(benchmark.tested, lang, split)]
-
 def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
     "Rows of one task and one seed; a language whose test cannot be read is put down in `failed`, the others go on."
     benchmark, rows, targets = BENCHMARKS[name], [], _tested_languages(name, settings)
@@ -257,10 +298,9 @@ def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
     for source in sources:
         try: tuned = _tuned(model, name, source, seed, settings)
         except DataError as e:
-            if source == settings.source: raise
             failed.append(f"{name}, learned in {source}: {e}")
             continue
-        counterparts = _counterparts(name, source, settings)
+        counterparts = [e for lang in source.split(",") if benchmark.parallel for e in _tested_in(name, lang, settings)]
         for target in targets if source == settings.source else [source]:
             try:
                 tested = read_task(benchmark.tested, target, test_split(name, settings))
@@ -330,7 +370,10 @@ def _rows_of(model, name, settings, failed) -> list[dict]:
         return [own for seed in range(settings.seeds) for own in _learn_and_test(model, name, seed, settings, failed)]
 
 def _baselines_of(name, settings, failed) -> list[dict]:
-    return _read(name, settings, failed, READ[name][1]) if name in READ else baseline_rows(name, settings)
+    if name in READ: return _read(name, settings, failed, READ[name][1])
+    try: return baseline_rows(name, settings)
+    except DataError as e: failed.append(f"{name}: {e}")
+    return []
 
 def _read(name, settings, failed, rows) -> list[dict]: # none where the set is not there, which is put down in `failed`
     try: return rows(_langs(settings), settings.sources[0])
@@ -356,7 +399,18 @@ def evaluate(settings: Settings
     failed = [*dict.fromkeys(failed)]
     if not rows: raise DataError(f"nothing could be tested: {'; '.join(failed)}")
     if failed: warnings.warn(f"{len(failed)} tests were left out: {'; '.join(failed)}")
-    return pd.DataFrame(rows)
+    scores = pd.DataFrame(rows)
+    _warn_of_scores(scores)
+    return scores
+
+def _warn_of_scores(scores): # that say less than they seem to
+    known = scores[(scores.get("leaked", 0) > 0) & (scores.system == "model")].drop_duplicates(["task", "target"])
+    said = [f"{r.task} in {r.target}: {r.leaked:.0f} of {r.examples} tested examples were learned, here or in another "
+            "language" for r in known.itertuples()]
+    ended = scores[scores.get("stopped", pd.Series("", scores.index)).fillna("") != ""]
+    said += [f"{r.task}, {r.system}, seed {r.seed}: {r.stopped}; the same call goes on"
+             for r in ended.drop_duplicates(["task", "system", "source", "seed"]).itertuples()]
+    if said: warnings.warn("; ".join(said))
 
 # %% ../nbs/08_evaluation.ipynb #a9966538
 def score_table(scores: pd.DataFrame, # of `evaluate`
@@ -374,6 +428,9 @@ def score_table(scores: pd.DataFrame, # of `evaluate`
     others = table.drop(columns=source).mean(axis=1)
     table.insert(0, "others", others)
     if source: table.insert(1, "gap", table[source].mean(axis=1) - others)
+    there = own[(own.source == own.target) & (own.source != own.source.iloc[0])] # of `ceilings`
+    for system, rows in there.groupby("system", sort=False):
+        table.loc[f"{system}, learned in the language"] = rows.groupby("target").score.agg(over)
     return table
 
 def latex(table: pd.DataFrame) -> str:
@@ -386,11 +443,12 @@ def latex(table: pd.DataFrame) -> str:
     return "\n".join([head, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
 def draw_heat_map(scores: pd.DataFrame, # of `evaluate`
+                  over: str = "mean", # of seeds: 'mean' or 'median'
                  ):
     "Model and baselines by task and language, percent; a task's first measure."
     import seaborn
     tasks = [*scores.task.unique()]
-    tables = [score_table(scores, task).drop(columns=["others", "gap"], errors="ignore") for task in tasks]
+    tables = [score_table(scores, task, over=over).drop(columns=["others", "gap"], errors="ignore") for task in tasks]
     fig, axes = figure("page", sum(0.2 * len(table) + 0.45 for table in tables), nrows=len(tasks), squeeze=False,
                        gridspec_kw={"height_ratios": [*map(len, tables)]})
     for ax, task, table in zip(axes[:, 0], tasks, tables):
@@ -422,18 +480,24 @@ def compare(first: Settings, second: Settings, # alike but for the model
 def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
     "What `append_record` keeps of an evaluation: no path of a machine."
     parameters = {k: v for k, v in asdict(settings).items() if k not in ("out", "max_minutes")}
-    parameters["partner"] = "translation" if settings.partner not in ("", "self") else settings.partner
     parameters |= {"model": settings.title, "model_hash": model_hash(settings.model)}
+    if settings.partner not in ("", "self"): parameters["partner"] = f"translation-{_files_hash(settings.partner)}"
     columns = scores.astype(object).where(scores.notna(), None).to_dict("list")
     return {"parameters": parameters, **run_facts(), "run": {"finished": True}, "scores": columns}
+
+def _named(parameters: dict) -> str: # the model, and how it was evaluated where that is not the usual way
+    how = ("recipes", "partner", "select_on", "learn_on", "test_on", "epochs", "learning_rate")
+    given = ", ".join(f"{k}={v}" for k in how if (v := parameters.get(k)))
+    return f"{parameters['model']} ({given})" if given else parameters["model"]
 
 def recorded(records: list[dict] # of `08_evaluation`
             ) -> pd.DataFrame: # as of `evaluate`, the model under its name, the newest of what was evaluated twice
     "The scores of all records, one below another."
-    frames = [pd.DataFrame(record["scores"]).assign(model=record["parameters"]["model"]) for record in records]
+    frames = [pd.DataFrame(record["scores"]).assign(name=_named(record["parameters"])) for record in records]
     if not frames: return pd.DataFrame()
     rows = pd.concat(frames, ignore_index=True)
-    rows["system"] = rows.model.where(rows.system == "model", rows.system)
+    of_network = {"model": rows.name, "untrained": "untrained " + rows.name}
+    for system, name in of_network.items(): rows["system"] = name.where(rows.system == system, rows.system)
     return rows.drop_duplicates(["task", "measure", "source", "target", "system", "seed"], keep="last")
 
 # %% ../nbs/08_evaluation.ipynb #408d9c36
@@ -441,16 +505,19 @@ def main(argv: list[str]):
     "`python -m xlnb.evaluation --model … --tasks …`: the tables of all tasks, and the rows in a file."
     try: settings = settings_from_arguments(Settings, argv)
     except ConfigError as e: sys.exit(f"xlnb: {e}")
-    try: scores = evaluate(settings)
+    try:
+        settings = checked(settings)
+        scores = evaluate(settings)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
     for task in scores.task.unique():
         measure = scores[scores.task == task].measure.iloc[0]
         print(f"\n{task}: {measure}, %, {settings.over} of {settings.seeds} seeds")
         print(score_table(scores, task, over=settings.over).round(1).to_string(na_rep="–"))
-    append_record("08_evaluation", scores_record(settings, scores))
-    name = f"{settings.title}-{content_hash(asdict(settings))}"
+    record = scores_record(settings, scores)
+    append_record("08_evaluation", record)
+    name = f"{settings.title}-{content_hash(record['parameters'])}"
     scores.to_csv(settings.folder / f"{name}.csv", index=False)
-    draw_heat_map(scores).savefig(settings.folder / f"{name}.png", bbox_inches="tight", dpi=200)
+    draw_heat_map(scores, settings.over).savefig(settings.folder / f"{name}.png", bbox_inches="tight", dpi=200)
     print(f"\nAll scores: {settings.folder / name}.csv, drawn in {name}.png")
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook

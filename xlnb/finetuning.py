@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['IGNORED', 'LONGEST_QUESTION', 'LONGEST_ANSWER', 'KINDS', 'TOKENS', 'Items', 'read_labelled', 'read_choices',
-           'read_tagged', 'read_questions', 'texts_of', 'best_span', 'Span', 'Kind', 'read_items', 'new_head',
-           'FineTuned', 'ItemBatches', 'padded', 'item_logits', 'FineTuning', 'usual_rate', 'LearnedTask', 'answers_of',
-           'train_head', 'load_head']
+           'read_tagged', 'read_questions', 'texts_of', 'best_span', 'Span', 'Kind', 'read_items', 'load_config',
+           'check_partner', 'new_head', 'FineTuned', 'ItemBatches', 'padded', 'item_logits', 'FineTuning', 'usual_rate',
+           'LearnedTask', 'answers_of', 'train_head', 'load_head']
 
 # %% ../nbs/02p_finetuning.ipynb #b2cb5395
 import json, math, warnings
@@ -270,6 +270,19 @@ def _auto_class(kind):
     import_module("xlnb.heads") # registers the library's own architecture
     return getattr(transformers, KINDS[choose("kind", kind, [*KINDS])].head)
 
+def load_config(folder): # of a saved network, the library's own too
+    "The configuration of a saved network; `ConfigError` for what is no folder of one."
+    import_module("xlnb.heads")
+    if not (Path(folder) / "config.json").is_file(): raise ConfigError(f"{folder} is not the folder of a saved network")
+    return transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+
+def check_partner(folder, partner: str):
+    "`ConfigError` for a network that cannot look at a partner, or another word for one."
+    choose("partner", partner, ("translation", "self"))
+    if getattr(load_config(folder), "cross_attention", False): return
+    raise ConfigError(f"partner={partner!r}: {folder} has no cross-attention to look at it with; take a network of "
+                      "xlnb.veco, or no partner")
+
 def _beside_partner(kind): # the library's own head on [H; S]
     name = KINDS[choose("kind", kind, [*KINDS])].head.replace("AutoModelFor", "PartneredFor")
     return getattr(import_module("xlnb.heads"), name)
@@ -283,19 +296,14 @@ def new_head(folder, # of a saved encoder, with whatever head or none
     "The encoder with a new head for a kind of task; `ConfigError` for an architecture that transformers gives none."
     auto, width = _auto_class(kind), 1 if kind in ("regression", "choice") else len(labels)
     outputs = {} if kind == "question answering" else dict(num_labels=width)
+    if partner: check_partner(folder, partner)
     with torch.random.fork_rng(), quietly():
         torch.manual_seed(derive_seed("head", seed))
-        if partner: return _beside_partner(kind).from_pretrained(folder, partner=_looks_at(partner, folder), **outputs)
+        if partner: return _beside_partner(kind).from_pretrained(folder, partner=partner, **outputs)
         try: return auto.from_pretrained(folder, local_files_only=True, **outputs)
         except ValueError as e:
             raise ConfigError(f"{folder}: this architecture has no {auto.__name__.removeprefix('AutoModelFor')} in "
                               f"transformers ({str(e).splitlines()[0]:.120})") from e
-
-def _looks_at(partner, folder): # `partner`, if the saved encoder can look at one
-    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    if getattr(config, "cross_attention", False): return choose("partner", partner, ("translation", "self"))
-    raise ConfigError(f"partner={partner!r}: {folder} has no cross-attention to look at it with; take a network of "
-                      "xlnb.veco, or no partner")
 
 def _logits(out): # of any head
     return out.logits if "logits" in out else torch.stack([out.start_logits, out.end_logits], -1)
@@ -425,6 +433,9 @@ def answers_of(network, tokenizer, kind: str, labels: tuple, examples: list,
 def _training_config(recipe, batches, config, seed) -> TrainingConfig:
     steps = recipe.epochs * batches.per_epoch
     warmup = recipe.warmup if recipe.warmup >= 1 else recipe.warmup * steps
+    if warmup > steps:
+        warnings.warn(f"warmup={warmup:g} steps in a training of {steps}: a tenth of them is taken")
+        warmup = steps / 10
     return TrainingConfig(steps, recipe.learning_rate or usual_rate(config.hidden_size), min(int(warmup), steps),
                           weight_decay=recipe.weight_decay, clip_norm=1.0, seed=seed, max_minutes=recipe.max_minutes,
                           evaluate_every=batches.per_epoch)
@@ -467,6 +478,6 @@ def load_head(folder, # `best` of a run
               kind: str):
     "The network of a run, with its head."
     with quietly():
-        [name] = transformers.AutoConfig.from_pretrained(folder, local_files_only=True).architectures
+        [name] = load_config(folder).architectures
         own = _beside_partner(kind) if name.startswith("Partnered") else _auto_class(kind)
         return own.from_pretrained(folder, local_files_only=True)

@@ -77,7 +77,11 @@ def canonical_maps(x, # (n, width)
                   ) -> tuple[torch.Tensor, torch.Tensor]: # for x and z, (width, k) and (other width, k), k the smaller
     "Maps into the directions in which pairs correlate, each weighted by its correlation; centre the sides first."
     x, z = torch.as_tensor(x), torch.as_tensor(z)
-    if len(x) != len(z): raise DataError(f"{len(x)} and {len(z)} rows: row i of one belongs to row i of the other")
+    if x.ndim != 2 or z.ndim != 2 or len(x) != len(z) or not len(x) or not x.is_floating_point():
+        raise DataError(f"matrices of shape {tuple(x.shape)} and {tuple(z.shape)}: row i of one belongs to row i of "
+                        "the other, and both hold floating-point numbers")
+    if ridge < 0: raise ConfigError(f"ridge={ridge}: give 0 or more")
+    if not (x.any() and z.any()): raise DataError("one side is zero everywhere: nothing correlates with it")
     def whitening(side):
         values, vectors = torch.linalg.eigh(_cross(side, side) / len(side))
         return (vectors * (values.clamp_min(0) + ridge * values.mean()).rsqrt()) @ vectors.T
