@@ -62,6 +62,7 @@ class Settings:
     @property
     def sources(self) -> list[str]: return self.source.split(",")
 
+# %% ../nbs/08_evaluation.ipynb #48a8e18b
 def checked(settings: Settings) -> Settings:
     "The settings; `ConfigError` for those that cannot be."
     check_types(settings)
@@ -105,6 +106,7 @@ def _check_readouts(names, settings): # of tasks that train no network
         raise ConfigError(f"{', '.join(names)} train no network and learn from one language: ask them in a call "
                           "without " + ", ".join(f"{k}={v!r}" for k, v in given.items()))
 
+# %% ../nbs/08_evaluation.ipynb #904a37c2
 def learn_split(name: str, settings: Settings) -> str: return settings.learn_on or BENCHMARKS[name].learn
 def test_split(name: str, settings: Settings) -> str: return settings.test_on or BENCHMARKS[name].test
 
@@ -196,6 +198,7 @@ def _tested_in(name, lang, settings) -> list: # [] in a language that is not tes
     benchmark, split = BENCHMARKS[name], test_split(name, settings)
     return read_task(benchmark.tested, lang, split) if _has(benchmark.tested, lang, split) else []
 
+# %% ../nbs/08_evaluation.ipynb #671da419
 def _mean_score(name, languages: list[tuple[str, int]]): # of dev: language and number of its examples, in order
     def score(examples, answers) -> float:
         found, rest = [], iter(zip(examples, answers))

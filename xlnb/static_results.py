@@ -236,6 +236,7 @@ _last = lambda record: record["parameters"]["layers"]
 _best = lambda r: max(range(_last(r) + 1), key=lambda k: _found("x2static", "mapped", f"layer{k}")(r))
 _wrong = lambda r: _found("x2static", "right0", "mapped")(r)
 
+# %% ../nbs/07d_static_results.ipynb #e4811f91
 VECTOR_RULES = { # of what is measured outside the grid of losses
     "static-01": [_of_captions("X2Static, apart, minus fastText mapped without a dictionary, points",
                                lambda r: _apart(r) - _found("fasttext", "unsupervised", "mapped")(r),
@@ -256,6 +257,7 @@ VECTOR_RULES = { # of what is measured outside the grid of losses
                                lambda r: baseline_mean(r, "map", "x2static/right0/mapped", "agreement"),
                                lambda n: 1 if n < 10 else -1)]}
 
+# %% ../nbs/07d_static_results.ipynb #a4dc15a8
 CLAIMS = {name: Claim(says, paper, tuple(_RUNS.get(name, ()))) for name, says, paper in (
     ("static-01", "Vectors out of the encoder translate before any map, as fastText mapped unsupervised", "55.6, 56.5"),
     ("static-02", "Mapping them gains clearly, to MUSE's level, below RCSLS", "62.0 > 55.6; 62.1; 69.6"),

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -289,7 +290,7 @@ def written_forms(lines, # of one language
 
 def fasttext(s: Settings, data: Prepared) -> dict[str, WordVectors]: # language → vectors, in no common space
     "Vectors of gensim's fastText on the text of each language; `ConfigError` without gensim."
-    try: from gensim.models import FastText
+    try: FastText = import_module("gensim.models").FastText
     except ModuleNotFoundError as e: raise ConfigError("fastText needs gensim: pip install 'xlnb[static]'") from e
     found = {}
     for lang, lines in data.corpus.text.items():
