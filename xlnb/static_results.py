@@ -18,8 +18,8 @@ from .lexicon import word_similarity
 from .mapping import map_to
 from .readouts import rated_pairs
 from .reports import baseline_mean, best_layer, draw_by_layer, draw_seeds, layer_means, nats_learned
-from .static_runs import (Settings, TransferData, base_network, fasttext, lexicons, prepare_data, resolve,
-                              translation_scores, with_base)
+from .static_runs import (EXPERIMENTS, Settings, TransferData, base_network, fasttext, lexicons, prepare_data,
+                              resolve, translation_scores, with_base)
 from .training import read_log
 from .x2static import Distillation, distil
 
@@ -65,8 +65,7 @@ def spoiled(entries: list, # (word, translation)
 
 # %% ../nbs/07d_static_results.ipynb #7c053e9e
 def _base(seed: int): # settings of the base run
-    return resolve(Settings(corpus="multi30k", langs="cs,de,en,fr", tasks="mlm+tlm", teacher="x2static", steps=2500,
-                            transfer_steps=1, teacher_lines=10_000, vocab_size=3000, seed=seed))
+    return resolve(Settings(**EXPERIMENTS["captions"].shared, loss="none", seed=seed))
 
 def xling_entries(corpus, hub: str,
                   known: dict, # language → entries of MUSE that a map may know

@@ -612,7 +612,7 @@ _PULLED = ("mse", "cosine", "dcca_as_published", "dcca_ey")
 _ARMS = {"MLM alone": {"loss": "none"}, **{name: {"loss": name} for name in _PULLED},
          "cosine, own vectors": {"loss": "cosine", "teacher": "aggregated"}}
 
-_CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm+tlm", steps=2500,
+_CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm+tlm", steps=12_000,
                  teacher="x2static", teacher_lines=10_000, transfer_steps=500, max_minutes=120.0)
 _OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "mse": {"loss": "mse"}, "dcca_ey": {"loss": "dcca_ey"},
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
