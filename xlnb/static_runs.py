@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['TASKS', 'TEACHERS', 'MASKING', 'BUDGET', 'WEIGHTS', 'FEW_TESTS', 'PUBLISHED_PART', 'BASE', 'LEAST_PAIRS', 'PHASE',
            'EXPERIMENTS', 'RECIPE', 'Base', 'Settings', 'vector_files', 'named_files', 'resolve', 'micro_batches',
-           'base_of', 'continuation_of', 'TransferData', 'prepare_data', 'new_base', 'text_batches', 'measures',
-           'with_base', 'base_network', 'with_teacher', 'lexicons', 'distilled', 'in_one_space', 'written_forms',
+           'base_of', 'continuation_of', 'written_forms', 'lexicons', 'TransferData', 'prepare_data', 'new_base',
+           'text_batches', 'measures', 'with_base', 'base_network', 'with_teacher', 'distilled', 'in_one_space',
            'fasttext', 'lsa_space', 'kept_vectors', 'teacher_vectors', 'base_vectors', 'translation_scores',
            'compare_with_paper', 'pulled_words', 'WordBatches', 'Selected', 'Transfer', 'make_model', 'make_batches',
            'word_tests', 'measure', 'distilled_scores', 'evaluate_run', 'record_facts', 'plan_of', 'describe']
@@ -177,6 +177,43 @@ def continuation_of(s: Settings # resolved
     return replace(s, tasks="mlm", batch_tokens=sum(step_tokens(s)), steps=s.transfer_steps,
                    learning_rate=s.rate * s.learning_rate, warmup_steps=round(WARMUP_SHARE * s.transfer_steps))
 
+# %% ../nbs/07c_static_runs.ipynb #6896a9bf
+def written_forms(lines, # of one language
+                  lang: str) -> dict[str, str]: # case-folded word → how it is mostly written, the most frequent first
+    "Words of a text by their case-folded forms."
+    counts, _ = count_words(lines, find_segmenter("auto", lang), lowercase=False)
+    forms = {}
+    for word, _ in counts.most_common(): forms.setdefault(word.casefold(), word)
+    return forms
+
+# %% ../nbs/07c_static_runs.ipynb #steacher1
+def _is_known(hub_word: str) -> bool: return derive_seed("known entry", hub_word) % 2 == 0
+
+def _names(lang, hub) -> list: # of one word on both sides
+    one = lambda word, lang: len(find_segmenter("auto", lang).words(word)) == 1
+    return [(a, b) for a, b, _ in dictionary(lang, hub) if one(a, lang) and one(b, hub)]
+
+def _published(lang, hub, source, forms) -> list: # of words that the text has, as it mostly writes them
+    rows = chain(*(published_dictionary(lang, hub, source, part) for part in ("train", "test")))
+    folded = ((a.casefold(), b.casefold()) for a, b in rows)
+    return [(forms[lang][a], forms[hub][b]) for a, b in folded if a in forms[lang] and b in forms[hub]]
+
+def lexicons(corpus, hub: str,
+             source: str | None = None, # 'muse' or 'xling'; None: CLDR's names for the embedded corpus, else MUSE
+            ) -> tuple[dict, dict]: # known; for the test: language → (word, word of the hub) pairs
+    "Entries of one word on both sides, every second word of the hub for the test, with all its translations."
+    source = source or ("cldr" if corpus.name == "cldr" else "muse")
+    there = {*LOCALES} if source == "cldr" else {*SETS[source].langs}
+    langs = [lang for lang in corpus.langs if lang != hub and {lang, hub} <= there]
+    forms = {} if source == "cldr" else {lang: written_forms(corpus.text[lang], lang) for lang in [hub, *langs]}
+    known, test = {}, {}
+    for lang in langs:
+        rows = dict.fromkeys(_names(lang, hub) if source == "cldr" else _published(lang, hub, source, forms))
+        test[lang] = [(a, b) for a, b in rows if not _is_known(b)]
+        asked = {a for a, _ in test[lang]}
+        known[lang] = [(a, b) for a, b in rows if _is_known(b) and a not in asked]
+    return known, test
+
 # %% ../nbs/07c_static_runs.ipynb #sdata
 @dataclass(frozen=True)
 class TransferData(Prepared):
@@ -223,34 +260,6 @@ def with_teacher(s: Settings, data: TransferData) -> TransferData:
     data = with_base(s, data)
     return replace(data, teacher=teacher_vectors(s, data))
 
-# %% ../nbs/07c_static_runs.ipynb #steacher1
-def _is_known(hub_word: str) -> bool: return derive_seed("known entry", hub_word) % 2 == 0
-
-def _names(lang, hub) -> list: # of one word on both sides
-    one = lambda word, lang: len(find_segmenter("auto", lang).words(word)) == 1
-    return [(a, b) for a, b, _ in dictionary(lang, hub) if one(a, lang) and one(b, hub)]
-
-def _published(lang, hub, source, forms) -> list: # of words that the text has, as it mostly writes them
-    rows = chain(*(published_dictionary(lang, hub, source, part) for part in ("train", "test")))
-    folded = ((a.casefold(), b.casefold()) for a, b in rows)
-    return [(forms[lang][a], forms[hub][b]) for a, b in folded if a in forms[lang] and b in forms[hub]]
-
-def lexicons(corpus, hub: str,
-             source: str | None = None, # 'muse' or 'xling'; None: CLDR's names for the embedded corpus, else MUSE
-            ) -> tuple[dict, dict]: # known; for the test: language → (word, word of the hub) pairs
-    "Entries of one word on both sides, every second word of the hub for the test, with all its translations."
-    source = source or ("cldr" if corpus.name == "cldr" else "muse")
-    there = {*LOCALES} if source == "cldr" else {*SETS[source].langs}
-    langs = [lang for lang in corpus.langs if lang != hub and {lang, hub} <= there]
-    forms = {} if source == "cldr" else {lang: written_forms(corpus.text[lang], lang) for lang in [hub, *langs]}
-    known, test = {}, {}
-    for lang in langs:
-        rows = dict.fromkeys(_names(lang, hub) if source == "cldr" else _published(lang, hub, source, forms))
-        test[lang] = [(a, b) for a, b in rows if not _is_known(b)]
-        asked = {a for a, _ in test[lang]}
-        known[lang] = [(a, b) for a, b in rows if _is_known(b) and a not in asked]
-    return known, test
-
 # %% ../nbs/07c_static_runs.ipynb #steacher2
 def _first(lines, n: int): return islice(lines, n)
 
@@ -280,14 +289,6 @@ def in_one_space(own: dict, # language → WordVectors
     return {lang: replace(v, made_by=v.made_by | facts.get(lang, {})) for lang, v in spaces.vectors.items()}
 
 # %% ../nbs/07c_static_runs.ipynb #steacher3
-def written_forms(lines, # of one language
-                  lang: str) -> dict[str, str]: # case-folded word → how it is mostly written, the most frequent first
-    "Words of a text by their case-folded forms."
-    counts, _ = count_words(lines, find_segmenter("auto", lang), lowercase=False)
-    forms = {}
-    for word, _ in counts.most_common(): forms.setdefault(word.casefold(), word)
-    return forms
-
 def fasttext(s: Settings, data: Prepared) -> dict[str, WordVectors]: # language → vectors, in no common space
     "Vectors of gensim's fastText on the text of each language; `ConfigError` without gensim."
     try: FastText = import_module("gensim.models").FastText
