@@ -87,12 +87,26 @@ def test_a_pretrained_start_is_trained_once_and_taken_over(start):
 def test_a_run_has_a_record_and_a_folder_that_translates(root, capsys):
     record = run(T.RECIPE, small())
     assert {"bleu/T3", "chrf/T3", "bleu_lowercase/T3"} <= record["metrics"].keys() and "tok:13a" in record["signature"]
+    assert len(record["samples"]) == 6 and record["samples"][0].keys() == {"source", "translation", "reference", "chrf"}
     assert T.describe(record).startswith("ru→en from random, width=32") or "layers=2" in T.describe(record)
     folder = run_folder(T.PHASE, small(), T.prepare_data(small())) / "translator"
     assert "bleu/T3" in (folder / "README.md").read_text(encoding="utf-8")
     out = io.StringIO()
     T.translate_stream(["--model", str(folder), "--beams", "2"], io.StringIO("Норвегия\n\nМалайзия\n"), out)
     assert len(out.getvalue().split("\n")) == 4 and out.getvalue().split("\n")[1] == ""
+
+
+@pytest.mark.parametrize("lines, wanted", [(1, [90]), (3, [90, 80, 70]), (5, [90, 80, 70, 60, 50]),
+                                           (8, [90, 80, 60, 50, 30, 20])])
+def test_samples_are_of_the_best_the_middle_and_the_worst(data, monkeypatch, lines, wanted):
+    pairs = [(f"line {n}", f"{90 - 10 * n}") for n in range(lines)]
+    monkeypatch.setattr(T, "held_out_pairs", lambda *_: tuple(map(list, zip(*reversed(pairs)))))
+    monkeypatch.setattr(T, "translate", lambda sources, *_, **__: sources)
+    score = lambda text, references: SimpleNamespace(score=float(references[0]))
+    monkeypatch.setattr(T, "_sacrebleu", lambda: SimpleNamespace(CHRF=lambda: SimpleNamespace(sentence_score=score)))
+    rows = T.samples(small(), data, None)
+    assert [row["chrf"] for row in rows] == wanted and rows[0] == {
+        "source": "line 0", "translation": "line 0", "reference": "90", "chrf": 90.0}
 
 
 def test_lines_come_back_in_their_order(data):

@@ -6,7 +6,8 @@
 __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve',
            'bleu_and_chrf', 'TranslationData', 'prepare_data', 'make_batches', 'oriented', 'held_out_pairs',
            'test_sets', 'new_translator', 'room_of', 'translate', 'Translation', 'make_model', 'pretraining_of',
-           'pretrained', 'measures', 'evaluate_run', 'describe', 'plan_of', 'load_translator', 'translate_stream']
+           'pretrained', 'measures', 'evaluate_run', 'samples', 'describe', 'plan_of', 'load_translator',
+           'translate_stream', 'signed_samples']
 
 # %% ../nbs/06a_translation.ipynb #89eb310b
 import argparse, importlib, math, sys
@@ -303,6 +304,19 @@ def evaluate_run(s: Settings, data: Prepared, trained: Trained,
         found |= {f"{metric}/{name}": value for metric, value in scores.items() if metric != "signature"}
     return found, "all test lines" + f", the beginning alone of {cut} too long ones" * (cut > 0)
 
+def samples(s: Settings, data: Prepared, network: EncoderDecoder,
+            count: int = 2) -> list[dict]: # source, translation, reference, chrf; from best to worst
+    "Held-out lines whose translations have the highest, the middle and the lowest chrF."
+    sources, references = held_out_pairs(s, data)
+    found = translate(sources, network, data.tokenizer, s.beams, longest=max_side(s), too_long="cut")
+    metric = _sacrebleu().CHRF()
+    rows = [{"source": source, "translation": text, "reference": wanted,
+             "chrf": round(metric.sentence_score(text, [wanted]).score, 1)}
+            for source, text, wanted in zip(sources, found, references)]
+    rows.sort(key=lambda row: -row["chrf"])
+    start = max(count, (len(rows) - count) // 2)
+    return [*rows[:count], *rows[start:start + count], *rows[start + count:][-count:]]
+
 def describe(record: dict) -> str:
     "What kind of run a record is of."
     p = {k: v for k, v in record["parameters"].items() if k != "init"}
@@ -355,9 +369,12 @@ EXPERIMENTS = {
                          for a, b in (("en", "fr"), ("de", "en")) for start in ("random", "ca-mlm+tlm")},
                         _CAPTIONS, (0, 1, 2))}
 
+def signed_samples(s: Settings, data: Prepared, trained: Trained) -> dict: # signature; samples
+    "What a record has beside its scores: how they were computed, and translations to read."
+    return {"signature": bleu_and_chrf(["a"], ["a"])["signature"], "samples": samples(s, data, trained.model.kept)}
+
 RECIPE = Recipe("06a_translation", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
-                prior=pretrained, more=lambda s, data, trained: {"signature": bleu_and_chrf(["a"], ["a"])["signature"]},
-                experiments=EXPERIMENTS)
+                prior=pretrained, more=signed_samples, experiments=EXPERIMENTS)
 
 # %% ../nbs/06a_translation.ipynb #ee41a6ce
 if __name__ == "__main__" and "__file__" in globals(): # not in a notebook
