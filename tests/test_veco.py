@@ -7,9 +7,12 @@ from transformers import XLMRobertaConfig, XLMRobertaForCausalLM
 from xlnb import veco as V
 from xlnb.alignment import CROSSED, aer_by_layer, align
 from xlnb.core import CheckpointError, ConfigError, torch_generator
+from xlnb.data import encode_pairs, token_frequencies, without_digits
 from xlnb.foreign import load_foreign
 from xlnb.heads import EncoderForCausalLM
 from xlnb.pretraining import run, run_folder, train_phase
+from xlnb.reports import nats_learned
+from xlnb.tokens import SpecialIds
 from xlnb.training import read_log
 
 SMALL = dict(langs="en,ru", layers=2, width=32, steps=4, batch_tokens=256, test_lines=20, vocab_size=300)
@@ -146,6 +149,31 @@ def test_a_decoder_writes_the_translation(data):
         assert (*ids[a:b], labels[b - 1]) in sides and ids[a + 1:b] == labels[a:b - 1]
 
 
+def test_a_denoiser_is_measured_by_the_translations_it_has_not_read(data):
+    s = small(tasks="denoise")
+    model, held_out = V.make_model(s, data).eval(), V.hold_out(data, V.held_out_spec(s, s.masking))
+    found, special = V.written_metrics(model, held_out, data), SpecialIds.of(data.tokenizer)
+    head, losses, free = model.generator.head, [], []
+    frequencies = [token_frequencies(data.store, lang) for lang in ("en", "ru")]
+    text, = held_out.partners
+    words = V.written_batch(text, special)["target_labels"][0].tolist()
+    pairs = encode_pairs(without_digits(data.corpus.valid["en-ru"])[:len(text.true["language"])], data.tokenizer)
+    for row, (pair, kept) in enumerate(zip(pairs, text.true["language"].tolist())):
+        read, written = text.true["input_ids"][row][text.true["scored"][row]], torch.tensor(pair[1 - kept])
+        assert words[:len(written)] == written.tolist() # in their order, without holes
+        words = words[len(written):]
+        alone = V.pack_rows([torch.cat([torch.tensor([special.bos]), read, torch.tensor([special.eos])])])
+        shown = torch.cat([torch.tensor([special.bos]), written[:-1]])[None]
+        with torch.no_grad():
+            memory = V.own_states(model.generator, alone)
+            states = model.generator.encoder(shown, is_causal=True, encoder_hidden_states=memory).last_hidden_state
+            scores = (head.transform(states) @ head.weight.T + head.bias).log_softmax(-1)[0]
+        losses += (-scores.gather(1, written[:, None])[:, 0]).tolist()
+        free += (-torch.from_numpy(frequencies[1 - kept]).double()[written].log()).tolist()
+    assert not words and found["held_out/pair_denoise"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert found["held_out/pair_denoise_unigram"] == pytest.approx(sum(free) / len(free), rel=1e-3)
+
+
 # ---------------------------------------------------------------- starts
 
 
@@ -205,6 +233,7 @@ def test_a_run_is_recorded(tasks, unprobed, root):
     assert record["run"]["finished"]
     assert {"T3/en-ru/layer2/acc@1c", "lists/en-ru/layer2/aer"} <= record["metrics"].keys()
     assert ("held_out/ca_gap" in record["curve"][-1]) == (tasks == "ca-mlm+tlm")
+    assert ("written" in nats_learned(record, record["curve"][-1])) == (tasks == "denoise")
     assert V.describe(record).startswith({"denoise": "denoiser", "ca-mlm+tlm": "CA-MLM + TLM"}[tasks])
     assert (root / tasks / "generator" / "README.md").exists()
 

@@ -113,6 +113,7 @@ def best_accuracy(line: dict, # of a record's curve
 # %% ../nbs/02g_reports.ipynb #bde9c33a
 LEARNED = 0.5 # nats below word frequency: what every loss of words in a run reaches before the run is compared
 _LEVELS = {"mlm": ("MLM", "unigram", "text_mlm"), "tlm": ("TLM", "tlm_unigram", "tlm"),
+           "pair_denoise": ("written", "pair_denoise_unigram", "pair_denoise"),
            "translation": ("translation", "unigram", "loss")} # loss → name, its level by word frequency, its value
 
 def nats_learned(record: dict, line: dict # of its curve
@@ -144,10 +145,11 @@ def has_learned(record: dict) -> bool:
 
 def regime_rows(arms: dict[str, list[dict]]) -> list[dict]: # arm → records
     "Who has learned: seeds that pass, how far below word frequency they end, and what that took."
-    rows = []
+    rows, ends = [], {arm: [nats_learned(r, r["curve"][-1]) for r in runs if r["curve"]] for arm, runs in arms.items()}
+    measured = {loss for found in ends.values() for end in found for loss in end}
+    named = [name for name, _, _ in _LEVELS.values() if name in measured]
     for arm, runs in arms.items():
-        ends = [nats_learned(r, r["curve"][-1]) for r in runs if r["curve"]]
-        below = {loss: spread([end[loss] for end in ends if loss in end]) for loss in ("MLM", "TLM")}
+        below = {loss: spread([end[loss] for end in ends[arm] if loss in end]) for loss in named}
         rows.append({"arm": arm, "learned": f"{sum(map(has_learned, runs))} of {len(runs)}"}
                     | {f"{loss}, nats below frequency": value for loss, value in below.items()}
                     | {"million tokens to learn": spread([tokens_to_learn(r) for r in runs])})
