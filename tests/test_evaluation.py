@@ -241,6 +241,11 @@ def test_what_was_learned_and_what_stopped_is_said(settings, data, tmp_path, mon
         evaluate(replace(here, max_minutes=1e-5, epochs=3))
 
 
+def test_all_tasks_of_which_there_is_none_say_what_was_asked(settings):
+    with pytest.raises(ConfigError, match="tasks='all' with recipes='metaxlm', source='en': no task has all of that"):
+        checked(replace(settings, tasks="all", recipes="metaxlm", learn_on=""))
+
+
 def test_records_of_one_model_by_two_recipes_are_two_systems(settings, scores):
     ways = settings, replace(settings, epochs=3, recipes="metaxlm")
     rows = recorded([scores_record(way, scores) for way in ways])

@@ -75,6 +75,10 @@ def checked(settings: Settings) -> Settings:
         if getattr(settings, name) < 0: raise ConfigError(f"{name}={getattr(settings, name)}: give 0 or more")
     if settings.seeds < 1: raise ConfigError(f"seeds={settings.seeds}: give 1 or more")
     choose("over", settings.over, ("mean", "median"))
+    if not task_names(settings):
+        given = {k: v for k in ("recipes", "partner", "learn_on", "test_on", "source") if (v := getattr(settings, k))}
+        raise ConfigError(f"tasks='all' with {', '.join(f'{k}={v!r}' for k, v in given.items())}: no task has all of "
+                          "that; name one (tasks=xnli), and the message says what it lacks")
     learned = [name for name in task_names(settings) if name in BENCHMARKS]
     if settings.recipes: # says it before anything is learned
         for name in learned: printed_recipes(settings.recipes, name, 768)
