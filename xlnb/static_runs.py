@@ -341,10 +341,10 @@ def teacher_vectors(s: Settings, # resolved
     key = short_hash([s.teacher, s.teacher_width, s.teacher_lines, s.hub, s.seed, code])
     folder = data.base.parent / f"teacher-{key}"
     if s.teacher == "lsa": return kept_vectors(folder, data.corpus.langs, lambda: lsa_space(s, data))
-    encoder = base_network(s, data).base_model.to(start_processes())
-    def make():
-        own = fasttext(s, data) if s.teacher == "fasttext" else distilled(s, data, encoder, folder / "contexts")
-        return in_one_space(own, s.hub, data.lexicon[0])
+    def own_vectors():
+        if s.teacher == "fasttext": return fasttext(s, data)
+        return distilled(s, data, base_network(s, data).base_model.to(start_processes()), folder / "contexts")
+    def make(): return in_one_space(own_vectors(), s.hub, data.lexicon[0])
     return kept_vectors(folder, data.corpus.langs, make)
 
 # %% ../nbs/07c_static_runs.ipynb #sbli
