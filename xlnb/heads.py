@@ -179,7 +179,7 @@ class BesidePartner(EncoderPreTrainedModel):
         own = self.encoder(input_ids, attention_mask, position_ids).last_hidden_state
         if self.config.partner == "self": other, mask = own, attention_mask
         else:
-            self._check_partner(input_ids, partner_input_ids)
+            self._check_partner(input_ids, partner_input_ids, partner_attention_mask)
             mask = partner_attention_mask
             other = self.encoder(partner_input_ids, mask, partner_position_ids).last_hidden_state
         if self.config.detach_partner: other = other.detach()
@@ -187,10 +187,14 @@ class BesidePartner(EncoderPreTrainedModel):
                               encoder_attention_mask=mask)
         return self.head(self.dropout(torch.cat([own, beside.last_hidden_state], -1)))
 
-    def _check_partner(self, ids, partners):
+    def _check_partner(self, ids, partners, mask):
         if partners is None:
             raise ValueError("no partner was given: pass partner_input_ids and partner_attention_mask, the sentences' "
                              "translations, or build the model with partner='self'")
+        empty = [] if mask is None or mask.is_cuda else (mask.sum(1) == 0).nonzero()[:, 0].tolist() # a GPU would wait
+        if not partners.shape[1] or empty:
+            raise ValueError(f"partners {', '.join(map(str, empty)) or 'of all sentences'} have no token: give each "
+                             "sentence a translation, or leave these sentences out")
         if len(partners) != len(ids):
             raise ValueError(f"{len(ids)} sentences with {len(partners)} partners: give each one its own")
 
