@@ -1,5 +1,5 @@
 "Translators: a run that is killed and goes on, averaged weights, lines in and out, what is refused."
-import io, sys
+import io, math, sys
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +7,7 @@ import torch
 
 from xlnb import translation as T
 from xlnb.core import CheckpointError, ConfigError, DataError
+from xlnb.data import token_frequencies
 from xlnb.pretraining import run, run_folder, train_phase
 from xlnb.training import read_log
 
@@ -107,6 +108,23 @@ def test_samples_are_of_the_best_the_middle_and_the_worst(data, monkeypatch, lin
     rows = T.samples(small(), data, None)
     assert [row["chrf"] for row in rows] == wanted and rows[0] == {
         "source": "line 0", "translation": "line 0", "reference": "90", "chrf": 90.0}
+
+
+def test_the_level_of_word_frequency_knows_how_often_a_line_ends(data):
+    frequencies = token_frequencies(data.store, "en")
+    rows = [torch.tensor([*data.tokenizer(line, add_special_tokens=False)["input_ids"], data.tokenizer.eos_token_id])
+            for line in ("Norway", "Malaysia, Norway and Georgia")]
+    labels, end = torch.cat(rows), data.tokenizer.eos_token_id
+    share = 2 / len(labels)
+    each = [share if k == end else (1 - share) * frequencies[k] for k in labels.tolist()]
+    assert T.word_level(labels, end, frequencies) == pytest.approx(-sum(map(math.log, each)) / len(each))
+
+
+def test_more_words_than_positions_are_refused(data):
+    model = T.new_translator(small(), None).eval()
+    room = T.room_of(model)
+    with pytest.raises(ValueError, match=f"is past the table of {room} positions"):
+        model.generate(torch.tensor([[0, 9, 2]]), min_new_tokens=room + 2, max_new_tokens=room + 2, do_sample=False)
 
 
 def test_lines_come_back_in_their_order(data):

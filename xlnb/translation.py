@@ -6,7 +6,7 @@
 __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Settings', 'resolve',
            'bleu_and_chrf', 'TranslationData', 'prepare_data', 'make_batches', 'oriented', 'held_out_pairs',
            'test_sets', 'new_translator', 'room_of', 'translate', 'Translation', 'make_model', 'pretraining_of',
-           'pretrained', 'measures', 'evaluate_run', 'samples', 'describe', 'plan_of', 'load_translator',
+           'pretrained', 'word_level', 'measures', 'evaluate_run', 'samples', 'describe', 'plan_of', 'load_translator',
            'translate_stream', 'signed_samples']
 
 # %% ../nbs/06a_translation.ipynb #89eb310b
@@ -268,6 +268,15 @@ def pretrained(s: Settings, data: TranslationData) -> TranslationData:
     finished_phase(veco.PHASE, first, veco.prepare_data(first), s.max_minutes)
     return replace(data, start=run_folder(veco.PHASE, first, veco.prepare_data(first)) / "generator")
 
+def word_level(labels, # of lines with their ends, flat
+               end: int, # id of the end
+               frequencies) -> float: # nats per token
+    "The loss of guessing words by frequency, and the end of a line as often as there is one."
+    words, ends = labels[labels != end], int((labels == end).sum())
+    share = ends / len(labels)
+    entropy = -share * math.log(share) - (1 - share) * math.log(1 - share) # of whether a line ends
+    return (1 - share) * unigram_loss(words, frequencies) + entropy
+
 def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
     "Loss per written token, share of right ones, and BLEU and chrF of greedy translations of held-out pairs."
     sources, targets = held_out_pairs(s, data)
@@ -276,8 +285,8 @@ def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held
     read, written = padded(sources), padded(targets)
     batch = {"input_ids": read["input_ids"], "attention_mask": read["attention_mask"],
              "labels": written["input_ids"].masked_fill(written["attention_mask"] == 0, -100)[:, 1:]}
-    words = batch["labels"][batch["labels"] != -100]
-    unigram = unigram_loss(words, token_frequencies(data.store, s.target)) # of a guess by word frequency
+    end, frequencies = data.tokenizer.eos_token_id, token_frequencies(data.store, s.target)
+    unigram = word_level(batch["labels"][batch["labels"] != -100], end, frequencies)
     def measure(model):
         device = next(model.parameters()).device
         with evaluating(model), torch.inference_mode():
@@ -362,8 +371,11 @@ EXPERIMENTS = {
                           "CA-MLM + TLM": {"start": "ca-mlm+tlm"}}, _CAPTIONS, (0, 1, 2)),
     "depth": Experiment("The last blocks of the encoder make a better decoder than the first.",
                         {f"{end} {count}": {"decoder_from": end, "decoder_layers": count}
-                         for end in ("last", "first") for count in (1, 2, 3)},
+                         for end, count in (("last", 1), ("last", 2), ("last", 3), ("first", 1), ("first", 2))},
                         _CAPTIONS | {"start": "ca-mlm+tlm"}, (0,)),
+    "hour": Experiment("What a network of this size reaches in an hour on one core.",
+                       {f"{start}, 18,000 steps": {"start": start} for start in ("random", "ca-mlm+tlm")},
+                       _CAPTIONS | {"steps": 18_000}, (0,)),
     "pairs": Experiment("The same for other languages.",
                         {f"{a}→{b}, {start}": {"langs": f"{a},{b}", "source": a, "target": b, "start": start}
                          for a, b in (("en", "fr"), ("de", "en")) for start in ("random", "ca-mlm+tlm")},
