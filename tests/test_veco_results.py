@@ -2,8 +2,9 @@
 import matplotlib.pyplot as plt
 import pytest
 
+from xlnb import translation, veco
 from xlnb.claims import judge_rule
-from xlnb.veco_results import CLAIMS, RULES, plot_gains, plot_layers, plot_translation
+from xlnb.veco_results import _COLOURS, CLAIMS, RULES, plot_gains, plot_layers, plot_translation
 
 BLOCKS = (1, 2, 3)
 
@@ -59,14 +60,29 @@ def judged(name, experiment, arms):
 
 
 def test_rules_take_sides(tasks):
-    assert judged("veco-05", "tasks", tasks)[1:] == (0, 0) # retrieval gains as much as the probes do
+    assert judged("veco-05", "tasks", tasks) == ("10", 5, 0) # retrieval gains 30 points, the probes 20
     number, ahead, behind = judged("veco-02", "tasks", tasks)
     assert (ahead, behind) == (5, 0) and number == "12" # (60 - 45) - (33 - 30) points
-    assert judged("veco-11", "tasks", tasks) == ("0.4", 5, 0) # the middle block, against a half
     faster = of(**{"random": 1, "CA-MLM + TLM": 4})
     assert judged("veco-07", "starts", faster) == ("0.5", 5, 0) # 40 BLEU at the end; 80 at the second of four steps
     never = of(**{"random": 2, "CA-MLM + TLM": 1})
-    assert judged("veco-07", "starts", never) == ("1", 0, 5)
+    assert judged("veco-07", "starts", never)[1:] == (0, 5)
+    late = of(**{"random": 1, "CA-MLM + TLM": 1.1})
+    assert judged("veco-07", "starts", late) == ("1", 0, 0) # passed at the end: neither early nor never
+
+
+def test_a_third_block_may_add_less_than_a_second():
+    arms = of(**{f"last {n}": 1 for n in (1, 2, 3)})
+    for name, bleu in (("last 1", 30), ("last 2", 32), ("last 3", 32.5)):
+        for record in arms[name].values(): record["metrics"]["bleu/multi30k-2016"] = bleu
+    assert judged("veco-10", "depth", arms) == ("1.5", 5, 0)
+
+
+def test_lines_of_a_figure_have_colours_of_their_own():
+    for experiment in (veco.EXPERIMENTS["tasks"], translation.EXPERIMENTS["starts"]):
+        colours = [_COLOURS[arm] for arm in experiment.arms if arm in _COLOURS]
+        assert len(colours) == len({*colours})
+    assert {*translation.EXPERIMENTS["starts"].arms} <= _COLOURS.keys()
 
 
 def test_a_claim_a_row_of_the_ledger(): assert len(CLAIMS) == 12

@@ -123,7 +123,7 @@ __doc__ += """\
                       that is plugged in and out
     translation       A translator whose encoder and decoder start from one pretrained network, trained, scored with
                       BLEU and chrF, and used from the command line
-    veco_results      Three findings over seeds, every claim of the paper judged, the paper's own tables
+    veco_results      What cross-attention gives and reads, translators from it, the paper's claims and tables
     x2static          Word vectors of any language distilled from an encoder in one pass over text, in a file that
                       gensim opens
     mapping           Languages brought into one space: with a dictionary, from words spelled alike, or from nothing

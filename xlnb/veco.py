@@ -535,11 +535,14 @@ _TASKS = {"CA-MLM + TLM": {}, "CA-MLM + TLM, random pairs": {"mismatched": True}
           "denoiser": {"tasks": "denoise"}, "denoiser, random pairs": {"tasks": "denoise", "mismatched": True},
           "CA-MLM + TLM, text too": {"text_partner": "adjacent"},
           "MLM": {"tasks": "mlm", **_ONE_TASK}, "CA-MLM": {"tasks": "ca-mlm", **_ONE_TASK}}
+_LONG = ("CA-MLM + TLM", "MLM + TLM")
 _ON_PHRASES = ("CA-MLM + TLM", "CA-MLM + TLM, random pairs", "MLM + TLM")
 
 EXPERIMENTS = {
     "tasks": Experiment("At equal tokens, cross-attention to the translation makes a better encoder than TLM alone.",
                         _TASKS, _CAPTIONS, _SEEDS),
+    "long": Experiment("The same at 20 million tokens.", {arm: _TASKS[arm] for arm in _LONG},
+                       _CAPTIONS | {"steps": 24_000, "max_minutes": 600.0}, (0, 1, 2)),
     "phrases": Experiment("The same on phrases.", {arm: _TASKS[arm] for arm in _ON_PHRASES},
                           dict(steps=2700, batch_tokens=512, max_minutes=120.0), _SEEDS),
     "gradient": Experiment("A constant partner is faster, and no less stable.",
