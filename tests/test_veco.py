@@ -112,6 +112,7 @@ def test_joined_sides_are_the_pair(data):
 
 
 PARTS = {"ca-mlm+tlm": (["whole"], ["own", "whole", "crossed"]), "mlm+tlm": (["whole"], ["whole"]),
+         "mlm+sides+tlm": (["whole"], ["own", "whole"]),
          "denoise": (["written"], ["written"]), "ca-mlm": (["own", "crossed"], None), "mlm": (["whole"], None)}
 
 

@@ -368,7 +368,8 @@ _CAPTIONS = dict(corpus="multi30k", langs="en,de", vocab_size=4000, steps=6000, 
 EXPERIMENTS = {
     "starts": Experiment("A decoder whose cross-attention was pretrained translates better after the same steps.",
                          {"random": {}, "MLM": {"start": "mlm"}, "MLM + TLM": {"start": "mlm+tlm"},
-                          "CA-MLM + TLM": {"start": "ca-mlm+tlm"}}, _CAPTIONS, (0, 1, 2)),
+                          "CA-MLM + TLM": {"start": "ca-mlm+tlm"}, "denoiser": {"start": "denoise"}},
+                         _CAPTIONS, (0, 1, 2)),
     "depth": Experiment("The last blocks of the encoder make a better decoder than the first.",
                         {f"{end} {count}": {"decoder_from": end, "decoder_layers": count}
                          for end, count in (("last", 1), ("last", 2), ("last", 3), ("first", 1), ("first", 2))},

@@ -37,7 +37,7 @@ from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageMod
 from .tokens import SpecialIds, collate_pairs
 
 # %% ../nbs/06_veco.ipynb #1c96b59a
-TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+tlm", "mlm", "denoise")
+TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+sides+tlm", "mlm+tlm", "mlm", "denoise")
 
 def init_for_record(init: str) -> str: # folder, or empty
     "The first digits of the hash of an encoder's weights."
@@ -48,7 +48,7 @@ class Settings(RunSettings):
     "Parameters of a VECO run, as in the notebook; `None` is filled in by `resolve`."
     alpha: float = 0.5 # exponent of the language sampling
     relative_positions: str | None = None # gated | plain | none
-    tasks: str = "ca-mlm+tlm" # ca-mlm+tlm | ca-mlm (text alone) | mlm+tlm | mlm (text alone) | denoise
+    tasks: str = "ca-mlm+tlm" # ca-mlm+tlm | ca-mlm (text) | mlm+sides+tlm | mlm+tlm | mlm (text) | denoise
     mismatched: bool = False # control: the same sentences, paired at random
     parallel_share: float = 0.5 # of a step's tokens, how many are translation pairs
     text_mask_rate: float = 0.15 # of text
@@ -237,6 +237,7 @@ class BatchParts(MaskedLanguageModel):
         super().__init__(network, s.masking, MaskIds.of(tokenizer))
         self.settings, self.special, self.frozen = s, SpecialIds.of(tokenizer), frozen
         kinds = {"mlm": ("mlm",), "mlm+tlm": ("mlm", "tlm"), "ca-mlm": ("mlm", "ca_mlm"),
+                 "mlm+sides+tlm": ("mlm", "pair_mlm", "tlm"),
                  "ca-mlm+tlm": ("mlm", *["ca_mlm"] * s.text_crosses, "pair_mlm", "pair_ca_mlm", "tlm"),
                  "denoise": ("denoise", "pair_denoise")}[s.tasks]
         if frozen: kinds = tuple(kind for kind in kinds if "ca_mlm" in kind)
@@ -262,14 +263,16 @@ class BatchParts(MaskedLanguageModel):
         joined = []
         if prefix and self.settings.tasks.endswith("tlm") and not self.frozen: # which it would not teach
             joined = [join_sides(masked, restarts(self.settings)) | {"part": "whole", "losses": ["tlm"]}]
-            if not self.settings.crosses: return joined
+            if self.settings.tasks == "mlm+tlm": return joined
             del joined[0]["attention_mask"] # these tokens are counted where they are read apart
         names = [f"{prefix}mlm", f"{prefix}ca_mlm"]
         if self.frozen or not self.settings.stop_gradient:
             return [*joined, masked | {"part": "both", "losses": names}]
         left = {} # what the part of its own leaves for the part that looks at the partner
+        own = masked | {"part": "own", "losses": names[:1], "left": left}
+        if not self.settings.crosses: return [own, *joined]
         crossed = {k: v for k, v in masked.items() if k != "attention_mask"}
-        return [masked | {"part": "own", "losses": names[:1], "left": left}, *joined,
+        return [own, *joined,
                 crossed | {"part": "crossed", "losses": names[1:], "left": left}] # last: it uses all weights
 
     def _targets(self, plain, sides, pairs) -> dict:
@@ -446,7 +449,8 @@ def evaluate_run(s: Settings, data: Prepared, trained: Trained, minutes: float) 
     found = measure_layers(s, data, trained, minutes)
     return found.metrics(), found.measured
 
-_NAMES = {"ca-mlm+tlm": "CA-MLM + TLM", "ca-mlm": "CA-MLM", "mlm+tlm": "MLM + TLM", "mlm": "MLM", "denoise": "denoiser"}
+_NAMES = {"ca-mlm+tlm": "CA-MLM + TLM", "ca-mlm": "CA-MLM", "mlm+tlm": "MLM + TLM", "mlm": "MLM", "denoise": "denoiser",
+          "mlm+sides+tlm": "MLM of both sides + TLM"}
 
 def describe(record: dict) -> str:
     "What kind of run a record is of: tasks, and what differs from the defaults of its size, corpus and languages."
@@ -457,7 +461,8 @@ def describe(record: dict) -> str:
     start = [f"from {init}"] if (init := record["parameters"]["init"]) else []
     return ", ".join([_NAMES[p["tasks"]], *start, *["random pairs"] * p["mismatched"], *differences])
 
-_PASSES = {"mlm": (1, 0), "mlm+tlm": (1, 1), "ca-mlm": (1, 0), "ca-mlm+tlm": (1, 3), "denoise": (2, 2)} # text, pairs
+_PASSES = {"mlm": (1, 0), "mlm+tlm": (1, 1), "ca-mlm": (1, 0), "ca-mlm+tlm": (1, 3), "denoise": (2, 2),
+           "mlm+sides+tlm": (1, 2)} # text, pairs
 
 def plan_of(s: Settings, data: Prepared) -> str:
     "What the run will cost: weights, FLOPs, hours, memory, disk; tokens count as often as a task reads them."
@@ -532,6 +537,7 @@ _CAPTIONS = dict(corpus="multi30k", langs="en,de,fr", vocab_size=3000, parallel_
                  max_minutes=120.0)
 _ONE_TASK = dict(batch_tokens=1024) # as many tokens in a step as two tasks have
 _TASKS = {"CA-MLM + TLM": {}, "CA-MLM + TLM, random pairs": {"mismatched": True}, "MLM + TLM": {"tasks": "mlm+tlm"},
+          "MLM of both sides + TLM": {"tasks": "mlm+sides+tlm"},
           "denoiser": {"tasks": "denoise"}, "denoiser, random pairs": {"tasks": "denoise", "mismatched": True},
           "CA-MLM + TLM, text too": {"text_partner": "adjacent"},
           "MLM": {"tasks": "mlm", **_ONE_TASK}, "CA-MLM": {"tasks": "ca-mlm", **_ONE_TASK}}

@@ -16,9 +16,11 @@ from .reports import draw_by_layer, draw_seeds, over_tokens
 
 # %% ../nbs/06b_veco_results.ipynb #a66e0a7d
 _COLOURS = {"CA-MLM + TLM": "blue", "CA-MLM + TLM, random pairs": "sky", "MLM + TLM": "red", "denoiser": "green",
-            "denoiser, random pairs": "purple", "MLM": "black", "CA-MLM": "yellow", "random": "grey",
+            "denoiser, random pairs": "purple", "MLM": "black", "CA-MLM": "yellow",
+            "MLM of both sides + TLM": "orange", "random": "grey",
             "beside the translation": "blue", "joined with the translation": "red", "beside it, text too": "orange"}
-_SHOWN = ("CA-MLM + TLM", "CA-MLM + TLM, random pairs", "MLM + TLM", "denoiser", "denoiser, random pairs")
+_SHOWN = ("CA-MLM + TLM", "CA-MLM + TLM, random pairs", "MLM + TLM", "MLM of both sides + TLM", "denoiser",
+          "denoiser, random pairs")
 
 def plot_layers(groups: dict): # arm → {seed: record}
     "Retrieval of test captions and word alignment against gold, by layer."
@@ -119,7 +121,8 @@ _RUNS = {
                 *_versus("long", "CA-MLM + TLM", "MLM + TLM", _ALL),
                 *_versus("starts", "CA-MLM + TLM", "MLM + TLM", _BLEU)),
     "veco-03": (*_versus("tasks", "MLM + TLM", "denoiser", _ALL),
-                *_versus("tasks", "CA-MLM + TLM", "denoiser", _ALL)),
+                *_versus("tasks", "CA-MLM + TLM", "denoiser", _ALL),
+                *_versus("starts", "CA-MLM + TLM", "denoiser", _BLEU)),
     "veco-06": (*_versus("starts", "CA-MLM + TLM", "MLM", _BLEU), *_versus("starts", "MLM", "random", _BLEU)),
     "veco-09": [c for n in (1, 2) for c in _versus("depth", f"last {n}", f"first {n}", _BLEU)],
     "veco-12": [Comparison(f"tokens per second, rate {rate}", ("gradient", f"constant, rate {rate}"),
