@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['PANELS', 'LEAST_LINES', 'HeldOutSpec', 'Measured', 'held_out_sentences', 'masked_text', 'LanguageText',
            'texts_by_language', 'detection', 'text_metrics', 'language_metrics', 'PairText', 'partner_batches',
-           'pair_text', 'pair_metrics', 'HeldOut', 'hold_out', 'held_out_metrics', 'retrieval_by_layer_mean',
-           'plot_held_out', 'Evaluation', 'Probed', 'cached_rows', 'baseline_rows', 'untrained_rows', 'sentences_of',
-           'first_lines', 'seconds_per_sentence', 'fitted', 'evaluate']
+           'pair_unigram', 'pair_text', 'pair_metrics', 'HeldOut', 'hold_out', 'held_out_metrics',
+           'retrieval_by_layer_mean', 'plot_held_out', 'Evaluation', 'Probed', 'cached_rows', 'baseline_rows',
+           'untrained_rows', 'sentences_of', 'first_lines', 'seconds_per_sentence', 'fitted', 'evaluate']
 
 # %% ../nbs/02f_held_out.ipynb #fabcbb60
 import json, math, time
@@ -188,6 +188,14 @@ def _another(pairs, number, side):
     return min(others, key=lambda tokens: abs(len(tokens) - len(own)))
 
 # %% ../nbs/02f_held_out.ipynb #3c664a94
+def pair_unigram(ids: torch.Tensor, # (tokens,) of both languages of a pair
+                 language: torch.Tensor, # (tokens,) 0 or 1: of which each is
+                 pair: str, frequencies: dict, # language → (vocabulary,) relative frequencies
+                ) -> float: # nats per token
+    "Loss of guessing every token by the frequencies of its own language."
+    each = [(ids[language == k], frequencies[lang]) for k, lang in enumerate(split_pair(pair))]
+    return sum(unigram_loss(own, table) * len(own) for own, table in each if len(own)) / len(ids)
+
 def pair_text(rows: list, # held-out (line, line) of one language pair
               pair: str, frequencies: dict, # language → (vocabulary,) relative frequencies
               spec: HeldOutSpec, tokenizer) -> PairText:
@@ -197,10 +205,8 @@ def pair_text(rows: list, # held-out (line, line) of one language pair
     true, random, alone = partner_batches(cut, spec, tokenizer, torch_generator("held out", pair))
     holes = true["scored"] & (true["labels"] >= 0)
     language, labels = true["language"][:, None].expand_as(holes)[holes], true["labels"][holes]
-    each = [(labels[language == k], frequencies[lang]) for k, lang in enumerate(split_pair(pair))]
-    total = sum(unigram_loss(own, table) * len(own) for own, table in each if len(own))
     across = len({script(side) for side in zip(*rows)}) == 2
-    return PairText(true, random, alone, total / len(labels), across)
+    return PairText(true, random, alone, pair_unigram(labels, language, pair, frequencies), across)
 
 @torch.inference_mode()
 def pair_metrics(model: Measured, text: PairText, ids: MaskIds) -> dict:

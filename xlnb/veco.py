@@ -8,8 +8,8 @@ __all__ = ['TASKS', 'STEPS', 'FEW_TESTS', 'BATCH_TOKENS', 'PAPER', 'PAPER_SIZES'
            'make_batches', 'rows_of', 'adjacent_segments', 'pack_rows', 'join_sides', 'own_states', 'partners',
            'crossed_states', 'two_sides', 'targets_of', 'BatchParts', 'Veco', 'veco_config', 'start_alike',
            'new_network', 'make_model', 'frozen_model', 'partner_rows', 'crossed_metrics', 'written_batch',
-           'written_metrics', 'measures', 'frozen_first', 'measure_layers', 'evaluate_run', 'describe', 'plan_of',
-           'attention_across', 'read_attention', 'some_pairs', 'compare_with_paper']
+           'written_texts', 'written_metrics', 'measures', 'frozen_first', 'measure_layers', 'evaluate_run', 'describe',
+           'plan_of', 'attention_across', 'read_attention', 'some_pairs', 'compare_with_paper']
 
 # %% ../nbs/06_veco.ipynb #07d0ba1a
 import math, re, sys
@@ -23,12 +23,11 @@ from torch.nn import functional as F
 from . import pretraining
 from .alignment import CROSSED, aer_by_layer
 from .core import ConfigError, derive_seed, parse_languages, sha256_file, split_pair
-from .data import (MixedBatches, Prepared, encode_pairs, open_corpus, prepare, token_frequencies,
-                       unigram_loss)
+from .data import MixedBatches, Prepared, encode_pairs, open_corpus, prepare, token_frequencies
 from .encoder import EncoderConfig, Packing, checkpoint_type, load, new_model
 from .experiments import Experiment
 from .heads import EncoderForMaskedLM
-from .held_out import Evaluation, HeldOut, evaluate, held_out_metrics, hold_out
+from .held_out import Evaluation, HeldOut, evaluate, held_out_metrics, hold_out, pair_unigram
 from .objectives import POLICIES, Masking, MaskIds, guess, mask_tokens, vocabulary_head
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
                           Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
@@ -230,6 +229,7 @@ def targets_of(rows: list) -> dict: # of (tokens,)
     return {"target_labels": torch.cat([row[1:] for row in rows])[None],
             **{f"target_{k}": shown[k] for k in ("input_ids", "position_ids", "cu_seqlens")}}
 
+# %% ../nbs/06_veco.ipynb #5a9a9eb0
 class BatchParts(MaskedLanguageModel):
     "What of a batch goes through the network at a time, and the names of its losses; the forward pass is `Veco`'s."
     def __init__(self, s: Settings, network: EncoderForMaskedLM, tokenizer,
@@ -291,7 +291,7 @@ class Veco(BatchParts):
     def forward(self, batch, generator) -> dict:
         if batch["part"] == "whole":
             return self._sums(batch["losses"][0], guess(self.generator, batch, False, generator))
-        return self.written(batch) if batch["part"] == "written" else getattr(self, f"_{batch['part']}")(batch)
+        return getattr(self, f"_{batch['part']}")(batch)
 
     def _sums(self, name, out): return {name: out.loss_sum, f"{name}/correct": out.correct.sum()}
 
@@ -319,7 +319,7 @@ class Veco(BatchParts):
         return (self._head(own, states[holes], batch["labels"][holes]) |
                 self._head(other, crossed, batch["labels"][holes]))
 
-    def written(self, batch) -> dict: # sums, named as in `losses`
+    def _written(self, batch):
         "A decoder that looks at the masked sequence from every token on; nothing is cut off."
         packing = Packing(batch["cu_seqlens"], batch["input_ids"].shape[1])
         states = self.generator.encoder(
@@ -397,30 +397,36 @@ def written_batch(text, # `PairText` of held-out pairs
     read = [torch.cat([bos, ids[scored], eos]) for ids, scored in zip(batch["input_ids"], batch["scored"])]
     written = [torch.cat([bos, ids[(side > 0) & ~scored]])
                for ids, side, scored in zip(whole, batch["side"], batch["scored"])]
-    return pack_rows(read) | targets_of(written) | {"losses": ["pair_denoise"]}
+    return pack_rows(read) | targets_of(written) | {"part": "written", "losses": ["pair_denoise"]}
+
+def written_texts(data: Prepared, held_out: HeldOut) -> list[tuple[dict, float]]: # of `written_batch`; nats per piece
+    "What a denoiser should write of held-out pairs, with the loss of guessing that by word frequency."
+    special, found = SpecialIds.of(held_out.tokenizer), []
+    frequencies = {lang: token_frequencies(data.store, lang) for pair in data.corpus.valid for lang in split_pair(pair)}
+    for pair, text in zip(data.corpus.valid, held_out.partners):
+        batch = written_batch(text, special)
+        language = (1 - text.true["language"]).repeat_interleave(batch["target_cu_seqlens"].diff())
+        found.append((batch, pair_unigram(batch["target_labels"][0], language, pair, frequencies)))
+    return found
 
 @torch.inference_mode()
-def written_metrics(model: Veco, held_out: HeldOut, data: Prepared) -> dict: # 'held_out/…', nats per word piece
+def written_metrics(model: Veco, texts: list) -> dict: # of `written_texts` → 'held_out/…', nats per word piece
     "Translations of held-out sentences with holes as a denoiser writes them, and as word frequency would."
-    device, losses, free = next(model.parameters()).device, [], []
-    for pair, text in zip(data.corpus.valid, held_out.partners):
-        batch = {k: v.to(device) if torch.is_tensor(v) else v
-                 for k, v in written_batch(text, SpecialIds.of(held_out.tokenizer)).items()}
-        labels = batch["target_labels"][0].cpu()
-        losses.append(model.written(batch)["pair_denoise"].item() / len(labels))
-        lengths = batch["target_cu_seqlens"].diff().cpu()
-        of = (1 - text.true["language"]).repeat_interleave(lengths) # 0 or 1: the language of what is written
-        own = [(labels[of == k], token_frequencies(data.store, lang)) for k, lang in enumerate(split_pair(pair))]
-        free.append(sum(unigram_loss(ids, table) * len(ids) for ids, table in own if len(ids)) / len(labels))
+    device, losses = next(model.parameters()).device, []
+    for batch, _ in texts:
+        there = {k: v.to(device) if torch.is_tensor(v) else v for k, v in batch.items()}
+        losses.append(model(there, None)["pair_denoise"].item() / model.counts(batch)["pair_denoise"])
+    free = [level for _, level in texts]
     return {"held_out/pair_denoise": sum(losses) / len(losses), "held_out/pair_denoise_unigram": sum(free) / len(free)}
 
 def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
     "Held-out text and pairs under the masks of training; beside partners, and as written, where a task does that."
     held_out = hold_out(data, held_out_spec(s, s.masking))
+    written = written_texts(data, held_out) if s.tasks == "denoise" else []
     def measure(model):
         found = held_out_metrics(model.measured, held_out)
         if s.crosses: found |= crossed_metrics(model.generator, held_out)
-        return found | (written_metrics(model, held_out, data) if s.tasks == "denoise" else {})
+        return found | (written_metrics(model, written) if written else {})
     return measure
 
 PHASE = Phase("veco", ("veco",), make_model, make_batches, measures)
@@ -541,16 +547,14 @@ _TASKS = {"CA-MLM + TLM": {}, "CA-MLM + TLM, random pairs": {"mismatched": True}
           "denoiser": {"tasks": "denoise"}, "denoiser, random pairs": {"tasks": "denoise", "mismatched": True},
           "CA-MLM + TLM, text too": {"text_partner": "adjacent"},
           "MLM": {"tasks": "mlm", **_ONE_TASK}, "CA-MLM": {"tasks": "ca-mlm", **_ONE_TASK}}
-_LONG = ("CA-MLM + TLM", "MLM + TLM")
-_ON_PHRASES = ("CA-MLM + TLM", "CA-MLM + TLM, random pairs", "MLM + TLM")
 
 EXPERIMENTS = {
     "tasks": Experiment("At equal tokens, cross-attention to the translation makes a better encoder than TLM alone.",
                         _TASKS, _CAPTIONS, _SEEDS),
-    "long": Experiment("The same at 20 million tokens.", {arm: _TASKS[arm] for arm in _LONG},
+    "long": Experiment("The same at 20 million tokens.", {arm: _TASKS[arm] for arm in ("CA-MLM + TLM", "MLM + TLM")},
                        _CAPTIONS | {"steps": 24_000, "max_minutes": 600.0}, (0, 1, 2)),
-    "phrases": Experiment("The same on phrases.", {arm: _TASKS[arm] for arm in _ON_PHRASES},
-                          dict(steps=2700, batch_tokens=512, max_minutes=120.0), _SEEDS),
+    "phrases": Experiment("The same on phrases.", _TASKS, dict(steps=2700, batch_tokens=512, max_minutes=120.0),
+                          _SEEDS),
     "gradient": Experiment("A constant partner is faster, and no less stable.",
                            {f"{name}, rate {rate:g}": {"stop_gradient": stop, "learning_rate": rate}
                             for name, stop in (("constant", True), ("with gradient", False))
