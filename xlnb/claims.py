@@ -186,10 +186,10 @@ def judged_rows(claim: Claim,
     return [row for row in rows if row] + sorted(either, key=lambda row: DIRECTIONS.index(row["direction"]))[:1]
 
 def direction(rows: list[dict], # of `judged_rows`
-             ) -> str: # one of `DIRECTIONS`, or 'no runs'
+             ) -> str: # one of `DIRECTIONS`, or 'too few runs'
     "What all rows of a claim say; 'undecided' where they do not agree."
     said = {row["direction"] for row in rows}
-    return said.pop() if len(said) == 1 else "undecided" if said else "no runs"
+    return said.pop() if len(said) == 1 else "undecided" if said else "too few runs"
 
 # %% ../nbs/02k_claims.ipynb #4f3fd61c
 _LEDGER = ("measure", "arms", "ahead", "behind", "difference", "seeds", "direction", "beats the baseline", "why")
