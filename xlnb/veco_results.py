@@ -60,6 +60,7 @@ def plot_gains(groups: dict): # arm → {seed: record}
         draw_seeds(axes[1], [_crossing(r) for r in groups.get(name, {}).values()], PALETTE[_COLOURS[name]], name)
     axes[1].axhline(100, ls=":", color=PALETTE["grey"], lw=0.9)
     axes[1].set(xlabel="block", ylabel="attention across, % of even", ylim=(0, None))
+    axes[1].set_title("self-attention of joined pairs", loc="left")
     axes[1].xaxis.set_major_locator(MaxNLocator(integer=True))
     for ax in axes: label_lines(ax)
     return fig
@@ -120,8 +121,8 @@ _RUNS = {
                 *_versus("phrases", "CA-MLM + TLM", "MLM + TLM", _PHRASES),
                 *_versus("long", "CA-MLM + TLM", "MLM + TLM", _ALL),
                 *_versus("starts", "CA-MLM + TLM", "MLM + TLM", _BLEU)),
-    "veco-03": (*_versus("tasks", "MLM + TLM", "denoiser", _ALL),
-                *_versus("tasks", "CA-MLM + TLM", "denoiser", _ALL),
+    "veco-03": (*_versus("tasks", "MLM + TLM", "denoiser", _PROBES),
+                *_versus("tasks", "CA-MLM + TLM", "denoiser", _PROBES),
                 *_versus("starts", "CA-MLM + TLM", "denoiser", _BLEU)),
     "veco-06": (*_versus("starts", "CA-MLM + TLM", "MLM", _BLEU), *_versus("starts", "MLM", "random", _BLEU)),
     "veco-09": [c for n in (1, 2) for c in _versus("depth", f"last {n}", f"first {n}", _BLEU)],
