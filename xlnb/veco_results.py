@@ -36,6 +36,7 @@ def plot_layers(groups: dict): # arm → {seed: record}
 
 # %% ../nbs/06b_veco_results.ipynb #4c06d24e
 _CAPTIONS = layer_score("multi30k-2016", "acc@1c", ("trigrams", "acc@1"), "lsa")
+_PHRASES = layer_score("T3", "acc@1c", "lsa")
 
 # %% ../nbs/06b_veco_results.ipynb #adec3442
 def _gain(name): return lambda line: line[f"held_out/{name}_gap"]
@@ -83,7 +84,6 @@ _AER = layer_score("gold", "aer", "diagonal", "ibm1-unseen", lower=True)
 _TAGS, _SPANS, _NLI = (layer_score(test, "others", "strings") for test in ("tags", "span", "entailment"))
 _PROBES = {"tags elsewhere, F1 %": _TAGS, "spans elsewhere, %": _SPANS, "entailment elsewhere, %": _NLI}
 _ALL = {"captions, accuracy@1 %": _CAPTIONS, "AER, %": _AER, **_PROBES}
-_PHRASES = {"phrases, accuracy@1 %": layer_score("T3", "acc@1c", "lsa")}
 _BLEU = {"BLEU, test 2016": dict(value=_bleu(2016)), "BLEU, test 2017": dict(value=_bleu(2017))}
 
 def _versus(experiment, ahead, behind, measures):
@@ -118,7 +118,7 @@ _RATES = ("0.001", "0.002")
 _RUNS = {
     "veco-01": _versus("tasks", "CA-MLM", "MLM", _PROBES),
     "veco-02": (*_versus("tasks", "CA-MLM + TLM", "MLM + TLM", _ALL),
-                *_versus("phrases", "CA-MLM + TLM", "MLM + TLM", _PHRASES),
+                *_versus("phrases", "CA-MLM + TLM", "MLM + TLM", {"phrases, accuracy@1 %": _PHRASES}),
                 *_versus("long", "CA-MLM + TLM", "MLM + TLM", _ALL),
                 *_versus("starts", "CA-MLM + TLM", "MLM + TLM", _BLEU)),
     "veco-03": (*_versus("tasks", "MLM + TLM", "denoiser", _PROBES),
