@@ -211,6 +211,7 @@ def test_another_shape_than_the_encoder_to_start_from_is_refused(data, tmp_path)
     (dict(tasks="mlm", stop_gradient=False), "no loss has a partner"),
     (dict(tasks="mlm", text_partner="adjacent"), "no loss has a partner"),
     (dict(tasks="ca-mlm", text_partner="none"), "text is all that it reads"),
+    (dict(dropout=1.0), "dropout=1.0 is not from 0 to below 1"),
     (dict(recipe="paper", size="small"), "the paper has large, base")])
 def test_settings_that_cannot_be_are_refused(given, message):
     with pytest.raises(ConfigError, match=message): V.resolve(V.Settings(**given))
@@ -223,6 +224,21 @@ def test_the_papers_recipe_has_absolute_positions_alone():
     assert V.resolve(V.Settings(size="large", recipe="paper", tasks="mlm")).text_partner == "none"
     mine = V.resolve(V.Settings(size="large", recipe="paper", relative_positions="gated"))
     assert mine.relative_positions == "gated" # what is given stands
+
+
+def test_dropout_is_the_papers_or_what_is_given_and_kept_in_the_checkpoint():
+    found = V.resolve(V.Settings(size="large", recipe="paper"))
+    assert (found.dropout, V.resolve(V.Settings()).dropout) == (0.1, 0.0)
+    config = V.veco_config(small(dropout=0.3))
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.3
+
+
+def test_the_network_drops_states_while_it_learns_and_not_when_it_is_measured(data):
+    network = V.new_network(small(dropout=0.3), None)
+    row = dict(input_ids=torch.tensor([[1, 9, 10, 2]]), attention_mask=torch.ones(1, 4))
+    states = lambda: network.encoder(**row).last_hidden_state
+    assert not torch.equal(network.train() and states(), states())
+    assert torch.equal(network.eval() and states(), states())
 
 
 # ---------------------------------------------------------------- runs

@@ -59,6 +59,7 @@ class Settings(RunSettings):
     stop_gradient: bool = True # whether the partner's states are constants for the losses that look at them
     init: str = "" # folder of an encoder with its tokenizer; all but cross-attention starts from it
     frozen_steps: int = 0 # steps that train cross-attention alone, before all others
+    dropout: float | None = None # of states and attention weights
 
     @property
     def crosses(self) -> bool: return self.tasks.startswith("ca-mlm") # whether masked tokens look at the partner
@@ -78,14 +79,15 @@ STEPS = {"tiny": 100, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_0
 FEW_TESTS = {"tiny": 200} # enough to see every part at work; the experiments below say what they need
 BATCH_TOKENS = {"tiny": 256, "small": 2048, "base": 1024, "large": 1024, "xl": 1024}
 PAPER = dict(steps=240_000, warmup_steps=12_000, batch_tokens=524_288, vocab_size=250_002, norm="post",
-             initializer_range=0.02, relative_positions="none", relative_memory="none")
+             initializer_range=0.02, relative_positions="none", relative_memory="none", dropout=0.1)
 PAPER_SIZES = {"large": dict(learning_rate=2e-4), "base": dict(learning_rate=3e-4, layers=6)}
 
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
     full = fill_in(given, **start_shape(given), **(PAPER | PAPER_SIZES[given.size] if given.recipe == "paper" else {}))
-    full = fill_in(full, test_lines=FEW_TESTS.get(full.size), relative_positions="gated", relative_memory="shared")
+    full = fill_in(full, test_lines=FEW_TESTS.get(full.size), relative_positions="gated", relative_memory="shared",
+                   dropout=0.0)
     full = fill_in(full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full))
     alone = full.tasks != "ca-mlm" and not (full.crosses and full.recipe == "paper")
     full = fill_in(full, text_partner="none" if alone else "adjacent")
@@ -101,6 +103,8 @@ def _check(given: Settings):
     if len(parse_languages(given.langs)) < 2: raise ConfigError(f"langs={given.langs!r}: give two languages or more")
     for name in ("parallel_share", "text_mask_rate", "pair_mask_rate"):
         if not 0 < getattr(given, name) < 1: raise ConfigError(f"{name}={getattr(given, name)} is not between 0 and 1")
+    if given.dropout is not None and not 0 <= given.dropout < 1:
+        raise ConfigError(f"dropout={given.dropout} is not from 0 to below 1")
     if given.frozen_steps < 0: raise ConfigError(f"frozen_steps={given.frozen_steps} is below 0")
     if given.frozen_steps and not (given.init and given.crosses):
         raise ConfigError(f"frozen_steps={given.frozen_steps} with init={given.init!r}, tasks={given.tasks!r}: all but "
@@ -334,6 +338,7 @@ def veco_config(s: Settings) -> EncoderConfig: # resolved
     config = EncoderConfig.from_pretrained(s.init) if s.init else network_config(s)
     config.cross_attention = s.crosses or s.tasks == "denoise"
     config.relative_memory = s.relative_memory
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = s.dropout
     return config
 
 @torch.no_grad()
@@ -533,8 +538,8 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("cross-attention knows distances", "no", "yes" if s.relative_memory == "shared" else "no",
              "a word looks near its own place first"),
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01", f"the same, clip {s.clip_norm:g}", "clip not given"),
-            ("pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
-            ("dropout", "0.1", "none", "text is read once or twice")]
+            ("dropout", "0.1", f"{s.dropout:g}", "text is read once or twice" if not s.dropout else ""),
+            ("pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", "")]
     return comparison_table(rows)
 
 # %% ../nbs/06_veco.ipynb #f5096fb6
