@@ -18,6 +18,7 @@ def toy(level, seed=0, steps=5):
     layers = (0, *BLOCKS)
     scores = {f"multi30k-2016/de-en/layer{k}/acc@1c": level * k / 10 for k in layers}
     scores |= {f"gold/de-en/layer{k}/aer": 1 - level * k / 10 for k in layers}
+    scores |= {f"T3/de-en/layer{k}/acc@1c": level * k / 10 for k in layers}
     scores |= {f"{test}/en/layer{k}/others": level / 5 for k in layers for test in ("tags", "span", "entailment")}
     return {"parameters": {"seed": seed}, "run": {"finished": True}, "losses": ["mlm"], "curve": lines,
             "metrics": scores, "attention": [{"layer": k, "share": 0.1 * k, "even": 0.5} for k in BLOCKS]}
@@ -35,9 +36,12 @@ def seen(ax): return {t.get_text() for t in ax.texts}
 
 
 def test_layers_have_a_curve_for_every_arm_that_was_run(tasks):
-    fig = plot_layers(tasks)
-    assert {"CA-MLM + TLM", "MLM + TLM", "CA-MLM + TLM, random pairs"} <= seen(fig.axes[0])
-    assert "CA-MLM" not in seen(fig.axes[0])
+    phrases = {arm: tasks[arm] for arm in ("MLM + TLM", "CA-MLM + TLM")}
+    fig = plot_layers(tasks, phrases)
+    for above, arms in ((fig.axes[0], {"CA-MLM + TLM", "MLM + TLM", "CA-MLM + TLM, random pairs"}),
+                        (fig.axes[1], {*phrases})):
+        assert arms <= seen(above) and not {"CA-MLM", "MLM"} & seen(above)
+    assert [ax.get_title("left") for ax in fig.axes[:2]] == ["captions, among 1,000", "lists of three territories"]
     plt.close(fig)
 
 
@@ -76,6 +80,14 @@ def test_a_third_block_may_add_less_than_a_second():
     for name, bleu in (("last 1", 30), ("last 2", 32), ("last 3", 32.5)):
         for record in arms[name].values(): record["metrics"]["bleu/multi30k-2016"] = bleu
     assert judged("veco-10", "depth", arms) == ("1.5", 5, 0)
+
+
+@pytest.mark.parametrize("worse, sides", [(-0.2, (0, 5)), (-0.05, (5, 0)), (0.3, (5, 0))])
+def test_a_constant_partner_is_stable_unless_it_guesses_clearly_worse(worse, sides): # by which `with gradient` is, nats
+    arms = of(**{"constant, rate 0.002": 1, "with gradient, rate 0.002": 1})
+    for arm, nats in zip(arms, (3.0, 3.0 + worse)):
+        for record in arms[arm].values(): record["curve"][-1]["held_out/ca_mlm"] = nats
+    assert judged("veco-12", "gradient", arms)[1:] == sides
 
 
 def test_lines_of_a_figure_have_colours_of_their_own():
