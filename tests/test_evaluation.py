@@ -2,11 +2,12 @@
 import json, os, random, shutil, subprocess, sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import write
 
-from xlnb import evaluation
+from xlnb import evaluation as E
 from xlnb.core import ConfigError, DataError, read_records
 from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.downstream import BENCHMARKS, RECIPES, printed, printed_recipes, write_texts
@@ -136,11 +137,11 @@ def test_dev_chooses_among_the_recipes_of_a_paper(settings, monkeypatch):
     assert len(grid) == 4 and {recipe.epochs for recipe in grid} == {10}
     few = replace(settings, recipes="xlme", controls=False, seeds=2, out=settings.out + "-grid")
     trained = []
-    original = evaluation._trained
+    original = E._trained
     def noted(*given):
         trained.append((original(*given), given[5]))
         return trained[-1][0]
-    monkeypatch.setattr(evaluation, "_trained", noted)
+    monkeypatch.setattr(E, "_trained", noted)
     found = evaluate(few)
     best = max((t for t, seed in trained[:4]), key=lambda t: t.dev)
     chosen = [t.recipe for t, seed in trained if seed == 1]
@@ -275,6 +276,46 @@ def test_the_paired_difference_of_a_model_with_itself_is_nothing(settings, score
     assert difference.difference == 0
 
 
+@pytest.mark.parametrize("error", [ConfigError("no such code"), FileNotFoundError("no file"), ArithmeticError("nan")])
+def test_what_ends_one_task_does_not_end_the_others(error, settings, scores, monkeypatch):
+    def read(*_): raise error
+    monkeypatch.setitem(E.READ, "tatoeba", (read, read))
+    with pytest.warns(UserWarning, match=f"tatoeba: {error}"):
+        found = evaluate(replace(settings, tasks="tatoeba, xnli", controls=False, langs="en"))
+    assert {*found.task} == {"xnli"}
+
+
+def test_measures_of_a_whole_test_are_not_compared_by_example():
+    examples = [SimpleNamespace(label=label) for label in ("0", "1", "1", "0")]
+    with pytest.raises(DataError, match="cola: .* of the whole test"):
+        E._check_is_mean([0.0] * 4, "cola", examples, ["0", "1", "1", "1"], "en")
+
+
+def test_dev_of_a_parallel_set_that_is_learned_holds_no_translation(settings):
+    "AmericasNLI learns from XNLI, whose examples say the same in all languages."
+    train, dev = E._learned_and_dev("americasnli", ["en", "de"], replace(settings, tasks="americasnli"))
+    ids = [{e.id for own in part.values() for e in own} for part in (train, dev)]
+    assert all(ids) and not ids[0] & ids[1]
+
+
+def test_splits_of_two_sets_are_two_splits(settings, monkeypatch):
+    given = replace(settings, tasks="mlqa", learn_on="dev", test_on="dev")
+    assert checked(given).tasks == "mlqa" # SQuAD's dev and MLQA's
+    with pytest.raises(ConfigError, match="xnli learns from 'dev', and is tested on it"):
+        checked(replace(given, tasks="xnli"))
+
+
+def test_records_tell_networks_of_one_name_and_runs_that_stopped_apart(settings, scores):
+    first = scores_record(settings, scores)
+    other = {**first, "parameters": {**first["parameters"], "model_hash": "bbbbbbbbbbbb"}}
+    names = {*recorded([first, other]).system}
+    ends = {name[-6:] for name in names if name.startswith(settings.title)}
+    assert ends == {f"[{h}]" for h in (first["parameters"]["model_hash"][:4], "bbbb")}
+    assert first["run"]["finished"]
+    assert not scores_record(settings, scores.assign(stopped="stopped at step 3 of 9"))["run"]["finished"]
+    assert Settings("runs/xlm_e-tiny-0123/generator").title == "xlm_e-tiny-0123"
+
+
 def test_the_same_as_latex_and_as_a_picture(scores):
     text = latex(score_table(scores, "xnli"))
     assert text.count(r"\\") == 5 and "bag of words" in text and r"\begin{tabular}{lrrrrr}" in text
@@ -293,7 +334,7 @@ def test_the_same_as_latex_and_as_a_picture(scores):
     (dict(tasks="xnli,squad1", recipes="metaxlm"), ConfigError, "none for squad1, only for xnli"),
     (dict(tasks="cldr", learn_on="", partner="self", source="en,de"), ConfigError,
      "cldr train no network .* partner='self', source='en,de'"),
-    (dict(model="/nowhere", partner="self"), ConfigError, "/nowhere is not the folder of a saved network"),
+    (dict(model="/nowhere", partner="self"), ConfigError, "model=./nowhere. is not there: give the folder"),
     (dict(tasks="americasnli", select_on="all"), DataError, "nothing could be tested"),
     (dict(partner="self"), ConfigError, "partner='self': .* has no cross-attention to look at it with"),
     (dict(select_on="fr"), DataError, "xnli, dev, 'fr' is not there"),

@@ -98,6 +98,16 @@ def test_a_head_learns_and_the_loss_is_that_of_transformers(kind, encoder, token
     assert len(answers) == 40 and load_head(tmp_path / "best", kind).config.num_labels == network.config.num_labels
 
 
+def test_a_word_is_read_at_the_same_kind_of_piece_wherever_it_stands(tokenizer):
+    "A line's first word may begin with a piece that is a mark alone; of no word that piece is taken."
+    words = ("ชาด", "Чад", "日本", "Hund")
+    lines = [Tagged(str(n), words[n:] + words[:n], ("no",) * 4) for n in range(4)]
+    items = read_tagged(lines, tokenizer, YES_NO, 64)
+    read = [{word: tokenizer.convert_ids_to_tokens(ids[piece]) for word, piece in zip(one.words, pieces)}
+            for one, ids, (_, pieces) in zip(lines, items.ids, items.places)]
+    assert read[0] == read[1] == read[2] == read[3] and all(piece.strip("▁") for piece in read[0].values())
+
+
 def test_the_loss_of_tags_is_the_mean_over_first_pieces(encoder, tokenizer, tmp_path):
     from xlnb.finetuning import FineTuned, new_head, padded
     network = new_head(encoder, "tagging", YES_NO).eval()

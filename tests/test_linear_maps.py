@@ -38,6 +38,26 @@ def test_procrustes_is_scipys():
         if n > width: assert torch.allclose(own, theirs, atol=1e-10)
 
 
+def test_directions_that_no_pair_has_a_part_in_stay():
+    x = draw(40, 30)
+    assert torch.allclose(procrustes(x[:12], x[:12]), torch.eye(30, dtype=torch.float64), atol=1e-12)
+    turn = torch.eye(30, dtype=torch.float64)
+    turn[:5, :5] = rotation(5, 2)
+    if torch.linalg.det(turn) < 0: turn[0] *= -1
+    found = procrustes(torch.eye(30, dtype=torch.float64)[:5], turn[:5]) # says what becomes of five axes
+    assert torch.allclose(found, turn, atol=1e-12)
+
+
+def test_pairs_that_stay_hold_a_map_back():
+    x, z = draw(50, 20), draw(50, 20, seed=1)
+    off = [float(torch.linalg.matrix_norm(procrustes(x, z, stay) - torch.eye(20))) for stay in (0, 10, 100, 1e6)]
+    assert off == sorted(off, reverse=True) and off[-1] < 1e-3
+    axes = 3 * torch.eye(20, dtype=torch.float64) # a pair of length 3 along each axis
+    assert torch.allclose(procrustes(x, z, 9), procrustes(torch.cat([x, axes]), torch.cat([z, axes])), atol=1e-12)
+    for wrong in (-1, float("nan")):
+        with pytest.raises(ConfigError, match="stay=.*give 0 or more"): procrustes(x, z, wrong)
+
+
 def test_whitened_maps_are_the_formulas():
     x, z = draw(200, 7) @ draw(7, 7, seed=3), draw(200, 7, seed=1) @ draw(7, 7, seed=4)
     z[:, :4] += x[:, :4]

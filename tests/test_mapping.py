@@ -11,8 +11,8 @@ from xlnb.corpora import read_multi30k
 from xlnb.ibm import split_words
 from xlnb.lexicon import translation_accuracy
 from xlnb.linear_maps import normalise, procrustes
-from xlnb.mapping import (_best_of_columns, _best_of_rows, _kept_cells, identical_pairs, induce_dictionary,
-                          induce_pairs, map_to, self_learning, split_agreement, unsupervised_pairs)
+from xlnb.mapping import (_above_chance, _best_of_columns, _best_of_rows, _kept_cells, identical_pairs,
+                          induce_dictionary, induce_pairs, map_to, self_learning, split_agreement, unsupervised_pairs)
 from xlnb.retrieval import neighbourhood
 from xlnb.vectors import WordVectors, read_vectors
 
@@ -110,6 +110,29 @@ def test_few_pairs_are_enough_with_self_learning():
     score = lambda s: translation_accuracy(test, s.vectors["de"], s.vectors["en"]).covered[1]
     assert score(alone) < 0.7 < 0.9 < score(learned) and learned.reports["de"].mapped
     assert learned.reports["de"].iterations > 0 and learned.reports["de"].start == "dictionary"
+
+
+def test_a_map_between_spaces_that_are_nearly_one_may_be_held_back():
+    english, few = languages()[0], pairs_of("de", range(8))
+    noise = torch.randn(english.matrix.shape, generator=torch.Generator().manual_seed(5))
+    german = WordVectors([f"de{i}" for i in range(300)], english.matrix + 0.35 * noise, "de")
+    test = pairs_of("de", range(100, 300))["de"]
+    def score(stay):
+        found = map_to([english, german], "en", few, least_agreement=0, stay=stay).vectors
+        return translation_accuracy(test, found["de"], found["en"]).covered[1]
+    assert score(0) < score(100)
+    for wrong in (dict(method="rcsls"), dict(learning=True), dict(start="identical")):
+        with pytest.raises(ConfigError, match="stay=1.*a dictionary gives"):
+            map_to([english, german], "en", few, stay=1, **wrong)
+    with pytest.raises(ConfigError, match="for every language"): map_to([english, german], "en", stay=1)
+
+
+def test_maps_that_send_all_words_to_one_hub_do_not_agree():
+    hub, free = torch.zeros(50, dtype=torch.long), torch.arange(50)
+    assert _above_chance(hub, hub) == 0 and _above_chance(free, free) == 1
+    assert _above_chance(free, free.flip(0)) == 0
+    half = torch.where(free < 25, free, 0) # 25 words alike; chance gives those of the hub
+    assert 0.4 < _above_chance(half, free) < 0.52
 
 
 @pytest.mark.parametrize("method", ["orthogonal", "whitened", "rcsls"])

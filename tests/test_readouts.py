@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from xlnb.core import ConfigError, DataError
 from xlnb.evaluation import Settings, evaluate, model_hash
-from xlnb.readouts import (READ, best_threshold, flores_tests, halves_f1, mined_pairs, mining_f1, vector_files,
-                           word_space)
+from xlnb.readouts import (READ, _cldr_tasks, _gold, _tatoeba_there, best_threshold, flores_tests, halves_f1,
+                           mined_pairs, mining_f1, vector_files, word_space)
 from xlnb.vectors import WordVectors
 
 NUMBERS = "one two three four five six".split()
@@ -29,10 +29,22 @@ def test_no_other_threshold_has_a_better_f1(drawn, missed):
     found.sort(reverse=True)
     gold = {(n, n) for n, (_, right) in enumerate(drawn) if right} | {(100 + n, 0) for n in range(missed)}
     if not any(right for _, right in drawn):
-        with pytest.raises(DataError, match="none of"): best_threshold(found, gold)
+        assert mining_f1(found, gold, best_threshold(found, gold)) == 0 # nothing is taken
         return
     every = [by_hand({(i, j) for s, i, j in found if s >= score}, gold) for score, *_ in found]
     assert mining_f1(found, gold, best_threshold(found, gold)) == pytest.approx(max(every))
+
+
+def test_languages_of_one_set_do_not_end_the_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
+    for lang in ("deu", "fra"):
+        for end, text in ((lang, "eins"), ("eng", "one")):
+            write(tmp_path / "tatoeba-laser" / "v1" / f"tatoeba.{lang}-eng.{end}", f"{text}\n")
+    assert {*_tatoeba_there("de,fr,ace")} == {"de-en", "en-fr"} # Tatoeba has no Acehnese
+    with pytest.warns(UserWarning, match="no file of ja"): assert {*_tatoeba_there("de,ja")} == {"de-en"}
+    with pytest.raises(FileNotFoundError, match="Tatoeba has no file of ja"): _tatoeba_there("ja")
+    with pytest.raises(DataError, match="links are of two languages"): _gold("de")
+    assert {"en", "de"} == {*next(iter(_cldr_tasks("de", "en").values())).examples}
 
 
 def test_mined_pairs_are_those_of_a_greedy_choice_over_all_scores():

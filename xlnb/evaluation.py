@@ -8,7 +8,7 @@ __all__ = ['BASELINES', 'Settings', 'checked', 'learn_split', 'test_split', 'tas
            'score_table', 'latex', 'draw_heat_map', 'compare', 'scores_record', 'recorded', 'main']
 
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
-import hashlib, json, shutil, sys, warnings
+import hashlib, json, math, shutil, sys, warnings
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -33,6 +33,8 @@ from .task_sets import TASK_SETS, read_task, task_languages
 from .training import latest_checkpoint
 
 # %% ../nbs/08_evaluation.ipynb #cd367ed9
+_OF_A_RUN = ("generator", "discriminator", "model", "kept", "best", "selected")
+
 @dataclass(frozen=True)
 class Settings:
     "What to evaluate; the notebook's parameters have the same names."
@@ -56,7 +58,9 @@ class Settings:
     out: str = "" # folder of fine-tuned models, answers and rows; empty: runs/evaluation
 
     @property
-    def title(self) -> str: return self.name or Path(self.model).resolve().name
+    def title(self) -> str: # a run's network lies in a folder of its own
+        place = Path(self.model).resolve()
+        return self.name or (place.parent.name if place.name in _OF_A_RUN else place.name)
     @property
     def folder(self) -> Path: return Path(self.out or repo_root() / "runs" / "evaluation")
     @property
@@ -67,6 +71,9 @@ def checked(settings: Settings) -> Settings:
     "The settings; `ConfigError` for those that cannot be."
     check_types(settings)
     if not settings.model: raise ConfigError("model='': give the folder of a saved encoder and its tokenizer")
+    if not Path(settings.model).exists():
+        raise ConfigError(f"model={settings.model!r} is not there: give the folder of a saved encoder and its "
+                          "tokenizer; of a model on a hub, save_pretrained makes one")
     fields = [k for k in ("langs", "source", "select_on") if getattr(settings, k) != "all"]
     settings = replace(settings, **{k: _languages(k, settings) for k in fields})
     if not settings.source: raise ConfigError("source='': name the language to learn in, or several")
@@ -91,7 +98,8 @@ def checked(settings: Settings) -> Settings:
         raise ConfigError(f"{settings.model} holds word vectors, of which {', '.join(sorted(more))} can not be asked: "
                           f"take tasks={','.join(OF_WORDS)}")
     for name in task_names(settings):
-        if name in BENCHMARKS and learn_split(name, settings) == test_split(name, settings):
+        if name in READ or (own := BENCHMARKS[name]).learned != own.tested: continue
+        if learn_split(name, settings) == test_split(name, settings):
             raise ConfigError(f"{name} learns from {test_split(name, settings)!r}, and is tested on it: name another "
                               "split with learn_on or test_on")
     return settings
@@ -115,16 +123,18 @@ def learn_split(name: str, settings: Settings) -> str: return settings.learn_on 
 def test_split(name: str, settings: Settings) -> str: return settings.test_on or BENCHMARKS[name].test
 
 def task_names(settings: Settings) -> list[str]:
-    if settings.tasks != "all": return settings.tasks.split(",")
-    there = lambda name, own: all(_has(own.learned, lang, learn_split(name, settings)) and
-                                  _has(own.tested, lang, test_split(name, settings)) for lang in settings.sources)
+    if settings.tasks != "all": return [name.strip() for name in settings.tasks.split(",")]
+    there = lambda name, own: (_there(own.tested, test_split(name, settings)) and
+                               {*settings.sources} <= {*_there(own.learned, learn_split(name, settings))})
     found = [name for name, own in BENCHMARKS.items() if there(name, own)]
     if settings.recipes: return [name for name in found if has_recipes(settings.recipes, name)]
     return found if settings.partner or settings.select_on or len(settings.sources) > 1 else [*READ, *found]
 
-def _has(task_set: str, lang: str, split: str) -> bool: # whether there is a file
-    try: return lang in task_languages(task_set, split)
-    except ConfigError: return False # no such split
+def _there(task_set: str, split: str) -> list[str]: # languages with a file
+    try: return task_languages(task_set, split)
+    except ConfigError: return [] # no such split
+
+def _has(task_set: str, lang: str, split: str) -> bool: return lang in _there(task_set, split)
 
 # %% ../nbs/08_evaluation.ipynb #107740c7
 def content_hash(*things) -> str: # of JSON
@@ -162,8 +172,9 @@ def split_fifth(examples: list) -> tuple[list, list]:
     return [e for e, k in zip(examples, kept) if not k], [e for e, k in zip(examples, kept) if k]
 
 def _has_dev(name, sources: list[str], settings) -> bool: # beside what is learned and tested
-    used = learn_split(name, settings), test_split(name, settings)
-    return "dev" not in used and _has(BENCHMARKS[name].learned, sources[0], "dev")
+    benchmark = BENCHMARKS[name]
+    used = (benchmark.learned, learn_split(name, settings)), (benchmark.tested, test_split(name, settings))
+    return (benchmark.learned, "dev") not in used and _has(benchmark.learned, sources[0], "dev")
 
 def _split_of_dev(name, sources, settings) -> str: # without one it is a part of what is learned
     return "dev" if _has_dev(name, sources, settings) else learn_split(name, settings)
@@ -178,6 +189,9 @@ def _choosers(name, sources: list[str], settings) -> list[str]:
     raise DataError(f"select_on='all': {BENCHMARKS[name].learned} has no {split} in any language that is tested; name "
                     "some, or leave select_on out")
 
+def _is_parallel(task_set: str) -> bool: # whether examples with one id say the same in all languages
+    return any(benchmark.parallel for benchmark in BENCHMARKS.values() if benchmark.tested == task_set)
+
 def _learned_and_dev(name, sources: list[str], settings) -> tuple[dict, dict]: # language → examples
     "What is learned and what chooses; of a parallel set no example of one is a translation of one of the other."
     benchmark, split = BENCHMARKS[name], learn_split(name, settings)
@@ -188,7 +202,7 @@ def _learned_and_dev(name, sources: list[str], settings) -> tuple[dict, dict]: #
             train[lang] = read_task(benchmark.learned, lang, split) if lang in sources else []
             continue
         examples = read_task(benchmark.learned, lang, split)
-        if ids is None or not benchmark.parallel: train[lang], dev[lang] = split_fifth(examples)
+        if ids is None or not _is_parallel(benchmark.learned): train[lang], dev[lang] = split_fifth(examples)
         else: train[lang], dev[lang] = ([e for e in examples if (e.id in ids) == kept] for kept in (False, True))
         ids = ids or {e.id for e in dev[lang]}
     tested = {_first_text(e) for lang in sources for e in _tested_in(name, lang, settings)}
@@ -264,8 +278,8 @@ def _trained(model, name, source, task: LearnedTask, recipe: FineTuning, seed, s
     if (folder / "finished").exists(): return Tuned(folder, task, recipe)
     done = train_head(model, task, recipe, seed, folder, identity)
     if not done["finished"]: return Tuned(folder, task, recipe, f"stopped at step {done['step']} of {done['steps']}")
-    shutil.rmtree(latest_checkpoint(folder)) # nobody goes on from here; the best epoch stays
     (folder / "finished").touch()
+    shutil.rmtree(latest_checkpoint(folder)) # nobody goes on from here; the best epoch stays
     return Tuned(folder, task, recipe)
 
 def _tuned(model, name, source, seed, settings) -> Tuned:
@@ -371,30 +385,34 @@ def baseline_rows(name: str, settings: Settings) -> list[dict]: # of a task with
     return rows
 
 # %% ../nbs/08_evaluation.ipynb #ccbee867
+_OF_ONE_TASK = (FileNotFoundError, ArithmeticError, ValueError) # a set, a loss, settings or data: other tasks go on
+
 def _rows_of(model, name, settings, failed) -> list[dict]:
+    rows = []
     with quietly():
         if name in READ: return _read(name, settings, failed, lambda *where: READ[name][0](model, *where))
-        return [own for seed in range(settings.seeds) for own in _learn_and_test(model, name, seed, settings, failed)]
+        for seed in range(settings.seeds):
+            try: rows += _learn_and_test(model, name, seed, settings, failed)
+            except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
+    return rows
 
 def _baselines_of(name, settings, failed) -> list[dict]:
     if name in READ: return _read(name, settings, failed, READ[name][1])
     try: return baseline_rows(name, settings)
-    except DataError as e: failed.append(f"{name}: {e}")
+    except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
 
 def _read(name, settings, failed, rows) -> list[dict]: # none where the set is not there, which is put down in `failed`
-    try: return rows(_langs(settings), settings.sources[0])
-    except (FileNotFoundError, DataError) as e: failed.append(f"{name}: {e}")
+    try: return rows(settings.langs or ",".join(LANGUAGES), settings.sources[0])
+    except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
-
-def _langs(settings) -> str: return settings.langs or ",".join(LANGUAGES)
 
 def evaluate(settings: Settings
             ) -> pd.DataFrame: # a row for each task, measure, source, target, system and seed; scores in percent
     """What a model scores, beside its untrained network and baselines; kept in `settings.folder`.
 
-    Raises `ConfigError` for settings that cannot be, `DataError` where what is to be learned is not there; languages
-    whose tests cannot be read are named in a warning, and the others are tested."""
+    Raises `ConfigError` for settings that cannot be, `DataError` where nothing could be tested; tasks and languages
+    that cannot be learned or read are named in a warning, and the others are tested."""
     settings, failed, rows = checked(settings), [], []
     systems = {"model": settings.model}
     if settings.controls and not vector_files(settings.model):
@@ -471,16 +489,29 @@ def _each(name, examples, answers, lang) -> list[float]: # the score of every ex
     if kind == "tagging": return [accuracy(e.tags, a) for e, a in zip(examples, answers)]
     return [next(iter(BENCHMARKS[name].score([e], [a], lang).values())) for e, a in zip(examples, answers)]
 
+def _check_is_mean(each, task, tested, answers, lang):
+    "Refuse a measure of the whole test, such as a correlation, which no resampling of single scores stands for."
+    measure, whole = next(iter(BENCHMARKS[task].score(tested, answers, lang).items()))
+    mean = sum(each) / len(each)
+    if TASK_SETS[BENCHMARKS[task].tested].kind == "tagging" or math.isclose(mean, whole, abs_tol=1e-6): return
+    raise DataError(f"{task}: {measure} is {whole:.1f} of the whole test and {mean:.1f} as a mean over examples, so "
+                    "that examples drawn anew say nothing of it")
+
 def compare(first: Settings, second: Settings, # alike but for the model
             task: str, lang: str,
             seed: int = 0, # of the heads
            ): # as of `scores.paired_bootstrap`; of tags the words right in a sentence
-    "The difference of two models on one test, example by example; what was computed before is read."
+    """The difference of two models on one test, example by example; what was computed before is read.
+
+    Raises `DataError` for a measure that is no mean over examples, and for a training that has not finished."""
     found = []
     for settings in map(checked, (first, second)):
         tuned = _tuned(settings.model, choose("task", task, BENCHMARKS), settings.source, seed, settings)
+        if tuned.stopped: raise DataError(f"{task}, {settings.title}: {tuned.stopped}; the same call goes on")
         tested = read_task(BENCHMARKS[task].tested, lang, test_split(task, settings))
-        found.append(_each(task, tested, _answered(tuned, task, tested, lang, settings), lang))
+        answers = _answered(tuned, task, tested, lang, settings)
+        found.append(_each(task, tested, answers, lang))
+        _check_is_mean(found[-1], task, tested, answers, lang)
     return paired_bootstrap(*found, seed)
 
 # %% ../nbs/08_evaluation.ipynb #56a41e16
@@ -490,7 +521,8 @@ def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
     parameters |= {"model": settings.title, "model_hash": model_hash(settings.model)}
     if settings.partner not in ("", "self"): parameters["partner"] = f"translation-{_files_hash(settings.partner)}"
     columns = scores.astype(object).where(scores.notna(), None).to_dict("list")
-    return {"parameters": parameters, **run_facts(), "run": {"finished": True}, "scores": columns}
+    finished = not any(columns.get("stopped", ()))
+    return {"parameters": parameters, **run_facts(), "run": {"finished": finished}, "scores": columns}
 
 def _named(parameters: dict) -> str: # the model, and how it was evaluated where that is not the usual way
     how = ("recipes", "partner", "select_on", "learn_on", "test_on", "epochs", "learning_rate")
@@ -500,7 +532,10 @@ def _named(parameters: dict) -> str: # the model, and how it was evaluated where
 def recorded(records: list[dict] # of `08_evaluation`
             ) -> pd.DataFrame: # as of `evaluate`, the model under its name, the newest of what was evaluated twice
     "The scores of all records, one below another."
-    frames = [pd.DataFrame(record["scores"]).assign(name=_named(record["parameters"])) for record in records]
+    hashes = defaultdict(set) # of the models that go by a name
+    for record in records: hashes[_named(record["parameters"])].add(record["parameters"]["model_hash"])
+    def name_of(p): return _named(p) + f" [{p['model_hash'][:4]}]" * (len(hashes[_named(p)]) > 1)
+    frames = [pd.DataFrame(record["scores"]).assign(name=name_of(record["parameters"])) for record in records]
     if not frames: return pd.DataFrame()
     rows = pd.concat(frames, ignore_index=True)
     of_network = {"model": rows.name, "untrained": "untrained " + rows.name}
@@ -514,6 +549,7 @@ def main(argv: list[str]):
     except ConfigError as e: sys.exit(f"xlnb: {e}")
     try:
         settings = checked(settings)
+        settings.folder.mkdir(parents=True, exist_ok=True)
         scores = evaluate(settings)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
     for task in scores.task.unique():
@@ -521,9 +557,10 @@ def main(argv: list[str]):
         print(f"\n{task}: {measure}, %, {settings.over} of {settings.seeds} seeds")
         print(score_table(scores, task, over=settings.over).round(1).to_string(na_rep="–"))
     record = scores_record(settings, scores)
-    append_record("08_evaluation", record)
-    name = f"{settings.title}-{content_hash(record['parameters'])}"
+    name = f"{settings.title}-{content_hash(record['parameters'])}".replace("/", "-")
     scores.to_csv(settings.folder / f"{name}.csv", index=False)
+    try: append_record("08_evaluation", record)
+    except FileNotFoundError as e: print(f"no record was kept, the scores are in the file: {e}", file=sys.stderr)
     draw_heat_map(scores, settings.over).savefig(settings.folder / f"{name}.png", bbox_inches="tight", dpi=200)
     print(f"\nAll scores: {settings.folder / name}.csv, drawn in {name}.png")
 

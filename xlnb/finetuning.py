@@ -83,8 +83,11 @@ def read_choices(examples: list, # with `context`, `question`, `options` and `an
     return out
 
 # %% ../nbs/02p_finetuning.ipynb #14a3c726
-def _first_pieces(words, encoded) -> np.ndarray: # (words,): the first piece that reaches into each word, or -1
-    own = np.flatnonzero([side == 0 for side in encoded.sequence_ids])
+_BLANK = "▁Ġ " # marks of a word's begin
+
+def _first_pieces(words, encoded) -> np.ndarray: # (words,): the first piece with some of each word's text, or -1
+    own = np.flatnonzero([side == 0 and token.strip(_BLANK) != "" for side, token in zip(encoded.sequence_ids,
+                                                                                       encoded.tokens)])
     if not len(own): return np.full(len(words), -1)
     start, end = np.array(encoded.offsets)[own].T
     lengths = np.array([*map(len, words)])

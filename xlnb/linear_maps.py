@@ -42,10 +42,17 @@ def _cross(x, z) -> torch.Tensor: # (n, a), (n, b) → xᵀz, (a, b), float64
 
 def procrustes(x, # (n, width)
                z, # (n, width), row i belongs to row i of x
+               stay: float = 0.0, # squared length, along every axis, of pairs that do not move
               ) -> torch.Tensor: # (width, width), orthogonal, of the type of x
-    "The orthogonal map with the least squared distance of x @ map from z (Schönemann 1966)."
+    """The orthogonal map with the least squared distance of x @ map from z (Schönemann 1966).
+
+    Directions that the pairs leave open turn as little as can be. `stay` is for two spaces that are nearly one."""
     x, z = _pair(x, z)
-    u, _, v = torch.linalg.svd(_cross(x, z))
+    if not stay >= 0: raise ConfigError(f"stay={stay}: give 0 or more; n pairs of length 1 have about n / width of it")
+    u, s, v = torch.linalg.svd(_cross(x, z) + stay * torch.eye(x.shape[1], dtype=torch.float64, device=x.device))
+    if rest := int((s <= s[0] * 1e-12).sum()): # of these the pairs say nothing
+        a, _, b = torch.linalg.svd(u[:, -rest:].T @ v[-rest:].T)
+        u = torch.cat([u[:, :-rest], u[:, -rest:] @ a @ b], 1)
     return (u @ v).to(x.dtype)
 
 # %% ../nbs/02m_linear_maps.ipynb #ff01cb39

@@ -145,19 +145,33 @@ def unsupervised_pairs(x, # (n, width), normalised
 # %% ../nbs/07a_mapping.ipynb #230d354c
 _CHECKED = 5000 # most frequent words that checks look at
 
+def _translations(x, z) -> torch.Tensor: # rows of z, by CSLS
+    x, z = x[:_CHECKED], z[:_CHECKED]
+    return nearest_csls(x, z, neighbourhood(x, z, min(10, len(x), len(z)))[1])[1][:, 0]
+
+def _above_chance(a, b) -> float: # rows that two maps name
+    "The share of words for which they are the same, less what chance gives, as a part of what is left (Cohen's κ)."
+    p, q = (torch.bincount(t, minlength=int(max(a.max(), b.max())) + 1).double() for t in (a, b))
+    alike, chance = float((a == b).float().mean()), float(p @ q) / len(a) ** 2
+    return max(0.0, (alike - chance) / (1 - chance)) if chance < 1 else 0.0
+
 def _learned_halves(x, z, pairs, halves, seed) -> list:
     "The maps that some words of x learn, from the partners that the given pairs suggest for them."
     start = x @ procrustes(x[pairs[0]], z[pairs[1]])
     begun = [torch.cat(induce_pairs(start[half], z)[:2], 1) for half in halves]
     return [self_learning(x[half], z, own, seed=seed).map for half, own in zip(halves, begun)]
 
+def _rotation(x, z, stay) -> torch.Tensor: # pairs of length 1
+    return procrustes(x, z, stay * len(x) / x.shape[1])
+
 def split_agreement(x, # (n, width), normalised
                     z, # (m, width), normalised
                     pairs, # (2, pairs), rows that belong together, right or wrong
                     learning: bool = True, # learn from each half; False: one rotation from each half of the pairs
                     seed: int = 0, # of the split and of the draws
+                    stay: float = 0.0, # as of `map_to`
                    ) -> float: # from 0 to 1
-    "Share of words that maps from two disjoint halves of the words of x translate alike; at most 5,000 words of each."
+    "How far maps from disjoint halves of the words of x translate alike, above chance; at most 5,000 words of each."
     if learning: x, z = x[:_CHECKED], z[:_CHECKED]
     pairs = pairs[:, (pairs[0] < len(x)) & (pairs[1] < len(z))]
     rows = torch.arange(len(x), device=x.device) if learning else pairs[0].unique()
@@ -167,9 +181,8 @@ def split_agreement(x, # (n, width), normalised
     if learning: maps = _learned_halves(x, z, pairs, halves, seed)
     else:
         own = [pairs[:, torch.isin(pairs[0], half)] for half in halves]
-        maps = [procrustes(x[a], z[b]) for a, b in own]
-    a, b = (nearest(x[:_CHECKED] @ map_, z[:_CHECKED])[1] for map_ in maps)
-    return float((a == b).float().mean())
+        maps = [_rotation(x[a], z[b], stay) for a, b in own]
+    return _above_chance(*(_translations(x @ map_, z) for map_ in maps))
 
 # %% ../nbs/07a_mapping.ipynb #a2bf83cd
 @dataclass(frozen=True)
@@ -195,9 +208,9 @@ def _report(x, z, **facts) -> MapReport:
 
 # %% ../nbs/07a_mapping.ipynb #b947f0ff
 STARTS = ("dictionary", "identical", "unsupervised")
-METHODS = {"orthogonal": lambda x, z, all_x, all_z: procrustes(x, z),
-           "whitened": lambda x, z, all_x, all_z: whitened_maps(x, z)[0],
-           "rcsls": lambda x, z, all_x, all_z: rcsls(x, z, all_x, all_z)[0]} # pairs, and all words → map
+METHODS = {"orthogonal": lambda x, z, all_x, all_z, stay: _rotation(x, z, stay),
+           "whitened": lambda x, z, all_x, all_z, stay: whitened_maps(x, z)[0],
+           "rcsls": lambda x, z, all_x, all_z, stay: rcsls(x, z, all_x, all_z)[0]} # pairs, all words, `stay` → map
 
 def _start_pairs(first, second, x, z, start, entries):
     if start == "unsupervised": return unsupervised_pairs(x, z)
@@ -210,15 +223,15 @@ def _within(pairs, n, m, words) -> torch.Tensor:
     if near.shape[1]: return near
     raise DataError(f"none of the {pairs.shape[1]} pairs to start from is among the first {words} words: raise words=…")
 
-def _map_language(first, second, x, z, pairs, start, method, learning, words, seed, least):
+def _map_language(first, second, x, z, pairs, start, method, learning, words, seed, least, stay):
     "The mapped matrix of one language, or the unaligned one, and its report."
     iterations = 0
     if learning: pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
-    agreement = split_agreement(x, z, pairs, learning, seed)
+    agreement = split_agreement(x, z, pairs, learning, seed, stay)
     if learning:
         learned = self_learning(x[:words], z[:words], pairs, seed=seed)
         pairs, iterations = learned.pairs, len(learned.history)
-    mapped = x @ METHODS[method](x[pairs[0]], z[pairs[1]], x[:words], z[:words])
+    mapped = x @ METHODS[method](x[pairs[0]], z[pairs[1]], x[:words], z[:words], stay)
     facts = dict(language=first.language, start=start, method=method, pairs=pairs.shape[1], iterations=iterations)
     report = _report(mapped, z, agreement=agreement, mapped=agreement >= least, **facts)
     if report.mapped: return mapped, report
@@ -281,6 +294,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
            least_agreement: float = 0.1, # of maps from two halves; below it a language stays unaligned, with a warning
+           stay: float = 0.0, # weight of pairs that do not move, in that of the dictionary's: for spaces nearly one
           ) -> Spaces:
     """All languages in the space of the hub, which does not depend on the others (Artetxe et al. 2018, 2018b).
 
@@ -294,6 +308,9 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     lack = [lang for lang in others if lang not in dictionaries]
     if start is not None and choose("start", start, STARTS) == "dictionary" and lack:
         raise ConfigError(f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': pairs}}")
+    if stay and (method != "orthogonal" or learning or lack or start not in (None, "dictionary")):
+        raise ConfigError(f"stay={stay}: it holds back a rotation that a dictionary gives; leave out start, method and "
+                          "learning, and give a dictionary for every language")
     z = normalise(vectors[hub].matrix, normalisation)
     placed, reports = {hub: replace(vectors[hub], matrix=z)}, {}
     for lang in others:
@@ -302,7 +319,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
         learns = own != "dictionary" if learning is None else learning
         pairs = _start_pairs(vectors[lang], vectors[hub], x, z, own, dictionaries.get(lang))
         matrix, reports[lang] = _map_language(vectors[lang], vectors[hub], x, z, pairs, own, method, learns, words,
-                                              seed, least_agreement)
+                                              seed, least_agreement, stay)
         placed[lang] = replace(vectors[lang], matrix=matrix)
     return Spaces(hub, placed, reports)
 

@@ -7,15 +7,16 @@ __all__ = ['READ', 'OF_WORDS', 'row', 'flores_tests', 'mined_pairs', 'best_thres
            'word_space', 'rated_pairs']
 
 # %% ../nbs/02q_readouts.ipynb #797a6d57
+import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from .alignment import aer_by_layer
-from .catalogue import SETS, dictionary, gold_alignments, open_set, tatoeba_tests
+from .catalogue import GOLD, SETS, dictionary, gold_alignments, open_set, tatoeba_tests
 from .cldr import LOCALES
-from .core import ConfigError, DataError, data_root, our_code, pair_name, parse_languages
+from .core import ConfigError, DataError, data_root, our_code, pair_name, parse_languages, split_pair
 from .corpora import LANGUAGES, read_parallel
 from .ibm import alignment_error_rate, diagonal_links
 from .lexicon import read_similarity, translation_accuracy, word_similarity
@@ -70,8 +71,16 @@ def _shared_trigrams(task, tests) -> list[dict]:
     return [row(task, "accuracy@1", "", pair, 50 * sum(both), len(tests[pair][0]), system="shared trigrams")
             for pair, both in found.items()]
 
-def _tatoeba(model, langs, source) -> list[dict]: return _retrieved("tatoeba", model, tatoeba_tests(langs))
-def _tatoeba_baselines(langs, source) -> list[dict]: return _shared_trigrams("tatoeba", tatoeba_tests(langs))
+def _tatoeba_there(langs) -> dict: # of the languages that have a test; names those that are not there
+    asked, facts = [lang for lang in parse_languages(langs) if lang in SETS["tatoeba"].langs], {}
+    tests = tatoeba_tests(asked, facts)
+    absent = ", ".join(lang for lang in asked if lang != "en" and pair_name(lang, "en") not in tests)
+    if not tests: raise FileNotFoundError(f"Tatoeba has no file of {absent or langs:.60} under XLNB_DATA={data_root()}")
+    if absent and len(asked) < len(SETS["tatoeba"].langs): warnings.warn(f"Tatoeba has no file of {absent}")
+    return tests
+
+def _tatoeba(model, langs, source) -> list[dict]: return _retrieved("tatoeba", model, _tatoeba_there(langs))
+def _tatoeba_baselines(langs, source) -> list[dict]: return _shared_trigrams("tatoeba", _tatoeba_there(langs))
 def _flores(model, langs, source) -> list[dict]: return _retrieved("flores", model, flores_tests(langs, source))
 def _flores_baselines(langs, source) -> list[dict]: return _shared_trigrams("flores", flores_tests(langs, source))
 
@@ -94,9 +103,9 @@ def mined_pairs(first, # (n, hidden): array, tensor or scipy sparse matrix
 def best_threshold(found: list, # of `mined_pairs`
                    gold: set, # pairs of rows
                   ) -> float: # between two scores
-    "The score above which F1 is highest; `DataError` where no pair is right."
+    "The score above which F1 is highest; infinite where no pair is right, so that none is taken."
     right = np.cumsum([(i, j) in gold for _, i, j in found])
-    if not len(right) or not right[-1]: raise DataError(f"none of {len(found)} mined pairs is one of {len(gold)} gold")
+    if not len(right) or not right[-1]: return float("inf")
     best = int((2 * right / (np.arange(1, len(found) + 1) + len(gold))).argmax())
     return (found[best][0] + found[min(best + 1, len(found) - 1)][0]) / 2
 
@@ -147,12 +156,18 @@ def _mining_baselines(langs, source) -> list[dict]:
     return _mining_rows(langs, lambda sides: string_overlap(*sides), ["F1"], system="shared trigrams")
 
 # %% ../nbs/02q_readouts.ipynb #6deab1f8
+def _gold(langs) -> dict: # pair → sentences with links
+    there = {lang for pair in GOLD for lang in split_pair(pair)}
+    found = gold_alignments([lang for lang in parse_languages(langs) if lang in there])
+    if found: return found
+    raise DataError(f"langs={str(langs)!r:.60}: links are of two languages, of {', '.join(GOLD)}; name both")
+
 def _word_alignment(model, langs, source) -> list[dict]:
-    rows = aer_by_layer(model, {"word_alignment": gold_alignments(langs)}, layer=None)
+    rows = aer_by_layer(model, {"word_alignment": _gold(langs)}, layer=None)
     return [row("word_alignment", "AER", "", r["pair"], 100 * r["aer"], r["pairs"]) for r in rows]
 
 def _word_alignment_baselines(langs, source) -> list[dict]:
-    gold = gold_alignments(langs)
+    gold = _gold(langs)
     links = {pair: [diagonal_links(len(p.first), len(p.second)) for p in own] for pair, own in gold.items()}
     found = {pair: alignment_error_rate(gold[pair], links[pair]) for pair in gold}
     return [row("word_alignment", "AER", "", pair, 100 * score.aer, score.pairs, system="diagonal")
@@ -187,15 +202,17 @@ def word_space(model, # folder of an encoder, or of word vectors (`vector_files`
 # %% ../nbs/02q_readouts.ipynb #a59580ed
 def _lexicons(langs, source) -> dict: # language → entries of the test, forth and back, and the words of both sides
     there = [lang for lang in parse_languages(langs) if lang in SETS["muse"].langs and lang != source]
-    found, absent = {}, ConfigError(f"langs={str(langs)!r:.60}: MUSE has {', '.join(SETS['muse'].langs)}")
+    found, lacking = {}, {}
+    absent = ConfigError(f"langs={str(langs)!r:.60}: MUSE has {', '.join(SETS['muse'].langs)}")
     for lang in there:
         ways = (source, lang), (lang, source)
         try: test, train = ([dictionary(*way, split=split) for way in ways] for split in ("test", "train"))
-        except FileNotFoundError as e: absent = e
+        except FileNotFoundError as e: absent = lacking[lang] = e
         else:
             both = [*test[0], *train[0], *((b, a) for a, b in (*test[1], *train[1]))]
             found[lang] = *test, *([*dict.fromkeys(side)] for side in zip(*both))
     if not found: raise absent
+    if lacking and len(there) < len(SETS["muse"].langs) - 1: warnings.warn(f"MUSE has no file of {', '.join(lacking)}")
     return found
 
 def _bli(model, langs, source) -> list[dict]:
@@ -252,8 +269,9 @@ def _word_similarity_baselines(langs, source) -> list[dict]:
     return _similarity_rows(langs, space, system="shared trigrams")
 
 # %% ../nbs/02q_readouts.ipynb #86fa507e
-def _cldr_tasks(langs):
-    return cldr_tasks([lang for lang in parse_languages(langs) if lang in LOCALES], train=300, test=200)
+def _cldr_tasks(langs, source):
+    there = [lang for lang in parse_languages(langs) if lang in LOCALES]
+    return cldr_tasks([*dict.fromkeys([*there, source])], train=300, test=200)
 
 def _cldr_rows(rows) -> list[dict]: # of the first measure, vectors as they are
     kept = [r for r in rows if r["metric"] == rows[0]["metric"] and not r["centred"]]
@@ -261,12 +279,12 @@ def _cldr_rows(rows) -> list[dict]: # of the first measure, vectors as they are
                 system=r["system"]) for r in kept]
 
 def _cldr(model, langs, source) -> list[dict]: # readouts of frozen states
-    tasks = _cldr_tasks(langs).values()
+    tasks = _cldr_tasks(langs, source).values()
     found = (linear_probe(model, None, task, source, layer=None, ceilings=False) for task in tasks)
     return [row for rows in found for row in _cldr_rows(rows)]
 
 def _cldr_baselines(langs, source) -> list[dict]:
-    found = (probe_baselines(task, source, ceilings=False) for task in _cldr_tasks(langs).values())
+    found = (probe_baselines(task, source, ceilings=False) for task in _cldr_tasks(langs, source).values())
     return [row for rows in found for row in _cldr_rows(rows)]
 
 # name → (model's folder, languages, source → rows), (languages, source → rows of what knows no model)

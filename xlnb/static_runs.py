@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['TASKS', 'TEACHERS', 'MASKING', 'BUDGET', 'WEIGHTS', 'FEW_TESTS', 'PUBLISHED_PART', 'BASE', 'LEAST_PAIRS', 'PHASE',
            'EXPERIMENTS', 'RECIPE', 'Base', 'Settings', 'vector_files', 'named_files', 'resolve', 'micro_batches',
-           'base_of', 'continuation_of', 'written_forms', 'lexicons', 'TransferData', 'prepare_data', 'new_base',
-           'text_batches', 'measures', 'with_base', 'base_network', 'with_teacher', 'distilled', 'in_one_space',
-           'fasttext', 'lsa_space', 'kept_vectors', 'teacher_vectors', 'base_vectors', 'translation_scores',
-           'compare_with_paper', 'pulled_words', 'WordBatches', 'Selected', 'Transfer', 'make_model', 'make_batches',
-           'word_tests', 'measure', 'distilled_scores', 'evaluate_run', 'record_facts', 'plan_of', 'describe']
+           'base_of', 'continuation_of', 'written_forms', 'halves', 'lexicons', 'TransferData', 'prepare_data',
+           'new_base', 'text_batches', 'measures', 'with_base', 'base_network', 'with_teacher', 'distilled',
+           'in_one_space', 'fasttext', 'lsa_space', 'kept_vectors', 'teacher_vectors', 'base_vectors',
+           'translation_scores', 'compare_with_paper', 'pulled_words', 'dealt_out', 'WordBatches', 'Selected',
+           'Transfer', 'make_model', 'make_batches', 'word_tests', 'measure', 'distilled_scores', 'evaluate_run',
+           'record_facts', 'plan_of', 'describe']
 
 # %% ../nbs/07c_static_runs.ipynb #simports
 import functools, math, sys, warnings
@@ -22,15 +23,18 @@ from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from . import pretraining
 from .alignment import aer_by_layer
 from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import LOCALES, dictionary
 from .core import (ConfigError, DataError, atomic_path, choose, derive_seed, pair_name, parse_languages,
-                       sha256_file)
+                       sha256_file, torch_generator)
 from .corpora import Lines
 from .data import MappedBatches, Prepared, folder_lock, short_hash, source_hash
 from .experiments import Experiment
@@ -83,6 +87,8 @@ class Settings(Base):
     words: int | None = None # of a step, every language in turn
     words_at_once: int | None = None # that meet in one loss
     layer: int | None = None # whose states of the words are pulled
+    goes_on: str = "mlm" # what the continuation reads: mlm | mlm+tlm, as many tokens of both
+    dealt: bool = False # control: the teacher's vectors, dealt out among its words at random
 
     @property
     def reads_files(self) -> bool: return self.teacher not in TEACHERS
@@ -131,7 +137,10 @@ def resolve(given: Settings) -> Settings:
 # %% ../nbs/07c_static_runs.ipynb #scheck
 def _check(s: Settings):
     "Refuse values and combinations that cannot be."
-    check_choices(s, tasks=TASKS, loss=("none", *LOSSES))
+    check_choices(s, tasks=TASKS, goes_on=TASKS, loss=("none", *LOSSES))
+    if s.dealt and s.loss == "none": raise ConfigError("dealt=True with loss='none': nothing is pulled; give a loss")
+    if s.goes_on != "mlm" and s.loss != "none":
+        raise ConfigError(f"goes_on={s.goes_on!r} with loss={s.loss!r}: words come beside text alone; give loss='none'")
     if len(parse_languages(s.langs)) < 2: raise ConfigError(f"langs={s.langs!r}: give two languages or more")
     choose("hub", s.hub, parse_languages(s.langs))
     for name, value in {"weight": s.weight, "rate": s.rate}.items():
@@ -173,8 +182,9 @@ def base_of(s: Settings # resolved
 
 def continuation_of(s: Settings # resolved
                    ) -> Settings:
-    "What the loop is told about the continuation: text alone, as many tokens in a step as the base run had."
-    return replace(s, tasks="mlm", batch_tokens=sum(step_tokens(s)), steps=s.transfer_steps,
+    "What the loop is told about the continuation: as many tokens in a step as the base run had."
+    tokens = sum(step_tokens(s)) // (2 if s.goes_on == "mlm+tlm" else 1)
+    return replace(s, tasks=s.goes_on, batch_tokens=tokens, steps=s.transfer_steps,
                    learning_rate=s.rate * s.learning_rate, warmup_steps=round(WARMUP_SHARE * s.transfer_steps))
 
 # %% ../nbs/07c_static_runs.ipynb #6896a9bf
@@ -187,8 +197,6 @@ def written_forms(lines, # of one language
     return forms
 
 # %% ../nbs/07c_static_runs.ipynb #steacher1
-def _is_known(hub_word: str) -> bool: return derive_seed("known entry", hub_word) % 2 == 0
-
 def _names(lang, hub) -> list: # of one word on both sides
     one = lambda word, lang: len(find_segmenter("auto", lang).words(word)) == 1
     return [(a, b) for a, b, _ in dictionary(lang, hub) if one(a, lang) and one(b, hub)]
@@ -198,10 +206,28 @@ def _published(lang, hub, source, forms) -> list: # of words that the text has, 
     folded = ((a.casefold(), b.casefold()) for a, b in rows)
     return [(forms[lang][a], forms[hub][b]) for a, b in folded if a in forms[lang] and b in forms[hub]]
 
+def _families(entries) -> list[str]: # (word, word of the hub) → a word of the hub for each
+    "Entries that share a word, or hang together by others that do, have one name."
+    rows, columns = ({word: k for k, word in enumerate(dict.fromkeys(side))} for side in zip(*entries))
+    places = [(rows[a], len(rows) + columns[b]) for a, b in entries]
+    size = len(rows) + len(columns)
+    graph = coo_array((np.ones(len(places)), tuple(zip(*places))), shape=(size, size))
+    _, family = connected_components(graph, directed=False)
+    names = {}
+    for (_, b), (row, _) in zip(entries, places): names[family[row]] = min(b, names.get(family[row], b))
+    return [names[family[row]] for row, _ in places]
+
+def halves(entries: list, # (word, word of the hub)
+           name: str) -> tuple[list, list]: # of the same
+    "Two halves, as the name decides; entries that share a word, or hang together by others, stay together."
+    if not entries: return [], []
+    first = [derive_seed(name, family) % 2 == 0 for family in _families(entries)]
+    return tuple([row for row, own in zip(entries, first) if own == kind] for kind in (True, False))
+
 def lexicons(corpus, hub: str,
              source: str | None = None, # 'muse' or 'xling'; None: CLDR's names for the embedded corpus, else MUSE
             ) -> tuple[dict, dict]: # known; for the test: language → (word, word of the hub) pairs
-    "Entries of one word on both sides, every second word of the hub for the test, with all its translations."
+    "Entries of one word on both sides; words that hang together by them are all known or all for the test."
     source = source or ("cldr" if corpus.name == "cldr" else "muse")
     there = {*LOCALES} if source == "cldr" else {*SETS[source].langs}
     langs = [lang for lang in corpus.langs if lang != hub and {lang, hub} <= there]
@@ -209,9 +235,7 @@ def lexicons(corpus, hub: str,
     known, test = {}, {}
     for lang in langs:
         rows = dict.fromkeys(_names(lang, hub) if source == "cldr" else _published(lang, hub, source, forms))
-        test[lang] = [(a, b) for a, b in rows if not _is_known(b)]
-        asked = {a for a, _ in test[lang]}
-        known[lang] = [(a, b) for a, b in rows if _is_known(b) and a not in asked]
+        known[lang], test[lang] = halves([*rows], "known entry")
     return known, test
 
 # %% ../nbs/07c_static_runs.ipynb #sdata
@@ -351,11 +375,17 @@ def teacher_vectors(s: Settings, # resolved
 def base_vectors(s: Settings, # resolved
                  data: TransferData) -> dict[str, WordVectors]: # with its base; language → vectors, in no common space
     "Vectors distilled from the base run, made once for all arms."
-    key = short_hash([s.teacher == "x2static", s.teacher_lines, s.seed])
+    code = source_hash("x2static", "retrieval", "static_runs")
+    key = short_hash([s.teacher == "x2static", s.teacher_lines, s.seed, code])
     encoder = base_network(s, data).base_model.to(start_processes())
     return distilled(s, data, encoder, data.base.parent / f"vectors-{key}")
 
 # %% ../nbs/07c_static_runs.ipynb #sscores
+def _both_ways(entries, first, second) -> list: # `TranslationScore` there and back; none: no entry has vectors
+    try: return [translation_accuracy(entries, first, second),
+                 translation_accuracy([(b, a) for a, b in entries], second, first)]
+    except DataError: return []
+
 def translation_scores(own: dict, # language → WordVectors
                        hub: str,
                        test: dict, # of `lexicons`
@@ -365,13 +395,13 @@ def translation_scores(own: dict, # language → WordVectors
     "How often the words of a test are found among the words of the other language (CSLS)."
     found, place = {}, [space] if system == "model" else [system, space]
     for lang, entries in test.items():
-        turned = [(b, a) for a, b in entries]
-        try: sides = [translation_accuracy(rows, own[a], own[b]) for rows, a, b in
-                      ((entries, lang, hub), (turned, hub, lang))]
-        except DataError: continue # none of the entries has a vector on both sides
         name = "/".join(["bli", pair_name(lang, hub), *place])
-        found |= {f"{name}/acc@{k}": sum(side.covered[k] for side in sides) / 2 for k in (1, 5)}
-        found[f"{name}/words"] = sides[0].words * sides[0].coverage
+        alike = {word for a, b in entries if a == b for word in (a, b)}
+        parts = {name: entries, f"{name}/different": [(a, b) for a, b in entries if not {a, b} & alike]}
+        for what, rows in parts.items():
+            if not (sides := _both_ways(rows, own[lang], own[hub])): continue
+            found |= {f"{what}/acc@{k}": sum(side.covered[k] for side in sides) / 2 for k in (1, 5)}
+            found[f"{what}/words"] = sides[0].words * sides[0].coverage
     return found
 
 # %% ../nbs/07c_static_runs.ipynb #scompare
@@ -388,7 +418,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("common space", "VecMap, or unaligned where that is better", space, "one hub: 07a_mapping"),
             ("loss", "MSE | DCCA", s.loss, "five in 07b_static_transfer"),
             ("its weight", "1", f"{s.weight:g}", "by loss"),
-            ("words in a step", "1,024, 64 in a loss", at_once, "in turn, so that every loss sees all languages"),
+            ("words in a step", "1,024, 64 in a loss", at_once, "two of each in turn: a loss sees all languages"),
             ("words as read", "lower case", "as written", "the encoder's vocabulary has both"),
             ("their layer, pool", "last, mean with <s>, </s>, padding", f"{s.layer}, mean of their pieces", ""),
             ("optimiser", "AdamW, β 0.9, 0.999, no decay, clip 1", f"β 0.9, 0.98, decay 0.01, clip {s.clip_norm:g}",
@@ -409,8 +439,13 @@ def pulled_words(teacher: dict, # language → WordVectors
     part = lambda v, rows: replace(v, words=[v.words[k] for k in rows], matrix=v.matrix[rows])
     return {lang: part(v, kept(lang, v)) for lang, v in teacher.items()}
 
+def dealt_out(vectors: WordVectors, seed: int) -> WordVectors:
+    "The same vectors under the same words, each under one at random."
+    order = torch.randperm(len(vectors), generator=torch_generator("dealt", seed, vectors.language))
+    return replace(vectors, matrix=vectors.matrix[order])
+
 class WordBatches(MappedBatches):
-    "Batches of text, and beside each of them words with their static vectors, every language in turn."
+    "Batches of text, and beside each of them words with their static vectors, two of every language in turn."
     def __init__(self, batches, # MixedBatches of text alone
                  teacher: dict, # language → WordVectors, in one space
                  tokenizer, words: int, # of a step
@@ -422,9 +457,10 @@ class WordBatches(MappedBatches):
 
     def draw(self, number: int) -> tuple[str, torch.Tensor]: # word, (width,)
         "A word of the whole sequence: in an epoch of its language every word once."
-        lang = self.langs[number % len(self.langs)]
+        turn, which = divmod(number, 2) # two of a language, one for each half of `dcca_ey`
+        lang = self.langs[turn % len(self.langs)]
         own = self.teacher[lang]
-        row = permuted(number // len(self.langs), len(own), self.seed, f"words/{lang}")
+        row = permuted(2 * (turn // len(self.langs)) + which, len(own), self.seed, f"words/{lang}")
         return own.words[row], own.matrix[row]
 
     def with_words(self, step: int, index: int, batch: dict) -> dict:
@@ -438,8 +474,9 @@ class Selected(MaskedLanguageModel):
     "A masked language model, and a copy of it as it was at the evaluation with the lowest held-out loss."
     def __init__(self, network: EncoderForMaskedLM, ids: MaskIds,
                  judge: Callable, # network → held-out loss
-                 due: Callable): # step → whether it is an evaluation's
-        super().__init__(network, MASKING, ids)
+                 due: Callable, # step → whether it is an evaluation's
+                 pairs: bool = False): # whether the continuation reads pairs
+        super().__init__(network, MASKING, ids, pairs)
         self.judge, self.due, self.selected = judge, due, deepcopy(network).requires_grad_(False)
         self.register_buffer("best", torch.tensor([math.inf, -1.0], dtype=torch.float64)) # loss, step
 
@@ -500,7 +537,7 @@ def make_model(s: Settings, # resolved
     every = max(1, s.transfer_steps // EVALUATIONS)
     due = lambda step: (step + 1) % every == 0 or step + 1 == s.transfer_steps
     given = base_network(s, data), ids, judge, due
-    if s.loss == "none": return Selected(*given)
+    if s.loss == "none": return Selected(*given, s.goes_on == "mlm+tlm")
     widths = s.width, next(iter(data.teacher.values())).width
     return Transfer(*given, TransferLoss(s.loss, *widths, seed=s.seed, **_part(s)), continuation_of(s))
 
@@ -511,6 +548,7 @@ def make_batches(s: Settings, data: TransferData):
     text = text_batches(continuation_of(s), data)
     if s.loss == "none": return text
     pulled = pulled_words(data.teacher, s.hub, data.lexicon[1])
+    if s.dealt: pulled = {lang: dealt_out(vectors, s.seed) for lang, vectors in pulled.items()}
     return WordBatches(text, pulled, data.tokenizer, s.words, s.seed)
 
 PHASE = Phase("static_runs", ("held_out", "retrieval", "x2static", "mapping", "linear_maps", "static_transfer",
@@ -604,8 +642,10 @@ def describe(record: dict) -> str:
     "What kind of run a record is of."
     p = record["parameters"]
     base = {"mlm": "MLM", "mlm+tlm": "MLM + TLM"}[p["tasks"]]
-    if p["loss"] == "none": return f"{base}, continued with MLM alone"
-    return f"{base}, continued with MLM and {p['loss']} (weight {p['weight']:g}) towards vectors of {p['teacher']}"
+    text = {"mlm": "MLM", "mlm+tlm": "MLM + TLM"}[p.get("goes_on", "mlm")]
+    if p["loss"] == "none": return f"{base}, continued with {text} alone"
+    vectors = f"vectors of {p['teacher']}" + ", dealt out" * p.get("dealt", False)
+    return f"{base}, continued with {text} and {p['loss']} (weight {p['weight']:g}) towards {vectors}"
 
 # %% ../nbs/07c_static_runs.ipynb #srecipe
 _LONG = dict(tasks="mlm+tlm", steps=1200, transfer_steps=400, teacher_lines=4000, test_lines=200, max_minutes=120.0)
@@ -615,14 +655,16 @@ _ARMS = {"MLM alone": {"loss": "none"}, **{name: {"loss": name} for name in _PUL
 
 _CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm+tlm", steps=12_000,
                  teacher="x2static", teacher_lines=10_000, transfer_steps=500, max_minutes=120.0)
-_OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "mse": {"loss": "mse"}, "dcca_ey": {"loss": "dcca_ey"},
+_OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
+                "mse": {"loss": "mse"}, "dcca_ey": {"loss": "dcca_ey"},
+                "dcca_ey, dealt out": {"loss": "dcca_ey", "dealt": True},
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
 EXPERIMENTS = {
     "losses": Experiment("At equal steps, a loss towards static vectors brings languages nearer than MLM alone.",
                          _ARMS, _LONG, seeds=(0, 1, 2, 3, 4)),
     "captions": Experiment("The same on captions, towards vectors out of the encoder itself, and out of fastText.",
-                           _OF_CAPTIONS, _CAPTIONS, seeds=(0, 1, 2))}
+                           _OF_CAPTIONS, _CAPTIONS, seeds=(0, 1, 2, 3, 4))}
 
 RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
                 with_teacher, record_facts, experiments=EXPERIMENTS)

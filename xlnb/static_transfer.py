@@ -163,6 +163,7 @@ def dcca_ey(contextual, # (words, width_a)
            ) -> torch.Tensor: # scalar, float64
     """−2 tr C + tr V², whose minimum over the maps is −Σ ρ² (Chapman et al. 2023).
 
+    V is estimated on every second row, and on the others: rows must not alternate between kinds, such as languages.
     Raises `ConfigError` for maps of other widths and fewer than four words, `DataError` where all rows are the same."""
     sides, projected = _views(contextual, static, least=4), []
     for name, x, map_ in zip(("contextual", "static"), sides, maps, strict=True):
