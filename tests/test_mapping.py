@@ -246,8 +246,7 @@ def test_errors():
              ([english, german], "en", dict(method="rotation"), "method='rotation'"),
              ([english, german], "en", dict(words=0), "words=0"),
              ([english, german], "en", dict(dictionaries={"fr": []}), "dictionaries='fr'"),
-             ([english, german], "en", dict(start="dictionary"), "start='dictionary' without one of de"),
-             ([english, german], "en", dict(normalisation="unit,center"), "did you mean 'centre'")]
+             ([english, german], "en", dict(start="dictionary"), "start='dictionary' without one of de")]
     for vectors, hub, options, message in cases:
         with pytest.raises(ConfigError, match=message): map_to(vectors, hub, **options)
     data = [([english, narrow], dict(dictionaries=pair), "de has vectors of width 5, en of width 12"),

@@ -291,7 +291,6 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            method: str = "orthogonal", # of the map at the end: 'orthogonal', 'whitened' or 'rcsls'
            learning: bool | None = None, # self-learning; None: unless the start is a dictionary
            words: int = 20_000, # most frequent words of each language that are learned from
-           normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
            least_agreement: float = 0.1, # of maps from two halves; below it a language stays unaligned, with a warning
            stay: float = 0.0, # weight of pairs that do not move, in that of the dictionary's: for spaces nearly one
@@ -311,11 +310,11 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     if stay and (method != "orthogonal" or learning or lack or start not in (None, "dictionary")):
         raise ConfigError(f"stay={stay}: it holds back a rotation that a dictionary gives; leave out start, method and "
                           "learning, and give a dictionary for every language")
-    z = normalise(vectors[hub].matrix, normalisation)
+    z = normalise(vectors[hub].matrix)
     placed, reports = {hub: replace(vectors[hub], matrix=z)}, {}
     for lang in others:
         own = start or ("dictionary" if lang in dictionaries else "unsupervised")
-        x = normalise(vectors[lang].matrix, normalisation)
+        x = normalise(vectors[lang].matrix)
         learns = own != "dictionary" if learning is None else learning
         pairs = _start_pairs(vectors[lang], vectors[hub], x, z, own, dictionaries.get(lang))
         matrix, reports[lang] = _map_language(vectors[lang], vectors[hub], x, z, pairs, own, method, learns, words,
