@@ -298,7 +298,7 @@ def test_dev_of_a_parallel_set_that_is_learned_holds_no_translation(settings):
     assert all(ids) and not ids[0] & ids[1]
 
 
-def test_splits_of_two_sets_are_two_splits(settings, monkeypatch):
+def test_splits_of_two_sets_are_two_splits(settings):
     given = replace(settings, tasks="mlqa", learn_on="dev", test_on="dev")
     assert checked(given).tasks == "mlqa" # SQuAD's dev and MLQA's
     with pytest.raises(ConfigError, match="xnli learns from 'dev', and is tested on it"):

@@ -11,7 +11,7 @@ from xlnb.corpora import read_multi30k
 from xlnb.ibm import split_words
 from xlnb.lexicon import translation_accuracy
 from xlnb.linear_maps import normalise, procrustes
-from xlnb.mapping import (_above_chance, _best_of_columns, _best_of_rows, _kept_cells, identical_pairs,
+from xlnb.mapping import (HeldBack, _above_chance, _best_of_columns, _best_of_rows, _kept_cells, identical_pairs,
                           induce_dictionary, induce_pairs, map_to, self_learning, split_agreement, unsupervised_pairs)
 from xlnb.retrieval import neighbourhood
 from xlnb.vectors import WordVectors, read_vectors
@@ -118,13 +118,12 @@ def test_a_map_between_spaces_that_are_nearly_one_may_be_held_back():
     german = WordVectors([f"de{i}" for i in range(300)], english.matrix + 0.35 * noise, "de")
     test = pairs_of("de", range(100, 300))["de"]
     def score(stay):
-        found = map_to([english, german], "en", few, least_agreement=0, stay=stay).vectors
-        return translation_accuracy(test, found["de"], found["en"]).covered[1]
-    assert score(0) < score(100)
-    for wrong in (dict(method="rcsls"), dict(learning=True), dict(start="identical")):
-        with pytest.raises(ConfigError, match="stay=1.*a dictionary gives"):
-            map_to([english, german], "en", few, stay=1, **wrong)
-    with pytest.raises(ConfigError, match="for every language"): map_to([english, german], "en", stay=1)
+        spaces = map_to([english, german], "en", few, method=HeldBack(stay), least_agreement=0)
+        assert spaces.reports["de"].method == f"HeldBack(stay={stay})"
+        return translation_accuracy(test, spaces.vectors["de"], spaces.vectors["en"]).covered[1]
+    free = map_to([english, german], "en", few, least_agreement=0).vectors
+    assert score(0) == translation_accuracy(test, free["de"], free["en"]).covered[1] < score(100)
+    with pytest.raises(ConfigError, match="stay=.*give 0 or more"): score(-1)
 
 
 def test_maps_that_send_all_words_to_one_hub_do_not_agree():
@@ -246,7 +245,8 @@ def test_errors():
              ([english, german], "en", dict(method="rotation"), "method='rotation'"),
              ([english, german], "en", dict(words=0), "words=0"),
              ([english, german], "en", dict(dictionaries={"fr": []}), "dictionaries='fr'"),
-             ([english, german], "en", dict(start="dictionary"), "start='dictionary' without one of de")]
+             ([english, german], "en", dict(start="dictionary"), "start='dictionary' without one of de"),
+             ([english, german], "en", dict(normalisation="unit,center"), "did you mean 'centre'")]
     for vectors, hub, options, message in cases:
         with pytest.raises(ConfigError, match=message): map_to(vectors, hub, **options)
     data = [([english, narrow], dict(dictionaries=pair), "de has vectors of width 5, en of width 12"),

@@ -108,3 +108,12 @@ def test_vectors_without_the_captions_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("XLNB_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="multi30k"): vector_record(0)
+
+
+def test_wrong_translations_fit_no_word_even_where_words_have_several():
+    entries = [(f"a{k // 2}", f"b{k}") for k in range(80)]
+    for seed in range(5):
+        found = spoiled(entries, 0, seed)
+        assert [a for a, _ in found] == [a for a, _ in entries] and not {*found} & {*entries}
+    only = [("a", "1"), ("a", "2")] # nothing else to give
+    assert sorted(spoiled(only, 0, 0)) == only

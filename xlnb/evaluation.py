@@ -20,8 +20,8 @@ from typing import NamedTuple
 import pandas as pd
 from scipy.sparse import hstack
 
-from .core import (ConfigError, DataError, append_record, atomic_path, check_types, choose, derive_seed, figure,
-                       parse_languages, repo_root, run_facts, settings_from_arguments, sha256_file)
+from .core import (CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
+                       derive_seed, figure, parse_languages, repo_root, run_facts, settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
 from .downstream import BENCHMARKS, has_recipes, printed_recipes, read_translations
 from .finetuning import FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, train_head
@@ -33,7 +33,7 @@ from .task_sets import TASK_SETS, read_task, task_languages
 from .training import latest_checkpoint
 
 # %% ../nbs/08_evaluation.ipynb #cd367ed9
-_OF_A_RUN = ("generator", "discriminator", "model", "kept", "best", "selected")
+_OF_A_RUN = ("generator", "discriminator", "selected")
 
 @dataclass(frozen=True)
 class Settings:
@@ -306,6 +306,8 @@ def _answered(tuned: Tuned, name, examples, lang, settings) -> list:
     return [Span(*answer) for answer in found] if task.kind == "question answering" else found
 
 # %% ../nbs/08_evaluation.ipynb #a1da863e
+_OF_ONE_TASK = (FileNotFoundError, ArithmeticError, ConfigError, CheckpointError, DataError) # the other tasks go on
+
 def _tested_languages(name, settings) -> list[str]:
     there = task_languages(BENCHMARKS[name].tested, test_split(name, settings))
     return [lang for lang in settings.langs.split(",") if lang in there] if settings.langs else there
@@ -318,7 +320,7 @@ def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
     sources = [settings.source, *(lang for lang in targets if settings.ceilings and lang not in settings.sources)]
     for source in sources:
         try: tuned = _tuned(model, name, source, seed, settings)
-        except DataError as e:
+        except _OF_ONE_TASK as e:
             failed.append(f"{name}, learned in {source}: {e}")
             continue
         counterparts = [e for lang in source.split(",") if benchmark.parallel for e in _tested_in(name, lang, settings)]
@@ -385,8 +387,6 @@ def baseline_rows(name: str, settings: Settings) -> list[dict]: # of a task with
     return rows
 
 # %% ../nbs/08_evaluation.ipynb #ccbee867
-_OF_ONE_TASK = (FileNotFoundError, ArithmeticError, ValueError) # a set, a loss, settings or data: other tasks go on
-
 def _rows_of(model, name, settings, failed) -> list[dict]:
     rows = []
     with quietly():

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STARTS', 'METHODS', 'dictionary_pairs', 'induce_pairs', 'Learned', 'self_learning', 'identical_pairs',
-           'unsupervised_pairs', 'split_agreement', 'MapReport', 'Spaces', 'map_to', 'induce_dictionary']
+           'unsupervised_pairs', 'split_agreement', 'MapReport', 'HeldBack', 'Spaces', 'map_to', 'induce_dictionary']
 
 # %% ../nbs/07a_mapping.ipynb #c9db4f4c
 import warnings
@@ -161,15 +161,12 @@ def _learned_halves(x, z, pairs, halves, seed) -> list:
     begun = [torch.cat(induce_pairs(start[half], z)[:2], 1) for half in halves]
     return [self_learning(x[half], z, own, seed=seed).map for half, own in zip(halves, begun)]
 
-def _rotation(x, z, stay) -> torch.Tensor: # pairs of length 1
-    return procrustes(x, z, stay * len(x) / x.shape[1])
-
 def split_agreement(x, # (n, width), normalised
                     z, # (m, width), normalised
                     pairs, # (2, pairs), rows that belong together, right or wrong
                     learning: bool = True, # learn from each half; False: one rotation from each half of the pairs
                     seed: int = 0, # of the split and of the draws
-                    stay: float = 0.0, # as of `map_to`
+                    fit=procrustes, # pairs of both sides → rotation, of a half of the pairs
                    ) -> float: # from 0 to 1
     "How far maps from disjoint halves of the words of x translate alike, above chance; at most 5,000 words of each."
     if learning: x, z = x[:_CHECKED], z[:_CHECKED]
@@ -181,7 +178,7 @@ def split_agreement(x, # (n, width), normalised
     if learning: maps = _learned_halves(x, z, pairs, halves, seed)
     else:
         own = [pairs[:, torch.isin(pairs[0], half)] for half in halves]
-        maps = [_rotation(x[a], z[b], stay) for a, b in own]
+        maps = [fit(x[a], z[b]) for a, b in own]
     return _above_chance(*(_translations(x @ map_, z) for map_ in maps))
 
 # %% ../nbs/07a_mapping.ipynb #a2bf83cd
@@ -190,7 +187,7 @@ class MapReport:
     "How one language was mapped, and what speaks for it; shares from 0 to 1, over the 5,000 most frequent words."
     language: str
     start: str # 'dictionary', 'identical' or 'unsupervised'
-    method: str # 'orthogonal', 'whitened' or 'rcsls'
+    method: str # 'orthogonal', 'whitened', 'rcsls' or 'HeldBack(stay=…)'
     pairs: int # of the dictionary, given or induced, that the map was fitted to
     iterations: int # of self-learning; 0: none
     objective: float # mean cosine of a word to its nearest in the other language
@@ -208,9 +205,16 @@ def _report(x, z, **facts) -> MapReport:
 
 # %% ../nbs/07a_mapping.ipynb #b947f0ff
 STARTS = ("dictionary", "identical", "unsupervised")
-METHODS = {"orthogonal": lambda x, z, all_x, all_z, stay: _rotation(x, z, stay),
-           "whitened": lambda x, z, all_x, all_z, stay: whitened_maps(x, z)[0],
-           "rcsls": lambda x, z, all_x, all_z, stay: rcsls(x, z, all_x, all_z)[0]} # pairs, all words, `stay` → map
+METHODS = {"orthogonal": lambda x, z, all_x, all_z: procrustes(x, z),
+           "whitened": lambda x, z, all_x, all_z: whitened_maps(x, z)[0],
+           "rcsls": lambda x, z, all_x, all_z: rcsls(x, z, all_x, all_z)[0]} # pairs, and all words → map
+
+@dataclass(frozen=True)
+class HeldBack:
+    "A `method` of `map_to` for spaces that are nearly one: the best rotation, held back by pairs that do not move."
+    stay: float # their weight, in that of the pairs that are given
+
+    def __call__(self, x, z, *_): return procrustes(x, z, self.stay * len(x) / x.shape[1]) # rows of length 1
 
 def _start_pairs(first, second, x, z, start, entries):
     if start == "unsupervised": return unsupervised_pairs(x, z)
@@ -223,16 +227,18 @@ def _within(pairs, n, m, words) -> torch.Tensor:
     if near.shape[1]: return near
     raise DataError(f"none of the {pairs.shape[1]} pairs to start from is among the first {words} words: raise words=…")
 
-def _map_language(first, second, x, z, pairs, start, method, learning, words, seed, least, stay):
+def _map_language(first, second, x, z, pairs, start, method, learning, words, seed, least):
     "The mapped matrix of one language, or the unaligned one, and its report."
     iterations = 0
     if learning: pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
-    agreement = split_agreement(x, z, pairs, learning, seed, stay)
+    own = isinstance(method, HeldBack)
+    agreement = split_agreement(x, z, pairs, learning, seed, method if own else procrustes)
     if learning:
         learned = self_learning(x[:words], z[:words], pairs, seed=seed)
         pairs, iterations = learned.pairs, len(learned.history)
-    mapped = x @ METHODS[method](x[pairs[0]], z[pairs[1]], x[:words], z[:words], stay)
-    facts = dict(language=first.language, start=start, method=method, pairs=pairs.shape[1], iterations=iterations)
+    fit = method if own else METHODS[method]
+    mapped = x @ fit(x[pairs[0]], z[pairs[1]], x[:words], z[:words])
+    facts = dict(language=first.language, start=start, method=str(method), pairs=pairs.shape[1], iterations=iterations)
     report = _report(mapped, z, agreement=agreement, mapped=agreement >= least, **facts)
     if report.mapped: return mapped, report
     warnings.warn(f"{first.language}: maps from two halves of it agree on {agreement:.0%} of the words, less than "
@@ -288,18 +294,19 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            hub: str, # the language whose space all others are mapped into
            dictionaries: dict | None = None, # language → (word of it, word of the hub) pairs
            start: str | None = None, # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
-           method: str = "orthogonal", # of the map at the end: 'orthogonal', 'whitened' or 'rcsls'
+           method: str | HeldBack = "orthogonal", # of the map at the end: one of METHODS, or a HeldBack
            learning: bool | None = None, # self-learning; None: unless the start is a dictionary
            words: int = 20_000, # most frequent words of each language that are learned from
+           normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
            least_agreement: float = 0.1, # of maps from two halves; below it a language stays unaligned, with a warning
-           stay: float = 0.0, # weight of pairs that do not move, in that of the dictionary's: for spaces nearly one
           ) -> Spaces:
     """All languages in the space of the hub, which does not depend on the others (Artetxe et al. 2018, 2018b).
 
     Raises `ConfigError` for unknown languages and settings, `DataError` for a dictionary without a covered pair, and
     vectors of another width."""
-    vectors, method = _by_language(vectors, hub), choose("method", method, METHODS)
+    vectors = _by_language(vectors, hub)
+    if not isinstance(method, HeldBack): choose("method", method, METHODS)
     hub, dictionaries = parse_languages([hub], vectors)[0], dictionaries or {}
     others = [lang for lang in vectors if lang != hub]
     for lang in dictionaries: choose("dictionaries", lang, others)
@@ -307,18 +314,15 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     lack = [lang for lang in others if lang not in dictionaries]
     if start is not None and choose("start", start, STARTS) == "dictionary" and lack:
         raise ConfigError(f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': pairs}}")
-    if stay and (method != "orthogonal" or learning or lack or start not in (None, "dictionary")):
-        raise ConfigError(f"stay={stay}: it holds back a rotation that a dictionary gives; leave out start, method and "
-                          "learning, and give a dictionary for every language")
-    z = normalise(vectors[hub].matrix)
+    z = normalise(vectors[hub].matrix, normalisation)
     placed, reports = {hub: replace(vectors[hub], matrix=z)}, {}
     for lang in others:
         own = start or ("dictionary" if lang in dictionaries else "unsupervised")
-        x = normalise(vectors[lang].matrix)
+        x = normalise(vectors[lang].matrix, normalisation)
         learns = own != "dictionary" if learning is None else learning
         pairs = _start_pairs(vectors[lang], vectors[hub], x, z, own, dictionaries.get(lang))
         matrix, reports[lang] = _map_language(vectors[lang], vectors[hub], x, z, pairs, own, method, learns, words,
-                                              seed, least_agreement, stay)
+                                              seed, least_agreement)
         placed[lang] = replace(vectors[lang], matrix=matrix)
     return Spaces(hub, placed, reports)
 

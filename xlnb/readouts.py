@@ -202,12 +202,14 @@ def word_space(model, # folder of an encoder, or of word vectors (`vector_files`
 # %% ../nbs/02q_readouts.ipynb #a59580ed
 def _lexicons(langs, source) -> dict: # language → entries of the test, forth and back, and the words of both sides
     there = [lang for lang in parse_languages(langs) if lang in SETS["muse"].langs and lang != source]
-    found, lacking = {}, {}
+    found, lacking = {}, []
     absent = ConfigError(f"langs={str(langs)!r:.60}: MUSE has {', '.join(SETS['muse'].langs)}")
     for lang in there:
         ways = (source, lang), (lang, source)
         try: test, train = ([dictionary(*way, split=split) for way in ways] for split in ("test", "train"))
-        except FileNotFoundError as e: absent = lacking[lang] = e
+        except FileNotFoundError as e:
+            absent = e
+            lacking.append(lang)
         else:
             both = [*test[0], *train[0], *((b, a) for a, b in (*test[1], *train[1]))]
             found[lang] = *test, *([*dict.fromkeys(side)] for side in zip(*both))

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['TASKS', 'TEACHERS', 'MASKING', 'BUDGET', 'WEIGHTS', 'FEW_TESTS', 'PUBLISHED_PART', 'BASE', 'LEAST_PAIRS', 'PHASE',
            'EXPERIMENTS', 'RECIPE', 'Base', 'Settings', 'vector_files', 'named_files', 'resolve', 'micro_batches',
-           'base_of', 'continuation_of', 'written_forms', 'halves', 'lexicons', 'TransferData', 'prepare_data',
-           'new_base', 'text_batches', 'measures', 'with_base', 'base_network', 'with_teacher', 'distilled',
-           'in_one_space', 'fasttext', 'lsa_space', 'kept_vectors', 'teacher_vectors', 'base_vectors',
-           'translation_scores', 'compare_with_paper', 'pulled_words', 'dealt_out', 'WordBatches', 'Selected',
-           'Transfer', 'make_model', 'make_batches', 'word_tests', 'measure', 'distilled_scores', 'evaluate_run',
-           'record_facts', 'plan_of', 'describe']
+           'base_of', 'continuation_of', 'written_forms', 'lexicons', 'TransferData', 'prepare_data', 'new_base',
+           'text_batches', 'measures', 'with_base', 'base_network', 'with_teacher', 'distilled', 'in_one_space',
+           'fasttext', 'lsa_space', 'kept_vectors', 'teacher_vectors', 'base_vectors', 'translation_scores',
+           'compare_with_paper', 'pulled_words', 'dealt_out', 'WordBatches', 'Selected', 'Transfer', 'make_model',
+           'make_batches', 'word_tests', 'measure', 'distilled_scores', 'evaluate_run', 'record_facts', 'plan_of',
+           'describe']
 
 # %% ../nbs/07c_static_runs.ipynb #simports
 import functools, math, sys, warnings
@@ -208,6 +208,7 @@ def _published(lang, hub, source, forms) -> list: # of words that the text has, 
 
 def _families(entries) -> list[str]: # (word, word of the hub) → a word of the hub for each
     "Entries that share a word, or hang together by others that do, have one name."
+    if not entries: return []
     rows, columns = ({word: k for k, word in enumerate(dict.fromkeys(side))} for side in zip(*entries))
     places = [(rows[a], len(rows) + columns[b]) for a, b in entries]
     size = len(rows) + len(columns)
@@ -216,13 +217,6 @@ def _families(entries) -> list[str]: # (word, word of the hub) → a word of the
     names = {}
     for (_, b), (row, _) in zip(entries, places): names[family[row]] = min(b, names.get(family[row], b))
     return [names[family[row]] for row, _ in places]
-
-def halves(entries: list, # (word, word of the hub)
-           name: str) -> tuple[list, list]: # of the same
-    "Two halves, as the name decides; entries that share a word, or hang together by others, stay together."
-    if not entries: return [], []
-    first = [derive_seed(name, family) % 2 == 0 for family in _families(entries)]
-    return tuple([row for row, own in zip(entries, first) if own == kind] for kind in (True, False))
 
 def lexicons(corpus, hub: str,
              source: str | None = None, # 'muse' or 'xling'; None: CLDR's names for the embedded corpus, else MUSE
@@ -235,7 +229,8 @@ def lexicons(corpus, hub: str,
     known, test = {}, {}
     for lang in langs:
         rows = dict.fromkeys(_names(lang, hub) if source == "cldr" else _published(lang, hub, source, forms))
-        known[lang], test[lang] = halves([*rows], "known entry")
+        told = [derive_seed("known entry", family) % 2 == 0 for family in _families([*rows])]
+        known[lang], test[lang] = ([row for row, own in zip(rows, told) if own == kind] for kind in (True, False))
     return known, test
 
 # %% ../nbs/07c_static_runs.ipynb #sdata
@@ -381,11 +376,6 @@ def base_vectors(s: Settings, # resolved
     return distilled(s, data, encoder, data.base.parent / f"vectors-{key}")
 
 # %% ../nbs/07c_static_runs.ipynb #sscores
-def _both_ways(entries, first, second) -> list: # `TranslationScore` there and back; none: no entry has vectors
-    try: return [translation_accuracy(entries, first, second),
-                 translation_accuracy([(b, a) for a, b in entries], second, first)]
-    except DataError: return []
-
 def translation_scores(own: dict, # language → WordVectors
                        hub: str,
                        test: dict, # of `lexicons`
@@ -395,13 +385,13 @@ def translation_scores(own: dict, # language → WordVectors
     "How often the words of a test are found among the words of the other language (CSLS)."
     found, place = {}, [space] if system == "model" else [system, space]
     for lang, entries in test.items():
+        turned = [(b, a) for a, b in entries]
+        try: sides = [translation_accuracy(rows, own[a], own[b]) for rows, a, b in
+                      ((entries, lang, hub), (turned, hub, lang))]
+        except DataError: continue # none of the entries has a vector on both sides
         name = "/".join(["bli", pair_name(lang, hub), *place])
-        alike = {word for a, b in entries if a == b for word in (a, b)}
-        parts = {name: entries, f"{name}/different": [(a, b) for a, b in entries if not {a, b} & alike]}
-        for what, rows in parts.items():
-            if not (sides := _both_ways(rows, own[lang], own[hub])): continue
-            found |= {f"{what}/acc@{k}": sum(side.covered[k] for side in sides) / 2 for k in (1, 5)}
-            found[f"{what}/words"] = sides[0].words * sides[0].coverage
+        found |= {f"{name}/acc@{k}": sum(side.covered[k] for side in sides) / 2 for k in (1, 5)}
+        found[f"{name}/words"] = sides[0].words * sides[0].coverage
     return found
 
 # %% ../nbs/07c_static_runs.ipynb #scompare
