@@ -9,6 +9,7 @@ from xlnb.cldr import LOCALES
 from xlnb.core import (ConfigError, DataError, append_record, check_texts, our_code, parse_languages, progress,
                        read_records, save_figure, settings_from_arguments)
 from xlnb.corpora import LANGUAGES, language_code
+from xlnb.x2static import Distillation
 
 
 def test_arguments_are_listed_on_request_and_given_once(capsys):
@@ -20,6 +21,8 @@ def test_arguments_are_listed_on_request_and_given_once(capsys):
         with pytest.raises(SystemExit) as e: settings_from_arguments(Toy, ["--steps", "3", ask])
         assert e.value.code is None
         assert re.search(r"--langs +str +'de,en'", capsys.readouterr().out)
+    with pytest.raises(SystemExit): settings_from_arguments(Distillation, ["--help"])
+    assert re.search(r"--epochs +int +\d+ +\S+", capsys.readouterr().out) # and what it means
     with pytest.raises(ConfigError, match="--help lists them; got 'steps 5'"):
         settings_from_arguments(Toy, ["steps", "5"])
     with pytest.raises(ConfigError, match="--steps comes twice, as 5 and 6"):

@@ -1,9 +1,10 @@
 "Evaluation: from files of a set to one table, computed once; leakage, controls, and what is refused."
-import json, os, random, shutil, subprocess, sys
+import json, os, random, shutil, subprocess, sys, warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from conftest import write
 
@@ -93,6 +94,37 @@ def test_nothing_is_computed_twice_and_more_is_added(settings, scores):
     assert before.items() <= seen().items() and {*more.seed} == {0, 1}
     first = [rows[(rows.system == "model") & (rows.seed == 0)].score.tolist() for rows in (again, more)]
     assert first[0] == first[1]
+
+
+def test_what_trains_nothing_is_read_once_while_code_and_data_stay(settings, data, tmp_path, monkeypatch):
+    calls = []
+    def rows(*where):
+        calls.append(where)
+        warnings.warn("one file is not there")
+        return [E.row("cldr tags", "f1", "en", "de", np.float64(50), 3)]
+    monkeypatch.setitem(E.READ, "cldr", (rows, lambda *where: [E.row("cldr tags", "f1", "en", "de", 10.0, 3)]))
+    given = replace(settings, tasks="cldr", out=str(tmp_path), controls=False)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="one file is not there"): found = evaluate(given)
+        assert found.score.tolist() == [50] and len(calls) == 1
+    evaluate(replace(given, langs="de"))
+    (data / "new.txt").touch()
+    evaluate(given)
+    assert len(calls) == 3
+    monkeypatch.setitem(E.READ, "cldr", (lambda *_: 1 / 0, None))
+    with pytest.raises(DataError, match="division by zero"): evaluate(replace(given, langs="en"))
+
+
+def test_tasks_that_learn_from_one_set_share_a_training(settings, tmp_path):
+    given = replace(settings, out=str(tmp_path))
+    tuned = [E._tuned(settings.model, name, "en", 0, given) for name in ("xnli", "americasnli")]
+    assert tuned[0].folder == tuned[1].folder
+
+
+def test_mlqa_is_tested_with_text_and_question_in_one_language(settings, monkeypatch):
+    monkeypatch.setattr(E, "task_languages", lambda *_: ["de", "de-en", "en", "en-de"])
+    assert E._tested_languages("mlqa", settings) == ["de", "en"]
+    assert E._tested_languages("mlqa", replace(settings, langs="en-de")) == ["en-de"]
 
 
 def test_a_test_that_was_learned_in_another_language_is_counted():

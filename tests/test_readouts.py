@@ -6,6 +6,7 @@ from conftest import write
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xlnb import readouts
 from xlnb.core import ConfigError, DataError
 from xlnb.evaluation import Settings, evaluate, model_hash
 from xlnb.readouts import (READ, _cldr_tasks, _gold, _tatoeba_there, best_threshold, flores_tests, halves_f1,
@@ -153,3 +154,17 @@ def test_both_forms_of_flores(name, tmp_path):
     with pytest.raises(ConfigError, match="'fr'"): flores_tests("sw", source="fr", root=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"looked for flores200_dataset/dev/\*.dev or .*CC BY-SA 4.0"):
         flores_tests("sw", split="dev", root=tmp_path)
+
+
+def test_each_direction_of_retrieval_has_a_measure(monkeypatch):
+    tests = {"de-en": (["eins", "zwei"], ["one", "two"]), "en-fr": (["one", "two"], ["un", "deux"])}
+    found = [{"pair": pair, "forward": 0.2, "backward": 0.6, "n": 2, "centred": centred}
+             for pair in tests for centred in (False, True)]
+    monkeypatch.setattr(readouts, "retrieval_by_layer", lambda *_, **__: found)
+    scores = {(r["target"], r["measure"]): r["score"] for r in readouts._retrieved("tatoeba", None, tests, "en")}
+    for raw in ("", ", raw"):
+        assert scores["de-en", f"accuracy@1{raw}, to en"] == scores["en-fr", f"accuracy@1{raw}, from en"] == 20
+        assert scores["de-en", f"accuracy@1{raw}, from en"] == scores["en-fr", f"accuracy@1{raw}, to en"] == 60
+        assert scores["de-en", f"accuracy@1{raw}"] == pytest.approx(40)
+    assert {r["measure"] for r in readouts._shared_trigrams("tatoeba", tests, "en")} == {
+        "accuracy@1", "accuracy@1, to en", "accuracy@1, from en"}

@@ -9,7 +9,7 @@ __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', '
            'run_facts', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
-import difflib, hashlib, json, math, os, platform, re, select, shutil, subprocess, sys, time
+import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from itertools import chain
@@ -200,13 +200,20 @@ def settings_from_arguments(settings, # a dataclass with defaults for all fields
     return settings(**given)
 
 def _usage(settings) -> str:
-    "Every name with its type and what it is if not given."
+    "Every name with its type, what it is if not given, and the comment on its line."
     rows = [(f"--{f.name}", getattr(f.type, "__name__", str(f.type)), repr(f.default)) for f in fields(settings)]
-    wide = [max(map(len, column)) for column in zip(*rows)]
-    lines = [f"  {name:{wide[0]}}  {kind:{wide[1]}}  {default}" for name, kind, default in rows]
+    wide, meanings = [max(map(len, column)) for column in zip(*rows)], _meanings(settings)
+    lines = [f"  {name:{wide[0]}}  {kind:{wide[1]}}  {default:{wide[2]}}  {meanings.get(name[2:], '')}".rstrip()
+             for name, kind, default in rows]
     return "\n".join([f"usage: python -m xlnb.{Path(sys.argv[0]).stem} [--name value] …", "",
-                      "Name, type, and what it is if not given:", *lines, "",
-                      "What each means stands at the top of the notebook, whose parameters have the same names."])
+                      "Name, type, what it is if not given, and what it means:", *lines])
+
+def _meanings(settings) -> dict[str, str]: # field → the comment on its line; of classes of a notebook there is none
+    lines = []
+    with suppress(OSError, TypeError): # no file has their source
+        for own in reversed(settings.__mro__[:-1]): lines += inspect.getsource(own).splitlines()
+    found = (re.fullmatch(r" +(\w+): [^#]*# *(.+)", line) for line in lines)
+    return {m[1]: m[2] for m in found if m}
 
 def check_types(settings, # a dataclass
                 free=(), # fields to leave out

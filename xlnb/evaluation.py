@@ -21,8 +21,10 @@ import pandas as pd
 from scipy.sparse import hstack
 
 from .core import (CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
-                       derive_seed, figure, parse_languages, repo_root, run_facts, settings_from_arguments, sha256_file)
+                       data_root, derive_seed, figure, parse_languages, repo_root, run_facts, settings_from_arguments,
+                       sha256_file)
 from .corpora import LANGUAGES
+from .data import source_hash
 from .downstream import BENCHMARKS, has_recipes, printed_recipes, read_translations
 from .finetuning import FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, train_head
 from .foreign import quietly
@@ -38,22 +40,22 @@ _OF_A_RUN = ("generator", "discriminator", "selected")
 @dataclass(frozen=True)
 class Settings:
     "What to evaluate; the notebook's parameters have the same names."
-    model: str = ""
-    tasks: str = "cldr"
-    langs: str = ""
-    source: str = "en"
-    seeds: int = 1
-    select_on: str = ""
-    recipes: str = ""
-    partner: str = ""
-    learn_on: str = ""
-    test_on: str = ""
-    ceilings: bool = False
-    controls: bool = True
-    epochs: int = 0
-    learning_rate: float = 0.0
-    over: str = "mean"
-    max_minutes: float = 30.0
+    model: str = "" # folder of a saved encoder and its tokenizer, or of word vectors
+    tasks: str = "cldr" # what to evaluate, comma-separated; 'all' for everything whose files are there
+    langs: str = "" # languages to test; empty: all that a set has
+    source: str = "en" # language to learn in; several, with commas, are pooled: translate-train
+    seeds: int = 1 # of heads and of the order of examples
+    select_on: str = "" # languages whose dev chooses epoch and recipe; empty: of source; 'all': all that are tested
+    recipes: str = "" # of which paper, 'xlme', 'xylent' or 'metaxlm': its grid, searched on dev; empty: one of ours
+    partner: str = "" # what a network with cross-attention looks at: 'self', or a folder of translations
+    learn_on: str = "" # split to learn from; empty: 'train', or what the set calls it
+    test_on: str = "" # split to be tested; empty: the one that papers report
+    ceilings: bool = False # also learn in every language that has labels, to be tested there
+    controls: bool = True # beside the model: the untrained network and baselines
+    epochs: int = 0 # 0: as the task's recipe says
+    learning_rate: float = 0.0 # 0: by the width of the network
+    over: str = "mean" # of seeds: 'mean' or 'median', in the tables
+    max_minutes: float = 30.0 # of one training; the next call goes on
     name: str = "" # of the model in tables and records; empty: that of its folder
     out: str = "" # folder of fine-tuned models, answers and rows; empty: runs/evaluation
 
@@ -222,7 +224,7 @@ def _mean_score(name, languages: list[tuple[str, int]]): # of dev: language and 
         found, rest = [], iter(zip(examples, answers))
         for lang, count in languages:
             own, said = zip(*islice(rest, count))
-            found.append(next(iter(BENCHMARKS[name].score(own, said, lang).values())))
+            found.append(next(iter(BENCHMARKS[_chosen_by(name)].score(own, said, lang).values())))
         return sum(found) / len(found)
     return score
 
@@ -270,11 +272,15 @@ class Tuned(NamedTuple):
     @property
     def dev(self) -> float: return json.loads((self.folder / "best" / "selection.json").read_text())["dev"]
 
+def _chosen_by(name) -> str: # whose score chooses: that of the set that is learned, so that its tests share a training
+    return learned if (learned := BENCHMARKS[name].learned) in BENCHMARKS else name
+
 def _trained(model, name, source, task: LearnedTask, recipe: FineTuning, seed, settings) -> Tuned:
     identity = {"model": model_hash(model), "recipe": asdict(replace(recipe, max_minutes=0)), "seed": seed,
-                "learned": content_hash(task.train, task.dev)}
+                "learned": content_hash(task.train, task.dev, task.labels), "chosen by": _chosen_by(name)}
     if task.partner: identity["partner"] = content_hash(task.partner, [*(task.translations or {}).items()])
-    folder = settings.folder / f"{name}-{learn_split(name, settings)}-{source}-{content_hash(identity)}"
+    split = learn_split(name, settings)
+    folder = settings.folder / f"{BENCHMARKS[name].learned}-{split}-{source}-{content_hash(identity)}"
     if (folder / "finished").exists(): return Tuned(folder, task, recipe)
     done = train_head(model, task, recipe, seed, folder, identity)
     if not done["finished"]: return Tuned(folder, task, recipe, f"stopped at step {done['step']} of {done['steps']}")
@@ -310,7 +316,8 @@ _OF_ONE_TASK = (FileNotFoundError, ArithmeticError, ConfigError, CheckpointError
 
 def _tested_languages(name, settings) -> list[str]:
     there = task_languages(BENCHMARKS[name].tested, test_split(name, settings))
-    return [lang for lang in settings.langs.split(",") if lang in there] if settings.langs else there
+    if settings.langs: return [lang for lang in settings.langs.split(",") if lang in there]
+    return [lang for lang in there if lang in BENCHMARKS[name].langs or not BENCHMARKS[name].langs]
 
 def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
     "Rows of one task and one seed; a language whose test cannot be read is put down in `failed`, the others go on."
@@ -387,23 +394,48 @@ def baseline_rows(name: str, settings: Settings) -> list[dict]: # of a task with
     return rows
 
 # %% ../nbs/08_evaluation.ipynb #ccbee867
+_CODE = ("alignment", "catalogue", "cldr", "corpora", "downstream", "encoder", "evaluation", "foreign", "ibm",
+         "lexicon", "probes", "readouts", "retrieval", "scores", "task_sets", "vectors") # that rows depend on
+
+def _data_stamp() -> str: # which files XLNB_DATA has, how large and how old
+    root = data_root()
+    files = sorted(path for path in root.rglob("*") if path.is_file()) if root else []
+    return content_hash([(path.relative_to(root), path.stat().st_size, path.stat().st_mtime_ns) for path in files])
+
+def _kept_rows(what: list, settings, make) -> list[dict]: # make: () → rows
+    "Rows that are computed once, while code and data stay; their warnings come every time."
+    place = settings.folder / "rows" / f"{content_hash(what, source_hash(*_CODE), _data_stamp())}.json"
+    if not place.exists():
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            rows = make()
+        kept = {"rows": rows, "said": [str(w.message) for w in said if w.category is UserWarning]}
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(place) as unfinished: unfinished.write_text(json.dumps(kept, default=lambda v: v.item()))
+    kept = json.loads(place.read_text())
+    for text in kept["said"]: warnings.warn(text)
+    return kept["rows"]
+
 def _rows_of(model, name, settings, failed) -> list[dict]:
     rows = []
     with quietly():
-        if name in READ: return _read(name, settings, failed, lambda *where: READ[name][0](model, *where))
+        if name in READ:
+            return _read(name, settings, failed, model_hash(model), lambda *where: READ[name][0](model, *where))
         for seed in range(settings.seeds):
             try: rows += _learn_and_test(model, name, seed, settings, failed)
             except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return rows
 
 def _baselines_of(name, settings, failed) -> list[dict]:
-    if name in READ: return _read(name, settings, failed, READ[name][1])
-    try: return baseline_rows(name, settings)
+    if name in READ: return _read(name, settings, failed, "baselines", READ[name][1])
+    how = [getattr(settings, k) for k in ("source", "langs", "learn_on", "test_on", "select_on")]
+    try: return _kept_rows([name, "baselines", *how], settings, lambda: baseline_rows(name, settings))
     except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
 
-def _read(name, settings, failed, rows) -> list[dict]: # none where the set is not there, which is put down in `failed`
-    try: return rows(settings.langs or ",".join(LANGUAGES), settings.sources[0])
+def _read(name, settings, failed, system, rows) -> list[dict]: # [] where a set is not there: it stands in `failed`
+    asked = settings.langs or ",".join(LANGUAGES), settings.sources[0]
+    try: return _kept_rows([name, system, *asked], settings, lambda: rows(*asked))
     except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
 
@@ -562,6 +594,6 @@ def main(argv: list[str]):
     try: append_record("08_evaluation", record)
     except FileNotFoundError as e: print(f"no record was kept, the scores are in the file: {e}", file=sys.stderr)
     draw_heat_map(scores, settings.over).savefig(settings.folder / f"{name}.png", bbox_inches="tight", dpi=200)
-    print(f"\nAll scores: {settings.folder / name}.csv, drawn in {name}.png")
+    print(f"\nAll scores, other measures too: {settings.folder / name}.csv, drawn in {name}.png")
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook

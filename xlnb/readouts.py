@@ -62,14 +62,20 @@ def flores_tests(langs, # our codes; those without a file are passed over
     return tests
 
 # %% ../nbs/02q_readouts.ipynb #0e725d95
-def _retrieved(task, model, tests) -> list[dict]: # both directions, vectors centred, two thirds up
-    rows = retrieval_by_layer(model, {task: tests}, layer=None)
-    return [row(task, "accuracy@1", "", r["pair"], 100 * r["accuracy"], r["n"]) for r in rows if r["centred"]]
+def _directions(task, pair, hub, both, n, raw="", **facts) -> list[dict]: # both: first → second, second → first
+    to = both if split_pair(pair)[1] == hub else both[::-1]
+    found = {"": 50 * sum(both), f", to {hub}": 100 * to[0], f", from {hub}": 100 * to[1]}
+    return [row(task, f"accuracy@1{raw}{way}", "", pair, score, n, **facts) for way, score in found.items()]
 
-def _shared_trigrams(task, tests) -> list[dict]:
-    found = {pair: accuracy_at_1(*string_overlap(*sides)) for pair, sides in tests.items()}
-    return [row(task, "accuracy@1", "", pair, 50 * sum(both), len(tests[pair][0]), system="shared trigrams")
-            for pair, both in found.items()]
+def _retrieved(task, model, tests, hub) -> list[dict]: # two thirds up; vectors centred, and as they are
+    rows = sorted(retrieval_by_layer(model, {task: tests}, layer=None), key=lambda r: not r["centred"])
+    return [own for r in rows for own in _directions(task, r["pair"], hub, (r["forward"], r["backward"]), r["n"],
+                                                     "" if r["centred"] else ", raw")]
+
+def _shared_trigrams(task, tests, hub) -> list[dict]:
+    return [own for pair, sides in tests.items()
+            for own in _directions(task, pair, hub, accuracy_at_1(*string_overlap(*sides)), len(sides[0]),
+                                   system="shared trigrams")]
 
 def _tatoeba_there(langs) -> dict: # of the languages that have a test; names those that are not there
     asked, facts = [lang for lang in parse_languages(langs) if lang in SETS["tatoeba"].langs], {}
@@ -79,10 +85,12 @@ def _tatoeba_there(langs) -> dict: # of the languages that have a test; names th
     if absent and len(asked) < len(SETS["tatoeba"].langs): warnings.warn(f"Tatoeba has no file of {absent}")
     return tests
 
-def _tatoeba(model, langs, source) -> list[dict]: return _retrieved("tatoeba", model, _tatoeba_there(langs))
-def _tatoeba_baselines(langs, source) -> list[dict]: return _shared_trigrams("tatoeba", _tatoeba_there(langs))
-def _flores(model, langs, source) -> list[dict]: return _retrieved("flores", model, flores_tests(langs, source))
-def _flores_baselines(langs, source) -> list[dict]: return _shared_trigrams("flores", flores_tests(langs, source))
+def _tatoeba(model, langs, source) -> list[dict]: return _retrieved("tatoeba", model, _tatoeba_there(langs), "en")
+def _tatoeba_baselines(langs, source) -> list[dict]: return _shared_trigrams("tatoeba", _tatoeba_there(langs), "en")
+def _flores(model, langs, source) -> list[dict]:
+    return _retrieved("flores", model, flores_tests(langs, source), source)
+def _flores_baselines(langs, source) -> list[dict]:
+    return _shared_trigrams("flores", flores_tests(langs, source), source)
 
 # %% ../nbs/02q_readouts.ipynb #544beb6b
 def mined_pairs(first, # (n, hidden): array, tensor or scipy sparse matrix

@@ -173,7 +173,7 @@ _MORE_ARTICLES = _ARTICLES | {
     "nl": "de het een"}
 _MLQA_LANGUAGES = ("ar", "de", "en", "es", "hi", "vi", "zh")
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR") # how names of such characters begin
-STYLES = ("squad", "mlqa", "by language")
+STYLES = ("squad", "squad2", "mlqa", "by language")
 
 def _is_punctuation(char: str) -> bool: return char in string.punctuation or unicodedata.category(char)[0] == "P"
 
@@ -208,14 +208,15 @@ def normalise_answer(text: str,
                     ) -> str: # words with single blanks between them
     """An answer as it is compared: lower case, without punctuation and articles.
 
-    `squad`: Rajpurkar et al. 2016, `mlqa`: Lewis et al. 2020. Raises `ConfigError` for an unknown style, for what is no
-    code of a language, and for one that MLQA's definition does not have."""
+    `squad`, `squad2`: Rajpurkar et al. 2016, 2018; `mlqa`: Lewis et al. 2020. Raises `ConfigError` for an unknown
+    style, for what is no code of a language, and for one that MLQA's definition does not have."""
     code = language.partition("-")[0]
     if choose("style", style, STYLES) == "mlqa": choose("language of style 'mlqa'", code, _MLQA_LANGUAGES)
     if not re.fullmatch("[a-z]{2,3}", code): raise ConfigError(f"language={language!r} is no code such as 'en' or 'zh'")
-    drop = string.punctuation.__contains__ if style == "squad" else _is_punctuation
+    of_squad = style in ("squad", "squad2")
+    drop = string.punctuation.__contains__ if of_squad else _is_punctuation
     text = "".join(char for char in text.lower() if not drop(char))
-    if style == "squad": text = _without_articles(text, _ARTICLES["en"])
+    if of_squad: text = _without_articles(text, _ARTICLES["en"])
     else: text = (_mlqa if style == "mlqa" else _by_language)(text, code)
     return " ".join(text.split())
 
@@ -247,8 +248,10 @@ def answer_scores(gold: dict, # question id → gold answers, strings; [] for a 
     scores = {}
     for key, answers in gold.items():
         own = normalise_answer(predicted[key], language, style)
-        true = [normalise_answer(answer, language, style) for answer in answers] or [""]
-        both_empty = 0.0 if answers and style != "by language" else 100.0
+        true = [normalise_answer(answer, language, style) for answer in answers]
+        if style == "squad2": true = [*filter(None, true)] # what is nothing but an article is no answer there
+        both_empty = 0.0 if answers and style in ("squad", "mlqa") else 100.0
+        true = true or [""]
         scores[key] = 100.0 * (own in true), max(_word_f1(own, answer, both_empty) for answer in true)
     return scores
 
