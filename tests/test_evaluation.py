@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import transformers
 from conftest import write
 
 from xlnb import evaluation as E
@@ -15,6 +16,7 @@ from xlnb.downstream import BENCHMARKS, RECIPES, printed, printed_recipes, write
 from xlnb.evaluation import (Settings, checked, compare, draw_heat_map, evaluate, latex, leaked, learned_task,
                              model_hash, recorded, score_table, scores_record, split_fifth)
 from xlnb.finetuning import FineTuning, train_head
+from xlnb.foreign import quietly
 from xlnb.task_sets import TASK_SETS, Labelled, read_task
 from xlnb.vocab import train_vocab
 
@@ -423,3 +425,21 @@ def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
     wrong = subprocess.run([sys.executable, "-m", "xlnb.evaluation", "--tasks", "cldr"], env=environment,
                            capture_output=True, text=True, timeout=300)
     assert wrong.returncode == 1 and wrong.stderr.startswith("xlnb: model=''")
+
+
+@pytest.mark.parametrize("name", ["Bert", "Roberta", "XLMRoberta", "Electra", "DebertaV2", "ModernBert"])
+def test_models_that_are_not_ours_by_the_same_command(name, model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    ids = {k: getattr(tokenizer, k) for k in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id",
+                                              "sep_token_id")}
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), **ids, **shape)
+    with quietly(): getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path / "foreign")
+    tokenizer.save_pretrained(tmp_path / "foreign")
+    E.main(["--model", str(tmp_path / "foreign"), "--tasks", "xnli", "--learn_on", "dev", "--langs", "en,de",
+            "--epochs", "1", "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().out
+    assert "xnli: accuracy, %, mean of 1 seeds" in said and "bag of words" in said
+    [record] = read_records("08_evaluation")
+    assert record["parameters"]["model"] == "foreign" and {*record["scores"]["system"]} >= {"model", "untrained"}
