@@ -122,7 +122,7 @@ def test_word_vectors_go_through_the_one_call(space, tmp_path, monkeypatch):
     assert own.score["harmonic mean"] > 90 # equal cosines can differ in the last bit, and so in rank
     assert own.examples["harmonic mean"] == 4
     with pytest.raises(ConfigError, match="holds word vectors, of which cldr, xnli can not be asked"):
-        evaluate(Settings(space, "bli,cldr,xnli", "de,en"))
+        evaluate(Settings(space, "bli,cldr,xnli", "de,en", out=str(tmp_path / "out")))
 
 
 def test_files_of_vectors_are_known_by_the_language_in_their_names(space, tmp_path):
@@ -137,7 +137,7 @@ def test_files_of_vectors_are_known_by_the_language_in_their_names(space, tmp_pa
 
 def test_what_is_absent_is_named_with_its_licence_and_the_rest_is_tested(space, tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_DATA", str(tmp_path)), monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
-    settings = Settings(space, "bli,word_similarity", "de,en", controls=False)
+    settings = Settings(space, "bli,word_similarity", "de,en", controls=False, out=str(tmp_path / "out"))
     with pytest.raises(DataError, match="bli: the set 'muse'.*CC BY-NC.*word_similarity: .*semeval2017-task2.*Licence"):
         evaluate(settings)
     lexicon_files(tmp_path)
