@@ -15,13 +15,14 @@ def toy(level, seed=0, before=1.0):
     scores = {}
     for system, height in (("", level), ("before/", before), ("untrained/", 0.1)):
         for k in LAYERS:
-            scores |= {f"{test}/{pair}/{system}layer{k}/acc@1c": height * k / 10 for test in ("T3", "words")
-                       for pair in ("de-en", "en-ru")}
+            scores |= {f"{test}/{pair}/{system}layer{k}/acc@1c": height * k / 10 for pair in ("de-en", "en-ru")
+                       for test in ("T3", "words", "multi30k-2016")}
             scores |= {f"tags/{lang}/{system}layer{k}/f1": height * k / 10 for lang in ("de", "en")}
-            scores[f"lists/de-en/{system}layer{k}/aer"] = 1 - height * k / 10
-    scores |= {f"{test}/de-en/lsa/acc@1c": 0.9 for test in ("T3", "words")}
-    scores |= {f"{test}/de-en/trigrams/acc@1": 0.2 for test in ("T3", "words")}
-    scores |= {"lists/de-en/diagonal/aer": 0.9, "lists/de-en/ibm1-unseen/aer": 0.1}
+            scores |= {f"{test}/de-en/{system}layer{k}/aer": 1 - height * k / 10 for test in ("lists", "gold")}
+    scores |= {f"{test}/de-en/lsa/acc@1c": 0.9 for test in ("T3", "words", "multi30k-2016")}
+    scores |= {f"{test}/de-en/trigrams/acc@1": 0.2 for test in ("T3", "words", "multi30k-2016")}
+    for test in ("lists", "gold"):
+        scores |= {f"{test}/de-en/diagonal/aer": 0.9, f"{test}/de-en/ibm1-unseen/aer": 0.1}
     return {"parameters": {"seed": seed, "layers": 3}, "run": {"finished": True}, "losses": ["mlm"],
             "base_learned": {"MLM": 2.0, "TLM": 1.0}, "curve": [found, found], "metrics": scores}
 
@@ -29,18 +30,23 @@ def toy(level, seed=0, before=1.0):
 def of(**levels): return {name: {seed: toy(level, seed) for seed in range(5)} for name, level in levels.items()}
 
 
-def vectors(apart=0.2, mapped=0.3, wrong=0.05, agreement=0.02, best=2, fasttext=0.25):
+def vectors(apart=0.2, mapped=0.3, wrong=0.05, agreement=0.02, best=2, fasttext=0.25, agreed=0.5, pairs=200):
     "Records of vectors out of captions: layer `best` is the best, and entries that are wrong lead where `wrong` says."
     scores = {}
     for k in LAYERS:
         for method in ("x2static", "aggregated"):
-            scores[f"bli/de-en/{method}/apart/layer{k}/acc@1"] = apart
+            scores[f"bli/de-en/{method}/apart/layer{k}/acc@1"] = apart - 0.05 * abs(k - best)
             scores[f"bli/de-en/{method}/mapped/layer{k}/acc@1"] = mapped - 0.05 * abs(k - best)
     for method in ("x2static", "fasttext"):
         for n in SHARES:
             scores[f"bli/de-en/{method}/right{n}/mapped/acc@1"] = wrong + (mapped - wrong) * n / 100
             scores[f"map/de-en/{method}/right{n}/mapped/agreement"] = agreement + n / 200
     scores["bli/de-en/fasttext/unsupervised/mapped/acc@1"] = fasttext
+    scores["map/de-en/fasttext/unsupervised/mapped/agreement"] = agreed
+    for system, score in (("x2static/mapped/layer2", 0.5), ("fasttext/mapped", 0.52)):
+        scores |= {f"similarity/{pair}/{system}/{name}": value for pair in ("de", "de-en")
+                   for name, value in (("harmonic", score), ("pairs", pairs))}
+    scores |= {f"bli/de-en/{system}/apart/acc@1": 0.6 for system in ("lsa", "untrained")}
     return {"vectors": {"captions": {seed: toy(1, seed) | {"metrics": scores} for seed in range(5)}}}
 
 
@@ -48,8 +54,10 @@ def seen(ax): return {t.get_text() for t in ax.texts}
 
 
 def test_layers_have_a_curve_for_every_arm_and_one_for_the_base_run():
-    fig = plot_layers(of(**{"MLM alone": 1, "cosine": 2}), "T3", ("all", "Russian"))
+    fig = plot_layers(of(**{"MLM alone": 1, "cosine": 2}), {"all": ("T3", lambda pair: True),
+                                                         "Russian": ("words", lambda pair: "ru" in pair)})
     for ax in fig.axes: assert {"MLM alone", "cosine", "base run", "untrained"} <= seen(ax)
+    assert [ax.get_title("left") for ax in fig.axes] == ["all", "Russian"]
     plt.close(fig)
 
 
@@ -61,7 +69,8 @@ def test_vectors_by_layer_and_by_right_entries():
     plt.close(fig)
 
 
-def sides(rules, finished): return [(row["for"], row["against"]) for row in (judge_rule(r, finished) for r in rules)]
+def sides(rules, finished): # of those that have runs
+    return [(row["for"], row["against"]) for row in (judge_rule(r, finished) for r in rules) if row]
 
 
 def test_rules_of_the_losses_take_sides():
@@ -85,10 +94,38 @@ def test_rules_of_the_vectors_take_sides(claim, reproduced, contradicted):
 def test_a_gain_that_is_neither_takes_no_side():
     assert sides(VECTOR_RULES["static-02"], vectors(mapped=0.22)) == [(0, 0)]
     assert sides(VECTOR_RULES["static-01"], vectors(fasttext=0.35)) == [(0, 0)]
+    assert sides(VECTOR_RULES["static-01"], vectors(fasttext=0.2, agreed=0.05)) == [(0, 0)] # its map was refused
+    assert sides(VECTOR_RULES["static-06"], vectors()) == [(5, 0)] * 2
+    assert sides(VECTOR_RULES["static-06"], vectors(pairs=59)) == [(0, 0)] * 2
+
+
+def test_the_worst_pair_has_to_gain_and_to_gain_most():
+    def judged(worst, other): # points that the map gives
+        found = vectors()
+        for record in found["vectors"]["captions"].values():
+            scores = record["metrics"]
+            scores["bli/cs-en/x2static/apart/layer2/acc@1"] = 0.1
+            scores["bli/cs-en/x2static/mapped/layer2/acc@1"] = 0.1 + worst
+            scores["bli/de-en/x2static/mapped/layer2/acc@1"] = 0.2 + other
+        return sides(VECTOR_RULES["static-03"], found)
+    assert judged(0.1, 0.05) == [(5, 0)] and judged(0.1, 0.15) == [(0, 5)]
+    assert judged(-0.1, -0.15) == [(0, 5)] # it loses least
+
+
+def test_captions_have_rows_of_their_own_and_the_dealt_out_vectors_are_a_control():
+    arms = dict.fromkeys(("MLM alone", "mse", "dcca_ey, dealt out", "dcca_ey, fastText"), 1) | {"dcca_ey": 1.5}
+    rows = {name: [row for c in claim.comparisons if (row := judge(c, {"captions": of(**arms)}))]
+            for name, claim in CLAIMS.items()}
+    assert {name: [row["direction"] for row in found] for name, found in rows.items() if found} == {
+        "static-07": ["reproduced"] * 4, "static-08": ["reproduced"], "static-09": ["reproduced"] * 3,
+        "static-10": ["contradicted"]}
+    assert any("dealt out" in row["arms"] for row in rows["static-07"])
 
 
 def test_a_claim_a_row_of_the_ledger_and_each_comparison_has_its_baselines():
     finished = {"losses": of(**dict.fromkeys(ARMS, 1) | {"MLM alone": 0.9})}
+    finished["captions"] = of(**dict.fromkeys(("MLM alone", "mse", "dcca_ey", "dcca_ey, dealt out",
+                                               "dcca_ey, fastText"), 1))
     rows = [judge(c, finished) for claim in CLAIMS.values() for c in claim.comparisons]
     assert len(CLAIMS) == 11 and all(row["beats the baseline"] for row in rows)
     assert {row["direction"] for row in rows[:6]} == {"reproduced"} # both correlation losses before MLM alone
