@@ -734,7 +734,7 @@ def measure_distil(cases=(("tiny", 8_000), ("small", 8_000)), lines: int = 5_000
 
 _TESTS = (("ud-pos", "test"), ("pan-x", "dev"), ("xnli", "test"), ("paws-x", "test")) # tagging and classification
 
-def measure_answers(sizes=("tiny", "small"), tests=_TESTS, each: int = 200, vocab_size: int = 8_000) -> dict:
+def measure_answers(sizes=("tiny", "small"), tests=_TESTS, each: int = 50, vocab_size: int = 8_000) -> dict:
     "Answers on published tests in all languages, and the reader of questions; `DataError` where no set is there."
     read = lambda name, split: [e for lang in task_languages(name, split) for e in read_task(name, lang, split)[:each]]
     given, questions = {name: read(name, split) for name, split in tests}, read("xquad", "test")

@@ -397,6 +397,8 @@ def baseline_rows(name: str, settings: Settings) -> list[dict]: # of a task with
 _CODE = ("alignment", "catalogue", "cldr", "corpora", "downstream", "encoder", "evaluation", "foreign", "ibm",
          "lexicon", "probes", "readouts", "retrieval", "scores", "task_sets", "vectors") # that rows depend on
 
+_USUAL = {"cldr": TASK_SETS["xnli"].languages} # that are tested where none is named: not all 113 locales
+
 def _data_stamp() -> str: # which files XLNB_DATA has, how large and how old
     root = data_root()
     files = sorted(path for path in root.rglob("*") if path.is_file()) if root else []
@@ -434,7 +436,7 @@ def _baselines_of(name, settings, failed) -> list[dict]:
     return []
 
 def _read(name, settings, failed, system, rows) -> list[dict]: # [] where a set is not there: it stands in `failed`
-    asked = settings.langs or ",".join(LANGUAGES), settings.sources[0]
+    asked = settings.langs or ",".join(_USUAL.get(name, LANGUAGES)), settings.sources[0]
     try: return _kept_rows([name, system, *asked], settings, lambda: rows(*asked))
     except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
