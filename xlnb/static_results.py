@@ -29,7 +29,7 @@ from .x2static import Distillation, distil
 # %% ../nbs/07d_static_results.ipynb #8de5c3fe
 _COLOURS = {"MLM alone": "black", "mse": "red", "cosine": "blue", "dcca_as_published": "orange", "dcca_ey": "green",
             "cosine, own vectors": "sky", "MLM + TLM": "blue", "dcca_ey, dealt out": "orange",
-            "dcca_ey, fastText": "sky"}
+            "dcca_ey, fastText": "sky", "dcca_ey, LSA": "purple"}
 
 def plot_layers(groups: dict, # arm → {seed: record}
                 panels: dict, # title → test, e.g. 'T3', and which pairs of it: their name → bool
@@ -41,7 +41,7 @@ def plot_layers(groups: dict, # arm → {seed: record}
         shown = {arm: {seed: part(r) for seed, r in runs.items()} for arm, runs in groups.items()}
         base = {seed: r for runs in shown.values() for seed, r in runs.items()}
         curves = [(range(len(c)), c) for r in base.values() if (c := layer_means(r, test, "acc@1c", "before"))]
-        draw_seeds(ax, curves, PALETTE["purple"], "base run", "--")
+        draw_seeds(ax, curves, PALETTE["grey"], "base run", "--")
         draw_by_layer(ax, shown, _COLOURS, test, "acc@1c", {})
         ax.set_title(title, loc="left")
     axes[0].set_ylabel("retrieval accuracy@1, %")

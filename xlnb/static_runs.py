@@ -648,6 +648,7 @@ _CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks=
 _OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
                 "mse": {"loss": "mse"}, "dcca_ey": {"loss": "dcca_ey"},
                 "dcca_ey, dealt out": {"loss": "dcca_ey", "dealt": True},
+                "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
 EXPERIMENTS = {
