@@ -3,7 +3,8 @@ import matplotlib.pyplot as plt
 import pytest
 
 from xlnb.claims import judge, judge_rule
-from xlnb.static_results import CLAIMS, RULES, SHARES, VECTOR_RULES, plot_layers, plot_vectors, spoiled, vector_record
+from xlnb.static_results import (CLAIMS, RULES, SHARES, VECTOR_RULES, fasttext_record, plot_layers, plot_vectors,
+                                 spoiled, vector_record)
 
 LAYERS = (0, 1, 2, 3)
 ARMS = ("MLM alone", "mse", "cosine", "dcca_as_published", "dcca_ey", "cosine, own vectors")
@@ -144,7 +145,8 @@ def test_a_spoiled_dictionary_keeps_its_words_and_as_many_translations_as_it_say
 def test_vectors_without_the_captions_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("XLNB_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="multi30k"): vector_record(0)
+    for record in (vector_record, fasttext_record):
+        with pytest.raises(FileNotFoundError, match="multi30k"): record(0)
 
 
 def test_wrong_translations_fit_no_word_even_where_words_have_several():

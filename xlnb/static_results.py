@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHARES', 'RULES', 'VECTOR_RULES', 'CLAIMS', 'plot_layers', 'spoiled', 'xling_entries', 'Tests', 'vector_scores',
-           'middle', 'vector_record', 'plot_vectors']
+           'fasttext_scores', 'middle', 'vector_record', 'fasttext_record', 'plot_vectors']
 
 # %% ../nbs/07d_static_results.ipynb #8641c5b6
 import math
@@ -89,6 +89,12 @@ class Tests(NamedTuple):
     sets: dict # 'bli' (MUSE) and 'xling' → language → entries
     rated: dict # (language, language) → rated pairs
 
+def _tests_of(s: Settings, data: TransferData) -> Tests: # resolved
+    "MUSE's and XLing's entries, and SemEval's rated pairs, in the languages of a run."
+    known, test = data.lexicon
+    sets = {"bli": test, "xling": xling_entries(data.corpus, s.hub, known)}
+    return Tests(s.hub, known, sets, rated_pairs(",".join(data.corpus.langs)))
+
 def _asked(vectors: dict, tests: Tests, space: str, system: str) -> dict:
     "Translation and similarity scores of one space."
     found = {}
@@ -134,10 +140,8 @@ def _free_scores(s, data, tests, text) -> dict:
 
 def vector_scores(s: Settings, data: TransferData, # with its base
                  ) -> dict: # e.g. 'bli/de-en/x2static/apart/layer2/acc@1', 'map/de-en/x2static/mapped/layer2/agreement'
-    "Translation and similarity of words by vectors of every layer, by fastText, and with spoiled dictionaries."
-    known, test = data.lexicon
-    sets = {"bli": test, "xling": xling_entries(data.corpus, s.hub, known)}
-    tests = Tests(s.hub, known, sets, rated_pairs(",".join(data.corpus.langs)))
+    "Translation and similarity of words by vectors of every layer, and with spoiled dictionaries."
+    tests = _tests_of(s, data)
     encoder = base_network(s, data).base_model
     text = {lang: [*islice(lines, s.teacher_lines)] for lang, lines in data.corpus.text.items()}
     found = {}
@@ -149,9 +153,14 @@ def vector_scores(s: Settings, data: TransferData, # with its base
             found |= _method_scores(own, tests, name, f"/layer{layer}", s.seed, shares)
             if shares: found |= _mapped_scores(own, tests, "x2static/held", seed=s.seed, dictionaries=tests.known,
                                                method=HeldBack(1.0))
-    own = fasttext(s, data)
-    found |= _method_scores(own, tests, "fasttext", "", s.seed, SHARES)
-    found |= _mapped_scores(own, tests, "fasttext/unsupervised", seed=s.seed) | _free_scores(s, data, tests, text)
+    found |= _free_scores(s, data, tests, text)
+    return {name: round(value, 5) for name, value in found.items()}
+
+def fasttext_scores(s: Settings, data: TransferData) -> dict: # e.g. 'bli/de-en/fasttext/mapped/acc@1'
+    "The same of fastText, which knows the text of each language alone; with a dictionary, a spoiled one, and none."
+    own, tests = fasttext(s, data), _tests_of(s, data)
+    found = _method_scores(own, tests, "fasttext", "", s.seed, SHARES)
+    found |= _mapped_scores(own, tests, "fasttext/unsupervised", seed=s.seed)
     return {name: round(value, 5) for name, value in found.items()}
 
 def middle(layers: int) -> int: return (layers + 1) // 2 # 6 of 12, as in the paper
@@ -165,6 +174,12 @@ def vector_record(seed: int) -> dict:
     return {"parameters": s.for_record(), **run_facts(), "run": {"finished": True}, "base": data.base.parent.name,
             "base_learned": {name: round(v, 5) for name, v in learned.items()}, "corpus": data.corpus.facts,
             "metrics": vector_scores(s, data)}
+
+def fasttext_record(seed: int) -> dict:
+    "A record of fastText on the same captions; `FileNotFoundError` where a set is not there."
+    s = _base(seed)
+    return {"parameters": s.for_record(), **run_facts(), "run": {"finished": True},
+            "metrics": fasttext_scores(s, prepare_data(s))}
 
 # %% ../nbs/07d_static_results.ipynb #b9d6b86f
 def _found(*place): return lambda r: baseline_mean(r, "bli", "/".join(place), "acc@1") # percent, mean over pairs

@@ -309,14 +309,15 @@ def in_one_space(own: dict, # language → WordVectors
 
 # %% ../nbs/07c_static_runs.ipynb #steacher3
 def fasttext(s: Settings, data: Prepared) -> dict[str, WordVectors]: # language → vectors, in no common space
-    "Vectors of gensim's fastText on the text of each language; `ConfigError` without gensim."
+    "Skip-gram vectors of gensim's fastText on the text of each language; `ConfigError` without gensim."
     try: FastText = import_module("gensim.models").FastText
     except ModuleNotFoundError as e: raise ConfigError("fastText needs gensim: pip install 'xlnb[static]'") from e
     found = {}
     for lang, lines in data.corpus.text.items():
         spans = find_segmenter("auto", lang).words
         words = [[line[a:b] for a, b in spans(line)] for line in islice(lines, s.teacher_lines)]
-        own = FastText(words, vector_size=s.teacher_width or s.width, min_count=5, epochs=15, seed=s.seed, workers=1).wv
+        own = FastText(words, vector_size=s.teacher_width or s.width, sg=1, min_count=5, epochs=15, seed=s.seed,
+                       workers=1).wv
         found[lang] = WordVectors(own.index_to_key, torch.from_numpy(own.vectors.copy()), lang, {"method": "fastText"})
     return found
 
