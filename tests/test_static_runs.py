@@ -333,6 +333,8 @@ def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     assert {"lists/de-en/layer2/aer", "tags/de/before/layer1/f1"} <= {*record["metrics"]}
     assert 0 <= record["metrics"]["bli/de-en/before/mapped/agreement"] <= 1
     assert record["teacher"]["en"]["words"] > 100 and 0 <= record["selected"]["step"] < 5
+    start, end = record["transfer"] # cosine distances
+    assert 0.9 < start < 1.1 and 0 < end < 1.1
     assert record["losses"] == ["mlm", "transfer"] and not has_learned(record) and {*record["base_learned"]} == {"MLM"}
     assert str(root) not in json.dumps(record) and (root / "runs" / record["base"]).is_dir()
     arms = {"cosine": {"loss": "cosine"}, "MLM alone": {"loss": "none"}}

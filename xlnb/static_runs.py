@@ -608,16 +608,21 @@ def evaluate_run(s: Settings, # resolved
     return {name: round(value, 5) for name, value in found.items()}, measured
 
 # %% ../nbs/07c_static_runs.ipynb #sfacts
+def _pulled(s, data) -> dict: # the loss towards vectors: at the first step, and the mean of the last fifty
+    found = [row["transfer"] for row in read_log(pretraining.run_folder(PHASE, s, data)) if "transfer" in row]
+    return {"transfer": [round(found[0], 5), round(sum(found[-50:]) / len(found[-50:]), 5)]} if found else {}
+
 def record_facts(s: Settings, # resolved
                  data: TransferData, trained: Trained) -> dict:
-    "What a record has beside what every record has: the base run, the teacher, which step was selected."
+    "What a record has beside what every record has: the base run, the teacher, what was learned of it, which step."
     end, last = read_log(data.base.parent)[-1], trained.model.best
     learned = nats_learned({"losses": ["mlm", "tlm"][:1 + s.uses_pairs]}, end)
     maps = {lang: v.made_by.get("map", {}) for lang, v in data.teacher.items()}
     teacher = {lang: {"words": len(v)} | {k: maps[lang][k] for k in ("mapped", "agreement", "pairs") if k in maps[lang]}
                for lang, v in data.teacher.items()}
     return {"base": data.base.parent.name, "base_learned": {name: round(v, 5) for name, v in learned.items()},
-            "teacher": teacher, "selected": {"step": int(last[1]), "mlm": round(float(last[0]), 5)}}
+            "teacher": teacher, "selected": {"step": int(last[1]), "mlm": round(float(last[0]), 5)},
+            **_pulled(s, data)}
 
 def plan_of(s: Settings, data: TransferData) -> str: # resolved
     "What both parts of a run will cost; a word counts as six tokens."
