@@ -249,7 +249,7 @@ def answer_scores(gold: dict, # question id → gold answers, strings; [] for a 
     for key, answers in gold.items():
         own = normalise_answer(predicted[key], language, style)
         true = [normalise_answer(answer, language, style) for answer in answers]
-        if style == "squad2": true = [*filter(None, true)] # what is nothing but an article is no answer there
+        if style == "squad2": true = [*filter(None, true)] # an article alone is no answer there
         both_empty = 0.0 if answers and style in ("squad", "mlqa") else 100.0
         true = true or [""]
         scores[key] = 100.0 * (own in true), max(_word_f1(own, answer, both_empty) for answer in true)
