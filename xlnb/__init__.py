@@ -118,7 +118,7 @@ __doc__ += """\
     xy_lent_results   Three findings over five seeds, every claim of the paper judged, its tables computed again
     meta_xlm          Start a cross-lingual model from a monolingual one, and tell what it inherits from what it
                       learns
-    meta_xlm_results  Three findings over seeds, every claim of the paper judged, the paper's own tables
+    meta_xlm_results  Four findings over seeds, every claim of the paper judged, the paper's own tables
     veco              Masked words guessed from a sentence, and again with its translation in view: cross-attention
                       that is plugged in and out
     translation       A translator whose encoder and decoder start from one pretrained network, trained, scored with
@@ -132,7 +132,7 @@ __doc__ += """\
                       large batches in small memory
     static_runs       An encoder that goes on towards aligned static vectors: teachers, words beside text, and what has
                       moved, layer by layer
-    static_results    Three findings over seeds, every claim of the paper judged, the paper's own tables
+    static_results    Four findings over seeds, every claim of the paper judged, the paper's own tables
     evaluation        Every downstream task of the five papers, for any encoder, with one call and one table
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and
                       what does not

@@ -418,6 +418,7 @@ def _kept_rows(what: list, settings, make) -> list[dict]: # make: () → rows
     for text in kept["said"]: warnings.warn(text)
     return kept["rows"]
 
+# %% ../nbs/08_evaluation.ipynb #0c47bd3d
 def _rows_of(model, name, settings, failed) -> list[dict]:
     rows = []
     with quietly():
