@@ -118,7 +118,7 @@ __doc__ += """\
     xy_lent_results   Three findings over five seeds, every claim of the paper judged, its tables computed again
     meta_xlm          Start a cross-lingual model from a monolingual one, and tell what it inherits from what it
                       learns
-    meta_xlm_results  Four findings over seeds, every claim of the paper judged, the paper's own tables
+    meta_xlm_results  Three findings over seeds, every claim of the paper judged, the paper's own tables
     veco              Masked words guessed from a sentence, and again with its translation in view: cross-attention
                       that is plugged in and out
     translation       A translator whose encoder and decoder start from one pretrained network, trained, scored with
