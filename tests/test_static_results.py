@@ -3,7 +3,8 @@ import matplotlib.pyplot as plt
 import pytest
 
 from xlnb.claims import judge, judge_rule
-from xlnb.static_results import (CLAIMS, RULES, SHARES, VECTOR_RULES, fasttext_record, plot_layers, plot_vectors,
+from xlnb.core import append_record
+from xlnb.static_results import (CLAIMS, RULES, SHARES, fasttext_record, more_runs, plot_layers, plot_vectors,
                                  spoiled, vector_record)
 
 LAYERS = (0, 1, 2, 3)
@@ -70,6 +71,16 @@ def test_vectors_by_layer_and_by_right_entries():
     plt.close(fig)
 
 
+def test_what_has_no_record_of_fasttext_yet_is_drawn_without_it():
+    runs = vectors()["vectors"]["captions"]
+    for seed, r in runs.items(): r["metrics"] = {k: v for k, v in r["metrics"].items() if seed or "fasttext" not in k}
+    assert "fastText" in seen((fig := plot_vectors(runs)).axes[1])
+    plt.close(fig)
+    assert "fastText" not in seen((fig := plot_vectors({0: runs[0]})).axes[1])
+    fig.canvas.draw()
+    plt.close(fig)
+
+
 def sides(rules, finished): # of those that have runs
     return [(row["for"], row["against"]) for row in (judge_rule(r, finished) for r in rules) if row]
 
@@ -88,16 +99,18 @@ def test_rules_of_the_losses_take_sides():
     ("static-04", dict(best=2), dict(best=3)),
     ("static-05", dict(wrong=0.01, agreement=0.01), dict(wrong=0.25, agreement=0.2))])
 def test_rules_of_the_vectors_take_sides(claim, reproduced, contradicted):
-    assert {*sides(VECTOR_RULES[claim], vectors(**reproduced))} == {(5, 0)}
-    assert {*sides(VECTOR_RULES[claim], vectors(**contradicted))} == {(0, 5)}
+    assert {*sides(RULES[claim], vectors(**reproduced))} == {(5, 0)}
+    assert {*sides(RULES[claim], vectors(**contradicted))} == {(0, 5)}
 
 
 def test_a_gain_that_is_neither_takes_no_side():
-    assert sides(VECTOR_RULES["static-02"], vectors(mapped=0.22)) == [(0, 0)]
-    assert sides(VECTOR_RULES["static-01"], vectors(fasttext=0.35)) == [(0, 0)]
-    assert sides(VECTOR_RULES["static-01"], vectors(fasttext=0.2, agreed=0.05)) == [(0, 0)] # its map was refused
-    assert sides(VECTOR_RULES["static-06"], vectors()) == [(5, 0)] * 2
-    assert sides(VECTOR_RULES["static-06"], vectors(pairs=59)) == [(0, 0)] * 2
+    assert sides(RULES["static-02"], vectors(mapped=0.22)) == [(0, 0)]
+    assert sides(RULES["static-01"], vectors(fasttext=0.35)) == [(0, 0)]
+    assert sides(RULES["static-01"], vectors(fasttext=0.2, agreed=0.05)) == [(0, 0)] # its map was refused
+    assert sides(RULES["static-06"], vectors()) == [(5, 0)] * 2
+    assert sides(RULES["static-06"], vectors(pairs=59)) == [(0, 0)] * 2
+    said = {judge_rule(rule, vectors(pairs=59))["why"] for rule in RULES["static-06"]}
+    assert said == {"no value"}
 
 
 def test_the_worst_pair_has_to_gain_and_to_gain_most():
@@ -108,7 +121,7 @@ def test_the_worst_pair_has_to_gain_and_to_gain_most():
             scores["bli/cs-en/x2static/apart/layer2/acc@1"] = 0.1
             scores["bli/cs-en/x2static/mapped/layer2/acc@1"] = 0.1 + worst
             scores["bli/de-en/x2static/mapped/layer2/acc@1"] = 0.2 + other
-        return sides(VECTOR_RULES["static-03"], found)
+        return sides(RULES["static-03"], found)
     assert judged(0.1, 0.05) == [(5, 0)] and judged(0.1, 0.15) == [(0, 5)]
     assert judged(-0.1, -0.15) == [(0, 5)] # it loses least
 
@@ -156,3 +169,15 @@ def test_wrong_translations_fit_no_word_even_where_words_have_several():
         assert [a for a, _ in found] == [a for a, _ in entries] and not {*found} & {*entries}
     only = [("a", "1"), ("a", "2")] # nothing else to give
     assert sorted(spoiled(only, 0, 0)) == only
+
+
+def test_what_no_network_makes_comes_from_a_record_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    assert more_runs("tiny") == {"vectors": {}}
+    parameters = {"size": "tiny", "seed": 1}
+    of_network = {"bli/de-en/fasttext/mapped/acc@1": 0.1, "bli/de-en/x2static/apart/layer0/acc@1": 0.2}
+    append_record("07d_static_results", {"parameters": parameters, "base": "run", "metrics": of_network}, "a")
+    name = "bli/de-en/fasttext/mapped/acc@1"
+    assert name not in more_runs("tiny")["vectors"]["captions"][1]["metrics"]
+    append_record("07d_static_results", {"parameters": parameters, "metrics": {name: 0.3}}, "b")
+    assert more_runs("tiny")["vectors"]["captions"][1]["metrics"][name] == 0.3 and more_runs("small") == {"vectors": {}}

@@ -160,7 +160,8 @@ def judge_rule(rule: Rule,
     sign = rule.sign or (lambda n: (n > 0) - (n < 0))
     signs = [0 if math.isnan(n) else sign(n) for n in numbers]
     records = {arm: [found[seed] for seed in seeds] for arm, found in runs.items()}
-    direction, why = _direction(signs if rule.sign else numbers, records)
+    sided = rule.sign and not any(map(math.isnan, numbers))
+    direction, why = _direction(signs if sided else numbers, records)
     tested = records.get(rule.beside, [])
     baseline = _best_baseline(rule.measure, rule.baselines, tested, 1) if tested else ("", None)
     return {"measure": rule.measure, "arms": "; ".join(rule.arms), "number": spread(numbers), "seeds": len(seeds),
