@@ -47,9 +47,9 @@ def open_corpus(name: str, # one of CORPORA
 def _sources() -> dict: # module → its source; read once, since an edit while a run goes on is no part of it
     return {path.stem: path.read_bytes() for path in Path(xlnb.__file__).parent.glob("*.py")}
 
-def source_hash(*modules: str) -> str: # e.g. 'cldr', 'vocab'
+def source_hash(*modules: str) -> str: # e.g. 'cldr', 'vocab'; none: all
     "Hash of the source of the library's modules of these names, as it was at the first call."
-    return hashlib.sha256(b"".join(_sources()[m] for m in modules)).hexdigest()
+    return hashlib.sha256(b"".join(_sources()[m] for m in modules or sorted(_sources()))).hexdigest()
 
 def short_hash(value) -> str:
     "Eight hex digits that depend on a JSON value."

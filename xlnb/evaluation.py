@@ -394,9 +394,6 @@ def baseline_rows(name: str, settings: Settings) -> list[dict]: # of a task with
     return rows
 
 # %% ../nbs/08_evaluation.ipynb #ccbee867
-_CODE = ("alignment", "catalogue", "cldr", "corpora", "downstream", "encoder", "evaluation", "foreign", "ibm",
-         "lexicon", "probes", "readouts", "retrieval", "scores", "task_sets", "vectors") # that rows depend on
-
 _USUAL = {"cldr": TASK_SETS["xnli"].languages} # that are tested where none is named: not all 113 locales
 
 def _data_stamp() -> str: # which files XLNB_DATA has, how large and how old
@@ -406,12 +403,12 @@ def _data_stamp() -> str: # which files XLNB_DATA has, how large and how old
 
 def _kept_rows(what: list, settings, make) -> list[dict]: # make: () → rows
     "Rows that are computed once, while code and data stay; their warnings come every time."
-    place = settings.folder / "rows" / f"{content_hash(what, source_hash(*_CODE), _data_stamp())}.json"
+    place = settings.folder / "rows" / f"{content_hash(what, source_hash(), _data_stamp())}.json"
     if not place.exists():
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             rows = make()
-        kept = {"rows": rows, "said": [str(w.message) for w in said if w.category is UserWarning]}
+        kept = {"rows": rows, "said": [str(w.message) for w in said if issubclass(w.category, UserWarning)]}
         place.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(place) as unfinished: unfinished.write_text(json.dumps(kept, default=lambda v: v.item()))
     kept = json.loads(place.read_text())
