@@ -176,13 +176,11 @@ def vector_record(seed: int) -> dict:
             "metrics": vector_scores(s, data)}
 
 def more_runs(size: str) -> dict: # experiment → arm → {seed: record}
-    "What is on record of vectors; what no network makes comes from its own record, whatever another one says of it."
+    "What is on record of vectors out of networks, with fastText's scores of the same seed beside them."
     of_size = [r for r in read_records("07d_static_results") if r["parameters"]["size"] == size]
     networks, texts = ({r["parameters"]["seed"]: r for r in of_size if ("base" in r) == kind} for kind in (True, False))
-    found = {}
-    for seed, r in sorted(networks.items()):
-        own = {name: v for name, v in r["metrics"].items() if "fasttext" not in name.split("/")}
-        found[seed] = r | {"metrics": own | texts.get(seed, {}).get("metrics", {})}
+    found = {seed: r | {"metrics": r["metrics"] | texts.get(seed, {}).get("metrics", {})}
+             for seed, r in sorted(networks.items())}
     return {"vectors": {"captions": found} if found else {}}
 
 def fasttext_record(seed: int) -> dict:
