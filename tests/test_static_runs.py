@@ -348,3 +348,10 @@ def test_arms_of_one_seed_share_their_base_run():
     assert len(todo) == 30 and len({base_of(s) for s in resolved}) == 5
     assert len({(s.transfer_steps, s.words, s.batch_tokens) for s in resolved}) == 1
     assert {s.teacher for s in resolved} == {"lsa", "aggregated"} and all(s.uses_pairs for s in resolved)
+
+
+def test_of_each_language_only_its_most_frequent_words_are_pulled(data):
+    every, few = (make_batches(small(loss="mse", most_words=most), data).teacher for most in (None, 3))
+    assert {lang: v.words for lang, v in few.items()} == {lang: v.words[:3] for lang, v in every.items()}
+    assert all(torch.equal(v.matrix, every[lang].matrix[:3]) for lang, v in few.items())
+    with pytest.raises(ConfigError, match="most_words=0"): small(most_words=0)

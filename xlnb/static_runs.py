@@ -88,6 +88,7 @@ class Settings(Base):
     words_at_once: int | None = None # that meet in one loss
     layer: int | None = None # whose states of the words are pulled
     goes_on: str = "mlm" # what the continuation reads: mlm | mlm+tlm, as many tokens of both
+    most_words: int | None = None # of a language that are pulled, the most frequent; None: all that the teacher has
     dealt: bool = False # control: the teacher's vectors, dealt out among its words at random
 
     @property
@@ -145,8 +146,8 @@ def _check(s: Settings):
     choose("hub", s.hub, parse_languages(s.langs))
     for name, value in {"weight": s.weight, "rate": s.rate}.items():
         if not math.isfinite(value or 0): raise ConfigError(f"{name}={value}: give a finite number above 0")
-    if s.teacher_width is not None and s.teacher_width < 1:
-        raise ConfigError(f"teacher_width={s.teacher_width} is not above 0")
+    for name, value in {"teacher_width": s.teacher_width, "most_words": s.most_words}.items():
+        if value is not None and value < 1: raise ConfigError(f"{name}={value} is not above 0")
     if s.teacher_width and s.teacher != "fasttext":
         raise ConfigError(f"teacher_width={s.teacher_width} with teacher={s.teacher!r}: fastText's alone can be chosen")
     if s.recipe == "paper":
@@ -421,12 +422,13 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
 def pulled_words(teacher: dict, # language → WordVectors
                  hub: str,
                  test: dict, # of `lexicons`
+                 most: int | None = None, # of a language, the most frequent; None: all
                 ) -> dict: # the same without the words of the test, in whatever case
     "The words that a loss sees: no test asks for one of them."
     asked = {lang: set() for lang in teacher}
     for lang, entries in test.items():
         for name, own in zip((lang, hub), zip(*entries)): asked[name] |= {word.casefold() for word in own}
-    kept = lambda lang, v: [k for k, word in enumerate(v.words) if word.casefold() not in asked[lang]]
+    kept = lambda lang, v: [k for k, word in enumerate(v.words) if word.casefold() not in asked[lang]][:most]
     part = lambda v, rows: replace(v, words=[v.words[k] for k in rows], matrix=v.matrix[rows])
     return {lang: part(v, kept(lang, v)) for lang, v in teacher.items()}
 
@@ -538,7 +540,7 @@ def make_batches(s: Settings, data: TransferData):
     "Text, and words beside it where there is a loss for them."
     text = text_batches(continuation_of(s), data)
     if s.loss == "none": return text
-    pulled = pulled_words(data.teacher, s.hub, data.lexicon[1])
+    pulled = pulled_words(data.teacher, s.hub, data.lexicon[1], s.most_words)
     if s.dealt: pulled = {lang: dealt_out(vectors, s.seed) for lang, vectors in pulled.items()}
     return WordBatches(text, pulled, data.tokenizer, s.words, s.seed)
 
@@ -657,11 +659,17 @@ _OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "go
                 "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
+_FREQUENT = dict(_CAPTIONS, langs="de,en,fr", steps=5000, teacher="lsa", transfer_steps=1000, most_words=1000)
+_OF_FREQUENT = {"MLM alone": {"loss": "none"}, "dcca_ey": {"loss": "dcca_ey"},
+                "dcca_ey, dealt out": {"loss": "dcca_ey", "dealt": True}, "cosine": {"loss": "cosine"}}
+
 EXPERIMENTS = {
     "losses": Experiment("At equal steps, a loss towards static vectors brings languages nearer than MLM alone.",
                          _ARMS, _LONG, seeds=(0, 1, 2, 3, 4)),
     "captions": Experiment("The same on captions, towards vectors out of the encoder itself, and out of fastText.",
-                           _OF_CAPTIONS, _CAPTIONS, seeds=(0, 1, 2, 3, 4))}
+                           _OF_CAPTIONS, _CAPTIONS, seeds=(0, 1, 2, 3, 4)),
+    "frequent": Experiment("Where a network learns its teacher, the 1,000 most frequent words of each language.",
+                           _OF_FREQUENT, _FREQUENT)}
 
 RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
                 with_teacher, record_facts, experiments=EXPERIMENTS)
