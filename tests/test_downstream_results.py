@@ -1,0 +1,66 @@
+"Downstream results: which encoders and tasks, what is still to run, and how records become differences."
+import math
+
+import pytest
+from test_evaluation import data, model, small_data # noqa: F401
+
+from xlnb import downstream_results as D
+from xlnb.core import ConfigError
+from xlnb.experiments import filled_in, recipe_of
+from xlnb.reports import spread
+
+
+def record(encoder, seed, scores, task="xnli", system="model", finished=True): # scores: language → percent
+    rows = {"system": [system] * len(scores), "task": [task] * len(scores), "measure": [D.FIRST[task]] * len(scores),
+            "source": ["en"] * len(scores), "target": [*scores], "score": [*scores.values()]}
+    parameters = {"encoder": encoder, "pretraining_seed": seed, "tasks": task}
+    return {"parameters": parameters, "run": {"finished": finished}, "scores": rows}
+
+
+def test_encoders_are_runs_of_their_papers_on_one_corpus_with_one_vocabulary():
+    for name, own in D.ENCODERS.items():
+        given = filled_in(recipe_of(own.notebook), {**own.given, "seed": 0})
+        assert (given["corpus"], given["langs"], given["vocab_size"]) == ("multi30k", "de,en,fr", 3000), name
+    with pytest.raises(ConfigError, match="MLM \\+ TLM"): D.trained_folder("BERT", 0)
+
+
+def test_what_has_no_finished_record_is_asked_for_seed_by_seed():
+    there = [record("MLM", 0, {"en": 1.0}), record("MLM", 1, {"en": 1.0}, finished=False)]
+    asked = D.missing_records(there, [0, 1], ["MLM"])
+    assert asked[:4] == [(D.BASELINES, task, 0) for task in D.LABELLED]
+    assert ("MLM", "xnli", 0) not in asked and ("MLM", "xnli", 1) in asked
+    assert [seed for _, _, seed in asked[4:]] == [0] * (len(D.TASKS) - 1) + [1] * len(D.TASKS)
+    assert D.missing_records(there, [], ["MLM"]) == []
+
+
+def test_the_newest_of_two_counts_and_baselines_are_rows_of_their_own():
+    groups = D.merged([record("XLM-E", 0, {"en": 1.0, "de": 2.0}), record("XLM-E", 0, {"de": 5.0, "fr": 7.0}),
+                       record(D.BASELINES, 0, {"en": 30.0, "de": 40.0}, system="majority"),
+                       record("MLM", 0, {"en": 3.0})])
+    assert [*groups] == ["MLM", "XLM-E", "majority"]
+    elsewhere, english = D.average("xnli"), D.average("xnli", False)
+    assert (elsewhere(groups["XLM-E"][0]), english(groups["XLM-E"][0])) == (6.0, 1.0)
+    assert math.isnan(D.average("ner")(groups["XLM-E"][0]))
+    rows = {row["encoder"]: row for row in D.score_rows(groups)}
+    assert rows["majority"]["XNLI, accuracy: others"] == spread([40.0]) and rows["MLM"]["seeds"] == "1"
+
+
+def test_differences_are_of_seeds_that_both_have():
+    groups = D.merged([record("XLM-E", s, {"de": 50.0 + s}) for s in (0, 1, 3)]
+                      + [record("MLM + TLM", s, {"de": 40.0}) for s in (1, 2, 3)])
+    assert D.differences(groups, ("XLM-E", "MLM + TLM"), "xnli") == [11.0, 13.0]
+    assert D.differences(groups, ("XLM-E", "VECO"), "xnli") == []
+
+
+def test_an_encoder_and_the_baselines_leave_records_that_merge(model, monkeypatch, tmp_path): # noqa: F811
+    monkeypatch.setattr(D, "trained_folder", lambda name, seed: model)
+    monkeypatch.setitem(D.TASKS, "xnli", dict(langs="de,en", learn_on="dev", epochs=1))
+    monkeypatch.setattr(D.Settings, "folder", property(lambda self: tmp_path))
+    found = [D.encoder_record("MLM", "xnli", 0), D.encoder_record(D.UNTRAINED, "xnli", 0), D.baseline_record("xnli")]
+    groups = D.merged(found)
+    assert [*groups] == ["MLM", D.UNTRAINED, "majority", "bag of words"]
+    assert all(0 <= D.average("xnli")(runs[0]) <= 100 for runs in groups.values())
+    own = {key[2:] for key in groups["bag of words"][0]}
+    assert own == {("en", "en"), ("en", "de"), ("de", "de")} # learned in the language too
+    assert found[0]["parameters"]["model_hash"] != found[1]["parameters"]["model_hash"]
+    assert D.missing_records(found, [0], ["MLM"])[:3] == [(D.BASELINES, task, 0) for task in D.LABELLED[1:]]
