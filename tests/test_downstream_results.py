@@ -53,7 +53,7 @@ def test_differences_are_of_seeds_that_both_have():
 
 
 def test_an_encoder_and_the_baselines_leave_records_that_merge(model, monkeypatch, tmp_path): # noqa: F811
-    monkeypatch.setattr(D, "trained_folder", lambda name, seed: model)
+    monkeypatch.setattr(D, "trained_folder", lambda name, seed, size: model)
     monkeypatch.setitem(D.TASKS, "xnli", dict(langs="de,en", learn_on="dev", epochs=1))
     monkeypatch.setattr(D.Settings, "folder", property(lambda self: tmp_path))
     found = [D.encoder_record("MLM", "xnli", 0), D.encoder_record(D.UNTRAINED, "xnli", 0), D.baseline_record("xnli")]

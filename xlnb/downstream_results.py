@@ -46,11 +46,13 @@ ENCODERS = { # name → how it is trained
     "MLM + TLM, then static vectors": _continued("dcca_ey")}
 
 def trained_folder(name: str, # one of ENCODERS
-                   seed: int) -> Path:
+                   seed: int,
+                   size: str = "tiny", # one of SIZES
+                  ) -> Path:
     "The kept network of an encoder, trained once; `CheckpointError` where the time is up before."
     own = ENCODERS[choose("encoder", name, ENCODERS)]
     recipe = recipe_of(own.notebook)
-    settings = recipe.resolve(recipe.Settings(**own.given, seed=seed))
+    settings = recipe.resolve(recipe.Settings(**own.given, seed=seed, size=size))
     data = recipe.prior(settings, recipe.prepare(settings))
     summary = train_phase(recipe.phase, settings, data).summary
     if not summary["finished"]: raise CheckpointError(f"{name}, seed {seed}: {progress_report(summary)}")
@@ -74,13 +76,14 @@ def _settings(task, model, name) -> Settings:
 def encoder_record(name: str, # one of ENCODERS, or UNTRAINED
                    task: str, # one of TASKS
                    seed: int, # of pretraining, and of the head
+                   size: str = "tiny", # one of SIZES
                   ) -> dict:
     "A record of one encoder on one task; `FileNotFoundError` where the set is not there."
-    folder = trained_folder("MLM + TLM" if name == UNTRAINED else name, seed)
+    folder = trained_folder("MLM + TLM" if name == UNTRAINED else name, seed, size)
     settings = _settings(task, folder, name)
     if name == UNTRAINED: settings = _settings(task, untrained_folder(folder, settings, seed), name)
     record = scores_record(settings, evaluate(settings))
-    return record | {"parameters": record["parameters"] | {"encoder": name, "pretraining_seed": seed}}
+    return record | {"parameters": record["parameters"] | {"encoder": name, "pretraining_seed": seed, "size": size}}
 
 # %% ../nbs/08a_downstream_results.ipynb #20f98c84
 def _learnable(task, settings) -> list[str]: # languages that have labels to learn from
