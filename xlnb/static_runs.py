@@ -669,7 +669,7 @@ EXPERIMENTS = {
     "captions": Experiment("The same on captions, towards vectors out of the encoder itself, and out of fastText.",
                            _OF_CAPTIONS, _CAPTIONS, seeds=(0, 1, 2, 3, 4)),
     "frequent": Experiment("Where a network learns its teacher, the 1,000 most frequent words of each language.",
-                           _OF_FREQUENT, _FREQUENT)}
+                           _OF_FREQUENT, _FREQUENT, seeds=(0, 1, 2, 3, 4))}
 
 RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
                 with_teacher, record_facts, experiments=EXPERIMENTS)
