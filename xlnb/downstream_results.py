@@ -140,19 +140,17 @@ def average(task: str, # one of TASKS
 LABELS = {"tatoeba": "Tatoeba, retrieved", "xnli": "XNLI, accuracy", "paws-x": "PAWS-X, accuracy",
           "pos": "UD-POS, accuracy", "ner": "PAN-X, F1", "tydiqa": "TyDiQA, F1"} # task → of its first measure
 
-def score_rows(groups: dict # of `merged`
-              ) -> list[dict]: # an encoder in a row, for each task English and the others, mean ± standard deviation
+def score_rows(groups: dict, # of `merged`
+               elsewhere: bool = True, # the other languages; else English
+              ) -> list[dict]: # an encoder in a row, a task in a column, mean ± standard deviation
     "What every encoder scores, percent."
-    values = lambda runs, *what: spread([average(*what)(scores) for scores in runs.values()])
     def row(name, runs):
-        cells = {}
-        for task, label in LABELS.items():
-            if task != "tatoeba": cells[f"{label}: en"] = values(runs, task, False)
-            cells[f"{label}: others"] = values(runs, task, True)
+        cells = {label: spread([average(task, elsewhere)(scores) for scores in runs.values()])
+                 for task, label in LABELS.items() if elsewhere or task != "tatoeba"} # which has pairs of languages
         return {"encoder": name, "seeds": str(len(runs)), **cells}
     return [row(name, runs) for name, runs in groups.items()]
 
-# %% ../nbs/08a_downstream_results.ipynb #16bed55d
+# %% ../nbs/08a_downstream_results.ipynb #43dc219b
 PAIRS = {"MLM + TLM minus untrained": ("MLM + TLM", UNTRAINED), "MLM + TLM minus MLM": ("MLM + TLM", "MLM"),
          **{f"{name} minus MLM + TLM": (name, "MLM + TLM") for name in ("XLM-E", "VECO", "MetaXLM")},
          "static vectors minus MLM, both after MLM + TLM": ("MLM + TLM, then static vectors", "MLM + TLM, then MLM")}
