@@ -20,6 +20,7 @@ from .evaluation import (Settings, baseline_rows, checked, evaluate, learn_split
                              untrained_folder)
 from .experiments import recipe_of
 from .pretraining import progress_report, train_phase
+from .readouts import READ
 from .reports import spread
 from .task_sets import task_languages
 
@@ -67,7 +68,7 @@ TASKS = { # what is asked of every encoder: parameters of an evaluation
     "pos": dict(langs=_LANGS, learn_on="dev", epochs=4),
     "ner": dict(langs=_LANGS, test_on="dev", epochs=1),
     "tydiqa": dict(epochs=2)}
-LABELLED = ("xnli", "paws-x", "pos", "ner") # that have baselines
+LABELLED = ("xnli", "paws-x", "pos", "ner") # whose baselines learn from labels
 UNTRAINED, BASELINES, NOTEBOOK = "untrained", "baselines", "08a_downstream_results"
 
 def _settings(task, model, name) -> Settings:
@@ -75,7 +76,7 @@ def _settings(task, model, name) -> Settings:
 
 def encoder_record(name: str, # one of ENCODERS, or UNTRAINED
                    task: str, # one of TASKS
-                   seed: int, # of pretraining, and of the head
+                   seed: int, # of pretraining; that of the head is 0
                    size: str = "tiny", # one of SIZES
                   ) -> dict:
     "A record of one encoder on one task; `FileNotFoundError` where the set is not there."
@@ -90,12 +91,16 @@ def _learnable(task, settings) -> list[str]: # languages that have labels to lea
     return [lang for lang in _LANGS.split(",") if lang in task_languages(BENCHMARKS[task].learned,
                                                                          learn_split(task, settings))]
 
-def baseline_record(task: str) -> dict: # one of LABELLED
-    "A record of a task's baselines, learned in English and tested everywhere, and learned and tested in each language."
+def _labelled_rows(task) -> list[dict]: # learned in English and tested everywhere, then in each language by itself
     settings = Settings(tasks=task, **TASKS[task])
     rows = baseline_rows(task, settings)
     for lang in _learnable(task, settings):
         if lang != "en": rows += baseline_rows(task, replace(settings, source=lang, langs=lang))
+    return rows
+
+def baseline_record(task: str) -> dict: # 'tatoeba', or one of LABELLED
+    "A record of what a task's baselines score."
+    rows = _labelled_rows(task) if task in LABELLED else READ[task][1](_LANGS, "en")
     parameters = {"encoder": BASELINES, "pretraining_seed": 0, "tasks": task, **TASKS[task]}
     return {"parameters": parameters, **run_facts(), "run": {"finished": True},
             "scores": {key: [row.get(key) for row in rows] for key in rows[0]}}
@@ -106,7 +111,7 @@ def missing_records(records: list[dict], seeds: list[int], encoders: list[str]) 
     there = {(p["encoder"], p["tasks"], p["pretraining_seed"]) for r in records
              if r["run"]["finished"] and (p := r["parameters"])}
     asked = [(name, task, seed) for seed in seeds for name in encoders for task in TASKS]
-    asked = [(BASELINES, task, 0) for task in LABELLED] * bool(asked) + asked
+    asked = [(BASELINES, task, 0) for task in ("tatoeba", *LABELLED)] * bool(asked) + asked
     return [run for run in asked if run not in there]
 
 def merged(records: list[dict] # oldest first
@@ -144,8 +149,11 @@ def score_rows(groups: dict, # of `merged`
                elsewhere: bool = True, # the other languages; else English
               ) -> list[dict]: # an encoder in a row, a task in a column, mean ± standard deviation
     "What every encoder scores, percent."
+    def cell(task, runs):
+        values = [v for scores in runs.values() if not math.isnan(v := average(task, elsewhere)(scores))]
+        return spread(values) + f" ({len(values)})" * (0 < len(values) < len(runs))
     def row(name, runs):
-        cells = {label: spread([average(task, elsewhere)(scores) for scores in runs.values()])
+        cells = {label: cell(task, runs)
                  for task, label in LABELS.items() if elsewhere or task != "tatoeba"} # which has pairs of languages
         return {"encoder": name, "seeds": str(len(runs)), **cells}
     return [row(name, runs) for name, runs in groups.items()]
