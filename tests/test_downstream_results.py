@@ -11,7 +11,7 @@ from xlnb.reports import spread
 
 
 def record(encoder, seed, scores, task="xnli", system="model", finished=True): # scores: language → percent
-    rows = {"system": [system] * len(scores), "task": [task] * len(scores), "measure": [D.FIRST[task]] * len(scores),
+    rows = {"system": [system] * len(scores), "task": [task] * len(scores), "measure": [D.SHOWN[task][1]] * len(scores),
             "source": ["en"] * len(scores), "target": [*scores], "score": [*scores.values()]}
     parameters = {"encoder": encoder, "pretraining_seed": seed, "tasks": task}
     return {"parameters": parameters, "run": {"finished": finished}, "scores": rows}
@@ -45,11 +45,18 @@ def test_the_newest_of_two_counts_and_baselines_are_rows_of_their_own():
     assert rows["majority"]["XNLI, accuracy"] == spread([40.0]) and rows["MLM"]["seeds"] == "1"
 
 
+def test_a_cell_says_how_many_seeds_it_has_where_not_all():
+    found = D.merged([record("MLM", s, {"de": 40.0 + s}) for s in (0, 1)] + [record("MLM", 0, {"de": 9.0}, "ner")])
+    row, = D.score_rows(found)
+    assert (row["XNLI, accuracy"], row["PAN-X, F1"], row["UD-POS, accuracy"]) == (spread([40.0, 41.0]), "9 (1)", "–")
+
+
 def test_differences_are_of_seeds_that_both_have():
     groups = D.merged([record("XLM-E", s, {"de": 50.0 + s}) for s in (0, 1, 3)]
                       + [record("MLM + TLM", s, {"de": 40.0}) for s in (1, 2, 3)])
-    assert D.differences(groups, ("XLM-E", "MLM + TLM"), "xnli") == [11.0, 13.0]
-    assert D.differences(groups, ("XLM-E", "VECO"), "xnli") == []
+    found = D.difference(groups, ("XLM-E", "MLM + TLM"), "xnli")
+    assert found == (12.0, pytest.approx(12.706, abs=1e-3), 2) # Student's t of one degree of freedom, standard error 1
+    assert D.difference(groups, ("XLM-E", "VECO"), "xnli")[2] == 0
 
 
 def test_an_encoder_and_the_baselines_leave_records_that_merge(model, monkeypatch, tmp_path): # noqa: F811
