@@ -43,9 +43,12 @@ ENCODERS = { # name → how it is trained
     "MLM + TLM": Encoder("03_xlm_e", dict(_PAIRS, tasks="mlm+tlm")),
     "XLM-E": Encoder("03_xlm_e", dict(_PAIRS, tasks="mrtd+trtd"), "discriminator"),
     "VECO": Encoder("06_veco", _PAIRS),
+    "denoiser": Encoder("06_veco", dict(_PAIRS, tasks="denoise")),
+    "denoiser, random pairs": Encoder("06_veco", dict(_PAIRS, tasks="denoise", mismatched=True)),
     "MetaXLM": Encoder("05_meta_xlm", dict(_CAPTIONS, meta_steps=5000, steps=7000)),
     "MLM + TLM, then MLM": _continued("MLM alone"),
-    "MLM + TLM, then static vectors": _continued("dcca_ey")}
+    "MLM + TLM, then static vectors": _continued("dcca_ey"),
+    "MLM + TLM, then vectors dealt out": _continued("dcca_ey, dealt out")}
 
 @functools.cache
 def trained_folder(name: str, # one of ENCODERS
