@@ -660,15 +660,17 @@ _OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "go
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
 _FREQUENT = dict(_CAPTIONS, langs="de,en,fr", steps=5000, teacher="lsa", transfer_steps=1000, most_words=1000)
-_OF_FREQUENT = {"MLM alone": {"loss": "none"}, "dcca_ey": {"loss": "dcca_ey"},
-                "dcca_ey, dealt out": {"loss": "dcca_ey", "dealt": True}}
+_OF_FREQUENT = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
+                "dcca_ey": {"loss": "dcca_ey"}, "dcca_ey, dealt out": {"loss": "dcca_ey", "dealt": True},
+                "dcca_ey, own vectors": {"loss": "dcca_ey", "teacher": "x2static"},
+                "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
 EXPERIMENTS = {
     "losses": Experiment("At equal steps, a loss towards static vectors brings languages nearer than MLM alone.",
                          _ARMS, _LONG, seeds=(0, 1, 2, 3, 4)),
     "captions": Experiment("The same on captions, towards vectors out of the encoder itself, and out of fastText.",
                            _OF_CAPTIONS, _CAPTIONS, seeds=(0, 1, 2, 3, 4)),
-    "frequent": Experiment("Captions come nearer where 1,000 frequent words of each language are pulled towards LSA.",
+    "frequent": Experiment("Captions come nearer where 1,000 frequent words of each language are pulled to vectors.",
                            _OF_FREQUENT, _FREQUENT, seeds=(0, 1, 2, 3, 4))}
 
 RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
