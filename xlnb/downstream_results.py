@@ -163,7 +163,11 @@ def score_rows(groups: dict, # of `merged`
 PAIRS = {"MLM + TLM minus untrained": ("MLM + TLM", UNTRAINED), "MLM + TLM minus MLM": ("MLM + TLM", "MLM"),
          **{f"{name} minus MLM + TLM": (name, "MLM + TLM") for name in ("XLM-E", "VECO", "MetaXLM")},
          "XLM-E minus untrained": ("XLM-E", UNTRAINED),
-         "static vectors minus MLM, both after MLM + TLM": ("MLM + TLM, then static vectors", "MLM + TLM, then MLM")}
+         "denoiser minus MLM + TLM": ("denoiser", "MLM + TLM"),
+         "denoiser minus the same of random pairs": ("denoiser", "denoiser, random pairs"),
+         "static vectors minus MLM, both after MLM + TLM": ("MLM + TLM, then static vectors", "MLM + TLM, then MLM"),
+         "static vectors minus the same dealt out": ("MLM + TLM, then static vectors",
+                                                     "MLM + TLM, then vectors dealt out")}
 
 def difference(groups: dict, # of `merged`
                pair: tuple[str, str], # of encoders

@@ -29,7 +29,7 @@ from .x2static import Distillation, distil
 # %% ../nbs/07d_static_results.ipynb #8de5c3fe
 _COLOURS = {"MLM alone": "black", "mse": "red", "cosine": "blue", "dcca_as_published": "orange", "dcca_ey": "green",
             "cosine, own vectors": "sky", "MLM + TLM": "blue", "dcca_ey, dealt out": "orange",
-            "dcca_ey, fastText": "sky", "dcca_ey, LSA": "purple"}
+            "dcca_ey, fastText": "sky", "dcca_ey, LSA": "purple", "dcca_ey, own vectors": "purple"}
 
 def plot_layers(groups: dict, # arm → {seed: record}
                 panels: dict, # title → test, e.g. 'T3', and which pairs of it: their name → bool
@@ -262,10 +262,12 @@ _RUNS = {
                   *_versus("dcca_ey", "MLM alone", _CAPTIONED, "captions"),
                   *_versus("dcca_ey", "dcca_ey, dealt out", {"captions, accuracy@1 %": _CAPTIONS}, "captions"),
                   *_versus("dcca_ey", "MLM alone", _FREQUENT, "frequent"),
-                  *_versus("dcca_ey", "dcca_ey, dealt out", _FREQUENT, "frequent")],
+                  *_versus("dcca_ey", "dcca_ey, dealt out", _FREQUENT, "frequent"),
+                  *_versus("dcca_ey, own vectors", "MLM alone", _FREQUENT, "frequent")],
     "static-08": [*(c for arm in _DCCA for c in _versus(arm, "mse", {"phrases, accuracy@1 %": _SENTENCES})),
                   *_versus("dcca_ey", "mse", {"captions, accuracy@1 %": _CAPTIONS}, "captions")],
-    "static-09": _versus("dcca_ey", "dcca_ey, fastText", _CAPTIONED, "captions"),
+    "static-09": [*_versus("dcca_ey", "dcca_ey, fastText", _CAPTIONED, "captions"),
+                  *_versus("dcca_ey, own vectors", "dcca_ey, fastText", _FREQUENT, "frequent")],
     "static-10": [*(c for arm in _DCCA for c in _versus("MLM alone", arm, {"tags, F1 %": _TAGS})),
                   *_versus("MLM alone", "dcca_ey", {"tags after captions, F1 %": _TAGS}, "captions")]}
 
