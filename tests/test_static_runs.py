@@ -69,6 +69,8 @@ NAMES = SimpleNamespace(name="cldr", langs=["de", "en", "ru"])
     (dict(teacher="lsa", teacher_width=96), "fastText's alone can be chosen"),
     (dict(teacher="fasttext", teacher_width=96), "loss='cosine' with teacher_width=96 and width="),
     (dict(teacher="fasttext", teacher_width=0, loss="dcca_ey"), "teacher_width=0"),
+    (dict(teacher="lsa", held_back=1.0), "held_back=1.0 with loss='cosine' and teacher='lsa': nothing is mapped"),
+    (dict(teacher="x2static", held_back=-1.0), "held_back=-1.0: give a number from 0 on"),
     (dict(goes_on="mlm+tlm"), "words come beside text alone"), (dict(dealt=True, loss="none"), "nothing is pulled")])
 def test_widths_of_teachers_that_cannot_be(changes, says):
     with pytest.raises(ConfigError, match=says): small(**changes)
@@ -160,6 +162,26 @@ def test_too_few_known_names_leave_a_map_to_the_shape_of_the_spaces():
                for lang, w in words.items()}
         return in_one_space(own, "en", {"de": lexicon["de"]})["de"].made_by["map"]
     assert (mapped(4)["start"], mapped(6)["start"], mapped(6)["pairs"]) == ("unsupervised", "dictionary", 6)
+
+
+@pytest.mark.filterwarnings("ignore:.*maps from two halves")
+def test_where_spaces_are_nearly_one_a_held_back_map_finds_words_that_a_free_one_loses():
+    draw, n, width = torch.Generator().manual_seed(0), 400, 64
+    hub = torch.randn(n, width, generator=draw)
+    own = {"en": WordVectors([f"en{k}" for k in range(n)], hub, "en"),
+           "de": WordVectors([f"de{k}" for k in range(n)], hub + torch.randn(n, width, generator=draw), "de")}
+    def found(held_back): # of the words that no map knows
+        spaces = in_one_space(own, "en", {"de": [(f"de{k}", f"en{k}") for k in range(40)]}, held_back)
+        assert spaces["de"].made_by["map"]["mapped"]
+        nearest = (spaces["de"].matrix[40:] @ spaces["en"].matrix.T).argmax(1)
+        return (nearest == torch.arange(40, n)).float().mean()
+    assert found(1.0) > found(0.0) + 0.05
+
+
+def test_the_map_of_vectors_out_of_the_encoder_is_held_back_unless_told_otherwise():
+    held = lambda **given: resolve(small(**given)).held_back
+    assert (held(teacher="x2static"), held(teacher="aggregated"), held(teacher="x2static", held_back=0.0)) == (1, 1, 0)
+    assert (held(teacher="lsa"), held(teacher="fasttext"), held(teacher="x2static", loss="none")) == (0, 0, 0)
 
 
 def test_words_come_in_turn_and_once_in_an_epoch(data):
