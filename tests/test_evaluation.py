@@ -5,11 +5,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import transformers
 from conftest import write
 
 from xlnb import evaluation as E
+from xlnb.claims import paper_table
 from xlnb.core import ConfigError, DataError, read_records
 from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.downstream import BENCHMARKS, RECIPES, printed, printed_recipes, write_texts
@@ -221,7 +223,7 @@ def test_recipes_are_those_of_the_tables(paper, counts):
 
 def test_names_of_languages_are_ours_whatever_is_typed(settings, scores):
     loose = replace(settings, langs="en, DE,swa", source="EN", select_on="en , de")
-    assert checked(loose) == replace(settings, langs="en,de,sw", source="en", select_on="en,de")
+    assert checked(loose) == replace(settings, langs="en,de,sw", source="en", select_on="en,de", over="mean")
 
 
 def test_where_dev_has_a_file_of_its_own_all_languages_have_to(data, settings, tmp_path, monkeypatch):
@@ -300,9 +302,78 @@ def test_a_language_that_cannot_be_read_does_not_lose_the_others(settings, data,
     shutil.copytree(data, broken)
     write(broken / "xnli" / "test-de.tsv", "only one column\n" * 30)
     monkeypatch.setenv("XLNB_DATA", str(broken))
-    with pytest.warns(UserWarning, match=r"xnli has no test in fr; xnli in de: .*test-de\.tsv"):
+    with pytest.warns(UserWarning, match=r"no test in fr: .*looked for .*xnli in de: .*test-de\.tsv"):
         found = evaluate(replace(settings, controls=False, langs="de,en,fr,sw"))
     assert {*found.target} == {"en", "sw"}
+
+
+@pytest.mark.parametrize("lang", ["de", "en"])
+def test_one_bad_test_loses_neither_the_baselines_nor_the_other_languages(lang, settings, data, tmp_path, monkeypatch):
+    "The language of learning too, whose test tells what must not choose."
+    broken = tmp_path / "data"
+    shutil.copytree(data, broken)
+    write(broken / "xnli" / f"test-{lang}.tsv", "only one column\n" * 30)
+    monkeypatch.setenv("XLNB_DATA", str(broken))
+    with pytest.warns(UserWarning, match=rf"xnli in {lang}: .*test-{lang}\.tsv"):
+        found = evaluate(replace(settings, out=str(tmp_path / "out")))
+    assert {*found.target} == {"de", "en", "sw"} - {lang}
+    assert {*found.system} == {"model", "untrained", "majority", "bag of words"}
+
+
+def test_nothing_is_learned_for_a_test_that_is_not_there(settings, data, tmp_path, monkeypatch):
+    bare = tmp_path / "data"
+    shutil.copytree(data, bare)
+    for path in (bare / "xnli").glob("test-*"): path.unlink()
+    monkeypatch.setenv("XLNB_DATA", str(bare))
+    monkeypatch.setattr(E, "train_head", lambda *_: pytest.fail("it trains"))
+    with pytest.raises(DataError, match="xnli, test, .*looked for .*Licence of the set"):
+        evaluate(replace(settings, out=str(tmp_path / "out")))
+
+
+@pytest.mark.parametrize("parts, kept", [("generator", "generator"), ("generator discriminator", "discriminator"),
+                                         ("generator selected", "selected")])
+def test_of_a_run_the_network_is_evaluated_that_its_paper_keeps(parts, kept, settings, model, tmp_path):
+    for part in parts.split(): shutil.copytree(model, tmp_path / "a-run" / part)
+    found = checked(replace(settings, model=str(tmp_path / "a-run")))
+    assert Path(found.model).name == kept and found.title == "a-run"
+    assert checked(replace(settings, model=found.model)) == found
+
+
+def test_a_model_of_the_hub_is_fetched_once_and_keeps_its_name(settings, model, tmp_path, monkeypatch):
+    asked, given = [], replace(settings, model="some-lab/some-model", out=str(tmp_path))
+    for auto in (transformers.AutoModel, transformers.AutoTokenizer):
+        def fetched(name, load=auto.from_pretrained): return asked.append(name) or load(model)
+        monkeypatch.setattr(auto, "from_pretrained", fetched)
+    found = checked(given)
+    assert (found.title, model_hash(found.model) != "") == ("some-lab/some-model", True)
+    assert checked(given) == found and asked == ["some-lab/some-model"] * 2 # network and tokenizer
+    def absent(name): raise OSError("it has no such model\nand more")
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", absent)
+    with pytest.raises(ConfigError, match="'some-lab/another' is no folder here, and the hub does not give it: it has"):
+        checked(replace(given, model="some-lab/another"))
+
+
+def test_seeds_and_dev_are_taken_as_the_paper_of_the_recipe_does(settings):
+    assert checked(replace(settings, recipes="xylent")).over == "median" and checked(settings).over == "mean"
+    assert checked(replace(settings, recipes="xylent", over="mean")).over == "mean"
+
+
+def test_means_of_families_leave_out_what_was_learned():
+    rows = [E.row("xnli", "accuracy", "en", lang, score, 9) | {"system": "model", "seed": 0}
+            for lang, score in dict(en=90, de=60, nl=40, ru=30, xx=10).items()]
+    table = E.family_table(pd.DataFrame(rows), "xnli")
+    assert table.loc["model"].to_dict() == {"Germanic": 50, "Slavic": 30, "other": 10}
+    printed_families = {r["lang"]: r["family"].removeprefix("IE: ") for r in paper_table("static", "table04_languages")}
+    renamed = {"vi": "Austroasiatic"} # printed as its branch, Mon-Khmer
+    assert {lang: E.FAMILIES[lang] for lang in printed_families} == printed_families | renamed
+
+
+def test_baselines_of_questions_and_of_numbers_know_what_texts_share():
+    text = "Berlin is large. The river Spree flows there! Nobody knows why."
+    asked = SimpleNamespace(question="Which river flows in it?", context=text)
+    assert E._nearest_sentence([], [asked])[0].text == "The river Spree flows there!"
+    two = [SimpleNamespace(texts=texts) for texts in (("a b c", "A b c"), ("a b", "b c"), ("a", "b"))]
+    assert E._shared_words([], two) == [1, 1 / 3, 0]
 
 
 def test_the_paired_difference_of_a_model_with_itself_is_nothing(settings, scores):
@@ -369,6 +440,7 @@ def test_the_same_as_latex_and_as_a_picture(scores):
     (dict(tasks="cldr", learn_on="", partner="self", source="en,de"), ConfigError,
      "cldr train no network .* partner='self', source='en,de'"),
     (dict(model="/nowhere", partner="self"), ConfigError, "model=./nowhere. is not there: give the folder"),
+    (dict(model="nowhere"), ConfigError, "or a name on the hub"),
     (dict(tasks="americasnli", select_on="all"), DataError, "nothing could be tested"),
     (dict(partner="self"), ConfigError, "partner='self': .* has no cross-attention to look at it with"),
     (dict(select_on="fr"), DataError, "xnli, dev, 'fr' is not there"),
@@ -416,7 +488,7 @@ def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
                           text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "cldr entailment: accuracy, %" in done.stdout and "untrained" in done.stdout
-    assert len([*tmp_path.glob("*.csv")]) == len([*tmp_path.glob("*.png")]) == 1
+    assert all(len([*tmp_path.glob(f"*.{ending}")]) == 1 for ending in ("csv", "png", "html", "tex"))
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
     record, = read_records("08_evaluation")
     assert str(tmp_path) not in json.dumps(record) and model not in json.dumps(record)
