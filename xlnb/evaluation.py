@@ -351,7 +351,8 @@ def _tested_languages(name, settings) -> list[str]:
 
 def _why_absent(name, langs, settings) -> str: # of a test that is not there: where the first is looked for
     try: read_task(BENCHMARKS[name].tested, langs[0], test_split(name, settings))
-    except (ConfigError, DataError) as e: return f"{name} has no {test_split(name, settings)} in {', '.join(langs)}: {e}"
+    except (ConfigError, DataError) as e:
+        return f"{name} has no {test_split(name, settings)} in {', '.join(langs)}: {e}"
 
 def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
     "Rows of one task and one seed; a language whose test cannot be read is put down in `failed`, the others go on."
