@@ -134,7 +134,7 @@ __doc__ += """\
                       moved, layer by layer
     static_results    Five findings over seeds, every claim of the paper judged, the paper's own tables
     evaluation        Every downstream task of the five papers, for any encoder, with one call and one table
-    downstream_results  Encoders learned from the same captions in the ways of four papers, on five tasks and in retrieval
+    downstream_results  Encoders of four papers, learned from the same captions, on five tasks and in retrieval
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and
                       what does not
 """
