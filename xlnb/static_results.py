@@ -316,16 +316,16 @@ _wrong = lambda r: _found("x2static", "right0", "mapped")(r)
 RULES |= { # of what is measured outside the grid of losses
     "static-01": [_of_vectors("X2Static, apart, minus fastText mapped without a dictionary, points", _over_fasttext,
                               lambda n: (abs(n) <= 10) - (abs(n) > 20), _apart)],
-    "static-02": [_of_vectors("X2Static, mapped minus apart, points", lambda r: _mapped(r) - _apart(r),
-                              lambda n: (n >= 3) - (n < 0), _mapped)],
+    "static-02": [_of_vectors(f"X2Static, mapped{how} minus apart, points", lambda r, at=at: at(r) - _apart(r),
+                              lambda n: (n >= 3) - (n < 0), at)
+                  for how, at in (("", _mapped), (" and held back,", _found("x2static/held", "mapped")))],
     "static-03": [_of_vectors("the pair that is worst without a map: its gain or its lead, points",
                               _worst_gains_most)],
     "static-04": [_of_vectors(f"{space}: middle layer minus the last, points", _over_last(space))
                   for space in ("apart", "mapped")],
     "static-05": [_of_vectors("no entry right: mapped minus apart, points", lambda r: _wrong(r) - _apart(r), _FALLS),
-                  _of_vectors("no entry right: agreement of two halves, %",
-                              lambda r: baseline_mean(r, "map", "x2static/right0/mapped", "agreement"),
-                              lambda n: 1 if n < 10 else -1)],
+                  _of_vectors("mapped: no entry right minus all right, points", lambda r: _wrong(r) - _mapped(r),
+                              _FALLS)],
     "static-06": [_of_vectors("similarity across languages: X2Static minus fastText, points",
                               lambda r: _similarity(r, True), lambda n: 1 if abs(n) <= 5 else -1),
                   _of_vectors("similarity within a language: X2Static minus fastText, points",
