@@ -14,12 +14,12 @@ from xlnb import evaluation as E
 from xlnb.claims import paper_table
 from xlnb.core import ConfigError, DataError, read_records
 from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.downstream import BENCHMARKS, RECIPES, printed, printed_recipes, write_texts
+from xlnb.downstream import RECIPES, printed_recipes, write_texts
 from xlnb.evaluation import (Settings, checked, compare, draw_heat_map, evaluate, latex, leaked, learned_task,
                              model_hash, recorded, score_table, scores_record, split_fifth)
 from xlnb.finetuning import FineTuning, train_head
 from xlnb.foreign import quietly
-from xlnb.task_sets import TASK_SETS, Labelled, read_task
+from xlnb.task_sets import Labelled, read_task
 from xlnb.vocab import train_vocab
 
 WORDS = {"en": "dog cat house tree barks sleeps stands grows".split(),
@@ -457,13 +457,6 @@ def test_another_model_has_another_name(model, tmp_path):
     assert model_hash(tmp_path / "copy") == model_hash(model)
     with open(tmp_path / "copy" / "config.json", "a") as file: file.write(" ")
     assert model_hash(tmp_path / "copy") != model_hash(model)
-
-
-def test_every_benchmark_names_sets_and_tables_that_are_there():
-    for name, benchmark in BENCHMARKS.items():
-        assert {benchmark.learned, benchmark.tested} <= TASK_SETS.keys()
-        rows = printed(name)
-        assert len(rows) > 10 if benchmark.papers else rows.empty
 
 
 def test_another_process_asks_for_one_more_language(settings, scores, data, tmp_path):
