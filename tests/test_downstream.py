@@ -5,7 +5,7 @@ import pytest
 from conftest import ROOT
 
 from xlnb.core import ConfigError
-from xlnb.downstream import BENCHMARKS, READ, TABLES, printed
+from xlnb.downstream import BENCHMARKS, READ, RECIPES, TABLES, has_recipes, printed, printed_recipes
 from xlnb.task_sets import TASK_SETS
 
 COLUMNS = ["paper", "model", "size", "setting", "lang", "metric", "value", "doubtful", "note", "variant"]
@@ -71,3 +71,38 @@ def test_a_number_whose_digits_are_lost_is_nan_and_doubtful():
 
 def test_what_is_no_task_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'paws-x'"): printed("pawsx")
+
+
+GIVEN = ("pos", "ner", "xquad", "mlqa", "tydiqa", "xnli", "paws-x", "americasnli") # the last learns from XNLI
+
+
+@pytest.mark.parametrize("paper, counts", [
+    ("xlme", {"pos": 9, "ner": 5, "xquad": 3, "mlqa": 9, "tydiqa": 9, "xnli": 4, "paws-x": 4, "americasnli": 4}),
+    ("xylent", {"xquad": 3, "mlqa": 9, "tydiqa": 9, "xnli": 4, "paws-x": 4, "americasnli": 4}),
+    ("metaxlm", dict.fromkeys((*GIVEN, "cls"), 1)), ("veco", dict.fromkeys(GIVEN, 45)),
+    ("static", dict.fromkeys(("xquad", "tydiqa", "ner", "pos"), 1))])
+def test_recipes_are_those_of_the_tables(paper, counts):
+    grids = {task: printed_recipes(paper, task, 768) for task in counts}
+    assert {task: len(grid) for task, grid in grids.items()} == counts and paper in RECIPES
+    assert all(4e-6 < recipe.learning_rate < 5e-5 for grid in grids.values() for recipe in grid)
+    assert {name for name in (*BENCHMARKS, *READ) if has_recipes(paper, name)} == counts.keys()
+    with pytest.raises(ConfigError, match=f"recipes='{paper}': none for sib200, only for"):
+        printed_recipes(paper, "sib200", 768)
+
+
+def test_the_grid_of_veco_is_that_of_its_text_at_every_width_from_768_on():
+    "Three lists, each with each; a narrower network has higher rates, a wider one the printed ones."
+    by_width = {width: printed_recipes("veco", "xnli", width) for width in (768, 1024, 128)}
+    points = {(r.learning_rate, r.epochs, r.batch_size) for r in by_width[1024]}
+    assert points == {(rate, epochs, size) for rate in (5e-6, 8e-6, 1e-5, 2e-5, 3e-5) for epochs in (3, 5, 10)
+                      for size in (16, 32, 64)}
+    assert by_width[768] == by_width[1024]
+    assert min(r.learning_rate for r in by_width[128]) == pytest.approx(5e-6 * 6 ** 1.5)
+    assert {(r.warmup, r.weight_decay) for r in by_width[768]} == {(0.1, 0.0)} # not printed: ours
+
+
+def test_the_static_paper_has_the_values_of_the_scripts_of_xtreme():
+    [reading], [tagging] = printed_recipes("static", "xquad", 768), printed_recipes("static", "ner", 768)
+    told = lambda r: (r.learning_rate, r.batch_size, r.epochs, r.warmup, r.weight_decay, r.max_length)
+    assert told(reading) == (3e-5, 32, 3, 500, 1e-4, 384)
+    assert told(tagging) == (2e-5, 32, 10, 0, 0, 128)

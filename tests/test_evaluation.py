@@ -14,7 +14,7 @@ from xlnb import evaluation as E
 from xlnb.claims import paper_table
 from xlnb.core import ConfigError, DataError, read_records
 from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.downstream import RECIPES, printed_recipes, write_texts
+from xlnb.downstream import printed_recipes, write_texts
 from xlnb.evaluation import (Settings, checked, compare, draw_heat_map, evaluate, latex, leaked, learned_task,
                              model_hash, recorded, score_table, scores_record, split_fifth)
 from xlnb.finetuning import FineTuning, train_head
@@ -209,16 +209,6 @@ def test_beside_translations_from_files(settings, model, data, tmp_path):
     with pytest.warns(UserWarning, match="59 lines for 60 texts"): evaluate(plugged)
     (folder / "xnli-dev-en.txt").unlink()
     with pytest.raises(DataError, match="no translations: write what is to be translated with"): evaluate(plugged)
-
-
-@pytest.mark.parametrize("paper, counts", [
-    ("xlme", {"pos": 9, "ner": 5, "xquad": 3, "mlqa": 9, "tydiqa": 9, "xnli": 4, "paws-x": 4}),
-    ("xylent", {"xquad": 3, "mlqa": 9, "tydiqa": 9, "xnli": 4, "paws-x": 4, "americasnli": 4}),
-    ("metaxlm", dict.fromkeys(("pos", "ner", "xquad", "mlqa", "tydiqa", "xnli", "paws-x", "cls"), 1))])
-def test_recipes_are_those_of_the_tables(paper, counts):
-    grids = {task: printed_recipes(paper, task, 768) for task in counts}
-    assert {task: len(grid) for task, grid in grids.items()} == counts and paper in RECIPES
-    assert all(4e-6 < recipe.learning_rate < 5e-5 for grid in grids.values() for recipe in grid)
 
 
 def test_names_of_languages_are_ours_whatever_is_typed(settings, scores):

@@ -153,11 +153,14 @@ def printed(name: str, # one of BENCHMARKS or of `readouts.READ`
 
 # %% ../nbs/02r_downstream.ipynb #25e27c9f
 RECIPES = {"xlme": "table11_finetuning_hyperparameters", "xylent": "table15_finetuning_hyperparameters",
-           "metaxlm": "table08_finetuning_hyperparameters"} # paper → its table
+           "metaxlm": "table08_finetuning_hyperparameters", "veco": "text_values",
+           "static": "xtreme_scripts"} # paper → where its values are
 _FIELDS = {"Epochs": "epochs", "Learning rate": "learning_rate", "Batch size": "batch_size", "Warmup": "warmup",
-           "Weight decay": "weight_decay"}
+           "Weight decay": "weight_decay", "epochs searched": "epochs", "batch sizes searched": "batch_size",
+           "learning rates searched, transfer": "learning_rate"}
 
-def _numbers_of(text: str) -> list[float]: # '{5,...,9}e-6', '10%', '12,500 steps'
+def _numbers_of(text: str) -> list[float]: # '{5,...,9}e-6', '10%', '12,500 steps', '3; 5; 10'
+    if ";" in text: return [float(number) for number in text.split(";")]
     if not (grid := re.fullmatch(r"\{(.+)\}(e-\d+)?", text)):
         number = text.replace(",", "").removesuffix(" steps")
         return [float(number[:-1]) / 100 if number.endswith("%") else float(number)]
@@ -165,25 +168,26 @@ def _numbers_of(text: str) -> list[float]: # '{5,...,9}e-6', '10%', '12,500 step
     if "..." in listed: listed = range(int(listed[0]), int(listed[-1]) + 1)
     return [float(f"{number}{grid[2] or ''}") for number in listed]
 
-def _rows(paper, name) -> list[dict]: # of the paper's table, of one task
+def _rows(paper, name) -> list[dict]: # of one task; a value of the running text is of all tasks that have a table
     rows = paper_table(paper, RECIPES[choose("recipes", paper, RECIPES)])
-    return [r for r in rows if r["task"] in _names(name)]
+    tested = name in BENCHMARKS and any(f"{paper}/" in TABLES.get(task, "") for task in _names(name))
+    own = [r for r in rows if (r["task"] in _names(name) if "task" in r else tested)]
+    return [r for r in own if r["key"] in _FIELDS]
 
 def has_recipes(paper: str, name: str) -> bool: # of RECIPES, of BENCHMARKS
-    "Whether a paper says how it fine-tuned for a task."
+    "Whether a paper says how it fine-tuned for a task, itself or by the scripts that it names."
     return bool(_rows(paper, name))
 
 def printed_recipes(paper: str, # one of RECIPES
                     name: str, # one of BENCHMARKS
                     hidden_size: int, # of the network
                    ) -> list[FineTuning]: # every point of the grid
-    "How a paper fine-tuned for a task, its rates scaled to the network's width; `ConfigError` where it does not say."
-    grid = {_FIELDS[r["key"]]: _numbers_of(r["value"]) for r in _rows(paper, name) if r["key"] in _FIELDS}
+    "How a paper fine-tuned for a task, its rates raised for a narrower network; `ConfigError` where it does not say."
+    grid = {_FIELDS[r["key"]]: _numbers_of(r["value"]) for r in _rows(paper, name)}
     if not grid:
         there = ", ".join(task for task in BENCHMARKS if has_recipes(paper, task))
-        raise ConfigError(f"recipes={paper!r}: its table has none for {name}, only for {there}; leave recipes out for "
-                          "our own")
-    scale = usual_rate(hidden_size) / usual_rate(768)
+        raise ConfigError(f"recipes={paper!r}: none for {name}, only for {there}; leave recipes out for our own")
+    scale = usual_rate(min(hidden_size, 768)) / usual_rate(768)
     points = [dict(zip(grid, values)) for values in product(*grid.values())]
     whole = lambda point: {k: int(point[k]) for k in ("epochs", "batch_size")}
     return [replace(BENCHMARKS[name].recipe, **point | whole(point) | {"learning_rate": point["learning_rate"] * scale})
