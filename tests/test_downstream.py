@@ -6,7 +6,9 @@ from conftest import ROOT
 
 from xlnb.core import ConfigError
 from xlnb.downstream import BENCHMARKS, READ, RECIPES, TABLES, has_recipes, printed, printed_recipes
-from xlnb.task_sets import TASK_SETS
+from xlnb.finetuning import Span
+from xlnb.scores import f1_scores
+from xlnb.task_sets import TASK_SETS, Question, Tagged
 
 COLUMNS = ["paper", "model", "size", "setting", "lang", "metric", "value", "doubtful", "note", "variant"]
 NOWHERE = {"squad1", "sib200", "cldr", "flores"} # no paper has a table of it
@@ -106,3 +108,20 @@ def test_the_static_paper_has_the_values_of_the_scripts_of_xtreme():
     told = lambda r: (r.learning_rate, r.batch_size, r.epochs, r.warmup, r.weight_decay, r.max_length)
     assert told(reading) == (3e-5, 32, 3, 500, 1e-4, 384)
     assert told(tagging) == (2e-5, 32, 10, 0, 0, 128)
+
+
+@pytest.mark.parametrize("name", ["xquad", "mlqa", "tydiqa", "squad1", "squad2"])
+def test_answers_are_scored_as_published_and_by_language(name):
+    "An Arabic article in the gold answer counts where articles are English only; MLQA drops it wherever it stands."
+    examples = [Question("1", "?", "في القاهرة", (("القاهرة", 3),))]
+    scores = BENCHMARKS[name].score(examples, [Span("قاهرة", 1.0)], "ar")
+    assert [scores[m] for m in ("F1 by language", "EM by language")] == [100, 100]
+    assert [scores[m] for m in ("F1", "EM")] == ([100, 100] if name == "mlqa" else [0, 0])
+
+
+def test_accuracy_of_tags_is_their_micro_f1():
+    gold, answers = [("DET", "NOUN", "VERB"), ("NOUN", "X")], [("DET", "VERB", "VERB"), ("NOUN", "NOUN")]
+    examples = [Tagged(str(n), ("w",) * len(tags), tags) for n, tags in enumerate(gold)]
+    flat = lambda rows: [tag for tags in rows for tag in tags]
+    micro = f1_scores(flat(gold), flat(answers))["micro"]
+    assert BENCHMARKS["pos"].score(examples, answers, "de")["accuracy"] == pytest.approx(micro)

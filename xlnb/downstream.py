@@ -55,7 +55,7 @@ def _spans(style: str, examples, answers, lang) -> dict:
     gold = {e.id: [text for text, _ in e.answers] for e in examples}
     texts = {e.id: answer.text for e, answer in zip(examples, answers)}
     found, own = (qa_scores(gold, texts, lang, how) for how in (style, "by language"))
-    return {"F1": found["f1"], "EM": found["em"], "F1 by language": own["f1"]}
+    return {"F1": found["f1"], "EM": found["em"], "F1 by language": own["f1"], "EM by language": own["em"]}
 
 # %% ../nbs/02r_downstream.ipynb #8978c0bf
 @dataclass(frozen=True)
