@@ -498,3 +498,17 @@ def test_models_that_are_not_ours_by_the_same_command(name, model, tmp_path, mon
     assert "xnli: accuracy, %, mean of 1 seeds" in said and "bag of words" in said
     [record] = read_records("08_evaluation")
     assert record["parameters"]["model"] == "foreign" and {*record["scores"]["system"]} >= {"model", "untrained"}
+
+
+def test_ours_stands_above_what_papers_print_of_the_same_languages():
+    def beside(task, measure, *targets):
+        rows = [E.row(task, measure, "en" if task == "xnli" else "", target, 50, 9, system="model", seed=0)
+                for target in targets]
+        return E.beside_papers(pd.DataFrame(rows), task)
+    xnli = beside("xnli", "accuracy", "en", "ur")
+    assert xnli.loc["model"].tolist() == ["50.0", "50.0"]
+    assert xnli.loc["metaxlm: MetaXLM, base, zero_shot", "en"] == "82.8" and xnli.ur.str.endswith("†").any()
+    assert beside("word_alignment", "AER", "de-en").loc["xlme: XLM-E, base, feature", "de-en"] == "16.5"
+    assert beside("tatoeba", "accuracy@1", "de-en").loc["static: XLM-R, base, feature", "de-en"] == "88.4"
+    assert 60 < float(beside("word_similarity", "harmonic mean", "de-en").iloc[1, 0]) < 80 # percent
+    assert [*beside("squad1", "F1", "en").index] == ["model"] # none is printed

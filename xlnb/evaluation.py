@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['BASELINES', 'FAMILIES', 'Settings', 'checked', 'learn_split', 'test_split', 'task_names', 'content_hash',
            'model_hash', 'untrained_folder', 'split_fifth', 'learned_task', 'leaked', 'Tuned', 'baseline_rows',
-           'evaluate', 'score_table', 'latex', 'draw_heat_map', 'family_table', 'compare', 'scores_record', 'tables',
-           'keep', 'recorded', 'main']
+           'evaluate', 'score_table', 'latex', 'draw_heat_map', 'family_table', 'beside_papers', 'compare',
+           'scores_record', 'tables', 'keep', 'recorded', 'main']
 
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
 import hashlib, json, math, re, shutil, sys, warnings
@@ -22,11 +22,11 @@ import pandas as pd
 from scipy.sparse import hstack
 
 from .core import (CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
-                       data_root, derive_seed, figure, parse_languages, repo_root, run_facts, settings_from_arguments,
-                       sha256_file)
+                       data_root, derive_seed, figure, our_code, pair_name, parse_languages, repo_root, run_facts,
+                       settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
 from .data import source_hash
-from .downstream import BENCHMARKS, has_recipes, printed_recipes, read_translations
+from .downstream import BENCHMARKS, has_recipes, printed, printed_recipes, read_translations
 from .finetuning import FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, train_head
 from .foreign import quietly
 from .readouts import OF_WORDS, READ, row, vector_files
@@ -592,6 +592,34 @@ def family_table(scores: pd.DataFrame, # of `evaluate`
     learned = scores[scores.task == task].source.iloc[0].split(",")
     table = table.drop(columns=["others", "gap", *learned], errors="ignore").dropna(how="all")
     return table.T.groupby(lambda lang: FAMILIES.get(lang.split("-")[0], "other"), sort=False).mean().T
+
+# %% ../nbs/08_evaluation.ipynb #bes1de00
+_PRINTED_AS = {"accuracy": ("acc",), "accuracy@1": ("acc@1", "acc", "p@1"), "micro-F1": ("acc",), "F1": ("f1",),
+               "F1 as published": ("f1",), "EM": ("em",), "AER": ("aer",), "Matthews": ("mcc",), "Spearman": ("scc",),
+               "harmonic mean": ("score",)} # measure → what the papers' tables call it
+
+def _printed_column(target: str, columns) -> str: # of a language or pair, as the papers name it
+    pair = pair_name(*sorted(target.split("-"))) if "-" in target else target
+    return pair if pair in columns else next((code for code in target.split("-") if code != "en"), target)
+
+def beside_papers(scores: pd.DataFrame, # of `evaluate`
+                  task: str, measure: str | None = None, over: str = "mean", # as for `score_table`
+                 ) -> pd.DataFrame: # text; a row for each system of ours, then for each model of a paper
+    "Ours above what the papers print in the same languages, percent, † where their errata doubt it; errors as there."
+    own = score_table(scores, task, measure, over).drop(columns=["others", "gap"], errors="ignore")
+    measure = measure or scores[scores.task == task].measure.iloc[0]
+    theirs = printed(task)
+    theirs = theirs[theirs.metric.isin(_PRINTED_AS.get(measure, ())) & theirs.value.notna()]
+    columns = [pair_name(*sorted(lang.split("-"))) if "-" in lang else our_code(lang) for lang in theirs.lang]
+    facts = theirs[["paper", "model", "size", "setting", "variant"]].itertuples(index=False)
+    systems = [f"{paper}: " + ", ".join(filter(None, more)) for paper, *more in facts]
+    percent = theirs.value.where(theirs.metric != "score", 100 * theirs.value) # correlations are printed from 0 to 1
+    text = [f"{value:.1f}" + "†" * doubt for value, doubt in zip(percent, theirs.doubtful)]
+    theirs = theirs.assign(system=systems, column=columns, text=text)
+    named = {target: _printed_column(target, columns) for target in own}
+    table = theirs.pivot_table(index="system", columns="column", values="text", aggfunc="first", sort=False)
+    table = table.reindex(columns=[*named.values()]).set_axis([*named], axis=1).dropna(how="all")
+    return pd.concat([own.map(lambda v: "" if pd.isna(v) else f"{v:.1f}"), table]).fillna("")
 
 # %% ../nbs/08_evaluation.ipynb #25641a9a
 def _each(name, examples, answers, lang) -> list[float]: # the score of every example by itself, percent
