@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from xlnb import readouts
 from xlnb.core import ConfigError, DataError
+from xlnb.corpora import LANGUAGES
 from xlnb.evaluation import Settings, evaluate, model_hash
 from xlnb.readouts import (READ, _cldr_tasks, _gold, _tatoeba_there, best_threshold, flores_tests, halves_f1,
                            mined_pairs, mining_f1, vector_files, word_space)
@@ -43,9 +44,78 @@ def test_languages_of_one_set_do_not_end_the_others(tmp_path, monkeypatch):
             write(tmp_path / "tatoeba-laser" / "v1" / f"tatoeba.{lang}-eng.{end}", f"{text}\n")
     assert {*_tatoeba_there("de,fr,ace")} == {"de-en", "en-fr"} # Tatoeba has no Acehnese
     with pytest.warns(UserWarning, match="no file of ja"): assert {*_tatoeba_there("de,ja")} == {"de-en"}
-    with pytest.raises(FileNotFoundError, match="Tatoeba has no file of ja"): _tatoeba_there("ja")
-    with pytest.raises(DataError, match="links are of two languages"): _gold("de")
+    with pytest.raises(FileNotFoundError, match=r"tatoeba\.jpn-eng\.jpn.*Licence"): _tatoeba_there("ja")
+    with pytest.raises(ConfigError, match="langs='en,ace': Tatoeba pairs English with af, am"): _tatoeba_there("en,ace")
+    with pytest.raises(ConfigError, match="links are of two languages"): _gold("de")
     assert {"en", "de"} == {*next(iter(_cldr_tasks("de", "en").values())).examples}
+
+
+GOOD, BAD = "".join(f"{word}\n" for word in NUMBERS), "".join(f"{word}\n" for word in NUMBERS[:4])
+RATED = "one\tone\t4\none\ttwo\t1\ntwo\tthree\t2\n"
+TATOEBA, FLORES = "tatoeba-laser/v1/tatoeba.{}-eng.{}", "floresp-v2/devtest/devtest.{}"
+WORDS, SIMILAR = "muse-dictionaries/{}.{}", "semeval2017-task2/{}.test.txt"
+LINKS = "word-alignment/alignment-test-sets/{}/{}"
+DAMAGED = { # task → the file of French that is damaged, its text, file and line of the message, what it says
+    "tatoeba": (TATOEBA.format("fra", "fra"), BAD, 4, "ends after 4 lines"),
+    "flores": (FLORES.format("fra_Latn"), BAD, 4, "ends after 4 lines"),
+    "bli": (WORDS.format("en-fr", "5000-6500.txt"), "one un\ntwo\n", 2, "expected a word"),
+    "word_alignment": (LINKS.format("en-fr", "alignv2.txt"), "1 1 1\n1 1\n", 2, ""),
+    "word_similarity": (SIMILAR.format("fr"), "un\tun\n", 1, "expected word, tab")}
+
+
+def sets_of(root, *langs):
+    "Every set in small, of English with some languages: (our code, the other two)."
+    write(root / FLORES.format("eng_Latn"), GOOD), write(root / SIMILAR.format("en"), RATED)
+    for lang, long, pair in langs:
+        for side in (long, "eng"): write(root / TATOEBA.format(long, side), GOOD)
+        write(root / FLORES.format(f"{long}_Latn"), GOOD), write(root / SIMILAR.format(lang), RATED)
+        for way in (f"en-{lang}", f"{lang}-en"):
+            for part in ("0-5000", "5000-6500"): write(root / WORDS.format(way, f"{part}.txt"), "one one\ntwo deux\n")
+        for side in (lang, "en"): write(root / LINKS.format(pair, f"test.{side}"), "one two\n" * 2)
+        first = lang == "de" # German is counted from 0
+        write(root / LINKS.format(pair, "alignv2.txt"), "".join(f"{n - first} 1 1\n" for n in (1, 2)))
+
+
+@pytest.fixture
+def sets(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path)), monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
+    sets_of(tmp_path, ("de", "deu", "de-en"), ("fr", "fra", "en-fr"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("task", DAMAGED)
+def test_a_damaged_file_is_named_and_the_other_languages_are_scored(task, sets):
+    (file, text, line, says), (_, baseline) = DAMAGED[task], READ[task]
+    whole, langs = baseline("en,de,fr", "en"), lambda rows: {lang for r in rows for lang in r["target"].split("-")}
+    assert langs(whole) == {"de", "en", "fr"}
+    write(sets / file, text)
+    with pytest.warns(UserWarning, match=f"{task} leaves out .*fr.* \\(.*{file}:{line}: .*{says}"):
+        rest = baseline("en,de,fr", "en")
+    assert rest == [r for r in whole if "fr" not in r["target"]] and langs(rest) == {"de", "en"}
+    alone = "fr" if task == "word_similarity" else "en,fr"
+    with pytest.raises(DataError, match=f"{file}:{line}: .*{says}"): baseline(alone, "en")
+    write(sets / file, "")
+    with pytest.warns(UserWarning, match=f"{task} leaves out .*fr"): assert baseline("en,de,fr", "en") == rest
+
+
+def test_bytes_that_are_not_the_published_ones_are_left_out(sets):
+    assert {*_tatoeba_there("de,fr")} == {"de-en", "en-fr"}
+    write(sets / "tatoeba-laser" / "SHA256SUMS", f"{'0' * 64}  v1/tatoeba.fra-eng.eng\n")
+    with pytest.warns(UserWarning, match=r"leaves out fr \(.*tatoeba\.fra-eng\.eng: sha256 is"):
+        assert {*_tatoeba_there("de,fr")} == {"de-en"}
+
+
+def test_a_language_without_vectors_does_not_end_the_others(space, sets):
+    lexicon_files(sets)
+    with pytest.warns(UserWarning, match="bli leaves out fr .*no vectors of 'fr', there are en, de"):
+        assert {r["target"] for r in READ["bli"][0](space, "de,fr", "en")} == {"de-en"}
+    with pytest.warns(UserWarning, match="word_similarity leaves out fr .*no vectors of 'fr'"):
+        assert {r["target"] for r in READ["word_similarity"][0](space, "en,fr", "en")} == {"en"}
+
+
+def test_of_all_languages_that_are_known_absent_files_are_no_news(sets, recwarn):
+    for task in DAMAGED: assert READ[task][1](",".join(LANGUAGES), "en")
+    assert not [w for w in recwarn if issubclass(w.category, UserWarning)]
 
 
 def test_mined_pairs_are_those_of_a_greedy_choice_over_all_scores():
@@ -150,7 +220,9 @@ def test_both_forms_of_flores(name, tmp_path):
     for code, lines in {"eng_Latn": "One.\nTwo.\n", "zho_Hant": "一。\n二。\n", "swh_Latn": "Moja.\n"}.items():
         write(tmp_path / name.format(code), lines)
     assert flores_tests("en,zh-Hant,de", root=tmp_path) == {"en-zh-Hant": (["One.", "Two."], ["一。", "二。"])}
-    with pytest.raises(DataError, match=r"swh_Latn|eng_Latn"): flores_tests("sw", root=tmp_path)
+    with pytest.warns(UserWarning, match="flores leaves out sw .*swh_Latn.*:1: this file ends after 1 lines"):
+        assert [*flores_tests("sw,zh-Hant", root=tmp_path)] == ["en-zh-Hant"]
+    with pytest.raises(DataError, match="swh_Latn.*:1: this file ends after 1 lines"): flores_tests("sw", root=tmp_path)
     with pytest.raises(ConfigError, match="'fr'"): flores_tests("sw", source="fr", root=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"looked for flores200_dataset/dev/\*.dev or .*CC BY-SA 4.0"):
         flores_tests("sw", split="dev", root=tmp_path)

@@ -8,16 +8,17 @@ __all__ = ['READ', 'OF_WORDS', 'row', 'flores_tests', 'mined_pairs', 'best_thres
 
 # %% ../nbs/02q_readouts.ipynb #797a6d57
 import warnings
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from .alignment import aer_by_layer
-from .catalogue import GOLD, SETS, dictionary, gold_alignments, open_set, tatoeba_tests
+from .catalogue import GOLD, SETS, checksums, dictionary, gold_alignments, open_set, set_files, tatoeba_tests
 from .cldr import LOCALES
 from .core import ConfigError, DataError, data_root, our_code, pair_name, parse_languages, split_pair
-from .corpora import LANGUAGES, read_parallel
+from .corpora import LANGUAGES, file_lines, read_parallel
 from .ibm import alignment_error_rate, diagonal_links
 from .lexicon import read_similarity, translation_accuracy, word_similarity
 from .probes import cldr_tasks, linear_probe, probe_baselines
@@ -35,6 +36,27 @@ def row(task: str, measure: str,
     return {"task": task, "measure": measure, "source": source, "target": target, "score": score,
             "examples": examples, **facts}
 
+def _of_each(task: str, keys, # languages or pairs
+             read, # key → list: of rows, or of names and tests
+             langs, # as they were asked for: of all languages that are known, absent files are no news
+             offer: str = "", # what could be asked for, where there is no key
+            ) -> list: # of all keys, one after another
+    "What can be read and scored; the rest is named in warnings, or its error raised where nothing is left."
+    found, malformed, absent = [], {}, {}
+    for key in keys:
+        try: found += read(key)
+        except DataError as e: malformed[key] = e
+        except FileNotFoundError as e: absent[key] = e
+    if not found: raise [*malformed.values(), *absent.values(), ConfigError(f"langs={str(langs)!r:.60}: {offer}")][0]
+    if malformed: warnings.warn(f"{task} leaves out " + "; ".join(f"{key} ({e})" for key, e in malformed.items()))
+    if absent and {*LANGUAGES} - {*parse_languages(langs)}: warnings.warn(f"{task} has no file of {', '.join(absent)}")
+    return found
+
+def _not_empty(paths):
+    for path in paths:
+        if not any(file_lines(path)): raise DataError("the file is empty: fetch it again", path, 1)
+    return paths
+
 # %% ../nbs/02q_readouts.ipynb #767904f6
 _FLORES = {"flores200_dataset/{split}": "*.{split}", "floresp*/{split}": "{split}.*"} # folder → names of files
 
@@ -46,20 +68,22 @@ def _flores_files(split: str, root) -> dict[str, Path]: # our code → file, of 
     raise FileNotFoundError(f"FLORES is not there: looked for {places} under XLNB_DATA={root}. Licence of the set: "
                             "CC BY-SA 4.0; github.com/openlanguagedata/flores says how to come by it")
 
-def flores_tests(langs, # our codes; those without a file are passed over
+def flores_tests(langs, # our codes
                  source: str = "en", # the other side of each pair
                  split: str = "devtest", # or 'dev'
                  root=None, # folder of the sets; that of XLNB_DATA if None
                 ) -> dict[str, tuple[list[str], list[str]]]: # 'de-en' → lines of both
     """Pairs of FLORES-200 or FLORES+ with one language (NLLB team 2022; Open Language Data Initiative).
 
-    Raises `FileNotFoundError` without files, `DataError` where two of them have other numbers of lines."""
-    files, tests = _flores_files(split, data_root() if root is None else Path(root)), {}
+    Raises `FileNotFoundError` without files, and `DataError` where all that are there are malformed."""
+    files = _flores_files(split, data_root() if root is None else Path(root))
     [source] = parse_languages([source], known=files)
-    for lang in (lang for lang in parse_languages(langs) if lang in files and lang != source):
+    def read(lang):
         sides = sorted((lang, source))
-        tests[pair_name(*sides)] = tuple(map(list, zip(*read_parallel([files[side] for side in sides]))))
-    return tests
+        lines = read_parallel(_not_empty([files[side] for side in sides]))
+        return [(pair_name(*sides), tuple(map(list, zip(*lines))))]
+    there = [lang for lang in parse_languages(langs) if lang in files and lang != source]
+    return dict(_of_each("flores", there, read, langs))
 
 # %% ../nbs/02q_readouts.ipynb #0e725d95
 def _directions(task, pair, hub, both, n, raw="", **facts) -> list[dict]: # both: first → second, second → first
@@ -77,13 +101,13 @@ def _shared_trigrams(task, tests, hub) -> list[dict]:
             for own in _directions(task, pair, hub, accuracy_at_1(*string_overlap(*sides)), len(sides[0]),
                                    system="shared trigrams")]
 
-def _tatoeba_there(langs) -> dict: # of the languages that have a test; names those that are not there
-    asked, facts = [lang for lang in parse_languages(langs) if lang in SETS["tatoeba"].langs], {}
-    tests = tatoeba_tests(asked, facts)
-    absent = ", ".join(lang for lang in asked if lang != "en" and pair_name(lang, "en") not in tests)
-    if not tests: raise FileNotFoundError(f"Tatoeba has no file of {absent or langs:.60} under XLNB_DATA={data_root()}")
-    if absent and len(asked) < len(SETS["tatoeba"].langs): warnings.warn(f"Tatoeba has no file of {absent}")
-    return tests
+def _tatoeba_there(langs) -> dict: # pair → lines of both, of the languages that have a test
+    def read(lang):
+        checksums(_not_empty(set_files("tatoeba", [lang]))) # as SHA256SUMS states them, where it is there
+        return tatoeba_tests([lang]).items()
+    there = [lang for lang in SETS["tatoeba"].langs if lang != "en"]
+    asked = [lang for lang in parse_languages(langs) if lang in there]
+    return dict(_of_each("tatoeba", asked, read, langs, f"Tatoeba pairs English with {', '.join(there)}"))
 
 def _tatoeba(model, langs, source) -> list[dict]: return _retrieved("tatoeba", model, _tatoeba_there(langs), "en")
 def _tatoeba_baselines(langs, source) -> list[dict]: return _shared_trigrams("tatoeba", _tatoeba_there(langs), "en")
@@ -165,10 +189,13 @@ def _mining_baselines(langs, source) -> list[dict]:
 
 # %% ../nbs/02q_readouts.ipynb #6deab1f8
 def _gold(langs) -> dict: # pair → sentences with links
-    there = {lang for pair in GOLD for lang in split_pair(pair)}
-    found = gold_alignments([lang for lang in parse_languages(langs) if lang in there])
-    if found: return found
-    raise DataError(f"langs={str(langs)!r:.60}: links are of two languages, of {', '.join(GOLD)}; name both")
+    def read(pair):
+        found = gold_alignments(pair)
+        if any(p.sure for p in found.get(pair, ())): return found.items()
+        raise DataError(f"not one sure link in the files of {GOLD[pair]}: fetch them again")
+    pairs = [pair_name(*both) for both in combinations(parse_languages(langs), 2)]
+    return dict(_of_each("word_alignment", [pair for pair in pairs if pair in GOLD], read, langs,
+                         f"links are of two languages, of {', '.join(GOLD)}; name both"))
 
 def _word_alignment(model, langs, source) -> list[dict]:
     rows = aer_by_layer(model, {"word_alignment": _gold(langs)}, layer=None)
@@ -208,65 +235,64 @@ def word_space(model, # folder of an encoder, or of word vectors (`vector_files`
     raise DataError(f"{model}: no vectors of {lang!r}, there are {', '.join(files)}")
 
 # %% ../nbs/02q_readouts.ipynb #a59580ed
-def _lexicons(langs, source) -> dict: # language → entries of the test, forth and back, and the words of both sides
-    there = [lang for lang in parse_languages(langs) if lang in SETS["muse"].langs and lang != source]
-    found, lacking = {}, []
-    absent = ConfigError(f"langs={str(langs)!r:.60}: MUSE has {', '.join(SETS['muse'].langs)}")
-    for lang in there:
-        ways = (source, lang), (lang, source)
-        try: test, train = ([dictionary(*way, split=split) for way in ways] for split in ("test", "train"))
-        except FileNotFoundError as e:
-            absent = e
-            lacking.append(lang)
-        else:
-            both = [*test[0], *train[0], *((b, a) for a, b in (*test[1], *train[1]))]
-            found[lang] = *test, *([*dict.fromkeys(side)] for side in zip(*both))
-    if not found: raise absent
-    if lacking and len(there) < len(SETS["muse"].langs) - 1: warnings.warn(f"MUSE has no file of {', '.join(lacking)}")
-    return found
+def _lexicon(source, lang) -> tuple: # entries of the test, forth and back, and the words of both sides
+    def entries(way, split):
+        _not_empty(set_files("muse", way, split=split))
+        return dictionary(*way, split=split)
+    test, train = ([entries(way, split) for way in ((source, lang), (lang, source))] for split in ("test", "train"))
+    both = [*test[0], *train[0], *((b, a) for a, b in (*test[1], *train[1]))]
+    return *test, *([*dict.fromkeys(side)] for side in zip(*both))
+
+def _lexicon_rows(langs, source, rows) -> list[dict]: # rows: language and its `_lexicon` → rows
+    there = [lang for lang in SETS["muse"].langs if lang != source]
+    asked = [lang for lang in parse_languages(langs) if lang in there]
+    return _of_each("bli", asked, lambda lang: rows(lang, *_lexicon(source, lang)), langs,
+                    f"MUSE has {', '.join(there)}")
 
 def _bli(model, langs, source) -> list[dict]:
-    rows = []
-    for lang, (forth, back, own, other) in _lexicons(langs, source).items():
+    def rows(lang, forth, back, own, other):
         first, second = word_space(model, source, own), word_space(model, lang, other)
         both = translation_accuracy(forth, first, second), translation_accuracy(back, second, first)
         asked = round(sum(score.words * score.coverage for score in both))
         facts = dict(coverage=50 * sum(score.coverage for score in both), choices=len(first) + len(second))
-        rows += [row("bli", f"accuracy@{k}", "", pair_name(source, lang), 50 * sum(score.covered[k] for score in both),
-                     asked, **facts) for k in (1, 5)]
-    return rows
+        return [row("bli", f"accuracy@{k}", "", pair_name(source, lang), 50 * sum(score.covered[k] for score in both),
+                    asked, **facts) for k in (1, 5)]
+    return _lexicon_rows(langs, source, rows)
 
 def _bli_baselines(langs, source) -> list[dict]:
-    rows = []
-    for lang, (forth, back, *_) in _lexicons(langs, source).items():
+    def rows(lang, forth, back, *_):
         asked = [{a for a, _ in way} for way in (forth, back)]
         alike = [len({a for a, b in way if a.casefold() == b.casefold()}) for way in (forth, back)]
         score, words = 50 * sum(n / len(own) for n, own in zip(alike, asked)), sum(map(len, asked))
-        rows.append(row("bli", "accuracy@1", "", pair_name(source, lang), score, words, system="spelling"))
-    return rows
+        return [row("bli", "accuracy@1", "", pair_name(source, lang), score, words, system="spelling")]
+    return _lexicon_rows(langs, source, rows)
 
 # %% ../nbs/02q_readouts.ipynb #db2c4157
 _SEMEVAL = "semeval2017-task2/{}.test.txt"
+def _target(pair) -> str: return "-".join(dict.fromkeys(pair)) # of a language with itself: the language
 
 def rated_pairs(langs) -> dict: # (language, language) → (word, word, rating)
-    "SemEval-2017's rated pairs of words, of each language and each two; `FileNotFoundError` where there are none."
+    """SemEval-2017's rated pairs of words, of each language and each two.
+
+    Raises `FileNotFoundError` where there are none, `DataError` where all are malformed."""
     langs, root = parse_languages(langs), data_root()
     pairs = [pair for lang in langs for pair in ((lang, lang), *((lang, b) for b in langs if b != lang))]
-    names = {pair: _SEMEVAL.format("-".join(dict.fromkeys(pair))) for pair in pairs}
-    found = {pair: read_similarity(root / name) for pair, name in names.items() if root and (root / name).exists()}
-    if found: return found
+    names = {_target(pair): pair for pair in pairs if root and (root / _SEMEVAL.format(_target(pair))).exists()}
+    def read(name): return [(names[name], read_similarity(root / _SEMEVAL.format(name)))]
+    if names: return dict(_of_each("word_similarity", names, read, langs))
     places = " and ".join(_SEMEVAL.format(name) for name in ("{lang}", "{lang}-{lang}"))
     raise FileNotFoundError(f"SemEval-2017 task 2 is not there: looked for {places} under XLNB_DATA={root}. "
                             "Licence of the set: none stated")
 
 def _similarity_rows(langs, space, **facts) -> list[dict]: # space: pair, words of both → two WordVectors
-    rows = []
-    for (a, b), rated in rated_pairs(langs).items():
-        words = [[*dict.fromkeys(side)] for side in list(zip(*rated))[:2]]
-        score = word_similarity(rated, *space((a, b), words))
-        rows.append(row("word_similarity", "harmonic mean", "", a if a == b else f"{a}-{b}", 100 * score.harmonic,
-                        round(score.pairs * score.coverage), **facts))
-    return rows
+    rated = {_target(pair): (pair, own) for pair, own in rated_pairs(langs).items()}
+    def rows(target):
+        pair, own = rated[target]
+        words = [[*dict.fromkeys(side)] for side in list(zip(*own))[:2]]
+        score = word_similarity(own, *space(pair, words))
+        return [row("word_similarity", "harmonic mean", "", target, 100 * score.harmonic,
+                    round(score.pairs * score.coverage), **facts)]
+    return _of_each("word_similarity", rated, rows, langs)
 
 def _word_similarity(model, langs, source) -> list[dict]:
     def space(pair, words):
