@@ -98,6 +98,21 @@ def test_a_damaged_file_is_named_and_the_other_languages_are_scored(task, sets):
     with pytest.warns(UserWarning, match=f"{task} leaves out .*fr"): assert baseline("en,de,fr", "en") == rest
 
 
+@pytest.mark.parametrize("place", ["nowhere", "an empty folder"])
+@pytest.mark.parametrize("task, langs, file, licence", [
+    ("tatoeba", "de,fr", "tatoeba.deu-eng.deu", "CC BY 2.0 FR"), ("flores", "de,fr", "devtest.*", "CC BY-SA 4.0"),
+    ("mining", "oc,es", "oci-es.train.oci", "CC BY-SA"), ("word_alignment", "de,en", "alignv2.txt", "research use"),
+    ("bli", "de", "en-de.5000-6500.txt", "CC BY-NC 4.0"),
+    ("word_similarity", "de", "semeval2017-task2/{lang}.test.txt", "none stated")])
+def test_an_absent_set_says_file_place_and_licence(task, langs, file, licence, place, tmp_path, monkeypatch):
+    monkeypatch.delenv("XLNB_CACHE", raising=False), monkeypatch.delenv("XLNB_ROOT", raising=False)
+    monkeypatch.chdir(tmp_path) # outside a checkout there is no cache that could name the file
+    if place == "nowhere": monkeypatch.delenv("XLNB_DATA", raising=False)
+    else: monkeypatch.setenv("XLNB_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError) as e: READ[task][1](langs, "en")
+    assert file in str(e.value) and "XLNB_DATA" in str(e.value) and licence in str(e.value)
+
+
 def test_bytes_that_are_not_the_published_ones_are_left_out(sets):
     assert {*_tatoeba_there("de,fr")} == {"de-en", "en-fr"}
     write(sets / "tatoeba-laser" / "SHA256SUMS", f"{'0' * 64}  v1/tatoeba.fra-eng.eng\n")
@@ -219,7 +234,13 @@ def test_what_is_absent_is_named_with_its_licence_and_the_rest_is_tested(space, 
 def test_both_forms_of_flores(name, tmp_path):
     for code, lines in {"eng_Latn": "One.\nTwo.\n", "zho_Hant": "一。\n二。\n", "swh_Latn": "Moja.\n"}.items():
         write(tmp_path / name.format(code), lines)
-    assert flores_tests("en,zh-Hant,de", root=tmp_path) == {"en-zh-Hant": (["One.", "Two."], ["一。", "二。"])}
+    with pytest.warns(UserWarning, match="flores has no file of de, fr"):
+        found = flores_tests("en,zh-Hant,de,fr", root=tmp_path)
+    assert found == {"en-zh-Hant": (["One.", "Two."], ["一。", "二。"])}
+    with pytest.raises(FileNotFoundError, match=r"FLORES has no file of de: looked for .*\*.*CC BY-SA 4.0"):
+        flores_tests("de,fr", root=tmp_path)
+    with pytest.raises(ConfigError, match="langs='en': FLORES pairs en with en, sw, zh-Hant"):
+        flores_tests("en", root=tmp_path)
     with pytest.warns(UserWarning, match="flores leaves out sw .*swh_Latn.*:1: this file ends after 1 lines"):
         assert [*flores_tests("sw,zh-Hant", root=tmp_path)] == ["en-zh-Hant"]
     with pytest.raises(DataError, match="swh_Latn.*:1: this file ends after 1 lines"): flores_tests("sw", root=tmp_path)

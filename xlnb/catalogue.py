@@ -245,7 +245,8 @@ _IN_ZIP = re.compile(r"(.+?\.zip)(/.+)?") # a name may go on inside a zip
 def _find(name: str, file: str, fetch: bool) -> Path:
     "Path of a set's file, perhaps inside a zip; fetched if it is nowhere and may be."
     if zipped := _IN_ZIP.fullmatch(file): file = zipped[1]
-    inside, where = (zipped[2] or "").strip("/") if zipped else "", {"XLNB_DATA": "XLNB_DATA is not set"}
+    inside = (zipped[2] or "").strip("/") if zipped else ""
+    where = {"XLNB_DATA": "XLNB_DATA is not set", "cache": f"for {file} no cache, as XLNB_CACHE is not set"}
     for place, folder in _folders(SETS[name]).items():
         try: return existing_file(folder / file) / inside
         except FileNotFoundError as e: where[place] = str(e) if place == "XLNB_DATA" else f"{file} is not in the cache"

@@ -64,9 +64,12 @@ def _flores_files(split: str, root) -> dict[str, Path]: # our code → file, of 
     for folder, names in _FLORES.items() if root else ():
         found = sorted(root.glob(f"{folder}/{names}".format(split=split)))
         if found: return {our_code(path.name.replace(split, "").strip(".")): path for path in found}
+    raise _no_flores("is not there", split, root)
+
+def _no_flores(what: str, split: str, root) -> FileNotFoundError:
     places = " or ".join(f"{folder}/{names}".format(split=split) for folder, names in _FLORES.items())
-    raise FileNotFoundError(f"FLORES is not there: looked for {places} under XLNB_DATA={root}. Licence of the set: "
-                            "CC BY-SA 4.0; github.com/openlanguagedata/flores says how to come by it")
+    return FileNotFoundError(f"FLORES {what}: looked for {places} under XLNB_DATA={root}. Licence of the set: "
+                             "CC BY-SA 4.0; github.com/openlanguagedata/flores says how to come by it")
 
 def flores_tests(langs, # our codes
                  source: str = "en", # the other side of each pair
@@ -75,15 +78,17 @@ def flores_tests(langs, # our codes
                 ) -> dict[str, tuple[list[str], list[str]]]: # 'de-en' → lines of both
     """Pairs of FLORES-200 or FLORES+ with one language (NLLB team 2022; Open Language Data Initiative).
 
-    Raises `FileNotFoundError` without files, and `DataError` where all that are there are malformed."""
-    files = _flores_files(split, data_root() if root is None else Path(root))
+    Raises `FileNotFoundError` without files, `DataError` where all that are there are malformed, `ConfigError` where
+    `source` is not there or no other language is asked for."""
+    files = _flores_files(split, root := data_root() if root is None else Path(root))
     [source] = parse_languages([source], known=files)
     def read(lang):
+        if lang not in files: raise _no_flores(f"has no file of {lang}", split, root)
         sides = sorted((lang, source))
         lines = read_parallel(_not_empty([files[side] for side in sides]))
         return [(pair_name(*sides), tuple(map(list, zip(*lines))))]
-    there = [lang for lang in parse_languages(langs) if lang in files and lang != source]
-    return dict(_of_each("flores", there, read, langs))
+    asked = [lang for lang in parse_languages(langs) if lang != source]
+    return dict(_of_each("flores", asked, read, langs, f"FLORES pairs {source} with {', '.join(files)}"))
 
 # %% ../nbs/02q_readouts.ipynb #0e725d95
 def _directions(task, pair, hub, both, n, raw="", **facts) -> list[dict]: # both: first → second, second → first
