@@ -1,5 +1,6 @@
 "Tasks that train nothing: mining beside a brute force, lexicons and similarity of word vectors, FLORES in both forms."
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import write
@@ -7,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlnb import readouts
-from xlnb.core import ConfigError, DataError
-from xlnb.corpora import LANGUAGES
-from xlnb.evaluation import Settings, evaluate, model_hash
-from xlnb.readouts import (READ, _cldr_tasks, _gold, _tatoeba_there, best_threshold, flores_tests, halves_f1,
+from xlnb.claims import paper_table
+from xlnb.core import ConfigError, DataError, pair_name
+from xlnb.corpora import LANGUAGES, language_code
+from xlnb.evaluation import Settings, evaluate, model_hash, score_table
+from xlnb.readouts import (READ, TATOEBA, _cldr_tasks, _gold, _tatoeba_there, best_threshold, flores_tests, halves_f1,
                            mined_pairs, mining_f1, vector_files, word_space)
+from xlnb.task_sets import TASK_SETS
 from xlnb.vectors import WordVectors
 
 NUMBERS = "one two three four five six".split()
@@ -52,11 +55,11 @@ def test_languages_of_one_set_do_not_end_the_others(tmp_path, monkeypatch):
 
 GOOD, BAD = "".join(f"{word}\n" for word in NUMBERS), "".join(f"{word}\n" for word in NUMBERS[:4])
 RATED = "one\tone\t4\none\ttwo\t1\ntwo\tthree\t2\n"
-TATOEBA, FLORES = "tatoeba-laser/v1/tatoeba.{}-eng.{}", "floresp-v2/devtest/devtest.{}"
+TATOEBA_FILE, FLORES = "tatoeba-laser/v1/tatoeba.{}-eng.{}", "floresp-v2/devtest/devtest.{}"
 WORDS, SIMILAR = "muse-dictionaries/{}.{}", "semeval2017-task2/{}.test.txt"
 LINKS = "word-alignment/alignment-test-sets/{}/{}"
 DAMAGED = { # task → the file of French that is damaged, its text, file and line of the message, what it says
-    "tatoeba": (TATOEBA.format("fra", "fra"), BAD, 4, "ends after 4 lines"),
+    "tatoeba": (TATOEBA_FILE.format("fra", "fra"), BAD, 4, "ends after 4 lines"),
     "flores": (FLORES.format("fra_Latn"), BAD, 4, "ends after 4 lines"),
     "bli": (WORDS.format("en-fr", "5000-6500.txt"), "one un\ntwo\n", 2, "expected a word"),
     "word_alignment": (LINKS.format("en-fr", "alignv2.txt"), "1 1 1\n1 1\n", 2, ""),
@@ -67,7 +70,7 @@ def sets_of(root, *langs):
     "Every set in small, of English with some languages: (our code, the other two)."
     write(root / FLORES.format("eng_Latn"), GOOD), write(root / SIMILAR.format("en"), RATED)
     for lang, long, pair in langs:
-        for side in (long, "eng"): write(root / TATOEBA.format(long, side), GOOD)
+        for side in (long, "eng"): write(root / TATOEBA_FILE.format(long, side), GOOD)
         write(root / FLORES.format(f"{long}_Latn"), GOOD), write(root / SIMILAR.format(lang), RATED)
         for way in (f"en-{lang}", f"{lang}-en"):
             for part in ("0-5000", "5000-6500"): write(root / WORDS.format(way, f"{part}.txt"), "one one\ntwo deux\n")
@@ -120,6 +123,41 @@ def test_bytes_that_are_not_the_published_ones_are_left_out(sets):
         assert {*_tatoeba_there("de,fr")} == {"de-en"}
 
 
+def test_the_languages_of_tatoeba_means_are_those_of_the_tables():
+    for table in (("static", "table12_tatoeba"), ("veco", "table17_tatoeba")):
+        assert {r["lang"] for r in paper_table(*table)} == {*TATOEBA["tatoeba-36"]}
+    assert {*TATOEBA["tatoeba-14"]} == {*TASK_SETS["xnli"].languages} - {"en"}
+    assert [*map(len, TATOEBA.values())] == [14, 36]
+
+
+def test_means_over_the_papers_languages_where_all_are_there(tmp_path, monkeypatch, recwarn):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path)), monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
+    for n, lang in enumerate([*TATOEBA["tatoeba-36"], "cs"]):
+        code, same = language_code(lang, "tatoeba"), GOOD.splitlines(keepends=True)
+        write(tmp_path / TATOEBA_FILE.format(code, code), "".join(same[n % 4:] + same[:n % 4])) # 0 or 100 %
+        write(tmp_path / TATOEBA_FILE.format(code, "eng"), GOOD)
+    rows = READ["tatoeba"][1](",".join(LANGUAGES), "en")
+    scores = {(r["task"], r["measure"], r["target"]): r for r in rows}
+    for name, langs in TATOEBA.items():
+        for measure in ("accuracy@1", "accuracy@1, to en", "accuracy@1, from en"):
+            mean = scores[name, measure, f"{len(langs)} languages"]
+            own = [scores["tatoeba", measure, pair_name(lang, "en")]["score"] for lang in langs]
+            assert mean["score"] == pytest.approx(sum(own) / len(langs)) and 0 < mean["score"] < 100
+            assert (mean["examples"], mean["system"]) == (6 * len(langs), "shared trigrams")
+    assert len(rows) == 3 * (37 + 2)
+    table = score_table(pd.DataFrame(rows), "tatoeba") # in which the means are not averaged again
+    every = [r["score"] for r in rows if r["task"] == "tatoeba" and r["measure"] == "accuracy@1"]
+    assert len(every) == 37 and table.others.item() == pytest.approx(sum(every) / 37)
+    assert score_table(pd.DataFrame(rows), "tatoeba-36").others.item() == pytest.approx(
+        scores["tatoeba-36", "accuracy@1", "36 languages"]["score"])
+    assert {r["task"] for r in READ["tatoeba"][1]("de,fr", "en")} == {"tatoeba"}
+    assert not [w for w in recwarn if issubclass(w.category, UserWarning)]
+    (tmp_path / TATOEBA_FILE.format("jpn", "jpn")).unlink()
+    with pytest.warns(UserWarning, match="tatoeba-36 has no mean: ja lack"):
+        rows = READ["tatoeba"][1](",".join(LANGUAGES), "en")
+    assert {r["task"] for r in rows} == {"tatoeba", "tatoeba-14"}
+
+
 def test_a_language_without_vectors_does_not_end_the_others(space, sets):
     lexicon_files(sets)
     with pytest.warns(UserWarning, match="bli leaves out fr .*no vectors of 'fr', there are en, de"):
@@ -130,7 +168,8 @@ def test_a_language_without_vectors_does_not_end_the_others(space, sets):
 
 def test_of_all_languages_that_are_known_absent_files_are_no_news(sets, recwarn):
     for task in DAMAGED: assert READ[task][1](",".join(LANGUAGES), "en")
-    assert not [w for w in recwarn if issubclass(w.category, UserWarning)]
+    said = [str(w.message) for w in recwarn if issubclass(w.category, UserWarning)]
+    assert [text.partition(":")[0] for text in said] == [f"{name} has no mean" for name in TATOEBA]
 
 
 def test_mined_pairs_are_those_of_a_greedy_choice_over_all_scores():
