@@ -104,7 +104,8 @@ def test_a_damaged_file_is_named_and_the_other_languages_are_scored(task, sets):
 @pytest.mark.parametrize("place", ["nowhere", "an empty folder"])
 @pytest.mark.parametrize("task, langs, file, licence", [
     ("tatoeba", "de,fr", "tatoeba.deu-eng.deu", "CC BY 2.0 FR"), ("flores", "de,fr", "devtest.*", "CC BY-SA 4.0"),
-    ("mining", "oc,es", "oci-es.train.oci", "CC BY-SA"), ("word_alignment", "de,en", "alignv2.txt", "research use"),
+    ("mining", "oc,es", "oci-es.train.oci", "CC BY-SA"), ("mining", "de,en", "de-en.training.de", "none stated"),
+    ("word_alignment", "de,en", "alignv2.txt", "research use"),
     ("bli", "de", "en-de.5000-6500.txt", "CC BY-NC 4.0"),
     ("word_similarity", "de", "semeval2017-task2/{lang}.test.txt", "none stated")])
 def test_an_absent_set_says_file_place_and_licence(task, langs, file, licence, place, tmp_path, monkeypatch):
@@ -188,25 +189,54 @@ def test_mined_pairs_are_those_of_a_greedy_choice_over_all_scores():
     assert [s for s, *_ in found] == pytest.approx([cosine[pair] for pair in expected])
 
 
-def mining_files(root, parts):
+def mining_files(folder, pair, ids, parts): # ids: what they begin with on each side
     for part in parts:
-        lines = [[f"{word} {part} {n}" for n, word in enumerate(NUMBERS * 4)],
-                 [f"{word} {part} {n}" for n, word in enumerate(NUMBERS * 4)]]
-        for code, side, own in (("oci", "src", lines[0]), ("es", "trg", lines[1])):
-            text = "".join(f"{side}-{n:07}\t{line}\n" for n, line in enumerate([own[-1], *own])) # one is repeated
-            write(root / f"bucc-style-belopsem/oci-es/oci-es.{part}.{code}", text)
-        gold = "".join(f"src-{n:07}\ttrg-{n:07}\n" for n in range(25))
-        write(root / f"bucc-style-belopsem/oci-es/oci-es.{part}.gold", gold)
+        lines = [f"{word} {part} {n}" for n, word in enumerate(NUMBERS * 4)]
+        for code, side in zip(pair.split("-"), ids):
+            text = "".join(f"{side}-{n:09}\t{line}\n" for n, line in enumerate([lines[-1], *lines])) # one is repeated
+            write(folder / f"{pair}/{pair}.{part}.{code}", text)
+        gold = "".join("\t".join(f"{side}-{n:09}" for side in ids) + "\n" for n in range(25))
+        write(folder / f"{pair}/{pair}.{part}.gold", gold)
 
 
-@pytest.mark.parametrize("parts, part", [(("train", "test"), "test"), (("train",), "train")])
-def test_the_threshold_comes_from_other_sentences_than_are_scored(parts, part, tmp_path, monkeypatch):
+@pytest.mark.parametrize("folder, pair, ids, langs, train", [
+    ("bucc-style-belopsem", "oci-es", ("src", "trg"), "oc,es", "train"),
+    ("bucc2018", "de-en", ("de", "en"), "de,en", "training"), ("bucc2018", "zh-en", ("zh", "en"), "en,zh", "training")])
+@pytest.mark.parametrize("test", [["test"], []])
+def test_the_threshold_comes_from_other_sentences_than_are_scored(
+        folder, pair, ids, langs, train, test, tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_DATA", str(tmp_path)), monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
-    mining_files(tmp_path, parts)
-    found, = READ["mining"][1]("oc,es,de", "en")
-    assert (found["examples"], found["part"]) == (24, part) # the repeated sentence counts once
+    mining_files(tmp_path / folder, pair, ids, [train, *test])
+    found, = READ["mining"][1](langs, "en")
+    assert found["target"] == pair_name(*langs.split(","))
+    assert (found["examples"], found["part"]) == (24, [train, *test][-1]) # the repeated sentence counts once
     assert 95 < found["score"] <= 100 # a threshold can lie above the weakest pair of what it was not learned from
-    with pytest.raises(DataError, match="mining is in oc and es"): READ["mining"][1]("de,es", "en")
+
+
+def test_the_test_is_cut_off_where_the_training_part_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path)), monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
+    mining_files(tmp_path / "bucc2018", "de-en", ("de", "en"), ["training", "test"])
+    mined = iter([[(0.9, 0, 0), (0.8, 1, 1), (0.3, 2, 3)], [(0.7, 0, 0), (0.6, 1, 2), (0.4, 2, 2)]]) # 0.55 is best
+    monkeypatch.setattr(readouts, "mined_pairs", lambda *_: next(mined))
+    assert READ["mining"][1]("de,en", "en")[0]["score"] == pytest.approx(by_hand({(0, 0), (1, 2)}, {
+        (n, n) for n in range(24)}))
+
+
+def test_each_mined_pair_is_asked_where_both_languages_are(tmp_path, monkeypatch, recwarn):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path)), monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
+    targets = lambda langs: [r["target"] for r in READ["mining"][1](langs, "en")]
+    mining_files(tmp_path / "bucc-style-belopsem", "oci-es", ("src", "trg"), ["train"])
+    assert targets(",".join(LANGUAGES)) == ["es-oc"] and not recwarn
+    with pytest.raises(FileNotFoundError, match=r"'bucc2018'.*de-en\.training\.de.*comparable.limsi.fr.*Licence: none"):
+        targets("de,en")
+    with pytest.warns(UserWarning, match="mining has no file of de-en"): assert targets("de,en,es,oc") == ["es-oc"]
+    for lang in ("de", "fr"): mining_files(tmp_path / "bucc2018", f"{lang}-en", (lang, "en"), ["training", "test"])
+    assert targets("de,en,es,oc") == ["es-oc", "de-en"]
+    write(tmp_path / "bucc2018/fr-en/fr-en.test.gold", "fr-000000001\ten-1\n")
+    with pytest.warns(UserWarning, match=r"mining leaves out en-fr \(.*fr-en\.test\.gold:1: id 'en-1' is not in"):
+        assert targets("de,en,es,fr") == ["de-en"]
+    with pytest.raises(ConfigError, match="langs='de,es': mining is of two languages, of es-oc, de-en"):
+        targets("de,es")
 
 
 def test_a_half_whose_threshold_is_wrong_for_the_other_loses_its_pairs():

@@ -117,6 +117,17 @@ SETS |= {
         read_parallel, "pcyin/pytorch_nmt bf28dae8a4c71e1f3f3fcb51e989fab905886f44 data", only="de en")}
 
 # %% ../nbs/00d_catalogue.ipynb #fa269b70
+def _ordered(codes, published) -> str: # the pair as published
+    "Name of a pair; `ConfigError` if the set has none, or has it the other way round."
+    name, other = ("-".join(order) for order in (codes, codes[::-1]))
+    if other in published and name not in published:
+        raise ConfigError(f"langs={','.join(codes)!r}: the set has this pair as {other!r}: name them in that order")
+    return choose("pair", name, published)
+
+def _bucc(codes, part="training"):
+    pair = _ordered(codes, ("de-en", "fr-en", "ru-en", "zh-en"))
+    return [f"{pair}/{pair}.{choose('part', part, ('sample', 'training', 'test'))}.{end}" for end in (*codes, "gold")]
+
 SETS |= {
     "indian": PublishedSet(
         "sentences of Wikipedia, each with four English translations", "CC BY-SA 3.0",
@@ -128,19 +139,17 @@ SETS |= {
         "bucc-style-belopsem",
         lambda codes, part="train": [f"{'-'.join(codes)}/{'-'.join(codes)}.{part}.{end}" for end in (*codes, "gold")],
         _apart(read_bucc), "shuokabe/Belopsem 308da3ad5ae8da5b56d845bf3eef073f7738e18c bucc_style_data", scheme="bucc",
-        only="oc es")}
+        only="oc es"),
+    "bucc2018": PublishedSet(
+        "bitext mining with gold pairs, mostly of Wikipedia", "none stated",
+        "BUCC 2018; Zweigenbaum, Sharoff & Rapp 2018", "bucc2018", _bucc, _apart(read_bucc), scheme="bucc",
+        how="unpack bucc2018-*-en.training-gold.tar.bz2 and the test of comparable.limsi.fr/bucc2018 there",
+        only="de fr ru zh en")}
 
 # %% ../nbs/00d_catalogue.ipynb #63c61b33
 _XLM_ALIGN = {"de-en": ("alignv2.txt", 0), "en-fr": ("alignv2.txt", 1), "en-hi": ("align.txt", None),
               "ro-en": ("alignv2.txt", None), "en-cs": ("align.txt", 0)} # links, number of the first sentence
 _BINARYALIGN = {"en-cs": "en-cz/czenali", "en-es": "en-es/es_golden", "en-fr": "en-fr/fr_golden"}
-
-def _ordered(codes, published) -> str: # the pair as published
-    "Name of a pair; `ConfigError` if the set has none, or has it the other way round."
-    name, other = ("-".join(order) for order in (codes, codes[::-1]))
-    if other in published and name not in published:
-        raise ConfigError(f"langs={','.join(codes)!r}: the set has this pair as {other!r}: name them in that order")
-    return choose("pair", name, published)
 
 def _xlm_align(codes):
     pair = _ordered(codes, _XLM_ALIGN)

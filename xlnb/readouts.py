@@ -8,6 +8,7 @@ __all__ = ['TATOEBA', 'READ', 'OF_WORDS', 'row', 'flores_tests', 'tatoeba_means'
 
 # %% ../nbs/02q_readouts.ipynb #797a6d57
 import warnings
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 
@@ -191,28 +192,36 @@ def halves_f1(found: list, gold: set) -> float: # percent
 # %% ../nbs/02q_readouts.ipynb #fda327d1
 _MINED = {"F1": ("margin", lambda vectors: vectors), "F1, centred": ("csls", centre)} # measure → how
 
-def _mining_part(part: str) -> tuple: # two lists of different sentences, pairs of their rows
-    *sides, gold = open_set("belopsem", "oc,es", part=part)
+_MINING = { # pair → set, its languages in its order, its two parts
+    "es-oc": ("belopsem", "oc,es", "train", "test"), "de-en": ("bucc2018", "de,en", "training", "test"),
+    "en-fr": ("bucc2018", "fr,en", "training", "test"), "en-ru": ("bucc2018", "ru,en", "training", "test"),
+    "en-zh": ("bucc2018", "zh,en", "training", "test")}
+
+def _mining_part(name, langs, part) -> tuple: # two lists of different sentences, pairs of their rows
+    *sides, gold = open_set(name, langs, part=part)
     different = [[*dict.fromkeys(side.values())] for side in sides]
     rows = [{text: n for n, text in enumerate(own)} for own in different]
     return different, {tuple(own[side[key]] for own, side, key in zip(rows, sides, keys)) for keys in gold}
 
-def _mining_parts(langs) -> list: # the training part, and the test if it has gold pairs
-    if not {"oc", "es"} <= {*parse_languages(langs)}:
-        raise DataError(f"langs={str(langs)!r:.60}: mining is in oc and es, name both")
-    try: return [_mining_part("train"), _mining_part("test")]
-    except FileNotFoundError: return [_mining_part("train")]
+def _mining_parts(name, langs, *parts) -> dict: # the training part, and the test if it has gold pairs
+    found = {parts[0]: _mining_part(name, langs, parts[0])}
+    with suppress(FileNotFoundError): found[parts[1]] = _mining_part(name, langs, parts[1])
+    return found
 
 def _mining_rows(langs, vectors, measures, **facts) -> list[dict]: # vectors: two lists of sentences → rows of both
-    found, parts = [], _mining_parts(langs)
-    embedded, gold = [vectors(sides) for sides, _ in parts], [pairs for _, pairs in parts]
-    for measure in measures:
-        score, move = _MINED[measure]
-        learned, *tested = (mined_pairs(*map(move, sides), score) for sides in embedded)
-        f1 = mining_f1(*tested, gold[1], best_threshold(learned, gold[0])) if tested else halves_f1(learned, gold[0])
-        facts["part"] = "test" if tested else "train"
-        found.append(row("mining", measure, "", "es-oc", f1, len(gold[-1]), **facts))
-    return found
+    def rows(pair):
+        parts, found = _mining_parts(*_MINING[pair]), []
+        embedded, gold = [vectors(sides) for sides, _ in parts.values()], [links for _, links in parts.values()]
+        for measure in measures:
+            score, move = _MINED[measure]
+            learned, *tested = (mined_pairs(*map(move, sides), score) for sides in embedded)
+            if tested: f1 = mining_f1(*tested, gold[1], best_threshold(learned, gold[0]))
+            else: f1 = halves_f1(learned, gold[0])
+            found.append(row("mining", measure, "", pair, f1, len(gold[-1]), part=[*parts][-1], **facts))
+        return found
+    asked = {*parse_languages(langs)}
+    return _of_each("mining", [pair for pair in _MINING if asked >= {*split_pair(pair)}], rows, langs,
+                    f"mining is of two languages, of {', '.join(_MINING)}; name both")
 
 def _mining(model, langs, source) -> list[dict]:
     return _mining_rows(langs, lambda sides: [encode(side, model) for side in sides], _MINED)
