@@ -167,6 +167,15 @@ def test_a_language_without_vectors_does_not_end_the_others(space, sets):
         assert {r["target"] for r in READ["word_similarity"][0](space, "en,fr", "en")} == {"en"}
 
 
+def test_kept_rows_say_again_what_was_left_out(space, sets):
+    lexicon_files(sets)
+    write(sets / WORDS.format("fr-en", "0-5000.txt"), "un\n")
+    settings = Settings(space, "bli", "de,fr", controls=False, out=str(sets / "out"))
+    for _ in range(2): # computed, and read
+        with pytest.warns(UserWarning, match=r"bli leaves out fr \(.*fr-en\.0-5000\.txt:1: expected a word"):
+            assert {*evaluate(settings).target} == {"de-en"}
+
+
 def test_of_all_languages_that_are_known_absent_files_are_no_news(sets, recwarn):
     for task in DAMAGED: assert READ[task][1](",".join(LANGUAGES), "en")
     said = [str(w.message) for w in recwarn if issubclass(w.category, UserWarning)]

@@ -121,7 +121,7 @@ def _flores_baselines(langs, source) -> list[dict]:
     return _shared_trigrams("flores", flores_tests(langs, source), source)
 
 # %% ../nbs/02q_readouts.ipynb #3e8a40c7
-TATOEBA = {"tatoeba-14": "ar bg de el es fr hi ru sw th tr ur vi zh".split(), # task → languages, of Chi et al. 2021
+TATOEBA = {"tatoeba-14": "ar bg de el es fr hi ru sw th tr ur vi zh".split(), # the papers list only the 36
            "tatoeba-36": "af ar bg bn de el es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr nl pt ru sw ta te th "
                          "tl tr ur vi zh".split()}
 
