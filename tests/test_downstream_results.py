@@ -1,5 +1,5 @@
 "Downstream results: which encoders and tasks, what is still to run, and how records become differences."
-import math
+import json, math
 
 import pytest
 from test_evaluation import data, model, small_data # noqa: F401
@@ -27,9 +27,10 @@ def test_encoders_are_runs_of_their_papers_on_one_corpus_with_one_vocabulary():
 def test_what_has_no_finished_record_is_asked_for_seed_by_seed():
     there = [record("MLM", 0, {"en": 1.0}), record("MLM", 1, {"en": 1.0}, finished=False)]
     asked = D.missing_records(there, [0, 1], ["MLM"])
-    assert asked[:5] == [(D.BASELINES, task, 0) for task in ("tatoeba", *D.LABELLED)]
-    assert ("MLM", "xnli", 0) not in asked and ("MLM", "xnli", 1) in asked
-    assert [seed for _, _, seed in asked[5:]] == [0] * (len(D.TASKS) - 1) + [1] * len(D.TASKS)
+    assert asked[:6] == [(D.BASELINES, task, 0) for task in ("tatoeba", *D.LABELLED)]
+    assert ("MLM", "xnli", 0) not in asked and ("MLM", "xnli", 1) in asked and ("MLM", D.LEARNED, 0) in asked
+    assert [seed for _, _, seed in asked[6:]] == [0] * len(D.TASKS) + [1] * (len(D.TASKS) + 1)
+    assert (D.UNTRAINED, D.LEARNED, 0) not in D.missing_records([], [0], [D.UNTRAINED])
     assert D.missing_records(there, [], ["MLM"]) == []
 
 
@@ -71,4 +72,16 @@ def test_an_encoder_and_the_baselines_leave_records_that_merge(model, monkeypatc
     assert own == {("en", "en"), ("en", "de"), ("de", "de")} # learned in the language too
     assert found[0]["parameters"]["model_hash"] != found[1]["parameters"]["model_hash"]
     wanted = [(D.BASELINES, task, 0) for task in ("tatoeba", *D.LABELLED[1:])]
-    assert D.missing_records(found, [0], ["MLM"])[:4] == wanted
+    assert D.missing_records(found, [0], ["MLM"])[:5] == wanted
+
+
+def test_how_far_an_encoder_has_learned_is_read_in_its_log(monkeypatch, tmp_path):
+    lines = [{"step": 0, "mlm": 7.0, "held_out/text_mlm": 7.0, "held_out/unigram": 5.5},
+             {"step": 9, "mlm": 3.0, "held_out/text_mlm": 3.0, "held_out/unigram": 5.5, "held_out/tlm": 2.0,
+              "held_out/tlm_unigram": 5.0, "held_out/text_rtd_loss": 0.25, "held_out/text_rtd_base_loss": 0.35},
+             {"step": 10, "mlm": 2.0}] # where nothing was measured
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setattr(D, "trained_folder", lambda *_: tmp_path / "generator")
+    monkeypatch.setattr(D, "_run", lambda *_: (None, None, None))
+    (_, losses), = D.merged([D.learned_record("MLM", 0)])["MLM"].items()
+    assert losses == {("learned", "MLM", "", ""): 2.5, ("learned", "RTD", "", ""): pytest.approx(0.1)} # no TLM
