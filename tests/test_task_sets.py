@@ -362,6 +362,37 @@ def test_malformed_questions(tmp_path, text, said):
     with pytest.raises(DataError, match=f"xquad.de.json.*{said}"): read_task("xquad", "de", "test", tmp_path)
 
 
+def pretty(*questions, context="der Rhein"):
+    "A file of SQuAD's form with a member in every line."
+    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [*questions]}]}]}, indent=1)
+
+
+def asked(key, text="Rhein", start=4, **more):
+    return {"question": "?", "id": key, "answers": [{"text": text, "answer_start": start}], **more}
+
+
+@pytest.mark.parametrize("wrong, said", [
+    (asked("é\"2", ""), "is empty"), (asked("é\"2", "der", 4), "at its place 4 stands 'Rhe'"), (asked("q1"), "twice"),
+    (asked("é\"2", answers=[]), "has no answer"), (asked("é\"2", question=7), "'question' is absent"),
+    (asked("é\"2", answers=[{"text": "der"}]), "answer of é\"2: 'answer_start' is absent")])
+@pytest.mark.parametrize("escaped", [True, False])
+def test_a_malformed_question_is_named_by_the_line_of_its_id(tmp_path, wrong, said, escaped):
+    text = pretty(asked("q1", context='{"id": "é\\"2"}'), wrong, asked("q3"))
+    if not escaped: text = text.replace("\\u00e9", "é")
+    path = write(tmp_path / "xquad/xquad.de.json.gz", text)
+    with pytest.raises(DataError, match=said) as e: read_task("xquad", "de", "test", tmp_path)
+    places = [n for n, line in enumerate(text.split("\n"), 1) if line.strip() == f'"id": {json.dumps(wrong["id"])},'
+              or line.strip() == f'"id": {json.dumps(wrong["id"], ensure_ascii=False)},']
+    assert (e.value.file, e.value.line) == (path, places[-1]) and str(e.value).startswith(f"{path}:{places[-1]}: ")
+
+
+def test_a_question_without_an_id_is_named_by_the_line_of_the_one_before(tmp_path):
+    for before, line, said in (([], 1, "a question: 'id'"), ([asked("q1")], 10, "a question after question q1: 'id'")):
+        path = write(tmp_path / "xquad/xquad.de.json", pretty(*before, asked(None)))
+        with pytest.raises(DataError, match=said) as e: read_task("xquad", "de", "test", tmp_path)
+        assert (e.value.file, e.value.line) == (path, line)
+
+
 def test_questions_without_an_answer(tmp_path):
     for more, said in (({}, "'is_impossible' is absent"), ({"is_impossible": False, "answers": []}, "has no answer"),
                        ({"is_impossible": True}, "is said to have no answer, and has one")):
@@ -381,14 +412,21 @@ def test_malformed_records(tmp_path):
 
 
 def test_belebele(tmp_path):
-    record = {"flores_passage": "p", "question": "q", "correct_answer_num": 4}
+    record = {"flores_passage": "p", "question_number": 1, "question": "q", "correct_answer_num": 4}
     record |= {f"mc_answer{n}": f"o{n}" for n in (1, 2, 3, 4)}
     write(tmp_path / "belebele/npi_Deva.jsonl", json.dumps(record))
     assert read_task("belebele", "ne", "test", tmp_path) == [Choice("1", "p", "q", ("o1", "o2", "o3", "o4"), 3)]
-    for more, said in (({"correct_answer_num": "5"}, "'5', not 1 to 4"), ({"mc_answer2": ""}, "'mc_answer2' is")):
+    for more, said in (({"correct_answer_num": "5"}, "'5', not 1 to 4"), ({"mc_answer2": ""}, "'mc_answer2' is"),
+                       ({"question_number": ""}, "'question_number'")):
         write(tmp_path / "belebele/npi_Deva.jsonl", json.dumps(record | more))
         with pytest.raises(DataError, match=f"npi_Deva.jsonl:1: .*{said}"):
             read_task("belebele", "ne", "test", tmp_path)
+    rows = [record, record | {"question_number": 2}, record | {"flores_passage": "p2"}]
+    write(tmp_path / "belebele/npi_Deva.jsonl", "\n".join(map(json.dumps, rows)))
+    assert len(read_task("belebele", "ne", "test", tmp_path)) == 3
+    write(tmp_path / "belebele/npi_Deva.jsonl", "\n".join(map(json.dumps, [*rows, record | {"question": "?"}])))
+    with pytest.raises(DataError, match="Deva.jsonl:4: question 1 on this passage stands in line 1 too"):
+        read_task("belebele", "ne", "test", tmp_path)
 
 
 def test_reviews(tmp_path):
@@ -398,10 +436,15 @@ def test_reviews(tmp_path):
     found = read_task("cls", "ja", "dvd-train", tmp_path)
     assert found == [("1", ("悪い & 長い",), "negative"), ("2", ("良い",), "positive")]
     assert task_languages("cls", "dvd-train", tmp_path) == ["ja"]
-    for text, said in ((item.format("3.0", "x"), "review 1 has the rating '3.0'"), (item.format("5.0", ""), "no text"),
-                       ("<item>", "no well-formed XML"), ("", "no examples")):
-        write(path, f"<items>{text}</items>")
-        with pytest.raises(DataError, match=f"train.review.*{said}"): read_task("cls", "ja", "dvd-train", tmp_path)
+    good = "<items>\n<!-- <item> -->\n" + item.format("2.0", "<![CDATA[\n<item>]]>")
+    for text, line, said in ((item.format("3.0", "x"), 5, "review 2 has the rating '3.0'"),
+                             (item.format("5.0", ""), 5, "review 2 has no text"),
+                             ("<item>", 5, "no well-formed XML")):
+        write(path, f"{good}{text}</items>")
+        with pytest.raises(DataError, match=f"train.review:{line}: {said}"):
+            read_task("cls", "ja", "dvd-train", tmp_path)
+    write(path, "<items></items>")
+    with pytest.raises(DataError, match="train.review: no examples"): read_task("cls", "ja", "dvd-train", tmp_path)
 
 # ---------------------------------------------------------------- names
 

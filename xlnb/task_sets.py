@@ -15,6 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 from .core import DataError, choose, data_root, our_code, parse_languages
 from .corpora import LANGUAGES, Report, existing_file, file_lines
@@ -114,9 +115,10 @@ def _paths(root: Path, task: TaskSet, source: Source, language: str, split: str)
 # %% ../nbs/02n_task_sets.ipynb #9e46c860
 MALFORMED = "malformed" # counts that begin with it are warned of
 
-def _add_id(ids: dict, key: str, path, n: int):
+def _add_id(ids: dict, key, path, n: int, name: str = ""): # name: what the message calls it
     "Note an id; `DataError` if it stood there before."
-    if ids.setdefault(key, n) != n: raise DataError(f"id {key!r} stands in line {ids[key]} too: keep one row", path, n)
+    if ids.setdefault(key, n) == n: return
+    raise DataError(f"{name or f'id {key!r}'} stands in line {ids[key]} too: keep one row", path, n)
 
 def _check_label(task: TaskSet, label: str, path, n: int) -> str:
     "The label, if the set has it; a score, if it is a number."
@@ -279,52 +281,72 @@ def _conllu(paths, task: TaskSet, language: str, report: Report) -> list[Tagged]
     return _tagged([(path, rows) for path in paths for rows in read_conllu(path, surface=True)], task, report)
 
 # %% ../nbs/02n_task_sets.ipynb #eda2c677
+def _text(path: Path) -> str: return "\n".join(file_lines(path, "\r\n"))
+
 def _json(path: Path):
     "The JSON of a file; `DataError` with the line for one that is cut off."
-    try: return json.loads("\n".join(file_lines(path, "\r\n")))
+    try: return json.loads(_text(path))
     except json.JSONDecodeError as e: raise _no_json(e, path, e.lineno) from None
 
 def _no_json(e: json.JSONDecodeError, path, n: int) -> DataError:
     return DataError(f"no JSON ({e.msg} at character {e.colno}): fetch the file again", path, n)
 
-def _member(record, key: str, kind, path, where: str):
-    "A member of a JSON record; `DataError` where it is absent or of another type."
-    if isinstance(record, dict) and isinstance(record.get(key), kind): return record[key]
-    has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
-    raise DataError(f"{where}: {key!r} is absent or of another type ({has[:80]}): is this SQuAD's form?", path)
+_ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
-def _answers(question, context: str, path, key: str) -> Iterator[tuple[str, int]]:
-    for answer in _member(question, "answers", list, path, f"question {key}"):
-        text = _member(answer, "text", str, path, f"answer of {key}")
-        start = _member(answer, "answer_start", int, path, f"answer of {key}")
-        if not text.strip(): raise DataError(f"an answer of question {key} is empty: have they been taken out?", path)
+class _Place(NamedTuple):
+    "How far a JSON file is read: to the question with this id."
+    path: Path
+    key: str | None = None # None: before the first question
+    again: bool = False # True: the id stands there for the second time
+
+    def error(self, message: str) -> DataError:
+        "An error in the line of the question, for which the file is read once more."
+        text = _text(self.path)
+        starts = [m.start() for m in _ID.finditer(text) if json.loads(m[1]) == self.key]
+        end = starts[self.again] if starts else 0
+        return DataError(message, self.path, text.count("\n", 0, end) + 1)
+
+def _member(record, name: str, kind, place: _Place, where: str):
+    "A member of a JSON record; `DataError` where it is absent or of another type."
+    if isinstance(record, dict) and isinstance(record.get(name), kind): return record[name]
+    has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+    raise place.error(f"{where}: {name!r} is absent or of another type ({has[:80]}): is this SQuAD's form?")
+
+def _answers(question, context: str, place: _Place) -> Iterator[tuple[str, int]]:
+    key = place.key
+    for answer in _member(question, "answers", list, place, f"question {key}"):
+        text = _member(answer, "text", str, place, f"answer of {key}")
+        start = _member(answer, "answer_start", int, place, f"answer of {key}")
+        if not text.strip(): raise place.error(f"an answer of question {key} is empty: have they been taken out?")
         if start < 0 or context[start:start + len(text)] != text:
             found = context[max(start, 0):][:len(text)]
-            raise DataError(f"answer {text!r:.40} of question {key}: at its place {start} stands {found!r:.40}", path)
+            raise place.error(f"answer {text!r:.40} of question {key}: at its place {start} stands {found!r:.40}")
         yield text, start
 
 # %% ../nbs/02n_task_sets.ipynb #0a735502
 def _squad(paths, task: TaskSet, language: str, report: Report, unanswerable: bool = False) -> list[Question]:
     "SQuAD's form, 1.1 or (`unanswerable`) 2.0."
-    found, ids = [], {}
+    found = []
     for path in paths:
-        for article in _member(_json(path), "data", list, path, "the file"):
-            for paragraph in _member(article, "paragraphs", list, path, "an article"):
-                context = _member(paragraph, "context", str, path, "a paragraph")
-                for question in _member(paragraph, "qas", list, path, "a paragraph"):
-                    key = _member(question, "id", str, path, "a question")
-                    if key in ids: raise DataError(f"question {key} stands in the file twice", path)
-                    ids[key] = _question(question, key, context, path, unanswerable)
+        ids, place, after = {}, _Place(path), ""
+        for article in _member(_json(path), "data", list, place, "the file"):
+            for paragraph in _member(article, "paragraphs", list, place, f"an article{after}"):
+                context = _member(paragraph, "context", str, place, f"a paragraph{after}")
+                for question in _member(paragraph, "qas", list, place, f"a paragraph{after}"):
+                    key = _member(question, "id", str, place, f"a question{after}")
+                    place, after = _Place(path, key, key in ids), f" after question {key}"
+                    if place.again: raise place.error(f"question {key} stands in the file twice: keep one")
+                    ids[key] = _question(question, context, place, unanswerable)
         found += ids.values()
-        ids = {}
     return found
 
-def _question(question: dict, key: str, context: str, path, unanswerable: bool) -> Question:
-    text = _member(question, "question", str, path, f"question {key}")
-    answers = tuple(_answers(question, context, path, key))
-    without = unanswerable and _member(question, "is_impossible", bool, path, f"question {key}")
-    if without and answers: raise DataError(f"question {key} is said to have no answer, and has one", path)
-    if not without and not answers: raise DataError(f"question {key} has no answer: have they been taken out?", path)
+def _question(question: dict, context: str, place: _Place, unanswerable: bool) -> Question:
+    key = place.key
+    text = _member(question, "question", str, place, f"question {key}")
+    answers = tuple(_answers(question, context, place))
+    without = unanswerable and _member(question, "is_impossible", bool, place, f"question {key}")
+    if without and answers: raise place.error(f"question {key} is said to have no answer, and has one")
+    if not without and not answers: raise place.error(f"question {key} has no answer: have they been taken out?")
     return Question(key, text, context, answers)
 
 # %% ../nbs/02n_task_sets.ipynb #d3be83a8
@@ -352,27 +374,35 @@ def _labelled_lines(paths, task, language, report, text="text", label="label", r
 # %% ../nbs/02n_task_sets.ipynb #345dd6bd
 def _belebele(paths, task, language, report) -> list[Choice]:
     "Records of a passage, a question and four options; the right one is numbered from 1."
-    options, found = [f"mc_answer{k}" for k in range(1, 5)], []
+    members = ("flores_passage", "question_number", "question", "correct_answer_num",
+               *(f"mc_answer{k}" for k in range(1, 5)))
+    found, ids = [], {}
     for number, (path, n, record) in enumerate(_json_lines(paths), 1):
-        context, question, right, *texts = _values(
-            record, ("flores_passage", "question", "correct_answer_num", *options), path, n)
+        context, own, question, right, *texts = _values(record, members, path, n)
+        _add_id(ids, (context, own), path, n, f"question {own} on this passage")
         if right not in ("1", "2", "3", "4"): raise DataError(f"correct_answer_num is {right!r}, not 1 to 4", path, n)
         found.append(Choice(str(number), context, question, tuple(texts), int(right) - 1))
     return found
+
+def _item_error(message: str, path, number: int) -> DataError: # number of the `<item>` in the file, from 0
+    "An error in the line where an item begins, for which the file is read once more."
+    lines, parser = [], expat.ParserCreate()
+    parser.StartElementHandler = lambda name, _: lines.append(parser.CurrentLineNumber) if name == "item" else None
+    parser.Parse(_text(path), True)
+    return DataError(f"review {number + 1} {message}", path, lines[number])
 
 def _reviews(paths, task, language, report) -> list[Labelled]:
     "Amazon reviews in XML, `<item>` after `<item>`, with a rating and a text."
     found = []
     for path in paths:
-        try: root = ElementTree.fromstring("\n".join(file_lines(path, "\r\n")))
+        try: root = ElementTree.fromstring(_text(path))
         except ElementTree.ParseError as e: raise DataError(f"no well-formed XML ({e})", path, e.position[0]) from None
-        for item in root.iter("item"):
-            number = len(found) + 1
+        for number, item in enumerate(root.iter("item")):
             rating, text = ((item.findtext(name) or "").strip() for name in ("rating", "text"))
             if rating not in ("1.0", "2.0", "4.0", "5.0"):
-                raise DataError(f"review {number} has the rating {rating!r}, not 1.0, 2.0, 4.0 or 5.0", path)
-            if not text: raise DataError(f"review {number} has no text", path)
-            found.append(Labelled(str(number), (text,), "positive" if rating > "3" else "negative"))
+                raise _item_error(f"has the rating {rating!r}, not 1.0, 2.0, 4.0 or 5.0", path, number)
+            if not text: raise _item_error("has no text", path, number)
+            found.append(Labelled(str(len(found) + 1), (text,), "positive" if rating > "3" else "negative"))
     return found
 
 # %% ../nbs/02n_task_sets.ipynb #bf622c7f
