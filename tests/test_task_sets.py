@@ -459,8 +459,20 @@ def test_names_languages_and_splits(tmp_path, monkeypatch):
     for part in ("xquad/xquad.de.json", "CC BY-SA 4.0", str(tmp_path)): assert part in str(e.value)
     for code in ("aym", "ay"):
         with pytest.raises(DataError, match="americasnli/dev/aym.tsv"): read_task("americasnli", code, "dev", tmp_path)
+
+
+@pytest.mark.parametrize("name", TASK_SETS)
+def test_without_a_folder_the_files_and_the_licence_are_named(name, monkeypatch):
     monkeypatch.delenv("XLNB_DATA", raising=False)
-    with pytest.raises(DataError, match="XLNB_DATA is not set"): task_languages("xnli", "dev")
+    task = TASK_SETS[name]
+    lang = (task.languages or ("en",))[-1]
+    calls = [(lang, lambda split: read_task(name, lang, split)), (lang, lambda split: task_files(name, lang, split)),
+             ("{lang}", lambda split: task_languages(name, split))]
+    for split in task.splits:
+        for wanted, call in calls:
+            with pytest.raises(DataError, match="XLNB_DATA is not set: .* root=") as e: call(split)
+            files = [file for form in task.where(wanted, split) for file in form]
+            for part in (f"{name}, {split}: ", task.licence, *files): assert part in str(e.value)
 
 
 def test_every_set_is_described():

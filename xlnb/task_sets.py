@@ -539,10 +539,17 @@ TASK_SETS |= {task.name: task for task in (
         _glue("RTE", Table(_PAIR, "label", "index")),)))}
 
 # %% ../nbs/02n_task_sets.ipynb #f441512c
-def _root(root) -> Path:
+def _looked_for(task: TaskSet, language: str, split: str) -> str:
+    "What an error says of a set that is not there: its files and its licence."
+    places = "; or ".join(" and ".join(names) for names in task.where(language, split))
+    return f"looked for {places}, also packed (.gz, .xz). Licence of the set: {task.licence}"
+
+def _root(root, task: TaskSet, split: str, language: str = "{lang}") -> Path:
+    "The folder of the sets; `DataError` where none is named."
     root = data_root() if root is None else Path(root)
     if root is not None: return root
-    raise DataError("XLNB_DATA is not set: set it to the folder that holds the downstream sets, or give root=…")
+    raise DataError("XLNB_DATA is not set: set it to the folder that holds the downstream sets, or give root=…; "
+                    f"{task.name}, {split}: {_looked_for(task, language, split)}")
 
 def _chosen(name: str, split: str) -> TaskSet:
     task = TASK_SETS[choose("task", name, TASK_SETS)]
@@ -553,8 +560,11 @@ def task_languages(name: str, # a key of TASK_SETS
                    split: str, # one of the set's
                    root=None, # folder of the sets; that of XLNB_DATA if None
                   ) -> list[str]: # our codes, in the set's order
-    "Languages of a set that have files for a split; `ConfigError` for an unknown set or split."
-    task, root = _chosen(name, split), _root(root)
+    """Languages of a set that have files for a split.
+
+    Raises `ConfigError` for an unknown set or split, `DataError` where no folder is named."""
+    task = _chosen(name, split)
+    root = _root(root, task, split)
     sources = [source for source in task.sources if split in source.splits]
     langs = task.languages or sorted({code for source in sources for code in _codes_there(root, source, split)})
     return [lang for lang in langs if any(_paths(root, task, source, lang, split) for source in sources)]
@@ -562,14 +572,14 @@ def task_languages(name: str, # a key of TASK_SETS
 # %% ../nbs/02n_task_sets.ipynb #b5e008d9
 def _absent(task: TaskSet, language: str, split: str, root: Path) -> DataError:
     "The error that says where files were looked for."
-    places = "; or ".join(" and ".join(names) for names in task.where(language, split))
     there = ", ".join(task_languages(task.name, split, root)) or "none"
-    return DataError(f"{task.name}, {split}, {language!r} is not there: looked for {places}, also packed (.gz, .xz). "
-                     f"Languages with files: {there}. Licence of the set: {task.licence}", root)
+    return DataError(f"{task.name}, {split}, {language!r} is not there: {_looked_for(task, language, split)}. "
+                     f"Languages with files: {there}", root)
 
 def _source(name: str, language: str, split: str, root) -> tuple[TaskSet, Source, str, list[Path]]:
     "The set, the first of its forms that is there, our code of the language, and the files."
-    task, root = _chosen(name, split), _root(root)
+    task = _chosen(name, split)
+    root = _root(root, task, split, language)
     known = task.languages or {*LANGUAGES, *task_languages(name, split, root)}
     [language] = parse_languages([language], known=known)
     for source in task.sources:
