@@ -31,7 +31,8 @@ COUNTS = {("xnli", "dev"): dict.fromkeys(XNLI, 2490), ("xnli", "test"): dict.fro
           ("americasnli", "test"): dict.fromkeys([*AMERICAS, "cni"], 750) | dict(nah=738, oto=748),
           ("chemprot", "train"): {"en": 4169}, ("chemprot", "dev"): {"en": 2427}, ("chemprot", "test"): {"en": 3469},
           ("cls", "sample-train"): {"en": 500}, ("cls", "sample-test"): {"en": 500},
-          ("pan-x", "train"): dict(en=20000, hi=5000, sw=1000),
+          ("pan-x", "train"): dict.fromkeys("ar de en es ru zh".split(), 20000) | dict(hi=5000, sw=1000),
+          ("ud-pos", "train"): {"en": 21253}, ("ud-pos", "dev"): dict(de=19233, en=3974, ru=8108),
           ("xquad", "test"): dict.fromkeys("ar de el en es hi ro ru th tr vi zh".split(), 1190),
           ("mlqa", "dev"): MLQA | {f"{a}-{b}": MLQA[{a, b}.difference(["en"]).pop()]
                                    for a in MLQA for b in MLQA if a != b and "en" in (a, b)},
@@ -41,22 +42,28 @@ COUNTS = {("xnli", "dev"): dict.fromkeys(XNLI, 2490), ("xnli", "test"): dict.fro
           ("mrpc", "test"): {"en": 1725}, ("stsb", "train"): {"en": 5749}, ("stsb", "dev"): {"en": 1500},
           ("stsb", "test"): {"en": 1379}, ("rte", "train"): {"en": 2490}, ("rte", "dev"): {"en": 277},
           ("qnli", "dev"): {"en": 5463}, ("mnli", "diagnostic"): {"en": 1104}}
+WORDS = {("ud-pos", "train", "en"): 375_194}
 
 
 @needs_data
 @pytest.mark.filterwarnings("ignore:.*empty text, kept")
 @pytest.mark.parametrize("name, split", COUNTS, ids=lambda value: value)
 def test_counts_are_the_publishers(name, split):
-    wanted, report = COUNTS[name, split], Report()
-    found = {lang: read_task(name, lang, split, report=report) for lang in here(name, split) if lang in wanted}
-    assert {lang: len(examples) for lang, examples in found.items()} == {lang: wanted[lang] for lang in found} != {}
-    left_out = {what for what in report.counts if "kept" not in what}
-    assert left_out == set()
-    for examples in found.values(): assert len({example.id for example in examples}) == len(examples)
+    languages = [lang for lang in here(name, split) if lang in COUNTS[name, split]]
+    assert languages
+    for lang in languages:
+        examples = read_task(name, lang, split, report=(report := Report()))
+        assert len(examples) == COUNTS[name, split][lang], lang
+        assert not [what for what in report.counts if "kept" not in what]
+        assert len({example.id for example in examples}) == len(examples)
+        if TASK_SETS[name].kind != "tagging": continue
+        assert {tag for example in examples for tag in example.tags} == set(TASK_SETS[name].labels)
+        words = sum(len(example.words) for example in examples)
+        assert words == sum(len(example.tags) for example in examples) == WORDS.get((name, split, lang), words)
 
 
 @needs_data
-@pytest.mark.parametrize("lang", "af bn en gu he hi ja ka my pa ru sw ta th yo zh".split())
+@pytest.mark.parametrize("lang", PANX)
 def test_pan_x_has_its_sentences(lang):
     if lang not in here("pan-x", "dev"): pytest.skip(f"no file of {lang}")
     examples = read_task("pan-x", lang, "dev")
@@ -138,7 +145,6 @@ def test_treebanks_have_their_words():
     counted = 0
     for (treebank, split), wanted in table_of_treebanks().items():
         for path in (data_root() / "ud-2.5" / treebank).glob(f"*-ud-{split}.conllu*"):
-            if split != "test" and path.name[:2] not in ("fi", "tr", "vi"): continue # a quarter of the time
             sentences = read_conllu(path)
             assert (len(sentences), sum(map(len, sentences))) == wanted, path.name
             assert {tag for rows in sentences for *_, tag in rows} <= set(TASK_SETS["ud-pos"].labels)
@@ -157,6 +163,16 @@ def test_treebanks_read_by_surface_are_xtremes(lang):
     assert Counter(words for words, _ in ours) <= theirs
     # The tag of a multiword token is mostly that of its first word: 17 sentences of Finnish have another.
     assert (Counter(ours) & tags).total() >= 0.98 * len(ours)
+
+
+@needs_data
+def test_multiword_tokens_of_xtreme_are_one_word():
+    here("ud-pos", "dev")
+    for lang, xtreme, words in (("tr", 9777, 10046), ("ta", 1129, 1263)): # of the dev set: there, and in CoNLL-U
+        if not (paths := [*(data_root() / "ud-2.5").glob(f"UD_*/{lang}_*-ud-dev.conllu*")]): continue
+        for surface, wanted in ((True, xtreme), (False, words)):
+            assert sum(map(len, read_conllu(paths[0], surface))) == wanted
+        assert sum(len(example.words) for example in read_task("ud-pos", lang, "dev")) == xtreme
 
 
 @needs_data
@@ -180,6 +196,18 @@ def test_answers_stand_where_they_are_said_to_stand(name, split):
             for text, start in example.answers: assert example.context[start:start + len(text)] == text
         without = sum(not example.answers for example in examples)
         assert without == (3168 if name == "squad2" else 0)
+
+
+@needs_data
+def test_sizes_of_question_sets():
+    for lang in here("xquad", "test"):
+        assert len({example.context for example in read_task("xquad", lang, "test")}) == 240
+    pairs = [lang for lang in here("mlqa", "dev") if "-" in lang and "en" not in lang]
+    assert {len(read_task("mlqa", pair, "dev")) for pair in pairs} <= {*range(161, 518)}
+    for lang in here("tydiqa", "dev"):
+        assert {len(example.answers) for example in read_task("tydiqa", lang, "dev")} <= {1, 2}
+    for lang in here("tydiqa", "train"):
+        assert {len(example.answers) for example in read_task("tydiqa", lang, "train")} == {1}
 
 
 @needs_data

@@ -234,21 +234,23 @@ def _tagged(sentences, task: TaskSet, report: Report) -> list[Tagged]:
     return found
 
 # %% ../nbs/02n_task_sets.ipynb #ade10c86
+def _word_rows(path: Path, prefix: str) -> Iterator[list[tuple[int, str, str]]]: # of each sentence: line, word, tag
+    "Sentences of words and tags; where the first word of a file has the prefix, all must, and none keeps it."
+    marked = None
+    for block in _blocks(path):
+        if marked is None: marked = block[0][1][0].startswith(prefix)
+        rows = []
+        for n, fields in block:
+            if len(fields) != 2: raise DataError(f"{len(fields)} columns, not a word and a tag", path, n)
+            if marked and not fields[0].startswith(prefix):
+                raise DataError(f"{fields[0]!r:.40} without the {prefix!r} that the first word has", path, n)
+            rows.append((n, fields[0].removeprefix(prefix) if marked else fields[0], fields[1]))
+        yield rows
+
 def _two_columns(paths, task: TaskSet, language: str, report: Report) -> list[Tagged]:
     "Word, tab, tag; words may carry their language (`ru:Москва`), then all of a file do."
-    sentences = []
-    for path in paths:
-        blocks, prefix = list(_blocks(path)), f"{task.codes.get(language, language)}:"
-        marked = bool(blocks) and blocks[0][0][1][0].startswith(prefix)
-        for block in blocks:
-            rows = []
-            for n, fields in block:
-                if len(fields) != 2: raise DataError(f"{len(fields)} columns, not a word and a tag", path, n)
-                if marked and not fields[0].startswith(prefix):
-                    raise DataError(f"{fields[0]!r:.40} without the {prefix!r} that the first word has", path, n)
-                rows.append((n, fields[0].removeprefix(prefix) if marked else fields[0], fields[1]))
-            sentences.append((path, rows))
-    return _tagged(sentences, task, report)
+    prefix = f"{task.codes.get(language, language)}:"
+    return _tagged(((path, rows) for path in paths for rows in _word_rows(path, prefix)), task, report)
 
 # %% ../nbs/02n_task_sets.ipynb #c80d0209
 def _conllu_rows(block, path, surface: bool) -> list[tuple[int, str, str]]: # line, word, tag
