@@ -1,6 +1,8 @@
 "Heads: what is read, exact resumption, other architectures, and what is refused."
 import json, random
+from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -8,14 +10,15 @@ import torch
 import transformers
 from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from xlnb.core import ConfigError, DataError, data_root
 from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.finetuning import (IGNORED, KINDS, FineTuning, LearnedTask, answers_of, best_span, item_logits, load_head,
-                             read_choices, read_items, read_labelled, read_questions, read_tagged, texts_of, train_head,
-                             usual_rate)
+from xlnb.finetuning import (IGNORED, KINDS, LONGEST_ANSWER, FineTuning, LearnedTask, answers_of, best_span,
+                             item_logits, load_head, read_choices, read_items, read_labelled, read_questions,
+                             read_tagged, texts_of, train_head, usual_rate)
 from xlnb.foreign import quietly
-from xlnb.task_sets import Choice, Labelled, Question, Tagged, read_task
+from xlnb.task_sets import Choice, Labelled, Question, Tagged, read_task, task_languages
 from xlnb.vocab import train_vocab
 
 WORDS = "der Hund bellt laut Чад граничит с Ливией กรุงเทพ เป็น เมืองหลวง the cat sat on a mat".split()
@@ -232,12 +235,10 @@ def test_the_usual_rate_is_that_of_the_papers_at_base():
 @pytest.mark.parametrize("name, lang", [("xquad", "zh"), ("tydiqa", "ar"), ("mlqa", "hi")])
 def test_answers_of_real_sets_are_recovered_from_offsets(name, lang):
     if data_root() is None: pytest.skip("XLNB_DATA names no folder")
-    from tokenizers import Tokenizer, models, pre_tokenizers
     characters = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}, unk_token="[UNK]"))
     characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    from tokenizers.processors import TemplateProcessing
-    characters.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-                                                   special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    characters.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=characters, unk_token="[UNK]", cls_token="[CLS]",
                                                      sep_token="[SEP]", pad_token="[PAD]", model_max_length=4000)
     examples = read_task(name, lang, "dev" if name != "xquad" else "test")[:200]
@@ -246,3 +247,94 @@ def test_answers_of_real_sets_are_recovered_from_offsets(name, lang):
     for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.places):
         if a: found[n] = examples[n].context[offsets[a - first][0]:offsets[b - first][1]]
     assert found == {n: e.answers[0][0] for n, e in enumerate(examples)}
+
+
+# ---------------------------------------------------------------- answers of real sets, in subwords
+
+SPECIAL = dict(cls_token="<s>", pad_token="<pad>", sep_token="</s>", unk_token="<unk>")
+SETS = {"xquad": "test", "mlqa": "dev", "tydiqa": "dev"}
+LIMIT = 384 # tokens; windows share a quarter of them
+
+
+def fast(kind, texts, size=6000):
+    "A tokenizer as that of RoBERTa, of BERT, or of XLM-R, trained on some texts."
+    told = dict(vocab_size=size, special_tokens=[*SPECIAL.values()], show_progress=False)
+    ends = [("<s>", 0), ("</s>", 2)]
+    processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=ends)
+    if kind == "byte-level BPE":
+        own, before = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(initial_alphabet=before.alphabet(), **told)
+        processor = processors.RobertaProcessing(ends[1], ends[0], trim_offsets=True, add_prefix_space=False)
+    elif kind == "Unigram":
+        own, before = Tokenizer(models.Unigram()), pre_tokenizers.Metaspace()
+        own.normalizer = normalizers.NFKC()
+        trainer = trainers.UnigramTrainer(unk_token="<unk>", n_sub_iterations=1, max_piece_length=8, **told)
+    else:
+        own, before = Tokenizer(models.WordPiece(unk_token="<unk>")), pre_tokenizers.BertPreTokenizer()
+        own.normalizer = normalizers.BertNormalizer(lowercase="uncased" in kind)
+        trainer = trainers.WordPieceTrainer(**told)
+    own.pre_tokenizer = before
+    own.train_from_iterator(texts, trainer)
+    own.post_processor = processor
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=own, model_max_length=LIMIT, **SPECIAL)
+
+
+@cache
+def real_questions(): # set → language → the first questions of its file
+    if data_root() is None: pytest.skip("XLNB_DATA names no folder")
+    return {name: {lang: read_task(name, lang, split)[:200] for lang in task_languages(name, split) if "-" not in lang}
+            for name, split in SETS.items()}
+
+
+@cache
+def real_tokenizer(kind):
+    contexts = [dict.fromkeys(e.context for e in own) for sets in real_questions().values() for own in sets.values()]
+    return fast(kind, [context for own in contexts for context in [*own][:20]])
+
+
+def cut(example, tokenizer): # pieces that an answer shares with what stands beside it
+    context, (text, at) = example.context, example.answers[0]
+    stop = at + len(text)
+    return [context[a:b] for a, b in tokenizer(context, add_special_tokens=False).encodings[0].offsets
+            if a < at < b and context[a:at].strip() or a < stop < b and context[stop:b].strip()]
+
+
+@pytest.mark.parametrize("kind", ["byte-level BPE", "WordPiece", "WordPiece, uncased", "Unigram"])
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.filterwarnings("ignore:.*questions have more than")
+def test_answers_of_real_sets_are_recovered_from_subwords(name, kind):
+    """In every language, but for what no pair of pieces can say: an answer that ends within a piece.
+
+    Of windows none holds an answer that is longer than what two of them share."""
+    tokenizer, quirks = real_tokenizer(kind), Counter()
+    for lang, examples in real_questions()[name].items():
+        items, spans = read_questions(examples, tokenizer, (), LIMIT), {}
+        for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.places):
+            if not a: continue
+            own = examples[n].context[offsets[a - first][0]:offsets[b - first][1]].strip()
+            spans.setdefault(n, {})[own] = b - a
+        answers = KINDS["question answering"].answer(items, [*pointing(items, "question answering", ())], examples, ())
+        for n, example in enumerate(examples):
+            text, quirk = example.answers[0][0].strip(), ""
+            if n not in spans: quirk = "long"
+            elif [*spans[n]] != [text]: quirk = "cut"
+            if quirk == "long": assert len(tokenizer.tokenize(text)) > LIMIT // 4
+            elif quirk == "cut": assert cut(example, tokenizer) and all(text in span for span in spans[n]), (lang, text)
+            elif spans[n][text] < LONGEST_ANSWER: assert answers[n].text == text
+            quirks[quirk] += 1
+    if not quirks: pytest.skip(f"XLNB_DATA has no files of {name}")
+    assert quirks["cut"] < 0.05 * quirks.total() and quirks["long"] < 5 # of 6,000 pieces for two dozen languages
+
+
+def test_what_a_tokenizer_drops_belongs_to_the_piece_it_touches():
+    "Accents of an uncased one, marks of width 0; at both ends of a text, and of its windows."
+    tokenizer = fast("WordPiece, uncased", ["जॉन एलवे खेलता है", "Пуанкаре Анри"] * 9, 200)
+    answers = ["\u200eजॉन", "एलवे\u200b", "Анри\u0301"]
+    context = f"{answers[0]} {answers[1]}, {'खेलता है, ' * 20}\u200f {answers[2]}"
+    for limit in (20, 64, 500):
+        for answer in answers:
+            example = Question("1", "खेलता", context, ((answer, context.index(answer)),))
+            items = read_questions([example], tokenizer, (), limit)
+            found = {context[offsets[a - first][0]:offsets[b - first][1]]
+                     for (a, b), (first, offsets) in zip(items.targets, items.places) if a}
+            assert found == {answer}

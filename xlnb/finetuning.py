@@ -9,7 +9,7 @@ __all__ = ['IGNORED', 'LONGEST_QUESTION', 'LONGEST_ANSWER', 'KINDS', 'TOKENS', '
            'LearnedTask', 'answers_of', 'train_head', 'load_head']
 
 # %% ../nbs/02p_finetuning.ipynb #b2cb5395
-import json, math, warnings
+import json, math, re, warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -149,6 +149,23 @@ def _span_target(example, start, end): # (pieces,), (pieces,): characters; the f
     whole = len(end) and start[0] <= at and at + len(text) <= end[-1] and first <= last
     return (first, last) if whole else None
 
+# %% ../nbs/02p_finetuning.ipynb #8e4b27d3
+_GAP = re.compile(r"(\S*)(?:.*\s)?(\S*)", re.DOTALL)
+
+def _with_dropped(text: str,
+                  offsets, # (pieces, 2): characters of the pieces of a window
+                  begins: bool, ends: bool, # whether the window holds the text's first piece, and its last
+                 ) -> np.ndarray: # (pieces, 2)
+    "What a tokenizer drops goes to the piece that it touches: to the one before, if it stands between two."
+    start, end = offsets.T.copy()
+    left, right = np.append(0 if begins else start[0], end), np.append(start, len(text) if ends else end[-1])
+    for k in np.flatnonzero(right > left).tolist():
+        gap = " " * (k == 0) + text[left[k]:right[k]] + " " * (k == len(start))
+        before, after = _GAP.fullmatch(gap).groups()
+        if before: end[k - 1] += len(before)
+        if after: start[k] -= len(after)
+    return np.stack([start, end], 1)
+
 # %% ../nbs/02p_finetuning.ipynb #f517f2ee
 def read_questions(examples: list, # with `question`, `context` and `answers`
                    tokenizer,
@@ -160,11 +177,12 @@ def read_questions(examples: list, # with `question`, `context` and `answers`
     questions = _cut_questions(examples, tokenizer, min(LONGEST_QUESTION, limit // 3))
     given = tokenizer(questions, [e.context for e in examples], truncation="only_second", max_length=limit,
                       stride=min(stride, limit // 4), return_overflowing_tokens=True, verbose=False)
-    out = Items()
-    for n, one in zip(given["overflow_to_sample_mapping"], given.encodings):
+    out, of = Items(), given["overflow_to_sample_mapping"]
+    for k, (n, one) in enumerate(zip(of, given.encodings)):
         own = np.flatnonzero([side == 1 for side in one.sequence_ids])
         if not len(own): raise DataError(f"{examples[n].id}: a text without tokens")
-        offsets = np.array(one.offsets)[own]
+        begins, ends = of[k - 1:k] != [n], of[k + 1:k + 2] != [n]
+        offsets = _with_dropped(examples[n].context, np.array(one.offsets)[own], begins, ends)
         span = _span_target(examples[n], *offsets.T)
         out.add(n, one, (0, 0) if span is None else (int(own[span[0]]), int(own[span[1]])), (int(own[0]), offsets))
     return out
