@@ -1,5 +1,5 @@
 "Scores: oracles (scikit-learn, scipy, seqeval, brute force), published definitions by hand, the papers' own tables."
-import math, random, string, warnings
+import math, random, re, string, unicodedata, warnings
 from collections import Counter
 from itertools import product
 
@@ -12,10 +12,11 @@ from seqeval.scheme import IOB2
 from sklearn import metrics
 
 from xlnb.claims import paper_table
-from xlnb.core import ConfigError, DataError
+from xlnb.core import ConfigError, DataError, data_root
 from xlnb.scores import (STYLES, accuracy, answer_scores, best_margin, f1_scores, matches, matthews,
                          normalise_answer, paired_bootstrap, pearson, pos_f1_as_published, qa_scores, span_f1, spearman,
                          transfer_gap)
+from xlnb.task_sets import read_task, task_languages
 
 UPOS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -183,6 +184,30 @@ def test_the_definition_by_language():
              ("zh", "1990年", "1990 年"), ("ko", "라인강은", "라인강은"), ("ru", "the река", "the река"),
              ("vi", "của tôi", "của tôi"), ("zh-Hant", "萊茵", "萊 茵")]
     assert [normalise_answer(text, lang) for lang, text, _ in cases] == [wanted for *_, wanted in cases]
+
+
+def bare(text): # sacrebleu splits punctuation off, and normalised answers have none
+    return "".join(c for c in text.lower() if c not in string.punctuation and unicodedata.category(c)[0] != "P")
+
+
+@pytest.mark.parametrize("name, split", [("xquad", "test"), ("mlqa", "dev")])
+def test_chinese_answers_are_split_as_by_sacrebleu(name, split):
+    "Its tokenizers are all of it that bears on answers: it has no rule for articles, nor one answer beside another."
+    split_chinese = pytest.importorskip("sacrebleu.tokenizers.tokenizer_zh").TokenizerZh()
+    if not data_root() or "zh" not in task_languages(name, split): pytest.skip(f"XLNB_DATA has no Chinese of {name}")
+    answers = [text for example in read_task(name, "zh", split) for text, _ in example.answers]
+    theirs = [split_chinese(bare(answer)).split() for answer in answers]
+    for style in ("mlqa", "by language"):
+        assert [normalise_answer(answer, "zh", style).split() for answer in answers] == theirs
+
+
+def test_japanese_is_split_as_by_sacrebleu():
+    "Runs of kanji and kana, character by character; its tokenizer would split Latin words too."
+    split_all = pytest.importorskip("sacrebleu.tokenizers.tokenizer_char").TokenizerChar()
+    if not data_root() or "ja" not in task_languages("paws-x", "dev"): pytest.skip("XLNB_DATA has no PAWS-X of ja")
+    texts = [bare(text) for example in read_task("paws-x", "ja", "dev")[:500] for text in example.texts]
+    runs = [run for text in texts for run in re.findall("[ぁ-ゖァ-ヺ一-龥]+", text)]
+    assert [normalise_answer(run, "ja") for run in runs] == [" ".join(split_all(run).split()) for run in runs] != []
 
 
 def test_the_language_is_that_of_the_context():
