@@ -293,6 +293,27 @@ def test_uneven_rows_of_qqp_are_counted_and_said(tmp_path):
     assert sum(report.counts.values()) == 2
 
 
+def test_qqp_drawn_anew_has_no_header(tmp_path):
+    rows = '7\t1\t2\tWhat level do I need? 0\n9\t1\t2\tHow "is" it?\t"How ""so""?"\t0\n3\t5\t6\tc\td\t1\n'
+    write(tmp_path / "glue/QQP/new_dev.tsv.gz", rows)
+    with pytest.warns(UserWarning, match="new_dev.tsv.gz: 1 × malformed: row without 6 columns, left out; .* line 1"):
+        found = read_task("qqp", "en", "resampled-dev", tmp_path)
+    assert found == [("9", ('How "is" it?', '"How ""so""?"'), "0"), ("3", ("c", "d"), "1")]
+    write(tmp_path / "glue/QQP/new_dev.tsv.gz", rows + "9\t1\t2\ta\tb\t0\n")
+    with pytest.raises(DataError, match="new_dev.tsv.gz:4: id '9' stands in line 2 too"):
+        read_task("qqp", "en", "resampled-dev", tmp_path)
+
+
+@needs_data
+@pytest.mark.filterwarnings("ignore:.*malformed")
+def test_all_rows_of_qqp_are_read_or_counted():
+    here("qqp", "resampled-dev")
+    found = read_task("qqp", "en", "resampled-dev", report=(report := Report()))
+    left_out = {what: n for what, n in report.counts.items() if "kept" not in what}
+    assert len(found) == 23_496 and [*left_out.values()] == [1] # one has no tab before its label
+    assert {example.label for example in found} == {"0", "1"}
+
+
 def test_tydi_under_the_publishers_names(tmp_path):
     write(tmp_path / "tydiqa-goldp/tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-telugu.json", squad("ab", "b", 1))
     assert read_task("tydiqa", "te", "dev", tmp_path) == [("q1", "?", "ab", (("b", 1),))]

@@ -526,7 +526,8 @@ TASK_SETS |= {task.name: task for task in (
         Source(("glue/STS-B/original/sts-{split}.tsv",), ("train", "dev", "test"),
                Table((5, 6), 4, width=(7, 8, 9))))),
     TaskSet("qqp", "classification", ("0", "1"), "Quora's terms, non-commercial", "GLUE: Wang et al. 2019", (
-        _glue("QQP", Table(("question1", "question2"), "is_duplicate", "id", uneven="count")),)))}
+        _glue("QQP", Table(("question1", "question2"), "is_duplicate", "id", uneven="count")),
+        Source(("glue/QQP/new_dev.tsv",), ("resampled-dev",), Table((3, 4), 5, 0, width=(6,), uneven="count")))))}
 
 # %% ../nbs/02n_task_sets.ipynb #73132c77
 TASK_SETS |= {task.name: task for task in (
