@@ -134,7 +134,8 @@ def test_paws_x_in_the_publishers_form(tmp_path):
 
 def table_of_treebanks():
     "(treebank, split) → sentences and words, as the folder's SOURCE.md says."
-    text = (data_root() / "ud-2.5" / "SOURCE.md").read_text()
+    path = data_root() / "ud-2.5" / "SOURCE.md"
+    text = path.read_text() if path.exists() else pytest.skip("XLNB_DATA has no treebanks")
     rows = re.findall(r"^\| (UD_[\w-]+) \|.*\| (.*) \|$", text, re.M)
     return {(name, split): (int(s), int(w)) for name, kept in rows
             for split, s, w in re.findall(r"(\w+) (\d+) sents/(\d+) words", kept)}
@@ -156,9 +157,10 @@ def test_treebanks_have_their_words():
 @pytest.mark.parametrize("lang", "bg el fi fr ja tr ur vi zh".split())
 def test_treebanks_read_by_surface_are_xtremes(lang):
     "XTREME's dev sets join all treebanks of a language: each sentence of one treebank stands there, word for word."
+    if lang not in here("ud-pos", "dev"): pytest.skip(f"no file of {lang}")
     theirs = Counter(example.words for example in read_task("ud-pos", lang, "dev"))
     tags = Counter((example.words, example.tags) for example in read_task("ud-pos", lang, "dev"))
-    [path] = (data_root() / "ud-2.5").glob(f"UD_*/{lang}_*-ud-dev.conllu*")
+    [path] = [*(data_root() / "ud-2.5").glob(f"UD_*/{lang}_*-ud-dev.conllu*")] or [pytest.skip("no treebank of it")]
     ours = [tuple(zip(*((word, tag) for _, word, tag in rows))) for rows in read_conllu(path, surface=True)]
     assert Counter(words for words, _ in ours) <= theirs
     # The tag of a multiword token is mostly that of its first word: 17 sentences of Finnish have another.
