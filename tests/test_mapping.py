@@ -11,8 +11,9 @@ from xlnb.corpora import read_multi30k
 from xlnb.ibm import split_words
 from xlnb.lexicon import translation_accuracy
 from xlnb.linear_maps import normalise, procrustes
-from xlnb.mapping import (HeldBack, _above_chance, _best_of_columns, _best_of_rows, _kept_cells, identical_pairs,
-                          induce_dictionary, induce_pairs, map_to, self_learning, split_agreement, unsupervised_pairs)
+from xlnb.mapping import (HeldBack, _above_chance, _best_of_columns, _best_of_rows, _kept_cells, held_out_agreement,
+                          identical_pairs, induce_dictionary, induce_pairs, map_to, right_agreement, self_learning,
+                          split_agreement, unsupervised_pairs)
 from xlnb.retrieval import neighbourhood
 from xlnb.vectors import WordVectors, read_vectors
 
@@ -176,10 +177,74 @@ def test_wrong_dictionaries_are_said_too():
         assert map_to(vectors, "en", wrong, least_agreement=0).reports["de"].mapped
 
 
+def even(width, n, noise=0.0, turned=1.0):
+    "Languages of one space without preferred directions, turned much or little."
+    draw = torch.Generator().manual_seed(width)
+    x = torch.randn(n, width, generator=draw)
+    turn = torch.randn(width, width, generator=draw)
+    turn = torch.linalg.matrix_exp(turned * (turn - turn.T))
+    z = x @ turn + noise * torch.randn(n, width, generator=draw)
+    return [WordVectors([f"{lang}{i}" for i in range(n)], m, lang) for lang, m in (("en", z), ("de", x))]
+
+
+@pytest.mark.parametrize("width, n", [(300, 2), (300, 10), (300, 20), (50, 5), (50, 10)])
+@pytest.mark.parametrize("off", [0, 1])
+def test_maps_by_few_entries_are_not_passed_by_what_they_leave_unturned(width, n, off):
+    vectors, entries = even(width, 1000, noise=0.3), [(f"de{i}", f"en{(i + off) % n}") for i in range(n)]
+    with pytest.warns(UserWarning, match=f"de: entries for {n} of its words are too few to know .* of width {width} "
+                                         ".*give more, or learning=True; its vectors are left unaligned"):
+        mapped = map_to(vectors, "en", {"de": entries})
+    report = mapped.reports["de"]
+    assert report.agreement < 0.02 and not report.mapped and "too few to know" in report.why
+    assert torch.equal(mapped.vectors["de"].matrix, normalise(vectors[1].matrix))
+
+
+@pytest.mark.parametrize("width, n", [(50, 50), (50, 300), (300, 100), (300, 300)])
+def test_right_entries_pass_and_wrong_ones_are_called_wrong(width, n):
+    vectors = even(width, 1000, noise=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        right = map_to(vectors, "en", pairs_of("de", range(n)))
+    assert right.reports["de"].agreement > 0.5 and right.reports["de"].why == ""
+    wrong = {"de": [(f"de{i}", f"en{(i + 1) % n}") for i in range(n)]}
+    with pytest.warns(UserWarning, match="the entries are wrong, or the spaces too different"):
+        report = map_to(vectors, "en", wrong).reports["de"]
+    assert report.agreement < 0.02 and not report.mapped
+
+
+def test_between_spaces_that_are_nearly_one_a_map_must_beat_none():
+    vectors = even(100, 1000, noise=1.6, turned=0.06)
+    right, wrong = pairs_of("de", range(150)), {"de": [(f"de{i}", f"en{(i + 1) % 150}") for i in range(150)]}
+    with pytest.warns(UserWarning, match="of the others, the vectors as they are [0-9]+%: .*HeldBack"):
+        free = map_to(vectors, "en", right).reports["de"]
+    held = map_to(vectors, "en", right, method=HeldBack(1.0)).reports["de"]
+    assert free.agreement < free.unmapped == held.unmapped < held.agreement and held.mapped
+    with pytest.warns(UserWarning, match="left unaligned"):
+        assert map_to(vectors, "en", wrong, method=HeldBack(1.0)).reports["de"].agreement < 0.02
+    assert map_to(vectors, "en", right, least_agreement=0).reports["de"].mapped
+
+
+def test_held_out_entries_may_have_several_translations_and_none_has_a_part_in_its_map():
+    x, z = map(normalise, spaces(200))
+    pairs = torch.tensor([(i, j) for i in range(100) for j in (i, 150 + i % 50)]).T # the second is wrong
+    assert held_out_agreement(x, z, pairs) > 0.9
+    seen = []
+    held_out_agreement(x, z, pairs, fit=lambda a, b: seen.append(len(a)) or torch.eye(12))
+    assert seen == [160] * 5
+    hub = torch.stack([torch.arange(100), torch.zeros(100, dtype=torch.long)])
+    assert held_out_agreement(x, z, hub) == 0 # all words are one word's: as chance has it
+
+
+def test_right_entries_of_equal_spaces_say_how_many_are_enough():
+    x = normalise(even(100, 500)[0].matrix)
+    few, many = (right_agreement(x, torch.arange(n).repeat(2, 1)) for n in (20, 90))
+    assert few < 0.2 < 0.9 < many
+
+
 def test_split_agreement_of_too_few_pairs_is_none():
     x, z = map(normalise, spaces(50))
-    assert split_agreement(x, z, torch.tensor([[3], [3]]), learning=False) == 0
-    assert split_agreement(x[:1], z, torch.tensor([[0], [0]]), learning=True) == 0
+    assert held_out_agreement(x, z, torch.tensor([[3], [3]])) == 0
+    assert split_agreement(x[:1], z, torch.tensor([[0], [0]])) == 0
 
 
 def test_identical_words():

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['STARTS', 'METHODS', 'dictionary_pairs', 'induce_pairs', 'Learned', 'self_learning', 'identical_pairs',
-           'unsupervised_pairs', 'split_agreement', 'MapReport', 'HeldBack', 'Spaces', 'map_to', 'induce_dictionary']
+           'unsupervised_pairs', 'split_agreement', 'held_out_agreement', 'right_agreement', 'MapReport', 'HeldBack',
+           'Spaces', 'map_to', 'induce_dictionary']
 
 # %% ../nbs/07a_mapping.ipynb #c9db4f4c
 import warnings
@@ -145,9 +146,8 @@ def unsupervised_pairs(x, # (n, width), normalised
 # %% ../nbs/07a_mapping.ipynb #230d354c
 _CHECKED = 5000 # most frequent words that checks look at
 
-def _translations(x, z) -> torch.Tensor: # rows of z, by CSLS
-    x, z = x[:_CHECKED], z[:_CHECKED]
-    return nearest_csls(x, z, neighbourhood(x, z, min(10, len(x), len(z)))[1])[1][:, 0]
+def _translations(queries, x, z) -> torch.Tensor: # rows of z, by CSLS between x and z
+    return nearest_csls(queries, z, neighbourhood(x, z, min(10, len(x), len(z)))[1])[1][:, 0]
 
 def _above_chance(a, b) -> float: # rows that two maps name
     "The share of words for which they are the same, less what chance gives, as a part of what is left (Cohen's κ)."
@@ -155,31 +155,62 @@ def _above_chance(a, b) -> float: # rows that two maps name
     alike, chance = float((a == b).float().mean()), float(p @ q) / len(a) ** 2
     return max(0.0, (alike - chance) / (1 - chance)) if chance < 1 else 0.0
 
-def _learned_halves(x, z, pairs, halves, seed) -> list:
-    "The maps that some words of x learn, from the partners that the given pairs suggest for them."
-    start = x @ procrustes(x[pairs[0]], z[pairs[1]])
-    begun = [torch.cat(induce_pairs(start[half], z)[:2], 1) for half in halves]
-    return [self_learning(x[half], z, own, seed=seed).map for half, own in zip(halves, begun)]
+def _random_parts(rows, n, seed) -> list[torch.Tensor]:
+    order = torch.randperm(len(rows), generator=torch_generator("halves", seed)).to(rows.device)
+    return [rows[part.sort().values] for part in order.tensor_split(n)]
 
 def split_agreement(x, # (n, width), normalised
                     z, # (m, width), normalised
-                    pairs, # (2, pairs), rows that belong together, right or wrong
-                    learning: bool = True, # learn from each half; False: one rotation from each half of the pairs
+                    pairs, # (2, pairs) to start from, right or wrong
                     seed: int = 0, # of the split and of the draws
-                    fit=procrustes, # pairs of both sides → rotation, of a half of the pairs
                    ) -> float: # from 0 to 1
-    "How far maps from disjoint halves of the words of x translate alike, above chance; at most 5,000 words of each."
-    if learning: x, z = x[:_CHECKED], z[:_CHECKED]
+    "How far maps learned from disjoint halves of the words of x translate alike, above chance; of 5,000 words each."
+    x, z = x[:_CHECKED], z[:_CHECKED]
     pairs = pairs[:, (pairs[0] < len(x)) & (pairs[1] < len(z))]
-    rows = torch.arange(len(x), device=x.device) if learning else pairs[0].unique()
-    if len(rows) < 2 or not pairs.shape[1]: return 0.0
-    order = torch.randperm(len(rows), generator=torch_generator("halves", seed)).to(rows.device)
-    halves = [rows[part.sort().values] for part in order.tensor_split(2)]
-    if learning: maps = _learned_halves(x, z, pairs, halves, seed)
-    else:
-        own = [pairs[:, torch.isin(pairs[0], half)] for half in halves]
-        maps = [fit(x[a], z[b]) for a, b in own]
-    return _above_chance(*(_translations(x @ map_, z) for map_ in maps))
+    if len(x) < 2 or not pairs.shape[1]: return 0.0
+    start = x @ procrustes(x[pairs[0]], z[pairs[1]])
+    halves = _random_parts(torch.arange(len(x), device=x.device), 2, seed)
+    begun = [torch.cat(induce_pairs(start[half], z)[:2], 1) for half in halves]
+    maps = [self_learning(x[half], z, own, seed=seed).map for half, own in zip(halves, begun)]
+    return _above_chance(*(_translations(x @ map_, x @ map_, z) for map_ in maps))
+
+# %% ../nbs/07a_mapping.ipynb #held0002
+_ASKED, _PARTS, _FEWEST = 2000, 5, 10 # words of a dictionary that are asked for; its parts; words that it must have
+
+def _unmoved(x, z): return torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+
+def _told(x, z, pairs, keys, words, fit) -> torch.Tensor: # rows of z, among keys
+    "The translations of some words by a map in which their entries have no part."
+    known = pairs[:, ~torch.isin(pairs[0], words)]
+    map_ = fit(x[known[0]], z[known[1]])
+    return keys[_translations(x[words] @ map_, x[:_ASKED] @ map_, z[keys])]
+
+def held_out_agreement(x, # (n, width), normalised
+                       z, # (m, width), normalised
+                       pairs, # (2, pairs), rows that belong together, right or wrong
+                       seed: int = 0, # of the parts
+                       fit=procrustes, # pairs of both sides → map
+                      ) -> float: # from 0 to 1; 0 for fewer than ten words
+    "How far maps from four fifths of a dictionary translate the words of the other fifth as it does, above chance."
+    words = pairs[0].unique()[:_ASKED]
+    if len(words) < _FEWEST: return 0.0
+    asked = pairs[:, torch.isin(pairs[0], words)]
+    keys = torch.cat([torch.arange(min(_CHECKED, len(z)), device=z.device), asked[1]]).unique()
+    parts = _random_parts(words, _PARTS, seed)
+    told = torch.cat([_told(x, z, pairs, keys, part, fit) for part in parts]).tolist()
+    entries = asked.T.tolist()
+    known, one = {*map(tuple, entries)}, dict(entries)
+    right = [b if (a, b) in known else one[a] for a, b in zip(torch.cat(parts).tolist(), told)]
+    return _above_chance(torch.tensor(told), torch.tensor(right))
+
+def right_agreement(x, # (n, width), normalised
+                    pairs, # (2, pairs), of which the first rows count
+                    seed: int = 0, # of the parts and of the turn
+                   ) -> float: # from 0 to 1
+    "The agreement of as many right entries for the same words, if the other space were this one, turned."
+    draw = torch.randn(x.shape[1], x.shape[1], generator=torch_generator("turn", seed))
+    turned = x @ torch.linalg.qr(draw)[0].to(x)
+    return held_out_agreement(x, turned, pairs[0].unique().repeat(2, 1), seed)
 
 # %% ../nbs/07a_mapping.ipynb #a2bf83cd
 @dataclass(frozen=True)
@@ -193,8 +224,10 @@ class MapReport:
     objective: float # mean cosine of a word to its nearest in the other language
     round_trip: float # share of words that are the nearest of their nearest
     largest_hub: int # words that have the same nearest word in the hub
-    agreement: float # of maps from two halves
+    agreement: float # of maps from two halves of the words; without self-learning: of entries held out with the map
+    unmapped: float # of entries held out with the vectors as they are; 0 with self-learning
     mapped: bool # False: the agreement was too low, and the vectors are left unaligned
+    why: str # they are, and what to do; '' where they are mapped
 
 def _report(x, z, **facts) -> MapReport:
     there, back = nearest(x[:_CHECKED], z[:_CHECKED]), nearest(z[:_CHECKED], x[:_CHECKED])
@@ -227,23 +260,47 @@ def _within(pairs, n, m, words) -> torch.Tensor:
     if near.shape[1]: return near
     raise DataError(f"none of the {pairs.shape[1]} pairs to start from is among the first {words} words: raise words=…")
 
-def _map_language(first, second, x, z, pairs, start, method, learning, words, seed, least):
+def _learned_doubt(x, z, pairs, seed, least) -> dict: # 'agreement', 'unmapped', 'why', as a report has them
+    agreement = split_agreement(x, z, pairs, seed)
+    why = (f"maps from two halves of it agree on {agreement:.0%} of the words, less than {least:.0%}: give a "
+           "dictionary, more words, or another hub") if agreement < least else ""
+    return dict(agreement=agreement, unmapped=0.0, why=why)
+
+_ENOUGH = 0.5 # agreement that right entries of equal spaces must reach to be told from wrong ones
+
+def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
+    "Why a map by given entries is refused, and what to do."
+    told = f"maps by four fifths of the entries translate {agreement:.0%} of the others"
+    if unmapped >= least:
+        return f"{told}, the vectors as they are {unmapped:.0%}: give more entries, or method=HeldBack(1.0)"
+    count, best = len(pairs[0].unique()), right_agreement(x, pairs, seed)
+    if best < _ENOUGH:
+        return (f"entries for {count} of its words are too few to know whether they are right, with vectors of width "
+                f"{x.shape[1]} ({told}; right ones in equal spaces {best:.0%}): give more, or learning=True")
+    return (f"{told}, less than {least:.0%} (right ones in equal spaces {best:.0%}): the entries are wrong, or the "
+            "spaces too different for so few; check them, give more, or another hub")
+
+def _given_doubt(x, z, pairs, seed, least, fit) -> dict: # the same
+    agreement, unmapped = (held_out_agreement(x, z, pairs, seed, own) for own in (fit, _unmoved))
+    refused = least and agreement < max(least, unmapped)
+    why = _refusal(x, pairs, seed, agreement, unmapped, least) if refused else ""
+    return dict(agreement=agreement, unmapped=unmapped, why=why)
+
+def _map_language(first, x, z, pairs, start, method, learning, words, seed, least):
     "The mapped matrix of one language, or the unaligned one, and its report."
-    iterations = 0
-    if learning: pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
-    own = isinstance(method, HeldBack)
-    agreement = split_agreement(x, z, pairs, learning, seed, method if own else procrustes)
+    iterations, own = 0, isinstance(method, HeldBack)
     if learning:
+        pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
+        doubt = _learned_doubt(x, z, pairs, seed, least)
         learned = self_learning(x[:words], z[:words], pairs, seed=seed)
         pairs, iterations = learned.pairs, len(learned.history)
+    else: doubt = _given_doubt(x, z, pairs, seed, least, method if own else procrustes)
     fit = method if own else METHODS[method]
     mapped = x @ fit(x[pairs[0]], z[pairs[1]], x[:words], z[:words])
     facts = dict(language=first.language, start=start, method=str(method), pairs=pairs.shape[1], iterations=iterations)
-    report = _report(mapped, z, agreement=agreement, mapped=agreement >= least, **facts)
+    report = _report(mapped, z, mapped=not doubt["why"], **facts, **doubt)
     if report.mapped: return mapped, report
-    warnings.warn(f"{first.language}: maps from two halves of it agree on {agreement:.0%} of the words, less than "
-                  f"{least:.0%}: its vectors are left unaligned; give a dictionary, more words, or another hub",
-                  stacklevel=3)
+    warnings.warn(f"{first.language}: {report.why}; its vectors are left unaligned", stacklevel=3)
     return x, report
 
 # %% ../nbs/07a_mapping.ipynb #ede9530d
@@ -299,7 +356,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            words: int = 20_000, # most frequent words of each language that are learned from
            normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
-           least_agreement: float = 0.1, # of maps from two halves; below it a language stays unaligned, with a warning
+           least_agreement: float = 0.1, # below it a language stays unaligned, with a warning; 0: all are mapped
           ) -> Spaces:
     """All languages in the space of the hub, which does not depend on the others (Artetxe et al. 2018, 2018b).
 
@@ -321,8 +378,8 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
         x = normalise(vectors[lang].matrix, normalisation)
         learns = own != "dictionary" if learning is None else learning
         pairs = _start_pairs(vectors[lang], vectors[hub], x, z, own, dictionaries.get(lang))
-        matrix, reports[lang] = _map_language(vectors[lang], vectors[hub], x, z, pairs, own, method, learns, words,
-                                              seed, least_agreement)
+        matrix, reports[lang] = _map_language(vectors[lang], x, z, pairs, own, method, learns, words, seed,
+                                              least_agreement)
         placed[lang] = replace(vectors[lang], matrix=matrix)
     return Spaces(hub, placed, reports)
 
