@@ -286,7 +286,8 @@ def test_dictionaries_out_of_a_space(unsupervised):
     again = map_to(languages(noise=0.1), "en", {"de": pairs})
     assert again.reports["de"].mapped and again.reports["de"].iterations == 0
     narrow = WordVectors(["x"], [[1.0]])
-    with pytest.raises(DataError, match="width 12 and 1"): induce_dictionary(mapped.vectors["de"], narrow)
+    with pytest.raises(DataError, match="de of width 12, and vectors of width 1: map one"):
+        induce_dictionary(mapped.vectors["de"], narrow)
 
 
 def test_induced_dictionaries_are_what_meta_xlm_takes(unsupervised):
@@ -314,7 +315,7 @@ def test_errors():
              ([english, german], "en", dict(normalisation="unit,center"), "did you mean 'centre'")]
     for vectors, hub, options, message in cases:
         with pytest.raises(ConfigError, match=message): map_to(vectors, hub, **options)
-    data = [([english, narrow], dict(dictionaries=pair), "de has vectors of width 5, en of width 12"),
+    data = [([english, narrow], dict(dictionaries=pair), "de of width 5, and en of width 12: a map"),
             ([english, german], dict(dictionaries={"de": [("Hund", "dog")]}), "no entry of the dictionary.*Hund – dog"),
             ([english, german], dict(dictionaries={"de": []}), "the dictionary is empty"),
             ([english, german], dict(dictionaries={"de": [("de40", "en40")]}, learning=True, words=10), "raise words="),
@@ -322,6 +323,28 @@ def test_errors():
             ([english, german], dict(dictionaries=pair, method="whitened"), "x has rank 9 of 12")]
     for vectors, options, message in data:
         with pytest.raises(DataError, match=message): map_to(vectors, "en", **options)
+
+
+def test_errors_name_the_files(tmp_path):
+    english, german = languages(50)
+    for v in (english, german, WordVectors(german.words, german.matrix[:, :5], "ru")):
+        v.save(tmp_path / f"{v.language}.vec")
+    read = {lang: read_vectors(tmp_path / f"{lang}.vec", language=lang) for lang in ("en", "de", "ru")}
+    with pytest.raises(DataError, match="ru.vec: ru of width 5, and en of width 12 in .*en.vec: a map") as raised:
+        map_to([read["en"], read["ru"]], "en")
+    assert raised.value.file == tmp_path / "ru.vec"
+    words = tmp_path / "de-en.txt"
+    words.write_text("Hund dog\nKatze cat\n")
+    with pytest.raises(DataError, match="de-en.txt: no entry .*Hund – dog.* in .*de.vec and .* in .*en.vec") as raised:
+        map_to([read["en"], read["de"]], "en", {"de": words})
+    assert raised.value.file == words
+    words.write_text("Hund dog\nKatze\n")
+    with pytest.raises(DataError, match="de-en.txt:2: expected a word"):
+        map_to([read["en"], read["de"]], "en", {"de": str(words)})
+    words.write_text("".join(f"de{i} en{i}\n" for i in range(40)))
+    mapped = map_to([read["en"], read["de"]], "en", {"de": words})
+    given = map_to([english, german], "en", pairs_of("de", range(40)))
+    assert torch.allclose(mapped.vectors["de"].matrix, given.vectors["de"].matrix, atol=1e-6)
 
 
 PEAK = """

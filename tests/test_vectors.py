@@ -236,3 +236,14 @@ def test_memory_of_reading_is_that_of_the_matrix(tmp_path):
     done = subprocess.run([sys.executable, "-c", PEAK, tmp_path / "a.vec"], capture_output=True, text=True, check=True)
     words, grown = map(int, done.stdout.split())
     assert words == n and grown < 20 * 2 + 30 # MiB: the matrix, masks of its checks, a thousand lines
+
+
+def test_where_vectors_were_read_is_known_and_not_saved(tmp_path):
+    made = WordVectors(["dog", "cat"], np.eye(2), "en")
+    assert made.file is None
+    for name in ("a.vec", "b.safetensors"):
+        made.save(tmp_path / name)
+        read = read_vectors(tmp_path / name)
+        assert read.file == tmp_path / name and read.first(1).file == read.file and read.made_by == {}
+    read.save(tmp_path / "c.safetensors")
+    assert b"b.safetensors" not in (tmp_path / "c.safetensors").read_bytes()

@@ -11,22 +11,25 @@ __all__ = ['STARTS', 'METHODS', 'dictionary_pairs', 'induce_pairs', 'Learned', '
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 
 from .core import ConfigError, DataError, choose, parse_languages, progress, torch_generator
-from .lexicon import covered_entries, nearest_csls
+from .formats import read_dictionary
+from .lexicon import covered_entries, nearest_csls, same_width
 from .linear_maps import normalise, procrustes, rcsls, whitened_maps
 from .retrieval import nearest, neighbourhood
 from .vectors import WordVectors
 
 # %% ../nbs/07a_mapping.ipynb #e9093b27
-def dictionary_pairs(entries, # (word of first, word of second)
+def dictionary_pairs(entries, # (word of first, word of second), or the path of a file that `read_dictionary` reads
                      first: WordVectors,
                      second: WordVectors,
                     ) -> torch.Tensor: # (2, pairs), rows of first and of second
     "The rows of the entries that both sides have; `DataError` if there is none."
-    rows = covered_entries(entries, first, second)
+    file = entries if isinstance(entries, (str, Path)) else None
+    rows = covered_entries(read_dictionary(file) if file else entries, first, second, file)
     return torch.tensor([(i, j) for i, found in rows.items() for j in sorted(found)]).T
 
 # %% ../nbs/07a_mapping.ipynb #bdcb949f
@@ -340,16 +343,14 @@ def _by_language(vectors: Iterable[WordVectors], hub) -> dict[str, WordVectors]:
     found = {v.language: v for v in vectors}
     if len(found) < max(2, len(vectors)):
         raise ConfigError(f"vectors of {', '.join(v.language for v in vectors)}: give two languages or more, each once")
-    width = found[parse_languages([hub], found)[0]].width
-    for lang, v in found.items():
-        if v.width != width:
-            raise DataError(f"{lang} has vectors of width {v.width}, {hub} of width {width}: a map between them keeps "
-                            "no distances; reduce the wider ones first, e.g. by an SVD")
+    for v in vectors:
+        same_width(v, found[parse_languages([hub], found)[0]],
+                   "a map between them keeps no distances; reduce the wider ones first, e.g. by an SVD")
     return found
 
 def map_to(vectors, # WordVectors, each with its language; the hub is among them
            hub: str, # the language whose space all others are mapped into
-           dictionaries: dict | None = None, # language → (word of it, word of the hub) pairs
+           dictionaries: dict | None = None, # language → (word of it, word of the hub) pairs, or a file's path
            start: str | None = None, # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
            method: str | HeldBack = "orthogonal", # of the map at the end: one of METHODS, or a HeldBack
            learning: bool | None = None, # self-learning; None: unless the start is a dictionary
@@ -390,8 +391,7 @@ def induce_dictionary(first: WordVectors,
                       mutual: bool = True, # pairs that choose each other; False: the best of each word, both ways
                      ) -> list[tuple[str, str]]: # (word of first, word of second), the most frequent of first before
     "Translations by CSLS between two languages of one space; `DataError` for another width."
-    if first.width != second.width:
-        raise DataError(f"vectors of width {first.width} and {second.width}: map one space into the other first")
+    same_width(first, second)
     forward, backward, _ = induce_pairs(*(normalise(v.matrix[:words], "unit") for v in (first, second)))
     forward, backward = ({*zip(*pairs.tolist())} for pairs in (forward, backward))
     rows = forward & backward if mutual else forward | backward

@@ -8,7 +8,7 @@ __all__ = ['WordVectors', 'read_vectors']
 # %% ../nbs/00n_vectors.ipynb #a9c056f3
 import gzip, json, re, zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from io import StringIO
@@ -54,6 +54,7 @@ class WordVectors:
     matrix: torch.Tensor # (words, width), float32
     language: str | None = None # our code
     made_by: dict = field(default_factory=dict) # what made them, in values that JSON has; only .safetensors keeps it
+    file: Path | None = None # where they were read, for messages; not saved
     def __post_init__(self):
         words, matrix = tuple(self.words), torch.as_tensor(self.matrix).to(torch.float32)
         _check(words, matrix)
@@ -79,7 +80,7 @@ class WordVectors:
     def first(self, n: int) -> "WordVectors":
         "The first n words, or all of them where there are fewer."
         if n < 1: raise ConfigError(f"n={n}: take 1 word or more")
-        return WordVectors(self.words[:n], self.matrix[:n], self.language, self.made_by)
+        return replace(self, words=self.words[:n], matrix=self.matrix[:n])
 
     def nearest(self, query, # a word, or a vector of (width,)
                 k: int = 10, # words wanted; fewer where there are fewer
@@ -310,7 +311,7 @@ def read_vectors(path, # .safetensors, .bin, .vec or .txt; the last three also w
     facts, start = (rest, None) if isinstance(rest, dict) else ({}, rest)
     if not words: raise DataError("no words in it", path)
     words, matrix = _usable(words, torch.as_tensor(matrix), start, path, defects, report)
-    return WordVectors(words, matrix, language or facts.get("language"), facts.get("made_by", {}))
+    return WordVectors(words, matrix, language or facts.get("language"), facts.get("made_by", {}), path)
 
 # %% ../nbs/00n_vectors.ipynb #f6f4e3e4
 def _writable(words, path):
