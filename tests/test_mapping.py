@@ -1,12 +1,13 @@
 "Mapping: induction against the whole matrix, starts, failures that are said, hubs, real vectors."
-import subprocess, sys, warnings
+import ast, re, subprocess, sys, warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from xlnb.catalogue import dictionary
-from xlnb.core import ConfigError, DataError, data_root, torch_generator
+from xlnb.core import ConfigError, DataError, data_root, repo_root, torch_generator
 from xlnb.corpora import read_multi30k
 from xlnb.ibm import split_words
 from xlnb.lexicon import translation_accuracy
@@ -345,6 +346,19 @@ def test_errors_name_the_files(tmp_path):
     mapped = map_to([read["en"], read["de"]], "en", {"de": words})
     given = map_to([english, german], "en", pairs_of("de", range(40)))
     assert torch.allclose(mapped.vectors["de"].matrix, given.vectors["de"].matrix, atol=1e-6)
+
+
+def test_the_example_of_the_readme_translates_a_word_that_is_not_in_the_dictionary(tmp_path, monkeypatch):
+    blocks = re.findall(r"```python\n(.*?)```", (repo_root() / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    code, = (block for block in blocks if "xlnb.mapping" in block)
+    *before, asked = ast.parse(code).body
+    for v, word in zip(even(40, 500, noise=0.3), ("dog", "Hund")):
+        replace(v, words=(*v.words[:-1], word)).save(tmp_path / f"wiki.{v.language}.vec")
+    (tmp_path / "de-en.txt").write_text("".join(f"de{i} en{i}\n" for i in range(200)))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(ast.Module(before, []), "README.md", "exec"), found := {})
+    assert found["spaces"].reports["de"].mapped
+    assert eval(compile(ast.Expression(asked.value), "README.md", "eval"), found)[0][0] == "Hund"
 
 
 PEAK = """
