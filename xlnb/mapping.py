@@ -278,8 +278,9 @@ def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
         return f"{told}, the vectors as they are {unmapped:.0%}: give more entries, or method=HeldBack(1.0)"
     count, best = len(pairs[0].unique()), right_agreement(x, pairs, seed)
     if best < _ENOUGH:
+        tried = f"{told}; right ones in equal spaces {best:.0%}" if count >= _FEWEST else f"{_FEWEST} are the least"
         return (f"entries for {count} of its words are too few to know whether they are right, with vectors of width "
-                f"{x.shape[1]} ({told}; right ones in equal spaces {best:.0%}): give more, or learning=True")
+                f"{x.shape[1]} ({tried}): give more, or learning=True")
     return (f"{told}, less than {least:.0%} (right ones in equal spaces {best:.0%}): the entries are wrong, or the "
             "spaces too different for so few; check them, give more, or another hub")
 
