@@ -263,6 +263,7 @@ def _within(pairs, n, m, words) -> torch.Tensor:
     if near.shape[1]: return near
     raise DataError(f"none of the {pairs.shape[1]} pairs to start from is among the first {words} words: raise words=…")
 
+# %% ../nbs/07a_mapping.ipynb #doubt002
 def _learned_doubt(x, z, pairs, seed, least) -> dict: # 'agreement', 'unmapped', 'why', as a report has them
     agreement = split_agreement(x, z, pairs, seed)
     why = (f"maps from two halves of it agree on {agreement:.0%} of the words, less than {least:.0%}: give a "
@@ -290,6 +291,7 @@ def _given_doubt(x, z, pairs, seed, least, fit) -> dict: # the same
     why = _refusal(x, pairs, seed, agreement, unmapped, least) if refused else ""
     return dict(agreement=agreement, unmapped=unmapped, why=why)
 
+# %% ../nbs/07a_mapping.ipynb #doubt003
 def _map_language(first, x, z, pairs, start, method, learning, words, seed, least):
     "The mapped matrix of one language, or the unaligned one, and its report."
     iterations, own = 0, isinstance(method, HeldBack)
