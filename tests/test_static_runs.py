@@ -155,13 +155,13 @@ def test_translations_make_one_space_and_chance_another(data):
 @pytest.mark.filterwarnings("ignore:.*left unaligned")
 def test_too_few_known_names_leave_a_map_to_the_shape_of_the_spaces():
     lexicon, draw = lexicons(NAMES, "en")[0], torch.Generator().manual_seed(0)
-    known = lexicon["de"][:6]
+    known = lexicon["de"][:12]
     def mapped(n): # names known
         words = {"de": [a for a, _ in known[:n]], "en": [b for _, b in known[:n]]}
         own = {lang: WordVectors([*w, *(f"{lang}{k}" for k in range(60 - n))], torch.randn(60, 8, generator=draw), lang)
                for lang, w in words.items()}
         return in_one_space(own, "en", {"de": lexicon["de"]})["de"].made_by["map"]
-    assert (mapped(4)["start"], mapped(6)["start"], mapped(6)["pairs"]) == ("unsupervised", "dictionary", 6)
+    assert (mapped(9)["start"], mapped(12)["start"], mapped(12)["pairs"]) == ("unsupervised", "dictionary", 12)
 
 
 @pytest.mark.filterwarnings("ignore:.*maps from two halves")

@@ -303,7 +303,7 @@ def distilled(s: Settings, data: Prepared,
     text = {lang: Lines(_first, data.corpus.text[lang], s.teacher_lines) for lang in data.corpus.langs}
     return {lang: distil(encoder, text[lang], lang, data.tokenizer, cache / lang, settings=settings) for lang in text}
 
-LEAST_PAIRS = 5 # of known entries with vectors on both sides
+LEAST_PAIRS = 10 # of known entries with vectors on both sides: of fewer `map_to` can not tell right from wrong
 
 def in_one_space(own: dict, # language → WordVectors
                  hub: str,
