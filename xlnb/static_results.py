@@ -108,7 +108,7 @@ def _asked(vectors: dict, tests: Tests, space: str, system: str) -> dict:
     return found
 
 def _mapped_scores(own: dict, tests: Tests, system: str, place: str = "", seed: int = 0, **how) -> dict:
-    "Scores of the map as it is, refused or not, and how far maps from two halves agree."
+    "Scores of the map as it is, refused or not, and its agreement (`MapReport`)."
     spaces = map_to(own.values(), tests.hub, seed=seed, least_agreement=0.0, **how)
     agreement = {f"map/{pair_name(lang, tests.hub)}/{system}/mapped{place}/agreement": report.agreement
                  for lang, report in spaces.reports.items()}
