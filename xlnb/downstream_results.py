@@ -186,7 +186,7 @@ def score_rows(groups: dict, # of `merged`
 PAIRS = {"MLM + TLM minus untrained": ("MLM + TLM", UNTRAINED), "MLM + TLM minus MLM": ("MLM + TLM", "MLM"),
          **{f"{name} minus MLM + TLM": (name, "MLM + TLM") for name in ("XLM-E", "VECO", "MetaXLM")},
          "XLM-E minus untrained": ("XLM-E", UNTRAINED),
-         "denoiser minus MLM + TLM": ("denoiser", "MLM + TLM"),
+         **{f"denoiser minus {name}": ("denoiser", name) for name in ("MLM", "MLM + TLM")},
          "denoiser minus the same of random pairs": ("denoiser", "denoiser, random pairs"),
          "static vectors minus MLM, both after MLM + TLM": ("MLM + TLM, then static vectors", "MLM + TLM, then MLM"),
          "static vectors minus the same dealt out": ("MLM + TLM, then static vectors",
