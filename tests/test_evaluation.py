@@ -501,14 +501,54 @@ def test_models_that_are_not_ours_by_the_same_command(name, model, tmp_path, mon
 
 
 def test_ours_stands_above_what_papers_print_of_the_same_languages():
-    def beside(task, measure, *targets):
-        rows = [E.row(task, measure, "en" if task == "xnli" else "", target, 50, 9, system="model", seed=0)
-                for target in targets]
-        return E.beside_papers(pd.DataFrame(rows), task)
-    xnli = beside("xnli", "accuracy", "en", "ur")
+    def beside(task, *measures_and_targets, measure=None):
+        rows = [E.row(task, name, "en" if task in E.BENCHMARKS else "", target, 50, 9, system="model", seed=0)
+                for name, target in measures_and_targets]
+        return E.beside_papers(pd.DataFrame(rows), task, measure)
+    xnli = beside("xnli", ("accuracy", "en"), ("accuracy", "ur"))
     assert xnli.loc["model"].tolist() == ["50.0", "50.0"]
     assert xnli.loc["metaxlm: MetaXLM, base, zero_shot", "en"] == "82.8" and xnli.ur.str.endswith("†").any()
-    assert beside("word_alignment", "AER", "de-en").loc["xlme: XLM-E, base, feature", "de-en"] == "16.5"
-    assert beside("tatoeba", "accuracy@1", "de-en").loc["static: XLM-R, base, feature", "de-en"] == "88.4"
-    assert 60 < float(beside("word_similarity", "harmonic mean", "de-en").iloc[1, 0]) < 80 # percent
-    assert [*beside("squad1", "F1", "en").index] == ["model"] # none is printed
+    assert r"$\dagger$" in latex(xnli)
+    assert beside("word_alignment", ("AER", "de-en")).loc["xlme: XLM-E, base, feature", "de-en"] == "16.5"
+    centred, raw = ("accuracy@1", "de-en"), ("accuracy@1, raw", "de-en")
+    assert beside("tatoeba", centred, raw).loc["static: XLM-R, base, feature", "de-en"] == "88.4" # as they are
+    assert [*beside("tatoeba", centred).index] == ["model"]
+    means = beside("tatoeba-14", ("accuracy@1, raw", "14 languages"), ("accuracy@1, raw, to en", "14 languages"),
+                   measure="accuracy@1, raw, to en")
+    assert means.loc["xlme: XLM-R, base, feature, tatoeba14, xx-en"].tolist() == ["57.6"]
+    assert not means.index.str.contains("en-xx|tatoeba36").any()
+    assert 60 < float(beside("word_similarity", ("harmonic mean", "de-en")).iloc[1, 0]) < 80 # percent
+    assert len(beside("pos", ("accuracy", "de"), ("F1 as published", "de"))) > 1
+    assert len(beside("mnli", ("accuracy", "en"))) > 1
+    assert len(beside("mlqa", ("F1", "de"))) > 1 == len(beside("mlqa", ("F1", "de-en"))) # asked in another language
+    assert [*beside("squad1", ("F1", "en")).index] == [*beside("cldr tags", ("f1", "de")).index] == ["model"]
+
+
+def test_pairs_belong_to_the_family_of_the_language_that_is_not_english():
+    rows = [E.row("tatoeba", "accuracy@1", "", pair, score, 9, system="model", seed=0)
+            for pair, score in {"de-en": 20, "en-sw": 10, "en-zh": 5}.items()]
+    assert E.family_table(pd.DataFrame(rows), "tatoeba").loc["model"].to_dict() == {
+        "Germanic": 20, "Niger-Congo": 10, "Sino-Tibetan": 5}
+
+
+def test_what_holds_no_encoder_is_refused_before_anything_else(settings, model, tmp_path, monkeypatch):
+    given = lambda place: checked(replace(settings, model=str(place)))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="holds no encoder: it needs config.json"): given(tmp_path / "empty")
+    (tmp_path / "xlm_e-base-1").mkdir()
+    (tmp_path / "xlm_e-base-1" / "log.jsonl").touch()
+    with pytest.raises(ConfigError, match="the run has not ended"): given(tmp_path / "xlm_e-base-1")
+    shutil.copytree(model, tmp_path / "xlm_e-base-1" / "generator")
+    assert given(tmp_path / "xlm_e-base").title == "xlm_e-base-1" # the one that begins so
+    (tmp_path / "xlm_e-base-2").mkdir()
+    with pytest.raises(ConfigError, match="there are .*xlm_e-base-1, .*xlm_e-base-2"): given(tmp_path / "xlm_e-base")
+
+
+def test_all_tasks_without_a_folder_of_sets_are_those_that_need_none(settings, monkeypatch):
+    monkeypatch.delenv("XLNB_DATA")
+    assert "cldr" in E.task_names(replace(settings, tasks="all", learn_on=""))
+
+
+def test_a_bag_of_words_of_one_label_says_that_label():
+    examples = [Labelled(str(n), (f"text {n}", "more"), "a") for n in range(5)]
+    assert E._bag_of_words(examples, examples[:2]) == ["a", "a"]

@@ -77,7 +77,7 @@ def _from_hub(settings) -> Settings:
     name = settings.model
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or Path(name).parent.exists():
         raise ConfigError(f"model={name!r} is not there: give the folder of a saved encoder and its tokenizer, that of "
-                          "a run, or a name on the hub ('organisation/model')")
+                          "a run, or a name on the hub ('organisation/model')" + _beginning(name, "; there are "))
     from transformers import AutoModel, AutoTokenizer
     folder = settings.folder / "hub" / name.replace("/", "--")
     if not folder.exists():
@@ -91,11 +91,23 @@ def _from_hub(settings) -> Settings:
                 for part in parts: part.save_pretrained(unfinished)
     return replace(settings, model=str(folder), name=settings.name or name)
 
+def _runs_named(name) -> list[Path]: # a run's name goes on with a hash
+    return sorted(path for path in Path(name).parent.glob(f"{Path(name).name}-*") if path.is_dir())
+
+def _beginning(name, before) -> str: # what of that there is
+    found = _runs_named(name)
+    return before + ", ".join(map(str, found[:3])) if found else ""
+
 def _with_model(settings) -> Settings: # its folder; of a run the network that is kept
     place = Path(settings.model)
+    if not place.exists() and len(runs := _runs_named(place)) == 1: [place] = runs
     if not place.exists(): return _from_hub(settings)
     kept = [place / part for part in ("", *_OF_A_RUN) if (place / part / "config.json").exists()]
-    return replace(settings, model=str(kept[0])) if kept else settings
+    if kept: return replace(settings, model=str(kept[0]))
+    if vector_files(place): return settings
+    why = "the run has not ended, the command that began it goes on" if (place / "log.jsonl").exists() else \
+          "it needs config.json, weights and tokenizer files, or files of word vectors"
+    raise ConfigError(f"model={settings.model!r} holds no encoder: {why}")
 
 def checked(settings: Settings) -> Settings:
     "The settings, filled in; `ConfigError` for those that cannot be."
@@ -162,7 +174,7 @@ def task_names(settings: Settings) -> list[str]:
 
 def _there(task_set: str, split: str) -> list[str]: # languages with a file
     try: return task_languages(task_set, split)
-    except ConfigError: return [] # no such split
+    except (ConfigError, DataError): return [] # no such split, no folder of sets
 
 def _has(task_set: str, lang: str, split: str) -> bool: return lang in _there(task_set, split)
 
@@ -395,6 +407,7 @@ def _scikit_learn(module: str):
                           "controls=False") from e
 
 def _bag_of_words(train, tested) -> list: # each text has its own n-grams
+    if len({e.label for e in train}) == 1: return _majority(train, tested)
     side = lambda examples, k: [e.texts[k] for e in examples]
     new = partial(_scikit_learn("feature_extraction.text").TfidfVectorizer, analyzer="char_wb",
                   ngram_range=(1, 4), min_df=2, sublinear_tf=True, max_features=50_000)
@@ -419,7 +432,7 @@ def _trigrams(text) -> set: return {text[n:n + 3].casefold() for n in range(len(
 
 def _nearest_sentence(train, tested) -> list: # the sentence that shares most trigrams with the question
     def nearest(e):
-        asked, sentences = _trigrams(e.question), re.split(r"(?<=[.!?。？！؟।])\s*", e.context)
+        asked, sentences = _trigrams(e.question), re.split(r"(?<=[.!?؟।])\s+|(?<=[。？！])", e.context)
         return max((s for s in sentences if s.strip()), key=lambda s: len(asked & _trigrams(s)))
     return [Span(nearest(e), 1.0) for e in tested]
 
@@ -547,7 +560,8 @@ def score_table(scores: pd.DataFrame, # of `evaluate`
 def latex(table: pd.DataFrame) -> str:
     "The table as LaTeX, numbers with one decimal."
     escape = lambda text: str(text).replace("_", r"\_").replace("%", r"\%").replace("&", r"\&")
-    number = lambda value: "–" if pd.isna(value) else f"{value:.1f}"
+    number = lambda value: escape(value).replace("†", r"$\dagger$") if isinstance(value, str) else \
+        "–" if pd.isna(value) else f"{value:.1f}"
     rows = [[escape(name), *map(number, values)] for name, values in zip(table.index, table.values)]
     lines = [" & ".join(row) + r" \\" for row in [["", *map(escape, table.columns)], *rows]]
     head = r"\begin{tabular}{l" + "r" * len(table.columns) + "}"
@@ -584,41 +598,59 @@ FAMILIES = {lang: family for family, langs in { # language → family, by the na
     "Quechuan": "qu quy", "Tupian": "gn", "Uto-Aztecan": "hch nah tar", "Oto-Manguean": "oto", "Chibchan": "bzd",
     "Arawakan": "cni", "Panoan": "shp"}.items() for lang in langs.split()}
 
+def _language_of(target: str) -> str: # of a pair with English the other one
+    return target if target in LANGUAGES else next((code for code in target.split("-") if code != "en"), target)
+
 def family_table(scores: pd.DataFrame, # of `evaluate`
                  task: str, measure: str | None = None, over: str = "mean", # as for `score_table`
                 ) -> pd.DataFrame: # a row for each system, a column for each family
-    "Means over the languages of a family that were not learned from, those without one as 'other'; errors as there."
+    "Means over a family's languages that were not learned from, those not in FAMILIES as 'other'; errors as there."
     table = score_table(scores, task, measure, over)
     learned = scores[scores.task == task].source.iloc[0].split(",")
     table = table.drop(columns=["others", "gap", *learned], errors="ignore").dropna(how="all")
-    return table.T.groupby(lambda lang: FAMILIES.get(lang.split("-")[0], "other"), sort=False).mean().T
+    return table.T.groupby(lambda target: FAMILIES.get(_language_of(target), "other"), sort=False).mean().T
 
 # %% ../nbs/08_evaluation.ipynb #bes1de00
-_PRINTED_AS = {"accuracy": ("acc",), "accuracy@1": ("acc@1", "acc", "p@1"), "micro-F1": ("acc",), "F1": ("f1",),
-               "F1 as published": ("f1",), "EM": ("em",), "AER": ("aer",), "Matthews": ("mcc",), "Spearman": ("scc",),
-               "harmonic mean": ("score",)} # measure → what the papers' tables call it
+_RETRIEVED = ("acc@1", "acc") # from vectors as they are
+_PRINTED_AS = {"accuracy": ("acc", "acc_m"), "micro-F1": ("acc",), "F1": ("f1",), "F1 as published": ("f1",),
+               "EM": ("em",), "AER": ("aer",), "Matthews": ("mcc",), "Spearman": ("scc",), "harmonic mean": ("score",),
+               "accuracy@1": ("p@1",), "accuracy@1, raw": _RETRIEVED, "accuracy@1, raw, to en": _RETRIEVED,
+               "accuracy@1, raw, from en": _RETRIEVED} # measure → what the papers' tables call it
+_WAYS = {"to en": "xx-en", "from en": "en-xx"}
 
-def _printed_column(target: str, columns) -> str: # of a language or pair, as the papers name it
-    pair = pair_name(*sorted(target.split("-"))) if "-" in target else target
-    return pair if pair in columns else next((code for code in target.split("-") if code != "en"), target)
+def _theirs(task, columns) -> pd.DataFrame: # what is printed in the columns of our table, named by `column`
+    mean = re.fullmatch(r"tatoeba-(14|36)", task)
+    if not mean and task not in {*BENCHMARKS, *READ}: return printed("cldr").assign(column=[]) # it has none
+    found = printed("tatoeba" if mean else task)
+    if mean:
+        averages = found[found.variant.str.startswith(f"tatoeba{mean[1]}") & (found.lang == "avg")]
+        return averages.assign(column=columns[0])
+    names = [pair_name(*sorted(lang.split("-"))) if "-" in lang else our_code(lang) for lang in found.lang]
+    ours = {pair_name(*sorted(target.split("-"))) if "-" in target else target: target for target in columns}
+    if task in READ: ours = {_language_of(target): target for target in columns if target not in names} | ours
+    return found.assign(column=[ours.get(name) for name in names]).dropna(subset="column")
 
 def beside_papers(scores: pd.DataFrame, # of `evaluate`
                   task: str, measure: str | None = None, over: str = "mean", # as for `score_table`
                  ) -> pd.DataFrame: # text; a row for each system of ours, then for each model of a paper
-    "Ours above what the papers print in the same languages, percent, † where their errata doubt it; errors as there."
+    """Ours above what the papers print in the same languages, percent, † where their errata doubt it; errors as there.
+
+    Without a measure the first that they print is taken; where they print none, ours stands alone."""
+    columns = [*dict.fromkeys(scores[scores.task == task].target)]
+    theirs = _theirs(task, columns) if columns else pd.DataFrame()
+    of_theirs = lambda name: theirs[theirs.metric.isin(_PRINTED_AS.get(name, ())) & theirs.value.notna()]
+    if columns and not measure:
+        measure = next((m for m in scores[scores.task == task].measure.unique() if len(of_theirs(m))), None)
     own = score_table(scores, task, measure, over).drop(columns=["others", "gap"], errors="ignore")
-    measure = measure or scores[scores.task == task].measure.iloc[0]
-    theirs = printed(task)
-    theirs = theirs[theirs.metric.isin(_PRINTED_AS.get(measure, ())) & theirs.value.notna()]
-    columns = [pair_name(*sorted(lang.split("-"))) if "-" in lang else our_code(lang) for lang in theirs.lang]
+    theirs, way = of_theirs(measure), _WAYS.get((measure or "").split(", ")[-1])
+    if way: theirs = theirs[theirs.variant.str.contains(way) | ~theirs.variant.str.contains("xx")]
     facts = theirs[["paper", "model", "size", "setting", "variant"]].itertuples(index=False)
     systems = [f"{paper}: " + ", ".join(filter(None, more)) for paper, *more in facts]
     percent = theirs.value.where(theirs.metric != "score", 100 * theirs.value) # correlations are printed from 0 to 1
     text = [f"{value:.1f}" + "†" * doubt for value, doubt in zip(percent, theirs.doubtful)]
-    theirs = theirs.assign(system=systems, column=columns, text=text)
-    named = {target: _printed_column(target, columns) for target in own}
+    theirs = theirs.assign(system=systems, text=text)
     table = theirs.pivot_table(index="system", columns="column", values="text", aggfunc="first", sort=False)
-    table = table.reindex(columns=[*named.values()]).set_axis([*named], axis=1).dropna(how="all")
+    table = table.reindex(columns=own.columns).dropna(how="all")
     return pd.concat([own.map(lambda v: "" if pd.isna(v) else f"{v:.1f}"), table]).fillna("")
 
 # %% ../nbs/08_evaluation.ipynb #25641a9a
@@ -666,7 +698,9 @@ def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
     "The table of each task, by its first measure, and by family where a task has more than one."
     found = {}
     for task in scores.task.unique():
-        what = f"{task}: {scores[scores.task == task].measure.iloc[0]}, %, {settings.over} of {settings.seeds} seeds"
+        own = scores[scores.task == task]
+        of_seeds = f", {settings.over} of {n} seeds" if (n := own.seed.nunique()) > 1 else ""
+        what = f"{task}: {own.measure.iloc[0]}, %{of_seeds}"
         found[what] = score_table(scores, task, over=settings.over).round(1)
         by_family = family_table(scores, task, over=settings.over).round(1)
         if 1 < by_family.shape[1] < found[what].shape[1] - 3: found[f"{what}, by family"] = by_family
