@@ -57,6 +57,12 @@ def test_scores_are_those_of_the_tables_and_of_no_other_task(name, tables):
         assert own.value == float(row["value"]) if row["value"] else own.value != own.value
 
 
+def test_variants_say_what_they_are():
+    "No row is told apart by a bare yes or none."
+    assert [*printed("chemprot").variant] == ["", "continued training"] * 2
+    assert not {"yes", "none"} & {variant for name in TABLES for variant in printed(name).variant}
+
+
 @pytest.mark.parametrize("name, mark, langs", [
     ("xnli", "xylent-E10", {"vi", "ur"}), ("americasnli", "xylent-E5", {"avg"}),
     ("ner", "static-E1", {*"fa fi fr he hi hu id it ja jv".split()})])

@@ -136,12 +136,14 @@ def _names(name) -> set[str]: return {name, *_PRINTED_AS.get(name, "").split()}
 # %% ../nbs/02r_downstream.ipynb #7bedd0d1
 _COLUMNS = ("paper", "model", "size", "setting", "lang", "metric", "value", "doubtful", "note", "variant")
 _OF_SOME = ("task", "domain", "direction", "variant", "continued_training") # columns that only some tables need
+_SAID_AS = {"yes": "continued training", "none": ""} # of the last
 
 def _printed_rows(place, name) -> list[dict]: # of a table, of one task
     scores = [row for row in paper_table(*place.split("/")) if row["block"] != "difference"]
     rows = [row for row in scores if row["task"] in _names(name)]
     needed = [column for column in _OF_SOME if len({row.get(column) for row in rows}) > 1]
-    return [row | {"variant": ", ".join(row[column] for column in needed if row[column])} for row in rows]
+    facts = lambda row: [_SAID_AS.get(row[column], row[column]) for column in needed]
+    return [row | {"variant": ", ".join(filter(None, facts(row)))} for row in rows]
 
 def printed(name: str, # one of BENCHMARKS or of `readouts.READ`
            ) -> pd.DataFrame: # paper, model, size, setting, lang, metric, value, doubtful, note, variant
