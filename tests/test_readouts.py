@@ -1,4 +1,6 @@
 "Tasks that train nothing: mining beside a brute force, lexicons and similarity of word vectors, FLORES in both forms."
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +15,7 @@ from xlnb.core import ConfigError, DataError, pair_name
 from xlnb.corpora import LANGUAGES, language_code
 from xlnb.evaluation import Settings, evaluate, model_hash, score_table
 from xlnb.readouts import (READ, TATOEBA, _cldr_tasks, _gold, _tatoeba_there, best_threshold, flores_tests, halves_f1,
-                           mined_pairs, mining_f1, vector_files, word_space)
+                           mined_pairs, mining_f1, rated_pairs, vector_files, word_space)
 from xlnb.task_sets import TASK_SETS
 from xlnb.vectors import WordVectors
 
@@ -45,8 +47,9 @@ def test_languages_of_one_set_do_not_end_the_others(tmp_path, monkeypatch):
     for lang in ("deu", "fra"):
         for end, text in ((lang, "eins"), ("eng", "one")):
             write(tmp_path / "tatoeba-laser" / "v1" / f"tatoeba.{lang}-eng.{end}", f"{text}\n")
-    assert {*_tatoeba_there("de,fr,ace")} == {"de-en", "en-fr"} # Tatoeba has no Acehnese
-    with pytest.warns(UserWarning, match="no file of ja"): assert {*_tatoeba_there("de,ja")} == {"de-en"}
+    with pytest.warns(UserWarning, match="no file of ace$"): # Tatoeba lists no Acehnese
+        assert {*_tatoeba_there("de,en,fr,ace")} == {"de-en", "en-fr"}
+    with pytest.warns(UserWarning, match="no file of ja, ace$"): assert {*_tatoeba_there("de,ace,ja")} == {"de-en"}
     with pytest.raises(FileNotFoundError, match=r"tatoeba\.jpn-eng\.jpn.*Licence"): _tatoeba_there("ja")
     with pytest.raises(ConfigError, match="langs='en,ace': Tatoeba pairs English with af, am"): _tatoeba_there("en,ace")
     with pytest.raises(ConfigError, match="links are of two languages"): _gold("de")
@@ -159,6 +162,39 @@ def test_means_over_the_papers_languages_where_all_are_there(tmp_path, monkeypat
     assert {r["task"] for r in rows} == {"tatoeba", "tatoeba-14"}
 
 
+def test_languages_that_a_set_lacks_are_named(sets):
+    with pytest.warns(UserWarning, match="^bli has no file of ace$"): # MUSE lists none
+        assert {r["target"] for r in READ["bli"][1]("de,en,ace", "en")} == {"de-en"}
+    with pytest.warns(UserWarning, match="^word_similarity has no file of sw, de-en$"):
+        assert {*rated_pairs("de,sw,en")} == {("de", "de"), ("en", "en")}
+    write(sets / SIMILAR.format("de-en"), RATED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert {*rated_pairs("en,de")} == {("de", "de"), ("de", "en"), ("en", "en")}
+
+
+def test_word_vectors_and_spelling_need_no_training_files(space, sets):
+    lexicon_files(sets)
+    for way in ("en-de", "de-en"): (sets / WORDS.format(way, "0-5000.txt")).unlink()
+    for rows in (READ["bli"][0](space, "de", "en"), READ["bli"][1]("de", "en")):
+        assert {r["target"] for r in rows} == {"de-en"}
+
+
+def test_an_encoder_chooses_among_the_words_of_test_and_training(sets, monkeypatch):
+    for way, text in (("en-de", "six sechs\n"), ("de-en", "sieben seven\n")):
+        write(sets / WORDS.format(way, "0-5000.txt"), text)
+    asked = {}
+    def word_space(model, lang, words):
+        asked[lang] = words
+        return WordVectors(words, torch.eye(len(words)), lang)
+    monkeypatch.setattr(readouts, "word_space", word_space)
+    READ["bli"][0]("an encoder", "de", "en")
+    assert {lang: {*words} for lang, words in asked.items()} == {
+        "en": {"one", "two", "deux", "six", "seven"}, "de": {"one", "deux", "two", "sechs", "sieben"}}
+    (sets / WORDS.format("de-en", "0-5000.txt")).unlink()
+    with pytest.raises(FileNotFoundError, match="0-5000"): READ["bli"][0]("an encoder", "de", "en")
+
+
 def test_a_language_without_vectors_does_not_end_the_others(space, sets):
     lexicon_files(sets)
     with pytest.warns(UserWarning, match="bli leaves out fr .*no vectors of 'fr', there are en, de"):
@@ -169,10 +205,10 @@ def test_a_language_without_vectors_does_not_end_the_others(space, sets):
 
 def test_kept_rows_say_again_what_was_left_out(space, sets):
     lexicon_files(sets)
-    write(sets / WORDS.format("fr-en", "0-5000.txt"), "un\n")
+    write(sets / WORDS.format("fr-en", "5000-6500.txt"), "un\n")
     settings = Settings(space, "bli", "de,fr", controls=False, out=str(sets / "out"))
     for _ in range(2): # computed, and read
-        with pytest.warns(UserWarning, match=r"bli leaves out fr \(.*fr-en\.0-5000\.txt:1: expected a word"):
+        with pytest.warns(UserWarning, match=r"bli leaves out fr \(.*fr-en\.5000-6500\.txt:1: expected a word"):
             assert {*evaluate(settings).target} == {"de-en"}
 
 

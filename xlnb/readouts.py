@@ -9,7 +9,7 @@ __all__ = ['TATOEBA', 'READ', 'OF_WORDS', 'row', 'flores_tests', 'tatoeba_means'
 # %% ../nbs/02q_readouts.ipynb #797a6d57
 import warnings
 from contextlib import suppress
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,7 @@ def _of_each(task: str, keys, # languages or pairs
              read, # key → list: of rows, or of names and tests
              langs, # as they were asked for: of all languages that are known, absent files are no news
              offer: str = "", # what could be asked for, where there is no key
+             lacking=(), # what was asked for, and has no key
             ) -> list: # of all keys, one after another
     "What can be read and scored; the rest is named in warnings, or its error raised where nothing is left."
     found, malformed, absent = [], {}, {}
@@ -50,8 +51,14 @@ def _of_each(task: str, keys, # languages or pairs
         except FileNotFoundError as e: absent[key] = e
     if not found: raise [*malformed.values(), *absent.values(), ConfigError(f"langs={str(langs)!r:.60}: {offer}")][0]
     if malformed: warnings.warn(f"{task} leaves out " + "; ".join(f"{key} ({e})" for key, e in malformed.items()))
-    if absent and {*LANGUAGES} - {*parse_languages(langs)}: warnings.warn(f"{task} has no file of {', '.join(absent)}")
+    if (nothing := [*absent, *lacking]) and {*LANGUAGES} - {*parse_languages(langs)}:
+        warnings.warn(f"{task} has no file of {', '.join(nothing)}")
     return found
+
+def _of_list(task, hub, there, read, langs, offer) -> list: # `_of_each` of the languages that a set lists
+    asked = [lang for lang in parse_languages(langs) if lang != hub]
+    known, lacking = ([lang for lang in asked if (lang in there) == listed] for listed in (True, False))
+    return _of_each(task, known, read, langs, f"{offer} {', '.join(there)}", lacking)
 
 def _not_empty(paths):
     for path in paths:
@@ -112,8 +119,7 @@ def _tatoeba_there(langs) -> dict: # pair → lines of both, of the languages th
         checksums(_not_empty(set_files("tatoeba", [lang]))) # as SHA256SUMS states them, where it is there
         return tatoeba_tests([lang]).items()
     there = [lang for lang in SETS["tatoeba"].langs if lang != "en"]
-    asked = [lang for lang in parse_languages(langs) if lang in there]
-    return dict(_of_each("tatoeba", asked, read, langs, f"Tatoeba pairs English with {', '.join(there)}"))
+    return dict(_of_list("tatoeba", "en", there, read, langs, "Tatoeba pairs English with"))
 
 def _flores(model, langs, source) -> list[dict]:
     return _retrieved("flores", model, flores_tests(langs, source), source)
@@ -277,22 +283,24 @@ def word_space(model, # folder of an encoder, or of word vectors (`vector_files`
     raise DataError(f"{model}: no vectors of {lang!r}, there are {', '.join(files)}")
 
 # %% ../nbs/02q_readouts.ipynb #a59580ed
-def _lexicon(source, lang) -> tuple: # entries of the test, forth and back, and the words of both sides
-    def entries(way, split):
-        _not_empty(set_files("muse", way, split=split))
-        return dictionary(*way, split=split)
-    test, train = ([entries(way, split) for way in ((source, lang), (lang, source))] for split in ("test", "train"))
-    both = [*test[0], *train[0], *((b, a) for a, b in (*test[1], *train[1]))]
-    return *test, *([*dict.fromkeys(side)] for side in zip(*both))
+def _entries(source, lang, split="test") -> list: # forth and back
+    ways = [(source, lang), (lang, source)]
+    for way in ways: _not_empty(set_files("muse", way, split=split))
+    return [dictionary(*way, split=split) for way in ways]
 
-def _lexicon_rows(langs, source, rows) -> list[dict]: # rows: language and its `_lexicon` → rows
+def _words(model, source, lang, forth, back) -> tuple: # of both sides of test and training, that an encoder reads
+    if vector_files(model): return (), ()
+    train = _entries(source, lang, "train")
+    both = [*forth, *train[0], *((b, a) for a, b in (*back, *train[1]))]
+    return tuple([*dict.fromkeys(side)] for side in zip(*both))
+
+def _lexicon_rows(langs, source, rows) -> list[dict]: # rows: language, entries of its test forth and back → rows
     there = [lang for lang in SETS["muse"].langs if lang != source]
-    asked = [lang for lang in parse_languages(langs) if lang in there]
-    return _of_each("bli", asked, lambda lang: rows(lang, *_lexicon(source, lang)), langs,
-                    f"MUSE has {', '.join(there)}")
+    return _of_list("bli", source, there, lambda lang: rows(lang, *_entries(source, lang)), langs, "MUSE has")
 
 def _bli(model, langs, source) -> list[dict]:
-    def rows(lang, forth, back, own, other):
+    def rows(lang, forth, back):
+        own, other = _words(model, source, lang, forth, back)
         first, second = word_space(model, source, own), word_space(model, lang, other)
         both = translation_accuracy(forth, first, second), translation_accuracy(back, second, first)
         asked = round(sum(score.words * score.coverage for score in both))
@@ -302,7 +310,7 @@ def _bli(model, langs, source) -> list[dict]:
     return _lexicon_rows(langs, source, rows)
 
 def _bli_baselines(langs, source) -> list[dict]:
-    def rows(lang, forth, back, *_):
+    def rows(lang, forth, back):
         asked = [{a for a, _ in way} for way in (forth, back)]
         alike = [len({a for a, b in way if a.casefold() == b.casefold()}) for way in (forth, back)]
         score, words = 50 * sum(n / len(own) for n, own in zip(alike, asked)), sum(map(len, asked))
@@ -321,7 +329,11 @@ def rated_pairs(langs) -> dict: # (language, language) → (word, word, rating)
     pairs = [pair for lang in langs for pair in ((lang, lang), *((lang, b) for b in langs if b != lang))]
     names = {_target(pair): pair for pair in pairs if root and (root / _SEMEVAL.format(_target(pair))).exists()}
     def read(name): return [(names[name], read_similarity(root / _SEMEVAL.format(name)))]
-    if names: return dict(_of_each("word_similarity", names, read, langs))
+    there = [lang for lang in langs if any(lang in pair for pair in names.values())]
+    lacking = [lang for lang in langs if lang not in there]
+    lacking += [_target(pair) for pair in combinations_with_replacement(there, 2)
+                if not {pair, pair[::-1]} & {*names.values()}]
+    if names: return dict(_of_each("word_similarity", names, read, langs, lacking=lacking))
     places = " and ".join(_SEMEVAL.format(name) for name in ("{lang}", "{lang}-{lang}"))
     raise FileNotFoundError(f"SemEval-2017 task 2 is not there: looked for {places} under XLNB_DATA={root}. "
                             "Licence of the set: none stated")
