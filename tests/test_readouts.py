@@ -1,5 +1,6 @@
 "Tasks that train nothing: mining beside a brute force, lexicons and similarity of word vectors, FLORES in both forms."
 import warnings
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -193,6 +194,26 @@ def test_an_encoder_chooses_among_the_words_of_test_and_training(sets, monkeypat
         "en": {"one", "two", "deux", "six", "seven"}, "de": {"one", "deux", "two", "sechs", "sieben"}}
     (sets / WORDS.format("de-en", "0-5000.txt")).unlink()
     with pytest.raises(FileNotFoundError, match="0-5000"): READ["bli"][0]("an encoder", "de", "en")
+
+
+def test_global_scores_of_similarity_are_means_of_the_best(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
+    words = [(a, b) for a in NUMBERS for b in NUMBERS]
+    for pair in (*"en de es it fa".split(), *map("-".join, combinations("en de es it fa".split(), 2))):
+        rng = np.random.default_rng([*pair.encode()]) # people who agree with the strings more or less
+        rated = "".join(f"{a}\t{b}\t{(a == b) + rng.uniform():.3f}\n" for a, b in words)
+        write(tmp_path / SIMILAR.format(pair), rated)
+    rows = READ["word_similarity"][1]("en,de,es,it,fa", "en")
+    for most, kind, hyphens in ((4, "best 4 languages", 0), (6, "best 6 pairs", 1)):
+        own = [r["score"] for r in rows if r["task"] == "word_similarity" and r["target"].count("-") == hyphens]
+        found, = (r for r in rows if r["task"] == f"word_similarity-{most}")
+        assert found["score"] == pytest.approx(sum(sorted(own)[-most:]) / most) and len({*own}) == len(own) > most
+        assert (found["target"], found["examples"]) == (kind, most * len(words))
+        assert (found["measure"], found["system"]) == ("harmonic mean", "shared trigrams")
+    (tmp_path / SIMILAR.format("fa")).unlink()
+    assert {r["task"] for r in READ["word_similarity"][1]("en,de,es,it", "en")} == {
+        f"word_similarity{more}" for more in ("", "-4", "-6")} # of four languages there are six pairs
+    assert {r["task"] for r in READ["word_similarity"][1]("en,de,es", "en")} == {"word_similarity"}
 
 
 def test_a_language_without_vectors_does_not_end_the_others(space, sets):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TATOEBA', 'READ', 'OF_WORDS', 'row', 'flores_tests', 'tatoeba_means', 'mined_pairs', 'best_threshold', 'mining_f1',
-           'halves_f1', 'vector_files', 'word_space', 'rated_pairs']
+           'halves_f1', 'vector_files', 'word_space', 'rated_pairs', 'similarity_means']
 
 # %% ../nbs/02q_readouts.ipynb #797a6d57
 import warnings
@@ -131,6 +131,10 @@ TATOEBA = {"tatoeba-14": "ar bg de el es fr hi ru sw th tr ur vi zh".split(), # 
            "tatoeba-36": "af ar bg bn de el es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr nl pt ru sw ta te th "
                          "tl tr ur vi zh".split()}
 
+def _mean(task, rows, target) -> dict: # rows: of one measure and system
+    score, examples = float(np.mean([r["score"] for r in rows])), sum(r["examples"] for r in rows)
+    return rows[0] | row(task, rows[0]["measure"], "", target, score, examples)
+
 def tatoeba_means(rows: list[dict], # of `tatoeba` and one system
                  ) -> list[dict]: # [] where a language lacks
     "Each measure's mean over the 14 and the 36 languages of the papers, as rows of tasks of their own."
@@ -140,8 +144,7 @@ def tatoeba_means(rows: list[dict], # of `tatoeba` and one system
         for measure in dict.fromkeys(r["measure"] for r in rows):
             own = [r for r in rows if r["measure"] == measure and r["target"] in pairs]
             if len(own) < len(langs): continue
-            score, examples = float(np.mean([r["score"] for r in own])), sum(r["examples"] for r in own)
-            found.append(own[0] | row(task, measure, "", f"{len(langs)} languages", score, examples))
+            found.append(_mean(task, own, f"{len(langs)} languages"))
     return found
 
 def _with_means(rows, langs) -> list[dict]: # warns where all languages of a mean were asked for, and some lack
@@ -338,6 +341,15 @@ def rated_pairs(langs) -> dict: # (language, language) → (word, word, rating)
     raise FileNotFoundError(f"SemEval-2017 task 2 is not there: looked for {places} under XLNB_DATA={root}. "
                             "Licence of the set: none stated")
 
+def similarity_means(rows: list[dict], # of `word_similarity` and one system
+                    ) -> list[dict]: # [] where there are fewer
+    "SemEval-2017's global scores, the means of the best 4 languages and 6 pairs, as rows of tasks of their own."
+    found, ordered = [], sorted(rows, key=lambda r: -r["score"])
+    for most, kind in (4, "languages"), (6, "pairs"):
+        best = [r for r in ordered if (r["target"] in LANGUAGES) == (kind == "languages")][:most]
+        if len(best) == most: found.append(_mean(f"word_similarity-{most}", best, f"best {most} {kind}"))
+    return found
+
 def _similarity_rows(langs, space, **facts) -> list[dict]: # space: pair, words of both → two WordVectors
     rated = {_target(pair): (pair, own) for pair, own in rated_pairs(langs).items()}
     def rows(target):
@@ -346,7 +358,7 @@ def _similarity_rows(langs, space, **facts) -> list[dict]: # space: pair, words 
         score = word_similarity(own, *space(pair, words))
         return [row("word_similarity", "harmonic mean", "", target, 100 * score.harmonic,
                     round(score.pairs * score.coverage), **facts)]
-    return _of_each("word_similarity", rated, rows, langs)
+    return (found := _of_each("word_similarity", rated, rows, langs)) + similarity_means(found)
 
 def _word_similarity(model, langs, source) -> list[dict]:
     def space(pair, words):
