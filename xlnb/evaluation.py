@@ -109,6 +109,7 @@ def _with_model(settings) -> Settings: # its folder; of a run the network that i
           "it needs config.json, weights and tokenizer files, or files of word vectors"
     raise ConfigError(f"model={settings.model!r} holds no encoder: {why}")
 
+# %% ../nbs/08_evaluation.ipynb #ch3cked0
 def checked(settings: Settings) -> Settings:
     "The settings, filled in; `ConfigError` for those that cannot be."
     check_types(settings)
@@ -428,6 +429,7 @@ def _word_tags(train, tested) -> list:
     best = {word: tags.most_common(1)[0][0] for word, tags in seen.items()}
     return [tuple(best.get(word, most) for word in e.words) for e in tested]
 
+# %% ../nbs/08_evaluation.ipynb #tr1grams
 def _trigrams(text) -> set: return {text[n:n + 3].casefold() for n in range(len(text) - 2)}
 
 def _nearest_sentence(train, tested) -> list: # the sentence that shares most trigrams with the question
