@@ -6,8 +6,8 @@ from scipy.stats import pearsonr, spearmanr
 
 from xlnb.catalogue import dictionary
 from xlnb.core import ConfigError, DataError, data_root
-from xlnb.lexicon import (covered_entries, known_row, nearest_products, read_similarity, translation_accuracy,
-                          word_similarity)
+from xlnb.lexicon import (covered_entries, known_row, linked_entries, nearest_products, read_similarity,
+                          translation_accuracy, word_similarity)
 from xlnb.vectors import WordVectors
 
 needs_data = pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no dictionaries")
@@ -75,6 +75,12 @@ def test_words_are_looked_up_in_their_usual_forms():
     vectors = WordVectors(["hund", "New_York", "Berlin", "new_delhi"], np.eye(4))
     assert [known_row(vectors, w) for w in ("Hund", "New York", "Berlin", "New Delhi", "berlin")] == [0, 1, 2, 3, None]
     assert covered_entries([("Hund", "Berlin"), ("x", "y"), ("hund", "hund")], vectors, vectors) == {0: {2, 0}}
+
+
+def test_entries_are_linked_by_words_of_either_side():
+    one, other, *rest = linked_entries([("a", "x"), ("b", "y"), ("c", "y"), ("c", "z"), ("x", "a")])
+    assert rest[:2] == [other] * 2 and len({one, other, rest[2]}) == 3 # a word is one of its side
+    assert linked_entries([]) == [] and len({*linked_entries([(0, 1), (1, 0), (2, 1)])}) == 2
 
 
 def test_similarity_is_scipys():

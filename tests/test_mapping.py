@@ -193,7 +193,7 @@ def even(width, n, noise=0.0, turned=1.0):
 def test_maps_by_few_entries_are_not_passed_by_what_they_leave_unturned(width, n, off):
     vectors, entries = even(width, 1000, noise=0.3), [(f"de{i}", f"en{(i + off) % n}") for i in range(n)]
     with pytest.warns(UserWarning, match=f"de: entries for {n} of its words are too few to know .* of width {width} "
-                                         ".*give more, or learning=True; its vectors are left unaligned"):
+                                         ".*give more, or try start='unsupervised' or learning=True; its .* unaligned"):
         mapped = map_to(vectors, "en", {"de": entries})
     report = mapped.reports["de"]
     assert report.agreement < 0.02 and not report.mapped and "too few to know" in report.why
@@ -233,7 +233,40 @@ def test_held_out_entries_may_have_several_translations_and_none_has_a_part_in_i
     held_out_agreement(x, z, pairs, fit=lambda a, b: seen.append(len(a)) or torch.eye(12))
     assert seen == [160] * 5
     hub = torch.stack([torch.arange(100), torch.zeros(100, dtype=torch.long)])
-    assert held_out_agreement(x, z, hub) == 0 # all words are one word's: as chance has it
+    assert held_out_agreement(x, z, hub) == 0 # all words are one word's
+
+
+@pytest.mark.parametrize("width, forms", [(100, 2), (300, 2), (300, 3)])
+def test_wrong_entries_of_one_translation_do_not_confirm_each_other(width, forms):
+    english, german = even(width, 600, noise=0.3)
+    noise = torch.randn(forms, 200, width, generator=torch.Generator().manual_seed(forms))
+    matrix = (german.matrix[:200] + 0.4 * noise).flatten(0, 1)
+    german = WordVectors([f"de{i}.{form}" for form in range(forms) for i in range(200)], matrix, "de")
+    entries = lambda off: {"de": [(word, f"en{(i + off) % 200}") for i, word in enumerate(german.words)]}
+    assert map_to([english, german], "en", entries(0)).reports["de"].agreement > 0.9
+    with pytest.warns(UserWarning, match="the entries are wrong, or the spaces too different"):
+        report = map_to([english, german], "en", entries(7)).reports["de"]
+    assert report.agreement < 0.02 and not report.mapped
+
+
+@pytest.mark.parametrize("loose, of", [(0, "400 of its words, in 1 group by shared words,.*10 are the least"),
+                                       (12, "412 of its words, in 13 groups by shared words,.*spaces [0-4]?[0-9]%")])
+def test_entries_that_all_hang_together_are_too_few_to_know(loose, of):
+    vectors = even(100, 500, noise=0.3)
+    chain = [(f"de{i}", f"en{j}") for i in range(400) for j in (i, i + 1)]
+    alone = [(f"de{i}", f"en{i}") for i in range(402, 402 + loose)]
+    with pytest.warns(UserWarning, match=f"entries for {of}.*: give more of other words, or try"):
+        report = map_to(vectors, "en", {"de": chain + alone}).reports["de"]
+    assert not report.mapped and "too few to know" in report.why
+
+
+def test_what_is_advised_is_not_what_was_tried():
+    vectors = languages(40)
+    for entries, options, advice in ((None, {}, "start from a dictionary, or more words"),
+                                     (pairs_of("de", range(12)), {"learning": True},
+                                      "give more entries, or take start='unsupervised', or more words")):
+        with pytest.warns(UserWarning, match=f"maps from two halves .*: {advice}"):
+            map_to(vectors, "en", entries, least_agreement=1.1, **options)
 
 
 def test_right_entries_of_equal_spaces_say_how_many_are_enough():

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['nearest_products', 'unit_rows', 'nearest_csls', 'TranslationScore', 'known_row', 'same_width', 'covered_entries',
-           'translation_accuracy', 'read_similarity', 'SimilarityScore', 'word_similarity']
+           'linked_entries', 'translation_accuracy', 'read_similarity', 'SimilarityScore', 'word_similarity']
 
 # %% ../nbs/02l_lexicon.ipynb #157d59c2
 from dataclasses import dataclass
@@ -85,6 +85,17 @@ def covered_entries(entries, # (word, translation) pairs
     begin = " and ".join(", ".join(v.words[:3]) + (f" in {v.file}" if v.file else "") for v in (first, second))
     raise DataError(f"no entry of the dictionary has vectors on both sides ({some}; the vectors begin with {begin}): "
                     "are the languages swapped, or the words cased otherwise?", file)
+
+def linked_entries(entries, # (word of first, word of second) pairs, or their rows
+                  ) -> list[int]: # the number of each entry's group
+    "Groups of entries that share a word on either side, or hang together by others that do."
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+    if not entries: return []
+    rows, columns = ({word: k for k, word in enumerate(dict.fromkeys(side))} for side in zip(*entries))
+    places = [rows[a] for a, _ in entries], [len(rows) + columns[b] for _, b in entries]
+    graph = coo_array(([True] * len(entries), places), shape=(len(rows) + len(columns),) * 2)
+    return connected_components(graph, directed=False)[1][places[0]].tolist()
 
 # %% ../nbs/02l_lexicon.ipynb #e225d5e5
 def translation_accuracy(entries, # (word of first, word of second) pairs; several translations: several pairs

@@ -17,7 +17,7 @@ import torch
 
 from .core import ConfigError, DataError, choose, parse_languages, progress, torch_generator
 from .formats import read_dictionary
-from .lexicon import covered_entries, nearest_csls, same_width
+from .lexicon import covered_entries, linked_entries, nearest_csls, same_width
 from .linear_maps import normalise, procrustes, rcsls, whitened_maps
 from .retrieval import nearest, neighbourhood
 from .vectors import WordVectors
@@ -178,59 +178,72 @@ def split_agreement(x, # (n, width), normalised
     return _above_chance(*(_translations(x @ map_, x @ map_, z) for map_ in maps))
 
 # %% ../nbs/07a_mapping.ipynb #held0002
-_ASKED, _PARTS, _FEWEST = 2000, 5, 10 # words of a dictionary that are asked for; its parts; words that it must have
+_ASKED, _PARTS, _FEWEST = 2000, 5, 10 # words of a dictionary that are asked for; its parts; groups that it must have
 
 def _unmoved(x, z): return torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
 
-def _told(x, z, pairs, keys, words, fit) -> torch.Tensor: # rows of z, among keys
-    "The translations of some words by a map in which their entries have no part."
-    known = pairs[:, ~torch.isin(pairs[0], words)]
+def _groups(pairs): return torch.tensor(linked_entries(pairs.T.tolist()), device=pairs.device)
+
+def _asked(pairs): return torch.isin(pairs[0], pairs[0].unique()[:_ASKED])
+
+def _fifths(pairs, groups, seed) -> list: # of each part: words to ask for, and the pairs of the others
+    "Five parts of a dictionary, each of whole groups, numbered by pair; none where there are fewer than ten groups."
+    asked = _asked(pairs)
+    among = groups[asked].unique()
+    if len(among) < _FEWEST: return []
+    held = [torch.isin(groups, part) for part in _random_parts(among, _PARTS, seed)]
+    return [(pairs[0, own & asked].unique(), ~own) for own in held]
+
+def _told(x, z, known, keys, words, fit) -> torch.Tensor: # rows of z, among keys
+    "The translations of some words by a map of known pairs."
     map_ = fit(x[known[0]], z[known[1]])
     return keys[_translations(x[words] @ map_, x[:_ASKED] @ map_, z[keys])]
+
+def _as_entered(x, z, pairs, parts, fit=procrustes) -> float:
+    "How far the words of each part are translated as their entries say, by maps from the other parts, above chance."
+    if not parts: return 0.0
+    keys = torch.cat([torch.arange(min(_CHECKED, len(z)), device=z.device), pairs[1, _asked(pairs)]]).unique()
+    told = torch.cat([_told(x, z, pairs[:, others], keys, words, fit) for words, others in parts]).tolist()
+    entries = pairs.T.tolist()
+    known, one = {*map(tuple, entries)}, dict(entries)
+    right = [b if (a, b) in known else one[a] for a, b in zip(torch.cat([words for words, _ in parts]).tolist(), told)]
+    return _above_chance(torch.tensor(told), torch.tensor(right))
 
 def held_out_agreement(x, # (n, width), normalised
                        z, # (m, width), normalised
                        pairs, # (2, pairs), rows that belong together, right or wrong
                        seed: int = 0, # of the parts
                        fit=procrustes, # pairs of both sides → map
-                      ) -> float: # from 0 to 1; 0 for fewer than ten words
-    "How far maps from four fifths of a dictionary translate the words of the other fifth as it does, above chance."
-    words = pairs[0].unique()[:_ASKED]
-    if len(words) < _FEWEST: return 0.0
-    asked = pairs[:, torch.isin(pairs[0], words)]
-    keys = torch.cat([torch.arange(min(_CHECKED, len(z)), device=z.device), asked[1]]).unique()
-    parts = _random_parts(words, _PARTS, seed)
-    told = torch.cat([_told(x, z, pairs, keys, part, fit) for part in parts]).tolist()
-    entries = asked.T.tolist()
-    known, one = {*map(tuple, entries)}, dict(entries)
-    right = [b if (a, b) in known else one[a] for a, b in zip(torch.cat(parts).tolist(), told)]
-    return _above_chance(torch.tensor(told), torch.tensor(right))
+                      ) -> float: # from 0 to 1; 0 for fewer than ten groups of entries
+    "How far maps from four fifths of a dictionary translate the other, which shares no word with them, above chance."
+    return _as_entered(x, z, pairs, _fifths(pairs, _groups(pairs), seed), fit)
 
 def right_agreement(x, # (n, width), normalised
-                    pairs, # (2, pairs), of which the first rows count
+                    pairs, # (2, pairs); of the second rows counts only which entries share a word
                     seed: int = 0, # of the parts and of the turn
                    ) -> float: # from 0 to 1
-    "The agreement of as many right entries for the same words, if the other space were this one, turned."
+    "The agreement of right entries for the same words, in the same parts, if the other space were this one, turned."
     draw = torch.randn(x.shape[1], x.shape[1], generator=torch_generator("turn", seed))
     turned = x @ torch.linalg.qr(draw)[0].to(x)
-    return held_out_agreement(x, turned, pairs[0].unique().repeat(2, 1), seed)
+    return _as_entered(x, turned, pairs[0].repeat(2, 1), _fifths(pairs, _groups(pairs), seed))
 
 # %% ../nbs/07a_mapping.ipynb #a2bf83cd
 @dataclass(frozen=True)
 class MapReport:
-    "How one language was mapped, and what speaks for it; shares from 0 to 1, over the 5,000 most frequent words."
+    "How one language was mapped, and what speaks for it; shares from 0 to 1, of the most frequent words."
     language: str
     start: str # 'dictionary', 'identical' or 'unsupervised'
     method: str # 'orthogonal', 'whitened', 'rcsls' or 'HeldBack(stay=…)'
     pairs: int # of the dictionary, given or induced, that the map was fitted to
     iterations: int # of self-learning; 0: none
-    objective: float # mean cosine of a word to its nearest in the other language
+    objective: float # mean cosine of a word to its nearest in the other language; this and the next two: of 5,000 words
     round_trip: float # share of words that are the nearest of their nearest
     largest_hub: int # words that have the same nearest word in the hub
-    agreement: float # of maps from two halves of the words; without self-learning: of entries held out with the map
+    agreement: float # of maps from halves of 5,000 words; without self-learning: with held-out entries of 2,000 words;
+                     # of a plain rotation where the method is 'whitened' or 'rcsls'
     unmapped: float # of entries held out with the vectors as they are; 0 with self-learning
     mapped: bool # False: the agreement was too low, and the vectors are left unaligned
-    why: str # they are, and what to do; '' where they are mapped
+    why: str # why the vectors are left unaligned, and what to do; '' where mapped
 
 def _report(x, z, **facts) -> MapReport:
     there, back = nearest(x[:_CHECKED], z[:_CHECKED]), nearest(z[:_CHECKED], x[:_CHECKED])
@@ -264,24 +277,32 @@ def _within(pairs, n, m, words) -> torch.Tensor:
     raise DataError(f"none of the {pairs.shape[1]} pairs to start from is among the first {words} words: raise words=…")
 
 # %% ../nbs/07a_mapping.ipynb #doubt002
-def _learned_doubt(x, z, pairs, seed, least) -> dict: # 'agreement', 'unmapped', 'why', as a report has them
+_INSTEAD = {"dictionary": "give more entries, or take start='unsupervised'",
+            "identical": "give a dictionary, or take start='unsupervised'", "unsupervised": "start from a dictionary"}
+
+def _learned_doubt(x, z, pairs, start, seed, least) -> dict: # 'agreement', 'unmapped', 'why', as a report has them
     agreement = split_agreement(x, z, pairs, seed)
-    why = (f"maps from two halves of it agree on {agreement:.0%} of the words, less than {least:.0%}: give a "
-           "dictionary, more words, or another hub") if agreement < least else ""
+    why = (f"maps from two halves of it agree on {agreement:.0%} of the words, less than {least:.0%}: "
+           f"{_INSTEAD[start]}, or more words, or another hub") if agreement < least else ""
     return dict(agreement=agreement, unmapped=0.0, why=why)
 
 _ENOUGH = 0.5 # agreement that right entries of equal spaces must reach to be told from wrong ones
+
+def _too_few(pairs, width, told, best) -> str:
+    words, groups = (len(of[_asked(pairs)].unique()) for of in (pairs[0], _groups(pairs)))
+    shared = f", in {groups} group{'s' * (groups > 1)} by shared words," if groups < words else ""
+    tried = f"{told}; right ones in equal spaces {best:.0%}" if groups >= _FEWEST else f"{_FEWEST} are the least"
+    return (f"entries for {words} of its words{shared} are too few to know whether they are right, with vectors of "
+            f"width {width} ({tried}): give more{' of other words' if shared else ''}, or try start='unsupervised' or "
+            "learning=True")
 
 def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
     "Why a map by given entries is refused, and what to do."
     told = f"maps by four fifths of the entries translate {agreement:.0%} of the others"
     if unmapped >= least:
         return f"{told}, the vectors as they are {unmapped:.0%}: give more entries, or method=HeldBack(1.0)"
-    count, best = len(pairs[0].unique()), right_agreement(x, pairs, seed)
-    if best < _ENOUGH:
-        tried = f"{told}; right ones in equal spaces {best:.0%}" if count >= _FEWEST else f"{_FEWEST} are the least"
-        return (f"entries for {count} of its words are too few to know whether they are right, with vectors of width "
-                f"{x.shape[1]} ({tried}): give more, or learning=True")
+    best = right_agreement(x, pairs, seed)
+    if best < _ENOUGH: return _too_few(pairs, x.shape[1], told, best)
     return (f"{told}, less than {least:.0%} (right ones in equal spaces {best:.0%}): the entries are wrong, or the "
             "spaces too different for so few; check them, give more, or another hub")
 
@@ -297,7 +318,7 @@ def _map_language(first, x, z, pairs, start, method, learning, words, seed, leas
     iterations, own = 0, isinstance(method, HeldBack)
     if learning:
         pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
-        doubt = _learned_doubt(x, z, pairs, seed, least)
+        doubt = _learned_doubt(x, z, pairs, start, seed, least)
         learned = self_learning(x[:words], z[:words], pairs, seed=seed)
         pairs, iterations = learned.pairs, len(learned.history)
     else: doubt = _given_doubt(x, z, pairs, seed, least, method if own else procrustes)
@@ -357,7 +378,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            start: str | None = None, # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
            method: str | HeldBack = "orthogonal", # of the map at the end: one of METHODS, or a HeldBack
            learning: bool | None = None, # self-learning; None: unless the start is a dictionary
-           words: int = 20_000, # most frequent words of each language that are learned from
+           words: int = 20_000, # most frequent of each: all that self-learning sees, and the neighbours of RCSLS
            normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
            least_agreement: float = 0.1, # below it a language stays unaligned, with a warning; 0: all are mapped

@@ -23,11 +23,8 @@ from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from . import pretraining
 from .alignment import aer_by_layer
@@ -40,7 +37,7 @@ from .data import MappedBatches, Prepared, folder_lock, short_hash, source_hash
 from .experiments import Experiment
 from .heads import EncoderForMaskedLM
 from .held_out import Measured, Probed, baseline_rows, fitted, held_out_metrics, hold_out, language_metrics
-from .lexicon import translation_accuracy
+from .lexicon import linked_entries, translation_accuracy
 from .linear_maps import normalise
 from .mapping import HeldBack, map_to
 from .objectives import Masking, MaskIds
@@ -217,15 +214,9 @@ def _published(lang, hub, source, forms) -> list: # of words that the text has, 
 
 def _families(entries) -> list[str]: # (word, word of the hub) → a word of the hub for each
     "Entries that share a word, or hang together by others that do, have one name."
-    if not entries: return []
-    rows, columns = ({word: k for k, word in enumerate(dict.fromkeys(side))} for side in zip(*entries))
-    places = [(rows[a], len(rows) + columns[b]) for a, b in entries]
-    size = len(rows) + len(columns)
-    graph = coo_array((np.ones(len(places)), tuple(zip(*places))), shape=(size, size))
-    _, family = connected_components(graph, directed=False)
-    names = {}
-    for (_, b), (row, _) in zip(entries, places): names[family[row]] = min(b, names.get(family[row], b))
-    return [names[family[row]] for row, _ in places]
+    groups, names = linked_entries(entries), {}
+    for (_, b), group in zip(entries, groups): names[group] = min(b, names.get(group, b))
+    return [names[group] for group in groups]
 
 def lexicons(corpus, hub: str,
              source: str | None = None, # 'muse' or 'xling'; None: CLDR's names for the embedded corpus, else MUSE
