@@ -459,7 +459,7 @@ def test_another_process_asks_for_one_more_language(settings, scores, data, tmp_
     for path in out.glob("*/answers/*-en-*"): path.unlink()
     done = subprocess.run([sys.executable, "-m", "xlnb.evaluation", *arguments], env=environment, capture_output=True,
                           text=True, timeout=300)
-    assert done.returncode == 0 and "xnli: accuracy, %, mean of 1 seeds" in done.stdout, done.stderr[-2000:]
+    assert done.returncode == 0 and "xnli: accuracy, %" in done.stdout, done.stderr[-2000:]
 
 
 def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
@@ -495,7 +495,7 @@ def test_models_that_are_not_ours_by_the_same_command(name, model, tmp_path, mon
     E.main(["--model", str(tmp_path / "foreign"), "--tasks", "xnli", "--learn_on", "dev", "--langs", "en,de",
             "--epochs", "1", "--out", str(tmp_path / "out")])
     said = capsys.readouterr().out
-    assert "xnli: accuracy, %, mean of 1 seeds" in said and "bag of words" in said
+    assert "xnli: accuracy, %" in said and "bag of words" in said
     [record] = read_records("08_evaluation")
     assert record["parameters"]["model"] == "foreign" and {*record["scores"]["system"]} >= {"model", "untrained"}
 
