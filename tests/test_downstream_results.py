@@ -82,6 +82,5 @@ def test_how_far_an_encoder_has_learned_is_read_in_its_log(monkeypatch, tmp_path
              {"step": 10, "mlm": 2.0}] # where nothing was measured
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     monkeypatch.setattr(D, "trained_folder", lambda *_: tmp_path / "generator")
-    monkeypatch.setattr(D, "_run", lambda *_: (None, None, None))
     (_, losses), = D.merged([D.learned_record("MLM", 0)])["MLM"].items()
     assert losses == {("learned", "MLM", "", ""): 2.5, ("learned", "RTD", "", ""): pytest.approx(0.1)} # no TLM

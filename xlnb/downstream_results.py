@@ -87,9 +87,11 @@ def _settings(task, model, name) -> Settings:
 
 def learned_record(name: str, seed: int, size: str = "tiny") -> dict: # as for `trained_folder`
     "A record of how far an encoder's held-out losses ended below guessing by frequency, nats."
-    folder, (recipe, settings, data) = trained_folder(name, seed, size).parent, _run(name, seed, size)
-    line = [line for line in read_log(folder) if any(key.startswith("held_out/") for key in line)][-1]
-    levels = meta_xlm.hold_out(settings, data, settings.source_lang).texts if recipe is meta_xlm.RECIPE else {}
+    log = read_log(trained_folder(name, seed, size).parent)
+    line, levels = [line for line in log if any(key.startswith("held_out/") for key in line)][-1], {}
+    if any(key.startswith("held_out/mlm/") for key in line): # MetaXLM measures by language
+        _, settings, data = _run(name, seed, size)
+        levels = meta_xlm.hold_out(settings, data, settings.source_lang).texts
     facts = {"losses": [*line], "curve": [line], "unigram": {lang: text.unigram for lang, text in levels.items()}}
     found = nats_learned(facts, line) | {"RTD": last_held_out(facts)["RTD below base rate"]}
     rows = [row(LEARNED, loss, "", lang, nats, 1, system="model", seed=0) for what, nats in found.items()

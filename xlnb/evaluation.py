@@ -26,10 +26,10 @@ from .core import (CheckpointError, ConfigError, DataError, append_record, atomi
                        settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
 from .data import source_hash
-from .downstream import BENCHMARKS, has_recipes, printed, printed_recipes, read_translations
+from .downstream import BENCHMARKS, TABLES, has_recipes, printed, printed_recipes, read_translations
 from .finetuning import FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, train_head
 from .foreign import quietly
-from .readouts import OF_WORDS, READ, row, vector_files
+from .readouts import OF_WORDS, READ, TATOEBA, row, vector_files
 from .retrieval import load_model_and_tokenizer, load_model_tokenizer, longest_input, untrained
 from .scores import accuracy, paired_bootstrap
 from .task_sets import TASK_SETS, read_task, task_languages
@@ -76,8 +76,9 @@ def _from_hub(settings) -> Settings:
     "With a copy of the model that goes by this name on the hub, fetched once."
     name = settings.model
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or Path(name).parent.exists():
+        there = "; there are " * bool(runs := _runs_named(name)) + ", ".join(map(str, runs[:3]))
         raise ConfigError(f"model={name!r} is not there: give the folder of a saved encoder and its tokenizer, that of "
-                          "a run, or a name on the hub ('organisation/model')" + _beginning(name, "; there are "))
+                          f"a run, or a name on the hub ('organisation/model'){there}")
     from transformers import AutoModel, AutoTokenizer
     folder = settings.folder / "hub" / name.replace("/", "--")
     if not folder.exists():
@@ -93,10 +94,6 @@ def _from_hub(settings) -> Settings:
 
 def _runs_named(name) -> list[Path]: # a run's name goes on with a hash
     return sorted(path for path in Path(name).parent.glob(f"{Path(name).name}-*") if path.is_dir())
-
-def _beginning(name, before) -> str: # what of that there is
-    found = _runs_named(name)
-    return before + ", ".join(map(str, found[:3])) if found else ""
 
 def _with_model(settings) -> Settings: # its folder; of a run the network that is kept
     place = Path(settings.model)
@@ -614,19 +611,17 @@ def family_table(scores: pd.DataFrame, # of `evaluate`
 
 # %% ../nbs/08_evaluation.ipynb #bes1de00
 _RETRIEVED = ("acc@1", "acc") # from vectors as they are
-_PRINTED_AS = {"accuracy": ("acc", "acc_m"), "micro-F1": ("acc",), "F1": ("f1",), "F1 as published": ("f1",),
-               "EM": ("em",), "AER": ("aer",), "Matthews": ("mcc",), "Spearman": ("scc",), "harmonic mean": ("score",),
-               "accuracy@1": ("p@1",), "accuracy@1, raw": _RETRIEVED, "accuracy@1, raw, to en": _RETRIEVED,
-               "accuracy@1, raw, from en": _RETRIEVED} # measure → what the papers' tables call it
+_METRICS = {"accuracy": ("acc", "acc_m"), "micro-F1": ("acc",), "F1": ("f1",), "F1 as published": ("f1",),
+            "EM": ("em",), "AER": ("aer",), "Matthews": ("mcc",), "Spearman": ("scc",), "harmonic mean": ("score",),
+            "accuracy@1": ("p@1",), "accuracy@1, raw": _RETRIEVED, "accuracy@1, raw, to en": _RETRIEVED,
+            "accuracy@1, raw, from en": _RETRIEVED} # measure → what the papers' tables call it
 _WAYS = {"to en": "xx-en", "from en": "en-xx"}
 
 def _theirs(task, columns) -> pd.DataFrame: # what is printed in the columns of our table, named by `column`
-    mean = re.fullmatch(r"tatoeba-(14|36)", task)
-    if not mean and task not in {*BENCHMARKS, *READ}: return printed("cldr").assign(column=[]) # it has none
-    found = printed("tatoeba" if mean else task)
-    if mean:
-        averages = found[found.variant.str.startswith(f"tatoeba{mean[1]}") & (found.lang == "avg")]
-        return averages.assign(column=columns[0])
+    if task in TATOEBA: # a mean
+        found = printed("tatoeba").query("lang == 'avg'")
+        return found[found.variant.str.startswith(task.replace("-", ""))].assign(column=columns[0])
+    found = printed(task if task in TABLES else "cldr") # of which, as of the others, no paper has a table
     names = [pair_name(*sorted(lang.split("-"))) if "-" in lang else our_code(lang) for lang in found.lang]
     ours = {pair_name(*sorted(target.split("-"))) if "-" in target else target: target for target in columns}
     if task in READ: ours = {_language_of(target): target for target in columns if target not in names} | ours
@@ -638,13 +633,12 @@ def beside_papers(scores: pd.DataFrame, # of `evaluate`
     """Ours above what the papers print in the same languages, percent, † where their errata doubt it; errors as there.
 
     Without a measure the first that they print is taken; where they print none, ours stands alone."""
-    columns = [*dict.fromkeys(scores[scores.task == task].target)]
-    theirs = _theirs(task, columns) if columns else pd.DataFrame()
-    of_theirs = lambda name: theirs[theirs.metric.isin(_PRINTED_AS.get(name, ())) & theirs.value.notna()]
-    if columns and not measure:
-        measure = next((m for m in scores[scores.task == task].measure.unique() if len(of_theirs(m))), None)
+    rows = scores[scores.task == choose("task", task, [*scores.task.unique()])]
+    theirs = _theirs(task, [*rows.target.unique()])
+    of_theirs = lambda name: theirs[theirs.metric.isin(_METRICS.get(name, ())) & theirs.value.notna()]
+    if not measure: measure = next((m for m in rows.measure.unique() if len(of_theirs(m))), rows.measure.iloc[0])
     own = score_table(scores, task, measure, over).drop(columns=["others", "gap"], errors="ignore")
-    theirs, way = of_theirs(measure), _WAYS.get((measure or "").split(", ")[-1])
+    theirs, way = of_theirs(measure), _WAYS.get(measure.split(", ")[-1])
     if way: theirs = theirs[theirs.variant.str.contains(way) | ~theirs.variant.str.contains("xx")]
     facts = theirs[["paper", "model", "size", "setting", "variant"]].itertuples(index=False)
     systems = [f"{paper}: " + ", ".join(filter(None, more)) for paper, *more in facts]
@@ -705,7 +699,8 @@ def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
         what = f"{task}: {own.measure.iloc[0]}, %{of_seeds}"
         found[what] = score_table(scores, task, over=settings.over).round(1)
         by_family = family_table(scores, task, over=settings.over).round(1)
-        if 1 < by_family.shape[1] < found[what].shape[1] - 3: found[f"{what}, by family"] = by_family
+        others = {*own.target} - {*own.source.iloc[0].split(",")}
+        if 1 < by_family.shape[1] < len(others): found[f"{what}, by family"] = by_family
     return found
 
 def keep(settings: Settings, # of `checked`
@@ -714,6 +709,7 @@ def keep(settings: Settings, # of `checked`
     record = scores_record(settings, scores)
     place = settings.folder / f"{settings.title}-{content_hash(record['parameters'])}".replace("/", "-")
     titled = tables(settings, scores).items()
+    place.parent.mkdir(parents=True, exist_ok=True)
     scores.to_csv(f"{place}.csv", index=False)
     pages = {"html": [f"<h3>{title}</h3>\n{table.to_html(na_rep='–')}\n" for title, table in titled],
              "tex": [f"% {title}\n{latex(table)}\n" for title, table in titled]}
@@ -748,7 +744,6 @@ def main(argv: list[str]):
     except ConfigError as e: sys.exit(f"xlnb: {e}")
     try:
         settings = checked(settings)
-        settings.folder.mkdir(parents=True, exist_ok=True)
         scores = evaluate(settings)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
     for title, table in tables(settings, scores).items(): print(f"\n{title}\n{table.to_string(na_rep='–')}")

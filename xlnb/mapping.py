@@ -307,7 +307,8 @@ def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
             "spaces too different for so few; check them, give more, or another hub")
 
 def _given_doubt(x, z, pairs, seed, least, fit) -> dict: # the same
-    agreement, unmapped = (held_out_agreement(x, z, pairs, seed, own) for own in (fit, _unmoved))
+    parts = _fifths(pairs, _groups(pairs), seed)
+    agreement, unmapped = (_as_entered(x, z, pairs, parts, own) for own in (fit, _unmoved))
     refused = least and agreement < max(least, unmapped)
     why = _refusal(x, pairs, seed, agreement, unmapped, least) if refused else ""
     return dict(agreement=agreement, unmapped=unmapped, why=why)

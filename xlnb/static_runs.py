@@ -672,7 +672,7 @@ EXPERIMENTS = {
                          _ARMS, _LONG, seeds=(0, 1, 2, 3, 4)),
     "captions": Experiment("The same on captions, towards vectors out of the encoder itself, and out of fastText.",
                            _OF_CAPTIONS, _CAPTIONS, seeds=(0, 1, 2, 3, 4)),
-    "frequent": Experiment("Captions come nearer where 1,000 frequent words of each language are pulled to vectors.",
+    "frequent": Experiment("Captions come nearer where frequent words are pulled towards static vectors.",
                            _OF_FREQUENT, _FREQUENT, seeds=(0, 1, 2, 3, 4))}
 
 RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
