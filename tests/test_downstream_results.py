@@ -1,5 +1,6 @@
 "Downstream results: which encoders and tasks, what is still to run, and how records become differences."
 import json, math
+from types import SimpleNamespace
 
 import pytest
 from test_evaluation import data, model, small_data # noqa: F401
@@ -84,3 +85,10 @@ def test_how_far_an_encoder_has_learned_is_read_in_its_log(monkeypatch, tmp_path
     monkeypatch.setattr(D, "trained_folder", lambda *_: tmp_path / "generator")
     (_, losses), = D.merged([D.learned_record("MLM", 0)])["MLM"].items()
     assert losses == {("learned", "MLM", "", ""): 2.5, ("learned", "RTD", "", ""): pytest.approx(0.1)} # no TLM
+    line = {"step": 9, "mlm": 3.0, "held_out/mlm/de": 3.0, "held_out/mlm/en": 2.5} # by language: levels from its text
+    (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
+    texts = {lang: SimpleNamespace(unigram=5.5) for lang in ("de", "en")}
+    monkeypatch.setattr(D, "_run", lambda *_: (None, SimpleNamespace(source_lang="en"), None))
+    monkeypatch.setattr(D.meta_xlm, "hold_out", lambda *_: SimpleNamespace(texts=texts))
+    (_, losses), = D.merged([D.learned_record("MetaXLM", 0)])["MetaXLM"].items()
+    assert losses == {("learned", "MLM", "", "de"): 2.5, ("learned", "MLM", "", "en"): 3.0}
