@@ -77,11 +77,13 @@ def _unlearned(runs) -> str: # arm → records: which of them have networks that
     named = [f"{arm} (seed {', '.join(seeds)})" for arm, seeds in slow.items() if seeds]
     return f"not {LEARNED} nats below word frequency: {'; '.join(named)}" if named else ""
 
-def _direction(values, runs) -> tuple[str, str]: # differences; arm → records: a direction, or why it is undecided
+def _direction(values, runs, # differences, or signs; arm → records
+               within: str = "zero is inside the interval",
+              ) -> tuple[str, str]: # a direction, and why it is undecided
     if len(values) < _SEEDS: why = f"{len(values)} seeds of {_SEEDS}"
     elif why := _unlearned(runs): pass
     elif any(map(math.isnan, values)): why = "no value"
-    else: why = "" if _side(values) else "zero is inside the interval"
+    else: why = "" if _side(values) else within
     return DIRECTIONS[1 if why else 1 - _side(values)], why
 
 def _best_baseline(measure, baselines, records, sign) -> tuple: # name and score; of none ('', None)
@@ -161,7 +163,8 @@ def judge_rule(rule: Rule,
     signs = [0 if math.isnan(n) else sign(n) for n in numbers]
     records = {arm: [found[seed] for seed in seeds] for arm, found in runs.items()}
     sided = rule.sign and not any(map(math.isnan, numbers))
-    direction, why = _direction(signs if sided else numbers, records)
+    if sided: direction, why = _direction(signs, records, "its seeds do not side")
+    else: direction, why = _direction(numbers, records)
     tested = records.get(rule.beside, [])
     baseline = _best_baseline(rule.measure, rule.baselines, tested, 1) if tested else ("", None)
     return {"measure": rule.measure, "arms": "; ".join(rule.arms), "number": spread(numbers), "seeds": len(seeds),
