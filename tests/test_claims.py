@@ -57,7 +57,7 @@ def test_networks_that_have_not_learned_decide_nothing():
 def test_a_claim_without_runs_has_a_row_that_says_so():
     claims = {"one": Claim("a before b", "", (VERSUS,)), "two": Claim("nobody ran it", "", ())}
     table = ledger(claims, runs_of(**RISING))
-    assert [(row["claim"], row["in all"]) for row in table] == [("one", "reproduced"), ("two", "too few runs")]
+    assert [(row["claim"], row["verdict"]) for row in table] == [("one", "reproduced"), ("two", "too few runs")]
     assert judged_rows(claims["one"], [RISE], {}) == [] and judge(VERSUS, runs_of(a=(3, 4), c=(1, 2))) is None
 
 

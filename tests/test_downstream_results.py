@@ -11,10 +11,14 @@ from xlnb.experiments import filled_in, recipe_of
 from xlnb.reports import spread
 
 
-def record(encoder, seed, scores, task="xnli", system="model", finished=True): # scores: language → percent
-    rows = {"system": [system] * len(scores), "task": [task] * len(scores), "measure": [D.SHOWN[task][1]] * len(scores),
+XNLI, NAMES, TAGS, CENTRED = "XNLI, accuracy", "PAN-X, F1", "UD-POS, accuracy", "Tatoeba, vectors centred"
+
+
+def record(encoder, seed, scores, task="xnli", system="model", finished=True, **more): # scores: language → percent
+    measure = dict(D.COLUMNS.values())[task]
+    rows = {"system": [system] * len(scores), "task": [task] * len(scores), "measure": [measure] * len(scores),
             "source": ["en"] * len(scores), "target": [*scores], "score": [*scores.values()]}
-    parameters = {"encoder": encoder, "pretraining_seed": seed, "tasks": task}
+    parameters = {"encoder": encoder, "pretraining_seed": seed, "tasks": task, **more}
     return {"parameters": parameters, "run": {"finished": finished}, "scores": rows}
 
 
@@ -30,9 +34,19 @@ def test_what_has_no_finished_record_is_asked_for_seed_by_seed():
     asked = D.missing_records(there, [0, 1], ["MLM"])
     assert asked[:6] == [(D.BASELINES, task, 0) for task in ("tatoeba", *D.LABELLED)]
     assert ("MLM", "xnli", 0) not in asked and ("MLM", "xnli", 1) in asked and ("MLM", D.LEARNED, 0) in asked
-    assert [seed for _, _, seed in asked[6:]] == [0] * len(D.TASKS) + [1] * (len(D.TASKS) + 1)
+    assert [seed for _, _, seed in asked[6:]] == [0] * (len(D.TASKS) - 1) + [1] * len(D.TASKS) # without the ceilings
     assert (D.UNTRAINED, D.LEARNED, 0) not in D.missing_records([], [0], [D.UNTRAINED])
     assert D.missing_records(there, [], ["MLM"]) == []
+    assert [name for name in D.ENCODERS if (name, D.CEILINGS, 0) in D.missing_records([], [0], [name])] == \
+        [D.CEILINGS_OF]
+
+
+def test_a_record_of_a_task_as_it_was_asked_once_does_not_count():
+    now, once = (record("MLM", 0, {"de": score}, "ner", epochs=epochs) for score, epochs in ((20.0, 4), (9.0, 1)))
+    assert ("MLM", "ner", 0) in D.missing_records([once], [0], ["MLM"])
+    assert ("MLM", "ner", 0) not in D.missing_records([once, now], [0], ["MLM"])
+    assert D.average(NAMES)(D.merged([now, once])["MLM"][0]) == 20.0
+    assert D.merged([once]) == {}
 
 
 def test_the_newest_of_two_counts_and_baselines_are_rows_of_their_own():
@@ -40,25 +54,34 @@ def test_the_newest_of_two_counts_and_baselines_are_rows_of_their_own():
                        record(D.BASELINES, 0, {"en": 30.0, "de": 40.0}, system="majority"),
                        record("MLM", 0, {"en": 3.0})])
     assert [*groups] == ["MLM", "XLM-E", "majority"]
-    elsewhere, english = D.average("xnli"), D.average("xnli", False)
+    elsewhere, english = D.average(XNLI), D.average(XNLI, "English")
     assert (elsewhere(groups["XLM-E"][0]), english(groups["XLM-E"][0])) == (6.0, 1.0)
-    assert math.isnan(D.average("ner")(groups["XLM-E"][0]))
+    assert math.isnan(D.average(NAMES)(groups["XLM-E"][0]))
     rows = {row["encoder"]: row for row in D.score_rows(groups)}
-    assert rows["majority"]["XNLI, accuracy"] == spread([40.0]) and rows["MLM"]["seeds"] == "1"
+    assert rows["majority"][XNLI] == spread([40.0]) and rows["MLM"]["seeds"] == "1"
+
+
+def test_what_an_encoder_has_read_is_told_from_what_it_has_not():
+    scores, = D.merged([record("MLM", 0, {"en": 80.0, "de": 50.0, "fr": 40.0, "fi": 30.0, "ru": 10.0}, "pos"),
+                        record("MLM", 0, {"de-en": 5.0, "en-fr": 7.0}, "tatoeba")])["MLM"].values()
+    assert [D.average(TAGS, place)(scores) for place in D.PLACES] == [80.0, 45.0, 20.0]
+    assert D.average(CENTRED)(scores) == 6.0
+    assert [{*row} & {*D.COLUMNS} for place in D.PLACES[1:] for row in D.score_rows({"MLM": {0: scores}}, place)] == \
+        [{TAGS, CENTRED}, {TAGS}]
 
 
 def test_a_cell_says_how_many_seeds_it_has_where_not_all():
     found = D.merged([record("MLM", s, {"de": 40.0 + s}) for s in (0, 1)] + [record("MLM", 0, {"de": 9.0}, "ner")])
     row, = D.score_rows(found)
-    assert (row["XNLI, accuracy"], row["PAN-X, F1"], row["UD-POS, accuracy"]) == (spread([40.0, 41.0]), "9 (1)", "–")
+    assert (row[XNLI], row[NAMES], TAGS in row) == (spread([40.0, 41.0]), "9 (1)", False)
 
 
 def test_differences_are_of_seeds_that_both_have():
     groups = D.merged([record("XLM-E", s, {"de": 50.0 + s}) for s in (0, 1, 3)]
                       + [record("MLM + TLM", s, {"de": 40.0}) for s in (1, 2, 3)])
-    found = D.difference(groups, ("XLM-E", "MLM + TLM"), "xnli")
+    found = D.difference(groups, ("XLM-E", "MLM + TLM"), XNLI)
     assert found == (12.0, pytest.approx(12.706, abs=1e-3), 2) # Student's t of one degree of freedom, standard error 1
-    assert D.difference(groups, ("XLM-E", "VECO"), "xnli")[2] == 0
+    assert D.difference(groups, ("XLM-E", "VECO"), XNLI)[2] == 0
 
 
 def test_an_encoder_and_the_baselines_leave_records_that_merge(model, monkeypatch, tmp_path): # noqa: F811
@@ -68,7 +91,7 @@ def test_an_encoder_and_the_baselines_leave_records_that_merge(model, monkeypatc
     found = [D.encoder_record("MLM", "xnli", 0), D.encoder_record(D.UNTRAINED, "xnli", 0), D.baseline_record("xnli")]
     groups = D.merged(found)
     assert [*groups] == ["MLM", D.UNTRAINED, "majority", "bag of words"]
-    assert all(0 <= D.average("xnli")(runs[0]) <= 100 for runs in groups.values())
+    assert all(0 <= D.average(XNLI)(runs[0]) <= 100 for runs in groups.values())
     own = {key[2:] for key in groups["bag of words"][0]}
     assert own == {("en", "en"), ("en", "de"), ("de", "de")} # learned in the language too
     assert found[0]["parameters"]["model_hash"] != found[1]["parameters"]["model_hash"]

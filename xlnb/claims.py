@@ -68,6 +68,10 @@ def interval(values, # one per seed, two or more
     error = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
     return mean, float(stdtrit(n - 1, 0.975)) * error
 
+def _said(values) -> str: # mean and interval
+    mean, half = interval(values)
+    return "–" if math.isnan(mean) else f"{mean:+.3g} ± {half:.2g}"
+
 def _side(values) -> int: # 1 above zero, -1 below, 0 where the interval holds it
     mean, half = interval(values)
     return (mean > half) - (mean < -half)
@@ -132,11 +136,10 @@ def judge(comparison: Comparison,
     baseline = _best_baseline(comparison.measure, comparison.baselines, [r for pair in pairs for r in pair], sign)
     better = max(ahead, behind, key=lambda values: sign * sum(values))
     direction, why = _direction([sign * d for d in differences], records)
-    mean, half = interval(differences)
     arms = f"{comparison.ahead[1]} before {comparison.behind[1]}"
     return {"measure": comparison.measure, "arms": arms, "ahead": spread(ahead), "behind": spread(behind),
             "seeds": len(pairs),
-            "difference": f"{mean:+.3g} ± {half:.2g}", "direction": direction,
+            "difference": _said(differences), "direction": direction,
             "beats the baseline": _beats(better, *baseline, sign), "why": why}
 
 # %% ../nbs/02k_claims.ipynb #0fc76348
@@ -167,7 +170,7 @@ def judge_rule(rule: Rule,
     else: direction, why = _direction(numbers, records)
     tested = records.get(rule.beside, [])
     baseline = _best_baseline(rule.measure, rule.baselines, tested, 1) if tested else ("", None)
-    return {"measure": rule.measure, "arms": "; ".join(rule.arms), "number": spread(numbers), "seeds": len(seeds),
+    return {"measure": rule.measure, "arms": "; ".join(rule.arms), "number": _said(numbers), "seeds": len(seeds),
             "for": signs.count(1), "against": signs.count(-1), "direction": direction,
             "beats the baseline": _beats([rule.value(r) for r in tested], *baseline, 1) if tested else "", "why": why}
 
@@ -196,7 +199,8 @@ def direction(rows: list[dict], # of `judged_rows`
     return said.pop() if len(said) == 1 else "undecided" if said else "too few runs"
 
 # %% ../nbs/02k_claims.ipynb #4f3fd61c
-_LEDGER = ("measure", "arms", "ahead", "behind", "difference", "seeds", "direction", "beats the baseline", "why")
+_LEDGER = {"measure": "measure", "arms": "A before B", "ahead": "A", "behind": "B", "difference": "A − B",
+           "seeds": "seeds", "direction": "direction", "beats the baseline": "beats the baseline", "why": "why"}
 
 def _under(head: dict, rows: list[dict]) -> list[dict]: # the head beside the first row, blank beside the others
     return [(dict.fromkeys(head, "") if n else head) | row for n, row in enumerate(rows)]
@@ -209,8 +213,8 @@ def ledger(claims: dict[str, Claim],
     for name, claim in claims.items():
         judged = [(c, row) for c in claim.comparisons if (row := judge(c, finished))]
         rows = [row | {"arms": f"{row['arms']} ({c.ahead[0]})"} for c, row in judged]
-        head = {"claim": name, "says": claim.says, "paper": claim.paper, "in all": direction(rows)}
-        table += _under(head, [{k: row.get(k, "") for k in _LEDGER} for row in rows or [{}]])
+        head = {"claim": name, "says": claim.says, "paper": claim.paper, "verdict": direction(rows)}
+        table += _under(head, [{title: row.get(k, "") for k, title in _LEDGER.items()} for row in rows or [{}]])
     return table
 
 # %% ../nbs/02k_claims.ipynb #3f245ede

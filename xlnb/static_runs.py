@@ -407,7 +407,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
     space = {"lsa": "one SVD of all translations"}.get(s.teacher, "as given" if s.reads_files else f"mapped to {s.hub}")
     rows = [("base run", "XLM-R, MLM on 100 languages", f"{s.tasks}, {s.steps:,} steps", "trained here"),
             *common_choices(continuation_of(s), network_config(s), paper),
-            ("static vectors", "X2Static, layer 6, 40 languages", s.teacher, "see below"),
+            ("static vectors", "X2Static, layer 6, 40 languages", s.teacher, "see The teacher"),
             ("common space", "VecMap, or unaligned where that is better", space, "one hub: 07a_mapping"),
             ("loss", "MSE | DCCA", s.loss, "five in 07b_static_transfer"),
             ("its weight", "1", f"{s.weight:g}", "by loss"),
