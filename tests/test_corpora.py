@@ -77,6 +77,7 @@ def test_a_missing_file_is_named_at_once(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"train\.dee\.gz is not there; nearest in its folder: train\.de\.gz"):
         read_text(tmp_path / "train.dee.gz")
     with pytest.raises(FileNotFoundError, match="nor is its folder"): read_text(tmp_path / "no" / "x.txt")
+    with pytest.raises(FileNotFoundError, match="is a folder: name a file in it"): read_text(tmp_path)
 
 
 def test_streams_hold_no_file_in_memory(tmp_path):

@@ -172,6 +172,7 @@ def test_wrong_dictionaries_are_said_too():
     wrong = {"de": [(f"de{i}", f"en{j}") for i, j in enumerate(order)]}
     with pytest.warns(UserWarning, match="left unaligned"): spaces_ = map_to(vectors, "en", wrong)
     assert not spaces_.reports["de"].mapped
+    with pytest.warns(UserWarning, match="de was left unaligned: .*wrong"): spaces_.translate("en7", "en", "de")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert map_to(vectors, "en", pairs_of("de", range(200))).reports["de"].agreement > 0.9
@@ -317,6 +318,8 @@ def test_dictionaries_out_of_a_space(unsupervised):
     assert {*pairs} <= {*every} and len(pairs) > 250
     assert sum(a[2:] == b[2:] for a, b in pairs) / len(pairs) > 0.95
     assert len(induce_dictionary(mapped.vectors["de"], mapped.vectors["en"], words=50)) <= 50
+    with pytest.raises(ConfigError, match="Spaces is no WordVectors: give those of a language"):
+        induce_dictionary(mapped, "de")
     again = map_to(languages(noise=0.1), "en", {"de": pairs})
     assert again.reports["de"].mapped and again.reports["de"].iterations == 0
     narrow = WordVectors(["x"], [[1.0]])
@@ -345,6 +348,8 @@ def test_errors():
              ([english, german], "en", dict(method="rotation"), "method='rotation'"),
              ([english, german], "en", dict(words=0), "words=0"),
              ([english, german], "en", dict(dictionaries={"fr": []}), "dictionaries='fr'"),
+             ([english, german], "en", dict(dictionaries={"de": {"de1": "en1"}}), "list of .word, translation. pairs"),
+             ([english, german], "en", dict(dictionaries={"de": ["ab", "cd"]}), "tuple.line.split"),
              ([english, german], "en", dict(start="dictionary"), "start='dictionary' without one of de"),
              ([english, german], "en", dict(normalisation="unit,center"), "did you mean 'centre'")]
     for vectors, hub, options, message in cases:

@@ -120,6 +120,7 @@ def existing_file(path) -> Path:
     for candidate in (path, plain, *(plain.with_name(plain.name + ending) for ending in _OPEN)):
         if candidate.is_file(): return candidate
     if not path.parent.is_dir(): raise FileNotFoundError(f"{path} is not there, nor is its folder")
+    if path.is_dir(): raise FileNotFoundError(f"{path} is a folder: name a file in it")
     near = get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=3)
     raise FileNotFoundError(f"{path} is not there; nearest in its folder: {', '.join(near) or 'nothing like it'}")
 

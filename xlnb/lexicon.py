@@ -7,6 +7,7 @@ __all__ = ['nearest_products', 'unit_rows', 'nearest_csls', 'TranslationScore', 
            'linked_entries', 'translation_accuracy', 'read_similarity', 'SimilarityScore', 'word_similarity']
 
 # %% ../nbs/02l_lexicon.ipynb #157d59c2
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -66,6 +67,10 @@ def known_row(vectors: WordVectors, # or whatever has an `index`: word → row
 
 def same_width(first: WordVectors, second: WordVectors, hint: str = "map one space into the other first"):
     "Raise `DataError`, with the files that the vectors were read from, for vectors of another width."
+    for own in (first, second):
+        if not isinstance(own, WordVectors):
+            raise ConfigError(f"{type(own).__name__} is no WordVectors: give those of a language, e.g. "
+                              "spaces.vectors['de']")
     if first.width == second.width: return
     (a, b), place = ((v.language or "vectors" for v in (first, second))), f" in {second.file}" if second.file else ""
     raise DataError(f"{a} of width {first.width}, and {b} of width {second.width}{place}: {hint}", first.file)
@@ -75,7 +80,10 @@ def covered_entries(entries, # (word, translation) pairs
                     second: WordVectors, # of the translations
                     file=None, # where the entries were read, for the message
                    ) -> dict[int, set[int]]: # row of first → rows of second
-    "The entries of which both sides have a vector; `DataError` if there is none."
+    "The entries of which both sides have a vector; `DataError` if there is none, `ConfigError` for what is no pairs."
+    if isinstance(entries, Mapping) or any(isinstance(entry, str) or len(entry) != 2 for entry in entries):
+        raise ConfigError("entries are a list of (word, translation) pairs: [*d.items()] of a dict d, "
+                          "[tuple(line.split()) for line in lines] of lines")
     found = {}
     for word, translation in entries:
         rows = known_row(first, word), known_row(second, translation)

@@ -345,10 +345,13 @@ class Spaces:
                   target: str, # language wanted
                   k: int = 5, # words wanted; fewer where there are fewer
                  ) -> list[tuple[str, float]]: # (word, CSLS up to a constant), best first
-        """The best translations of a word by CSLS; `ConfigError` for a language or word that is not there.
+        """The best translations of a word by CSLS; `ConfigError` for a language or word that is not there, a warning for a
+        language that was left unaligned.
 
         The first call for two languages sweeps over the 20,000 most frequent source words and all target words."""
         source, target = (parse_languages([lang], self.vectors)[0] for lang in (source, target))
+        for lang in {source, target} & {lang for lang, report in self.reports.items() if not report.mapped}:
+            warnings.warn(f"{lang} was left unaligned: {self.reports[lang].why}", stacklevel=2)
         first, second = self.vectors[source], self.vectors[target]
         if k < 1: raise ConfigError(f"k={k}: ask for 1 word or more")
         vector = first[word][None]

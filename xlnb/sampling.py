@@ -301,8 +301,9 @@ def _read_rows(path, column):
     header = reader.fieldnames or []
     if column not in header or not ("pair" in header or {"src", "tgt"} <= set(header)):
         found = f"has {', '.join(header)}" if header else "is empty"
-        raise DataError(f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}. "
-                        f"Where another column holds the numbers, name it: column={(header or ['n'])[-1]!r}", path, 1)
+        named = f". Where another column holds the numbers: read_pair_counts(path, column={[None, *header][-1]!r})"
+        raise DataError(f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}"
+                        + named * (len(header) > 1), path, 1)
     for row in reader:
         if None in row:
             raise DataError(f"{len(header) + len(row[None])} cells where the header has {len(header)}: "
