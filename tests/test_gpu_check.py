@@ -100,6 +100,13 @@ def test_the_step_of_veco_in_three_forms(place):
     assert all(r["seconds"] > 0 and r["peak_bytes"] > 0 for r in found)
 
 
+def test_csls_of_all_words_with_all_words(place):
+    G.csls(place)
+    first, second = records(place.runs.parent / "results")
+    assert (first["case"], second["case"], first["agree"], second["agree"]) == ("first", "second", 200, 200)
+    assert "200 of 200 as by brute force" in [*G.goals(place)][0]
+
+
 def test_alignment_in_batches_and_one_at_a_time(place):
     G.align(place)
     single, half = records(place.runs.parent / "results")

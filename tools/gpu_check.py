@@ -10,6 +10,7 @@ memory  of loss and sample beyond the word table and its gradient, by form of th
 bias    the step with gated relative bias against the step without
 veco    the step of CA-MLM + TLM: losses one after the other, at once, and with the gradient into the partner
 align   pairs/s of word alignment in batches against one pair at a time, and whether both find the same links
+csls    seconds of CSLS of all words with all words, and whether it finds what brute force finds
 bible   minutes of training on Bibles with each of two tasks; retrieval and word alignment by layer
 
 Every measurement is a record as soon as it ends (`data/results/gpu.jsonl`, runs on Bibles `03_xlm_e.bible.jsonl`; --out
@@ -34,17 +35,18 @@ NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece",
           "scipy", "tqdm")
 TASKS = ("mlm+tlm", "mrtd+trtd")
 
-# What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
+# What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned. `csls`:
+# words of each of two languages, width.
 # `bible`: XLM-E's choices that were seen to learn within minutes (pre-LN, init d^-0.5, positions that restart, one side
 # of a pair masked), at base with the paper's λ. A step of 2 × 16,384 tokens fills the GPU and still leaves a few
 # thousand steps in seven minutes; the paper's learning rate, for 64 times as many tokens, is what pre-LN stands.
 LEARNS = dict(norm="pre", restart_positions=True, pair_sides="one", pair_mask_rate=0.4)
 SHAPES = {
     "base": dict(vocab_size=250_002, lines=6000, micro=(8192, 16_384, 32_768, 65_536), middle=16_384, repeats=8,
-                 head=(65_536, 500_000, 768), pairs=192,
+                 head=(65_536, 500_000, 768), pairs=192, csls=(200_000, 300),
                  bible=dict(batch_tokens=16_384, micro_tokens=16_384, learning_rate=5e-4, lam=50.0,
                             initializer_range=768**-0.5, **LEARNS)),
-    "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24,
+    "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24, csls=(500, 16),
                  bible=dict(batch_tokens=256, vocab_size=300))}
 
 
@@ -306,6 +308,19 @@ def align(o):
     end(o, "align")
 
 
+def csls(o):
+    "The second time: the first loads what it needs."
+    for case in ("first", "second"): measured(o, "csls", case, mining)
+    end(o, "csls")
+
+
+def mining(o) -> dict:
+    "Best partners by CSLS, of vectors that are on the device."
+    from xlnb.benchmarks import csls_check
+    free(o)
+    return csls_check(*o.shape["csls"], device=o.device)
+
+
 def linking(o, dtype: str) -> dict:
     "The same pairs in batches and one at a time."
     from xlnb.benchmarks import aligning
@@ -373,11 +388,11 @@ def planned_steps(o, settings, prepared, folder: Path) -> int:
 
 
 PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias": bias, "veco": veco,
-          "align": align, "bible": bible}
+          "align": align, "csls": csls, "bible": bible}
 
 
 def limit_of(o, phase: str) -> float: # seconds
-    return {"data": 900, "tests": 180, "speed": 170, "memory": 35, "bias": 75, "veco": 45, "align": 45,
+    return {"data": 900, "tests": 180, "speed": 170, "memory": 35, "bias": 75, "veco": 45, "align": 45, "csls": 30,
             "bible": 30 + len(o.tasks) * (60 * o.minutes + 40)}[phase] # a tenth of the minutes is to spare already
 
 
@@ -436,6 +451,9 @@ def goals(o):
     for r in on_record(o, "align"):
         if "links" in r: yield (f"align, {r['case']}: batches are {r['ratio']:.1f} × as fast, 10 or more; the links of "
                                 f"{r['different']} of {r['pairs']} pairs differ, 0")
+    for r in on_record(o, "csls"):
+        if "agree" in r: yield (f"csls, {r['words']:,} words, {r['case']} time: {r['seconds']:.2f} s, less than 5; "
+                                f"{r['agree']} of {r['checked']} as by brute force")
 
 
 def options(argv: list[str]) -> SimpleNamespace:
@@ -444,7 +462,7 @@ def options(argv: list[str]) -> SimpleNamespace:
     parser.add_argument("--out", help="folder of the records; data/results of the checkout if not given")
     parser.add_argument("--runs", default=str(ROOT / "runs" / "gpu_check"), help="folder of stores and checkpoints")
     parser.add_argument("--tasks", default=",".join(TASKS), help="of the runs on Bibles")
-    parser.add_argument("--minutes", type=float, default=7.0, help="of training in each run on Bibles")
+    parser.add_argument("--minutes", type=float, default=6.75, help="of training in each run on Bibles")
     parser.add_argument("--size", default="base", choices=SHAPES)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: for tests of this program")
     given = parser.parse_args(argv)
