@@ -35,18 +35,20 @@ NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece",
           "scipy", "tqdm")
 TASKS = ("mlm+tlm", "mrtd+trtd")
 
-# What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned. `csls`:
-# words of each of two languages, width.
+# What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
+# `csls`: words of each of two languages, width.
 # `bible`: XLM-E's choices that were seen to learn within minutes (pre-LN, init d^-0.5, positions that restart, one side
 # of a pair masked), at base with the paper's λ. A step of 2 × 16,384 tokens fills the GPU and still leaves a few
 # thousand steps in seven minutes; the paper's learning rate, for 64 times as many tokens, is what pre-LN stands.
 LEARNS = dict(norm="pre", restart_positions=True, pair_sides="one", pair_mask_rate=0.4)
 SHAPES = {
     "base": dict(vocab_size=250_002, lines=6000, micro=(8192, 16_384, 32_768, 65_536), middle=16_384, repeats=8,
-                 head=(65_536, 500_000, 768), pairs=192, csls=(200_000, 300),
+                 head=(65_536, 500_000, 768), pairs=192,
+                 csls=(200_000, 300),
                  bible=dict(batch_tokens=16_384, micro_tokens=16_384, learning_rate=5e-4, lam=50.0,
                             initializer_range=768**-0.5, **LEARNS)),
-    "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24, csls=(500, 16),
+    "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24,
+                 csls=(500, 16),
                  bible=dict(batch_tokens=256, vocab_size=300))}
 
 

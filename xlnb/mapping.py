@@ -345,8 +345,9 @@ class Spaces:
                   target: str, # language wanted
                   k: int = 5, # words wanted; fewer where there are fewer
                  ) -> list[tuple[str, float]]: # (word, CSLS up to a constant), best first
-        """The best translations of a word by CSLS; `ConfigError` for a language or word that is not there, a warning for a
-        language that was left unaligned.
+        """The best translations of a word by CSLS; `ConfigError` for a language or word that is not there.
+
+        A language that was left unaligned is named in a warning.
 
         The first call for two languages sweeps over the 20,000 most frequent source words and all target words."""
         source, target = (parse_languages([lang], self.vectors)[0] for lang in (source, target))

@@ -29,7 +29,8 @@ from .x2static import Distillation, distil
 # %% ../nbs/07d_static_results.ipynb #8de5c3fe
 _COLOURS = {"MLM alone": "black", "mse": "red", "cosine": "blue", "dcca_as_published": "orange", "dcca_ey": "green",
             "cosine, own vectors": "sky", "MLM + TLM": "blue", "dcca_ey, dealt out": "orange",
-            "dcca_ey, fastText": "sky", "dcca_ey, LSA": "purple", "dcca_ey, own vectors": "purple"}
+            "dcca_ey, fastText": "sky", "dcca_ey, LSA": "purple", "dcca_ey, own vectors": "purple",
+            "dcca_ey, own vectors dealt out": "red"}
 
 def plot_layers(groups: dict, # arm → {seed: record}
                 panels: dict, # title → test, e.g. 'T3', and which pairs of it: their name → bool
@@ -250,7 +251,7 @@ def _least(arm, test): # of the pairs of languages: points above MLM alone
         return min(of(arms[arm], pair) - of(arms["MLM alone"], pair) for pair in pairs)
     return number
 
-_FREE = {"LSA": _found("lsa", "apart"), "untrained": _found("untrained", "apart")}
+_FREE = {"lsa": _found("lsa", "apart"), "untrained": _found("untrained", "apart")}
 _FALLS = lambda n: (n < 0) - (n > 0) # whether it falls
 
 def _of_vectors(measure, number, sign=None, value=None): # number, value: record → number; value is set beside _FREE
@@ -264,7 +265,8 @@ _RUNS = {
                   *_versus("dcca_ey", "dcca_ey, dealt out", _CAPTIONED, "captions"),
                   *_versus("dcca_ey", "MLM alone", _FREQUENT, "frequent"),
                   *_versus("dcca_ey", "dcca_ey, dealt out", _FREQUENT, "frequent"),
-                  *_versus("dcca_ey, own vectors", "MLM alone", _FREQUENT, "frequent")],
+                  *_versus("dcca_ey, own vectors", "MLM alone", _FREQUENT, "frequent"),
+                  *_versus("dcca_ey, own vectors", "dcca_ey, own vectors dealt out", _FREQUENT, "frequent")],
     "static-08": [*(c for arm in _DCCA for c in _versus(arm, "mse", {"phrases, accuracy@1 %": _SENTENCES})),
                   *_versus("dcca_ey", "mse", {"captions, accuracy@1 %": _CAPTIONS}, "captions")],
     "static-09": [*_versus("dcca_ey", "dcca_ey, fastText", _CAPTIONED, "captions"),

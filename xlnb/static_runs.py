@@ -665,6 +665,8 @@ _FREQUENT = dict(_CAPTIONS, langs="de,en,fr", steps=5000, teacher="lsa", transfe
 _OF_FREQUENT = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
                 "dcca_ey": {"loss": "dcca_ey"}, "dcca_ey, dealt out": {"loss": "dcca_ey", "dealt": True},
                 "dcca_ey, own vectors": {"loss": "dcca_ey", "teacher": "x2static", "held_back": 1.0},
+                "dcca_ey, own vectors dealt out": {"loss": "dcca_ey", "teacher": "x2static", "held_back": 1.0,
+                                                   "dealt": True},
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
 EXPERIMENTS = {
