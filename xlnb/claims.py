@@ -224,17 +224,18 @@ def _beaten(rows) -> str: # 'yes' where every better arm is ahead of its baselin
     return f"no: {', '.join(ahead)}" if ahead else "yes" if said else "–"
 
 def _reasons(rows) -> str: # why a claim is undecided
-    found = {row["direction"] for row in rows}
-    if len(found) > 1: return "measures differ: " + ", ".join(sorted(found))
+    if len({row["direction"] for row in rows}) > 1: return "measures differ"
     return "; ".join(dict.fromkeys(row["why"] for row in rows if row["why"]))
 
 def claim_rows(claims: dict[str, Claim],
                rules: dict[str, list[Rule]], # claim → its rules, where it has any
                finished: dict, # experiment → arm → {seed: record}
               ) -> list[dict]: # a row per claim
-    "Every claim with its direction, whether the better arms beat their baselines, and why it is undecided."
+    "Every claim: direction, measures for and against it, whether the better arms beat their baselines, why undecided."
     judged = {name: judged_rows(claim, rules.get(name, []), finished) for name, claim in claims.items()}
+    count = lambda rows: [sum(row["direction"] == d for row in rows) for d in DIRECTIONS]
     return [{"claim": name, "says": claims[name].says, "direction": direction(rows),
+             **dict(zip(("measures for it", "open", "against it"), count(rows))),
              "beats the baseline": _beaten(rows), "why": _reasons(rows)} for name, rows in judged.items()]
 
 # %% ../nbs/02k_claims.ipynb #5f0f166b
