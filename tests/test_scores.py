@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 from scipy import stats
 from seqeval.metrics import f1_score as seqeval_f1
@@ -76,6 +77,23 @@ def test_gold_scores_100_and_shifted_by_one_as_the_oracle():
     assert matches(gold, shifted) == [100 * (a == b) for a, b in zip(gold, shifted)]
     assert matthews(gold, shifted) == pytest.approx(100 * metrics.matthews_corrcoef(gold, shifted), abs=EXACT)
     assert accuracy(gold, shifted) == pytest.approx(100 * metrics.accuracy_score(gold, shifted), abs=EXACT)
+
+
+@pytest.mark.parametrize("form", [torch.tensor, np.array, lambda labels: [*torch.tensor(labels)]])
+def test_arrays_and_tensors_score_as_lists(form):
+    gold, predicted = [0, 1, 1, 0, 2, 2, 1, 0], [0, 1, 0, 0, 2, 1, 1, 2]
+    for score in (matches, accuracy, f1_scores, matthews, pearson, spearman):
+        found = score(form(gold), form(predicted))
+        assert found == score(gold, predicted) == score(gold, form(predicted))
+        assert type(found) is type(score(gold, predicted))
+    assert list(f1_scores(form(gold), form(gold))["by class"]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("score", [matches, accuracy, f1_scores, matthews])
+def test_labels_of_other_shapes(score):
+    for logits in (torch.zeros(2, 3), np.zeros((2, 1)), [[0.1, 0.9], [0.5, 0.5]]):
+        with pytest.raises(DataError, match=r"predicted\[0\] is .*one label for each example"): score([1, 0], logits)
+    with pytest.raises(DataError, match="is no list"): score(torch.tensor(1), torch.tensor(1))
 
 # ---------------------------------------------------------------- correlations
 

@@ -10,6 +10,7 @@ __all__ = ['STYLES', 'matches', 'accuracy', 'f1_scores', 'matthews', 'pearson', 
 # %% ../nbs/02o_scores.ipynb #0d6f1d7a
 import re, string, unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from math import isfinite, sqrt
 from typing import NamedTuple
 
@@ -19,9 +20,15 @@ from .core import ConfigError, DataError, choose, numpy_generator
 from .probes import entities
 
 # %% ../nbs/02o_scores.ipynb #ab13554f
+def _values(side) -> list: # of a list, an array or a tensor
+    "Python values, which are counted as equal where they are: a tensor is equal to itself alone."
+    side = side.tolist() if hasattr(side, "tolist") else side
+    if not isinstance(side, Iterable): raise DataError(f"{side!r} is no list: give a value for each example")
+    return [value.tolist() if hasattr(value, "tolist") else value for value in side]
+
 def _side_by_side(gold, predicted, what: str) -> tuple[list, list]:
     "Both as lists; `DataError` for other lengths, for nothing, and for a prediction that is None."
-    gold, predicted = list(gold), list(predicted)
+    gold, predicted = _values(gold), _values(predicted)
     if len(gold) != len(predicted):
         raise DataError(f"{len(gold)} gold {what} and {len(predicted)} predicted: give one prediction for each example")
     if not gold: raise DataError(f"no gold {what}: there is nothing to score")
@@ -29,28 +36,37 @@ def _side_by_side(gold, predicted, what: str) -> tuple[list, list]:
         raise DataError(f"the prediction of example {predicted.index(None)}, from 0, is None: predict one for each")
     return gold, predicted
 
-def matches(gold, # labels
+def _labels(gold, predicted) -> tuple[list, list]:
+    "Labels side by side; `DataError` for a list in place of a label, such as a row of logits."
+    sides = _side_by_side(gold, predicted, "labels")
+    for name, side in zip(("gold", "predicted"), sides):
+        if several := [n for n, label in enumerate(side) if isinstance(label, list)]:
+            raise DataError(f"{name}[{several[0]}] is {side[several[0]]!r:.60}: give one label for each example, (n,); "
+                            "of logits take argmax(-1), of tag sequences the tags one by one")
+    return sides
+
+def matches(gold, # labels: a list, an array or a tensor, (n,)
             predicted, # labels, in the same order
            ) -> list[float]: # 100 where they are equal, 0 elsewhere
-    "The score of each example, whose mean is `accuracy`; `DataError` for lists of different length."
-    return [100.0 * (g == p) for g, p in zip(*_side_by_side(gold, predicted, "labels"))]
+    "The score of each example, whose mean is `accuracy`; `DataError` for other lengths or shapes."
+    return [100.0 * (g == p) for g, p in zip(*_labels(gold, predicted))]
 
-def accuracy(gold, # labels
+def accuracy(gold, # labels: a list, an array or a tensor, (n,)
              predicted, # labels, in the same order
             ) -> float: # percent
-    "Share of examples that are labelled as in gold; `DataError` for lists of different length."
+    "Share of examples that are labelled as in gold; `DataError` for other lengths or shapes."
     return sum(found := matches(gold, predicted)) / len(found)
 
 # %% ../nbs/02o_scores.ipynb #83a017c9
 def _f1(right: int, predicted: int, gold: int) -> float: # percent
     return 200.0 * right / (predicted + gold) if right else 0.0
 
-def f1_scores(gold, # labels
+def f1_scores(gold, # labels: a list, an array or a tensor, (n,)
               predicted, # labels, in the same order
               ignore=(), # labels that are no class: what is found or missed of them does not count
              ) -> dict: # 'micro', 'macro': percent; 'by class': label → percent
-    "F1 over classes that occur on either side; `DataError` for other lengths, or where all classes are ignored."
-    gold, predicted = _side_by_side(gold, predicted, "labels")
+    "F1 over classes that occur on either side; `DataError` for other lengths or shapes, or if all are ignored."
+    gold, predicted = _labels(gold, predicted)
     classes = [label for label in dict.fromkeys([*gold, *predicted]) if label not in ignore]
     if not classes: raise DataError(f"every label is in ignore={tuple(ignore)!r}: no class is left to score")
     right = Counter(g for g, p in zip(gold, predicted) if g == p)
@@ -61,11 +77,11 @@ def f1_scores(gold, # labels
             "macro": sum(by_class.values()) / len(classes), "by class": by_class}
 
 # %% ../nbs/02o_scores.ipynb #6153947a
-def matthews(gold, # labels, two or more classes
+def matthews(gold, # labels, two or more classes: a list, an array or a tensor, (n,)
              predicted, # labels, in the same order
             ) -> float: # percent, −100 to 100
-    "Matthews' correlation (Gorodkin 2004, R_K); 0 where one side has one class only; `DataError` for other lengths."
-    gold, predicted = _side_by_side(gold, predicted, "labels")
+    "Matthews' correlation (Gorodkin 2004, R_K); 0 where a side has one class; `DataError` for other lengths or shapes."
+    gold, predicted = _labels(gold, predicted)
     n, right = len(gold), sum(g == p for g, p in zip(gold, predicted))
     true, found = Counter(gold), Counter(predicted)
     covariance = n * right - sum(true[label] * found[label] for label in true)
