@@ -1,6 +1,7 @@
 "Scores: oracles (scikit-learn, scipy, seqeval, brute force), published definitions by hand, the papers' own tables."
 import math, random, re, string, unicodedata, warnings
 from collections import Counter
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -177,6 +178,12 @@ def test_malformed_tags():
                                   ([["B-X"]], [None], "None"), ([["B-X"]], [["X"]], r"predicted\[0\] has the tag 'X'"),
                                   ([["B-"]], [["O"]], r"gold\[0\]")):
         with pytest.raises(DataError, match=said): span_f1(gold, predicted)
+
+
+@pytest.mark.parametrize("score", [span_f1, pos_f1_as_published])
+def test_a_flat_list_of_tags_is_not_read_letter_by_letter(score):
+    for gold, predicted in ((["NOUN", "VERB"],) * 2, (["O", "O"],) * 2, ([["O"]], ["O"])):
+        with pytest.raises(DataError, match="sentence 0, from 0, is the string .*a list of tags"): score(gold, predicted)
 
 # ---------------------------------------------------------------- answers
 
@@ -384,13 +391,23 @@ def test_bootstrap_of_scores_that_are_all_different():
 def test_bootstrap_says_what_it_should():
     same = [100.0, 0.0, 50.0] * 30
     assert paired_bootstrap(same, same, 0) == (0, 0, 0, 1)
-    worse = [score - 1 for score in same]
-    assert paired_bootstrap(same, worse, 0, draws=999) == pytest.approx((1, 1, 1, 1 / 1000), abs=EXACT)
+    worse = [score - n % 2 - 1 for n, score in enumerate(same)] # by 1 or 2: no draw is as far as 0
+    assert paired_bootstrap(same, worse, 0, draws=999).p == pytest.approx(1 / 1000, abs=EXACT)
     first, second = paired_bootstrap(same, same[::-1], 0), paired_bootstrap(same[::-1], same, 0)
     assert first == paired_bootstrap(same, same[::-1], 0) and first.difference == -second.difference
     for lists, error in ((([1, 2], [1]), DataError), (([1, "x"], [1, 2]), DataError), (([1], [math.nan]), DataError)):
         with pytest.raises(error): paired_bootstrap(*lists, 0)
     with pytest.raises(ConfigError, match="draws=10"): paired_bootstrap(same, same, 0, draws=10)
+
+
+@pytest.mark.parametrize("a, b, says", [
+    ([100.0], [0.0], "1 examples: nothing can be drawn anew"), ([], [], "0 examples"),
+    ([100.0] * 5, [0.0] * 5, "difference is 100 in each of 5 examples"),
+    ([16.3, 16.4], [16.2, 16.3], "difference is 0.1 in each of 2 examples"), # equal but for rounding
+    ([1, 2, 3], [1, 2], "3 scores of the first system and 2 of the second")])
+def test_what_no_draw_can_tell_is_refused(a, b, says):
+    for make in (list, np.array, partial(torch.tensor, dtype=torch.float64)):
+        with pytest.raises(DataError, match=says): paired_bootstrap(make(a), make(b), 0)
 
 
 def test_p_of_equal_systems_is_uniform():

@@ -95,7 +95,7 @@ def _numbers(values, side: str) -> np.ndarray:
     for n, value in enumerate(values):
         try: number = float(value)
         except (TypeError, ValueError): number = float("nan")
-        if not isfinite(number): raise DataError(f"{side}[{n}] is {value!r}: a correlation needs finite numbers")
+        if not isfinite(number): raise DataError(f"{side}[{n}] is {value!r}: give finite numbers")
         found.append(number)
     return np.array(found)
 
@@ -126,9 +126,12 @@ def spearman(gold, # as in `pearson`
 
 # %% ../nbs/02o_scores.ipynb #9d11b664
 def _sequences(gold, predicted) -> tuple[list, list]:
-    "Both as lists of tag lists; `DataError` for a sentence whose predicted tags are more or fewer."
+    "Both as lists of tag lists; `DataError` for one flat list, and for a sentence with more or fewer predicted tags."
     gold, predicted = _side_by_side(gold, predicted, "tag sequences")
     for n, (true, found) in enumerate(zip(gold, predicted)):
+        if flat := [tags for tags in (true, found) if isinstance(tags, str)]:
+            raise DataError(f"sentence {n}, from 0, is the string {flat[0]!r:.60}: give a list of tags for each "
+                            "sentence, and of one sentence [tags]")
         if len(true) != len(found):
             raise DataError(f"sentence {n}, from 0, has {len(true)} gold tags and {len(found)} predicted: one per word")
         for tag in (*true, *found):
@@ -315,6 +318,17 @@ class Difference(NamedTuple):
 
 _BLOCK = 1 << 20 # numbers held at a time
 
+def _differences(a, b) -> np.ndarray:
+    "Of each example; `DataError` for what no draw of examples can say anything of."
+    a, b = _numbers(_values(a), "a"), _numbers(_values(b), "b")
+    if len(a) != len(b):
+        raise DataError(f"{len(a)} scores of the first system and {len(b)} of the second: give both for every example")
+    if len(a) < 2: raise DataError(f"{len(a)} examples: nothing can be drawn anew from them, give two or more")
+    if (a != b).any() and np.ptp(a - b) <= 1e-12 * np.abs(a - b).max():
+        raise DataError(f"the difference is {a[0] - b[0]:g} in each of {len(a)} examples, so all draws are the same "
+                        "and give no interval: report the difference alone, or test on more examples")
+    return a - b
+
 # %% ../nbs/02o_scores.ipynb #0b21c61e
 def paired_bootstrap(a, # scores of the first system, one per example
                      b, # of the second, in the same order
@@ -324,11 +338,11 @@ def paired_bootstrap(a, # scores of the first system, one per example
     """Difference of means with its percentile interval over resampled examples (Efron 1979), and a two-sided p.
 
     p is the share of draws that are as far from the observed difference as that is from 0 (Berg-Kirkpatrick et al.
-    2012), with one such draw added. `DataError` for other lengths or no numbers, `ConfigError` for too few draws."""
-    a, b = _side_by_side(a, b, "scores")
+    2012), with one such draw added; systems that are equal everywhere have p = 1. Raises `ConfigError` for too few
+    draws, `DataError` for other lengths, no numbers, fewer than two examples, and one difference everywhere."""
     if draws < 100: raise ConfigError(f"draws={draws} give no interval: take 100 or more")
-    values, counts = np.unique(_numbers(a, "a") - _numbers(b, "b"), return_counts=True)
-    n, generator, rows = len(a), numpy_generator("bootstrap", seed), max(1, _BLOCK // len(values))
+    values, counts = np.unique(_differences(a, b), return_counts=True)
+    n, generator, rows = counts.sum(), numpy_generator("bootstrap", seed), max(1, _BLOCK // len(values))
     blocks = [generator.multinomial(n, counts / n, min(rows, draws - k)) @ values / n for k in range(0, draws, rows)]
     found, observed = np.concatenate(blocks), float(values @ counts / n)
     further = np.abs(found - observed) >= abs(observed) - 1e-12 * np.abs(values).max() # sums in another order
