@@ -15,6 +15,7 @@ from sklearn import metrics
 
 from xlnb.claims import paper_table
 from xlnb.core import ConfigError, DataError, data_root
+from xlnb.corpora import LANGUAGES
 from xlnb.scores import (STYLES, accuracy, answer_scores, best_margin, f1_scores, matches, matthews,
                          normalise_answer, paired_bootstrap, pearson, pos_f1_as_published, qa_scores, span_f1, spearman,
                          transfer_gap)
@@ -239,6 +240,15 @@ def test_the_language_is_that_of_the_context():
     assert normalise_answer("der Rhein", "de-en", "mlqa") == normalise_answer("der Rhein", "de", "mlqa") == "rhein"
     for style, language in (("mlqa", "ja"), ("mlqa", "fr"), ("by language", "German"), ("SQuAD", "en")):
         with pytest.raises(ConfigError): normalise_answer("x", language, style)
+
+
+def test_codes_of_languages_are_the_librarys():
+    for language, ours in (("eng", "en"), ("deu-eng", "de"), ("zho", "zh"), ("EN", "en"), ("nb", "no")):
+        with pytest.raises(ConfigError, match=f"language='{language}' is '{ours}' here"):
+            qa_scores({"q": ["the"]}, {"q": "a"}, language)
+    for language in ("xx", "xx-en", "German", ""):
+        with pytest.raises(ConfigError, match="is no code such as 'en'"): normalise_answer("the", language)
+    assert {normalise_answer("x", language) for language in (*LANGUAGES, "kl", "de-en")} == {"x"}
 
 
 @given(st.text("aé the.,—·河ライกุาالم 1", max_size=25), st.sampled_from(["en", "de", "ar", "zh", "hi", "vi", "es"]),

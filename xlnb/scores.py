@@ -11,12 +11,13 @@ __all__ = ['STYLES', 'matches', 'accuracy', 'f1_scores', 'matthews', 'pearson', 
 import re, string, unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from math import isfinite, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
-from .core import ConfigError, DataError, choose, numpy_generator
+from .core import ConfigError, DataError, choose, numpy_generator, our_code
 from .probes import entities
 
 # %% ../nbs/02o_scores.ipynb #ab13554f
@@ -221,6 +222,17 @@ def _by_language(text: str, language: str) -> str:
     return _characters(text)
 
 # %% ../nbs/02o_scores.ipynb #d79fd412
+@cache
+def _code_of(language: str) -> str:
+    "The language in which an answer is; `ConfigError` for what is no code, or the code of another standard."
+    from babel.core import get_global
+    code = language.partition("-")[0]
+    if (ours := our_code(code)) != code: raise ConfigError(f"language={language!r} is {ours!r} here: give our code")
+    two_letters = {*get_global("likely_subtags"), *get_global("language_aliases")} # of three there are thousands
+    if not re.fullmatch("[a-z]{3}", code) and code not in two_letters:
+        raise ConfigError(f"language={language!r} is no code such as 'en' or 'zh'")
+    return code
+
 def normalise_answer(text: str,
                      language: str, # our code, of the answer; 'en-de' counts as 'en': MLQA's context comes first
                      style: str = "by language", # one of STYLES
@@ -228,10 +240,9 @@ def normalise_answer(text: str,
     """An answer as it is compared: lower case, without punctuation and articles.
 
     `squad`, `squad2`: Rajpurkar et al. 2016, 2018; `mlqa`: Lewis et al. 2020. Raises `ConfigError` for an unknown
-    style, for what is no code of a language, and for one that MLQA's definition does not have."""
-    code = language.partition("-")[0]
+    style, for what is no code of a language or not ours, and for one that MLQA's definition does not have."""
+    code = _code_of(language)
     if choose("style", style, STYLES) == "mlqa": choose("language of style 'mlqa'", code, _MLQA_LANGUAGES)
-    if not re.fullmatch("[a-z]{2,3}", code): raise ConfigError(f"language={language!r} is no code such as 'en' or 'zh'")
     of_squad = style in ("squad", "squad2")
     drop = string.punctuation.__contains__ if of_squad else _is_punctuation
     text = "".join(char for char in text.lower() if not drop(char))
