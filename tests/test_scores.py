@@ -184,7 +184,7 @@ def test_malformed_tags():
 @pytest.mark.parametrize("score", [span_f1, pos_f1_as_published])
 def test_a_flat_list_of_tags_is_not_read_letter_by_letter(score):
     for gold, predicted in ((["NOUN", "VERB"],) * 2, (["O", "O"],) * 2, ([["O"]], ["O"])):
-        with pytest.raises(DataError, match="sentence 0, from 0, is the string .*a list of tags"): score(gold, predicted)
+        with pytest.raises(DataError, match="0, from 0, is the string .*a list of tags"): score(gold, predicted)
 
 # ---------------------------------------------------------------- answers
 
@@ -411,7 +411,7 @@ def test_bootstrap_says_what_it_should():
 
 
 @pytest.mark.parametrize("a, b, says", [
-    ([100.0], [0.0], "1 examples: nothing can be drawn anew"), ([], [], "0 examples"),
+    ([100.0], [0.0], "number of examples: 1; all draws"), ([], [], "number of examples: 0"),
     ([100.0] * 5, [0.0] * 5, "difference is 100 in each of 5 examples"),
     ([16.3, 16.4], [16.2, 16.3], "difference is 0.1 in each of 2 examples"), # equal but for rounding
     ([1, 2, 3], [1, 2], "3 scores of the first system and 2 of the second")])

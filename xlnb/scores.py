@@ -334,7 +334,7 @@ def _differences(a, b) -> np.ndarray:
     a, b = _numbers(_values(a), "a"), _numbers(_values(b), "b")
     if len(a) != len(b):
         raise DataError(f"{len(a)} scores of the first system and {len(b)} of the second: give both for every example")
-    if len(a) < 2: raise DataError(f"{len(a)} examples: nothing can be drawn anew from them, give two or more")
+    if len(a) < 2: raise DataError(f"number of examples: {len(a)}; all draws would be the same, give two or more")
     if (a != b).any() and np.ptp(a - b) <= 1e-12 * np.abs(a - b).max():
         raise DataError(f"the difference is {a[0] - b[0]:g} in each of {len(a)} examples, so all draws are the same "
                         "and give no interval: report the difference alone, or test on more examples")
