@@ -8,7 +8,7 @@ from scipy.stats import chisquare
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from xlnb import objectives as O
-from xlnb.core import ConfigError, torch_generator
+from xlnb.core import ConfigError, DataError, torch_generator
 
 IDS = O.MaskIds(mask=99, special=(0, 1, 2, 3, 99), vocab_size=100)
 
@@ -384,6 +384,17 @@ def test_rtd_loss_is_the_mean_over_tokens_and_blind_to_padding(dtype):
     assert torch.equal(O.rtd_loss(logits[inside][None], labels[inside][None])[1], count)
 
 
+def test_rtd_leaves_out_what_is_not_counted():
+    logits, labels = torch.randn(3, 8, generator=torch_generator("ignored")), torch.tensor([[1, 0] * 4] * 3)
+    mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3, [1] * 8])
+    out = torch.arange(24).view(3, 8) % 5 == 0
+    ignored = labels.masked_fill(out, -100)
+    wanted = O.rtd_loss(logits, labels, mask * ~out)
+    for own, other in zip(O.rtd_loss(logits, ignored, mask), wanted): assert torch.equal(own, other)
+    assert O.rtd_diagnostics(logits, ignored, mask) == O.rtd_diagnostics(logits, labels, mask * ~out)
+    assert int(O.rtd_loss(logits, torch.full_like(labels, -100))[1]) == 0
+
+
 def test_info_nce_against_a_loop():
     g = torch_generator("nce")
     a, b = torch.randn(5, 7, generator=g), torch.randn(5, 7, generator=g)
@@ -417,6 +428,20 @@ def test_roc_auc_against_counting_pairs(levels):
     wanted = float(((ones > zeros).double() + 0.5 * (ones == zeros).double()).mean())
     assert O.roc_auc(scores, labels) == pytest.approx(wanted, abs=1e-12)
     assert math.isnan(O.roc_auc(scores, torch.ones(300)))
+
+
+@pytest.mark.parametrize("scores, labels, says", [
+    (torch.tensor([1.0, math.nan, 2.0]), torch.tensor([1, 0, 1]), r"scores\[1\] is NaN"),
+    (torch.tensor([1.0, 2.0]), torch.tensor([1, 2]), "labels hold 2: give 1 or 0"),
+    (torch.tensor([1.0, 2.0]), torch.tensor([-100, 0]), "labels hold -100"),
+    (torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.0]), "labels hold 0.5"),
+    ([0.3, 0.1], [1, 0], "scores is a list: give a tensor"),
+    (torch.tensor([0.3, 0.1]), [1, 0], "labels is a list"),
+    (torch.zeros(2, 2), torch.zeros(2, 2), r"scores is \(2, 2\) of torch.float32.*shape \(any\)"),
+    (torch.zeros(2), torch.zeros(3), r"labels is \(3,\).*shape \(2\)")])
+def test_roc_auc_refuses(scores, labels, says):
+    with pytest.raises(DataError, match=says): O.roc_auc(scores, labels)
+    assert O.roc_auc(torch.tensor([1.0, math.inf, -math.inf]), torch.tensor([True, True, False])) == 1
 
 
 def test_base_rate_entropy_is_the_loss_of_a_constant_answer():

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .core import ConfigError, choose
+from .core import ConfigError, DataError, choose
 from .kernels import BLOCK, logit_gradient, obstacle, softmax_pass
 
 # %% ../nbs/02_objectives.ipynb #b890ea2b
@@ -45,6 +45,16 @@ def sequence_numbers(batch: dict # padded, or packed with `cu_seqlens`
     ids = batch["input_ids"]
     if "cu_seqlens" not in batch: return torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
     return torch.bucketize(torch.arange(ids.numel(), device=ids.device), batch["cu_seqlens"][1:].long(), right=True)
+
+# %% ../nbs/02_objectives.ipynb #5c1a7e90
+def _check_tensor(name: str, value, shape: tuple, ids: bool = False): # sizes, None: any; ids: of whole numbers
+    "`DataError` for what is no tensor of this shape and kind; reads no number, so that no device is waited for."
+    fits = isinstance(value, Tensor) and value.ndim == len(shape)
+    fits = fits and all(size in (None, own) for own, size in zip(value.shape, shape))
+    if fits and not (ids and (value.is_floating_point() or value.dtype == torch.bool)): return
+    given = f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    sizes = ", ".join("any" if size is None else str(size) for size in shape)
+    raise DataError(f"{name} is {given}: give a tensor{' of whole numbers' * ids} of shape ({sizes})")
 
 # %% ../nbs/02_objectives.ipynb #b43972ea
 def _uniform(shape, generator: torch.Generator, device) -> Tensor:
@@ -407,14 +417,16 @@ def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes
 
 # %% ../nbs/02_objectives.ipynb #39686cb5
 def rtd_loss(logits: Tensor, # (batch, seq) positive where the discriminator says replaced
-             labels: Tensor, # (batch, seq) 1 replaced, 0 original
+             labels: Tensor, # (batch, seq) 1 replaced, 0 original, -100 not counted
              attention_mask: Tensor | None = None, # (batch, seq) 1 token, 0 padding; None: no padding
             ) -> tuple[Tensor, Tensor]: # summed loss in nats (float32) and the number of tokens
-    "Replaced token detection as a sum and a count (XLM-E eq. 3, 5)."
+    "Replaced token detection as a sum and a count, without padding and labels of -100 (XLM-E eq. 3, 5)."
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
-    token = _tokens_of(labels, attention_mask)
+    token = _counted(labels, attention_mask)
     return torch.where(token, loss, 0).sum(), token.sum()
+
+def _counted(labels, attention_mask): return _tokens_of(labels, attention_mask) & (labels != -100)
 
 # %% ../nbs/02_objectives.ipynb #60ecd069
 def binary_entropy(rate: float # probability of a 1
@@ -426,7 +438,14 @@ def binary_entropy(rate: float # probability of a 1
 def roc_auc(scores: Tensor, # (n,) higher: more likely a 1
             labels: Tensor, # (n,) 1 or 0
            ) -> float: # 0.5 for guessing; nan where one of the two classes is absent
-    "Area under the ROC curve from average ranks (Mann–Whitney): ties count one half."
+    """Area under the ROC curve from average ranks (Mann–Whitney): ties count one half.
+
+    Raises `DataError` for NaN among the scores, for labels other than 0 and 1, and for what is no (n,) tensor."""
+    _check_tensor("scores", scores, (None,))
+    _check_tensor("labels", labels, scores.shape)
+    if scores.isnan().any(): raise DataError(f"scores[{int(scores.isnan().nonzero()[0])}] is NaN, which has no rank")
+    if (odd := labels[(labels != 0) & (labels != 1)]).numel():
+        raise DataError(f"labels hold {odd[0].item()}: give 1 or 0 for each score, and leave out what is neither")
     _, value, count = torch.unique(scores.double(), return_inverse=True, return_counts=True)
     rank = (count.cumsum(0) - (count - 1) / 2)[value].double() # from 1; equal scores share the mean of their ranks
     positive = labels.bool()
@@ -435,11 +454,11 @@ def roc_auc(scores: Tensor, # (n,) higher: more likely a 1
 
 # %% ../nbs/02_objectives.ipynb #7b20a2b0
 def rtd_diagnostics(logits: Tensor, # (batch, seq)
-                    labels: Tensor, # (batch, seq) 1 replaced
+                    labels: Tensor, # (batch, seq) 1 replaced, 0 original, -100 not counted
                     attention_mask: Tensor | None = None, # (batch, seq)
                    ) -> dict[str, float]:
     "Loss beside the binary entropy of the replacement rate, accuracy beside the majority's, and AUC."
-    token = _tokens_of(labels, attention_mask)
+    token = _counted(labels, attention_mask)
     z, y = logits.detach()[token], labels[token]
     rate = float(y.double().mean())
     loss, count = rtd_loss(z, y)
