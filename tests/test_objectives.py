@@ -418,6 +418,17 @@ def test_mean_pool_ignores_what_is_not_its_side():
     assert torch.allclose(pooled[0], hidden[0, 1:3].mean(0)) and torch.equal(pooled[1], torch.zeros(3))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_mean_pool_in_half_precision_sums_in_single(dtype):
+    mask = torch.ones(1, 515) # bfloat16 has no 515, and the sum is beyond float16
+    pooled = O.mean_pool(torch.full((1, 515, 2), 150.0, dtype=dtype), mask)
+    assert pooled.dtype == dtype and torch.equal(pooled, torch.full((1, 2), 150.0, dtype=dtype))
+    if dtype.itemsize < 4: return
+    hidden, some = torch.randn(3, 20, 4, generator=torch_generator("half"), dtype=dtype), torch.arange(60).view(3, 20) % 3
+    weight = some.clamp(max=1).to(dtype)[..., None]
+    assert torch.equal(O.mean_pool(hidden, some > 0), (hidden * weight).sum(1) / weight.sum(1)) # to the bit
+
+
 # ---- diagnostics
 
 @pytest.mark.parametrize("levels", [2, 5, 1000])

@@ -470,9 +470,9 @@ def rtd_diagnostics(logits: Tensor, # (batch, seq)
 def mean_pool(hidden: Tensor, # (batch, seq, hidden)
               mask: Tensor, # (batch, seq) 1 where a token counts, e.g. batch['side'] == 1
              ) -> Tensor: # (batch, hidden); zeros where no token counts
-    "Mean of the states of the tokens that count."
-    weight = mask.to(hidden.dtype)[..., None]
-    return (hidden * weight).sum(1) / weight.sum(1).clamp(min=1)
+    "Mean of the states of the tokens that count, in their type; summed in float32 or wider."
+    weight = mask.to(torch.promote_types(hidden.dtype, torch.float32))[..., None]
+    return ((hidden * weight).sum(1) / weight.sum(1).clamp(min=1)).to(hidden.dtype)
 
 def info_nce(a: Tensor, # (n, hidden) one side of n pairs, row i translates row i of `b`
              b: Tensor, # (n, hidden)
