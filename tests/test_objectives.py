@@ -172,6 +172,34 @@ def test_labels_out_of_range(labels, words):
     assert words in str(e.value)
 
 
+HIDDEN, WEIGHT, BIAS, LABELS = (x.detach() for x in head_inputs(4, 20, 8))
+
+
+@pytest.mark.parametrize("given, words", [
+    ((HIDDEN, WEIGHT, None, LABELS), r"bias is a NoneType: give a tensor of shape \(20\)"),
+    ((HIDDEN, WEIGHT, BIAS[1:], LABELS), r"bias is \(19,\) of torch.float32"),
+    ((HIDDEN[None], WEIGHT, BIAS, LABELS), r"hidden is \(1, 4, 8\).*shape \(any, any\)"),
+    ((HIDDEN[:, 1:], WEIGHT, BIAS, LABELS), r"weight is \(20, 8\).*shape \(any, 7\)"),
+    ((HIDDEN, WEIGHT, BIAS, LABELS[1:]), r"labels is \(3,\).*whole numbers of shape \(4\)"),
+    ((HIDDEN, WEIGHT, BIAS, LABELS.float()), "labels is .*torch.float32: give a tensor of whole numbers"),
+    ((HIDDEN, WEIGHT, BIAS, LABELS.tolist()), "labels is a list")])
+def test_tensors_of_the_head_that_do_not_fit(given, words):
+    with pytest.raises(DataError, match=words): O.vocabulary_head(*given)
+
+
+def test_checks_read_no_number():
+    "A look at a number would wait for the device; tensors without numbers cannot be looked at."
+    O._check_head(*(x.to("meta") for x in (HIDDEN, WEIGHT, BIAS, LABELS)), None)
+
+
+def test_settings_of_the_head():
+    for chunk in (0, -1):
+        with pytest.raises(ConfigError, match=f"chunk={chunk} ids"):
+            O.vocabulary_head(HIDDEN, WEIGHT, BIAS, LABELS, chunk=chunk)
+    with pytest.raises(ConfigError, match="generator=0: .*a torch.Generator such as"):
+        O.vocabulary_head(HIDDEN, WEIGHT, BIAS, LABELS, sample=True, generator=0)
+
+
 @pytest.mark.parametrize("settings, words", [(dict(temperature=1.0), "needs generator"),
                                              (dict(temperature=0.0), "above 0"),
                                              (dict(temperature=float("nan")), "above 0")])
@@ -311,7 +339,7 @@ def test_80_10_10_in_a_batch():
                                  torch.tensor([[0, 2], [50, 51]])])
 @pytest.mark.parametrize("spans", [None, "uniform"])
 def test_batches_with_little_to_mask(ids, spans):
-    out = O.mask_tokens({"input_ids": ids}, IDS, torch_generator(0), rate=1.0, spans=spans)
+    out = O.mask_tokens({"input_ids": ids, "attention_mask": None}, IDS, torch_generator(0), rate=1.0, spans=spans)
     assert torch.equal(out["labels"], torch.where(ids > 3, ids, -100))
 
 
@@ -340,6 +368,17 @@ def test_mask_ids_of_a_tokenizer():
                                       dict(spans="poisson"), dict(sides="one"), dict(sides="one", mask_special=True)])
 def test_masking_settings(settings):
     with pytest.raises(ConfigError): O.mask_tokens(random_batch(False), IDS, torch_generator(0), **settings)
+
+
+@pytest.mark.parametrize("batch, words", [
+    ({"input_ids": [[0, 50, 2]]}, "input_ids is a list"),
+    ({"input_ids": torch.tensor([0, 50, 2])}, r"input_ids is \(3,\).*shape \(any, any\)"),
+    ({"input_ids": torch.tensor([[0.0, 50.0]])}, "input_ids is .*whole numbers"),
+    ({"input_ids": torch.tensor([[0, 50]]), "attention_mask": [[1, 1]]}, "attention_mask is a list"),
+    ({"input_ids": torch.tensor([[0, 50]]), "attention_mask": torch.ones(2)}, r"attention_mask is .*shape \(1, 2\)")])
+def test_batches_that_cannot_be_masked(batch, words):
+    with pytest.raises(DataError, match=words): O.mask_tokens(batch, IDS, torch_generator(0))
+    with pytest.raises(ConfigError, match="generator=0: .*a torch.G"): O.mask_tokens(random_batch(False), IDS, 0)
 
 
 # ---- losses
@@ -409,6 +448,8 @@ def test_info_nce_against_a_loop():
     assert O.info_nce(b, a, temperature=0.1)[0].item() == pytest.approx(wanted, rel=1e-5)
     with pytest.raises(ValueError, match="n ≥ 2"): O.info_nce(a[:1], b[:1])
     with pytest.raises(ValueError): O.info_nce(a, b[:4])
+    for temperature in (0, -1.0, math.nan):
+        with pytest.raises(ConfigError, match="must be above 0"): O.info_nce(a, b, temperature)
 
 
 def test_mean_pool_ignores_what_is_not_its_side():
@@ -424,7 +465,8 @@ def test_mean_pool_in_half_precision_sums_in_single(dtype):
     pooled = O.mean_pool(torch.full((1, 515, 2), 150.0, dtype=dtype), mask)
     assert pooled.dtype == dtype and torch.equal(pooled, torch.full((1, 2), 150.0, dtype=dtype))
     if dtype.itemsize < 4: return
-    hidden, some = torch.randn(3, 20, 4, generator=torch_generator("half"), dtype=dtype), torch.arange(60).view(3, 20) % 3
+    hidden = torch.randn(3, 20, 4, generator=torch_generator("half"), dtype=dtype)
+    some = torch.arange(60).view(3, 20) % 3
     weight = some.clamp(max=1).to(dtype)[..., None]
     assert torch.equal(O.mean_pool(hidden, some > 0), (hidden * weight).sum(1) / weight.sum(1)) # to the bit
 

@@ -56,6 +56,14 @@ def _check_tensor(name: str, value, shape: tuple, ids: bool = False): # sizes, N
     sizes = ", ".join("any" if size is None else str(size) for size in shape)
     raise DataError(f"{name} is {given}: give a tensor{' of whole numbers' * ids} of shape ({sizes})")
 
+def _check_generator(generator):
+    if not isinstance(generator, torch.Generator):
+        raise ConfigError(f"generator={generator!r}: drawing needs generator=, a torch.Generator such as "
+                          "torch_generator(seed, step)")
+
+def _check_temperature(temperature):
+    if not temperature > 0: raise ConfigError(f"temperature={temperature} must be above 0, such as 1.0")
+
 # %% ../nbs/02_objectives.ipynb #b43972ea
 def _uniform(shape, generator: torch.Generator, device) -> Tensor:
     "Uniform float64 on [0, 1), drawn where the generator lives: a CPU generator gives a GPU the same numbers."
@@ -147,8 +155,14 @@ def mask_tokens(batch: dict, # input_ids (batch, seq), attention_mask; or packed
                 spans: str | None = None, # None (single tokens) | 'geometric' | 'uniform'
                 mask_special: bool = False, # also `<s>` and `</s>`, as fairseq does
                ) -> dict: # the batch with holes in `input_ids`, and `labels`: the original id in a hole, -100 elsewhere
-    "Hide tokens, keep them as labels; `ConfigError` for settings that cannot be (Devlin et al. 2019; XLM-E §3.1)."
+    """Hide tokens, keep them as labels (Devlin et al. 2019; XLM-E §3.1).
+
+    Raises `ConfigError` for settings that cannot be, `DataError` for ids or a mask that are no (batch, seq) tensors."""
     if not 0 <= rate <= 1: raise ConfigError(f"rate={rate} is not a share: give a number from 0 to 1, such as 0.15")
+    _check_generator(generator)
+    _check_tensor("input_ids", batch["input_ids"], (None, None), ids=True)
+    mask = batch.get("attention_mask")
+    if mask is not None: _check_tensor("attention_mask", mask, batch["input_ids"].shape)
     ids, tokens = MaskIds.of(tokenizer), batch["input_ids"].flatten()
     sequence, free = sequence_numbers(batch), _mask_candidates(batch, ids, sides, mask_special, generator)
     keys = span_keys(free, sequence, spans, generator) if spans else _uniform(tokens.shape, generator, tokens.device)
@@ -325,7 +339,7 @@ class HeadOutput(NamedTuple):
 # %% ../nbs/02_objectives.ipynb #8d4ed272
 def vocabulary_head(hidden: Tensor, # (n, dim) states of the masked positions
                     weight: Tensor, # (vocabulary, dim), mostly the table of word embeddings
-                    bias: Tensor, # (vocabulary,)
+                    bias: Tensor, # (vocabulary,); zeros for a head without one
                     labels: Tensor, # (n,) int64 original ids
                     chunk: int | None = None, # ids at a time, raised to a multiple of `BLOCK`; by `head_chunk` if None
                     sample: bool = False, # also draw an id for every position
@@ -333,10 +347,13 @@ def vocabulary_head(hidden: Tensor, # (n, dim) states of the masked positions
                     generator: torch.Generator | None = None, # of the samples; one on the device of `hidden` is fastest
                     form: str | None = None, # 'chunked' | 'triton' | None: by the device, see `head_form`
                    ) -> HeadOutput:
-    "Loss, samples and accuracy without an (n, vocabulary) matrix; `ValueError` on bad labels (XLM-E eq. 1, 2)."
+    """Loss, samples and accuracy without an (n, vocabulary) matrix (XLM-E eq. 1, 2).
+
+    Raises `DataError` for shapes that do not fit and labels that are no ids, `ConfigError` for settings."""
+    _check_head(hidden, weight, bias, labels, chunk)
     n, size = len(hidden), len(weight)
-    if n and not (0 <= labels.min() and labels.max() < size): raise ValueError(_bad_label(labels, size))
-    if sample and not temperature > 0: raise ValueError(f"temperature={temperature} must be above 0, such as 1.0")
+    if n and not (0 <= labels.min() and labels.max() < size): raise DataError(_bad_label(labels, size))
+    if sample: _check_temperature(temperature), _check_generator(generator)
     device = hidden.device.type
     product = torch.promote_types(hidden.dtype, weight.dtype)
     if torch.is_autocast_enabled(device): product = torch.get_autocast_dtype(device)
@@ -346,8 +363,14 @@ def vocabulary_head(hidden: Tensor, # (n, dim) states of the masked positions
     return HeadOutput(*_VocabularyHead.apply(hidden, weight, bias, labels, form, width, product, temperature, noise,
                                              uniform))
 
+def _check_head(hidden, weight, bias, labels, chunk):
+    _check_tensor("hidden", hidden, (None, None))
+    _check_tensor("weight", weight, (None, hidden.shape[1]))
+    _check_tensor("bias", bias, (len(weight),))
+    _check_tensor("labels", labels, (len(hidden),), ids=True)
+    if chunk is not None and chunk < 1: raise ConfigError(f"chunk={chunk} ids at a time: give 1 or more, or None")
+
 def _draw_noise(n, size, generator, device):
-    if generator is None: raise ValueError("sample=True needs generator=, for example torch_generator(seed, step)")
     noise = torch.empty(n, -(-size // BLOCK), dtype=torch.float64, device=generator.device)
     noise.exponential_(generator=generator).log_().neg_()
     return noise.to(device), _uniform(n, generator, device)
@@ -478,9 +501,12 @@ def info_nce(a: Tensor, # (n, hidden) one side of n pairs, row i translates row 
              b: Tensor, # (n, hidden)
              temperature: float = 0.05, # of the cosine similarities
             ) -> tuple[Tensor, int]: # summed loss in nats, mean of the two directions; number of pairs
-    "Contrastive loss between translations (van den Oord et al. 2018, InfoXLM); `ValueError` for fewer than two pairs."
+    """Contrastive loss between translations (van den Oord et al. 2018, InfoXLM).
+
+    Raises `DataError` for fewer than two pairs, `ConfigError` for a temperature that is not above 0."""
+    _check_temperature(temperature)
     if a.shape != b.shape or len(a) < 2:
-        raise ValueError(f"info_nce needs two (n, hidden) arrays, n ≥ 2; got {tuple(a.shape)} and {tuple(b.shape)}")
+        raise DataError(f"info_nce needs two (n, hidden) arrays, n ≥ 2; got {tuple(a.shape)} and {tuple(b.shape)}")
     dtype, right = torch.promote_types(a.dtype, torch.float32), torch.arange(len(a), device=a.device)
     with torch.autocast(a.device.type, enabled=False):
         scores = F.normalize(a.to(dtype), dim=1) @ F.normalize(b.to(dtype), dim=1).T / temperature
