@@ -145,6 +145,19 @@ def test_case_unknown_words_and_empty_sides():
     with pytest.raises(ConfigError, match="iterations=0: EM needs 1 or more"): train_ibm1(pairs, iterations=0)
 
 
+@pytest.mark.parametrize("pairs, says", [
+    ([("das haus", "the house")], "pair 0, from 0, has the string 'das haus'"),
+    ([(["haus"], ["house"]), (["hund"], "dog")], "pair 1, from 0, has the string 'dog'"), (["ab"], "pair 0"),
+    ([("", [])], "the string ''")])
+def test_characters_are_not_aligned(pairs, says):
+    models = train_both([(["haus"], ["house"])])
+    for lowercase in (True, False):
+        for run in (train_both, train_ibm1):
+            with pytest.raises(DataError, match=says + r".*split_words\(line\)"): run(pairs, lowercase=lowercase)
+    for run in (models[0].align, lambda pairs: align_both(models, pairs)):
+        with pytest.raises(DataError, match="has the string"): run(pairs)
+
+
 # ---- heuristics
 
 def koehn(forward, backward, how):

@@ -137,8 +137,15 @@ def _best_origins(cells, p, pair):
     values = pair, column - 1, cells.row, best / cells.total(p)
     return zip(*(value[linked].tolist() for value in values))
 
+def _words(side, lowercase: bool, number: int) -> list[str]: # of pair `number`
+    if isinstance(side, str):
+        raise DataError(f"pair {number}, from 0, has the string {side!r:.60}: give a list of words, such as "
+                        "split_words(line)")
+    return [word.lower() for word in side] if lowercase else list(side)
+
 def _cased(pairs, lowercase) -> list: # of pairs of lists of words
-    return [tuple([word.lower() for word in side] if lowercase else list(side) for side in pair) for pair in pairs]
+    "Words of both sides of each pair; `DataError` for a string, whose characters would be aligned."
+    return [tuple(_words(side, lowercase, n) for side in pair) for n, pair in enumerate(pairs)]
 
 # %% ../nbs/02c_ibm.ipynb #efaa8e0c
 UNSEEN = 1e-9 # t of words that never occurred together
@@ -155,7 +162,7 @@ class IBM1:
     lowercase: bool
 
     def align(self, pairs) -> list[list[tuple[int, int, float]]]: # pairs of lists of words → (i, j, posterior)
-        "The most probable origin of each word of the second sentence; words whose origin is NULL are left out."
+        "The most probable origin of each word of the second, none where it is NULL; `DataError` for strings."
         pairs = _cased(pairs, self.lowercase)
         out, full = [[] for _ in pairs], [k for k, pair in enumerate(pairs) if all(pair)]
         if not full: return out
@@ -177,7 +184,7 @@ def train_ibm1(pairs, # iterable of pairs of lists of words; those with an empty
               ) -> IBM1:
     """Expectation maximisation from a uniform table (Brown et al. 1993, Dyer et al. 2013).
 
-    Raises `DataError` without pairs, `ConfigError` for no iterations."""
+    Raises `DataError` without pairs and for strings, `ConfigError` for no iterations."""
     if iterations < 1: raise ConfigError(f"iterations={iterations}: EM needs 1 or more")
     first, second = {None: 0}, {}
     pairs = [pair for pair in _cased(pairs, lowercase) if all(pair)]
@@ -224,14 +231,14 @@ IBM1_VARIANTS = {"ibm1": {}, "ibm1-diagonal": dict(tension=4.0, alpha=0.01)} # o
 def train_both(pairs, # as in `train_ibm1`
                **options, # of `train_ibm1`
               ) -> tuple[IBM1, IBM1]: # first → second, second → first
-    "The model in both directions; `DataError` without pairs."
+    "The model in both directions; `DataError` without pairs and for strings, which `split_words` splits."
     pairs = [tuple(pair) for pair in pairs]
     return train_ibm1(pairs, **options), train_ibm1([(b, a) for a, b in pairs], **options)
 
 def align_both(models: tuple[IBM1, IBM1], # of `train_both`
                pairs, # pairs of lists of words
               ) -> list[tuple[dict, dict]]: # per pair and direction {(i, j): posterior}
-    "The links of either direction, i always in the first sentence."
+    "The links of either direction, i always in the first sentence; `DataError` for strings."
     pairs = [tuple(pair) for pair in pairs]
     backward = models[1].align([(b, a) for a, b in pairs])
     return [({(i, j): p for i, j, p in own}, {(i, j): p for j, i, p in other})
