@@ -1,5 +1,5 @@
 "Losses between contextual and static vectors against numpy, scipy and plain autograd; bad batches; large batches."
-import itertools
+import itertools, re
 
 import numpy as np
 import pytest
@@ -199,6 +199,27 @@ def test_errors_are_typed(name):
     with pytest.raises(ConfigError): TransferLoss(name, 6, 6, colour=1)
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_vectors_of_other_widths_than_the_loss_was_made_for(name):
+    loss = TransferLoss(name, 6, 6)
+    for side, views in (("contextual", (draw(64, 5), GOOD)), ("static", (GOOD, draw(64, 7)))):
+        with pytest.raises(ConfigError, match=rf"{side} vectors of width .*of width 6: .*TransferLoss\('{name}'"):
+            loss(*views)
+
+
+@pytest.mark.parametrize("words", [70, 85, 130, 200, 400])
+def test_advice_on_parts_can_be_taken(words):
+    "In parts of 64 the last has 6, 21, 2, 8 and 16 words; ten directions of two views need 22."
+    views = draw(2, words + 22, 12)
+    run = lambda n, **options: dcca_as_published(*views[:, :n], **options)
+    with pytest.raises(ConfigError, match=f"{words} words in parts of 64: {words % 64} are left.*22 words") as e:
+        run(words)
+    fewer, more, part = map(int, re.search(r"give (\d+) or (\d+) words, or part=(\d+)", str(e.value)).groups())
+    assert fewer < words < more and words % part == 0
+    assert all(value.isfinite() for value in (run(fewer), run(more), run(words, part=part)))
+    with pytest.raises(ConfigError, match="part=21: .*give 64"): run(words, part=21)
+
+
 def test_settings_that_cannot_be_used():
     for make in (lambda: TransferLoss("dcca_ey", 768, 300, components=301), lambda: TransferLoss("dca", 6, 6),
                  lambda: TransferLoss("dcca", 6, 6, components=3), lambda: TransferLoss("dcca_ey", 6, 6, maps=[]),
@@ -208,6 +229,8 @@ def test_settings_that_cannot_be_used():
                  lambda: dcca_as_published(GOOD, GOOD, 4, 9), lambda: dcca_as_published(GOOD, GOOD, 7),
                  lambda: TransferLoss("dcca_ey", 5, 6)(GOOD, GOOD)):
         with pytest.raises(ConfigError): make()
+    for options in ({"ridge": -1}, {"ridge": 0.0}, {"most_noise": 0}, {"most_noise": 1.1}):
+        with pytest.raises(ConfigError, match=next(iter(options))): TransferLoss("dcca", 6, 6, **options)
     with pytest.raises(DataError, match="the same"): dcca(GOOD, torch.ones_like(GOOD))
     with pytest.raises(DataError, match="row 0"): cosine(0 * GOOD, GOOD)
     with pytest.raises(DataError, match="rank 1,"): dcca_as_published(GOOD[:, :1].repeat(1, 6), GOOD, 4)

@@ -31,6 +31,11 @@ def _same_width(name, a, b):
     if a != b: raise ConfigError(f"{name} between vectors of width {a} and {b}: their entries have no counterparts; "
                                  "take a dcca loss, which has any widths, or vectors of one width")
 
+def _check_width(loss, name, vectors, width): # of the side `name`
+    if vectors.shape[1] != width:
+        raise ConfigError(f"{name} vectors of width {vectors.shape[1]} for a loss of width {width}: make the loss for "
+                          f"these widths, TransferLoss({loss!r}, width_a, width_b)")
+
 def _check_components(components, a, b):
     if not 1 <= components <= min(a, b): raise ConfigError(f"{components=} for widths {a} and {b}: 1 to {min(a, b)}")
 
@@ -93,23 +98,29 @@ def _subspace_loss(contextual, static, components, centring_slip):
         bases.append(_leading(name, x - mean, components))
     return -(1 + torch.linalg.svdvals(bases[0].T @ bases[1])).sqrt().sum()
 
+def _check_part(words, part, least):
+    "`ConfigError` for parts of fewer than `least` words, the last one too, with what would do."
+    need = f"in fewer than {least} words the directions of two views meet by themselves"
+    if part < least: raise ConfigError(f"part={part}: {need}; give {max(64, least)}")
+    if not 0 < (rest := words % part) < least: return
+    divisor = min((n for n in range(least, words + 1) if words % n == 0), key=lambda n: abs(n - part))
+    raise ConfigError(f"{words} words in parts of {part}: {rest} are left for the last part, and {need}; give "
+                      f"{words - rest} or {words - rest + least} words, or part={divisor}")
+
 def dcca_as_published(contextual, # (words, width_a)
                       static, # (words, width_b)
                       components: int = 10, # leading directions of each view
                       part: int = 64, # words that meet in one loss
-                      centring_slip: bool = False, # what the published code subtracts, see below; False: column means
+                      centring_slip: bool = False, # row means, tiled, as in the paper's code; False: column means
                      ) -> torch.Tensor: # scalar, float64: mean over the parts
     """Mean of −Σ √(1 + ρ) over parts of the batch, the loss of the paper's code.
 
     Raises `ConfigError` for parts or widths that are too small, `DataError` where the directions are not determined."""
-    contextual, static = _views(contextual, static)
-    _check_components(components, contextual.shape[1], static.shape[1])
     least = 2 * components + 2 # in fewer dimensions than 2 k, two subspaces of k meet, whatever they are
-    parts = [*zip(contextual.split(part), static.split(part))] if part >= 1 else []
-    if not parts or len(parts[-1][0]) < least:
-        raise ConfigError(f"{len(contextual)} words in parts of {part}: {components} directions of each view need "
-                          f"{least} in every part, the last too, or they meet by themselves; "
-                          f"give {max(64, least)} a part")
+    contextual, static = _views(contextual, static, least)
+    _check_components(components, contextual.shape[1], static.shape[1])
+    _check_part(len(contextual), part, least)
+    parts = zip(contextual.split(part), static.split(part))
     return torch.stack([_subspace_loss(*views, components, centring_slip) for views in parts]).mean()
 
 # %% ../nbs/07b_static_transfer.ipynb #ed7f436f
@@ -132,6 +143,11 @@ def _whitened(name, x, ridge) -> tuple[torch.Tensor, float]: # (width, words); e
     return white, float(white.detach().square().sum()) / (len(x) - 1)
 
 # %% ../nbs/07b_static_transfer.ipynb #f874e5ff
+def _check_dcca(ridge=1.0, most_noise=1.0): # what is not given needs no look
+    if not 1e-8 <= ridge < math.inf:
+        raise ConfigError(f"{ridge=}: a covariance of dependent columns has no inverse; 1e-8 or more, 1e-3 is usual")
+    if not 0 < most_noise <= 1: raise ConfigError(f"{most_noise=}: above 0, at most 1")
+
 def dcca(contextual, # (words, width_a)
          static, # (words, width_b)
          ridge: float = 1e-3, # added to both covariances, as a share of the mean variance
@@ -140,9 +156,7 @@ def dcca(contextual, # (words, width_a)
     """Minus the sum of all canonical correlations (Andrew et al. 2013).
 
     Raises `ConfigError` for a ridge that leaves a covariance singular, and for too few words to say anything."""
-    if not 1e-8 <= ridge < math.inf:
-        raise ConfigError(f"{ridge=}: a covariance of dependent columns has no inverse; 1e-8 or more, 1e-3 is usual")
-    if not 0 < most_noise <= 1: raise ConfigError(f"{most_noise=}: above 0, at most 1")
+    _check_dcca(ridge, most_noise)
     contextual, static = _views(contextual, static, least=3)
     (white_a, a), (white_b, b) = _whitened("contextual", contextual, ridge), _whitened("static", static, ridge)
     words = len(torch.cat([contextual, static], 1).detach().unique(dim=0)) # repeated pairs add none
@@ -167,9 +181,7 @@ def dcca_ey(contextual, # (words, width_a)
     Raises `ConfigError` for maps of other widths and fewer than four words, `DataError` where all rows are the same."""
     sides, projected = _views(contextual, static, least=4), []
     for name, x, map_ in zip(("contextual", "static"), sides, maps, strict=True):
-        if len(map_) != x.shape[1]:
-            raise ConfigError(f"a map from width {len(map_)} for {name} vectors of width {x.shape[1]}: make the loss "
-                              "for these widths, TransferLoss('dcca_ey', width_a, width_b)")
+        _check_width("dcca_ey", name, x, len(map_))
         x = _centred(name, x)
         projected.append(x / x.square().mean().sqrt() @ map_.to(x))
     halves = [sum(_covariance(p[start::2], p[start::2]) for p in projected) for start in (0, 1)]
@@ -187,11 +199,13 @@ class TransferLoss(torch.nn.Module):
                  **options): # of the loss, such as ridge=1e-2 of dcca; components=64 of dcca_ey
         super().__init__()
         self.function, self.options, self.maps = LOSSES[choose("name", name, LOSSES)], options, None
+        self.name, self.widths = name, (width_a, width_b)
         if name in ("mse", "cosine"): _same_width(name, width_a, width_b)
         allowed = ["components"] if name == "dcca_ey" else [*inspect.signature(self.function).parameters][2:]
         if wrong := [option for option in options if option not in allowed]:
             raise ConfigError(f"{name} has no option {wrong[0]!r}: it has {', '.join(allowed) or 'none'}")
         _check_components(options.get("components", 1), width_a, width_b)
+        if name == "dcca": _check_dcca(**options)
         if name != "dcca_ey": return
         generator, k = torch_generator("Eckart-Young", seed), options.pop("components", min(64, width_a, width_b))
         drawn = [torch.linalg.qr(torch.randn(w, k, generator=generator)).Q for w in (width_a, width_b)]
@@ -200,7 +214,10 @@ class TransferLoss(torch.nn.Module):
     def forward(self, contextual, # (words, width_a)
                 static, # (words, width_b)
                ) -> torch.Tensor: # scalar, float64
-        "The loss; raises as the function of its name does."
+        "The loss; raises as the function of its name does, and `ConfigError` for vectors of other widths."
+        sides = zip(("contextual", "static"), (contextual, static), self.widths)
+        for name, x, width in sides:
+            if getattr(x, "ndim", 0) == 2: _check_width(self.name, name, x, width) # else its function says more
         return self.function(contextual, static, *([] if self.maps is None else [[*self.maps]]), **self.options)
 
 # %% ../nbs/07b_static_transfer.ipynb #4d14693f
