@@ -128,6 +128,8 @@ def test_ties_share_the_credit():
     (np.ones((0, 2)), np.ones((0, 2)), DataError, r"got \(0, 2\)"),
     (np.array([[1.0], [np.nan]]), np.ones((2, 1)), DataError, "first: row 1 holds NaN"),
     (np.ones((2, 1)), np.array([[np.inf], [1]]), DataError, "second: row 0 holds NaN or infinity"),
+    (torch.ones(3, 2).long(), np.ones((3, 2)), DataError, "first: vectors of torch.int64"),
+    (np.ones((3, 2)), np.ones((3, 2), bool), DataError, "second: vectors of torch.bool.*give floats"),
 ])
 def test_refused_vectors(first, second, error, says):
     with pytest.raises(error, match=says): accuracy(first, second)
@@ -139,6 +141,12 @@ def test_refused_settings():
     with pytest.raises(ConfigError, match="10 neighbours among 20 and 5 vectors: take 1 to 5"):
         nearest(a, b, score="csls")
     with pytest.raises(ConfigError, match="k=6 of 5 keys"): nearest(a, b, k=6)
+    for neighbours in (0, -1, 2.0, 21):
+        with pytest.raises(ConfigError, match=f"{neighbours} neighbours among 20 and 20 vectors: take 1 to 20"):
+            accuracy(a, a, "csls", neighbours=neighbours)
+    for block in (0, -1, 2.5):
+        for run in (accuracy, nearest):
+            with pytest.raises(ConfigError, match=f"block={block}: .*1 or more"): run(a, a, block=block)
     with pytest.raises(DataError, match="use 'csls'"): accuracy(np.eye(8), -np.eye(8), "margin")
 
 

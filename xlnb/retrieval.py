@@ -173,11 +173,13 @@ def pad_batch(ids: list, # token ids of each sentence
     mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()
     return {"input_ids": padded.to(device), "attention_mask": mask.to(device)}
 
+def _is_count(value) -> bool: return isinstance(value, (int, np.integer)) and value > 0
+
 def batches_by_length(lengths, # of each item, in tokens
                       batch_size: int, # items in a batch
                      ): # of lists of positions
     "Positions of the items, the longest first; a progress bar appears after three seconds."
-    if not (isinstance(batch_size, (int, np.integer)) and batch_size > 0):
+    if not _is_count(batch_size):
         raise ConfigError(f"batch_size={batch_size!r}: give the number of items in a batch, 1 or more")
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     cut = [order[i:i + batch_size] for i in range(0, len(order), batch_size)]
@@ -271,6 +273,8 @@ class _Rows:
         self.x = vectors.tocsr() if self.sparse else torch.as_tensor(vectors)
         if self.x.ndim != 2 or 0 in self.x.shape:
             raise DataError(f"{name}: expected vectors of shape (n, hidden), got {tuple(self.x.shape)}")
+        if not self.sparse and not self.x.is_floating_point():
+            raise DataError(f"{name}: vectors of {self.x.dtype}; give floats, such as vectors.float()")
         self.device = torch.device("cpu") if self.sparse else self.x.device
         self.dtype = torch.float64 if self.x.dtype in (torch.float64, np.float64) else torch.float32
         if self.sparse: norms = torch.from_numpy(np.sqrt(np.asarray(self.x.multiply(self.x).sum(1)).ravel()))
@@ -288,6 +292,7 @@ class _Rows:
 def _cosine_blocks(a: _Rows, b: _Rows, block: int, diagonal=False):
     "Blocks (rows, columns, cosines) of the similarity matrix; those on the diagonal only, if asked."
     if (m := a.x.shape[1]) != (n := b.x.shape[1]): raise DataError(f"vectors of width {m} against {n}: use one model")
+    if not _is_count(block): raise ConfigError(f"block={block!r}: give the rows and columns of a block, 1 or more")
     dtype = torch.promote_types(a.dtype, b.dtype)
     cut = lambda n: [slice(i, min(i + block, n)) for i in range(0, n, block)]
     for i in cut(len(a)):
@@ -307,7 +312,8 @@ def neighbourhood(first, # (n, hidden)
     "Mean cosine of every row to its k nearest rows of the other side, for both sides, in one sweep."
     a, b = _Rows(first, "first"), _Rows(second, "second")
     most = min(len(a), len(b))
-    if not 1 <= k <= most: raise ConfigError(f"{k} neighbours among {len(a)} and {len(b)} vectors: take 1 to {most}")
+    if not (_is_count(k) and k <= most):
+        raise ConfigError(f"{k} neighbours among {len(a)} and {len(b)} vectors: take 1 to {most}")
     dtype = torch.promote_types(a.dtype, b.dtype)
     best = [torch.full((len(x), k), -torch.inf, dtype=dtype, device=x.device) for x in (a, b)]
     for i, j, s in _cosine_blocks(a, b, block):
@@ -321,7 +327,7 @@ def _means(a: _Rows, b: _Rows, score: str, neighbours: int | None, block: int):
     "The two neighbourhood means that a score needs; None for cosine."
     default = NEIGHBOURS[choose("score", score, NEIGHBOURS)]
     if default is None: return None
-    means = neighbourhood(a.x, b.x, neighbours or default, block)
+    means = neighbourhood(a.x, b.x, default if neighbours is None else neighbours, block)
     if score == "margin" and means[0].min() + means[1].min() <= 0:
         raise DataError("the ratio margin needs positive cosines to neighbours, and here some are not: use 'csls'")
     return means
@@ -364,7 +370,8 @@ def accuracy(first, # (n, hidden): array, tensor or scipy sparse matrix
             ) -> tuple[float, float]: # first → second, second → first
     """Retrieval accuracy@1 in both directions, in one sweep; t tied best scores count 1/t.
 
-    Raises `DataError` for sides of different lengths, NaN, or a margin of cosines that are not positive."""
+    Raises `DataError` for sides of different lengths, NaN, whole numbers, or a margin of cosines that are not
+    positive, `ConfigError` for neighbours or blocks that cannot be."""
     a, b = _Rows(first, "first"), _Rows(second, "second")
     if len(a) != len(b): raise DataError(f"{len(a)} vectors against {len(b)}: row i of one side must translate row i")
     means = _means(a, b, score, neighbours, block)
