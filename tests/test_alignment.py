@@ -128,6 +128,23 @@ def test_plan_has_uniform_marginals():
         assert own.sum() == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_vectors_that_cannot_be_aligned(method):
+    first, second, mask, sizes = ragged(6)
+    (m, n), tensors = sizes[0], "give tensors .batch, m, hidden., .batch, n, hidden., .batch, m, n., the last of bools"
+    for wrong in ((first[0], second[0], mask[0]), (first.numpy(), second.numpy(), mask.numpy()),
+                  (first, second, mask.float()), (first, second, mask.tolist()), (first[:2], second, mask),
+                  (first, second[..., 1:], mask), (first, second, mask[:, 1:])):
+        with pytest.raises(DataError, match=tensors): extract(*wrong, method)
+    for value in (torch.nan, torch.inf):
+        spoiled = first.clone(), second.clone()
+        for vectors, size in zip(spoiled, (m, n)): vectors[0, size - 1, 2] = value
+        with pytest.raises(DataError, match=rf"first\[0, {m - 1}\] holds"): extract(spoiled[0], second, mask, method)
+        with pytest.raises(DataError, match=rf"second\[0, {n - 1}\] holds"): extract(first, spoiled[1], mask, method)
+    padded = first.masked_fill(~mask.any(2)[..., None], torch.nan)
+    assert torch.equal(extract(padded, second, mask, "argmax")[0], extract(first, second, mask, "argmax")[0])
+
+
 def test_half_precision_states_are_scored_in_single():
     first, second, mask, _ = ragged(5)
     links, scores = extract(first.bfloat16(), second.bfloat16(), mask)

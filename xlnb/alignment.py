@@ -117,12 +117,30 @@ _EXTRACTORS = {"optimal_transport": _optimal_transport, "entropic_ot": _entropic
 METHODS = {method: method in ("optimal_transport", "entropic_ot") for method in _EXTRACTORS} # → encoded jointly?
 CROSSED = "cross_attention" # a method of `align` for models that have it: where each sentence looks
 
+def _check_vectors(first, second, mask):
+    "`DataError` for other shapes and types, and for vectors that are not finite where the mask has cells."
+    given = {"first": first, "second": second, "mask": mask}
+    shapes = [tuple(x.shape) if isinstance(x, torch.Tensor) else None for x in given.values()]
+    if not (None not in shapes and [*map(len, shapes)] == [3, 3, 3] and mask.dtype == torch.bool
+            and shapes[0][::2] == shapes[1][::2] and shapes[2] == (*shapes[0][:2], shapes[1][1])):
+        said = [f"{name} {tuple(getattr(x, 'shape', ()))} of {getattr(x, 'dtype', type(x).__name__)}"
+                for name, x in given.items()]
+        raise DataError(f"{', '.join(said)}: give tensors (batch, m, hidden), (batch, n, hidden), (batch, m, n), the "
+                        "last of bools")
+    for name, vectors, axis in (("first", first, 2), ("second", second, 1)):
+        if (lost := mask.any(axis) & ~vectors.isfinite().all(2)).any():
+            place = ", ".join(map(str, lost.nonzero()[0].tolist()))
+            raise DataError(f"{name}[{place}] holds NaN or infinity: look at the model that made it")
+
 def extract(first, # (batch, m, hidden): vectors of the first sentences' subwords
             second, # (batch, n, hidden)
             mask, # (batch, m, n) bool: cells that exist; whatever stands elsewhere does not matter
             method: str = "optimal_transport", # one of METHODS
            ) -> tuple[torch.Tensor, torch.Tensor]: # links (batch, m, n) bool, and a score for each cell
-    "Links between subwords by one of the published rules, for a whole batch at once."
+    """Links between subwords by one of the published rules, for a whole batch at once.
+
+    Raises `ConfigError` for an unknown method, `DataError` for other shapes and types, NaN, infinity."""
+    _check_vectors(first, second, mask)
     return _EXTRACTORS[choose("method", method, METHODS)](first.float(), second.float(), mask)
 
 # %% ../nbs/02d_alignment.ipynb #70fba2bc
