@@ -195,3 +195,10 @@ def test_unknown_names_are_refused(data):
     with pytest.raises(ConfigError, match="tagging"): answered("regression", [Labelled("1", ("5 6",), "1")])
     with pytest.raises(SystemExit, match="steps"): main(["stops"])
     with pytest.raises(ConfigError, match="masked"): step_of(SETTINGS, data, "maskd")
+
+
+@pytest.mark.parametrize("ask", ["-h", "--help"])
+def test_help_names_the_measurements_and_takes_none(capsys, ask):
+    main([ask])
+    said = capsys.readouterr().out
+    assert said.startswith("usage: python -m xlnb.benchmarks") and all(name in said for name in benchmarks.MEASUREMENTS)

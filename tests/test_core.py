@@ -29,6 +29,16 @@ def test_arguments_are_listed_on_request_and_given_once(capsys):
         settings_from_arguments(Toy, ["--steps", "5", "--steps=6"])
 
 
+@pytest.mark.parametrize("text, value", [("False", False), ("false", False), ("True", True), ("true", True)])
+def test_what_is_true_or_false_is_read_in_either_case(text, value):
+    @dataclass
+    class Toy:
+        controls: bool = True
+    assert settings_from_arguments(Toy, [f"--controls={text}"]).controls is value
+    with pytest.raises(ConfigError, match="controls='no' is not one of True, False, true, false"):
+        settings_from_arguments(Toy, ["--controls", "no"])
+
+
 @pytest.mark.parametrize("argv", [["--steps"], ["--steps", "--langs", "de"], ["--langs", "de", "--steps"]])
 def test_an_argument_without_its_value_is_named(argv):
     @dataclass

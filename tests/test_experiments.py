@@ -126,6 +126,12 @@ def test_misspelt_names_end_with_a_sentence(command, arguments, sentence):
     with pytest.raises(SystemExit, match=f"^xlnb: .*{re.escape(sentence)}"): command(arguments)
 
 
+@pytest.mark.parametrize("ask", ["-h", "--help"])
+def test_help_is_an_answer(command, capsys, ask):
+    command([ask])
+    assert capsys.readouterr().out.startswith("usage: python -m xlnb.experiments NOTEBOOK [EXPERIMENT …]")
+
+
 def test_the_sentence_is_all_that_a_command_says():
     done = subprocess.run([sys.executable, "-m", "xlnb.experiments", "03_xlm"], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.startswith("xlnb: ") and done.stderr.count("\n") == 1

@@ -754,8 +754,13 @@ MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "align
                 "freed": measure_freed} # last, since it changes the process
 
 # %% ../nbs/11_benchmarks.ipynb #6b5cfed1
+_USAGE = f"""usage: python -m xlnb.benchmarks [MEASUREMENT …]
+
+Takes measurements, all of them if none is named: {', '.join(MEASUREMENTS)}."""
+
 def main(argv: list[str]): # names of MEASUREMENTS; none: all
     "Take measurements and append their records."
+    if {"--help", "-h"} & {*argv}: return print(_USAGE)
     try: names = [choose("measurement", name, MEASUREMENTS) for name in argv] or list(MEASUREMENTS)
     except ConfigError as e: sys.exit(f"xlnb: {e}")
     for name in names:

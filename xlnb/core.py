@@ -230,7 +230,7 @@ def check_types(settings, # a dataclass
 def _read_value(name, text, kind):
     kind = getattr(kind, "__name__", str(kind))
     if text == "None" and "None" in kind: return None
-    if "bool" in kind: return choose(name, text, ["True", "False"]) == "True"
+    if "bool" in kind: return choose(name, text, ["True", "False", "true", "false"]).lower() == "true"
     for read in (int, float):
         if read.__name__ in kind:
             try: return read(text)

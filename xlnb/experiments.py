@@ -188,8 +188,13 @@ def _list_or_run(notebook: str, names: list[str]) -> list[str]:
         if names: failed += run_missing(notebook, name, todo, say=lambda line: print(" ", line, flush=True))
     return failed
 
+_USAGE = """usage: python -m xlnb.experiments NOTEBOOK [EXPERIMENT …]
+
+Lists what is on record of a notebook's experiments (03_xlm_e); of those that are named it runs what is missing."""
+
 def main(argv: list[str]): # [notebook] or [notebook, experiment, …]
     "What is missing of a notebook's experiments, or, with names, running it; ends with a sentence if something failed."
+    if {"--help", "-h"} & {*argv}: return print(_USAGE)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the same command goes on"))
     try: failed = _list_or_run(argv[0] if argv else "", argv[1:])
     except (ConfigError, DataError, ImportError) as e: sys.exit(f"xlnb: {e}")
