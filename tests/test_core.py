@@ -7,7 +7,7 @@ import pytest
 
 from xlnb.cldr import LOCALES
 from xlnb.core import (ConfigError, DataError, append_record, check_texts, our_code, parse_languages, progress,
-                       read_records, save_figure, settings_from_arguments)
+                       read_records, runs_folder, save_figure, settings_from_arguments)
 from xlnb.corpora import LANGUAGES, language_code
 from xlnb.x2static import Distillation
 
@@ -88,6 +88,16 @@ def test_records_and_figures_stay_out_of_what_git_tracks(tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_FIGURES", str(tmp_path / "figures"))
     assert {p.parent for p in save_figure(fig, "toy")} == {tmp_path / "figures"}
     plt.close(fig)
+
+
+def test_outside_a_checkout_runs_lie_in_the_current_folder(tmp_path, monkeypatch):
+    for name in ("XLNB_ROOT", "XLNB_RESULTS"): monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert runs_folder() == tmp_path / "runs"
+    assert append_record("toy", {"n": 1}) == tmp_path / "runs" / "results" / "toy.jsonl"
+    (tmp_path / "settings.ini").touch(), (tmp_path / "nbs").mkdir(), (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert runs_folder() == tmp_path / "runs"
 
 
 def test_progress_needs_no_reader(tmp_path, monkeypatch):

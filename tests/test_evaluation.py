@@ -462,6 +462,17 @@ def test_another_process_asks_for_one_more_language(settings, scores, data, tmp_
     assert done.returncode == 0 and "xnli: accuracy, %" in done.stdout, done.stderr[-2000:]
 
 
+def test_the_command_line_needs_no_checkout(model, tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k not in ("XLNB_DATA", "XLNB_ROOT", "XLNB_RESULTS")}
+    environment["PYTHONPATH"] = str(Path(E.__file__).parents[1])
+    arguments = ["--model", model, "--tasks", "cldr", "--langs", "en,de", "--controls", "false"]
+    done = subprocess.run([sys.executable, "-m", "xlnb.evaluation", *arguments], env=environment, capture_output=True,
+                          text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len([*(tmp_path / "runs" / "evaluation").glob("*.csv")]) == 1
+    assert (tmp_path / "runs" / "results" / "08_evaluation.jsonl").exists()
+
+
 def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
     arguments = ["--model", model, "--name", "any encoder", "--tasks", "cldr", "--langs", "en,de"]
     arguments += ["--out", str(tmp_path)]

@@ -32,7 +32,7 @@ from transformers import (ElectraConfig, ElectraForMaskedLM, ElectraForPreTraini
 from . import veco
 from .alignment import align
 from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, figure, label_lines, numpy_generator,
-                       read_records, repo_root, run_facts, torch_generator)
+                       read_records, run_facts, runs_folder, torch_generator)
 from .corpora import Lines
 from .data import BatchShape, MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, config_for, forward_flops, new_model
@@ -90,7 +90,7 @@ def synthetic_data(vocab_size: int,
                   ) -> Prepared:
     "A token store of made-up text, written on the first call and opened on later ones."
     tokenizer, name = _word_tokenizer(vocab_size), f"synthetic-{short_hash([vocab_size, lines, pairs, seed])}"
-    folder = Path(folder or repo_root() / "runs" / "data") / name
+    folder = Path(folder or runs_folder() / "data") / name
     if (folder / "manifest.json").exists(): return Prepared(None, tokenizer, open_store(folder), folder)
     langs = next(n for n in count(2) if n * (n - 1) // 2 >= pairs)
     codes = [f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"][:langs]

@@ -23,7 +23,7 @@ import torch
 import xlnb
 from .catalogue import load_corpus
 from .cldr import cldr_corpus
-from .core import ConfigError, choose, derive_seed, repo_root, sha256_file, split_pair, torch_generator
+from .core import ConfigError, choose, derive_seed, runs_folder, sha256_file, split_pair, torch_generator
 from .corpora import Corpus, Lines, mismatched
 from .sampling import Mixture, exponent_probabilities
 from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text,
@@ -77,7 +77,7 @@ def prepare(corpus: Corpus,
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "data")
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
     if vocabulary: key.append(sha256_file(vocabulary / "tokenizer.json"))
-    folder = Path(folder or repo_root() / "runs" / "data") / f"{corpus.name}-{short_hash(key)}"
+    folder = Path(folder or runs_folder() / "data") / f"{corpus.name}-{short_hash(key)}"
     with folder_lock(folder):
         words = vocabulary or folder / "vocab"
         if not words.exists(): train_vocab(_all_text(corpus), vocab_size, words, alpha=alpha)

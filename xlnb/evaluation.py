@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.sparse import hstack
 
 from .core import (CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
-                       data_root, derive_seed, figure, our_code, pair_name, parse_languages, repo_root, run_facts,
+                       data_root, derive_seed, figure, our_code, pair_name, parse_languages, run_facts, runs_folder,
                        settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
 from .data import source_hash
@@ -65,7 +65,7 @@ class Settings:
         place = Path(self.model).resolve()
         return self.name or (place.parent.name if place.name in _OF_A_RUN else place.name)
     @property
-    def folder(self) -> Path: return Path(self.out or repo_root() / "runs" / "evaluation")
+    def folder(self) -> Path: return Path(self.out or runs_folder() / "evaluation")
     @property
     def sources(self) -> list[str]: return self.source.split(",")
 
@@ -715,8 +715,7 @@ def keep(settings: Settings, # of `checked`
              "tex": [f"% {title}\n{latex(table)}\n" for title, table in titled]}
     for ending, parts in pages.items(): Path(f"{place}.{ending}").write_text("\n".join(parts), encoding="utf-8")
     draw_heat_map(scores, settings.over).savefig(f"{place}.png", bbox_inches="tight", dpi=200)
-    try: append_record("08_evaluation", record)
-    except FileNotFoundError as e: warnings.warn(f"no record was kept, the scores are in {place}.csv: {e}")
+    append_record("08_evaluation", record)
     return place
 
 def _named(parameters: dict) -> str: # the model, and how it was evaluated where that is not the usual way

@@ -26,7 +26,7 @@ from torch import nn
 
 from .contamination import describe as describe_overlap
 from .core import (CheckpointError, ConfigError, append_record, atomic_path, check_types, choose, derive_seed,
-                       parse_languages, progress, repo_root, settings_from_arguments)
+                       parse_languages, progress, runs_folder, settings_from_arguments)
 from .data import (BatchShape, MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash,
                        source_hash)
 from .encoder import SIZES, config_for, forward_flops, new_model
@@ -314,10 +314,10 @@ def run_identity(phase: Phase, settings: RunSettings, data: Prepared) -> dict:
     return same | {"data": data.folder.name, "code": source_hash(*EVERY_PHASE, *phase.code)[:12]}
 
 def run_folder(phase: Phase, settings: RunSettings, data: Prepared) -> Path:
-    "`out`, or `runs/<name>-<size>-<hash>` of the checkout."
+    "`out`, or `<name>-<size>-<hash>` in `runs_folder`."
     if settings.out: return Path(settings.out).expanduser()
     name = f"{phase.name}-{settings.size}-{short_hash(run_identity(phase, settings, data))}"
-    return repo_root() / "runs" / name
+    return runs_folder() / name
 
 def training_config(s: RunSettings, # filled in
                     minutes: float | None = None) -> TrainingConfig: # for the loop; None: `max_minutes`

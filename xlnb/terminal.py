@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from .core import ConfigError, choose, repo_root
+from .core import ConfigError, choose, runs_folder
 
 # %% ../nbs/00l_terminal.ipynb #9ea40cf3
 def notebook_parameters(nb: dict, # a notebook as JSON
@@ -54,9 +54,7 @@ def _output_path(notebook: str, # path of the notebook
     given = {o[1]: o[2] for o in options if len(o) == 3}
     size = None if any(o[0] in _YAML for o in options) else given.get("size", notebook_parameters(nb).get("size"))
     name = Path(notebook).stem + (f"-{re.sub(r'[^A-Za-z0-9.]', '_', str(size))}" if size else "")
-    try: root = repo_root()
-    except FileNotFoundError: root = Path.cwd()
-    return os.path.relpath(root / "runs" / f"{name}.ipynb")
+    return os.path.relpath(runs_folder() / f"{name}.ipynb")
 
 # %% ../nbs/00l_terminal.ipynb #7339288b
 def _uses_xlnb(nb: dict) -> bool: # a notebook as JSON

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from . import corpora, xlm_e
 from .core import (ConfigError, choose, derive_seed, numpy_generator, pair_name, parse_languages, repo_root,
-                       split_pair)
+                       runs_folder, split_pair)
 from .corpora import Corpus, Lines
 from .data import MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash, source_hash
 from .experiments import Experiment
@@ -215,7 +215,7 @@ def shared_vocabulary(s: Settings, # resolved
     "The vocabulary of the languages' text, made once for all bitexts."
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
     key = [corpus.name, s.trained, corpus.facts["sha256"], s.vocabulary, s.vocab_size, code]
-    folder = repo_root() / "runs" / "data" / f"vocabulary-{short_hash(key)}"
+    folder = runs_folder() / "data" / f"vocabulary-{short_hash(key)}"
     with folder_lock(folder):
         if not (folder / "vocab").exists(): VOCABULARIES[s.vocabulary](corpus.text, s.vocab_size, folder / "vocab")
     return folder / "vocab"
