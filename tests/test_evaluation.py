@@ -107,7 +107,7 @@ def test_what_trains_nothing_is_read_once_while_code_and_data_stay(settings, dat
         warnings.warn("one file is not there")
         return [E.row("cldr tags", "f1", "en", "de", np.float64(50), 3)]
     monkeypatch.setitem(E.READ, "cldr", (rows, lambda *where: [E.row("cldr tags", "f1", "en", "de", 10.0, 3)]))
-    given = replace(settings, tasks="cldr", out=str(tmp_path), controls=False)
+    given = Settings(settings.model, "cldr", out=str(tmp_path), controls=False)
     for _ in range(2):
         with pytest.warns(UserWarning, match="one file is not there"): found = evaluate(given)
         assert found.score.tolist() == [50] and len(calls) == 1
@@ -428,7 +428,10 @@ def test_the_same_as_latex_and_as_a_picture(scores):
     (dict(learning_rate=-1.0), ConfigError, "learning_rate=-1.0"),
     (dict(tasks="xnli,squad1", recipes="metaxlm"), ConfigError, "none for squad1, only for xnli"),
     (dict(tasks="cldr", learn_on="", partner="self", source="en,de"), ConfigError,
-     "cldr train no network .* partner='self', source='en,de'"),
+     "cldr train no network .* partner='self', .*source='en,de'"),
+    *((dict(tasks="cldr", learn_on="", epochs=0) | {k: v}, ConfigError, f"cldr train no network .* without {k}={v!r}")
+      for k, v in dict(learn_on="nonsense", test_on="dev", ceilings=True, epochs=3, learning_rate=0.1, seeds=2,
+                       max_minutes=5.0).items()),
     (dict(model="/nowhere", partner="self"), ConfigError, "model=./nowhere. is not there: give the folder"),
     (dict(model="nowhere"), ConfigError, "or a name on the hub"),
     (dict(tasks="americasnli", select_on="all"), DataError, "nothing could be tested"),

@@ -151,8 +151,11 @@ def _languages(name, settings) -> str: # as the field `name` gives them, in our 
         more = ", or 'all'" if name == "select_on" else ""
         raise ConfigError(f"{name}={given!r}: {e}{more}") from e
 
+_OF_TRAINING = ("seeds", "learn_on", "test_on", "ceilings", "epochs", "learning_rate", "max_minutes")
+
 def _check_readouts(names, settings): # of tasks that train no network
-    given = {k: v for k in ("partner", "recipes", "select_on") if (v := getattr(settings, k))}
+    of_it = ("partner", "recipes", "select_on", *(_OF_TRAINING if {*names} == {*task_names(settings)} else ()))
+    given = {k: v for k in of_it if (v := getattr(settings, k)) != getattr(Settings, k)}
     if len(settings.sources) > 1: given["source"] = settings.source
     if names and given:
         raise ConfigError(f"{', '.join(names)} train no network and learn from one language: ask them in a call "
