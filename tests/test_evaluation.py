@@ -411,6 +411,80 @@ def test_records_tell_networks_of_one_name_and_runs_that_stopped_apart(settings,
     assert Settings("runs/xlm_e-tiny-0123/generator").title == "xlm_e-tiny-0123"
 
 
+def rows_of(task, system, scores, **facts):
+    "Rows as of `evaluate`; facts: a value for all targets, or one for each."
+    of = lambda value, target: value[target] if isinstance(value, dict) else value
+    return [E.row(task, "accuracy", "", target, score, **{"seed": 0, "system": system, "examples": 500} |
+                  {k: of(v, target) for k, v in facts.items()}) for target, score in scores.items()]
+
+
+@pytest.fixture(scope="module")
+def covered():
+    "A model whose vectors have few words, of one pair none, beside what knows all words."
+    found = rows_of("bli", "model", {"de-en": 100, "en-es": 40}, coverage={"de-en": 0.001, "en-es": 0.5},
+                    examples={"de-en": 2, "en-es": 1500})
+    return pd.DataFrame(found + rows_of("bli", "spelling", {"de-en": 20, "en-es": 30, "en-fr": 70}, examples=3000))
+
+
+def test_what_a_score_covers_stands_in_every_table_and_picture(covered, model):
+    [table] = E.tables(Settings(model, "bli", name="mybert", over="mean"), covered).values()
+    assert [*table.index] == ["mybert", "spelling", "mybert, coverage", "mybert, examples covered"]
+    assert table["de-en"].tolist() == [100, 20, 0.1, "2"] and table["en-es"].tolist()[2:] == [50, "1,500"]
+    assert "mybert, examples covered & – & 2 & 1,500 & –" in latex(table)
+    labels = draw_heat_map(E.as_shown(covered, "mybert")).axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == ["mybert", "spelling", "mybert, coverage"]
+    assert len(score_table(covered.assign(coverage=1.0), "bli")) == 2 # no news
+
+
+def test_systems_are_averaged_over_the_same_languages(covered):
+    found = score_table(covered, "bli").others.round(2).to_dict()
+    assert found == {"model": 70, "spelling": 25, "model, coverage": 25.05}
+    systems = dict(model=dict(de=9, nl=7, sw=1), trigrams=dict(de=2, nl=4, af=90))
+    rows = [row for name, scores in systems.items() for row in rows_of("tatoeba", name, scores)]
+    families = E.family_table(pd.DataFrame(rows), "tatoeba")
+    assert families.Germanic.tolist() == [8, 3] and [*families.columns] == ["Germanic"]
+
+
+def test_a_score_of_few_examples_is_warned_of(covered):
+    with pytest.warns(UserWarning) as said: E._warn_of_scores(covered)
+    [text] = [str(w.message) for w in said]
+    assert text.startswith("bli, model: the score is of fewer than 100 examples") and text.endswith(
+        "in de-en (2 examples, 0.1%)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        E._warn_of_scores(covered[covered.target != "de-en"])
+
+
+@pytest.mark.parametrize("columns, rows, turned", [(3, 1, False), (15, 1, False), (43, 3, False), (43, 3, True)])
+def test_a_picture_of_many_columns_is_drawn_in_rows_that_can_be_read(columns, rows, turned):
+    targets = [f"{n:02}-{'zh-Hant' if turned else 'en'}" for n in range(columns)]
+    fig = draw_heat_map(pd.DataFrame(rows_of("bli", "model", dict.fromkeys(targets, 60.46))))
+    fig.draw_without_rendering()
+    assert len(fig.axes) == rows and {text.get_text() for ax in fig.axes for text in ax.texts} == {"60.5"}
+    for ax in fig.axes:
+        for written in (ax.texts, ax.get_xticklabels()):
+            boxes = [text.get_window_extent() for text in written]
+            assert all(left.x1 <= right.x0 for left, right in zip(boxes, boxes[1:]))
+        assert {label.get_rotation() for label in ax.get_xticklabels()} == {90.0 if turned else 0.0}
+
+
+def test_tables_name_the_model_and_say_which_training_stopped(scores, settings, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
+    given = checked(replace(settings, name="my_bert", out=str(tmp_path)))
+    stop = "stopped at step 144 of 1365"
+    place = E.keep(given, scores.assign(stopped=scores.stopped.where(scores.system != "model", stop)))
+    [table] = E.tables(given, scores).values()
+    assert [*table.index] == ["my_bert", "untrained", "majority", "bag of words"] # of what has finished
+    assert f"<th>my_bert, {stop}</th>" in Path(f"{place}.html").read_text()
+    assert rf"my\_bert, {stop} & " in Path(f"{place}.tex").read_text()
+    own = scores[scores.system == "model"]
+    parts = own, own.assign(seed=1, stopped=stop), own.assign(source="de", stopped="stopped at step 3 of 9")
+    rows = E.as_shown(pd.concat(parts, ignore_index=True), "my_bert")
+    assert [*score_table(rows, "xnli").index] == [
+        "my_bert, 1 of 2 trainings stopped, the first at step 144 of 1365",
+        "my_bert, stopped at step 3 of 9, learned in the language"]
+
+
 def test_the_same_as_latex_and_as_a_picture(scores):
     text = latex(score_table(scores, "xnli"))
     assert text.count(r"\\") == 5 and "bag of words" in text and r"\begin{tabular}{lrrrrr}" in text

@@ -6,7 +6,7 @@
 __all__ = ['BASELINES', 'FAMILIES', 'Settings', 'checked', 'learn_split', 'test_split', 'task_names', 'content_hash',
            'model_hash', 'untrained_folder', 'split_fifth', 'learned_task', 'leaked', 'Tuned', 'baseline_rows',
            'evaluate', 'score_table', 'latex', 'draw_heat_map', 'family_table', 'beside_papers', 'compare',
-           'scores_record', 'tables', 'keep', 'recorded', 'main']
+           'scores_record', 'as_shown', 'tables', 'keep', 'recorded', 'main']
 
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
 import hashlib, json, math, re, shutil, sys, warnings
@@ -529,6 +529,18 @@ def evaluate(settings: Settings
     _warn_of_scores(scores)
     return scores
 
+_FEWEST, _LEAST = 100, 0.1 # examples: of 100 a rate is known to ± 10 points; share: of less, frequent words alone
+
+def _barely_covered(scores) -> list[str]: # of word vectors that lack the words of a test
+    if "coverage" not in scores: return []
+    few = scores[(scores.coverage < 1) & ((scores.coverage < _LEAST) | (scores.examples < _FEWEST))]
+    few, said = few.drop_duplicates(["task", "system", "target"]), []
+    for (task, system), own in few.groupby(["task", "system"], sort=False):
+        those = (f"{r.target} ({r.examples} examples, {r.coverage:.1%})" for r in own.itertuples())
+        said.append(f"{task}, {system}: the score is of fewer than {_FEWEST} examples or of less than {_LEAST:.0%} of "
+                    f"the test, of the others a word has no vector, in {', '.join(those)}")
+    return said
+
 def _warn_of_scores(scores): # that say less than they seem to
     known = scores[(scores.get("leaked", 0) > 0) & (scores.system == "model")].drop_duplicates(["task", "target"])
     said = [f"{r.task} in {r.target}: {r.leaked:.0f} of {r.examples} tested examples were learned, here or in another "
@@ -536,14 +548,16 @@ def _warn_of_scores(scores): # that say less than they seem to
     ended = scores[scores.get("stopped", pd.Series("", scores.index)).fillna("") != ""]
     said += [f"{r.task}, {r.system}, seed {r.seed}: {r.stopped}; the same call goes on"
              for r in ended.drop_duplicates(["task", "system", "source", "seed"]).itertuples()]
-    if said: warnings.warn("; ".join(said))
+    if said := said + _barely_covered(scores): warnings.warn("; ".join(said))
 
 # %% ../nbs/08_evaluation.ipynb #a9966538
 def score_table(scores: pd.DataFrame, # of `evaluate`
                 task: str, measure: str | None = None, # the first if None
                 over: str = "mean", # of seeds: 'mean' or 'median'
-               ) -> pd.DataFrame: # a row for each system, a column for each language, then `others` and `gap`
-    "Means or medians over seeds, in percent; `ConfigError` for a task or measure that was not evaluated."
+               ) -> pd.DataFrame: # a row for each system, a column for each language, before them `others` and `gap`
+    """Means or medians over seeds, in percent, and the coverage of a test by vectors that lack some of its words.
+
+    `others` is the mean of what all systems have; `ConfigError` for a task or measure that was not evaluated."""
     own = scores[scores.task == choose("task", task, [*scores.task.unique()])]
     measure = choose("measure", measure or own.measure.iloc[0], [*own.measure.unique()])
     own = own[own.measure == measure]
@@ -551,13 +565,21 @@ def score_table(scores: pd.DataFrame, # of `evaluate`
     table = learned.pivot_table(index="system", columns="target", values="score", sort=False,
                                 aggfunc=choose("over", over, ("mean", "median")))
     source = [lang for lang in own.source.iloc[0].split(",") if lang in table]
-    others = table.drop(columns=source).mean(axis=1)
+    common = table.columns[table.notna().all()].difference(source, sort=False)
+    table = pd.concat([table, _of_covered(learned, "coverage", "coverage").mul(100)])
+    others = table[common].mean(axis=1)
     table.insert(0, "others", others)
     if source: table.insert(1, "gap", table[source].mean(axis=1) - others)
     there = own[(own.source == own.target) & (own.source != own.source.iloc[0])] # of `ceilings`
     for system, rows in there.groupby("system", sort=False):
         table.loc[f"{system}, learned in the language"] = rows.groupby("target").score.agg(over)
     return table
+
+def _of_covered(rows, column, name) -> pd.DataFrame: # of systems that lack a part of a test
+    partly = rows[rows.get("coverage", pd.Series(1.0, rows.index)) < 1].system
+    rows = rows[rows.system.isin(partly)].assign(system=lambda own: own.system + f", {name}")
+    if not len(rows): return pd.DataFrame()
+    return rows.pivot_table(index="system", columns="target", values=column, sort=False)
 
 def latex(table: pd.DataFrame) -> str:
     "The table as LaTeX, numbers with one decimal."
@@ -569,20 +591,38 @@ def latex(table: pd.DataFrame) -> str:
     head = r"\begin{tabular}{l" + "r" * len(table.columns) + "}"
     return "\n".join([head, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
 
+# %% ../nbs/08_evaluation.ipynb #h3atmap0
+_SIDE_BY_SIDE = 15 # columns of a heat map: narrower ones hold no number with one decimal
+
+def _blocks(table) -> list: # its columns in rows below each other, equally long
+    width = math.ceil(table.shape[1] / math.ceil(table.shape[1] / _SIDE_BY_SIDE))
+    return [table.iloc[:, k:k + width] for k in range(0, table.shape[1], width)]
+
+def _turned(block) -> float: # inches that its labels need upright; 0 if they fit side by side
+    longest = max(map(len, block.columns))
+    return 0.07 * longest if longest * block.shape[1] > 75 else 0
+
 def draw_heat_map(scores: pd.DataFrame, # of `evaluate`
                   over: str = "mean", # of seeds: 'mean' or 'median'
                  ):
     "Model and baselines by task and language, percent; a task's first measure."
     import seaborn
-    tasks = [*scores.task.unique()]
-    tables = [score_table(scores, task, over=over).drop(columns=["others", "gap"], errors="ignore") for task in tasks]
-    fig, axes = figure("page", sum(0.2 * len(table) + 0.45 for table in tables), nrows=len(tasks), squeeze=False,
-                       gridspec_kw={"height_ratios": [*map(len, tables)]})
-    for ax, task, table in zip(axes[:, 0], tasks, tables):
-        seaborn.heatmap(table, ax=ax, annot=True, fmt=".0f", cmap="cividis", vmin=0, vmax=100, cbar=False,
+    drawn = []
+    for task in scores.task.unique():
+        table = score_table(scores, task, over=over).drop(columns=["others", "gap"], errors="ignore")
+        titles = [f"{task}: {scores[scores.task == task].measure.iloc[0]}, %"]
+        drawn += [(block, titles.pop() if titles else "") for block in _blocks(table)]
+    heights = [0.2 * len(block) + _turned(block) for block, _ in drawn]
+    fig, axes = figure("page", sum(heights) + 0.45 * len(drawn), nrows=len(drawn), squeeze=False,
+                       gridspec_kw={"height_ratios": [len(block) for block, _ in drawn]})
+    fig.set_layout_engine("none") # seaborn draws once with all labels upright, for which there is no room
+    for ax, (block, title) in zip(axes[:, 0], drawn):
+        seaborn.heatmap(block, ax=ax, annot=True, fmt=".1f", cmap="cividis", vmin=0, vmax=100, cbar=False,
                         annot_kws={"size": 7})
-        ax.set(xlabel="", ylabel="", title=f"{task}: {scores[scores.task == task].measure.iloc[0]}, %")
+        ax.set(xlabel="", ylabel="", title=title)
         ax.tick_params(rotation=0, length=0)
+        if _turned(block): ax.tick_params(axis="x", rotation=90)
+    fig.set_layout_engine("constrained")
     return fig
 
 # %% ../nbs/08_evaluation.ipynb #fam1ly00
@@ -607,9 +647,9 @@ def family_table(scores: pd.DataFrame, # of `evaluate`
                  task: str, measure: str | None = None, over: str = "mean", # as for `score_table`
                 ) -> pd.DataFrame: # a row for each system, a column for each family
     "Means over a family's languages that were not learned from, those not in FAMILIES as 'other'; errors as there."
-    table = score_table(scores, task, measure, over)
-    learned = scores[scores.task == task].source.iloc[0].split(",")
-    table = table.drop(columns=["others", "gap", *learned], errors="ignore").dropna(how="all")
+    table, own = score_table(scores, task, measure, over), scores[scores.task == task]
+    learned, common = own.source.iloc[0].split(","), table[table.index.isin(own.system)].notna().all()
+    table = table.loc[:, common].drop(columns=["others", "gap", *learned], errors="ignore").dropna(how="all")
     return table.T.groupby(lambda target: FAMILIES.get(_language_of(target), "other"), sort=False).mean().T
 
 # %% ../nbs/08_evaluation.ipynb #bes1de00
@@ -693,14 +733,31 @@ def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
     finished = not any(columns.get("stopped", ()))
     return {"parameters": parameters, **run_facts(), "run": {"finished": finished}, "scores": columns}
 
+def _stopped(own) -> str: # what a row says of its trainings that did not finish
+    ended = own.drop_duplicates(["source", "seed"]).stopped.fillna("").tolist()
+    if not (stops := [*filter(None, ended)]): return ""
+    if len(ended) == 1: return f", {stops[0]}"
+    return f", {len(stops)} of {len(ended)} trainings stopped, the first {stops[0].removeprefix('stopped ')}"
+
+def as_shown(scores: pd.DataFrame, # of `evaluate`
+           title: str, # of the model
+          ) -> pd.DataFrame:
+    "The scores as they are shown: the model by its title, and how far a training came that did not finish."
+    rows = scores.assign(system=scores.system.where(scores.system != "model", title))
+    if "stopped" not in rows: return rows
+    main = rows.source == rows.groupby("task").source.transform("first") # beside it are rows of `ceilings`
+    said = [pd.Series(_stopped(own), own.index) for _, own in rows.groupby(["task", "system", main])]
+    return rows.assign(system=rows.system + pd.concat(said))
+
 def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]: # title → table
     "The table of each task, by its first measure, and by family where a task has more than one."
-    found = {}
+    found, scores = {}, as_shown(scores, settings.title)
     for task in scores.task.unique():
         own = scores[scores.task == task]
         of_seeds = f", {settings.over} of {n} seeds" if (n := own.seed.nunique()) > 1 else ""
         what = f"{task}: {own.measure.iloc[0]}, %{of_seeds}"
-        found[what] = score_table(scores, task, over=settings.over).round(1)
+        covered = _of_covered(own[own.measure == own.measure.iloc[0]], "examples", "examples covered")
+        found[what] = pd.concat([score_table(scores, task, over=settings.over).round(1), covered.map("{:,.0f}".format)])
         by_family = family_table(scores, task, over=settings.over).round(1)
         others = {*own.target} - {*own.source.iloc[0].split(",")}
         if 1 < by_family.shape[1] < len(others): found[f"{what}, by family"] = by_family
@@ -717,7 +774,7 @@ def keep(settings: Settings, # of `checked`
     pages = {"html": [f"<h3>{title}</h3>\n{table.to_html(na_rep='–')}\n" for title, table in titled],
              "tex": [f"% {title}\n{latex(table)}\n" for title, table in titled]}
     for ending, parts in pages.items(): Path(f"{place}.{ending}").write_text("\n".join(parts), encoding="utf-8")
-    draw_heat_map(scores, settings.over).savefig(f"{place}.png", bbox_inches="tight", dpi=200)
+    draw_heat_map(as_shown(scores, settings.title), settings.over).savefig(f"{place}.png", bbox_inches="tight", dpi=200)
     append_record("08_evaluation", record)
     return place
 

@@ -132,8 +132,8 @@ TATOEBA = {"tatoeba-14": "ar bg de el es fr hi ru sw th tr ur vi zh".split(), # 
                          "tl tr ur vi zh".split()}
 
 def _mean(task, rows, target) -> dict: # rows: of one measure and system
-    score, examples = float(np.mean([r["score"] for r in rows])), sum(r["examples"] for r in rows)
-    return rows[0] | row(task, rows[0]["measure"], "", target, score, examples)
+    means = {name: float(np.mean([r[name] for r in rows])) for name in ("score", "coverage") if name in rows[0]}
+    return rows[0] | row(task, rows[0]["measure"], "", target, examples=sum(r["examples"] for r in rows), **means)
 
 def tatoeba_means(rows: list[dict], # of `tatoeba` and one system
                  ) -> list[dict]: # [] where a language lacks
@@ -357,7 +357,7 @@ def _similarity_rows(langs, space, **facts) -> list[dict]: # space: pair, words 
         words = [[*dict.fromkeys(side)] for side in list(zip(*own))[:2]]
         score = word_similarity(own, *space(pair, words))
         return [row("word_similarity", "harmonic mean", "", target, 100 * score.harmonic,
-                    round(score.pairs * score.coverage), **facts)]
+                    round(score.pairs * score.coverage), coverage=score.coverage, **facts)]
     return (found := _of_each("word_similarity", rated, rows, langs)) + similarity_means(found)
 
 def _word_similarity(model, langs, source) -> list[dict]:
