@@ -1,5 +1,5 @@
 "Evaluation: from files of a set to one table, computed once; leakage, controls, and what is refused."
-import json, os, random, shutil, subprocess, sys, warnings
+import json, os, random, re, shutil, subprocess, sys, warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,6 +117,16 @@ def test_what_trains_nothing_is_read_once_while_code_and_data_stay(settings, dat
     assert len(calls) == 3
     monkeypatch.setitem(E.READ, "cldr", (lambda *_: 1 / 0, None))
     with pytest.raises(DataError, match="division by zero"): evaluate(replace(given, langs="en"))
+
+
+def test_cut_examples_are_warned_of_once_for_a_task_and_a_system(settings, tmp_path, monkeypatch):
+    for name in ("xlnb.probes", "xlnb.retrieval"): # a network that takes 12 tokens
+        monkeypatch.setattr(f"{name}.longest_input", lambda *_: 12)
+    given = Settings(settings.model, "cldr", "en,de", out=str(tmp_path), controls=False)
+    with pytest.warns(UserWarning) as said: evaluate(given)
+    cut = [str(w.message) for w in said if "cut" in str(w.message)]
+    form = r"cldr, model: examples that have more than 12 tokens were cut, in en \(\d+ of \d+\), .*de \(\d+ of \d+\).*"
+    assert len(cut) == 1 and re.fullmatch(form, cut[0]), cut
 
 
 def test_tasks_that_learn_from_one_set_share_a_training(settings, tmp_path):
@@ -427,7 +437,8 @@ def covered():
 
 
 def test_what_a_score_covers_stands_in_every_table_and_picture(covered, model):
-    [table] = E.tables(Settings(model, "bli", name="mybert", over="mean"), covered).values()
+    table, by_family = E.tables(Settings(model, "bli", name="mybert", over="mean"), covered).values()
+    assert by_family.loc["mybert, coverage"].tolist() == [0.1, 50]
     assert [*table.index] == ["mybert", "spelling", "mybert, coverage", "mybert, examples covered"]
     assert table["de-en"].tolist() == [100, 20, 0.1, "2"] and table["en-es"].tolist()[2:] == [50, "1,500"]
     assert "mybert, examples covered & – & 2 & 1,500 & –" in latex(table)

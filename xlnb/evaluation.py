@@ -470,41 +470,54 @@ def _data_stamp() -> str: # which files XLNB_DATA has, how large and how old
     files = sorted(path for path in root.rglob("*") if path.is_file()) if root else []
     return content_hash([(path.relative_to(root), path.stat().st_size, path.stat().st_mtime_ns) for path in files])
 
-def _kept_rows(what: list, settings, make) -> list[dict]: # make: () → rows
+_CUT = re.compile(r"(\d+) of (\d+) examples in (\S+) (have more than \d+ tokens) .*: cut")
+
+def _condensed(said: list[str]) -> list[str]: # of all warnings of cut examples one
+    cuts, parts = [m for text in said if (m := _CUT.fullmatch(text))], defaultdict(Counter)
+    for m in cuts: parts[m[3]] += Counter(cut=int(m[1]), all=int(m[2]))
+    one = ", ".join(f"{lang} ({own['cut']} of {own['all']})" for lang, own in parts.items())
+    return [*dict.fromkeys(text for text in said if not _CUT.fullmatch(text)),
+            *(f"examples that {m[4]} were cut, in {one}" for m in cuts[:1])]
+
+def _kept_rows(what: list, settings, make, # make: () → rows
+               system: str, # that the warnings name
+              ) -> list[dict]:
     "Rows that are computed once, while code and data stay; their warnings come every time."
     place = settings.folder / "rows" / f"{content_hash(what, source_hash(), _data_stamp())}.json"
     if not place.exists():
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             rows = make()
-        kept = {"rows": rows, "said": [str(w.message) for w in said if issubclass(w.category, UserWarning)]}
+        texts = _condensed([str(w.message) for w in said if issubclass(w.category, UserWarning)])
+        kept = {"rows": rows, "said": texts}
         place.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(place) as unfinished: unfinished.write_text(json.dumps(kept, default=lambda v: v.item()))
     kept = json.loads(place.read_text())
-    for text in kept["said"]: warnings.warn(text)
+    for text in kept["said"]: warnings.warn(f"{what[0]}, {system}: {text}")
     return kept["rows"]
 
 # %% ../nbs/08_evaluation.ipynb #0c47bd3d
-def _rows_of(model, name, settings, failed) -> list[dict]:
+def _rows_of(model, name, settings, failed, system) -> list[dict]:
     rows = []
     with quietly():
         if name in READ:
-            return _read(name, settings, failed, model_hash(model), lambda *where: READ[name][0](model, *where))
+            read = lambda *where: READ[name][0](model, *where)
+            return _read(name, settings, failed, system, model_hash(model), read)
         for seed in range(settings.seeds):
             try: rows += _learn_and_test(model, name, seed, settings, failed)
             except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return rows
 
 def _baselines_of(name, settings, failed) -> list[dict]:
-    if name in READ: return _read(name, settings, failed, "baselines", READ[name][1])
+    if name in READ: return _read(name, settings, failed, "baselines", "baselines", READ[name][1])
     how = [getattr(settings, k) for k in ("source", "langs", "learn_on", "test_on", "select_on")]
-    try: return _kept_rows([name, "baselines", *how], settings, lambda: baseline_rows(name, settings))
+    try: return _kept_rows([name, "baselines", *how], settings, lambda: baseline_rows(name, settings), "baselines")
     except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
 
-def _read(name, settings, failed, system, rows) -> list[dict]: # [] where a set is not there: it stands in `failed`
+def _read(name, settings, failed, system, key, rows) -> list[dict]: # [] where there is no set: it stands in `failed`
     asked = settings.langs or ",".join(_USUAL.get(name, LANGUAGES)), settings.sources[0]
-    try: return _kept_rows([name, system, *asked], settings, lambda: rows(*asked))
+    try: return _kept_rows([name, key, *asked], settings, lambda: rows(*asked), system)
     except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
 
@@ -520,7 +533,7 @@ def evaluate(settings: Settings
         systems["untrained"] = untrained_folder(settings.model, settings)
     for name in task_names(settings):
         for system, folder in systems.items():
-            rows += [{"seed": 0, **own, "system": system} for own in _rows_of(folder, name, settings, failed)]
+            rows += [{"seed": 0, **own, "system": system} for own in _rows_of(folder, name, settings, failed, system)]
         if settings.controls: rows += [{"seed": 0, **own} for own in _baselines_of(name, settings, failed)]
     failed = [*dict.fromkeys(failed)]
     if not rows: raise DataError(f"nothing could be tested: {'; '.join(failed)}")

@@ -205,6 +205,7 @@ class Reading:
 def tokenized(texts: list, # a list of first texts and, for pairs, one of second texts
               tokenizer, # a fast one
               limit: int | None, # tokens of an example; None: as long as they are
+              where: str = "", # what they are in, for the warning: 'in de '
              ) -> list: # of each example: ids, offsets in characters, sequence_ids
     "Tokenised texts with offsets; `ConfigError` without them. Warns how many were cut, and of unknown pieces."
     if not getattr(tokenizer, "is_fast", False):
@@ -212,17 +213,20 @@ def tokenized(texts: list, # a list of first texts and, for pairs, one of second
     encoded = tokenizer(*texts, verbose=False)
     lengths = [len(ids) for ids in encoded["input_ids"]]
     if limit and (cut := sum(n > limit for n in lengths)):
-        warnings.warn(f"{cut} of {len(lengths)} examples have more than {limit} tokens (up to {max(lengths)}): cut")
+        warnings.warn(f"{cut} of {len(lengths)} examples {where}have more than {limit} tokens "
+                      f"(up to {max(lengths)}): cut")
         encoded = tokenizer(*texts, truncation=True, max_length=limit)
     warn_unknown(encoded["input_ids"], list(zip(*texts)), tokenizer)
     return encoded.encodings
 
 # %% ../nbs/02e_probes.ipynb #677ac9c6
-def read_examples(kind: str, examples: list, tokenizer, config) -> Reading:
+def read_examples(kind: str, examples: list, tokenizer, config,
+                  where: str = "", # as for `tokenized`
+                 ) -> Reading:
     "Token ids of the examples and the pieces to read."
     out, both = Reading(), kind != "tokens"
     texts = [list(column) for column in zip(*(example[:1 + both] for example in examples))]
-    for example, encoded in zip(examples, tokenized(texts, tokenizer, longest_input(config, tokenizer))):
+    for example, encoded in zip(examples, tokenized(texts, tokenizer, longest_input(config, tokenizer), where)):
         sides = [[i for i, s in enumerate(encoded.sequence_ids) if s == side] for side in range(1 + both)]
         if not all(sides): raise DataError(f"a text without tokens in {example}: remove empty texts first")
         ranges, found = [(side[0], side[-1] + 1) for side in sides[:both + (kind == "pairs")]], {}
@@ -438,7 +442,8 @@ class _Read:
 
 def _read(task, first, second, split, model, tokenizer, layers, batch_size) -> _Read:
     examples = bilingual(task, first, second, split)
-    reading = read_examples(task.kind, examples, tokenizer, model.config)
+    where = f"in {'-'.join(dict.fromkeys((first, second)))} "
+    reading = read_examples(task.kind, examples, tokenizer, model.config, where)
     states = read_states(reading, model, tokenizer, layers, batch_size)
     if not torch.isfinite(states).all(): raise DataError(f"{task.name}: states hold NaN or infinity; look at the model")
     return _Read(examples, states, _roles(task.kind, reading.ranges), reading.words)
