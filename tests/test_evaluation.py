@@ -1,5 +1,5 @@
 "Evaluation: from files of a set to one table, computed once; leakage, controls, and what is refused."
-import json, os, random, re, shutil, subprocess, sys, warnings
+import json, os, random, re, shutil, signal, subprocess, sys, warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.downstream import printed_recipes, write_texts
 from xlnb.evaluation import (Settings, checked, compare, draw_heat_map, evaluate, latex, leaked, learned_task,
                              model_hash, recorded, score_table, scores_record, split_fifth)
-from xlnb.finetuning import FineTuning, train_head
+from xlnb.finetuning import FineTuned, FineTuning, train_head
 from xlnb.foreign import quietly
 from xlnb.task_sets import Labelled, read_task
 from xlnb.vocab import train_vocab
@@ -342,15 +342,32 @@ def test_of_a_run_the_network_is_evaluated_that_its_paper_keeps(parts, kept, set
 def test_a_model_of_the_hub_is_fetched_once_and_keeps_its_name(settings, model, tmp_path, monkeypatch):
     asked, given = [], replace(settings, model="some-lab/some-model", out=str(tmp_path))
     for auto in (transformers.AutoModel, transformers.AutoTokenizer):
-        def fetched(name, load=auto.from_pretrained): return asked.append(name) or load(model)
+        def fetched(name, load=auto.from_pretrained, **_): return asked.append(name) or load(model)
         monkeypatch.setattr(auto, "from_pretrained", fetched)
+    monkeypatch.setattr(E, "_unreachable", lambda name: False)
     found = checked(given)
     assert (found.title, model_hash(found.model) != "") == ("some-lab/some-model", True)
     assert checked(given) == found and asked == ["some-lab/some-model"] * 2 # network and tokenizer
-    def absent(name): raise OSError("it has no such model\nand more")
+    def absent(name, **_): raise OSError("it has no such model\nand more")
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", absent)
     with pytest.raises(ConfigError, match="'some-lab/another' is no folder here, and the hub does not give it: it has"):
         checked(replace(given, model="some-lab/another"))
+
+
+def test_a_hub_that_is_not_reached_is_asked_once(settings, tmp_path, monkeypatch):
+    asked = []
+    def ask(self, name, timeout):
+        asked.append(name)
+        raise ConnectionError
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", ask)
+    given = replace(settings, model="some-lab/some-model", out=str(tmp_path))
+    with pytest.raises(ConfigError, match="the hub cannot be reached, nor is a copy in its cache"): checked(given)
+    assert asked == ["some-lab/some-model"]
+    options = []
+    def cached(name, **given): raise options.append(given) or OSError
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", cached)
+    with pytest.raises(ConfigError): checked(given)
+    assert options == [{"local_files_only": True}]
 
 
 def test_seeds_and_dev_are_taken_as_the_paper_of_the_recipe_does(settings):
@@ -374,6 +391,28 @@ def test_baselines_of_questions_and_of_numbers_know_what_texts_share():
     assert E._nearest_sentence([], [asked])[0].text == "The river Spree flows there!"
     two = [SimpleNamespace(texts=texts) for texts in (("a b c", "A b c"), ("a b", "b c"), ("a", "b"))]
     assert E._shared_words([], two) == [1, 1 / 3, 0]
+
+
+def test_each_training_is_announced_and_ctrl_c_keeps_it(settings, data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
+    arguments = ["--model", settings.model, "--name", "mine", "--tasks", "xnli", "--learn_on", "dev", "--langs", "en",
+                 "--epochs", "3", "--controls", "false", "--out", str(tmp_path)]
+    original = FineTuned.forward
+    def interrupted(self, batch, generator=None):
+        signal.raise_signal(signal.SIGINT)
+        return original(self, batch, generator)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) # a shell's background jobs ignore it
+    with monkeypatch.context() as patch:
+        patch.setattr(FineTuned, "forward", interrupted)
+        with pytest.raises(SystemExit) as end: E.main(arguments)
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+    said = capsys.readouterr().err
+    assert end.value.code == 130 and said.endswith("xlnb: stopped; the same call goes on\n")
+    assert re.search(r"^xnli, mine, learned in en, seed 0: \d+ steps, 30 minutes at most", said, re.MULTILINE)
+    assert len([*tmp_path.glob("xnli-*/checkpoint-00000001")]) == 1
+    E.main(arguments)
+    [log] = tmp_path.glob("xnli-*/log.jsonl")
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [*range(3 * 2)]
 
 
 def test_the_paired_difference_of_a_model_with_itself_is_nothing(settings, scores):

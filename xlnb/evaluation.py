@@ -22,8 +22,8 @@ import pandas as pd
 from scipy.sparse import hstack
 
 from .core import (CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
-                       data_root, derive_seed, figure, our_code, pair_name, parse_languages, run_facts, runs_folder,
-                       settings_from_arguments, sha256_file)
+                       data_root, derive_seed, figure, our_code, pair_name, parse_languages, progress, run_facts,
+                       runs_folder, settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
 from .data import source_hash
 from .downstream import BENCHMARKS, TABLES, has_recipes, printed, printed_recipes, read_translations
@@ -72,6 +72,14 @@ class Settings:
 # %% ../nbs/08_evaluation.ipynb #48a8e18b
 _AS_PRINTED = {"xylent": {"over": "median"}, "veco": {"select_on": "all"}} # of a paper, where it is not the usual way
 
+def _unreachable(name) -> bool: # of the hub, asked once: a download tries for half a minute
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+    try: HfApi().model_info(name, timeout=10) # seconds, as a download waits
+    except HfHubHTTPError: return False # it answers
+    except Exception: return True # each version of the package asks by another library, with errors of its own
+    return False
+
 def _from_hub(settings) -> Settings:
     "With a copy of the model that goes by this name on the hub, fetched once."
     name = settings.model
@@ -84,10 +92,13 @@ def _from_hub(settings) -> Settings:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with quietly():
-            try: parts = [auto.from_pretrained(name) for auto in (AutoModel, AutoTokenizer)]
+            import_module("xlnb.heads") # registers the library's own architecture
+            offline = _unreachable(name)
+            try: parts = [auto.from_pretrained(name, local_files_only=offline) for auto in (AutoModel, AutoTokenizer)]
             except (OSError, ValueError) as e:
-                raise ConfigError(f"model={name!r} is no folder here, and the hub does not give it: "
-                                  f"{str(e).strip().splitlines()[0]}") from e
+                why = "cannot be reached, nor is a copy in its cache" if offline else \
+                      f"does not give it: {str(e).strip().splitlines()[0]}"
+                raise ConfigError(f"model={name!r} is no folder here, and the hub {why}") from e
             with atomic_path(folder) as unfinished:
                 for part in parts: part.save_pretrained(unfinished)
     return replace(settings, model=str(folder), name=settings.name or name)
@@ -318,6 +329,13 @@ class Tuned(NamedTuple):
 def _chosen_by(name) -> str: # whose score chooses: that of the set that is learned, so that its tests share a training
     return learned if (learned := BENCHMARKS[name].learned) in BENCHMARKS else name
 
+def _announce(model, name, source, recipe, seed, settings, steps):
+    system = settings.title if model == settings.model else Path(model).name
+    line = (f"{name}, {system}, learned in {source}, seed {seed}: {steps:,} steps, {recipe.max_minutes:g} minutes at "
+            "most in this call")
+    print(line, file=sys.stderr, flush=True)
+    progress(line, keep=True)
+
 def _trained(model, name, source, task: LearnedTask, recipe: FineTuning, seed, settings) -> Tuned:
     identity = {"model": model_hash(model), "recipe": asdict(replace(recipe, max_minutes=0)), "seed": seed,
                 "learned": content_hash(task.train, task.dev, task.labels), "chosen by": _chosen_by(name)}
@@ -325,7 +343,8 @@ def _trained(model, name, source, task: LearnedTask, recipe: FineTuning, seed, s
     split = learn_split(name, settings)
     folder = settings.folder / f"{BENCHMARKS[name].learned}-{split}-{source}-{content_hash(identity)}"
     if (folder / "finished").exists(): return Tuned(folder, task, recipe)
-    done = train_head(model, task, recipe, seed, folder, identity)
+    say = partial(_announce, model, name, source, recipe, seed, settings)
+    done = train_head(model, task, recipe, seed, folder, identity, say)
     if not done["finished"]: return Tuned(folder, task, recipe, f"stopped at step {done['step']} of {done['steps']}")
     (folder / "finished").touch()
     shutil.rmtree(latest_checkpoint(folder)) # nobody goes on from here; the best epoch stays
@@ -812,6 +831,12 @@ def recorded(records: list[dict] # of `08_evaluation`
 # %% ../nbs/08_evaluation.ipynb #408d9c36
 def main(argv: list[str]):
     "`python -m xlnb.evaluation --model … --tasks …`: the tables of all tasks, and the rows in a file."
+    try: _main(argv)
+    except KeyboardInterrupt:
+        print("xlnb: stopped; the same call goes on", file=sys.stderr)
+        sys.exit(130)
+
+def _main(argv):
     try: settings = settings_from_arguments(Settings, argv)
     except ConfigError as e: sys.exit(f"xlnb: {e}")
     try:

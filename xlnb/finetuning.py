@@ -478,6 +478,7 @@ def train_head(model, # folder of a saved encoder with its tokenizer
                seed: int, # of the head, the order of examples, dropout
                out, # folder of the run
                identity: dict | None = None, # what must not differ when the run is taken up again
+               say=None, # called with the number of steps, before the first
               ) -> dict: # of `training.train`; the network of the best epoch is in `out/best`
     "Train a head and all weights below it, keep the epoch that is best on `dev`; the same call goes on if killed."
     out, tokenizer = Path(out), load_model_tokenizer(model)
@@ -493,6 +494,7 @@ def train_head(model, # folder of a saved encoder with its tokenizer
         _keep_best(network, tokenizer, out, step, found, step % batches.per_epoch == 0)
         return {"dev": found}
     config = _training_config(recipe, batches, network.config, seed)
+    if say: say(config.steps)
     return train(FineTuned(network, task.kind, task.labels), batches, config, out, identity, evaluate)
 
 def load_head(folder, # `best` of a run

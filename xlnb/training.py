@@ -9,7 +9,7 @@ __all__ = ['PATIENCE', 'TrainingConfig', 'learning_rate_at', 'make_optimizer', '
            'check_finite', 'update', 'read_log', 'train']
 
 # %% ../nbs/02a_training.ipynb #ccf8a0ac
-import ctypes, json, math, os, platform, shutil, time, warnings
+import ctypes, json, math, os, platform, shutil, signal, threading, time, warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -346,6 +346,20 @@ def _cut_log(folder, size: int):
     os.truncate(path, min(size, path.stat().st_size))
 
 # %% ../nbs/02a_training.ipynb #e2933059
+@contextmanager
+def _interrupts():
+    "A list that Ctrl-C fills, so that the step is ended and saved; the second time it ends at once."
+    pressed = []
+    def note(number, frame):
+        if pressed: raise KeyboardInterrupt
+        pressed.append(number)
+    alone = threading.current_thread() is threading.main_thread() # of others Python takes no handlers
+    if not alone or signal.getsignal(signal.SIGINT) is not signal.default_int_handler: yield pressed
+    else:
+        signal.signal(signal.SIGINT, note)
+        try: yield pressed
+        finally: signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pretrained, load_pretrained
           batches, # micro_batches, (step, index) → batch, state, load_state
           config: TrainingConfig,
@@ -354,7 +368,7 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
           evaluate=None, # (step) → dict of metrics, every `evaluate_every` steps and where a call stops
          on_step=None, # as of `update`
          ) -> dict:
-    "Train until `steps` or `max_minutes`, one step at least; the same call goes on from the last checkpoint."
+    "Train until `steps`, `max_minutes` or Ctrl-C, one step at least; the same call goes on from the last checkpoint."
     folder, start, (rank, world) = Path(folder), time.monotonic(), rank_and_world()
     if batches.micro_batches % world:
         raise ConfigError(f"a step has {batches.micro_batches} micro-batches, which {world} processes cannot share: "
@@ -369,14 +383,15 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
     before, saved, first = state["seconds"], time.monotonic(), state["step"]
     quiet = None if rank == 0 else True # None: no bar where there is no terminal
     with (open(folder / "log.jsonl", "a", 1, "utf-8") if rank == 0 else nullcontext()) as log, \
-            tqdm(total=config.steps, initial=first, disable=quiet, unit="step", leave=False) as bar:
-        late = False
-        while state["step"] < config.steps and not late:
+            tqdm(total=config.steps, initial=first, disable=quiet, unit="step", leave=False) as bar, \
+            _interrupts() as pressed:
+        late = stopped = False
+        while state["step"] < config.steps and not (late or stopped):
             began = time.monotonic()
             line = update(runner, optimizer, batches, config, state["step"], folder, on_step)
             now = time.monotonic()
             late = now - start + (now - began) > 60 * config.max_minutes # no room for another step
-            late, due = _agreed(late, now - saved > 60 * config.checkpoint_minutes)
+            late, due, stopped = _agreed(late, now - saved > 60 * config.checkpoint_minutes, bool(pressed))
             state |= {"step": state["step"] + 1, "tokens": state["tokens"] + line["tokens"],
                       "seconds": before + now - start}
             if evaluate and (late or _evaluation_due(state["step"], config)):
@@ -390,6 +405,7 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
                 _save(folder, model, optimizer, batches, state, log)
                 saved = now
         _save(folder, model, optimizer, batches, state, log)
+    if stopped or pressed: raise KeyboardInterrupt
     return _summary(state, config, first, time.monotonic() - start, folder)
 
 # %% ../nbs/02a_training.ipynb #d325aead
