@@ -73,10 +73,9 @@ class Settings:
 _AS_PRINTED = {"xylent": {"over": "median"}, "veco": {"select_on": "all"}} # of a paper, where it is not the usual way
 
 def _unreachable(name) -> bool: # of the hub, asked once: a download tries for half a minute
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-    try: HfApi().model_info(name, timeout=10) # seconds, as a download waits
-    except HfHubHTTPError: return False # it answers
+    hub = import_module("huggingface_hub") # which transformers brings
+    try: hub.HfApi().model_info(name, timeout=10) # seconds, as a download waits
+    except hub.errors.HfHubHTTPError: return False # it answers
     except Exception: return True # each version of the package asks by another library, with errors of its own
     return False
 
@@ -359,6 +358,7 @@ def _tuned(model, name, source, seed, settings) -> Tuned:
         raise DataError(f"{len(tried) - unfinished} of {len(tried)} recipes are finished: the same call goes on")
     return _trained(model, name, source, task, max(tried, key=lambda tuned: tuned.dev).recipe, seed, settings)
 
+# %% ../nbs/08_evaluation.ipynb #answer00
 def _answered(tuned: Tuned, name, examples, lang, settings) -> list:
     "Answers of the best epoch, computed once."
     best, task, split = tuned.folder / "best", tuned.task, test_split(name, settings)
@@ -561,6 +561,7 @@ def evaluate(settings: Settings
     _warn_of_scores(scores)
     return scores
 
+# %% ../nbs/08_evaluation.ipynb #f3west00
 _FEWEST, _LEAST = 100, 0.1 # examples: of 100 a rate is known to ± 10 points; share: of less, frequent words alone
 
 def _barely_covered(scores) -> list[str]: # of word vectors that lack the words of a test
@@ -795,6 +796,7 @@ def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
         if 1 < by_family.shape[1] < len(others): found[f"{what}, by family"] = by_family
     return found
 
+# %% ../nbs/08_evaluation.ipynb #k33p0000
 def keep(settings: Settings, # of `checked`
          scores: pd.DataFrame) -> Path: # without the ending
     "Write scores (.csv), tables (.html, .tex) and heat map (.png) to the settings' folder, and add a record."
