@@ -353,7 +353,7 @@ def test_requests_that_cannot_be_met(tasks, tokenizer):
 def test_long_texts_are_cut_and_counted(tasks, tokenizer):
     model = Encoder(config_for("tiny", 512, max_position_embeddings=24))
     for name in ("tags", "entailment", "span"):
-        with pytest.warns(UserWarning, match="examples have more than 24 tokens"):
+        with pytest.warns(UserWarning, match="examples in de have more than 24 tokens"):
             rows = linear_probe(model, tokenizer, tasks[name], "de", 0, ceilings=False)
         assert len(rows) == 12 and all(np.isfinite(r["score"]) for r in rows)
 
