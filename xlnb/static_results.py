@@ -28,6 +28,7 @@ from .x2static import Distillation, distil
 
 # %% ../nbs/07d_static_results.ipynb #8de5c3fe
 _COLOURS = {"MLM alone": "black", "mse": "red", "cosine": "blue", "dcca_as_published": "orange", "dcca_ey": "green",
+            "dcca, 576 words": "purple", "dcca_ey, 576 words": "yellow",
             "cosine, own vectors": "sky", "MLM + TLM": "blue", "dcca_ey, dealt out": "orange",
             "dcca_ey, fastText": "sky", "dcca_ey, LSA": "purple", "dcca_ey, own vectors": "purple",
             "dcca_ey, own vectors dealt out": "red"}
