@@ -29,6 +29,7 @@ from .data import source_hash
 from .downstream import BENCHMARKS, TABLES, has_recipes, printed, printed_recipes, read_translations
 from .finetuning import FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, train_head
 from .foreign import quietly
+from .probes import CutExamples
 from .readouts import OF_WORDS, READ, TATOEBA, row, vector_files
 from .retrieval import load_model_and_tokenizer, load_model_tokenizer, longest_input, untrained
 from .scores import accuracy, paired_bootstrap
@@ -489,14 +490,12 @@ def _data_stamp() -> str: # which files XLNB_DATA has, how large and how old
     files = sorted(path for path in root.rglob("*") if path.is_file()) if root else []
     return content_hash([(path.relative_to(root), path.stat().st_size, path.stat().st_mtime_ns) for path in files])
 
-_CUT = re.compile(r"(\d+) of (\d+) examples in (\S+) (have more than \d+ tokens) .*: cut")
-
-def _condensed(said: list[str]) -> list[str]: # of all warnings of cut examples one
-    cuts, parts = [m for text in said if (m := _CUT.fullmatch(text))], defaultdict(Counter)
-    for m in cuts: parts[m[3]] += Counter(cut=int(m[1]), all=int(m[2]))
+def _condensed(said: list[Warning]) -> list[str]: # of all that tell of cut examples one
+    cuts, parts = [w for w in said if isinstance(w, CutExamples) and w.where], defaultdict(Counter)
+    for w in cuts: parts[w.where] += Counter(cut=w.cut, all=w.total)
     one = ", ".join(f"{lang} ({own['cut']} of {own['all']})" for lang, own in parts.items())
-    return [*dict.fromkeys(text for text in said if not _CUT.fullmatch(text)),
-            *(f"examples that {m[4]} were cut, in {one}" for m in cuts[:1])]
+    return [*dict.fromkeys(str(w) for w in said if w not in cuts),
+            *(f"examples that have more than {w.limit} tokens were cut, in {one}" for w in cuts[:1])]
 
 def _kept_rows(what: list, settings, make, # make: () → rows
                system: str, # that the warnings name
@@ -507,7 +506,7 @@ def _kept_rows(what: list, settings, make, # make: () → rows
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             rows = make()
-        texts = _condensed([str(w.message) for w in said if issubclass(w.category, UserWarning)])
+        texts = _condensed([w.message for w in said if issubclass(w.category, UserWarning)])
         kept = {"rows": rows, "said": texts}
         place.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(place) as unfinished: unfinished.write_text(json.dumps(kept, default=lambda v: v.item()))
