@@ -28,7 +28,7 @@ from .x2static import Distillation, distil
 
 # %% ../nbs/07d_static_results.ipynb #8de5c3fe
 _COLOURS = {"MLM alone": "black", "mse": "red", "cosine": "blue", "dcca_as_published": "orange", "dcca_ey": "green",
-            "dcca, 576 words": "purple", "dcca_ey, 576 words": "yellow",
+            "dcca, 576 words": "purple",
             "cosine, own vectors": "sky", "MLM + TLM": "blue", "dcca_ey, dealt out": "orange",
             "dcca_ey, fastText": "sky", "dcca_ey, LSA": "purple", "dcca_ey, own vectors": "purple",
             "dcca_ey, own vectors dealt out": "red"}
@@ -36,11 +36,11 @@ _COLOURS = {"MLM alone": "black", "mse": "red", "cosine": "blue", "dcca_as_publi
 def plot_layers(groups: dict, # arm → {seed: record}
                 panels: dict, # title → test, e.g. 'T3', and which pairs of it: their name → bool
                ):
-    "Retrieval by layer of every arm and of the base run that they continue."
+    "Retrieval by layer of every arm that has a colour, and of the base run that they continue."
     fig, axes = figure("page", height=2.6, ncols=len(panels))
     for ax, (title, (test, wanted)) in zip(axes, panels.items()):
         part = partial(_of_pairs, wanted=wanted)
-        shown = {arm: {seed: part(r) for seed, r in runs.items()} for arm, runs in groups.items()}
+        shown = {arm: {seed: part(r) for seed, r in runs.items()} for arm, runs in groups.items() if arm in _COLOURS}
         base = {seed: r for runs in shown.values() for seed, r in runs.items()}
         curves = [(range(len(c)), c) for r in base.values() if (c := layer_means(r, test, "acc@1c", "before"))]
         draw_seeds(ax, curves, PALETTE["grey"], "base run", "--")

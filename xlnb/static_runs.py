@@ -652,7 +652,8 @@ _LONG = dict(tasks="mlm+tlm", steps=1200, transfer_steps=400, teacher_lines=4000
 _PULLED = ("mse", "cosine", "dcca_as_published", "dcca_ey")
 _ARMS = {"MLM alone": {"loss": "none"}, **{name: {"loss": name} for name in _PULLED},
          "dcca, 576 words": {"loss": "dcca", "words": 576}, # enough for its guards
-         "dcca_ey, 576 words": {"loss": "dcca_ey", "words": 576}, # three times as many as the others, for it
+         "dcca_ey, 576 words": {"loss": "dcca_ey", "words": 576}, # its controls
+         "dcca_ey, 576 words, weight 0.3": {"loss": "dcca_ey", "words": 576, "weight": 0.3},
          "cosine, own vectors": {"loss": "cosine", "teacher": "aggregated", "held_back": 0.0}}
 
 _CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm+tlm", steps=12_000,
