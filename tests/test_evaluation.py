@@ -420,6 +420,38 @@ def test_the_paired_difference_of_a_model_with_itself_is_nothing(settings, score
     assert difference.difference == 0
 
 
+@pytest.fixture(scope="module")
+def another(settings, tmp_path_factory):
+    "The same architecture with other weights, under the same folder's name."
+    folder = tmp_path_factory.mktemp("another") / Path(settings.model).name
+    shutil.copytree(E.untrained_folder(settings.model, settings, 7), folder)
+    return str(folder)
+
+
+def test_two_models_stand_in_one_table_with_intervals(settings, scores, another, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    given = dict(model=settings.model, against=another, tasks="xnli", langs="en,sw", learn_on="dev", epochs=2,
+                 seeds=2, out=settings.out)
+    E.main([text for name, value in given.items() for text in (f"--{name}", str(value))])
+    said = capsys.readouterr().out
+    first, second = Path(settings.model).name, f"{Path(another).name} [{model_hash(another)[:4]}]"
+    for name in (first, second): assert len(re.findall(rf"^{re.escape(name)} +[0-9]", said, re.MULTILINE)) == 1
+    assert f"{first} minus {second}, points" in said
+    ahead = pd.read_csv(next(Path(settings.out).glob("*-behind-*.csv"))).set_index("language")
+    assert [*ahead.index] == ["en", "sw"] and {*ahead.task} == {"xnli"}
+    both = {r["parameters"]["model"]: pd.DataFrame(r["scores"]) for r in read_records("08_evaluation")}
+    assert {*both} == {first, second}
+    for lang in ahead.index: # heads of all seeds, as the tables have them
+        of = lambda name: both[name][(both[name].system == "model") & (both[name].target == lang)].score.mean()
+        assert ahead.difference[lang] == pytest.approx(of(first) - of(second))
+        assert ahead["from"][lang] <= ahead.difference[lang] <= ahead["to"][lang]
+
+
+def test_another_model_that_is_not_there_is_said_before_anything_is_learned(settings):
+    with pytest.raises(ConfigError, match="model='nowhere' is not there"):
+        checked(replace(settings, against="nowhere"))
+
+
 @pytest.mark.parametrize("error", [ConfigError("no such code"), FileNotFoundError("no file"), ArithmeticError("nan")])
 def test_what_ends_one_task_does_not_end_the_others(error, settings, scores, monkeypatch):
     def read(*_): raise error

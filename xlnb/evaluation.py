@@ -6,7 +6,8 @@
 __all__ = ['BASELINES', 'FAMILIES', 'Settings', 'checked', 'learn_split', 'test_split', 'task_names', 'content_hash',
            'model_hash', 'untrained_folder', 'split_fifth', 'learned_task', 'leaked', 'Tuned', 'baseline_rows',
            'evaluate', 'score_table', 'latex', 'draw_heat_map', 'family_table', 'beside_papers', 'compare',
-           'scores_record', 'as_shown', 'tables', 'keep', 'recorded', 'main']
+           'scores_record', 'as_shown', 'tables', 'keep', 'recorded', 'opponent', 'ahead_title', 'differences',
+           'beside_opponent', 'main']
 
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
 import hashlib, json, math, re, shutil, sys, warnings
@@ -54,6 +55,7 @@ class Settings:
     test_on: str = "" # split to be tested; empty: the one that papers report
     ceilings: bool = False # also learn in every language that has labels, to be tested there
     controls: bool = True # beside the model: the untrained network and baselines
+    against: str = "" # another model, as `model`: how far the first is ahead of it, with intervals
     epochs: int = 0 # 0: as the task's recipe says
     learning_rate: float = 0.0 # 0: by the width of the network
     over: str = "" # of seeds, in the tables: 'mean' or 'median'; empty: as the paper of `recipes` does, else the mean
@@ -145,6 +147,7 @@ def checked(settings: Settings) -> Settings:
         raise ConfigError(f"partner={settings.partner!r}: give 'self', or the folder of translations as "
                           "downstream.read_translations takes it")
     if settings.partner: check_partner(settings.model, "self" if settings.partner == "self" else "translation")
+    if settings.against: opponent(settings)
     if vector_files(settings.model) and (more := {*task_names(settings)} - {*OF_WORDS}):
         raise ConfigError(f"{settings.model} holds word vectors, of which {', '.join(sorted(more))} can not be asked: "
                           f"take tasks={','.join(OF_WORDS)}")
@@ -738,27 +741,29 @@ def _check_is_mean(each, task, tested, answers, lang):
     raise DataError(f"{task}: {measure} is {whole:.1f} of the whole test and {mean:.1f} as a mean over examples, so "
                     "that examples drawn anew say nothing of it")
 
-def compare(first: Settings, second: Settings, # alike but for the model
-            task: str, lang: str,
-            seed: int = 0, # of the heads
-           ): # as of `scores.paired_bootstrap`; of tags the words right in a sentence
-    """The difference of two models on one test, example by example; what was computed before is read.
-
-    Raises `DataError` for a measure that is no mean over examples, and for a training that has not finished."""
-    found = []
-    for settings in map(checked, (first, second)):
-        tuned = _tuned(settings.model, choose("task", task, BENCHMARKS), settings.source, seed, settings)
+def _over_heads(settings, task, lang) -> list[float]: # of every example, the mean over seeds
+    tested, found = read_task(BENCHMARKS[task].tested, lang, test_split(task, settings)), []
+    for seed in range(settings.seeds):
+        tuned = _tuned(settings.model, task, settings.source, seed, settings)
         if tuned.stopped: raise DataError(f"{task}, {settings.title}: {tuned.stopped}; the same call goes on")
-        tested = read_task(BENCHMARKS[task].tested, lang, test_split(task, settings))
         answers = _answered(tuned, task, tested, lang, settings)
         found.append(_each(task, tested, answers, lang))
         _check_is_mean(found[-1], task, tested, answers, lang)
-    return paired_bootstrap(*found, seed)
+    return [sum(own) / len(own) for own in zip(*found)]
+
+def compare(first: Settings, second: Settings, # alike but for the model
+            task: str, lang: str): # as of `scores.paired_bootstrap`, points; of tags the words right in a sentence
+    """The difference of two models on one test, example by example; what was computed before is read.
+
+    Raises `DataError` for a measure that is no mean over examples, and for a training that has not finished."""
+    choose("task", task, BENCHMARKS)
+    return paired_bootstrap(*(_over_heads(checked(settings), task, lang) for settings in (first, second)), 0)
+
 
 # %% ../nbs/08_evaluation.ipynb #56a41e16
 def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
     "What `append_record` keeps of an evaluation: no path of a machine."
-    parameters = {k: v for k, v in asdict(settings).items() if k not in ("out", "max_minutes")}
+    parameters = {k: v for k, v in asdict(settings).items() if k not in ("out", "max_minutes", "against")}
     parameters |= {"model": settings.title, "model_hash": model_hash(settings.model)}
     if settings.partner not in ("", "self"): parameters["partner"] = f"translation-{_files_hash(settings.partner)}"
     columns = scores.astype(object).where(scores.notna(), None).to_dict("list")
@@ -829,6 +834,41 @@ def recorded(records: list[dict] # of `08_evaluation`
     for system, name in of_network.items(): rows["system"] = name.where(rows.system == system, rows.system)
     return rows.drop_duplicates(["task", "measure", "source", "target", "system", "seed"], keep="last")
 
+# %% ../nbs/08_evaluation.ipynb #aga1n5t0
+def opponent(settings: Settings) -> Settings: # of `checked`
+    "The settings of the model `settings.against`, under a title of its own; errors as of `checked`."
+    other = checked(replace(settings, model=settings.against, against="", name="", controls=False))
+    if other.title != settings.title: return other
+    return replace(other, name=f"{other.title} [{model_hash(other.model)[:4]}]")
+
+def ahead_title(settings: Settings) -> str: # of the table of `differences`
+    return f"{settings.title} minus {opponent(settings).title}, points, 95 % intervals over tested examples"
+
+def differences(first: Settings, second: Settings, # of `checked`, alike but for the model
+               ) -> pd.DataFrame: # a row for each task and language, points of the task's first measure
+    "How far the first model is ahead, with the 95 % interval and p of `compare`; a warning names what has none."
+    rows, without = [], []
+    for task in (name for name in task_names(first) if name in BENCHMARKS):
+        for lang in _tested_languages(task, first):
+            try: found = compare(first, second, task, lang)
+            except _OF_ONE_TASK as e: without.append(f"{task} in {lang}: {e}")
+            else: rows.append({"task": task, "language": lang, "difference": found.difference, "from": found.low,
+                               "to": found.high, "p": found.p})
+    if without: warnings.warn(f"{len(without)} differences have no interval: {'; '.join(without)}")
+    return pd.DataFrame(rows)
+
+def beside_opponent(settings: Settings, # of `checked`, with `against`
+                    scores: pd.DataFrame, # of `evaluate`
+                   ) -> tuple[pd.DataFrame, pd.DataFrame]: # scores with those of the other below; `differences`
+    "What the other model scores, kept as the first's, and how far the first is ahead, kept as .csv."
+    other = opponent(settings)
+    theirs = evaluate(other)
+    ahead, place = differences(settings, other), keep(other, theirs)
+    ahead.to_csv(f"{place}-behind-{settings.title.replace('/', '-')}.csv", index=False)
+    return pd.concat([scores, theirs.assign(system=theirs.system.replace("model", other.title))],
+                     ignore_index=True), ahead
+
+
 # %% ../nbs/08_evaluation.ipynb #408d9c36
 def main(argv: list[str]):
     "`python -m xlnb.evaluation --model … --tasks …`: the tables of all tasks, and the rows in a file."
@@ -844,8 +884,12 @@ def _main(argv):
         settings = checked(settings)
         scores = evaluate(settings)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
+    place, ahead = keep(settings, scores), pd.DataFrame()
+    if settings.against:
+        try: scores, ahead = beside_opponent(settings, scores)
+        except (ValueError, OSError) as e: sys.exit(f"xlnb: {settings.against}: {e}\nThe other scores: {place}.csv")
     for title, table in tables(settings, scores).items(): print(f"\n{title}\n{table.to_string(na_rep='–')}")
-    place = keep(settings, scores)
+    if len(ahead): print(f"\n{ahead_title(settings)}\n{ahead.round(3).to_string(index=False)}")
     print(f"\nAll scores, other measures too: {place}.csv; the tables as .html and .tex, drawn as .png")
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
