@@ -441,9 +441,9 @@ def test_two_models_stand_in_one_table_with_intervals(settings, scores, another,
     assert [*ahead.index] == ["en", "sw"] and {*ahead.task} == {"xnli"}
     both = {r["parameters"]["model"]: pd.DataFrame(r["scores"]) for r in read_records("08_evaluation")}
     assert {*both} == {first, second}
+    def of(name, lang): return both[name][(both[name].system == "model") & (both[name].target == lang)].score.mean()
     for lang in ahead.index: # heads of all seeds, as the tables have them
-        of = lambda name: both[name][(both[name].system == "model") & (both[name].target == lang)].score.mean()
-        assert ahead.difference[lang] == pytest.approx(of(first) - of(second))
+        assert ahead.difference[lang] == pytest.approx(of(first, lang) - of(second, lang))
         assert ahead["from"][lang] <= ahead.difference[lang] <= ahead["to"][lang]
 
 

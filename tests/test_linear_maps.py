@@ -50,12 +50,12 @@ def test_directions_that_no_pair_has_a_part_in_stay():
 
 def test_pairs_that_stay_hold_a_map_back():
     x, z = draw(50, 20), draw(50, 20, seed=1)
-    off = [float(torch.linalg.matrix_norm(procrustes(x, z, stay) - torch.eye(20))) for stay in (0, 10, 100, 1e6)]
+    off = [float(torch.linalg.matrix_norm(procrustes(x, z, weight) - torch.eye(20))) for weight in (0, 10, 100, 1e6)]
     assert off == sorted(off, reverse=True) and off[-1] < 1e-3
     axes = 3 * torch.eye(20, dtype=torch.float64) # a pair of length 3 along each axis
     assert torch.allclose(procrustes(x, z, 9), procrustes(torch.cat([x, axes]), torch.cat([z, axes])), atol=1e-12)
     for wrong in (-1, float("nan")):
-        with pytest.raises(ConfigError, match="stay=.*give 0 or more"): procrustes(x, z, wrong)
+        with pytest.raises(ConfigError, match="identity_weight=.*give 0 or more"): procrustes(x, z, wrong)
 
 
 def test_whitened_maps_are_the_formulas():

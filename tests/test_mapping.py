@@ -12,7 +12,7 @@ from xlnb.corpora import read_multi30k
 from xlnb.ibm import split_words
 from xlnb.lexicon import translation_accuracy
 from xlnb.linear_maps import normalise, procrustes
-from xlnb.mapping import (HeldBack, _above_chance, _best_of_columns, _best_of_rows, _kept_cells, held_out_agreement,
+from xlnb.mapping import (NearIdentity, _above_chance, _best_of_columns, _best_of_rows, _kept_cells, held_out_agreement,
                           identical_pairs, induce_dictionary, induce_pairs, map_to, right_agreement, self_learning,
                           split_agreement, unsupervised_pairs)
 from xlnb.retrieval import neighbourhood
@@ -114,18 +114,18 @@ def test_few_pairs_are_enough_with_self_learning():
     assert learned.reports["de"].iterations > 0 and learned.reports["de"].start == "dictionary"
 
 
-def test_a_map_between_spaces_that_are_nearly_one_may_be_held_back():
+def test_a_map_between_spaces_that_are_nearly_one_may_be_regularised():
     english, few = languages()[0], pairs_of("de", range(8))
     noise = torch.randn(english.matrix.shape, generator=torch.Generator().manual_seed(5))
     german = WordVectors([f"de{i}" for i in range(300)], english.matrix + 0.35 * noise, "de")
     test = pairs_of("de", range(100, 300))["de"]
-    def score(stay):
-        spaces = map_to([english, german], "en", few, method=HeldBack(stay), least_agreement=0)
-        assert spaces.reports["de"].method == f"HeldBack(stay={stay})"
+    def score(weight):
+        spaces = map_to([english, german], "en", few, method=NearIdentity(weight), least_agreement=0)
+        assert spaces.reports["de"].method == f"NearIdentity(weight={weight})"
         return translation_accuracy(test, spaces.vectors["de"], spaces.vectors["en"]).covered[1]
     free = map_to([english, german], "en", few, least_agreement=0).vectors
     assert score(0) == translation_accuracy(test, free["de"], free["en"]).covered[1] < score(100)
-    with pytest.raises(ConfigError, match="stay=.*give 0 or more"): score(-1)
+    with pytest.raises(ConfigError, match="identity_weight=.*give 0 or more"): score(-1)
 
 
 def test_maps_that_send_all_words_to_one_hub_do_not_agree():
@@ -217,12 +217,12 @@ def test_right_entries_pass_and_wrong_ones_are_called_wrong(width, n):
 def test_between_spaces_that_are_nearly_one_a_map_must_beat_none():
     vectors = even(100, 1000, noise=1.6, turned=0.06)
     right, wrong = pairs_of("de", range(150)), {"de": [(f"de{i}", f"en{(i + 1) % 150}") for i in range(150)]}
-    with pytest.warns(UserWarning, match="of the others, the vectors as they are [0-9]+%: .*HeldBack"):
+    with pytest.warns(UserWarning, match="of the others, the vectors as they are [0-9]+%: .*NearIdentity"):
         free = map_to(vectors, "en", right).reports["de"]
-    held = map_to(vectors, "en", right, method=HeldBack(1.0)).reports["de"]
+    held = map_to(vectors, "en", right, method=NearIdentity(1.0)).reports["de"]
     assert free.agreement < free.unmapped == held.unmapped < held.agreement and held.mapped
     with pytest.warns(UserWarning, match="left unaligned"):
-        assert map_to(vectors, "en", wrong, method=HeldBack(1.0)).reports["de"].agreement < 0.02
+        assert map_to(vectors, "en", wrong, method=NearIdentity(1.0)).reports["de"].agreement < 0.02
     assert map_to(vectors, "en", right, least_agreement=0).reports["de"].mapped
 
 

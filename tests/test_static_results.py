@@ -4,7 +4,7 @@ import pytest
 
 from xlnb.claims import judge, judge_rule
 from xlnb.core import append_record
-from xlnb.static_results import (CLAIMS, RULES, SHARES, fasttext_record, more_runs, plot_layers, plot_vectors,
+from xlnb.static_results import (CLAIMS, RULES, SHARES, fasttext_record, more_runs, plot_gains, plot_vectors,
                                  spoiled, vector_record)
 from xlnb.static_runs import EXPERIMENTS
 
@@ -39,37 +39,40 @@ def vectors(apart=0.2, mapped=0.3, wrong=0.05, agreement=0.02, best=2, fasttext=
     scores = {}
     for k in LAYERS:
         for method in ("x2static", "aggregated"):
-            scores[f"bli/de-en/{method}/apart/layer{k}/acc@1"] = apart - 0.05 * abs(k - best)
+            scores[f"bli/de-en/{method}/unmapped/layer{k}/acc@1"] = apart - 0.05 * abs(k - best)
             scores[f"bli/de-en/{method}/mapped/layer{k}/acc@1"] = mapped - 0.05 * abs(k - best)
     for method in ("x2static", "fasttext"):
         for n in SHARES:
             scores[f"bli/de-en/{method}/right{n}/mapped/acc@1"] = wrong + (mapped - wrong) * n / 100
             scores[f"map/de-en/{method}/right{n}/mapped/agreement"] = agreement + n / 200
-    scores["bli/de-en/x2static/held/mapped/acc@1"] = mapped
+    scores["bli/de-en/x2static/regularised/mapped/acc@1"] = mapped
     scores["bli/de-en/fasttext/unsupervised/mapped/acc@1"] = fasttext
     scores["map/de-en/fasttext/unsupervised/mapped/agreement"] = agreed
     for system, score in (("x2static/mapped/layer2", 0.5), ("fasttext/mapped", 0.52)):
         scores |= {f"similarity/{pair}/{system}/{name}": value for pair in ("de", "de-en")
                    for name, value in (("harmonic", score), ("pairs", pairs))}
-    scores |= {f"bli/de-en/{system}/apart/acc@1": 0.6 for system in ("lsa", "untrained")}
+    scores |= {f"bli/de-en/{system}/unmapped/acc@1": 0.6 for system in ("lsa", "untrained")}
     return {"vectors": {"captions": {seed: toy(1, seed) | {"metrics": scores} for seed in range(5)}}}
 
 
 def seen(ax): return {t.get_text() for t in ax.texts}
 
 
-def test_layers_have_a_curve_for_every_arm_and_one_for_the_base_run():
-    fig = plot_layers(of(**{"MLM alone": 1, "cosine": 2}), {"all": ("T3", lambda pair: True),
-                                                         "Russian": ("words", lambda pair: "ru" in pair)})
-    for ax in fig.axes: assert {"MLM alone", "cosine", "base run", "untrained"} <= seen(ax)
-    assert [ax.get_title("left") for ax in fig.axes] == ["all", "Russian"]
+def test_gains_have_a_row_for_every_arm_with_two_seeds_and_one_for_the_base_run():
+    groups = of(**{"MLM alone": 1, "cosine": 2}) | {"mse": {0: toy(1, 0)}}
+    panels = {"all": ("T3", lambda pair: True), "Russian": ("words", lambda pair: "ru" in pair)}
+    fig = plot_gains(groups, panels)
+    assert [ax.get_title("left") for ax in fig.axes] == [*panels]
+    arms = [label.get_text() for label in fig.axes[0].get_yticklabels()]
+    assert {*arms} == {"base run", "cosine"}
+    for ax in fig.axes: assert ax.containers[arms.index("cosine")].lines[0].get_xdata() == pytest.approx([30])
     plt.close(fig)
 
 
 def test_vectors_by_layer_and_by_right_entries():
     fig = plot_vectors(vectors()["vectors"]["captions"])
-    assert {"X2Static, apart", "X2Static, mapped", "aggregated, mapped"} <= seen(fig.axes[0])
-    means = [line for line in fig.axes[1].get_lines() if line.get_label() == "X2Static"]
+    assert {"X2Static, unmapped", "X2Static, mapped", "aggregated, mapped"} <= seen(fig.axes[0])
+    means = [line for line in fig.axes[1].get_lines() if line.get_label() == "X2Static, mapped"]
     assert means[-1].get_ydata() == pytest.approx([5, 7.5, 17.5, 27.5, 30])
     plt.close(fig)
 
@@ -77,9 +80,9 @@ def test_vectors_by_layer_and_by_right_entries():
 def test_what_has_no_record_of_fasttext_yet_is_drawn_without_it():
     runs = vectors()["vectors"]["captions"]
     for seed, r in runs.items(): r["metrics"] = {k: v for k, v in r["metrics"].items() if seed or "fasttext" not in k}
-    assert "fastText" in seen((fig := plot_vectors(runs)).axes[1])
+    assert "fastText, mapped" in seen((fig := plot_vectors(runs)).axes[1])
     plt.close(fig)
-    assert "fastText" not in seen((fig := plot_vectors({0: runs[0]})).axes[1])
+    assert "fastText, mapped" not in seen((fig := plot_vectors({0: runs[0]})).axes[1])
     fig.canvas.draw()
     plt.close(fig)
 
@@ -121,7 +124,7 @@ def test_the_worst_pair_has_to_gain_and_to_gain_most():
         found = vectors()
         for record in found["vectors"]["captions"].values():
             scores = record["metrics"]
-            scores["bli/cs-en/x2static/apart/layer2/acc@1"] = 0.1
+            scores["bli/cs-en/x2static/unmapped/layer2/acc@1"] = 0.1
             scores["bli/cs-en/x2static/mapped/layer2/acc@1"] = 0.1 + worst
             scores["bli/de-en/x2static/mapped/layer2/acc@1"] = 0.2 + other
         return sides(RULES["static-03"], found)
@@ -129,19 +132,19 @@ def test_the_worst_pair_has_to_gain_and_to_gain_most():
     assert judged(-0.1, -0.15) == [(0, 5)] # it loses least
 
 
-def test_captions_have_rows_of_their_own_and_the_dealt_out_vectors_are_a_control():
-    arms = dict.fromkeys(("MLM alone", "mse", "dcca_ey, dealt out", "dcca_ey, fastText"), 1) | {"dcca_ey": 1.5}
+def test_captions_have_rows_of_their_own_and_shuffled_vectors_are_a_control():
+    arms = dict.fromkeys(("MLM alone", "mse", "dcca_ey, shuffled", "dcca_ey, fastText"), 1) | {"dcca_ey": 1.5}
     rows = {name: [row for c in claim.comparisons if (row := judge(c, {"captions": of(**arms)}))]
             for name, claim in CLAIMS.items()}
     assert {name: [row["direction"] for row in found] for name, found in rows.items() if found} == {
         "static-07": ["reproduced"] * 8, "static-08": ["reproduced"], "static-09": ["reproduced"] * 4,
         "static-10": ["contradicted"]}
-    assert any("dealt out" in row["arms"] for row in rows["static-07"])
+    assert any("shuffled" in row["arms"] for row in rows["static-07"])
 
 
 def test_a_claim_a_row_of_the_ledger_and_each_comparison_has_its_baselines():
     finished = {"losses": of(**dict.fromkeys(ARMS, 1) | {"MLM alone": 0.9})}
-    finished["captions"] = of(**dict.fromkeys(("MLM alone", "mse", "dcca_ey", "dcca_ey, dealt out",
+    finished["captions"] = of(**dict.fromkeys(("MLM alone", "mse", "dcca_ey", "dcca_ey, shuffled",
                                                "dcca_ey, fastText"), 1))
     finished["frequent"] = of(**dict.fromkeys(EXPERIMENTS["frequent"].arms, 1))
     rows = [judge(c, finished) for claim in CLAIMS.values() for c in claim.comparisons]
@@ -178,7 +181,7 @@ def test_wrong_translations_fit_no_word_even_where_words_have_several():
 def test_scores_of_fasttext_stand_beside_those_of_the_network_of_their_seed(tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
     assert more_runs("tiny") == {"vectors": {}}
-    name, own = "bli/de-en/fasttext/mapped/acc@1", {"bli/de-en/x2static/apart/layer0/acc@1": 0.2}
+    name, own = "bli/de-en/fasttext/mapped/acc@1", {"bli/de-en/x2static/unmapped/layer0/acc@1": 0.2}
     for seed in (1, 0):
         record = {"parameters": {"size": "tiny", "seed": seed}, "base": "run", "metrics": own}
         append_record("07d_static_results", record, "a")

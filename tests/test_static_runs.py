@@ -69,9 +69,10 @@ NAMES = SimpleNamespace(name="cldr", langs=["de", "en", "ru"])
     (dict(teacher="lsa", teacher_width=96), "fastText's alone can be chosen"),
     (dict(teacher="fasttext", teacher_width=96), "loss='cosine' with teacher_width=96 and width="),
     (dict(teacher="fasttext", teacher_width=0, loss="dcca_ey"), "teacher_width=0"),
-    (dict(teacher="lsa", held_back=1.0), "held_back=1.0 with loss='cosine' and teacher='lsa': nothing is mapped"),
-    (dict(teacher="x2static", held_back=-1.0), "held_back=-1.0: give a number from 0 on"),
-    (dict(goes_on="mlm+tlm"), "words come beside text alone"), (dict(dealt=True, loss="none"), "nothing is pulled")])
+    (dict(teacher="lsa", identity_weight=1.0),
+     "identity_weight=1.0 with loss='cosine' and teacher='lsa': there is no map"),
+    (dict(teacher="x2static", identity_weight=-1.0), "identity_weight=-1.0: give a number from 0 on"),
+    (dict(goes_on="mlm+tlm"), "words come beside text alone"), (dict(shuffled=True, loss="none"), "nothing is pulled")])
 def test_widths_of_teachers_that_cannot_be(changes, says):
     with pytest.raises(ConfigError, match=says): small(**changes)
 
@@ -164,7 +165,7 @@ def test_too_few_known_names_leave_a_map_to_the_shape_of_the_spaces():
     assert (mapped(9)["start"], mapped(12)["start"], mapped(12)["pairs"]) == ("unsupervised", "dictionary", 12)
 
 
-def test_where_spaces_are_nearly_one_a_held_back_map_is_kept_and_a_free_one_refused():
+def test_where_spaces_are_nearly_one_a_regularised_map_is_kept_and_a_free_one_refused():
     draw, n, width = torch.Generator().manual_seed(0), 400, 64
     hub = torch.randn(n, width, generator=draw)
     own = {"en": WordVectors([f"en{k}" for k in range(n)], hub, "en"),
@@ -175,10 +176,11 @@ def test_where_spaces_are_nearly_one_a_held_back_map_is_kept_and_a_free_one_refu
     assert [spaces["de"].made_by["map"]["mapped"] for spaces in (free, held)] == [False, True]
 
 
-def test_the_map_of_vectors_out_of_the_encoder_is_held_back_unless_told_otherwise():
-    held = lambda **given: resolve(small(**given)).held_back
-    assert (held(teacher="x2static"), held(teacher="aggregated"), held(teacher="x2static", held_back=0.0)) == (1, 1, 0)
-    assert (held(teacher="lsa"), held(teacher="fasttext"), held(teacher="x2static", loss="none")) == (0, 0, 0)
+def test_the_map_of_vectors_out_of_the_encoder_is_regularised_unless_told_otherwise():
+    weight = lambda **given: resolve(small(**given)).identity_weight
+    own = (dict(teacher="x2static"), dict(teacher="aggregated"), dict(teacher="x2static", identity_weight=0.0))
+    assert [weight(**given) for given in own] == [1, 1, 0]
+    assert (weight(teacher="lsa"), weight(teacher="fasttext"), weight(teacher="x2static", loss="none")) == (0, 0, 0)
 
 
 def test_words_come_in_turn_and_once_in_an_epoch(data):
@@ -195,10 +197,10 @@ def test_words_come_in_turn_and_once_in_an_epoch(data):
     assert torch.equal(one["static"], torch.stack([vector for _, vector in words]))
 
 
-def test_dealt_out_every_word_has_the_vector_of_another(data):
-    plain, dealt = (make_batches(small(loss="mse", dealt=dealt), data).teacher["de"] for dealt in (False, True))
-    assert dealt.words == plain.words and torch.equal(*(v.matrix.sum(1).sort().values for v in (dealt, plain)))
-    assert (dealt.matrix == plain.matrix).all(1).float().mean() < 0.05
+def test_shuffled_every_word_has_the_vector_of_another(data):
+    plain, mixed = (make_batches(small(loss="mse", shuffled=mixed), data).teacher["de"] for mixed in (False, True))
+    assert mixed.words == plain.words and torch.equal(*(v.matrix.sum(1).sort().values for v in (mixed, plain)))
+    assert (mixed.matrix == plain.matrix).all(1).float().mean() < 0.05
 
 
 def test_the_control_of_the_base_runs_own_tasks_reads_as_many_tokens(data):

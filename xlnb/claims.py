@@ -199,8 +199,8 @@ def direction(rows: list[dict], # of `judged_rows`
     return said.pop() if len(said) == 1 else "undecided" if said else "too few runs"
 
 # %% ../nbs/02k_claims.ipynb #4f3fd61c
-_LEDGER = {"measure": "measure", "arms": "A before B", "ahead": "A", "behind": "B", "difference": "A − B",
-           "seeds": "seeds", "direction": "direction", "beats the baseline": "beats the baseline", "why": "why"}
+_LEDGER = {"measure": "measure", "arms": "A before B", "ahead": "A", "behind": "B", "difference": "A − B (seeds)",
+           "direction": "direction", "beats the baseline": "beats the baseline"}
 
 def _under(head: dict, rows: list[dict]) -> list[dict]: # the head beside the first row, blank beside the others
     return [(dict.fromkeys(head, "") if n else head) | row for n, row in enumerate(rows)]
@@ -212,9 +212,11 @@ def ledger(claims: dict[str, Claim],
     table = []
     for name, claim in claims.items():
         judged = [(c, row) for c in claim.comparisons if (row := judge(c, finished))]
-        rows = [row | {"arms": f"{row['arms']} ({c.ahead[0]})"} for c, row in judged]
+        rows = [row | {"arms": f"{row['arms']} ({c.ahead[0]})", "difference": f"{row['difference']} ({row['seeds']})"}
+                for c, row in judged]
         head = {"claim": name, "says": claim.says, "paper": claim.paper, "verdict": direction(rows)}
-        table += _under(head, [{title: row.get(k, "") for k, title in _LEDGER.items()} for row in rows or [{}]])
+        said = [row | {"direction": ": ".join(filter(None, (row["direction"], row["why"])))} for row in rows]
+        table += _under(head, [{title: row.get(k, "") for k, title in _LEDGER.items()} for row in said or [{}]])
     return table
 
 # %% ../nbs/02k_claims.ipynb #3f245ede

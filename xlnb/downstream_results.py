@@ -50,7 +50,7 @@ ENCODERS = { # name → how it is trained
     "MetaXLM": Encoder("05_meta_xlm", dict(_CAPTIONS, meta_steps=5000, steps=7000)),
     "MLM + TLM, then MLM": _continued("MLM alone"),
     "MLM + TLM, then static vectors": _continued("dcca_ey"),
-    "MLM + TLM, then vectors dealt out": _continued("dcca_ey, dealt out")}
+    "MLM + TLM, then shuffled vectors": _continued("dcca_ey, shuffled")}
 
 def _run(name, seed, size): # settings and data of an encoder's training
     own = ENCODERS[choose("encoder", name, ENCODERS)]
@@ -201,8 +201,8 @@ PAIRS = {"MLM + TLM minus untrained": ("MLM + TLM", UNTRAINED), "MLM + TLM minus
          **{f"denoiser minus {name}": ("denoiser", name) for name in ("MLM", "MLM + TLM")},
          "denoiser minus the same of random pairs": ("denoiser", "denoiser, random pairs"),
          "static vectors minus MLM, both after MLM + TLM": ("MLM + TLM, then static vectors", "MLM + TLM, then MLM"),
-         "static vectors minus the same dealt out": ("MLM + TLM, then static vectors",
-                                                     "MLM + TLM, then vectors dealt out")}
+         "static vectors minus the same shuffled": ("MLM + TLM, then static vectors",
+                                                     "MLM + TLM, then shuffled vectors")}
 
 def difference(groups: dict, # of `merged`
                pair: tuple[str, str], # of encoders

@@ -42,14 +42,16 @@ def _cross(x, z) -> torch.Tensor: # (n, a), (n, b) → xᵀz, (a, b), float64
 
 def procrustes(x, # (n, width)
                z, # (n, width), row i belongs to row i of x
-               stay: float = 0.0, # squared length, along every axis, of pairs that do not move
+               identity_weight: float = 0.0, # pull towards the identity, as of pairs alike in both spaces
               ) -> torch.Tensor: # (width, width), orthogonal, of the type of x
     """The orthogonal map with the least squared distance of x @ map from z (Schönemann 1966).
 
-    Directions that the pairs leave open turn as little as can be. `stay` is for two spaces that are nearly one."""
+    Directions that the pairs leave open turn as little as can be; `identity_weight` is for spaces nearly one."""
     x, z = _pair(x, z)
-    if not stay >= 0: raise ConfigError(f"stay={stay}: give 0 or more; n pairs of length 1 have about n / width of it")
-    u, s, v = torch.linalg.svd(_cross(x, z) + stay * torch.eye(x.shape[1], dtype=torch.float64, device=x.device))
+    if not identity_weight >= 0:
+        raise ConfigError(f"identity_weight={identity_weight}: give 0 or more; n pairs of length 1 weigh n / width")
+    identity = torch.eye(x.shape[1], dtype=torch.float64, device=x.device)
+    u, s, v = torch.linalg.svd(_cross(x, z) + identity_weight * identity)
     if rest := int((s <= s[0] * 1e-12).sum()): # of these the pairs say nothing
         a, _, b = torch.linalg.svd(u[:, -rest:].T @ v[-rest:].T)
         u = torch.cat([u[:, :-rest], u[:, -rest:] @ a @ b], 1)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STARTS', 'METHODS', 'dictionary_pairs', 'induce_pairs', 'Learned', 'self_learning', 'identical_pairs',
-           'unsupervised_pairs', 'split_agreement', 'held_out_agreement', 'right_agreement', 'MapReport', 'HeldBack',
-           'Spaces', 'map_to', 'induce_dictionary']
+           'unsupervised_pairs', 'split_agreement', 'held_out_agreement', 'right_agreement', 'MapReport',
+           'NearIdentity', 'Spaces', 'map_to', 'induce_dictionary']
 
 # %% ../nbs/07a_mapping.ipynb #c9db4f4c
 import warnings
@@ -233,7 +233,7 @@ class MapReport:
     "How one language was mapped, and what speaks for it; shares from 0 to 1, of the most frequent words."
     language: str
     start: str # 'dictionary', 'identical' or 'unsupervised'
-    method: str # 'orthogonal', 'whitened', 'rcsls' or 'HeldBack(stay=…)'
+    method: str # 'orthogonal', 'whitened', 'rcsls' or 'NearIdentity(weight=…)'
     pairs: int # of the dictionary, given or induced, that the map was fitted to
     iterations: int # of self-learning; 0: none
     objective: float # mean cosine of a word to its nearest in the other language; this and the next two: of 5,000 words
@@ -259,11 +259,11 @@ METHODS = {"orthogonal": lambda x, z, all_x, all_z: procrustes(x, z),
            "rcsls": lambda x, z, all_x, all_z: rcsls(x, z, all_x, all_z)[0]} # pairs, and all words → map
 
 @dataclass(frozen=True)
-class HeldBack:
-    "A `method` of `map_to` for spaces that are nearly one: the best rotation, held back by pairs that do not move."
-    stay: float # their weight, in that of the pairs that are given
+class NearIdentity:
+    "A `method` of `map_to` for spaces that are nearly one: the best rotation, regularised towards the identity."
+    weight: float # of the identity, in that of the pairs that are given
 
-    def __call__(self, x, z, *_): return procrustes(x, z, self.stay * len(x) / x.shape[1]) # rows of length 1
+    def __call__(self, x, z, *_): return procrustes(x, z, self.weight * len(x) / x.shape[1]) # rows of length 1
 
 def _start_pairs(first, second, x, z, start, entries):
     if start == "unsupervised": return unsupervised_pairs(x, z)
@@ -300,7 +300,7 @@ def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
     "Why a map by given entries is refused, and what to do."
     told = f"maps by four fifths of the entries translate {agreement:.0%} of the others"
     if unmapped >= least:
-        return f"{told}, the vectors as they are {unmapped:.0%}: give more entries, or method=HeldBack(1.0)"
+        return f"{told}, the vectors as they are {unmapped:.0%}: give more entries, or method=NearIdentity(1.0)"
     best = right_agreement(x, pairs, seed)
     if best < _ENOUGH: return _too_few(pairs, x.shape[1], told, best)
     return (f"{told}, less than {least:.0%} (right ones in equal spaces {best:.0%}): the entries are wrong, or the "
@@ -316,7 +316,7 @@ def _given_doubt(x, z, pairs, seed, least, fit) -> dict: # the same
 # %% ../nbs/07a_mapping.ipynb #doubt003
 def _map_language(first, x, z, pairs, start, method, learning, words, seed, least):
     "The mapped matrix of one language, or the unaligned one, and its report."
-    iterations, own = 0, isinstance(method, HeldBack)
+    iterations, own = 0, isinstance(method, NearIdentity)
     if learning:
         pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
         doubt = _learned_doubt(x, z, pairs, start, seed, least)
@@ -381,7 +381,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            hub: str, # the language whose space all others are mapped into
            dictionaries: dict | None = None, # language → (word of it, word of the hub) pairs, or a file's path
            start: str | None = None, # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
-           method: str | HeldBack = "orthogonal", # of the map at the end: one of METHODS, or a HeldBack
+           method: str | NearIdentity = "orthogonal", # of the map at the end: one of METHODS, or a `NearIdentity`
            learning: bool | None = None, # self-learning; None: unless the start is a dictionary
            words: int = 20_000, # most frequent of each: all that self-learning sees, and the neighbours of RCSLS
            normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
@@ -393,7 +393,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     Raises `ConfigError` for unknown languages and settings, `DataError` for a dictionary without a covered pair, and
     vectors of another width."""
     vectors = _by_language(vectors, hub)
-    if not isinstance(method, HeldBack): choose("method", method, METHODS)
+    if not isinstance(method, NearIdentity): choose("method", method, METHODS)
     hub, dictionaries = parse_languages([hub], vectors)[0], dictionaries or {}
     others = [lang for lang in vectors if lang != hub]
     for lang in dictionaries: choose("dictionaries", lang, others)

@@ -8,7 +8,7 @@ __all__ = ['TASKS', 'TEACHERS', 'OWN', 'MAPPED', 'MASKING', 'BUDGET', 'WEIGHTS',
            'resolve', 'micro_batches', 'base_of', 'continuation_of', 'written_forms', 'lexicons', 'TransferData',
            'prepare_data', 'new_base', 'text_batches', 'measures', 'with_base', 'base_network', 'with_teacher',
            'distilled', 'in_one_space', 'fasttext', 'lsa_space', 'kept_vectors', 'teacher_vectors', 'base_vectors',
-           'translation_scores', 'compare_with_paper', 'pulled_words', 'dealt_out', 'WordBatches', 'Selected',
+           'translation_scores', 'compare_with_paper', 'pulled_words', 'shuffled_vectors', 'WordBatches', 'Selected',
            'Transfer', 'make_model', 'make_batches', 'word_tests', 'measure', 'distilled_scores', 'evaluate_run',
            'record_facts', 'plan_of', 'describe']
 
@@ -39,7 +39,7 @@ from .heads import EncoderForMaskedLM
 from .held_out import Measured, Probed, baseline_rows, fitted, held_out_metrics, hold_out, language_metrics
 from .lexicon import linked_entries, translation_accuracy
 from .linear_maps import normalise
-from .mapping import HeldBack, map_to
+from .mapping import NearIdentity, map_to
 from .objectives import Masking, MaskIds
 from .pretraining import (BY_SIZE, EVALUATIONS, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
                               Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
@@ -78,7 +78,7 @@ class Settings(Base):
     weight: float | None = None # of that loss
     teacher: str | None = None # x2static | aggregated | fasttext | lsa, or files of vectors that share a space
     teacher_width: int | None = None # of fastText's vectors; None: that of the network
-    held_back: float | None = None # pull of the teacher's map towards no turn, as of `HeldBack`; 0: free
+    identity_weight: float | None = None # pull of the teacher's map towards the identity, as of `NearIdentity`
     hub: str = "en" # language whose space is the common one
     teacher_lines: int | None = None # of text in each language that vectors are distilled from
     transfer_steps: int | None = None # optimiser steps of the continuation
@@ -88,7 +88,7 @@ class Settings(Base):
     layer: int | None = None # whose states of the words are pulled
     goes_on: str = "mlm" # what the continuation reads: mlm | mlm+tlm, as many tokens of both
     most_words: int | None = None # of a language that are pulled, the most frequent; None: all that the teacher has
-    dealt: bool = False # control: the teacher's vectors, dealt out among its words at random
+    shuffled: bool = False # control: the teacher's vectors, shuffled among its words
 
     @property
     def reads_files(self) -> bool: return self.teacher not in TEACHERS
@@ -125,9 +125,9 @@ def resolve(given: Settings) -> Settings:
     given = replace(given, hub=parse_languages([given.hub])[0]) # 'no' may arrive as false
     given = fill_in(given, teacher="lsa" if given.corpus == "cldr" else "x2static")
     _check(given)
-    held_back = 1.0 if given.loss != "none" and given.teacher in OWN else 0.0 # one encoder's spaces are nearly one
+    identity_weight = 1.0 if given.loss != "none" and given.teacher in OWN else 0.0 # its spaces are nearly one
     given = fill_in(given, weight=WEIGHTS.get(given.loss, 1.0), test_lines=FEW_TESTS.get(given.size),
-                    held_back=held_back)
+                    identity_weight=identity_weight)
     full = fill_in(given, **BUDGET[given.size], **size_defaults(given))
     at_once = PUBLISHED_PART if given.loss == "dcca_as_published" else full.words
     full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps), layer=full.layers, words_at_once=at_once)
@@ -140,21 +140,23 @@ def resolve(given: Settings) -> Settings:
 def _check(s: Settings):
     "Refuse values and combinations that cannot be."
     check_choices(s, tasks=TASKS, goes_on=TASKS, loss=("none", *LOSSES))
-    if s.dealt and s.loss == "none": raise ConfigError("dealt=True with loss='none': nothing is pulled; give a loss")
+    if s.shuffled and s.loss == "none":
+        raise ConfigError("shuffled=True with loss='none': nothing is pulled; give a loss")
     if s.goes_on != "mlm" and s.loss != "none":
         raise ConfigError(f"goes_on={s.goes_on!r} with loss={s.loss!r}: words come beside text alone; give loss='none'")
     if len(parse_languages(s.langs)) < 2: raise ConfigError(f"langs={s.langs!r}: give two languages or more")
     choose("hub", s.hub, parse_languages(s.langs))
-    if not 0 <= (s.held_back or 0) < math.inf: raise ConfigError(f"held_back={s.held_back}: give a number from 0 on")
+    if not 0 <= (s.identity_weight or 0) < math.inf:
+        raise ConfigError(f"identity_weight={s.identity_weight}: give a number from 0 on")
     for name, value in {"weight": s.weight, "rate": s.rate}.items():
         if not math.isfinite(value or 0): raise ConfigError(f"{name}={value}: give a finite number above 0")
     for name, value in {"teacher_width": s.teacher_width, "most_words": s.most_words}.items():
         if value is not None and value < 1: raise ConfigError(f"{name}={value} is not above 0")
     if s.teacher_width and s.teacher != "fasttext":
         raise ConfigError(f"teacher_width={s.teacher_width} with teacher={s.teacher!r}: fastText's alone can be chosen")
-    if s.held_back and (s.loss == "none" or s.teacher not in MAPPED):
-        raise ConfigError(f"held_back={s.held_back} with loss={s.loss!r} and teacher={s.teacher!r}: nothing is mapped; "
-                          f"take a loss and one of {', '.join(MAPPED)}")
+    if s.identity_weight and (s.loss == "none" or s.teacher not in MAPPED):
+        raise ConfigError(f"identity_weight={s.identity_weight} with loss={s.loss!r} and teacher={s.teacher!r}: there "
+                          f"is no map; take a loss and one of {', '.join(MAPPED)}")
     if s.recipe == "paper":
         raise ConfigError("recipe='paper': the paper goes on from XLM-R-base, which is no run of this notebook; use "
                           "recipe='default', and TransferLoss with word_vectors for a model of yours")
@@ -299,13 +301,13 @@ LEAST_PAIRS = 10 # of known entries with vectors on both sides: of fewer `map_to
 def in_one_space(own: dict, # language → WordVectors
                  hub: str,
                  known: dict, # of `lexicons`
-                 held_back: float = 0.0, # as of `HeldBack`; 0: free
+                 identity_weight: float = 0.0, # as of `NearIdentity`; 0: free
                 ) -> dict: # the same, normalised
     "All languages mapped to the hub by the known entries; where these are too few, by the shapes of the spaces."
     has = lambda lang, a, b: a in own[lang] and b in own[hub]
     known = {lang: [e for e in rows if has(lang, *e)] for lang, rows in known.items()}
     spaces = map_to(own.values(), hub, {lang: rows for lang, rows in known.items() if len(rows) >= LEAST_PAIRS},
-                    method=HeldBack(held_back) if held_back else "orthogonal")
+                    method=NearIdentity(identity_weight) if identity_weight else "orthogonal")
     facts = {lang: {"map": asdict(report)} for lang, report in spaces.reports.items()}
     return {lang: replace(v, made_by=v.made_by | facts.get(lang, {})) for lang, v in spaces.vectors.items()}
 
@@ -360,13 +362,13 @@ def teacher_vectors(s: Settings, # resolved
         read = {lang: read_vectors(path, language=lang) for lang, path in vector_files(s).items()}
         return {lang: replace(v, matrix=normalise(v.matrix, "unit")) for lang, v in read.items()}
     code = source_hash("x2static", "mapping", "linear_maps", "lexicon", "retrieval", "static_runs")
-    key = short_hash([s.teacher, s.teacher_width, s.held_back, s.teacher_lines, s.hub, s.seed, code])
+    key = short_hash([s.teacher, s.teacher_width, s.identity_weight, s.teacher_lines, s.hub, s.seed, code])
     folder = data.base.parent / f"teacher-{key}"
     if s.teacher == "lsa": return kept_vectors(folder, data.corpus.langs, lambda: lsa_space(s, data))
     def own_vectors():
         if s.teacher == "fasttext": return fasttext(s, data)
         return distilled(s, data, base_network(s, data).base_model.to(start_processes()), folder / "contexts")
-    def make(): return in_one_space(own_vectors(), s.hub, data.lexicon[0], s.held_back)
+    def make(): return in_one_space(own_vectors(), s.hub, data.lexicon[0], s.identity_weight)
     return kept_vectors(folder, data.corpus.langs, make)
 
 # %% ../nbs/07c_static_runs.ipynb #sbli
@@ -382,7 +384,7 @@ def base_vectors(s: Settings, # resolved
 def translation_scores(own: dict, # language → WordVectors
                        hub: str,
                        test: dict, # of `lexicons`
-                       space: str, # 'apart' as they are | 'mapped'
+                       space: str, # 'unmapped': as they are | 'mapped'
                        system: str = "model", # or 'before', 'teacher'
                       ) -> dict: # e.g. 'bli/de-en/before/mapped/acc@1'; covered words, both directions, mean
     "How often the words of a test are found among the words of the other language (CSLS)."
@@ -433,9 +435,9 @@ def pulled_words(teacher: dict, # language → WordVectors
     part = lambda v, rows: replace(v, words=[v.words[k] for k in rows], matrix=v.matrix[rows])
     return {lang: part(v, kept(lang, v)) for lang, v in teacher.items()}
 
-def dealt_out(vectors: WordVectors, seed: int) -> WordVectors:
+def shuffled_vectors(vectors: WordVectors, seed: int) -> WordVectors:
     "The same vectors under the same words, each under one at random."
-    order = torch.randperm(len(vectors), generator=torch_generator("dealt", seed, vectors.language))
+    order = torch.randperm(len(vectors), generator=torch_generator("shuffled", seed, vectors.language))
     return replace(vectors, matrix=vectors.matrix[order])
 
 class WordBatches(MappedBatches):
@@ -542,7 +544,7 @@ def make_batches(s: Settings, data: TransferData):
     text = text_batches(continuation_of(s), data)
     if s.loss == "none": return text
     pulled = pulled_words(data.teacher, s.hub, data.lexicon[1], s.most_words)
-    if s.dealt: pulled = {lang: dealt_out(vectors, s.seed) for lang, vectors in pulled.items()}
+    if s.shuffled: pulled = {lang: shuffled_vectors(vectors, s.seed) for lang, vectors in pulled.items()}
     return WordBatches(text, pulled, data.tokenizer, s.words, s.seed)
 
 PHASE = Phase("static_runs", ("held_out", "retrieval", "x2static", "mapping", "linear_maps", "static_transfer",
@@ -584,7 +586,7 @@ def distilled_scores(own: dict, # language → WordVectors, in no common space
     "Translations by vectors that are distilled from a network: as they are, and mapped to the hub."
     with warnings.catch_warnings(): # of maps that are refused: it stands in the agreement, below 0.1
         warnings.simplefilter("ignore", UserWarning)
-        spaces = {"apart": own, "mapped": in_one_space(own, hub, lexicon[0])}
+        spaces = {"unmapped": own, "mapped": in_one_space(own, hub, lexicon[0])}
     scores = [translation_scores(vectors, hub, lexicon[1], space, system) for space, vectors in spaces.items()]
     place = ["mapped"] if system == "model" else [system, "mapped"]
     agreement = {"/".join(["bli", pair_name(lang, hub), *place, "agreement"]): v.made_by["map"]["agreement"]
@@ -643,8 +645,8 @@ def describe(record: dict) -> str:
     base = {"mlm": "MLM", "mlm+tlm": "MLM + TLM"}[p["tasks"]]
     text = {"mlm": "MLM", "mlm+tlm": "MLM + TLM"}[p.get("goes_on", "mlm")]
     if p["loss"] == "none": return f"{base}, continued with {text} alone"
-    vectors = f"vectors of {p['teacher']}" + ", dealt out" * p.get("dealt", False)
-    vectors += ", their map held back" * (p.get("held_back", 0.0) > 0)
+    vectors = f"vectors of {p['teacher']}" + ", shuffled" * p.get("shuffled", False)
+    vectors += ", their map regularised" * (p.get("identity_weight", 0.0) > 0)
     return f"{base}, continued with {text} and {p['loss']} (weight {p['weight']:g}) towards {vectors}"
 
 # %% ../nbs/07c_static_runs.ipynb #srecipe
@@ -654,22 +656,22 @@ _ARMS = {"MLM alone": {"loss": "none"}, **{name: {"loss": name} for name in _PUL
          "dcca, 576 words": {"loss": "dcca", "words": 576}, # enough for its guards
          "dcca_ey, 576 words": {"loss": "dcca_ey", "words": 576}, # its controls
          "dcca_ey, 576 words, weight 0.3": {"loss": "dcca_ey", "words": 576, "weight": 0.3},
-         "cosine, own vectors": {"loss": "cosine", "teacher": "aggregated", "held_back": 0.0}}
+         "cosine, own vectors": {"loss": "cosine", "teacher": "aggregated", "identity_weight": 0.0}}
 
 _CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm+tlm", steps=12_000,
-                 teacher="x2static", held_back=0.0, teacher_lines=10_000, transfer_steps=500, max_minutes=120.0)
+                 teacher="x2static", identity_weight=0.0, teacher_lines=10_000, transfer_steps=500, max_minutes=120.0)
 _OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
                 "mse": {"loss": "mse"}, "dcca_ey": {"loss": "dcca_ey"},
-                "dcca_ey, dealt out": {"loss": "dcca_ey", "dealt": True},
+                "dcca_ey, shuffled": {"loss": "dcca_ey", "shuffled": True},
                 "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
 _FREQUENT = dict(_CAPTIONS, langs="de,en,fr", steps=5000, teacher="lsa", transfer_steps=1000, most_words=1000)
 _OF_FREQUENT = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
-                "dcca_ey": {"loss": "dcca_ey"}, "dcca_ey, dealt out": {"loss": "dcca_ey", "dealt": True},
-                "dcca_ey, own vectors": {"loss": "dcca_ey", "teacher": "x2static", "held_back": 1.0},
-                "dcca_ey, own vectors dealt out": {"loss": "dcca_ey", "teacher": "x2static", "held_back": 1.0,
-                                                   "dealt": True},
+                "dcca_ey": {"loss": "dcca_ey"}, "dcca_ey, shuffled": {"loss": "dcca_ey", "shuffled": True},
+                "dcca_ey, own vectors": {"loss": "dcca_ey", "teacher": "x2static", "identity_weight": 1.0},
+                "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "teacher": "x2static", "identity_weight": 1.0,
+                                                   "shuffled": True},
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
 EXPERIMENTS = {
@@ -681,7 +683,7 @@ EXPERIMENTS = {
                            _OF_FREQUENT, _FREQUENT, seeds=(0, 1, 2, 3, 4))}
 
 RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
-                with_teacher, record_facts, absent={"relative_start": "random", "held_back": 0.0},
+                with_teacher, record_facts, absent={"relative_start": "random", "identity_weight": 0.0},
                 experiments=EXPERIMENTS)
 
 # %% ../nbs/07c_static_runs.ipynb #smain

@@ -24,7 +24,8 @@ from .retrieval import accuracy, encode, load_model_and_tokenizer, untrained
 # %% ../nbs/03a_xlm_e_results.ipynb #06ad6864
 _COLOURS = {"XLM-E": "blue", "MLM + TLM": "red", "XLM-E, random pairs": "sky", "MLM + TLM, random pairs": "orange",
            "MLM": "grey", "MRTD": "green", "XLM-R": "grey", "XLM-E-TRTD": "sky", "XLM-Align": "green",
-           "fast_align": "black", "local": "blue", "random": "orange"}
+           "fast_align": "black", "local": "blue", "random": "orange", "local start": "blue", "random start": "orange",
+           "local start, random pairs": "sky"}
 
 def plot_start(arms: dict): # '<network>, random' and '<network>, local' → {seed: record}
     "The masked loss that is last to be learned, over tokens, from both starts of the relative bias."
@@ -116,7 +117,7 @@ def plot_spotting(local: dict, random: dict): # {seed: record} of XLM-E with eit
     for name, runs in (("local", local), ("random", random)):
         draw_seeds(ax, [over_tokens(r, value) for r in runs.values()], PALETTE[_COLOURS[name]], name)
     means = [line for line in ax.lines if not line.get_label().startswith("_")]
-    for line, label in zip(means, ("neighbours first", "has to find out")): line.set_label(label)
+    for line, label in zip(means, ("local start", "random start")): line.set_label(label)
     ax.axhline(0.5, ls="--", color=PALETTE["grey"], lw=0.9)
     ax.annotate("guessing", (1, 0.5), (-2, -2), xycoords=("axes fraction", "data"), textcoords="offset points",
                 ha="right", va="top", fontsize=7, color=PALETTE["grey"])

@@ -120,7 +120,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("largest gradient norm", f"{paper['clip_norm']:g}", f"{s.clip_norm:g}", ""),
             ("first token", "never masked", "never masked", ""),
             ("order of a pair", "flipped with p = 0.5", "flipped with p = 0.5", ""),
-            ("λ", "as in XLM-E: 50", f"{s.lam:g}", "compared in 03a_xlm_e_results")]
+            ("λ", "as in XLM-E: 50", f"{s.lam:g}", "as in 03_xlm_e; not compared")]
     return comparison_table(rows)
 
 def bitext_pairs(s: Settings) -> list[str]:
@@ -366,12 +366,15 @@ def grid_measures(experiment: Experiment,
     test, gold = {"cldr": ("T3", "lists"), "multi30k": ("multi30k-2016", "gold")}.get(
         experiment.shared.get("corpus", "cldr"), ("ntrex", "gold"))
     names = ["pivot", "others"] + ["unseen"] * ("unseen" in experiment.shared)
-    on = {"acc@1c": test, "aer": gold}
+    on, pivot = {"acc@1c": test, "aer": gold}, experiment.shared.get("pivot", Settings.pivot)
+    titles = {"pivot": f"with {pivot}", "others": f"without {pivot}", "unseen": "unseen languages"}
     score = lambda group, measure, system="": lambda r: best_score(r, on[measure], group, measure, system)
-    wanted = {f"{what}, {group}, %": (group, measure) for what, measure in (("accuracy@1", "acc@1c"), ("AER", "aer"))
+    kinds = (("accuracy@1", "acc@1c"), ("AER", "aer"))
+    wanted = {f"{what}, {titles[group]}, %": (group, measure) for what, measure in kinds
               for group in names if gold == "lists" or measure == "acc@1c"}
     runs = [r for g in groups.values() for r in g.values()]
-    losses = {f"words, {group}, nats": lambda r, group=group: words_known(r, group) for group in ("pivot", "others")}
+    losses = {f"words, {title}, nats": lambda r, group=group: words_known(r, group)
+              for group, title in (("pivot", pivot), ("others", "others"))}
     if any(math.isnan(f(r)) for f in losses.values() for r in runs): # of all languages together, then
         losses = {"words, nats": lambda r: last_held_out(r)["MLM below unigram"]}
     losses |= {"translation gain, nats": lambda r: last_held_out(r)["translation gain, TLM"]}
