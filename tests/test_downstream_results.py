@@ -90,9 +90,9 @@ def test_an_encoder_and_the_baselines_leave_records_that_merge(model, monkeypatc
     monkeypatch.setattr(D.Settings, "folder", property(lambda self: tmp_path))
     found = [D.encoder_record("MLM", "xnli", 0), D.encoder_record(D.UNTRAINED, "xnli", 0), D.baseline_record("xnli")]
     groups = D.merged(found)
-    assert [*groups] == ["MLM", D.UNTRAINED, "majority", "bag of words"]
+    assert [*groups] == ["MLM", D.UNTRAINED, "majority", "character n-grams"]
     assert all(0 <= D.average(XNLI)(runs[0]) <= 100 for runs in groups.values())
-    own = {key[2:] for key in groups["bag of words"][0]}
+    own = {key[2:] for key in groups["character n-grams"][0]}
     assert own == {("en", "en"), ("en", "de"), ("de", "de")} # learned in the language too
     assert found[0]["parameters"]["model_hash"] != found[1]["parameters"]["model_hash"]
     wanted = [(D.BASELINES, task, 0) for task in ("tatoeba", *D.LABELLED[1:])]

@@ -81,7 +81,7 @@ def scores(settings, data):
 
 def test_one_table_of_model_untrained_network_and_baselines(scores):
     table = score_table(scores, "xnli")
-    assert [*table.index] == ["model", "untrained", "majority", "bag of words"]
+    assert [*table.index] == ["model", "untrained", "majority", "character n-grams"]
     assert [*table.columns] == ["others", "gap", "de", "en", "sw"] and table.notna().all().all()
     row = table.loc["model"]
     assert row.others == pytest.approx((row.de + row.sw) / 2) and row.gap == pytest.approx(row.en - row.others)
@@ -317,7 +317,7 @@ def test_one_bad_test_loses_neither_the_baselines_nor_the_other_languages(lang, 
     with pytest.warns(UserWarning, match=rf"xnli in {lang}: .*test-{lang}\.tsv"):
         found = evaluate(replace(settings, out=str(tmp_path / "out")))
     assert {*found.target} == {"de", "en", "sw"} - {lang}
-    assert {*found.system} == {"model", "untrained", "majority", "bag of words"}
+    assert {*found.system} == {"model", "untrained", "majority", "character n-grams"}
 
 
 def test_nothing_is_learned_for_a_test_that_is_not_there(settings, data, tmp_path, monkeypatch):
@@ -556,7 +556,7 @@ def test_tables_name_the_model_and_say_which_training_stopped(scores, settings, 
     stop = "stopped at step 144 of 1365"
     place = E.keep(given, scores.assign(stopped=scores.stopped.where(scores.system != "model", stop)))
     [table] = E.tables(given, scores).values()
-    assert [*table.index] == ["my_bert", "untrained", "majority", "bag of words"] # of what has finished
+    assert [*table.index] == ["my_bert", "untrained", "majority", "character n-grams"] # of what has finished
     assert f"<th>my_bert, {stop}</th>" in Path(f"{place}.html").read_text()
     assert rf"my\_bert, {stop} & " in Path(f"{place}.tex").read_text()
     own = scores[scores.system == "model"]
@@ -569,7 +569,7 @@ def test_tables_name_the_model_and_say_which_training_stopped(scores, settings, 
 
 def test_the_same_as_latex_and_as_a_picture(scores):
     text = latex(score_table(scores, "xnli"))
-    assert text.count(r"\\") == 5 and "bag of words" in text and r"\begin{tabular}{lrrrrr}" in text
+    assert text.count(r"\\") == 5 and "character n-grams" in text and r"\begin{tabular}{lrrrrr}" in text
     fig = draw_heat_map(scores)
     assert [ax.get_title() for ax in fig.axes] == ["xnli: accuracy, %"]
 
@@ -665,7 +665,7 @@ def test_models_that_are_not_ours_by_the_same_command(name, model, tmp_path, mon
     E.main(["--model", str(tmp_path / "foreign"), "--tasks", "xnli", "--learn_on", "dev", "--langs", "en,de",
             "--epochs", "1", "--out", str(tmp_path / "out")])
     said = capsys.readouterr().out
-    assert "xnli: accuracy, %" in said and "bag of words" in said
+    assert "xnli: accuracy, %" in said and "character n-grams" in said
     [record] = read_records("08_evaluation")
     assert record["parameters"]["model"] == "foreign" and {*record["scores"]["system"]} >= {"model", "untrained"}
 
@@ -719,6 +719,6 @@ def test_all_tasks_without_a_folder_of_sets_are_those_that_need_none(settings, m
     assert "cldr" in E.task_names(replace(settings, tasks="all", learn_on=""))
 
 
-def test_a_bag_of_words_of_one_label_says_that_label():
+def test_a_character_ngrams_of_one_label_says_that_label():
     examples = [Labelled(str(n), (f"text {n}", "more"), "a") for n in range(5)]
-    assert E._bag_of_words(examples, examples[:2]) == ["a", "a"]
+    assert E._character_ngrams(examples, examples[:2]) == ["a", "a"]

@@ -67,8 +67,9 @@ def test_tiny_vocabularies():
     first, second = WordVectors(["Hund"], [[1.0, 0]]), WordVectors(["dog", "cat"], [[1.0, 0.1], [0, 1]])
     score = translation_accuracy([("Hund", "dog")], first, second)
     assert score.covered == {1: 1, 5: 1, 10: 1} and score.coverage == 1
-    assert translation_accuracy([("Hund", "dog")], first, second, words=1).covered[1] == 1
-    with pytest.raises(DataError, match="no entry"): translation_accuracy([("Hund", "cat")], first, second, words=1)
+    assert translation_accuracy([("Hund", "dog")], first, second, vocabulary_cutoff=1).covered[1] == 1
+    with pytest.raises(DataError, match="no entry"):
+        translation_accuracy([("Hund", "cat")], first, second, vocabulary_cutoff=1)
 
 
 def test_words_are_looked_up_in_their_usual_forms():

@@ -5,7 +5,7 @@ import torch
 from scipy.linalg import orthogonal_procrustes, sqrtm
 
 from xlnb.core import ConfigError, DataError
-from xlnb.linear_maps import canonical_maps, joint_procrustes, normalise, procrustes, rcsls, rcsls_loss, whitened_maps
+from xlnb.linear_maps import cca_maps, generalized_procrustes, normalise, procrustes, rcsls, rcsls_loss, whitened_maps
 from xlnb.retrieval import nearest
 
 
@@ -75,24 +75,24 @@ def test_whitened_maps_are_the_formulas():
 
 
 @pytest.mark.parametrize("widths", [(6, 6), (8, 5)])
-def test_canonical_maps_correlate_as_the_best_linear_maps_do(widths):
+def test_cca_maps_correlate_as_the_best_linear_maps_do(widths):
     "Against scikit-learn's iterative CCA; a side that lacks a direction is no obstacle."
     from sklearn.cross_decomposition import CCA
     shared = draw(2000, 3, seed=1)
     noisy = lambda k, w: torch.cat([shared + 0.5 * draw(2000, 3, seed=k), draw(2000, w - 3, seed=10 + k)], 1)
     x, z = (noisy(k, w) @ draw(w, w, seed=20 + k) for k, w in enumerate(widths))
     x, z = x - x.mean(0), z - z.mean(0)
-    a, b = (side @ m for side, m in zip((x, z), canonical_maps(x, z, ridge=1e-9)))
+    a, b = (side @ m for side, m in zip((x, z), cca_maps(x, z, ridge=1e-9)))
     ours = [float(torch.corrcoef(torch.stack([a[:, k], b[:, k]]))[0, 1]) for k in range(3)]
     theirs = CCA(3, max_iter=5000, tol=1e-12).fit_transform(x.numpy(), z.numpy())
     assert ours == pytest.approx([np.corrcoef(theirs[0][:, k], theirs[1][:, k])[0, 1] for k in range(3)], abs=1e-3)
     assert float(a[:, 0].std() / a[:, 2].std()) == pytest.approx(ours[0] / ours[2], rel=1e-3) # weighted by them
     flat = x - x.mean(1, keepdim=True) # as after a layer norm
-    assert torch.isfinite(canonical_maps(flat, z)[0]).all()
+    assert torch.isfinite(cca_maps(flat, z)[0]).all()
     for wrong in ((x, z[1:]), (x[0], z[0]), (x[:0], z[:0]), (x.long(), z.long())):
-        with pytest.raises(DataError, match="row i of one belongs to row i"): canonical_maps(*wrong)
-    with pytest.raises(DataError, match="zero everywhere"): canonical_maps(x, 0 * z)
-    with pytest.raises(ConfigError, match="ridge=-1"): canonical_maps(x, z, -1)
+        with pytest.raises(DataError, match="row i of one belongs to row i"): cca_maps(*wrong)
+    with pytest.raises(DataError, match="zero everywhere"): cca_maps(x, 0 * z)
+    with pytest.raises(ConfigError, match="ridge=-1"): cca_maps(x, z, -1)
 
 
 def dense_loss(map_, x, z, all_x, all_z, k):
@@ -131,21 +131,21 @@ def test_rcsls_falls_and_helps(spectral):
     if spectral: assert torch.linalg.svdvals(map_).max() <= 1 + 1e-9
 
 
-def test_joint_procrustes():
+def test_generalized_procrustes():
     truth, turns = draw(300, 9), [rotation(9, s) for s in range(4)]
-    exact, losses = joint_procrustes([truth @ turn for turn in turns], unmoved=2)
+    exact, losses = generalized_procrustes([truth @ turn for turn in turns], unmoved=2)
     assert losses[-1] < 1e-12
     for own, turn in zip(exact, turns): assert torch.allclose(own, turn.T @ turns[2], atol=1e-6)
-    two, _ = joint_procrustes([draw(300, 9, seed=7), truth], None, 5000, 1e-15, unmoved=1) # of two: as one to the other
+    two, _ = generalized_procrustes([draw(300, 9, seed=7), truth], None, 5000, 1e-15, unmoved=1) # as one to the other
     assert torch.allclose(two[0], procrustes(draw(300, 9, seed=7), truth), atol=1e-4)
     present = torch.ones(4, 300, dtype=torch.bool)
     present[1, 100:] = False
     tables = [truth @ turn for turn in turns]
     tables[1] = torch.where(present[1][:, None], tables[1], torch.nan_to_num(torch.full_like(truth, 1e6)))
-    holed, _ = joint_procrustes(tables, present)
+    holed, _ = generalized_procrustes(tables, present)
     for own, turn in zip(holed, turns): assert torch.allclose(own, turn.T @ turns[0], atol=1e-5)
     present[1] = False
-    with pytest.raises(DataError, match="space 1, from 0, shares no row"): joint_procrustes(tables, present)
+    with pytest.raises(DataError, match="space 1, from 0, shares no row"): generalized_procrustes(tables, present)
 
 
 def test_normalise():

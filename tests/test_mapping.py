@@ -106,8 +106,8 @@ def test_self_learning_is_a_function_of_its_seed():
 def test_few_pairs_are_enough_with_self_learning():
     vectors = languages(noise=0.15)
     few = pairs_of("de", range(10))
-    alone = map_to(vectors, "en", few, least_agreement=0)
-    learned = map_to(vectors, "en", few, learning=True)
+    alone = map_to(vectors, "en", few, min_agreement=0)
+    learned = map_to(vectors, "en", few, self_learning=True)
     test = pairs_of("de", range(100, 300))["de"]
     score = lambda s: translation_accuracy(test, s.vectors["de"], s.vectors["en"]).covered[1]
     assert score(alone) < 0.7 < 0.9 < score(learned) and learned.reports["de"].mapped
@@ -120,10 +120,10 @@ def test_a_map_between_spaces_that_are_nearly_one_may_be_regularised():
     german = WordVectors([f"de{i}" for i in range(300)], english.matrix + 0.35 * noise, "de")
     test = pairs_of("de", range(100, 300))["de"]
     def score(weight):
-        spaces = map_to([english, german], "en", few, method=NearIdentity(weight), least_agreement=0)
+        spaces = map_to([english, german], "en", few, method=NearIdentity(weight), min_agreement=0)
         assert spaces.reports["de"].method == f"NearIdentity(weight={weight})"
         return translation_accuracy(test, spaces.vectors["de"], spaces.vectors["en"]).covered[1]
-    free = map_to([english, german], "en", few, least_agreement=0).vectors
+    free = map_to([english, german], "en", few, min_agreement=0).vectors
     assert score(0) == translation_accuracy(test, free["de"], free["en"]).covered[1] < score(100)
     with pytest.raises(ConfigError, match="identity_weight=.*give 0 or more"): score(-1)
 
@@ -176,7 +176,7 @@ def test_wrong_dictionaries_are_said_too():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert map_to(vectors, "en", pairs_of("de", range(200))).reports["de"].agreement > 0.9
-        assert map_to(vectors, "en", wrong, least_agreement=0).reports["de"].mapped
+        assert map_to(vectors, "en", wrong, min_agreement=0).reports["de"].mapped
 
 
 def even(width, n, noise=0.0, turned=1.0):
@@ -194,7 +194,8 @@ def even(width, n, noise=0.0, turned=1.0):
 def test_maps_by_few_entries_are_not_passed_by_what_they_leave_unturned(width, n, off):
     vectors, entries = even(width, 1000, noise=0.3), [(f"de{i}", f"en{(i + off) % n}") for i in range(n)]
     with pytest.warns(UserWarning, match=f"de: entries for {n} of its words are too few to know .* of width {width} "
-                                         ".*give more, or try start='unsupervised' or learning=True; its .* unaligned"):
+                                         ".*give more, or try start='unsupervised' or self_learning=True; "
+                                         "its .* unaligned"):
         mapped = map_to(vectors, "en", {"de": entries})
     report = mapped.reports["de"]
     assert report.agreement < 0.02 and not report.mapped and "too few to know" in report.why
@@ -223,7 +224,7 @@ def test_between_spaces_that_are_nearly_one_a_map_must_beat_none():
     assert free.agreement < free.unmapped == held.unmapped < held.agreement and held.mapped
     with pytest.warns(UserWarning, match="left unaligned"):
         assert map_to(vectors, "en", wrong, method=NearIdentity(1.0)).reports["de"].agreement < 0.02
-    assert map_to(vectors, "en", right, least_agreement=0).reports["de"].mapped
+    assert map_to(vectors, "en", right, min_agreement=0).reports["de"].mapped
 
 
 def test_held_out_entries_may_have_several_translations_and_none_has_a_part_in_its_map():
@@ -264,10 +265,10 @@ def test_entries_that_all_hang_together_are_too_few_to_know(loose, of):
 def test_what_is_advised_is_not_what_was_tried():
     vectors = languages(40)
     for entries, options, advice in ((None, {}, "start from a dictionary, or more words"),
-                                     (pairs_of("de", range(12)), {"learning": True},
+                                     (pairs_of("de", range(12)), {"self_learning": True},
                                       "give more entries, or take start='unsupervised', or more words")):
         with pytest.warns(UserWarning, match=f"maps from two halves .*: {advice}"):
-            map_to(vectors, "en", entries, least_agreement=1.1, **options)
+            map_to(vectors, "en", entries, min_agreement=1.1, **options)
 
 
 def test_right_entries_of_equal_spaces_say_how_many_are_enough():
@@ -296,7 +297,7 @@ def test_identical_words():
 
 
 def test_translate_is_csls():
-    mapped = map_to(languages(400, noise=1.0), "en", pairs_of("de", range(200)), least_agreement=0)
+    mapped = map_to(languages(400, noise=1.0), "en", pairs_of("de", range(200)), min_agreement=0)
     x, z = mapped.vectors["de"].matrix, mapped.vectors["en"].matrix
     cosine = normalise(x, "unit") @ normalise(z, "unit").T
     csls = 2 * cosine - neighbourhood(x, z, 10)[1]
@@ -317,7 +318,7 @@ def test_dictionaries_out_of_a_space(unsupervised):
     every = induce_dictionary(mapped.vectors["de"], mapped.vectors["en"], mutual=False)
     assert {*pairs} <= {*every} and len(pairs) > 250
     assert sum(a[2:] == b[2:] for a, b in pairs) / len(pairs) > 0.95
-    assert len(induce_dictionary(mapped.vectors["de"], mapped.vectors["en"], words=50)) <= 50
+    assert len(induce_dictionary(mapped.vectors["de"], mapped.vectors["en"], vocabulary_cutoff=50)) <= 50
     with pytest.raises(ConfigError, match="Spaces is no WordVectors: give those of a language"):
         induce_dictionary(mapped, "de")
     again = map_to(languages(noise=0.1), "en", {"de": pairs})
@@ -346,7 +347,7 @@ def test_errors():
              ([english, german], "fr", {}, "language 'fr' is not one of the 2"),
              ([english, german], "en", dict(start="seed"), "start='seed'"),
              ([english, german], "en", dict(method="rotation"), "method='rotation'"),
-             ([english, german], "en", dict(words=0), "words=0"),
+             ([english, german], "en", dict(vocabulary_cutoff=0), "vocabulary_cutoff=0"),
              ([english, german], "en", dict(dictionaries={"fr": []}), "dictionaries='fr'"),
              ([english, german], "en", dict(dictionaries={"de": {"de1": "en1"}}), "list of .word, translation. pairs"),
              ([english, german], "en", dict(dictionaries={"de": ["ab", "cd"]}), "tuple.line.split"),
@@ -357,7 +358,8 @@ def test_errors():
     data = [([english, narrow], dict(dictionaries=pair), "de of width 5, and en of width 12: a map"),
             ([english, german], dict(dictionaries={"de": [("Hund", "dog")]}), "no entry of the dictionary.*Hund – dog"),
             ([english, german], dict(dictionaries={"de": []}), "the dictionary is empty"),
-            ([english, german], dict(dictionaries={"de": [("de40", "en40")]}, learning=True, words=10), "raise words="),
+            ([english, german], dict(dictionaries={"de": [("de40", "en40")]}, self_learning=True, vocabulary_cutoff=10),
+             "raise vocabulary_cutoff="),
             ([english, german], dict(start="identical"), "no word of de is spelled"),
             ([english, german], dict(dictionaries=pair, method="whitened"), "x has rank 9 of 12")]
     for vectors, options, message in data:

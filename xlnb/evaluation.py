@@ -427,10 +427,10 @@ def _majority(train, tested) -> list:
 def _scikit_learn(module: str):
     try: return import_module(f"sklearn.{module}")
     except ModuleNotFoundError as e:
-        raise ConfigError("the bag of words needs scikit-learn: pip install 'xlnb[eval]', or leave it out with "
+        raise ConfigError("character n-grams need scikit-learn: pip install 'xlnb[eval]', or leave them out with "
                           "controls=False") from e
 
-def _bag_of_words(train, tested) -> list: # each text has its own n-grams
+def _character_ngrams(train, tested) -> list: # each text has its own n-grams
     if len({e.label for e in train}) == 1: return _majority(train, tested)
     side = lambda examples, k: [e.texts[k] for e in examples]
     new = partial(_scikit_learn("feature_extraction.text").TfidfVectorizer, analyzer="char_wb",
@@ -465,7 +465,7 @@ def _shared_words(train, tested) -> list: # of two texts, as a share of all thei
     words = [[{*text.casefold().split()} for text in e.texts] for e in tested]
     return [len(first & second) / len(first | second) for first, second in words]
 
-BASELINES = {"classification": {"majority": _majority, "bag of words": _bag_of_words},
+BASELINES = {"classification": {"majority": _majority, "character n-grams": _character_ngrams},
              "tagging": {"majority": _majority_tags, "words": _word_tags},
              "question answering": {"nearest sentence": _nearest_sentence},
              "regression": {"shared words": _shared_words}}

@@ -112,14 +112,14 @@ def translation_accuracy(entries, # (word of first, word of second) pairs; sever
                          score: str = "csls", # or 'cosine'
                          at=(1, 5, 10), # k of accuracy@k
                          neighbours: int = 10, # of CSLS; fewer where there are fewer words
-                         words: int = 200_000, # of each side, the most frequent, that are looked at
+                         vocabulary_cutoff: int = 200_000, # words of each side, the most frequent, that are looked at
                         ) -> TranslationScore:
     """How often a translation is among the k nearest words (BLI), over covered words and over all.
 
     Raises `DataError` for another width or a dictionary without a covered entry, `ConfigError` for another score."""
     if choose("score", score, NEIGHBOURS) == "margin": raise ConfigError("score='margin': BLI takes 'csls' or 'cosine'")
     same_width(first, second)
-    entries, first, second = [*entries], first.first(words), second.first(words)
+    entries, first, second = [*entries], first.first(vocabulary_cutoff), second.first(vocabulary_cutoff)
     gold = covered_entries(entries, first, second)
     queries, k = first.matrix[list(gold)], min(max(at), len(second))
     if score == "csls":

@@ -274,7 +274,8 @@ def _within(pairs, n, m, words) -> torch.Tensor:
     "The pairs among the words that are learned from; `DataError` if none is."
     near = pairs[:, (pairs[0] < n) & (pairs[1] < m)]
     if near.shape[1]: return near
-    raise DataError(f"none of the {pairs.shape[1]} pairs to start from is among the first {words} words: raise words=…")
+    raise DataError(f"none of the {pairs.shape[1]} pairs to start from is among the first {words} words: raise "
+                    "vocabulary_cutoff=…")
 
 # %% ../nbs/07a_mapping.ipynb #doubt002
 _INSTEAD = {"dictionary": "give more entries, or take start='unsupervised'",
@@ -294,7 +295,7 @@ def _too_few(pairs, width, told, best) -> str:
     tried = f"{told}; right ones in equal spaces {best:.0%}" if groups >= _FEWEST else f"{_FEWEST} are the least"
     return (f"entries for {words} of its words{shared} are too few to know whether they are right, with vectors of "
             f"width {width} ({tried}): give more{' of other words' if shared else ''}, or try start='unsupervised' or "
-            "learning=True")
+            "self_learning=True")
 
 def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
     "Why a map by given entries is refused, and what to do."
@@ -382,11 +383,11 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            dictionaries: dict | None = None, # language → (word of it, word of the hub) pairs, or a file's path
            start: str | None = None, # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
            method: str | NearIdentity = "orthogonal", # of the map at the end: one of METHODS, or a `NearIdentity`
-           learning: bool | None = None, # self-learning; None: unless the start is a dictionary
-           words: int = 20_000, # most frequent of each: all that self-learning sees, and the neighbours of RCSLS
+           self_learning: bool | None = None, # induce pairs and map in turns; None: unless the start is a dictionary
+           vocabulary_cutoff: int = 20_000, # most frequent words that self-learning sees, and RCSLS's neighbours
            normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
-           least_agreement: float = 0.1, # below it a language stays unaligned, with a warning; 0: all are mapped
+           min_agreement: float = 0.1, # below it a language stays unaligned, with a warning; 0: all are mapped
           ) -> Spaces:
     """All languages in the space of the hub, which does not depend on the others (Artetxe et al. 2018, 2018b).
 
@@ -397,7 +398,8 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     hub, dictionaries = parse_languages([hub], vectors)[0], dictionaries or {}
     others = [lang for lang in vectors if lang != hub]
     for lang in dictionaries: choose("dictionaries", lang, others)
-    if words < 1: raise ConfigError(f"words={words}: learn from 1 word or more")
+    if vocabulary_cutoff < 1:
+        raise ConfigError(f"vocabulary_cutoff={vocabulary_cutoff}: learn from 1 word or more")
     lack = [lang for lang in others if lang not in dictionaries]
     if start is not None and choose("start", start, STARTS) == "dictionary" and lack:
         raise ConfigError(f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': pairs}}")
@@ -406,22 +408,23 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     for lang in others:
         own = start or ("dictionary" if lang in dictionaries else "unsupervised")
         x = normalise(vectors[lang].matrix, normalisation)
-        learns = own != "dictionary" if learning is None else learning
+        learns = own != "dictionary" if self_learning is None else self_learning
         pairs = _start_pairs(vectors[lang], vectors[hub], x, z, own, dictionaries.get(lang))
-        matrix, reports[lang] = _map_language(vectors[lang], x, z, pairs, own, method, learns, words, seed,
-                                              least_agreement)
+        matrix, reports[lang] = _map_language(vectors[lang], x, z, pairs, own, method, learns, vocabulary_cutoff,
+                                              seed, min_agreement)
         placed[lang] = replace(vectors[lang], matrix=matrix)
     return Spaces(hub, placed, reports)
 
 # %% ../nbs/07a_mapping.ipynb #6f3a9a30
 def induce_dictionary(first: WordVectors,
                       second: WordVectors, # in the same space, such as `Spaces.vectors` has
-                      words: int = 20_000, # most frequent words of each
+                      vocabulary_cutoff: int = 20_000, # most frequent words of each
                       mutual: bool = True, # pairs that choose each other; False: the best of each word, both ways
                      ) -> list[tuple[str, str]]: # (word of first, word of second), the most frequent of first before
     "Translations by CSLS between two languages of one space; `DataError` for another width."
     same_width(first, second)
-    forward, backward, _ = induce_pairs(*(normalise(v.matrix[:words], "unit") for v in (first, second)))
+    forward, backward, _ = induce_pairs(*(normalise(v.matrix[:vocabulary_cutoff], "unit")
+                                         for v in (first, second)))
     forward, backward = ({*zip(*pairs.tolist())} for pairs in (forward, backward))
     rows = forward & backward if mutual else forward | backward
     return [(first.words[i], second.words[j]) for i, j in sorted(rows)]

@@ -118,7 +118,7 @@ def _asked(vectors: dict, tests: Tests, space: str, system: str) -> dict:
 
 def _mapped_scores(own: dict, tests: Tests, system: str, place: str = "", seed: int = 0, **how) -> dict:
     "Scores of the map as it is, refused or not, and its agreement (`MapReport`)."
-    spaces = map_to(own.values(), tests.hub, seed=seed, least_agreement=0.0, **how)
+    spaces = map_to(own.values(), tests.hub, seed=seed, min_agreement=0.0, **how)
     agreement = {f"map/{pair_name(lang, tests.hub)}/{system}/mapped{place}/agreement": report.agreement
                  for lang, report in spaces.reports.items()}
     return _asked(spaces.vectors, tests, f"mapped{place}", system) | agreement

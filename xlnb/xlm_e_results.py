@@ -15,7 +15,7 @@ import numpy as np
 from . import xlm_e
 from .claims import Claim, Comparison, layer_score
 from .core import PALETTE, figure, label_lines, run_facts
-from .linear_maps import canonical_maps
+from .linear_maps import cca_maps
 from .pretraining import finished_phase
 from .reports import (LEARNED, baseline_mean, best_accuracy, best_layer, draw_by_layer, draw_seeds, last_held_out,
                           layer_means, nats_learned, over_tokens)
@@ -76,7 +76,7 @@ def mapped_retrieval(network, tokenizer,
     found, states = {}, lambda sides: [encode(list(side), network, "all", tokenizer) for side in sides]
     for pair, sides in test.items():
         for layer, (x, z, a, b) in enumerate(zip(*states(train[pair]), *states(sides))):
-            maps = canonical_maps(x - x.mean(0), z - z.mean(0))
+            maps = cca_maps(x - x.mean(0), z - z.mean(0))
             moved = [(own - of.mean(0)) @ map_ for own, of, map_ in zip((a, b), (x, z), maps)]
             found[f"multi30k-2016/{pair}/{system}layer{layer}/mapped@1"] = round(sum(accuracy(*moved)) / 2, 5)
     return found
