@@ -296,14 +296,19 @@ def test_readme_follows_from_the_index():
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_readme_links_to_every_notebook():
-    linked = set(re.findall(r"\]\(nbs/(\w+)\.ipynb\)", README))
+LISTING = (ROOT / "nbs" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_list_of_notebooks_has_every_one_and_the_readme_leads_to_it():
+    linked = set(re.findall(r"\]\((\w+)\.ipynb\)", LISTING))
     assert {p.stem for p in NOTEBOOKS} - linked == {"index"}
+    linked |= set(re.findall(r"\]\(nbs/(\w+)\.ipynb\)", README))
     assert sorted(linked - {p.stem for p in NOTEBOOKS}) == [], "no such notebook"
+    assert "](nbs/README.md)" in README and len(README) < 7500, "a first screen, not a wall"
 
 
-def test_examples_in_the_readme_import_what_is_there():
-    for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+def test_examples_in_the_readmes_import_what_is_there():
+    for code in re.findall(r"```python\n(.*?)```", README + LISTING, re.DOTALL):
         for node in ast.walk(ast.parse(code)):
             if not isinstance(node, ast.ImportFrom): continue
             module = importlib.import_module(node.module)
