@@ -432,11 +432,14 @@ def test_two_models_stand_in_one_table_with_intervals(settings, scores, another,
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
     given = dict(model=settings.model, against=another, tasks="xnli", langs="en,sw", learn_on="dev", epochs=2,
                  seeds=2, out=settings.out)
+    trained, calls = E._tuned, []
+    monkeypatch.setattr(E, "_tuned", lambda *a: calls.append(a) or trained(*a))
     E.main([text for name, value in given.items() for text in (f"--{name}", str(value))])
     said = capsys.readouterr().out
     first, second = Path(settings.model).name, f"{Path(another).name} [{model_hash(another)[:4]}]"
     for name in (first, second): assert len(re.findall(rf"^{re.escape(name)} +[0-9]", said, re.MULTILINE)) == 1
     assert f"{first} minus {second}, points" in said
+    assert len(calls) == 5 * 2 # two seeds of model, untrained and other, then of both: not once a language
     ahead = pd.read_csv(next(Path(settings.out).glob("*-behind-*.csv"))).set_index("language")
     assert [*ahead.index] == ["en", "sw"] and {*ahead.task} == {"xnli"}
     both = {r["parameters"]["model"]: pd.DataFrame(r["scores"]) for r in read_records("08_evaluation")}
@@ -719,6 +722,6 @@ def test_all_tasks_without_a_folder_of_sets_are_those_that_need_none(settings, m
     assert "cldr" in E.task_names(replace(settings, tasks="all", learn_on=""))
 
 
-def test_a_character_ngrams_of_one_label_says_that_label():
+def test_character_ngrams_of_one_label_say_that_label():
     examples = [Labelled(str(n), (f"text {n}", "more"), "a") for n in range(5)]
     assert E._character_ngrams(examples, examples[:2]) == ["a", "a"]

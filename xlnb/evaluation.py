@@ -6,8 +6,8 @@
 __all__ = ['BASELINES', 'FAMILIES', 'Settings', 'checked', 'learn_split', 'test_split', 'task_names', 'content_hash',
            'model_hash', 'untrained_folder', 'split_fifth', 'learned_task', 'leaked', 'Tuned', 'baseline_rows',
            'evaluate', 'score_table', 'latex', 'draw_heat_map', 'family_table', 'beside_papers', 'compare',
-           'scores_record', 'as_shown', 'tables', 'keep', 'recorded', 'opponent', 'ahead_title', 'differences',
-           'beside_opponent', 'main']
+           'scores_record', 'as_shown', 'tables', 'keep', 'recorded', 'opponent', 'differences', 'beside_opponent',
+           'main']
 
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
 import hashlib, json, math, re, shutil, sys, warnings
@@ -741,11 +741,15 @@ def _check_is_mean(each, task, tested, answers, lang):
     raise DataError(f"{task}: {measure} is {whole:.1f} of the whole test and {mean:.1f} as a mean over examples, so "
                     "that examples drawn anew say nothing of it")
 
-def _over_heads(settings, task, lang) -> list[float]: # of every example, the mean over seeds
-    tested, found = read_task(BENCHMARKS[task].tested, lang, test_split(task, settings)), []
-    for seed in range(settings.seeds):
-        tuned = _tuned(settings.model, task, settings.source, seed, settings)
+def _heads(settings, task) -> list[Tuned]: # of all seeds
+    found = [_tuned(settings.model, task, settings.source, seed, settings) for seed in range(settings.seeds)]
+    for tuned in found:
         if tuned.stopped: raise DataError(f"{task}, {settings.title}: {tuned.stopped}; the same call goes on")
+    return found
+
+def _over_heads(settings, heads, task, lang) -> list[float]: # of every example, the mean over seeds
+    tested, found = read_task(BENCHMARKS[task].tested, lang, test_split(task, settings)), []
+    for tuned in heads:
         answers = _answered(tuned, task, tested, lang, settings)
         found.append(_each(task, tested, answers, lang))
         _check_is_mean(found[-1], task, tested, answers, lang)
@@ -757,7 +761,8 @@ def compare(first: Settings, second: Settings, # alike but for the model
 
     Raises `DataError` for a measure that is no mean over examples, and for a training that has not finished."""
     choose("task", task, BENCHMARKS)
-    return paired_bootstrap(*(_over_heads(checked(settings), task, lang) for settings in (first, second)), 0)
+    each = [_over_heads(settings, _heads(settings, task), task, lang) for settings in map(checked, (first, second))]
+    return paired_bootstrap(*each, 0)
 
 
 # %% ../nbs/08_evaluation.ipynb #56a41e16
@@ -841,32 +846,33 @@ def opponent(settings: Settings) -> Settings: # of `checked`
     if other.title != settings.title: return other
     return replace(other, name=f"{other.title} [{model_hash(other.model)[:4]}]")
 
-def ahead_title(settings: Settings) -> str: # of the table of `differences`
-    return f"{settings.title} minus {opponent(settings).title}, points, 95 % intervals over tested examples"
-
 def differences(first: Settings, second: Settings, # of `checked`, alike but for the model
                ) -> pd.DataFrame: # a row for each task and language, points of the task's first measure
     "How far the first model is ahead, with the 95 % interval and p of `compare`; a warning names what has none."
-    rows, without = [], []
+    rows, without = {}, [f"{name}: it trains nothing" for name in task_names(first) if name in READ]
     for task in (name for name in task_names(first) if name in BENCHMARKS):
+        try: models = [(settings, _heads(settings, task)) for settings in (first, second)]
+        except _OF_ONE_TASK as e:
+            without.append(f"{task}: {e}")
+            continue
         for lang in _tested_languages(task, first):
-            try: found = compare(first, second, task, lang)
+            try: rows[task, lang] = paired_bootstrap(*(_over_heads(*model, task, lang) for model in models), 0)
             except _OF_ONE_TASK as e: without.append(f"{task} in {lang}: {e}")
-            else: rows.append({"task": task, "language": lang, "difference": found.difference, "from": found.low,
-                               "to": found.high, "p": found.p})
-    if without: warnings.warn(f"{len(without)} differences have no interval: {'; '.join(without)}")
-    return pd.DataFrame(rows)
+    if without: warnings.warn(f"no interval of a difference: {'; '.join(without)}")
+    names = pd.MultiIndex.from_tuples(rows, names=["task", "language"]) if rows else None
+    return pd.DataFrame(rows.values(), names, columns=["difference", "from", "to", "p"])
 
 def beside_opponent(settings: Settings, # of `checked`, with `against`
                     scores: pd.DataFrame, # of `evaluate`
-                   ) -> tuple[pd.DataFrame, pd.DataFrame]: # scores with those of the other below; `differences`
+                   ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]: # with the other's below; title → `differences`
     "What the other model scores, kept as the first's, and how far the first is ahead, kept as .csv."
     other = opponent(settings)
     theirs = evaluate(other)
     ahead, place = differences(settings, other), keep(other, theirs)
-    ahead.to_csv(f"{place}-behind-{settings.title.replace('/', '-')}.csv", index=False)
-    return pd.concat([scores, theirs.assign(system=theirs.system.replace("model", other.title))],
-                     ignore_index=True), ahead
+    ahead.to_csv(f"{place}-behind-{settings.title.replace('/', '-')}.csv")
+    both = pd.concat([scores, theirs.assign(system=theirs.system.replace("model", other.title))], ignore_index=True)
+    title = f"{settings.title} minus {other.title}, points, 95 % intervals over tested examples"
+    return both, {title: ahead.round(3)} if len(ahead) else {}
 
 
 # %% ../nbs/08_evaluation.ipynb #408d9c36
@@ -884,12 +890,12 @@ def _main(argv):
         settings = checked(settings)
         scores = evaluate(settings)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
-    place, ahead = keep(settings, scores), pd.DataFrame()
+    place, ahead = keep(settings, scores), {}
     if settings.against:
         try: scores, ahead = beside_opponent(settings, scores)
         except (ValueError, OSError) as e: sys.exit(f"xlnb: {settings.against}: {e}\nThe other scores: {place}.csv")
-    for title, table in tables(settings, scores).items(): print(f"\n{title}\n{table.to_string(na_rep='–')}")
-    if len(ahead): print(f"\n{ahead_title(settings)}\n{ahead.round(3).to_string(index=False)}")
+    for title, table in (tables(settings, scores) | ahead).items():
+        print(f"\n{title}\n{table.to_string(na_rep='–')}")
     print(f"\nAll scores, other measures too: {place}.csv; the tables as .html and .tex, drawn as .png")
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
