@@ -119,10 +119,10 @@ def paired_difference(comparison: Comparison,
     return *interval(differences), len(differences)
 
 def said_difference(comparison: Comparison, finished: dict) -> str: # as of `paired_difference`
-    "The difference with its interval, in words."
+    "The difference with its interval, in words, after the name of the measure where it has one."
     mean, half, seeds = paired_difference(comparison, finished)
-    return f"{comparison.measure}: {mean:+.2f} ± {half:.2f} ({seeds} seeds)" if seeds > 1 else \
-        f"{comparison.measure}: fewer than two seeds yet"
+    said = f"{mean:+.2f} ± {half:.2f} ({seeds} seeds)" if seeds > 1 else "fewer than two seeds yet"
+    return ": ".join(filter(None, (comparison.measure, said)))
 
 def judge(comparison: Comparison,
           finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`

@@ -135,11 +135,11 @@ def identical_pairs(first: WordVectors, second: WordVectors) -> torch.Tensor: # 
 
 def unsupervised_pairs(x, # (n, width), normalised
                        z, # (m, width), normalised
-                       words: int = 4000, # of each side, the most frequent; fewer where there are fewer
+                       vocabulary_cutoff: int = 4000, # most frequent words of each side; fewer where there are fewer
                        neighbours: int = 10, # of CSLS
-                      ) -> torch.Tensor: # (2, 2 × words)
+                      ) -> torch.Tensor: # (2, 2 × vocabulary_cutoff)
     "Pairs of words with similar profiles of similarities in their own language (Artetxe et al. 2018b)."
-    words, profiles = min(words, len(x), len(z)), []
+    words, profiles = min(vocabulary_cutoff, len(x), len(z)), []
     for side in (x[:words], z[:words]):
         u, s, _ = torch.linalg.svd(side, full_matrices=False)
         profiles.append(normalise(((u * s) @ u.T).sort(1).values))

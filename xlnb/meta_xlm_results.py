@@ -18,13 +18,14 @@ from .meta_xlm import by_language, curve
 from .reports import LEARNED, baseline_mean, best_layer, draw_seeds, layer_means
 from .retrieval import usual_layer
 
-# %% ../nbs/05a_meta_xlm_results.ipynb #11676890
-_COLOURS = {"both": "blue", "from scratch": "red", "from scratch, all steps": "orange", "both, dictionary": "green",
-            "both, words out of order": "purple", "both, random start": "blue", "from scratch, random start": "red"}
-
+# %% ../nbs/05a_meta_xlm_results.ipynb #l0sse1se
 def loss_elsewhere(record: dict) -> float: # nats below word frequency
     "Held-out masked loss at the end, mean over the languages that the monolingual model has not read."
     return by_language(record, record["curve"][-1], "mlm")[1]
+
+# %% ../nbs/05a_meta_xlm_results.ipynb #11676890
+_COLOURS = {"both": "blue", "from scratch": "red", "from scratch, all steps": "orange", "both, dictionary": "green",
+            "both, words out of order": "purple", "both, random start": "blue", "from scratch, random start": "red"}
 
 def plot_starts(panels: dict, # title → arm → {seed: record}
                 total: bool = False): # whether the tokens of the monolingual phase count

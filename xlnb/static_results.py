@@ -27,16 +27,16 @@ from .training import read_log
 from .x2static import Distillation, distil
 
 # %% ../nbs/07d_static_results.ipynb #8de5c3fe
-def _change(record, test, wanted, system=""): # percent, mean over the pairs that are wanted
+def _retrieved(record, test, wanted, system=""): # percent, mean over the pairs that are wanted
     return best_layer(_of_pairs(record, wanted), test, system=system)
 
 def _of_pairs(record, wanted): # its metrics of some pairs alone
     return record | {"metrics": {name: v for name, v in record["metrics"].items() if wanted(name.split("/")[1])}}
 
 def _gains(groups, test, wanted, over) -> dict: # arm → mean, half of the interval; of those with two seeds
-    after = partial(_change, test=test, wanted=wanted)
-    seeds = {arm: paired_difference(Comparison("", ("", arm), ("", over), after), {"": groups}) for arm in groups}
-    found = {arm: (middle, half) for arm, (middle, half, n) in seeds.items() if n > 1 and arm != over}
+    after = partial(_retrieved, test=test, wanted=wanted)
+    compared = {arm: paired_difference(Comparison("", ("", arm), ("", over), after), {"": groups}) for arm in groups}
+    found = {arm: (middle, half) for arm, (middle, half, seeds) in compared.items() if seeds > 1 and arm != over}
     return {"base run": interval([after(r, system="before") - after(r) for r in groups[over].values()])} | found
 
 def plot_gains(groups: dict, # arm → {seed: record}

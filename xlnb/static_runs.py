@@ -437,7 +437,8 @@ def pulled_words(teacher: dict, # language → WordVectors
 
 def shuffled_vectors(vectors: WordVectors, seed: int) -> WordVectors:
     "The same vectors under the same words, each under one at random."
-    order = torch.randperm(len(vectors), generator=torch_generator("shuffled", seed, vectors.language))
+    drawn = torch_generator("dealt", seed, vectors.language) # as the runs on record drew
+    order = torch.randperm(len(vectors), generator=drawn)
     return replace(vectors, matrix=vectors.matrix[order])
 
 class WordBatches(MappedBatches):
@@ -684,6 +685,7 @@ EXPERIMENTS = {
 
 RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
                 with_teacher, record_facts, absent={"relative_start": "random", "identity_weight": 0.0},
+                renamed={"dealt": "shuffled", "held_back": "identity_weight"},
                 experiments=EXPERIMENTS)
 
 # %% ../nbs/07c_static_runs.ipynb #smain
