@@ -115,8 +115,8 @@ __doc__ += """\
     dro_runs          A run that reads more of the pairs it finds hard, and what the path of its sampling says about
                       the bitext
     continued         What a domain in one language costs all the others, and whether the discriminator survives it
-    xy_lent_results   X-Y against EN-X text over five seeds, two experiments still to run, and the paper's tables
-                      computed again
+    xy_lent_results   X-Y against EN-X text over five seeds, every claim of the paper judged, its tables computed
+                      again
     meta_xlm          Start a cross-lingual model from a monolingual one, and tell what it inherits from what it
                       learns
     meta_xlm_results  Ahead at equal cross-lingual tokens, behind at equal total tokens; every claim judged, the paper's
