@@ -91,7 +91,7 @@ def test_who_knows_the_targets_answers_right(kind, limit, tokenizer):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_head_learns_and_the_loss_is_that_of_transformers(kind, encoder, tokenizer, tmp_path):
+def test_a_head_learns_what_it_is_shown(kind, encoder, tokenizer, tmp_path):
     recipe = FineTuning(epochs=2, learning_rate=3e-3, batch_size=8)
     assert train_head(encoder, task_of(kind), recipe, 0, tmp_path)["finished"]
     losses = [json.loads(text)["loss"] for text in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -122,6 +122,28 @@ def test_the_loss_of_tags_is_the_mean_over_first_pieces(encoder, tokenizer, tmp_
     theirs = network(**named, labels=batch["targets"]).loss
     assert ours.item() == pytest.approx(theirs.item(), rel=1e-5) # one mean, summed in another order
     assert model.counts(batch)["task"] == sum(len(e.words) for e in EXAMPLES["tagging"][:8])
+
+
+def test_batches_of_like_length_add_up_to_the_step(encoder, tokenizer, monkeypatch):
+    from xlnb import finetuning
+    from xlnb.finetuning import FineTuned, ItemBatches, new_head
+    from xlnb.training import accumulate_gradients
+    for kind in KINDS:
+        rows, labels, gradients = EXAMPLES[kind], LABELS[kind], []
+        network = new_head(encoder, kind, labels).eval() # no dropout
+        items = read_items(kind, rows, tokenizer, labels, 64)
+        together = len(labels) if kind == "choice" else 1
+        for positions in (10 ** 9, 48): # one batch, and several
+            monkeypatch.setitem(finetuning.POSITIONS, "cpu", positions)
+            batches = ItemBatches(items, together, 16, 0, tokenizer, network)(0, 0)
+            model = FineTuned(network, kind, labels)
+            sums, counts = accumulate_gradients(model, [(batch, None) for batch in batches])
+            gradients.append((len(batches), sums["task"], counts["task"],
+                              torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])))
+            model.zero_grad()
+        (one, *whole, all_at_once), (several, *parts, added) = gradients
+        assert one == 1 and several > 2 and parts == pytest.approx(whole, rel=1e-5), kind
+        assert torch.allclose(added, all_at_once, rtol=1e-4, atol=1e-6), kind
 
 
 def test_stopped_after_every_step_it_ends_in_the_same_bits(encoder, tmp_path):
