@@ -1,5 +1,5 @@
 "Heads: what is read, exact resumption, other architectures, and what is refused."
-import json, random
+import json, random, time
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -183,6 +183,26 @@ def test_beside_a_translation(kind, partner, encoder, tokenizer, tmp_path):
 
 def test_a_choice_has_no_translation_beside(): # an option for each item, a translation for each example
     with pytest.raises(ConfigError, match="not read beside a translation"): texts_of(EXAMPLES["choice"][0])
+
+
+def test_two_threads_answer_as_one_and_an_error_ends_both(encoder, tokenizer):
+    from xlnb.finetuning import each_batch, new_head
+    network, given = new_head(encoder, "tagging", YES_NO), torch.get_num_threads()
+    items = read_items("tagging", EXAMPLES["tagging"] * 20, tokenizer, YES_NO, 64)
+    found, seen = [], []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(item_logits(network, items, "tagging", tokenizer))
+            assert torch.get_num_threads() == threads and not network.training
+        def read(own, batch):
+            seen.append((own is network, own.training, own.get_input_embeddings().weight.data_ptr()))
+            if batch == 3: raise ValueError("the fourth")
+            time.sleep(0.001)
+        with pytest.raises(ValueError, match="the fourth"): each_batch(network, [*range(10_000)], read)
+    finally: torch.set_num_threads(given)
+    assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(*found))
+    assert len(seen) < 10_000 and {*seen} == {(False, False, network.get_input_embeddings().weight.data_ptr())}
 
 
 def test_the_best_epoch_is_kept(encoder, tmp_path):

@@ -629,8 +629,8 @@ def answering(examples: list, # `Labelled` or `Tagged`
         pipe = pipeline(_PIPELINES[kind], model=network, tokenizer=tokenizer, device="cpu", batch_size=32)
     items = TASK_KINDS[kind].read(examples, tokenizer, labels, _LONGEST)
     def note(name, answers):
-        found[name], places[name] = [], 0
-        look = lambda _, inputs, named: places.update({name: places[name] + named["input_ids"].numel()})
+        found[name], places[name] = [], []
+        look = lambda _, inputs, named: places[name].append(named["input_ids"].numel())
         hook = network.register_forward_pre_hook(look, with_kwargs=True)
         try: found[name] = answers()
         finally: hook.remove()
@@ -639,7 +639,7 @@ def answering(examples: list, # `Labelled` or `Tagged`
     seconds = compare(calls, repeats)
     return {"kind": kind, "size": size, "examples": len(examples), "threads": torch.get_num_threads(),
             "per_second": {name: len(examples) / median(times) for name, times in seconds.items()},
-            "places": {name: n / sum(map(len, items.ids)) for name, n in places.items()},
+            "places": {name: sum(each) / sum(map(len, items.ids)) for name, each in places.items()},
             **ratios(seconds, "xlnb")["pipeline"],
             "different": sum(a != b for a, b in zip(*found.values()))}
 

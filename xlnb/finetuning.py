@@ -5,14 +5,18 @@
 # %% auto #0
 __all__ = ['IGNORED', 'LONGEST_QUESTION', 'LONGEST_ANSWER', 'KINDS', 'POSITIONS', 'Items', 'read_labelled', 'read_choices',
            'read_tagged', 'read_questions', 'texts_of', 'best_span', 'Span', 'Kind', 'read_items', 'load_config',
-           'check_partner', 'new_head', 'FineTuned', 'by_length', 'ItemBatches', 'padded', 'item_logits', 'FineTuning',
-           'usual_rate', 'LearnedTask', 'answers_of', 'train_head', 'load_head']
+           'check_partner', 'new_head', 'FineTuned', 'by_length', 'ItemBatches', 'padded', 'each_batch', 'item_logits',
+           'FineTuning', 'usual_rate', 'LearnedTask', 'answers_of', 'train_head', 'load_head']
 
 # %% ../nbs/02p_finetuning.ipynb #b2cb5395
-import json, math, re, warnings
+import copy, json, math, re, warnings
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -407,14 +411,41 @@ def padded(items: Items, rows: list[int], tokenizer, network) -> dict:
     return batch | {"targets": torch.as_tensor(np.array(targets), device=network.device)}
 
 # %% ../nbs/02p_finetuning.ipynb #041b8094
+def _replica(network): # the same weights; what a forward pass notes in its modules stays there
+    return copy.deepcopy(network, {id(t): t for t in chain(network.parameters(), network.buffers())})
+
+def _popped(batches: deque): # by several threads
+    with suppress(IndexError):
+        while True: yield batches.popleft()
+
+def each_batch(network, batches: list, # the longest first
+               read): # (network, batch) → None
+    "Read batches with dropout off; on a CPU every thread of torch has batches, and a replica, of its own."
+    given = torch.get_num_threads()
+    threads = min(given if network.device.type == "cpu" else 1, len(batches))
+    left, bar = deque(batches), tqdm(total=len(batches), unit="batch", delay=3, leave=False)
+    def work(own):
+        with torch.inference_mode():
+            for batch in _popped(left):
+                read(own, batch)
+                bar.update()
+    with evaluating(network), bar:
+        if threads <= 1: return work(network)
+        try:
+            with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(1)) as pool:
+                jobs = [pool.submit(work, _replica(network)) for _ in range(threads)]
+                try: wait(jobs, return_when=FIRST_EXCEPTION)
+                finally: left.clear() # an error, or Ctrl-C, ends the others too
+        finally: torch.set_num_threads(given)
+        for job in jobs: job.result()
+
 def item_logits(network, items: Items, kind: str, tokenizer) -> list[np.ndarray]: # of each item, float32
     "What the head says of every item, with dropout off; items of like length go together."
     out = [None] * len(items.ids)
-    with evaluating(network), torch.inference_mode():
-        groups = by_length([*map(len, items.ids)], network.device)
-        for rows in tqdm(groups, unit="batch", delay=3, leave=False):
-            logits = _logits(network(**_inputs(items, rows, tokenizer, network))).float().cpu().numpy()
-            for r, own in zip(rows, logits): out[r] = own[:len(items.ids[r])] if KINDS[kind].by_piece else own
+    def read(own, rows):
+        logits = _logits(own(**_inputs(items, rows, tokenizer, own))).float().cpu().numpy()
+        for r, values in zip(rows, logits): out[r] = values[:len(items.ids[r])] if KINDS[kind].by_piece else values
+    each_batch(network, by_length([*map(len, items.ids)], network.device), read)
     return out
 
 # %% ../nbs/02p_finetuning.ipynb #852b2012
