@@ -37,8 +37,8 @@ def test_what_has_no_finished_record_is_asked_for_seed_by_seed():
     assert [seed for _, _, seed in asked[6:]] == [0] * (len(D.TASKS) - 1) + [1] * len(D.TASKS) # without the ceilings
     assert (D.UNTRAINED, D.LEARNED, 0) not in D.missing_records([], [0], [D.UNTRAINED])
     assert D.missing_records(there, [], ["MLM"]) == []
-    assert [name for name in D.ENCODERS if (name, D.CEILINGS, 0) in D.missing_records([], [0], [name])] == \
-        [D.CEILINGS_OF]
+    assert [name for name in D.ENCODERS if (name, D.IN_LANGUAGE, 0) in D.missing_records([], [0], [name])] == \
+        [D.IN_LANGUAGE_OF]
 
 
 def test_a_record_of_a_task_as_it_was_asked_once_does_not_count():
@@ -86,7 +86,7 @@ def test_differences_are_of_seeds_that_both_have():
 
 def test_an_encoder_and_the_baselines_leave_records_that_merge(model, monkeypatch, tmp_path): # noqa: F811
     monkeypatch.setattr(D, "trained_folder", lambda name, seed, size: model)
-    monkeypatch.setitem(D.TASKS, "xnli", dict(langs="de,en", learn_on="dev", epochs=1))
+    monkeypatch.setitem(D.TASKS, "xnli", dict(langs="de,en", train_split="dev", epochs=1))
     monkeypatch.setattr(D.Settings, "folder", property(lambda self: tmp_path))
     found = [D.encoder_record("MLM", "xnli", 0), D.encoder_record(D.UNTRAINED, "xnli", 0), D.baseline_record("xnli")]
     groups = D.merged(found)

@@ -69,7 +69,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def settings(model, tmp_path_factory):
-    return Settings(model, "xnli", learn_on="dev", epochs=2, out=str(tmp_path_factory.mktemp("runs")))
+    return Settings(model, "xnli", train_split="dev", epochs=2, out=str(tmp_path_factory.mktemp("runs")))
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_dev_chooses_among_the_recipes_of_a_paper(settings, monkeypatch):
     chosen = [t.recipe for t, seed in trained if seed == 1]
     assert chosen and {*chosen} == {best.recipe} and len({t.recipe.learning_rate for t, seed in trained}) == 4
     by_seed = found[found.target == "sw"].score
-    assert score_table(found, "xnli", over="median").loc["model"].sw == pytest.approx(by_seed.median())
+    assert score_table(found, "xnli", aggregate="median").loc["model"].sw == pytest.approx(by_seed.median())
 
 
 def test_beside_translations_from_files(settings, model, data, tmp_path):
@@ -223,7 +223,7 @@ def test_beside_translations_from_files(settings, model, data, tmp_path):
 
 def test_names_of_languages_are_ours_whatever_is_typed(settings, scores):
     loose = replace(settings, langs="en, DE,swa", source="EN", select_on="en , de")
-    assert checked(loose) == replace(settings, langs="en,de,sw", source="en", select_on="en,de", over="mean")
+    assert checked(loose) == replace(settings, langs="en,de,sw", source="en", select_on="en,de", aggregate="mean")
 
 
 def test_where_dev_has_a_file_of_its_own_all_languages_have_to(data, settings, tmp_path, monkeypatch):
@@ -233,7 +233,7 @@ def test_where_dev_has_a_file_of_its_own_all_languages_have_to(data, settings, t
     for lang in ("en", "de"): shutil.copy(own / "xnli" / f"dev-{lang}.tsv", own / "xnli" / f"train-{lang}.tsv")
     for lang in ("de", "sw"): (own / "xnli" / f"dev-{lang}.tsv").unlink()
     monkeypatch.setenv("XLNB_DATA", str(own))
-    here = replace(settings, learn_on="")
+    here = replace(settings, train_split="")
     for wrong in (dict(source="en,de"), dict(select_on="de")):
         with pytest.raises(DataError, match="xnli, dev, 'de' is not there"): evaluate(replace(here, **wrong))
     assert learned_task("xnli", "en", replace(here, select_on="all")).dev == learned_task("xnli", "en", here).dev
@@ -247,10 +247,10 @@ def test_what_is_tested_does_not_choose(settings, data, tmp_path, monkeypatch):
     tests = (own / "xnli" / "test-en.tsv").read_text().splitlines()
     write(own / "xnli" / "dev-en.tsv", "".join(dev[:20]) + f"{tests[0]}\tneutral\n")
     monkeypatch.setenv("XLNB_DATA", str(own))
-    assert len(learned_task("xnli", "en", replace(settings, learn_on="")).dev) == 20
+    assert len(learned_task("xnli", "en", replace(settings, train_split="")).dev) == 20
     write(own / "xnli" / "dev-en.tsv", f"{tests[0]}\tneutral\n")
     with pytest.raises(DataError, match="all that could choose in en is tested"):
-        learned_task("xnli", "en", replace(settings, learn_on=""))
+        learned_task("xnli", "en", replace(settings, train_split=""))
 
 
 def test_a_grid_chooses_when_all_of_it_is_finished(settings, tmp_path):
@@ -260,7 +260,7 @@ def test_a_grid_chooses_when_all_of_it_is_finished(settings, tmp_path):
 
 def test_a_long_warm_up_becomes_a_tenth(model, tmp_path):
     examples = read_task("xnli", "en", "dev")
-    task = learned_task("xnli", "en", Settings(model, "xnli", learn_on="dev"))
+    task = learned_task("xnli", "en", Settings(model, "xnli", train_split="dev"))
     with pytest.warns(UserWarning, match="warmup=12500 steps in a training of .*: a tenth"):
         train_head(model, replace(task, train=examples[:8], dev=examples[:2]), FineTuning(1, warmup=12500), 0, tmp_path)
 
@@ -272,7 +272,7 @@ def test_what_was_learned_and_what_stopped_is_said(settings, data, tmp_path, mon
     rows = zip((own / "xnli" / "test-en.tsv").read_text().splitlines(), pairs("en", "test", 30))
     write(own / "xnli" / "train-en.tsv", "".join(f"{line}\t{row[2]}\n" for line, row in rows))
     monkeypatch.setenv("XLNB_DATA", str(own))
-    here = replace(settings, learn_on="", controls=False, langs="en,de", out=str(tmp_path / "out"))
+    here = replace(settings, train_split="", controls=False, langs="en,de", out=str(tmp_path / "out"))
     with pytest.warns(UserWarning, match="xnli in de: 30 of 30 tested examples were learned"): evaluate(here)
     with pytest.warns(UserWarning, match="xnli, model, seed 0: stopped at step"):
         evaluate(replace(here, max_minutes=1e-5, epochs=3))
@@ -280,19 +280,20 @@ def test_what_was_learned_and_what_stopped_is_said(settings, data, tmp_path, mon
 
 def test_all_tasks_of_which_there_is_none_say_what_was_asked(settings):
     with pytest.raises(ConfigError, match="tasks='all' with recipes='metaxlm', source='en': no task has all of that"):
-        checked(replace(settings, tasks="all", recipes="metaxlm", learn_on=""))
+        checked(replace(settings, tasks="all", recipes="metaxlm", train_split=""))
 
 
 def test_records_of_one_model_by_two_recipes_are_two_systems(settings, scores):
     ways = settings, replace(settings, epochs=3, recipes="metaxlm")
     rows = recorded([scores_record(way, scores) for way in ways])
     name = Path(settings.model).name
-    assert {f"{name} (learn_on=dev, epochs=2)", f"{name} (recipes=metaxlm, learn_on=dev, epochs=3)"} <= {*rows.system}
+    assert {f"{name} (train_split=dev, epochs=2)",
+            f"{name} (recipes=metaxlm, train_split=dev, epochs=3)"} <= {*rows.system}
     assert len(rows[rows.system.str.startswith("untrained")].system.unique()) == 2
 
 
 def test_what_a_language_scores_by_its_own_labels_is_a_row(settings):
-    table = score_table(evaluate(replace(settings, ceilings=True, controls=False, langs="en,de")), "xnli")
+    table = score_table(evaluate(replace(settings, in_language=True, controls=False, langs="en,de")), "xnli")
     assert [*table.index] == ["model", "model, learned in the language"]
     assert table.iloc[1].notna().sum() == 1 and table.iloc[1].notna().de
 
@@ -371,8 +372,8 @@ def test_a_hub_that_is_not_reached_is_asked_once(settings, tmp_path, monkeypatch
 
 
 def test_seeds_and_dev_are_taken_as_the_paper_of_the_recipe_does(settings):
-    assert checked(replace(settings, recipes="xylent")).over == "median" and checked(settings).over == "mean"
-    assert checked(replace(settings, recipes="xylent", over="mean")).over == "mean"
+    assert checked(replace(settings, recipes="xylent")).aggregate == "median" and checked(settings).aggregate == "mean"
+    assert checked(replace(settings, recipes="xylent", aggregate="mean")).aggregate == "mean"
 
 
 def test_means_of_families_leave_out_what_was_learned():
@@ -395,7 +396,8 @@ def test_baselines_of_questions_and_of_numbers_know_what_texts_share():
 
 def test_each_training_is_announced_and_ctrl_c_keeps_it(settings, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
-    arguments = ["--model", settings.model, "--name", "mine", "--tasks", "xnli", "--learn_on", "dev", "--langs", "en",
+    arguments = ["--model", settings.model, "--name", "mine", "--tasks", "xnli", "--train_split", "dev",
+                 "--langs", "en",
                  "--epochs", "3", "--controls", "false", "--out", str(tmp_path)]
     original = FineTuned.forward
     def interrupted(self, batch, generator=None):
@@ -430,7 +432,7 @@ def another(settings, tmp_path_factory):
 
 def test_two_models_stand_in_one_table_with_intervals(settings, scores, another, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
-    given = dict(model=settings.model, against=another, tasks="xnli", langs="en,sw", learn_on="dev", epochs=2,
+    given = dict(model=settings.model, against=another, tasks="xnli", langs="en,sw", train_split="dev", epochs=2,
                  seeds=2, out=settings.out)
     trained, calls = E._tuned, []
     monkeypatch.setattr(E, "_tuned", lambda *a: calls.append(a) or trained(*a))
@@ -478,7 +480,7 @@ def test_dev_of_a_parallel_set_that_is_learned_holds_no_translation(settings):
 
 
 def test_splits_of_two_sets_are_two_splits(settings):
-    given = replace(settings, tasks="mlqa", learn_on="dev", test_on="dev")
+    given = replace(settings, tasks="mlqa", train_split="dev", test_split="dev")
     assert checked(given).tasks == "mlqa" # SQuAD's dev and MLQA's
     with pytest.raises(ConfigError, match="xnli learns from 'dev', and is tested on it"):
         checked(replace(given, tasks="xnli"))
@@ -511,7 +513,7 @@ def covered():
 
 
 def test_what_a_score_covers_stands_in_every_table_and_picture(covered, model):
-    table, by_family = E.tables(Settings(model, "bli", name="mybert", over="mean"), covered).values()
+    table, by_family = E.tables(Settings(model, "bli", name="mybert", aggregate="mean"), covered).values()
     assert by_family.loc["mybert, coverage"].tolist() == [0.1, 50]
     assert [*table.index] == ["mybert", "spelling", "mybert, coverage", "mybert, examples covered"]
     assert table["de-en"].tolist() == [100, 20, 0.1, "2"] and table["en-es"].tolist()[2:] == [50, "1,500"]
@@ -580,24 +582,25 @@ def test_the_same_as_latex_and_as_a_picture(scores):
 @pytest.mark.parametrize("changes, error, says", [
     (dict(tasks="xnly"), ConfigError, "task='xnly' is not one of.*did you mean 'xnli'"),
     (dict(model=""), ConfigError, "give the folder"), (dict(seeds=0), ConfigError, "seeds=0"),
-    (dict(over="median "), ConfigError, "did you mean 'median'"), (dict(recipes="xlm-e"), ConfigError, "'xlme'"),
+    (dict(aggregate="median "), ConfigError, "did you mean 'median'"), (dict(recipes="xlm-e"), ConfigError, "'xlme'"),
     (dict(partner="nowhere"), ConfigError, "partner='nowhere': give 'self', or the folder of translations"),
     (dict(select_on="everything"), ConfigError, "select_on='everything': .* or 'all'"),
     (dict(source=""), ConfigError, "source='': name the language"), (dict(langs="en,en"), ConfigError, "'en' twice"),
     (dict(learning_rate=-1.0), ConfigError, "learning_rate=-1.0"),
     (dict(tasks="xnli,squad1", recipes="metaxlm"), ConfigError, "none for squad1, only for xnli"),
-    (dict(tasks="cldr", learn_on="", partner="self", source="en,de"), ConfigError,
+    (dict(tasks="cldr", train_split="", partner="self", source="en,de"), ConfigError,
      "cldr train no network .* partner='self', .*source='en,de'"),
-    *((dict(tasks="cldr", learn_on="", epochs=0) | {k: v}, ConfigError, f"cldr train no network .* without {k}={v!r}")
-      for k, v in dict(learn_on="nonsense", test_on="dev", ceilings=True, epochs=3, learning_rate=0.1, seeds=2,
+    *((dict(tasks="cldr", train_split="", epochs=0) | {k: v}, ConfigError,
+       f"cldr train no network .* without {k}={v!r}")
+      for k, v in dict(train_split="nonsense", test_split="dev", in_language=True, epochs=3, learning_rate=0.1, seeds=2,
                        max_minutes=5.0).items()),
     (dict(model="/nowhere", partner="self"), ConfigError, "model=./nowhere. is not there: give the folder"),
     (dict(model="nowhere"), ConfigError, "or a name on the hub"),
     (dict(tasks="americasnli", select_on="all"), DataError, "nothing could be tested"),
     (dict(partner="self"), ConfigError, "partner='self': .* has no cross-attention to look at it with"),
     (dict(select_on="fr"), DataError, "xnli, dev, 'fr' is not there"),
-    (dict(learn_on="test"), ConfigError, "learns from 'test', and is tested on it"),
-    (dict(learn_on=""), DataError, "xnli, train, 'en' is not there: looked for .*Licence of the set: CC BY-NC 4.0"),
+    (dict(train_split="test"), ConfigError, "learns from 'test', and is tested on it"),
+    (dict(train_split=""), DataError, "xnli, train, 'en' is not there: looked for .*Licence of the set: CC BY-NC 4.0"),
     (dict(langs="fr", controls=False), DataError, "nothing could be tested: xnli has no test in fr"),
     (dict(source="fr"), DataError, "xnli, dev, 'fr' is not there")])
 def test_what_cannot_be_is_refused_with_the_reason(changes, error, says, settings):
@@ -615,7 +618,8 @@ def test_another_process_asks_for_one_more_language(settings, scores, data, tmp_
     "It reads the network that was trained here, whose class it has not met yet."
     out = tmp_path / "out"
     shutil.copytree(settings.out, out)
-    arguments = ["--model", settings.model, "--tasks", "xnli", "--learn_on", "dev", "--epochs", "2", "--out", str(out),
+    arguments = ["--model", settings.model, "--tasks", "xnli", "--train_split", "dev", "--epochs", "2",
+                 "--out", str(out),
                  "--controls", "False", "--langs", "en"]
     environment = {**os.environ, "XLNB_DATA": str(data), "XLNB_RESULTS": str(tmp_path / "results")}
     for path in out.glob("*/answers/*-en-*"): path.unlink()
@@ -665,7 +669,7 @@ def test_models_that_are_not_ours_by_the_same_command(name, model, tmp_path, mon
     config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), **ids, **shape)
     with quietly(): getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path / "foreign")
     tokenizer.save_pretrained(tmp_path / "foreign")
-    E.main(["--model", str(tmp_path / "foreign"), "--tasks", "xnli", "--learn_on", "dev", "--langs", "en,de",
+    E.main(["--model", str(tmp_path / "foreign"), "--tasks", "xnli", "--train_split", "dev", "--langs", "en,de",
             "--epochs", "1", "--out", str(tmp_path / "out")])
     said = capsys.readouterr().out
     assert "xnli: accuracy, %" in said and "character n-grams" in said
@@ -719,7 +723,7 @@ def test_what_holds_no_encoder_is_refused_before_anything_else(settings, model, 
 
 def test_all_tasks_without_a_folder_of_sets_are_those_that_need_none(settings, monkeypatch):
     monkeypatch.delenv("XLNB_DATA")
-    assert "cldr" in E.task_names(replace(settings, tasks="all", learn_on=""))
+    assert "cldr" in E.task_names(replace(settings, tasks="all", train_split=""))
 
 
 def test_character_ngrams_of_one_label_say_that_label():

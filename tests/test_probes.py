@@ -317,7 +317,7 @@ def test_probes_repeat_to_the_last_digit(tasks, tokenizer):
     for name in ("tags", "span"):
         first, second = (linear_probe(made("xlm-r"), tokenizer, tasks[name], "ru") for _ in range(2))
         assert first == second
-        fewer = linear_probe(made("xlm-r"), tokenizer, tasks[name], "ru", 1, ceilings=False)
+        fewer = linear_probe(made("xlm-r"), tokenizer, tasks[name], "ru", 1, in_language=False)
         assert fewer == [r for r in first if r["source"] == "ru" and r["layer"] == 1]
 
 
@@ -354,7 +354,7 @@ def test_long_texts_are_cut_and_counted(tasks, tokenizer):
     model = Encoder(config_for("tiny", 512, max_position_embeddings=24))
     for name in ("tags", "entailment", "span"):
         with pytest.warns(UserWarning, match="examples in de have more than 24 tokens"):
-            rows = linear_probe(model, tokenizer, tasks[name], "de", 0, ceilings=False)
+            rows = linear_probe(model, tokenizer, tasks[name], "de", 0, in_language=False)
         assert len(rows) == 12 and all(np.isfinite(r["score"]) for r in rows)
 
 
@@ -408,7 +408,7 @@ def test_fine_tuning_learns_an_easy_task_and_translations_with_equal_vectors_car
     assert fine_tune(model, planted_tokenizer, task, "de", steps=40) == tuned
     table = model.get_input_embeddings().weight.data
     table[[10, 11]] = table[[4, 5]] # добр = gut, плох = schlecht
-    carried = accuracy(linear_probe(model, planted_tokenizer, task, "de", 0, ceilings=False))
+    carried = accuracy(linear_probe(model, planted_tokenizer, task, "de", 0, in_language=False))
     assert carried["de", "ru"] > 0.95
 
 

@@ -207,7 +207,7 @@ def _beside(pivot, pair, group): # the language of a pair with the pivot; the gr
 def _tags(data, network, probed, system) -> dict:
     if len(probed.langs) < 2 or not probed.train: return {}
     task = cldr_tasks(probed.langs, train=probed.train, test=probed.test, tasks=("tags",))["tags"]
-    rows = linear_probe(network, data.tokenizer, task, probed.source, ceilings=False, system=system)
+    rows = linear_probe(network, data.tokenizer, task, probed.source, in_language=False, system=system)
     place = [] if system == "model" else [system]
     return {"/".join(["tags", r["target"], *place, f"layer{r['layer']}", "f1"]): round(r["score"], 5)
             for r in rows if r["metric"] == "f1" and not r["centred"]}

@@ -236,7 +236,7 @@ def network_metrics(model: MaskedLanguageModel, held_out: HeldOut
     found = {f"held_out/mlm/{lang}": seen["mlm"] for lang, seen in by_language.items()}
     if held_out.tags and held_out.source in held_out.tags.examples:
         layer = usual_layer(network.config.num_hidden_layers)
-        rows = linear_probe(network, held_out.tokenizer, held_out.tags, held_out.source, layer, ceilings=False)
+        rows = linear_probe(network, held_out.tokenizer, held_out.tags, held_out.source, layer, in_language=False)
         found |= {f"held_out/tags/{r['target']}": r["score"] for r in rows if r["metric"] == "f1" and not r["centred"]}
     if held_out.pairs:
         found |= {f"held_out/{k}": v for k, v in retrieval_by_layer_mean(network, held_out).items()}
@@ -556,7 +556,7 @@ def directions(held_out: HeldOut, network) -> dict[str, dict]: # learned in → 
     if not held_out.tags: return {}
     found, layer = {}, usual_layer(network.config.num_hidden_layers)
     for source in held_out.tags.examples:
-        rows = linear_probe(network, held_out.tokenizer, held_out.tags, source, layer, ceilings=False)
+        rows = linear_probe(network, held_out.tokenizer, held_out.tags, source, layer, in_language=False)
         found[source] = {r["target"]: round(r["score"], 5) for r in rows if r["metric"] == "f1" and not r["centred"]}
     return found
 

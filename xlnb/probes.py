@@ -420,7 +420,7 @@ def scores_of(task: Task,
 def _gold(task: Task, examples: list) -> list: return [e[3] if task.kind == "span" else e[2] for e in examples]
 
 # %% ../nbs/02e_probes.ipynb #bfbeb107
-def _rows(task: Task, source: str, ceilings: bool,
+def _rows(task: Task, source: str, in_language: bool,
           learn, # language → what was learned
           answer, # (what was learned, first language, second language) → (facts, answers to each example), …
           **facts) -> list[dict]:
@@ -428,7 +428,7 @@ def _rows(task: Task, source: str, ceilings: bool,
     _check_task(task)
     choose("source", source, task.examples)
     out = []
-    for lang in [source] + [other for other in task.examples if ceilings and other != source]:
+    for lang in [source] + [other for other in task.examples if in_language and other != source]:
         learned = learn(lang)
         for target in task.examples if lang == source else [lang]:
             gold = _gold(task, bilingual(task, lang, target, "test"))
@@ -479,7 +479,7 @@ def linear_probe(model, # folder of a saved model, or a loaded model
                  task: Task,
                  source: str, # language to learn in
                  layer="all", # or one layer, 0 = embeddings
-                 ceilings: bool = True, # also learn in every other language, to be tested there
+                 in_language: bool = True, # also learn in every other language, to be tested there
                  l2: float = L2, # weight of the penalty
                  system: str = "model", # name of the model in the rows
                  batch_size: int = 64, # examples in a batch
@@ -491,7 +491,7 @@ def linear_probe(model, # folder of a saved model, or a loaded model
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     layers = chosen_layers(layer, model.config.num_hidden_layers)
     read = lambda a, b, split: _read(task, a, b, split, model, tokenizer, layers, batch_size)
-    return _rows(task, source, ceilings, lambda lang: _learn_layers(task, read(lang, lang, "train"), l2),
+    return _rows(task, source, in_language, lambda lang: _learn_layers(task, read(lang, lang, "train"), l2),
                  lambda learned, a, b: _answer_layers(task, learned, read(a, b, "test"), layers),
                  probe="linear", system=system)
 
@@ -593,17 +593,17 @@ def probe_baselines(task: Task,
                     model=None, # a loaded model (then with `tokenizer`): adds the untrained network of its shape
                     tokenizer=None,
                     layer="all", # of the untrained network
-                    ceilings: bool = True, # also learn in every other language
+                    in_language: bool = True, # also learn in every other language
                     seed: int = 0, # of the untrained weights
                    ) -> list[dict]: # rows as of `linear_probe`
     "What majority, words, strings and, given a model, the untrained network score on the same examples."
     out = []
     for system in BASELINES:
         learn, answer = partial(_learn_baseline, task, system), partial(_answer_baseline, task, system)
-        out += _rows(task, source, ceilings, learn, answer, probe="baseline", system=system)
+        out += _rows(task, source, in_language, learn, answer, probe="baseline", system=system)
     if model is not None:
         twin = untrained(load_model_and_tokenizer(model, tokenizer)[0], seed)
-        out += linear_probe(twin, tokenizer, task, source, layer, ceilings, system="untrained")
+        out += linear_probe(twin, tokenizer, task, source, layer, in_language, system="untrained")
     return out
 
 # %% ../nbs/02e_probes.ipynb #8afbd074
@@ -663,7 +663,7 @@ def fine_tune(model, # folder of a saved model, or a loaded model, which stays a
               seed: int = 0, # of the order of examples and of dropout
               learning_rate: float = 3e-4, # at the top of the schedule; 3e-4 suits tiny, 2e-5 a base model
               batch_size: int = 32, # examples in a step
-              ceilings: bool = True, # also tune a copy in every other language, to be tested there
+              in_language: bool = True, # also tune a copy in every other language, to be tested there
               system: str = "model", # name of the model in the rows
              ) -> list[dict]: # rows as of `linear_probe`, layer None
     "All weights and a linear head tuned in one language, tested in all; `NonFiniteLoss` if it diverges."
@@ -673,7 +673,8 @@ def fine_tune(model, # folder of a saved model, or a loaded model, which stays a
         read = _read(task, a, b, "test", tuned.body, tokenizer, [model.config.num_hidden_layers], batch_size)
         with torch.inference_mode(): scores = tuned.scores(read.states[0], read.roles).cpu()
         yield {"layer": None, "centred": False}, _answers(task, read.examples, read.items, scores)
-    return _rows(task, source, ceilings, lambda lang: _tune(task, lang, model, tokenizer, config, batch_size), answer,
+    tune = lambda lang: _tune(task, lang, model, tokenizer, config, batch_size)
+    return _rows(task, source, in_language, tune, answer,
                  probe="fine_tuned", system=system)
 
 # %% ../nbs/02e_probes.ipynb #412cad7b
@@ -694,7 +695,7 @@ def _chosen(rows, layer, centred) -> dict: # (task, system, source, target) → 
 
 # %% ../nbs/02e_probes.ipynb #9060b2d5
 def _draw(ax, x, here, colours): # here: system → (score, ceiling or None)
-    "The systems' bars with their ceilings, and the marks of the baselines to their right."
+    "The systems' bars with their in_language, and the marks of the baselines to their right."
     bars = [system for system in here if system not in _MARKS]
     wide = 0.7 / max(1, len(bars))
     for n, system in enumerate(bars):

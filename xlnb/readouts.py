@@ -382,11 +382,11 @@ def _cldr_rows(rows) -> list[dict]: # of the first measure, vectors as they are
 
 def _cldr(model, langs, source) -> list[dict]: # readouts of frozen states
     tasks = _cldr_tasks(langs, source).values()
-    found = (linear_probe(model, None, task, source, layer=None, ceilings=False) for task in tasks)
+    found = (linear_probe(model, None, task, source, layer=None, in_language=False) for task in tasks)
     return [row for rows in found for row in _cldr_rows(rows)]
 
 def _cldr_baselines(langs, source) -> list[dict]:
-    found = (probe_baselines(task, source, ceilings=False) for task in _cldr_tasks(langs, source).values())
+    found = (probe_baselines(task, source, in_language=False) for task in _cldr_tasks(langs, source).values())
     return [row for rows in found for row in _cldr_rows(rows)]
 
 # name → (model's folder, languages, source → rows), (languages, source → rows of what knows no model)

@@ -574,7 +574,7 @@ def measure(data: Prepared, network, # with its tests; loaded
     found |= {r["metric"]: r["aer"] for r in aer_by_layer(network, data.corpus.gold, data.tokenizer, system=system)}
     if len(probed.langs) > 1 and probed.train:
         task = cldr_tasks(probed.langs, train=probed.train, test=probed.test, tasks=("tags",))["tags"]
-        rows = linear_probe(network, data.tokenizer, task, probed.source, ceilings=False, system=system)
+        rows = linear_probe(network, data.tokenizer, task, probed.source, in_language=False, system=system)
         place = [] if system == "model" else [system]
         found |= {"/".join(["tags", r["target"], *place, f"layer{r['layer']}", "f1"]): r["score"] for r in rows
                   if r["metric"] == "f1" and not r["centred"]}
