@@ -442,7 +442,7 @@ def test_two_models_stand_in_one_table_with_intervals(settings, scores, another,
     for name in (first, second): assert len(re.findall(rf"^{re.escape(name)} +[0-9]", said, re.MULTILINE)) == 1
     assert f"{first} minus {second}, points" in said
     assert len(calls) == 5 * 2 # two seeds of model, untrained and other, then of both: not once a language
-    ahead = pd.read_csv(next(Path(settings.out).glob("*-behind-*.csv"))).set_index("language")
+    ahead = pd.read_csv(next(Path(settings.out).glob("*-behind-*.csv"))).set_index("target")
     assert [*ahead.index] == ["en", "sw"] and {*ahead.task} == {"xnli"}
     both = {r["parameters"]["model"]: pd.DataFrame(r["scores"]) for r in read_records("08_evaluation")}
     assert {*both} == {first, second}
@@ -450,6 +450,27 @@ def test_two_models_stand_in_one_table_with_intervals(settings, scores, another,
     for lang in ahead.index: # heads of all seeds, as the tables have them
         assert ahead.difference[lang] == pytest.approx(of(first, lang) - of(second, lang))
         assert ahead["from"][lang] <= ahead.difference[lang] <= ahead["to"][lang]
+
+
+def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(settings, another, data, tmp_path, monkeypatch):
+    for code, lang in {"eng_Latn": "en", "deu_Latn": "de", "swh_Latn": "sw"}.items():
+        lines = "".join(f"{row[0]}\n" for row in pairs(lang, "dev", 40))
+        write(tmp_path / "data" / f"flores200_dataset/devtest/{code}.devtest", lines)
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path / "data"))
+    first = checked(replace(settings, tasks="flores", langs="de,sw", controls=False, train_split="", epochs=0,
+                            against=another, out=str(tmp_path / "out")))
+    second = E.opponent(first)
+    both = map(evaluate, (first, second))
+    ours, theirs = (own[own.measure == "accuracy@1"].set_index("target").score for own in both)
+    ahead = E.differences(first, second).loc["flores"]
+    assert [*ahead.index] == [*ours.index] == ["de-en", "en-sw"]
+    for pair, own in ahead.iterrows():
+        assert own.difference == pytest.approx(ours[pair] - theirs[pair]) and own["from"] <= own.difference <= own["to"]
+        assert compare(first, second, "flores", pair).difference == own.difference
+    with pytest.raises(ConfigError, match="target='de'"): compare(first, second, "flores", "de")
+    with pytest.raises(ConfigError, match="task='bli'"): compare(first, second, "bli", "de-en")
+    with pytest.warns(UserWarning, match="no interval .* cldr: no scores of single examples are kept"):
+        assert not len(E.differences(replace(first, tasks="cldr"), replace(second, tasks="cldr")))
 
 
 def test_another_model_that_is_not_there_is_said_before_anything_is_learned(settings):

@@ -12,6 +12,7 @@ __all__ = ['BASELINES', 'FAMILIES', 'Settings', 'checked', 'train_split_of', 'te
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
 import hashlib, json, math, re, shutil, sys, warnings
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -31,7 +32,7 @@ from .downstream import BENCHMARKS, TABLES, has_recipes, printed, printed_recipe
 from .finetuning import FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, train_head
 from .foreign import quietly
 from .probes import CutExamples
-from .readouts import OF_WORDS, READ, TATOEBA, row, vector_files
+from .readouts import EACH, OF_WORDS, READ, TATOEBA, row, vector_files
 from .retrieval import load_model_and_tokenizer, load_model_tokenizer, longest_input, untrained
 from .scores import accuracy, paired_bootstrap
 from .task_sets import TASK_SETS, read_task, task_languages
@@ -537,8 +538,11 @@ def _baselines_of(name, settings, failed) -> list[dict]:
     except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
 
+def _asked_of(name, settings) -> tuple[str, str]: # languages and source of a task that trains nothing
+    return settings.langs or ",".join(_USUAL.get(name, LANGUAGES)), settings.sources[0]
+
 def _read(name, settings, failed, system, key, rows) -> list[dict]: # [] where there is no set: it stands in `failed`
-    asked = settings.langs or ",".join(_USUAL.get(name, LANGUAGES)), settings.sources[0]
+    asked = _asked_of(name, settings)
     try: return _kept_rows([name, key, *asked], settings, lambda: rows(*asked), system)
     except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
@@ -756,14 +760,29 @@ def _over_heads(settings, heads, task, lang) -> list[float]: # of every example,
         _check_is_mean(found[-1], task, tested, answers, lang)
     return [sum(own) / len(own) for own in zip(*found)]
 
+def _each_found(settings, task) -> dict: # of a task that trains nothing: target → score of every example, percent
+    asked = _asked_of(task, settings)
+    def make(): return [{"target": k, "each": v} for k, v in EACH[task](settings.model, *asked).items()]
+    with warnings.catch_warnings(): # `evaluate` has warned
+        warnings.simplefilter("ignore")
+        rows = _kept_rows([f"{task}, each", model_hash(settings.model), *asked], settings, make, settings.title)
+    return {own["target"]: own["each"] for own in rows}
+
+def _by_example(settings, task) -> tuple[list[str], Callable]: # targets, and target → score of every example
+    if task in EACH: return [*(found := _each_found(settings, task))], found.__getitem__
+    return _tested_languages(task, settings), partial(_over_heads, settings, _heads(settings, task), task)
+
 def compare(first: Settings, second: Settings, # alike but for the model
-            task: str, lang: str): # as of `scores.paired_bootstrap`, points; of tags the words right in a sentence
+            task: str,
+            target: str, # a language, or of Tatoeba and FLORES a pair, such as 'de-en'
+           ): # as of `scores.paired_bootstrap`, points; of tags the words right in a sentence
     """The difference of two models on one test, example by example; what was computed before is read.
 
     Raises `DataError` for a measure that is no mean over examples, and for a training that has not finished."""
-    choose("task", task, BENCHMARKS)
-    each = [_over_heads(settings, _heads(settings, task), task, lang) for settings in map(checked, (first, second))]
-    return paired_bootstrap(*each, 0)
+    choose("task", task, [*BENCHMARKS, *EACH])
+    models = [_by_example(checked(settings), task) for settings in (first, second)]
+    choose("target", target, models[0][0])
+    return paired_bootstrap(*(scores_of(target) for _, scores_of in models), 0)
 
 
 # %% ../nbs/08_evaluation.ipynb #56a41e16
@@ -850,19 +869,22 @@ def opponent(settings: Settings) -> Settings: # of `checked`
     return replace(other, name=f"{other.title} [{model_hash(other.model)[:4]}]")
 
 def differences(first: Settings, second: Settings, # of `checked`, alike but for the model
-               ) -> pd.DataFrame: # a row for each task and language, points of the task's first measure
+               ) -> pd.DataFrame: # a row for each task and target, points of the task's first measure
     "How far the first model is ahead, with the 95 % interval and p of `compare`; a warning names what has none."
-    rows, without = {}, [f"{name}: it trains nothing" for name in task_names(first) if name in READ]
-    for task in (name for name in task_names(first) if name in BENCHMARKS):
-        try: models = [(settings, _heads(settings, task)) for settings in (first, second)]
+    rows, without = {}, []
+    for task in task_names(first):
+        if task in READ and task not in EACH:
+            without.append(f"{task}: no scores of single examples are kept")
+            continue
+        try: (targets, ours), (_, theirs) = (_by_example(settings, task) for settings in (first, second))
         except _OF_ONE_TASK as e:
             without.append(f"{task}: {e}")
             continue
-        for lang in _tested_languages(task, first):
-            try: rows[task, lang] = paired_bootstrap(*(_over_heads(*model, task, lang) for model in models), 0)
-            except _OF_ONE_TASK as e: without.append(f"{task} in {lang}: {e}")
+        for target in targets:
+            try: rows[task, target] = paired_bootstrap(ours(target), theirs(target), 0)
+            except _OF_ONE_TASK as e: without.append(f"{task} in {target}: {e}")
     if without: warnings.warn(f"no interval of a difference: {'; '.join(without)}")
-    names = pd.MultiIndex.from_tuples(rows, names=["task", "language"]) if rows else None
+    names = pd.MultiIndex.from_tuples(rows, names=["task", "target"]) if rows else None
     return pd.DataFrame(rows.values(), names, columns=["difference", "from", "to", "p"])
 
 def beside_opponent(settings: Settings, # of `checked`, with `against`

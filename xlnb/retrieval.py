@@ -6,7 +6,7 @@
 __all__ = ['NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'load_model_tokenizer', 'check_tokenizer',
            'load_model_and_tokenizer', 'usual_layer', 'chosen_layers', 'evaluating', 'longest_input', 'check_sentences',
            'warn_unknown', 'pad_batch', 'batches_by_length', 'layer_states', 'encode', 'centre', 'similarity',
-           'neighbourhood', 'nearest', 'accuracy', 'retrieval_by_layer', 'chance', 'untrained', 'words',
+           'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'retrieval_by_layer', 'chance', 'untrained', 'words',
            'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors', 'TermVectors', 'lsa', 'baselines',
            'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
 
@@ -362,13 +362,13 @@ def nearest(queries, # (n, hidden): array, tensor or scipy sparse matrix
 # %% ../nbs/02b_retrieval.ipynb #6f726963
 _TIE = 1e-6
 
-def accuracy(first, # (n, hidden): array, tensor or scipy sparse matrix
-             second, # (n, hidden): row i translates row i of `first`
-             score: str = "cosine", # 'cosine', 'csls' or 'margin'
-             neighbours: int | None = None, # of the neighbourhood; None: 10 for csls, 4 for margin
-             block: int = 2048, # rows and columns of a block
-            ) -> tuple[float, float]: # first → second, second → first
-    """Retrieval accuracy@1 in both directions, in one sweep; t tied best scores count 1/t.
+def hits_at_1(first, # (n, hidden): array, tensor or scipy sparse matrix
+               second, # (n, hidden): row i translates row i of `first`
+               score: str = "cosine", # 'cosine', 'csls' or 'margin'
+               neighbours: int | None = None, # of the neighbourhood; None: 10 for csls, 4 for margin
+               block: int = 2048, # rows and columns of a block
+              ) -> torch.Tensor: # (2, n), float64: first → second, second → first
+    """Of each row in both directions 1 where its translation is nearest, 1/t of t tied best scores, else 0.
 
     Raises `DataError` for sides of different lengths, NaN, whole numbers, or a margin of cosines that are not
     positive, `ConfigError` for neighbours or blocks that cannot be."""
@@ -381,7 +381,12 @@ def accuracy(first, # (n, hidden): array, tensor or scipy sparse matrix
         for side, rows, over in ((0, i, s - gold[i, None]), (1, j, (s - gold[j]).T)):
             better[side, rows] += (over > _TIE).sum(1)
             tied[side, rows] += (over.abs() <= _TIE).sum(1)
-    return tuple(((better == 0).double() / tied).mean(1).tolist())
+    return (better == 0).double() / tied
+
+def accuracy(first, second, score: str = "cosine", neighbours: int | None = None, block: int = 2048, # as `hits_at_1`
+            ) -> tuple[float, float]: # first → second, second → first
+    "Retrieval accuracy@1 in both directions, in one sweep; errors as of `hits_at_1`."
+    return tuple(hits_at_1(first, second, score, neighbours, block).mean(1).tolist())
 
 # %% ../nbs/02b_retrieval.ipynb #751fe1de
 def _row(test, pair, system, accuracies, sides, layer=None, centred=False, score="cosine", **facts) -> dict:
