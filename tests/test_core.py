@@ -1,13 +1,13 @@
 "Settings from the command line, codes of languages, and where records and figures go."
-import re, subprocess, sys
+import re, subprocess, sys, warnings
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import pytest
 
 from xlnb.cldr import LOCALES
-from xlnb.core import (ConfigError, DataError, append_record, check_texts, our_code, parse_languages, progress,
-                       read_records, runs_folder, save_figure, settings_from_arguments)
+from xlnb.core import (ConfigError, DataError, append_record, check_texts, our_code, parse_languages, plain_warnings,
+                       progress, read_records, runs_folder, save_figure, settings_from_arguments)
 from xlnb.corpora import LANGUAGES, language_code
 from xlnb.x2static import Distillation
 
@@ -109,3 +109,12 @@ def test_progress_needs_no_reader(tmp_path, monkeypatch):
 def test_the_package_alone_loads_no_library():
     loaded = "import sys, xlnb; sys.exit(bool({'torch', 'numpy'} & {*sys.modules}))"
     subprocess.run([sys.executable, "-c", loaded], check=True)
+
+
+def test_a_command_warns_in_lines_without_code(capsys):
+    before = warnings.showwarning
+    @plain_warnings()
+    def main(): warnings.warn("tatoeba, model: 2 of 1000 sentences were cut")
+    for _ in range(2): main()
+    assert warnings.showwarning is before
+    assert {*capsys.readouterr().err.splitlines()} == {"xlnb: tatoeba, model: 2 of 1000 sentences were cut"}

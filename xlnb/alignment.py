@@ -16,7 +16,8 @@ from itertools import chain, islice, product, zip_longest
 import numpy as np
 import torch
 
-from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, label_lines, settings_from_arguments
+from .core import (ConfigError, DataError, PALETTE, atomic_path, choose, figure, label_lines, plain_warnings,
+                       settings_from_arguments)
 from .corpora import AlignedPair, existing_file, file_lines, uneven_files
 from .ibm import (HEURISTICS, IBM1_VARIANTS, AlignmentScore, align_both, alignment_error_rate, diagonal_links,
                       scored, split_words, symmetrise, train_both)
@@ -525,6 +526,7 @@ def _printed(text: str):
     except BrokenPipeError: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # for the flush at the end
 
 # %% ../nbs/02d_alignment.ipynb #a4235d74
+@plain_warnings()
 def main(argv: list[str]): # e.g. ['a.txt', 'b.txt', '--scores']
     "Align two files; what cannot be used ends it with a sentence."
     if {"--help", "-h"} & {*argv}: return _printed(_USAGE + "\n")

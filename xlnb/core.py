@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', 'choose', 'check_texts', 'repo_root',
            'runs_folder', 'data_root', 'atomic_path', 'sha256_file', 'derive_seed', 'numpy_generator',
-           'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'split_pair', 'progress',
+           'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'split_pair', 'progress', 'plain_warnings',
            'settings_from_arguments', 'check_types', 'run_facts', 'append_record', 'read_records', 'figure',
            'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
-import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time
+import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time, warnings
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from itertools import chain
@@ -179,6 +179,13 @@ def progress(line: str, # what to show, e.g. 'step 120 of 3,000, loss 3.21'; lin
     except OSError: return # the terminal was closed
     with open(pipe, "wb", buffering=0) as file, suppress(OSError):
         for text in line.splitlines(): file.write(_message(text, keep))
+
+@contextmanager
+def plain_warnings():
+    "Warnings as lines of a terminal, without the line of code that gave them; also a decorator."
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: print(f"xlnb: {message}", file=sys.stderr)
+        yield
 
 def _message(text: str, keep: bool) -> bytes:
     "A line that a pipe takes whole or not at all, so two writers do not mix; its first character says if it stays."

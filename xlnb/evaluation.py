@@ -24,8 +24,8 @@ import pandas as pd
 from scipy.sparse import hstack
 
 from .core import (CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
-                       data_root, derive_seed, figure, our_code, pair_name, parse_languages, progress, run_facts,
-                       runs_folder, settings_from_arguments, sha256_file)
+                       data_root, derive_seed, figure, our_code, pair_name, parse_languages, plain_warnings, progress,
+                       run_facts, runs_folder, settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
 from .data import source_hash
 from .downstream import BENCHMARKS, TABLES, has_recipes, printed, printed_recipes, read_translations
@@ -763,7 +763,7 @@ def _over_heads(settings, heads, task, lang) -> list[float]: # of every example,
 def _each_found(settings, task) -> dict: # of a task that trains nothing: target → score of every example, percent
     asked = _asked_of(task, settings)
     def make(): return [{"target": k, "each": v} for k, v in EACH[task](settings.model, *asked).items()]
-    with warnings.catch_warnings(): # `evaluate` has warned
+    with warnings.catch_warnings(), quietly(): # `evaluate` has warned
         warnings.simplefilter("ignore")
         rows = _kept_rows([f"{task}, each", model_hash(settings.model), *asked], settings, make, settings.title)
     return {own["target"]: own["each"] for own in rows}
@@ -901,6 +901,7 @@ def beside_opponent(settings: Settings, # of `checked`, with `against`
 
 
 # %% ../nbs/08_evaluation.ipynb #408d9c36
+@plain_warnings()
 def main(argv: list[str]):
     "`python -m xlnb.evaluation --model … --tasks …`: the tables of all tasks, and the rows in a file."
     try: _main(argv)

@@ -26,7 +26,7 @@ from torch import nn
 
 from .contamination import describe as describe_overlap
 from .core import (CheckpointError, ConfigError, append_record, atomic_path, check_types, choose, derive_seed,
-                       parse_languages, progress, runs_folder, settings_from_arguments)
+                       parse_languages, plain_warnings, progress, runs_folder, settings_from_arguments)
 from .data import (BatchShape, MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash,
                        source_hash)
 from .encoder import SIZES, config_for, forward_flops, new_model
@@ -502,6 +502,7 @@ def _diverged(phase, settings, data, error) -> Trained:
     start = phase.measures(settings, data)(untrained)
     return Trained(summary, None, [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)], list(untrained.weights))
 
+@plain_warnings()
 def main(recipe: Recipe, argv: list[str]): # e.g. ['--size', 'base']
     "A run from the command line, recorded; what cannot be used, a diverged loss and an interrupt end with a sentence."
     try:

@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, cg
 
 from .core import (PALETTE, ConfigError, DataError, atomic_path, choose, numpy_generator, parse_languages,
-                       settings_from_arguments, split_pair)
+                       plain_warnings, settings_from_arguments, split_pair)
 
 # %% ../nbs/00j_sampling.ipynb #77c303e6
 _MOST = 1e300 # sums of numbers up to here stay finite
@@ -855,6 +855,7 @@ class _CommandLine:
     output: str | None = None
 
 # %% ../nbs/00j_sampling.ipynb #4511b45f
+@plain_warnings()
 def main(argv: list[str]): # e.g. ['counts.csv', '--temperature', '2']
     "Print the samplings of a table of counts and write one of them; what cannot be used ends it with a sentence."
     if {"--help", "-h"} & {*argv}: return _print_quietly([_USAGE])

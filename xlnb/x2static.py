@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from . import retrieval
 from .contamination import check_streams, text_lines
 from .core import (CheckpointError, ConfigError, DataError, atomic_path, check_types, choose, numpy_generator,
-                       progress, settings_from_arguments, torch_generator)
+                       plain_warnings, progress, settings_from_arguments, torch_generator)
 from .corpora import existing_file, read_text
 from .data import folder_lock, short_hash
 from .retrieval import (batches_by_length, chosen_layers, evaluating, layer_states, load_model_and_tokenizer,
@@ -704,6 +704,7 @@ def _run_command(c: _CommandLine) -> str: # what was done
     if c.cache is None: shutil.rmtree(f"{c.output}.cache")
     return f"{c.output}: {len(vectors):,} words, width {vectors.width}"
 
+@plain_warnings()
 def main(argv: list[str]): # e.g. ['--model', 'runs/my-model', '--text', 'de.txt', '--output', 'de.vec']
     "Distil vectors; what cannot be used ends it with a sentence."
     try: print(_run_command(settings_from_arguments(_CommandLine, argv)))
