@@ -763,8 +763,7 @@ def _over_heads(settings, heads, task, lang) -> list[float]: # of every example,
 def _each_found(settings, task) -> dict: # of a task that trains nothing: target → score of every example, percent
     asked = _asked_of(task, settings)
     def make(): return [{"target": k, "each": v} for k, v in EACH[task](settings.model, *asked).items()]
-    with warnings.catch_warnings(), quietly(): # `evaluate` has warned
-        warnings.simplefilter("ignore")
+    with quietly():
         rows = _kept_rows([f"{task}, each", model_hash(settings.model), *asked], settings, make, settings.title)
     return {own["target"]: own["each"] for own in rows}
 
@@ -780,8 +779,10 @@ def compare(first: Settings, second: Settings, # alike but for the model
 
     Raises `DataError` for a measure that is no mean over examples, and for a training that has not finished."""
     choose("task", task, [*BENCHMARKS, *EACH])
-    models = [_by_example(checked(settings), task) for settings in (first, second)]
-    choose("target", target, models[0][0])
+    first, second = checked(first), checked(second)
+    if task in BENCHMARKS: choose("target", target, task_languages(BENCHMARKS[task].tested, test_split_of(task, first)))
+    models = [_by_example(settings, task) for settings in (first, second)]
+    if task in EACH: choose("target", target, models[0][0])
     return paired_bootstrap(*(scores_of(target) for _, scores_of in models), 0)
 
 
@@ -876,10 +877,12 @@ def differences(first: Settings, second: Settings, # of `checked`, alike but for
         if task in READ and task not in EACH:
             without.append(f"{task}: no scores of single examples are kept")
             continue
-        try: (targets, ours), (_, theirs) = (_by_example(settings, task) for settings in (first, second))
-        except _OF_ONE_TASK as e:
-            without.append(f"{task}: {e}")
-            continue
+        with warnings.catch_warnings(): # `evaluate` has warned
+            warnings.simplefilter("ignore")
+            try: (targets, ours), (_, theirs) = (_by_example(settings, task) for settings in (first, second))
+            except _OF_ONE_TASK as e:
+                without.append(f"{task}: {e}")
+                continue
         for target in targets:
             try: rows[task, target] = paired_bootstrap(ours(target), theirs(target), 0)
             except _OF_ONE_TASK as e: without.append(f"{task} in {target}: {e}")

@@ -47,6 +47,11 @@ class Items:
     places: list = field(default_factory=list) # of tagging and question answering: where in the example pieces stand
     partners: "Items | None" = None # of each item what is read beside it; None: each is read alone
 
+    def lengths(self) -> list[int]:
+        "Tokens of each item, or of what is read beside it where that is longer."
+        own = [*map(len, self.ids)]
+        return own if self.partners is None else [*map(max, own, map(len, self.partners.ids))]
+
     def add(self, example: int, encoded, target, place=None):
         "One more item, as the tokenizer encoded it."
         sides = encoded.sequence_ids
@@ -365,11 +370,12 @@ POSITIONS = {"cpu": 1024, "cuda": 4096} # side by side: what a core's cache hold
 
 def by_length(lengths: list[int], device: torch.device) -> list[list[int]]:
     "Numbers of items that are read side by side, the longest first: many short ones, few long ones."
-    order, groups = sorted(range(len(lengths)), key=lambda n: -lengths[n]), []
-    while order:
-        size = max(1, POSITIONS.get(device.type, POSITIONS["cuda"]) // max(lengths[order[0]], 1))
-        groups.append(order[:size])
-        order = order[size:]
+    order, groups, start = sorted(range(len(lengths)), key=lambda n: -lengths[n]), [], 0
+    most = POSITIONS.get(device.type, POSITIONS["cuda"])
+    while start < len(order):
+        size = max(1, most // max(lengths[order[start]], 1))
+        groups.append(order[start:start + size])
+        start += size
     return groups
 
 class ItemBatches:
@@ -388,7 +394,8 @@ class ItemBatches:
         order = torch.randperm(self.units, generator=torch_generator("fine-tuning", self.seed, step // self.per_epoch))
         units = order[step % self.per_epoch * self.batch_size:][:self.batch_size].tolist()
         units = [range(unit * self.together, (unit + 1) * self.together) for unit in units]
-        groups = by_length([sum(len(self.items.ids[r]) for r in rows) for rows in units], self.network.device)
+        lengths = self.items.lengths()
+        groups = by_length([sum(lengths[r] for r in rows) for rows in units], self.network.device)
         return [padded(self.items, [r for n in group for r in units[n]], self.tokenizer, self.network)
                 for group in groups]
 
@@ -431,10 +438,12 @@ def each_batch(network, batches: list, # the longest first
                 bar.update()
     with evaluating(network), bar:
         if threads <= 1: return work(network)
+        replicas, own = [_replica(network) for _ in range(threads)], given // threads # threads of each
         try:
-            with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(1)) as pool:
-                jobs = [pool.submit(work, _replica(network)) for _ in range(threads)]
-                try: wait(jobs, return_when=FIRST_EXCEPTION)
+            with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(own)) as pool:
+                try:
+                    jobs = [pool.submit(work, replica) for replica in replicas]
+                    wait(jobs, return_when=FIRST_EXCEPTION)
                 finally: left.clear() # an error, or Ctrl-C, ends the others too
         finally: torch.set_num_threads(given)
         for job in jobs: job.result()
@@ -445,7 +454,7 @@ def item_logits(network, items: Items, kind: str, tokenizer) -> list[np.ndarray]
     def read(own, rows):
         logits = _logits(own(**_inputs(items, rows, tokenizer, own))).float().cpu().numpy()
         for r, values in zip(rows, logits): out[r] = values[:len(items.ids[r])] if KINDS[kind].by_piece else values
-    each_batch(network, by_length([*map(len, items.ids)], network.device), read)
+    each_batch(network, by_length(items.lengths(), network.device), read)
     return out
 
 # %% ../nbs/02p_finetuning.ipynb #852b2012

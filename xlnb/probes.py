@@ -695,7 +695,7 @@ def _chosen(rows, layer, centred) -> dict: # (task, system, source, target) → 
 
 # %% ../nbs/02e_probes.ipynb #9060b2d5
 def _draw(ax, x, here, colours): # here: system → (score, ceiling or None)
-    "The systems' bars with their in_language, and the marks of the baselines to their right."
+    "The systems' bars with their ceilings, and the marks of the baselines to their right."
     bars = [system for system in here if system not in _MARKS]
     wide = 0.7 / max(1, len(bars))
     for n, system in enumerate(bars):
