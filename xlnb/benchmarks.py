@@ -9,9 +9,10 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'sentences', 'syn
            'time_by_part', 'step_cost', 'measure_freed', 'AtOnce', 'crossing_step', 'crossing_peak', 'measure_crossing',
            'translators', 'measure_generation', 'run_memory', 'build_memory', 'growth_step', 'growth_cases',
            'retrieval_check', 'made_up_languages', 'plain_iteration', 'iteration_check', 'mapping_check', 'csls_check',
-           'aligning', 'distilling', 'answering', 'reading', 'measure_steps', 'measure_memory', 'measure_parts',
-           'measure_growth', 'measure_retrieval', 'measure_alignment', 'measure_mapping', 'measure_csls',
-           'measure_distil', 'measure_answers', 'main', 'newest', 'plot_steps', 'plot_parts', 'plot_growth']
+           'aligning', 'distilling', 'answering', 'learning', 'reading', 'measure_steps', 'measure_memory',
+           'measure_parts', 'measure_growth', 'measure_retrieval', 'measure_alignment', 'measure_mapping',
+           'measure_csls', 'measure_distil', 'measure_answers', 'main', 'newest', 'plot_steps', 'plot_parts',
+           'plot_growth']
 
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
 import ctypes, gc, json, os, resource, subprocess, sys, time
@@ -37,7 +38,8 @@ from .corpora import Lines
 from .data import BatchShape, MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, config_for, forward_flops, new_model
 from .finetuning import KINDS as TASK_KINDS
-from .finetuning import IGNORED, answers_of, new_head, read_questions, texts_of
+from .finetuning import (IGNORED, FineTuned, answers_of, by_length, item_logits, new_head, padded, read_questions,
+                             texts_of)
 from .foreign import quietly
 from .lexicon import nearest_csls
 from .linear_maps import normalise, procrustes
@@ -618,6 +620,13 @@ def _with_head(folder, kind, labels, size, tokenizer): # an untrained network, a
     network.config.id2label = dict(enumerate(labels))
     return network
 
+def _one_at_a_time(network, items, tokenizer):
+    "The same batches as `item_logits`, each on all threads."
+    with torch.inference_mode():
+        for rows in by_length(items.lengths(), network.device):
+            batch = padded(items, rows, tokenizer, network)
+            network(**{name: values for name, values in batch.items() if name != "targets"})
+
 def answering(examples: list, # `Labelled` or `Tagged`
               kind: str, # 'classification' or 'tagging'
               labels: tuple, size: str, tokenizer, repeats: int = 3) -> dict:
@@ -637,11 +646,39 @@ def answering(examples: list, # `Labelled` or `Tagged`
     calls = {"xlnb": partial(note, "xlnb", lambda: answers_of(network, tokenizer, kind, labels, examples, _LONGEST)),
              "pipeline": partial(note, "pipeline", lambda: _piped(pipe, kind, examples, items))}
     seconds = compare(calls, repeats)
+    turns = compare({"xlnb": lambda: item_logits(network, items, kind, tokenizer),
+                     "one": lambda: _one_at_a_time(network, items, tokenizer)}, repeats)
     return {"kind": kind, "size": size, "examples": len(examples), "threads": torch.get_num_threads(),
+            "one_at_a_time": ratios(turns, "xlnb")["one"]["ratio"],
             "per_second": {name: len(examples) / median(times) for name, times in seconds.items()},
             "places": {name: sum(each) / sum(map(len, items.ids)) for name, each in places.items()},
             **ratios(seconds, "xlnb")["pipeline"],
             "different": sum(a != b for a, b in zip(*found.values()))}
+
+def learning(examples: list, # `Labelled` or `Tagged`
+             kind: str, labels: tuple, size: str, tokenizer,
+             steps: int = 8, repeats: int = 3) -> dict:
+    "Steps of fine-tuning in batches of like length, in turns with steps that are filled up to their longest example."
+    examples = _in_one_piece(examples, kind, labels, tokenizer)
+    with TemporaryDirectory() as folder, quietly(): network = _with_head(folder, kind, labels, size, tokenizer)
+    items = TASK_KINDS[kind].read(examples, tokenizer, labels, _LONGEST)
+    model, lengths = FineTuned(network.train(), kind, labels), items.lengths()
+    order = numpy_generator("learning", 0).permutation(len(lengths))[:32 * steps].tolist()
+    filled = [[order[start:start + 32]] for start in range(0, len(order), 32)] # batches of each step
+    grouped = [[[own[n] for n in group] for group in by_length([lengths[r] for r in own], network.device)]
+               for [own] in filled]
+    def learn(plan):
+        for batches in plan:
+            accumulate_gradients(model, [(padded(items, rows, tokenizer, network), None) for rows in batches])
+            model.zero_grad()
+    plans = {"xlnb": grouped, "filled": filled}
+    seconds = compare({name: partial(learn, plan) for name, plan in plans.items()}, repeats)
+    places = {name: sum(len(rows) * max(lengths[r] for r in rows) for batches in plan for rows in batches)
+              for name, plan in plans.items()}
+    return {"kind": kind, "size": size, "threads": torch.get_num_threads(),
+            "per_second": {name: len(filled) / median(times) for name, times in seconds.items()},
+            "places": {name: n / sum(lengths[r] for r in order) for name, n in places.items()},
+            **ratios(seconds, "xlnb")["filled"]}
 
 # %% ../nbs/11_benchmarks.ipynb #722cdb3e
 def reading(questions: list, tokenizer, # `Question`, a fast tokenizer
@@ -742,9 +779,11 @@ def measure_answers(sizes=("tiny", "small"), tests=_TESTS, each: int = 50, vocab
     text = {name: [" ".join(texts_of(e)) for e in examples] for name, examples in given.items()}
     with TemporaryDirectory() as folder:
         tokenizer = train_vocab({**text, "xquad": [e.context for e in questions]}, vocab_size, Path(folder) / "vocab")
-    rows = [{"set": name, **answering(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)}
-            for size in sizes for name, examples in given.items()]
-    return {"rows": rows, "reading": reading(questions, tokenizer)}
+    def rows(measure, sizes):
+        return [{"set": name, **measure(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)}
+                for size in sizes for name, examples in given.items()]
+    return {"rows": rows(answering, sizes), "learning": rows(learning, sizes[:1]),
+            "reading": reading(questions, tokenizer)}
 
 MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
                 "mapping": measure_mapping, "csls": measure_csls, "distil": measure_distil,

@@ -367,7 +367,7 @@ def hits_at_1(first, # (n, hidden): array, tensor or scipy sparse matrix
               score: str = "cosine", # 'cosine', 'csls' or 'margin'
               neighbours: int | None = None, # of the neighbourhood; None: 10 for csls, 4 for margin
               block: int = 2048, # rows and columns of a block
-              ) -> torch.Tensor: # (2, n), float64: first → second, second → first
+             ) -> torch.Tensor: # (2, n), float64: first → second, second → first
     """Of each row in both directions 1 where its translation is nearest, 1/t of t tied best scores, else 0.
 
     Raises `DataError` for sides of different lengths, NaN, whole numbers, or a margin of cosines that are not
