@@ -11,8 +11,8 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'sentences', 'syn
            'retrieval_check', 'made_up_languages', 'plain_iteration', 'iteration_check', 'mapping_check', 'csls_check',
            'aligning', 'distilling', 'answering', 'learning', 'reading', 'measure_steps', 'measure_memory',
            'measure_parts', 'measure_growth', 'measure_retrieval', 'measure_alignment', 'measure_mapping',
-           'measure_csls', 'measure_distil', 'measure_answers', 'main', 'newest', 'plot_steps', 'plot_parts',
-           'plot_growth']
+           'measure_csls', 'measure_distil', 'measure_answers', 'measure_learning', 'main', 'newest', 'plot_steps',
+           'plot_parts', 'plot_growth']
 
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
 import ctypes, gc, json, os, resource, subprocess, sys, time
@@ -646,10 +646,7 @@ def answering(examples: list, # `Labelled` or `Tagged`
     calls = {"xlnb": partial(note, "xlnb", lambda: answers_of(network, tokenizer, kind, labels, examples, _LONGEST)),
              "pipeline": partial(note, "pipeline", lambda: _piped(pipe, kind, examples, items))}
     seconds = compare(calls, repeats)
-    turns = compare({"xlnb": lambda: item_logits(network, items, kind, tokenizer),
-                     "one": lambda: _one_at_a_time(network, items, tokenizer)}, repeats)
     return {"kind": kind, "size": size, "examples": len(examples), "threads": torch.get_num_threads(),
-            "one_at_a_time": ratios(turns, "xlnb")["one"]["ratio"],
             "per_second": {name: len(examples) / median(times) for name, times in seconds.items()},
             "places": {name: sum(each) / sum(map(len, items.ids)) for name, each in places.items()},
             **ratios(seconds, "xlnb")["pipeline"],
@@ -658,7 +655,8 @@ def answering(examples: list, # `Labelled` or `Tagged`
 def learning(examples: list, # `Labelled` or `Tagged`
              kind: str, labels: tuple, size: str, tokenizer,
              steps: int = 8, repeats: int = 3) -> dict:
-    "Steps of fine-tuning in batches of like length, in turns with steps that are filled up to their longest example."
+    """Steps of fine-tuning in batches of like length, in turns with steps that are filled up to their longest example,
+    and answers with a batch on each thread, in turns with one batch at a time on all."""
     examples = _in_one_piece(examples, kind, labels, tokenizer)
     with TemporaryDirectory() as folder, quietly(): network = _with_head(folder, kind, labels, size, tokenizer)
     items = TASK_KINDS[kind].read(examples, tokenizer, labels, _LONGEST)
@@ -673,12 +671,14 @@ def learning(examples: list, # `Labelled` or `Tagged`
             model.zero_grad()
     plans = {"xlnb": grouped, "filled": filled}
     seconds = compare({name: partial(learn, plan) for name, plan in plans.items()}, repeats)
+    turns = compare({"xlnb": lambda: item_logits(network, items, kind, tokenizer),
+                     "one": lambda: _one_at_a_time(network.eval(), items, tokenizer)}, repeats)
     places = {name: sum(len(rows) * max(lengths[r] for r in rows) for batches in plan for rows in batches)
               for name, plan in plans.items()}
     return {"kind": kind, "size": size, "threads": torch.get_num_threads(),
             "per_second": {name: len(filled) / median(times) for name, times in seconds.items()},
             "places": {name: n / sum(lengths[r] for r in order) for name, n in places.items()},
-            **ratios(seconds, "xlnb")["filled"]}
+            "one_at_a_time": ratios(turns, "xlnb")["one"], **ratios(seconds, "xlnb")["filled"]}
 
 # %% ../nbs/11_benchmarks.ipynb #722cdb3e
 def reading(questions: list, tokenizer, # `Question`, a fast tokenizer
@@ -772,22 +772,29 @@ def measure_distil(cases=(("tiny", 8_000), ("small", 8_000)), lines: int = 5_000
 
 _TESTS = (("ud-pos", "test"), ("pan-x", "dev"), ("xnli", "test"), ("paws-x", "test")) # tagging and classification
 
-def measure_answers(sizes=("tiny", "small"), tests=_TESTS, each: int = 50, vocab_size: int = 8_000) -> dict:
-    "Answers on published tests in all languages, and the reader of questions; `DataError` where no set is there."
+def _on_sets(measure, sizes, tests, each: int = 50, vocab_size: int = 8_000) -> tuple: # rows, questions, tokenizer
+    "What is measured on published tests in all languages; `DataError` where no set is there."
     read = lambda name, split: [e for lang in task_languages(name, split) for e in read_task(name, lang, split)[:each]]
     given, questions = {name: read(name, split) for name, split in tests}, read("xquad", "test")
     text = {name: [" ".join(texts_of(e)) for e in examples] for name, examples in given.items()}
     with TemporaryDirectory() as folder:
         tokenizer = train_vocab({**text, "xquad": [e.context for e in questions]}, vocab_size, Path(folder) / "vocab")
-    def rows(measure, sizes):
-        return [{"set": name, **measure(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)}
-                for size in sizes for name, examples in given.items()]
-    return {"rows": rows(answering, sizes), "learning": rows(learning, sizes[:1]),
-            "reading": reading(questions, tokenizer)}
+    rows = [{"set": name, **measure(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)}
+            for size in sizes for name, examples in given.items()]
+    return rows, questions, tokenizer
+
+def measure_answers(sizes=("tiny", "small"), tests=_TESTS) -> dict:
+    "Answers on published tests in all languages, and the reader of questions; `DataError` where no set is there."
+    rows, questions, tokenizer = _on_sets(answering, sizes, tests)
+    return {"rows": rows, "reading": reading(questions, tokenizer)}
+
+def measure_learning(sizes=("tiny",), tests=_TESTS) -> dict:
+    "Steps and answers of `learning` on published tests in all languages; `DataError` where no set is there."
+    return {"rows": _on_sets(learning, sizes, tests)[0]}
 
 MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
                 "mapping": measure_mapping, "csls": measure_csls, "distil": measure_distil,
-                "answers": measure_answers,
+                "answers": measure_answers, "learning": measure_learning,
                 "steps": measure_steps, "parts": measure_parts, "growth": measure_growth,
                 "crossing": measure_crossing, "generation": measure_generation,
                 "freed": measure_freed} # last, since it changes the process
