@@ -652,6 +652,7 @@ def answering(examples: list, # `Labelled` or `Tagged`
             **ratios(seconds, "xlnb")["pipeline"],
             "different": sum(a != b for a, b in zip(*found.values()))}
 
+# %% ../nbs/11_benchmarks.ipynb #bf27a2cc
 def learning(examples: list, # `Labelled` or `Tagged`
              kind: str, labels: tuple, size: str, tokenizer,
              steps: int = 8, repeats: int = 3) -> dict:
@@ -770,6 +771,7 @@ def measure_distil(cases=(("tiny", 8_000), ("small", 8_000)), lines: int = 5_000
     "Vectors from one pass, and from a pass for every epoch."
     return {"rows": [distilling(size, vocab_size, lines, epochs) for size, vocab_size in cases]}
 
+# %% ../nbs/11_benchmarks.ipynb #a6b4d903
 _TESTS = (("ud-pos", "test"), ("pan-x", "dev"), ("xnli", "test"), ("paws-x", "test")) # tagging and classification
 
 def _on_sets(measure, sizes, tests, each: int = 50, vocab_size: int = 8_000) -> tuple: # rows, questions, tokenizer
