@@ -462,15 +462,27 @@ def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(settings, 
     second = E.opponent(first)
     both = map(evaluate, (first, second))
     ours, theirs = (own[own.measure == "accuracy@1"].set_index("target").score for own in both)
+    monkeypatch.setitem(E.READ, "flores", (lambda *_: pytest.fail("read twice"), None)) # all that is compared was kept
     ahead = E.differences(first, second).loc["flores"]
     assert [*ahead.index] == [*ours.index] == ["de-en", "en-sw"]
     for pair, own in ahead.iterrows():
         assert own.difference == pytest.approx(ours[pair] - theirs[pair]) and own["from"] <= own.difference <= own["to"]
         assert compare(first, second, "flores", pair).difference == own.difference
     with pytest.raises(ConfigError, match="target='de'"): compare(first, second, "flores", "de")
+    with pytest.raises(DataError, match="xnli, test, 'de' is not there: looked for"):
+        compare(first, second, "xnli", "de")
     with pytest.raises(ConfigError, match="task='bli'"): compare(first, second, "bli", "de-en")
     with pytest.warns(UserWarning, match="no interval .* cldr: no scores of single examples are kept"):
         assert not len(E.differences(replace(first, tasks="cldr"), replace(second, tasks="cldr")))
+
+
+def test_warnings_of_the_other_model_name_it(settings, scores, another, tmp_path, monkeypatch):
+    monkeypatch.setattr(E, "evaluate", lambda settings: warnings.warn("xnli, model: cut") or scores)
+    monkeypatch.setattr(E, "differences", lambda *_: pd.DataFrame())
+    monkeypatch.setattr(E, "keep", lambda *_: tmp_path / "kept")
+    first = checked(replace(settings, against=another))
+    with pytest.warns(UserWarning, match=rf"^{re.escape(E.opponent(first).title)}: xnli, model: cut$"):
+        E.beside_opponent(first, scores)
 
 
 def test_another_model_that_is_not_there_is_said_before_anything_is_learned(settings):

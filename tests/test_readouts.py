@@ -386,10 +386,12 @@ def test_both_forms_of_flores(name, tmp_path):
 
 def test_each_direction_of_retrieval_has_a_measure(monkeypatch):
     tests = {"de-en": (["eins", "zwei"], ["one", "two"]), "en-fr": (["one", "two"], ["un", "deux"])}
-    found = [{"pair": pair, "forward": 0.2, "backward": 0.6, "n": 2, "centred": centred}
+    found = [{"pair": pair, "forward": 0.2, "backward": 0.6, "n": 2, "centred": centred, "each": [0, 0.8]}
              for pair in tests for centred in (False, True)]
     monkeypatch.setattr(readouts, "retrieval_by_layer", lambda *_, **__: found)
-    scores = {(r["target"], r["measure"]): r["score"] for r in readouts._retrieved("tatoeba", None, tests, "en")}
+    rows = readouts._retrieved("tatoeba", None, tests, "en")
+    assert [(r["measure"], r["each"]) for r in rows if "each" in r] == [("accuracy@1", [0, 80])] * 2
+    scores = {(r["target"], r["measure"]): r["score"] for r in rows}
     for raw in ("", ", raw"):
         assert scores["de-en", f"accuracy@1{raw}, to en"] == scores["en-fr", f"accuracy@1{raw}, from en"] == 20
         assert scores["de-en", f"accuracy@1{raw}, from en"] == scores["en-fr", f"accuracy@1{raw}, to en"] == 60

@@ -524,8 +524,7 @@ def _rows_of(model, name, settings, failed, system) -> list[dict]:
     rows = []
     with quietly():
         if name in READ:
-            read = lambda *where: READ[name][0](model, *where)
-            return _read(name, settings, failed, system, model_hash(model), read)
+            return _read(name, settings, failed, system, model_hash(model), partial(READ[name][0], model))
         for seed in range(settings.seeds):
             try: rows += _learn_and_test(model, name, seed, settings, failed)
             except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
@@ -538,14 +537,16 @@ def _baselines_of(name, settings, failed) -> list[dict]:
     except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
     return []
 
-def _asked_of(name, settings) -> tuple[str, str]: # languages and source of a task that trains nothing
-    return settings.langs or ",".join(_USUAL.get(name, LANGUAGES)), settings.sources[0]
+def _kept_readout(name, settings, system, key, rows) -> list[dict]: # rows: languages, source → rows
+    asked = settings.langs or ",".join(_USUAL.get(name, LANGUAGES)), settings.sources[0]
+    return _kept_rows([name, key, *asked], settings, lambda: rows(*asked), system)
 
 def _read(name, settings, failed, system, key, rows) -> list[dict]: # [] where there is no set: it stands in `failed`
-    asked = _asked_of(name, settings)
-    try: return _kept_rows([name, key, *asked], settings, lambda: rows(*asked), system)
-    except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
-    return []
+    try: found = _kept_readout(name, settings, system, key, rows)
+    except _OF_ONE_TASK as e:
+        failed.append(f"{name}: {e}")
+        return []
+    return [{k: v for k, v in own.items() if k != "each"} for own in found]
 
 def evaluate(settings: Settings
             ) -> pd.DataFrame: # a row for each task, measure, source, target, system and seed; scores in percent
@@ -761,11 +762,10 @@ def _over_heads(settings, heads, task, lang) -> list[float]: # of every example,
     return [sum(own) / len(own) for own in zip(*found)]
 
 def _each_found(settings, task) -> dict: # of a task that trains nothing: target → score of every example, percent
-    asked = _asked_of(task, settings)
-    def make(): return [{"target": k, "each": v} for k, v in EACH[task](settings.model, *asked).items()]
+    model = settings.model
     with quietly():
-        rows = _kept_rows([f"{task}, each", model_hash(settings.model), *asked], settings, make, settings.title)
-    return {own["target"]: own["each"] for own in rows}
+        rows = _kept_readout(task, settings, settings.title, model_hash(model), partial(READ[task][0], model))
+    return {own["target"]: own["each"] for own in rows if "each" in own}
 
 def _by_example(settings, task) -> tuple[list[str], Callable]: # targets, and target → score of every example
     if task in EACH: return [*(found := _each_found(settings, task))], found.__getitem__
@@ -780,7 +780,7 @@ def compare(first: Settings, second: Settings, # alike but for the model
     Raises `DataError` for a measure that is no mean over examples, and for a training that has not finished."""
     choose("task", task, [*BENCHMARKS, *EACH])
     first, second = checked(first), checked(second)
-    if task in BENCHMARKS: choose("target", target, task_languages(BENCHMARKS[task].tested, test_split_of(task, first)))
+    if task in BENCHMARKS: read_task(BENCHMARKS[task].tested, target, test_split_of(task, first)) # before any training
     models = [_by_example(settings, task) for settings in (first, second)]
     if task in EACH: choose("target", target, models[0][0])
     return paired_bootstrap(*(scores_of(target) for _, scores_of in models), 0)
@@ -895,7 +895,11 @@ def beside_opponent(settings: Settings, # of `checked`, with `against`
                    ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]: # with the other's below; title → `differences`
     "What the other model scores, kept as the first's, and how far the first is ahead, kept as .csv."
     other = opponent(settings)
-    theirs = evaluate(other)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        theirs = evaluate(other)
+    texts = [str(w.message) for w in said if issubclass(w.category, UserWarning)]
+    for text in dict.fromkeys(texts): warnings.warn(f"{other.title}: {text}")
     ahead, place = differences(settings, other), keep(other, theirs)
     ahead.to_csv(f"{place}-behind-{settings.title.replace('/', '-')}.csv")
     both = pd.concat([scores, theirs.assign(system=theirs.system.replace("model", other.title))], ignore_index=True)

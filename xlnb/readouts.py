@@ -24,8 +24,7 @@ from .ibm import alignment_error_rate, diagonal_links
 from .lexicon import read_similarity, translation_accuracy, word_similarity
 from .probes import cldr_tasks, linear_probe, probe_baselines
 from .retrieval import accuracy as accuracy_at_1
-from .retrieval import (centre, encode, hits_at_1, load_model_and_tokenizer, nearest, retrieval_by_layer,
-                            string_overlap)
+from .retrieval import centre, encode, nearest, retrieval_by_layer, string_overlap
 from .vectors import WordVectors, read_vectors
 
 # %% ../nbs/02q_readouts.ipynb #68f274e8
@@ -106,17 +105,13 @@ def _directions(task, pair, hub, both, n, raw="", **facts) -> list[dict]: # both
     return [row(task, f"accuracy@1{raw}{way}", "", pair, score, n, **facts) for way, score in found.items()]
 
 def _retrieved(task, model, tests, hub) -> list[dict]: # two thirds up; vectors centred, and as they are
-    rows = sorted(retrieval_by_layer(model, {task: tests}, layer=None), key=lambda r: not r["centred"])
-    return [own for r in rows for own in _directions(task, r["pair"], hub, (r["forward"], r["backward"]), r["n"],
-                                                     "" if r["centred"] else ", raw")]
-
-def _found(model, tests) -> dict: # pair → percent of each sentence, both directions together, as the first measure
-    loaded, vectors, out = load_model_and_tokenizer(model, None), {}, {}
-    for pair, sides in tests.items():
-        for side in map(tuple, sides):
-            if side not in vectors: vectors[side] = centre(encode(side, loaded[0], None, loaded[1]))
-        out[pair] = (100 * hits_at_1(*(vectors[tuple(side)] for side in sides)).mean(0)).tolist()
-    return out
+    rows, found = retrieval_by_layer(model, {task: tests}, layer=None, each=True), []
+    for r in sorted(rows, key=lambda r: not r["centred"]):
+        both = r["forward"], r["backward"]
+        own = _directions(task, r["pair"], hub, both, r["n"], "" if r["centred"] else ", raw")
+        if r["centred"]: own[0]["each"] = [100 * hit for hit in r["each"]]
+        found += own
+    return found
 
 def _shared_trigrams(task, tests, hub) -> list[dict]:
     return [own for pair, sides in tests.items()
@@ -142,7 +137,8 @@ TATOEBA = {"tatoeba-14": "ar bg de el es fr hi ru sw th tr ur vi zh".split(), # 
 
 def _mean(task, rows, target) -> dict: # rows: of one measure and system
     means = {name: float(np.mean([r[name] for r in rows])) for name in ("score", "coverage") if name in rows[0]}
-    return rows[0] | row(task, rows[0]["measure"], "", target, examples=sum(r["examples"] for r in rows), **means)
+    of_all = {name: value for name, value in rows[0].items() if name != "each"}
+    return of_all | row(task, rows[0]["measure"], "", target, examples=sum(r["examples"] for r in rows), **means)
 
 def tatoeba_means(rows: list[dict], # of `tatoeba` and one system
                  ) -> list[dict]: # [] where a language lacks
@@ -404,6 +400,4 @@ READ = {"cldr": (_cldr, _cldr_baselines), "tatoeba": (_tatoeba, _tatoeba_baselin
         "word_alignment": (_word_alignment, _word_alignment_baselines), "bli": (_bli, _bli_baselines),
         "word_similarity": (_word_similarity, _word_similarity_baselines)}
 OF_WORDS = ("bli", "word_similarity") # tasks for which word vectors will do
-# name → model's folder, languages, source → target → score of each example, percent, the mean of which is the score
-EACH = {"tatoeba": lambda model, langs, source: _found(model, _tatoeba_there(langs)),
-        "flores": lambda model, langs, source: _found(model, flores_tests(langs, source))}
+EACH = ("tatoeba", "flores") # tasks whose first measure has the score of every example beside it, under `each`

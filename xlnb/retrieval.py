@@ -407,6 +407,7 @@ def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then
                        score: str = "cosine", # 'cosine', 'csls' or 'margin'
                        system: str = "model", # name of the model in the rows
                        batch_size: int = 64, # sentences in a batch
+                       each: bool = False, # also the mean of both directions for every sentence
                       ) -> list[dict]: # one row per test, pair, layer, and raw or centred
     "Retrieval accuracy@1 on every test, pair and layer, in both directions, raw and centred; raises as `encode` does."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
@@ -420,8 +421,9 @@ def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then
                 vectors[side] = found.reshape(len(layers), len(side), -1)
             for k, l in enumerate(layers):
                 for centred, move in ((False, torch.as_tensor), (True, centre)):
-                    found = accuracy(*(move(vectors[side][k].to(model.device)) for side in sides), score)
-                    rows.append(_row(test, pair, system, found, sides, l, centred, score))
+                    hits = hits_at_1(*(move(vectors[side][k].to(model.device)) for side in sides), score)
+                    facts = {"each": hits.mean(0).tolist()} if each else {}
+                    rows.append(_row(test, pair, system, hits.mean(1).tolist(), sides, l, centred, score, **facts))
             uses.subtract(sides)
             for side in {*sides}:
                 if not uses[side]: del vectors[side]
