@@ -388,14 +388,13 @@ class ItemBatches:
         self.items, self.together, self.batch_size, self.seed = items, together, batch_size, seed
         self.tokenizer, self.network = tokenizer, network
         self.units = len(items.ids) // together
-        self.per_epoch = math.ceil(self.units / batch_size)
+        self.per_epoch, self.lengths = math.ceil(self.units / batch_size), items.lengths()
 
     def __call__(self, step: int, index: int) -> list[dict]:
         order = torch.randperm(self.units, generator=torch_generator("fine-tuning", self.seed, step // self.per_epoch))
         units = order[step % self.per_epoch * self.batch_size:][:self.batch_size].tolist()
         units = [range(unit * self.together, (unit + 1) * self.together) for unit in units]
-        lengths = self.items.lengths()
-        groups = by_length([sum(lengths[r] for r in rows) for rows in units], self.network.device)
+        groups = by_length([sum(self.lengths[r] for r in rows) for rows in units], self.network.device)
         return [padded(self.items, [r for n in group for r in units[n]], self.tokenizer, self.network)
                 for group in groups]
 
@@ -438,9 +437,9 @@ def each_batch(network, batches: list, # the longest first
                 bar.update()
     with evaluating(network), bar:
         if threads <= 1: return work(network)
-        replicas, own = [_replica(network) for _ in range(threads)], given // threads # threads of each
+        replicas = [_replica(network) for _ in range(threads)]
         try:
-            with ThreadPoolExecutor(threads, initializer=lambda: torch.set_num_threads(own)) as pool:
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(given // threads,)) as pool:
                 try:
                     jobs = [pool.submit(work, replica) for replica in replicas]
                     wait(jobs, return_when=FIRST_EXCEPTION)
