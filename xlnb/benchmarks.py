@@ -33,7 +33,7 @@ from transformers import (ElectraConfig, ElectraForMaskedLM, ElectraForPreTraini
 from . import veco
 from .alignment import align
 from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, figure, label_lines, numpy_generator,
-                       read_records, run_facts, runs_folder, torch_generator)
+                       plain_warnings, read_records, run_facts, runs_folder, torch_generator)
 from .corpora import Lines
 from .data import BatchShape, MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, config_for, forward_flops, new_model
@@ -806,6 +806,7 @@ _USAGE = f"""usage: python -m xlnb.benchmarks [MEASUREMENT …]
 
 Takes measurements, all of them if none is named: {', '.join(MEASUREMENTS)}."""
 
+@plain_warnings()
 def main(argv: list[str]): # names of MEASUREMENTS; none: all
     "Take measurements and append their records."
     if {"--help", "-h"} & {*argv}: return print(_USAGE)

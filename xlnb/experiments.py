@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from .core import ConfigError, DataError, PALETTE, choose, figure, read_records, repo_root
+from .core import ConfigError, DataError, PALETTE, choose, figure, plain_warnings, read_records, repo_root
 from .encoder import SIZES
 
 # %% ../nbs/02h_experiments.ipynb #bc14e8b9
@@ -192,6 +192,7 @@ _USAGE = """usage: python -m xlnb.experiments NOTEBOOK [EXPERIMENT …]
 
 Lists what is on record of a notebook's experiments (03_xlm_e); of those that are named it runs what is missing."""
 
+@plain_warnings()
 def main(argv: list[str]): # [notebook] or [notebook, experiment, …]
     "What is missing of a notebook's experiments, or, with names, running it; ends with a sentence if something failed."
     if {"--help", "-h"} & {*argv}: return print(_USAGE)

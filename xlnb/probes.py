@@ -674,8 +674,7 @@ def fine_tune(model, # folder of a saved model, or a loaded model, which stays a
         with torch.inference_mode(): scores = tuned.scores(read.states[0], read.roles).cpu()
         yield {"layer": None, "centred": False}, _answers(task, read.examples, read.items, scores)
     tune = lambda lang: _tune(task, lang, model, tokenizer, config, batch_size)
-    return _rows(task, source, in_language, tune, answer,
-                 probe="fine_tuned", system=system)
+    return _rows(task, source, in_language, tune, answer, probe="fine_tuned", system=system)
 
 # %% ../nbs/02e_probes.ipynb #412cad7b
 _MARKS = {"majority": ("black", "_"), "words": ("red", "x"), "strings": ("orange", "^"), "untrained": ("grey", "o")}
