@@ -441,3 +441,45 @@ def test_real_vectors_of_captions(tmp_path):
     unmapped = translation_accuracy(test, *(WordVectors(v.words, normalise(v.matrix)) for v in vectors[::-1]))
     assert mapped.reports["de"].mapped and score.covered[5] > 0.25 > 0.05 > unmapped.covered[5]
     assert 0 < score.overall[1] < score.covered[1]
+
+
+def test_entries_out_of_a_failed_space_do_not_confirm_it():
+    "Both spaces are noise: whatever its map says, its own entries fit it."
+    draw = torch_generator("noise")
+    noise = [WordVectors([f"{lang}{i}" for i in range(400)], torch.randn(400, 20, generator=draw), lang)
+             for lang in ("en", "de")]
+    forced = map_to(noise, "en", pairs_of("de", range(100)), min_agreement=0).vectors
+    entries = induce_dictionary(forced["de"], forced["en"])
+    assert entries.agreement < 0.1 and forced["de"].made_by["map"]["agreement"] == entries.agreement
+    with pytest.warns(UserWarning, match="de: its entries were induced from a space whose maps agree on .* unaligned"):
+        refused = map_to(noise, "en", entries)
+    assert refused.reports["de"].agreement == entries.agreement
+    assert map_to(noise, "en", entries, min_agreement=0).reports["de"].mapped # forced once more
+    with pytest.warns(UserWarning, match="de was left unaligned: its entries"):
+        induce_dictionary(refused.vectors["de"], refused.vectors["en"])
+
+
+def test_a_dictionary_alone_is_of_the_only_other_language(tmp_path):
+    vectors, entries = languages(), pairs_of("de", range(60))["de"]
+    file = tmp_path / "de-en.txt"
+    file.write_text("".join(f"{a} {b}\n" for a, b in entries))
+    expected = map_to(vectors, "en", {"de": entries}).vectors["de"].matrix
+    for given in (entries, file, str(file)):
+        assert torch.equal(map_to(vectors, "en", given).vectors["de"].matrix, expected)
+    more = [*vectors, replace(vectors[1], language="fr")]
+    with pytest.raises(ConfigError, match="one dictionary for de, fr: say of which language"): map_to(more, "en", file)
+    assert translation_accuracy(file, *vectors[::-1]) == translation_accuracy(entries, *vectors[::-1])
+    file.write_text("dog Hund\n")
+    with pytest.raises(DataError, match="de-en.txt: no entry"): translation_accuracy(file, *vectors)
+
+
+def test_all_dictionaries_are_read_before_a_language_is_mapped(tmp_path, monkeypatch):
+    monkeypatch.setattr("xlnb.mapping._map_language", lambda *_: pytest.fail("a language was mapped"))
+    vectors = [*languages(), replace(languages()[1], language="fr")]
+    with pytest.raises((DataError, OSError), match="no-file"):
+        map_to(vectors, "en", pairs_of("de", range(60)) | {"fr": tmp_path / "no-file.txt"})
+
+
+def test_a_map_that_cannot_be_fitted_names_its_language():
+    with pytest.raises(DataError, match="de, method='whitened': x has rank"):
+        map_to(languages(), "en", pairs_of("de", range(9)), method="whitened", min_agreement=0)

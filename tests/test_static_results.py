@@ -113,6 +113,7 @@ def test_a_gain_that_is_neither_takes_no_side():
     assert sides(RULES["static-02"], vectors(mapped=0.22)) == [(0, 0)] * 2
     assert sides(RULES["static-01"], vectors(fasttext=0.35)) == [(0, 0)]
     assert sides(RULES["static-01"], vectors(fasttext=0.2, agreed=0.05)) == [(0, 0)] # its map was refused
+    assert sides(RULES["static-05"], vectors(mapped=0.15, wrong=0.01)) == [(0, 0), (5, 0)] # right entries lose too
     assert sides(RULES["static-06"], vectors()) == [(5, 0)] * 2
     assert sides(RULES["static-06"], vectors(pairs=59)) == [(0, 0)] * 2
     said = {judge_rule(rule, vectors(pairs=59))["why"] for rule in RULES["static-06"]}
@@ -133,7 +134,8 @@ def test_the_worst_pair_has_to_gain_and_to_gain_most():
 
 
 def test_captions_have_rows_of_their_own_and_shuffled_vectors_are_a_control():
-    arms = dict.fromkeys(("MLM alone", "mse", "dcca_ey, shuffled", "dcca_ey, fastText"), 1) | {"dcca_ey": 1.5}
+    arms = dict.fromkeys(("MLM alone", "mse, own vectors", "dcca_ey, own vectors shuffled", "dcca_ey, fastText"), 1)
+    arms["dcca_ey, own vectors"] = 1.5
     rows = {name: [row for c in claim.comparisons if (row := judge(c, {"captions": of(**arms)}))]
             for name, claim in CLAIMS.items()}
     assert {name: [row["direction"] for row in found] for name, found in rows.items() if found} == {
@@ -144,8 +146,7 @@ def test_captions_have_rows_of_their_own_and_shuffled_vectors_are_a_control():
 
 def test_a_claim_a_row_of_the_ledger_and_each_comparison_has_its_baselines():
     finished = {"losses": of(**dict.fromkeys(ARMS, 1) | {"MLM alone": 0.9})}
-    finished["captions"] = of(**dict.fromkeys(("MLM alone", "mse", "dcca_ey", "dcca_ey, shuffled",
-                                               "dcca_ey, fastText"), 1))
+    finished["captions"] = of(**dict.fromkeys(EXPERIMENTS["captions"].arms, 1))
     finished["frequent"] = of(**dict.fromkeys(EXPERIMENTS["frequent"].arms, 1))
     rows = [judge(c, finished) for claim in CLAIMS.values() for c in claim.comparisons]
     assert len(CLAIMS) == 11 and all(row["beats the baseline"] for row in rows)

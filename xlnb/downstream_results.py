@@ -49,8 +49,8 @@ ENCODERS = { # name → how it is trained
     "denoiser, random pairs": Encoder("06_veco", dict(_PAIRS, tasks="denoise", mismatched=True)),
     "MetaXLM": Encoder("05_meta_xlm", dict(_CAPTIONS, meta_steps=5000, steps=7000)),
     "MLM + TLM, then MLM": _continued("MLM alone"),
-    "MLM + TLM, then static vectors": _continued("dcca_ey"),
-    "MLM + TLM, then shuffled vectors": _continued("dcca_ey, shuffled")}
+    "MLM + TLM, then static vectors": _continued("dcca_ey, LSA"),
+    "MLM + TLM, then shuffled vectors": _continued("dcca_ey, LSA shuffled")}
 
 def _run(name, seed, size): # settings and data of an encoder's training
     own = ENCODERS[choose("encoder", name, ENCODERS)]

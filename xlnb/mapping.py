@@ -5,19 +5,18 @@
 # %% auto #0
 __all__ = ['STARTS', 'METHODS', 'dictionary_pairs', 'induce_pairs', 'Learned', 'self_learning', 'identical_pairs',
            'unsupervised_pairs', 'split_agreement', 'held_out_agreement', 'right_agreement', 'MapReport',
-           'NearIdentity', 'Spaces', 'map_to', 'induce_dictionary']
+           'NearIdentity', 'InducedDictionary', 'Spaces', 'map_to', 'induce_dictionary']
 
 # %% ../nbs/07a_mapping.ipynb #c9db4f4c
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 
 from .core import ConfigError, DataError, choose, parse_languages, progress, torch_generator
-from .formats import read_dictionary
-from .lexicon import covered_entries, linked_entries, nearest_csls, same_width
+from .lexicon import covered_entries, given_entries, linked_entries, nearest_csls, same_width
 from .linear_maps import normalise, procrustes, rcsls, whitened_maps
 from .retrieval import nearest, neighbourhood
 from .vectors import WordVectors
@@ -28,8 +27,8 @@ def dictionary_pairs(entries, # (word of first, word of second), or the path of 
                      second: WordVectors,
                     ) -> torch.Tensor: # (2, pairs), rows of first and of second
     "The rows of the entries that both sides have; `DataError` if there is none."
-    file = entries if isinstance(entries, (str, Path)) else None
-    rows = covered_entries(read_dictionary(file) if file else entries, first, second, file)
+    entries, file = given_entries(entries)
+    rows = covered_entries(entries, first, second, file)
     return torch.tensor([(i, j) for i, found in rows.items() for j in sorted(found)]).T
 
 # %% ../nbs/07a_mapping.ipynb #bdcb949f
@@ -265,10 +264,19 @@ class NearIdentity:
 
     def __call__(self, x, z, *_): return procrustes(x, z, self.weight * len(x) / x.shape[1]) # rows of length 1
 
-def _start_pairs(first, second, x, z, start, entries):
-    if start == "unsupervised": return unsupervised_pairs(x, z)
-    pairs = identical_pairs(first, second) if start == "identical" else dictionary_pairs(entries, first, second)
-    return pairs.to(x.device)
+def _dictionaries(given, others) -> Mapping: # language → entries, or a file's path
+    "The dictionaries by language; one alone is that of the only language beside the hub."
+    if given is None: return {}
+    if isinstance(given, Mapping):
+        for lang in given: choose("dictionaries", lang, others)
+        return given
+    if len(others) == 1: return {others[0]: given}
+    raise ConfigError(f"one dictionary for {', '.join(others)}: say of which language, "
+                      f"dictionaries={{'{others[0]}': …}}")
+
+def _written_pairs(start, first, second, entries) -> torch.Tensor | None: # (2, pairs); None where words say nothing
+    if start == "unsupervised": return None
+    return identical_pairs(first, second) if start == "identical" else dictionary_pairs(entries, first, second)
 
 def _within(pairs, n, m, words) -> torch.Tensor:
     "The pairs among the words that are learned from; `DataError` if none is."
@@ -307,6 +315,20 @@ def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
     return (f"{told}, less than {least:.0%} (right ones in equal spaces {best:.0%}): the entries are wrong, or the "
             "spaces too different for so few; check them, give more, or another hub")
 
+class InducedDictionary(list):
+    "Entries that a space was asked for, and how far the maps into that space agree."
+    def __init__(self, entries: Iterable, # (word of first, word of second) pairs
+                 agreement: float | None = None): # from 0 to 1, as `MapReport` has it; None: no map is known
+        super().__init__(entries)
+        self.agreement = agreement
+
+def _as_sure(doubt: dict, known, least) -> dict: # the same
+    "Entries out of a space fit it, right or wrong: a map by them is no surer than that space."
+    if known is None or known >= doubt["agreement"]: return doubt
+    why = (f"its entries were induced from a space whose maps agree on {known:.0%} of the words, less than "
+           f"{least:.0%}: give entries from elsewhere")
+    return doubt | dict(agreement=known, why=doubt["why"] or why * (known < least))
+
 def _given_doubt(x, z, pairs, seed, least, fit) -> dict: # the same
     parts = _fifths(pairs, _groups(pairs), seed)
     agreement, unmapped = (_as_entered(x, z, pairs, parts, own) for own in (fit, _unmoved))
@@ -315,8 +337,15 @@ def _given_doubt(x, z, pairs, seed, least, fit) -> dict: # the same
     return dict(agreement=agreement, unmapped=unmapped, why=why)
 
 # %% ../nbs/07a_mapping.ipynb #doubt003
-def _map_language(first, x, z, pairs, start, method, learning, words, seed, least):
+class _How(NamedTuple):
+    method: str | NearIdentity
+    words: int
+    seed: int
+    least: float
+
+def _map_language(first, x, z, start, pairs, known, learning, how): # known: agreement of the space of the entries
     "The mapped matrix of one language, or the unaligned one, and its report."
+    method, words, seed, least = how
     iterations, own = 0, isinstance(method, NearIdentity)
     if learning:
         pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
@@ -324,8 +353,9 @@ def _map_language(first, x, z, pairs, start, method, learning, words, seed, leas
         learned = self_learning(x[:words], z[:words], pairs, seed=seed)
         pairs, iterations = learned.pairs, len(learned.history)
     else: doubt = _given_doubt(x, z, pairs, seed, least, method if own else procrustes)
-    fit = method if own else METHODS[method]
-    mapped = x @ fit(x[pairs[0]], z[pairs[1]], x[:words], z[:words])
+    doubt, fit = _as_sure(doubt, known, least), method if own else METHODS[method]
+    try: mapped = x @ fit(x[pairs[0]], z[pairs[1]], x[:words], z[:words])
+    except DataError as e: raise DataError(f"{first.language}, method={method!r}: {e}") from e
     facts = dict(language=first.language, start=start, method=str(method), pairs=pairs.shape[1], iterations=iterations)
     report = _report(mapped, z, mapped=not doubt["why"], **facts, **doubt)
     if report.mapped: return mapped, report
@@ -380,7 +410,8 @@ def _by_language(vectors: Iterable[WordVectors], hub) -> dict[str, WordVectors]:
 
 def map_to(vectors, # WordVectors, each with its language; the hub is among them
            hub: str, # the language whose space all others are mapped into
-           dictionaries: dict | None = None, # language → (word of it, word of the hub) pairs, or a file's path
+           dictionaries=None, # language → (word of it, word of the hub) pairs, or a file's path; of two languages the
+                              # pairs or the path alone
            start: str | None = None, # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
            method: str | NearIdentity = "orthogonal", # of the map at the end: one of METHODS, or a `NearIdentity`
            self_learning: bool | None = None, # induce pairs and map in turns; None: unless the start is a dictionary
@@ -391,28 +422,34 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
           ) -> Spaces:
     """All languages in the space of the hub, which does not depend on the others (Artetxe et al. 2018, 2018b).
 
+    `made_by` of the vectors says how they were mapped. On a GPU where their matrices are.
+
     Raises `ConfigError` for unknown languages and settings, `DataError` for a dictionary without a covered pair, and
     vectors of another width."""
     vectors = _by_language(vectors, hub)
     if not isinstance(method, NearIdentity): choose("method", method, METHODS)
-    hub, dictionaries = parse_languages([hub], vectors)[0], dictionaries or {}
+    hub = parse_languages([hub], vectors)[0]
     others = [lang for lang in vectors if lang != hub]
-    for lang in dictionaries: choose("dictionaries", lang, others)
+    dictionaries = _dictionaries(dictionaries, others)
     if vocabulary_cutoff < 1:
         raise ConfigError(f"vocabulary_cutoff={vocabulary_cutoff}: learn from 1 word or more")
     lack = [lang for lang in others if lang not in dictionaries]
     if start is not None and choose("start", start, STARTS) == "dictionary" and lack:
         raise ConfigError(f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': pairs}}")
+    starts = {lang: start or ("dictionary" if lang in dictionaries else "unsupervised") for lang in others}
+    pairs = {lang: _written_pairs(own, vectors[lang], vectors[hub], dictionaries.get(lang))
+             for lang, own in starts.items()} # a file that cannot be read is known before a language is mapped
     z = normalise(vectors[hub].matrix, normalisation)
     placed, reports = {hub: replace(vectors[hub], matrix=z)}, {}
-    for lang in others:
-        own = start or ("dictionary" if lang in dictionaries else "unsupervised")
+    for lang, own in starts.items():
         x = normalise(vectors[lang].matrix, normalisation)
         learns = own != "dictionary" if self_learning is None else self_learning
-        pairs = _start_pairs(vectors[lang], vectors[hub], x, z, own, dictionaries.get(lang))
-        matrix, reports[lang] = _map_language(vectors[lang], x, z, pairs, own, method, learns, vocabulary_cutoff,
-                                              seed, min_agreement)
-        placed[lang] = replace(vectors[lang], matrix=matrix)
+        first = unsupervised_pairs(x, z) if own == "unsupervised" else pairs[lang].to(x.device)
+        known = getattr(dictionaries.get(lang), "agreement", None) if own == "dictionary" else None
+        matrix, reports[lang] = _map_language(vectors[lang], x, z, own, first, known, learns,
+                                              _How(method, vocabulary_cutoff, seed, min_agreement))
+        placed[lang] = replace(vectors[lang], matrix=matrix,
+                               made_by=vectors[lang].made_by | {"map": {"hub": hub} | asdict(reports[lang])})
     return Spaces(hub, placed, reports)
 
 # %% ../nbs/07a_mapping.ipynb #6f3a9a30
@@ -420,11 +457,17 @@ def induce_dictionary(first: WordVectors,
                       second: WordVectors, # in the same space, such as `Spaces.vectors` has
                       vocabulary_cutoff: int = 20_000, # most frequent words of each
                       mutual: bool = True, # pairs that choose each other; False: the best of each word, both ways
-                     ) -> list[tuple[str, str]]: # (word of first, word of second), the most frequent of first before
-    "Translations by CSLS between two languages of one space; `DataError` for another width."
+                     ) -> InducedDictionary: # (word of first, word of second) pairs, the most frequent of first before
+    """Translations by CSLS between two languages of one space; `DataError` for another width.
+
+    A language that `map_to` left unaligned is named in a warning."""
     same_width(first, second)
+    maps = [v.made_by["map"] for v in (first, second) if "map" in v.made_by]
+    for one in maps:
+        if not one["mapped"]: warnings.warn(f"{one['language']} was left unaligned: {one['why']}", stacklevel=2)
     forward, backward, _ = induce_pairs(*(normalise(v.matrix[:vocabulary_cutoff], "unit")
                                          for v in (first, second)))
     forward, backward = ({*zip(*pairs.tolist())} for pairs in (forward, backward))
     rows = forward & backward if mutual else forward | backward
-    return [(first.words[i], second.words[j]) for i, j in sorted(rows)]
+    return InducedDictionary(((first.words[i], second.words[j]) for i, j in sorted(rows)),
+                             min((one["agreement"] for one in maps), default=None))

@@ -17,7 +17,7 @@ import functools, math, sys, warnings
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -308,8 +308,7 @@ def in_one_space(own: dict, # language → WordVectors
     known = {lang: [e for e in rows if has(lang, *e)] for lang, rows in known.items()}
     spaces = map_to(own.values(), hub, {lang: rows for lang, rows in known.items() if len(rows) >= LEAST_PAIRS},
                     method=NearIdentity(identity_weight) if identity_weight else "orthogonal")
-    facts = {lang: {"map": asdict(report)} for lang, report in spaces.reports.items()}
-    return {lang: replace(v, made_by=v.made_by | facts.get(lang, {})) for lang, v in spaces.vectors.items()}
+    return spaces.vectors
 
 # %% ../nbs/07c_static_runs.ipynb #steacher3
 def fasttext(s: Settings, data: Prepared) -> dict[str, WordVectors]: # language → vectors, in no common space
@@ -662,14 +661,14 @@ _ARMS = {"MLM alone": {"loss": "none"}, **{name: {"loss": name} for name in _PUL
 _CAPTIONS = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm+tlm", steps=12_000,
                  teacher="x2static", identity_weight=0.0, teacher_lines=10_000, transfer_steps=500, max_minutes=120.0)
 _OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
-                "mse": {"loss": "mse"}, "dcca_ey": {"loss": "dcca_ey"},
-                "dcca_ey, shuffled": {"loss": "dcca_ey", "shuffled": True},
+                "mse, own vectors": {"loss": "mse"}, "dcca_ey, own vectors": {"loss": "dcca_ey"},
+                "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "shuffled": True},
                 "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
 _FREQUENT = dict(_CAPTIONS, langs="de,en,fr", steps=5000, teacher="lsa", transfer_steps=1000, most_words=1000)
 _OF_FREQUENT = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
-                "dcca_ey": {"loss": "dcca_ey"}, "dcca_ey, shuffled": {"loss": "dcca_ey", "shuffled": True},
+                "dcca_ey, LSA": {"loss": "dcca_ey"}, "dcca_ey, LSA shuffled": {"loss": "dcca_ey", "shuffled": True},
                 "dcca_ey, own vectors": {"loss": "dcca_ey", "teacher": "x2static", "identity_weight": 1.0},
                 "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "teacher": "x2static", "identity_weight": 1.0,
                                                    "shuffled": True},
