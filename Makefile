@@ -9,6 +9,7 @@
 #   make benchmarks                  speed and memory beside the alternatives, measured here and appended to the records
 #   make benchmarks name=steps       one of them
 #   make evaluate model=runs/my-model tasks=cldr      a saved encoder on downstream tasks: tables and a heat map
+#   make evaluate model=runs/my-model tasks=xnli,pos langs=de,fr seeds=3 recipes=xlme
 #   make evaluate model=runs/my-model against=runs/another tasks=xnli        two of them, and how far the first is ahead
 #   make gpu-check                   what only a GPU can show, in 25 minutes; with python3 or PYTHON as it is, no .venv
 #   make gpu-check phases='speed align'       some of it (tools/gpu_check.py says what there is)
@@ -64,7 +65,7 @@ benchmarks: env
 	XLNB_RESULTS="$${XLNB_RESULTS:-$(CURDIR)/data/results}" $(BIN)/python -m xlnb.benchmarks $(name) $(QUIET)
 
 evaluate: env
-	$(BIN)/python -m xlnb.evaluation --model $(model) $(if $(tasks),--tasks $(tasks)) $(if $(langs),--langs $(langs)) $(if $(against),--against $(against)) $(QUIET)
+	$(BIN)/python -m xlnb.evaluation --model $(model) $(foreach k,tasks langs source seeds recipes in_language against,$(if $($(k)),--$(k) $($(k)))) $(QUIET)
 
 gpu-check:
 	$(or $(PYTHON),python3) tools/gpu_check.py $(phases) $(QUIET)

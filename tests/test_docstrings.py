@@ -1,8 +1,10 @@
 "Comments beside parameters in docstrings: in the syntax tree that is imported, in the text that is installed, in help."
-import ast, inspect, pydoc, re, shutil, subprocess, sys, typing
+import ast, importlib, inspect, pkgutil, pydoc, re, shutil, subprocess, sys, typing
 
 import pytest
 from conftest import ROOT
+
+import xlnb
 
 from xlnb.docstrings import documented, documented_tree
 
@@ -99,3 +101,13 @@ def test_an_installed_package_has_the_sections_in_its_text(tmp_path):
     for path in (ROOT / "xlnb").glob("*.py"):
         built = (tmp_path / "built/xlnb" / path.name).read_text(encoding="utf-8")
         assert built == documented(path.read_text(encoding="utf-8")), path.name
+
+
+def test_help_shows_no_mark_of_a_notebook():
+    "Without a docstring help shows the comment above a function, which says where its cell is."
+    for module in pkgutil.iter_modules(xlnb.__path__):
+        if module.name.startswith("_"): continue
+        module = importlib.import_module(f"xlnb.{module.name}")
+        own = [getattr(module, name) for name in getattr(module, "__all__", [])]
+        lacking = [f.__qualname__ for f in own if inspect.isfunction(f) and not f.__doc__]
+        assert not lacking, f"{module.__name__}: no docstring of {', '.join(lacking)}"

@@ -273,7 +273,7 @@ def test_what_was_learned_and_what_stopped_is_said(settings, data, tmp_path, mon
     write(own / "xnli" / "train-en.tsv", "".join(f"{line}\t{row[2]}\n" for line, row in rows))
     monkeypatch.setenv("XLNB_DATA", str(own))
     here = replace(settings, train_split="", controls=False, langs="en,de", out=str(tmp_path / "out"))
-    with pytest.warns(UserWarning, match="xnli in de: 30 of 30 tested examples were learned"): evaluate(here)
+    with pytest.warns(UserWarning, match="xnli in de: of 30 tested examples 30 were learned whole"): evaluate(here)
     with pytest.warns(UserWarning, match="xnli, model, seed 0: stopped at step"):
         evaluate(replace(here, max_minutes=1e-5, epochs=3))
 
@@ -463,7 +463,7 @@ def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(settings, 
     both = map(evaluate, (first, second))
     ours, theirs = (own[own.measure == "accuracy@1"].set_index("target").score for own in both)
     monkeypatch.setitem(E.READ, "flores", (lambda *_: pytest.fail("read twice"), None)) # all that is compared was kept
-    ahead = E.differences(first, second).loc["flores"]
+    ahead = E.differences(first, second, {"flores": "accuracy@1"}).loc["flores", "accuracy@1"]
     assert [*ahead.index] == [*ours.index] == ["de-en", "en-sw"]
     for pair, own in ahead.iterrows():
         assert own.difference == pytest.approx(ours[pair] - theirs[pair]) and own["from"] <= own.difference <= own["to"]
@@ -473,7 +473,7 @@ def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(settings, 
         compare(first, second, "xnli", "de")
     with pytest.raises(ConfigError, match="task='bli'"): compare(first, second, "bli", "de-en")
     with pytest.warns(UserWarning, match="no interval .* cldr: no scores of single examples are kept"):
-        assert not len(E.differences(replace(first, tasks="cldr"), replace(second, tasks="cldr")))
+        assert not len(E.differences(replace(first, tasks="cldr"), replace(second, tasks="cldr"), {}))
 
 
 def test_warnings_of_the_other_model_name_it(settings, scores, another, tmp_path, monkeypatch):
@@ -502,8 +502,33 @@ def test_what_ends_one_task_does_not_end_the_others(error, settings, scores, mon
 def test_measures_of_a_whole_test_are_not_compared_by_example():
     examples = [SimpleNamespace(label=label) for label in ("0", "1", "1", "0")]
     with pytest.raises(DataError, match="cola: .* of the whole test"):
-        E._check_is_mean([0.0] * 4, "cola", examples, ["0", "1", "1", "1"], "en")
+        E._check_is_ratio(np.array([[0.0, 1.0]] * 4), "cola", examples, ["0", "1", "1", "1"], "en")
 
+
+@pytest.mark.parametrize("task, gold, answers", [
+    ("pos", [["NOUN", "VERB"], ["NOUN"]], [["NOUN", "NOUN"], ["NOUN"]]),
+    ("ner", [["B-PER", "I-PER", "O"], ["O", "B-LOC"]], [["B-PER", "O", "O"], ["B-LOC", "B-LOC"]]),
+    ("xnli", ["neutral", "entailment"], ["neutral", "neutral"])])
+def test_what_is_compared_is_the_measure_of_the_table(task, gold, answers):
+    "Not the mean over sentences of the words that are right, which is another number."
+    name = "label" if task == "xnli" else "tags"
+    examples = [SimpleNamespace(**{name: own}) for own in gold]
+    E._check_is_ratio(found := E._ratios(task, examples, answers, "en"), task, examples, answers, "en")
+    above, below = found.sum(0)
+    assert above / below == pytest.approx(next(iter(E.BENCHMARKS[task].score(examples, answers, "en").values())))
+
+
+def test_a_sentence_in_another_place_is_no_example_that_was_learned():
+    learned = [Labelled("1", ("a dog", "a cat"), "x")]
+    tested = [Labelled(str(n), texts, "x") for n, texts in enumerate([("a cat", "a dog"), ("a dog", "a cat"),
+                                                                  ("no", "yes")])]
+    assert (leaked(learned, tested, []), E.sharing(learned, tested, [])) == (1, 2)
+
+
+def test_names_of_other_tools_are_known(settings):
+    assert E.task_names(replace(settings, tasks="panx, udpos,pawsx,xnli")) == ["ner", "pos", "paws-x", "xnli"]
+    with pytest.raises(ConfigError, match="recipes='xlmee' is not one of .*did you mean 'xlme'"):
+        checked(replace(settings, tasks="cldr", recipes="xlmee"))
 
 def test_dev_of_a_parallel_set_that_is_learned_holds_no_translation(settings):
     "AmericasNLI learns from XNLI, whose examples say the same in all languages."

@@ -94,7 +94,8 @@ def word_pairs(n=60):
     return [tuple(map(draw, sides)) for _ in range(n)]
 
 
-@pytest.mark.parametrize("options", [{}, {"alpha": 0.01}, {"tension": 4.0}, {"tension": 2.5, "alpha": 0.1, "p0": 0.2}])
+@pytest.mark.parametrize("options", [{}, {"alpha": 0.01}, {"tension": 0.0, "p0": 0.5}, {"tension": 4.0},
+                                     {"tension": 2.5, "alpha": 0.1, "p0": 0.2}])
 @pytest.mark.parametrize("block", [2**20, 40]) # everything at once, or a few pairs at a time
 def test_em_is_naive_em(options, block, monkeypatch):
     monkeypatch.setattr(ibm, "_BLOCK", block)
@@ -236,3 +237,10 @@ def test_published_error_rates(output):
         gold = read_triples(own / "alignv2.txt", *(own / f"test.{lang}" for lang in pair.split("-")), first_id=0)
     found = alignment_error_rate(gold, read_pharaoh(path))
     assert 100 * found.aer == pytest.approx(published, abs=0.1)
+
+
+def test_a_tension_of_zero_is_a_flat_prior_beside_that_of_no_word():
+    pairs = [(["ja", "nein"], ["yes", "no"]), (["ja"], ["yes"]), (["nein"], ["no"])]
+    flat, none, nearly = (train_ibm1(pairs, tension=tension, p0=0.5).align(pairs) for tension in (0.0, None, 1e-9))
+    shares = lambda found: [share for links in found for *_, share in links]
+    assert shares(flat) == pytest.approx(shares(nearly), abs=1e-6) and shares(flat) != pytest.approx(shares(none))

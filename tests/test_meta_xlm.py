@@ -191,7 +191,7 @@ def test_part_of_a_dictionary_is_used(parts):
     (dict(meta_steps=0), "meta_steps=0 is not above 0"), (dict(meta_vocab_size=-1), "meta_vocab_size=-1 is not above"),
     (dict(steps=0), "steps=0 is not above 0"), (dict(width=33), "width=33 is not a multiple of 32"),
     (dict(langs="en"), "langs='en': give two languages"), (dict(norm="mid"), "norm='mid'"),
-    (dict(relative_positions="some"), "relative_positions='some' is not one of gated, plain, none"),
+    (dict(relative_positions="some"), "relative_positions='some' is not one of None, gated, plain, none"),
     (dict(precision="fp16"), "precision='fp16' is not one of fp32, bf16")])
 def test_settings_that_cannot_be_are_refused_with_what_can(wrong, says):
     with pytest.raises(ConfigError, match=says): resolve(Settings(**wrong))
@@ -579,11 +579,10 @@ def test_a_folder_from_elsewhere_can_be_the_teacher(name, tmp_path, parts, folde
     assert started(s, parts, folders[name])[1].rows()[0]["from"] == "random"
 
 
-def test_a_source_of_another_shape_is_refused_with_both(parts, folders):
-    for changes, says in ((dict(width=64), "my-bert has 2 layers of width 32, and size='tiny' has 2 of width 64"),
-                          (dict(layers=3), "my-bert has 2 layers of width 32, and size='tiny' has 3 of width 32")):
-        with pytest.raises(CheckpointError, match=says):
-            start_network(small(**changes, source=str(folders["bert"])), replace(parts, source=folders["bert"]))
+def test_a_source_of_another_shape_is_refused_with_both(folders):
+    for changes, says in ((dict(width=64), "width=64 with source=.*my-bert': that network has 32"),
+                          (dict(layers=3), "layers=3 with source=.*my-bert': that network has 2")):
+        with pytest.raises(ConfigError, match=says): small(**changes, source=str(folders["bert"]))
 
 
 @pytest.mark.parametrize("taken", [{}, dict(parts="body"), dict(parts="none"), dict(parts="none", distil=1.0)])
@@ -798,6 +797,9 @@ def test_a_command_leaves_a_record(root, unprobed):
 
 def test_from_scratch_has_the_architecture_of_a_source_from_elsewhere(folders):
     s = small(source=str(folders["roberta-mlm"]), parts="none")
+    assert (s.norm, s.relative_positions, small().relative_positions) == ("post", "none", "gated")
+    with pytest.raises(ConfigError, match="norm='pre' with source=.*: that network has 'post'"):
+        small(source=str(folders["roberta-mlm"]), norm="pre")
     network = start_network(s, replace(prepare_data(s), source=source_folder(s, None)))[0]
     assert network.config.position_offset == 2 and network.config.norm == "post"
 

@@ -504,3 +504,21 @@ def test_base_rate_entropy_is_the_loss_of_a_constant_answer():
     assert report["loss"] == pytest.approx(report["base_loss"], rel=1e-6) and report["auc"] == 0.5
     assert report["accuracy"] == report["base_accuracy"] == pytest.approx(0.863)
     assert report["replaced"] == pytest.approx(0.137)
+
+
+def test_samples_are_one_for_each_hole():
+    ids = torch.tensor([[0, 9, 4, 5, 4, 2]])
+    labels = torch.tensor([[-100, -100, 7, -100, 8, -100]])
+    everywhere = torch.arange(100, 106)[None]
+    for samples in (everywhere, everywhere[0], torch.tensor([7])):
+        with pytest.raises(DataError, match="2 labels are not -100: give one id for each .*samples.labels != -100."):
+            O.replaced_tokens(ids, labels, samples)
+    assert O.replaced_tokens(ids, labels, everywhere[labels != -100])[0].tolist() == [[0, 9, 102, 5, 104, 2]]
+
+
+def test_labels_of_masked_words_are_no_labels_of_replacement():
+    logits, labels = torch.zeros(1, 4), torch.tensor([[-100, 17, -100, 0]])
+    with pytest.raises(DataError, match="labels hold 17: give 1 .replaced., 0 or -100, as `replaced_tokens`"):
+        O.rtd_loss(logits, labels)
+    with pytest.raises(DataError, match="logits is .*1, 4, 2"): O.rtd_loss(torch.zeros(1, 4, 2), labels)
+    with pytest.raises(DataError, match="attention_mask is .*1, 3"): O.rtd_loss(logits, labels, torch.ones(1, 3))

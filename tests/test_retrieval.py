@@ -13,9 +13,9 @@ from xlnb.core import CheckpointError, ConfigError, DataError, data_root, numpy_
 from xlnb.encoder import Encoder, config_for
 from xlnb.heads import EncoderForReplacedTokens
 from xlnb.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
-                            frequency_vectors, load_model_and_tokenizer, lsa, nearest, neighbourhood, plot_layers,
-                            pool_sentences, retrieval_by_layer, similarity, string_overlap, untrained, usual_layer,
-                            words)
+                            frequency_vectors, kept_network, load_model_and_tokenizer, lsa, nearest, neighbourhood,
+                            plot_layers, pool_sentences, retrieval_by_layer, similarity, string_overlap, untrained,
+                            usual_layer, words)
 
 
 def related(n, m, width, seed=0, noise=1.0):
@@ -504,3 +504,17 @@ def test_lsa_takes_fewer_dimensions_where_a_pair_has_few_lines():
     tests = {"T": {"de-ru": tuple(map(list, zip(*few)))}}
     rows = baselines({"de-ru": few}, tests)
     assert {r["system"] for r in rows} >= {"lsa", "trigrams", "chance"}
+
+
+def test_a_run_is_opened_by_its_folder(tmp_path):
+    for part in ("generator", "discriminator"):
+        (tmp_path / "run" / part).mkdir(parents=True)
+        (tmp_path / "run" / part / "config.json").write_text("{}")
+    assert kept_network(tmp_path / "run") == tmp_path / "run" / "discriminator"
+    assert kept_network(tmp_path / "run" / "generator") == tmp_path / "run" / "generator"
+    assert kept_network(tmp_path) is None
+
+
+def test_what_is_no_model_is_named():
+    with pytest.raises(ConfigError, match=r"model=\['Good morning'\] is no model: give a folder"):
+        load_model_and_tokenizer(["Good morning"])

@@ -17,7 +17,8 @@ from xlnb.claims import paper_table
 from xlnb.core import ConfigError, DataError, data_root
 from xlnb.corpora import LANGUAGES
 from xlnb.scores import (STYLES, accuracy, answer_scores, best_margin, f1_scores, matches, matthews,
-                         normalise_answer, paired_bootstrap, pearson, pos_f1_as_published, qa_scores, span_f1, spearman,
+                         normalise_answer, paired_bootstrap, paired_bootstrap_of_ratios, pearson,
+                         pos_f1_as_published, qa_scores, span_counts, span_f1, spearman,
                          transfer_gap)
 from xlnb.task_sets import read_task, task_languages
 
@@ -436,3 +437,36 @@ def test_no_threshold_is_better_than_the_best_margin(rows):
         return sum(a if m > threshold else s for m, a, s in rows) / len(rows)
     tried = {t: mean_at(t) for t in (-math.inf, *(k + 0.5 for k in range(-4, 4)), math.inf)}
     assert mean_at(best_margin(margins, answered, silent)) == pytest.approx(max(tried.values()))
+
+
+def test_ratios_of_ones_are_means_and_the_interval_is_theirs():
+    rng = np.random.default_rng(0)
+    a, b = (100.0 * (rng.random((2, 200)) < 0.6))
+    pairs = [np.stack([side, np.ones(200)], 1)[None] for side in (a, b)]
+    found, means = paired_bootstrap_of_ratios(*pairs, seed=1), paired_bootstrap(a, b, seed=1)
+    assert found.difference == pytest.approx(means.difference)
+    assert found[1:] == pytest.approx(means[1:], abs=1.0) # other draws
+
+
+def test_the_difference_of_ratios_is_that_of_the_measure():
+    rng = np.random.default_rng(1)
+    tags = lambda: [["B-A" if rng.random() < 0.4 else "O" for _ in range(rng.integers(1, 9))] for _ in range(60)]
+    gold, seeds = tags(), []
+    for wrong in (0.1, 0.2, 0.3, 0.4): # two seeds of two systems
+        seeds.append([[("O" if t == "B-A" else "B-A") if rng.random() < wrong else t for t in row] for row in gold])
+    counts = [span_counts(gold, found, strict=False) for found in seeds]
+    ratios = np.stack([np.stack([200.0 * c[:, 0], c[:, 1] + c[:, 2]], 1) for c in counts])
+    scores = [span_f1(gold, found, strict=False) for found in seeds]
+    found = paired_bootstrap_of_ratios(ratios[:2], ratios[2:], seed=0, draws=2000)
+    assert found.difference == pytest.approx(sum(scores[:2]) / 2 - sum(scores[2:]) / 2)
+    assert found[1] < found.difference < found[2] and found.p < 0.01
+    same = paired_bootstrap_of_ratios(ratios[:1], ratios[:1], seed=0, draws=200)
+    assert same[:3] == (0, 0, 0) and same.p == 1
+
+
+@pytest.mark.parametrize("a, b, says", [
+    (np.ones((1, 3, 2)), np.ones((1, 4, 2)), "give .seeds, examples, 2. twice"),
+    (np.ones((1, 1, 2)), np.ones((1, 1, 2)), "of two examples or more"), (np.ones((3, 2)), np.ones((3, 2)), "shape"),
+    (np.ones((1, 3, 2)), np.full((1, 3, 2), 2.0) * [1, 0.5], "all 3 examples are alike")])
+def test_ratios_that_give_no_interval_are_refused(a, b, says):
+    with pytest.raises(DataError, match=says): paired_bootstrap_of_ratios(a, b, seed=0)

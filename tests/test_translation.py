@@ -77,6 +77,7 @@ def test_a_pretrained_start_is_trained_once_and_taken_over(start):
     assert data.start == run_folder(T.veco.PHASE, first, data) / "generator"
     network = T.load(data.start, T.EncoderForMaskedLM)
     model = T.new_translator(s, data.start)
+    assert model.config.relative_memory == model.decoder.config.relative_memory == s.relative_memory
     assert torch.equal(model.encoder.layers[1].up.weight, network.encoder.layers[1].up.weight)
     kv = lambda one: one.layers[1].cross_attention.kv.weight
     if start == "ca-mlm+tlm": assert torch.equal(kv(model.decoder), kv(network.encoder))
@@ -147,6 +148,9 @@ def test_of_a_line_that_is_too_long_the_beginning_is_translated_if_asked_for(dat
     monkeypatch.setattr(T, "test_sets", lambda *_: {"toy": (lines, ["Norway", "Norway"])})
     metrics, measured = T.evaluate_run(s, data, SimpleNamespace(model=model))
     assert "bleu/toy" in metrics and measured == "all test lines, the beginning alone of 1 too long ones"
+    monkeypatch.setattr(T, "AT_ONCE", 1)
+    part, measured = T.evaluate_run(s, data, SimpleNamespace(model=model), minutes=0.0)
+    assert part.keys() == metrics.keys() and measured == "1 of 2 lines of toy"
 
 
 def test_what_cannot_be_translated_is_named(data, tmp_path):

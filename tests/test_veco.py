@@ -1,4 +1,7 @@
 "Cross-attention to the other sentence: who sees whom, parts of a batch, starts, settings, records."
+import os, subprocess, sys
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -184,6 +187,7 @@ def test_frozen_steps_move_cross_attention_alone(data, root, tmp_path):
     encoder.save_pretrained(start), data.tokenizer.save_pretrained(start)
     s = small(init=str(start), frozen_steps=3, steps=2, width=None, layers=None, vocab_size=None)
     assert (s.width, s.layers, s.vocab_size) == (32, 2, len(data.tokenizer))
+    assert V.veco_config(replace(s, relative_across="none")).restart_positions # as the batches are, not as it was
     own = V.prepare_data(s)
     after = V.frozen_first(s, own)
     first = V.new_network(s, after.start).state_dict()
@@ -198,7 +202,7 @@ def test_frozen_steps_move_cross_attention_alone(data, root, tmp_path):
 
 def test_another_shape_than_the_encoder_to_start_from_is_refused(data, tmp_path):
     V.new_network(small(tasks="mlm"), None).save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="layers=3 with init=.*that encoder has 2"):
+    with pytest.raises(ConfigError, match="layers=3 with init=.*that network has 2"):
         small(init=str(tmp_path), layers=3)
     with pytest.raises(CheckpointError, match="no folder with a config.json"):
         small(init=str(tmp_path / "none"), layers=None)
@@ -337,3 +341,29 @@ def test_a_record_says_where_attention_goes(data, unprobed):
     crossed = [name for name in record["metrics"] if name.endswith("/aer-cross_attention")]
     assert {name.split("/")[2] for name in crossed} == {"layer1", "layer2"} # beside those of the states, as ever
     assert {name.replace("-cross_attention", "") for name in crossed} <= record["metrics"].keys()
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def test_processes_that_would_read_text_alone_are_refused(data, monkeypatch):
+    monkeypatch.setattr(V, "rank_and_world", lambda: (0, 2))
+    with pytest.raises(ConfigError, match="1 micro-batches of text and 1 of pairs for 2 processes: .* micro_tokens"):
+        V.make_batches(small(), data)
+    assert V.make_batches(small(micro_tokens=128), data).pair_micro == 2
+    for tasks in ("mlm+tlm", "denoise"): V.make_batches(small(tasks=tasks), data) # all weights learn from text too
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_same_model(tmp_path, root):
+    shape = SMALL | dict(steps=2, micro_tokens=128, max_minutes=20.0)
+    given = [w for k, v in shape.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+    two = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+    losses = []
+    for launcher in ([], two):
+        out = tmp_path / str(len(losses))
+        done = subprocess.run([sys.executable, *launcher, "-m", "xlnb.veco", *given, "--out", str(out)],
+                              capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        assert done.returncode == 0, done.stderr[-2000:]
+        losses.append([line["loss"] for line in read_log(out)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -1,5 +1,5 @@
 "The main job from outside: killed and resumed, on two processes, and given what it cannot use."
-import ast, json, os, random, re, shutil, signal, subprocess, sys, time
+import ast, json, math, os, random, re, shutil, signal, subprocess, sys, time
 from dataclasses import fields, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -13,8 +13,8 @@ from xlnb import pretraining
 from xlnb.core import torch_generator
 from xlnb.held_out import Measured, hold_out, pair_metrics
 from xlnb.objectives import MaskIds, info_nce
-from xlnb.pretraining import held_out_spec, main, train_phase
-from xlnb.training import CheckpointError, NonFiniteLoss, read_log
+from xlnb.pretraining import held_out_spec, main, train_phase, training_config
+from xlnb.training import CheckpointError, NonFiniteLoss, accumulate_gradients, read_log, step_work
 from xlnb.xlm_e import (PHASE, RECIPE, Corruption, Settings, XlmE, corruption_rows, detect, make_batches,
                         plot_corruption, prepare_data, resolve, sides_apart, untrained_gain)
 
@@ -307,3 +307,16 @@ def test_imports_and_parameters_stay_collapsed(checkout):
     imports = lambda cell: re.match(r"(#\|.*\n)?(import|from) ", "".join(cell["source"]))
     plumbing = [c for c in code_cells(path) if imports(c) or "parameters" in c["metadata"].get("tags", [])]
     assert len(plumbing) == 3 and all(c["metadata"].get("jupyter") == {"source_hidden": True} for c in plumbing)
+
+
+@pytest.mark.parametrize("changes, lacks", [
+    (dict(tasks="mlm+tlm", pair_mask_rate=0.05), lambda batch: (batch["labels"] == -100).all()), # no hole
+    (dict(contrast=1.0), lambda batch: "side" in batch and len(batch["cu_seqlens"]) == 2)]) # one pair
+def test_a_batch_that_has_nothing_for_a_loss_does_not_end_the_run(changes, lacks):
+    settings = resolve(Settings(langs="en,de", width=32, layers=2, test_lines=20, parallel_share=0.2, **changes))
+    data = prepare_data(settings)
+    model, batches = PHASE.model(settings, data), make_batches(settings, data)
+    works = (step_work(model, batches, training_config(settings), step) for step in range(100))
+    work = next(work for work in works if any(lacks(batch) for batch, _ in work))
+    sums, _ = accumulate_gradients(model, work)
+    assert all(map(math.isfinite, sums.values()))

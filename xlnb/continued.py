@@ -67,10 +67,14 @@ def continuation_of(s: Settings # resolved
     return replace(s, tasks=s.tasks.split("+")[0], steps=s.domain_steps, learning_rate=s.rate * s.learning_rate,
                    warmup_steps=warmup_of(s), batch_tokens=sum(step_tokens(s)), contrast=0.0)
 
-def warmup_of(s: Settings) -> int: return round(WARMUP_SHARE * s.domain_steps) # of the steps on the domain
+def warmup_of(s: Settings) -> int:
+    "Steps of warm-up on the domain."
+    return round(WARMUP_SHARE * s.domain_steps)
 
 # %% ../nbs/04c_continued.ipynb #a5e8c5bb
-def has_digit(line: str) -> bool: return any(map(str.isdigit, line))
+def has_digit(line: str) -> bool:
+    "Whether a line has a digit, of whatever script."
+    return any(map(str.isdigit, line))
 
 def _with_digits(lines): return filter(has_digit, lines)
 

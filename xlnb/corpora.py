@@ -44,6 +44,9 @@ class Corpus:
     tests: dict[str, dict[str, tuple[list[str], list[str]]]]  # test name → pair → (lines of first, lines of second)
     facts: dict = field(default_factory=dict)          # origin, licence, versions, sha256 of files, counts
     gold: dict[str, dict[str, list["AlignedPair"]]] = field(default_factory=dict) # name → pair → links by hand
+    def __repr__(self):
+        named = lambda parts: ", ".join(parts) or "none"
+        return f"Corpus({self.name}: text {named(self.text)}; pairs {named(self.pairs)}; tests {named(self.tests)})"
     def __post_init__(self): # `DataError` for a held-out or test line that is no string
         for pair, rows in self.valid.items():
             for n, row in enumerate(rows): check_texts(row, f"valid[{pair!r}][{n}]")

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['BASELINES', 'FAMILIES', 'Settings', 'checked', 'train_split_of', 'test_split_of', 'task_names', 'content_hash',
-           'model_hash', 'untrained_folder', 'split_fifth', 'learned_task', 'leaked', 'Tuned', 'baseline_rows',
-           'evaluate', 'score_table', 'latex', 'draw_heat_map', 'family_table', 'beside_papers', 'compare',
-           'scores_record', 'as_shown', 'tables', 'keep', 'recorded', 'opponent', 'differences', 'beside_opponent',
-           'main']
+           'model_hash', 'untrained_folder', 'split_fifth', 'learned_task', 'leaked', 'sharing', 'Tuned',
+           'baseline_rows', 'evaluate', 'score_table', 'latex', 'draw_heat_map', 'family_table', 'beside_papers',
+           'compare', 'scores_record', 'as_shown', 'tables', 'keep', 'recorded', 'opponent', 'differences',
+           'beside_opponent', 'main']
 
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
 import hashlib, json, math, re, shutil, sys, warnings
@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from scipy.sparse import hstack
 
@@ -28,29 +29,29 @@ from .core import (CheckpointError, ConfigError, DataError, append_record, atomi
                        run_facts, runs_folder, settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
 from .data import source_hash
-from .downstream import BENCHMARKS, TABLES, has_recipes, printed, printed_recipes, read_translations
-from .finetuning import FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, train_head
+from .downstream import BENCHMARKS, RECIPES, TABLES, has_recipes, printed, printed_recipes, read_translations
+from .finetuning import (FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, texts_of,
+                             train_head)
 from .foreign import quietly
 from .probes import CutExamples
 from .readouts import EACH, OF_WORDS, READ, TATOEBA, row, vector_files
-from .retrieval import load_model_and_tokenizer, load_model_tokenizer, longest_input, untrained
-from .scores import accuracy, paired_bootstrap
+from .retrieval import (OF_A_RUN, kept_network, load_model_and_tokenizer, load_model_tokenizer, longest_input,
+                            untrained)
+from .scores import matches, paired_bootstrap_of_ratios, span_counts
 from .task_sets import TASK_SETS, read_task, task_languages
 from .training import latest_checkpoint
 
 # %% ../nbs/08_evaluation.ipynb #cd367ed9
-_OF_A_RUN = ("selected", "discriminator", "generator") # of what a run leaves the first that is there is kept
-
 @dataclass(frozen=True)
 class Settings:
     "What to evaluate; the notebook's parameters have the same names."
     model: str = "" # folder of a saved encoder and its tokenizer, of a run, or of word vectors; or a name on the hub
-    tasks: str = "cldr" # what to evaluate, comma-separated; 'all' for everything whose files are there
+    tasks: str = "cldr" # e.g. xnli,paws-x,pos,ner,xquad,mlqa,tydiqa,tatoeba,mining; 'all': all whose files are there
     langs: str = "" # languages to test; empty: all that a set has
     source: str = "en" # language to learn in; several, with commas, are pooled: translate-train
     seeds: int = 1 # of heads and of the order of examples
     select_on: str = "" # languages whose dev chooses epoch and recipe; 'all': all that are tested; empty: of source
-    recipes: str = "" # of which paper, one of RECIPES: its grid, searched on dev; empty: one of ours
+    recipes: str = "" # xlme | xylent | metaxlm | veco | static: that paper's grid, searched on dev; empty: one of ours
     partner: str = "" # what a network with cross-attention looks at: 'self', or a folder of translations
     train_split: str = "" # split to learn from; empty: 'train', or what the set calls it
     test_split: str = "" # split to be tested; empty: the one that papers report
@@ -67,7 +68,7 @@ class Settings:
     @property
     def title(self) -> str: # a run's network lies in a folder of its own
         place = Path(self.model).resolve()
-        return self.name or (place.parent.name if place.name in _OF_A_RUN else place.name)
+        return self.name or (place.parent.name if place.name in OF_A_RUN else place.name)
     @property
     def folder(self) -> Path: return Path(self.out or runs_folder() / "evaluation")
     @property
@@ -89,7 +90,7 @@ def _from_hub(settings) -> Settings:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or Path(name).parent.exists():
         there = "; there are " * bool(runs := _runs_named(name)) + ", ".join(map(str, runs[:3]))
         raise ConfigError(f"model={name!r} is not there: give the folder of a saved encoder and its tokenizer, that of "
-                          f"a run, or a name on the hub ('organisation/model'){there}")
+                          f"a run, or a name on the hub with its organisation ('google-bert/{name}'){there}")
     from transformers import AutoModel, AutoTokenizer
     folder = settings.folder / "hub" / name.replace("/", "--")
     if not folder.exists():
@@ -113,8 +114,7 @@ def _with_model(settings) -> Settings: # its folder; of a run the network that i
     place = Path(settings.model)
     if not place.exists() and len(runs := _runs_named(place)) == 1: [place] = runs
     if not place.exists(): return _from_hub(settings)
-    kept = [place / part for part in ("", *_OF_A_RUN) if (place / part / "config.json").exists()]
-    if kept: return replace(settings, model=str(kept[0]))
+    if (kept := kept_network(place)): return replace(settings, model=str(kept))
     if vector_files(place): return settings
     why = "the run has not ended, the command that began it goes on" if (place / "log.jsonl").exists() else \
           "it needs config.json, weights and tokenizer files, or files of word vectors"
@@ -125,6 +125,7 @@ def checked(settings: Settings) -> Settings:
     "The settings, filled in; `ConfigError` for those that cannot be."
     check_types(settings)
     if not settings.model: raise ConfigError("model='': give the folder of a saved encoder and its tokenizer")
+    if settings.recipes: choose("recipes", settings.recipes, RECIPES)
     settings = _with_model(settings)
     usual = {"aggregate": "mean", "select_on": ""} | _AS_PRINTED.get(settings.recipes, {})
     settings = replace(settings, **{name: getattr(settings, name) or value for name, value in usual.items()})
@@ -178,11 +179,21 @@ def _check_readouts(names, settings): # of tasks that train no network
                           "without " + ", ".join(f"{k}={v!r}" for k, v in given.items()))
 
 # %% ../nbs/08_evaluation.ipynb #904a37c2
-def train_split_of(name: str, settings: Settings) -> str: return settings.train_split or BENCHMARKS[name].learn
-def test_split_of(name: str, settings: Settings) -> str: return settings.test_split or BENCHMARKS[name].test
+def train_split_of(name: str, settings: Settings) -> str:
+    "The split that a task is learned from."
+    return settings.train_split or BENCHMARKS[name].learn
+
+def test_split_of(name: str, settings: Settings) -> str:
+    "The split that a task is tested on."
+    return settings.test_split or BENCHMARKS[name].test
+
+_ALIASES = {"pan-x": "ner", "panx": "ner", "wikiann": "ner", "ud-pos": "pos", "udpos": "pos", "pawsx": "paws-x",
+            "bucc": "mining", "bucc2018": "mining"} # name of a set, ours or XTREME's → task
 
 def task_names(settings: Settings) -> list[str]:
-    if settings.tasks != "all": return [name.strip() for name in settings.tasks.split(",")]
+    "The tasks that are asked for; of 'all' those whose files are there."
+    if settings.tasks != "all":
+        return [_ALIASES.get(name, name) for name in map(str.strip, settings.tasks.split(","))]
     there = lambda name, own: (_there(own.tested, test_split_of(name, settings)) and
                                {*settings.sources} <= {*_there(own.learned, train_split_of(name, settings))})
     found = [name for name, own in BENCHMARKS.items() if there(name, own)]
@@ -305,14 +316,24 @@ def learned_task(name: str, source: str, # languages, with commas
                        _translations(benchmark.learned, parts, settings))
 
 # %% ../nbs/08_evaluation.ipynb #97b67986
+def _texts(example) -> tuple: # all that it says
+    return (tuple(example.words),) if hasattr(example, "words") else texts_of(example) # no choices: none is learned
+
 def leaked(learned: list, # examples
            tested: list, # examples
            counterparts: list, # of a parallel set, those of the language of learning
+           says: Callable = lambda example: [_texts(example)], # example → what of it may have been learned
           ) -> int:
-    "How many tested examples were learned, in this language or as their translation."
-    seen = {_first_text(e) for e in learned}
-    known = {e.id for e in counterparts if _first_text(e) in seen}
-    return sum(_first_text(e) in seen or e.id in known for e in tested)
+    "How many tested examples were learned whole, in this language or as their translation."
+    seen = {text for e in learned for text in says(e)}
+    was_learned = lambda e: not seen.isdisjoint(says(e))
+    known = {e.id for e in counterparts if was_learned(e)}
+    return sum(e.id in known or was_learned(e) for e in tested)
+
+def sharing(learned: list, tested: list, counterparts: list, # as for `leaked`
+           ) -> int:
+    "How many tested examples have a text that a learned one has too, in whatever place: PAWS-X exchanges them."
+    return leaked(learned, tested, counterparts, _texts)
 
 # %% ../nbs/08_evaluation.ipynb #5c739104
 def _recipes(model, name, settings) -> list[FineTuning]: # the grid, or one
@@ -414,7 +435,9 @@ def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
                 failed.append(f"{name} in {target}: {e}")
                 continue
             found = benchmark.score(tested, answers, target)
-            facts = dict(seed=seed, stopped=tuned.stopped, leaked=leaked(tuned.task.train, tested, counterparts))
+            known = {name: count(tuned.task.train, tested, counterparts)
+                     for name, count in (("leaked", leaked), ("sharing", sharing))}
+            facts = dict(seed=seed, stopped=tuned.stopped, **known)
             rows += [row(name, measure, source, target, score, len(tested), **facts)
                      for measure, score in found.items()]
     return rows
@@ -583,9 +606,9 @@ def _barely_covered(scores) -> list[str]: # of word vectors that lack the words 
     return said
 
 def _warn_of_scores(scores): # that say less than they seem to
-    known = scores[(scores.get("leaked", 0) > 0) & (scores.system == "model")].drop_duplicates(["task", "target"])
-    said = [f"{r.task} in {r.target}: {r.leaked:.0f} of {r.examples} tested examples were learned, here or in another "
-            "language" for r in known.itertuples()]
+    known = scores[(scores.get("sharing", 0) > 0) & (scores.system == "model")].drop_duplicates(["task", "target"])
+    said = [f"{r.task} in {r.target}: of {r.examples} tested examples {r.leaked:.0f} were learned whole, here or in "
+            f"another language, and {r.sharing:.0f} share a text with one that was" for r in known.itertuples()]
     ended = scores[scores.get("stopped", pd.Series("", scores.index)).fillna("") != ""]
     said += [f"{r.task}, {r.system}, seed {r.seed}: {r.stopped}; the same call goes on"
              for r in ended.drop_duplicates(["task", "system", "source", "seed"]).itertuples()]
@@ -734,16 +757,20 @@ def beside_papers(scores: pd.DataFrame, # of `evaluate`
     return pd.concat([own.map(lambda v: "" if pd.isna(v) else f"{v:.1f}"), table]).fillna("")
 
 # %% ../nbs/08_evaluation.ipynb #25641a9a
-def _each(name, examples, answers, lang) -> list[float]: # the score of every example by itself, percent
-    kind = TASK_SETS[BENCHMARKS[name].tested].kind
-    if kind == "tagging": return [accuracy(e.tags, a) for e, a in zip(examples, answers)]
-    return [next(iter(BENCHMARKS[name].score([e], [a], lang).values())) for e, a in zip(examples, answers)]
+def _ratios(name, examples, answers, lang) -> np.ndarray: # (examples, 2): what the first measure divides by what
+    tested = TASK_SETS[BENCHMARKS[name].tested]
+    if tested.kind == "tagging" and "O" in tested.labels: # F1 of spans
+        right, found, true = span_counts([e.tags for e in examples], answers, strict=False).T
+        return np.stack([200.0 * right, found + true], 1)
+    if tested.kind == "tagging": return np.array([(sum(matches(e.tags, a)), len(a)) for e, a in zip(examples, answers)])
+    return np.array([(next(iter(BENCHMARKS[name].score([e], [a], lang).values())), 1.0)
+                     for e, a in zip(examples, answers)])
 
-def _check_is_mean(each, task, tested, answers, lang):
-    "Refuse a measure of the whole test, such as a correlation, which no resampling of single scores stands for."
+def _check_is_ratio(ratios, task, tested, answers, lang):
+    "Refuse a measure of the whole test, such as a correlation, which no sums over examples stand for."
     measure, whole = next(iter(BENCHMARKS[task].score(tested, answers, lang).items()))
-    mean = sum(each) / len(each)
-    if TASK_SETS[BENCHMARKS[task].tested].kind == "tagging" or math.isclose(mean, whole, abs_tol=1e-6): return
+    above, below = ratios.sum(0)
+    if math.isclose(mean := above / below if below else 0.0, whole, abs_tol=1e-6): return
     raise DataError(f"{task}: {measure} is {whole:.1f} of the whole test and {mean:.1f} as a mean over examples, so "
                     "that examples drawn anew say nothing of it")
 
@@ -753,37 +780,39 @@ def _heads(settings, task) -> list[Tuned]: # of all seeds
         if tuned.stopped: raise DataError(f"{task}, {settings.title}: {tuned.stopped}; the same call goes on")
     return found
 
-def _over_heads(settings, heads, task, lang) -> list[float]: # of every example, the mean over seeds
+def _of_heads(settings, heads, task, lang) -> np.ndarray: # (seeds, examples, 2)
     tested, found = read_task(BENCHMARKS[task].tested, lang, test_split_of(task, settings)), []
     for tuned in heads:
         answers = _answered(tuned, task, tested, lang, settings)
-        found.append(_each(task, tested, answers, lang))
-        _check_is_mean(found[-1], task, tested, answers, lang)
-    return [sum(own) / len(own) for own in zip(*found)]
+        found.append(_ratios(task, tested, answers, lang))
+        _check_is_ratio(found[-1], task, tested, answers, lang)
+    return np.stack(found)
 
-def _each_found(settings, task) -> dict: # of a task that trains nothing: target → score of every example, percent
+def _each_found(settings, task) -> dict: # of a task that trains nothing: target → (1, examples, 2)
     model = settings.model
     with quietly():
         rows = _kept_readout(task, settings, settings.title, model_hash(model), partial(READ[task][0], model))
-    return {own["target"]: own["each"] for own in rows if "each" in own}
+    each = {own["target"]: np.array(own["each"], float) for own in rows if "each" in own}
+    return {target: np.stack([own, np.ones_like(own)], 1)[None] for target, own in each.items()}
 
-def _by_example(settings, task) -> tuple[list[str], Callable]: # targets, and target → score of every example
+def _by_example(settings, task) -> tuple[list[str], Callable]: # targets, and target → (seeds, examples, 2)
     if task in EACH: return [*(found := _each_found(settings, task))], found.__getitem__
-    return _tested_languages(task, settings), partial(_over_heads, settings, _heads(settings, task), task)
+    return _tested_languages(task, settings), partial(_of_heads, settings, _heads(settings, task), task)
 
 def compare(first: Settings, second: Settings, # alike but for the model
             task: str,
             target: str, # a language, or of Tatoeba and FLORES a pair, such as 'de-en'
-           ): # as of `scores.paired_bootstrap`, points; of tags the words right in a sentence
-    """The difference of two models on one test, example by example; what was computed before is read.
+           ): # as of `scores.paired_bootstrap_of_ratios`, points of the task's first measure
+    """The difference of two models on one test, over examples drawn anew; what was computed before is read.
 
-    Raises `DataError` for a measure that is no mean over examples, and for a training that has not finished."""
+    Raises `DataError` for a measure that is no ratio of sums over examples, such as a correlation, and for a training
+    that has not finished."""
     choose("task", task, [*BENCHMARKS, *EACH])
     first, second = checked(first), checked(second)
     if task in BENCHMARKS: read_task(BENCHMARKS[task].tested, target, test_split_of(task, first)) # before any training
     models = [_by_example(settings, task) for settings in (first, second)]
     if task in EACH: choose("target", target, models[0][0])
-    return paired_bootstrap(*(scores_of(target) for _, scores_of in models), 0)
+    return paired_bootstrap_of_ratios(*(ratios_of(target) for _, ratios_of in models), 0)
 
 
 # %% ../nbs/08_evaluation.ipynb #56a41e16
@@ -820,7 +849,7 @@ def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
         of_seeds = f", {settings.aggregate} of {n} seeds" if (n := own.seed.nunique()) > 1 else ""
         what = f"{task}: {own.measure.iloc[0]}, %{of_seeds}"
         covered = _of_covered(own[own.measure == own.measure.iloc[0]], "examples", "examples covered")
-        own_table = score_table(scores, task, aggregate=settings.aggregate).round(1)
+        own_table = score_table(scores, task, aggregate=settings.aggregate).round(1).add(0.0) # of -0.0
         found[what] = pd.concat([own_table, covered.map("{:,.0f}".format)])
         by_family = family_table(scores, task, aggregate=settings.aggregate).round(1)
         others = {*own.target} - {*own.source.iloc[0].split(",")}
@@ -870,7 +899,8 @@ def opponent(settings: Settings) -> Settings: # of `checked`
     return replace(other, name=f"{other.title} [{model_hash(other.model)[:4]}]")
 
 def differences(first: Settings, second: Settings, # of `checked`, alike but for the model
-               ) -> pd.DataFrame: # a row for each task and target, points of the task's first measure
+                measures: dict, # task → its first measure
+               ) -> pd.DataFrame: # a row for each task, measure and target, points
     "How far the first model is ahead, with the 95 % interval and p of `compare`; a warning names what has none."
     rows, without = {}, []
     for task in task_names(first):
@@ -884,10 +914,10 @@ def differences(first: Settings, second: Settings, # of `checked`, alike but for
                 without.append(f"{task}: {e}")
                 continue
         for target in targets:
-            try: rows[task, target] = paired_bootstrap(ours(target), theirs(target), 0)
+            try: rows[task, measures[task], target] = paired_bootstrap_of_ratios(ours(target), theirs(target), 0)
             except _OF_ONE_TASK as e: without.append(f"{task} in {target}: {e}")
     if without: warnings.warn(f"no interval of a difference: {'; '.join(without)}")
-    names = pd.MultiIndex.from_tuples(rows, names=["task", "target"]) if rows else None
+    names = pd.MultiIndex.from_tuples(rows, names=["task", "measure", "target"]) if rows else None
     return pd.DataFrame(rows.values(), names, columns=["difference", "from", "to", "p"])
 
 def beside_opponent(settings: Settings, # of `checked`, with `against`
@@ -900,7 +930,8 @@ def beside_opponent(settings: Settings, # of `checked`, with `against`
         theirs = evaluate(other)
     texts = [str(w.message) for w in said if issubclass(w.category, UserWarning)]
     for text in dict.fromkeys(texts): warnings.warn(f"{other.title}: {text}")
-    ahead, place = differences(settings, other), keep(other, theirs)
+    measures = scores.drop_duplicates("task").set_index("task").measure.to_dict()
+    ahead, place = differences(settings, other, measures), keep(other, theirs)
     ahead.to_csv(f"{place}-behind-{settings.title.replace('/', '-')}.csv")
     both = pd.concat([scores, theirs.assign(system=theirs.system.replace("model", other.title))], ignore_index=True)
     title = f"{settings.title} minus {other.title}, points, 95 % intervals over tested examples"

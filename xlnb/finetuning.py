@@ -180,12 +180,14 @@ def read_questions(examples: list, # with `question`, `context` and `answers`
                    tokenizer,
                    labels: tuple, # ()
                    limit: int, # tokens of an item
-                   stride: int = 128, # tokens that two windows of a text share
+                   stride: int | None = None, # tokens that two windows of a text share; None: a third of `limit`
                   ) -> Items: # places: (first piece of the text, (pieces, 2) characters)
     "An item for each window; targets are pieces of the window, (0, 0) where it holds no whole answer."
+    stride = limit // 3 if stride is None else stride # 128 of 384, as transformers' example has it
+    if not 0 <= stride <= limit // 2: raise ConfigError(f"stride={stride}: at most half of limit={limit}")
     questions = _cut_questions(examples, tokenizer, min(LONGEST_QUESTION, limit // 3))
     given = tokenizer(questions, [e.context for e in examples], truncation="only_second", max_length=limit,
-                      stride=min(stride, limit // 4), return_overflowing_tokens=True, verbose=False)
+                      stride=stride, return_overflowing_tokens=True, verbose=False)
     out, of = Items(), given["overflow_to_sample_mapping"]
     for k, (n, one) in enumerate(zip(of, given.encodings)):
         own = np.flatnonzero([side == 1 for side in one.sequence_ids])

@@ -167,7 +167,7 @@ class IBM1:
         out, full = [[] for _ in pairs], [k for k, pair in enumerate(pairs) if all(pair)]
         if not full: return out
         n, m, blocks = _keyed_cells([pairs[k] for k in full], self.first, self.second)
-        prior = self.tension and _DiagonalPrior(n, m, self.tension, self.p0)
+        prior = None if self.tension is None else _DiagonalPrior(n, m, self.tension, self.p0)
         for pair, cells, keys in blocks:
             at = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
             p = np.where(self.keys[at] == keys, self.table[at], UNSEEN) * (prior(cells, pair) if prior else 1)
@@ -177,7 +177,7 @@ class IBM1:
 # %% ../nbs/02c_ibm.ipynb #d5c55bd5
 def train_ibm1(pairs, # iterable of pairs of lists of words; those with an empty side are passed over
                iterations: int = 5, # of EM
-               tension: float | None = None, # λ of the diagonal prior, 4.0 in fast_align; None: Model 1
+               tension: float | None = None, # λ of the diagonal prior, 4.0 in fast_align; 0: a flat one; None: Model 1
                alpha: float = 0.0, # of the Dirichlet prior, 0.01 in fast_align -v
                p0: float = 0.08, # prior of NULL beside a diagonal prior
                lowercase: bool = True,
@@ -191,7 +191,7 @@ def train_ibm1(pairs, # iterable of pairs of lists of words; those with an empty
     if not pairs: raise DataError("no pair with words on both sides: there is nothing to learn from")
     n, m, blocks = _keyed_cells(pairs, first, second, grow=True)
     keys, blocks = _numbered(blocks)
-    prior, table = tension and _DiagonalPrior(n, m, tension, p0), np.ones(len(keys))
+    prior, table = None if tension is None else _DiagonalPrior(n, m, tension, p0), np.ones(len(keys))
     for _ in range(iterations):
         counts = np.zeros(len(keys))
         for pair, cells, number in blocks:

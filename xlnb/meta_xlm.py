@@ -44,7 +44,7 @@ from .objectives import Masking, MaskIds, masked_lm_loss, network_inputs
 from .pretraining import (WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings, Trained, check_amounts,
                               check_choices, common_choices, comparison_table, fill_in, finished_phase,
                               held_out_spec, main, max_side, network_config, new_masked_lm, plan_run,
-                              run_folder, size_defaults, step_flops)
+                              run_folder, shape_of, size_defaults, step_flops)
 from .probes import cldr_tasks, linear_probe
 from .reports import best_layer, draw_seeds, spread
 from .retrieval import (accuracy, column_index, load_model_tokenizer, retrieval_by_layer, sparse_counts,
@@ -63,6 +63,7 @@ class Settings(RunSettings):
     "Parameters of a MetaXLM run, as in the notebook; `None` is filled in by `resolve`."
     source: str = "" # folder of a monolingual model with its tokenizer; empty: one is trained first
     source_lang: str = "en" # its language
+    relative_positions: str | None = None # gated | plain | none
     parts: str = "both" # what is taken from it: both | body | embeddings | none
     dictionaries: str = "none" # none | cldr | muse | induced
     dictionary_share: float = 1.0 # of the entries that are known
@@ -115,15 +116,18 @@ def resolve(given: Settings) -> Settings:
     _check(given)
     pieces = META_VOCABULARY[given.corpus].get(given.size, META_VOCABULARY[given.corpus]["other"])
     ours = BUDGET[given.size] | {"clip_norm": 1.0, "meta_vocab_size": pieces}
-    full = fill_in(given, **ours | (PAPER if given.recipe == "paper" else {}))
-    full = fill_in(full, **size_defaults(full), warmup_steps=round(WARMUP_SHARE * full.steps))
+    there = given.source and Path(given.source).expanduser().is_dir() # else it is refused where it is read
+    shape = shape_of(source_config(given.source), given, f"source={given.source!r}") if there else {}
+    full = fill_in(given, **shape, **ours | (PAPER if given.recipe == "paper" else {}))
+    full = fill_in(full, relative_positions="gated", **size_defaults(full))
+    full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps))
     check_amounts(full, "meta_steps", "meta_vocab_size")
     return full
 
 def _check(s: Settings):
     "Refuse values and combinations that cannot be."
     check_choices(s, parts=PARTS, fill=FILLING, dictionaries=DICTIONARIES, unmatched=("normal", "small"),
-                  meta_order=ORDERS)
+                  meta_order=ORDERS, relative_positions=(None, "gated", "plain", "none"))
     if len(parse_languages(s.langs)) < 2: raise ConfigError(f"langs={s.langs!r}: give two languages or more")
     choose("source_lang", s.source_lang, parse_languages(s.langs))
     if not 0 <= s.distil < math.inf: raise ConfigError(f"distil={s.distil} is not 0 or more")
@@ -389,21 +393,17 @@ def with_start(s: Settings, # resolved
 # %% ../nbs/05_meta_xlm.ipynb #6c94fd64
 def check_source(s: Settings, # resolved
                  source: Path):
-    "Raise `CheckpointError` for a monolingual network of another size, or that cannot read as far."
-    theirs, ours, length = source_config(source), network_config(s), pretraining.BY_SIZE[s.size].length
-    if (theirs.num_hidden_layers, theirs.hidden_size) != (ours.num_hidden_layers, ours.hidden_size):
-        raise CheckpointError(f"{source.name} has {theirs.num_hidden_layers} layers of width {theirs.hidden_size}, and "
-                              f"size={s.size!r} has {ours.num_hidden_layers} of width {ours.hidden_size}: "
-                              "choose its size, or give layers= and width=")
+    "Raise `CheckpointError` for a monolingual network that cannot read as far."
+    theirs, length = source_config(source), pretraining.BY_SIZE[s.size].length
     room = theirs.max_position_embeddings - theirs.position_offset
     if room < length:
         raise CheckpointError(f"{source.name} reads {room} positions, and size={s.size!r} has rows of "
-                              f"{length} tokens: take a smaller size, with layers= and width=")
+                              f"{length} tokens: take a smaller size")
 
 def start_network(s: Settings, # resolved
                   data: MetaData, # of `with_start`
                  ) -> tuple[EncoderForMaskedLM, Initialised | None]:
-    "The network that the cross-lingual phase starts with; raises `CheckpointError` for a source of another shape."
+    "The network that the cross-lingual phase starts with; raises `CheckpointError` for a source that reads too little."
     if data.source is None: return new_masked_lm(s), None
     check_source(s, data.source)
     config, seed = target_config_for(data.source, s.vocab_size), derive_seed(s.seed, "generator")

@@ -433,8 +433,13 @@ def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes
                     labels: Tensor, # (batch, seq) original id in a hole, -100 elsewhere
                     samples: Tensor, # (holes,) ids in the order of `labels[labels != -100]`
                    ) -> tuple[Tensor, Tensor]: # (batch, seq) ids the discriminator sees; (batch, seq) 1 replaced, 0 not
-    "Fill the holes with samples and say which differ from the original (Clark et al. 2020; XLM-E eq. 2, 4)."
+    """Fill the holes with samples and say which differ from the original (Clark et al. 2020; XLM-E eq. 2, 4).
+
+    Raises `DataError` for samples that are not one for each hole."""
     holes = labels != -100
+    if samples.ndim != 1 or not samples.is_cuda and len(samples) != holes.sum(): # a GPU is not waited for
+        raise DataError(f"samples is {tuple(samples.shape)}, and {int(holes.sum())} labels are not -100: give one id "
+                        "for each of them, in their order; of samples (batch, seq), samples[labels != -100]")
     corrupted = input_ids.masked_scatter(holes, samples.to(input_ids.dtype))
     return corrupted, (holes & (corrupted != labels)).long()
 
@@ -443,7 +448,13 @@ def rtd_loss(logits: Tensor, # (batch, seq) positive where the discriminator say
              labels: Tensor, # (batch, seq) 1 replaced, 0 original, -100 not counted
              attention_mask: Tensor | None = None, # (batch, seq) 1 token, 0 padding; None: no padding
             ) -> tuple[Tensor, Tensor]: # summed loss in nats (float32) and the number of tokens
-    "Replaced token detection as a sum and a count, without padding and labels of -100 (XLM-E eq. 3, 5)."
+    """Replaced token detection as a sum and a count, without padding and labels of -100 (XLM-E eq. 3, 5).
+
+    Raises `DataError` for another shape than that of the labels, and for labels that are neither 0, 1 nor -100."""
+    for name, given in (("logits", logits), ("attention_mask", attention_mask)):
+        if given is not None: _check_tensor(name, given, labels.shape)
+    if not labels.is_cuda and (odd := labels[(labels != 0) & (labels != 1) & (labels != -100)]).numel():
+        raise DataError(f"labels hold {odd[0].item()}: give 1 (replaced), 0 or -100, as `replaced_tokens` returns them")
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
     token = _counted(labels, attention_mask)

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', 'APART', 'EVERY_PHASE', 'SizeDefaults',
            'RunSettings', 'fill_in', 'size_defaults', 'check_choices', 'check_amounts', 'restarts', 'max_side',
-           'network_config', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run',
-           'common_choices', 'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm',
-           'Phase', 'run_identity', 'run_folder', 'training_config', 'threads_of', 'Trained', 'train_phase',
-           'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run',
-           'announce', 'main']
+           'network_config', 'shape_of', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops',
+           'plan_run', 'common_choices', 'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel',
+           'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config', 'threads_of', 'Trained',
+           'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of',
+           'write_run_cards', 'run', 'announce', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
 import os, sys, time
@@ -156,6 +156,20 @@ def network_config(settings: RunSettings, # filled in
                       relative_positions=settings.relative_positions, relative_start=settings.relative_start,
                       relative_across=settings.relative_across, restart_positions=restarts(settings),
                       max_position_embeddings=2 * BY_SIZE[settings.size].length, **shape)
+
+_SHAPE = {"width": "hidden_size", "layers": "num_hidden_layers", # setting → field of a configuration
+          **{k: k for k in ("norm", "initializer_range", "relative_positions", "relative_across")}}
+
+def shape_of(config, # of the network that a run starts from
+             given: RunSettings, # not filled in
+             named: str, # e.g. 'init=…', for the message
+             *more: str) -> dict: # fields of other settings of the same name
+    "What a network says where settings are `None`; `ConfigError` where they say another."
+    shape = {name: getattr(config, field) for name, field in (_SHAPE | {k: k for k in more}).items()}
+    for name, value in shape.items():
+        if getattr(given, name) not in (None, value):
+            raise ConfigError(f"{name}={getattr(given, name)!r} with {named}: that network has {value!r}")
+    return shape
 
 def prepare_data(settings: RunSettings, # filled in
                  shuffle_pairs: bool = False) -> Prepared:

@@ -377,7 +377,11 @@ def _word_similarity_baselines(langs, source) -> list[dict]:
 
 # %% ../nbs/02q_readouts.ipynb #86fa507e
 def _cldr_tasks(langs, source):
-    there = [lang for lang in parse_languages(langs) if lang in LOCALES]
+    asked = parse_languages(langs)
+    there = [lang for lang in asked if lang in LOCALES]
+    if not there: raise ConfigError(f"langs={langs!r}: cldr is there in {', '.join(LOCALES)}")
+    if (lacking := [*{*asked} - {*there}]) and {*LANGUAGES} - {*asked}:
+        warnings.warn(f"cldr has no file of {', '.join(sorted(lacking))}")
     return cldr_tasks([*dict.fromkeys([*there, source])], train=300, test=200)
 
 def _cldr_rows(rows) -> list[dict]: # of the first measure, vectors as they are

@@ -564,7 +564,7 @@ def entropic_sampling(counts, # pair → sentences: a table, as for `target_marg
                       temperature: float | None = None, # T of the marginals ∝ p^(1/T); 1/0.7 without `marginals`
                       marginals: dict | None = None, # language → share, in place of the tempered ones
                       repair: str | None = None, # of what cannot be reached: 'nearest' or 'relaxed'; None refuses
-                     ) -> dict: # pair → probability; they sum to 1
+                     ) -> dict: # pair, such as 'de-en', its codes in the order of the alphabet → probability; sum 1
     "XY-LENT's sampling (equation 2): the KL projection of the data onto the marginals; raises `ConfigError`."
     return _sample(_scaled, counts, temperature, marginals, repair)
 

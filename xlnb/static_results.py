@@ -172,7 +172,9 @@ def fasttext_scores(s: Settings, data: TransferData) -> dict: # e.g. 'bli/de-en/
     found |= _mapped_scores(own, tests, "fasttext/unsupervised", seed=s.seed)
     return {name: round(value, 5) for name, value in found.items()}
 
-def middle(layers: int) -> int: return (layers + 1) // 2 # 6 of 12, as in the paper
+def middle(layers: int) -> int:
+    "The middle layer: 6 of 12, as in the paper."
+    return (layers + 1) // 2
 
 # %% ../nbs/07d_static_results.ipynb #fc4a8e99
 def vector_record(seed: int) -> dict:

@@ -167,7 +167,9 @@ def _check(s: Settings):
                                   "a path with {lang} in place of the code")
 
 # %% ../nbs/07c_static_runs.ipynb #sresolve2
-def micro_batches(s: Settings) -> int: return math.ceil(sum(step_tokens(s)) / s.micro_tokens) # of a step
+def micro_batches(s: Settings) -> int:
+    "How many a step has."
+    return math.ceil(sum(step_tokens(s)) / s.micro_tokens)
 
 def _check_words(s: Settings): # filled in
     "Refuse numbers of words that cannot be divided, or about which a correlation loss says nothing, and other widths."

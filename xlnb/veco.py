@@ -32,8 +32,9 @@ from .objectives import POLICIES, Masking, MaskIds, guess, mask_tokens, vocabula
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
                           Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
                           finished_phase, held_out_spec, main, max_side, network_config, plan_run,
-                          restarts, run_folder, size_defaults, step_tokens)
+                          restarts, run_folder, shape_of, size_defaults, step_tokens)
 from .tokens import SpecialIds, collate_pairs
+from .training import rank_and_world
 
 # %% ../nbs/06_veco.ipynb #1c96b59a
 TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+sides+tlm", "mlm+tlm", "mlm", "denoise")
@@ -132,13 +133,7 @@ def start_shape(given: Settings) -> dict:
         raise ConfigError(f"init={given.init!r} is a {kind} checkpoint: read it with load_foreign of xlnb.foreign, "
                           "write it and its tokenizer with save_pretrained, and name that folder")
     config = EncoderConfig.from_pretrained(given.init)
-    shape = dict(width=config.hidden_size, layers=config.num_hidden_layers, vocab_size=config.vocab_size,
-                 norm=config.norm, initializer_range=config.initializer_range)
-    shape |= {k: getattr(config, k) for k in ("relative_positions", "relative_across")}
-    for name, value in shape.items():
-        if getattr(given, name) not in (None, value):
-            raise ConfigError(f"{name}={getattr(given, name)!r} with init={given.init!r}: that encoder has {value!r}")
-    return shape
+    return shape_of(config, given, f"init={given.init!r}", "vocab_size")
 
 # %% ../nbs/06_veco.ipynb #27a11bbc
 @dataclass(frozen=True)
@@ -155,7 +150,12 @@ def prepare_data(s: Settings) -> VecoData: # resolved
 
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
     "Text blocks, and the two sentences of a pair in rows of their own."
-    return pretraining.make_batches(s, data, *step_tokens(s), pair_form="separate")
+    batches = pretraining.make_batches(s, data, *step_tokens(s), pair_form="separate")
+    parts, world = (batches.text_micro, batches.pair_micro), rank_and_world()[1]
+    if s.crosses and s.uses_pairs and not s.text_crosses and any(n % world for n in parts):
+        raise ConfigError(f"{parts[0]} micro-batches of text and {parts[1]} of pairs for {world} processes: as pairs "
+                          "alone train cross-attention, every process needs as many of both; give other micro_tokens")
+    return batches
 
 # %% ../nbs/06_veco.ipynb #8f9e67ba
 def rows_of(batch: dict, prefix: str = "") -> list: # of (tokens,)
@@ -337,7 +337,7 @@ def veco_config(s: Settings) -> EncoderConfig: # resolved
     "Configuration of the network of a run; cross-attention where a task looks at a partner."
     config = EncoderConfig.from_pretrained(s.init) if s.init else network_config(s)
     config.cross_attention = s.crosses or s.tasks == "denoise"
-    config.relative_memory = s.relative_memory
+    config.relative_memory, config.restart_positions = s.relative_memory, restarts(s)
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = s.dropout
     return config
 
@@ -357,8 +357,11 @@ def new_network(s: Settings, start: Path | None) -> EncoderForMaskedLM:
     assert all("cross" in name for name in absent), absent
     return network
 
-def make_model(s: Settings, data: VecoData) -> Veco: return Veco(s, new_network(s, data.start), data.tokenizer)
+def make_model(s: Settings, data: VecoData) -> Veco:
+    "The network of a run, as training takes it."
+    return Veco(s, new_network(s, data.start), data.tokenizer)
 def frozen_model(s: Settings, data: VecoData) -> Veco:
+    "The same, of which cross-attention alone learns."
     return Veco(s, new_network(s, data.start), data.tokenizer, frozen=True)
 
 # %% ../nbs/06_veco.ipynb #31e57c7f

@@ -282,18 +282,21 @@ class XlmE(GeneratorAndDiscriminator):
     "Sums of losses for `training.train`: a generator masks and guesses, a discriminator tells (XLM-E, section 3.2)."
     def counts(self, batch) -> dict:
         "What the losses are means over: masked tokens for MLM and TLM, all but padding for MRTD and TRTD."
-        pairs = {"contrast": len(batch["cu_seqlens"]) - 1} if "side" in batch else {}
+        pairs = {"contrast": len(batch["cu_seqlens"]) - 1} if self._contrasts(batch) else {}
         return pairs | super().counts(batch) | {loss_names(batch)[1]: int(batch["attention_mask"].sum())}
 
     def forward(self, batch, generator) -> dict:
         out = guess(self.generator, batch, self.settings.replaces, generator)
         sums = self.masked_sums(batch, out)
-        if self.settings.contrast and "side" in batch: sums |= {"contrast": self._contrast(batch)}
+        if self.settings.contrast and self._contrasts(batch): sums |= {"contrast": self._contrast(batch)}
         return sums | self.replaced_sums(batch, out.samples) if self.settings.replaces else sums
 
     def replaced_sums(self, batch, samples):
         ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], samples)
         return sums_of_replaced(self.detect(ids, batch), labels, batch, self.groups)
+
+    def _contrasts(self, batch): # a pair alone has no other to be told from
+        return "side" in batch and len(batch["cu_seqlens"]) > 2
 
     def _contrast(self, batch):
         words = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
@@ -314,7 +317,9 @@ def untrained_gain(settings: Settings, # resolved
     return 4 * settings.initializer_range * math.sqrt(2 * settings.width / holes)
 
 # %% ../nbs/03_xlm_e.ipynb #60baf806
-def new_xlm_e(settings: Settings, data: Prepared) -> XlmE: return XlmE(settings, MaskIds.of(data.tokenizer))
+def new_xlm_e(settings: Settings, data: Prepared) -> XlmE:
+    "The networks of a run, as training takes them."
+    return XlmE(settings, MaskIds.of(data.tokenizer))
 
 PHASE = Phase("xlm_e", ("xlm_e",), new_xlm_e, make_batches, measures)
 
