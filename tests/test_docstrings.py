@@ -91,7 +91,7 @@ def test_no_line_moves():
 @pytest.mark.slow
 def test_an_installed_package_has_the_sections_in_its_text(tmp_path):
     for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"): shutil.copy(ROOT / name, tmp_path)
-    for name in ("xlnb", "tools"):
+    for name in ("xlnb", "tools", "data/papers"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     build = [sys.executable, "-c", "import setuptools; setuptools.setup()", "-q", "build_py", "-d", "built"]
     done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
@@ -101,6 +101,8 @@ def test_an_installed_package_has_the_sections_in_its_text(tmp_path):
     for path in (ROOT / "xlnb").glob("*.py"):
         built = (tmp_path / "built/xlnb" / path.name).read_text(encoding="utf-8")
         assert built == documented(path.read_text(encoding="utf-8")), path.name
+    tables = lambda folder: {path.relative_to(folder) for path in folder.glob("*/*.csv")}
+    assert tables(tmp_path / "built/xlnb/papers") == tables(ROOT / "data/papers") != set()
 
 
 def test_help_shows_no_mark_of_a_notebook():

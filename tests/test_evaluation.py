@@ -82,8 +82,9 @@ def scores(settings, data):
 def test_one_table_of_model_untrained_network_and_baselines(scores):
     table = score_table(scores, "xnli")
     assert [*table.index] == ["model", "untrained", "majority", "character n-grams"]
-    assert [*table.columns] == ["others", "gap", "de", "en", "sw"] and table.notna().all().all()
+    assert [*table.columns] == ["mean", "others", "gap", "de", "en", "sw"] and table.notna().all().all()
     row = table.loc["model"]
+    assert row["mean"] == pytest.approx((row.de + row.en + row.sw) / 3)
     assert row.others == pytest.approx((row.de + row.sw) / 2) and row.gap == pytest.approx(row.en - row.others)
     assert table.loc["majority"].nunique() <= 2 # the tests are parallel, so is what is most frequent in them
     assert (scores[scores.system == "model"].leaked == 0).all() and (scores.examples == 30).all()
@@ -582,7 +583,7 @@ def test_what_a_score_covers_stands_in_every_table_and_picture(covered, model):
 
 
 def test_systems_are_averaged_over_the_same_languages(covered):
-    found = score_table(covered, "bli").others.round(2).to_dict()
+    found = score_table(covered, "bli")["mean"].round(2).to_dict()
     assert found == {"model": 70, "spelling": 25, "model, coverage": 25.05}
     systems = dict(model=dict(de=9, nl=7, sw=1), trigrams=dict(de=2, nl=4, af=90))
     rows = [row for name, scores in systems.items() for row in rows_of("tatoeba", name, scores)]
@@ -632,7 +633,7 @@ def test_tables_name_the_model_and_say_which_training_stopped(scores, settings, 
 
 def test_the_same_as_latex_and_as_a_picture(scores):
     text = latex(score_table(scores, "xnli"))
-    assert text.count(r"\\") == 5 and "character n-grams" in text and r"\begin{tabular}{lrrrrr}" in text
+    assert text.count(r"\\") == 5 and "character n-grams" in text and r"\begin{tabular}{lrrrrrr}" in text
     fig = draw_heat_map(scores)
     assert [ax.get_title() for ax in fig.axes] == ["xnli: accuracy, %"]
 
@@ -695,6 +696,10 @@ def test_the_command_line_needs_no_checkout(model, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert len([*(tmp_path / "runs" / "evaluation").glob("*.csv")]) == 1
     assert (tmp_path / "runs" / "results" / "08_evaluation.jsonl").exists()
+    code = "from xlnb.downstream import printed, printed_recipes; import xlnb.downstream_results; " \
+           "print(len(printed('xnli')), len(printed_recipes('metaxlm', 'xnli', 768)))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0 and min(map(int, done.stdout.split())) > 0, done.stderr[-2000:]
 
 
 def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from scipy.special import stdtrit
 
-from .core import ConfigError, choose, repo_root
+from .core import ConfigError, choose, papers_folder
 from .reports import LEARNED, baseline_mean, best_layer, has_learned, spread
 
 # %% ../nbs/02k_claims.ipynb #9f68225a
@@ -22,7 +22,7 @@ def paper_table(paper: str, # 'xlme', 'xylent', 'metaxlm', 'veco' or 'static'
                 name: str, # e.g. 'table06_aer'
                ) -> list[dict[str, str]]: # rows: column → text
     "A table of a paper as printed; `ConfigError` names the nearest for one that is not there."
-    folder = repo_root() / "data" / "papers"
+    folder = papers_folder()
     choose("paper", paper, sorted(path.name for path in folder.iterdir() if path.is_dir()))
     choose("table", name, sorted(path.stem for path in (folder / paper).glob("*.csv")))
     with open(folder / paper / f"{name}.csv", newline="", encoding="utf-8") as f: return list(csv.DictReader(f))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', 'choose', 'check_texts', 'repo_root',
-           'runs_folder', 'data_root', 'atomic_path', 'sha256_file', 'derive_seed', 'numpy_generator',
+           'papers_folder', 'runs_folder', 'data_root', 'atomic_path', 'sha256_file', 'derive_seed', 'numpy_generator',
            'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'split_pair', 'progress', 'plain_warnings',
            'settings_from_arguments', 'check_types', 'run_facts', 'append_record', 'read_records', 'figure',
            'label_lines', 'save_figure', 'show_table']
@@ -13,6 +13,7 @@ __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', '
 import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time, warnings
 from contextlib import contextmanager, suppress
 from dataclasses import fields
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 
@@ -61,6 +62,13 @@ def repo_root() -> Path:
     for folder in (here, *here.parents):
         if (folder / "settings.ini").exists() and (folder / "nbs").is_dir(): return folder
     raise FileNotFoundError(f"{here} is not inside a checkout of xlnb: change into one, or set XLNB_ROOT to its folder")
+
+def papers_folder() -> Path:
+    "Folder of the papers' tables: beside the package in a checkout, inside it where it was installed."
+    package = Path(import_module("xlnb").__file__).parent
+    places = package / "papers", package.parent / "data" / "papers"
+    if found := [place for place in places if place.is_dir()]: return found[0]
+    raise FileNotFoundError(f"the papers' tables are neither in {places[0]} nor in {places[1]}: install xlnb anew")
 
 def runs_folder() -> Path:
     "Where runs leave what they make: `runs` of the checkout, which git ignores, or of the current folder outside one."

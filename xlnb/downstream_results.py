@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-from . import meta_xlm
+from . import meta_xlm, static_runs
 from .claims import Comparison, paired_difference
 from .core import choose, run_facts
 from .downstream import BENCHMARKS
@@ -36,7 +36,7 @@ class Encoder(NamedTuple):
 
 _CAPTIONS = dict(corpus="multi30k", langs="de,en,fr", vocab_size=3000, max_minutes=120.0)
 _PAIRS = dict(_CAPTIONS, parallel_share=0.7, batch_tokens=512, steps=6000)
-_CONTINUED = recipe_of("07c_static_runs").experiments["frequent"]
+_CONTINUED = static_runs.EXPERIMENTS["frequent"]
 
 def _continued(arm): return Encoder("07c_static_runs", _CONTINUED.shared | _CONTINUED.arms[arm], "selected")
 

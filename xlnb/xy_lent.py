@@ -18,7 +18,7 @@ from itertools import combinations
 from pathlib import Path
 
 from . import corpora, xlm_e
-from .core import (ConfigError, choose, derive_seed, numpy_generator, pair_name, parse_languages, repo_root,
+from .core import (ConfigError, choose, derive_seed, numpy_generator, pair_name, papers_folder, parse_languages,
                        runs_folder, split_pair)
 from .corpora import Corpus, Lines
 from .data import MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash, source_hash
@@ -133,7 +133,7 @@ LOST = ("total", "fi-ka", "ne-nl") # no pair; and two whose numbers did not surv
 
 def web_counts() -> dict: # pair → sentences
     "Sentences of the 877 bitexts of VECO's Table 7, the published counts nearest to the paper's."
-    path = repo_root() / "data" / "papers" / "veco" / "table07_parallel_corpus.csv"
+    path = papers_folder() / "veco" / "table07_parallel_corpus.csv"
     return {pair: round(1000 * n) for pair, n in read_pair_counts(path, "sentences_k", LOST).items()}
 
 def line_counts_by_pair(s: Settings, # resolved
