@@ -92,7 +92,10 @@ def test_a_run_has_a_record_and_a_folder_that_translates(root, capsys):
     assert len(record["samples"]) == 6 and record["samples"][0].keys() == {"source", "translation", "reference", "chrf"}
     assert T.describe(record).startswith("ru→en from random, width=32") or "layers=2" in T.describe(record)
     folder = run_folder(T.PHASE, small(), T.prepare_data(small())) / "translator"
-    assert "bleu/T3" in (folder / "README.md").read_text(encoding="utf-8")
+    card, opened = (folder / "README.md").read_text(encoding="utf-8"), {}
+    assert "bleu/T3" in card
+    exec(card.split("```python")[1].split("```")[0].replace("path/of/this/folder", str(folder)), opened)
+    assert isinstance(opened["model"], T.EncoderDecoder)
     out = io.StringIO()
     T.translate_stream(["--model", str(folder), "--beams", "2"], io.StringIO("Норвегия\n\nМалайзия\n"), out)
     assert len(out.getvalue().split("\n")) == 4 and out.getvalue().split("\n")[1] == ""

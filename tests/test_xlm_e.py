@@ -125,6 +125,10 @@ def test_each_network_loads_by_itself(whole):
         model, tokenizer = AutoModel.from_pretrained(whole / part), AutoTokenizer.from_pretrained(whole / part)
         states = model(**tokenizer(["cold water", "вода"], padding=True, return_tensors="pt")).last_hidden_state
         assert states.shape[-1] == 32 and states.isfinite().all()
+        code = (whole / part / "README.md").read_text().split("```python")[1].split("```")[0]
+        opened = {}
+        exec(code.replace("path/of/this/folder", str(whole / part)), opened)
+        assert type(opened["model"]) is type(model)
 
 
 def test_a_checkpoint_of_another_run_is_refused(whole, data):

@@ -8,7 +8,7 @@ __all__ = ['LEARNED', 'BASELINE', 'group_records', 'spread', 'make_record', 'lay
            'summarise', 'over_tokens', 'draw_seeds', 'draw_by_layer', 'model_card', 'write_cards']
 
 # %% ../nbs/02g_reports.ipynb #7eeb100b
-import math
+import json, math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -230,8 +230,15 @@ def _card_row(record, test, measure) -> str:
     untrained, baseline = (number(baseline_mean(record, test, s, measure)) for s in ("untrained/layer0", system))
     return f"| {test}, {what} | {layers} | {untrained} | {baseline} ({system}) |"
 
+def _opened(translates) -> list[str]: # lines
+    module, auto = ("seq2seq", "AutoModelForSeq2SeqLM") if translates else ("heads", "AutoModel")
+    return ["```python", f"import xlnb.{module} # makes the architecture known to transformers",
+            f"from transformers import {auto}, AutoTokenizer", "", 'folder = "path/of/this/folder"',
+            f"model, tokenizer = {auto}.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)", "```"]
+
 def model_card(record: dict,
                title: str, # e.g. 'XLM-E, discriminator'
+               translates: bool = False, # whether it is an encoder-decoder
               ) -> str: # Markdown
     "What a model is, from the record of its run, for the folder of the model."
     p, run = record["parameters"], record["run"]
@@ -245,7 +252,7 @@ def model_card(record: dict,
         f"# {title}, size {p['size']}", "",
         f"Trained with xlnb on `{p['corpus']}` in {p['langs']}: {run['step']:,} of {run['steps']:,} steps, "
         f"{run['tokens']:,} tokens, seed {p['seed']}, commit {record['commit']}.",
-        f"Licence of the data: {record['corpus'].get('licence', 'not stated')}.", "",
+        f"Licence of the data: {record['corpus'].get('licence', 'not stated')}.", "", *_opened(translates), "",
         *scores, "", "Held out (losses in nats per token):", "", *measures, "",
         "Limits: made to study a method at this size, on the text named above and nothing else.", ""])
 
@@ -253,4 +260,5 @@ def write_cards(record: dict,
                 titles: dict): # folder of a model → title
     "Write a `README.md` beside each model."
     for folder, title in titles.items():
-        (Path(folder) / "README.md").write_text(model_card(record, title), encoding="utf-8")
+        translates = "translation" in json.loads((Path(folder) / "config.json").read_text("utf-8"))["model_type"]
+        (Path(folder) / "README.md").write_text(model_card(record, title, translates), encoding="utf-8")

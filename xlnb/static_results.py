@@ -296,6 +296,7 @@ RULES = {
                       ("dcca_as_published", "phrases", "losses", "T3"), ("dcca_ey", "phrases", "losses", "T3"),
                       ("dcca_ey, own vectors", "captions", "captions", "multi30k-2016"))]}
 
+# %% ../nbs/07d_static_results.ipynb #numbersv
 _unmapped, _mapped = _at_middle("x2static", "unmapped"), _at_middle("x2static", "mapped")
 _without_entries = _found("fasttext", "unsupervised", "mapped")
 

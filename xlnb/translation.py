@@ -201,7 +201,6 @@ class Translation(nn.Module):
     @property
     def kept(self): return self.whole("translator")
     def parts(self) -> list[str]: return ["translator"]
-
     def whole(self, part: str) -> EncoderDecoder:
         "The network with the average of its snapshots, or as it is where there is none yet."
         if not self.averaged: return self.translator
@@ -248,8 +247,8 @@ class Translation(nn.Module):
     def load_pretrained(self, folder):
         load_model(self.translator, Path(folder) / "translator" / "model.safetensors")
         for path in Path(folder).glob("average-of-*.safetensors"):
-            self.average = load_file(path, str(self.translator.device))
-            self.averaged = int(path.stem.rpartition("-")[2])
+            device, count = str(self.translator.device), int(path.stem.rpartition("-")[2])
+            self.average, self.averaged = load_file(path, device), count
 
 # %% ../nbs/06a_translation.ipynb #0ae43f2c
 def make_model(s: Settings, data: TranslationData) -> Translation:
