@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from xlnb.core import CheckpointError, ConfigError, DataError, data_root, numpy_generator
-from xlnb.encoder import Encoder, config_for
+from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.heads import EncoderForReplacedTokens
 from xlnb.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
                             frequency_vectors, kept_network, load_model_and_tokenizer, lsa, nearest, neighbourhood,
@@ -518,3 +518,14 @@ def test_a_run_is_opened_by_its_folder(tmp_path):
 def test_what_is_no_model_is_named():
     with pytest.raises(ConfigError, match=r"model=\['Good morning'\] is no model: give a folder"):
         load_model_and_tokenizer(["Good morning"])
+
+
+def test_a_folder_that_lacks_weights_of_the_body_is_refused(tmp_path):
+    "They would be random, and transformers' report of them is not shown."
+    config = config_for("tiny", 60, num_hidden_layers=1)
+    model = new_model(Encoder, config, 0)
+    whole = {name: w.clone() for name, w in model.state_dict().items()}
+    gone = sorted(name for name in whole if name.startswith("layers.0"))[:2]
+    model.save_pretrained(tmp_path, state_dict={name: w for name, w in whole.items() if name not in gone})
+    says = f"lacks 2 weights of Encoder, which would be random: {gone[0]}, {gone[1]}"
+    with pytest.raises(CheckpointError, match=says): load_model_and_tokenizer(tmp_path, tokenizer=object())

@@ -102,7 +102,12 @@ def load_model_and_tokenizer(model, # folder of a saved model or of a run, or a 
             raise CheckpointError(f"{folder} holds no model (config.json): save it there with model.save_pretrained")
         from transformers import AutoModel
         import_module("xlnb.heads") # registers the library's own architecture
-        with quietly(): body = AutoModel.from_pretrained(folder, local_files_only=True) # no report of its head
+        with quietly(): # what it reports of a head is no news, and weights that are lacking end it below
+            body, info = AutoModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+        if lacking := sorted(name for name in info["missing_keys"] if "pooler" not in name):
+            raise CheckpointError(f"{folder} lacks {len(lacking)} weights of {type(body).__name__}, which would be "
+                                  f"random: {', '.join(lacking[:3])}; save the whole model there with "
+                                  "model.save_pretrained")
     check_tokenizer(tokenizer, body.config)
     return body, tokenizer
 
