@@ -792,3 +792,10 @@ def test_all_tasks_without_a_folder_of_sets_are_those_that_need_none(settings, m
 def test_character_ngrams_of_one_label_say_that_label():
     examples = [Labelled(str(n), (f"text {n}", "more"), "a") for n in range(5)]
     assert E._character_ngrams(examples, examples[:2]) == ["a", "a"]
+
+
+def test_a_table_beside_the_papers_has_rows_of_theirs(settings, covered, scores):
+    own = replace(settings, aggregate="mean")
+    assert E._printed_tables(own, covered.assign(task="sib200")) == {} # which no paper prints, whatever its rows
+    table, = E._printed_tables(own, scores).values()
+    assert any("xylent: " in name for name in table.index)

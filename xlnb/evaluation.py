@@ -865,7 +865,7 @@ def _printed_tables(settings, scores) -> dict: # title → table
     shown, found = as_shown(scores, settings.title), {}
     for task in shown.task.unique():
         beside = beside_papers(shown, task, aggregate=settings.aggregate)
-        if len(beside) > shown[shown.task == task].system.nunique(): found[f"{task}, beside the papers"] = beside
+        if {*beside.index} - {*score_table(shown, task).index}: found[f"{task}, beside the papers"] = beside
     return found
 
 def keep(settings: Settings, # of `checked`
