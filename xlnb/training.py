@@ -105,6 +105,7 @@ def accumulate_gradients(model: nn.Module, # the model, or what `distribute` mad
         waiting = model.no_sync() if n + 1 < len(work) and model is not inner else nullcontext() # DDP sends once a step
         with waiting:
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"): out = model(batch, generator)
+            # a loss that has nothing in this step is a sum of 0, and is kept: other processes wait for its gradient
             loss = sum(inner.weights[k] * out[k] / max(counts[k], 1) for k in inner.weights if k in out)
             (loss * rank_and_world()[1]).backward() # DDP and FSDP divide by the number of processes
         _add(sums, {k: v.item() for k, v in out.items()})

@@ -154,7 +154,8 @@ def make_batches(s: Settings, data: Prepared) -> MixedBatches:
     parts, world = (batches.text_micro, batches.pair_micro), rank_and_world()[1]
     if s.crosses and s.uses_pairs and not s.text_crosses and any(n % world for n in parts):
         raise ConfigError(f"{parts[0]} micro-batches of text and {parts[1]} of pairs for {world} processes: as pairs "
-                          "alone train cross-attention, every process needs as many of both; give other micro_tokens")
+                          f"alone train cross-attention, every process needs as many of both. Lower micro_tokens="
+                          f"{s.micro_tokens}, or raise batch_tokens, until both numbers are multiples of {world}")
     return batches
 
 # %% ../nbs/06_veco.ipynb #8f9e67ba
