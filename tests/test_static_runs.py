@@ -9,12 +9,17 @@ import pytest
 import torch
 from conftest import write
 from safetensors.torch import load_file
+from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
 from xlnb import static_runs as S
 from xlnb.core import ConfigError, DataError, read_records
+from xlnb.encoder import load
 from xlnb.experiments import Experiment, missing, records_of
+from xlnb.foreign import load_foreign
+from xlnb.heads import EncoderForMaskedLM
 from xlnb.objectives import MaskIds
-from xlnb.pretraining import MaskedLanguageModel, main, run_folder, train_phase, training_config
+from xlnb.pretraining import (MaskedLanguageModel, init_for_record, main, run_folder, step_tokens, train_phase,
+                              training_config)
 from xlnb.reports import has_learned, layer_means
 from xlnb.static_runs import (BASE, MASKING, PHASE, RECIPE, Settings, WordBatches, base_network, base_of,
                               continuation_of, in_one_space, lexicons, lsa_space, make_batches, make_model,
@@ -53,7 +58,8 @@ def whole(root, data):
     (dict(words_at_once=20, loss="dcca_as_published"), "words_at_once=20: dcca_as_published needs 22"),
     (dict(loss="dcca", words=64), "64 words in a loss: unrelated vectors .* give 129 words or more"),
     (dict(teacher="x2statc"), "teacher='x2statc' is not one of x2static, .*, lsa, and .* lacks de.safetensors"),
-    (dict(recipe="paper"), "goes on from XLM-R-base"), (dict(transfer_steps=0), "transfer_steps=0 is not above 0")])
+    (dict(recipe="paper"), "goes on from XLM-R-base.* by init="),
+    (dict(transfer_steps=0), "transfer_steps=0 is not above 0")])
 def test_settings_that_cannot_be_are_refused_with_a_sentence(wrong, says):
     with pytest.raises(ConfigError, match=says): small(**wrong)
 
@@ -91,15 +97,15 @@ def test_fasttext_of_another_width_teaches(data):
 
 
 def test_all_arms_continue_one_base_run(data):
-    written = data.base.stat().st_mtime_ns
+    written = data.start.stat().st_mtime_ns
     arms = [dict(loss=name) for name in ("none", *LOSSES)]
     arms += [dict(rate=0.1), dict(weight=3.0), dict(teacher="x2static")]
     for arm in arms:
         assert base_of(small(**arm)) == base_of(small())
-    assert with_base(small(loss="none"), data).base == data.base and data.base.stat().st_mtime_ns == written
+    assert with_base(small(loss="none"), data).start == data.start and data.start.stat().st_mtime_ns == written
     folders = {run_folder(PHASE, small(**arm), data) for arm in arms}
-    assert len(folders) == len(arms) and data.base.parent not in folders
-    assert data.base.parent == run_folder(BASE, base_of(small()), data)
+    assert len(folders) == len(arms) and data.made not in folders
+    assert data.made == run_folder(BASE, base_of(small()), data)
 
 
 def test_the_continuation_has_as_many_tokens_of_text_as_the_base_run_had_in_all():
@@ -361,6 +367,53 @@ def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     arms = {"cosine": {"loss": "cosine"}, "MLM alone": {"loss": "none"}}
     experiment = Experiment("", arms, SMALL, seeds=(0,))
     assert records_of(experiment, RECIPE, [record]) == {"cosine": {0: record}, "MLM alone": {}}
+
+
+STARTED = SMALL | dict.fromkeys(("width", "layers", "vocab_size", "steps"))
+
+
+@pytest.fixture(scope="module")
+def xlm_r(root, data): # an XLM-R of a few numbers as one of ours, with its tokenizer
+    config = XLMRobertaConfig(vocab_size=len(data.tokenizer), hidden_size=24, num_hidden_layers=2,
+                              num_attention_heads=2, intermediate_size=48, max_position_embeddings=130)
+    XLMRobertaForMaskedLM(config).save_pretrained(root / "theirs")
+    load_foreign(root / "theirs", EncoderForMaskedLM).save_pretrained(root / "xlm-r")
+    data.tokenizer.save_pretrained(root / "xlm-r")
+    return root / "xlm-r"
+
+
+@pytest.mark.parametrize("loss", ["dcca_ey", "none"])
+def test_an_encoder_that_is_there_goes_on_in_place_of_a_base_run(root, xlm_r, loss):
+    s = resolve(Settings(**STARTED | dict(init=str(xlm_r), loss=loss, relative_positions="none")))
+    assert (s.width, s.layers, s.relative_positions, s.norm) == (24, 2, "none", "post")
+    assert resolve(s) == s and s.steps == s.transfer_steps == 5
+    ready = with_teacher(s, prepare_data(s))
+    assert ready.start == xlm_r and not list(xlm_r.glob("teacher*")) # nothing is written beside it
+    model = make_model(s, ready)
+    theirs = load(xlm_r, EncoderForMaskedLM).state_dict()
+    assert all(torch.equal(w, theirs[name]) for name, w in model.generator.state_dict().items())
+    main(RECIPE, words_of(**{k: v for k, v in STARTED.items() if v is not None}, init=xlm_r, loss=loss))
+    record = read_records("07c_static_runs")[-1]
+    assert record["run"]["finished"] and str(root) not in json.dumps(record)
+    assert record["parameters"]["init"] == init_for_record(str(xlm_r)) and record["base"].startswith("static_init-")
+    assert RECIPE.describe(record).startswith(record["parameters"]["init"]) and {*record["base_learned"]} == {"MLM"}
+    again = resolve(Settings(**record["parameters"])) # of the record, wherever the folder is
+    assert again.width == 24 and again.init == record["parameters"]["init"]
+
+
+def test_what_an_encoder_that_is_there_leaves_no_room_for(xlm_r):
+    given = STARTED | {"init": str(xlm_r)}
+    for wrong, says in ((dict(steps=9), "steps=9 with init=.* no base run"), (dict(tasks="mlm+tlm"), "tasks='mlm.tlm'"),
+                        (dict(layers=3), "layers=3 with init=.*that network has 2"),
+                        (dict(relative_positions="gated"), "relative_positions='gated' with init=")):
+        with pytest.raises(ConfigError, match=says): resolve(Settings(**given | wrong))
+
+
+def test_the_papers_recipe_goes_on_from_an_encoder(xlm_r):
+    s = resolve(Settings(init=str(xlm_r), recipe="paper", size="base", loss="dcca_as_published", teacher="x2static"))
+    part = continuation_of(s)
+    assert (part.steps, part.learning_rate, part.warmup_steps, sum(step_tokens(part))) == (7500, 5e-5, 0, 8192)
+    assert (s.words, s.words_at_once, s.weight, s.alpha, s.identity_weight) == (1024, 64, 1, 0, 0)
 
 
 def test_arms_of_one_seed_share_their_base_run():

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', 'APART', 'EVERY_PHASE', 'SizeDefaults',
            'RunSettings', 'fill_in', 'size_defaults', 'check_choices', 'check_amounts', 'restarts', 'max_side',
-           'network_config', 'shape_of', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops',
-           'plan_run', 'common_choices', 'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel',
-           'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config', 'threads_of', 'Trained',
-           'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of',
-           'write_run_cards', 'run', 'announce', 'main']
+           'network_config', 'shape_of', 'init_for_record', 'is_recorded', 'start_shape', 'prepare_data', 'step_tokens',
+           'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices', 'comparison_table',
+           'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder',
+           'training_config', 'threads_of', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe',
+           'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
-import os, sys, time
+import os, re, sys, time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -26,10 +26,11 @@ from torch import nn
 
 from .contamination import describe as describe_overlap
 from .core import (CheckpointError, ConfigError, append_record, atomic_path, check_types, choose, derive_seed,
-                       parse_languages, plain_warnings, progress, runs_folder, settings_from_arguments)
+                       parse_languages, plain_warnings, progress, runs_folder, settings_from_arguments,
+                       sha256_file)
 from .data import (BatchShape, MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash,
                        source_hash)
-from .encoder import SIZES, config_for, forward_flops, new_model
+from .encoder import SIZES, EncoderConfig, checkpoint_type, config_for, forward_flops, new_model
 from .heads import EncoderForMaskedLM, head_flops
 from .held_out import HeldOutSpec, Measured
 from .objectives import Masking, MaskIds, guess
@@ -121,7 +122,7 @@ def check_choices(settings: RunSettings, **allowed): # field → values
              "parallel": (None, "ddp", "fsdp")}
     for name, values in (every | allowed).items(): choose(name, getattr(settings, name), values)
     head = SIZES[settings.size]["hidden_size"] // SIZES[settings.size]["num_attention_heads"]
-    if settings.width is not None and settings.width % head:
+    if settings.width is not None and settings.width % head and not getattr(settings, "init", ""):
         raise ConfigError(f"width={settings.width} is not a multiple of {head}, the width of a head at {settings.size}")
 
 def check_amounts(settings: RunSettings, # filled in
@@ -171,11 +172,31 @@ def shape_of(config, # of the network that a run starts from
             raise ConfigError(f"{name}={getattr(given, name)!r} with {named}: that network has {value!r}")
     return shape
 
+def init_for_record(init: str) -> str: # folder, or empty
+    "The first digits of the hash of a network's weights."
+    return sha256_file(Path(init) / "model.safetensors")[:12] if init else ""
+
+def is_recorded(init: str) -> bool: # as of `init_for_record`
+    "Whether `init` is the hash that records have in place of a folder."
+    return bool(re.fullmatch("[0-9a-f]{12}", init)) and not Path(init).exists()
+
+def start_shape(given: RunSettings # with `init`, a folder, its hash or nothing
+               ) -> dict:
+    "Shape and vocabulary of the network to start from, if there is one; `ConfigError` where the settings say another."
+    if not given.init or is_recorded(given.init): return {} # a record has them
+    if (kind := checkpoint_type(given.init)) != EncoderConfig.model_type:
+        raise ConfigError(f"init={given.init!r} is a {kind} checkpoint: read it with load_foreign of xlnb.foreign, "
+                          "write it and its tokenizer with save_pretrained, and name that folder")
+    config = EncoderConfig.from_pretrained(given.init)
+    return shape_of(config, given, f"init={given.init!r}", "vocab_size")
+
 def prepare_data(settings: RunSettings, # filled in
-                 shuffle_pairs: bool = False) -> Prepared:
+                 shuffle_pairs: bool = False,
+                 vocabulary: Path | None = None, # folder of a tokenizer; None: trained on the corpus
+                ) -> Prepared:
     "Corpus, vocabulary and token store of a run."
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
-    return prepare(corpus, settings.vocab_size, shuffle_pairs, max_side=max_side(settings))
+    return prepare(corpus, settings.vocab_size, shuffle_pairs, max_side=max_side(settings), vocabulary=vocabulary)
 
 # %% ../nbs/02j_pretraining.ipynb #89505132
 def step_tokens(settings: RunSettings) -> tuple[int, int]: # of a paper with `uses_pairs` and `parallel_share`

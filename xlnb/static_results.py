@@ -181,8 +181,8 @@ def vector_record(seed: int) -> dict:
     "A record of vectors out of a base run of captions; `FileNotFoundError` where a set is not there."
     s = _base(seed)
     data = with_base(s, prepare_data(s))
-    learned = nats_learned({"losses": ["mlm", "tlm"]}, read_log(data.base.parent)[-1])
-    return {"parameters": s.for_record(), **run_facts(), "run": {"finished": True}, "base": data.base.parent.name,
+    learned = nats_learned({"losses": ["mlm", "tlm"]}, read_log(data.made)[-1])
+    return {"parameters": s.for_record(), **run_facts(), "run": {"finished": True}, "base": data.made.name,
             "base_learned": {name: round(v, 5) for name, v in learned.items()}, "corpus": data.corpus.facts,
             "metrics": vector_scores(s, data)}
 

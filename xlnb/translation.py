@@ -30,8 +30,8 @@ from .encoder import checkpoint_type, load, new_model
 from .experiments import Experiment
 from .heads import EncoderForMaskedLM
 from .pretraining import (EVALUATIONS, NOT_IDENTITY, WARMUP_SHARE, Phase, Recipe, RunSettings, Trained,
-                              check_amounts, check_choices, fill_in, finished_phase, main, max_side, network_config,
-                              plan_run, run_folder, size_defaults)
+                              check_amounts, check_choices, fill_in, finished_phase, init_for_record, main,
+                              max_side, network_config, plan_run, run_folder, size_defaults, start_shape)
 from .retrieval import batches_by_length, evaluating
 from .seq2seq import EncoderDecoder, TranslationConfig, decoder_blocks, encoder_decoder_from
 from .vocab import load_tokenizer
@@ -68,12 +68,12 @@ class Settings(RunSettings):
 
     def for_record(self) -> dict:
         "The settings as records have them: the encoder to start from by its weights."
-        return super().for_record() | {"init": veco.init_for_record(self.init)}
+        return super().for_record() | {"init": init_for_record(self.init)}
 
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and start say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
-    full = fill_in(given, **veco.start_shape(given))
+    full = fill_in(given, **start_shape(given))
     full = fill_in(full, test_lines=FEW_TESTS.get(full.size))
     full = fill_in(full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full))
     full = fill_in(full, decoder_layers=full.layers, warmup_steps=round(WARMUP_SHARE * full.steps),

@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'STEPS', 'FEW_TESTS', 'BATCH_TOKENS', 'PAPER', 'PAPER_SIZES', 'PHASE', 'FROZEN', 'EXPERIMENTS', 'RECIPE',
-           'init_for_record', 'Settings', 'resolve', 'is_recorded', 'start_shape', 'VecoData', 'prepare_data',
-           'make_batches', 'rows_of', 'adjacent_segments', 'pack_rows', 'join_sides', 'own_states', 'partners',
-           'crossed_states', 'two_sides', 'targets_of', 'BatchParts', 'Veco', 'veco_config', 'start_alike',
-           'new_network', 'make_model', 'frozen_model', 'partner_rows', 'crossed_metrics', 'written_batch',
-           'written_texts', 'written_metrics', 'measures', 'frozen_first', 'measure_layers', 'evaluate_run', 'describe',
-           'plan_of', 'attention_across', 'read_attention', 'some_pairs', 'compare_with_paper']
+           'Settings', 'resolve', 'VecoData', 'prepare_data', 'make_batches', 'rows_of', 'adjacent_segments',
+           'pack_rows', 'join_sides', 'own_states', 'partners', 'crossed_states', 'two_sides', 'targets_of',
+           'BatchParts', 'Veco', 'veco_config', 'start_alike', 'new_network', 'make_model', 'frozen_model',
+           'partner_rows', 'crossed_metrics', 'written_batch', 'written_texts', 'written_metrics', 'measures',
+           'frozen_first', 'measure_layers', 'evaluate_run', 'describe', 'plan_of', 'attention_across',
+           'read_attention', 'some_pairs', 'compare_with_paper']
 
 # %% ../nbs/06_veco.ipynb #07d0ba1a
-import math, re, sys
+import math, sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,26 +22,22 @@ from torch.nn import functional as F
 
 from . import pretraining
 from .alignment import CROSSED, aer_by_layer
-from .core import ConfigError, derive_seed, parse_languages, sha256_file, split_pair
-from .data import MixedBatches, Prepared, encode_pairs, open_corpus, prepare, token_frequencies
-from .encoder import EncoderConfig, Packing, checkpoint_type, load, new_model
+from .core import ConfigError, derive_seed, parse_languages, split_pair
+from .data import MixedBatches, Prepared, encode_pairs, token_frequencies
+from .encoder import EncoderConfig, Packing, load, new_model
 from .experiments import Experiment
 from .heads import EncoderForMaskedLM
 from .held_out import Evaluation, HeldOut, evaluate, held_out_metrics, hold_out, pair_unigram
 from .objectives import POLICIES, Masking, MaskIds, guess, mask_tokens, vocabulary_head
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
                           Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
-                          finished_phase, held_out_spec, main, max_side, network_config, plan_run,
-                          restarts, run_folder, shape_of, size_defaults, step_tokens)
+                          finished_phase, held_out_spec, init_for_record, main, max_side, network_config,
+                          plan_run, restarts, run_folder, size_defaults, start_shape, step_tokens)
 from .tokens import SpecialIds, collate_pairs
 from .training import rank_and_world
 
 # %% ../nbs/06_veco.ipynb #1c96b59a
 TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+sides+tlm", "mlm+tlm", "mlm", "denoise")
-
-def init_for_record(init: str) -> str: # folder, or empty
-    "The first digits of the hash of an encoder's weights."
-    return sha256_file(Path(init) / "model.safetensors")[:12] if init else ""
 
 @dataclass(frozen=True)
 class Settings(RunSettings):
@@ -121,20 +117,6 @@ def _check(given: Settings):
         raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER_SIZES)} (its small "
                           "model is 'base' with six layers)")
 
-# %% ../nbs/06_veco.ipynb #a0ec0099
-def is_recorded(init: str) -> bool: # as of `for_record`
-    "Whether `init` is the hash that records have in place of a folder."
-    return bool(re.fullmatch("[0-9a-f]{12}", init)) and not Path(init).exists()
-
-def start_shape(given: Settings) -> dict:
-    "Shape and vocabulary of the encoder to start from, if there is one; `ConfigError` where the settings say another."
-    if not given.init or is_recorded(given.init): return {} # a record has them
-    if (kind := checkpoint_type(given.init)) != EncoderConfig.model_type:
-        raise ConfigError(f"init={given.init!r} is a {kind} checkpoint: read it with load_foreign of xlnb.foreign, "
-                          "write it and its tokenizer with save_pretrained, and name that folder")
-    config = EncoderConfig.from_pretrained(given.init)
-    return shape_of(config, given, f"init={given.init!r}", "vocab_size")
-
 # %% ../nbs/06_veco.ipynb #27a11bbc
 @dataclass(frozen=True)
 class VecoData(Prepared):
@@ -144,8 +126,7 @@ class VecoData(Prepared):
 def prepare_data(s: Settings) -> VecoData: # resolved
     "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
     vocabulary = Path(s.init) if s.init else None
-    corpus = open_corpus(s.corpus, parse_languages(s.langs), s.test_lines)
-    data = prepare(corpus, s.vocab_size, s.mismatched, max_side=max_side(s), vocabulary=vocabulary)
+    data = pretraining.prepare_data(s, s.mismatched, vocabulary)
     return VecoData(**vars(data), start=vocabulary)
 
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
