@@ -1,12 +1,16 @@
 "The figures and rules of static vectors on records made up for it: what is drawn, which side a rule takes."
+from types import SimpleNamespace
+
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
 from xlnb.claims import judge, judge_rule
-from xlnb.core import append_record
-from xlnb.static_results import (CLAIMS, RULES, SHARES, fasttext_record, more_runs, plot_gains, plot_vectors,
-                                 spoiled, vector_record)
+from xlnb.core import append_record, data_root
+from xlnb.static_results import (CLAIMS, RULES, SHARES, Published, fasttext_record, list_scores, more_runs, plot_gains,
+                                 plot_vectors, published_lists, spoiled, vector_record)
 from xlnb.static_runs import EXPERIMENTS
+from xlnb.vectors import WordVectors
 
 LAYERS = (0, 1, 2, 3)
 ARMS = ("MLM alone", "mse", "cosine", "dcca_as_published", "dcca_ey", "cosine, own vectors")
@@ -41,7 +45,7 @@ def vectors(apart=0.2, mapped=0.3, wrong=0.05, agreement=0.02, best=2, fasttext=
         for method in ("x2static", "aggregated"):
             scores[f"bli/de-en/{method}/unmapped/layer{k}/acc@1"] = apart - 0.05 * abs(k - best)
             scores[f"bli/de-en/{method}/mapped/layer{k}/acc@1"] = mapped - 0.05 * abs(k - best)
-    for method in ("x2static", "fasttext"):
+    for method in ("x2static", "x2static/regularised", "fasttext"):
         for n in SHARES:
             scores[f"bli/de-en/{method}/right{n}/mapped/acc@1"] = wrong + (mapped - wrong) * n / 100
             scores[f"map/de-en/{method}/right{n}/mapped/agreement"] = agreement + n / 200
@@ -191,3 +195,26 @@ def test_scores_of_fasttext_stand_beside_those_of_the_network_of_their_seed(tmp_
     found = more_runs("tiny")["vectors"]["captions"]
     assert {seed: r["metrics"] for seed, r in found.items()} == {0: own, 1: own | {name: 0.3}}
     assert more_runs("small") == {"vectors": {}}
+
+
+@pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no dictionaries")
+def test_no_map_knows_a_word_that_a_published_list_asks():
+    text = {"de": ["Der Hund und das Haus .", "Haus und Hund"], "en": ["A dog , a house .", "the Dog"]}
+    given = published_lists(SimpleNamespace(langs=["de", "en"], text=text), "en", "muse")
+    assert {*given.test} == {("de", "en"), ("en", "de")} and {*given.train} == {"de"} and len(given.train["de"]) > 3000
+    asked = {word for entries in given.test.values() for row in entries for word in row}
+    assert not asked & {word for row in given.train["de"] for word in row}
+    words = {word for word, _ in given.train["de"] + given.test["de", "en"]}
+    assert "Haus" in words and "haus" not in words # as the text has it
+
+
+def test_published_lists_are_scored_by_all_their_words():
+    entries = [("Hund", "dog"), ("Haus", "house"), ("Baum", "tree"), ("Baum", "trees")]
+    lists = {"muse-test": Published({}, {("de", "en"): entries, ("en", "de"): [("sky", "Himmel")]})}
+    words = {"de": ["Hund", "Haus"], "en": ["dog", "house"]}
+    vectors = {lang: WordVectors(own, torch.eye(2), lang) for lang, own in words.items()}
+    found = list_scores(vectors, lists, "here/mapped")
+    place = "muse-test/de-en/here/mapped"
+    assert {name.rpartition("/")[0] for name in found} == {place} # no word of the other list has a vector
+    assert found[f"{place}/words"] == 3 and found[f"{place}/coverage"] == pytest.approx(2 / 3)
+    assert found[f"{place}/acc@1"] == 1 and found[f"{place}/overall@1"] == pytest.approx(2 / 3)
