@@ -166,6 +166,45 @@ def test_dev_of_all_languages_holds_no_translation_of_what_is_learned(settings):
     assert task.score(task.dev, wrong) == pytest.approx(100 / 3)
 
 
+def squad(lang, split, count, lost=()): # one article; of some questions the answer is not at its place
+    words, paragraphs = WORDS[lang], []
+    for n in range(count):
+        text = f"{words[n % 4]} {words[4 + n % 4]} {split} {n}"
+        answer = {"text": words[n % 4], "answer_start": 9 if n in lost else 0}
+        paragraphs.append({"context": text, "qas": [{"id": f"{split}{n}", "question": f"{words[4 + n % 4]} ?",
+                                                     "answers": [answer]}]})
+    return json.dumps({"data": [{"paragraphs": paragraphs}]}, ensure_ascii=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*share a text")
+def test_questions_are_learned_in_english_and_its_translations(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
+    write(tmp_path / "squad/train-v1.1.json", squad("en", "train", 40))
+    write(tmp_path / "squad/translate-train/squad.translate.train.en-de.json", squad("de", "train", 40, lost=(1, 2)))
+    for lang in ("en", "de"): write(tmp_path / f"xquad/xquad.{lang}.json", squad(lang, "test", 6))
+    given = checked(Settings(model, "xquad", langs="en,de", source="en,de", epochs=1, controls=False,
+                             out=str(tmp_path / "out")))
+    task = learned_task("xquad", "en,de", given)
+    assert len(task.train) + len(task.dev) == 78 # two have lost their answer
+    assert not {e.id for e in task.train} & {e.id for e in task.dev} # no question chooses whose translation is learned
+    scores = evaluate(given)
+    assert {*scores.target} == {"en", "de"} and scores.source.unique() == ["en,de"] and (scores.examples == 6).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*share a text")
+def test_the_languages_of_a_paper(settings):
+    veco = replace(settings, langs="veco")
+    assert {"sw", "ur"} < {*E.asked_languages("xnli", veco)} and "ka" in E.asked_languages("ner", veco)
+    assert "en" not in E.asked_languages("americasnli", replace(settings, langs="xylent")) # which is XNLI's
+    assert {*E.asked_languages("word_alignment", replace(settings, langs="xlme"))} == {"en", "de", "fr", "hi", "ro"}
+    with pytest.raises(ConfigError, match="langs='veco': that paper prints no languages of cldr"):
+        E.asked_languages("cldr", veco)
+    with pytest.raises(ConfigError, match="langs='vecoo'.*or a paper: xlme, .*veco"):
+        checked(replace(settings, langs="vecoo"))
+    with pytest.warns(UserWarning, match="xnli has no test in ar, bg"): # in the paper, and not among the files
+        assert {*evaluate(checked(veco)).target} == {"en", "de", "sw"}
+
+
 def test_languages_of_learning_are_pooled(settings):
     task, english = learned_task("xnli", "en,de", settings), learned_task("xnli", "en", settings)
     assert task.train[:len(english.train)] == english.train and len(task.train) == 2 * len(english.train)

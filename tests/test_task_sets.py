@@ -320,6 +320,52 @@ def test_tydi_under_the_publishers_names(tmp_path):
     write(tmp_path / "tydiqa-goldp/tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-telugu.json", squad("ab", "b", 1))
     assert read_task("tydiqa", "te", "dev", tmp_path) == [("q1", "?", "ab", (("b", 1),))]
 
+
+def questions(*answers): # (id, text, start), all on one text
+    rows = [{"id": key, "question": "?", "answers": [] if text is None else [{"text": text, "answer_start": start}]}
+            for key, text, start in answers]
+    return json.dumps({"data": [{"paragraphs": [{"context": "abcd", "qas": rows}]}]}, indent=1)
+
+
+def test_tydi_as_one_file_of_all_languages(tmp_path):
+    rows = questions(("english-7-0", "a", 0), ("telugu-9-1", "b", 1), ("telugu-9-2", "c", 2))
+    write(tmp_path / "tydiqa-goldp/tydiqa-goldp-v1.1-train.json", rows)
+    assert [e.id for e in read_task("tydiqa", "te", "train", tmp_path)] == ["telugu-9-1", "telugu-9-2"]
+    assert len(read_task("tydiqa", "en", "train", tmp_path)) == 1
+    with pytest.raises(DataError, match="no examples in it"): read_task("tydiqa", "ko", "train", tmp_path)
+
+
+def test_tydi_under_the_names_of_xtreme(tmp_path):
+    folder = tmp_path / "tydiqa-goldp"
+    write(folder / "tydiqa-goldp-v1.1-dev/tydiqa.goldp.te.dev.json", squad("ab", "b", 1))
+    write(folder / "tydiqa-goldp-v1.1-train/tydiqa.goldp.en.train.json", squad("ab", "a", 0))
+    write(folder / "translate-train/tydiqa.translate.train.en-te.json", questions(("q1", "b", 1), ("q2", "b", 3)))
+    assert task_languages("tydiqa", "dev", tmp_path) == ["te"]
+    assert task_languages("tydiqa", "translate-train", tmp_path) == ["en", "te"]
+    assert [e.id for e in read_task("tydiqa", "te", "translate-train", tmp_path)] == ["q1"]
+    assert read_task("tydiqa", "en", "translate-train", tmp_path) == read_task("tydiqa", "en", "train", tmp_path)
+
+
+@pytest.mark.parametrize("place", ["squad/translate-train/squad.translate.train.en-de.json",
+                                   "mlqa/mlqa-translate-train/de_squad-translate-train-train-v1.1.json"])
+def test_translated_questions_whose_answer_is_lost_are_counted(tmp_path, place):
+    rows = questions(("q1", "b", 1), ("q2", "b", 3), ("q3", None, 0), ("q4", " ", 1), ("q5", "d", -1), ("q6", "cd", 2))
+    write(tmp_path / place, rows)
+    found = read_task("squad1", "de", "train", tmp_path, report=(report := Report()))
+    assert [e.id for e in found] == ["q1", "q6"]
+    [counted] = report.rows()
+    assert counted["count"] == 4 and counted["first line"] == 1 + rows[:rows.index('"q2"')].count("\n")
+    write(tmp_path / place, rows.replace('"answer_start": 3', '"answer_start": "3"'))
+    with pytest.raises(DataError, match="answer_start.*absent or of another type"):
+        read_task("squad1", "de", "train", tmp_path)
+
+
+def test_squad_is_english_and_its_translations_are_not(tmp_path):
+    write(tmp_path / "squad/train-v1.1.json", squad("ab", "b", 1))
+    assert task_languages("squad1", "train", tmp_path) == ["en"]
+    with pytest.raises(DataError, match="looked for squad/translate-train/squad.translate.train.en-de.json; or mlqa"):
+        read_task("squad1", "de", "train", tmp_path)
+
 # ---------------------------------------------------------------- malformed files, one test per reader
 
 

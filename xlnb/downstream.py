@@ -104,7 +104,7 @@ _TESTS = {"mnli": "dev_matched", "mrpc": "test"} # of GLUE; of the others 'dev',
 BENCHMARKS |= {name: Benchmark(name, name, score, FineTuning(epochs=5), test=_TESTS.get(name, "dev"))
                for name, score in _GLUE.items()}
 BENCHMARKS |= {
-    "squad1": Benchmark("squad1", "squad1", partial(_spans, "squad"), _QA, test="dev"),
+    "squad1": Benchmark("squad1", "squad1", partial(_spans, "squad"), _QA, test="dev", parallel=True), # translations
     "squad2": Benchmark("squad2", "squad2", _answerable, _QA, test="dev"),
     "cls": Benchmark("cls", "cls", _labels, FineTuning(epochs=5, max_length=256), "books-train", "books-test"),
     "chemprot": Benchmark("chemprot", "chemprot", _micro, FineTuning(epochs=5, max_length=256)),

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['BASELINES', 'MEANS', 'FAMILIES', 'Settings', 'checked', 'train_split_of', 'test_split_of', 'task_names',
            'content_hash', 'model_hash', 'untrained_folder', 'split_fifth', 'learned_task', 'leaked', 'sharing',
-           'Tuned', 'baseline_rows', 'evaluate', 'score_table', 'latex', 'draw_heat_map', 'family_table',
-           'beside_papers', 'compare', 'scores_record', 'as_shown', 'tables', 'keep', 'recorded', 'opponent',
-           'differences', 'beside_opponent', 'main']
+           'Tuned', 'asked_languages', 'baseline_rows', 'evaluate', 'score_table', 'latex', 'draw_heat_map',
+           'family_table', 'beside_papers', 'compare', 'scores_record', 'as_shown', 'tables', 'keep', 'recorded',
+           'opponent', 'differences', 'beside_opponent', 'main']
 
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
 import hashlib, json, math, re, shutil, sys, warnings
@@ -38,7 +38,7 @@ from .readouts import EACH, OF_WORDS, READ, TATOEBA, row, vector_files
 from .retrieval import (OF_A_RUN, kept_network, load_model_and_tokenizer, load_model_tokenizer, longest_input,
                             untrained)
 from .scores import matches, paired_bootstrap_of_ratios, span_counts
-from .task_sets import TASK_SETS, read_task, task_languages
+from .task_sets import TASK_SETS, TRANSLATE_TRAIN, read_task, task_languages
 from .training import latest_checkpoint
 
 # %% ../nbs/08_evaluation.ipynb #cd367ed9
@@ -47,7 +47,7 @@ class Settings:
     "What to evaluate; the notebook's parameters have the same names."
     model: str = "" # folder of a saved encoder and its tokenizer, of a run, or of word vectors; or a name on the hub
     tasks: str = "cldr" # e.g. xnli,paws-x,pos,ner,xquad,mlqa,tydiqa,tatoeba,mining; 'all': all whose files are there
-    langs: str = "" # languages to test; empty: all that a set has
+    langs: str = "" # languages to test, or a paper (see `recipes`), for those that it prints; empty: all of a set
     source: str = "en" # language to learn in; several, with commas, are pooled: translate-train
     seeds: int = 1 # of heads and of the order of examples
     select_on: str = "" # languages whose dev chooses epoch and recipe; 'all': all that are tested; empty: of source
@@ -161,11 +161,12 @@ def checked(settings: Settings) -> Settings:
                               "another split with train_split or test_split")
     return settings
 
-def _languages(name, settings) -> str: # as the field `name` gives them, in our codes
+def _languages(name, settings) -> str: # as the field `name` gives them, in our codes; or of which paper
+    if name == "langs" and settings.langs in RECIPES: return settings.langs
     known = {*LANGUAGES, *(lang for task in TASK_SETS.values() for lang in task.languages)}
     try: return ",".join(parse_languages(given, known) if (given := getattr(settings, name)) else [])
     except ConfigError as e:
-        more = ", or 'all'" if name == "select_on" else ""
+        more = {"select_on": ", or 'all'", "langs": f"; or a paper: {', '.join(RECIPES)}"}.get(name, "")
         raise ConfigError(f"{name}={given!r}: {e}{more}") from e
 
 _OF_TRAINING = ("seeds", "train_split", "test_split", "in_language", "epochs", "learning_rate", "max_minutes")
@@ -266,13 +267,14 @@ def _learned_and_dev(name, sources: list[str], settings) -> tuple[dict, dict]: #
     "What is learned and what chooses; of a parallel set no example of one is a translation of one of the other."
     benchmark, split = BENCHMARKS[name], train_split_of(name, settings)
     train, dev, ids = {}, {}, None
+    parallel = _is_parallel(benchmark.learned) or split == TRANSLATE_TRAIN
     for lang in dict.fromkeys([*sources, *_choosers(name, sources, settings)]):
         if _has_dev(name, sources, settings):
             dev[lang] = read_task(benchmark.learned, lang, "dev")
             train[lang] = read_task(benchmark.learned, lang, split) if lang in sources else []
             continue
         examples = read_task(benchmark.learned, lang, split)
-        if ids is None or not _is_parallel(benchmark.learned): train[lang], dev[lang] = split_fifth(examples)
+        if ids is None or not parallel: train[lang], dev[lang] = split_fifth(examples)
         else: train[lang], dev[lang] = ([e for e in examples if (e.id in ids) == kept] for kept in (False, True))
         ids = ids or {e.id for e in dev[lang]}
     tested = {_first_text(e) for lang in sources for e in _tested_in(name, lang, settings)}
@@ -403,9 +405,21 @@ def _answered(tuned: Tuned, name, examples, lang, settings) -> list:
 # %% ../nbs/08_evaluation.ipynb #a1da863e
 _OF_ONE_TASK = (FileNotFoundError, ArithmeticError, ConfigError, CheckpointError, DataError) # the other tasks go on
 
+def asked_languages(name: str, settings: Settings) -> list[str]:
+    "Languages that are asked for; of a paper those that it prints of the task, `ConfigError` where it prints none."
+    if settings.langs not in RECIPES: return settings.langs.split(",") if settings.langs else []
+    rows = printed(name)
+    named = [lang for lang in rows[rows.paper == settings.langs].lang if not lang.startswith("avg")]
+    langs = [*dict.fromkeys(our_code(part) for lang in named for part in lang.split("-"))]
+    if name in BENCHMARKS and (has := TASK_SETS[BENCHMARKS[name].tested].languages):
+        langs = [lang for lang in langs if lang in has] # AmericasNLI stands beside the English of XNLI
+    if langs: return langs
+    raise ConfigError(f"langs={settings.langs!r}: that paper prints no languages of {name}; name them, or leave langs "
+                      "out for all")
+
 def _tested_languages(name, settings) -> list[str]:
     there = task_languages(BENCHMARKS[name].tested, test_split_of(name, settings))
-    if settings.langs: return [lang for lang in settings.langs.split(",") if lang in there]
+    if settings.langs: return [lang for lang in asked_languages(name, settings) if lang in there]
     return [lang for lang in there if lang in BENCHMARKS[name].langs or not BENCHMARKS[name].langs]
 
 def _why_absent(name, langs, settings) -> str: # of a test that is not there: where the first is looked for
@@ -416,7 +430,7 @@ def _why_absent(name, langs, settings) -> str: # of a test that is not there: wh
 def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
     "Rows of one task and one seed; a language whose test cannot be read is put down in `failed`, the others go on."
     benchmark, rows, targets = BENCHMARKS[name], [], _tested_languages(name, settings)
-    asked = settings.langs.split(",") if settings.langs else []
+    asked = asked_languages(name, settings)
     if not (targets or asked): asked = list(TASK_SETS[benchmark.tested].languages or settings.sources)
     if absent := [lang for lang in asked if lang not in targets]: failed.append(_why_absent(name, absent, settings))
     if not targets: return [] # nothing is learned for a test that is not there
@@ -561,7 +575,8 @@ def _baselines_of(name, settings, failed) -> list[dict]:
     return []
 
 def _kept_readout(name, settings, system, key, rows) -> list[dict]: # rows: languages, source → rows
-    asked = settings.langs or ",".join(_USUAL.get(name, LANGUAGES)), settings.sources[0]
+    langs = asked_languages(name, settings) or _USUAL.get(name, LANGUAGES)
+    asked = ",".join(langs), settings.sources[0]
     return _kept_rows([name, key, *asked], settings, lambda: rows(*asked), system)
 
 def _read(name, settings, failed, system, key, rows) -> list[dict]: # [] where there is no set: it stands in `failed`
