@@ -1,5 +1,5 @@
 "Heads: what is read, exact resumption, other architectures, and what is refused."
-import json, random, time
+import json, random, re, time
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -9,10 +9,10 @@ import pytest
 import torch
 import transformers
 from hypothesis import given, settings, strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from xlnb.core import ConfigError, DataError, data_root
+from xlnb.core import CheckpointError, ConfigError, DataError, data_root
 from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.finetuning import (IGNORED, KINDS, LONGEST_ANSWER, FineTuning, LearnedTask, answers_of, best_span,
                              item_logits, load_head, read_choices, read_items, read_labelled, read_questions,
@@ -99,6 +99,16 @@ def test_a_head_learns_what_it_is_shown(kind, encoder, tokenizer, tmp_path):
     network = load_head(tmp_path / "best", kind)
     answers = answers_of(network, tokenizer, kind, LABELS[kind], EXAMPLES[kind], 64)
     assert len(answers) == 40 and load_head(tmp_path / "best", kind).config.num_labels == network.config.num_labels
+
+
+def test_a_head_without_a_weight_is_refused(encoder, tmp_path):
+    assert train_head(encoder, task_of("tagging"), FineTuning(epochs=1), 0, tmp_path)["finished"]
+    weights = load_file(tmp_path / "best/model.safetensors")
+    lost = next(name for name in weights if "layers.1" in name)
+    save_file({name: w for name, w in weights.items() if name != lost}, tmp_path / "best/model.safetensors",
+              {"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"lacks 1 weights of .*: {re.escape(lost)}; remove the folder"):
+        load_head(tmp_path / "best", "tagging")
 
 
 def test_a_word_is_read_at_the_same_kind_of_piece_wherever_it_stands(tokenizer):

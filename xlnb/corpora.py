@@ -6,7 +6,7 @@
 __all__ = ['LANGUAGES', 'SCHEMES', 'XTREME_40', 'MULTI30K_PARTS', 'Lines', 'Corpus', 'AlignedPair', 'Report', 'file_lines',
            'existing_file', 'read_text', 'checked_rows', 'uneven_files', 'read_parallel', 'read_moses',
            'read_tsv_pairs', 'language_code', 'from_code', 'read_tatoeba', 'read_verses', 'read_multi30k', 'read_ntrex',
-           'mismatched']
+           'in_blocks', 'mismatched']
 
 # %% ../nbs/00a_corpora.ipynb #03d2e09b
 import gzip, lzma, re, zlib
@@ -407,7 +407,8 @@ def read_ntrex(folder,                        # with files such as newstest2019-
     return read_parallel([Path(folder) / f"newstest2019-{name}.txt.gz" for name in names], report=report)
 
 # %% ../nbs/00a_corpora.ipynb #7e150d42
-def _blocks(items, size: int):
+def in_blocks(items, # an iterable
+              size: int):
     "Lists of `size` items; what is left at the end joins the last one."
     items = iter(items)
     block = list(islice(items, size))
@@ -434,7 +435,7 @@ def _derange(block, generator) -> tuple[list[int], list[int]]:
 def _mismatched(pairs, seed, block, report):
     report.start("mismatched")
     start = 0
-    for number, items in enumerate(_blocks(pairs, block)):
+    for number, items in enumerate(in_blocks(pairs, block)):
         if len(items) == 1: raise DataError("a single pair cannot be mismatched: a control needs two pairs or more")
         partner, kept = _derange(items, numpy_generator("mismatched", seed, number))
         for i in kept: report.add("true pair kept", "mismatched", start + i + 1)

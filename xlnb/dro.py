@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from .contamination import check_streams, line_pairs, normalised, sample_items
 from .core import PALETTE, ConfigError, DataError, choose, figure, numpy_generator, split_pair
 from .corpora import Lines, mismatched
-from .sampling import _checked
+from .sampling import checked_probabilities
 
 # %% ../nbs/04a_dro.ipynb #4e4afda0
 def _finite(value) -> bool:
@@ -43,7 +43,7 @@ def chi_square(p: dict, # pair → probability
                q: dict, # pair → probability, the reference
               ) -> float:
     "½ Σ q (p/q − 1)², mind the half (Zhou et al. 2021); infinite where p draws what q does not."
-    base, other = np.array(list(_checked(q).values())), _values(_checked(p), q, "probability")
+    base, other = np.array(list(checked_probabilities(q).values())), _values(checked_probabilities(p), q, "probability")
     if (other[base == 0] > 0).any(): return math.inf
     base, other = base[base > 0], other[base > 0]
     return float(((other / base - 1) ** 2 @ base) / 2)
@@ -75,7 +75,7 @@ def best_response(losses: dict, # pair → loss
 
     Raises `ConfigError` for ρ ≤ 0, a q that is no distribution or an unknown floor, `DataError` for losses."""
     choose("floor", floor, FLOORS)
-    rho, q = _radius(rho), _checked(q)
+    rho, q = _radius(rho), checked_probabilities(q)
     x, base = _values(losses, q, "loss"), np.array(list(q.values()))
     drawn = base > 0
     x, base = x[drawn], base[drawn] / base[drawn].sum()
@@ -158,7 +158,7 @@ def residual_losses(losses: dict, # pair → loss
 def first_round(q: dict, # pair → probability
                ) -> dict:
     "The start of a trajectory: nothing measured, pairs drawn by q."
-    return {"step": 0, "probabilities": _checked(q), "losses": {}, "counts": {}}
+    return {"step": 0, "probabilities": checked_probabilities(q), "losses": {}, "counts": {}}
 
 def next_round(trajectory: list[dict], # the rounds so far
                step: int, # from which the new probabilities hold
@@ -222,7 +222,7 @@ def project_chi_square(v: dict, # pair → any number: probabilities after a ste
                        rho: float, # radius
                       ) -> dict: # pair → probability
     "The distribution nearest to v, in Euclidean distance, with `chi_square(p, q)` ≤ ρ; raises as `best_response`."
-    rho, q = _radius(rho), _checked(q)
+    rho, q = _radius(rho), checked_probabilities(q)
     point, base = _values(v, q, "value"), np.array(list(q.values()))
     drawn = base > 0
     point, base = point[drawn], base[drawn] / base[drawn].sum()

@@ -366,7 +366,8 @@ def _announce(model, name, source, recipe, seed, settings, steps):
 
 def _trained(model, name, source, task: LearnedTask, recipe: FineTuning, seed, settings) -> Tuned:
     identity = {"model": model_hash(model), "recipe": asdict(replace(recipe, max_minutes=0)), "seed": seed,
-                "learned": content_hash(task.train, task.dev, task.labels), "chosen by": _chosen_by(name)}
+                "learned": content_hash(task.train, task.dev, task.labels), "chosen by": _chosen_by(name),
+                "code": source_hash("finetuning")[:12]} # windows, losses, order
     if task.partner: identity["partner"] = content_hash(task.partner, [*(task.translations or {}).items()])
     split = train_split_of(name, settings)
     folder = settings.folder / f"{BENCHMARKS[name].learned}-{split}-{source}-{content_hash(identity)}"

@@ -28,7 +28,7 @@ from safetensors.torch import load_model
 from torch import nn
 from tqdm.auto import tqdm
 
-from .core import ConfigError, DataError, atomic_path, choose, derive_seed, torch_generator
+from .core import CheckpointError, ConfigError, DataError, atomic_path, choose, derive_seed, torch_generator
 from .foreign import quietly
 from .probes import pad_examples, tokenized
 from .retrieval import evaluating, load_model_tokenizer, longest_input
@@ -547,8 +547,12 @@ def train_head(model, # folder of a saved encoder with its tokenizer
 
 def load_head(folder, # `best` of a run
               kind: str):
-    "The network of a run, with its head."
+    "The network of a run, with its head; `CheckpointError` where weights are lacking."
     with quietly():
         [name] = load_config(folder).architectures
         own = _beside_partner(kind) if name.startswith("Partnered") else _auto_class(kind)
-        return own.from_pretrained(folder, local_files_only=True)
+        network, info = own.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+    if lacking := sorted(info["missing_keys"]):
+        raise CheckpointError(f"{folder} lacks {len(lacking)} weights of {type(network).__name__}, which would be "
+                              f"random: {', '.join(lacking[:3])}; remove the folder, and the same call trains it again")
+    return network

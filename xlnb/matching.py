@@ -16,10 +16,10 @@ from scipy import sparse
 from tokenizers import Tokenizer
 
 from .catalogue import SETS, dictionary as published_dictionary
-from .cldr import _UNSPACED, dictionary as names_dictionary
+from .cldr import UNSPACED, dictionary as names_dictionary
 from .contamination import text_lines
 from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, numpy_generator, parse_languages
-from .corpora import _blocks
+from .corpora import in_blocks
 from .vocab import require_fast
 
 # %% ../nbs/00h_matching.ipynb #04c62c59
@@ -122,7 +122,7 @@ def _fold(word: str) -> str: return word.lower() if word.isascii() else unicoded
 def _cuts(backend, texts: list[str]) -> list[list[int]]: # ids of each text
     backend.no_padding() # either may have been left on by a call of the tokenizer
     backend.no_truncation()
-    return [encoding.ids for block in _blocks(texts, 10_000)
+    return [encoding.ids for block in in_blocks(texts, 10_000)
             for encoding in backend.encode_batch_fast(block, add_special_tokens=False)]
 
 def _known_cuts(source, backend, texts: list[str]) -> list[list[int]]:
@@ -140,7 +140,7 @@ def _entries(dictionaries: dict, forms: dict): # form → new id
     for form, i in forms.items():
         if (folded := _fold(form)) != form: cased.setdefault(folded, []).append(i)
     for lang, entries in dictionaries.items():
-        blanks, several, words, hits = (" ", "") if lang in _UNSPACED else (" ",), 0, set(), set()
+        blanks, several, words, hits = (" ", "") if lang in UNSPACED else (" ",), 0, set(), set()
         for entry in entries:
             if not _is_entry(entry):
                 raise ConfigError(f"dictionaries[{lang!r}] holds {entry!r}: give pairs (word, word of the source)")
@@ -249,10 +249,10 @@ def _running(tokenizer, lines, size) -> tuple[np.ndarray, np.ndarray]:
     backend, counts, words = tokenizer.backend_tokenizer, np.zeros(size), {}
     count = lambda texts: np.bincount(np.array([i for ids in _cuts(backend, texts) for i in ids], int),
                                       minlength=size)
-    for block in _blocks(lines, 10_000):
+    for block in in_blocks(lines, 10_000):
         counts += count(block)
         words.update(dict.fromkeys(word for line in block for word in line.split()))
-    return counts, sum((count([f" {word}" for word in block]) for block in _blocks(words, 10_000)), np.zeros(size))
+    return counts, sum((count([f" {word}" for word in block]) for block in in_blocks(words, 10_000)), np.zeros(size))
 
 # %% ../nbs/00h_matching.ipynb #a7592153
 def _matrix(cells, shape) -> sparse.csr_array: # new ids, old ids, weights; those in the same place add up
@@ -431,7 +431,7 @@ def _id_lists(sentences, size: int):
 def _counts(sentences, size: int, window: int) -> sparse.csr_array:
     "How often j stands within `window` places of i in a sentence."
     total = sparse.csr_array((size, size), dtype=np.float64)
-    for block in _blocks(_id_lists(sentences, size), 10_000):
+    for block in in_blocks(_id_lists(sentences, size), 10_000):
         ids = np.array([i for sentence in block for i in sentence], np.int64)
         which = np.repeat(np.arange(len(block)), [len(sentence) for sentence in block])
         for d in range(1, window + 1):

@@ -16,6 +16,7 @@ from math import isfinite, sqrt
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import rankdata
 
 from .core import ConfigError, DataError, choose, numpy_generator, our_code
 from .probes import entities
@@ -106,10 +107,6 @@ def _correlation(gold: np.ndarray, predicted: np.ndarray) -> float:
     if np.ptp(predicted) == 0: return 0.0
     return 100.0 * float(np.corrcoef(gold, predicted)[0, 1])
 
-def _ranks(values: np.ndarray) -> np.ndarray: # 1 for the smallest; the mean rank where values are equal
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
-
 # %% ../nbs/02o_scores.ipynb #038a4826
 def pearson(gold, # numbers, or strings that are numbers
             predicted, # numbers, in the same order
@@ -123,7 +120,7 @@ def spearman(gold, # as in `pearson`
             ) -> float: # percent, −100 to 100
     "Spearman's correlation: Pearson's of ranks, with mean ranks for ties; errors as in `pearson`."
     gold, predicted = _side_by_side(gold, predicted, "scores")
-    return _correlation(_ranks(_numbers(gold, "gold")), _ranks(_numbers(predicted, "predicted")))
+    return _correlation(rankdata(_numbers(gold, "gold")), rankdata(_numbers(predicted, "predicted")))
 
 # %% ../nbs/02o_scores.ipynb #9d11b664
 def _sequences(gold, predicted) -> tuple[list, list]:

@@ -112,6 +112,7 @@ def published_lists(corpus, hub: str, source: str # 'muse' or 'xling'
         return [row for row in part(lang, hub, "train") if not asked & {*row}]
     return Published({lang: train(lang) for lang in langs}, test)
 
+# %% ../nbs/07d_static_results.ipynb #7c053eb1
 class Tests(NamedTuple):
     "What word vectors are asked, and what a map may know."
     hub: str
