@@ -37,7 +37,8 @@ from .corpora import Lines
 from .data import MappedBatches, Prepared, folder_lock, short_hash, source_hash
 from .experiments import Experiment
 from .heads import EncoderForMaskedLM
-from .held_out import Measured, Probed, baseline_rows, fitted, held_out_metrics, hold_out, language_metrics
+from .held_out import (Measured, Probed, baseline_rows, cached_rows, fitted, held_out_metrics, hold_out,
+                           language_metrics)
 from .lexicon import linked_entries, translation_accuracy
 from .linear_maps import normalise
 from .mapping import NearIdentity, map_to
@@ -300,7 +301,9 @@ def with_base(s: Settings, # resolved
     "The data with `init` or the finished base run; `CheckpointError` where the time limit came first."
     if s.init:
         name = short_hash([init_for_record(s.init), data.folder.name])
-        return replace(data, start=Path(s.init), made=runs_folder() / f"static_init-{name}")
+        made = runs_folder() / f"static_init-{name}"
+        made.mkdir(parents=True, exist_ok=True)
+        return replace(data, start=Path(s.init), made=made)
     base = finished_phase(BASE, base_of(s), data, s.max_minutes).parent
     return replace(data, start=base / "generator", made=base)
 
@@ -630,18 +633,26 @@ def distilled_scores(own: dict, # language → WordVectors, in no common space
     return scores[0] | scores[1] | agreement
 
 # %% ../nbs/07c_static_runs.ipynb #sevaluate
+def _of_start(s, data, part, network, probed, measured) -> dict:
+    "Measures of the network that is continued, and of one with fresh weights: once for all arms."
+    both = {"before": network, "untrained": untrained(network)}
+    def compute():
+        return {k: v for system, own in both.items() for k, v in measure(part, own, probed, system).items()}
+    return cached_rows(data.made, "measures", [s.hub, s.test_lines, measured, source_hash()], compute)
+
 def evaluate_run(s: Settings, # resolved
                  data: TransferData, trained: Trained, minutes: float) -> tuple[dict, str]:
-    "The base run's network, the last and the selected one, and fresh weights; which part of the tests."
+    "The network that was continued, the last and the selected one, and fresh weights; which part of the tests."
     device = next(trained.model.parameters()).device
     before, kept = base_network(s, data).to(device), trained.model.kept
     tests = {**data.corpus.tests, "words": word_tests(data.lexicon[1], s.hub)}
     data = replace(data, corpus=replace(data.corpus, tests=tests))
     part, probed, measured = fitted(before, data, Probed.of(data.corpus.langs, s.hub), 2 * minutes / 3)
-    networks = {"before": before, "untrained": untrained(before), "last": trained.model.generator, "model": kept}
     sentences, links = baseline_rows(part, own_pairs=True)
     found = {r["metric"]: r["accuracy"] for r in sentences} | {r["metric"]: r["aer"] for r in links}
-    for system, network in networks.items(): found |= measure(part, network, probed, system)
+    found |= _of_start(s, data, part, before, probed, measured)
+    for system, network in {"last": trained.model.generator, "model": kept}.items():
+        found |= measure(part, network, probed, system)
     found |= translation_scores(data.teacher, s.hub, data.lexicon[1], "mapped", "teacher")
     found |= distilled_scores(base_vectors(s, data), s.hub, data.lexicon, "before")
     with TemporaryDirectory() as place: after = distilled(s, data, kept.base_model, Path(place))
