@@ -9,7 +9,7 @@ from xlnb.claims import judge, judge_rule
 from xlnb.core import append_record, data_root
 from xlnb.static_results import (CLAIMS, RULES, SHARES, Published, fasttext_record, list_scores, more_runs, plot_gains,
                                  plot_vectors, published_lists, spoiled, vector_record)
-from xlnb.static_runs import EXPERIMENTS
+from xlnb.static_runs import EXPERIMENTS, Settings, resolve
 from xlnb.vectors import WordVectors
 
 LAYERS = (0, 1, 2, 3)
@@ -183,15 +183,19 @@ def test_wrong_translations_fit_no_word_even_where_words_have_several():
     assert sorted(spoiled(only, 0, 0)) == only
 
 
+def asked(seed): # parameters of a record
+    return resolve(Settings(**EXPERIMENTS["captions"].shared, loss="none", seed=seed)).for_record()
+
+
 def test_scores_of_fasttext_stand_beside_those_of_the_network_of_their_seed(tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
     assert more_runs("tiny") == {"vectors": {}}
     name, own = "bli/de-en/fasttext/mapped/acc@1", {"bli/de-en/x2static/unmapped/layer0/acc@1": 0.2}
     for seed in (1, 0):
-        record = {"parameters": {"size": "tiny", "seed": seed}, "base": "run", "metrics": own}
+        record = {"parameters": asked(seed), "base": "run", "metrics": own}
         append_record("07d_static_results", record, "a")
-    text = {"parameters": {"size": "tiny", "seed": 1}, "metrics": {name: 0.3}}
-    append_record("07d_static_results", text, "b")
+    append_record("07d_static_results", {"parameters": asked(2) | {"steps": 9}, "base": "run", "metrics": own}, "a")
+    append_record("07d_static_results", {"parameters": asked(1), "metrics": {name: 0.3}}, "b")
     found = more_runs("tiny")["vectors"]["captions"]
     assert {seed: r["metrics"] for seed, r in found.items()} == {0: own, 1: own | {name: 0.3}}
     assert more_runs("small") == {"vectors": {}}

@@ -244,8 +244,10 @@ def vector_record(seed: int) -> dict:
 
 def more_runs(size: str) -> dict: # experiment → arm → {seed: record}
     "What is on record of vectors out of networks, with fastText's scores of the same seed beside them."
-    of_size = [r for r in read_records("07d_static_results") if r["parameters"]["size"] == size]
-    networks, texts = ({r["parameters"]["seed"]: r for r in of_size if ("base" in r) == kind} for kind in (True, False))
+    asked = resolve(Settings(**EXPERIMENTS["captions"].shared, size=size, loss="none")).for_record()
+    same = lambda p: all(p[name] == asked[name] for name in ("size", "corpus", "langs", "steps", "teacher_lines"))
+    own = [r for r in read_records("07d_static_results") if same(r["parameters"])]
+    networks, texts = ({r["parameters"]["seed"]: r for r in own if ("base" in r) == kind} for kind in (True, False))
     found = {seed: r | {"metrics": r["metrics"] | texts.get(seed, {}).get("metrics", {})}
              for seed, r in sorted(networks.items())}
     return {"vectors": {"captions": found} if found else {}}
