@@ -140,7 +140,7 @@ def test_the_worst_pair_has_to_gain_and_to_gain_most():
 def test_captions_have_rows_of_their_own_and_shuffled_vectors_are_a_control():
     arms = dict.fromkeys(("MLM alone", "mse, own vectors", "dcca_ey, own vectors shuffled", "dcca_ey, fastText"), 1)
     arms["dcca_ey, own vectors"] = 1.5
-    rows = {name: [row for c in claim.comparisons if (row := judge(c, {"captions": of(**arms)}))]
+    rows = {name: [row for c in claim.comparisons if (row := judge(c, {"captions": of(**arms), "path": of(**arms)}))]
             for name, claim in CLAIMS.items()}
     assert {name: [row["direction"] for row in found] for name, found in rows.items() if found} == {
         "static-07": ["reproduced"] * 8, "static-08": ["reproduced"], "static-09": ["reproduced"] * 4,
@@ -150,8 +150,7 @@ def test_captions_have_rows_of_their_own_and_shuffled_vectors_are_a_control():
 
 def test_a_claim_a_row_of_the_ledger_and_each_comparison_has_its_baselines():
     finished = {"losses": of(**dict.fromkeys(ARMS, 1) | {"MLM alone": 0.9})}
-    finished["captions"] = of(**dict.fromkeys(EXPERIMENTS["captions"].arms, 1))
-    finished["frequent"] = of(**dict.fromkeys(EXPERIMENTS["frequent"].arms, 1))
+    for name in ("captions", "path", "frequent"): finished[name] = of(**dict.fromkeys(EXPERIMENTS[name].arms, 1))
     rows = [judge(c, finished) for claim in CLAIMS.values() for c in claim.comparisons]
     assert len(CLAIMS) == 11 and all(row["beats the baseline"] for row in rows)
     assert {row["direction"] for row in rows[:6]} == {"reproduced"} # both correlation losses before MLM alone
@@ -184,7 +183,7 @@ def test_wrong_translations_fit_no_word_even_where_words_have_several():
 
 
 def asked(seed): # parameters of a record
-    return resolve(Settings(**EXPERIMENTS["captions"].shared, loss="none", seed=seed)).for_record()
+    return resolve(Settings(**EXPERIMENTS["path"].shared, loss="none", seed=seed)).for_record()
 
 
 def test_scores_of_fasttext_stand_beside_those_of_the_network_of_their_seed(tmp_path, monkeypatch):
