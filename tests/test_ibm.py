@@ -143,7 +143,9 @@ def test_case_unknown_words_and_empty_sides():
     assert UNSEEN > 0
     for nothing in ([], [([], [])], [(["a"], [])]):
         with pytest.raises(DataError, match="nothing to learn from"): train_ibm1(nothing)
-    with pytest.raises(ConfigError, match="iterations=0: EM needs 1 or more"): train_ibm1(pairs, iterations=0)
+    for count in (0, 1e3, True):
+        with pytest.raises(ConfigError, match=f"iterations={count}: give a whole number, 1 or more"):
+            train_ibm1(pairs, iterations=count)
 
 
 @pytest.mark.parametrize("pairs, says", [

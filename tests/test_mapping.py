@@ -348,6 +348,7 @@ def test_errors():
              ([english, german], "en", dict(start="seed"), "start='seed'"),
              ([english, german], "en", dict(method="rotation"), "method='rotation'"),
              ([english, german], "en", dict(vocabulary_cutoff=0), "vocabulary_cutoff=0"),
+             ([english, german], "en", dict(vocabulary_cutoff=1e3), "vocabulary_cutoff=1000.0: give a whole number"),
              ([english, german], "en", dict(dictionaries={"fr": []}), "dictionaries='fr'"),
              ([english, german], "en", dict(dictionaries={"de": {"de1": "en1"}}), "list of .word, translation. pairs"),
              ([english, german], "en", dict(dictionaries={"de": ["ab", "cd"]}), "tuple.line.split"),

@@ -258,7 +258,7 @@ def test_gpu_agrees(tokenizer):
     (["w1"], {"model": "no/such/folder", "tokenizer": None}, CheckpointError, "no/such/folder is not a folder"),
     (["w1", None, "w2"], {}, DataError, "sentence 1 is None, not a string"),
     (["w1", float("nan")], {}, DataError, "sentence 1 is nan, not a string"),
-    (["w1"], {"batch_size": 0}, ConfigError, "batch_size=0: give the number of items in a batch, 1 or more"),
+    (["w1"], {"batch_size": 0}, ConfigError, "batch_size=0: give a whole number, 1 or more"),
     (["w1"], {"tokenizer": "bert"}, ConfigError, "tokenizer='bert' is not a tokenizer"),
 ])
 def test_encode_refuses(lines, options, error, says, tokenizer):

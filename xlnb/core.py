@@ -6,8 +6,8 @@
 __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', 'choose', 'check_texts', 'repo_root',
            'papers_folder', 'runs_folder', 'data_root', 'atomic_path', 'sha256_file', 'derive_seed', 'numpy_generator',
            'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'split_pair', 'progress', 'plain_warnings',
-           'settings_from_arguments', 'check_types', 'run_facts', 'append_record', 'read_records', 'figure',
-           'label_lines', 'save_figure', 'show_table']
+           'settings_from_arguments', 'check_types', 'check_counts', 'run_facts', 'append_record', 'read_records',
+           'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time, warnings
@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from importlib import import_module
 from itertools import chain
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -247,6 +248,12 @@ def check_types(settings, # a dataclass
         kinds = kind.split(" | ")
         fits = "bool" in kinds if isinstance(value, bool) else isinstance(value, tuple(allowed[k] for k in kinds))
         if not fits: raise ConfigError(f"{field.name}={value!r} is not of type {kind}")
+
+def check_counts(**given): # name of a parameter → value
+    "Raise `ConfigError` for a number of things that is not whole, or below 1."
+    for name, value in given.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise ConfigError(f"{name}={value!r}: give a whole number, 1 or more")
 
 def _read_value(name, text, kind):
     kind = getattr(kind, "__name__", str(kind))

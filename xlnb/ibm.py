@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-from .core import DataError, ConfigError, choose
+from .core import DataError, ConfigError, check_counts, choose
 from .corpora import AlignedPair
 
 # %% ../nbs/02c_ibm.ipynb #73c34edc
@@ -185,7 +185,7 @@ def train_ibm1(pairs, # iterable of pairs of lists of words; those with an empty
     """Expectation maximisation from a uniform table (Brown et al. 1993, Dyer et al. 2013).
 
     Raises `DataError` without pairs and for strings, `ConfigError` for no iterations."""
-    if iterations < 1: raise ConfigError(f"iterations={iterations}: EM needs 1 or more")
+    check_counts(iterations=iterations)
     first, second = {None: 0}, {}
     pairs = [pair for pair in _cased(pairs, lowercase) if all(pair)]
     if not pairs: raise DataError("no pair with words on both sides: there is nothing to learn from")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from .core import ConfigError, DataError, choose
+from .core import ConfigError, DataError, check_counts, choose
 from .corpora import existing_file, file_lines
 from .formats import read_dictionary
 from .retrieval import NEIGHBOURS, nearest, neighbourhood
@@ -125,6 +125,7 @@ def translation_accuracy(entries, # (word of first, word of second) pairs, sever
 
     Raises `DataError` for another width or a dictionary without a covered entry, `ConfigError` for another score."""
     if choose("score", score, NEIGHBOURS) == "margin": raise ConfigError("score='margin': BLI takes 'csls' or 'cosine'")
+    check_counts(vocabulary_cutoff=vocabulary_cutoff)
     same_width(first, second)
     first, second = first.first(vocabulary_cutoff), second.first(vocabulary_cutoff)
     entries, file = given_entries(entries)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from .core import ConfigError, DataError, choose, parse_languages, progress, torch_generator
+from .core import ConfigError, DataError, check_counts, choose, parse_languages, progress, torch_generator
 from .lexicon import covered_entries, given_entries, linked_entries, nearest_csls, same_width
 from .linear_maps import normalise, procrustes, rcsls, whitened_maps
 from .retrieval import nearest, neighbourhood
@@ -431,8 +431,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     hub = parse_languages([hub], vectors)[0]
     others = [lang for lang in vectors if lang != hub]
     dictionaries = _dictionaries(dictionaries, others)
-    if vocabulary_cutoff < 1:
-        raise ConfigError(f"vocabulary_cutoff={vocabulary_cutoff}: learn from 1 word or more")
+    check_counts(vocabulary_cutoff=vocabulary_cutoff)
     lack = [lang for lang in others if lang not in dictionaries]
     if start is not None and choose("start", start, STARTS) == "dictionary" and lack:
         raise ConfigError(f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': pairs}}")
@@ -461,6 +460,7 @@ def induce_dictionary(first: WordVectors,
     """Translations by CSLS between two languages of one space; `DataError` for another width.
 
     A language that `map_to` left unaligned is named in a warning."""
+    check_counts(vocabulary_cutoff=vocabulary_cutoff)
     same_width(first, second)
     maps = [v.made_by["map"] for v in (first, second) if "map" in v.made_by]
     for one in maps:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import chain, islice
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,8 @@ import torch
 
 from tqdm.auto import tqdm
 
-from .core import (CheckpointError, ConfigError, DataError, PALETTE, choose, figure, label_lines, numpy_generator,
-                       split_pair)
+from .core import (CheckpointError, ConfigError, DataError, PALETTE, check_counts, choose, figure, label_lines,
+                       numpy_generator, split_pair)
 from .foreign import quietly
 
 # %% ../nbs/02b_retrieval.ipynb #f4766da6
@@ -191,14 +192,12 @@ def pad_batch(ids: list, # token ids of each sentence
     mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()
     return {"input_ids": padded.to(device), "attention_mask": mask.to(device)}
 
-def _is_count(value) -> bool: return isinstance(value, (int, np.integer)) and value > 0
 
 def batches_by_length(lengths, # of each item, in tokens
                       batch_size: int, # items in a batch
                      ): # of lists of positions
     "Positions of the items, the longest first; a progress bar appears after three seconds."
-    if not _is_count(batch_size):
-        raise ConfigError(f"batch_size={batch_size!r}: give the number of items in a batch, 1 or more")
+    check_counts(batch_size=batch_size)
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     cut = [order[i:i + batch_size] for i in range(0, len(order), batch_size)]
     return tqdm(cut, unit="batch", delay=3, leave=False)
@@ -310,7 +309,7 @@ class _Rows:
 def _cosine_blocks(a: _Rows, b: _Rows, block: int, diagonal=False):
     "Blocks (rows, columns, cosines) of the similarity matrix; those on the diagonal only, if asked."
     if (m := a.x.shape[1]) != (n := b.x.shape[1]): raise DataError(f"vectors of width {m} against {n}: use one model")
-    if not _is_count(block): raise ConfigError(f"block={block!r}: give the rows and columns of a block, 1 or more")
+    check_counts(block=block)
     dtype = torch.promote_types(a.dtype, b.dtype)
     cut = lambda n: [slice(i, min(i + block, n)) for i in range(0, n, block)]
     for i in cut(len(a)):
@@ -330,7 +329,7 @@ def neighbourhood(first, # (n, hidden)
     "Mean cosine of every row to its k nearest rows of the other side, for both sides, in one sweep."
     a, b = _Rows(first, "first"), _Rows(second, "second")
     most = min(len(a), len(b))
-    if not (_is_count(k) and k <= most):
+    if not (isinstance(k, Integral) and 1 <= k <= most):
         raise ConfigError(f"{k} neighbours among {len(a)} and {len(b)} vectors: take 1 to {most}")
     dtype = torch.promote_types(a.dtype, b.dtype)
     best = [torch.full((len(x), k), -torch.inf, dtype=dtype, device=x.device) for x in (a, b)]
