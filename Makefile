@@ -64,8 +64,11 @@ experiment: env
 benchmarks: env
 	XLNB_RESULTS="$${XLNB_RESULTS:-$(CURDIR)/data/results}" $(BIN)/python -m xlnb.benchmarks $(name) $(QUIET)
 
+EVALUATED := tasks langs source seeds select_on recipes partner train_split test_split in_language controls against \
+             epochs learning_rate aggregate max_minutes name out
+
 evaluate: env
-	$(BIN)/python -m xlnb.evaluation --model $(model) $(foreach k,tasks langs source seeds recipes in_language against,$(if $($(k)),--$(k) $($(k)))) $(QUIET)
+	$(BIN)/python -m xlnb.evaluation --model $(model) $(foreach k,$(EVALUATED),$(if $($(k)),--$(k) $($(k)))) $(QUIET)
 
 gpu-check:
 	$(or $(PYTHON),python3) tools/gpu_check.py $(phases) $(QUIET)

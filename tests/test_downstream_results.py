@@ -48,7 +48,7 @@ def test_a_record_of_a_task_as_it_was_asked_once_does_not_count():
     assert ("MLM", "ner", 0) in D.missing_records([once], [0], ["MLM"])
     assert ("MLM", "ner", 0) not in D.missing_records([once, now], [0], ["MLM"])
     assert D.average(NAMES)(D.merged([now, once])["MLM"][0]) == 20.0
-    assert D.merged([once]) == {}
+    assert D.merged([once]) == {} == D.merged([record("MLM", 0, {"de": 9.0}, finished=False)])
 
 
 def test_the_newest_of_two_counts_and_baselines_are_rows_of_their_own():

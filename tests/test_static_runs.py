@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
 from xlnb import static_runs as S
-from xlnb.core import ConfigError, DataError, read_records
-from xlnb.encoder import load
+from xlnb.core import CheckpointError, ConfigError, DataError, read_records
+from xlnb.encoder import config_for, load, new_model
 from xlnb.experiments import Experiment, missing, records_of
 from xlnb.foreign import load_foreign
 from xlnb.heads import EncoderForMaskedLM
@@ -358,7 +358,10 @@ def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     for test in ("T3", "words"):
         for system in ("", "last", "before", "untrained"): assert len(layer_means(record, test, "acc@1", system)) == 3
     assert {"lists/de-en/layer2/aer", "tags/de/before/layer1/f1"} <= {*record["metrics"]}
-    assert 0 <= record["metrics"]["bli/de-en/before/mapped/agreement"] <= 1
+    for system in ("x2static", "before/x2static"):
+        agreed = [record["metrics"][f"bli/de-en/{system}/{space}/agreement"] for space in ("free", "regularised")]
+        assert all(0 <= share <= 1 for share in agreed)
+    assert {f"bli/de-en/{system}/unmapped/acc@1" for system in ("x2static", "before/x2static")} < {*record["metrics"]}
     assert record["teacher"]["en"]["words"] > 100 and 0 <= record["selected"]["step"] < 5
     start, end = record["transfer"] # cosine distances
     assert 0.9 < start < 1.1 and 0 < end < 1.1
@@ -398,19 +401,32 @@ def test_an_encoder_that_is_there_goes_on_in_place_of_a_base_run(root, xlm_r, lo
     assert record["parameters"]["init"] == init_for_record(str(xlm_r)) and record["base"].startswith("static_init-")
     assert RECIPE.describe(record).startswith(record["parameters"]["init"]) and {*record["base_learned"]} == {"MLM"}
     again = resolve(Settings(**record["parameters"])) # of the record, wherever the folder is
-    assert again.width == 24 and again.init == record["parameters"]["init"]
+    assert again.width == 24 and again.for_record() == record["parameters"]
+    arm = Experiment("", {"here": {"loss": loss, "init": str(xlm_r)}},
+                     {k: v for k, v in STARTED.items() if v is not None}, seeds=(0,))
+    assert records_of(arm, RECIPE, [record]) == {"here": {0: record}}
 
 
-def test_what_an_encoder_that_is_there_leaves_no_room_for(xlm_r):
+def test_what_an_encoder_that_is_there_leaves_no_room_for(xlm_r, tmp_path):
     given = STARTED | {"init": str(xlm_r)}
+    assert not resolve(Settings(**given | {"relative_positions": "none"})).restart_positions # as it was trained
+    config = config_for("tiny", 300, max_position_embeddings=60)
+    new_model(EncoderForMaskedLM, config, 0).save_pretrained(tmp_path / "short")
+    with pytest.raises(ConfigError, match="has 60 positions, and a row of text 64 tokens at size='tiny'"):
+        resolve(Settings(**STARTED | {"init": str(tmp_path / "short")}))
+    with pytest.raises(ConfigError, match="size='base' with init=.* width 24 is 'tiny'; give size=tiny"):
+        resolve(Settings(**given | {"size": "base"}))
+    with pytest.raises(CheckpointError, match="holds no weights"): init_for_record(str(tmp_path))
     for wrong, says in ((dict(steps=9), "steps=9 with init=.* no base run"), (dict(tasks="mlm+tlm"), "tasks='mlm.tlm'"),
                         (dict(layers=3), "layers=3 with init=.*that network has 2"),
                         (dict(relative_positions="gated"), "relative_positions='gated' with init=")):
         with pytest.raises(ConfigError, match=says): resolve(Settings(**given | wrong))
 
 
-def test_the_papers_recipe_goes_on_from_an_encoder(xlm_r):
-    s = resolve(Settings(init=str(xlm_r), recipe="paper", size="base", loss="dcca_as_published", teacher="x2static"))
+def test_the_papers_recipe_goes_on_from_an_encoder(tmp_path):
+    config_for("base", 300, max_position_embeddings=514, position_offset=2, norm="post",
+               relative_positions="none").save_pretrained(tmp_path)
+    s = resolve(Settings(init=str(tmp_path), recipe="paper", size="base", loss="dcca_as_published", teacher="x2static"))
     part = continuation_of(s)
     assert (part.steps, part.learning_rate, part.warmup_steps, sum(step_tokens(part))) == (7500, 5e-5, 0, 8192)
     assert (s.words, s.words_at_once, s.weight, s.alpha, s.identity_weight) == (1024, 64, 1, 0, 0)

@@ -199,9 +199,14 @@ def test_errors_are_typed(name):
     with pytest.raises(ConfigError): TransferLoss(name, 6, 6, colour=1)
 
 
+def test_more_directions_than_a_view_has_are_refused_before_the_first_batch():
+    with pytest.raises(ConfigError, match="components=10 for widths 768 and 8: 1 to 8"):
+        TransferLoss("dcca_as_published", 768, 8)
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_vectors_of_other_widths_than_the_loss_was_made_for(name):
-    loss = TransferLoss(name, 6, 6)
+    loss = TransferLoss(name, 6, 6, **{"components": 2} if name == "dcca_as_published" else {})
     for side, views in (("contextual", (draw(64, 5), GOOD)), ("static", (GOOD, draw(64, 7)))):
         with pytest.raises(ConfigError, match=rf"{side} vectors of width .*of width 6: .*TransferLoss\('{name}'"):
             loss(*views)

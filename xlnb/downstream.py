@@ -69,6 +69,7 @@ class Benchmark:
     test: str = "test" # split that the papers report
     parallel: bool = False # whether tested examples with one id say the same in all languages
     langs: tuple = () # that are tested where none is named; empty: all
+    each: Callable | None = None # as `score`: the first measure of every example, where the others decide about it
 
 _PAIR, _QA = FineTuning(epochs=10), FineTuning(epochs=4, max_length=384)
 BENCHMARKS = { # name → Benchmark
@@ -93,10 +94,18 @@ def _thresholds(examples, answers, lang) -> list[float]: # of each question, cho
     limits = [best_margin(*zip(*other)) if other else 0.0 for other in others]
     return [limits[half] for half, *_ in rows]
 
+def _above(answers, limits): return [a if a.margin > t else a._replace(text="") for a, t in zip(answers, limits)]
+
 def _answerable(examples, answers, lang) -> dict: # SQuAD 2.0: the empty answer is one
-    above = lambda limits: [a if a.margin > t else a._replace(text="") for a, t in zip(answers, limits)]
-    at_zero = _spans("squad2", examples, above([0.0] * len(answers)), lang)["F1"]
-    return _spans("squad2", examples, above(_thresholds(examples, answers, lang)), lang) | {"F1, margin 0": at_zero}
+    at_zero = _spans("squad2", examples, _above(answers, [0.0] * len(answers)), lang)["F1"]
+    chosen = _above(answers, _thresholds(examples, answers, lang))
+    return _spans("squad2", examples, chosen, lang) | {"F1, margin 0": at_zero}
+
+def _each_answerable(examples, answers, lang) -> list[float]: # F1 of every question
+    gold = {e.id: [text for text, _ in e.answers] for e in examples}
+    said = {e.id: a.text for e, a in zip(examples, _above(answers, _thresholds(examples, answers, lang)))}
+    found = answer_scores(gold, said, lang, "squad2")
+    return [found[e.id][1] for e in examples]
 
 _GLUE = {"cola": _matthews, "sst2": _labels, "mrpc": _both, "stsb": _numbers, "qqp": _both, "mnli": _labels,
          "qnli": _labels, "rte": _labels}
@@ -105,7 +114,7 @@ BENCHMARKS |= {name: Benchmark(name, name, score, FineTuning(epochs=5), test=_TE
                for name, score in _GLUE.items()}
 BENCHMARKS |= {
     "squad1": Benchmark("squad1", "squad1", partial(_spans, "squad"), _QA, test="dev", parallel=True), # translations
-    "squad2": Benchmark("squad2", "squad2", _answerable, _QA, test="dev"),
+    "squad2": Benchmark("squad2", "squad2", _answerable, _QA, test="dev", each=_each_answerable),
     "cls": Benchmark("cls", "cls", _labels, FineTuning(epochs=5, max_length=256), "books-train", "books-test"),
     "chemprot": Benchmark("chemprot", "chemprot", _micro, FineTuning(epochs=5, max_length=256)),
     "sib200": Benchmark("sib200", "sib200", _labels, FineTuning(epochs=10), parallel=True)}
@@ -160,6 +169,7 @@ RECIPES = {"xlme": "table11_finetuning_hyperparameters", "xylent": "table15_fine
 _FIELDS = {"Epochs": "epochs", "Learning rate": "learning_rate", "Batch size": "batch_size", "Warmup": "warmup",
            "Weight decay": "weight_decay", "epochs searched": "epochs", "batch sizes searched": "batch_size",
            "learning rates searched, transfer": "learning_rate"}
+_TRANSLATED_RATES = "learning rates searched, translate-train" # of VECO, in place of the last
 
 def _numbers_of(text: str) -> list[float]: # '{5,...,9}e-6', '10%', '12,500 steps', '3; 5; 10'
     if ";" in text: return [float(number) for number in text.split(";")]
@@ -183,9 +193,12 @@ def has_recipes(paper: str, name: str) -> bool: # of RECIPES, of BENCHMARKS
 def printed_recipes(paper: str, # one of RECIPES
                     name: str, # one of BENCHMARKS
                     hidden_size: int, # of the network
+                    translated: bool = False, # whether translations are learned from as well
                    ) -> list[FineTuning]: # every point of the grid
     "How a paper fine-tuned for a task, its rates raised for a narrower network; `ConfigError` where it does not say."
     grid = {_FIELDS[r["key"]]: _numbers_of(r["value"]) for r in _rows(paper, name)}
+    own = [r for r in paper_table(paper, RECIPES[paper]) if translated and r.get("key") == _TRANSLATED_RATES]
+    if grid and own: grid["learning_rate"] = _numbers_of(own[0]["value"])
     if not grid:
         there = ", ".join(task for task in BENCHMARKS if has_recipes(paper, task))
         raise ConfigError(f"recipes={paper!r}: none for {name}, only for {there}; leave recipes out for our own")

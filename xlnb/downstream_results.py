@@ -69,7 +69,7 @@ def trained_folder(name: str, # one of ENCODERS
 
 # %% ../nbs/08a_downstream_results.ipynb #3728e31e
 _LANGS, IN_LANGUAGE_OF = "de,en,fr", "MLM + TLM" # one encoder learns in each language too
-TASKS = { # what is asked of every encoder: parameters of an evaluation
+TASKS = { # what can be asked of an encoder: parameters of an evaluation
     "tatoeba": dict(langs=_LANGS),
     "xnli": dict(langs=_LANGS, train_split="dev", epochs=3),
     "paws-x": dict(langs=_LANGS, train_split="dev", epochs=3),
@@ -151,12 +151,13 @@ def missing_records(records: list[dict], seeds: list[int], encoders: list[str]) 
 
 def merged(records: list[dict] # oldest first
           ) -> dict[str, dict[int, dict]]: # encoder or baseline → {seed: {(task, measure, source, target): score}}
-    "All scores of an encoder and a seed together, of tasks as they are asked now; of what is there twice the newest."
+    "All scores of an encoder and a seed together, of finished tasks as they are asked now; the newest of two."
     found = {}
-    for record in (r for r in records if _tasks_of(r["parameters"])):
+    for record in (r for r in records if r["run"]["finished"] and _tasks_of(r["parameters"])):
         parameters, scores = record["parameters"], record["scores"]
         rows = zip(*(scores[key] for key in ("system", "task", "measure", "source", "target", "score")))
         for system, task, measure, source, target, score in rows:
+            if parameters.get("in_language") and source == "en": continue # of the record without ceilings
             free = parameters["encoder"] == BASELINES
             if free and measure == "accuracy@1": measure += ", raw" # trigrams have nothing to centre
             name = system if free else parameters["encoder"]

@@ -341,7 +341,9 @@ def sharing(learned: list, tested: list, counterparts: list, # as for `leaked`
 def _recipes(model, name, settings) -> list[FineTuning]: # the grid, or one
     own = {k: v for k in ("epochs", "learning_rate", "max_minutes") if (v := getattr(settings, k))}
     grid = [BENCHMARKS[name].recipe]
-    if settings.recipes: grid = printed_recipes(settings.recipes, name, load_config(model).hidden_size)
+    if settings.recipes:
+        translated = len(settings.sources) > 1 or settings.train_split == TRANSLATE_TRAIN
+        grid = printed_recipes(settings.recipes, name, load_config(model).hidden_size, translated)
     return [*dict.fromkeys(replace(recipe, **own) for recipe in grid)]
 
 class Tuned(NamedTuple):
@@ -364,10 +366,12 @@ def _announce(model, name, source, recipe, seed, settings, steps):
     print(line, file=sys.stderr, flush=True)
     progress(line, keep=True)
 
+_SHAPES_A_HEAD = "finetuning", "training", "probes", "heads", "encoder", "retrieval" # windows, losses, order, padding
+
 def _trained(model, name, source, task: LearnedTask, recipe: FineTuning, seed, settings) -> Tuned:
     identity = {"model": model_hash(model), "recipe": asdict(replace(recipe, max_minutes=0)), "seed": seed,
                 "learned": content_hash(task.train, task.dev, task.labels), "chosen by": _chosen_by(name),
-                "code": source_hash("finetuning")[:12]} # windows, losses, order
+                "code": source_hash(*_SHAPES_A_HEAD)[:12]}
     if task.partner: identity["partner"] = content_hash(task.partner, [*(task.translations or {}).items()])
     split = train_split_of(name, settings)
     folder = settings.folder / f"{BENCHMARKS[name].learned}-{split}-{source}-{content_hash(identity)}"
@@ -404,7 +408,10 @@ def _answered(tuned: Tuned, name, examples, lang, settings) -> list:
     return [Span(*answer) for answer in found] if task.kind == "question answering" else found
 
 # %% ../nbs/08_evaluation.ipynb #a1da863e
-_OF_ONE_TASK = (FileNotFoundError, ArithmeticError, ConfigError, CheckpointError, DataError) # the other tasks go on
+_OF_ONE_TASK = (FileNotFoundError, ArithmeticError, ConfigError, CheckpointError, DataError)
+
+def _why(e: Exception) -> str: # an error that is not ours has its type beside it
+    return str(e) if isinstance(e, _OF_ONE_TASK) else f"{type(e).__name__}: {e}"
 
 def asked_languages(name: str, settings: Settings) -> list[str]:
     "Languages that are asked for; of a paper those that it prints of the task, `ConfigError` where it prints none."
@@ -446,10 +453,10 @@ def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
             try:
                 tested = read_task(benchmark.tested, target, test_split_of(name, settings))
                 answers = _answered(tuned, name, tested, target, settings)
-            except DataError as e:
+                found = benchmark.score(tested, answers, target)
+            except (DataError, ArithmeticError) as e:
                 failed.append(f"{name} in {target}: {e}")
                 continue
-            found = benchmark.score(tested, answers, target)
             known = {name: count(tuned.task.train, tested, counterparts)
                      for name, count in (("leaked", leaked), ("sharing", sharing))}
             facts = dict(seed=seed, stopped=tuned.stopped, **known)
@@ -515,12 +522,14 @@ def baseline_rows(name: str, settings: Settings) -> list[dict]:
     benchmark, rows = BENCHMARKS[name], []
     task = learned_task(name, settings.source, settings)
     for target in _tested_languages(name, settings):
-        try: tested = read_task(benchmark.tested, target, test_split_of(name, settings))
-        except DataError as e:
+        try:
+            tested = read_task(benchmark.tested, target, test_split_of(name, settings))
+            each = {system: benchmark.score(tested, answer(task.train, tested), target)
+                    for system, answer in BASELINES[task.kind].items()}
+        except (DataError, ArithmeticError) as e:
             warnings.warn(f"{name}, baselines in {target}: {e}")
             continue
-        for system, answer in BASELINES[task.kind].items():
-            found = benchmark.score(tested, answer(task.train, tested), target)
+        for system, found in each.items():
             rows += [row(name, measure, settings.source, target, score, len(tested), system=system)
                      for measure, score in found.items()]
     return rows
@@ -565,14 +574,14 @@ def _rows_of(model, name, settings, failed, system) -> list[dict]:
             return _read(name, settings, failed, system, model_hash(model), partial(READ[name][0], model))
         for seed in range(settings.seeds):
             try: rows += _learn_and_test(model, name, seed, settings, failed)
-            except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
+            except Exception as e: failed.append(f"{name}: {_why(e)}") # whatever it is, the other tasks go on
     return rows
 
 def _baselines_of(name, settings, failed) -> list[dict]:
     if name in READ: return _read(name, settings, failed, "baselines", "baselines", READ[name][1])
     how = [getattr(settings, k) for k in ("source", "langs", "train_split", "test_split", "select_on")]
     try: return _kept_rows([name, "baselines", *how], settings, lambda: baseline_rows(name, settings), "baselines")
-    except _OF_ONE_TASK as e: failed.append(f"{name}: {e}")
+    except Exception as e: failed.append(f"{name}: {_why(e)}")
     return []
 
 def _kept_readout(name, settings, system, key, rows) -> list[dict]: # rows: languages, source → rows
@@ -582,8 +591,8 @@ def _kept_readout(name, settings, system, key, rows) -> list[dict]: # rows: lang
 
 def _read(name, settings, failed, system, key, rows) -> list[dict]: # [] where there is no set: it stands in `failed`
     try: found = _kept_readout(name, settings, system, key, rows)
-    except _OF_ONE_TASK as e:
-        failed.append(f"{name}: {e}")
+    except Exception as e:
+        failed.append(f"{name}: {_why(e)}")
         return []
     return [{k: v for k, v in own.items() if k != "each"} for own in found]
 
@@ -783,6 +792,7 @@ def _ratios(name, examples, answers, lang) -> np.ndarray: # (examples, 2): what 
         right, found, true = span_counts([e.tags for e in examples], answers, strict=False).T
         return np.stack([200.0 * right, found + true], 1)
     if tested.kind == "tagging": return np.array([(sum(matches(e.tags, a)), len(a)) for e, a in zip(examples, answers)])
+    if each := BENCHMARKS[name].each: return np.array([(value, 1.0) for value in each(examples, answers, lang)])
     return np.array([(next(iter(BENCHMARKS[name].score([e], [a], lang).values())), 1.0)
                      for e, a in zip(examples, answers)])
 
@@ -881,7 +891,10 @@ def _printed_tables(settings, scores) -> dict: # title → table
     shown, found = as_shown(scores, settings.title), {}
     for task in shown.task.unique():
         beside = beside_papers(shown, task, aggregate=settings.aggregate)
-        if {*beside.index} - {*score_table(shown, task).index}: found[f"{task}, beside the papers"] = beside
+        title = f"{task}, beside the papers"
+        if task in BENCHMARKS and (split := test_split_of(task, settings)) != BENCHMARKS[task].test:
+            title += f"; ours is {split}"
+        if {*beside.index} - {*score_table(shown, task).index}: found[title] = beside
     return found
 
 def keep(settings: Settings, # of `checked`
@@ -891,21 +904,26 @@ def keep(settings: Settings, # of `checked`
     Tables of tasks that papers print are written once more with their rows."""
     record = scores_record(settings, scores)
     place = settings.folder / f"{settings.title}-{content_hash(record['parameters'])}".replace("/", "-")
-    titled = (tables(settings, scores) | _printed_tables(settings, scores)).items()
     place.parent.mkdir(parents=True, exist_ok=True)
     scores.to_csv(f"{place}.csv", index=False)
+    append_record("08_evaluation", record) # before what can go wrong in drawing
+    titled = (tables(settings, scores) | _printed_tables(settings, scores)).items()
     pages = {"html": [f"<h3>{title}</h3>\n{table.to_html(na_rep='–')}\n" for title, table in titled],
              "tex": [f"% {title}\n{latex(table)}\n" for title, table in titled]}
     for ending, parts in pages.items(): Path(f"{place}.{ending}").write_text("\n".join(parts), encoding="utf-8")
     fig = draw_heat_map(as_shown(scores, settings.title), settings.aggregate)
     fig.savefig(f"{place}.png", bbox_inches="tight", dpi=200)
-    append_record("08_evaluation", record)
     return place
 
 def _named(parameters: dict) -> str: # the model, and how it was evaluated where that is not the usual way
-    how = ("recipes", "partner", "select_on", "train_split", "test_split", "epochs", "learning_rate")
-    given = ", ".join(f"{k}={v}" for k in how if (v := parameters.get(k)))
-    return f"{parameters['model']} ({given})" if given else parameters["model"]
+    how = _given(parameters, "recipes", "partner", *_OF_DATA, "epochs", "learning_rate")
+    return parameters["model"] + how
+
+_OF_DATA = ("select_on", "train_split", "test_split")
+
+def _given(parameters: dict, *names) -> str: # ' (test_split=dev)'; '' where all is as usual
+    given = ", ".join(f"{k}={v}" for k in names if (v := parameters.get(k)))
+    return f" ({given})" if given else ""
 
 def recorded(records: list[dict] # of `08_evaluation`
             ) -> pd.DataFrame: # as of `evaluate`, the model under its name, the newest of what was evaluated twice
@@ -913,11 +931,12 @@ def recorded(records: list[dict] # of `08_evaluation`
     hashes = defaultdict(set) # of the models that go by a name
     for record in records: hashes[_named(record["parameters"])].add(record["parameters"]["model_hash"])
     def name_of(p): return _named(p) + f" [{p['model_hash'][:4]}]" * (len(hashes[_named(p)]) > 1)
-    frames = [pd.DataFrame(record["scores"]).assign(name=name_of(record["parameters"])) for record in records]
-    if not frames: return pd.DataFrame()
-    rows = pd.concat(frames, ignore_index=True)
-    of_network = {"model": rows.name, "untrained": "untrained " + rows.name}
-    for system, name in of_network.items(): rows["system"] = name.where(rows.system == system, rows.system)
+    def named(record): # baselines too were learned and tested in some way
+        rows, p = pd.DataFrame(record["scores"]), record["parameters"]
+        own = {"model": name_of(p), "untrained": f"untrained {name_of(p)}"}
+        return rows.assign(system=[own.get(system, system + _given(p, *_OF_DATA)) for system in rows.system])
+    if not records: return pd.DataFrame()
+    rows = pd.concat(map(named, records), ignore_index=True)
     return rows.drop_duplicates(["task", "measure", "source", "target", "system", "seed"], keep="last")
 
 # %% ../nbs/08_evaluation.ipynb #aga1n5t0

@@ -9,7 +9,7 @@ __all__ = ['Experiment', 'filled_in', 'records_of', 'missing', 'finished_runs', 
 # %% ../nbs/02h_experiments.ipynb #f68365ab
 import fcntl, math, os, signal, subprocess, sys, threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +37,7 @@ def filled_in(recipe, # of a paper
              ) -> dict:
     "All parameters that shape a run; raises `ConfigError` for one that cannot be."
     for name in given: choose("parameter", name, recipe.Settings.__dataclass_fields__)
-    settings = asdict(recipe.resolve(recipe.Settings(**given)))
+    settings = recipe.resolve(recipe.Settings(**given)).for_record() # folders by what is in them
     return {name: value for name, value in settings.items() if name not in recipe.not_identity}
 
 # %% ../nbs/02h_experiments.ipynb #5aec6b67

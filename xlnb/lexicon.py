@@ -136,7 +136,8 @@ def translation_accuracy(entries, # (word of first, word of second) pairs, sever
         found = nearest_csls(queries, second.matrix, means, k)[1].tolist()
     else: found = nearest(queries, second.matrix, k)[1].tolist()
     right = {n: sum(not right.isdisjoint(own[:n]) for own, right in zip(found, gold.values())) for n in at}
-    asked = len({word for word, _ in entries})
+    row_of = lambda word: known_row(first, word) # 'Essen' and 'essen' may have one row
+    asked = len({word if (row := row_of(word)) is None else row for word, _ in entries})
     return TranslationScore(asked, len(gold) / asked, {n: right[n] / len(gold) for n in at},
                             {n: right[n] / asked for n in at}, score)
 

@@ -355,7 +355,9 @@ def _map_language(first, x, z, start, pairs, known, learning, how): # known: agr
     else: doubt = _given_doubt(x, z, pairs, seed, least, method if own else procrustes)
     doubt, fit = _as_sure(doubt, known, least), method if own else METHODS[method]
     try: mapped = x @ fit(x[pairs[0]], z[pairs[1]], x[:words], z[:words])
-    except DataError as e: raise DataError(f"{first.language}, method={method!r}: {e}") from e
+    except DataError as e:
+        if not learning: raise DataError(f"{first.language}, method={method!r}: {e}") from e
+        mapped, doubt = x, doubt | {"why": str(e)} # what was learned of other languages is not lost
     facts = dict(language=first.language, start=start, method=str(method), pairs=pairs.shape[1], iterations=iterations)
     report = _report(mapped, z, mapped=not doubt["why"], **facts, **doubt)
     if report.mapped: return mapped, report
@@ -436,20 +438,22 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     if start is not None and choose("start", start, STARTS) == "dictionary" and lack:
         raise ConfigError(f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': pairs}}")
     starts = {lang: start or ("dictionary" if lang in dictionaries else "unsupervised") for lang in others}
+    learns = {lang: own != "dictionary" if self_learning is None else self_learning for lang, own in starts.items()}
     pairs = {lang: _written_pairs(own, vectors[lang], vectors[hub], dictionaries.get(lang))
              for lang, own in starts.items()} # a file that cannot be read is known before a language is mapped
+    for lang in (lang for lang, own in starts.items() if own != "unsupervised" and learns[lang]):
+        _within(pairs[lang], *(len(vectors[k].words[:vocabulary_cutoff]) for k in (lang, hub)), vocabulary_cutoff)
     z = normalise(vectors[hub].matrix, normalisation)
     placed, reports = {hub: replace(vectors[hub], matrix=z)}, {}
-    for lang, own in starts.items():
-        x = normalise(vectors[lang].matrix, normalisation)
-        learns = own != "dictionary" if self_learning is None else self_learning
+    for lang in sorted(starts, key=learns.get): # what only has to be fitted before what is learned for long
+        own, x = starts[lang], normalise(vectors[lang].matrix, normalisation)
         first = unsupervised_pairs(x, z) if own == "unsupervised" else pairs[lang].to(x.device)
         known = getattr(dictionaries.get(lang), "agreement", None) if own == "dictionary" else None
-        matrix, reports[lang] = _map_language(vectors[lang], x, z, own, first, known, learns,
+        matrix, reports[lang] = _map_language(vectors[lang], x, z, own, first, known, learns[lang],
                                               _How(method, vocabulary_cutoff, seed, min_agreement))
         placed[lang] = replace(vectors[lang], matrix=matrix,
                                made_by=vectors[lang].made_by | {"map": {"hub": hub} | asdict(reports[lang])})
-    return Spaces(hub, placed, reports)
+    return Spaces(hub, {lang: placed[lang] for lang in vectors}, {lang: reports[lang] for lang in others})
 
 # %% ../nbs/07a_mapping.ipynb #6f3a9a30
 def induce_dictionary(first: WordVectors,

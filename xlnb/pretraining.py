@@ -12,7 +12,7 @@ __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', '
            'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
-import os, re, sys, time
+import functools, hashlib, math, os, re, sys, time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -172,9 +172,17 @@ def shape_of(config, # of the network that a run starts from
             raise ConfigError(f"{name}={getattr(given, name)!r} with {named}: that network has {value!r}")
     return shape
 
-def init_for_record(init: str) -> str: # folder, or empty
-    "The first digits of the hash of a network's weights."
-    return sha256_file(Path(init) / "model.safetensors")[:12] if init else ""
+def init_for_record(init: str) -> str: # folder, empty, or what records have
+    "The first digits of the hash of a network's weights; `CheckpointError` for a folder without."
+    if not init or is_recorded(init): return init
+    files = sorted(Path(init).glob("model*.safetensors"))
+    if not files: raise CheckpointError(f"{init} holds no weights (model.safetensors): save it with save_pretrained")
+    return _hash_of(tuple((path, (now := path.stat()).st_size, now.st_mtime_ns) for path in files))
+
+@functools.cache
+def _hash_of(stamps) -> str: # (path, bytes, time of change) of files: read once while they stay
+    hashes = [sha256_file(path) for path, *_ in stamps]
+    return (hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest())[:12]
 
 def is_recorded(init: str) -> bool: # as of `init_for_record`
     "Whether `init` is the hash that records have in place of a folder."
@@ -187,8 +195,17 @@ def start_shape(given: RunSettings # with `init`, a folder, its hash or nothing
     if (kind := checkpoint_type(given.init)) != EncoderConfig.model_type:
         raise ConfigError(f"init={given.init!r} is a {kind} checkpoint: read it with load_foreign of xlnb.foreign, "
                           "write it and its tokenizer with save_pretrained, and name that folder")
-    config = EncoderConfig.from_pretrained(given.init)
-    return shape_of(config, given, f"init={given.init!r}", "vocab_size")
+    config, named = EncoderConfig.from_pretrained(given.init), f"init={given.init!r}"
+    nearest = min(SIZES, key=lambda size: abs(math.log(SIZES[size]["hidden_size"] / config.hidden_size)))
+    if given.size != nearest:
+        raise ConfigError(f"size={given.size!r} with {named}: rate, steps and lengths come with the size, and a "
+                          f"network of width {config.hidden_size} is {nearest!r}; give size={nearest}")
+    room = config.max_position_embeddings - config.position_offset
+    if config.absolute_positions and BY_SIZE[given.size].length > room:
+        raise ConfigError(f"{named} has {room} positions, and a row of text {BY_SIZE[given.size].length} tokens at "
+                          f"size={given.size!r}: take a network with more")
+    more = [name for name in ("vocab_size", "restart_positions") if hasattr(given, name)]
+    return shape_of(config, given, named, *more)
 
 def prepare_data(settings: RunSettings, # filled in
                  shuffle_pairs: bool = False,

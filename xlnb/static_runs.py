@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'TEACHERS', 'OWN', 'MAPPED', 'MASKING', 'BUDGET', 'PAPER', 'WEIGHTS', 'FEW_TESTS', 'PUBLISHED_PART', 'BASE',
-           'LEAST_PAIRS', 'PHASE', 'EXPERIMENTS', 'RECIPE', 'Base', 'Settings', 'vector_files', 'named_files',
+           'LEAST_PAIRS', 'PHASE', 'MAPS', 'EXPERIMENTS', 'RECIPE', 'Base', 'Settings', 'vector_files', 'named_files',
            'resolve', 'micro_batches', 'start_config', 'base_of', 'continuation_of', 'written_forms', 'lexicons',
            'TransferData', 'prepare_data', 'new_base', 'text_batches', 'measures', 'with_base', 'base_network',
            'with_teacher', 'distilled', 'in_one_space', 'fasttext', 'lsa_space', 'kept_vectors', 'teacher_vectors',
@@ -13,7 +13,7 @@ __all__ = ['TASKS', 'TEACHERS', 'OWN', 'MAPPED', 'MASKING', 'BUDGET', 'PAPER', '
            'distilled_scores', 'evaluate_run', 'record_facts', 'plan_of', 'describe']
 
 # %% ../nbs/07c_static_runs.ipynb #simports
-import functools, math, sys, warnings
+import functools, math, re, sys
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -80,6 +80,7 @@ class Settings(Base):
     alpha: float | None = None # exponent of the language sampling of text
     relative_positions: str | None = None # gated | plain | none
     relative_across: str | None = None # buckets for the other sentence of a pair: shared with its own sentence | own
+    restart_positions: bool | None = None # whether positions start again in the second sentence of a pair
     loss: str = "cosine" # one of LOSSES, or none: masked language modelling alone
     weight: float | None = None # of that loss
     teacher: str | None = None # x2static | aggregated | fasttext | lsa, or files of vectors that share a space
@@ -98,9 +99,12 @@ class Settings(Base):
 
     @property
     def reads_files(self) -> bool: return self.teacher not in TEACHERS
+    @property
+    def is_recorded(self) -> bool: # whether the teacher is named as by `named_files`
+        return bool(re.fullmatch(r".+-[0-9a-f]{8}", self.teacher)) and not Path(self.teacher).exists()
     def for_record(self) -> dict:
         "The settings as records have them: files of vectors by name and contents, `init` by its weights."
-        files = {"teacher": named_files(self)} if self.reads_files else {}
+        files = {"teacher": named_files(self)} if self.reads_files and not self.is_recorded else {}
         return super().for_record() | files | {"init": init_for_record(self.init)}
 
 def vector_files(s: Settings) -> dict[str, Path]: # language → file
@@ -124,7 +128,7 @@ BUDGET = {"tiny": dict(steps=250, batch_tokens=512, teacher_lines=2000, transfer
           **dict.fromkeys(("base", "large", "xl"), dict(steps=20_000, batch_tokens=4096, teacher_lines=1_000_000,
                                                         transfer_steps=7500, words=1024))}
 PAPER = dict(learning_rate=5e-5, rate=1.0, transfer_steps=7500, warmup_steps=0, batch_tokens=8192, words=1024,
-             alpha=0.0, weight=1.0, identity_weight=0.0, teacher_lines=1_000_000) # of XLM-R-base
+             clip_norm=1.0, alpha=0.0, weight=1.0, identity_weight=0.0, teacher_lines=1_000_000) # of XLM-R-base
 WEIGHTS = {"cosine": 10.0, "dcca": 0.1, "dcca_ey": 0.1} # of one correlation or cosine; of a sum of a hundred; else 1
 FEW_TESTS = {"tiny": 100} # enough to see every part at work
 PUBLISHED_PART = 64 # words that meet in a loss of the published code
@@ -136,6 +140,9 @@ def resolve(given: Settings) -> Settings:
     _check(given)
     given = fill_in(given, **start_shape(given), **(PAPER if given.recipe == "paper" else {}))
     given = fill_in(given, alpha=0.7, rate=0.5, relative_positions="gated", relative_across="shared")
+    if not given.init and given.restart_positions not in (None, restarts(base_of(given))):
+        raise ConfigError(f"restart_positions={given.restart_positions} without init: the base run has it by size")
+    given = fill_in(given, restart_positions=restarts(base_of(given)))
     identity_weight = 1.0 if given.loss != "none" and given.teacher in OWN else 0.0 # its spaces are nearly one
     given = fill_in(given, weight=WEIGHTS.get(given.loss, 1.0), test_lines=FEW_TESTS.get(given.size),
                     identity_weight=identity_weight)
@@ -182,7 +189,7 @@ def _check(s: Settings):
     if s.recipe == "paper" and not s.init:
         raise ConfigError("recipe='paper': the paper goes on from XLM-R-base, which is no run of this notebook; name "
                           "its folder, or that of another encoder of its size, by init=")
-    if not s.reads_files: return
+    if not s.reads_files or s.is_recorded: return
     lacking = [path for path in vector_files(s).values() if not path.is_file()]
     if lacking: raise ConfigError(f"teacher={s.teacher!r} is not one of {', '.join(TEACHERS)}, and as files it lacks "
                                   f"{lacking[0].name}: name a folder with <code>.safetensors for each language, or "
@@ -277,7 +284,7 @@ class TransferData(Prepared):
 def prepare_data(s: Settings # resolved
                 ) -> TransferData:
     "Corpus, vocabulary (that of `init`, if it is given), token store and lexicon."
-    data = pretraining.prepare_data(base_of(s), vocabulary=Path(s.init) if s.init else None)
+    data = pretraining.prepare_data(s, vocabulary=Path(s.init) if s.init else None)
     return TransferData(**vars(data), lexicon=lexicons(data.corpus, s.hub))
 
 def new_base(s: Base, data: Prepared) -> MaskedLanguageModel: # resolved
@@ -300,7 +307,7 @@ def with_base(s: Settings, # resolved
               data: TransferData) -> TransferData:
     "The data with `init` or the finished base run; `CheckpointError` where the time limit came first."
     if s.init:
-        name = short_hash([init_for_record(s.init), data.folder.name])
+        name = short_hash([init_for_record(s.init), data.folder.name, s.size])
         made = runs_folder() / f"static_init-{name}"
         made.mkdir(parents=True, exist_ok=True)
         return replace(data, start=Path(s.init), made=made)
@@ -309,9 +316,7 @@ def with_base(s: Settings, # resolved
 
 def base_network(s: Settings, data: TransferData) -> EncoderForMaskedLM: # of `with_base`
     "The network that is continued."
-    network = load(data.start, EncoderForMaskedLM)
-    network.config.restart_positions = restarts(s) # as the continuation reads pairs
-    return network
+    return load(data.start, EncoderForMaskedLM)
 
 def with_teacher(s: Settings, data: TransferData) -> TransferData:
     "The data with the finished base run and the teacher."
@@ -324,11 +329,11 @@ def _first(lines, n: int): return islice(lines, n)
 def distilled(s: Settings, data: Prepared,
               encoder, # loaded, without a head
               cache: Path, # folder; what is there of the same encoder is not done again
+             method: str = "x2static", # or 'aggregate'
              ) -> dict[str, WordVectors]: # language → vectors, in no common space
     "Vectors of every language out of an encoder, words as they are written."
     few = dict(min_count=5) if BY_SIZE[s.size].learns_in_minutes else {}
     if few and s.corpus == "cldr": few["epochs"] = 40 # of few lines
-    method = "x2static" if s.teacher == "x2static" else "aggregate"
     settings = Distillation(lowercase=False, method=method, seed=s.seed, **few)
     text = {lang: Lines(_first, data.corpus.text[lang], s.teacher_lines) for lang in data.corpus.langs}
     return {lang: distil(encoder, text[lang], lang, data.tokenizer, cache / lang, settings=settings) for lang in text}
@@ -339,12 +344,14 @@ def in_one_space(own: dict, # language → WordVectors
                  hub: str,
                  known: dict, # of `lexicons`
                  identity_weight: float = 0.0, # as of `NearIdentity`; 0: free
+                 min_agreement: float = 0.1, # as of `map_to`
                 ) -> dict: # the same, normalised
     "All languages mapped to the hub by the known entries; where these are too few, by the shapes of the spaces."
     has = lambda lang, a, b: a in own[lang] and b in own[hub]
     known = {lang: [e for e in rows if has(lang, *e)] for lang, rows in known.items()}
     spaces = map_to(own.values(), hub, {lang: rows for lang, rows in known.items() if len(rows) >= LEAST_PAIRS},
-                    method=NearIdentity(identity_weight) if identity_weight else "orthogonal")
+                    method=NearIdentity(identity_weight) if identity_weight else "orthogonal",
+                    min_agreement=min_agreement)
     return spaces.vectors
 
 # %% ../nbs/07c_static_runs.ipynb #steacher3
@@ -403,16 +410,17 @@ def teacher_vectors(s: Settings, # resolved
     if s.teacher == "lsa": return kept_vectors(folder, data.corpus.langs, lambda: lsa_space(s, data))
     def own_vectors():
         if s.teacher == "fasttext": return fasttext(s, data)
-        return distilled(s, data, base_network(s, data).base_model.to(start_processes()), folder / "contexts")
+        method = "x2static" if s.teacher == "x2static" else "aggregate"
+        return distilled(s, data, base_network(s, data).base_model.to(start_processes()), folder / "contexts", method)
     def make(): return in_one_space(own_vectors(), s.hub, data.lexicon[0], s.identity_weight)
     return kept_vectors(folder, data.corpus.langs, make)
 
 # %% ../nbs/07c_static_runs.ipynb #sbli
 def base_vectors(s: Settings, # resolved
                  data: TransferData) -> dict[str, WordVectors]: # with its base; language → vectors, in no common space
-    "Vectors distilled from the base run, made once for all arms."
+    "X2Static vectors of the network that is continued, made once for all arms."
     code = source_hash("x2static", "retrieval", "static_runs")
-    key = short_hash([s.teacher == "x2static", s.teacher_lines, s.seed, code])
+    key = short_hash([s.teacher_lines, s.seed, code])
     encoder = base_network(s, data).base_model.to(start_processes())
     return distilled(s, data, encoder, data.made / f"vectors-{key}")
 
@@ -619,26 +627,29 @@ def measure(data: Prepared, network, # with its tests; loaded
     return found
 
 # %% ../nbs/07c_static_runs.ipynb #sscores2
+MAPS = {"free": 0.0, "regularised": 1.0} # space → identity_weight
+
 def distilled_scores(own: dict, # language → WordVectors, in no common space
                      hub: str, lexicon: tuple[dict, dict], # of `lexicons`
                      system: str = "model") -> dict: # as of `translation_scores`; 'agreement' of each map
-    "Translations by vectors that are distilled from a network: as they are, and mapped to the hub."
-    with warnings.catch_warnings(): # of maps that are refused: it stands in the agreement, below 0.1
-        warnings.simplefilter("ignore", UserWarning)
-        spaces = {"unmapped": own, "mapped": in_one_space(own, hub, lexicon[0])}
-    scores = [translation_scores(vectors, hub, lexicon[1], space, system) for space, vectors in spaces.items()]
-    place = ["mapped"] if system == "model" else [system, "mapped"]
-    agreement = {"/".join(["bli", pair_name(lang, hub), *place, "agreement"]): v.made_by["map"]["agreement"]
-                 for lang, v in spaces["mapped"].items() if lang != hub}
-    return scores[0] | scores[1] | agreement
+    "Translations by vectors that are distilled from a network: as they are, and by maps, kept or refused alike."
+    spaces = {space: in_one_space(own, hub, lexicon[0], weight, min_agreement=0.0) for space, weight in MAPS.items()}
+    found = {}
+    for space, vectors in ({"unmapped": own} | spaces).items():
+        found |= translation_scores(vectors, hub, lexicon[1], f"x2static/{space}", system)
+    return found | {"/".join(["bli", pair_name(lang, hub), *[system] * (system != "model"), "x2static", space,
+                              "agreement"]): v.made_by["map"]["agreement"]
+                    for space, vectors in spaces.items() for lang, v in vectors.items() if lang != hub}
 
 # %% ../nbs/07c_static_runs.ipynb #sevaluate
 def _of_start(s, data, part, network, probed, measured) -> dict:
     "Measures of the network that is continued, and of one with fresh weights: once for all arms."
     both = {"before": network, "untrained": untrained(network)}
     def compute():
-        return {k: v for system, own in both.items() for k, v in measure(part, own, probed, system).items()}
-    return cached_rows(data.made, "measures", [s.hub, s.test_lines, measured, source_hash()], compute)
+        found = distilled_scores(base_vectors(s, data), s.hub, data.lexicon, "before")
+        for system, own in both.items(): found |= measure(part, own, probed, system)
+        return found
+    return cached_rows(data.made, "measures", [s.hub, s.test_lines, s.teacher_lines, measured, source_hash()], compute)
 
 def evaluate_run(s: Settings, # resolved
                  data: TransferData, trained: Trained, minutes: float) -> tuple[dict, str]:
@@ -654,7 +665,6 @@ def evaluate_run(s: Settings, # resolved
     for system, network in {"last": trained.model.generator, "model": kept}.items():
         found |= measure(part, network, probed, system)
     found |= translation_scores(data.teacher, s.hub, data.lexicon[1], "mapped", "teacher")
-    found |= distilled_scores(base_vectors(s, data), s.hub, data.lexicon, "before")
     with TemporaryDirectory() as place: after = distilled(s, data, kept.base_model, Path(place))
     found |= distilled_scores(after, s.hub, data.lexicon)
     return {name: round(value, 5) for name, value in found.items()}, measured
@@ -713,9 +723,10 @@ _OF_CAPTIONS = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "go
                 "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"}}
 
 _PATH = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm+tlm", steps=5000,
-             teacher="x2static", teacher_lines=10_000, transfer_steps=800, most_words=1000, max_minutes=120.0)
+             teacher="x2static", teacher_lines=10_000, transfer_steps=600, most_words=1000, max_minutes=120.0)
 _ON_THE_PATH = {"MLM alone": {"loss": "none"}, **{f"{name}, own vectors": {"loss": name} for name in _PULLED},
                 "dcca, own vectors, 576 words": {"loss": "dcca", "words": 576},
+                "dcca_ey, own vectors unmapped": {"loss": "dcca_ey", "identity_weight": 0.0}, # a free map is refused
                 "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "shuffled": True},
                 "dcca_ey, aggregated vectors": {"loss": "dcca_ey", "teacher": "aggregated"},
                 "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},
@@ -735,12 +746,13 @@ EXPERIMENTS = {
     "captions": Experiment("The same on captions, towards vectors out of the encoder itself, unmapped.",
                            _OF_CAPTIONS, _CAPTIONS),
     "path": Experiment("Four languages, frequent words, every loss towards the encoder's own vectors, mapped.",
-                       _ON_THE_PATH, _PATH),
+                       _ON_THE_PATH, _PATH, seeds=(0, 1, 2, 3, 4)),
     "frequent": Experiment("Captions come nearer where frequent words are pulled towards static vectors.",
                            _OF_FREQUENT, _FREQUENT, seeds=(0, 1, 2, 3, 4))}
 
+_BEFORE = {"relative_start": "random", "identity_weight": 0.0, "init": "", "restart_positions": True}
 RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
-                with_teacher, record_facts, absent={"relative_start": "random", "identity_weight": 0.0, "init": ""},
+                with_teacher, record_facts, absent=_BEFORE,
                 renamed={"dealt": "shuffled", "held_back": "identity_weight"},
                 experiments=EXPERIMENTS)
 

@@ -204,7 +204,8 @@ class TransferLoss(torch.nn.Module):
         allowed = ["components"] if name == "dcca_ey" else [*inspect.signature(self.function).parameters][2:]
         if wrong := [option for option in options if option not in allowed]:
             raise ConfigError(f"{name} has no option {wrong[0]!r}: it has {', '.join(allowed) or 'none'}")
-        _check_components(options.get("components", 1), width_a, width_b)
+        usual = inspect.signature(self.function).parameters.get("components")
+        _check_components(options.get("components", usual.default if usual else 1), width_a, width_b)
         if name == "dcca": _check_dcca(**options)
         if name != "dcca_ey": return
         generator, k = torch_generator("Eckart-Young", seed), options.pop("components", min(64, width_a, width_b))

@@ -331,7 +331,7 @@ def _answers(question, context: str, place: _Place) -> Iterator[tuple[str, int]]
 
 # %% ../nbs/02n_task_sets.ipynb #0a735502
 TRANSLATE_TRAIN = "translate-train" # split of translations, beside one that is not translated
-MISPLACED = "translated answer that is empty or not at its place"
+MISPLACED = f"{MALFORMED}: translated answer that is empty or not at its place, question left out"
 
 def _squad(paths, task: TaskSet, language: str, report: Report, unanswerable: bool = False,
            translated: bool = False) -> list[Question]: # whether answers that a machine put in place may be lost
