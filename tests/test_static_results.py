@@ -183,7 +183,7 @@ def test_wrong_translations_fit_no_word_even_where_words_have_several():
 
 
 def asked(seed): # parameters of a record
-    return resolve(Settings(**EXPERIMENTS["path"].shared, loss="none", seed=seed)).for_record()
+    return resolve(Settings(**EXPERIMENTS["captions"].shared, loss="none", seed=seed)).for_record()
 
 
 def test_scores_of_fasttext_stand_beside_those_of_the_network_of_their_seed(tmp_path, monkeypatch):

@@ -84,7 +84,7 @@ def spoiled(entries: list, # (word, translation)
 
 # %% ../nbs/07d_static_results.ipynb #7c053e9e
 def _base(seed: int): # settings of the base run
-    return resolve(Settings(**EXPERIMENTS["path"].shared, loss="none", seed=seed))
+    return resolve(Settings(**EXPERIMENTS["captions"].shared, loss="none", seed=seed))
 
 def xling_entries(corpus, hub: str,
                   known: dict, # language → entries of MUSE that a map may know
@@ -244,7 +244,7 @@ def vector_record(seed: int) -> dict:
 
 def more_runs(size: str) -> dict: # experiment → arm → {seed: record}
     "What is on record of vectors out of networks, with fastText's scores of the same seed beside them."
-    asked = resolve(Settings(**EXPERIMENTS["path"].shared, size=size, loss="none")).for_record()
+    asked = resolve(Settings(**EXPERIMENTS["captions"].shared, size=size, loss="none")).for_record()
     same = lambda p: all(p[name] == asked[name] for name in ("size", "corpus", "langs", "steps", "teacher_lines"))
     own = [r for r in read_records("07d_static_results") if same(r["parameters"])]
     networks, texts = ({r["parameters"]["seed"]: r for r in own if ("base" in r) == kind} for kind in (True, False))
