@@ -1,6 +1,6 @@
 "Experiments: the listing of a real notebook, records that count, runs that end badly or are interrupted."
 import fcntl, math, os, re, signal, subprocess, sys, threading, time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import pytest
 
@@ -38,6 +38,8 @@ class ToySettings:
     rate: float = 0.1
     seed: int = 0
     out: str = ""
+
+    def for_record(self): return asdict(self)
 
 
 @dataclass(frozen=True)
