@@ -105,6 +105,9 @@ def test_the_grid_of_veco_is_that_of_its_text_at_every_width_from_768_on():
     assert points == {(rate, epochs, size) for rate in (5e-6, 8e-6, 1e-5, 2e-5, 3e-5) for epochs in (3, 5, 10)
                       for size in (16, 32, 64)}
     assert by_width[768] == by_width[1024]
+    pooled = printed_recipes("veco", "xnli", 1024, translated=True)
+    assert {r.learning_rate for r in pooled} == {5e-6, 6e-6, 7e-6, 8e-6, 9e-6} and len(pooled) == 45
+    assert printed_recipes("xlme", "xnli", 1024, translated=True) == printed_recipes("xlme", "xnli", 1024)
     assert min(r.learning_rate for r in by_width[128]) == pytest.approx(5e-6 * 6 ** 1.5)
     assert {(r.warmup, r.weight_decay) for r in by_width[768]} == {(0.1, 0.0)} # not printed: ours
 

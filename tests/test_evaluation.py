@@ -17,9 +17,9 @@ from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.downstream import printed_recipes, write_texts
 from xlnb.evaluation import (Settings, checked, compare, draw_heat_map, evaluate, latex, leaked, learned_task,
                              model_hash, recorded, score_table, scores_record, split_fifth)
-from xlnb.finetuning import FineTuned, FineTuning, train_head
+from xlnb.finetuning import FineTuned, FineTuning, Span, train_head
 from xlnb.foreign import quietly
-from xlnb.task_sets import Labelled, read_task
+from xlnb.task_sets import Labelled, Question, read_task
 from xlnb.vocab import train_vocab
 
 WORDS = {"en": "dog cat house tree barks sleeps stands grows".split(),
@@ -118,6 +118,46 @@ def test_what_trains_nothing_is_read_once_while_code_and_data_stay(settings, dat
     assert len(calls) == 3
     monkeypatch.setitem(E.READ, "cldr", (lambda *_: 1 / 0, None))
     with pytest.raises(DataError, match="division by zero"): evaluate(replace(given, langs="en"))
+
+
+@pytest.mark.filterwarnings("ignore:.*share a text")
+@pytest.mark.parametrize("error, said", [(DataError("no span in it"), "no span in it"),
+                                         (ZeroDivisionError("division by zero"), "division by zero")])
+def test_a_language_that_cannot_be_scored_loses_no_other(settings, scores, monkeypatch, error, said):
+    usual = E.BENCHMARKS["xnli"].score
+    def score(examples, answers, lang):
+        if lang == "de": raise error
+        return usual(examples, answers, lang)
+    monkeypatch.setitem(E.BENCHMARKS, "xnli", replace(E.BENCHMARKS["xnli"], score=score))
+    with pytest.warns(UserWarning, match=f"xnli in de: {said}"):
+        found = evaluate(replace(settings, controls=False))
+    assert {*found.target} == {"en", "sw"}
+    with pytest.warns(UserWarning, match=f"xnli, baselines in de: {said}"): rows = E.baseline_rows("xnli", settings)
+    assert {r["target"] for r in rows} == {"en", "sw"}
+
+
+@pytest.mark.filterwarnings("ignore:.*share a text")
+def test_a_task_that_fails_in_whatever_way_loses_no_other(settings, scores, monkeypatch):
+    def fails(*_): raise RuntimeError("out of memory")
+    monkeypatch.setitem(E.READ, "cldr", (fails, fails))
+    given = replace(settings, tasks="xnli,cldr", langs="sw")
+    with pytest.warns(UserWarning, match="cldr: RuntimeError: out of memory"): found = evaluate(checked(given))
+    assert {*found.task} == {"xnli"} and {"model", "majority"} < {*found.system}
+
+
+def test_baselines_of_another_split_have_another_name(settings, scores):
+    ways = [settings, replace(settings, test_split="dev")]
+    systems = {*recorded([scores_record(way, scores) for way in ways]).system}
+    assert {"majority (train_split=dev)", "majority (train_split=dev, test_split=dev)"} < systems
+
+
+def test_answers_that_others_decide_about_have_a_score_each():
+    examples = [Question(str(n), "?", f"text {n // 2} Rom", (("Rom", 7),) * (n % 2)) for n in range(12)]
+    answers = [Span("Rom", margin) for margin in (1, 3, -2, 4, 2, 2, 0, 5, 1, 1, -1, 3)]
+    ratios = E._ratios("squad2", examples, answers, "en")
+    whole = E.BENCHMARKS["squad2"].score(examples, answers, "en")["F1"]
+    assert ratios[:, 0].mean() == pytest.approx(whole)
+    E._check_is_ratio(ratios, "squad2", examples, answers, "en")
 
 
 def test_cut_examples_are_warned_of_once_for_a_task_and_a_system(settings, tmp_path, monkeypatch):

@@ -342,7 +342,8 @@ def test_tydi_under_the_names_of_xtreme(tmp_path):
     write(folder / "translate-train/tydiqa.translate.train.en-te.json", questions(("q1", "b", 1), ("q2", "b", 3)))
     assert task_languages("tydiqa", "dev", tmp_path) == ["te"]
     assert task_languages("tydiqa", "translate-train", tmp_path) == ["en", "te"]
-    assert [e.id for e in read_task("tydiqa", "te", "translate-train", tmp_path)] == ["q1"]
+    with pytest.warns(UserWarning, match="1 × malformed: translated answer"):
+        assert [e.id for e in read_task("tydiqa", "te", "translate-train", tmp_path)] == ["q1"]
     assert read_task("tydiqa", "en", "translate-train", tmp_path) == read_task("tydiqa", "en", "train", tmp_path)
 
 
@@ -351,7 +352,8 @@ def test_tydi_under_the_names_of_xtreme(tmp_path):
 def test_translated_questions_whose_answer_is_lost_are_counted(tmp_path, place):
     rows = questions(("q1", "b", 1), ("q2", "b", 3), ("q3", None, 0), ("q4", " ", 1), ("q5", "d", -1), ("q6", "cd", 2))
     write(tmp_path / place, rows)
-    found = read_task("squad1", "de", "train", tmp_path, report=(report := Report()))
+    with pytest.warns(UserWarning, match="4 × malformed: translated answer that is empty or not at its place"):
+        found = read_task("squad1", "de", "train", tmp_path, report=(report := Report()))
     assert [e.id for e in found] == ["q1", "q6"]
     [counted] = report.rows()
     assert counted["count"] == 4 and counted["first line"] == 1 + rows[:rows.index('"q2"')].count("\n")
