@@ -249,6 +249,7 @@ def check_types(settings, # a dataclass
         fits = "bool" in kinds if isinstance(value, bool) else isinstance(value, tuple(allowed[k] for k in kinds))
         if not fits: raise ConfigError(f"{field.name}={value!r} is not of type {kind}")
 
+# %% ../nbs/00_core.ipynb #2d05cs35
 def check_counts(**given): # name of a parameter → value
     "Raise `ConfigError` for a number of things that is not whole, or below 1."
     for name, value in given.items():

@@ -172,6 +172,7 @@ def shape_of(config, # of the network that a run starts from
             raise ConfigError(f"{name}={getattr(given, name)!r} with {named}: that network has {value!r}")
     return shape
 
+# %% ../nbs/02j_pretraining.ipynb #cdc37s34
 def init_for_record(init: str) -> str: # folder, empty, or what records have
     "The first digits of the hash of a network's weights; `CheckpointError` for a folder without."
     if not init or is_recorded(init): return init
