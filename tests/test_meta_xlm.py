@@ -842,3 +842,11 @@ def test_a_missing_run_goes_through_the_notebook_and_is_then_on_record(checkout,
     assert len(todo) == 1 and run_missing("05_meta_xlm", "small", todo, workers=1) == []
     record, = read_records("05_meta_xlm")
     assert record["parameters"]["parts"] == "none" and missing(small, RECIPE, [record]) == []
+
+
+def test_a_source_as_records_name_it_does_not_break_the_list_of_experiments():
+    arm = Experiment("", {"both": {}}, dict(SMALL, source="english-1a2b3c4d"), seeds=(0,))
+    given = resolve(Settings(**arm.shared)).for_record()
+    assert given["source"] == "english-1a2b3c4d" # no folder here
+    record = {"parameters": given, "run": {"finished": True}}
+    assert missing(arm, RECIPE, [record]) == []

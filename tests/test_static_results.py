@@ -7,9 +7,10 @@ import torch
 
 from xlnb.claims import judge, judge_rule
 from xlnb.core import append_record, data_root
-from xlnb.static_results import (CLAIMS, RULES, SHARES, Published, fasttext_record, list_scores, more_runs, plot_gains,
-                                 plot_vectors, published_lists, spoiled, vector_record)
-from xlnb.static_runs import EXPERIMENTS, Settings, resolve
+from xlnb.static_results import (CLAIMS, RULES, SHARES, Published, fasttext_record, fasttext_scores,
+                                 list_scores, more_runs, plot_gains,
+                                 plot_vectors, published_lists, spoiled, vector_record, vector_scores)
+from xlnb.static_runs import EXPERIMENTS, Settings, prepare_data, resolve, with_base
 from xlnb.vectors import WordVectors
 
 LAYERS = (0, 1, 2, 3)
@@ -183,7 +184,7 @@ def test_wrong_translations_fit_no_word_even_where_words_have_several():
 
 
 def asked(seed): # parameters of a record
-    return resolve(Settings(**EXPERIMENTS["captions"].shared, loss="none", seed=seed)).for_record()
+    return resolve(Settings(**EXPERIMENTS["path"].shared, loss="none", seed=seed)).for_record()
 
 
 def test_scores_of_fasttext_stand_beside_those_of_the_network_of_their_seed(tmp_path, monkeypatch):
@@ -195,7 +196,7 @@ def test_scores_of_fasttext_stand_beside_those_of_the_network_of_their_seed(tmp_
         append_record("07d_static_results", record, "a")
     append_record("07d_static_results", {"parameters": asked(2) | {"steps": 9}, "base": "run", "metrics": own}, "a")
     append_record("07d_static_results", {"parameters": asked(1), "metrics": {name: 0.3}}, "b")
-    found = more_runs("tiny")["vectors"]["captions"]
+    found = more_runs("tiny")["vectors"]["path"]
     assert {seed: r["metrics"] for seed, r in found.items()} == {0: own, 1: own | {name: 0.3}}
     assert more_runs("small") == {"vectors": {}}
 
@@ -209,6 +210,20 @@ def test_no_map_knows_a_word_that_a_published_list_asks():
     assert not asked & {word for row in given.train["de"] for word in row}
     words = {word for word, _ in given.train["de"] + given.test["de", "en"]}
     assert "Haus" in words and "haus" not in words # as the text has it
+
+
+@pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no captions and no dictionaries")
+def test_vectors_of_captions_are_measured_from_end_to_end(root):
+    s = resolve(Settings(corpus="multi30k", langs="de,en", loss="none", width=32, layers=1, steps=2, batch_tokens=256,
+                         vocab_size=600, teacher_lines=1500))
+    data = with_base(s, prepare_data(s))
+    found = vector_scores(s, data) | fasttext_scores(s, data)
+    for place in ("x2static", "x2static/regularised", "fasttext"):
+        for n in SHARES: assert 0 <= found[f"bli/de-en/{place}/right{n}/mapped/acc@1"] <= 1
+        covered, of_all, share = (found[f"muse-test/de-en/{place}/mapped/{name}"]
+                                  for name in ("acc@1", "overall@1", "coverage"))
+        assert 0 < share < 1 and of_all == pytest.approx(covered * share, abs=1e-4)
+    assert {f"xling-test/en-de/{place}/unmapped/overall@10" for place in ("x2static", "lsa")} < {*found}
 
 
 def test_published_lists_are_scored_by_all_their_words():

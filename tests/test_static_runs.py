@@ -395,6 +395,8 @@ def test_an_encoder_that_is_there_goes_on_in_place_of_a_base_run(root, xlm_r, lo
     model = make_model(s, ready)
     theirs = load(xlm_r, EncoderForMaskedLM).state_dict()
     assert all(torch.equal(w, theirs[name]) for name, w in model.generator.state_dict().items())
+    assert all(module.training for module in model.generator.modules()) # its dropout, of 0.1, is on
+    assert model.generator.config.hidden_dropout_prob == 0.1
     main(RECIPE, words_of(**{k: v for k, v in STARTED.items() if v is not None}, init=xlm_r, loss=loss))
     record = read_records("07c_static_runs")[-1]
     assert record["run"]["finished"] and str(root) not in json.dumps(record)
@@ -430,6 +432,17 @@ def test_the_papers_recipe_goes_on_from_an_encoder(tmp_path):
     part = continuation_of(s)
     assert (part.steps, part.learning_rate, part.warmup_steps, sum(step_tokens(part))) == (7500, 5e-5, 0, 8192)
     assert (s.words, s.words_at_once, s.weight, s.alpha, s.identity_weight) == (1024, 64, 1, 0, 0)
+
+
+def test_a_teacher_as_records_name_it_is_known_and_not_read(tmp_path):
+    WordVectors(["a", "b"], torch.eye(2), "de").save(tmp_path / "own" / "de.safetensors")
+    WordVectors(["a", "b"], torch.eye(2), "en").save(tmp_path / "own" / "en.safetensors")
+    for teacher in (str(tmp_path / "own"), str(tmp_path / "own" / "{lang}.safetensors")):
+        s = small(teacher=teacher, loss="dcca_ey")
+        named = s.for_record()["teacher"]
+        again = small(teacher=named, loss="dcca_ey")
+        assert again.for_record()["teacher"] == named
+        with pytest.raises(ConfigError, match="as files it lacks"): prepare_data(again)
 
 
 def test_arms_of_one_seed_share_their_base_run():

@@ -474,7 +474,7 @@ def test_lists(langs, # codes, as a list or comma-separated
     return {lang: [render(m, lang).text for m in meanings] for lang in parse_languages(langs, LOCALES)}
 
 # %% ../nbs/00e_cldr.ipynb #87c7f557
-UNSPACED = ("ja", "km", "lo", "my", "th", "yue", "yue-Hans", "zh", "zh-Hant")
+UNSPACED = ("ja", "km", "lo", "my", "th", "yue", "yue-Hans", "zh", "zh-Hant") # without blanks between words
 _INSIDE = "-\u2010'’‘՚׳״·॰\u200c\u200d" # spelling, not punctuation, when it follows a letter
 
 @functools.cache

@@ -197,8 +197,9 @@ def printed_recipes(paper: str, # one of RECIPES
                    ) -> list[FineTuning]: # every point of the grid
     "How a paper fine-tuned for a task, its rates raised for a narrower network; `ConfigError` where it does not say."
     grid = {_FIELDS[r["key"]]: _numbers_of(r["value"]) for r in _rows(paper, name)}
-    own = [r for r in paper_table(paper, RECIPES[paper]) if translated and r.get("key") == _TRANSLATED_RATES]
-    if grid and own: grid["learning_rate"] = _numbers_of(own[0]["value"])
+    if grid and translated:
+        own = [r["value"] for r in paper_table(paper, RECIPES[paper]) if r["key"] == _TRANSLATED_RATES]
+        grid |= {"learning_rate": _numbers_of(value) for value in own}
     if not grid:
         there = ", ".join(task for task in BENCHMARKS if has_recipes(paper, task))
         raise ConfigError(f"recipes={paper!r}: none for {name}, only for {there}; leave recipes out for our own")

@@ -445,8 +445,8 @@ def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
     sources = [settings.source, *(lang for lang in targets if settings.in_language and lang not in settings.sources)]
     for source in sources:
         try: tuned = _tuned(model, name, source, seed, settings)
-        except _OF_ONE_TASK as e:
-            failed.append(f"{name}, learned in {source}: {e}")
+        except Exception as e: # whatever it is, what was learned in other languages is kept
+            failed.append(f"{name}, learned in {source}: {_why(e)}")
             continue
         counterparts = [e for lang in source.split(",") if benchmark.parallel for e in _tested_in(name, lang, settings)]
         for target in targets if source == settings.source else [source]:

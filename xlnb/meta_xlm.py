@@ -14,7 +14,7 @@ __all__ = ['DICTIONARIES', 'FILLING', 'ORDERS', 'MASKING', 'BUDGET', 'META_VOCAB
            'starts_and_ends', 'tests_of']
 
 # %% ../nbs/05_meta_xlm.ipynb #c429e4bb
-import functools, math, sys
+import math, sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from . import pretraining
 from .alignment import aer_by_layer
 from .cldr import LOCALES
 from .core import (CheckpointError, ConfigError, PALETTE, choose, derive_seed, figure, numpy_generator, pair_name,
-                       parse_languages, sha256_file, split_pair)
+                       parse_languages, split_pair)
 from .corpora import Corpus
 from .data import MappedBatches, MixedBatches, Prepared, prepare, short_hash, token_frequencies
 from .encoder import Encoder, checkpoint_type, load
@@ -42,8 +42,8 @@ from .matching import (RULES, Matching, by_similarity, by_subwords, cldr_diction
                            match_vocabulary, muse_dictionaries)
 from .objectives import Masking, MaskIds, masked_lm_loss, network_inputs
 from .pretraining import (WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings, Trained, check_amounts,
-                              check_choices, common_choices, comparison_table, fill_in, finished_phase,
-                              held_out_spec, main, max_side, network_config, new_masked_lm, plan_run,
+                              check_choices, common_choices, comparison_table, file_hashes, fill_in,
+                              finished_phase, held_out_spec, main, max_side, network_config, new_masked_lm, plan_run,
                               run_folder, shape_of, size_defaults, step_flops)
 from .probes import cldr_tasks, linear_probe
 from .reports import best_layer, draw_seeds, spread
@@ -83,16 +83,11 @@ class Settings(RunSettings):
         "The settings as records have them: the source by its name and contents, not by its path."
         return super().for_record() | {"source": named_source(self.source)}
 
-def named_source(source: str) -> str: # folder; empty: none
+def named_source(source: str) -> str: # folder, empty, or what records have
     "Name of a folder and a hash of what is in it."
-    if not source: return ""
-    files = sorted(p for p in Path(source).expanduser().iterdir() if p.suffix in (".safetensors", ".json", ".txt"))
-    stamps = tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files)
-    return f"{Path(source).name}-{_contents(stamps)}"
-
-@functools.cache
-def _contents(stamps) -> str: # (path, bytes, time of change) of files: read once while they stay
-    return short_hash([(Path(path).name, sha256_file(path)) for path, *_ in stamps])
+    if not source or not (folder := Path(source).expanduser()).is_dir(): return source
+    files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".json", ".txt"))
+    return f"{folder.name}-{short_hash([(p.name, own) for p, own in zip(files, file_hashes(files))])}"
 
 @dataclass(frozen=True)
 class Monolingual(RunSettings):

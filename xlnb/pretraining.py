@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', 'APART', 'EVERY_PHASE', 'SizeDefaults',
            'RunSettings', 'fill_in', 'size_defaults', 'check_choices', 'check_amounts', 'restarts', 'max_side',
-           'network_config', 'shape_of', 'init_for_record', 'is_recorded', 'start_shape', 'prepare_data', 'step_tokens',
-           'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices', 'comparison_table',
-           'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder',
-           'training_config', 'threads_of', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe',
-           'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'main']
+           'network_config', 'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_shape', 'prepare_data',
+           'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
+           'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase',
+           'run_identity', 'run_folder', 'training_config', 'threads_of', 'Trained', 'train_phase', 'finished_phase',
+           'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
 import functools, hashlib, math, os, re, sys, time
@@ -176,14 +176,16 @@ def shape_of(config, # of the network that a run starts from
 def init_for_record(init: str) -> str: # folder, empty, or what records have
     "The first digits of the hash of a network's weights; `CheckpointError` for a folder without."
     if not init or is_recorded(init): return init
-    files = sorted(Path(init).glob("model*.safetensors"))
-    if not files: raise CheckpointError(f"{init} holds no weights (model.safetensors): save it with save_pretrained")
-    return _hash_of(tuple((path, (now := path.stat()).st_size, now.st_mtime_ns) for path in files))
+    hashes = file_hashes(sorted(Path(init).glob("model*.safetensors")))
+    if not hashes: raise CheckpointError(f"{init} holds no weights (model.safetensors): save it with save_pretrained")
+    return (hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest())[:12]
+
+def file_hashes(paths) -> list[str]:
+    "SHA-256 of files; each is read once while it stays."
+    return [_hashed(path, (now := Path(path).stat()).st_size, now.st_mtime_ns) for path in paths]
 
 @functools.cache
-def _hash_of(stamps) -> str: # (path, bytes, time of change) of files: read once while they stay
-    hashes = [sha256_file(path) for path, *_ in stamps]
-    return (hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest())[:12]
+def _hashed(path, size, changed) -> str: return sha256_file(path)
 
 def is_recorded(init: str) -> bool: # as of `init_for_record`
     "Whether `init` is the hash that records have in place of a folder."

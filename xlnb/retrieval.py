@@ -192,7 +192,6 @@ def pad_batch(ids: list, # token ids of each sentence
     mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()
     return {"input_ids": padded.to(device), "attention_mask": mask.to(device)}
 
-
 def batches_by_length(lengths, # of each item, in tokens
                       batch_size: int, # items in a batch
                      ): # of lists of positions

@@ -13,7 +13,7 @@ __all__ = ['TASKS', 'TEACHERS', 'OWN', 'MAPPED', 'MASKING', 'BUDGET', 'PAPER', '
            'distilled_scores', 'evaluate_run', 'record_facts', 'plan_of', 'describe']
 
 # %% ../nbs/07c_static_runs.ipynb #simports
-import functools, math, re, sys
+import math, re, sys
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -31,7 +31,7 @@ from .alignment import aer_by_layer
 from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import LOCALES, dictionary
 from .core import (ConfigError, DataError, atomic_path, choose, derive_seed, pair_name, parse_languages,
-                       runs_folder, sha256_file, torch_generator)
+                       runs_folder, torch_generator)
 from .encoder import EncoderConfig, load
 from .corpora import Lines
 from .data import MappedBatches, Prepared, folder_lock, short_hash, source_hash
@@ -45,8 +45,8 @@ from .mapping import NearIdentity, map_to
 from .objectives import Masking, MaskIds
 from .pretraining import (BY_SIZE, EVALUATIONS, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
                               Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
-                              finished_phase, held_out_spec, init_for_record, main, network_config, new_masked_lm,
-                              plan_run, restarts, start_shape, size_defaults, step_tokens)
+                              file_hashes, finished_phase, held_out_spec, init_for_record, main, network_config,
+                              new_masked_lm, plan_run, restarts, start_shape, size_defaults, step_tokens)
 from .probes import cldr_tasks, linear_probe
 from .reports import nats_learned
 from .retrieval import lsa, retrieval_by_layer, untrained
@@ -101,7 +101,8 @@ class Settings(Base):
     def reads_files(self) -> bool: return self.teacher not in TEACHERS
     @property
     def is_recorded(self) -> bool: # whether the teacher is named as by `named_files`
-        return bool(re.fullmatch(r".+-[0-9a-f]{8}", self.teacher)) and not Path(self.teacher).exists()
+        return bool(re.fullmatch(r".+-[0-9a-f]{8}", self.teacher)) and \
+            not any(path.exists() for path in vector_files(self).values())
     def for_record(self) -> dict:
         "The settings as records have them: files of vectors by name and contents, `init` by its weights."
         files = {"teacher": named_files(self)} if self.reads_files and not self.is_recorded else {}
@@ -115,12 +116,7 @@ def vector_files(s: Settings) -> dict[str, Path]: # language → file
 
 def named_files(s: Settings) -> str:
     "The name of a folder or pattern, and a hash of what is in the files."
-    stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in vector_files(s).values()]
-    return f"{Path(s.teacher).name}-{_contents(tuple(stamps))}"
-
-@functools.cache
-def _contents(stamps) -> str: # (path, bytes, time of change) of files: read once while they stay
-    return short_hash([sha256_file(path) for path, *_ in stamps])
+    return f"{Path(s.teacher).name}-{short_hash(file_hashes(vector_files(s).values()))}"
 
 # %% ../nbs/07c_static_runs.ipynb #sresolve
 BUDGET = {"tiny": dict(steps=250, batch_tokens=512, teacher_lines=2000, transfer_steps=60, words=192),
@@ -140,9 +136,11 @@ def resolve(given: Settings) -> Settings:
     _check(given)
     given = fill_in(given, **start_shape(given), **(PAPER if given.recipe == "paper" else {}))
     given = fill_in(given, alpha=0.7, rate=0.5, relative_positions="gated", relative_across="shared")
-    if not given.init and given.restart_positions not in (None, restarts(base_of(given))):
-        raise ConfigError(f"restart_positions={given.restart_positions} without init: the base run has it by size")
-    given = fill_in(given, restart_positions=restarts(base_of(given)))
+    by_size = restarts(base_of(given))
+    if not given.init and given.restart_positions not in (None, by_size):
+        raise ConfigError(f"restart_positions={given.restart_positions} without init: the base run has {by_size}, by "
+                          "its size; leave it out")
+    given = fill_in(given, restart_positions=by_size)
     identity_weight = 1.0 if given.loss != "none" and given.teacher in OWN else 0.0 # its spaces are nearly one
     given = fill_in(given, weight=WEIGHTS.get(given.loss, 1.0), test_lines=FEW_TESTS.get(given.size),
                     identity_weight=identity_weight)
@@ -189,7 +187,10 @@ def _check(s: Settings):
     if s.recipe == "paper" and not s.init:
         raise ConfigError("recipe='paper': the paper goes on from XLM-R-base, which is no run of this notebook; name "
                           "its folder, or that of another encoder of its size, by init=")
-    if not s.reads_files or s.is_recorded: return
+    if s.reads_files and not s.is_recorded: _check_files(s)
+
+def _check_files(s: Settings):
+    "Refuse a teacher that is neither a name nor files for every language."
     lacking = [path for path in vector_files(s).values() if not path.is_file()]
     if lacking: raise ConfigError(f"teacher={s.teacher!r} is not one of {', '.join(TEACHERS)}, and as files it lacks "
                                   f"{lacking[0].name}: name a folder with <code>.safetensors for each language, or "
@@ -284,6 +285,7 @@ class TransferData(Prepared):
 def prepare_data(s: Settings # resolved
                 ) -> TransferData:
     "Corpus, vocabulary (that of `init`, if it is given), token store and lexicon."
+    if s.reads_files: _check_files(s) # as a record names them they cannot be read
     data = pretraining.prepare_data(s, vocabulary=Path(s.init) if s.init else None)
     return TransferData(**vars(data), lexicon=lexicons(data.corpus, s.hub))
 
@@ -315,8 +317,8 @@ def with_base(s: Settings, # resolved
     return replace(data, start=base / "generator", made=base)
 
 def base_network(s: Settings, data: TransferData) -> EncoderForMaskedLM: # of `with_base`
-    "The network that is continued."
-    return load(data.start, EncoderForMaskedLM)
+    "The network that is continued, ready to be trained."
+    return load(data.start, EncoderForMaskedLM).train() # what transformers loads has its dropout off
 
 def with_teacher(s: Settings, data: TransferData) -> TransferData:
     "The data with the finished base run and the teacher."
@@ -726,7 +728,7 @@ _PATH = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm
              teacher="x2static", teacher_lines=10_000, transfer_steps=600, most_words=1000, max_minutes=120.0)
 _ON_THE_PATH = {"MLM alone": {"loss": "none"}, **{f"{name}, own vectors": {"loss": name} for name in _PULLED},
                 "dcca, own vectors, 576 words": {"loss": "dcca", "words": 576},
-                "dcca_ey, own vectors unmapped": {"loss": "dcca_ey", "identity_weight": 0.0}, # a free map is refused
+                "dcca_ey, own vectors unmapped": {"loss": "dcca_ey", "identity_weight": 1e6}, # which turns nothing
                 "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "shuffled": True},
                 "dcca_ey, aggregated vectors": {"loss": "dcca_ey", "teacher": "aggregated"},
                 "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},

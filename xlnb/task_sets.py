@@ -318,13 +318,15 @@ def _member(record, name: str, kind, place: _Place, where: str):
     has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
     raise place.error(f"{where}: {name!r} is absent or of another type ({has[:80]}): is this SQuAD's form?")
 
+def _stands_at(context: str, text: str, start: int) -> bool: return start >= 0 and context.startswith(text, start)
+
 def _answers(question, context: str, place: _Place) -> Iterator[tuple[str, int]]:
     key = place.key
     for answer in _member(question, "answers", list, place, f"question {key}"):
         text = _member(answer, "text", str, place, f"answer of {key}")
         start = _member(answer, "answer_start", int, place, f"answer of {key}")
         if not text.strip(): raise place.error(f"an answer of question {key} is empty: have they been taken out?")
-        if start < 0 or context[start:start + len(text)] != text:
+        if not _stands_at(context, text, start):
             found = context[max(start, 0):][:len(text)]
             raise place.error(f"answer {text!r:.40} of question {key}: at its place {start} stands {found!r:.40}")
         yield text, start
@@ -353,11 +355,9 @@ def _squad(paths, task: TaskSet, language: str, report: Report, unanswerable: bo
     return found
 
 def _misplaced(question, context: str) -> bool: # whether an answer is one that `_answers` refuses
-    answers = question.get("answers")
-    rows = [(a.get("text"), a.get("answer_start")) for a in answers if isinstance(a, dict)] if answers else []
-    whole = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], int)] # others are no SQuAD
-    at_place = lambda text, start: text.strip() and start >= 0 and context[start:start + len(text)] == text
-    return answers == [] or not all(at_place(*row) for row in whole)
+    if (answers := question.get("answers")) == []: return True
+    try: return not all(a["text"].strip() and _stands_at(context, a["text"], a["answer_start"]) for a in answers)
+    except (AttributeError, KeyError, TypeError): return False # no SQuAD: `_question` says so
 
 def _lines_of(path, keys: set) -> Iterator[int]: # lines in which questions with these ids stand
     if not keys: return
