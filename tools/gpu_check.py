@@ -3,7 +3,7 @@
     python tools/gpu_check.py                          all of it, in at most 25 minutes
     python tools/gpu_check.py speed memory             some phases; those that there are:
 
-data    corpus, vocabulary, token store and baselines of `bible`, on the CPU; runs beside the other phases
+data    what `captions` and `bible` read, and their baselines, on the CPU; runs beside the other phases
 tests   the tests marked `gpu`
 speed   tokens/s and share of the peak of a training step, by micro-batch, attention, form of the head, compiled or not
 memory  of loss and sample beyond the word table and its gradient, by form of the head
@@ -11,17 +11,21 @@ bias    the step with gated relative bias against the step without
 veco    the step of CA-MLM + TLM: losses one after the other, at once, and with the gradient into the partner
 align   pairs/s of word alignment in batches against one pair at a time, and whether both find the same links
 csls    seconds of CSLS of all words with all words, and whether it finds what brute force finds
-bible   minutes of training on Bibles with each of two tasks; retrieval and word alignment by layer
+captions  the experiment `wide` of XLM-E, its runs side by side; retrieval and word alignment by layer
+bible   its experiment `bible`, one run after the other
 
-Every measurement is a record as soon as it ends (`data/results/gpu.jsonl`, runs on Bibles `03_xlm_e.bible.jsonl`; --out
-names another folder), and what the same code has on record from the same GPU is not measured again: a run that was
-stopped is taken up by the same command. Bibles come from the folder that XLNB_DATA names. Without CUDA nothing is done.
+Every measurement is a record as soon as it ends (`data/results/gpu.jsonl`, runs `03_xlm_e.<corpus>.jsonl`; --out
+names another folder), and what the same code has on record from the same GPU is not measured again, nor is a run that
+is on record: what was stopped is taken up by the same command. Captions and Bibles come from the folder that XLNB_DATA
+names. Without CUDA nothing is done.
 
 Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, safetensors, sentencepiece, protobuf,
 numpy, pandas, scipy, tqdm; `tests` also pytest, and leaves out files of tests that need more than is here.
 """
-import argparse, gc, json, math, multiprocessing, os, signal, subprocess, sys, time, traceback
+import argparse, functools, gc, json, multiprocessing, os, signal, subprocess, sys, time, traceback
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,23 +37,17 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "google.protobuf", "numpy", "pandas",
           "scipy", "tqdm")
-TASKS = ("mlm+tlm", "mrtd+trtd")
-
 # What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
 # `csls`: words of each of two languages, width.
-# `bible`: XLM-E's choices that were seen to learn within minutes (pre-LN, init d^-0.5, positions that restart, one side
-# of a pair masked), at base with the paper's λ. A step of 2 × 16,384 tokens fills the GPU and still leaves a few
-# thousand steps in seven minutes; the paper's learning rate, for 64 times as many tokens, is what pre-LN stands.
-LEARNS = dict(norm="pre", restart_positions=True, pair_sides="one", pair_mask_rate=0.4)
+# `learning`: phase → experiment of XLM-E, how many runs side by side (networks of six layers of 256 leave a GPU idle
+# most of the time), and settings that differ from the experiment's.
+FEW = dict(size="tiny", budget_flops=None, steps=5, batch_tokens=256, micro_tokens=512, vocab_size=300)
 SHAPES = {
     "base": dict(vocab_size=250_002, lines=6000, micro=(8192, 16_384, 32_768, 65_536), middle=16_384, repeats=8,
                  head=(65_536, 500_000, 768), pairs=192,
-                 csls=(200_000, 300),
-                 bible=dict(batch_tokens=16_384, micro_tokens=16_384, learning_rate=5e-4, lam=50.0,
-                            initializer_range=768**-0.5, **LEARNS)),
+                 csls=(200_000, 300), learning={"captions": ("wide", 8, {}), "bible": ("bible", 1, {})}),
     "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24,
-                 csls=(500, 16),
-                 bible=dict(batch_tokens=256, vocab_size=300))}
+                 csls=(500, 16), learning={"captions": ("wide", 2, FEW), "bible": ("bible", 2, FEW)})}
 
 
 # ---- what every phase uses
@@ -112,13 +110,15 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
                   attention: str = "sdpa", # or 'flex_attention'
                   head: str = "", # form of the vocabulary head; '': by the device
                   compiled: bool = False, positions: str = "gated"):
-    "The step of `benchmarks.step_of` as asked for."
+    "A step of XLM-E as asked for."
     import torch
-    from xlnb import objectives
-    from xlnb.benchmarks import step_of, step_settings
+    from xlnb import benchmarks, objectives
+    from xlnb.benchmarks import step_settings
+    from xlnb.xlm_e import make_batches
     free(o)
-    settings = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro), relative_positions=positions)
-    step = step_of(settings, words(o), device=o.device)
+    settings, data = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro)), words(o)
+    model = deepcopy(networks(o, positions)).to(o.device)
+    step = benchmarks.training_step(model, make_batches(settings, data), settings)
     for part in step.model.parts():
         network = getattr(step.model, part)
         network.set_attn_implementation(attention)
@@ -126,6 +126,16 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
             block.compile(backend="inductor" if o.device == "cuda" else "aot_eager")
     form = head or objectives.head_form(torch.device(o.device), torch.bfloat16)
     with mock.patch.object(objectives, "head_form", lambda *_: form): yield step
+
+
+def networks(o, positions: str):
+    "Generator and discriminator on the CPU, made once: that takes longer than to measure a step."
+    from xlnb.benchmarks import KINDS, step_settings
+    from xlnb.objectives import MaskIds
+    if positions not in o.networks:
+        settings = step_settings(o.size, o.shape["vocab_size"], relative_positions=positions)
+        o.networks[positions] = KINDS["xlnb"](settings, MaskIds.of(words(o).tokenizer))
+    return o.networks[positions]
 
 
 def free(o):
@@ -330,72 +340,93 @@ def linking(o, dtype: str) -> dict:
     return aligning(o.size, o.shape["vocab_size"], o.shape["pairs"], device=o.device, dtype=dtype)
 
 
-def bible_settings(o, tasks: str, **more):
-    from xlnb.xlm_e import Settings, resolve
-    return resolve(Settings(size=o.size, corpus="bible", langs="en,de,es,cs", tasks=tasks, precision="bf16",
-                            max_minutes=o.minutes, checkpoint_minutes=2.0, **o.shape["bible"], **more))
+def experiment_of(o, phase: str):
+    "The experiment of XLM-E that a phase runs."
+    from xlnb.xlm_e import EXPERIMENTS
+    name, _, changes = o.shape["learning"][phase]
+    return replace(EXPERIMENTS[name], shared={**EXPERIMENTS[name].shared, **changes})
+
+
+def corpus_of(o, phase: str) -> str: return experiment_of(o, phase).shared["corpus"]
+
+
+def learned(o) -> list[str]:
+    "The phases that train, of those that were asked for; all of them where only their data were."
+    asked = [name for name in o.shape["learning"] if name in o.phases]
+    return asked or [*o.shape["learning"]] * ("data" in o.phases)
 
 
 def data(o):
-    "Vocabulary, store and baselines of the Bibles; another process that asks for them meanwhile waits."
-    from xlnb.xlm_e import prepare_data
-    baselines(prepare_data(bible_settings(o, TASKS[0])))
+    "Vocabulary, stores and baselines of captions and Bibles; another process that asks for them meanwhile waits."
+    from xlnb.xlm_e import Settings, prepare_data, resolve
+    for phase in learned(o):
+        for _, given in experiment_of(o, phase).runs():
+            baselines(prepare_data(resolve(Settings(**given))), not given["mismatched"])
 
 
-def baselines(prepared):
+def baselines(prepared, own_pairs: bool):
     from xlnb.data import folder_lock
     from xlnb.held_out import baseline_rows
-    with folder_lock(prepared.folder / "baselines"): return baseline_rows(prepared, True)
+    with folder_lock(prepared.folder / "baselines"): return baseline_rows(prepared, own_pairs)
 
 
-def bible(o):
-    "A run for each of the tasks, as many steps as fit into the minutes, evaluated and recorded as those of XLM-E."
+def learning(o, phase: str):
+    "The runs that are not on record, some side by side, each in a process of its own."
+    from xlnb.core import read_records
+    from xlnb.experiments import missing as not_recorded
+    from xlnb.xlm_e import RECIPE
+    todo = not_recorded(experiment_of(o, phase), RECIPE, read_records(RECIPE.notebook))
+    side, failed = o.shape["learning"][phase][1], []
+    for group in (todo[k:k + side] for k in range(0, len(todo), side)):
+        with ExitStack() as stack:
+            begun = [(f"{arm}, seed {given['seed']}", stack.enter_context(run_process(o, given)))
+                     for arm, given in group]
+            failed += [run for run, process in begun if process.wait()]
+    if failed: raise SystemExit(f"{phase}: failed: {'; '.join(failed)}; their logs lie in {o.runs}")
+
+
+@contextmanager
+def run_process(o, given: dict):
+    "A run of XLM-E, which ends with the block."
+    from xlnb.data import short_hash
+    folder = o.runs / f"{given['corpus']}-{given['size']}-{short_hash([given, o.code])}"
+    command = [sys.executable, __file__, "--one", json.dumps({**given, "out": str(folder)}), "--device", o.device]
+    with open(folder.with_suffix(".log"), "w") as log:
+        process = subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try: yield process
+    finally:
+        process.terminate()
+        process.wait()
+        say(folder.with_suffix(".log").read_text()[-1500:])
+
+
+def one_run(given: dict):
+    "Train, evaluate and record as those of XLM-E, but for the probes, which need Babel."
     from xlnb.core import append_record
     from xlnb.held_out import evaluate
     from xlnb.pretraining import progress_report, record_of, train_phase
-    from xlnb.xlm_e import RECIPE
-    for tasks in o.tasks:
-        folder = o.runs / f"bible-{o.size}-{tasks.replace('+', '-')}-{o.code}"
-        if (folder / "recorded").exists(): continue
-        prepared = RECIPE.prepare(bible_settings(o, tasks))
-        steps = planned_steps(o, bible_settings(o, tasks), prepared, folder)
-        settings = bible_settings(o, tasks, steps=steps, out=str(folder))
-        trained = train_phase(RECIPE.phase, settings, prepared)
-        say(f"bible: {tasks}: {progress_report(trained.summary)}")
-        baselines(prepared)
-        found = evaluate(trained.model.kept, prepared, probed=())
-        record = record_of(RECIPE, settings, prepared, trained, found.metrics(), found.measured)
-        append_record(RECIPE.notebook, record, "bible")
-        if trained.summary["finished"]: (folder / "recorded").touch()
-        del trained
-        free(o)
-
-
-def planned_steps(o, settings, prepared, folder: Path) -> int:
-    "Steps that fit into the minutes beside the evaluations, with a tenth to spare; found once for a run."
-    from xlnb.benchmarks import seconds_of, step_of
-    from xlnb.pretraining import EVALUATIONS
-    from xlnb.xlm_e import measures
-    path = folder / "steps.json"
-    if not path.exists():
-        step, measure = step_of(settings, prepared, device=o.device, loading=True), measures(settings, prepared)
-        for _ in range(5): step()
-        each = median(seconds_of(step, o.device) for _ in range(20))
-        look = min(seconds_of(lambda: measure(step.model), o.device) for _ in range(2))
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(max(1, math.floor(0.9 * (60 * o.minutes - (EVALUATIONS + 1) * look) / each))))
-        del step
-        free(o)
-    return json.loads(path.read_text())
+    from xlnb.xlm_e import RECIPE, Settings, resolve
+    settings = resolve(Settings(**given))
+    prepared, began = RECIPE.prepare(settings), time.monotonic()
+    trained = train_phase(RECIPE.phase, settings, prepared)
+    minutes = (time.monotonic() - began) / 60
+    say(f"{settings.tasks}, mismatched {settings.mismatched}, seed {settings.seed}: {minutes:.1f} minutes; "
+        f"{progress_report(trained.summary)}")
+    own_pairs = not settings.mismatched
+    baselines(prepared, own_pairs)
+    found = evaluate(trained.model.kept, prepared, own_pairs, probed=())
+    append_record(RECIPE.notebook, record_of(RECIPE, settings, prepared, trained, found.metrics(), found.measured),
+                  settings.corpus)
 
 
 PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias": bias, "veco": veco,
-          "align": align, "csls": csls, "bible": bible}
+          "align": align, "csls": csls,
+          **{name: functools.partial(learning, phase=name) for name in SHAPES["base"]["learning"]}}
 
 
 def limit_of(o, phase: str) -> float: # seconds
     return {"data": 900, "tests": 180, "speed": 170, "memory": 35, "bias": 75, "veco": 45, "align": 45, "csls": 30,
-            "bible": 30 + len(o.tasks) * (60 * o.minutes + 40)}[phase] # a tenth of the minutes is to spare already
+            "captions": 400, "bible": 500}[phase]
 
 
 # ---- from the command line
@@ -463,12 +494,11 @@ def options(argv: list[str]) -> SimpleNamespace:
     parser.add_argument("phases", nargs="*", choices=[*PHASES, []], metavar="phase", help=f"of {', '.join(PHASES)}")
     parser.add_argument("--out", help="folder of the records; data/results of the checkout if not given")
     parser.add_argument("--runs", default=str(ROOT / "runs" / "gpu_check"), help="folder of stores and checkpoints")
-    parser.add_argument("--tasks", default=",".join(TASKS), help="of the runs on Bibles")
-    parser.add_argument("--minutes", type=float, default=6.75, help="of training in each run on Bibles")
+    parser.add_argument("--one", type=json.loads, help="settings of a run of XLM-E: nothing but that run")
     parser.add_argument("--size", default="base", choices=SHAPES)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: for tests of this program")
     given = parser.parse_args(argv)
-    return SimpleNamespace(**{**vars(given), "phases": given.phases or [*PHASES], "tasks": given.tasks.split(","),
+    return SimpleNamespace(**{**vars(given), "phases": given.phases or [*PHASES], "networks": {},
                               "runs": Path(given.runs).resolve(), "shape": SHAPES[given.size]})
 
 
@@ -480,15 +510,18 @@ def main(argv: list[str]) -> int: # exit status
         say(f"gpu-check: skipped: torch {torch.__version__} sees no GPU with CUDA here")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)) # the phases end with this process
+    if o.one:
+        one_run(o.one)
+        return 0
     results = Path(o.out or ROOT / "data" / "results").resolve()
     os.environ |= {"XLNB_ROOT": str(ROOT), "XLNB_RESULTS": str(results)}
     o.runs.mkdir(parents=True, exist_ok=True)
     o.code = code_hash()
-    if {"data", "bible"} & {*o.phases}:
-        from xlnb.catalogue import set_folder
-        try: set_folder("bible")
-        except (ValueError, OSError) as e: sys.exit(f"gpu-check: {e}")
-    start, beside = time.monotonic(), begin("data", o) if {"data", "bible"} & {*o.phases} else None
+    from xlnb.catalogue import set_folder
+    try:
+        for name in learned(o): set_folder(corpus_of(o, name))
+    except (ValueError, OSError) as e: sys.exit(f"gpu-check: {e}")
+    start, beside = time.monotonic(), begin("data", o) if learned(o) else None
     well = [finish(begin(name, o), limit_of(o, name)) for name in PHASES if name in o.phases and name != "data"]
     if beside: well.append(finish(beside, max(0.0, limit_of(o, "data") - (time.monotonic() - start))))
     for line in goals(o): say(f"goal: {line}")

@@ -99,7 +99,8 @@ def runs_of_size(size: str, # one of SIZES
     experiments, finished = {}, {}
     for recipe in map(recipe_of, notebooks):
         records = [r for r in read_records(recipe.notebook) if r["parameters"]["size"] == size]
-        sized = {name: replace(e, shared={**e.shared, "size": size}) for name, e in recipe.experiments.items()}
+        sized = {name: replace(e, shared={**e.shared, "size": size}) for name, e in recipe.experiments.items()
+                 if e.shared.get("size", size) == size}
         experiments |= sized
         finished |= finished_runs(sized, recipe, records)
     return experiments, finished

@@ -354,15 +354,18 @@ class Probed:
         known = [lang for lang in langs if lang in LOCALES]
         return cls(known, source if source in known else next(iter(known), None))
 
+    @property
+    def asks(self) -> bool: return len(self.langs) > 1 and self.train > 0 # there has to be another language
+
     def key(self) -> list:
         "What its rows depend on, beside a network."
         code = source_hash("held_out", "cldr", "probes", "retrieval")
-        versions = [version(name) for name in ("babel", "torch", "scipy")]
+        versions = [version(name) for name in ("babel", "torch", "scipy")] if self.asks else []
         return [self.langs, self.source, self.train, self.test, code, *versions]
 
     def rows(self, probe: Callable) -> list[dict]: # task → rows
         "Each task's first measure, states as they are; no rows where there is no other language."
-        if len(self.langs) < 2 or not self.train: return []
+        if not self.asks: return []
         tasks = probes.cldr_tasks(self.langs, train=self.train, test=self.test).values()
         return [r for task in tasks for r in probe(task)
                 if r["metric"] == probes.measures(task)[0] and not r["centred"]]

@@ -390,6 +390,9 @@ _SEEDS = (0, 1, 2, 3, 4)
 _CAPTIONS = dict(corpus="multi30k", langs="en,de,fr", vocab_size=3000, parallel_share=0.7, batch_tokens=512,
                  max_minutes=120.0)
 _PHRASES = dict(steps=2700, max_minutes=120.0)
+_BIBLES = dict(corpus="bible", langs="en,de,es,cs", norm="pre", initializer_range=768**-0.5, learning_rate=5e-4,
+               micro_tokens=16_384, **dict(SMALL_CHOICES, lam=50.0), max_minutes=120.0)
+_ON_GPU = dict(precision="bf16", checkpoint_minutes=2.0)
 _ONE_TASK = dict(batch_tokens=1024) # as many tokens in a step as two tasks have
 _TWINS = {name + (", random pairs" if mismatched else ""): dict(tasks=tasks, mismatched=mismatched)
           for name, tasks in (("MLM + TLM", "mlm+tlm"), ("XLM-E", "mrtd+trtd")) for mismatched in (False, True)}
@@ -409,7 +412,11 @@ EXPERIMENTS = {
     "choices": Experiment("The weight of the discriminator, the gate, the width and a contrast of sentences.", _CHOICES,
                           _PHRASES, _SEEDS),
     "long": Experiment("At 20 million tokens, retrieval and alignment by layer.", _TWINS,
-                       dict(_CAPTIONS, steps=24_000, max_minutes=600.0))}
+                       dict(_CAPTIONS, steps=24_000, max_minutes=600.0)),
+    "wide": Experiment("Six layers of 256 at equal FLOPs, on a GPU.", _TWINS,
+                       dict(_CAPTIONS, **_ON_GPU, size="small", batch_tokens=4096, budget_flops=5e14)),
+    "bible": Experiment("Twelve layers of 768 on Bibles at equal FLOPs, on a GPU.", _TWINS,
+                        dict(_BIBLES, **_ON_GPU, size="base", batch_tokens=16_384, budget_flops=2e16), (0,))}
 
 # %% ../nbs/03_xlm_e.ipynb #afa2de65
 def evaluate_run(settings: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
