@@ -11,7 +11,7 @@ from transformers import (BertConfig, BertForMaskedLM, BertLMHeadModel, BertMode
 
 from xlnb import encoder as E
 from xlnb.core import ConfigError, torch_generator
-from xlnb.encoder import (CheckpointError, Encoder, EncoderConfig, attend, checkpoint_shapes, config_for,
+from xlnb.encoder import (CheckpointError, Encoder, EncoderConfig, attend, checkpoint_shapes, config_for, from_copies,
                           forward_flops, load, new_model, parameter_count, relative_buckets)
 from xlnb.foreign import load_foreign
 from xlnb.heads import (EncoderForCausalLM, EncoderForMaskedLM, EncoderForReplacedTokens,
@@ -85,6 +85,16 @@ def test_fused_and_eager_agree_in_outputs_and_gradients(kind, causal, norm):
     assert results[0][1].keys() == results[1][1].keys()
     assert kind == "none" or results[0][1]["relative_bias.weight"].abs().sum() > 0
     for name, gradient in results[0][1].items(): close(gradient, results[1][1][name])
+
+
+@pytest.mark.parametrize("copies", [1, 7, 64])
+def test_rows_out_of_copies_of_a_table(copies):
+    table, rows = torch.randn(4, 10, dtype=torch.double, requires_grad=True), torch.randint(10, (500,))
+    weight = torch.randn(4, 500, dtype=torch.double)
+    found = from_copies(table, rows, copies)
+    assert torch.equal(found, table[:, rows])
+    gradients = [torch.autograd.grad((x * weight).sum(), table)[0] for x in (found, table[:, rows])]
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("gate_input", ["query", "scaled_query", "hidden"])

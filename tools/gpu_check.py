@@ -230,6 +230,7 @@ def speed(o):
     found = {micro: at(micro).get("tokens_per_second", 0.0) for micro in o.shape["micro"]}
     best = max(found, key=found.get)
     measured(o, "speed", f"{best} tokens, by part", parts, best)
+    measured(o, "speed", f"{best} tokens, by kernel", kernels, best)
     at(best, head="chunked")
     at(best, compiled=True)
     if o.device == "cuda": # FlexAttention has no gradients elsewhere
@@ -243,6 +244,20 @@ def parts(o, micro: int) -> dict:
     free(o)
     settings = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro))
     return {"seconds": time_by_part(settings, words(o), 5, o.device)}
+
+
+def kernels(o, micro: int) -> dict:
+    "Seconds of a step on the device, and the shares of the operations that take most of them."
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+    with training_step(o, micro) as step:
+        for _ in range(3): step()
+        with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * (o.device == "cuda")]) as seen: step()
+    kind = "device" if o.device == "cuda" else "cpu" # entries of the device are the same once more, by name of kernel
+    times = {e.key: getattr(e, f"self_{kind}_time_total") for e in seen.key_averages()
+             if e.device_type == torch.autograd.DeviceType.CPU}
+    most = sorted(times, key=times.get, reverse=True)[:12]
+    return {"seconds": sum(times.values()) / 1e6, "shares": {k: times[k] / sum(times.values()) for k in most}}
 
 
 def memory(o):

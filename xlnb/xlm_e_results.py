@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEARNED_PAIRS', 'CLAIMS', 'plot_start', 'plot_layers', 'plot_links', 'mapped_retrieval', 'mapped_record',
-           'plot_detection', 'plot_spotting', 'plot_printed']
+           'plot_detection', 'plot_spotting', 'plot_wide', 'plot_printed']
 
 # %% ../nbs/03a_xlm_e_results.ipynb #54fac67c
 import math
@@ -123,6 +123,18 @@ def plot_spotting(local: dict, random: dict): # {seed: record} of XLM-E with eit
                 ha="right", va="top", fontsize=7, color=PALETTE["grey"])
     ax.set(xlabel="words read in training, million tokens", ylabel="replaced words spotted (AUC)", ylim=(0.4, 1))
     label_lines(ax)
+    return fig
+
+# %% ../nbs/03a_xlm_e_results.ipynb #gpu568121
+def plot_wide(groups: dict): # arm → {seed: record}
+    "Retrieval of test captions and word alignment against gold, by layer."
+    fig, axes = figure("page", height=2.6, ncols=2)
+    draw_by_layer(axes[0], groups, _COLOURS, "multi30k-2016", "acc@1c", {}, None)
+    draw_by_layer(axes[1], groups, _COLOURS, "gold", "aer", {"linked by position": "diagonal"}, None)
+    axes[0].set_title("captions among 1,000", loc="left")
+    axes[0].set_ylabel("retrieval accuracy@1, %")
+    axes[1].set_title("words of gold pairs", loc="left")
+    axes[1].set_ylabel("alignment error rate, %")
     return fig
 
 # %% ../nbs/03a_xlm_e_results.ipynb #63590720
