@@ -45,7 +45,7 @@ FEW = dict(size="tiny", budget_flops=None, steps=5, batch_tokens=256, micro_toke
 SHAPES = {
     "base": dict(vocab_size=250_002, lines=6000, micro=(8192, 16_384, 32_768, 65_536), middle=16_384, repeats=8,
                  head=(65_536, 500_000, 768), pairs=192,
-                 csls=(200_000, 300), learning={"captions": ("wide", 8, {}), "bible": ("bible", 1, {})}),
+                 csls=(200_000, 300), learning={"captions": ("wide", 12, {}), "bible": ("bible", 1, {})}),
     "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24,
                  csls=(500, 16), learning={"captions": ("wide", 2, FEW), "bible": ("bible", 2, FEW)})}
 
@@ -441,7 +441,7 @@ PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias"
 
 def limit_of(o, phase: str) -> float: # seconds
     return {"data": 900, "tests": 180, "speed": 170, "memory": 35, "bias": 75, "veco": 45, "align": 45, "csls": 30,
-            "captions": 400, "bible": 500}[phase]
+            "captions": 500, "bible": 420}[phase]
 
 
 # ---- from the command line

@@ -391,7 +391,7 @@ _CAPTIONS = dict(corpus="multi30k", langs="en,de,fr", vocab_size=3000, parallel_
                  max_minutes=120.0)
 _PHRASES = dict(steps=2700, max_minutes=120.0)
 _BIBLES = dict(corpus="bible", langs="en,de,es,cs", norm="pre", initializer_range=768**-0.5, learning_rate=5e-4,
-               micro_tokens=16_384, **dict(SMALL_CHOICES, lam=50.0), max_minutes=120.0)
+               micro_tokens=8192, **dict(SMALL_CHOICES, lam=50.0), max_minutes=120.0)
 _ON_GPU = dict(precision="bf16", checkpoint_minutes=2.0)
 _ONE_TASK = dict(batch_tokens=1024) # as many tokens in a step as two tasks have
 _TWINS = {name + (", random pairs" if mismatched else ""): dict(tasks=tasks, mismatched=mismatched)
@@ -416,7 +416,7 @@ EXPERIMENTS = {
     "wide": Experiment("Six layers of 256 at equal FLOPs, on a GPU.", _TWINS,
                        dict(_CAPTIONS, **_ON_GPU, size="small", batch_tokens=4096, budget_flops=5e14)),
     "bible": Experiment("Twelve layers of 768 on Bibles at equal FLOPs, on a GPU.", _TWINS,
-                        dict(_BIBLES, **_ON_GPU, size="base", batch_tokens=16_384, budget_flops=2e16), (0,))}
+                        dict(_BIBLES, **_ON_GPU, size="base", batch_tokens=8192, budget_flops=1e16), (0,))}
 
 # %% ../nbs/03_xlm_e.ipynb #afa2de65
 def evaluate_run(settings: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
