@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHARES', 'VECTORS', 'RULES', 'CLAIMS', 'plot_gains', 'spoiled', 'xling_entries', 'Published', 'published_lists',
            'Tests', 'list_scores', 'vector_scores', 'fasttext_scores', 'middle', 'vector_record', 'more_runs',
-           'fasttext_record', 'plot_vectors', 'plot_since_base']
+           'fasttext_record', 'plot_vectors']
 
 # %% ../nbs/07d_static_results.ipynb #8641c5b6
 import math
@@ -22,7 +22,7 @@ from .core import PALETTE, DataError, figure, label_lines, pair_name, read_recor
 from .lexicon import translation_accuracy, word_similarity
 from .mapping import NearIdentity, map_to
 from .readouts import rated_pairs
-from .reports import baseline_mean, best_layer, draw_seeds, layer_means, nats_learned
+from .reports import baseline_mean, best_layer, draw_seeds, nats_learned
 from .static_runs import (EXPERIMENTS, Settings, TransferData, base_network, base_of, fasttext, lexicons,
                               lsa_space, new_base, prepare_data, resolve, translation_scores, with_base,
                               written_forms)
@@ -295,27 +295,6 @@ def plot_vectors(runs: dict): # {seed: record} of `vector_record`
 
 def _at_middle(method, space): # of the network, as in the paper
     return lambda r: _found(method, space, f"layer{middle(r['parameters']['layers'])}")(r)
-
-# %% ../nbs/07d_static_results.ipynb #gpu835491
-_ARMS = {"MLM alone": "grey", "MLM + TLM": "green", "dcca_ey, LSA": "blue", "dcca_ey, LSA shuffled": "sky",
-         "dcca_ey, own vectors": "red"}
-
-def plot_since_base(groups: dict, # arm → {seed: record}
-                    panels: dict): # title → test and measure of `layer_means`; tags are those of languages but English
-    "Scores of every layer minus those of the base run; thin lines are seeds, thick ones their means."
-    fig, axes = figure("page", height=2.5, ncols=len(panels))
-    for ax, (title, what) in zip(axes, panels.items()):
-        for arm in filter(groups.get, _ARMS):
-            elsewhere = [_of_pairs(r, lambda name: name != "en") for r in groups[arm].values()]
-            runs = [(layer_means(r, *what), layer_means(r, *what, "before")) for r in elsewhere]
-            lines = [(range(len(after)), [a - b for a, b in zip(after, before)]) for after, before in runs]
-            draw_seeds(ax, lines, PALETTE[_ARMS[arm]], arm if ax is axes[-1] else "")
-        ax.axhline(0, ls="--", color=PALETTE["black"], lw=0.9)
-        ax.set(xlabel="layer (0 = embeddings)", xticks=lines[0][0])
-        ax.set_title(title, loc="left")
-    axes[0].set_ylabel("points since the base run")
-    label_lines(axes[-1])
-    return fig
 
 # %% ../nbs/07d_static_results.ipynb #b0217021
 _AER = layer_score("lists", "aer", "diagonal", "ibm1-unseen", lower=True)
