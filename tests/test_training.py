@@ -108,13 +108,13 @@ def run(folder, config, parallel="ddp"):
     return train(model, Batches(), replace(config, parallel=parallel, evaluate_every=2), folder, None, look(model))
 
 
-def interrupted(folder, parallel="ddp"):
+def interrupted(folder, parallel="ddp", device="cpu"):
     "Ends in step 6 of 9, with a checkpoint after step 5."
     def stop(step):
         if step == 6: raise Stopped
         return {}
     config = replace(LONGER, parallel=parallel, evaluate_every=1, checkpoint_minutes=1e-9)
-    with pytest.raises(Stopped): train(Pair(), Batches(), config, folder, None, stop)
+    with pytest.raises(Stopped): train(Pair().to(device), Batches(), config, folder, None, stop)
 
 
 def kill_while_writing(rank):
@@ -286,6 +286,25 @@ def test_bf16_on_a_gpu(parallel, group, tmp_path):
         assert model.generator.get_input_embeddings().weight.dtype == torch.float32
         hidden = model.discriminator.encoder(torch.arange(5, 25, device=device)[None], output_hidden_states=True)
     assert hidden.hidden_states[0].dtype == torch.float32 and in_shares(block) == (parallel == "fsdp")
+
+
+def stopped_and_not(folder, device):
+    "Losses and weights of a run that was stopped and went on, beside those of one that was not."
+    interrupted(folder / "stopped", device=device)
+    for name in ("stopped", "whole"): train(Pair().to(device), Batches(), LONGER, folder / name)
+    ours, theirs = (losses(folder / name) for name in ("stopped", "whole"))
+    assert [line["step"] for line in ours] == [line["step"] for line in theirs] == list(range(9))
+    for line, other in zip(ours, theirs): assert line == pytest.approx(other, abs=ROUNDING["atol"])
+    kept = weights(folder / "stopped")
+    assert {w.device.type for w in kept.values()} == {"cpu"}
+    same(kept, weights(folder / "whole"), **ROUNDING)
+
+
+def test_stopped_it_goes_on_to_the_same_losses(tmp_path): stopped_and_not(tmp_path, "cpu")
+
+
+@pytest.mark.gpu
+def test_stopped_on_a_gpu_it_goes_on_there_and_loads_on_a_cpu(tmp_path): stopped_and_not(tmp_path, "cuda")
 
 
 class Table(nn.Module):
