@@ -4,6 +4,7 @@ import copy, json, math, subprocess, sys
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.testing import CompileCounter
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import (BertConfig, BertForMaskedLM, BertLMHeadModel, BertModel, ElectraConfig, ElectraForMaskedLM,
                           ElectraForPreTraining, ElectraModel, GPT2Config, GPT2Model, RobertaConfig, RobertaForMaskedLM,
@@ -85,6 +86,18 @@ def test_fused_and_eager_agree_in_outputs_and_gradients(kind, causal, norm):
     assert results[0][1].keys() == results[1][1].keys()
     assert kind == "none" or results[0][1]["relative_bias.weight"].abs().sum() > 0
     for name, gradient in results[0][1].items(): close(gradient, results[1][1][name])
+
+
+def test_compiled_blocks_are_one_program_at_any_depth():
+    def programs(layers):
+        torch._dynamo.reset()
+        counter = CompileCounter()
+        network = new_model(Encoder, config_for("tiny", 100, num_hidden_layers=layers), 0)
+        for block in network.layers: block.compile(backend=counter)
+        ids = torch.randint(5, 99, (2, 12))
+        network(ids, wanted=ids > 50)
+        return counter.frame_count
+    assert programs(3) == programs(10) == 3 # all but the last; the last, in two: how many tokens are wanted is not known
 
 
 @pytest.mark.parametrize("copies", [1, 7, 64])

@@ -187,3 +187,9 @@ def test_runs_of_one_size_of_several_notebooks():
     row = run_rows(experiments, finished)[0]
     assert row["experiment"] == "bitext" and 0 < row["runs on record"] <= row["of"]
     with pytest.raises(ConfigError, match="did you mean 'tiny'"): runs_of_size("tini", "04_xy_lent")
+
+
+def test_an_experiment_of_one_size_is_no_part_of_another():
+    has = {size: runs_of_size(size, "03_xlm_e")[0].keys() for size in ("tiny", "small", "base")}
+    assert {"tasks", "long"} < has["tiny"] and not {"wide", "bible"} & has["tiny"]
+    assert {"tasks", "wide"} < has["small"] and "bible" in has["base"]

@@ -15,7 +15,7 @@ spec.loader.exec_module(G)
 
 # what xlnb declares or its contributors use, and a GPU machine need not have
 ABSENT = ("nbdev", "fastcore", "execnb", "papermill", "IPython", "ipykernel", "jupyterlab", "nbformat", "nbclient",
-          "babel", "ot", "pooch", "seaborn", "matplotlib", "hypothesis")
+          "babel", "ot", "pooch", "pytest", "seaborn", "matplotlib", "hypothesis")
 HOOK = f"""
 import sys
 class Without:
@@ -196,6 +196,24 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
 
 
 def test_all_phases_end_within_25_minutes():
-    o = G.options([])
-    assert sum(G.limit_of(o, name) for name in G.PHASES if name != "data") <= 25 * 60
-    assert max(G.limit_of(o, name) for name in o.shape["learning"]) <= 10 * 60
+    assert G.LIMITS.keys() == G.PHASES.keys()
+    assert sum(seconds for name, seconds in G.LIMITS.items() if name != "data") <= 25 * 60
+    assert max(G.LIMITS[name] for name in G.SHAPES["base"]["learning"]) <= 10 * 60
+
+
+def test_runs_end_with_their_phase(place, monkeypatch):
+    "Four processes that would go on for long, and a phase that is stopped at its limit."
+    given = {"corpus": "multi30k", "size": "tiny", "seed": 0}
+    begun, start = [], subprocess.Popen
+    def sleeping(command, **options):
+        begun.append(start([sys.executable, "-c", "import time; time.sleep(600)"], **options))
+        return begun[-1]
+    monkeypatch.setattr(G, "unrecorded", lambda o, phase: [(f"arm {n}", {**given, "n": n}) for n in range(4)])
+    monkeypatch.setattr(G.subprocess, "Popen", sleeping)
+    def stop(*_): raise SystemExit(1)
+    previous = G.signal.signal(G.signal.SIGALRM, stop)
+    G.signal.alarm(3)
+    try:
+        with pytest.raises(SystemExit): G.learning(place, "captions")
+    finally: G.signal.signal(G.signal.SIGALRM, previous)
+    assert len(begun) == 2 and all(process.poll() is not None for process in begun)

@@ -12,7 +12,7 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'sentences', 'syn
            'aligning', 'distilling', 'answering', 'learning', 'reading', 'measure_steps', 'measure_memory',
            'measure_parts', 'measure_growth', 'measure_retrieval', 'measure_alignment', 'measure_mapping',
            'measure_csls', 'measure_distil', 'measure_answers', 'measure_learning', 'main', 'newest', 'plot_steps',
-           'plot_parts', 'plot_growth']
+           'plot_parts', 'plot_growth', 'on_gpu']
 
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
 import ctypes, gc, json, os, resource, subprocess, sys, time
@@ -903,3 +903,10 @@ def plot_growth(record: dict): # of `measure_growth`
     label_lines(axes[0][2])
     label_lines(axes[1][1])
     return fig
+
+# %% ../nbs/11_benchmarks.ipynb #gpu135751
+def on_gpu() -> dict: # (phase, case) → record
+    "What the newest program measured on the newest GPU at size base, without what failed or found no room."
+    records = [r for r in read_records("gpu") if r["size"] == "base"]
+    same = [r for r in records if all(r[k] == records[-1][k] for k in ("gpu", "code"))]
+    return {(r["phase"], r["case"]): r for r in same if not {"error", "out_of_memory", "left_out"} & r.keys()}
