@@ -97,7 +97,7 @@ def test_compiled_blocks_are_one_program_at_any_depth():
         ids = torch.randint(5, 99, (2, 12))
         network(ids, wanted=ids > 50)
         return counter.frame_count
-    assert programs(3) == programs(10) == 3 # all but the last; the last, in two: how many tokens are wanted is not known
+    assert programs(3) == programs(10) == 3 # all but the last; the last in two, since the number of tokens is not known
 
 
 @pytest.mark.parametrize("copies", [1, 7, 64])
