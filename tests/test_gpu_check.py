@@ -207,12 +207,12 @@ def test_runs_end_with_their_phase(place, monkeypatch):
     begun, start = [], subprocess.Popen
     def sleeping(command, **options):
         begun.append(start([sys.executable, "-c", "import time; time.sleep(600)"], **options))
+        if len(begun) == 2: G.signal.alarm(1)
         return begun[-1]
     monkeypatch.setattr(G, "unrecorded", lambda o, phase: [(f"arm {n}", {**given, "n": n}) for n in range(4)])
     monkeypatch.setattr(G.subprocess, "Popen", sleeping)
     def stop(*_): raise SystemExit(1)
     previous = G.signal.signal(G.signal.SIGALRM, stop)
-    G.signal.alarm(3)
     try:
         with pytest.raises(SystemExit): G.learning(place, "captions")
     finally: G.signal.signal(G.signal.SIGALRM, previous)

@@ -189,15 +189,20 @@ def tests(o, files=None):
     end(o, "tests")
 
 
-@contextmanager
 def test_process(o, path: Path):
-    "pytest on a file, which ends with the block."
     command = [sys.executable, "-m", "pytest", "-qm", "gpu", "-p", "no:cacheprovider", f"--junitxml={report(o, path)}"]
-    with open(report(o, path, "log"), "w") as log:
-        process = subprocess.Popen([*command, path], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=log)
+    return running([*command, path], report(o, path, "log"))
+
+
+@contextmanager
+def running(command: list, log: Path, **variables):
+    "A process that ends with the block."
+    with open(log, "w") as said:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment() | variables, stdin=subprocess.DEVNULL,
+                                   stdout=said, stderr=said)
     try: yield process
     finally:
-        process.kill()
+        process.kill() # a checkpoint that is being written gets its name when it is whole
         process.wait()
 
 
@@ -249,9 +254,11 @@ def kernels(o, micro: int) -> dict:
     "Seconds of a step on the device, and the shares of the operations that take most of them."
     import torch
     from torch.profiler import ProfilerActivity, profile
+    from xlnb.benchmarks import seconds_of
     with training_step(o, micro) as step:
         for _ in range(3): step()
-        with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * (o.device == "cuda")]) as seen: step()
+        with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * (o.device == "cuda")]) as seen:
+            seconds_of(step, o.device) # waits for what the step began
     kind = "device" if o.device == "cuda" else "cpu" # entries of the device are the same once more, by name of kernel
     times = {e.key: getattr(e, f"self_{kind}_time_total") for e in seen.key_averages()
              if e.device_type == torch.autograd.DeviceType.CPU}
@@ -392,6 +399,7 @@ def learning(o, phase: str):
             begun = [(f"{arm}, seed {given['seed']}", stack.enter_context(run_process(o, given, len(group))))
                      for arm, given in group]
             failed += [run for run, process in begun if process.wait()]
+        for _, given in group: say(run_folder(o, given).with_suffix(".log").read_text()[-1500:])
     if failed: raise SystemExit(f"{phase}: failed: {'; '.join(failed)}; their logs lie in {o.runs}")
 
 
@@ -402,22 +410,16 @@ def unrecorded(o, phase: str) -> list: # arm, parameters
     return not_recorded(experiment_of(o, phase), RECIPE, read_records(RECIPE.notebook))
 
 
-@contextmanager
 def run_process(o, given: dict,
                 side: int): # runs that share the cores
-    "A run of XLM-E, which ends with the block."
-    from xlnb.data import short_hash
-    folder = o.runs / f"{given['corpus']}-{given['size']}-{short_hash([given, o.code])}"
+    folder = run_folder(o, given)
     command = [sys.executable, __file__, "--one", json.dumps({**given, "out": str(folder)}), "--device", o.device]
-    threads = {"OMP_NUM_THREADS": str(max(1, os.cpu_count() // side))}
-    with open(folder.with_suffix(".log"), "w") as log:
-        process = subprocess.Popen(command, env=environment() | threads, stdin=subprocess.DEVNULL, stdout=log,
-                                   stderr=log)
-    try: yield process
-    finally:
-        process.kill() # a checkpoint that is being written gets its name when it is whole
-        process.wait()
-        say(folder.with_suffix(".log").read_text()[-1500:])
+    return running(command, folder.with_suffix(".log"), OMP_NUM_THREADS=str(max(1, os.cpu_count() // side)))
+
+
+def run_folder(o, given: dict) -> Path:
+    from xlnb.data import short_hash
+    return o.runs / f"{given['corpus']}-{given['size']}-{short_hash([given, o.code])}"
 
 
 def one_run(given: dict):

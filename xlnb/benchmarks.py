@@ -906,7 +906,8 @@ def plot_growth(record: dict): # of `measure_growth`
 
 # %% ../nbs/11_benchmarks.ipynb #gpu135751
 def on_gpu() -> dict: # (phase, case) → record
-    "What the newest program measured on the newest GPU at size base, without what failed or found no room."
-    records = [r for r in read_records("gpu") if r["size"] == "base"]
-    same = [r for r in records if all(r[k] == records[-1][k] for k in ("gpu", "code"))]
-    return {(r["phase"], r["case"]): r for r in same if not {"error", "out_of_memory", "left_out"} & r.keys()}
+    "Measurements at size base, those of a phase by one program on one GPU, the newest; without what found no room."
+    lacking = {"error", "out_of_memory", "left_out"}
+    records = [r for r in read_records("gpu") if r["size"] == "base" and not lacking & r.keys()]
+    newest = {r["phase"]: (r["gpu"], r["code"]) for r in records}
+    return {(r["phase"], r["case"]): r for r in records if (r["gpu"], r["code"]) == newest[r["phase"]]}
