@@ -178,6 +178,18 @@ def test_runs_on_bibles_from_the_command_line(bibles, tmp_path):
     assert done.returncode == 0 and len(records(tmp_path / "results", "03_xlm_e.bible")) == 4 # none is run again
 
 
+@pytest.mark.slow
+def test_metaxlm_on_bibles_from_the_command_line(bibles, tmp_path):
+    "The monolingual phase and the cross-lingual one, and two runs from scratch."
+    done = run("meta", "--size", "tiny", "--device", "cpu", "--out", tmp_path / "results", "--runs", tmp_path / "runs",
+               XLNB_DATA=str(bibles), XLNB_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 0 and "2 of 2 phases went through" in done.stdout, done.stdout + done.stderr
+    found = {(r["parameters"]["parts"], r["parameters"]["steps"]): r for r in
+             records(tmp_path / "results", "05_meta_xlm.bible")}
+    assert found.keys() == {("both", 5), ("none", 5), ("none", 1600)}
+    assert found["both", 5]["meta"]["steps"] == 5 and all(r["run"]["finished"] for r in found.values())
+
+
 def test_without_cuda_it_says_so_and_ends_well():
     done = run(CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0 and done.stdout.startswith("gpu-check: skipped: torch ") and not done.stderr

@@ -12,7 +12,8 @@ veco    the step of CA-MLM + TLM: losses one after the other, at once, and with 
 align   pairs/s of word alignment in batches against one pair at a time, and whether both find the same links
 csls    seconds of CSLS of all words with all words, and whether it finds what brute force finds
 captions  the experiment `wide` of XLM-E, its runs side by side; retrieval and word alignment by layer
-bible   its experiment `bible`, one run after the other
+bible   its experiment `bible`, two runs side by side, those on translations first
+meta    the experiment `base` of MetaXLM, its runs side by side
 
 Every measurement is a record as soon as it ends (`data/results/gpu.jsonl`, runs `03_xlm_e.<corpus>.jsonl`; --out
 names another folder), and what the same code has on record from the same GPU is not measured again, nor is a run that
@@ -20,12 +21,14 @@ is on record: what was stopped is taken up by the same command. Captions and Bib
 names. Without CUDA nothing is done.
 
 Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, safetensors, sentencepiece, protobuf,
-numpy, pandas, scipy, tqdm; `tests` also pytest, and leaves out files of tests that need more than is here.
+numpy, pandas, scipy, tqdm; `meta` also babel; `tests` also pytest, and leaves out files of tests that need more than
+is here.
 """
 import argparse, functools, gc, json, multiprocessing, os, signal, subprocess, sys, time, traceback
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,18 +38,24 @@ from unittest import mock
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
+ALSO = {"tests": "pytest", "meta": "babel"} # phase → what it needs beside
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "google.protobuf", "numpy", "pandas",
           "scipy", "tqdm")
 # What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
 # `csls`: words of each of two languages, width.
-# `learning`: phase → experiment of XLM-E, how many runs side by side, and settings that differ from the experiment's.
-FEW = dict(size="tiny", budget_flops=None, steps=5, batch_tokens=256, micro_tokens=512, vocab_size=300)
+# `learning`: phase → paper, its experiment, how many runs side by side, and settings that differ from the experiment's.
+FEW = dict(size="tiny", steps=5, batch_tokens=256, micro_tokens=512, vocab_size=300)
+FEW_FLOPS, FEW_META = dict(FEW, budget_flops=None), dict(FEW, meta_steps=5, meta_vocab_size=150)
 SHAPES = {
     "base": dict(vocab_size=250_002, lines=6000, micro=(8192, 16_384, 32_768, 65_536), middle=16_384, repeats=8,
                  head=(65_536, 500_000, 768), pairs=192,
-                 csls=(200_000, 300), learning={"captions": ("wide", 4, {}), "bible": ("bible", 1, {})}),
+                 csls=(200_000, 300), learning={
+                     "captions": ("xlm_e", "wide", 4, {}), "bible": ("xlm_e", "bible", 2, {}),
+                     "meta": ("meta_xlm", "base", 3, {})}),
     "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24,
-                 csls=(500, 16), learning={"captions": ("wide", 2, FEW), "bible": ("bible", 2, FEW)})}
+                 csls=(500, 16), learning={
+                     "captions": ("xlm_e", "wide", 2, FEW_FLOPS), "bible": ("xlm_e", "bible", 2, FEW_FLOPS),
+                     "meta": ("meta_xlm", "base", 3, FEW_META)})}
 
 
 # ---- what every phase uses
@@ -361,14 +370,15 @@ def linking(o, dtype: str) -> dict:
     return aligning(o.size, o.shape["vocab_size"], o.shape["pairs"], device=o.device, dtype=dtype)
 
 
-def experiment_of(o, phase: str):
-    "The experiment of XLM-E that a phase runs."
-    from xlnb.xlm_e import EXPERIMENTS
-    name, _, changes = o.shape["learning"][phase]
-    return replace(EXPERIMENTS[name], shared={**EXPERIMENTS[name].shared, **changes})
+def recipe_of(o, phase: str):
+    "The paper whose experiment a phase runs, and the experiment."
+    paper, name, _, changes = o.shape["learning"][phase]
+    recipe = import_module(f"xlnb.{paper}").RECIPE
+    experiment = recipe.experiments[name]
+    return recipe, replace(experiment, shared={**experiment.shared, **changes})
 
 
-def corpus_of(o, phase: str) -> str: return experiment_of(o, phase).shared["corpus"]
+def corpus_of(o, phase: str) -> str: return recipe_of(o, phase)[1].shared["corpus"]
 
 
 def learned(o) -> list[str]:
@@ -379,10 +389,15 @@ def learned(o) -> list[str]:
 
 def data(o):
     "Vocabulary, stores and baselines of captions and Bibles; another process that asks for them meanwhile waits."
-    from xlnb.xlm_e import Settings, prepare_data, resolve
     for phase in learned(o):
-        each = {given["mismatched"]: given for _, given in unrecorded(o, phase)}
-        for mismatched, given in each.items(): baselines(prepare_data(resolve(Settings(**given))), not mismatched)
+        recipe, _ = recipe_of(o, phase)
+        each = {mismatched(given): given for _, given in reversed(unrecorded(o, phase))} # first of a kind
+        for random_pairs in sorted(each):
+            settings = recipe.resolve(recipe.Settings(**each[random_pairs]))
+            baselines(recipe.prepare(settings), not random_pairs)
+
+
+def mismatched(given: dict) -> bool: return bool(given.get("mismatched")) # whether it learns from random pairs
 
 
 def baselines(prepared, own_pairs: bool):
@@ -392,11 +407,12 @@ def baselines(prepared, own_pairs: bool):
 
 
 def learning(o, phase: str):
-    "The runs that are not on record, some side by side, each in a process of its own."
-    todo, side, failed = unrecorded(o, phase), o.shape["learning"][phase][1], []
+    "The runs that are not on record, some side by side, each in a process of its own; random pairs come last."
+    todo, side, failed = unrecorded(o, phase), o.shape["learning"][phase][2], []
+    todo.sort(key=lambda run: mismatched(run[1]))
     for group in (todo[k:k + side] for k in range(0, len(todo), side)):
         with ExitStack() as stack:
-            begun = [(f"{arm}, seed {given['seed']}", stack.enter_context(run_process(o, given, len(group))))
+            begun = [(f"{arm}, seed {given['seed']}", stack.enter_context(run_process(o, phase, given, len(group))))
                      for arm, given in group]
             failed += [run for run, process in begun if process.wait()]
         for _, given in group: say(run_folder(o, given).with_suffix(".log").read_text()[-1500:])
@@ -406,14 +422,15 @@ def learning(o, phase: str):
 def unrecorded(o, phase: str) -> list: # arm, parameters
     from xlnb.core import read_records
     from xlnb.experiments import missing as not_recorded
-    from xlnb.xlm_e import RECIPE
-    return not_recorded(experiment_of(o, phase), RECIPE, read_records(RECIPE.notebook))
+    recipe, experiment = recipe_of(o, phase)
+    return not_recorded(experiment, recipe, read_records(recipe.notebook))
 
 
-def run_process(o, given: dict,
+def run_process(o, phase: str, given: dict,
                 side: int): # runs that share the cores
     folder = run_folder(o, given)
-    command = [sys.executable, __file__, "--one", json.dumps({**given, "out": str(folder)}), "--device", o.device]
+    run = json.dumps({**given, "out": str(folder)})
+    command = [sys.executable, __file__, phase, "--one", run, "--size", o.size, "--device", o.device]
     return running(command, folder.with_suffix(".log"), OMP_NUM_THREADS=str(max(1, os.cpu_count() // side)))
 
 
@@ -422,23 +439,22 @@ def run_folder(o, given: dict) -> Path:
     return o.runs / f"{given['corpus']}-{given['size']}-{short_hash([given, o.code])}"
 
 
-def one_run(given: dict):
-    "Train, evaluate and record as those of XLM-E, but for the probes, which need Babel."
+def one_run(o, phase: str):
+    "Train, evaluate and record as by the command of the paper, but for XLM-E's probes, which need Babel."
     from xlnb.core import append_record
+    from xlnb.pretraining import run
+    recipe, _ = recipe_of(o, phase)
+    if "mismatched" in o.one: recipe = replace(recipe, evaluate=without_probes)
+    settings = recipe.resolve(recipe.Settings(**o.one))
+    append_record(recipe.notebook, run(recipe, settings), settings.corpus)
+
+
+def without_probes(settings, prepared, trained, minutes: float) -> tuple[dict, str]:
     from xlnb.held_out import evaluate
-    from xlnb.pretraining import progress_report, record_of, train_phase
-    from xlnb.xlm_e import RECIPE, Settings, resolve
-    settings = resolve(Settings(**given))
-    prepared, began = RECIPE.prepare(settings), time.monotonic()
-    trained = train_phase(RECIPE.phase, settings, prepared)
-    minutes = (time.monotonic() - began) / 60
-    say(f"{settings.tasks}, mismatched {settings.mismatched}, seed {settings.seed}: {minutes:.1f} minutes; "
-        f"{progress_report(trained.summary)}")
     own_pairs = not settings.mismatched
-    baselines(prepared, own_pairs)
+    baselines(prepared, own_pairs) # another process may be at it
     found = evaluate(trained.model.kept, prepared, own_pairs, probed=())
-    append_record(RECIPE.notebook, record_of(RECIPE, settings, prepared, trained, found.metrics(), found.measured),
-                  settings.corpus)
+    return found.metrics(), found.measured
 
 
 PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias": bias, "veco": veco,
@@ -448,7 +464,7 @@ PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias"
 
 # Seconds; all but those of `data`, which runs beside the others, are 25 minutes.
 LIMITS = {"data": 900, "tests": 180, "speed": 240, "memory": 35, "bias": 75, "veco": 45, "align": 45, "csls": 60,
-          "captions": 400, "bible": 420}
+          "captions": 280, "bible": 380, "meta": 160}
 
 
 # ---- from the command line
@@ -457,7 +473,7 @@ def missing(phases) -> str | None:
     "Why this Python cannot run the phases, in a sentence; None: it can."
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         return f"Python is {sys.version.split()[0]}; it has to be 3.11, 3.12 or 3.13"
-    names = [*NEEDED, *["pytest"] * ("tests" in phases)]
+    names = [*NEEDED, *(ALSO[name] for name in phases if name in ALSO)]
     if lacking := [name for name in names if not findable(name)]:
         return f"{sys.executable} lacks {', '.join(lacking)}: install them, or name another Python (make: PYTHON=…)"
     if tuple(map(int, version("torch").split(".")[:2])) < (2, 11):
@@ -527,14 +543,14 @@ def options(argv: list[str]) -> SimpleNamespace:
 
 def main(argv: list[str]) -> int: # exit status
     o = options(argv)
-    if why := missing([] if o.one else o.phases): sys.exit(f"gpu-check: {why}")
+    if why := missing(o.phases): sys.exit(f"gpu-check: {why}")
     import torch
     if o.device == "cuda" and not torch.cuda.is_available():
         say(f"gpu-check: skipped: torch {torch.__version__} sees no GPU with CUDA here")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)) # the phases end with this process
     if o.one:
-        one_run(o.one)
+        one_run(o, *o.phases)
         return 0
     results = Path(o.out or ROOT / "data" / "results").resolve()
     os.environ |= {"XLNB_ROOT": str(ROOT), "XLNB_RESULTS": str(results)}

@@ -678,7 +678,13 @@ EXPERIMENTS = {
     "captions": Experiment(
         "The same starts on captions.", _STARTS,
         dict(corpus="multi30k", langs="de,en,fr", vocab_size=3000, meta_steps=2400, steps=3200,
-             max_minutes=60.0), (0, 1, 2))}
+             max_minutes=60.0), (0, 1, 2)),
+    "base": Experiment(
+        "Twelve layers of 768 on Bibles, at equal cross-lingual and at equal total tokens, on a GPU.",
+        {"both": {}, "from scratch": _SCRATCH, "from scratch, all steps": _SCRATCH | {"steps": 1600}},
+        dict(corpus="bible", langs="en,de,es,cs", norm="pre", initializer_range=768**-0.5, learning_rate=5e-4,
+             size="base", batch_tokens=8192, micro_tokens=8192, precision="bf16", meta_steps=800, steps=800,
+             checkpoint_minutes=2.0, max_minutes=120.0), (0,))}
 
 # %% ../nbs/05_meta_xlm.ipynb #dd4b8eca
 RECIPE = Recipe("05_meta_xlm", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of, with_start,
