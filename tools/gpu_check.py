@@ -43,19 +43,20 @@ NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece",
           "scipy", "tqdm")
 # What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
 # `csls`: words of each of two languages, width.
-# `learning`: phase → paper, its experiment, how many runs side by side, and settings that differ from the experiment's.
+# `learning`: phase → paper, its experiment, how many runs side by side, what differs from its settings, from its arms.
 FEW = dict(size="tiny", steps=5, batch_tokens=256, micro_tokens=512, vocab_size=300)
 FEW_FLOPS, FEW_META = dict(FEW, budget_flops=None), dict(FEW, meta_steps=5, meta_vocab_size=150)
+FEWER = {"from scratch, all steps": {"steps": 10}}
 SHAPES = {
     "base": dict(vocab_size=250_002, lines=6000, micro=(8192, 16_384, 32_768, 65_536), middle=16_384, repeats=8,
                  head=(65_536, 500_000, 768), pairs=192,
                  csls=(200_000, 300), learning={
-                     "captions": ("xlm_e", "wide", 4, {}), "bible": ("xlm_e", "bible", 2, {}),
-                     "meta": ("meta_xlm", "base", 3, {})}),
+                     "captions": ("xlm_e", "wide", 4, {}, {}), "bible": ("xlm_e", "bible", 2, {}, {}),
+                     "meta": ("meta_xlm", "base", 3, {}, {})}),
     "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24,
                  csls=(500, 16), learning={
-                     "captions": ("xlm_e", "wide", 2, FEW_FLOPS), "bible": ("xlm_e", "bible", 2, FEW_FLOPS),
-                     "meta": ("meta_xlm", "base", 3, FEW_META)})}
+                     "captions": ("xlm_e", "wide", 2, FEW_FLOPS, {}), "bible": ("xlm_e", "bible", 2, FEW_FLOPS, {}),
+                     "meta": ("meta_xlm", "base", 3, FEW_META, FEWER)})}
 
 
 # ---- what every phase uses
@@ -372,10 +373,11 @@ def linking(o, dtype: str) -> dict:
 
 def recipe_of(o, phase: str):
     "The paper whose experiment a phase runs, and the experiment."
-    paper, name, _, changes = o.shape["learning"][phase]
+    paper, name, _, shared, arms = o.shape["learning"][phase]
     recipe = import_module(f"xlnb.{paper}").RECIPE
     experiment = recipe.experiments[name]
-    return recipe, replace(experiment, shared={**experiment.shared, **changes})
+    arms = {arm: {**own, **arms.get(arm, {})} for arm, own in experiment.arms.items()}
+    return recipe, replace(experiment, arms=arms, shared={**experiment.shared, **shared})
 
 
 def corpus_of(o, phase: str) -> str: return recipe_of(o, phase)[1].shared["corpus"]
@@ -440,18 +442,18 @@ def run_folder(o, given: dict) -> Path:
 
 
 def one_run(o, phase: str):
-    "Train, evaluate and record as by the command of the paper, but for XLM-E's probes, which need Babel."
+    "Train, evaluate and record as by the command of the paper, but for the probes by layer, which a CPU learns."
     from xlnb.core import append_record
     from xlnb.pretraining import run
     recipe, _ = recipe_of(o, phase)
-    if "mismatched" in o.one: recipe = replace(recipe, evaluate=without_probes)
     settings = recipe.resolve(recipe.Settings(**o.one))
-    append_record(recipe.notebook, run(recipe, settings), settings.corpus)
+    record = run(replace(recipe, evaluate=without_probes), settings)
+    append_record(recipe.notebook, record, settings.corpus)
 
 
 def without_probes(settings, prepared, trained, minutes: float) -> tuple[dict, str]:
     from xlnb.held_out import evaluate
-    own_pairs = not settings.mismatched
+    own_pairs = not mismatched(vars(settings))
     baselines(prepared, own_pairs) # another process may be at it
     found = evaluate(trained.model.kept, prepared, own_pairs, probed=())
     return found.metrics(), found.measured
