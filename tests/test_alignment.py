@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from itertools import permutations, product
 
 import numpy as np
+import ot
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -53,7 +54,6 @@ def slow_optimal_transport(x, y):
     return mutual_best(row, column), np.minimum(row, column)
 
 def slow_entropic(x, y):
-    import ot # the tests on a GPU do without it
     m, n = len(x), len(y)
     plan = ot.sinkhorn(np.ones(m) / m, np.ones(n) / n, 1 - np.array(cosines(x, y)), REGULARISATION,
                        method="sinkhorn_log", stopThr=1e-13, numItermax=20_000)

@@ -225,7 +225,7 @@ def outcome(o, path: Path, process) -> dict:
     said, suite = report(o, path, "log").read_text(), ElementTree.parse(report(o, path)).getroot()[0]
     count = {k: int(suite.get(k)) for k in ("tests", "failures", "errors", "skipped")}
     lacking = sorted({line.split("'")[1] for line in said.splitlines() if "No module named '" in line})
-    if count["errors"] and lacking: return {"left_out": f"it needs {', '.join(lacking)}"}
+    if (count["errors"] or count["failures"]) and lacking: return {"left_out": f"it needs {', '.join(lacking)}"}
     if count["failures"] or count["errors"]:
         say(said[-6000:])
         raise RuntimeError(f"{count['failures']} of {count['tests']} failed, {count['errors']} errors")

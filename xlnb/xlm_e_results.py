@@ -126,13 +126,14 @@ def plot_spotting(local: dict, random: dict): # {seed: record} of XLM-E with eit
     return fig
 
 # %% ../nbs/03a_xlm_e_results.ipynb #gpu568121
-def plot_wide(groups: dict): # arm → {seed: record}
-    "Retrieval of test captions and word alignment against gold, by layer."
+def plot_wide(groups: dict, # arm → {seed: record}
+              test: str = "multi30k-2016", title: str = "captions among 1,000"):
+    "Retrieval of a test and word alignment against gold, by layer."
     fig, axes = figure("page", height=2.6, ncols=2)
-    draw_by_layer(axes[0], groups, _COLOURS, "multi30k-2016", "acc@1c", {}, None)
+    draw_by_layer(axes[0], groups, _COLOURS, test, "acc@1c", {}, None)
     baselines = {"IBM-1": "ibm1-unseen", "linked by position": "diagonal"}
     draw_by_layer(axes[1], groups, _COLOURS, "gold", "aer", baselines, None)
-    axes[0].set_title("captions among 1,000", loc="left")
+    axes[0].set_title(title, loc="left")
     axes[0].set_ylabel("retrieval accuracy@1, %")
     axes[1].set_title("words of gold pairs", loc="left")
     axes[1].set_ylabel("alignment error rate, %")
