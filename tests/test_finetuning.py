@@ -3,6 +3,7 @@ import json, random, re, time
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -304,14 +305,15 @@ def test_the_usual_rate_is_that_of_the_papers_at_base():
 
 @pytest.mark.parametrize("name, lang", [("xquad", "zh"), ("tydiqa", "ar"), ("mlqa", "hi")])
 def test_answers_of_real_sets_are_recovered_from_offsets(name, lang):
-    if data_root() is None or lang not in task_languages(name, SETS[name]): pytest.skip(f"no file of {name}, {lang}")
+    split = dict(FEW)[name]
+    if data_root() is None or lang not in task_languages(name, split): pytest.skip(f"no file of {name}, {lang}")
     characters = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}, unk_token="[UNK]"))
     characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     characters.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=characters, unk_token="[UNK]", cls_token="[CLS]",
                                                      sep_token="[SEP]", pad_token="[PAD]", model_max_length=4000)
-    examples = read_task(name, lang, SETS[name])[:200]
+    examples = read_task(name, lang, split)[:200]
     with pytest.warns(UserWarning): items = read_questions(examples, tokenizer, (), 3000)
     found = {}
     for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.places):
@@ -322,7 +324,8 @@ def test_answers_of_real_sets_are_recovered_from_offsets(name, lang):
 # ---------------------------------------------------------------- answers of real sets, in subwords
 
 SPECIAL = dict(cls_token="<s>", pad_token="<pad>", sep_token="</s>", unk_token="<unk>")
-SETS = {"xquad": "test", "mlqa": "dev", "tydiqa": "dev"}
+FEW = [("xquad", "test"), ("mlqa", "dev"), ("tydiqa", "dev")]
+SETS = [*FEW, ("tydiqa", "train"), ("squad2", "cs224n-dev")]
 LIMIT = 384 # tokens; windows share a third of them
 
 
@@ -350,15 +353,18 @@ def fast(kind, texts, size=6000):
 
 
 @cache
-def real_questions(): # set → language → the first questions of its file
+def real_questions(): # set, split → language → questions with an answer
     if data_root() is None: pytest.skip("XLNB_DATA names no folder")
-    return {name: {lang: read_task(name, lang, split)[:200] for lang in task_languages(name, split) if "-" not in lang}
-            for name, split in SETS.items()}
+    def read(name, split):
+        langs = [lang for lang in task_languages(name, split) if "-" not in lang] # pairs ask of the same contexts
+        return {lang: [e for e in read_task(name, lang, split) if e.answers] for lang in langs}
+    return {which: read(*which) for which in SETS}
 
 
 @cache
 def real_tokenizer(kind):
-    contexts = [dict.fromkeys(e.context for e in own) for sets in real_questions().values() for own in sets.values()]
+    firsts = [own[:200] for sets in real_questions().values() for own in sets.values()]
+    contexts = [dict.fromkeys(e.context for e in own) for own in firsts]
     return fast(kind, [context for own in contexts for context in [*own][:20]])
 
 
@@ -369,15 +375,17 @@ def cut(example, tokenizer): # pieces that an answer shares with what stands bes
             if a < at < b and context[a:at].strip() or a < stop < b and context[stop:b].strip()]
 
 
-@pytest.mark.parametrize("kind", ["byte-level BPE", "WordPiece", "WordPiece, uncased", "Unigram"])
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("which, kind", [*product(SETS, ["Unigram"]),
+                                         *product(FEW, ["byte-level BPE", "WordPiece", "WordPiece, uncased"])])
 @pytest.mark.filterwarnings("ignore:.*questions have more than")
-def test_answers_of_real_sets_are_recovered_from_subwords(name, kind):
-    """In every language, but for what no pair of pieces can say: an answer that ends within a piece.
+def test_answers_of_real_sets_are_recovered_from_subwords(which, kind):
+    """Every answer in every language, but for what no pair of pieces can say: one that ends within a piece.
 
-    Of windows none holds an answer that is longer than what two of them share."""
+    Of windows none holds an answer that is longer than what two of them share. Other tokenizers than XLM-R's kind
+    read the first questions of a language."""
     tokenizer, quirks = real_tokenizer(kind), Counter()
-    for lang, examples in real_questions()[name].items():
+    for lang, examples in real_questions()[which].items():
+        if kind != "Unigram": examples = examples[:200]
         items, spans = read_questions(examples, tokenizer, (), LIMIT), {}
         for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.places):
             if not a: continue
@@ -392,8 +400,8 @@ def test_answers_of_real_sets_are_recovered_from_subwords(name, kind):
             elif quirk == "cut": assert cut(example, tokenizer) and all(text in span for span in spans[n]), (lang, text)
             elif spans[n][text] < LONGEST_ANSWER: assert answers[n].text == text
             quirks[quirk] += 1
-    if not quirks: pytest.skip(f"XLNB_DATA has no files of {name}")
-    assert quirks["cut"] < 0.05 * quirks.total() and quirks["long"] < 5 # of 6,000 pieces for two dozen languages
+    if not quirks: pytest.skip(f"XLNB_DATA has no files of {which}")
+    assert quirks["cut"] < 0.07 * quirks.total() and quirks["long"] < 5 # of 6,000 pieces for two dozen languages
 
 
 def test_what_a_tokenizer_drops_belongs_to_the_piece_it_touches():
