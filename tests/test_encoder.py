@@ -12,8 +12,8 @@ from transformers import (BertConfig, BertForMaskedLM, BertLMHeadModel, BertMode
 
 from xlnb import encoder as E
 from xlnb.core import ConfigError, torch_generator
-from xlnb.encoder import (CheckpointError, Encoder, EncoderConfig, attend, checkpoint_shapes, config_for, from_copies,
-                          forward_flops, load, new_model, parameter_count, relative_buckets)
+from xlnb.encoder import (CheckpointError, Encoder, EncoderConfig, attend, checkpoint_shapes, compile_blocks,
+                          config_for, forward_flops, from_copies, load, new_model, parameter_count, relative_buckets)
 from xlnb.foreign import load_foreign
 from xlnb.heads import (EncoderForCausalLM, EncoderForMaskedLM, EncoderForReplacedTokens,
                         EncoderForTokenClassification, head_flops, share_embeddings)
@@ -93,7 +93,7 @@ def test_compiled_blocks_are_one_program_at_any_depth():
         torch._dynamo.reset()
         counter = CompileCounter()
         network = new_model(Encoder, config_for("tiny", 100, num_hidden_layers=layers), 0)
-        for block in network.layers: block.compile(backend=counter)
+        compile_blocks(network, counter)
         ids = torch.randint(5, 99, (2, 12))
         network(ids, wanted=ids > 50)
         return counter.frame_count

@@ -378,8 +378,9 @@ def cut(example, tokenizer): # pieces that an answer shares with what stands bes
 @pytest.mark.parametrize("which, kind", [*product(SETS, ["Unigram"]),
                                          *product(FEW, ["byte-level BPE", "WordPiece", "WordPiece, uncased"])])
 @pytest.mark.filterwarnings("ignore:.*questions have more than")
+@pytest.mark.slow
 def test_answers_of_real_sets_are_recovered_from_subwords(which, kind):
-    """Every answer in every language, but for what no pair of pieces can say: one that ends within a piece.
+    """The first answer of every question, in every language, but for one that ends within a piece.
 
     Of windows none holds an answer that is longer than what two of them share. Other tokenizers than XLM-R's kind
     read the first questions of a language."""
@@ -401,7 +402,8 @@ def test_answers_of_real_sets_are_recovered_from_subwords(which, kind):
             elif spans[n][text] < LONGEST_ANSWER: assert answers[n].text == text
             quirks[quirk] += 1
     if not quirks: pytest.skip(f"XLNB_DATA has no files of {which}")
-    assert quirks["cut"] < 0.07 * quirks.total() and quirks["long"] < 5 # of 6,000 pieces for two dozen languages
+    most = 0.07 if which[0] == "squad2" else 0.05 # of 6,000 pieces for two dozen languages
+    assert quirks["cut"] < most * quirks.total() and quirks["long"] < 5
 
 
 def test_what_a_tokenizer_drops_belongs_to_the_piece_it_touches():

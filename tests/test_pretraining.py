@@ -10,9 +10,10 @@ import torch
 from conftest import ROOT
 from safetensors.torch import load_file
 
-from xlnb import meta_xlm, xlm_e, xy_lent
+from xlnb import meta_xlm, pretraining, xlm_e, xy_lent
 from xlnb.core import read_records, run_facts
 from xlnb.data import folder_lock
+from xlnb.encoder import compile_blocks
 from xlnb.pretraining import (NOT_IDENTITY, RunSettings, finished_phase, main, run, run_folder, run_identity,
                               threads_of, train_phase, training_config)
 from xlnb.training import NonFiniteLoss, make_optimizer, read_log, update
@@ -58,6 +59,20 @@ def test_tiny_takes_one_thread_unless_told_otherwise(given, threads, monkeypatch
         with threads_of(replace(small(), size="base")): assert torch.get_num_threads() == 2
         assert torch.get_num_threads() == 2
     finally: torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+def test_compiled_blocks_learn_the_same(tmp_path, monkeypatch):
+    "By what torch.compile does before it writes code: a C++ compiler need not be here."
+    monkeypatch.setattr(pretraining, "compile_blocks", lambda model: compile_blocks(model, "aot_eager"))
+    def learned(compiled):
+        s = small(steps=3, compiled=compiled, out=str(tmp_path / str(compiled)))
+        phase = replace(toy_paper.PHASE, measures=lambda s, data: lambda model: {})
+        block = train_phase(phase, s, toy_paper.prepare_data(s)).model.kept.encoder.layers[0]
+        assert (block._compiled_call_impl is not None) == compiled
+        return [line["loss"] for line in read_log(s.out)], list(weights(s.out))
+    (plain, names), (compiled, same_names) = learned(False), learned(True)
+    assert plain == pytest.approx(compiled, rel=1e-4) and names == same_names
 
 
 def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(record, root, tmp_path):

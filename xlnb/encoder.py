@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['SIZES', 'EncoderConfig', 'config_for', 'Embeddings', 'relative_buckets', 'from_copies', 'sentence_numbers',
            'RelativeBias', 'Gate', 'attend', 'Packing', 'packed_blocks', 'Flexible', 'AttentionContext',
-           'SelfAttention', 'CrossAttention', 'Block', 'EncoderPreTrainedModel', 'Encoder', 'new_model',
-           'checkpoint_type', 'checkpoint_shapes', 'shape_differences', 'load', 'forward_flops', 'parameter_count']
+           'SelfAttention', 'CrossAttention', 'Block', 'compile_blocks', 'EncoderPreTrainedModel', 'Encoder',
+           'new_model', 'checkpoint_type', 'checkpoint_shapes', 'shape_differences', 'load', 'forward_flops',
+           'parameter_count']
 
 # %% ../nbs/01_encoder.ipynb #6fbb246e
 import copy, functools, json, math
@@ -479,6 +480,14 @@ class Block(GradientCheckpointingLayer):
         change, weights = function(norm(hidden) if self.pre else hidden, context)
         if self.dropout: change = F.dropout(change, self.dropout, self.training)
         return (hidden + change if self.pre else norm(hidden + change)), weights
+
+# %% ../nbs/01_encoder.ipynb #4b559637
+def compile_blocks(model: nn.Module, # with an encoder somewhere in it
+                   backend: str = "inductor", # of torch.compile
+                  ):
+    "Send every block through torch.compile from its next call on."
+    for block in model.modules():
+        if isinstance(block, Block): block.compile(backend=backend)
 
 # %% ../nbs/01_encoder.ipynb #3be6653c
 def _prepare_cache(config, cache, use_cache, is_causal, memory):

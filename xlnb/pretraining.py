@@ -30,7 +30,8 @@ from .core import (CheckpointError, ConfigError, append_record, atomic_path, che
                        sha256_file)
 from .data import (BatchShape, MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash,
                        source_hash)
-from .encoder import SIZES, EncoderConfig, checkpoint_type, config_for, forward_flops, new_model
+from .encoder import (SIZES, EncoderConfig, checkpoint_type, compile_blocks, config_for, forward_flops,
+                          new_model)
 from .heads import EncoderForMaskedLM, head_flops
 from .held_out import HeldOutSpec, Measured
 from .objectives import Masking, MaskIds, guess
@@ -86,6 +87,7 @@ class RunSettings:
     initializer_range: float | None = None # standard deviation of the initial weights
     micro_tokens: int = 8192 # tokens that go through the networks at a time, and what processes share
     precision: str = "fp32" # fp32 | bf16
+    compiled: bool = False # whether the blocks go through torch.compile, which pays in a long run on a GPU
     parallel: str | None = None # what processes hold: ddp (everything) | fsdp (a share)
     seed: int = 0 # of initial weights, batches and masks
     max_minutes: float = 30.0 # training stops there, evaluation takes half of it at most; the same command goes on
@@ -345,7 +347,7 @@ def new_masked_lm(settings: RunSettings, layers: int | None = None) -> EncoderFo
 
 # %% ../nbs/02j_pretraining.ipynb #7f1539bf
 NOT_IDENTITY = frozenset({"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", # `steps` says it all
-                          "parallel", "out"})
+                          "compiled", "parallel", "out"})
 EVALUATIONS = 12 # of held-out measures, in a whole run
 APART = 20 # steps between two of them, at least: in a run of a few steps they would cost more than the steps
 
@@ -424,6 +426,7 @@ def _train(phase, settings, data, minutes=None, show=None) -> Trained:
 def _train_here(phase, settings, data, minutes, show) -> Trained:
     device, folder = start_processes(), run_folder(phase, settings, data)
     model, batches = phase.model(settings, data).to(device), phase.batches(settings, data)
+    if settings.compiled: compile_blocks(model)
     measure, began = phase.measures(settings, data), time.monotonic()
     before = {"step": -1, "tokens": 0.0, **measure(model)}
     measuring = (time.monotonic() - began) / 60 # once before, once where the call stops: part of the promise

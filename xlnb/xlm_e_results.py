@@ -136,7 +136,7 @@ def plot_wide(groups: dict, # arm → {seed: record}
     axes[0].set_title(title, loc="left")
     axes[0].set_ylabel("retrieval accuracy@1, %")
     axes[1].set_title("words of gold pairs", loc="left")
-    axes[1].set_ylabel("alignment error rate, %")
+    axes[1].set(ylabel="alignment error rate, %", ylim=(50, None))
     return fig
 
 # %% ../nbs/03a_xlm_e_results.ipynb #63590720
