@@ -196,7 +196,7 @@ def test_scores_of_fasttext_stand_beside_those_of_the_network_of_their_seed(tmp_
         append_record("07d_static_results", record, "a")
     append_record("07d_static_results", {"parameters": asked(2) | {"steps": 9}, "base": "run", "metrics": own}, "a")
     append_record("07d_static_results", {"parameters": asked(1), "metrics": {name: 0.3}}, "b")
-    found = more_runs("tiny")["vectors"]["path"]
+    found = more_runs("tiny")["vectors"]["captions"]
     assert {seed: r["metrics"] for seed, r in found.items()} == {0: own, 1: own | {name: 0.3}}
     assert more_runs("small") == {"vectors": {}}
 
