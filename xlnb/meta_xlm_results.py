@@ -39,6 +39,11 @@ def plot_starts(panels: dict, # title → arm → {seed: record}
         ax.axhline(LEARNED, ls="--", color=PALETTE["grey"], lw=0.9)
         ax.text(1, LEARNED, "learned", transform=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=7,
                 color=PALETTE["grey"])
+        begin = max(((r["meta"] or {}).get("tokens", 0) for runs in arms.values() for r in runs.values()), default=0)
+        if total and begin:
+            ax.axvline(begin / 1e6, ls=":", color=PALETTE["grey"], lw=0.9)
+            ax.text(begin / 1e6, 0, "monolingual phase ", transform=ax.get_xaxis_transform(), ha="right", va="bottom",
+                    fontsize=7, color=PALETTE["grey"])
         ax.set(xlabel=f"million tokens, {'both phases' if total else 'cross-lingual phase'}", ylim=(-1, None))
         ax.set_title(title, loc="left")
         label_lines(ax)

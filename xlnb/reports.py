@@ -206,7 +206,7 @@ def draw_by_layer(ax, groups: dict, # arm → {seed: record}
                   colours: dict, # arm → name in PALETTE
                   test: str, measure: str, # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
                   baselines: dict, # label → name of a baseline in the records
-                  top: float | None = None): # of the axis, in percent
+                  top: float | None = None, bottom: float = 0): # of the axis, in percent
     "Runs by layer: a thin line per seed, a thick one for their mean; baselines black, the untrained network grey."
     records = [r for runs in groups.values() for r in runs.values()]
     by_layer = lambda runs, *system: [(range(len(c)), c) for r in runs if (c := layer_means(r, test, measure, *system))]
@@ -218,7 +218,7 @@ def draw_by_layer(ax, groups: dict, # arm → {seed: record}
     for (label, system), dash in zip(baselines.items(), (":", "--", "-.", (0, (1, 3)))):
         found = [v for r in records if not math.isnan(v := baseline_mean(r, test, system, measure))]
         if found: ax.plot([0, last], [sum(found) / len(found)] * 2, ls=dash, color=PALETTE["black"], lw=1, label=label)
-    ax.set(xlabel="layer (0 = embeddings)", xticks=range(0, last + 1), ylim=(0, top))
+    ax.set(xlabel="layer (0 = embeddings)", xticks=range(0, last + 1), ylim=(bottom, top))
     label_lines(ax)
 
 # %% ../nbs/02g_reports.ipynb #4273bd5a

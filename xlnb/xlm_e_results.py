@@ -132,11 +132,11 @@ def plot_wide(groups: dict, # arm → {seed: record}
     fig, axes = figure("page", height=2.6, ncols=2)
     draw_by_layer(axes[0], groups, _COLOURS, test, "acc@1c", {}, None)
     baselines = {"IBM-1": "ibm1-unseen", "linked by position": "diagonal"}
-    draw_by_layer(axes[1], groups, _COLOURS, "gold", "aer", baselines, None)
+    draw_by_layer(axes[1], groups, _COLOURS, "gold", "aer", baselines, bottom=50)
     axes[0].set_title(title, loc="left")
     axes[0].set_ylabel("retrieval accuracy@1, %")
     axes[1].set_title("words of gold pairs", loc="left")
-    axes[1].set(ylabel="alignment error rate, %", ylim=(50, None))
+    axes[1].set_ylabel("alignment error rate, %")
     return fig
 
 # %% ../nbs/03a_xlm_e_results.ipynb #63590720
