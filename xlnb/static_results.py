@@ -244,14 +244,16 @@ def vector_record(seed: int) -> dict:
 
 def more_runs(size: str) -> dict: # experiment → arm → {seed: record}
     "What is on record of vectors out of networks, with fastText's scores of the same seed beside them."
-    found = _vectors_of(EXPERIMENTS["path"], size) # whose base run is that of `captions`
-    return {"vectors": {"captions": found} if found else {}}
+    found = {"captions": _vectors_of(size, False), "path": _vectors_of(size, True)} # one kind of base run
+    return {"vectors": {name: runs for name, runs in found.items() if runs}}
 
-def _vectors_of(experiment, size) -> dict: # {seed: record}
-    asked = resolve(Settings(**experiment.shared, size=size, loss="none")).for_record()
+def _vectors_of(size, lists: bool) -> dict: # {seed: record}; whether of those that were asked published lists
+    asked = resolve(Settings(**EXPERIMENTS["path"].shared, size=size, loss="none")).for_record()
     same = lambda p: all(p[name] == asked[name] for name in ("size", "corpus", "langs", "steps", "teacher_lines"))
     own = [r for r in read_records("07d_static_results") if same(r["parameters"])]
-    networks, texts = ({r["parameters"]["seed"]: r for r in own if ("base" in r) == kind} for kind in (True, False))
+    with_lists = lambda r: any(name.startswith("muse-test/") for name in r["metrics"])
+    networks = {r["parameters"]["seed"]: r for r in own if "base" in r and with_lists(r) == lists}
+    texts = {r["parameters"]["seed"]: r for r in own if "base" not in r}
     return {seed: r | {"metrics": r["metrics"] | texts.get(seed, {}).get("metrics", {})}
             for seed, r in sorted(networks.items())}
 
