@@ -486,6 +486,8 @@ def compile_blocks(model: nn.Module, # with an encoder somewhere in it
                    backend: str = "inductor", # of torch.compile
                   ):
     "Send every block through torch.compile from its next call on."
+    limits = torch._dynamo.config
+    limits.recompile_limit = max(limits.recompile_limit, 64) # beyond it PyTorch goes on uncompiled, with a warning
     for block in model.modules():
         if isinstance(block, Block): block.compile(backend=backend)
 
