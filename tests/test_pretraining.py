@@ -63,16 +63,19 @@ def test_tiny_takes_one_thread_unless_told_otherwise(given, threads, monkeypatch
 
 @pytest.mark.slow
 def test_compiled_blocks_learn_the_same(tmp_path, monkeypatch):
-    "By what torch.compile does before it writes code: a C++ compiler need not be here."
+    """By what torch.compile does before it writes code: a C++ compiler need not be here.
+
+    XLM-E's networks and evaluations are more programs than PyTorch's own limit."""
     monkeypatch.setattr(pretraining, "compile_blocks", lambda model: compile_blocks(model, "aot_eager"))
     monkeypatch.setattr(torch._dynamo.config, "fail_on_recompile_limit_hit", True) # else it goes on uncompiled
     def learned(compiled):
-        s = small(steps=3, compiled=compiled, out=str(tmp_path / str(compiled)))
-        block = train_phase(toy_paper.PHASE, s, toy_paper.prepare_data(s)).model.kept.encoder.layers[0]
+        s = xlm_e.resolve(xlm_e.Settings(**SMALL | dict(layers=2), steps=3, compiled=compiled,
+                                         out=str(tmp_path / str(compiled))))
+        block = train_phase(xlm_e.PHASE, s, xlm_e.prepare_data(s)).model.kept.encoder.layers[0]
         assert (block._compiled_call_impl is not None) == compiled
         return [line["loss"] for line in read_log(s.out)], list(weights(s.out))
     (plain, names), (compiled, same_names) = learned(False), learned(True)
-    assert plain == pytest.approx(compiled, rel=1e-4) and names == same_names
+    assert plain == pytest.approx(compiled, rel=1e-4) and names == same_names # other kernels, other roundings
 
 
 def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(record, root, tmp_path):
