@@ -5,7 +5,7 @@
 
 data    what those that train read, and its baselines, on the CPU; runs beside the other phases
 tests   the tests marked `gpu`
-speed   tokens/s and share of the peak of a training step, by micro-batch, attention, form of the head, compiled or not
+speed   tokens/s and share of the peak of a training step: micro-batch, attention, head, packed or padded, compiled
 memory  of loss and sample beyond the word table and its gradient, by form of the head
 bias    the step with gated relative bias against the step without
 veco    the step of CA-MLM + TLM: losses one after the other, at once, and with the gradient into the partner
@@ -118,7 +118,8 @@ def say(text: str): print(text, flush=True)
 def training_step(o, micro: int, # tokens of text, and as many of pairs
                   attention: str = "sdpa", # or 'flex_attention'
                   head: str = "", # form of the vocabulary head; '': by the device
-                  compiled: bool = False, positions: str = "gated"):
+                  compiled: bool = False, positions: str = "gated",
+                  padded: bool = False): # pairs, which are read packed
     "A step of XLM-E as asked for."
     import torch
     from xlnb import benchmarks, objectives
@@ -129,11 +130,17 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
     settings, data = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro)), words(o)
     model = deepcopy(networks(o, positions)).to(o.device)
     step = benchmarks.training_step(model, make_batches(settings, data), settings)
+    if padded: step.work[:] = [(padded_form(batch), draw) for batch, draw in step.work]
     for part in step.model.parts():
         getattr(step.model, part).set_attn_implementation(attention)
     if compiled: compile_blocks(step.model, "inductor" if o.device == "cuda" else "aot_eager")
     form = head or objectives.head_form(torch.device(o.device), torch.bfloat16)
     with mock.patch.object(objectives, "head_form", lambda *_: form): yield step
+
+
+def padded_form(batch: dict) -> dict: # as ours read it; they know sides of packed pairs alone
+    from xlnb.tokens import unpack
+    return {k: v for k, v in unpack(batch).items() if k != "side"} if "cu_seqlens" in batch else batch
 
 
 def networks(o, positions: str):
@@ -247,6 +254,7 @@ def speed(o):
     measured(o, "speed", f"{best} tokens, by part", parts, best)
     measured(o, "speed", f"{best} tokens, by kernel", kernels, best)
     at(best, head="chunked")
+    at(best, padded=True)
     at(best, compiled=True)
     if o.device == "cuda": # FlexAttention has no gradients elsewhere
         for compiled in (False, True): at(best, attention="flex_attention", compiled=compiled)
