@@ -54,7 +54,8 @@ def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
     assert {"128 tokens", "256 tokens"} < found.keys() and len(found) == 7
     assert all(any(how in case for case in found) for how in ("by part", "by kernel", "head chunked", "padded True",
                                                            "compiled True"))
-    best, padded = (next(r for case, r in found.items() if case.endswith(end)) for end in ("head chunked", "padded True"))
+    best, padded = (next(r for case, r in found.items() if case.endswith(end))
+                    for end in ("head chunked", "padded True"))
     assert padded["tokens"] == best["tokens"] and padded["places"] > best["places"]
     step = found["256 tokens"]
     assert 0 < step["mfu"] and step["masked"] < step["tokens"] <= step["places"]
