@@ -94,7 +94,7 @@ def test_memory_and_bias(place):
     assert as_it_is["none"]["ratio"] == compiled["none"]["ratio"] == 1
     assert as_it_is["gated"]["low"] <= as_it_is["gated"]["ratio"] <= as_it_is["gated"]["high"]
     lines = list(G.goals(place))
-    assert len(lines) == 4 + 5 and all("less" in line for line in lines)
+    assert len(lines) == 4 + 4 and all("less" in line for line in lines)
 
 
 def test_the_step_of_veco_in_three_forms(place):

@@ -265,6 +265,10 @@ def test_stripes(rows, size, tile):
     assert width % K.BLOCK == 0 and K.BLOCK <= width <= 64 * K.BLOCK
     assert programs >= min(1024, -(-rows // tile) * -(-size // K.BLOCK))
 
+def test_few_widths_are_compiled_however_many_positions_are_masked():
+    widths = {K.stripe_width(rows, 250_002, 128) for rows in range(1, 20_000)}
+    assert widths == {K.BLOCK * 2 ** k for k in range(7)}
+
 def test_without_triton_everything_else_works():
     "With triton made impossible to import, the modules load, the chunked form runs, and the obstacle is named."
     code = ("import sys; sys.modules['triton'] = None\n"

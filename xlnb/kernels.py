@@ -151,9 +151,9 @@ def stripe_width(rows: int, # masked positions
                  vocab_size: int, # ids
                  tile: int = 64, # rows of a tile
                 ) -> int: # ids, a multiple of `BLOCK`
-    "Ids that one program walks over."
+    "Ids that one program walks over: of few different widths, since each is compiled for itself."
     tiles = -(-rows // tile) * -(-vocab_size // BLOCK)
-    return BLOCK * min(max(tiles // 1024, 1), 64)
+    return BLOCK * 2 ** (min(max(tiles // 1024, 1), 64).bit_length() - 1)
 
 # %% ../nbs/01a_kernels.ipynb #8e053304
 def softmax_pass(hidden: Tensor, # (n, dim), in the type of the product
