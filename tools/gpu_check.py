@@ -128,7 +128,7 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
     from xlnb.xlm_e import make_batches
     free(o)
     settings, data = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro)), words(o)
-    model = deepcopy(networks(o, positions)).to(o.device)
+    model = deepcopy(networks(o, positions))
     step = benchmarks.training_step(model, make_batches(settings, data), settings)
     if padded: step.work[:] = [(padded_form(batch), draw) for batch, draw in step.work]
     for part in step.model.parts():
@@ -144,13 +144,30 @@ def padded_form(batch: dict) -> dict: # as ours read it; they know sides of pack
 
 
 def networks(o, positions: str):
-    "Generator and discriminator on the CPU, made once: that takes longer than to measure a step."
+    "Generator and discriminator, made once."
     from xlnb.benchmarks import KINDS, step_settings
     from xlnb.objectives import MaskIds
     if positions not in o.networks:
         settings = step_settings(o.size, o.shape["vocab_size"], relative_positions=positions)
-        o.networks[positions] = KINDS["xlnb"](settings, MaskIds.of(words(o).tokenizer))
+        with undrawn(): made = KINDS["xlnb"](settings, MaskIds.of(words(o).tokenizer)).to(o.device)
+        o.networks[positions] = draw(made)
     return o.networks[positions]
+
+
+@contextmanager
+def undrawn():
+    "Networks that are made here have zeros, and `draw` the rest: on the CPU that takes longer than to measure a step."
+    import torch
+    left = lambda tensor, *_, **__: tensor.zero_()
+    with mock.patch.multiple(torch.Tensor, normal_=left, uniform_=left): yield
+
+
+def draw(network):
+    "The network, its matrices drawn where they lie."
+    import torch
+    with torch.no_grad():
+        for matrix in (p for p in network.parameters() if p.ndim > 1): matrix.normal_(0, 0.02)
+    return network
 
 
 def free(o):
@@ -347,7 +364,9 @@ def crossing(o, kind: str) -> dict:
     from xlnb.benchmarks import compare, crossing_step, peak_memory
     free(o)
     micro = o.shape["middle"]
-    step = crossing_step(kind, o.size, micro, words(o), o.device, micro_tokens=micro, precision="bf16")
+    with undrawn():
+        step = crossing_step(kind, o.size, micro, words(o), o.device, micro_tokens=micro, precision="bf16")
+    draw(step.model)
     seconds = median(compare({"": step}, o.shape["repeats"], o.device, warm=3)[""])
     return {"tokens": 2 * micro, "seconds": seconds, "peak_bytes": peak_memory(step, o.device)}
 
