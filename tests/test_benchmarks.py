@@ -171,7 +171,7 @@ def test_a_record_of_each_measurement(monkeypatch, tmp_path, capsys):
 
 
 def test_one_pass_gives_vectors_of_the_same_words_as_a_pass_for_every_epoch():
-    found = benchmarks.measure_distil((("tiny", 500),), lines=120, epochs=2)["rows"][0]
+    found = benchmarks.measure_distil((("tiny", 120),), vocab_size=500, epochs=2)["rows"][0]
     assert found["words"] > 10 and (found["lines"], found["epochs"]) == (120, 2)
     assert 0 < found["low"] <= found["ratio"] <= found["high"] and 0 < found["pass"]
 

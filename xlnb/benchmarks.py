@@ -767,9 +767,10 @@ def measure_csls(words: int = 50_000, width: int = 300) -> dict:
     "CSLS of all words with all words, in a process of its own."
     return {"rows": [fresh("csls_check", words=words, width=width)]}
 
-def measure_distil(cases=(("tiny", 8_000), ("small", 8_000)), lines: int = 5_000, epochs: int = 5) -> dict:
+def measure_distil(cases=(("tiny", 5_000), ("small", 5_000), ("base", 500)), # sizes, and lines of text
+                   vocab_size: int = 8_000, epochs: int = 5) -> dict:
     "Vectors from one pass, and from a pass for every epoch."
-    return {"rows": [distilling(size, vocab_size, lines, epochs) for size, vocab_size in cases]}
+    return {"rows": [distilling(size, vocab_size, lines, epochs) for size, lines in cases]}
 
 # %% ../nbs/11_benchmarks.ipynb #a6b4d903
 _TESTS = (("ud-pos", "test"), ("pan-x", "dev"), ("xnli", "test"), ("paws-x", "test")) # tagging and classification
