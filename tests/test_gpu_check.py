@@ -56,7 +56,7 @@ def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
                                                            "compiled True"))
     best, padded = (next(r for case, r in found.items() if case.endswith(end))
                     for end in ("head chunked", "padded True"))
-    assert padded["tokens"] == best["tokens"] and padded["places"] > best["places"]
+    assert padded["tokens"] == best["tokens"] and padded["places"] >= best["places"] # of one pair: as many
     step = found["256 tokens"]
     assert 0 < step["mfu"] and step["masked"] < step["tokens"] <= step["places"]
     assert step["tokens_per_second"] == pytest.approx(step["tokens"] / step["seconds"])
