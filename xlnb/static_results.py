@@ -252,8 +252,8 @@ def _vectors_of(size, lists: bool) -> dict: # {seed: record}; whether of those t
     same = lambda p: all(p[name] == asked[name] for name in ("size", "corpus", "langs", "steps", "teacher_lines"))
     own = [r for r in read_records("07d_static_results") if same(r["parameters"])]
     with_lists = lambda r: any(name.startswith("muse-test/") for name in r["metrics"])
-    networks = {r["parameters"]["seed"]: r for r in own if "base" in r and with_lists(r) == lists}
-    texts = {r["parameters"]["seed"]: r for r in own if "base" not in r}
+    own = [r for r in own if with_lists(r) == lists]
+    networks, texts = ({r["parameters"]["seed"]: r for r in own if ("base" in r) == has} for has in (True, False))
     return {seed: r | {"metrics": r["metrics"] | texts.get(seed, {}).get("metrics", {})}
             for seed, r in sorted(networks.items())}
 
