@@ -130,7 +130,7 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
     settings, data = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro)), words(o)
     model = deepcopy(networks(o, positions))
     step = benchmarks.training_step(model, make_batches(settings, data), settings)
-    if padded: step.work[:] = [(padded_form(batch), draw) for batch, draw in step.work]
+    if padded: step.work[:] = [(padded_form(batch), generator) for batch, generator in step.work]
     for part in step.model.parts():
         getattr(step.model, part).set_attn_implementation(attention)
     if compiled: compile_blocks(step.model, "inductor" if o.device == "cuda" else "aot_eager")
