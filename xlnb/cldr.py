@@ -541,12 +541,25 @@ def tag_tokens(phrase: Phrase, # of `render`
     return tokens, tags
 
 # %% ../nbs/00e_cldr.ipynb #52b171d3
-def _examples(what, seed, split, count, make):
-    "Rows of `make(rng, kind, turn)`, which returns None for a draw that falls outside the split."
+@functools.lru_cache(16)
+def _judged_meanings(make, what, seed, split, count):
+    "Two meanings and a label, of `make(rng, kind, turn)`, until `count` rows have both in the split; no language yet."
     rng, rows = random.Random(derive_seed(f"cldr {what}", seed, split)), []
     while len(rows) < count:
-        if row := make(rng, rng.choice([*TAGS]), len(rows)): rows.append(row)
+        row = make(rng, rng.choice([*TAGS]), len(rows))
+        if row and split_of(row[0]) == split_of(row[1]) == split: rows.append(row)
     return rows
+
+def _examples(make, what, lang_a, lang_b, seed, split, count):
+    rows = _judged_meanings(make, what, seed, choose("split", split, _SPLITS), count)
+    return [(render(a, lang_a).text, render(b, lang_b).text, label) for a, b, label in rows]
+
+def _entailing(rng, kind, turn):
+    label, size = ("entailment", "neutral")[turn % 2], 2 + turn // 2 % 2
+    _, stranger, *four = _draw_list(kind, 5, rng)
+    chosen = rng.sample(four, size)
+    if label == "neutral": chosen[rng.randrange(size)] = stranger
+    return (kind, *four), (kind, *chosen), label
 
 def entailment_examples(seed: int, # the same seed gives the same meanings in all languages
                         lang_a: str, lang_b: str, # of premise and hypothesis
@@ -554,29 +567,22 @@ def entailment_examples(seed: int, # the same seed gives the same meanings in al
                         split: str = "train", # that premise and hypothesis belong to
                        ) -> list[tuple[str, str, str]]: # premise, hypothesis, 'entailment' or 'neutral'
     "Four names, then two or three: all of them from the four, or all but one; labels by turns."
-    def make(rng, kind, turn):
-        label, size = ("entailment", "neutral")[turn % 2], 2 + turn // 2 % 2
-        _, stranger, *four = _draw_list(kind, 5, rng)
-        chosen = rng.sample(four, size)
-        if label == "neutral": chosen[rng.randrange(size)] = stranger
-        if split_of((kind, *four)) == split_of((kind, *chosen)) == split:
-            return render((kind, *four), lang_a).text, render((kind, *chosen), lang_b).text, label
-    return _examples("entailment", seed, choose("split", split, _SPLITS), count, make)
+    return _examples(_entailing, "entailment", lang_a, lang_b, seed, split, count)
 
 # %% ../nbs/00e_cldr.ipynb #baeb4a26
+def _paraphrasing(rng, kind, turn): # None where the second list has the order of the first
+    _, stranger, *three = _draw_list(kind, 4, rng)
+    other = rng.sample(three, 3)
+    if turn % 2: other[rng.randrange(3)] = stranger
+    return ((kind, *three), (kind, *other), 1 - turn % 2) if other != three else None
+
 def paraphrase_examples(seed: int, # the same seed gives the same meanings in all languages
                         lang_a: str, lang_b: str, # of the two lists
                         count: int, # examples
                         split: str = "train", # that both lists belong to
                        ) -> list[tuple[str, str, int]]: # first, second, 1 = paraphrase
     "Three names twice in different order, label 1; or with one of them swapped for a stranger, label 0; by turns."
-    def make(rng, kind, turn):
-        _, stranger, *three = _draw_list(kind, 4, rng)
-        other = rng.sample(three, 3)
-        if turn % 2: other[rng.randrange(3)] = stranger
-        if other != three and split_of((kind, *three)) == split_of((kind, *other)) == split:
-            return render((kind, *three), lang_a).text, render((kind, *other), lang_b).text, 1 - turn % 2
-    return _examples("paraphrase", seed, choose("split", split, _SPLITS), count, make)
+    return _examples(_paraphrasing, "paraphrase", lang_a, lang_b, seed, split, count)
 
 # %% ../nbs/00e_cldr.ipynb #068bd93c
 def dictionary(lang_a: str, lang_b: str, # two of LOCALES

@@ -16,7 +16,6 @@ from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import brentq, linprog
 from scipy.sparse import csc_array, csr_array, eye_array, hstack, vstack
 from scipy.sparse.csgraph import connected_components
@@ -48,9 +47,12 @@ def _odd(values, is_odd):
     bad = [f"{name}={value!r}" for name, value in values.items() if is_odd(value)]
     return ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
 
+def _is_pandas(values, kind): # 'Series' or 'DataFrame'; who has none of them need not load pandas
+    return "pandas" in sys.modules and isinstance(values, getattr(sys.modules["pandas"], kind))
+
 def _named_values(values, what):
     "A dict of a dict or a pandas Series; `ConfigError` for what is neither."
-    if isinstance(values, pd.Series):
+    if _is_pandas(values, "Series"):
         if (twice := values.index[values.index.duplicated()]).empty: return values.to_dict()
         raise ConfigError(f"{what} names {twice[0]!r} twice: add the values up")
     if isinstance(values, Mapping): return values
@@ -323,11 +325,11 @@ def _read_count(name, text, path, line):
 def _entries(counts):
     "(pair, amount), as given, of whatever holds counts."
     if isinstance(counts, str | os.PathLike): return read_pair_counts(counts).items()
-    if isinstance(counts, pd.DataFrame): return _frame_entries(counts)
+    if _is_pandas(counts, "DataFrame"): return _frame_entries(counts)
     if isinstance(counts, np.ndarray):
         raise ConfigError("counts is an array, which names no languages: give "
                           "pandas.DataFrame(counts, index=languages, columns=languages)")
-    if not isinstance(counts, Mapping | pd.Series):
+    if not (isinstance(counts, Mapping) or _is_pandas(counts, "Series")):
         raise ConfigError(f"counts is of type {type(counts).__name__}: give a dict such as {{'de-en': 120_000}}, "
                           "a pandas Series or DataFrame, or the path of a CSV file")
     is_matrix = isinstance(counts, Mapping) and any(isinstance(row, Mapping) for row in counts.values())
