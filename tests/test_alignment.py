@@ -1,10 +1,10 @@
 """Alignment: loop oracles for every rule, batches and packing, foreign tokenizers and models, EM, published outputs"""
 import subprocess, sys, warnings
 from collections import Counter, defaultdict
+from importlib.util import find_spec
 from itertools import permutations, product
 
 import numpy as np
-import ot
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -54,6 +54,7 @@ def slow_optimal_transport(x, y):
     return mutual_best(row, column), np.minimum(row, column)
 
 def slow_entropic(x, y):
+    import ot
     m, n = len(x), len(y)
     plan = ot.sinkhorn(np.ones(m) / m, np.ones(n) / n, 1 - np.array(cosines(x, y)), REGULARISATION,
                        method="sinkhorn_log", stopThr=1e-13, numItermax=20_000)
@@ -484,6 +485,7 @@ def test_gpu_finds_the_same():
     model, tokenizer = made("ours")
     pairs = list(zip(sentences(200, 4), sentences(200, 5)))
     for method in METHODS:
+        if method == "entropic_ot" and not find_spec("ot"): continue # POT may be absent where the GPU is
         cpu = align(pairs, model, 2, method, tokenizer)
         gpu = align(pairs, model.cuda(), 2, method, tokenizer)
         model.cpu()

@@ -207,6 +207,13 @@ def test_without_cuda_it_says_so_and_ends_well():
     assert done.returncode == 0 and done.stdout.startswith("gpu-check: skipped: torch ") and not done.stderr
 
 
+def test_without_cuda_nothing_else_is_asked_for(monkeypatch, capsys):
+    real = G.find_spec
+    monkeypatch.setattr(G, "find_spec", lambda name: None if name in ("pytest", "babel") else real(name))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert G.main([]) == 0 and "skipped" in capsys.readouterr().out
+
+
 def test_what_is_missing_is_named(monkeypatch, tmp_path):
     real = G.find_spec
     monkeypatch.setattr(G, "find_spec", lambda name: None if name in ("scipy", "pytest") else real(name))
@@ -219,10 +226,22 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
     assert done.returncode == 1 and "nowhere' is not a folder" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_all_phases_end_within_25_minutes():
-    assert G.LIMITS.keys() == G.PHASES.keys()
-    assert sum(seconds for name, seconds in G.LIMITS.items() if name != "data") <= 25 * 60
+def test_all_phases_end_within_25_minutes(monkeypatch, tmp_path):
+    assert G.LIMITS.keys() == G.PHASES.keys() and G.WHOLE == 25 * 60
+    assert sum(seconds for name, seconds in G.LIMITS.items() if name != "data") <= G.WHOLE
     assert max(G.LIMITS[name] for name in G.SHAPES["base"]["learning"]) <= 10 * 60
+    now, given = [0.0], {} # every phase takes all it is given, and its grace; no GPU and no process is needed
+    def finish(name, seconds):
+        given[name] = max(0.0, seconds)
+        now[0] += given[name] + G.GRACE * (seconds > 0)
+        return True
+    for name, instead in {"begin": lambda name, o: name, "finish": finish, "without_gpu": lambda: None}.items():
+        monkeypatch.setattr(G, name, instead)
+    for name in ("XLNB_ROOT", "XLNB_RESULTS"): monkeypatch.setenv(name, str(tmp_path)) # main sets them
+    monkeypatch.setattr(G.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(G, "learned", lambda o: [])
+    assert G.main(["--out", str(tmp_path), "--runs", str(tmp_path)]) == 0
+    assert given.keys() == G.LIMITS.keys() - {"data"} and now[0] <= G.WHOLE
 
 
 def test_runs_end_with_their_phase(place, monkeypatch):

@@ -490,12 +490,20 @@ PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias"
           **{name: functools.partial(learning, phase=name) for name in SHAPES["base"]["learning"]}}
 
 
-# Seconds; all but those of `data`, which runs beside the others, are 25 minutes.
+# Seconds. What begins late gets what is left of WHOLE; a phase that is asked to stop has GRACE to do so.
+WHOLE, GRACE = 25 * 60, 30
 LIMITS = {"data": 900, "tests": 180, "speed": 240, "memory": 35, "bias": 90, "veco": 45, "align": 45, "csls": 45,
           "captions": 280, "bible": 380, "meta": 160}
 
 
 # ---- from the command line
+
+def without_gpu() -> str | None:
+    "Why there is no GPU for PyTorch here, in words; None: there is one, or no PyTorch, which `missing` names."
+    if not findable("torch"): return None
+    import torch
+    if not torch.cuda.is_available(): return f"torch {torch.__version__} sees no GPU with CUDA here"
+
 
 def missing(phases) -> str | None:
     "Why this Python cannot run the phases, in a sentence; None: it can."
@@ -528,10 +536,10 @@ def begin(name: str, o):
 
 
 def finish(process, seconds: float) -> bool: # whether it went well
-    process.join(seconds)
+    process.join(max(0.0, seconds))
     if process.exitcode is None:
         process.terminate()
-        process.join(30)
+        process.join(GRACE)
         process.kill()
         process.join()
         say(f"{process.name}: stopped at its limit of {seconds:.0f} s; what was measured is on record")
@@ -571,11 +579,10 @@ def options(argv: list[str]) -> SimpleNamespace:
 
 def main(argv: list[str]) -> int: # exit status
     o = options(argv)
-    if why := missing(o.phases): sys.exit(f"gpu-check: {why}")
-    import torch
-    if o.device == "cuda" and not torch.cuda.is_available():
-        say(f"gpu-check: skipped: torch {torch.__version__} sees no GPU with CUDA here")
+    if o.device == "cuda" and (why := without_gpu()):
+        say(f"gpu-check: skipped: {why}")
         return 0
+    if why := missing(o.phases): sys.exit(f"gpu-check: {why}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)) # the phases end with this process
     if o.one:
         one_run(o, *o.phases)
@@ -589,8 +596,9 @@ def main(argv: list[str]) -> int: # exit status
         for name in learned(o): set_folder(corpus_of(o, name))
     except (ValueError, OSError) as e: sys.exit(f"gpu-check: {e}")
     start, beside = time.monotonic(), begin("data", o) if learned(o) else None
-    well = [finish(begin(name, o), LIMITS[name]) for name in PHASES if name in o.phases and name != "data"]
-    if beside: well.append(finish(beside, max(0.0, LIMITS["data"] - (time.monotonic() - start))))
+    left = lambda seconds: min(seconds, start + WHOLE - GRACE - time.monotonic())
+    well = [finish(begin(name, o), left(LIMITS[name])) for name in PHASES if name in o.phases and name != "data"]
+    if beside: well.append(finish(beside, left(start + LIMITS["data"] - time.monotonic())))
     for line in goals(o): say(f"goal: {line}")
     say(f"gpu-check: {sum(well)} of {len(well)} phases went through, in {(time.monotonic() - start) / 60:.1f} minutes")
     return 0 if all(well) else 1
