@@ -135,10 +135,10 @@ def list_scores(vectors: dict, # language → WordVectors
     found = {}
     for name, given in lists.items():
         for (a, b), entries in given.test.items():
-            try: score = translation_accuracy(entries, vectors[a], vectors[b])
+            try: score, near = (translation_accuracy(entries, vectors[a], vectors[b], by) for by in ("csls", "cosine"))
             except DataError: continue # none of the entries has a vector on both sides
             of = f"{name}/{a}-{b}/{place}"
-            found |= {f"{of}/acc@{k}": v for k, v in score.covered.items()}
+            found |= {f"{of}/acc@{k}": v for k, v in score.covered.items()} | {f"{of}/nearest@1": near.covered[1]}
             found |= {f"{of}/overall@{k}": v for k, v in score.overall.items()}
             found |= {f"{of}/coverage": score.coverage, f"{of}/words": score.words}
     return found
@@ -225,7 +225,9 @@ def fasttext_scores(s: Settings, data: TransferData) -> dict: # e.g. 'bli/de-en/
     own, tests = fasttext(s, data), _tests_of(s, data)
     found = _method_scores(own, tests, "fasttext", seed=s.seed) | _spoiled_scores(own, tests, "fasttext", s.seed)
     found |= _mapped_scores(own, tests, "fasttext/unsupervised", seed=s.seed)
-    found |= _mapped_list_scores(own, tests, "fasttext")
+    found |= _mapped_scores(own, tests, "fasttext/rcsls", seed=s.seed, dictionaries=tests.known, method="rcsls")
+    for place, method in (("fasttext", "orthogonal"), ("fasttext/rcsls", "rcsls")):
+        found |= _mapped_list_scores(own, tests, place, method=method)
     return {name: round(value, 5) for name, value in found.items()}
 
 def middle(layers: int) -> int:
@@ -243,19 +245,14 @@ def vector_record(seed: int) -> dict:
             "metrics": vector_scores(s, data)}
 
 def more_runs(size: str) -> dict: # experiment → arm → {seed: record}
-    "What is on record of vectors out of networks, with fastText's scores of the same seed beside them."
-    found = {"captions": _vectors_of(size, False), "path": _vectors_of(size, True)} # one kind of base run
-    return {"vectors": {name: runs for name, runs in found.items() if runs}}
-
-def _vectors_of(size, lists: bool) -> dict: # {seed: record}; whether of those that were asked published lists
+    "Of each seed the newest record of vectors out of a network, with fastText's newest scores beside it."
     asked = resolve(Settings(**EXPERIMENTS["path"].shared, size=size, loss="none")).for_record()
     same = lambda p: all(p[name] == asked[name] for name in ("size", "corpus", "langs", "steps", "teacher_lines"))
     own = [r for r in read_records("07d_static_results") if same(r["parameters"])]
-    with_lists = lambda r: any(name.startswith("muse-test/") for name in r["metrics"])
-    own = [r for r in own if with_lists(r) == lists]
     networks, texts = ({r["parameters"]["seed"]: r for r in own if ("base" in r) == has} for has in (True, False))
-    return {seed: r | {"metrics": r["metrics"] | texts.get(seed, {}).get("metrics", {})}
-            for seed, r in sorted(networks.items())}
+    found = {seed: r | {"metrics": r["metrics"] | texts.get(seed, {}).get("metrics", {})}
+             for seed, r in sorted(networks.items())}
+    return {"vectors": {"captions": found} if found else {}}
 
 def fasttext_record(seed: int) -> dict:
     "A record of fastText on the same captions; `FileNotFoundError` where a set is not there."
@@ -297,15 +294,9 @@ def _at_middle(method, space): # of the network, as in the paper
     return lambda r: _found(method, space, f"layer{middle(r['parameters']['layers'])}")(r)
 
 # %% ../nbs/07d_static_results.ipynb #b0217021
-_AER = layer_score("lists", "aer", "diagonal", "ibm1-unseen", lower=True)
 _TAGS = layer_score("tags", "f1")
-_LINKS = layer_score("gold", "aer", "diagonal", "ibm1-unseen", lower=True)
-_PHRASED = {"phrases, accuracy@1 %": _SENTENCES, "words not trained, accuracy@1 %": _WORDS,
-            "AER of lists, %": _AER} # of the embedded corpus
-_CAPTIONED = {"captions, accuracy@1 %": _CAPTIONS, "captions' words not trained, accuracy@1 %": _WORDS,
-              "Tatoeba, accuracy@1 %": _TATOEBA, "AER of gold links, %": _LINKS}
-_FREQUENT = {f"frequent words trained: {label}": given for label, given in _CAPTIONED.items()}
-_DCCA = ("dcca_as_published", "dcca_ey")
+_FOUND = {"captions, accuracy@1 %": _CAPTIONS, "Tatoeba, accuracy@1 %": _TATOEBA}
+_DCCA, _OWN = ("dcca_as_published", "dcca_ey"), "dcca_ey, own vectors"
 
 def _versus(ahead, behind, measures, experiment="losses"):
     return tuple(Comparison(label, (experiment, ahead), (experiment, behind), **given)
@@ -318,12 +309,17 @@ def _since_base(label, arm, test, measure, given, sign=None, experiment="losses"
     return Rule(f"{label}: {arm} minus the base run, points", {arm: experiment}, _gained(arm, test, measure, given),
                 sign)
 
-def _least(arm, test): # of the pairs of languages: points above MLM alone
+def _least(arm, test): # of the pairs of languages: points above MLM alone; NaN where their mean has not risen
     def number(arms):
         pairs = {name.split("/")[1] for name in arms[arm]["metrics"] if name.startswith(f"{test}/")}
         of = lambda record, pair: best_layer(_of_pairs(record, pair.__eq__), test, "acc@1c")
-        return min(of(arms[arm], pair) - of(arms["MLM alone"], pair) for pair in pairs)
+        gains = [of(arms[arm], pair) - of(arms["MLM alone"], pair) for pair in pairs]
+        return min(gains) if sum(gains) > 0 else math.nan
     return number
+
+def _more_than_tags(arms): # points above MLM alone: of captions, less those of tags
+    gain = lambda given: given["value"](arms[_OWN]) - given["value"](arms["MLM alone"])
+    return gain(_CAPTIONS) - gain(_TAGS)
 
 _FREE = {"lsa": _found("lsa", "unmapped"), "untrained": _found("untrained", "unmapped")}
 _FALLS = lambda n: (n < 0) - (n > 0) # whether it falls
@@ -334,32 +330,23 @@ def _of_vectors(measure, number, sign=None, value=None): # number, value: record
 
 # %% ../nbs/07d_static_results.ipynb #0e03897f
 _RUNS = {
-    "static-07": [*(c for arm in _DCCA for c in _versus(arm, "MLM alone", _PHRASED)),
-                  *_versus("dcca_ey, own vectors", "MLM alone", _CAPTIONED, "captions"),
-                  *_versus("dcca_ey, own vectors", "dcca_ey, own vectors shuffled", _CAPTIONED, "captions"),
-                  *_versus("dcca_ey, LSA", "MLM alone", _FREQUENT, "frequent"),
-                  *_versus("dcca_ey, LSA", "dcca_ey, LSA shuffled", _FREQUENT, "frequent"),
-                  *_versus("dcca_ey, own vectors", "MLM alone", _FREQUENT, "frequent"),
-                  *_versus("dcca_ey, own vectors", "dcca_ey, own vectors shuffled", _FREQUENT, "frequent")],
-    "static-08": [*(c for arm in _DCCA for c in _versus(arm, "mse", {"phrases, accuracy@1 %": _SENTENCES})),
-                  *_versus("dcca_ey, own vectors", "mse, own vectors", {"captions, accuracy@1 %": _CAPTIONS},
-                           "captions")],
-    "static-09": [*_versus("dcca_ey, own vectors", "dcca_ey, fastText", _CAPTIONED, "path"),
-                  *_versus("dcca_ey, own vectors", "dcca_ey, fastText", _FREQUENT, "frequent")],
+    "static-07": [c for behind in ("MLM alone", f"{_OWN} shuffled") for c in _versus(_OWN, behind, _FOUND, "frequent")],
+    "static-08": [c for arm in _DCCA for c in _versus(arm, "mse", {"phrases, accuracy@1 %": _SENTENCES})],
+    "static-09": [*_versus(_OWN, "dcca_ey, fastText", _FOUND, "frequent")],
     "static-10": [*(c for arm in _DCCA for c in _versus("MLM alone", arm, {"tags, F1 %": _TAGS})),
-                  *_versus("MLM alone", "dcca_ey, own vectors", {"tags after captions, F1 %": _TAGS}, "captions")]}
+                  *_versus("MLM alone", _OWN, {"tags after captions, F1 %": _TAGS}, "frequent")]}
 
 RULES = {
-    "static-07": [_since_base("phrases", "MLM alone", "T3", "acc@1c", _SENTENCES),
-                  _since_base("captions", "MLM alone", "multi30k-2016", "acc@1c", _CAPTIONS, None, "captions")],
+    "static-07": [_since_base("captions", "MLM alone", "multi30k-2016", "acc@1c", _CAPTIONS, None, "frequent"),
+                  Rule("captions gained over MLM alone, less tags gained, points",
+                       {_OWN: "frequent", "MLM alone": "frequent"}, _more_than_tags)],
     "static-08": [_since_base("phrases", "mse", "T3", "acc@1c", _SENTENCES, _FALLS),
-                  _since_base("captions", "mse, own vectors", "multi30k-2016", "acc@1c", _CAPTIONS, _FALLS, "captions"),
                   _since_base("tags", "mse", "tags", "f1", _TAGS, lambda n: 1 if abs(n) <= 2 else -1)],
     "static-11": [Rule(f"{label}: {arm} minus MLM alone, the pair that gains least, points",
                        dict.fromkeys((arm, "MLM alone"), experiment), _least(arm, test), _FALLS)
                   for arm, label, experiment, test in (
                       ("dcca_as_published", "phrases", "losses", "T3"), ("dcca_ey", "phrases", "losses", "T3"),
-                      ("dcca_ey, own vectors", "captions", "captions", "multi30k-2016"))]}
+                      (_OWN, "captions", "frequent", "multi30k-2016"), (_OWN, "Tatoeba", "frequent", "tatoeba"))]}
 
 # %% ../nbs/07d_static_results.ipynb #numbersv
 _unmapped, _mapped = _at_middle("x2static", "unmapped"), _at_middle("x2static", "mapped")
@@ -391,6 +378,7 @@ def _over_fasttext(record) -> float: # points; NaN where its map was refused, so
     return _unmapped(record) - _without_entries(record)
 
 _regularised, _halved = (_found("x2static/regularised", *place) for place in (("mapped",), ("right50", "mapped")))
+_by_entries, _by_rcsls = _found("fasttext", "mapped"), _found("fasttext/rcsls", "mapped")
 
 def _half_helps(record) -> float: # points; NaN where all entries do not help either, so that half of them tell nothing
     return _halved(record) - _unmapped(record) if _regularised(record) > _unmapped(record) else math.nan
@@ -401,7 +389,10 @@ RULES |= { # of what is measured outside the grid of losses
                               lambda n: (abs(n) <= 10) - (abs(n) > 20), _unmapped)],
     "static-02": [_of_vectors(f"X2Static, mapped{how} minus unmapped, points", lambda r, at=at: at(r) - _unmapped(r),
                               lambda n: (n >= 3) - (n < 0), at)
-                  for how, at in (("", _mapped), (", regularised,", _regularised))],
+                  for how, at in (("", _mapped), (", regularised,", _regularised))] + [
+        _of_vectors("X2Static minus fastText, both mapped by entries, points", lambda r: _mapped(r) - _by_entries(r),
+                    lambda n: 1 if abs(n) <= 5 else -1),
+        _of_vectors("X2Static mapped minus fastText by RCSLS, points", lambda r: _mapped(r) - _by_rcsls(r), _FALLS)],
     "static-03": [_of_vectors("the pair that is worst without a map: its gain or its lead, points",
                               _worst_gains_most)],
     "static-04": [_of_vectors(f"{space}: middle layer minus the last, points", _over_last(space))
