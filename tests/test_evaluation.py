@@ -642,6 +642,36 @@ def rows_of(task, system, scores, **facts):
                   {k: of(v, target) for k, v in facts.items()}) for target, score in scores.items()]
 
 
+def printed(paper, table, **wanted): # language → number
+    return {row["lang"]: float(row["value"]) for row in paper_table(paper, table)
+            if all(row[k] == v for k, v in wanted.items())}
+
+
+@pytest.mark.parametrize("task, table, measure, metric", [
+    ("xquad", "table14_xquad", "EM", "em"), ("mlqa", "table12_mlqa", "EM", "em"),
+    ("tydiqa", "table13_tydiqa", "EM", "em"),
+    ("xnli", "table11_xnli", "accuracy", "acc"), ("pawsx", "table10_pawsx", "accuracy", "acc")])
+def test_gaps_in_the_table_are_those_that_xy_lent_prints(task, table, measure, metric):
+    "What `score_table` makes of the paper's own scores; rounding as in `test_scores`."
+    own = dict(model="XY-LENT", size="base")
+    [gap] = [float(row["value"]) for row in paper_table("xylent", "table04_transfer_gap")
+             if {**own, "task": task}.items() <= row.items()]
+    scores = printed("xylent", table, **own, setting="zero_shot", metric=metric, variant="CCMatrix")
+    rows = [E.row(task, measure, "en", lang, score, seed=0, system="XY-LENT", examples=1)
+            for lang, score in scores.items() if lang != "avg"]
+    assert abs(score_table(pd.DataFrame(rows), task).loc["XY-LENT", "gap"] - gap) <= 0.15 + 1e-9
+
+
+@pytest.mark.parametrize("table, metric", [("table09_xquad", "f1"), ("table12_xnli", "acc"), ("table15_ner", "f1")])
+def test_means_in_the_table_are_those_that_metaxlm_prints(table, metric):
+    names = "XLM", "MetaXLM", "MetaXLM+Dict"
+    systems = {name: printed("metaxlm", table, model=name, metric=metric) for name in names}
+    rows = [E.row("task", "score", "en", lang, score, seed=0, system=name, examples=1)
+            for name, scores in systems.items() for lang, score in scores.items() if lang != "avg"]
+    found = score_table(pd.DataFrame(rows), "task")["mean"]
+    for name, scores in systems.items(): assert abs(found[name] - scores["avg"]) <= 0.1 + 1e-9
+
+
 @pytest.fixture(scope="module")
 def covered():
     "A model whose vectors have few words, of one pair none, beside what knows all words."

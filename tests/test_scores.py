@@ -356,7 +356,8 @@ def test_gaps_of_xy_lent_follow_from_its_tables(task, table, metric):
 
 @pytest.mark.parametrize("table, metric, languages", [
     ("table09_xquad", "f1", 11), ("table09_xquad", "em", 11), ("table10_mlqa", "f1", 7), ("table10_mlqa", "em", 7),
-    ("table11_tydiqa", "f1", 9), ("table11_tydiqa", "em", 9), ("table12_xnli", "acc", 15), ("table13_pawsx", "acc", 7)])
+    ("table11_tydiqa", "f1", 9), ("table11_tydiqa", "em", 9), ("table12_xnli", "acc", 15), ("table13_pawsx", "acc", 7),
+    ("table14_pos", "f1", 33), ("table15_ner", "f1", 40)])
 def test_averages_of_metaxlm_follow_from_its_tables(table, metric, languages):
     found = scores_of("metaxlm", table, metric)
     assert len(found) == 3
