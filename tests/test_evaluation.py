@@ -1,6 +1,7 @@
 "Evaluation: from files of a set to one table, computed once; leakage, controls, and what is refused."
 import json, os, random, re, shutil, signal, subprocess, sys, warnings
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import transformers
 from conftest import write
+from test_finetuning import fast
 
 from xlnb import evaluation as E
 from xlnb.claims import paper_table
@@ -831,22 +833,46 @@ def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
     assert wrong.returncode == 1 and wrong.stderr.startswith("xlnb: model=''")
 
 
-@pytest.mark.parametrize("name", ["Bert", "Roberta", "XLMRoberta", "Electra", "DebertaV2", "ModernBert"])
-def test_models_that_are_not_ours_by_the_same_command(name, model, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def more_data(data, tmp_path, monkeypatch):
+    "Names and translations beside the small XNLI."
+    shutil.copytree(data, root := tmp_path / "data")
+    def tagged(lang, k): return f"{lang}:{WORDS[lang][k % 8]}\t{'B-PER' if k % 8 < 2 else 'O'}\n"
+    for lang, split in product(WORDS, ("dev", "test")):
+        words = range(4 if split == "dev" else 5)
+        sentences = ("".join(tagged(lang, n + k * (1 + n // 8)) for k in words) for n in range(24))
+        write(root / "panx" / f"{split}-{lang}.tsv", "\n".join(sentences))
+    for side in ("deu", "eng"):
+        lines = (" ".join(WORDS[side[:2]][(n + k) % 8] for k in range(3)) + "\n" for n in range(8))
+        write(root / "tatoeba-laser" / "v1" / f"tatoeba.deu-eng.{side}", "".join(lines))
+    monkeypatch.setenv("XLNB_DATA", str(root))
+
+
+FOREIGN = {"Bert": "cased WordPiece", "Roberta": "byte-level BPE", "XLMRoberta": "Unigram",
+           "Electra": "uncased WordPiece", "DebertaV2": None, "ModernBert": "byte-level BPE"} # tokenizers; None: ours
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_models_that_are_not_ours_by_the_same_command(name, model, more_data, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    texts = [" ".join(row[:2]) for lang in WORDS for row in pairs(lang, "dev", 60)]
+    kind = FOREIGN[name]
+    tokenizer = fast(kind, texts, 300) if kind else transformers.AutoTokenizer.from_pretrained(model)
     ids = {k: getattr(tokenizer, k) for k in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id",
                                               "sep_token_id")}
     shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
     config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), **ids, **shape)
     with quietly(): getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path / "foreign")
     tokenizer.save_pretrained(tmp_path / "foreign")
-    E.main(["--model", str(tmp_path / "foreign"), "--tasks", "xnli", "--train_split", "dev", "--langs", "en,de",
-            "--epochs", "1", "--out", str(tmp_path / "out")])
-    said = capsys.readouterr().out
-    assert "xnli: accuracy, %" in said and "character n-grams" in said
+    E.main(["--model", str(tmp_path / "foreign"), "--tasks", "xnli,ner,tatoeba", "--train_split", "dev", "--langs",
+            "en,de", "--epochs", "1", "--out", str(tmp_path / "out")])
+    said, warned = capsys.readouterr()
+    assert all(f"{task}, %" in said for task in ("xnli: accuracy", "ner: F1", "tatoeba: accuracy@1")), said + warned
+    assert "character n-grams" in said
     [record] = read_records("08_evaluation")
-    assert record["parameters"]["model"] == "foreign" and {*record["scores"]["system"]} >= {"model", "untrained"}
+    assert record["parameters"]["model"] == "foreign"
+    assert {*zip(record["scores"]["task"], record["scores"]["system"])} >= {
+        (task, system) for task in ("xnli", "ner", "tatoeba") for system in ("model", "untrained")}
 
 
 def test_ours_stands_above_what_papers_print_of_the_same_languages():
