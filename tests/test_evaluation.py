@@ -875,6 +875,19 @@ def test_models_that_are_not_ours_by_the_same_command(name, model, more_data, tm
         (task, system) for task in ("xnli", "ner", "tatoeba") for system in ("model", "untrained")}
 
 
+@pytest.mark.slow
+def test_the_notebook_evaluates_a_model_by_papermill(model, checkout, monkeypatch):
+    given = dict(model=model, tasks="xnli", train_split="dev", langs="en,de", epochs=1, seeds=2)
+    arguments = [part for name, value in given.items() for part in ("-p", name, str(value))]
+    environment = os.environ | {"XLNB_RESULTS": str(checkout / "results"), "XLNB_ROOT": str(checkout)}
+    done = subprocess.run([sys.executable, "-m", "papermill", "nbs/08_evaluation.ipynb", "out.ipynb", *arguments],
+                          cwd=checkout, env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    monkeypatch.setenv("XLNB_RESULTS", str(checkout / "results"))
+    [record] = [r for r in read_records("08_evaluation") if r["parameters"]["tasks"] == "xnli"]
+    assert {*record["scores"]["seed"]} == {0, 1} and [*checkout.rglob("*.png")]
+
+
 def test_ours_stands_above_what_papers_print_of_the_same_languages():
     def beside(task, *measures_and_targets, measure=None):
         rows = [E.row(task, name, "en" if task in E.BENCHMARKS else "", target, 50, 9, system="model", seed=0)

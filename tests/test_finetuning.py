@@ -303,22 +303,26 @@ def test_the_usual_rate_is_that_of_the_papers_at_base():
     assert usual_rate(768) == 2e-5 and 2.5e-4 < usual_rate(128) < 3.5e-4
 
 
-@pytest.mark.parametrize("name, lang", [("xquad", "zh"), ("tydiqa", "ar"), ("mlqa", "hi")])
-def test_answers_of_real_sets_are_recovered_from_offsets(name, lang):
+@pytest.mark.parametrize("name", ["xquad", "mlqa", "tydiqa"])
+def test_answers_of_real_sets_are_recovered_from_offsets(name):
+    "In all languages; every question of theirs is read in subwords below."
     split = dict(FEW)[name]
-    if data_root() is None or lang not in task_languages(name, split): pytest.skip(f"no file of {name}, {lang}")
+    langs = [lang for lang in task_languages(name, split) if "-" not in lang] if data_root() else [] # as below
+    if not langs: pytest.skip(f"no file of {name}")
     characters = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}, unk_token="[UNK]"))
     characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     characters.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=characters, unk_token="[UNK]", cls_token="[CLS]",
-                                                     sep_token="[SEP]", pad_token="[PAD]", model_max_length=4000)
-    examples = read_task(name, lang, split)[:200]
-    with pytest.warns(UserWarning): items = read_questions(examples, tokenizer, (), 3000)
-    found = {}
-    for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.places):
-        if a: found[n] = examples[n].context[offsets[a - first][0]:offsets[b - first][1]]
-    assert found == {n: e.answers[0][0] for n, e in enumerate(examples)}
+                                                     sep_token="[SEP]", pad_token="[PAD]", model_max_length=8000)
+    for lang in langs:
+        examples = [e for e in read_task(name, lang, split)[:100] if len(e.question + e.context) < 7900 and e.answers]
+        assert len(examples) > 90, (lang, len(examples))
+        with pytest.warns(UserWarning): items = read_questions(examples, tokenizer, (), 8000)
+        found = {}
+        for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.places):
+            if a: found[n] = examples[n].context[offsets[a - first][0]:offsets[b - first][1]]
+        assert found == {n: e.answers[0][0] for n, e in enumerate(examples)}, lang
 
 
 # ---------------------------------------------------------------- answers of real sets, in subwords
