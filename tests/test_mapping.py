@@ -166,6 +166,26 @@ def test_unsupervised_success_is_confirmed_and_failure_said(unsupervised):
     assert report.objective > 0.3 # which would have looked like something
 
 
+def mapped_on(device, *dictionaries):
+    vectors = [replace(v, matrix=v.matrix.to(device)) for v in languages(noise=0.1)]
+    found = map_to(vectors, "en", *dictionaries)
+    assert found.reports["de"].mapped and found.vectors["de"].matrix.device.type == device
+    return found
+
+
+@pytest.mark.gpu
+def test_maps_on_a_gpu_are_those_on_a_cpu():
+    here, there = (mapped_on(device, pairs_of("de", range(200))).vectors["de"].matrix for device in ("cpu", "cuda"))
+    assert torch.allclose(here, there.cpu(), atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_self_learning_on_a_gpu_finds_the_words(): # its draws are other ones there
+    found = mapped_on("cuda")
+    assert found.reports["de"].agreement > 0.9
+    assert sum(found.translate(f"de{i}", "de", "en", 1)[0][0] == f"en{i}" for i in range(50)) > 45
+
+
 def test_wrong_dictionaries_are_said_too():
     vectors = languages(noise=0.1)
     order = np.random.default_rng(0).permutation(300)
