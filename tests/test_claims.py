@@ -5,8 +5,8 @@ from importlib import import_module
 
 import pytest
 
-from xlnb.claims import (Claim, Comparison, Rule, direction, judge, judge_rule, judged_rows, ledger, paper_table,
-                         rule_rows)
+from xlnb.claims import (Claim, Comparison, Rule, direction, judge, judge_rule, judged_rows, ledger,
+                         paired_difference, paper_table, rule_rows)
 from xlnb.core import ConfigError, repo_root
 from xlnb.experiments import recipe_of
 
@@ -45,6 +45,17 @@ def test_a_difference_over_five_seeds_has_a_direction(a, b, lower, direction, wh
 def test_a_baseline_has_a_column_of_its_own_and_leaves_the_direction(lower, baseline, beats):
     row = judge(replace(VERSUS, lower=lower, baselines={"it": lambda record: baseline}), runs_of(a=HIGH, b=LOW))
     assert (row["direction"], row["beats the baseline"]) == ("contradicted" if lower else "reproduced", beats)
+
+
+def test_runs_that_go_on_are_compared_by_what_they_have_gained():
+    "Two base runs of an arm were trained again and came out three points lower, which is no fault of the arm."
+    runs = runs_of(a=(5, 6, 7, 5, 6), b=(4, 5, 6, 7, 8))
+    for seed in (3, 4): runs["toy"]["a"][seed]["before"] = -3.0
+    since = replace(VERSUS, start=lambda record: record.get("before", 0.0))
+    plain, found = judge(VERSUS, runs), judge(since, runs)
+    assert plain["direction"] == "undecided" and found["direction"] == "reproduced"
+    assert paired_difference(since, runs) == (1.0, 0.0, 5) and paired_difference(VERSUS, runs)[0] < 0
+    assert found["ahead"] == plain["ahead"] # the scores are shown as they are
 
 
 def test_networks_that_have_not_learned_decide_nothing():

@@ -239,6 +239,7 @@ def test_all_phases_end_within_25_minutes(monkeypatch, tmp_path):
         monkeypatch.setattr(G, name, instead)
     for name in ("XLNB_ROOT", "XLNB_RESULTS"): monkeypatch.setenv(name, str(tmp_path)) # main sets them
     monkeypatch.setattr(G.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(G.signal, "signal", lambda *_: None)
     monkeypatch.setattr(G, "learned", lambda o: [])
     assert G.main(["--out", str(tmp_path), "--runs", str(tmp_path)]) == 0
     assert given.keys() == G.LIMITS.keys() - {"data"} and now[0] <= G.WHOLE

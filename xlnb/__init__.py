@@ -134,7 +134,7 @@ __doc__ += """\
                       large batches in small memory
     static_runs       An encoder that goes on towards aligned static vectors: teachers, words beside text, and what has
                       moved, layer by layer
-    static_results    Six findings over seeds, every claim of the paper judged, the paper's own tables
+    static_results    What a loss towards word vectors changes, every claim of the paper judged, the paper's own tables
     evaluation        Every downstream task of the five papers, for any encoder, with one call and one table
     downstream_results  Encoders of four papers, learned from the same captions, on five tasks and in retrieval
     benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and

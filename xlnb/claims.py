@@ -37,6 +37,7 @@ class Comparison:
     value: Callable # record → number, NaN where it has none
     baselines: dict[str, Callable] = field(default_factory=dict) # name → record → the same measure of it
     lower: bool = False # whether less is better
+    start: Callable | None = None # record → the same of the run that it goes on from: gains since then are compared
 
 @dataclass(frozen=True)
 class Claim:
@@ -53,12 +54,15 @@ _SEEDS = 5 # of both arms, and more, before a difference has a direction
 def layer_score(test: str, # e.g. 'tags'
                 measure: str, # as in `reports.best_layer`
                 *baselines, # their names in the records, or (name, measure) where theirs is another
-                lower: bool = False) -> dict: # value, baselines, lower: of a `Comparison`
+                lower: bool = False,
+                goes_on: bool = False, # whether runs go on from others, whose scores are named 'before'
+               ) -> dict: # value, baselines, lower, start: of a `Comparison`
     "The score of a test at the best held-out layer, as a comparison takes it."
     named = [(name, measure) if isinstance(name, str) else name for name in baselines]
     others = {s: lambda r, s=s, m=m: baseline_mean(r, test, s, m) for s, m in named}
     untrained = {"untrained": lambda r: best_layer(r, test, measure, "untrained")}
-    return dict(value=lambda r: best_layer(r, test, measure), baselines=untrained | others, lower=lower)
+    start = (lambda r: best_layer(r, test, measure, "before")) if goes_on else None
+    return dict(value=lambda r: best_layer(r, test, measure), baselines=untrained | others, lower=lower, start=start)
 
 # %% ../nbs/02k_claims.ipynb #7423f01a
 def interval(values, # one per seed, two or more
@@ -110,11 +114,16 @@ def _pairs_of(comparison, finished) -> list[tuple]:
     pairs = [tuple(runs[seed] for runs in arms) for seed in sorted(set.intersection(*map(set, arms)))]
     return [pair for pair in pairs if not any(math.isnan(comparison.value(record)) for record in pair)]
 
+def _differences(comparison, pairs) -> list[float]:
+    "Of scores; where runs go on from others, of gains since then, as those may have been trained twice."
+    score = lambda r: comparison.value(r) - (comparison.start(r) if comparison.start else 0.0)
+    return [score(a) - score(b) for a, b in pairs]
+
 def paired_difference(comparison: Comparison,
                       finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`
                      ) -> tuple[float, float, int]: # mean, half of its 95 % interval, seeds; nan with fewer than two
     "By how much the arm that should be ahead is higher, seed by seed."
-    differences = [comparison.value(a) - comparison.value(b) for a, b in _pairs_of(comparison, finished)]
+    differences = _differences(comparison, _pairs_of(comparison, finished))
     if len(differences) < 2: return math.nan, math.nan, len(differences)
     return *interval(differences), len(differences)
 
@@ -132,7 +141,7 @@ def judge(comparison: Comparison,
     if len(pairs) < 2: return None
     records = dict(zip((comparison.ahead[1], comparison.behind[1]), zip(*pairs)))
     ahead, behind = ([comparison.value(record) for record in arm] for arm in records.values())
-    differences = [a - b for a, b in zip(ahead, behind)]
+    differences = _differences(comparison, pairs)
     baseline = _best_baseline(comparison.measure, comparison.baselines, [r for pair in pairs for r in pair], sign)
     better = max(ahead, behind, key=lambda values: sign * sum(values))
     direction, why = _direction([sign * d for d in differences], records)
