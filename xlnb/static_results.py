@@ -220,6 +220,7 @@ def vector_scores(s: Settings, data: TransferData, # with its base
     found |= _free_scores(s, data, tests, text)
     return {name: round(value, 5) for name, value in found.items()}
 
+# %% ../nbs/07d_static_results.ipynb #776f8f19
 def fasttext_scores(s: Settings, data: TransferData) -> dict: # e.g. 'bli/de-en/fasttext/mapped/acc@1'
     "The same of fastText, which knows the text of each language alone; with a dictionary, a spoiled one, and none."
     own, tests = fasttext(s, data), _tests_of(s, data)
