@@ -179,9 +179,9 @@ def test_maps_on_a_gpu_are_those_on_a_cpu():
     assert torch.allclose(here, there.cpu(), atol=1e-4)
 
 
-@pytest.mark.gpu
-def test_self_learning_on_a_gpu_finds_the_words(): # its draws are other ones there
-    found = mapped_on("cuda")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_self_learning_finds_the_words_on(device): # the draws of a GPU are other ones
+    found = mapped_on(device)
     assert found.reports["de"].agreement > 0.9
     assert sum(found.translate(f"de{i}", "de", "en", 1)[0][0] == f"en{i}" for i in range(50)) > 45
 

@@ -158,7 +158,7 @@ def test_a_pair_that_loses_counts_where_the_mean_rises():
             scores = record["metrics"] = {**record["metrics"]}
             pairs = sorted({name.split("/")[1] for name in scores if name.startswith("T3/")})
             for name, value in scores.items():
-                if name.startswith("T3/") and "/layer" in name:
+                if name.startswith("T3/") and name.split("/")[2].startswith("layer"): # not of the base run
                     scores[name] = value + (worst if name.split("/")[1] == pairs[0] else other) / 100
         return [row["number"] for r in RULES["static-11"] if (row := judge_rule(r, {"losses": arms}))]
     assert least(-1, 3)[0].startswith("-1") and least(1, 3)[0].startswith("+1")
@@ -166,11 +166,13 @@ def test_a_pair_that_loses_counts_where_the_mean_rises():
 
 
 def test_a_claim_a_row_of_the_ledger_and_each_comparison_has_its_baselines():
-    finished = {"losses": of(**dict.fromkeys(ARMS, 1) | {"MLM alone": 0.9})}
+    finished = {"losses": of(**dict.fromkeys(ARMS, 1) | {"MLM alone": 0.9, "mse": 0.9})}
     finished["frequent"] = of(**dict.fromkeys(EXPERIMENTS["frequent"].arms, 1))
     rows = [judge(c, finished) for claim in CLAIMS.values() for c in claim.comparisons]
     assert len(CLAIMS) == 11 and all(row["beats the baseline"] for row in rows)
     assert {row["beats the baseline"][:2] for row in rows[:4]} == {"no"} # LSA and trigrams are far ahead
+    before_mse = [judge(c, finished)["direction"] for c in CLAIMS["static-08"].comparisons]
+    assert before_mse == ["reproduced"] * 2 # both correlation losses
 
 
 @pytest.mark.parametrize("right, kept", [(0, 0), (10, 4), (50, 20), (90, 36), (100, 40)])

@@ -313,8 +313,8 @@ def _since_base(label, arm, test, measure, given, sign=None, experiment="losses"
 def _least(arm, test): # of the pairs of languages: points above MLM alone; NaN where their mean has not risen
     def number(arms):
         pairs = {name.split("/")[1] for name in arms[arm]["metrics"] if name.startswith(f"{test}/")}
-        of = lambda record, pair: best_layer(_of_pairs(record, pair.__eq__), test, "acc@1c")
-        gains = [of(arms[arm], pair) - of(arms["MLM alone"], pair) for pair in pairs]
+        since = lambda r, pair: _retrieved(r, test, pair.__eq__) - _retrieved(r, test, pair.__eq__, "before")
+        gains = [since(arms[arm], pair) - since(arms["MLM alone"], pair) for pair in pairs]
         return min(gains) if sum(gains) > 0 else math.nan
     return number
 
