@@ -66,6 +66,7 @@ def plot_gains(groups: dict, # arm → {seed: record}
 _SENTENCES, _WORDS, _TATOEBA, _NTREX, _CAPTIONS = (
     layer_score(test, "acc@1c", ("trigrams", "acc@1"), "lsa", goes_on=True)
     for test in ("T3", "words", "tatoeba", "ntrex", "multi30k-2016"))
+_TAGS, _LINKS = (layer_score(test, measure, goes_on=True) for test, measure in (("tags", "f1"), ("gold", "aer")))
 
 # %% ../nbs/07d_static_results.ipynb #a430e0d3
 SHARES = (0, 10, 50, 90, 100) # of a dictionary's entries, how many are right, percent
@@ -295,7 +296,6 @@ def _at_middle(method, space): # of the network, as in the paper
     return lambda r: _found(method, space, f"layer{middle(r['parameters']['layers'])}")(r)
 
 # %% ../nbs/07d_static_results.ipynb #b0217021
-_TAGS = layer_score("tags", "f1", goes_on=True)
 _FOUND = {"captions, accuracy@1 %": _CAPTIONS, "Tatoeba, accuracy@1 %": _TATOEBA}
 _DCCA, _OWN = ("dcca_as_published", "dcca_ey"), "dcca_ey, own vectors"
 
