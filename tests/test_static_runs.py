@@ -73,7 +73,7 @@ NAMES = SimpleNamespace(name="cldr", langs=["de", "en", "ru"])
 
 @pytest.mark.parametrize("changes, says", [
     (dict(teacher="lsa", teacher_width=96), "fastText's alone can be chosen"),
-    (dict(teacher="fasttext", teacher_width=96), "loss='cosine' with teacher_width=96 and width="),
+    (dict(teacher="fasttext", teacher_width=96), "loss='cosine' with a teacher of width 96 and width="),
     (dict(teacher="fasttext", teacher_width=0, loss="dcca_ey"), "teacher_width=0"),
     (dict(teacher="lsa", identity_weight=1.0),
      "identity_weight=1.0 with loss='cosine' and teacher='lsa': there is no map"),
@@ -335,6 +335,10 @@ def test_vectors_of_files_are_read_by_language_and_recorded_by_contents(tmp_path
     changed = read_vectors(path, language="de").first(50)
     changed.save(path)
     assert given.for_record()["teacher"] != named
+    narrow = read_vectors(path, language="de")
+    replace(narrow, matrix=narrow.matrix[:, :20]).save(path)
+    with pytest.raises(ConfigError, match="loss='mse' with a teacher of width 20 and width=32"): # before the base run
+        resolve(replace(given, loss="mse"))
     narrow = {lang: replace(v, matrix=v.matrix[:, :20]) for lang, v in data.teacher.items()}
     with pytest.raises(ConfigError, match="mse between vectors of width 32 and 20"):
         make_model(small(loss="mse"), replace(data, teacher=narrow))

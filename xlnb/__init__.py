@@ -137,8 +137,8 @@ __doc__ += """\
     static_results    What a loss towards word vectors changes, every claim of the paper judged, the paper's own tables
     evaluation        Every downstream task of the five papers, for any encoder, with one call and one table
     downstream_results  Encoders of four papers, learned from the same captions, on five tasks and in retrieval
-    benchmarks        Speed and memory beside the alternatives, in turns in one run; what grows with the corpus, and
-                      what does not
+    benchmarks        Speed and memory beside transformers and simpler forms of our own code; what grows with the
+                      corpus, and what does not
 """
 
 # %% ../nbs/index.ipynb #02ac38a0

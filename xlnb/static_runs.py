@@ -125,7 +125,7 @@ BUDGET = {"tiny": dict(steps=250, batch_tokens=512, teacher_lines=2000, transfer
                                                         transfer_steps=7500, words=1024))}
 PAPER = dict(learning_rate=5e-5, rate=1.0, transfer_steps=7500, warmup_steps=0, batch_tokens=8192, words=1024,
              clip_norm=1.0, alpha=0.0, weight=1.0, identity_weight=0.0, teacher_lines=1_000_000) # of XLM-R-base
-WEIGHTS = {"cosine": 10.0, "dcca": 0.1, "dcca_ey": 0.1} # of one correlation or cosine; of a sum of a hundred; else 1
+WEIGHTS = {"cosine": 10.0, "dcca": 0.1, "dcca_ey": 0.1} # a cosine is one number, DCCA a sum of about a hundred; else 1
 FEW_TESTS = {"tiny": 100} # enough to see every part at work
 PUBLISHED_PART = 64 # words that meet in a loss of the published code
 
@@ -201,10 +201,14 @@ def micro_batches(s: Settings) -> int:
     "How many a step has."
     return math.ceil(sum(step_tokens(s)) / s.micro_tokens)
 
+def _teacher_widths(s: Settings) -> set[int]: # filled in; files say it themselves
+    if not s.reads_files or s.is_recorded: return {s.teacher_width or s.width}
+    return {read_vectors(path, limit=1).matrix.shape[1] for path in vector_files(s).values()}
+
 def _check_words(s: Settings): # filled in
     "Refuse numbers of words that cannot be divided, or about which a correlation loss says nothing, and other widths."
-    if s.loss in ("mse", "cosine") and (s.teacher_width or s.width) != s.width:
-        raise ConfigError(f"loss={s.loss!r} with teacher_width={s.teacher_width} and width={s.width}: it compares "
+    if s.loss in ("mse", "cosine") and (other := _teacher_widths(s) - {s.width}):
+        raise ConfigError(f"loss={s.loss!r} with a teacher of width {min(other)} and width={s.width}: it compares "
                           "number by number; take a teacher of the network's width, or loss='dcca_ey'")
     n, at_once, least = micro_batches(s), s.words_at_once, {"dcca_as_published": 22, "dcca_ey": 4}.get(s.loss, 1)
     if at_once < least: raise ConfigError(f"words_at_once={at_once}: {s.loss} needs {least} or more")
@@ -461,9 +465,11 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("common space", "VecMap, or unaligned where that is better", space, "one hub: 07a_mapping"),
             ("loss", "MSE | DCCA", s.loss, "five in 07b_static_transfer"),
             ("its weight", "1", f"{s.weight:g}", "by loss"),
-            ("words in a step", "1,024, 64 in a loss", at_once, "two of each in turn: a loss sees all languages"),
+            ("words in a step", "1,024 (its code: 64 in a loss)", at_once,
+             "two of each in turn: a loss sees all languages"),
             ("words as read", "lower case", "as written", "the encoder's vocabulary has both"),
-            ("their layer, pool", "last, mean with <s>, </s>, padding", f"{s.layer}, mean of their pieces", ""),
+            ("their layer, pool", "last, mean (its code: with <s>, </s>, padding)", f"{s.layer}, mean of their pieces",
+             ""),
             ("optimiser", "AdamW, β 0.9, 0.999, no decay, clip 1", f"β 0.9, 0.98, decay 0.01, clip {s.clip_norm:g}",
              "as the base run"),
             ("selected by", "MLM loss on other text", "the same; the last network is measured too", "")]
