@@ -42,7 +42,7 @@ def choose(name: str, # the parameter's name, for the message
     "`value` if it is one of `allowed`; otherwise `ConfigError` with the choices and the nearest one."
     allowed = list(allowed)
     if value in allowed: return value
-    near = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1)
+    near = difflib.get_close_matches(value, [str(a) for a in allowed], n=1) if isinstance(value, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"{name}={value!r} is not one of {', '.join(map(str, allowed))}{hint}")
 

@@ -734,6 +734,7 @@ _ON_THE_PATH = {"MLM alone": {"loss": "none"}, **{f"{name}, own vectors": {"loss
                 "dcca_ey, own vectors unmapped": {"loss": "dcca_ey", "identity_weight": 1e6}, # which turns nothing
                 "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "shuffled": True},
                 "dcca_ey, aggregated vectors": {"loss": "dcca_ey", "teacher": "aggregated"},
+                "dcca_ey, aggregated vectors shuffled": {"loss": "dcca_ey", "teacher": "aggregated", "shuffled": True},
                 "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},
                 "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 

@@ -54,7 +54,7 @@ class Distillation:
     negatives: int = 10 # words drawn at random for each word that is learned
     learning_rate: float = 1e-3 # of Adam
     batch_sentences: int = 128 # of a step
-    pca: int | None = None # principal components that are kept, of one language: several need a map after it
+    pca: int | None = None # principal components kept of a language's centred vectors, which then need a map
     sif: float | None = None # a of the weights a / (a + p(word)) that change lengths, and no cosine (Arora et al. 2017)
 
     def __post_init__(self): _check(self)
