@@ -107,7 +107,8 @@ __doc__ += """\
 # %% ../nbs/index.ipynb #c953b6a6
 __doc__ += """\
     xlm_e             Cross-lingual pretraining by detecting replaced tokens, in text and in translation pairs
-    xlm_e_results     Three findings over five seeds, every claim of the paper judged, the paper's own figures
+    xlm_e_results     What XLM-E's discriminator learns and what it does not, every claim of the paper judged, the
+                      paper's own figures
     xy_lent           Translation pairs between all languages instead of English pairs alone, drawn so that no pair is
                       lost
     dro               Pairs with a high loss are drawn more often, within a chi-square ball; what that says about
