@@ -136,7 +136,7 @@ __doc__ += """\
     static_runs       An encoder that goes on towards aligned static vectors: teachers, words beside text, and what has
                       moved, layer by layer
     static_results    What a loss towards word vectors changes, every claim of the paper judged, the paper's own tables
-    evaluation        Every downstream task of the five papers, for any encoder, with one call and one table
+    evaluation        The five papers' downstream tasks but translation, for any encoder, with one call
     downstream_results  Encoders of four papers, learned from the same captions, on five tasks and in retrieval
     benchmarks        Speed and memory beside transformers and simpler forms of our own code; what grows with the
                       corpus, and what does not
