@@ -218,7 +218,7 @@ def draw_by_layer(ax, groups: dict, # arm → {seed: record}
     for (label, system), dash in zip(baselines.items(), (":", "--", "-.", (0, (1, 3)))):
         found = [v for r in records if not math.isnan(v := baseline_mean(r, test, system, measure))]
         if found: ax.plot([0, last], [sum(found) / len(found)] * 2, ls=dash, color=PALETTE["black"], lw=1, label=label)
-    ax.set(xlabel="layer (0 = embeddings)", xticks=range(0, last + 1), ylim=(bottom, top))
+    ax.set(xlabel="layer (0 = embeddings)", xticks=range(0, last + 1, 1 + last // 10), ylim=(bottom, top))
     label_lines(ax)
 
 # %% ../nbs/02g_reports.ipynb #4273bd5a

@@ -138,7 +138,6 @@ def plot_wide(groups: dict, # arm → {seed: record}
     axes[0].set_ylabel("retrieval accuracy@1, %")
     axes[1].set_title("word alignment, gold links", loc="left")
     axes[1].set_ylabel("alignment error rate, %")
-    for ax in axes: ax.set_xticks(ax.get_xticks()[::2] if len(ax.get_xticks()) > 8 else ax.get_xticks())
     return fig
 
 # %% ../nbs/03a_xlm_e_results.ipynb #63590720
