@@ -18,7 +18,7 @@ import torch
 from .core import ConfigError, DataError, check_counts, choose, parse_languages, progress, torch_generator
 from .lexicon import covered_entries, given_entries, linked_entries, nearest_csls, same_width
 from .linear_maps import normalise, procrustes, rcsls, whitened_maps
-from .retrieval import nearest, neighbourhood
+from .retrieval import nearest, nearest_cosines, neighbourhood
 from .vectors import WordVectors
 
 # %% ../nbs/07a_mapping.ipynb #e9093b27
@@ -52,15 +52,14 @@ def _best_of_columns(scores) -> tuple[torch.Tensor, torch.Tensor]: # (a, b) → 
     return value, rows.gather(1, member[:, None])[:, 0]
 
 class _Best:
-    "The best score and partner of each word so far, and its highest cosine."
+    "The best score and partner of each word so far."
     def __init__(self, n, like):
-        self.score, self.cosine = (torch.full((n,), -torch.inf, dtype=like.dtype, device=like.device) for _ in range(2))
+        self.score = torch.full((n,), -torch.inf, dtype=like.dtype, device=like.device)
         self.partner = torch.zeros(n, dtype=torch.long, device=like.device)
-    def update(self, rows, start, cosine, score, partner): # `start` of the partners' block
+    def update(self, rows, start, score, partner): # `start` of the partners' block
         better = score > self.score[rows]
         self.partner[rows] = torch.where(better, partner + start, self.partner[rows])
         self.score[rows] = torch.maximum(self.score[rows], score)
-        self.cosine[rows] = torch.maximum(self.cosine[rows], cosine)
 
 # %% ../nbs/07a_mapping.ipynb #3d5ea695
 def _kept_cells(n, m, keep, generator, like) -> torch.Tensor | None: # 0 where kept, −∞ where dropped
@@ -77,20 +76,20 @@ def induce_pairs(x, # (n, width), rows of length 1, in the space of z
                 ) -> tuple[torch.Tensor, torch.Tensor, float]: # pairs of x, pairs of z; mean cosine to the nearest
     "The best partner of each word by CSLS: of x in z, and of z in x, (2, pairs) each; and the objective (both ways)."
     n, m = len(x), len(z)
-    means, best = neighbourhood(x, z, min(neighbours, n, m), block), (_Best(n, x), _Best(m, z))
+    near, best = nearest_cosines(x, z, min(neighbours, n, m), block), (_Best(n, x), _Best(m, z))
+    means, objective = [own.mean(1) for own in near], float(sum(own[:, 0].mean() for own in near)) / 2
     cells = _kept_cells(n, m, keep, generator, x)
     for i in range(0, n, block):
         for j in range(0, m, block):
             scores = x[i:i + block] @ z[j:j + block].T
             (a, b), rows, columns = scores.shape, slice(i, i + block), slice(j, j + block)
-            cosines = scores.amax(1), scores.amax(0)
             scores *= 2
             if cells is not None: scores += cells.as_strided((a, b), (_STRIDE, 1), i * _STRIDE + j)
-            best[0].update(rows, j, cosines[0], *_best_of_rows(scores - means[1][columns]))
-            best[1].update(columns, i, cosines[1], *_best_of_columns(scores.sub_(means[0][rows, None])))
+            best[0].update(rows, j, *_best_of_rows(scores - means[1][columns]))
+            best[1].update(columns, i, *_best_of_columns(scores.sub_(means[0][rows, None])))
     kept = [(side.score > -torch.inf).nonzero()[:, 0] for side in best]
     forward, backward = (torch.stack([rows, side.partner[rows]]) for rows, side in zip(kept, best))
-    return forward, backward.flip(0), float(torch.stack([side.cosine.mean() for side in best]).mean())
+    return forward, backward.flip(0), objective
 
 # %% ../nbs/07a_mapping.ipynb #4a364c08
 @dataclass(frozen=True)
@@ -116,9 +115,11 @@ def self_learning(x, # (n, width), normalised
     while True:
         map_ = procrustes(x[pairs[0]], z[pairs[1]])
         forward, backward, objective = induce_pairs(x @ map_, z, keep, generator, neighbours)
-        if forward.shape[1] + backward.shape[1]: pairs = torch.cat([forward, backward], 1) # none: of very few words
+        before, found = pairs, torch.cat([forward, backward], 1)
+        if found.shape[1]: pairs = found # none: of very few words
         history.append((keep, objective))
         progress(f"self-learning, iteration {len(history)}: keep {keep:.1f}, objective {objective:.4f}")
+        if keep >= 1 and torch.equal(pairs, before): return Learned(map_, pairs, history)
         if objective >= best + tolerance: best, since = objective, 0
         elif (since := since + 1) > patience:
             if keep >= 1: return Learned(map_, pairs, history)

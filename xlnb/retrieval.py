@@ -6,9 +6,9 @@
 __all__ = ['OF_A_RUN', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'kept_network', 'load_model_tokenizer',
            'check_tokenizer', 'load_model_and_tokenizer', 'usual_layer', 'chosen_layers', 'evaluating', 'longest_input',
            'check_sentences', 'warn_unknown', 'pad_batch', 'batches_by_length', 'layer_states', 'encode', 'centre',
-           'similarity', 'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'retrieval_by_layer', 'chance',
-           'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors', 'TermVectors',
-           'lsa', 'baselines', 'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
+           'similarity', 'nearest_cosines', 'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'retrieval_by_layer',
+           'chance', 'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors',
+           'TermVectors', 'lsa', 'baselines', 'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
 
 # %% ../nbs/02b_retrieval.ipynb #9fe1b561
 import unicodedata, warnings
@@ -320,12 +320,12 @@ def _cosine_blocks(a: _Rows, b: _Rows, block: int, diagonal=False):
 # %% ../nbs/02b_retrieval.ipynb #cb0a751f
 NEIGHBOURS = {"cosine": None, "csls": 10, "margin": 4}
 
-def neighbourhood(first, # (n, hidden)
-                  second, # (m, hidden)
-                  k: int, # neighbours
-                  block: int = 2048, # rows and columns of a block
-                 ) -> tuple[torch.Tensor, torch.Tensor]: # (n,) and (m,)
-    "Mean cosine of every row to its k nearest rows of the other side, for both sides, in one sweep."
+def nearest_cosines(first, # (n, hidden)
+                    second, # (m, hidden)
+                    k: int, # neighbours
+                    block: int = 2048, # rows and columns of a block
+                   ) -> tuple[torch.Tensor, torch.Tensor]: # (n, k) and (m, k), the largest first
+    "Cosines of every row to its k nearest rows of the other side, for both sides, in one sweep."
     a, b = _Rows(first, "first"), _Rows(second, "second")
     most = min(len(a), len(b))
     if not (isinstance(k, Integral) and 1 <= k <= most):
@@ -333,10 +333,20 @@ def neighbourhood(first, # (n, hidden)
     dtype = torch.promote_types(a.dtype, b.dtype)
     best = [torch.full((len(x), k), -torch.inf, dtype=dtype, device=x.device) for x in (a, b)]
     for i, j, s in _cosine_blocks(a, b, block):
-        for side, rows, t in ((best[0], i, s), (best[1], j, s.T.contiguous())):
+        for side, rows, others, t in ((best[0], i, j, s), (best[1], j, i, s.T.contiguous())):
             new = t.topk(min(k, t.shape[1]), dim=1).values
-            side[rows] = torch.cat([side[rows], new], 1).topk(k, dim=1).values
-    return best[0].mean(1), best[1].mean(1)
+            if others.start: new = torch.cat([side[rows], new], 1).topk(k, dim=1).values
+            side[rows, :new.shape[1]] = new
+    return best[0], best[1]
+
+def neighbourhood(first, # (n, hidden)
+                  second, # (m, hidden)
+                  k: int, # neighbours
+                  block: int = 2048, # rows and columns of a block
+                 ) -> tuple[torch.Tensor, torch.Tensor]: # (n,) and (m,)
+    "Mean cosine of every row to its k nearest rows of the other side, for both sides, in one sweep."
+    near_first, near_second = nearest_cosines(first, second, k, block)
+    return near_first.mean(1), near_second.mean(1)
 
 # %% ../nbs/02b_retrieval.ipynb #691cc2e0
 def _means(a: _Rows, b: _Rows, score: str, neighbours: int | None, block: int):
