@@ -44,7 +44,7 @@ NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece",
 # What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
 # `csls`: words of each of two languages, width.
 # `learning`: phase → paper, its experiment, how many runs side by side, what differs from its settings, from its arms.
-FEW = dict(size="tiny", steps=5, batch_tokens=256, micro_tokens=512, vocab_size=300)
+FEW = dict(size="tiny", langs="de,en", steps=5, batch_tokens=256, micro_tokens=512, vocab_size=300)
 FEW_FLOPS, FEW_META = dict(FEW, budget_flops=None), dict(FEW, meta_steps=5, meta_vocab_size=150)
 FEWER = {"from scratch, all steps": {"steps": 10}}
 SHAPES = {
