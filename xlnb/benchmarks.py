@@ -9,13 +9,14 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'sentences', 'syn
            'time_by_part', 'step_cost', 'measure_freed', 'AtOnce', 'crossing_step', 'crossing_peak', 'measure_crossing',
            'translators', 'measure_generation', 'run_memory', 'build_memory', 'growth_step', 'growth_cases',
            'retrieval_check', 'made_up_languages', 'plain_iteration', 'iteration_check', 'mapping_check', 'csls_check',
-           'aligning', 'distilling', 'answering', 'learning', 'reading', 'measure_steps', 'measure_memory',
-           'measure_parts', 'measure_growth', 'measure_retrieval', 'measure_alignment', 'measure_mapping',
-           'measure_csls', 'measure_distil', 'measure_answers', 'measure_learning', 'main', 'newest', 'plot_steps',
-           'plot_parts', 'plot_growth', 'on_gpu']
+           'aligning', 'distilling', 'answering', 'learning', 'reading', 'evaluating', 'notebook_seconds',
+           'measure_steps', 'measure_memory', 'measure_parts', 'measure_growth', 'measure_retrieval',
+           'measure_alignment', 'measure_mapping', 'measure_csls', 'measure_distil', 'measure_answers',
+           'measure_learning', 'measure_evaluate', 'measure_notebooks', 'main', 'newest', 'plot_steps', 'plot_parts',
+           'plot_growth', 'on_gpu']
 
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
-import ctypes, gc, json, os, resource, subprocess, sys, time
+import csv, ctypes, gc, json, os, resource, subprocess, sys, time
 from functools import partial
 from itertools import combinations, count
 from pathlib import Path
@@ -32,8 +33,9 @@ from transformers import (ElectraConfig, ElectraForMaskedLM, ElectraForPreTraini
 
 from . import veco
 from .alignment import align
+from .cldr import cldr_corpus
 from .core import (ConfigError, PALETTE, append_record, choose, derive_seed, figure, label_lines, numpy_generator,
-                       plain_warnings, read_records, run_facts, runs_folder, torch_generator)
+                       plain_warnings, read_records, repo_root, run_facts, runs_folder, torch_generator)
 from .corpora import Lines
 from .data import BatchShape, MixedBatches, Prepared, short_hash
 from .encoder import Encoder, SelfAttention, config_for, forward_flops, new_model
@@ -693,6 +695,40 @@ def reading(questions: list, tokenizer, # `Question`, a fast tokenizer
     return {"questions": len(questions), "windows": len(items.ids), "tokens": sum(map(len, items.ids)),
             "per_second": len(questions) / median(times)}
 
+# %% ../nbs/11_benchmarks.ipynb #commandsc
+def _untouched(folder, **more) -> dict: # an environment whose commands find no data, and leave records in the folder
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("XLNB_")}
+    return ours | {"XLNB_RESULTS": str(Path(folder) / "results")} | more
+
+def evaluating(langs: str = "", # our codes; '': all that the tasks have
+               vocab_size: int = 1_500) -> dict:
+    "Seconds of the command that asks a new encoder the tasks of the embedded corpus, and what it leaves."
+    with TemporaryDirectory() as folder:
+        model, out = Path(folder) / "model", Path(folder) / "out"
+        text = cldr_corpus("de,en,ru", parallel_lines=100, monolingual_lines=2000).text
+        tokenizer = train_vocab({lang: [*lines] for lang, lines in text.items()}, vocab_size, Path(folder) / "vocab")
+        tokenizer.save_pretrained(model)
+        new_model(Encoder, config_for("tiny", len(tokenizer)), 0).save_pretrained(model)
+        command = [sys.executable, "-m", "xlnb.evaluation", "--model", model, "--tasks", "cldr", "--out", out]
+        start = time.perf_counter()
+        subprocess.run([*command, *(["--langs", langs] if langs else [])], env=_untouched(folder), check=True,
+                       capture_output=True)
+        seconds = time.perf_counter() - start
+        with open(next(out.glob("*.csv")), newline="") as file: rows = [*csv.DictReader(file)]
+        targets = {row["target"] for row in rows}
+        return {"languages": len(targets), "seconds": seconds, "threads": torch.get_num_threads(),
+                "files": sorted(path.suffix for path in out.iterdir())}
+
+def notebook_seconds(name: str) -> float:
+    "Of papermill on one thread, in a new clone of this checkout; `CalledProcessError` where the notebook fails."
+    with TemporaryDirectory() as folder:
+        subprocess.run(["git", "clone", "-q", repo_root(), place := str(Path(folder) / "clone")], check=True)
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "papermill", f"nbs/{name}.ipynb", str(Path(folder) / "out.ipynb")],
+                       cwd=place, env=_untouched(folder, OMP_NUM_THREADS="1", PYTHONPATH=place), check=True,
+                       capture_output=True, stdin=subprocess.DEVNULL)
+        return time.perf_counter() - start
+
 # %% ../nbs/11_benchmarks.ipynb #6091d5d2
 _LINES = 5_000 # of a store where its size does not matter
 _CASES = [(size, vocab_size) for size in ("tiny", "small") for vocab_size in (8_000, 250_002)]
@@ -796,9 +832,21 @@ def measure_learning(sizes=("tiny",), tests=_TESTS) -> dict:
     "Steps and answers of `learning` on published tests in all languages; `DataError` where no set is there."
     return {"rows": _on_sets(learning, sizes, tests)[0]}
 
+def measure_evaluate() -> dict:
+    "The command that needs no download, in all languages."
+    return {"rows": [evaluating()]}
+
+_NOTEBOOKS = {"03_xlm_e": 180, **dict.fromkeys(("07_x2static", "07a_mapping", "07b_static_transfer", "07c_static_runs",
+                                                "08_evaluation"), 75)} # name → seconds that it may take
+
+def measure_notebooks(names=_NOTEBOOKS) -> dict:
+    "Default runs of notebooks."
+    return {"rows": [{"name": name, "seconds": notebook_seconds(name)} for name in names]}
+
 MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
                 "mapping": measure_mapping, "csls": measure_csls, "distil": measure_distil,
-                "answers": measure_answers, "learning": measure_learning,
+                "answers": measure_answers, "learning": measure_learning, "evaluate": measure_evaluate,
+                "notebooks": measure_notebooks,
                 "steps": measure_steps, "parts": measure_parts, "growth": measure_growth,
                 "crossing": measure_crossing, "generation": measure_generation,
                 "freed": measure_freed} # last, since it changes the process
