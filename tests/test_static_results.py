@@ -125,7 +125,7 @@ def test_a_gain_that_is_neither_takes_no_side():
     assert sides(RULES["static-06"], vectors()) == [(5, 0)] * 2
     assert sides(RULES["static-06"], vectors(pairs=59)) == [(0, 0)] * 2
     said = {judge_rule(rule, vectors(pairs=59))["why"] for rule in RULES["static-06"]}
-    assert said == {"no value"}
+    assert said == {"a value in 0 of 5 seeds"}
 
 
 def test_the_worst_pair_has_to_gain_and_to_gain_most():

@@ -717,7 +717,7 @@ def evaluating(langs: str = "", # our codes; '': all that the tasks have
         with open(next(out.glob("*.csv")), newline="") as file: rows = [*csv.DictReader(file)]
         targets = {row["target"] for row in rows}
         return {"languages": len(targets), "seconds": seconds, "threads": torch.get_num_threads(),
-                "files": sorted(path.suffix for path in out.iterdir())}
+                "files": sorted(path.suffix for path in out.iterdir() if path.is_file())}
 
 def notebook_seconds(name: str) -> float:
     "Of papermill on one thread, in a new clone of this checkout; `CalledProcessError` where the notebook fails."

@@ -92,7 +92,7 @@ def _direction(values, runs, # differences, or signs; arm → records
               ) -> tuple[str, str]: # a direction, and why it is undecided
     if len(values) < _SEEDS: why = f"{len(values)} seeds of {_SEEDS}"
     elif why := _unlearned(runs): pass
-    elif any(map(math.isnan, values)): why = "no value"
+    elif lacking := sum(map(math.isnan, values)): why = f"a value in {len(values) - lacking} of {len(values)} seeds"
     else: why = "" if _side(values) else within
     return DIRECTIONS[1 if why else 1 - _side(values)], why
 
@@ -182,10 +182,10 @@ def judge_rule(rule: Rule,
     sided = rule.sign and not any(map(math.isnan, numbers))
     if sided: direction, why = _direction(signs, records, "its seeds do not side")
     else: direction, why = _direction(numbers, records)
-    tested = records.get(rule.beside, [])
+    have, tested = [n for n in numbers if not math.isnan(n)], records.get(rule.beside, [])
     baseline = _best_baseline(rule.measure, rule.baselines, tested, 1) if tested else ("", None)
-    return {"measure": rule.measure, "arms": "; ".join(rule.arms), "number": _said(numbers), "seeds": len(seeds),
-            "for": signs.count(1), "against": signs.count(-1), "direction": direction,
+    return {"measure": rule.measure, "arms": "; ".join(rule.arms), "number": _said(have) if len(have) > 1 else "–",
+            "seeds": len(have), "for": signs.count(1), "against": signs.count(-1), "direction": direction,
             "beats the baseline": _beats([rule.value(r) for r in tested], *baseline, 1) if tested else "", "why": why}
 
 # %% ../nbs/02k_claims.ipynb #eb9d1ea0
