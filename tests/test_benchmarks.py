@@ -1,5 +1,5 @@
 "What is measured must be what is said: one loss in every form, a clock that misses nothing, memory that is seen."
-import json
+import json, subprocess
 
 import pytest
 import torch
@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from xlnb import benchmarks
 from xlnb.benchmarks import (
-    KINDS, PEAK_RESET, Clock, batch_facts, compare, fresh, growth_cases, growth_step, head_of, main, newest,
-    peak_memory, plain_head, ratios, step_of, step_settings, synthetic_data, time_by_part, watch)
+    KINDS, PEAK_RESET, Clock, batch_facts, compare, evaluating, fresh, growth_cases, growth_step, head_of, main, newest,
+    notebook_seconds, peak_memory, plain_head, ratios, step_of, step_settings, synthetic_data, time_by_part, watch)
 from xlnb.core import ConfigError, torch_generator
 from xlnb.objectives import vocabulary_head
 from xlnb.task_sets import Labelled, Tagged
@@ -202,3 +202,12 @@ def test_help_names_the_measurements_and_takes_none(capsys, ask):
     main([ask])
     said = capsys.readouterr().out
     assert said.startswith("usage: python -m xlnb.benchmarks") and all(name in said for name in benchmarks.MEASUREMENTS)
+
+
+@pytest.mark.slow
+def test_commands_are_timed_from_end_to_end(monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", "/nowhere") # what is timed reads none
+    found = evaluating("en")
+    assert found["languages"] == 1 and found["files"] == [".csv", ".html", ".png", ".tex"] and found["seconds"] > 0
+    assert notebook_seconds("00n_vectors") > 0
+    with pytest.raises(subprocess.CalledProcessError): notebook_seconds("no_such_notebook")

@@ -738,6 +738,8 @@ _ON_THE_PATH = {"MLM alone": {"loss": "none"}, **{f"{name}, own vectors": {"loss
                 "dcca_ey, own vectors unmapped": {"loss": "dcca_ey", "identity_weight": 1e6}, # which turns nothing
                 "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "shuffled": True},
                 "dcca_ey, own vectors, word included": {"loss": "dcca_ey", "teacher": "x2static_included"},
+                "dcca_ey, own vectors, word included shuffled": {"loss": "dcca_ey", "teacher": "x2static_included",
+                                                                 "shuffled": True},
                 "dcca_ey, aggregated vectors": {"loss": "dcca_ey", "teacher": "aggregated"},
                 "dcca_ey, aggregated vectors shuffled": {"loss": "dcca_ey", "teacher": "aggregated", "shuffled": True},
                 "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},
