@@ -696,13 +696,13 @@ def reading(questions: list, tokenizer, # `Question`, a fast tokenizer
             "per_second": len(questions) / median(times)}
 
 # %% ../nbs/11_benchmarks.ipynb #commandsc
-def _untouched(folder, **more) -> dict: # an environment whose commands find no data, and leave records in the folder
+def _untouched(folder, **more) -> dict: # an environment whose commands find nothing made, and leave all in the folder
     ours = {name: value for name, value in os.environ.items() if not name.startswith("XLNB_")}
-    return ours | {"XLNB_RESULTS": str(Path(folder) / "results")} | more
+    return ours | {"XLNB_ROOT": str(folder), "XLNB_RESULTS": str(Path(folder) / "results")} | more
 
 def evaluating(langs: str = "", # our codes; '': all that the tasks have
                vocab_size: int = 1_500) -> dict:
-    "Seconds of the command that asks a new encoder the tasks of the embedded corpus, and what it leaves."
+    "Seconds of the command that asks a new encoder the tasks of the embedded corpus, and the kinds of files it leaves."
     with TemporaryDirectory() as folder:
         model, out = Path(folder) / "model", Path(folder) / "out"
         text = cldr_corpus("de,en,ru", parallel_lines=100, monolingual_lines=2000).text
@@ -722,10 +722,11 @@ def evaluating(langs: str = "", # our codes; '': all that the tasks have
 def notebook_seconds(name: str) -> float:
     "Of papermill on one thread, in a new clone of this checkout; `CalledProcessError` where the notebook fails."
     with TemporaryDirectory() as folder:
-        subprocess.run(["git", "clone", "-q", repo_root(), place := str(Path(folder) / "clone")], check=True)
+        place = Path(folder) / "clone"
+        subprocess.run(["git", "clone", "-q", repo_root(), place], check=True)
         start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "papermill", f"nbs/{name}.ipynb", str(Path(folder) / "out.ipynb")],
-                       cwd=place, env=_untouched(folder, OMP_NUM_THREADS="1", PYTHONPATH=place), check=True,
+                       cwd=place, env=_untouched(place, OMP_NUM_THREADS="1", PYTHONPATH=str(place)), check=True,
                        capture_output=True, stdin=subprocess.DEVNULL)
         return time.perf_counter() - start
 
