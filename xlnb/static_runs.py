@@ -123,7 +123,7 @@ def named_files(s: Settings) -> str:
     return f"{Path(s.teacher).name}-{short_hash(file_hashes(vector_files(s).values()))}"
 
 # %% ../nbs/07c_static_runs.ipynb #sresolve
-BUDGET = {"tiny": dict(steps=250, batch_tokens=512, teacher_lines=2000, transfer_steps=60, words=192),
+BUDGET = {"tiny": dict(steps=160, batch_tokens=512, teacher_lines=1000, transfer_steps=60, words=192),
           "small": dict(steps=4000, batch_tokens=2048, teacher_lines=10_000, transfer_steps=1000, words=1280),
           **dict.fromkeys(("base", "large", "xl"), dict(steps=20_000, batch_tokens=4096, teacher_lines=1_000_000,
                                                         transfer_steps=7500, words=1024))}
