@@ -8,7 +8,7 @@ __all__ = ['CORPORA', 'BUNDLES', 'PAIR_FORMS', 'open_corpus', 'source_hash', 'sh
            'token_frequencies', 'unigram_loss', 'encode_pairs', 'pack_blocks']
 
 # %% ../nbs/00k_data.ipynb #1f71da55
-import fcntl, hashlib, json, math, unicodedata
+import fcntl, hashlib, io, json, math, tokenize, unicodedata
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -47,9 +47,17 @@ def open_corpus(name: str, # one of CORPORA
 def _sources() -> dict: # module → its source; read once, since an edit while a run goes on is no part of it
     return {path.stem: path.read_bytes() for path in Path(xlnb.__file__).parent.glob("*.py")}
 
+@cache
+def _code_of(source: bytes) -> bytes: # without comments and blank lines
+    lines = source.decode().split("\n")
+    for token in tokenize.tokenize(io.BytesIO(source).readline):
+        row, column = token.start
+        if token.type == tokenize.COMMENT: lines[row - 1] = lines[row - 1][:column]
+    return "\n".join(filter(None, map(str.rstrip, lines))).encode()
+
 def source_hash(*modules: str) -> str: # e.g. 'cldr', 'vocab'; none: all
-    "Hash of the source of the library's modules of these names, as it was at the first call."
-    return hashlib.sha256(b"".join(_sources()[m] for m in modules or sorted(_sources()))).hexdigest()
+    "Hash of the code of the library's modules of these names, as it was at the first call; comments do not count."
+    return hashlib.sha256(b"\n".join(_code_of(_sources()[m]) for m in modules or sorted(_sources()))).hexdigest()
 
 def short_hash(value) -> str:
     "Eight hex digits that depend on a JSON value."
