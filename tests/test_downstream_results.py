@@ -10,6 +10,8 @@ from xlnb.core import ConfigError
 from xlnb.experiments import filled_in, recipe_of
 from xlnb.reports import spread
 
+pytestmark = pytest.mark.filterwarnings("ignore:xnli in .* of 30 tested") # said on purpose
+
 
 XNLI, NAMES, TAGS, CENTRED = "XNLI, accuracy", "PAN-X, F1", "UD-POS, accuracy", "Tatoeba, vectors centred"
 

@@ -18,6 +18,8 @@ from xlnb.foreign import load_foreign
 from xlnb.heads import (EncoderForCausalLM, EncoderForMaskedLM, EncoderForReplacedTokens,
                         EncoderForTokenClassification, head_flops, share_embeddings)
 
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without") # said on purpose
+
 VOCAB = 50
 LENGTHS = [11, 4, 7]
 KINDS = ("none", "plain", "gated")

@@ -24,6 +24,14 @@ from xlnb.foreign import quietly
 from xlnb.task_sets import Labelled, Question, read_task
 from xlnb.vocab import train_vocab
 
+pytestmark = pytest.mark.filterwarnings( # said on purpose
+    "ignore:xnli in .* of 30 tested",
+    "ignore:cldr, model. one file",
+    "ignore:.*malformed",
+    "ignore:warmup=",
+    "ignore:xnli. what was learned",
+    "ignore:xnli, baselines")
+
 WORDS = {"en": "dog cat house tree barks sleeps stands grows".split(),
          "de": "Hund Katze Haus Baum bellt schläft steht wächst".split(),
          "sw": "mbwa paka nyumba mti anabweka analala inasimama unakua".split()}

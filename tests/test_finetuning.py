@@ -22,6 +22,10 @@ from xlnb.foreign import quietly
 from xlnb.task_sets import Choice, Labelled, Question, Tagged, read_task, task_languages
 from xlnb.vocab import train_vocab
 
+pytestmark = pytest.mark.filterwarnings( # said on purpose
+    "ignore:.*examples have more than",
+    "ignore:.*pieces are unknown")
+
 WORDS = "der Hund bellt laut Чад граничит с Ливией กรุงเทพ เป็น เมืองหลวง the cat sat on a mat".split()
 YES_NO = ("no", "yes")
 

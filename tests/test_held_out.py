@@ -16,6 +16,8 @@ from xlnb.held_out import (
     untrained_rows)
 from xlnb.objectives import Masking, MaskIds, guess
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*pairs have more subwords") # said on purpose
+
 
 @pytest.fixture(scope="module")
 def data(root): return prepare(open_corpus("cldr", ["en", "de"], test_lines=20), 300)

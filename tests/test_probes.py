@@ -19,6 +19,8 @@ from xlnb.probes import (BASELINES, L2, TASKS, Task, bilingual, cldr_tasks, enti
 from xlnb.retrieval import untrained, words
 from xlnb.training import NonFiniteLoss
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*examples in .* have more than") # said on purpose
+
 LANGS = ("de", "ru", "zh")
 
 

@@ -20,6 +20,8 @@ from xlnb.readouts import (READ, TATOEBA, _cldr_tasks, _gold, _tatoeba_there, be
 from xlnb.task_sets import TASK_SETS
 from xlnb.vectors import WordVectors
 
+pytestmark = pytest.mark.filterwarnings("ignore:word_similarity") # said on purpose
+
 NUMBERS = "one two three four five six".split()
 ZAHLEN = "eins zwei drei vier fünf sechs".split()
 

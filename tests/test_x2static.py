@@ -19,6 +19,8 @@ from xlnb.x2static import (Distillation, Segmenter, _Negatives, _Student, _usabl
                            find_segmenter, keep_probability, learn_vectors, loss_and_gradient, main, overlapping,
                            read_contexts, regex_segmenter, span_means)
 
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks") # said on purpose
+
 ANIMALS = ("Hund", "Katze", "Pferd", "Vogel", "Fisch", "Schwein", "Fuchs", "Baer")
 DOES = ("bellt", "schläft", "rennt", "singt", "schwimmt", "frisst")
 PLACES = ("Haus", "Wald", "Garten", "Wasser", "Stall")

@@ -349,7 +349,7 @@ def new_masked_lm(settings: RunSettings, layers: int | None = None) -> EncoderFo
 NOT_IDENTITY = frozenset({"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", # `steps` says it all
                           "compiled", "parallel", "out"})
 EVALUATIONS = 12 # of held-out measures, in a whole run
-APART = 40 # steps between two of them, at least: in a run of a few steps they would cost more than the steps
+APART = 20 # steps between two of them, at least: in a run of a few steps they would cost more than the steps
 
 @dataclass(frozen=True)
 class Phase:
