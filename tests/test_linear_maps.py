@@ -29,6 +29,16 @@ def test_a_rotation_is_found_at_full_size():
     assert bound / 20 < off <= bound # and the bound says something
 
 
+def test_whole_numbers_and_halves():
+    x, z = [[1, 1], [1, -1], [2, 0]], [[0, 2], [2, 0], [2, 2]]
+    expected = procrustes(torch.tensor(x).double(), torch.tensor(z).double())
+    for kind in (lambda m: m, np.array, torch.tensor):
+        assert torch.allclose(procrustes(kind(x), kind(z)).double(), expected, atol=1e-6)
+        assert torch.allclose(normalise(kind(x), "unit").norm(dim=1), torch.ones(3))
+    large = torch.full((2, 768), 3000.0).half() # squares of which a half cannot hold
+    assert torch.allclose(normalise(large, "unit").float().norm(dim=1), torch.ones(2), atol=1e-2)
+
+
 def test_procrustes_is_scipys():
     for n, width in ((50, 8), (5, 8), (1, 3)): # fewer rows than columns as well
         x, z = draw(n, width), draw(n, width, seed=1)

@@ -285,12 +285,12 @@ def test_entries_that_all_hang_together_are_too_few_to_know(loose, of):
 
 
 def test_what_is_advised_is_not_what_was_tried():
-    vectors = languages(40)
+    vectors = languages(40, noise=1.0)
     for entries, options, advice in ((None, {}, "start from a dictionary, or more words"),
                                      (pairs_of("de", range(12)), {"self_learning": True},
                                       "give more entries, or take start='unsupervised', or more words")):
         with pytest.warns(UserWarning, match=f"maps from two halves .*: {advice}"):
-            map_to(vectors, "en", entries, min_agreement=1.1, **options)
+            map_to(vectors, "en", entries, min_agreement=1.0, **options)
 
 
 def test_right_entries_of_equal_spaces_say_how_many_are_enough():
@@ -375,6 +375,14 @@ def test_errors():
              ([english, german], "en", dict(dictionaries={"de": {"de1": "en1"}}), "list of .word, translation. pairs"),
              ([english, german], "en", dict(dictionaries={"de": ["ab", "cd"]}), "tuple.line.split"),
              ([english, german], "en", dict(start="dictionary"), "start='dictionary' without one of de"),
+             (english, "en", {}, "vectors of en: give two languages or more"),
+             ([english, german], "en", dict(normalisation=None), "steps=None: one string"),
+             ([english, german], "en", dict(dictionaries=pair, start="identical"), "'identical' reads no dictionary"),
+             *(([english, german], "en", dict(min_agreement=least), "give a share from 0 .all are mapped. to 1")
+               for least in (1.1, -0.1, float("nan"), None, "0.1")),
+             ([english, german], "en", dict(dictionaries=[(3, "en1")]), "list of .word, translation. pairs"),
+             ([english, german], "en", dict(dictionaries=[("de1", None)]), "list of .word, translation. pairs"),
+             ([english, german], "en", dict(dictionaries=[None]), "list of .word, translation. pairs"),
              ([english, german], "en", dict(normalisation="unit,center"), "did you mean 'centre'")]
     for vectors, hub, options, message in cases:
         with pytest.raises(ConfigError, match=message): map_to(vectors, hub, **options)
@@ -384,6 +392,7 @@ def test_errors():
             ([english, german], dict(dictionaries={"de": [("de40", "en40")]}, self_learning=True, vocabulary_cutoff=10),
              "raise vocabulary_cutoff="),
             ([english, german], dict(start="identical"), "no word of de is spelled"),
+            ([english, german.first(1)], dict(dictionaries=[("de0", "en0")]), "de: .* nothing of the vector of 'de0'"),
             ([english, german], dict(dictionaries=pair, method="whitened"), "x has rank 9 of 12")]
     for vectors, options, message in data:
         with pytest.raises(DataError, match=message): map_to(vectors, "en", **options)

@@ -1,5 +1,5 @@
 "Word vectors: every form there and back, gensim on the other side, malformed files, memory."
-import gzip, subprocess, sys
+import gzip, lzma, subprocess, sys
 
 import numpy as np
 import pytest
@@ -42,6 +42,45 @@ def test_words_with_blanks_in_safetensors_only(tmp_path):
     for form in OTHERS:
         with pytest.raises(DataError, match="'New York' holds a blank"): vectors.save(tmp_path / f"b.{form}")
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_what_is_saved_can_be_read(tmp_path):
+    odd = WordVectors(["a\x1fb", "c\x1dd"], np.eye(2)) # separators of ASCII, which text files hold
+    for form in ("vec", "safetensors"):
+        odd.save(tmp_path / f"a.{form}")
+        assert read_vectors(tmp_path / f"a.{form}").words == odd.words
+    with pytest.raises(DataError, match="or a control character"): odd.save(tmp_path / "a.bin")
+    for form in FORMS:
+        WordVectors(["a"], torch.nn.Parameter(torch.ones(1, 2))).save(tmp_path / f"b.{form}")
+        assert read_vectors(tmp_path / f"b.{form}")["a"].tolist() == [1, 1]
+
+
+def test_packed_by_xz(tmp_path):
+    for form in ("vec", "bin"):
+        some(20).save(tmp_path / f"a.{form}")
+        packed = lzma.compress((tmp_path / f"a.{form}").read_bytes())
+        (tmp_path / f"a.{form}.xz").write_bytes(packed)
+        assert torch.equal(read_vectors(tmp_path / f"a.{form}.xz").matrix, some(20).matrix)
+        (tmp_path / f"a.{form}.xz").write_bytes(packed[:len(packed) // 2])
+        with pytest.raises(DataError, match="damaged"): read_vectors(tmp_path / f"a.{form}.xz")
+
+
+def test_home_is_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    some(3).save("~/a.vec")
+    assert (tmp_path / "a.vec").is_file() and len(read_vectors("~/a.vec")) == 3
+    for name in ("", ".", "~"):
+        with pytest.raises(FileNotFoundError, match="is a folder"): read_vectors(name)
+
+
+def test_matrices_as_numpy_has_them():
+    matrix = np.arange(6.0).reshape(3, 2) + 1
+    for given in (matrix[::-1][::-1], matrix.astype(">f4"), np.asfortranarray(matrix), matrix.tolist(),
+                  torch.from_numpy(matrix).half(), torch.from_numpy(matrix).T.contiguous().T):
+        assert WordVectors(["a", "b", "c"], given)["b"].tolist() == [3, 4]
+    assert WordVectors(["a", "b", "c"], matrix[::-1])["a"].tolist() == [5, 6]
+    for bad in ([[1.0], [1.0, 2.0]], [["x"]], None): # ragged, no numbers, nothing
+        with pytest.raises(DataError): WordVectors(["a", "b"], bad)
 
 
 @pytest.mark.parametrize("form", OTHERS)
@@ -174,6 +213,12 @@ def test_damaged_files(tmp_path):
     save_file({"weight": torch.eye(2)}, tmp_path / "a.safetensors")
     with pytest.raises(DataError, match="no tensor named vectors and none named words"):
         read_vectors(tmp_path / "a.safetensors")
+    good = {"vectors": torch.eye(2), "words": torch.tensor([*b"a\nb"], dtype=torch.uint8)}
+    for change, facts in ((dict(words=torch.tensor([255, 10, 98], dtype=torch.uint8)), None),
+                          (dict(vectors=torch.tensor(1.0)), None), ({}, {"language": "de"})):
+        save_file(good | change, tmp_path / "a.safetensors", facts)
+        with pytest.raises(DataError, match="a.safetensors: not a file of word vectors as"):
+            read_vectors(tmp_path / "a.safetensors")
 
 
 def test_skipped_defects_are_counted(tmp_path):
@@ -191,7 +236,7 @@ def test_skipped_defects_are_counted(tmp_path):
 
 def test_settings_and_paths(tmp_path):
     some(3).save(tmp_path / "a.vec")
-    for options in (dict(limit=0), dict(limit=-1), dict(defects="keep")):
+    for options in (dict(limit=0), dict(limit=-1), dict(limit=2.5), dict(defects="keep")):
         with pytest.raises(ConfigError): read_vectors(tmp_path / "a.vec", **options)
     with pytest.raises(FileNotFoundError, match="nearest in its folder: a.vec"): read_vectors(tmp_path / "b.vec")
     for name in ("a.npy", "a", "a.safetensors.gz"):
@@ -212,8 +257,9 @@ def test_the_record_is_checked():
     assert vectors.language == "de" and vectors.matrix.dtype == torch.float32
     with pytest.raises(ConfigError, match="'HUND' is not one of the 2 words; nearest by spelling: hund, Hund"):
         vectors["HUND"]
-    for query, k in (("Hund", 0), ("Katze", 1)):
+    for query, k in (("Hund", 0), ("Hund", 2.5), ("Hund", None), ("Katze", 1)):
         with pytest.raises(ConfigError): vectors.nearest(query, k)
+    with pytest.raises(ConfigError, match="n='a': give a whole number"): vectors.first("a")
     for query in ([1.0], [0.0, 0.0], [float("nan"), 1], [[1.0, 2.0]]):
         with pytest.raises(DataError): vectors.nearest(query)
     assert vectors.nearest("Hund", 50) == [("hund", 0.0)]

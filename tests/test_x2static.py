@@ -4,6 +4,7 @@ import signal, subprocess, sys
 import numpy as np
 import pytest
 import torch
+from conftest import write
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, XLMRobertaConfig, XLMRobertaModel
 
@@ -325,8 +326,17 @@ def test_a_full_disk_is_noticed_before_the_pass(model, tokenizer, tmp_path, monk
 
 
 def test_a_folder_of_something_else_is_left_alone(model, tokenizer, tmp_path):
-    (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(ConfigError, match="holds thesis.tex, and no pass"):
+    for name in ("thesis.tex", ".git/config", ".keep.tmp/data"):
+        file = write(tmp_path / name.replace("/", "-") / name, "what is dear")
+        folder = tmp_path / name.replace("/", "-")
+        with pytest.raises(ConfigError, match=f"holds {name.split('/')[0]}, and no pass"):
+            distil(model, TEXT, None, tokenizer, folder, segmenter="regex")
+        assert file.read_text() == "what is dear"
+
+
+def test_a_damaged_cache_is_named(model, tokenizer, tmp_path):
+    write(tmp_path / "manifest.json", "{")
+    with pytest.raises(CheckpointError, match="manifest.json is damaged.*: delete"):
         distil(model, TEXT, None, tokenizer, tmp_path, segmenter="regex")
 
 # ---------------------------------------------------------------- models, input, errors
@@ -386,8 +396,9 @@ def test_what_cannot_be_used(model, tokenizer, folder, tmp_path):
 
 
 def test_a_list_of_words(model, tokenizer):
-    vectors = distil(model, TEXT, "de", tokenizer, vocabulary=["Katze", "Fuchs", "Einhorn"], segmenter="regex",
-                     settings=SETTINGS)
+    with pytest.warns(UserWarning, match="1 of the 3 words of the list, such as einhorn, are no words of the text"):
+        vectors = distil(model, TEXT, "de", tokenizer, vocabulary=["Katze", "Fuchs", "Einhorn"], segmenter="regex",
+                         settings=SETTINGS)
     counts = count_words(TEXT, regex_segmenter())[0]
     assert vectors.words == tuple(sorted(("katze", "fuchs"), key=lambda w: (-counts[w], w)))
 
@@ -489,6 +500,20 @@ def test_command_line(folder, tmp_path, ending, capsys):
         gensim = pytest.importorskip("gensim.models", reason="gensim is an extra")
         theirs = gensim.KeyedVectors.load_word2vec_format(str(output))
         np.testing.assert_array_equal(theirs["hund"], read_vectors(output)["hund"].numpy())
+
+
+def test_a_command_finds_out_first_whether_it_can_write(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("xlnb.x2static.distil", lambda *_: pytest.fail("the text was read"))
+    (tmp_path / "de.txt").write_text("\n".join(TEXT))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match="--output .*: nothing can be written there"):
+        main(["--model", str(folder), "--text", str(tmp_path / "de.txt"), "--output", str(tmp_path / "file" / "x.vec")])
+
+
+def test_too_many_components_are_known_before_the_pass(model, tokenizer, monkeypatch):
+    monkeypatch.setattr("xlnb.x2static.read_contexts", lambda *_: pytest.fail("the text was read"))
+    with pytest.raises(ConfigError, match="pca=500 components of vectors of width 128: take 128 or fewer"):
+        distil(model, TEXT, None, tokenizer, settings=Distillation(pca=500))
 
 
 @pytest.mark.parametrize("arguments, message", [

@@ -87,7 +87,7 @@ def data_root() -> Path | None:
 @contextmanager
 def atomic_path(path): # the file or folder that is to appear whole or not at all
     "Yields a temporary sibling of `path`; renames it on success, removes it on any error."
-    path = Path(path)
+    path = Path(path).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -118,9 +118,10 @@ def file_lines(path: Path, ends: str | None = None) -> Iterator[str]:
 
 def existing_file(path) -> Path:
     "The path, or the same file packed or unpacked; otherwise `FileNotFoundError` names what is there instead."
-    path = Path(path)
+    path = Path(path).expanduser()
     plain = path.with_suffix("") if path.suffix in _OPEN else path
-    for candidate in (path, plain, *(plain.with_name(plain.name + ending) for ending in _OPEN)):
+    packed = [plain.with_name(plain.name + ending) for ending in _OPEN] if plain.name else [] # '' and '.' have none
+    for candidate in (path, plain, *packed):
         if candidate.is_file(): return candidate
     if not path.parent.is_dir(): raise FileNotFoundError(f"{path} is not there, nor is its folder")
     if path.is_dir(): raise FileNotFoundError(f"{path} is a folder: name a file in it")

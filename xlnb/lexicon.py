@@ -82,13 +82,17 @@ def given_entries(entries, # (word, translation) pairs, or the path of a file th
     "Entries as they are given, or read."
     return (read_dictionary(entries), entries) if isinstance(entries, (str, Path)) else ([*entries], None)
 
+def _is_pair(entry) -> bool: # of two words
+    return not isinstance(entry, str) and hasattr(entry, "__len__") and len(entry) == 2 and all(
+        isinstance(word, str) for word in entry)
+
 def covered_entries(entries, # (word, translation) pairs
                     first: WordVectors, # of the words
                     second: WordVectors, # of the translations
                     file=None, # where the entries were read, for the message
                    ) -> dict[int, set[int]]: # row of first → rows of second
     "The entries of which both sides have a vector; `DataError` if there is none, `ConfigError` for what is no pairs."
-    if isinstance(entries, Mapping) or any(isinstance(entry, str) or len(entry) != 2 for entry in entries):
+    if isinstance(entries, Mapping) or not all(map(_is_pair, entries)):
         raise ConfigError("entries are a list of (word, translation) pairs: [*d.items()] of a dict d, "
                           "[tuple(line.split()) for line in lines] of lines")
     found = {}

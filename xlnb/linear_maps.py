@@ -17,18 +17,25 @@ def normalise(matrix, # (n, width)
               steps: str = "unit,centre,unit", # of 'unit' and 'centre', in this order; '': none
              ) -> torch.Tensor: # (n, width), a copy
     "Rows of length one, columns of mean zero, in a named sequence; `ConfigError` for another step."
-    matrix = torch.as_tensor(matrix).clone()
+    if not isinstance(steps, str): raise ConfigError(f"steps={steps!r}: one string, such as 'unit,centre,unit'")
+    matrix = _floats(matrix).clone()
+    exact = torch.promote_types(matrix.dtype, torch.float32) # the squares of a half would overflow
     for step in filter(None, steps.split(",")):
         if choose("steps", step, ("unit", "centre")) == "unit":
-            matrix /= torch.linalg.vector_norm(matrix, dim=1, keepdim=True).clamp_min(torch.finfo(matrix.dtype).tiny)
+            length = torch.linalg.vector_norm(matrix, dim=1, keepdim=True, dtype=exact)
+            matrix /= length.clamp_min(torch.finfo(exact).tiny)
         else: matrix -= matrix.mean(0)
     return matrix
+
+def _floats(matrix) -> torch.Tensor: # whole numbers as float32
+    matrix = torch.as_tensor(matrix)
+    return matrix if matrix.is_floating_point() else matrix.float()
 
 # %% ../nbs/02m_linear_maps.ipynb #9683c401
 _BLOCK = 8192 # rows
 
 def _pair(x, z):
-    x, z = torch.as_tensor(x), torch.as_tensor(z)
+    x, z = _floats(x), _floats(z)
     if x.shape != z.shape or x.ndim != 2 or not x.numel():
         raise DataError(f"matrices of shape {tuple(x.shape)} and {tuple(z.shape)}: row i of one belongs to row i of "
                         "the other, and both have the same width")

@@ -11,6 +11,7 @@ __all__ = ['STARTS', 'METHODS', 'dictionary_pairs', 'induce_pairs', 'Learned', '
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -265,9 +266,12 @@ class NearIdentity:
 
     def __call__(self, x, z, *_): return procrustes(x, z, self.weight * len(x) / x.shape[1]) # rows of length 1
 
-def _dictionaries(given, others) -> Mapping: # language → entries, or a file's path
+def _dictionaries(given, others, start) -> Mapping: # language → entries, or a file's path
     "The dictionaries by language; one alone is that of the only language beside the hub."
     if given is None: return {}
+    if start not in (None, "dictionary"):
+        raise ConfigError(f"start={start!r} reads no dictionary: leave out dictionaries=…, or take start='dictionary', "
+                          "with self_learning=True to go on from there")
     if isinstance(given, Mapping):
         for lang in given: choose("dictionaries", lang, others)
         return given
@@ -388,7 +392,7 @@ class Spaces:
         for lang in {source, target} & {lang for lang, report in self.reports.items() if not report.mapped}:
             warnings.warn(f"{lang} was left unaligned: {self.reports[lang].why}", stacklevel=2)
         first, second = self.vectors[source], self.vectors[target]
-        if k < 1: raise ConfigError(f"k={k}: ask for 1 word or more")
+        check_counts(k=k)
         vector = first[word][None]
         if (source, target) not in self._means:
             some = first.first(20_000)
@@ -399,7 +403,7 @@ class Spaces:
 
 # %% ../nbs/07a_mapping.ipynb #6ca2ff63
 def _by_language(vectors: Iterable[WordVectors], hub) -> dict[str, WordVectors]:
-    vectors = [*vectors]
+    vectors = [vectors] if isinstance(vectors, WordVectors) else [*vectors]
     for v in vectors:
         if not isinstance(v, WordVectors): raise ConfigError(f"{v!r:.60}: give WordVectors, as read_vectors returns")
         if v.language is None: raise ConfigError(f"{v!r} has no language: read them with language='de', or the like")
@@ -411,6 +415,14 @@ def _by_language(vectors: Iterable[WordVectors], hub) -> dict[str, WordVectors]:
                    "a map between them keeps no distances; reduce the wider ones first, e.g. by an SVD")
     return found
 
+def _normalised(own: WordVectors, steps: str) -> torch.Tensor:
+    matrix = normalise(own.matrix, steps)
+    if (zero := (matrix == 0).all(1).nonzero()).numel():
+        raise DataError(f"{own.language}: normalisation={steps!r} leaves nothing of the vector of "
+                        f"{own.words[int(zero[0])]!r}, which is the mean of all: take normalisation='unit', or more "
+                        "words")
+    return matrix
+
 def map_to(vectors, # WordVectors, each with its language; the hub is among them
            hub: str, # the language whose space all others are mapped into
            dictionaries=None, # language → (word of it, word of the hub) pairs, or a file's path; of two languages the
@@ -418,7 +430,8 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            start: str | None = None, # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
            method: str | NearIdentity = "orthogonal", # of the map at the end: one of METHODS, or a `NearIdentity`
            self_learning: bool | None = None, # induce pairs and map in turns; None: unless the start is a dictionary
-           vocabulary_cutoff: int = 20_000, # most frequent words that self-learning sees, and RCSLS's neighbours
+           vocabulary_cutoff: int = 20_000, # most frequent words that self-learning sees, and RCSLS's neighbours;
+                                            # some hundred sweeps over their square: hours of a CPU at 20,000
            normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
            min_agreement: float = 0.1, # below it a language stays unaligned, with a warning; 0: all are mapped
@@ -433,10 +446,13 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     if not isinstance(method, NearIdentity): choose("method", method, METHODS)
     hub = parse_languages([hub], vectors)[0]
     others = [lang for lang in vectors if lang != hub]
-    dictionaries = _dictionaries(dictionaries, others)
+    if start is not None: choose("start", start, STARTS)
+    dictionaries = _dictionaries(dictionaries, others, start)
     check_counts(vocabulary_cutoff=vocabulary_cutoff)
+    if not (isinstance(min_agreement, Real) and 0 <= min_agreement <= 1):
+        raise ConfigError(f"min_agreement={min_agreement!r}: give a share from 0 (all are mapped) to 1")
     lack = [lang for lang in others if lang not in dictionaries]
-    if start is not None and choose("start", start, STARTS) == "dictionary" and lack:
+    if start == "dictionary" and lack:
         raise ConfigError(f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': pairs}}")
     starts = {lang: start or ("dictionary" if lang in dictionaries else "unsupervised") for lang in others}
     learns = {lang: own != "dictionary" if self_learning is None else self_learning for lang, own in starts.items()}
@@ -444,10 +460,10 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
              for lang, own in starts.items()} # a file that cannot be read is known before a language is mapped
     for lang in (lang for lang, own in starts.items() if own != "unsupervised" and learns[lang]):
         _within(pairs[lang], *(len(vectors[k].words[:vocabulary_cutoff]) for k in (lang, hub)), vocabulary_cutoff)
-    z = normalise(vectors[hub].matrix, normalisation)
+    z = _normalised(vectors[hub], normalisation)
     placed, reports = {hub: replace(vectors[hub], matrix=z)}, {}
     for lang in sorted(starts, key=learns.get): # what only has to be fitted before what is learned for long
-        own, x = starts[lang], normalise(vectors[lang].matrix, normalisation)
+        own, x = starts[lang], _normalised(vectors[lang], normalisation)
         first = unsupervised_pairs(x, z) if own == "unsupervised" else pairs[lang].to(x.device)
         known = getattr(dictionaries.get(lang), "agreement", None) if own == "dictionary" else None
         matrix, reports[lang] = _map_language(vectors[lang], x, z, own, first, known, learns[lang],

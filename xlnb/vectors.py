@@ -6,7 +6,7 @@
 __all__ = ['WordVectors', 'read_vectors']
 
 # %% ../nbs/00n_vectors.ipynb #a9c056f3
-import gzip, json, re, zlib
+import gzip, json, lzma, re, zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .core import ConfigError, DataError, atomic_path, choose, parse_languages
+from .core import ConfigError, DataError, atomic_path, check_counts, choose, parse_languages
 from .corpora import Report, existing_file, file_lines
 
 # %% ../nbs/00n_vectors.ipynb #a602bbf3
@@ -34,6 +34,11 @@ def _defects(words, matrix) -> Iterator[tuple[int, str, str]]: # row from 0, kin
     for row, word in enumerate(words):
         if first.setdefault(word, row) != row:
             yield row, "repeated word", f"{word!r} comes again: it has row {first[word]} too, counted from 0"
+
+def _numbers(matrix) -> torch.Tensor: # float32, without a gradient
+    try: matrix = matrix if torch.is_tensor(matrix) else np.ascontiguousarray(matrix, np.float32)
+    except (TypeError, ValueError) as e: raise DataError(f"the vectors are no matrix of numbers ({e})") from None
+    return torch.as_tensor(matrix).detach().to(torch.float32)
 
 def _check(words, matrix):
     if not words: raise DataError("no words: there is nothing to look up")
@@ -56,7 +61,7 @@ class WordVectors:
     made_by: dict = field(default_factory=dict) # what made them, in values that JSON has; only .safetensors keeps it
     file: Path | None = None # where they were read, for messages; not saved
     def __post_init__(self):
-        words, matrix = tuple(self.words), torch.as_tensor(self.matrix).to(torch.float32)
+        words, matrix = tuple(self.words), _numbers(self.matrix)
         _check(words, matrix)
         if self.language is not None: object.__setattr__(self, "language", parse_languages([self.language])[0])
         object.__setattr__(self, "words", words)
@@ -79,7 +84,7 @@ class WordVectors:
 
     def first(self, n: int) -> "WordVectors":
         "The first n words, or all of them where there are fewer."
-        if n < 1: raise ConfigError(f"n={n}: take 1 word or more")
+        check_counts(n=n)
         return replace(self, words=self.words[:n], matrix=self.matrix[:n])
 
     def nearest(self, query, # a word, or a vector of (width,)
@@ -102,7 +107,7 @@ def _row(vectors, word) -> int:
     raise ConfigError(f"{word!r} is not one of the {len(vectors)} words; nearest by spelling: {near}")
 
 def _nearest(vectors, query, k) -> list[tuple[str, float]]:
-    if k < 1: raise ConfigError(f"k={k}: ask for 1 word or more")
+    check_counts(k=k)
     own = _row(vectors, query) if isinstance(query, str) else None
     vector = vectors.matrix[own] if own is not None else torch.as_tensor(query, dtype=torch.float32)
     if tuple(vector.shape) != (vectors.width,):
@@ -234,13 +239,14 @@ def _binary_rows(file, width: int, count: int, path) -> Iterator[tuple[str, byte
         raise DataError(f"there are bytes after the last of the {count} words that the header promises", path)
 
 # %% ../nbs/00n_vectors.ipynb #abfedc5d
-_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
+_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+_OPEN = {".gz": gzip.open, ".xz": lzma.open}
 
 def _read_binary(path: Path, limit: int | None) -> tuple[list[str], np.ndarray, None]: # None: there are no lines
     "Words and numbers of word2vec's binary form; `DataError` with the number of the word, from 1, that is wrong."
     words = []
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        with _OPEN.get(path.suffix, open)(path, "rb") as file:
             if not (counts := _header(file.readline(100).decode("latin-1").strip())):
                 raise DataError("no header such as '200000 300': this is not word2vec's binary form (a model of "
                                 "fastText is another: export its .vec)", path, 1)
@@ -265,9 +271,11 @@ def _read_tensors(path: Path, limit: int | None) -> tuple[list[str], torch.Tenso
                 raise DataError(f"no tensor named {' and none named '.join(lacking)}: not a file of word vectors", path)
             words = file.get_tensor("words").numpy().tobytes().decode("utf-8").split("\n")[:limit]
             matrix, facts = file.get_slice("vectors")[:limit], file.metadata() or {}
+        return words, matrix, {name: json.loads(facts[name]) for name in ("language", "made_by") if name in facts}
     except SafetensorError as e:
         raise DataError(f"damaged, or no safetensors file ({e}): write or fetch it again", path) from None
-    return words, matrix, {name: json.loads(facts[name]) for name in ("language", "made_by") if name in facts}
+    except (IndexError, UnicodeDecodeError, json.JSONDecodeError) as e:
+        raise DataError(f"not a file of word vectors as `save` writes it ({e})", path) from None
 
 # %% ../nbs/00n_vectors.ipynb #b8e029d7
 _READERS = {".safetensors": _read_tensors, ".bin": _read_binary, ".vec": _read_text, ".txt": _read_text}
@@ -278,7 +286,7 @@ def _form(path: Path) -> str:
     form = (path.with_suffix("") if packed else path).suffix
     if form in _READERS and not (packed and form == ".safetensors"): return form
     raise ConfigError(f"{path.name}: the ending says how vectors are written: .safetensors, .bin, .vec or .txt, the "
-                      "last three perhaps with .gz")
+                      "last three perhaps with .gz, or .xz to be read")
 
 def _usable(words, matrix, start, path, defects, report):
     "Words and matrix without rows that have a defect, or `DataError` with the first; `start`: line of the first word."
@@ -304,7 +312,7 @@ def read_vectors(path, # .safetensors, .bin, .vec or .txt; the last three also w
 
     Raises `FileNotFoundError`, `ConfigError` for an unknown ending, `DataError` with file and line of what is wrong."""
     choose("defects", defects, ("raise", "skip"))
-    if limit is not None and limit < 1: raise ConfigError(f"limit={limit}: read 1 word or more, or None for all")
+    if limit is not None: check_counts(limit=limit)
     path, report = existing_file(path), Report() if report is None else report
     report.start(path)
     words, matrix, rest = _READERS[_form(path)](path, limit)
@@ -314,10 +322,13 @@ def read_vectors(path, # .safetensors, .bin, .vec or .txt; the last three also w
     return WordVectors(words, matrix, language or facts.get("language"), facts.get("made_by", {}), path)
 
 # %% ../nbs/00n_vectors.ipynb #f6f4e3e4
-def _writable(words, path):
-    "Raise `DataError` for a word that text and binary files cannot hold."
-    if odd := next((word for word in words if re.search(r"[ \t\r\v\f\0]", word)), None):
-        raise DataError(f"{odd!r} holds a blank, at which the word would end in this form: save as .safetensors", path)
+_ENDS_A_WORD = {".bin": r"[\x00-\x20]", ".vec": r"[ \t\r\v\f\0]", ".txt": r"[ \t\r\v\f\0]"}
+
+def _writable(words, form, path):
+    "Raise `DataError` for a word that a form of files cannot hold."
+    if odd := next((word for word in words if re.search(_ENDS_A_WORD[form], word)), None):
+        raise DataError(f"{odd!r} holds a blank or a control character, at which the word would end in this form: save "
+                        "as .safetensors", path)
 
 def _text_lines(vectors) -> Iterator[str]:
     numbers = " ".join(["%.9g"] * vectors.width)
@@ -343,7 +354,7 @@ def _save_tensors(vectors, path):
 def _save(vectors, path: Path):
     form, packed = _form(path), path.suffix == ".gz"
     if path.suffix == ".xz": raise ConfigError(f"{path.name}: .xz is read, not written: use .gz or .safetensors")
-    if form != ".safetensors": _writable(vectors.words, path)
+    if form != ".safetensors": _writable(vectors.words, form, path)
     with atomic_path(path) as temporary:
         if form == ".safetensors": return _save_tensors(vectors, temporary)
         parts = _binary_parts(vectors) if form == ".bin" else map(str.encode, _text_lines(vectors))

@@ -185,6 +185,9 @@ def _vocabulary(counts: Counter, total: int, s: Distillation, given) -> list[str
         most = ", ".join(word for word, _ in counts.most_common(3))
         if not found: raise DataError(f"none of the {len(words)} words of the list is in the text, which has {most}, "
                                       "…: is it another language?")
+        if absent := [word for word in words if word not in counts]:
+            warnings.warn(f"{len(absent)} of the {len(words)} words of the list, such as {', '.join(absent[:3])}, are "
+                          "no words of the text as it is divided: they get no vector", stacklevel=2)
         return found
     found = sorted((word for word, n in counts.items() if n >= s.min_count), key=lambda word: (-counts[word], word))
     (first, times), = counts.most_common(1)
@@ -372,11 +375,13 @@ def _counted(folder: Path, text: _Text, segmenter: Segmenter, identity: dict, s:
     "The manifest of a cache: made by a pass that counts, or found, and compared with what is asked for."
     path = folder / "manifest.json"
     if path.exists():
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        try: manifest = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as e: raise CheckpointError(f"{path} is damaged ({e}): delete {folder}") from None
         for _ in text: pass # for its hash
         _same(folder, manifest["identity"], {**identity, "text": text.hash[:16]})
         return manifest
-    if other := sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")):
+    ours = re.compile(r"[.]lock|[.]manifest[.]json[.][0-9]+[.]tmp")
+    if other := sorted(p.name for p in folder.iterdir() if not ours.fullmatch(p.name)):
         raise ConfigError(f"{folder} holds {', '.join(other[:3])}, and no pass of an encoder: name a new or an empty "
                           "folder")
     counts, total = count_words(text, segmenter, s.lowercase)
@@ -412,11 +417,11 @@ def read_contexts(model, # folder of a saved encoder, or a loaded one (then with
     `ConfigError` for a layer that the model lacks, and a full disk; `CheckpointError` for a cache of something else."""
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     require_fast(tokenizer)
-    text, segmenter, folder = _Text(text), find_segmenter(segmenter, language), Path(cache)
+    text, segmenter, folder = _Text(text), find_segmenter(segmenter, language), Path(cache).expanduser()
     identity = _identity(model, tokenizer, segmenter, language, vocabulary, settings)
     with folder_lock(folder):
-        for rest in folder.glob(".*.tmp"): shutil.rmtree(rest, ignore_errors=True)
         manifest = _counted(folder, text, segmenter, identity, settings, vocabulary)
+        for rest in folder.glob(".[0-9]*.tmp"): shutil.rmtree(rest) # shards of a pass that was killed
         _warn_single(manifest, segmenter)
         if (contexts := _opened(folder, manifest)).facts["lines"] < manifest["lines"]:
             _check_room(contexts, settings, manifest["lines"], model.config.hidden_size)
@@ -613,12 +618,15 @@ def _contexts_of_words(contexts: Contexts, target: str) -> np.ndarray: # (words,
     return times
 
 # %% ../nbs/07_x2static.ipynb #631d2f95
+def _check_components(s: Distillation, width: int, words: int | None = None):
+    "Refuse more principal components than there are; the number of words is known after the pass."
+    if s.pca is None or s.pca <= (most := min(width, words or width)): return
+    raise ConfigError(f"pca={s.pca} components of {f'{words} ' if words else ''}vectors of width {width}: take {most} "
+                      "or fewer")
+
 def _processed(matrix: torch.Tensor, share: np.ndarray, s: Distillation) -> torch.Tensor:
     "Principal components of the centred vectors, and weights by frequency, where they are asked for."
     if s.pca is not None:
-        if s.pca > (most := min(matrix.shape)):
-            raise ConfigError(f"pca={s.pca} components of {len(matrix)} vectors of width {matrix.shape[1]}: take "
-                              f"{most} or fewer")
         centred = (matrix - matrix.mean(0)).double()
         matrix = (centred @ torch.linalg.eigh(centred.T @ centred)[1].flip(1)[:, :s.pca]).float()
     if s.sif is not None: matrix = matrix * torch.from_numpy(s.sif / (s.sif + share)).float()[:, None]
@@ -649,7 +657,9 @@ def learn_vectors(contexts: Contexts, # of `read_contexts`
 def _learned(contexts, s: Distillation, folder, device) -> WordVectors:
     times = _contexts_of_words(contexts, s.target if s.method == "x2static" else "included")
     if not (kept := np.flatnonzero(times)).size:
-        raise DataError("no word has a context: every sentence is one word; take target='included'")
+        raise DataError("no word has a context: every sentence is one word, or max_pieces cuts the others off; take "
+                        "target='included', or more pieces")
+    _check_components(s, contexts.shard(contexts.shards[0])["sentences"].shape[1], len(kept))
     if s.method == "aggregate": matrix, losses = _aggregated(contexts), []
     else:
         student = _train(contexts, s, folder, device)
@@ -672,6 +682,7 @@ def distil(model, # folder of a saved encoder, or a loaded one (then with `token
           ) -> WordVectors:
     "Static word vectors out of an encoder (X2Static, Gupta and Jaggi 2021); raises what `read_contexts` raises."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
+    _check_components(settings, model.config.hidden_size)
     with nullcontext(cache) if cache else TemporaryDirectory() as folder:
         contexts = read_contexts(model, text, folder, language, tokenizer, vocabulary, segmenter, settings, batch_size)
         return learn_vectors(contexts, settings, model.device)
@@ -692,16 +703,21 @@ class _CommandLine(Distillation):
 def _run_command(c: _CommandLine) -> str: # what was done
     if missing := [f"--{name}" for name in ("model", "text", "output") if not getattr(c, name)]:
         raise ConfigError(f"{', '.join(missing)} {'are' if missing[1:] else 'is'} needed; --help lists all names")
-    with TemporaryDirectory() as trial: # can it be written?
-        WordVectors(["a"], [[1.0]]).save(Path(trial) / Path(c.output).name)
+    output = Path(c.output).expanduser()
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=output.parent) as trial: # can it be written?
+            WordVectors(["a"], [[1.0]]).save(Path(trial) / output.name)
+    except OSError as e:
+        raise ConfigError(f"--output {output}: nothing can be written there ({e.strerror}): name another") from None
     settings = Distillation(**{f.name: getattr(c, f.name) for f in fields(Distillation)})
     encoder, tokenizer = load_model_and_tokenizer(c.model)
     if torch.cuda.is_available(): encoder = encoder.cuda()
     vocabulary = None if c.vocabulary is None else [*read_text(c.vocabulary)]
-    vectors = distil(encoder, existing_file(c.text), c.language, tokenizer, c.cache or f"{c.output}.cache", vocabulary,
+    vectors = distil(encoder, existing_file(c.text), c.language, tokenizer, c.cache or f"{output}.cache", vocabulary,
                      c.segmenter, settings, c.batch_size)
-    vectors.save(c.output)
-    if c.cache is None: shutil.rmtree(f"{c.output}.cache")
+    vectors.save(output)
+    if c.cache is None: shutil.rmtree(f"{output}.cache")
     return f"{c.output}: {len(vectors):,} words, width {vectors.width}"
 
 @plain_warnings()
