@@ -584,7 +584,8 @@ def test_another_model_that_is_not_there_is_said_before_anything_is_learned(sett
 def test_what_ends_one_task_does_not_end_the_others(error, settings, scores, monkeypatch):
     def read(*_): raise error
     monkeypatch.setitem(E.READ, "tatoeba", (read, read))
-    with pytest.warns(UserWarning, match=f"tatoeba: {error}"):
+    said = str(error) if isinstance(error, (ConfigError, FileNotFoundError)) else f"ArithmeticError: {error}"
+    with pytest.warns(UserWarning, match=f"tatoeba: {said}"):
         found = evaluate(replace(settings, tasks="tatoeba, xnli", controls=False, langs="en"))
     assert {*found.task} == {"xnli"}
 
@@ -748,6 +749,62 @@ def test_tables_name_the_model_and_say_which_training_stopped(scores, settings, 
     assert [*score_table(rows, "xnli").index] == [
         "my_bert, 1 of 2 trainings stopped, the first at step 144 of 1365",
         "my_bert, stopped at step 3 of 9, learned in the language"]
+
+
+@pytest.fixture
+def damaged(model, tmp_path):
+    "Copies of the model: without the weights of a block, with another tokenizer."
+    from safetensors.torch import load_file, save_file
+    for name in ("partial", "foreign"): shutil.copytree(model, tmp_path / name)
+    weights = load_file(tmp_path / "partial" / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if "layers.1." not in name and "layer.1." not in name}
+    assert 0 < len(weights) - len(kept) < len(weights)
+    save_file(kept, tmp_path / "partial" / "model.safetensors", {"format": "pt"})
+    lines = {lang: [" ".join(row[:2]) for row in pairs(lang, "dev", 60)] for lang in WORDS}
+    train_vocab(lines, 70, tmp_path / "vocabulary").save_pretrained(tmp_path / "foreign")
+    return {name: str(tmp_path / name) for name in ("partial", "foreign")}
+
+
+@pytest.mark.parametrize("name, message", [("partial", r"lacks \d+ weights of .*, which would be random"),
+                                           ("foreign", "a tokenizer of 70 pieces for a model with a vocab")])
+def test_no_head_is_learned_on_what_is_no_checkpoint(name, message, damaged, settings, scores, tmp_path, monkeypatch):
+    given = replace(settings, model=damaged[name], langs="en", controls=False, out=str(tmp_path / "out"))
+    with pytest.raises(DataError, match=message): evaluate(checked(given))
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
+    against = checked(replace(settings, langs="en", controls=False, against=damaged[name]))
+    with pytest.raises(DataError, match=message): E.beside_opponent(against, scores)
+
+
+def test_where_nothing_can_be_written_the_scores_are_shown(settings, scores, monkeypatch, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "file" / "results"))
+    arguments = dict(model=settings.model, tasks="xnli", train_split="dev", epochs=2, out=settings.out)
+    with pytest.raises(SystemExit, match="cannot be written .*: name another folder by out=.* and XLNB_RESULTS"):
+        E.main([text for name, value in arguments.items() for text in (f"--{name}", str(value))])
+    assert "character n-grams" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", [dict(learning_rate=float("nan")), dict(max_minutes=float("inf")), dict(epochs=-1),
+                                   dict(langs="all")])
+def test_amounts_and_languages_that_are_none(given, settings):
+    with pytest.raises(ConfigError, match=f"{next(iter(given))}="): checked(replace(settings, **given))
+
+
+def test_no_minutes_are_no_training(settings):
+    recipe, = E._recipes(settings.model, "xnli", replace(settings, max_minutes=0.0))
+    assert recipe.max_minutes == 0
+
+
+def test_of_absent_tests_those_that_do_not_exist_are_apart(settings):
+    exists, strange = E._why_absent("xnli", ["tlh", "ru"], settings)
+    assert re.match("xnli has no test in ru: .* is not there", exists)
+    assert re.match("xnli has no test in tlh: language 'tlh'", strange)
+
+
+def test_signs_of_latex():
+    text = latex(pd.DataFrame({"a#b": [1.0]}, index=[r"c$d{e}~f^g\h_i%j&k"]))
+    assert r"a\#b" in text
+    assert r"c\$d\{e\}\textasciitilde{}f\textasciicircum{}g\textbackslash{}h\_i\%j\&k" in text
 
 
 def test_the_same_as_latex_and_as_a_picture(scores):

@@ -13,9 +13,9 @@ from xlnb.core import CheckpointError, ConfigError, DataError, data_root, numpy_
 from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.heads import EncoderForReplacedTokens
 from xlnb.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
-                            frequency_vectors, kept_network, load_model_and_tokenizer, lsa, nearest, neighbourhood,
-                            plot_layers, pool_sentences, retrieval_by_layer, similarity, string_overlap, untrained,
-                            usual_layer, words)
+                            frequency_vectors, kept_network, load_model_and_tokenizer, longest_input, lsa, nearest,
+                            neighbourhood, plot_layers, pool_sentences, retrieval_by_layer, similarity,
+                            string_overlap, untrained, usual_layer, words)
 
 
 def related(n, m, width, seed=0, noise=1.0):
@@ -521,6 +521,23 @@ def test_a_run_is_opened_by_its_folder(tmp_path):
 def test_what_is_no_model_is_named():
     with pytest.raises(ConfigError, match=r"model=\['Good morning'\] is no model: give a folder"):
         load_model_and_tokenizer(["Good morning"])
+
+
+@pytest.mark.parametrize("family", ["Bert", "Camembert", "Xmod", "MPNet", "XLMRoberta", "Roberta", "T5Encoder"])
+def test_the_longest_input_is_what_the_positions_hold(family, tokenizer):
+    import transformers
+    small = dict(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, d_model=16,
+                 intermediate_size=16, max_position_embeddings=24, pad_token_id=1, languages=["en_XX"], d_ff=16,
+                 num_layers=1, num_heads=2, d_kv=8, default_language="en_XX")
+    config = getattr(transformers, family.removesuffix("Encoder") + "Config")(**small)
+    if family == "T5Encoder": del config.max_position_embeddings # which it would carry along
+    model, limit = getattr(transformers, f"{family}Model")(config).eval(), longest_input(config, tokenizer)
+    if family == "T5Encoder":
+        assert limit == tokenizer.model_max_length
+        return
+    with torch.inference_mode():
+        model(input_ids=torch.full((1, limit), 5))
+        with pytest.raises((IndexError, RuntimeError)): model(input_ids=torch.full((1, limit + 1), 5))
 
 
 def test_a_folder_that_lacks_weights_of_the_body_is_refused(tmp_path):

@@ -6,8 +6,8 @@
 __all__ = ['BASELINES', 'MEANS', 'FAMILIES', 'Settings', 'checked', 'train_split_of', 'test_split_of', 'task_names',
            'content_hash', 'model_hash', 'untrained_folder', 'split_fifth', 'learned_task', 'leaked', 'sharing',
            'Tuned', 'asked_languages', 'baseline_rows', 'evaluate', 'score_table', 'latex', 'draw_heat_map',
-           'family_table', 'beside_papers', 'compare', 'scores_record', 'as_shown', 'tables', 'keep', 'recorded',
-           'opponent', 'differences', 'beside_opponent', 'main']
+           'family_table', 'printed_measure', 'beside_papers', 'compare', 'scores_record', 'as_shown', 'tables', 'keep',
+           'recorded', 'opponent', 'differences', 'beside_opponent', 'main']
 
 # %% ../nbs/08_evaluation.ipynb #dc6b1288
 import hashlib, json, math, re, shutil, sys, warnings
@@ -129,12 +129,13 @@ def checked(settings: Settings) -> Settings:
     settings = _with_model(settings)
     usual = {"aggregate": "mean", "select_on": ""} | _AS_PRINTED.get(settings.recipes, {})
     settings = replace(settings, **{name: getattr(settings, name) or value for name, value in usual.items()})
-    fields = [k for k in ("langs", "source", "select_on") if getattr(settings, k) != "all"]
+    fields = [k for k in ("langs", "source", "select_on") if (k, getattr(settings, k)) != ("select_on", "all")]
     settings = replace(settings, **{k: _languages(k, settings) for k in fields})
     if not settings.source: raise ConfigError("source='': name the language to learn in, or several")
     for name in task_names(settings): choose("task", name, [*BENCHMARKS, *READ])
     for name in ("epochs", "learning_rate", "max_minutes"):
-        if getattr(settings, name) < 0: raise ConfigError(f"{name}={getattr(settings, name)}: give 0 or more")
+        if not 0 <= getattr(settings, name) < math.inf:
+            raise ConfigError(f"{name}={getattr(settings, name)}: give a number, 0 or more")
     if settings.seeds < 1: raise ConfigError(f"seeds={settings.seeds}: give 1 or more")
     choose("aggregate", settings.aggregate, ("mean", "median"))
     if not task_names(settings):
@@ -339,7 +340,8 @@ def sharing(learned: list, tested: list, counterparts: list, # as for `leaked`
 
 # %% ../nbs/08_evaluation.ipynb #5c739104
 def _recipes(model, name, settings) -> list[FineTuning]: # the grid, or one
-    own = {k: v for k in ("epochs", "learning_rate", "max_minutes") if (v := getattr(settings, k))}
+    own = {k: v for k in ("epochs", "learning_rate") if (v := getattr(settings, k))}
+    own["max_minutes"] = settings.max_minutes
     grid = [BENCHMARKS[name].recipe]
     if settings.recipes:
         translated = len(settings.sources) > 1 or settings.train_split == TRANSLATE_TRAIN
@@ -411,7 +413,8 @@ def _answered(tuned: Tuned, name, examples, lang, settings) -> list:
 _OF_ONE_TASK = (FileNotFoundError, ArithmeticError, ConfigError, CheckpointError, DataError)
 
 def _why(e: Exception) -> str: # an error that is not ours has its type beside it
-    return str(e) if isinstance(e, _OF_ONE_TASK) else f"{type(e).__name__}: {e}"
+    ours = type(e).__module__.startswith("xlnb") or isinstance(e, FileNotFoundError)
+    return str(e) if ours else f"{type(e).__name__}: {e}"
 
 def asked_languages(name: str, settings: Settings) -> list[str]:
     "Languages that are asked for; of a paper those that it prints of the task, `ConfigError` where it prints none."
@@ -430,17 +433,21 @@ def _tested_languages(name, settings) -> list[str]:
     if settings.langs: return [lang for lang in asked_languages(name, settings) if lang in there]
     return [lang for lang in there if lang in BENCHMARKS[name].langs or not BENCHMARKS[name].langs]
 
-def _why_absent(name, langs, settings) -> str: # of a test that is not there: where the first is looked for
-    try: read_task(BENCHMARKS[name].tested, langs[0], test_split_of(name, settings))
-    except (ConfigError, DataError) as e:
-        return f"{name} has no {test_split_of(name, settings)} in {', '.join(langs)}: {e}"
+def _why_absent(name, langs, settings) -> list[str]: # of tests that are not there, and of those that do not exist
+    tested, split = BENCHMARKS[name].tested, test_split_of(name, settings)
+    exist = [lang for lang in langs if lang in (TASK_SETS[tested].languages or langs)]
+    found = []
+    for group in (exist, [lang for lang in langs if lang not in exist]):
+        try: read_task(tested, *group[:1], split) if group else None # where the first is looked for
+        except (ConfigError, DataError) as e: found.append(f"{name} has no {split} in {', '.join(group)}: {e}")
+    return found
 
 def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
     "Rows of one task and one seed; a language whose test cannot be read is put down in `failed`, the others go on."
     benchmark, rows, targets = BENCHMARKS[name], [], _tested_languages(name, settings)
     asked = asked_languages(name, settings)
     if not (targets or asked): asked = list(TASK_SETS[benchmark.tested].languages or settings.sources)
-    if absent := [lang for lang in asked if lang not in targets]: failed.append(_why_absent(name, absent, settings))
+    if absent := [lang for lang in asked if lang not in targets]: failed += _why_absent(name, absent, settings)
     if not targets: return [] # nothing is learned for a test that is not there
     sources = [settings.source, *(lang for lang in targets if settings.in_language and lang not in settings.sources)]
     for source in sources:
@@ -674,9 +681,12 @@ def _of_covered(rows, column, name) -> pd.DataFrame: # of systems that lack a pa
     if not len(rows): return pd.DataFrame()
     return rows.pivot_table(index="system", columns="target", values=column, sort=False)
 
+_IN_LATEX = {**{sign: f"\\{sign}" for sign in "_%&#${}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
+             "^": r"\textasciicircum{}"}
+
 def latex(table: pd.DataFrame) -> str:
     "The table as LaTeX, numbers with one decimal."
-    escape = lambda text: str(text).replace("_", r"\_").replace("%", r"\%").replace("&", r"\&")
+    escape = lambda text: "".join(_IN_LATEX.get(sign, sign) for sign in str(text))
     number = lambda value: escape(value).replace("†", r"$\dagger$") if isinstance(value, str) else \
         "–" if pd.isna(value) else f"{value:.1f}"
     rows = [[escape(name), *map(number, values)] for name, values in zip(table.index, table.values)]
@@ -763,18 +773,26 @@ def _theirs(task, columns) -> pd.DataFrame: # what is printed in the columns of 
     if task in READ: ours = {_language_of(target): target for target in columns if target not in names} | ours
     return found.assign(column=[ours.get(name) for name in names]).dropna(subset="column")
 
+def _of_measure(theirs, name): return theirs[theirs.metric.isin(_METRICS.get(name, ())) & theirs.value.notna()]
+
+def printed_measure(scores: pd.DataFrame, task: str) -> str:
+    "The first measure of a task that papers print in the languages of the scores; the first of all if they print none."
+    rows = scores[scores.task == task]
+    theirs = _theirs(task, [*rows.target.unique()])
+    return next((m for m in rows.measure.unique() if len(_of_measure(theirs, m))), rows.measure.iloc[0])
+
 def beside_papers(scores: pd.DataFrame, # of `evaluate`
                   task: str, measure: str | None = None, aggregate: str = "mean", # as for `score_table`
                  ) -> pd.DataFrame: # text; a row for each system of ours, then for each model of a paper
     """Ours above what the papers print in the same languages, percent, † where their errata doubt it; errors as there.
 
-    Without a measure the first that they print is taken; where they print none, ours stands alone."""
+    Without a measure the first that they print is taken (`printed_measure`); where they print none, ours stands
+    alone."""
     rows = scores[scores.task == choose("task", task, [*scores.task.unique()])]
     theirs = _theirs(task, [*rows.target.unique()])
-    of_theirs = lambda name: theirs[theirs.metric.isin(_METRICS.get(name, ())) & theirs.value.notna()]
-    if not measure: measure = next((m for m in rows.measure.unique() if len(of_theirs(m))), rows.measure.iloc[0])
+    measure = measure or printed_measure(scores, task)
     own = score_table(scores, task, measure, aggregate).drop(columns=[*MEANS], errors="ignore")
-    theirs, way = of_theirs(measure), _WAYS.get(measure.split(", ")[-1])
+    theirs, way = _of_measure(theirs, measure), _WAYS.get(measure.split(", ")[-1])
     if way: theirs = theirs[theirs.variant.str.contains(way) | ~theirs.variant.str.contains("xx")]
     facts = theirs[["paper", "model", "size", "setting", "variant"]].itertuples(index=False)
     systems = [f"{paper}: " + ", ".join(filter(None, more)) for paper, *more in facts]
@@ -871,13 +889,15 @@ def as_shown(scores: pd.DataFrame, # of `evaluate`
     said = [pd.Series(_stopped(own), own.index) for _, own in rows.groupby(["task", "system", main])]
     return rows.assign(system=rows.system + pd.concat(said))
 
+def _of_seeds(settings, own) -> str: # how the seeds of a task's rows become one number
+    return f", {settings.aggregate} of {n} seeds" if (n := own.seed.nunique()) > 1 else ""
+
 def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]: # title → table
     "The table of each task, by its first measure, and by family where a task has more than one."
     found, scores = {}, as_shown(scores, settings.title)
     for task in scores.task.unique():
         own = scores[scores.task == task]
-        of_seeds = f", {settings.aggregate} of {n} seeds" if (n := own.seed.nunique()) > 1 else ""
-        what = f"{task}: {own.measure.iloc[0]}, %{of_seeds}"
+        what = f"{task}: {own.measure.iloc[0]}, %{_of_seeds(settings, own)}"
         covered = _of_covered(own[own.measure == own.measure.iloc[0]], "examples", "examples covered")
         own_table = score_table(scores, task, aggregate=settings.aggregate).round(1).add(0.0) # of -0.0
         found[what] = pd.concat([own_table, covered.map("{:,.0f}".format)])
@@ -891,7 +911,8 @@ def _printed_tables(settings, scores) -> dict: # title → table
     shown, found = as_shown(scores, settings.title), {}
     for task in shown.task.unique():
         beside = beside_papers(shown, task, aggregate=settings.aggregate)
-        title = f"{task}, beside the papers"
+        of_seeds = _of_seeds(settings, shown[shown.task == task])
+        title = f"{task}: {printed_measure(shown, task)}, %{of_seeds}, beside the papers"
         if task in BENCHMARKS and (split := test_split_of(task, settings)) != BENCHMARKS[task].test:
             title += f"; ours is {split}"
         if {*beside.index} - {*score_table(shown, task).index}: found[title] = beside
@@ -908,7 +929,8 @@ def keep(settings: Settings, # of `checked`
     scores.to_csv(f"{place}.csv", index=False)
     append_record("08_evaluation", record) # before what can go wrong in drawing
     titled = (tables(settings, scores) | _printed_tables(settings, scores)).items()
-    pages = {"html": [f"<h3>{title}</h3>\n{table.to_html(na_rep='–')}\n" for title, table in titled],
+    html = [f"<h3>{title}</h3>\n{table.to_html(na_rep='–')}\n" for title, table in titled]
+    pages = {"html": ['<meta charset="utf-8">', *html],
              "tex": [f"% {title}\n{latex(table)}\n" for title, table in titled]}
     for ending, parts in pages.items(): Path(f"{place}.{ending}").write_text("\n".join(parts), encoding="utf-8")
     fig = draw_heat_map(as_shown(scores, settings.title), settings.aggregate)
@@ -983,7 +1005,7 @@ def beside_opponent(settings: Settings, # of `checked`, with `against`
     ahead.to_csv(f"{place}-behind-{settings.title.replace('/', '-')}.csv")
     both = pd.concat([scores, theirs.assign(system=theirs.system.replace("model", other.title))], ignore_index=True)
     title = f"{settings.title} minus {other.title}, points, 95 % intervals over tested examples"
-    return both, {title: ahead.round(3)} if len(ahead) else {}
+    return both, {title: ahead.round(4)} if len(ahead) else {}
 
 
 # %% ../nbs/08_evaluation.ipynb #408d9c36
@@ -1002,12 +1024,20 @@ def _main(argv):
         settings = checked(settings)
         scores = evaluate(settings)
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
-    place, ahead = keep(settings, scores), {}
+    try: place, ahead = keep(settings, scores), {}
+    except OSError as e:
+        _show(tables(settings, scores))
+        sys.exit(f"xlnb: what the scores are kept in cannot be written ({e}): name another folder by out=… and "
+                 "XLNB_RESULTS; the same call computes nothing again")
     if settings.against:
         try: scores, ahead = beside_opponent(settings, scores)
         except (ValueError, OSError) as e: sys.exit(f"xlnb: {settings.against}: {e}\nThe other scores: {place}.csv")
-    for title, table in (tables(settings, scores) | ahead).items():
-        print(f"\n{title}\n{table.to_string(na_rep='–')}")
-    print(f"\nAll scores, other measures too: {place}.csv; the tables as .html and .tex, drawn as .png")
+    _show(tables(settings, scores) | ahead)
+    print(f"\nAll scores of {settings.title}, other measures too: {place}.csv; the tables as .html and .tex, drawn as "
+          ".png")
+    if settings.against: print(f"Those of {opponent(settings).title}, and how far it is behind, lie beside it")
+
+def _show(titled: dict): # title → table
+    for title, table in titled.items(): print(f"\n{title}\n{table.to_string(na_rep='–')}")
 
 if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook

@@ -28,10 +28,10 @@ from safetensors.torch import load_model
 from torch import nn
 from tqdm.auto import tqdm
 
-from .core import CheckpointError, ConfigError, DataError, atomic_path, choose, derive_seed, torch_generator
+from .core import ConfigError, DataError, atomic_path, choose, derive_seed, torch_generator
 from .foreign import quietly
 from .probes import pad_examples, tokenized
-from .retrieval import evaluating, load_model_tokenizer, longest_input
+from .retrieval import check_complete, check_tokenizer, evaluating, load_model_tokenizer, longest_input
 from .training import TrainingConfig, train
 
 # %% ../nbs/02p_finetuning.ipynb #fd37d2d7
@@ -332,10 +332,14 @@ def new_head(folder, # of a saved encoder, with whatever head or none
     with torch.random.fork_rng(), quietly():
         torch.manual_seed(derive_seed("head", seed))
         if partner: return _beside_partner(kind).from_pretrained(folder, partner=partner, **outputs)
-        try: return auto.from_pretrained(folder, local_files_only=True, **outputs)
+        try: network, info = auto.from_pretrained(folder, local_files_only=True, output_loading_info=True, **outputs)
         except ValueError as e:
             raise ConfigError(f"{folder}: this architecture has no {auto.__name__.removeprefix('AutoModelFor')} in "
                               f"transformers ({str(e).splitlines()[0]:.120})") from e
+    body = f"{network.base_model_prefix}." # below it all but a pooler was pretrained, beside it is the new head
+    check_complete(folder, network, [name for name in info["missing_keys"]
+                                     if name.startswith(body) and "pooler" not in name])
+    return network
 
 def _logits(out): # of any head
     return out.logits if "logits" in out else torch.stack([out.start_logits, out.end_logits], -1)
@@ -531,6 +535,7 @@ def train_head(model, # folder of a saved encoder with its tokenizer
     "Train a head and all weights below it, keep the epoch that is best on `dev`; the same call goes on if killed."
     out, tokenizer = Path(out), load_model_tokenizer(model)
     network = new_head(model, task.kind, task.labels, seed, task.partner).train()
+    check_tokenizer(tokenizer, network.config)
     if torch.cuda.is_available(): network.cuda()
     limit = min(recipe.max_length, longest_input(network.config, tokenizer))
     items = read_items(task.kind, task.train, tokenizer, task.labels, limit, task.translations)
@@ -552,7 +557,5 @@ def load_head(folder, # `best` of a run
         [name] = load_config(folder).architectures
         own = _beside_partner(kind) if name.startswith("Partnered") else _auto_class(kind)
         network, info = own.from_pretrained(folder, local_files_only=True, output_loading_info=True)
-    if lacking := sorted(info["missing_keys"]):
-        raise CheckpointError(f"{folder} lacks {len(lacking)} weights of {type(network).__name__}, which would be "
-                              f"random: {', '.join(lacking[:3])}; remove the folder, and the same call trains it again")
+    check_complete(folder, network, info["missing_keys"], "remove the folder, and the same call trains it again")
     return network

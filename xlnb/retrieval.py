@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['OF_A_RUN', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'kept_network', 'load_model_tokenizer',
-           'check_tokenizer', 'load_model_and_tokenizer', 'usual_layer', 'chosen_layers', 'evaluating', 'longest_input',
-           'check_sentences', 'warn_unknown', 'pad_batch', 'batches_by_length', 'layer_states', 'encode', 'centre',
-           'similarity', 'nearest_cosines', 'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'retrieval_by_layer',
-           'chance', 'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors',
-           'TermVectors', 'lsa', 'baselines', 'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
+           'check_tokenizer', 'check_complete', 'load_model_and_tokenizer', 'usual_layer', 'chosen_layers',
+           'evaluating', 'longest_input', 'check_sentences', 'warn_unknown', 'pad_batch', 'batches_by_length',
+           'layer_states', 'encode', 'centre', 'similarity', 'nearest_cosines', 'neighbourhood', 'nearest', 'hits_at_1',
+           'accuracy', 'retrieval_by_layer', 'chance', 'untrained', 'words', 'sparse_counts', 'column_index',
+           'string_overlap', 'frequency_vectors', 'TermVectors', 'lsa', 'baselines', 'percent_by_layer', 'line_styles',
+           'draw_by_layer', 'plot_layers']
 
 # %% ../nbs/02b_retrieval.ipynb #9fe1b561
 import unicodedata, warnings
@@ -87,6 +88,12 @@ def check_tokenizer(tokenizer, # that is to read for a model
                           "is this the model's own tokenizer?", stacklevel=2)
 
 # %% ../nbs/02b_retrieval.ipynb #55a0387f
+def check_complete(folder, network, lacking, # names of weights that the folder has not
+                   advice: str = "save the whole model there with model.save_pretrained"):
+    "Raise `CheckpointError` where weights are lacking: they would be random."
+    if lacking: raise CheckpointError(f"{folder} lacks {len(lacking)} weights of {type(network).__name__}, which would "
+                                      f"be random: {', '.join(sorted(lacking)[:3])}; {advice}")
+
 def load_model_and_tokenizer(model, # folder of a saved model or of a run, or a loaded model
                              tokenizer=None, # of a loaded model; the folder's own if None
                             ) -> tuple: # the model without its head, and its tokenizer
@@ -105,10 +112,7 @@ def load_model_and_tokenizer(model, # folder of a saved model or of a run, or a 
         import_module("xlnb.heads") # registers the library's own architecture
         with quietly(): # what it reports of a head is no news, and weights that are lacking end it below
             body, info = AutoModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
-        if lacking := sorted(name for name in info["missing_keys"] if "pooler" not in name):
-            raise CheckpointError(f"{folder} lacks {len(lacking)} weights of {type(body).__name__}, which would be "
-                                  f"random: {', '.join(lacking[:3])}; save the whole model there with "
-                                  "model.save_pretrained")
+        check_complete(folder, body, [name for name in info["missing_keys"] if "pooler" not in name])
     check_tokenizer(tokenizer, body.config)
     return body, tokenizer
 
@@ -135,12 +139,17 @@ def evaluating(model):
     finally: model.train(training)
 
 # %% ../nbs/02b_retrieval.ipynb #93090415
+_AFTER_PADDING = ("roberta", "camembert", "xmod", "mpnet", "longformer", "ibert", "data2vec-text", "luke", "esm")
+# architectures whose positions start after the padding index
+
 def longest_input(config, tokenizer) -> int: # tokens
     "What the position table holds beyond its reserved rows, and what the tokenizer allows: the smaller of the two."
     if not getattr(config, "absolute_positions", True): return tokenizer.model_max_length
-    roberta = "roberta" in config.model_type # its positions start after the padding index
-    reserved = getattr(config, "position_offset", config.pad_token_id + 1 if roberta else 0)
-    return min(config.max_position_embeddings - reserved, tokenizer.model_max_length)
+    places = getattr(config, "max_position_embeddings", None)
+    if not places or places < 0: return tokenizer.model_max_length # relative positions alone, as of T5
+    after_padding = any(name in config.model_type for name in _AFTER_PADDING)
+    reserved = getattr(config, "position_offset", (config.pad_token_id or 0) + 1 if after_padding else 0)
+    return min(places - reserved, tokenizer.model_max_length)
 
 def check_sentences(sentences) -> list[str]:
     "The sentences as a list; `ConfigError` for a single string, `DataError` with the number of what is no string."
