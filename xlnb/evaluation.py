@@ -442,6 +442,7 @@ def _why_absent(name, langs, settings) -> list[str]: # of tests that are not the
         except (ConfigError, DataError) as e: found.append(f"{name} has no {split} in {', '.join(group)}: {e}")
     return found
 
+# %% ../nbs/08_evaluation.ipynb #c6a90e27
 def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
     "Rows of one task and one seed; a language whose test cannot be read is put down in `failed`, the others go on."
     benchmark, rows, targets = BENCHMARKS[name], [], _tested_languages(name, settings)

@@ -82,6 +82,7 @@ def given_entries(entries, # (word, translation) pairs, or the path of a file th
     "Entries as they are given, or read."
     return (read_dictionary(entries), entries) if isinstance(entries, (str, Path)) else ([*entries], None)
 
+# %% ../nbs/02l_lexicon.ipynb #5c4c3b83
 def _is_pair(entry) -> bool: # of two words
     return not isinstance(entry, str) and hasattr(entry, "__len__") and len(entry) == 2 and all(
         isinstance(word, str) for word in entry)

@@ -423,6 +423,7 @@ def _normalised(own: WordVectors, steps: str) -> torch.Tensor:
                         "words")
     return matrix
 
+# %% ../nbs/07a_mapping.ipynb #b5fc37a8
 def map_to(vectors, # WordVectors, each with its language; the hub is among them
            hub: str, # the language whose space all others are mapped into
            dictionaries=None, # language → (word of it, word of the hub) pairs, or a file's path; of two languages the
