@@ -36,6 +36,17 @@ def test_comments_and_blank_lines_are_no_part_of_a_name(modules, source, same):
     assert (data.source_hash("core", "vocab") == before) == same
 
 
+@pytest.mark.parametrize("quotes", [3 * '"', "f" + 3 * "'"], ids=["string", "f-string"])
+def test_blank_lines_and_blanks_of_a_string_are_code(modules, quotes):
+    place, process = modules
+    hashes = set()
+    for text in ("one\ntwo", "one\n\ntwo", "one  \ntwo", "one\n# two", "one\n#two"):
+        (place / "vocab.py").write_text(f"x = {quotes}{text}{quotes[-3:]}\n")
+        process()
+        hashes.add(data.source_hash("vocab"))
+    assert len(hashes) == 5
+
+
 def test_indentation_is_code(modules):
     place, process = modules
     hashes = set()

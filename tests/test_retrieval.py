@@ -523,21 +523,23 @@ def test_what_is_no_model_is_named():
         load_model_and_tokenizer(["Good morning"])
 
 
-@pytest.mark.parametrize("family", ["Bert", "Camembert", "Xmod", "MPNet", "XLMRoberta", "Roberta", "T5Encoder"])
+@pytest.mark.parametrize("family", ["Bert", "Camembert", "Xmod", "MPNet", "XLMRoberta", "XLMRobertaXL", "Roberta",
+                                    "IBert", "Data2VecText", "Luke", "Esm", "Longformer"])
 def test_the_longest_input_is_what_the_positions_hold(family, tokenizer):
     import transformers
-    small = dict(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, d_model=16,
-                 intermediate_size=16, max_position_embeddings=24, pad_token_id=1, languages=["en_XX"], d_ff=16,
-                 num_layers=1, num_heads=2, d_kv=8, default_language="en_XX")
-    config = getattr(transformers, family.removesuffix("Encoder") + "Config")(**small)
-    if family == "T5Encoder": del config.max_position_embeddings # which it would carry along
+    small = dict(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                 intermediate_size=16, max_position_embeddings=24, pad_token_id=1, languages=["en_XX"],
+                 default_language="en_XX", entity_vocab_size=5, entity_emb_size=4, attention_window=4)
+    config = getattr(transformers, f"{family}Config")(**small)
     model, limit = getattr(transformers, f"{family}Model")(config).eval(), longest_input(config, tokenizer)
-    if family == "T5Encoder":
-        assert limit == tokenizer.model_max_length
-        return
     with torch.inference_mode():
         model(input_ids=torch.full((1, limit), 5))
         with pytest.raises((IndexError, RuntimeError)): model(input_ids=torch.full((1, limit + 1), 5))
+
+
+def test_relative_positions_have_no_end(tokenizer):
+    from transformers import T5Config
+    assert longest_input(T5Config(), tokenizer) == tokenizer.model_max_length
 
 
 def test_a_folder_that_lacks_weights_of_the_body_is_refused(tmp_path):

@@ -48,12 +48,14 @@ def _sources() -> dict: # module → its source; read once, since an edit while 
     return {path.stem: path.read_bytes() for path in Path(xlnb.__file__).parent.glob("*.py")}
 
 @cache
-def _code_of(source: bytes) -> bytes: # without comments and blank lines
-    lines = source.decode().split("\n")
+def _code_of(source: bytes) -> bytes: # without comments and blank lines; what a string says stays
+    lines, inside = source.decode().split("\n"), set()
     for token in tokenize.tokenize(io.BytesIO(source).readline):
         row, column = token.start
         if token.type == tokenize.COMMENT: lines[row - 1] = lines[row - 1][:column]
-    return "\n".join(filter(None, map(str.rstrip, lines))).encode()
+        inside.update(range(row, token.end[0])) # rows that end within a string
+    kept = (line if n in inside else line.rstrip() for n, line in enumerate(lines, 1))
+    return "\n".join(line for n, line in enumerate(kept, 1) if line or n in inside).encode()
 
 def source_hash(*modules: str) -> str: # e.g. 'cldr', 'vocab'; none: all
     "Hash of the code of the library's modules of these names, as it was at the first call; comments do not count."

@@ -437,8 +437,8 @@ def _why_absent(name, langs, settings) -> list[str]: # of tests that are not the
     tested, split = BENCHMARKS[name].tested, test_split_of(name, settings)
     exist = [lang for lang in langs if lang in (TASK_SETS[tested].languages or langs)]
     found = []
-    for group in (exist, [lang for lang in langs if lang not in exist]):
-        try: read_task(tested, *group[:1], split) if group else None # where the first is looked for
+    for group in filter(None, (exist, [lang for lang in langs if lang not in exist])):
+        try: read_task(tested, group[0], split) # where the first is looked for
         except (ConfigError, DataError) as e: found.append(f"{name} has no {split} in {', '.join(group)}: {e}")
     return found
 
@@ -911,9 +911,10 @@ def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def _printed_tables(settings, scores) -> dict: # title → table
     shown, found = as_shown(scores, settings.title), {}
     for task in shown.task.unique():
-        beside = beside_papers(shown, task, aggregate=settings.aggregate)
+        measure = printed_measure(shown, task)
+        beside = beside_papers(shown, task, measure, settings.aggregate)
         of_seeds = _of_seeds(settings, shown[shown.task == task])
-        title = f"{task}: {printed_measure(shown, task)}, %{of_seeds}, beside the papers"
+        title = f"{task}: {measure}, %{of_seeds}, beside the papers"
         if task in BENCHMARKS and (split := test_split_of(task, settings)) != BENCHMARKS[task].test:
             title += f"; ours is {split}"
         if {*beside.index} - {*score_table(shown, task).index}: found[title] = beside
@@ -1028,8 +1029,8 @@ def _main(argv):
     try: place, ahead = keep(settings, scores), {}
     except OSError as e:
         _show(tables(settings, scores))
-        sys.exit(f"xlnb: what the scores are kept in cannot be written ({e}): name another folder by out=… and "
-                 "XLNB_RESULTS; the same call computes nothing again")
+        sys.exit(f"xlnb: the scores above cannot be kept ({e}): name other folders by --out and XLNB_RESULTS; with the "
+                 "same --out nothing is computed again")
     if settings.against:
         try: scores, ahead = beside_opponent(settings, scores)
         except (ValueError, OSError) as e: sys.exit(f"xlnb: {settings.against}: {e}\nThe other scores: {place}.csv")

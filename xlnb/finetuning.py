@@ -331,8 +331,8 @@ def new_head(folder, # of a saved encoder, with whatever head or none
     if partner: check_partner(folder, partner)
     with torch.random.fork_rng(), quietly():
         torch.manual_seed(derive_seed("head", seed))
-        if partner: return _beside_partner(kind).from_pretrained(folder, partner=partner, **outputs)
-        try: network, info = auto.from_pretrained(folder, local_files_only=True, output_loading_info=True, **outputs)
+        head, outputs = (_beside_partner(kind), outputs | {"partner": partner}) if partner else (auto, outputs)
+        try: network, info = head.from_pretrained(folder, local_files_only=True, output_loading_info=True, **outputs)
         except ValueError as e:
             raise ConfigError(f"{folder}: this architecture has no {auto.__name__.removeprefix('AutoModelFor')} in "
                               f"transformers ({str(e).splitlines()[0]:.120})") from e

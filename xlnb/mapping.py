@@ -432,7 +432,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            method: str | NearIdentity = "orthogonal", # of the map at the end: one of METHODS, or a `NearIdentity`
            self_learning: bool | None = None, # induce pairs and map in turns; None: unless the start is a dictionary
            vocabulary_cutoff: int = 20_000, # most frequent words that self-learning sees, and RCSLS's neighbours;
-                                            # some hundred sweeps over their square: hours of a CPU at 20,000
+                                            # some hundred sweeps over their square, at 20,000 of seconds each
            normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
            min_agreement: float = 0.1, # below it a language stays unaligned, with a warning; 0: all are mapped

@@ -6,7 +6,7 @@
 __all__ = ['WordVectors', 'read_vectors']
 
 # %% ../nbs/00n_vectors.ipynb #a9c056f3
-import gzip, json, lzma, re, zlib
+import gzip, json, re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from .core import ConfigError, DataError, atomic_path, check_counts, choose, parse_languages
-from .corpora import Report, existing_file, file_lines
+from .corpora import DAMAGE, Report, existing_file, file_lines, open_bytes
 
 # %% ../nbs/00n_vectors.ipynb #a602bbf3
 def _defects(words, matrix) -> Iterator[tuple[int, str, str]]: # row from 0, kind, message
@@ -239,14 +239,11 @@ def _binary_rows(file, width: int, count: int, path) -> Iterator[tuple[str, byte
         raise DataError(f"there are bytes after the last of the {count} words that the header promises", path)
 
 # %% ../nbs/00n_vectors.ipynb #abfedc5d
-_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
-_OPEN = {".gz": gzip.open, ".xz": lzma.open}
-
 def _read_binary(path: Path, limit: int | None) -> tuple[list[str], np.ndarray, None]: # None: there are no lines
     "Words and numbers of word2vec's binary form; `DataError` with the number of the word, from 1, that is wrong."
     words = []
     try:
-        with _OPEN.get(path.suffix, open)(path, "rb") as file:
+        with open_bytes(path) as file:
             if not (counts := _header(file.readline(100).decode("latin-1").strip())):
                 raise DataError("no header such as '200000 300': this is not word2vec's binary form (a model of "
                                 "fastText is another: export its .vec)", path, 1)
@@ -256,7 +253,7 @@ def _read_binary(path: Path, limit: int | None) -> tuple[list[str], np.ndarray, 
                 own, numbers = zip(*block)
                 matrix.add(np.frombuffer(b"".join(numbers), "<f4").reshape(len(own), -1))
                 words += own
-    except _DAMAGE as e:
+    except DAMAGE as e:
         raise DataError(f"damaged or cut off after {len(words)} words ({e}): fetch it again", path) from None
     _check_count(counts[0], len(words), limit, path)
     return words, matrix.whole(), None

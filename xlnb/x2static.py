@@ -659,7 +659,7 @@ def _learned(contexts, s: Distillation, folder, device) -> WordVectors:
     if not (kept := np.flatnonzero(times)).size:
         raise DataError("no word has a context: every sentence is one word, or max_pieces cuts the others off; take "
                         "target='included', or more pieces")
-    _check_components(s, contexts.shard(contexts.shards[0])["sentences"].shape[1], len(kept))
+    if s.pca is not None: _check_components(s, contexts.shard(contexts.shards[0])["sentences"].shape[1], len(kept))
     if s.method == "aggregate": matrix, losses = _aggregated(contexts), []
     else:
         student = _train(contexts, s, folder, device)
