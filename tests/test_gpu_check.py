@@ -51,9 +51,9 @@ def run(*arguments, **environment):
 def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
     G.speed(place)
     found = {r["case"]: r for r in records(place.runs.parent / "results")}
-    assert {"128 tokens", "256 tokens"} < found.keys() and len(found) == 7
+    assert {"128 tokens", "256 tokens"} < found.keys() and len(found) == 9
     assert all(any(how in case for case in found) for how in ("by part", "by kernel", "head chunked", "padded True",
-                                                           "compiled True"))
+                                                           "compiled True", "compiled True, by kernel"))
     step = found["256 tokens"]
     assert 0 < step["mfu"] and step["masked"] < step["tokens"] <= step["places"]
     assert step["tokens_per_second"] == pytest.approx(step["tokens"] / step["seconds"])
@@ -115,7 +115,8 @@ def test_the_step_of_veco_in_three_forms(place):
 def test_csls_of_all_words_with_all_words(place):
     G.csls(place)
     found = records(place.runs.parent / "results")
-    assert [r["case"] for r in found] == ["first time", "second time", "blocks of 8,192"]
+    assert [r["case"] for r in found] == [
+        "first time", *(f"blocks of {n}" for n in ("2,048", "4,096", "8,192", "16,384"))]
     assert all(r["agree"] == 200 for r in found)
     assert "200 of 200 as by brute force" in [*G.goals(place)][0]
 

@@ -269,12 +269,14 @@ def speed(o):
     found = {micro: at(micro).get("tokens_per_second", 0.0) for micro in o.shape["micro"]}
     best = max(found, key=found.get)
     measured(o, "speed", f"{best} tokens, by part", parts, best)
-    measured(o, "speed", f"{best} tokens, by kernel", kernels, best)
     at(best, head="chunked")
     at(best, padded=True)
     at(best, compiled=True)
     if o.device == "cuda": # FlexAttention has no gradients elsewhere
         for compiled in (False, True): at(best, attention="flex_attention", compiled=compiled)
+    profiled = {f"{o.shape['micro'][0]} tokens": (o.shape["micro"][0], {}), f"{best} tokens": (best, {}),
+                f"{best} tokens, compiled True": (best, {"compiled": True})}
+    for case, (micro, how) in profiled.items(): measured(o, "speed", f"{case}, by kernel", kernels, micro, **how)
     end(o, "speed")
 
 
@@ -286,20 +288,28 @@ def parts(o, micro: int) -> dict:
     return {"seconds": time_by_part(settings, words(o), 5, o.device)}
 
 
-def kernels(o, micro: int) -> dict:
-    "Seconds of a step on the device, and the shares of the operations that take most of them."
-    import torch
+def kernels(o, micro: int, **how) -> dict:
+    "Seconds of a step on the device, and the shares of what takes most of them: of operations, of kernels by name."
     from torch.profiler import ProfilerActivity, profile
     from xlnb.benchmarks import seconds_of
-    with training_step(o, micro) as step:
+    with training_step(o, micro, **how) as step:
         for _ in range(3): step()
         with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * (o.device == "cuda")]) as seen:
             seconds_of(step, o.device) # waits for what the step began
-    kind = "device" if o.device == "cuda" else "cpu" # entries of the device are the same once more, by name of kernel
-    times = {e.key: getattr(e, f"self_{kind}_time_total") for e in seen.key_averages()
-             if e.device_type == torch.autograd.DeviceType.CPU}
-    most = sorted(times, key=times.get, reverse=True)[:12]
-    return {"seconds": sum(times.values()) / 1e6, "shares": {k: times[k] / sum(times.values()) for k in most}}
+    return shares_of(seen, o.device)
+
+
+def shares_of(seen, device: str) -> dict: # of a profile
+    "Seconds on the device; the share of each of the 12 operations that take most of them, and of as many kernels."
+    import torch
+    kind = "device" if device == "cuda" else "cpu" # entries of the device are the same once more, by name of kernel
+    entries = {by: {e.key: getattr(e, f"self_{kind}_time_total") for e in seen.key_averages()
+                    if (e.device_type == torch.autograd.DeviceType.CPU) == (by == "shares")}
+               for by in ("shares", "kernels")}
+    total = sum(entries["shares"].values())
+    most = lambda times: sorted((k for k in times if times[k]), key=times.get, reverse=True)[:12]
+    return {"seconds": total / 1e6,
+            **{by: {k[:80]: times[k] / total for k in most(times)} for by, times in entries.items()}}
 
 
 def memory(o):
@@ -378,13 +388,13 @@ def align(o):
 
 
 def csls(o):
-    "The first time it loads what it needs; then in larger blocks, of which a GPU has fewer to start."
-    for case, block in (("first time", 2048), ("second time", 2048), ("blocks of 8,192", 8192)):
-        measured(o, "csls", case, mining, block)
+    "The first time it loads what it needs; then by the size of blocks: of large ones a GPU has fewer to start."
+    measured(o, "csls", "first time", mining, None)
+    for block in (2048, 4096, 8192, 16_384): measured(o, "csls", f"blocks of {block:,}", mining, block)
     end(o, "csls")
 
 
-def mining(o, block: int) -> dict:
+def mining(o, block: int | None) -> dict: # None: as usual on the device
     "Best partners by CSLS, of vectors that are on the device."
     from xlnb.benchmarks import csls_check
     free(o)

@@ -541,12 +541,12 @@ def mapping_check(words: int, width: int, pairs: int = 5000) -> dict:
                     "accuracy": float(right.double().mean())}
 
 def csls_check(words: int, width: int, checked: int = 200, device="cpu",
-               block: int = 2048) -> dict: # rows and columns of a block of cosines
+               block: int | None = None) -> dict: # rows and columns of a block of cosines
     "The best partner of every word by CSLS: seconds, peak memory, agreement with brute force on some rows."
     libraries = resident()
     x, z = (normalise(side).to(device) for side in made_up_languages(words, width, 2.0))
     means, found = [], []
-    def both(): means.extend(neighbourhood(x, z, 10, block)), found.extend(nearest_csls(x, z, means[1]))
+    def both(): means.extend(neighbourhood(x, z, 10, block)), found.extend(nearest_csls(x, z, means[1], block=block))
     seconds, peak = seconds_of(both, device), resident("VmHWM")
     exact = (2 * x[:checked] @ z.T - means[1]).argmax(1)
     return {"words": words, "width": width, "threads": torch.get_num_threads(), "seconds": seconds,

@@ -25,13 +25,14 @@ from .vectors import WordVectors
 def nearest_products(queries, # (n, width)
                      keys, # (m, width)
                      k: int = 1, # keys wanted
+                     block: int | None = None, # as of `nearest`
                     ) -> tuple[torch.Tensor, torch.Tensor]: # products and numbers of keys, (n, k), largest first
     "The k keys with the largest product with each query, found as the nearest ones with a column more."
     queries, keys = torch.as_tensor(queries), torch.as_tensor(keys)
     lengths = torch.linalg.vector_norm(keys, dim=1)
     rest = (lengths.max() ** 2 - lengths ** 2).clamp_min(0).sqrt()
     queries = torch.cat([queries, queries.new_zeros(len(queries), 1)], 1)
-    cosine, found = nearest(queries, torch.cat([keys, rest[:, None]], 1), k)
+    cosine, found = nearest(queries, torch.cat([keys, rest[:, None]], 1), k, block=block)
     return cosine * torch.linalg.vector_norm(queries, dim=1, keepdim=True) * lengths.max(), found
 
 # %% ../nbs/02l_lexicon.ipynb #b8b5338d
@@ -44,11 +45,12 @@ def nearest_csls(queries, # (n, width)
                  keys, # (m, width)
                  key_means, # (m,), mean cosine of each key to its nearest words of the queries' language
                  k: int = 1, # keys wanted
+                 block: int | None = None, # as of `nearest`
                 ) -> tuple[torch.Tensor, torch.Tensor]: # 2 cos − r(key) and numbers of keys, (n, k), best first
     "The k best keys by CSLS (Conneau et al. 2018), up to the queries' own r, which changes no order."
     queries, keys = unit_rows(queries), unit_rows(keys)
     queries = torch.cat([2 * queries, -torch.ones_like(queries[:, :1])], 1)
-    return nearest_products(queries, torch.cat([keys, torch.as_tensor(key_means).to(keys)[:, None]], 1), k)
+    return nearest_products(queries, torch.cat([keys, torch.as_tensor(key_means).to(keys)[:, None]], 1), k, block)
 
 # %% ../nbs/02l_lexicon.ipynb #9b146b09
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 from .core import ConfigError, DataError, check_counts, choose, parse_languages, progress, torch_generator
 from .lexicon import covered_entries, given_entries, linked_entries, nearest_csls, same_width
 from .linear_maps import normalise, procrustes, rcsls, whitened_maps
-from .retrieval import nearest, nearest_cosines, neighbourhood
+from .retrieval import nearest, nearest_cosines, neighbourhood, rows_in_block
 from .vectors import WordVectors
 
 # %% ../nbs/07a_mapping.ipynb #e9093b27
@@ -73,10 +73,10 @@ def induce_pairs(x, # (n, width), rows of length 1, in the space of z
                  keep: float = 1.0, # probability that a cell competes
                  generator: torch.Generator | None = None, # of the draw, where keep < 1
                  neighbours: int = 10, # of CSLS; fewer where there are fewer words
-                 block: int = 2048, # rows and columns of a block
+                 block: int | None = None, # rows and columns of a block; None: `rows_in_block`
                 ) -> tuple[torch.Tensor, torch.Tensor, float]: # pairs of x, pairs of z; mean cosine to the nearest
     "The best partner of each word by CSLS: of x in z, and of z in x, (2, pairs) each; and the objective (both ways)."
-    n, m = len(x), len(z)
+    n, m, block = len(x), len(z), rows_in_block(x.device) if block is None else block
     near, best = nearest_cosines(x, z, min(neighbours, n, m), block), (_Best(n, x), _Best(m, z))
     means, objective = [own.mean(1) for own in near], float(sum(own[:, 0].mean() for own in near)) / 2
     cells = _kept_cells(n, m, keep, generator, x)
