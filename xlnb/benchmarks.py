@@ -49,7 +49,7 @@ from .mapping import induce_pairs, map_to
 from .objectives import MaskIds, network_inputs, vocabulary_head
 from .plans import product_rate
 from .probes import tokenized
-from .retrieval import nearest, neighbourhood, usual_layer
+from .retrieval import nearest, neighbourhood, rows_in_block, usual_layer
 from .seq2seq import EncoderDecoder, TranslationConfig
 from .task_sets import TASK_SETS, read_task, task_languages
 from .tokens import SpecialIds, build_store, open_store, unpack
