@@ -1,5 +1,5 @@
 "Heads: what is read, exact resumption, other architectures, and what is refused."
-import json, random, re, time
+import copy, json, random, re, time
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -104,6 +104,22 @@ def test_a_head_learns_what_it_is_shown(kind, encoder, tokenizer, tmp_path):
     network = load_head(tmp_path / "best", kind)
     answers = answers_of(network, tokenizer, kind, LABELS[kind], EXAMPLES[kind], 64)
     assert len(answers) == 40 and load_head(tmp_path / "best", kind).config.num_labels == network.config.num_labels
+
+
+def test_a_decoder_is_told_what_fills_batches_up(tokenizer, tmp_path):
+    config = transformers.GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=2, n_positions=128)
+    assert config.pad_token_id is None
+    config.bos_token_id = config.eos_token_id = tokenizer.eos_token_id
+    transformers.GPT2Model(config).save_pretrained(tmp_path / "decoder")
+    own = copy.deepcopy(tokenizer)
+    own.save_pretrained(tmp_path / "decoder")
+    recipe = FineTuning(epochs=1, batch_size=8)
+    assert train_head(tmp_path / "decoder", task_of("classification"), recipe, 0, tmp_path / "run")["finished"]
+    assert load_head(tmp_path / "run/best", "classification").config.pad_token_id == tokenizer.pad_token_id
+    own.pad_token = None
+    own.save_pretrained(tmp_path / "decoder")
+    with pytest.raises(ConfigError, match="decoder: neither its .* names a padding token.*tokenizer.eos_token"):
+        train_head(tmp_path / "decoder", task_of("classification"), recipe, 0, tmp_path / "other")
 
 
 def test_a_head_without_a_weight_is_refused(encoder, tmp_path):

@@ -119,6 +119,9 @@ def test_errors(tmp_path):
         with pytest.raises(DataError): call()
     for score in ("margin", "CSLS"):
         with pytest.raises(ConfigError): translation_accuracy([("a0", "b0")], first, second, score)
+    for at in ((), 0, (1, 2.5), "1"):
+        with pytest.raises(ConfigError, match="at="): translation_accuracy([("a0", "b0")], first, second, at=at)
+    assert translation_accuracy([("a0", "b0")], first, second, at=5).covered.keys() == {5}
     with pytest.raises(FileNotFoundError): read_similarity(tmp_path / "y.txt")
 
 

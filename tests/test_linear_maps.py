@@ -176,3 +176,14 @@ def test_errors():
             with pytest.raises(DataError, match="row i of one belongs to row i"): f(x, other)
         with pytest.raises(DataError, match="NaN or infinity"): f(x, x * float("nan"))
     with pytest.raises(DataError, match="x has rank 3 of 4"): whitened_maps(draw(3, 4), draw(3, 4))
+    for all_x, all_z in ((draw(9, 5), x), (x, draw(9)), (draw(0, 4), x)):
+        with pytest.raises(DataError, match="all_[xz] of shape .*pairs' width, 4"): rcsls(x, x, all_x, all_z)
+    with pytest.raises(ConfigError, match="neighbours=0"): rcsls(x, x, x, x, neighbours=0)
+    for tables in ([], [x, draw(9, 4)], [draw(10), draw(10)]):
+        with pytest.raises(DataError, match="give each space .n, width"): generalized_procrustes(tables)
+
+
+def test_whole_numbers_have_common_maps_too():
+    tables = torch.tensor([[[1, 2], [3, -1], [0, 2]], [[2, -1], [-1, -3], [2, 0]]])
+    for found, expected in zip(generalized_procrustes(tables)[0], generalized_procrustes(tables.double())[0]):
+        assert torch.allclose(found.double(), expected, atol=1e-4)

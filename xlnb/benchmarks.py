@@ -824,9 +824,15 @@ def _on_sets(measure, sizes, tests, each: int = 50, vocab_size: int = 8_000) -> 
             for size in sizes for name, examples in given.items()]
     return rows, questions, tokenizer
 
-def measure_answers(sizes=("tiny", "small"), tests=_TESTS) -> dict:
+def measure_answers(sizes=("tiny", "small"), tests=_TESTS, threads=(1, 2)) -> dict: # threads of torch, in turn
     "Answers on published tests in all languages, and the reader of questions; `DataError` where no set is there."
-    rows, questions, tokenizer = _on_sets(answering, sizes, tests)
+    given, rows = torch.get_num_threads(), []
+    try:
+        for n in threads:
+            torch.set_num_threads(n)
+            more, questions, tokenizer = _on_sets(answering, sizes, tests)
+            rows += more
+    finally: torch.set_num_threads(given)
     return {"rows": rows, "reading": reading(questions, tokenizer)}
 
 def measure_learning(sizes=("tiny",), tests=_TESTS) -> dict:

@@ -503,6 +503,14 @@ def answers_of(network, tokenizer, kind: str, labels: tuple, examples: list,
     items = read_items(kind, examples, tokenizer, labels, limit, translations)
     return KINDS[kind].answer(items, item_logits(network, items, kind, tokenizer), examples, labels)
 
+def _know_padding(folder, config, tokenizer, kind: str):
+    "Name the padding where a configuration does not: decoders read a text at its last piece before it."
+    if getattr(config, "pad_token_id", None) is not None: return
+    if tokenizer.pad_token_id is None and not KINDS[kind].by_piece:
+        raise ConfigError(f"{folder}: neither its configuration nor its tokenizer names a padding token, which batches "
+                          "of texts need: set one, as tokenizer.pad_token = tokenizer.eos_token, and save it there")
+    config.pad_token_id = tokenizer.pad_token_id
+
 def _training_config(recipe, batches, config, seed) -> TrainingConfig:
     steps = recipe.epochs * batches.per_epoch
     warmup = recipe.warmup if recipe.warmup >= 1 else recipe.warmup * steps
@@ -536,6 +544,7 @@ def train_head(model, # folder of a saved encoder with its tokenizer
     out, tokenizer = Path(out), load_model_tokenizer(model)
     network = new_head(model, task.kind, task.labels, seed, task.partner).train()
     check_tokenizer(tokenizer, network.config)
+    _know_padding(model, network.config, tokenizer, task.kind)
     if torch.cuda.is_available(): network.cuda()
     limit = min(recipe.max_length, longest_input(network.config, tokenizer))
     items = read_items(task.kind, task.train, tokenizer, task.labels, limit, task.translations)

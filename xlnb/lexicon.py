@@ -8,7 +8,7 @@ __all__ = ['nearest_products', 'unit_rows', 'nearest_csls', 'TranslationScore', 
            'word_similarity']
 
 # %% ../nbs/02l_lexicon.ipynb #157d59c2
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -124,7 +124,7 @@ def translation_accuracy(entries, # (word of first, word of second) pairs, sever
                          first: WordVectors,
                          second: WordVectors, # in the same space
                          score: str = "csls", # or 'cosine'
-                         at=(1, 5, 10), # k of accuracy@k
+                         at=(1, 5, 10), # k of accuracy@k, one or several
                          neighbours: int = 10, # of CSLS; fewer where there are fewer words
                          vocabulary_cutoff: int = 200_000, # words of each side, the most frequent, that are looked at
                         ) -> TranslationScore:
@@ -132,7 +132,10 @@ def translation_accuracy(entries, # (word of first, word of second) pairs, sever
 
     Raises `DataError` for another width or a dictionary without a covered entry, `ConfigError` for another score."""
     if choose("score", score, NEIGHBOURS) == "margin": raise ConfigError("score='margin': BLI takes 'csls' or 'cosine'")
-    check_counts(vocabulary_cutoff=vocabulary_cutoff)
+    check_counts(vocabulary_cutoff=vocabulary_cutoff, neighbours=neighbours)
+    at = tuple(at) if isinstance(at, Iterable) else (at,)
+    if not at: raise ConfigError("at=(): name one k of accuracy@k or more")
+    for k in at: check_counts(at=k)
     same_width(first, second)
     first, second = first.first(vocabulary_cutoff), second.first(vocabulary_cutoff)
     entries, file = given_entries(entries)

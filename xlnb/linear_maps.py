@@ -9,7 +9,7 @@ __all__ = ['normalise', 'procrustes', 'whitened_maps', 'cca_maps', 'rcsls_loss',
 import torch
 import torch.nn.functional as F
 
-from .core import ConfigError, DataError, choose
+from .core import ConfigError, DataError, check_counts, choose
 from .lexicon import nearest_products, unit_rows
 
 # %% ../nbs/02m_linear_maps.ipynb #ea244a72
@@ -132,6 +132,11 @@ def rcsls(x, z, # pairs, (n, width) each, rows of length 1
           spectral: bool = True, # singular values stay between 0 and 1
          ) -> tuple[torch.Tensor, list[float]]: # map, (width, width); loss before each step and at the end
     "The map with the least relaxed CSLS near the best rotation (Joulin et al. 2018); raises as `procrustes` does."
+    (x, z), all_x, all_z = _pair(x, z), _floats(all_x), _floats(all_z)
+    for name, side in (("all_x", all_x), ("all_z", all_z)):
+        if side.ndim != 2 or side.shape[1:] != x.shape[1:] or not len(side):
+            raise DataError(f"{name} of shape {tuple(side.shape)}: give vectors of the pairs' width, {x.shape[1]}")
+    check_counts(neighbours=neighbours)
     map_ = procrustes(x, z)
     loss, gradient = rcsls_loss(map_, x, z, all_x, all_z, neighbours)
     losses = [loss]
@@ -153,7 +158,11 @@ def generalized_procrustes(tables: list, # (n, width) of each space, row i of al
                      unmoved: int = 0, # the space whose map is the identity
                     ) -> tuple[list[torch.Tensor], list[float]]: # maps; mean squared distance from the mean
     "Orthogonal maps of many spaces to their common mean (Gower 1975); `DataError` for a space without shared rows."
-    x = torch.stack([torch.as_tensor(table) for table in tables])
+    tables = [_floats(table) for table in tables]
+    if len(shapes := {tuple(table.shape) for table in tables}) != 1 or len(tables[0].shape) != 2:
+        raise DataError(f"tables of shape {', '.join(map(str, sorted(shapes))) or '(none are given)'}: give each space "
+                        "(n, width), row i of all belongs together; rows that a space lacks are marked by `present`")
+    x = torch.stack(tables)
     given = torch.ones(x.shape[:2], dtype=torch.bool) if present is None else torch.as_tensor(present)
     given = given.to(x.device)
     shared = given & (given.sum(0) > 1)

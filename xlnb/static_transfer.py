@@ -9,6 +9,7 @@ __all__ = ['LOSSES', 'mse', 'cosine', 'dcca_as_published', 'noise_correlation', 
 # %% ../nbs/07b_static_transfer.ipynb #a28a8f81
 import contextlib, inspect, math
 from collections.abc import Callable, Iterable
+from numbers import Integral
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +38,8 @@ def _check_width(loss, name, vectors, width): # of the side `name`
                           f"these widths, TransferLoss({loss!r}, width_a, width_b)")
 
 def _check_components(components, a, b):
-    if not 1 <= components <= min(a, b): raise ConfigError(f"{components=} for widths {a} and {b}: 1 to {min(a, b)}")
+    if not isinstance(components, Integral) or not 1 <= components <= min(a, b):
+        raise ConfigError(f"{components=} for widths {a} and {b}: give a whole number from 1 to {min(a, b)}")
 
 def _views(contextual, static, least=1, alike=None): # both as float64 on one device
     contextual, static = _matrix("contextual", contextual), _matrix("static", static).to(contextual.device)
