@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .core import ConfigError, DataError, numpy_generator, parse_languages, split_pair
+from .core import ConfigError, DataError, check_pair_names, numpy_generator, parse_languages, split_pair
 from .corpora import Lines, XTREME_40
 
 # %% ../nbs/00c_contamination.ipynb #972fc74c
@@ -362,6 +362,8 @@ def survey(text: dict[str, Iterable[str]], # language → re-iterable training l
     for streams in (text, pairs or {}): check_streams(streams)
     if sample < 0: raise ConfigError(f"sample={sample!r} lines of each language: 0 or more")
     lines, numbers = _wanted(tests)
+    in_pairs = (name for parts in (tests or {}).values() for name, part in parts.items() if not isinstance(part, list))
+    check_pair_names([*(pairs or ()), *in_pairs])
     languages = dict.fromkeys([*text, *(lang for pair in pairs or () for lang in split_pair(pair))])
     readings = {lang: _Reading(list(lines.get(lang, ())), share, sample, bool(pairs)) for lang in languages}
     for lang, reading in readings.items():

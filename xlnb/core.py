@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError', 'choose', 'check_texts', 'repo_root',
            'papers_folder', 'runs_folder', 'data_root', 'atomic_path', 'sha256_file', 'derive_seed', 'numpy_generator',
-           'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'split_pair', 'progress', 'plain_warnings',
-           'settings_from_arguments', 'check_types', 'check_counts', 'run_facts', 'append_record', 'read_records',
-           'figure', 'label_lines', 'save_figure', 'show_table']
+           'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress',
+           'plain_warnings', 'settings_from_arguments', 'check_types', 'check_counts', 'run_facts', 'append_record',
+           'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time, warnings
@@ -171,6 +171,13 @@ _PAIR = re.compile(r"([a-z]{2,3}(?:-[A-Z][a-z]{3})?)-([a-z]{2,3}(?:-[A-Z][a-z]{3
 def pair_name(a: str, b: str) -> str:
     "Name of the unordered pair: the codes sorted and joined."
     return "-".join(sorted((a, b)))
+
+def check_pair_names(pairs): # iterable of names
+    "Raise `DataError` for a pair that is named the other way round."
+    for pair in pairs:
+        if pair != (name := pair_name(*split_pair(pair))):
+            raise DataError(f"pair {pair!r}: languages stand in alphabetical order, as {name!r}; name it so, and turn "
+                            "its lines round")
 
 def split_pair(pair: str) -> tuple[str, str]:
     "The two codes of a pair's name; `ConfigError` if it is none."

@@ -17,7 +17,8 @@ from io import TextIOWrapper
 from itertools import islice, zip_longest
 from pathlib import Path
 
-from .core import ConfigError, DataError, check_texts, choose, numpy_generator, parse_languages
+from .core import (ConfigError, DataError, check_pair_names, check_texts, choose, numpy_generator, parse_languages,
+                       split_pair)
 
 # %% ../nbs/00a_corpora.ipynb #bef94c94
 class Lines:
@@ -47,7 +48,11 @@ class Corpus:
     def __repr__(self):
         named = lambda parts: ", ".join(parts) or "none"
         return f"Corpus({self.name}: text {named(self.text)}; pairs {named(self.pairs)}; tests {named(self.tests)})"
-    def __post_init__(self): # `DataError` for a held-out or test line that is no string
+    def __post_init__(self): # `DataError` for names that do not fit, a held-out or test line that is no string
+        check_pair_names([*self.pairs, *self.valid, *(pair for by_pair in self.tests.values() for pair in by_pair)])
+        read = dict.fromkeys([*self.text, *(lang for pair in self.pairs for lang in split_pair(pair))])
+        if lacking := [lang for lang in read if lang not in self.langs]:
+            raise DataError(f"text of {', '.join(lacking)}, but langs={self.langs}: name all languages that are read")
         for pair, rows in self.valid.items():
             for n, row in enumerate(rows): check_texts(row, f"valid[{pair!r}][{n}]")
         for name, by_pair in self.tests.items():

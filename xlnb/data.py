@@ -24,6 +24,7 @@ import xlnb
 from .catalogue import load_corpus
 from .cldr import cldr_corpus
 from .core import ConfigError, choose, derive_seed, runs_folder, sha256_file, split_pair, torch_generator
+from .contamination import check_streams
 from .corpora import Corpus, Lines, mismatched
 from .sampling import Mixture, exponent_probabilities
 from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text,
@@ -85,7 +86,9 @@ def prepare(corpus: Corpus,
            ) -> Prepared:
     "Vocabulary and token store of a corpus, made on the first call and opened on later ones."
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "data")
+    for streams in (corpus.text, corpus.pairs): check_streams(streams)
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
+    if "sha256" not in corpus.facts: key.append(_text_hash(corpus))
     if vocabulary: key.append(sha256_file(vocabulary / "tokenizer.json"))
     folder = Path(folder or runs_folder() / "data") / f"{corpus.name}-{short_hash(key)}"
     with folder_lock(folder):
@@ -98,6 +101,15 @@ def prepare(corpus: Corpus,
         if shuffle_pairs: pairs = {p: mismatched(lines, derive_seed("partners", p)) for p, lines in pairs.items()}
         store = build_store(corpus.text, pairs, tokenizer, place, workers=workers, max_length=max_side)
     return Prepared(corpus, tokenizer, store, folder)
+
+def _text_hash(corpus: Corpus) -> str:
+    "Hash of all lines to train on and of the held-out ones."
+    digest = hashlib.sha256()
+    for part in (corpus.text, corpus.pairs, corpus.valid):
+        for name, rows in part.items():
+            digest.update(f"\n{name}\n".encode())
+            for row in rows: digest.update(json.dumps(row).encode())
+    return digest.hexdigest()
 
 @contextmanager
 def folder_lock(folder: Path):

@@ -25,7 +25,8 @@ from tqdm.auto import tqdm
 
 from . import alignment, probes, retrieval
 from .cldr import LOCALES
-from .core import PALETTE, atomic_path, figure, label_lines, progress, split_pair, torch_generator
+from .core import (DataError, PALETTE, atomic_path, figure, label_lines, progress, split_pair,
+                       torch_generator)
 from .data import (Prepared, encode_pairs, pack_blocks, script, short_hash, source_hash, token_frequencies,
                        unigram_loss, without_digits)
 from .objectives import Masking, MaskIds, guess, replaced_tokens, rtd_diagnostics
@@ -200,8 +201,10 @@ def pair_text(rows: list, # held-out (line, line) of one language pair
               pair: str, frequencies: dict, # language → (vocabulary,) relative frequencies
               spec: HeldOutSpec, tokenizer) -> PairText:
     "Some pairs without digits, which a model could copy, as batches with holes."
+    if not (wordy := without_digits(rows)):
+        raise DataError(f"no held-out pair of {pair} is without digits, which a model could copy: give some hundred")
     cut = [tuple(side[:spec.max_side] for side in row)
-           for row in encode_pairs(without_digits(rows)[:spec.gain_pairs], tokenizer)]
+           for row in encode_pairs(wordy[:spec.gain_pairs], tokenizer)]
     true, random, alone = partner_batches(cut, spec, tokenizer, torch_generator("held out", pair))
     holes = true["scored"] & (true["labels"] >= 0)
     language, labels = true["language"][:, None].expand_as(holes)[holes], true["labels"][holes]
@@ -240,7 +243,10 @@ class HeldOut:
     read: tuple[bool, ...] # for each of `partners`, whether the run trains on pairs of these two languages
 
 def hold_out(data: Prepared, spec: HeldOutSpec) -> HeldOut:
-    "The held-out text of a run, from held-out pairs only."
+    "The held-out text of a run, from held-out pairs only; `DataError` where there are none."
+    if not data.corpus.valid:
+        raise DataError(f"{data.corpus.name} has no held-out pairs, on which a run is measured while it trains: give "
+                        "some hundred as `Corpus(…, valid={'de-en': [(…, …), …]})`")
     sentences = {lang for pair in data.corpus.valid for lang in split_pair(pair)}
     langs = [lang for lang in data.corpus.langs if lang in sentences]
     read = [lang for lang in langs if lang in data.store.text or any(lang in split_pair(p) for p in data.store.pairs)]

@@ -132,8 +132,12 @@ def check_amounts(settings: RunSettings, # filled in
     "Raise `ConfigError` for an amount that is not above 0, and for a micro-batch that cannot hold a row."
     for name in ("steps", "batch_tokens", "vocab_size", "test_lines", "max_minutes", "learning_rate", "clip_norm",
                  "width", "layers", *more):
-        if not getattr(settings, name) > 0: raise ConfigError(f"{name}={getattr(settings, name)!r} is not above 0")
+        if not (value := getattr(settings, name)) > 0: raise ConfigError(f"{name}={value!r} is not above 0")
+        if value == math.inf: raise ConfigError(f"{name}=inf is not finite")
     least = 2 * BY_SIZE[settings.size].length
+    if settings.batch_tokens < least / 2:
+        raise ConfigError(f"batch_tokens={settings.batch_tokens}: a step reads a block of {least // 2} tokens or more "
+                          f"at size={settings.size!r}")
     if settings.micro_tokens < least:
         raise ConfigError(f"micro_tokens={settings.micro_tokens}: a row may need {least} at size={settings.size!r}")
 
@@ -495,8 +499,10 @@ class Recipe:
 
 def overlap_report(data: Prepared) -> str:
     "What of the tests stands in the training text, in lines for a person."
-    facts = data.corpus.facts
-    return describe_overlap(facts) if "overlap" in facts else f"{data.corpus.name}: tests are kept out of training text"
+    name, facts = data.corpus.name, data.corpus.facts
+    if "overlap" in facts: return describe_overlap(facts)
+    if "cldr" in facts: return f"{name}: tests are kept out of training text"
+    return f"{name}: whether tests stand in the training text was not looked at: xlnb.contamination.survey does"
 
 def record_of(recipe: Recipe, settings: RunSettings, data: Prepared, trained: Trained,
               metrics: dict, # flat name → number
@@ -527,7 +533,7 @@ def run(recipe: Recipe, settings: RunSettings, # filled in
         if not recipe.records_divergence: raise
         trained = _diverged(recipe.phase, settings, data, e)
     if rank: return None
-    print(progress_report(trained.summary), flush=True)
+    print(f"{progress_report(trained.summary)}\nevaluating", flush=True)
     metrics, measured = recipe.evaluate(settings, data, trained, settings.max_minutes / 2)
     record = record_of(recipe, settings, data, trained, metrics, measured)
     if not trained.summary.get("broken"): write_run_cards(recipe, record, trained)
@@ -565,7 +571,8 @@ def main(recipe: Recipe, argv: list[str]): # e.g. ['--size', 'base']
     "A run from the command line, recorded; what cannot be used, a diverged loss and an interrupt end with a sentence."
     try:
         settings = recipe.resolve(settings_from_arguments(recipe.Settings, argv))
-        if record := run(recipe, settings): append_record(recipe.notebook, record, settings.corpus)
+        if record := run(recipe, settings):
+            print(f"recorded in {append_record(recipe.notebook, record, settings.corpus)}")
     except (ValueError, NonFiniteLoss, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, losses; files and disks
     except KeyboardInterrupt:
         print("xlnb: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)

@@ -184,7 +184,9 @@ def build_store(text: dict, # language → re-iterable of sentences
                 shard_lines: int = 2**20, # lines per shard: what an interruption can cost
                 facts: dict | None = None, # JSON values that identify the data
                ) -> "Store":
-    "Encode what is not encoded yet, and open the store. Raises `StoreError`, `DataError`, `ConfigError`."
+    """Encode what is not encoded yet, and open the store; a finished one is opened whatever text is given (see `facts`).
+
+    Raises `StoreError`, `DataError`, `ConfigError`."""
     folder = Path(folder)
     sources = {("text", k): v for k, v in text.items()} | {("pairs", k): v for k, v in pairs.items()}
     recipe, special = _recipe(tokenizer, max_length, shard_lines, facts), SpecialIds.of(tokenizer)
@@ -222,7 +224,7 @@ def _check_request(folder, sources, recipe, workers):
 def _build_shards(folder, sources, recipe, arguments, workers, progress):
     from tqdm.auto import tqdm
     results = _encoded(_tasks(sources, folder, recipe), arguments, workers)
-    with tqdm(unit=" lines", unit_scale=True, disable=not progress) as bar:
+    with tqdm(unit=" lines", unit_scale=True, **({} if progress else {"disable": True})) as bar:
         def shown(result):
             bar.set_description(" ".join(result[0][:2]), refresh=False)
             bar.update(result[1][2]["lines"])

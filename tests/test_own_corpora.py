@@ -1,0 +1,97 @@
+"Text of one's own: what identifies it, what is refused, and the way that the listing of notebooks shows."
+import re
+from dataclasses import replace
+
+import pytest
+from conftest import ROOT, write
+
+from xlnb import pretraining
+from xlnb.contamination import survey
+from xlnb.core import ConfigError, DataError
+from xlnb.corpora import Corpus
+from xlnb.data import Prepared, prepare
+from xlnb.held_out import hold_out
+from xlnb.pretraining import overlap_report
+from xlnb.xlm_e import RECIPE
+
+GREEK, LATIN = ["alpha beta gamma delta"] * 50, ["ein Hund bellt laut"] * 90
+PAIRS = [("ein Hund", "a dog"), ("eine Katze", "a cat")] * 30
+
+
+def corpus(**parts):
+    usual = {"text": {"de": GREEK, "en": LATIN}, "pairs": {}, "valid": {}, "tests": {}}
+    return Corpus(**{"name": "own", "langs": ("de", "en"), **usual, **parts})
+
+
+def prepared(tmp_path, size=22, **parts) -> Prepared: return prepare(corpus(**parts), size, folder=tmp_path)
+
+
+def test_another_text_is_another_store(tmp_path):
+    first, again = prepared(tmp_path), prepared(tmp_path)
+    assert first.folder == again.folder and len(first.store.text["de"]) == 50
+    turned, shorter = {"de": LATIN, "en": GREEK}, {"de": GREEK[1:], "en": LATIN}
+    others = [prepared(tmp_path, **parts) for parts in (
+        {"text": turned}, {"text": shorter}, {"valid": {"de-en": PAIRS[:2]}}, {"facts": {"licence": "mine"}})]
+    assert len({one.folder for one in [first, *others]}) == 5
+    assert len(others[0].store.text["de"]) == 90
+    assert others[0].tokenizer.decode(others[0].store.text["de"][0]).strip() == LATIN[0]
+
+
+def test_checksums_of_files_stand_for_the_text(tmp_path):
+    facts = {"sha256": {"de.txt": "0" * 64}}
+    other = prepared(tmp_path, text={"de": LATIN, "en": GREEK}, facts=facts)
+    assert prepared(tmp_path, facts=facts).folder == other.folder
+
+
+@pytest.mark.parametrize("parts, said", [
+    (dict(text={"ka": ["კატა"]}), "text of ka, but langs="), (dict(pairs={"de-ru": PAIRS}), "text of ru, but langs="),
+    *((dict([(part, value)]), "pair 'en-de': .*as 'de-en'") for part, value in (
+        ("pairs", {"en-de": PAIRS}), ("valid", {"en-de": PAIRS}), ("tests", {"own": {"en-de": (["a"], ["b"])}})))])
+def test_names_that_do_not_fit(parts, said):
+    with pytest.raises(DataError, match=said): corpus(**parts)
+
+
+@pytest.mark.parametrize("parts, said", [
+    (dict(text={"de": "own/mono.de.txt"}), "de: .*one string or path"),
+    (dict(text={"de": (line for line in GREEK)}), "de: a generator can be read only once"),
+    (dict(pairs={"de-en": zip(*[GREEK] * 2)}), "de-en: a zip can be read only once")])
+def test_streams_that_are_none_are_refused_before_anything_is_made(parts, said, tmp_path):
+    with pytest.raises(DataError, match=said): prepared(tmp_path, **parts)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_survey_takes_tests_in_the_order_of_the_pairs_alone():
+    test = {"own": {"en-de": (["a dog"], ["ein Hund"])}}
+    with pytest.raises(DataError, match="pair 'en-de': .*turn its lines round"):
+        survey({"de": LATIN, "en": LATIN}, test, {"de-en": PAIRS})
+
+
+def test_what_was_not_looked_at_is_not_said_to_be_clean(tmp_path):
+    assert "was not looked at: xlnb.contamination.survey" in overlap_report(prepared(tmp_path))
+
+
+def test_held_out_pairs_are_asked_for(tmp_path):
+    settings = RECIPE.resolve(RECIPE.Settings())
+    spec = pretraining.held_out_spec(settings, settings.masking)
+    for valid, said in (({}, "own has no held-out pairs"), ({"de-en": [("1 Hund", "1 dog")]}, "is without digits")):
+        with pytest.raises(DataError, match=said): hold_out(prepared(tmp_path, valid=valid), spec)
+
+
+def test_amounts_are_finite_and_a_step_holds_a_block():
+    for given, said in ((dict(clip_norm=float("inf")), "clip_norm=inf is not finite"),
+                        (dict(batch_tokens=10), "batch_tokens=10: a step reads a block of 64 tokens or more")):
+        with pytest.raises(ConfigError, match=said): RECIPE.resolve(RECIPE.Settings(**given))
+
+
+def test_the_way_that_is_shown(tmp_path, monkeypatch):
+    "The example of the listing on files of these names, but for the training itself."
+    code, = (block for block in re.findall(r"```python\n(.*?)```", (ROOT / "nbs/README.md").read_text("utf-8"), re.S)
+             if "RECIPE" in block)
+    for name, side in (("german.txt", GREEK), ("english.txt", LATIN), ("train.de", LATIN), ("train.en", LATIN),
+                       ("valid.de", LATIN), ("valid.en", GREEK + LATIN[50:])): write(tmp_path / name, "\n".join(side))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
+    monkeypatch.setattr(pretraining, "run", lambda recipe, settings: recipe.prepare(replace(settings, vocab_size=22)))
+    space = {}
+    exec(code, space)
+    assert len(space["record"].store.text["de"]) == 50 and len(space["record"].store.pairs["de-en"]) == 90
