@@ -184,7 +184,7 @@ def build_store(text: dict, # language → re-iterable of sentences
                 shard_lines: int = 2**20, # lines per shard: what an interruption can cost
                 facts: dict | None = None, # JSON values that identify the data
                ) -> "Store":
-    """Encode what is not encoded yet, and open the store; a finished one is opened whatever text is given (see `facts`).
+    """Encode what is not encoded yet, and open the store; a finished one whatever text is given (see `facts`).
 
     Raises `StoreError`, `DataError`, `ConfigError`."""
     folder = Path(folder)
