@@ -92,6 +92,7 @@ def test_the_way_that_is_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
     monkeypatch.setattr(pretraining, "run", lambda recipe, settings: recipe.prepare(replace(settings, vocab_size=22)))
-    space = {}
-    exec(code, space)
-    assert len(space["record"].store.text["de"]) == 50 and len(space["record"].store.pairs["de-en"]) == 90
+    exec(code, shown := {})
+    assert len(shown["record"].store.text["de"]) == 50 and len(shown["record"].store.pairs["de-en"]) == 90
+    settings = RECIPE.resolve(RECIPE.Settings(langs="de,en", vocab_size=22, mismatched=True))
+    assert "random-pairs" in str(shown["recipe"].prepare(settings).store.folder) # the control has random partners

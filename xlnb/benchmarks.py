@@ -18,7 +18,7 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'sentences', 'syn
 # %% ../nbs/11_benchmarks.ipynb #e40b3497
 import csv, ctypes, gc, json, os, resource, subprocess, sys, time
 from functools import partial
-from itertools import combinations, count
+from itertools import combinations, count, product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -813,26 +813,26 @@ def measure_distil(cases=(("tiny", 5_000), ("small", 5_000), ("base", 500)), # s
 # %% ../nbs/11_benchmarks.ipynb #a6b4d903
 _TESTS = (("ud-pos", "test"), ("pan-x", "dev"), ("xnli", "test"), ("paws-x", "test")) # tagging and classification
 
-def _on_sets(measure, sizes, tests, each: int = 50, vocab_size: int = 8_000) -> tuple: # rows, questions, tokenizer
+def _on_sets(measure, sizes, tests, each: int = 50, vocab_size: int = 8_000, threads=None, # of torch, in turn
+             ) -> tuple: # rows, questions, tokenizer
     "What is measured on published tests in all languages; `DataError` where no set is there."
     read = lambda name, split: [e for lang in task_languages(name, split) for e in read_task(name, lang, split)[:each]]
     given, questions = {name: read(name, split) for name, split in tests}, read("xquad", "test")
     text = {name: [" ".join(texts_of(e)) for e in examples] for name, examples in given.items()}
     with TemporaryDirectory() as folder:
         tokenizer = train_vocab({**text, "xquad": [e.context for e in questions]}, vocab_size, Path(folder) / "vocab")
-    rows = [{"set": name, **measure(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)}
-            for size in sizes for name, examples in given.items()]
+    usual, rows = torch.get_num_threads(), []
+    try:
+        for n, size, (name, examples) in product(threads or [usual], sizes, given.items()):
+            torch.set_num_threads(n)
+            found = measure(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)
+            rows.append({"set": name, **found})
+    finally: torch.set_num_threads(usual)
     return rows, questions, tokenizer
 
 def measure_answers(sizes=("tiny", "small"), tests=_TESTS, threads=(1, 2)) -> dict: # threads of torch, in turn
     "Answers on published tests in all languages, and the reader of questions; `DataError` where no set is there."
-    given, rows = torch.get_num_threads(), []
-    try:
-        for n in threads:
-            torch.set_num_threads(n)
-            more, questions, tokenizer = _on_sets(answering, sizes, tests)
-            rows += more
-    finally: torch.set_num_threads(given)
+    rows, questions, tokenizer = _on_sets(answering, sizes, tests, threads=threads)
     return {"rows": rows, "reading": reading(questions, tokenizer)}
 
 def measure_learning(sizes=("tiny",), tests=_TESTS) -> dict:

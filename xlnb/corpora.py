@@ -48,6 +48,10 @@ class Corpus:
     def __repr__(self):
         named = lambda parts: ", ".join(parts) or "none"
         return f"Corpus({self.name}: text {named(self.text)}; pairs {named(self.pairs)}; tests {named(self.tests)})"
+    @property
+    def identified(self) -> bool: # by checksums of files; text of one's own is hashed instead
+        "Whether the facts stand for the text."
+        return "sha256" in self.facts
     def __post_init__(self): # `DataError` for names that do not fit, a held-out or test line that is no string
         check_pair_names([*self.pairs, *self.valid, *(pair for by_pair in self.tests.values() for pair in by_pair)])
         read = dict.fromkeys([*self.text, *(lang for pair in self.pairs for lang in split_pair(pair))])

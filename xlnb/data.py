@@ -88,7 +88,7 @@ def prepare(corpus: Corpus,
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "data")
     for streams in (corpus.text, corpus.pairs): check_streams(streams)
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
-    if "sha256" not in corpus.facts: key.append(_text_hash(corpus))
+    if not corpus.identified: key.append(_text_hash(corpus))
     if vocabulary: key.append(sha256_file(vocabulary / "tokenizer.json"))
     folder = Path(folder or runs_folder() / "data") / f"{corpus.name}-{short_hash(key)}"
     with folder_lock(folder):

@@ -49,10 +49,9 @@ def make_record(parameters: dict, # of the run, filled in
                ) -> dict:
     "What one run leaves behind."
     run = {k: v for k, v in summary.items() if k != "folder"}
-    facts = data.corpus.facts
-    if "sha256" not in facts: facts = {"name": data.corpus.name, **facts} # of one's own
-    return {"parameters": parameters, **run_facts(), "run": run, **more, "corpus": facts, "curve": _curve(log),
-            "metrics": metrics}
+    named = {} if data.corpus.identified else {"name": data.corpus.name} # by the parameters, or one's own
+    return {"parameters": parameters, **run_facts(), "run": run, **more, "corpus": named | data.corpus.facts,
+            "curve": _curve(log), "metrics": metrics}
 
 def _curve(log) -> list[dict]: # lines of held-out measures, rounded
     is_measure = lambda name: name.startswith("held_out/")

@@ -318,7 +318,7 @@ def rows_in_block(device) -> int:
     "Rows and columns of a block of cosines: 2048, and 8192 on a GPU, which then has fewer kernels to start."
     return 8192 if torch.device(device).type == "cuda" else 2048
 
-def _cosine_blocks(a: _Rows, b: _Rows, block: int, diagonal=False):
+def _cosine_blocks(a: _Rows, b: _Rows, block: int | None, diagonal=False):
     "Blocks (rows, columns, cosines) of the similarity matrix; those on the diagonal only, if asked."
     if (m := a.x.shape[1]) != (n := b.x.shape[1]): raise DataError(f"vectors of width {m} against {n}: use one model")
     block = rows_in_block(a.device) if block is None else block
