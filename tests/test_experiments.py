@@ -152,7 +152,7 @@ def test_an_interrupt_ends_the_runs(tmp_path):
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n" # a shell's background jobs ignore it
             "experiments.run_command = lambda nb, given, out: [sys.executable, '-c', 'import time; time.sleep(300)']\n"
             "experiments.run_missing('toy', 'grid', [('arm', {'seed': 0})], workers=1)")
-    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "XLNB_ROOT": str(tmp_path)},
+    process = subprocess.Popen([sys.executable, "-u", "-c", code], env={**os.environ, "XLNB_ROOT": str(tmp_path)},
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert "1 of 1" in process.stdout.readline()
     time.sleep(1)

@@ -156,7 +156,7 @@ def _span_target(example, start, end): # (pieces,), (pieces,): characters; the f
     text, at = example.answers[0]
     first, last = np.searchsorted(end, at, side="right"), np.searchsorted(start, at + len(text)) - 1
     whole = len(end) and start[0] <= at and at + len(text) <= end[-1] and first <= last
-    return (first, last) if whole else None
+    return (int(first), int(last)) if whole else None
 
 # %% ../nbs/02p_finetuning.ipynb #8e4b27d3
 _GAP = re.compile(r"(\S*)(?:.*\s)?(\S*)", re.DOTALL)
@@ -166,14 +166,15 @@ def _with_dropped(text: str,
                   begins: bool, ends: bool, # whether the window holds the text's first piece, and its last
                  ) -> np.ndarray: # (pieces, 2)
     "What a tokenizer drops goes to the piece that it touches: to the one before, if it stands between two."
-    start, end = offsets.T.copy()
-    left, right = np.append(0 if begins else start[0], end), np.append(start, len(text) if ends else end[-1])
+    first, last = 0 if begins else offsets[0, 0], len(text) if ends else offsets[-1, 1]
+    borders = np.concatenate([[first], offsets.ravel(), [last]])
+    left, right = borders[::2], borders[1::2] # of what stands before each piece, and after the last
     for k in np.flatnonzero(right > left).tolist():
-        gap = " " * (k == 0) + text[left[k]:right[k]] + " " * (k == len(start))
+        gap = " " * (k == 0) + text[left[k]:right[k]] + " " * (k == len(offsets))
         before, after = _GAP.fullmatch(gap).groups()
-        if before: end[k - 1] += len(before)
-        if after: start[k] -= len(after)
-    return np.stack([start, end], 1)
+        left[k] += len(before)
+        right[k] -= len(after)
+    return borders[1:-1].reshape(-1, 2)
 
 # %% ../nbs/02p_finetuning.ipynb #f517f2ee
 def read_questions(examples: list, # with `question`, `context` and `answers`
@@ -190,12 +191,14 @@ def read_questions(examples: list, # with `question`, `context` and `answers`
                       stride=stride, return_overflowing_tokens=True, verbose=False)
     out, of = Items(), given["overflow_to_sample_mapping"]
     for k, (n, one) in enumerate(zip(of, given.encodings)):
-        own = np.flatnonzero([side == 1 for side in one.sequence_ids])
-        if not len(own): raise DataError(f"{examples[n].id}: a text without tokens")
+        sides = one.sequence_ids
+        if 1 not in sides: raise DataError(f"{examples[n].id}: a text without tokens")
+        first, pieces = sides.index(1), sides.count(1)
         begins, ends = of[k - 1:k] != [n], of[k + 1:k + 2] != [n]
-        offsets = _with_dropped(examples[n].context, np.array(one.offsets)[own], begins, ends)
+        characters = np.fromiter(chain.from_iterable(one.offsets[first:first + pieces]), int, 2 * pieces)
+        offsets = _with_dropped(examples[n].context, characters.reshape(-1, 2), begins, ends)
         span = _span_target(examples[n], *offsets.T)
-        out.add(n, one, (0, 0) if span is None else (int(own[span[0]]), int(own[span[1]])), (int(own[0]), offsets))
+        out.add(n, one, (0, 0) if span is None else (first + span[0], first + span[1]), (first, offsets))
     return out
 
 # %% ../nbs/02p_finetuning.ipynb #316d5c42
