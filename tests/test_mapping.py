@@ -105,6 +105,11 @@ def test_self_learning_is_a_function_of_its_seed():
         with pytest.raises(ConfigError, match="keep="): self_learning(x, z, pairs, keep=keep)
 
 
+def test_less_patience_means_fewer_iterations():
+    long, short = (map_to(languages(noise=0.15), "en", seed=1, **given).reports["de"] for given in ({}, {"patience": 5}))
+    assert short.iterations < long.iterations and short.mapped and long.mapped
+
+
 def test_few_pairs_are_enough_with_self_learning():
     vectors = languages(noise=0.15)
     few = pairs_of("de", range(10))
@@ -370,6 +375,7 @@ def test_errors():
              ([english, german], "en", dict(start="seed"), "start='seed'"),
              ([english, german], "en", dict(method="rotation"), "method='rotation'"),
              ([english, german], "en", dict(vocabulary_cutoff=0), "vocabulary_cutoff=0"),
+             ([english, german], "en", dict(patience=0), "patience=0"),
              ([english, german], "en", dict(vocabulary_cutoff=1e3), "vocabulary_cutoff=1000.0: give a whole number"),
              ([english, german], "en", dict(dictionaries={"fr": []}), "dictionaries='fr'"),
              ([english, german], "en", dict(dictionaries={"de": {"de1": "en1"}}), "list of .word, translation. pairs"),

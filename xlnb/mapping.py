@@ -36,19 +36,17 @@ def dictionary_pairs(entries, # (word of first, word of second), or the path of 
 _GROUP, _STRIDE = 32, 257
 
 def _best_of_rows(scores) -> tuple[torch.Tensor, torch.Tensor]: # (a, b) → values and columns, (a,)
-    "The largest of each row: of groups of columns first, which is a plain maximum, then within the best group."
-    a, b = scores.shape
-    group = _GROUP if b % _GROUP == 0 else 1
-    parts = scores.view(a, group, b // group)
-    place = parts.amax(1).argmax(1)
-    value, member = parts.gather(2, place[:, None, None].expand(-1, group, 1))[..., 0].max(1)
-    return value, member * (b // group) + place
+    "The largest of each row; on a CPU by NumPy, up to ten times as fast as torch."
+    if scores.device.type != "cpu": return scores.max(1)
+    place = torch.from_numpy(scores.detach().numpy().argmax(1))
+    return scores.gather(1, place[:, None])[:, 0], place
 
 def _best_of_columns(scores) -> tuple[torch.Tensor, torch.Tensor]: # (a, b) → values and rows, (b,)
+    "The largest of each column: of groups of rows first, which is a plain maximum, then within the best group."
     a, b = scores.shape
-    group = _GROUP if a % _GROUP == 0 else 1
-    place = scores.view(group, a // group, b).amax(0).T.contiguous().argmax(1)
-    rows = torch.arange(group, device=scores.device) * (a // group) + place[:, None]
+    if a % _GROUP: return _best_of_rows(scores.T.contiguous())
+    _, place = _best_of_rows(scores.view(_GROUP, a // _GROUP, b).amax(0).T.contiguous())
+    rows = torch.arange(_GROUP, device=scores.device) * (a // _GROUP) + place[:, None]
     value, member = scores.T.gather(1, rows).max(1)
     return value, rows.gather(1, member[:, None])[:, 0]
 
@@ -167,6 +165,7 @@ def split_agreement(x, # (n, width), normalised
                     z, # (m, width), normalised
                     pairs, # (2, pairs) to start from, right or wrong
                     seed: int = 0, # of the split and of the draws
+                    patience: int = 50, # of `self_learning`
                    ) -> float: # from 0 to 1
     "How far maps learned from disjoint halves of the words of x translate alike, above chance; of 5,000 words each."
     x, z = x[:_CHECKED], z[:_CHECKED]
@@ -175,7 +174,7 @@ def split_agreement(x, # (n, width), normalised
     start = x @ procrustes(x[pairs[0]], z[pairs[1]])
     halves = _random_parts(torch.arange(len(x), device=x.device), 2, seed)
     begun = [torch.cat(induce_pairs(start[half], z)[:2], 1) for half in halves]
-    maps = [self_learning(x[half], z, own, seed=seed).map for half, own in zip(halves, begun)]
+    maps = [self_learning(x[half], z, own, patience=patience, seed=seed).map for half, own in zip(halves, begun)]
     return _above_chance(*(_translations(x @ map_, x @ map_, z) for map_ in maps))
 
 # %% ../nbs/07a_mapping.ipynb #held0002
@@ -294,8 +293,8 @@ def _within(pairs, n, m, words) -> torch.Tensor:
 _INSTEAD = {"dictionary": "give more entries, or take start='unsupervised'",
             "identical": "give a dictionary, or take start='unsupervised'", "unsupervised": "start from a dictionary"}
 
-def _learned_doubt(x, z, pairs, start, seed, least) -> dict: # 'agreement', 'unmapped', 'why', as a report has them
-    agreement = split_agreement(x, z, pairs, seed)
+def _learned_doubt(x, z, pairs, start, how) -> dict: # 'agreement', 'unmapped', 'why', as a report has them
+    agreement, least = split_agreement(x, z, pairs, how.seed, how.patience), how.least
     why = (f"maps from two halves of it agree on {agreement:.0%} of the words, less than {least:.0%}: "
            f"{_INSTEAD[start]}, or more words, or another hub") if agreement < least else ""
     return dict(agreement=agreement, unmapped=0.0, why=why)
@@ -345,17 +344,18 @@ def _given_doubt(x, z, pairs, seed, least, fit) -> dict: # the same
 class _How(NamedTuple):
     method: str | NearIdentity
     words: int
+    patience: int
     seed: int
     least: float
 
 def _map_language(first, x, z, start, pairs, known, learning, how): # known: agreement of the space of the entries
     "The mapped matrix of one language, or the unaligned one, and its report."
-    method, words, seed, least = how
+    method, words, patience, seed, least = how
     iterations, own = 0, isinstance(method, NearIdentity)
     if learning:
         pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
-        doubt = _learned_doubt(x, z, pairs, start, seed, least)
-        learned = self_learning(x[:words], z[:words], pairs, seed=seed)
+        doubt = _learned_doubt(x, z, pairs, start, how)
+        learned = self_learning(x[:words], z[:words], pairs, patience=patience, seed=seed)
         pairs, iterations = learned.pairs, len(learned.history)
     else: doubt = _given_doubt(x, z, pairs, seed, least, method if own else procrustes)
     doubt, fit = _as_sure(doubt, known, least), method if own else METHODS[method]
@@ -433,6 +433,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
            self_learning: bool | None = None, # induce pairs and map in turns; None: unless the start is a dictionary
            vocabulary_cutoff: int = 20_000, # most frequent words that self-learning sees, and RCSLS's neighbours;
                                             # some hundred sweeps over their square, at 20,000 of seconds each
+           patience: int = 50, # sweeps without an improvement before self-learning goes on to its next stage, of five
            normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
            min_agreement: float = 0.1, # below it a language stays unaligned, with a warning; 0: all are mapped
@@ -449,7 +450,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     others = [lang for lang in vectors if lang != hub]
     if start is not None: choose("start", start, STARTS)
     dictionaries = _dictionaries(dictionaries, others, start)
-    check_counts(vocabulary_cutoff=vocabulary_cutoff)
+    check_counts(vocabulary_cutoff=vocabulary_cutoff, patience=patience)
     if not (isinstance(min_agreement, Real) and 0 <= min_agreement <= 1):
         raise ConfigError(f"min_agreement={min_agreement!r}: give a share from 0 (all are mapped) to 1")
     lack = [lang for lang in others if lang not in dictionaries]
@@ -468,7 +469,7 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
         first = unsupervised_pairs(x, z) if own == "unsupervised" else pairs[lang].to(x.device)
         known = getattr(dictionaries.get(lang), "agreement", None) if own == "dictionary" else None
         matrix, reports[lang] = _map_language(vectors[lang], x, z, own, first, known, learns[lang],
-                                              _How(method, vocabulary_cutoff, seed, min_agreement))
+                                              _How(method, vocabulary_cutoff, patience, seed, min_agreement))
         placed[lang] = replace(vectors[lang], matrix=matrix,
                                made_by=vectors[lang].made_by | {"map": {"hub": hub} | asdict(reports[lang])})
     return Spaces(hub, {lang: placed[lang] for lang in vectors}, {lang: reports[lang] for lang in others})
