@@ -423,13 +423,13 @@ def _round(seed: int, split: str, lang: str, kinds: tuple, number: int) -> list[
     rng.shuffle(meanings)
     return meanings
 
+_cached_round = functools.lru_cache(2048)(_round) # text is read five times for vocabulary and store; 54 MB at most
+
 def _meanings(seed, split, lang, kinds, count):
-    rounds = (_round(seed, split, lang, kinds, number) for number in itertools.count())
+    rounds = (_cached_round(seed, split, lang, kinds, number) for number in itertools.count())
     return itertools.islice(itertools.chain.from_iterable(rounds), count)
 
 # %% ../nbs/00e_cldr.ipynb #9231bafd
-_cached_round = functools.lru_cache(64)(_round)
-
 def _meaning(seed, split, lang, kinds, index):
     kinds = tuple(choose("kinds", kind, DRAWN_KINDS) for kind in kinds)
     size = len(_cached_round(seed, split, lang, kinds, 0))
