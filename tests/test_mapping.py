@@ -106,7 +106,8 @@ def test_self_learning_is_a_function_of_its_seed():
 
 
 def test_less_patience_means_fewer_iterations():
-    long, short = (map_to(languages(noise=0.15), "en", seed=1, **given).reports["de"] for given in ({}, {"patience": 5}))
+    run = lambda **given: map_to(languages(noise=0.15), "en", seed=1, **given).reports["de"]
+    long, short = run(), run(patience=5)
     assert short.iterations < long.iterations and short.mapped and long.mapped
 
 
