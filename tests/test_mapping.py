@@ -107,7 +107,7 @@ def test_self_learning_is_a_function_of_its_seed():
 
 def test_less_patience_means_fewer_iterations():
     run = lambda **given: map_to(languages(noise=0.15), "en", seed=1, **given).reports["de"]
-    long, short = run(), run(patience=5)
+    long, short = run(), run(self_learning=5)
     assert short.iterations < long.iterations and short.mapped and long.mapped
 
 
@@ -376,7 +376,7 @@ def test_errors():
              ([english, german], "en", dict(start="seed"), "start='seed'"),
              ([english, german], "en", dict(method="rotation"), "method='rotation'"),
              ([english, german], "en", dict(vocabulary_cutoff=0), "vocabulary_cutoff=0"),
-             ([english, german], "en", dict(patience=0), "patience=0"),
+             ([english, german], "en", dict(self_learning=0), "self_learning=0"),
              ([english, german], "en", dict(vocabulary_cutoff=1e3), "vocabulary_cutoff=1000.0: give a whole number"),
              ([english, german], "en", dict(dictionaries={"fr": []}), "dictionaries='fr'"),
              ([english, german], "en", dict(dictionaries={"de": {"de1": "en1"}}), "list of .word, translation. pairs"),

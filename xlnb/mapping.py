@@ -430,10 +430,10 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
                               # pairs or the path alone
            start: str | None = None, # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
            method: str | NearIdentity = "orthogonal", # of the map at the end: one of METHODS, or a `NearIdentity`
-           self_learning: bool | None = None, # induce pairs and map in turns; None: unless the start is a dictionary
+           self_learning: bool | int | None = None, # induce pairs and map in turns; a number: with that patience, else
+                                                    # 50; None: unless the start is a dictionary
            vocabulary_cutoff: int = 20_000, # most frequent words that self-learning sees, and RCSLS's neighbours;
                                             # some hundred sweeps over their square, at 20,000 of seconds each
-           patience: int = 50, # sweeps without an improvement before self-learning goes on to its next stage, of five
            normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
            seed: int = 0, # of draws and splits
            min_agreement: float = 0.1, # below it a language stays unaligned, with a warning; 0: all are mapped
@@ -450,14 +450,16 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     others = [lang for lang in vectors if lang != hub]
     if start is not None: choose("start", start, STARTS)
     dictionaries = _dictionaries(dictionaries, others, start)
-    check_counts(vocabulary_cutoff=vocabulary_cutoff, patience=patience)
+    patience = 50 if self_learning is None or isinstance(self_learning, bool) else self_learning
+    check_counts(vocabulary_cutoff=vocabulary_cutoff, self_learning=patience)
     if not (isinstance(min_agreement, Real) and 0 <= min_agreement <= 1):
         raise ConfigError(f"min_agreement={min_agreement!r}: give a share from 0 (all are mapped) to 1")
     lack = [lang for lang in others if lang not in dictionaries]
     if start == "dictionary" and lack:
         raise ConfigError(f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': pairs}}")
     starts = {lang: start or ("dictionary" if lang in dictionaries else "unsupervised") for lang in others}
-    learns = {lang: own != "dictionary" if self_learning is None else self_learning for lang, own in starts.items()}
+    learns = {lang: own != "dictionary" if self_learning is None else bool(self_learning)
+              for lang, own in starts.items()}
     pairs = {lang: _written_pairs(own, vectors[lang], vectors[hub], dictionaries.get(lang))
              for lang, own in starts.items()} # a file that cannot be read is known before a language is mapped
     for lang in (lang for lang, own in starts.items() if own != "unsupervised" and learns[lang]):
