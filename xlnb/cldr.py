@@ -423,7 +423,7 @@ def _round(seed: int, split: str, lang: str, kinds: tuple, number: int) -> list[
     rng.shuffle(meanings)
     return meanings
 
-_cached_round = functools.lru_cache(2048)(_round) # text is read five times for vocabulary and store; 54 MB at most
+_cached_round = functools.lru_cache(2048)(_round) # a vocabulary and a store read pairs five times; some 50 MB
 
 def _meanings(seed, split, lang, kinds, count):
     rounds = (_cached_round(seed, split, lang, kinds, number) for number in itertools.count())
