@@ -3,6 +3,7 @@
 #   make demo    XLM-E at its smallest size on the embedded corpus, with its figures
 #   make test    all tests: lint, the notebooks, tests/
 #   make quick   between commits, under 4 minutes on two cores: lint, the repository as a whole, the fast tests of tests/
+#   make campaigns                   damaged files, kills and full disks by the hundred: hours; make test has a small part
 #   make render nb=00j_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows
 #   make experiment nb=03_xlm_e               the experiments of a notebook, and how much of each is on record
 #   make experiment nb=03_xlm_e name=tasks    runs what is missing of one; interrupt it and take it up at any time
@@ -26,7 +27,7 @@ BIN := .venv/bin
 # papermill takes a piped stdin for the notebook to run.
 QUIET := </dev/null
 
-.PHONY: help env demo experiment benchmarks evaluate gpu-check render test quick lint notebooks pytest
+.PHONY: help env demo experiment benchmarks evaluate gpu-check campaigns render test quick lint notebooks pytest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -83,7 +84,7 @@ lint: env
 	$(BIN)/ruff check . $(QUIET)
 
 # Two processes on two cores: torch with more threads than cores is ten times slower.
-render quick notebooks pytest: export OMP_NUM_THREADS := 1
+render quick notebooks pytest campaigns: export OMP_NUM_THREADS := 1
 
 # A hung cell or test would hang for good; macOS has no timeout.
 limit = $$(command -v timeout >/dev/null && echo timeout $(1))
@@ -93,6 +94,9 @@ notebooks: env
 
 pytest: env | lint notebooks
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2700) $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests $(QUIET)
+
+campaigns: env
+	XLNB_CAMPAIGNS=full PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 -m campaign tests $(QUIET)
 
 # Left out: files in which networks train or processes are started, and single tests of 20 s and more. What is left takes
 # 6 minutes of one core.
