@@ -1,13 +1,18 @@
 "Settings from the command line, codes of languages, and where records and figures go."
-import re, subprocess, sys, warnings
+import io, re, subprocess, sys, time, warnings
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
+import xlnb.core as core
 from xlnb.cldr import LOCALES
-from xlnb.core import (ConfigError, DataError, append_record, check_texts, our_code, parse_languages, plain_warnings,
-                       progress, read_records, runs_folder, save_figure, settings_from_arguments)
+from xlnb.core import (ConfigError, DataError, append_record, check_texts, one_thread, our_code, parse_languages,
+                       plain_warnings, progress, progress_bar, read_records, runs_folder, save_figure,
+                       settings_from_arguments)
 from xlnb.corpora import LANGUAGES, language_code
 from xlnb.x2static import Distillation
 
@@ -118,3 +123,32 @@ def test_a_command_warns_in_lines_without_code(capsys):
     for _ in range(2): main()
     assert warnings.showwarning is before
     assert {*capsys.readouterr().err.splitlines()} == {"xlnb: tatoeba, model: 2 of 1000 sentences were cut"}
+
+
+def blas_threads(): return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+def test_one_thread_is_given_back_even_after_an_error():
+    before = torch.get_num_threads()
+    np.ones((2, 2)) @ np.ones((2, 2)) # BLAS is loaded
+    try:
+        torch.set_num_threads(2)
+        with threadpool_limits(2, "blas"):
+            with one_thread(): assert (torch.get_num_threads(), blas_threads()) == (1, {1})
+            with pytest.raises(KeyError), one_thread(): raise KeyError
+            assert (torch.get_num_threads(), blas_threads()) == (2, {2})
+    finally: torch.set_num_threads(before)
+
+
+class Terminal(io.StringIO):
+    def isatty(self): return True
+
+@pytest.mark.parametrize("stream, quiet, has_lines, has_bar", [
+    (io.StringIO, False, True, False), (Terminal, False, False, True), (io.StringIO, True, False, False),
+    (Terminal, True, False, False)])
+def test_a_log_gets_lines_and_a_terminal_a_bar(stream, quiet, has_lines, has_bar, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream())
+    monkeypatch.setattr(core, "SECONDS_BETWEEN_LINES", 0.05)
+    monkeypatch.setattr(core, "SECONDS_BEFORE_BAR", 0)
+    for _ in progress_bar(range(40), quiet, unit="batch"): time.sleep(0.005)
+    text = sys.stderr.getvalue()
+    assert (0 < text.count("\n") < 10, "\r" in text) == (has_lines, has_bar)
