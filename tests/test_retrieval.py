@@ -7,7 +7,9 @@ import torch
 from scipy import sparse
 from scipy.stats import binom
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
+from transformers import (BertConfig, BertModel, FNetConfig, FNetModel, MarianConfig, MarianMTModel, MBartConfig,
+                          MBartForConditionalGeneration, PreTrainedTokenizerFast, T5Config, T5EncoderModel,
+                          T5ForConditionalGeneration, ViTConfig, ViTModel, XLMRobertaConfig, XLMRobertaModel)
 
 from xlnb.core import CheckpointError, ConfigError, DataError, data_root, numpy_generator
 from xlnb.encoder import Encoder, config_for, new_model
@@ -551,3 +553,60 @@ def test_a_folder_that_lacks_weights_of_the_body_is_refused(tmp_path):
     model.save_pretrained(tmp_path, state_dict={name: w for name, w in whole.items() if name not in gone})
     says = f"lacks 2 weights of Encoder, which would be random: {gone[0]}, {gone[1]}"
     with pytest.raises(CheckpointError, match=says): load_model_and_tokenizer(tmp_path, tokenizer=object())
+
+
+# ---- what kinds of models are read
+
+HALVES = dict(vocab_size=100, d_model=32, pad_token_id=1, eos_token_id=2)
+MBART = dict(HALVES, encoder_layers=2, decoder_layers=3, encoder_attention_heads=2, decoder_attention_heads=2,
+             encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=64)
+T5 = dict(HALVES, d_kv=8, d_ff=32, num_layers=2, num_decoder_layers=3, num_heads=2)
+WITH_ENCODER = {"mbart": lambda: MBartForConditionalGeneration(MBartConfig(**MBART)),
+                "marian": lambda: MarianMTModel(MarianConfig(**MBART, decoder_vocab_size=100)),
+                "t5": lambda: T5ForConditionalGeneration(T5Config(**T5)),
+                "t5 without decoder": lambda: T5EncoderModel(T5Config(**T5))}
+
+@pytest.mark.parametrize("name", WITH_ENCODER)
+def test_of_an_encoder_decoder_the_encoder_is_read(name, tokenizer, tmp_path):
+    model, lines = untrained(WITH_ENCODER[name](), seed=1), sentences(5)
+    model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    vectors = encode(lines, tmp_path, "all")
+    assert vectors.shape == (3, 5, 32) # the embeddings and the encoder's two blocks
+    torch.testing.assert_close(vectors, encode(lines, model, "all", tokenizer))
+    with torch.no_grad(): states = model.get_encoder().eval()(**tokenizer(lines[0], return_tensors="pt"))[0]
+    torch.testing.assert_close(vectors[2, 0], states[0, 1:-1].mean(0), rtol=1e-4, atol=1e-5)
+
+
+def test_vectors_that_would_depend_on_padding_are_refused(tokenizer, tmp_path):
+    shape = dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, intermediate_size=32)
+    model = FNetModel(FNetConfig(**shape, pad_token_id=1))
+    model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    for options in ({"model": tmp_path}, {"model": model, "tokenizer": tokenizer}):
+        with pytest.raises(ConfigError, match="FNetModel takes no attention_mask.*depend on the other sentences"):
+            encode(["w1"], **options)
+
+
+@pytest.mark.parametrize("damage, says", [
+    (lambda f: (f / "model.safetensors").write_bytes(b"version https://git-lfs"), "holds no model that loads"),
+    (lambda f: (f / "config.json").write_text("{"), "holds no (tokenizer|model) that loads"),
+    (lambda f: (f / "config.json").write_text('{"model_type": "no-such-model"}'), "holds no (tokenizer|model) that"),
+    (lambda f: (f / "model.safetensors").unlink(), "holds no model that loads"),
+])
+def test_a_folder_that_cannot_be_loaded_is_named(damage, says, tokenizer, tmp_path):
+    made("bert").save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(CheckpointError, match=f"{tmp_path} {says}"): encode(["w1"], tmp_path)
+
+
+def test_a_model_of_pictures_is_refused(tokenizer):
+    model = ViTModel(ViTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32))
+    with pytest.raises(ConfigError, match="ViTModel is no model of text.*vocab_size"):
+        encode(["w1"], model, tokenizer=tokenizer)
+
+
+def test_reading_vectors_loads_no_transformers():
+    "A mapper of vectors needs neither its models nor the seconds that they take to import."
+    names = "ibm, lexicon, linear_maps, mapping, probes, retrieval, scores, static_transfer, task_sets, vectors"
+    code = f"import sys\nfrom xlnb import {names}\nprint('transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"

@@ -12,7 +12,7 @@ __all__ = ['OF_A_RUN', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'kept
            'line_styles', 'draw_by_layer', 'plot_layers']
 
 # %% ../nbs/02b_retrieval.ipynb #9fe1b561
-import unicodedata, warnings
+import inspect, unicodedata, warnings
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,11 +25,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tqdm.auto import tqdm
-
 from .core import (CheckpointError, ConfigError, DataError, PALETTE, check_counts, choose, figure, label_lines,
-                       numpy_generator, split_pair)
-from .foreign import quietly
+                       numpy_generator, progress_bar, split_pair)
 
 # %% ../nbs/02b_retrieval.ipynb #f4766da6
 _POOLS = ("mean", "mean_special", "first")
@@ -94,25 +91,61 @@ def check_complete(folder, network, lacking, # names of weights that the folder 
     if lacking: raise CheckpointError(f"{folder} lacks {len(lacking)} weights of {type(network).__name__}, which would "
                                       f"be random: {', '.join(sorted(lacking)[:3])}; {advice}")
 
+def _has_both_halves(network) -> bool: return hasattr(network, "encoder") and hasattr(network, "decoder")
+
+def _reading_part(network):
+    "The part of a network that reads text; `ConfigError` where there is none, or where it cannot leave padding out."
+    name, body = type(network).__name__, network.get_encoder() if _has_both_halves(network) else network
+    lacking = [part for part in ("vocab_size", "num_hidden_layers", "hidden_size") if not hasattr(body.config, part)]
+    if lacking:
+        raise ConfigError(f"{name} is no model of text with layers: its configuration lacks {', '.join(lacking)}; give "
+                          "an encoder, such as BERT or XLM-R")
+    if "attention_mask" not in inspect.signature(body.forward).parameters:
+        raise ConfigError(f"{name} takes no attention_mask: padding would change its vectors, so they would depend on "
+                          "the other sentences of a batch; give an encoder that leaves padding out")
+    return body
+
+# %% ../nbs/02b_retrieval.ipynb #0591e3a9
+def _load_network(folder: Path):
+    "The network of a folder without its head, whole; `CheckpointError` for what transformers cannot load."
+    from transformers import AutoModel
+    from xlnb.foreign import quietly
+    import_module("xlnb.heads") # registers the library's own architecture
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder} holds no model (config.json): save it there with model.save_pretrained")
+    try:
+        with quietly(): # what it reports of a head is no news, and weights that are lacking end it below
+            network, info = AutoModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+    except (MemoryError, torch.OutOfMemoryError): raise
+    except Exception as e: # of safetensors, json, pickle and transformers: each has its own
+        reason = " ".join(str(e).split())
+        raise CheckpointError(f"{folder} holds no model that loads ({type(e).__name__}: {reason:.200}): give a folder "
+                              "with an encoder, saved there with model.save_pretrained") from e
+    check_complete(folder, network, [name for name in info["missing_keys"] if _is_learned_and_read(network, name)])
+    return network
+
+def _is_learned_and_read(network, name: str) -> bool: # name of a weight
+    "Whether vectors depend on a weight that only training can give: not in poolers, decoders and tables of sines."
+    if "pooler" in name or _has_both_halves(network) and name.startswith("decoder."): return False
+    return "Sinusoidal" not in type(network.get_submodule(name.rpartition(".")[0])).__name__
+
 def load_model_and_tokenizer(model, # folder of a saved model or of a run, or a loaded model
                              tokenizer=None, # of a loaded model; the folder's own if None
-                            ) -> tuple: # the model without its head, and its tokenizer
-    "A model that can be read, checked; `CheckpointError` for a folder without either, `ConfigError` for a mismatch."
-    if not isinstance(model, (str, Path)):
+                            ) -> tuple: # the model without its head, of an encoder-decoder its encoder; its tokenizer
+    """A model that can be read, checked.
+
+    Raises `CheckpointError` for a folder without model or tokenizer, `ConfigError` for a tokenizer not the model's own
+    and for a model whose vectors depend on padding."""
+    if isinstance(model, (str, Path)):
+        folder = kept_network(model) or Path(model).expanduser()
+        tokenizer = load_model_tokenizer(folder) if tokenizer is None else tokenizer
+        network = _load_network(folder)
+    else:
         if not hasattr(model, "base_model"):
             raise ConfigError(f"model={model!r:.60} is no model: give a folder, or one that transformers has loaded")
         if tokenizer is None: raise ConfigError("a loaded model needs tokenizer=; or pass the folder that holds both")
-        body = model.base_model
-    else:
-        folder = kept_network(model) or Path(model).expanduser()
-        tokenizer = load_model_tokenizer(folder) if tokenizer is None else tokenizer
-        if not (folder / "config.json").is_file():
-            raise CheckpointError(f"{folder} holds no model (config.json): save it there with model.save_pretrained")
-        from transformers import AutoModel
-        import_module("xlnb.heads") # registers the library's own architecture
-        with quietly(): # what it reports of a head is no news, and weights that are lacking end it below
-            body, info = AutoModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
-        check_complete(folder, body, [name for name in info["missing_keys"] if "pooler" not in name])
+        network = model.base_model
+    body = _reading_part(network)
     check_tokenizer(tokenizer, body.config)
     return body, tokenizer
 
@@ -203,12 +236,13 @@ def pad_batch(ids: list, # token ids of each sentence
 
 def batches_by_length(lengths, # of each item, in tokens
                       batch_size: int, # items in a batch
+                      quiet: bool = False, # no progress bar
                      ): # of lists of positions
-    "Positions of the items, the longest first; a progress bar appears after three seconds."
+    "Positions of the items, the longest first, with a `progress_bar` unless `quiet`."
     check_counts(batch_size=batch_size)
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     cut = [order[i:i + batch_size] for i in range(0, len(order), batch_size)]
-    return tqdm(cut, unit="batch", delay=3, leave=False)
+    return progress_bar(cut, quiet, unit="batch")
 
 # %% ../nbs/02b_retrieval.ipynb #d04c153d
 class _Reached(Exception): "The states that were asked for are there."
