@@ -1,22 +1,24 @@
 """Retrieval: brute-force oracles, block sizes, ties, planted signals, memory, several architectures, baselines"""
-import os, subprocess, sys
+import json, os, subprocess, sys
 
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 from scipy.stats import binom
+from threadpoolctl import threadpool_info, threadpool_limits
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (BertConfig, BertModel, FNetConfig, FNetModel, MarianConfig, MarianMTModel, MBartConfig,
                           MBartForConditionalGeneration, PreTrainedTokenizerFast, T5Config, T5EncoderModel,
                           T5ForConditionalGeneration, ViTConfig, ViTModel, XLMRobertaConfig, XLMRobertaModel)
 
+import xlnb.retrieval as retrieval
 from xlnb.core import CheckpointError, ConfigError, DataError, data_root, numpy_generator
 from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.heads import EncoderForReplacedTokens
 from xlnb.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
                             frequency_vectors, kept_network, load_model_and_tokenizer, longest_input, lsa, nearest,
-                            neighbourhood, plot_layers, pool_sentences, retrieval_by_layer, similarity,
+                            nearest_both, neighbourhood, plot_layers, pool_sentences, retrieval_by_layer, similarity,
                             string_overlap, untrained, usual_layer, words)
 
 
@@ -257,8 +259,11 @@ def test_gpu_agrees(tokenizer):
     ("w1 w2", {}, ConfigError, "pass a list"),
     (["w1"], {"layer": 4}, ConfigError, r"layer=4 is not one of 0 \(embeddings\) to 3"),
     (["w1"], {"layer": -1}, ConfigError, "layer=-1 is not one of 0"),
-    (["w1"], {"layer": "last"}, ConfigError, "nor 'all'"),
+    (["w1"], {"layer": "last"}, ConfigError, "or 'all'"),
     (["w1"], {"pool": "max"}, ConfigError, "pool='max' is not one of mean"),
+    (["w1"], {"layer": []}, ConfigError, r"layer=\[\] is not one of 0"),
+    (["w1"], {"layer": [1, 4]}, ConfigError, r"layer=\[1, 4\] is not one of 0"),
+    (["w1"], {"layer": True}, ConfigError, "layer=True is not one of 0"),
     (["w1"], {"tokenizer": None}, ConfigError, "needs tokenizer="),
     (["w1"], {"model": "no/such/folder", "tokenizer": None}, CheckpointError, "no/such/folder is not a folder"),
     (["w1", None, "w2"], {}, DataError, "sentence 1 is None, not a string"),
@@ -575,6 +580,87 @@ def test_of_an_encoder_decoder_the_encoder_is_read(name, tokenizer, tmp_path):
     torch.testing.assert_close(vectors, encode(lines, model, "all", tokenizer))
     with torch.no_grad(): states = model.get_encoder().eval()(**tokenizer(lines[0], return_tensors="pt"))[0]
     torch.testing.assert_close(vectors[2, 0], states[0, 1:-1].mean(0), rtol=1e-4, atol=1e-5)
+
+
+POOLINGS = [({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean_special"),
+            ({"pooling_mode_cls_token": True}, "first"), ({"pooling_mode": "mean"}, "mean_special"),
+            ({"pooling_mode": "cls"}, "first")]
+
+def pooled_as(folder, settings):
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(settings if isinstance(settings, str) else json.dumps(settings))
+
+@pytest.mark.parametrize("settings, pool", POOLINGS)
+def test_a_folder_says_how_its_sentences_are_read(settings, pool, tokenizer, tmp_path):
+    model, lines = made("bert"), sentences(5)
+    model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    before = encode(lines, tmp_path)
+    pooled_as(tmp_path, settings)
+    own = encode(lines, model, 2, tokenizer, pool) # the last of two
+    assert torch.equal(encode(lines, tmp_path), own)
+    loaded = load_model_and_tokenizer(tmp_path)
+    assert torch.equal(encode(lines, loaded[0], tokenizer=loaded[1]), own) # it knows where it came from
+    assert torch.equal(encode(lines, tmp_path, usual_layer(2), pool="mean"), before) # what is asked for is done
+    (row, _) = retrieval_by_layer(tmp_path, {"T": {"de-en": (lines, lines)}}, layer=None)
+    assert row["layer"] == 2
+
+
+@pytest.mark.parametrize("settings, error, says", [
+    ({"pooling_mode_max_tokens": True}, ConfigError, "config.json asks for pooling by max_tokens, which is not one of"),
+    ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ConfigError, "by mean_tokens, cls_token"),
+    ({}, ConfigError, "asks for pooling by None"), ("[]", ConfigError, "asks for pooling by None"),
+    ("{", CheckpointError, "1_Pooling/config.json is no JSON")])
+def test_a_pooling_that_is_not_known_is_named(settings, error, says, tokenizer, tmp_path):
+    made("bert").save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
+    pooled_as(tmp_path, settings)
+    with pytest.raises(error, match=says): encode(["w1"], tmp_path)
+    assert encode(["w1"], tmp_path, 1, pool="mean").shape == (1, 32)
+
+
+@pytest.mark.parametrize("score", NEIGHBOURS)
+def test_both_directions_are_found_in_one_sweep(score, monkeypatch):
+    a, b = related(60, 45, 12)
+    expected = nearest(a, b, 3, score, block=16), nearest(b, a, 3, score, block=16)
+    sweeps = []
+    whole = retrieval.neighbourhood
+    monkeypatch.setattr(retrieval, "neighbourhood", lambda *options: sweeps.append(1) or whole(*options))
+    both = nearest_both(a, b, 3, score, block=16)
+    assert len(sweeps) == (score != "cosine")
+    for (values, index), (value, place) in zip(both, expected):
+        assert torch.equal(index, place)
+        torch.testing.assert_close(values, value, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ConfigError, match="k=46 of 45 rows: take 1 to 45"): nearest_both(a, b, 46)
+
+
+def test_encode_is_quiet_when_told(tokenizer, monkeypatch):
+    shown = []
+    monkeypatch.setattr(retrieval, "progress_bar", lambda items, quiet=False, **_: shown.append(quiet) or items)
+    encode(["w1"], made("bert"), 1, tokenizer)
+    encode(["w1"], made("bert"), 1, tokenizer, quiet=True)
+    similarity(["w1"], ["w2"], made("bert"), 1, tokenizer, quiet=True)
+    assert shown == [False, True, True, True]
+
+
+@pytest.mark.parametrize("width, threads", [(128, 1), (256, 2)])
+def test_a_small_network_takes_one_thread(width, threads, tokenizer):
+    before, seen = torch.get_num_threads(), []
+    model = BertModel(BertConfig(**{**SMALL, "hidden_size": width}, pad_token_id=1))
+    model.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
+    try:
+        torch.set_num_threads(2)
+        encode(["w1"], model, 1, tokenizer)
+        assert seen == [threads] and torch.get_num_threads() == 2
+    finally: torch.set_num_threads(before)
+
+
+def test_baselines_take_one_thread(monkeypatch):
+    before, seen, svd = torch.get_num_threads(), [], sparse.linalg.svds
+    def watched(*args, **options):
+        seen.extend({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+        return svd(*args, **options)
+    monkeypatch.setattr(sparse.linalg, "svds", watched)
+    with threadpool_limits(2, "blas"): lsa([(f"a{i} b", f"c{i} d") for i in range(9)], 2)
+    assert seen == [1] and torch.get_num_threads() == before
 
 
 def test_vectors_that_would_depend_on_padding_are_refused(tokenizer, tmp_path):

@@ -24,7 +24,7 @@ from .ibm import alignment_error_rate, diagonal_links
 from .lexicon import read_similarity, translation_accuracy, word_similarity
 from .probes import cldr_tasks, linear_probe, probe_baselines
 from .retrieval import accuracy as accuracy_at_1
-from .retrieval import centre, encode, nearest, retrieval_by_layer, string_overlap
+from .retrieval import centre, encode, nearest_both, retrieval_by_layer, string_overlap
 from .vectors import WordVectors, read_vectors
 
 # %% ../nbs/02q_readouts.ipynb #68f274e8
@@ -177,7 +177,7 @@ def mined_pairs(first, # (n, hidden): array, tensor or scipy sparse matrix
                 score: str = "margin", # as in `nearest`
                ) -> list[tuple[float, int, int]]: # score and rows, the best first, each row once
     "Pairs of rows of which one is the nearest of the other (Artetxe & Schwenk 2019, 'max'); errors as in `nearest`."
-    (forth, to), (back, of) = nearest(first, second, 1, score), nearest(second, first, 1, score)
+    (forth, to), (back, of) = nearest_both(first, second, 1, score)
     found = {(i, j): s for i, (j, s) in enumerate(zip(to[:, 0].tolist(), forth[:, 0].tolist()))}
     found |= {(i, j): s for j, (i, s) in enumerate(zip(of[:, 0].tolist(), back[:, 0].tolist()))}
     kept, used = [], (set(), set())
