@@ -2,7 +2,7 @@
 import subprocess, sys, warnings
 from collections import Counter, defaultdict
 from importlib.util import find_spec
-from itertools import permutations, product
+from itertools import chain, permutations, product
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from transformers import (BertConfig, BertModel, PreTrainedTokenizerFast, Robert
                           XLMRobertaModel)
 
 import xlnb.alignment as alignment
-from xlnb.alignment import (CLAMP, METHODS, REGULARISATION, THRESHOLD, aer_by_layer, align, alignment_baselines,
-                            extract, main, pharaoh, plot_aer, plot_alignment, read_sides, transport_plan, word_links)
+from xlnb.alignment import (AS_PUBLISHED, CLAMP, METHODS, REGULARISATION, THRESHOLD, aer_by_layer, align,
+                            alignment_baselines, extract, main, pharaoh, plot_aer, plot_alignment, read_sides,
+                            transport_plan, word_links)
 from xlnb.core import CheckpointError, ConfigError, DataError, numpy_generator
 from xlnb.corpora import AlignedPair
 from xlnb.encoder import Encoder, config_for, new_model
@@ -255,7 +256,7 @@ def test_blocks_above_the_layer_do_not_run(kind):
     hooks = [block.register_forward_hook(lambda *_, n=n: ran.update([n])) for n, block in enumerate(blocks)]
     def counted(layer):
         ran.clear()
-        return align(PAIRS[:3], model, layer, tokenizer=tokenizer), dict(ran)
+        return align(PAIRS[:3], model, layer, tokenizer=tokenizer, joint=True), dict(ran)
     try:
         every, all_ran = counted("all")
         assert all_ran == dict.fromkeys(range(3), 1)
@@ -300,6 +301,41 @@ def test_align_is_the_program_that_one_would_write(kind, joint):
         np.testing.assert_allclose([s for *_, s in found], [best[k] for k in sorted(best)], atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_default_follows_the_encoder(kind):
+    model, tokenizer = made(kind)
+    ours = model.config.model_type == "xlnb"
+    expected = AS_PUBLISHED if ours else dict(method="argmax", joint=False)
+    links = align(PAIRS[:9], model, tokenizer=tokenizer)
+    assert links == align(PAIRS[:9], model, 2, tokenizer=tokenizer, **expected)
+    pairs = [AlignedPair(tuple(a.split()), tuple(b.split()), frozenset({(0, 0)}), frozenset()) for a, b in PAIRS[:9]]
+    for method in (None, "optimal_transport"): # the evaluation as `align` itself
+        (row,) = aer_by_layer(model, {"T": {"de-en": pairs}}, tokenizer, None, method)
+        links = align([(p.first, p.second) for p in pairs], model, None, method, tokenizer)
+        assert row["method"] == (method or expected["method"]) and row["aer"] == alignment_error_rate(pairs, links).aer
+
+
+@pytest.mark.parametrize("kind, passes", [("ours", 3), ("bert", 2)]) # a joint pass, and one for each side
+def test_several_methods_and_layers_come_out_of_one_encoding(kind, passes):
+    model, tokenizer = made(kind)
+    seen = []
+    hook = model.base_model.register_forward_hook(lambda *_: seen.append(1))
+    links = align(PAIRS, model, [3, 1], [*METHODS], tokenizer, batch_size=len(PAIRS))
+    hook.remove()
+    assert len(seen) == passes and [*links] == [*METHODS]
+    for method, by_layer in links.items():
+        singly = [align(PAIRS, model, layer, method, tokenizer, batch_size=len(PAIRS)) for layer in (3, 1)]
+        assert unscored(chain(*by_layer)) == unscored(chain(*singly))
+    assert [*align(PAIRS[:2], model, 1, ["match"], tokenizer)] == ["match"]
+
+
+def test_align_is_quiet_when_told(monkeypatch):
+    shown = []
+    monkeypatch.setattr(alignment, "batches_by_length", lambda lengths, size, quiet: shown.append(quiet) or [[0]])
+    for quiet in (False, True): align(PAIRS[:1], made("ours")[0], 1, tokenizer=made("ours")[1], quiet=quiet)
+    assert shown == [False, True]
+
+
 def test_padded_is_packed():
     model, tokenizer = made("ours")
     special, words = SpecialIds.of(tokenizer), [[s.split() for s in pair] for pair in PAIRS[:20]]
@@ -333,7 +369,7 @@ def test_layout(kind, restart, first, monkeypatch):
     tokenizer = made(kind)[1]
     special = SpecialIds.of(tokenizer)
     pairs = [("house", "dom haus"), ("is the big", "ist")]
-    (call,) = seen_by(kind, pairs, monkeypatch, restart_positions=restart)
+    (call,) = seen_by(kind, pairs, monkeypatch, joint=True, restart_positions=restart)
     ids = lambda text: [i for w in text.split() for i in tokenizer(" " + w, add_special_tokens=False)["input_ids"]]
     expected = [[special.bos, *ids(a), special.eos, *ids(b), special.eos] for a, b in pairs]
     rows = [row[mask.bool()].tolist() for row, mask in zip(call["input_ids"], call["attention_mask"])]
@@ -416,6 +452,11 @@ def test_long_pairs_are_cut_and_counted(joint, restart, a, b, kept):
     ([("a", "b")], {"tokenizer": "bert"}, ConfigError, "tokenizer='bert' is not a tokenizer"),
     ([("a", "b")], {"layer": 4}, ConfigError, r"layer=4 is not one of 0 \(embeddings\) to 3"),
     ([("a", "b")], {"method": "arg-max"}, ConfigError, "method='arg-max' is not one of.*did you mean 'argmax'"),
+    ([("a", "b")], {"method": []}, ConfigError, r"method=\[\]: give one of optimal_transport"),
+    ([("a", "b")], {"method": ["argmax", 3]}, ConfigError, "method=3 is not one of optimal_transport"),
+    ([("a", "b")], {"method": ["argmax", "cross_attention"]}, ConfigError, "needs a model of this library"),
+    ([("a", "b")], {"layer": [1, 9]}, ConfigError, r"layer=\[1, 9\] is not one of 0"),
+    (3, {}, ConfigError, "pairs=3: pass a list of"),
     ([("a", "b")], {"tokenizer": None}, ConfigError, "needs tokenizer="),
     ([("a", "b")], {"model": "no/such/folder", "tokenizer": None}, CheckpointError, "no/such/folder is not a folder"),
 ])

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from . import xlm_e, xy_lent
-from .alignment import aer_by_layer
+from .alignment import AS_PUBLISHED, aer_by_layer
 from .catalogue import set_folder
 from .core import ConfigError, PALETTE, choose, figure, label_lines, parse_languages, sha256_file, split_pair
 from .corpora import Corpus, Lines, read_text
@@ -199,7 +199,8 @@ def measure(s: Settings, # resolved
     tests = _first(data.corpus.tests, groups)
     gold = _first(data.corpus.gold, [pair for pair in groups if s.pivot in split_pair(pair)])
     found = {r["metric"]: r["accuracy"] for r in retrieval_by_layer(network, tests, data.tokenizer, system=system)}
-    found |= {r["metric"]: r["aer"] for r in aer_by_layer(network, gold, data.tokenizer, system=system)}
+    rows = aer_by_layer(network, gold, data.tokenizer, system=system, **AS_PUBLISHED)
+    found |= {r["metric"]: r["aer"] for r in rows}
     return xy_lent.grouped(found, groups) | _tags(data, network, probed, system)
 
 def _first(named: dict, pairs) -> dict: # of several tests the first, in these pairs

@@ -406,8 +406,9 @@ def _network_rows(make: Callable, # () → network; called if a part is not ther
     "Rows of retrieval, of alignment and of probes."
     network, tokenizer = cache(make), data.tokenizer
     probe = lambda task: probes.linear_probe(network(), tokenizer, task, probed.source, system=system)
+    options = dict(system=system, **alignment.AS_PUBLISHED)
     parts = {"retrieval": lambda: retrieval.retrieval_by_layer(network(), data.corpus.tests, tokenizer, system=system),
-             "alignment": lambda: alignment.aer_by_layer(network(), data.corpus.gold, tokenizer, system=system),
+             "alignment": lambda: alignment.aer_by_layer(network(), data.corpus.gold, tokenizer, **options),
              "probes": lambda: probed.rows(probe)}
     return [keep(name, part) for name, part in parts.items()]
 

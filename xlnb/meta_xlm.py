@@ -24,7 +24,7 @@ import torch
 from transformers import AutoConfig
 
 from . import pretraining
-from .alignment import aer_by_layer
+from .alignment import AS_PUBLISHED, aer_by_layer
 from .cldr import LOCALES
 from .core import (CheckpointError, ConfigError, PALETTE, choose, derive_seed, figure, numpy_generator, pair_name,
                        parse_languages, split_pair)
@@ -543,7 +543,7 @@ def measure_start(data: Prepared, network) -> dict[str, float]: # flat names wit
     "Retrieval and alignment of a network before its first step."
     rows = retrieval_by_layer(network, data.corpus.tests, data.tokenizer, system="initial")
     found = {r["metric"]: r["accuracy"] for r in rows}
-    rows = aer_by_layer(network, data.corpus.gold, data.tokenizer, system="initial")
+    rows = aer_by_layer(network, data.corpus.gold, data.tokenizer, system="initial", **AS_PUBLISHED)
     return {k: round(v, 5) for k, v in (found | {r["metric"]: r["aer"] for r in rows}).items()}
 
 def directions(held_out: HeldOut, network) -> dict[str, dict]: # learned in → tested in → F1

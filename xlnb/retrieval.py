@@ -101,7 +101,7 @@ def _reading_part(network):
     if lacking:
         raise ConfigError(f"{name} is no model of text with layers: its configuration lacks {', '.join(lacking)}; give "
                           "an encoder, such as BERT or XLM-R")
-    if "attention_mask" not in inspect.signature(body.forward).parameters:
+    if "attention_mask" not in inspect.signature(type(body).forward).parameters:
         raise ConfigError(f"{name} takes no attention_mask: padding would change its vectors, so they would depend on "
                           "the other sentences of a batch; give an encoder that leaves padding out")
     return body

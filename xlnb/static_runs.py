@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from . import pretraining
-from .alignment import aer_by_layer
+from .alignment import AS_PUBLISHED, aer_by_layer
 from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import LOCALES, dictionary
 from .core import (ConfigError, DataError, atomic_path, choose, derive_seed, pair_name, parse_languages,
@@ -629,7 +629,8 @@ def measure(data: Prepared, network, # with its tests; loaded
     "Retrieval, alignment, and tags learned in the hub's language, by layer."
     rows = retrieval_by_layer(network, data.corpus.tests, data.tokenizer, system=system)
     found = {r["metric"]: r["accuracy"] for r in rows}
-    found |= {r["metric"]: r["aer"] for r in aer_by_layer(network, data.corpus.gold, data.tokenizer, system=system)}
+    rows = aer_by_layer(network, data.corpus.gold, data.tokenizer, system=system, **AS_PUBLISHED)
+    found |= {r["metric"]: r["aer"] for r in rows}
     if len(probed.langs) > 1 and probed.train:
         task = cldr_tasks(probed.langs, train=probed.train, test=probed.test, tasks=("tags",))["tags"]
         rows = linear_probe(network, data.tokenizer, task, probed.source, in_language=False, system=system)
