@@ -327,6 +327,59 @@ def test_lists_that_do_not_match():
         for lists in (([1, 2], [1]), ([], []), ([1, 2], [1, None])):
             with pytest.raises(DataError): score(*lists)
 
+
+@pytest.mark.parametrize("score", [matches, accuracy, f1_scores, matthews])
+@pytest.mark.parametrize("gold, predicted, says", [
+    ({"q1": "a", "q2": "b"}, {"q1": "x", "q2": "y"}, "a dict has no order"),
+    ({"a", "b"}, {"a", "b"}, "a set has no order"), ("ab", "ab", "'ab' is one string"),
+    (["1", "0"], [1, 0], r"gold\[0\] is '1' \(str\) and predicted\[0\] is 1"),
+    (["a", 1], ["a", 1], r"gold\[1\] is 1 \(number\)"), (["a", b"b"], ["a", "b"], "bytes"),
+    ([1, math.nan], [1, 2], r"gold\[1\] is nan"), ([1, None], [1, 2], r"gold\[1\] is None"),
+    ([{}], [{}], r"gold\[0\]")])
+def test_labels_that_cannot_be_compared(score, gold, predicted, says):
+    with pytest.raises(DataError, match=says): score(gold, predicted)
+
+
+def test_labels_of_one_kind_are_compared():
+    assert accuracy([True, False], [1, 0]) == accuracy([1, 0], np.array([1.0, 0.0])) == 100
+    assert accuracy([("de", 1)], [("de", 1)]) == 100
+
+
+def test_what_is_ignored_is_a_list_of_labels():
+    with pytest.raises(DataError, match="'NO' is one string"): f1_scores(["N", "R"], ["N", "N"], ignore="NO")
+    with pytest.raises(DataError, match=r"ignore\[0\] is 0"): f1_scores(["0", "1"], ["0", "1"], ignore=[0])
+    assert f1_scores(["N", "R"], ["N", "N"], ignore=["NO"])["micro"] == 50
+
+
+def test_numbers_and_tags_that_cannot_be_compared():
+    for score in (pearson, spearman):
+        with pytest.raises(DataError, match="a dict has no order"): score({"a": 1, "b": 2}, {"a": 2, "b": 1})
+    with pytest.raises(DataError, match="a dict has no order"): paired_bootstrap({1: 1, 2: 0}, {1: 0, 2: 1}, seed=0)
+    for score in (span_f1, pos_f1_as_published):
+        with pytest.raises(DataError, match="a set has no order"): score([{"O", "X"}], [["O", "X"]])
+    with pytest.raises(DataError, match=r"scores\[1\] is nan"): transfer_gap({"en": 80, "de": math.nan})
+    with pytest.raises(DataError, match="three numbers for each question"): best_margin([1, 2], [100], [0])
+    with pytest.raises(DataError, match=r"margins\[0\] is nan"): best_margin([math.nan], [100], [0])
+    with pytest.raises(DataError, match="NaN"): paired_bootstrap_of_ratios([[[math.nan, 1]] * 2], [[[1, 1]] * 2], 0)
+
+
+@pytest.mark.parametrize("answers", [{"text": ["Köln"], "answer_start": [3]}, {"text": "Köln".split()}, ("Köln",),
+                                    [{"text": "Köln", "answer_start": 3}]])
+def test_gold_answers_come_in_the_forms_of_squad_and_hugging_face(answers):
+    assert qa_scores({"q": answers}, {"q": "Köln"}, "de") == {"em": 100, "f1": 100}
+    assert qa_scores({"q": {"text": [], "answer_start": []}}, {"q": "Köln"}, "de") == {"em": 0, "f1": 0}
+
+
+@pytest.mark.parametrize("gold, predicted, says", [
+    ([["Köln"]], ["Köln"], "gold is a list: give a dictionary"), ({"q": ["Köln"]}, ["Köln"], "predicted is a list"),
+    ({"q": {"answers": ["Köln"]}}, {"q": "Köln"}, "gold answers of 'q' are {'answers'"),
+    ({"q": 3}, {"q": "3"}, "are 3"),
+    ({"q": [("Köln", 3)]}, {"q": "Köln"}, "a gold answer of 'q' is"), ({"q": [None]}, {"q": ""}, "is None"),
+    ({"q": ["3"]}, {"q": 3}, "the answer is 3: give a string"),
+    ({"q": ["Köln"]}, {"q": {"prediction_text": "Köln"}}, "the answer is {'prediction_text'")])
+def test_answers_that_cannot_be_compared(gold, predicted, says):
+    with pytest.raises(DataError, match=re.escape(says)): qa_scores(gold, predicted, "de")
+
 # ---------------------------------------------------------------- tables of the papers
 
 

@@ -10,9 +10,10 @@ __all__ = ['STYLES', 'matches', 'accuracy', 'f1_scores', 'matthews', 'pearson', 
 # %% ../nbs/02o_scores.ipynb #0d6f1d7a
 import re, string, unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Set
 from functools import cache
 from math import isfinite, sqrt
+from numbers import Number
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,11 @@ from .probes import entities
 def _values(side) -> list: # of a list, an array or a tensor
     "Python values, which are counted as equal where they are: a tensor is equal to itself alone."
     side = side.tolist() if hasattr(side, "tolist") else side
+    if isinstance(side, (str, bytes)):
+        raise DataError(f"{side!r:.60} is one string: give a list, with a value for each example")
+    if isinstance(side, (Mapping, Set)):
+        raise DataError(f"a {type(side).__name__} has no order to compare examples in: give two lists in one order, of "
+                        "dictionaries [gold[key] for key in gold] and [predicted[key] for key in gold]")
     if not isinstance(side, Iterable): raise DataError(f"{side!r} is no list: give a value for each example")
     return [value.tolist() if hasattr(value, "tolist") else value for value in side]
 
@@ -36,16 +42,35 @@ def _side_by_side(gold, predicted, what: str) -> tuple[list, list]:
     if not gold: raise DataError(f"no gold {what}: there is nothing to score")
     if None in predicted:
         raise DataError(f"the prediction of example {predicted.index(None)}, from 0, is None: predict one for each")
+    if None in gold:
+        raise DataError(f"gold[{gold.index(None)}] is None: leave examples without a label out of both lists")
     return gold, predicted
 
+def _kind_of(label, name: str) -> str: # name: where it stands
+    "What sort of label this is, since labels of two sorts are never equal; `DataError` for what is no label."
+    if isinstance(label, (str, bytes)): return type(label).__name__
+    if isinstance(label, Number) and label == label: return "number"
+    if isinstance(label, Hashable) and label == label: return type(label).__name__
+    raise DataError(f"{name} is {label!r:.60}: give one label for each example, (n,); of logits take argmax(-1), of "
+                    "tag sequences the tags one by one")
+
+def _check_one_kind(**sides):
+    "`DataError` for labels that can never be equal, such as '1' and 1."
+    seen = {}
+    for name, side in sides.items():
+        for n, label in enumerate(side):
+            place = f"{name}[{n}]"
+            seen.setdefault(_kind_of(label, place), f"{place} is {label!r:.40}")
+    if len(seen) > 1:
+        first, second, *_ = (f"{said} ({kind})" for kind, said in seen.items())
+        raise DataError(f"{first} and {second}, which are never equal: give labels of one type, such as "
+                        "[str(label) for label in predicted]")
+
 def _labels(gold, predicted) -> tuple[list, list]:
-    "Labels side by side; `DataError` for a list in place of a label, such as a row of logits."
-    sides = _side_by_side(gold, predicted, "labels")
-    for name, side in zip(("gold", "predicted"), sides):
-        if several := [n for n, label in enumerate(side) if isinstance(label, list)]:
-            raise DataError(f"{name}[{several[0]}] is {side[several[0]]!r:.60}: give one label for each example, (n,); "
-                            "of logits take argmax(-1), of tag sequences the tags one by one")
-    return sides
+    "Labels side by side; `DataError` for a list in place of a label, and for labels of two types."
+    gold, predicted = _side_by_side(gold, predicted, "labels")
+    _check_one_kind(gold=gold, predicted=predicted)
+    return gold, predicted
 
 def matches(gold, # labels: a list, an array or a tensor, (n,)
             predicted, # labels, in the same order
@@ -65,12 +90,14 @@ def _f1(right: int, predicted: int, gold: int) -> float: # percent
 
 def f1_scores(gold, # labels: a list, an array or a tensor, (n,)
               predicted, # labels, in the same order
-              ignore=(), # labels that are no class: what is found or missed of them does not count
+              ignore=(), # list of labels that are no class: what is found or missed of them does not count
              ) -> dict: # 'micro', 'macro': percent; 'by class': label → percent
     "F1 over classes that occur on either side; `DataError` for other lengths or shapes, or if all are ignored."
     gold, predicted = _labels(gold, predicted)
+    ignore = _values(ignore)
+    _check_one_kind(gold=gold, ignore=ignore)
     classes = [label for label in dict.fromkeys([*gold, *predicted]) if label not in ignore]
-    if not classes: raise DataError(f"every label is in ignore={tuple(ignore)!r}: no class is left to score")
+    if not classes: raise DataError(f"every label is in ignore={ignore!r}: no class is left to score")
     right = Counter(g for g, p in zip(gold, predicted) if g == p)
     found, true = Counter(predicted), Counter(gold)
     by_class = {label: _f1(right[label], found[label], true[label]) for label in classes}
@@ -123,13 +150,17 @@ def spearman(gold, # as in `pearson`
     return _correlation(rankdata(_numbers(gold, "gold")), rankdata(_numbers(predicted, "predicted")))
 
 # %% ../nbs/02o_scores.ipynb #9d11b664
+def _tags(tags, n: int) -> list: # of sentence n
+    if isinstance(tags, str):
+        raise DataError(f"sentence {n}, from 0, is the string {tags!r:.60}: give a list of tags for each sentence, and "
+                        "of one sentence [tags]")
+    return _values(tags)
+
 def _sequences(gold, predicted) -> tuple[list, list]:
     "Both as lists of tag lists; `DataError` for one flat list, and for a sentence with more or fewer predicted tags."
     gold, predicted = _side_by_side(gold, predicted, "tag sequences")
+    gold, predicted = ([_tags(tags, n) for n, tags in enumerate(side)] for side in (gold, predicted))
     for n, (true, found) in enumerate(zip(gold, predicted)):
-        if flat := [tags for tags in (true, found) if isinstance(tags, str)]:
-            raise DataError(f"sentence {n}, from 0, is the string {flat[0]!r:.60}: give a list of tags for each "
-                            "sentence, and of one sentence [tags]")
         if len(true) != len(found):
             raise DataError(f"sentence {n}, from 0, has {len(true)} gold tags and {len(found)} predicted: one per word")
         for tag in (*true, *found):
@@ -244,7 +275,9 @@ def normalise_answer(text: str,
     """An answer as it is compared: lower case, without punctuation and articles.
 
     `squad`, `squad2`: Rajpurkar et al. 2016, 2018; `mlqa`: Lewis et al. 2020. Raises `ConfigError` for an unknown
-    style, for what is no code of a language or not ours, and for one that MLQA's definition does not have."""
+    style, for what is no code of a language or not ours, and for one that MLQA's definition does not have; `DataError`
+    for an answer that is no string."""
+    if not isinstance(text, str): raise DataError(f"the answer is {text!r:.60}: give a string")
     code = _code_of(language)
     if choose("style", style, STYLES) == "mlqa": choose("language of style 'mlqa'", code, _MLQA_LANGUAGES)
     of_squad = style in ("squad", "squad2")
@@ -257,6 +290,10 @@ def normalise_answer(text: str,
 # %% ../nbs/02o_scores.ipynb #b83699be
 def _check_ids(gold: dict, predicted: dict):
     "`DataError` for questions without a prediction and predictions without a question, with the first of them."
+    for name, side in (("gold", gold), ("predicted", predicted)):
+        if not isinstance(side, Mapping):
+            raise DataError(f"{name} is a {type(side).__name__}: give a dictionary, question id → "
+                            f"{'list of answers' if name == 'gold' else 'answer'}")
     if not gold: raise DataError("no gold answers: there is nothing to score")
     said = lambda ids: f"{len(ids)} ({', '.join(map(repr, ids[:3]))}{', …' if len(ids) > 3 else ''})"
     missing = [key for key in gold if predicted.get(key) is None]
@@ -270,17 +307,27 @@ def _word_f1(predicted: str, gold: str, both_empty: float) -> float: # percent, 
     return _f1((Counter(a) & Counter(b)).total(), len(a), len(b))
 
 # %% ../nbs/02o_scores.ipynb #9ee04ef3
-def answer_scores(gold: dict, # question id → gold answers, strings; [] for a question without an answer
+def _answer_texts(answers, key) -> list[str]: # of the question `key`
+    "The texts of gold answers: strings, or records with a `text`, in the form of SQuAD or of Hugging Face."
+    if isinstance(answers, Mapping) and "text" in answers: answers = answers["text"]
+    if isinstance(answers, str): raise DataError(f"the gold answers of {key!r} are one string: give a list of answers")
+    if isinstance(answers, (Mapping, Set)) or not isinstance(answers, Iterable):
+        raise DataError(f"the gold answers of {key!r} are {answers!r:.60}: give a list, or {{'text': [...]}}")
+    texts = [answer.get("text") if isinstance(answer, Mapping) else answer for answer in answers]
+    for text in texts:
+        if not isinstance(text, str): raise DataError(f"a gold answer of {key!r} is {text!r:.60}: give strings")
+    return texts
+
+def answer_scores(gold: dict, # question id → gold answers, strings or as SQuAD has them; [] where there is none
                   predicted: dict, # question id → answer, '' for none
                   language: str, # of the answers, as in `normalise_answer`
                   style: str = "by language", # one of STYLES
                  ) -> dict[str, tuple[float, float]]: # question id → EM and F1, percent
     "Scores of every question, by its best gold answer; `DataError` for ids that only one side has."
     _check_ids(gold, predicted)
-    if bare := [key for key, answers in gold.items() if isinstance(answers, str)]:
-        raise DataError(f"the gold answers of {bare[0]!r} are one string: give a list of answers")
     scores = {}
-    for key, answers in gold.items():
+    for key, entry in gold.items():
+        answers = _answer_texts(entry, key)
         own = normalise_answer(predicted[key], language, style)
         true = [normalise_answer(answer, language, style) for answer in answers]
         if style == "squad2": true = [*filter(None, true)] # an article alone is no answer there
@@ -290,7 +337,7 @@ def answer_scores(gold: dict, # question id → gold answers, strings; [] for a 
     return scores
 
 # %% ../nbs/02o_scores.ipynb #68082587
-def qa_scores(gold: dict, # question id → gold answers, strings; [] for a question without an answer
+def qa_scores(gold: dict, # question id → gold answers, strings or as SQuAD has them; [] where there is none
               predicted: dict, # question id → answer, '' for none
               language: str, # of the answers, as in `normalise_answer`
               style: str = "by language", # one of STYLES: 'squad' for published XQuAD and TyDiQA, 'mlqa' for MLQA
@@ -303,8 +350,13 @@ def qa_scores(gold: dict, # question id → gold answers, strings; [] for a ques
 def best_margin(margins, # (questions,): logits of the answer minus of none
                 answered, silent, # (questions,): score with the answer, and with none
                ) -> float: # answer where the margin is above it; ±inf where all or none should be answered
-    "The threshold with the highest mean score; of several the highest. 0 without questions."
-    margins, gain = np.asarray(margins, float), np.asarray(answered, float) - np.asarray(silent, float)
+    "The threshold with the highest mean score; of several the highest. 0 without questions; `DataError` for NaN."
+    sides = [_numbers(_values(side), name) for side, name in ((margins, "margins"), (answered, "answered"),
+                                                              (silent, "silent"))]
+    if len({*map(len, sides)}) > 1:
+        raise DataError(f"{', '.join(str(len(side)) for side in sides)} margins and scores: give three numbers for "
+                        "each question")
+    margins, gain = sides[0], sides[1] - sides[2]
     if not len(margins): return 0.0
     order = np.argsort(-margins)
     down, total = margins[order], np.append(0.0, np.cumsum(gain[order])) # of the first k that answer
@@ -318,7 +370,8 @@ def transfer_gap(scores: dict, # language → score
                  source: str = "en", # the language of training
                 ) -> float: # in the unit of the scores
     "Score of the source minus the mean of the others (Hu et al. 2020); `ConfigError` where one of them is not there."
-    choose("source", source, scores)
+    choose("source", source, [*scores])
+    _numbers(scores.values(), "scores")
     if len(scores) < 2: raise ConfigError(f"scores of {source!r} alone have no gap: give those of other languages too")
     others = [score for language, score in scores.items() if language != source]
     return scores[source] - sum(others) / len(others)
@@ -383,6 +436,8 @@ def paired_bootstrap_of_ratios(a, # (seeds, examples, 2): of each example the nu
 
     Raises `ConfigError` for too few draws, `DataError` for other shapes and fewer than two examples."""
     a, b = (np.asarray(side, float) for side in (a, b))
+    if not all(np.isfinite(side).all() for side in (a, b)):
+        raise DataError("ratios with NaN or infinity: give finite numbers")
     if a.ndim != 3 or a.shape[1:] != b.shape[1:] or a.shape[1] < 2 or a.shape[2] != 2:
         raise DataError(f"ratios of shape {a.shape} and {b.shape}: give (seeds, examples, 2) twice, of two examples or "
                         "more")
