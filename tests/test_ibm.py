@@ -44,6 +44,48 @@ def test_error_rate_refuses(gold, links, error, says):
     with pytest.raises(error, match=says): alignment_error_rate(gold, links)
 
 
+def test_lines_of_an_aligner_are_links():
+    gold = [pair_of(3, 3, {(0, 0), (2, 1)}), pair_of(2, 2, {(1, 1)})]
+    lines, tuples = ["0-0 2-1:0.5", ""], [[(0, 0), (2, 1, 0.5)], []]
+    assert alignment_error_rate(gold, lines) == alignment_error_rate(gold, tuples)
+    assert symmetrise("0-0 1-1", "1-1 2-2") == {(1, 1)}
+    assert alignment_error_rate(gold, [[(np.int64(0), np.int64(0))], [[1, 1]]]).links == 2
+
+
+GOLD = [pair_of(2, 2, {(0, 0)})]
+PAIRS = [(["haus"], ["house"])]
+
+@pytest.mark.parametrize("call, error, says", [
+    (lambda: alignment_error_rate(GOLD, ["0:0"]), DataError, "pair 0 has the link '0:0': give"),
+    (lambda: alignment_error_rate(GOLD, [[("0", "0")]]), DataError, "pair 0 has the link"),
+    (lambda: alignment_error_rate(GOLD, [[(0.0, 0)]]), DataError, "pair 0 has the link"),
+    (lambda: alignment_error_rate(GOLD, [[(0,)]]), DataError, "pair 0 has the link"),
+    (lambda: alignment_error_rate(GOLD, [[3]]), DataError, "pair 0 has the link 3"),
+    (lambda: alignment_error_rate(GOLD, [None]), DataError, "links of pair 0 are None"),
+    (lambda: alignment_error_rate(GOLD, "0"), ConfigError, "links='0': give a list"),
+    (lambda: alignment_error_rate(GOLD, None), ConfigError, "links=None: give a list"),
+    (lambda: alignment_error_rate(3, [[]]), ConfigError, "gold=3: give a list"),
+    (lambda: alignment_error_rate(["0-0"], [[]]), DataError, r"gold\[0\] is '0-0': give AlignedPair"),
+    (lambda: train_both(None), ConfigError, "pairs=None: give pairs"),
+    (lambda: train_both([3]), DataError, "pair 0, from 0, is 3, not two sides"),
+    (lambda: train_both([(["a"],)]), DataError, "not two sides"),
+    (lambda: train_both([(["a"], ["b", None])]), DataError, "has None among its words"),
+    (lambda: train_both([(["a"], 5)]), DataError, "has 5 among its words"),
+    (lambda: train_both(PAIRS, tension="4"), ConfigError, "tension='4': give a number from 0 up"),
+    (lambda: train_both(PAIRS, alpha=float("nan")), ConfigError, "alpha=nan: give a number from 0 up"),
+    (lambda: train_both(PAIRS, p0=2), ConfigError, "p0=2: give a number from 0 to 1"),
+    (lambda: train_both(PAIRS, iterations="5"), ConfigError, "iterations='5': give a whole number"),
+    (lambda: align_both(None, PAIRS), ConfigError, "models=None: give the two that train_both returns"),
+    (lambda: train_ibm1(PAIRS).align(None), ConfigError, "pairs=None"),
+    (lambda: diagonal_links("3", 2), ConfigError, "n='3': give a number of words"),
+    (lambda: symmetrise(None, set()), DataError, "links of pair 0 are None"),
+    (lambda: scored([{}]), ConfigError, "give two dicts"),
+    (lambda: split_words(None), DataError, "line=None is not a string"),
+])
+def test_wrong_types_are_named(call, error, says):
+    with pytest.raises(error, match=says): call()
+
+
 @given(st.integers(0, 30), st.integers(0, 30))
 def test_diagonal_is_one_to_one_and_as_long_as_the_shorter_side(n, m):
     links = diagonal_links(n, m)
@@ -158,7 +200,7 @@ def test_characters_are_not_aligned(pairs, says):
         for run in (train_both, train_ibm1):
             with pytest.raises(DataError, match=says + r".*split_words\(line\)"): run(pairs, lowercase=lowercase)
     for run in (models[0].align, lambda pairs: align_both(models, pairs)):
-        with pytest.raises(DataError, match="has the string"): run(pairs)
+        with pytest.raises(DataError, match="has the string|is 'ab', not two sides"): run(pairs)
 
 
 # ---- heuristics
