@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import scipy.optimize
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
@@ -350,6 +351,40 @@ def test_requests_that_cannot_be_met(tasks, tokenizer):
     broken = made("encoder")
     next(broken.layers[1].parameters()).data.fill_(torch.nan)
     with pytest.raises(DataError, match="NaN"): linear_probe(broken, tokenizer, tasks["tags"], "de")
+
+
+@pytest.mark.parametrize("call, error, says", [
+    (lambda t: scores_of(t["tags"], ["O"], [["O"]]), DataError, "tags, example 0: 'O' is no answer: give a list"),
+    (lambda t: scores_of(t["tags"], [["O", "O"]], [["O"]]), DataError, "2 tags for 1 words"),
+    (lambda t: scores_of(t["tags"], [["N"]], [["O"]]), DataError, r"\['N'\] is no answer"),
+    (lambda t: scores_of(t["entailment"], [1], ["neutral"]), DataError, "1 is no answer: give one of neutral"),
+    (lambda t: scores_of(t["span"], [(0, 1)], [{"text": "a"}]), DataError, r"give \(first, last\) word"),
+    (lambda t: scores_of(t["span"], [], []), DataError, "nothing to score"),
+    (lambda t: entities("BIO"), DataError, "tags='BIO': give a list of strings"),
+    (lambda t: entities(["O", None]), DataError, "give a list of strings"),
+    (lambda t: leakage(t["tags"], "de", "fr"), ConfigError, "target='fr' is not one of de, ru, zh"),
+    (lambda t: bilingual(t["tags"], "de", "de", "dev"), ConfigError, "split='dev' is not one of train, test"),
+    (lambda t: cldr_tasks("de,en", train="5"), ConfigError, "train='5': give a whole number"),
+    (lambda t: Task("toy", "pairs", "ab", {"de": {}}), ConfigError, "toy has labels 'ab': give a tuple"),
+    (lambda t: Task("toy", "pairs", ("a", "b"), [1]), ConfigError, r"toy has examples \[1\]: give a dict"),
+    (lambda t: transfer_gap([{"task": "tags"}]), DataError, r"rows\[0\] lacks centred, layer"),
+    (lambda t: plot_transfer(None, "de"), DataError, "rows=None: give a list of rows"),
+])
+def test_wrong_types_are_named(call, error, says, tasks):
+    with pytest.raises(error, match=says): call(tasks)
+
+
+def test_a_readout_is_learned_by_one_thread(monkeypatch):
+    before, seen, minimize = torch.get_num_threads(), [], scipy.optimize.minimize
+    def watched(*args, **options):
+        seen.append(torch.get_num_threads())
+        return minimize(*args, **options)
+    monkeypatch.setattr(scipy.optimize, "minimize", watched)
+    try:
+        torch.set_num_threads(2)
+        fit("pairs", torch.eye(4), torch.tensor([0, 1, 0, 1]), [1] * 4, 2)
+        assert seen == [1] and torch.get_num_threads() == 2
+    finally: torch.set_num_threads(before)
 
 
 def test_long_texts_are_cut_and_counted(tasks, tokenizer):

@@ -10,8 +10,10 @@ __all__ = ['TASKS', 'L2', 'BASELINES', 'Task', 'cldr_tasks', 'leakage', 'bilingu
 # %% ../nbs/02e_probes.ipynb #fdcb4a51
 import copy, itertools, math, random, re, warnings
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -20,10 +22,11 @@ from torch import nn
 
 from .cldr import (LOCALES, TAGS, codes, entailment_examples, names, parallel_meaning, paraphrase_examples, render,
                        split_of, tag_tokens, tokenize)
-from .core import (ConfigError, DataError, PALETTE, choose, derive_seed, figure, parse_languages, torch_generator)
+from .core import (ConfigError, DataError, PALETTE, check_counts, choose, derive_seed, figure, one_thread,
+                       parse_languages, torch_generator)
 from .retrieval import (batches_by_length, chosen_layers, column_index, evaluating, layer_states,
-                            load_model_and_tokenizer, longest_input, pad_batch, sparse_counts, untrained, warn_unknown,
-                            words)
+                            load_model_and_tokenizer, longest_input, pad_batch, sparse_counts, threads_for, untrained,
+                            warn_unknown, words)
 from .training import NonFiniteLoss, TrainingConfig, learning_rate_at, make_optimizer
 
 # %% ../nbs/02e_probes.ipynb #ab2f6a28
@@ -59,6 +62,11 @@ class Task:
 
     def __post_init__(self):
         choose("kind", self.kind, _KINDS)
+        if not isinstance(self.examples, dict) or not all(isinstance(s, dict) for s in self.examples.values()):
+            raise ConfigError(f"{self.name} has examples {self.examples!r:.60}: give a dict of languages, each with "
+                              "{'train': […], 'test': […]}")
+        if isinstance(self.labels, str) or not isinstance(self.labels, Iterable):
+            raise ConfigError(f"{self.name} has labels {self.labels!r:.60}: give a tuple of labels, () for spans")
         if not self.examples: raise ConfigError(f"{self.name} has no languages: give examples of one at least")
         if self.kind != "span" and len({*self.labels}) < 2:
             raise ConfigError(f"{self.name} has labels {self.labels}: there is nothing to tell apart, name two or more")
@@ -138,7 +146,8 @@ def cldr_tasks(langs, # two or more of the corpus's languages, as a list or comm
               ) -> dict[str, Task]:
     "The embedded corpus's probing tasks: example i says the same in every language; no test list occurs in training."
     langs = parse_languages(langs, LOCALES)
-    if train < 2 or test < 1: raise ConfigError(f"train={train}, test={test}: at least 2 and 1 examples are needed")
+    check_counts(train=train, test=test)
+    if train < 2: raise ConfigError(f"train={train}, test={test}: at least 2 and 1 examples are needed")
     out = {}
     for name in (choose("task", t, TASKS) for t in parse_languages(tasks)):
         make = {"tags": _tagged, "span": _spans}.get(name) or partial(_paired, name)
@@ -160,6 +169,7 @@ def leakage(task: Task,
            ) -> dict[str, float]: # shares of 1
     "What of the test was seen in training: whole texts, in any order of words, and distinct words."
     _check_task(task)
+    for name, lang in (("source", source), ("target", target)): choose(name, lang, task.examples)
     learned = {bag for e in task.examples[source]["train"] for bag in _bags(task, e)}
     tested = [bag for e in task.examples[target]["test"] for bag in _bags(task, e)]
     vocabulary, new = frozenset().union(*learned), frozenset().union(*tested)
@@ -172,7 +182,9 @@ def bilingual(task: Task,
               split: str, # 'train' or 'test'
              ) -> list[tuple]: # examples
     "The examples of a split; of a crossed task, with the first text in another language."
-    rows = task.examples[second][split]
+    _check_task(task)
+    for name, lang in (("first", first), ("second", second)): choose(name, lang, task.examples)
+    rows = task.examples[second][choose("split", split, task.examples[second])]
     if not task.crossed or first == second: return rows
     return [(other[0], *row[1:]) for other, row in zip(task.examples[first][split], rows)]
 
@@ -324,6 +336,7 @@ def _loss(kind: str, scores, targets, counts: list[int]): # counts: items of eac
 # %% ../nbs/02e_probes.ipynb #5de89256
 L2 = 0.1
 
+@one_thread()
 def fit(kind: str, # 'tokens', 'pairs' or 'span'
         features, # (items, features): tensor, or scipy sparse matrix
         targets: torch.Tensor, # of `_targets`
@@ -376,6 +389,8 @@ def entities(tags: list[str],
              strict: bool = False, # True: only B- starts an entity (IOB2)
             ) -> set[tuple[int, int, str]]: # (first word, last word, kind)
     "Entities of a sequence of BIO tags; an I- tag that continues nothing starts one, unless `strict`."
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+        raise DataError(f"tags={tags!r:.60}: give a list of strings, such as ['B-LOC', 'I-LOC', 'O']")
     out, start, kind = set(), 0, None
     for n, tag in enumerate([*tags, "O"]):
         mark, _, name = tag.partition("-")
@@ -400,12 +415,32 @@ def measures(task: Task) -> tuple[str, str]:
     if task.kind == "span": return "exact", "f1"
     return ("f1", "accuracy") if task.kind == "tokens" and _is_bio(task.labels) else ("accuracy", "f1")
 
+def _is_answer(task: Task, answer) -> bool:
+    if task.kind == "pairs": return answer in task.labels
+    if not isinstance(answer, (tuple, list)): return False
+    if task.kind == "span": return len(answer) == 2 and all(isinstance(word, Integral) for word in answer)
+    return all(tag in task.labels for tag in answer)
+
+def _check_answers(task: Task, n: int, *sides): # what is predicted and what is right in example n
+    "`DataError` for answers that cannot be compared: of another type or length, or with labels that the task lacks."
+    labels = ", ".join(map(str, task.labels))
+    wanted = {"pairs": f"one of {labels}", "span": "(first, last) word", "tokens": f"a list of tags out of {labels}"}
+    for answer in sides:
+        if not _is_answer(task, answer):
+            raise DataError(f"{task.name}, example {n}: {answer!r:.60} is no answer: give {wanted[task.kind]}")
+    if task.kind == "tokens" and len(sides[0]) != len(sides[1]):
+        raise DataError(f"{task.name}, example {n}: {len(sides[0])} tags for {len(sides[1])} words: give one for each")
+
+# %% ../nbs/02e_probes.ipynb #134c70a9
 def scores_of(task: Task,
               predicted: list, # of each example: its tags, its label, or (first, last) word
               gold: list, # the same
              ) -> dict[str, float]: # both `measures`, from 0 to 1
     "How good answers are."
+    predicted, gold = list(predicted), list(gold)
     if len(predicted) != len(gold): raise DataError(f"{len(predicted)} answers to {len(gold)} examples")
+    if not gold: raise DataError(f"no answers of {task.name}: there is nothing to score")
+    for n, sides in enumerate(zip(predicted, gold)): _check_answers(task, n, *sides)
     same = lambda a, b: sum(x == y for x, y in zip(a, b)) / len(b)
     if task.kind == "pairs": return {"accuracy": same(predicted, gold), "f1": _mean_f1(predicted, gold)}
     if task.kind == "span":
@@ -496,9 +531,18 @@ def linear_probe(model, # folder of a saved model, or a loaded model
                  probe="linear", system=system)
 
 # %% ../nbs/02e_probes.ipynb #8ae895ad
+def _check_rows(rows):
+    "`DataError` for what are no rows of this module."
+    needed = {"task", "probe", "system", "layer", "centred", "metric", "source", "target", "score"}
+    if not isinstance(rows, (list, tuple)): raise DataError(f"rows={rows!r:.60}: give a list of rows of `linear_probe`")
+    for n, row in enumerate(rows):
+        lacking = sorted(needed - row.keys()) if isinstance(row, dict) else sorted(needed)
+        if lacking: raise DataError(f"rows[{n}] lacks {', '.join(lacking)}: give rows of `linear_probe`")
+
 def transfer_gap(rows: list[dict], # of this module
                 ) -> list[dict]: # one row per task, system, layer, metric and source
     "Score in the source minus the mean of the other languages (XLM-E, Table 7), and the others' own ceiling."
+    _check_rows(rows)
     keys, groups = ("task", "probe", "system", "layer", "centred", "metric"), defaultdict(dict)
     for row in rows: groups[tuple(row[k] for k in keys)][row["source"], row["target"]] = row["score"]
     out = []
@@ -673,7 +717,8 @@ def fine_tune(model, # folder of a saved model, or a loaded model, which stays a
         read = _read(task, a, b, "test", tuned.body, tokenizer, [model.config.num_hidden_layers], batch_size)
         with torch.inference_mode(): scores = tuned.scores(read.states[0], read.roles).cpu()
         yield {"layer": None, "centred": False}, _answers(task, read.examples, read.items, scores)
-    tune = lambda lang: _tune(task, lang, model, tokenizer, config, batch_size)
+    def tune(lang):
+        with threads_for(model): return _tune(task, lang, model, tokenizer, config, batch_size)
     return _rows(task, source, in_language, tune, answer, probe="fine_tuned", system=system)
 
 # %% ../nbs/02e_probes.ipynb #412cad7b
@@ -715,6 +760,7 @@ def plot_transfer(rows: list[dict], # of this module, any number of tasks and sy
                   centred: bool = False, # scores of centred states, where there are some
                  ): # figure and axes
     "Transfer scores by task and target language, with same-language ceilings and baselines."
+    _check_rows(rows)
     layers = {r["layer"] for r in rows} - {None}
     if layer is None: layer = max(layers, default=None)
     elif layer not in layers: raise ConfigError(f"layer={layer} is not one of {', '.join(map(str, sorted(layers)))}")

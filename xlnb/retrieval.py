@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['OF_A_RUN', 'SMALL_WIDTH', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'kept_network', 'load_model_tokenizer',
            'check_tokenizer', 'check_complete', 'load_model_and_tokenizer', 'usual_layer', 'chosen_layers',
-           'is_several', 'evaluating', 'longest_input', 'check_sentences', 'warn_unknown', 'pad_batch',
+           'is_several', 'threads_for', 'evaluating', 'longest_input', 'check_sentences', 'warn_unknown', 'pad_batch',
            'batches_by_length', 'layer_states', 'own_pooling', 'sentence_reading', 'encode', 'centre', 'similarity',
            'rows_in_block', 'nearest_cosines', 'neighbourhood', 'nearest', 'nearest_both', 'hits_at_1', 'accuracy',
            'retrieval_by_layer', 'chance', 'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap',
@@ -172,14 +172,18 @@ def is_several(layer) -> bool: # as for `chosen_layers`
 
 SMALL_WIDTH = 256 # below it an encoder gains little from a second thread
 
+def threads_for(model):
+    "A context in which a network takes the threads that help it: one where it is small and on a CPU."
+    small = model.device.type == "cpu" and model.config.hidden_size < SMALL_WIDTH
+    return one_thread() if small else nullcontext()
+
 @contextmanager
 def evaluating(model):
-    "Dropout off, and back as it was; on a CPU a network narrower than `SMALL_WIDTH` takes one thread."
+    "Dropout off, and back as it was, with `threads_for` the model."
     training = model.training
-    small = model.device.type == "cpu" and model.config.hidden_size < SMALL_WIDTH
     model.eval()
     try:
-        with one_thread() if small else nullcontext(): yield
+        with threads_for(model): yield
     finally: model.train(training)
 
 # %% ../nbs/02b_retrieval.ipynb #93090415
