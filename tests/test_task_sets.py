@@ -393,6 +393,7 @@ RTE = "index\tsentence1\tsentence2\tlabel\n"
     ("", "no column 'sentence1'"),
     ("index\tsentence1\tlabel\n", "no column 'sentence2', there are index, sentence1, label"),
     (RTE + "1\ta\tb\tentailment\n1\tc\td\tentailment\n", "tsv:3: id '1' stands in line 2"),
+    ("index\tsentence1\tsentence2\tlabel\tlabel\n", "tsv:1: 'label' is the name of 2 columns"),
     (RTE, "no examples")])
 def test_malformed_tables_with_a_header(tmp_path, text, said):
     write(tmp_path / "glue/RTE/dev.tsv", text)
@@ -455,6 +456,11 @@ def test_treebanks_by_surface_and_by_words(tmp_path):
     (squad("ab", "b", 1, count=2), "q1 stands in the file twice"),
     (squad("ab", "b", 1, answers=[]), "q1 has no answer"),
     (squad("ab", "b", 1, id=7), "'id' is absent or of another type"), ('{"data": [{}]}', "'paragraphs' is absent"),
+    (squad("ab", "b", True), "'answer_start' is absent or of another type"),
+    (squad("ab", "b", 1, question="?\ud800"), "question q1: 'question' holds half a character"),
+    (squad("ab\udfff", "b", 1), "'context' holds half a character"),
+    (squad("ab", "b", 1, question=None), "'question' is absent"), ('{"data": ' * 10_000, "no JSON .nested too deep"),
+    ('{"data": [], "data": []}', "'data' stands twice in one object"),
     (squad("ab", "b", 1)[:-9], ":1: no JSON"), ("[]", "'data' is absent or of another type .list"), ("", "no JSON")])
 def test_malformed_questions(tmp_path, text, said):
     write(tmp_path / "xquad/xquad.de.json", text)
@@ -504,7 +510,16 @@ def test_questions_without_an_answer(tmp_path):
 def test_malformed_records(tmp_path):
     for text, said in (('{"text": "a"}\n', "1: 'label' is absent"), ('{"text": "a", "label": "x"}', "1: label 'x'"),
                        ('{"text": "a",', "1: no JSON"), ("[1]\n", "'text' is absent"),
-                       ('{"text": " ", "label": "AGONIST"}', "'text' is absent or empty")):
+                       ('{"text": " ", "label": "AGONIST"}', "'text' is absent or empty"),
+                       ('{"text": null, "label": "AGONIST"}', "1: 'text' is null, which is no text"),
+                       ('{"text": NaN, "label": "AGONIST"}', "1: 'text' is NaN"),
+                       ('{"text": {"a": 1}, "label": "AGONIST"}', "1: 'text' is {\"a\": 1}"),
+                       ('{"text": true, "label": "AGONIST"}', "1: 'text' is true"),
+                       ('{"text": "a", "label": null}', "1: 'label' is null"),
+                       ('{"text": "a\\ud83d", "label": "AGONIST"}', "1: 'text' holds half a character"),
+                       ('{"text": "a", "text": "b", "label": "AGONIST"}', "1: no JSON .'text' stands twice"),
+                       ("[" * 10_000 + "]" * 10_000, "1: no JSON .nested too deep"),
+                       ("1" * 5000, "1: no JSON .Exceeds the limit")):
         write(tmp_path / "chemprot/dev.txt", text)
         with pytest.raises(DataError, match=f"dev.txt:{said}" if said[0] == "1" else said):
             read_task("chemprot", "en", "dev", tmp_path)
@@ -516,7 +531,8 @@ def test_belebele(tmp_path):
     write(tmp_path / "belebele/npi_Deva.jsonl", json.dumps(record))
     assert read_task("belebele", "ne", "test", tmp_path) == [Choice("1", "p", "q", ("o1", "o2", "o3", "o4"), 3)]
     for more, said in (({"correct_answer_num": "5"}, "'5', not 1 to 4"), ({"mc_answer2": ""}, "'mc_answer2' is"),
-                       ({"question_number": ""}, "'question_number'")):
+                       ({"question_number": ""}, "'question_number'"), ({"question": None}, "'question' is null"),
+                       ({"mc_answer3": ["a"]}, "'mc_answer3' is .\"a\"., which is no text")):
         write(tmp_path / "belebele/npi_Deva.jsonl", json.dumps(record | more))
         with pytest.raises(DataError, match=f"npi_Deva.jsonl:1: .*{said}"):
             read_task("belebele", "ne", "test", tmp_path)

@@ -8,6 +8,7 @@ __all__ = ['KINDS', 'MALFORMED', 'TRANSLATE_TRAIN', 'MISPLACED', 'TASK_SETS', 'L
 
 # %% ../nbs/02n_task_sets.ipynb #1170d316
 import csv, json, re, warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -179,6 +180,8 @@ def _columns(table: Table, header, path) -> dict: # column as the table names it
     if header is None: return {column: column for column in wanted}
     if absent := [column for column in wanted if column not in header]:
         raise DataError(f"no column {absent[0]!r}, there are {', '.join(header)[:200]}", path, 1)
+    if twice := [column for column in wanted if header.count(column) > 1]:
+        raise DataError(f"{twice[0]!r} is the name of {header.count(twice[0])} columns: name them apart", path, 1)
     return {column: header.index(column) for column in wanted}
 
 def _labels_beside(table: Table, path: Path) -> Iterator[tuple[str, str]]: # id or '', label
@@ -291,12 +294,26 @@ def _text(path: Path) -> str: return "\n".join(file_lines(path, "\r\n"))
 
 def _json(path: Path):
     "The JSON of a file; `DataError` with the line for one that is cut off."
-    try: return json.loads(_text(path))
-    except json.JSONDecodeError as e: raise _no_json(e, path, e.lineno) from None
+    text = _text(path)
+    try: return _parsed(text)
+    except _NO_JSON as e: raise _no_json(e, path, getattr(e, "lineno", None)) from None
 
-def _no_json(e: json.JSONDecodeError, path, n: int) -> DataError:
-    return DataError(f"no JSON ({e.msg} at character {e.colno}): fetch the file again", path, n)
+def _once(members: list[tuple]) -> dict:
+    "A JSON object; `ValueError` for a name that stands in it twice."
+    record = dict(members)
+    if len(record) == len(members): return record
+    name, _ = Counter(name for name, _ in members).most_common(1)[0]
+    raise ValueError(f"{name!r} stands twice in one object")
 
+_parsed = partial(json.loads, object_pairs_hook=_once)
+_NO_JSON = (ValueError, RecursionError)
+
+def _no_json(e: Exception, path, n: int | None) -> DataError:
+    why = f"{e.msg} at character {e.colno}" if isinstance(e, json.JSONDecodeError) else \
+          "nested too deep" if isinstance(e, RecursionError) else str(e)
+    return DataError(f"no JSON ({why:.200}): fetch the file again", path, n)
+
+# %% ../nbs/02n_task_sets.ipynb #eda2c678
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 class _Place(NamedTuple):
@@ -312,9 +329,20 @@ class _Place(NamedTuple):
         end = starts[self.again] if starts else 0
         return DataError(message, self.path, text.count("\n", 0, end) + 1)
 
+# %% ../nbs/02n_task_sets.ipynb #eda2c679
+def _half_a_character(text: str) -> bool: # JSON may hold one as \ud800, no file of text can
+    if text.isascii(): return False
+    try: text.encode()
+    except UnicodeEncodeError: return True
+    return False
+
 def _member(record, name: str, kind, place: _Place, where: str):
     "A member of a JSON record; `DataError` where it is absent or of another type."
-    if isinstance(record, dict) and isinstance(record.get(name), kind): return record[name]
+    value = record.get(name) if isinstance(record, dict) else None
+    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        if kind is str and _half_a_character(value):
+            raise place.error(f"{where}: {name!r} holds half a character ({value!r:.60}): fetch the file again")
+        return value
     has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
     raise place.error(f"{where}: {name!r} is absent or of another type ({has[:80]}): is this SQuAD's form?")
 
@@ -384,14 +412,21 @@ def _question(question: dict, context: str, place: _Place, unanswerable: bool) -
 def _json_lines(paths) -> Iterator[tuple[Path, int, dict]]:
     for path in paths:
         for n, line in enumerate(file_lines(path), 1):
-            try: yield path, n, json.loads(line)
-            except json.JSONDecodeError as e: raise _no_json(e, path, n) from None
+            try: yield path, n, _parsed(line)
+            except _NO_JSON as e: raise _no_json(e, path, n) from None
 
 def _values(record, keys, path, n) -> tuple[str, ...]:
-    "Members of a record as strings, none of them empty."
-    found = tuple(str(record.get(key, "")).strip() if isinstance(record, dict) else "" for key in keys)
-    if "" not in found: return found
-    raise DataError(f"{keys[found.index('')]!r} is absent or empty", path, n)
+    "Members of a record, texts or whole numbers, as strings; `DataError` for one that is empty or anything else."
+    record, found = record if isinstance(record, dict) else {}, []
+    for key in keys:
+        value = record.get(key, "")
+        if not isinstance(value, (str, int)) or isinstance(value, bool):
+            raise DataError(f"{key!r} is {json.dumps(value):.60}, which is no text: fetch the file again", path, n)
+        text = str(value).strip()
+        if not text: raise DataError(f"{key!r} is absent or empty", path, n)
+        if _half_a_character(text): raise DataError(f"{key!r} holds half a character ({text!r:.60})", path, n)
+        found.append(text)
+    return tuple(found)
 
 def _labelled_lines(paths, task, language, report, text="text", label="label", renamed=None, rows=None):
     "A record with a text and a label per line; `rows`: the first that counts, and that after the last, from 0."
