@@ -220,12 +220,15 @@ class _Lines:
     def flush(self): sys.stderr.flush()
 
 def progress_bar(items=None, # what is counted as it is taken; None: the caller updates the bar
-                 quiet: bool = False, # show nothing
+                 quiet: bool | None = False, # show nothing; None: nothing in a notebook
                  **options, # of tqdm: total, initial, unit, desc
                 ): # a tqdm
-    "A bar at a terminal, after three seconds; a line a minute where standard error goes into a file."
+    "A bar at a terminal or in a notebook, after three seconds; a line a minute where standard error is a file."
     from tqdm.auto import tqdm
-    if sys.stderr.isatty(): return tqdm(items, disable=quiet, leave=False, delay=SECONDS_BEFORE_BAR, **options)
+    in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
+    if quiet is None: quiet = in_notebook
+    if sys.stderr.isatty() or in_notebook:
+        return tqdm(items, disable=quiet, leave=False, delay=SECONDS_BEFORE_BAR, **options)
     wait = SECONDS_BETWEEN_LINES
     return tqdm(items, disable=quiet, leave=False, delay=wait, mininterval=wait, maxinterval=wait, miniters=1,
                 file=_Lines(), bar_format="{l_bar}{r_bar}", **options)

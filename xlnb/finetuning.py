@@ -26,9 +26,8 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_model
 from torch import nn
-from tqdm.auto import tqdm
 
-from .core import ConfigError, DataError, atomic_path, choose, derive_seed, torch_generator
+from .core import ConfigError, DataError, atomic_path, choose, derive_seed, progress_bar, torch_generator
 from .foreign import quietly
 from .probes import pad_examples, tokenized
 from .retrieval import check_complete, check_tokenizer, evaluating, load_model_tokenizer, longest_input
@@ -438,7 +437,7 @@ def each_batch(network, batches: list, # the longest first
     "Read batches with dropout off; on a CPU every thread of torch has batches, and a replica, of its own."
     given = torch.get_num_threads()
     threads = min(given if network.device.type == "cpu" else 1, len(batches))
-    left, bar = deque(batches), tqdm(total=len(batches), unit="batch", delay=3, leave=False)
+    left, bar = deque(batches), progress_bar(total=len(batches), unit="batch")
     def work(own):
         with torch.inference_mode():
             for batch in _popped(left):

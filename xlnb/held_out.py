@@ -21,11 +21,10 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 
 from . import alignment, probes, retrieval
 from .cldr import LOCALES
-from .core import (DataError, PALETTE, atomic_path, figure, label_lines, progress, split_pair,
+from .core import (DataError, PALETTE, atomic_path, figure, label_lines, progress, progress_bar, split_pair,
                        torch_generator)
 from .data import (Prepared, encode_pairs, pack_blocks, script, short_hash, source_hash, token_frequencies,
                        unigram_loss, without_digits)
@@ -485,7 +484,7 @@ def evaluate(network, # loaded: the one that pretraining was for
              "untrained network": lambda: untrained_rows(network, data, asked),
              "trained network": lambda: _network_rows(lambda: network, data, asked, "model", keep)}
     found = {}
-    for name, part in tqdm(parts.items(), "evaluation", disable=None, leave=False):
+    for name, part in progress_bar(parts.items(), quiet=None, desc="evaluation"):
         progress(f"evaluation: {name}")
         found[name] = part()
     baselines, spelling, bare, own = found.values()

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from .contamination import line_pairs, text_lines
-from .core import ConfigError, DataError, atomic_path, choose, numpy_generator, sha256_file
+from .core import ConfigError, DataError, atomic_path, choose, numpy_generator, progress_bar, sha256_file
 
 # %% ../nbs/00i_tokens.ipynb #796305bd
 class StoreError(DataError):
@@ -222,9 +222,8 @@ def _check_request(folder, sources, recipe, workers):
 
 # %% ../nbs/00i_tokens.ipynb #cff9dc83
 def _build_shards(folder, sources, recipe, arguments, workers, progress):
-    from tqdm.auto import tqdm
     results = _encoded(_tasks(sources, folder, recipe), arguments, workers)
-    with tqdm(unit=" lines", unit_scale=True, **({} if progress else {"disable": True})) as bar:
+    with progress_bar(quiet=not progress, unit=" lines", unit_scale=True) as bar:
         def shown(result):
             bar.set_description(" ".join(result[0][:2]), refresh=False)
             bar.update(result[1][2]["lines"])

@@ -21,9 +21,8 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from tqdm.auto import tqdm
 
-from .core import CheckpointError, ConfigError, atomic_path, choose, progress, torch_generator
+from .core import CheckpointError, ConfigError, atomic_path, choose, progress, progress_bar, torch_generator
 
 # %% ../nbs/02a_training.ipynb #9205b9c8
 @dataclass(frozen=True)
@@ -382,9 +381,9 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
     if "batches" in state: batches.load_state(state["batches"])
     if rank == 0: _cut_log(folder, state["log_size"])
     before, saved, first = state["seconds"], time.monotonic(), state["step"]
-    quiet = None if rank == 0 else True # None: no bar where there is no terminal
+    quiet = None if rank == 0 else True # None: no bar in a notebook, whose outputs are kept
     with (open(folder / "log.jsonl", "a", 1, "utf-8") if rank == 0 else nullcontext()) as log, \
-            tqdm(total=config.steps, initial=first, disable=quiet, unit="step", leave=False) as bar, \
+            progress_bar(quiet=quiet, total=config.steps, initial=first, unit="step") as bar, \
             _interrupts() as pressed:
         late = stopped = False
         while state["step"] < config.steps and not (late or stopped):
@@ -397,7 +396,8 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
                       "seconds": before + now - start}
             if evaluate and (late or _evaluation_due(state["step"], config)):
                 with gathered(model, config.precision): line |= evaluate(state["step"])
-            bar.set_postfix_str(f"loss {line['loss']:.3f}, {state['tokens'] / state['seconds']:,.0f} tokens/s")
+            rate = state["tokens"] / state["seconds"]
+            bar.set_postfix_str(f"loss {line['loss']:.3f}, {rate:,.0f} tokens/s", refresh=False)
             bar.update()
             if rank == 0: progress(_where(state, config, line["loss"], first, now - start))
             if rank == 0:
