@@ -5,7 +5,9 @@ import torch
 from scipy.linalg import orthogonal_procrustes, sqrtm
 
 from xlnb.core import ConfigError, DataError
-from xlnb.linear_maps import cca_maps, generalized_procrustes, normalise, procrustes, rcsls, rcsls_loss, whitened_maps
+from xlnb.linear_maps import (cca_maps, decomposed, generalized_procrustes, normalise, procrustes, rcsls, rcsls_loss,
+                              whitened_maps)
+from xlnb.mapping import unsupervised_pairs
 from xlnb.retrieval import nearest
 
 
@@ -187,3 +189,24 @@ def test_whole_numbers_have_common_maps_too():
     tables = torch.tensor([[[1, 2], [3, -1], [0, 2]], [[2, -1], [-1, -3], [2, 0]]])
     for found, expected in zip(generalized_procrustes(tables)[0], generalized_procrustes(tables.double())[0]):
         assert torch.allclose(found.double(), expected, atol=1e-4)
+
+# ---------------------------------------------------------------- decompositions that fail
+
+
+def test_no_map_rests_on_a_decomposition_in_float32(monkeypatch):
+    "LAPACK's in float32 fails on some regular matrices by one thread, and not by two."
+    real = torch.linalg.svd
+    def failing(matrix, **options):
+        if matrix.dtype == torch.float32: raise torch.linalg.LinAlgError("failed to converge")
+        return real(matrix, **options)
+    monkeypatch.setattr(torch.linalg, "svd", failing)
+    x, z = (normalise(draw(60, 8, seed=seed).float()) for seed in (1, 2))
+    found = [rcsls(x[:20], z[:20], x, z, steps=2)[0], procrustes(x, z), *whitened_maps(x, z), *cca_maps(x, z)]
+    assert {matrix.dtype for matrix in found} == {torch.float32}
+    assert unsupervised_pairs(x, z).shape[0] == 2
+
+
+def test_a_matrix_without_a_decomposition_is_named():
+    for how, matrix, message in ((torch.linalg.cholesky, -torch.eye(3), r"shape \(3, 3\) has no cholesky .*: look for"),
+                                 (torch.linalg.svd, torch.tensor([[float("nan")]]), "holds NaN or infinity")):
+        with pytest.raises(DataError, match=message): decomposed(how, matrix)

@@ -18,7 +18,7 @@ import torch
 
 from .core import ConfigError, DataError, check_counts, choose, parse_languages, progress, torch_generator
 from .lexicon import covered_entries, given_entries, linked_entries, nearest_csls, same_width
-from .linear_maps import normalise, procrustes, rcsls, whitened_maps
+from .linear_maps import decomposed, normalise, procrustes, rcsls, whitened_maps
 from .retrieval import nearest, nearest_cosines, neighbourhood, rows_in_block
 from .vectors import WordVectors
 
@@ -142,7 +142,7 @@ def unsupervised_pairs(x, # (n, width), normalised
     "Pairs of words with similar profiles of similarities in their own language (Artetxe et al. 2018b)."
     words, profiles = min(vocabulary_cutoff, len(x), len(z)), []
     for side in (x[:words], z[:words]):
-        u, s, _ = torch.linalg.svd(side, full_matrices=False)
+        u, s, _ = decomposed(torch.linalg.svd, side, full_matrices=False)
         profiles.append(normalise(((u * s) @ u.T).sort(1).values))
     forward, backward, _ = induce_pairs(*profiles, neighbours=neighbours)
     return torch.cat([forward, backward], 1)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .core import ConfigError, DataError, choose, torch_generator
+from .linear_maps import decomposed
 from .retrieval import check_sentences, layer_states, pad_batch, pool_sentences, warn_unknown
 
 # %% ../nbs/07b_static_transfer.ipynb #86371216
@@ -72,7 +73,7 @@ class _LeadingDirections(torch.autograd.Function):
     "Left singular vectors of the k largest values; the gradient is that of functions of their span."
     @staticmethod
     def forward(ctx, x, k): # (words, width)
-        u, s, v = torch.linalg.svd(x, full_matrices=False)
+        u, s, v = decomposed(torch.linalg.svd, x, full_matrices=False)
         ctx.save_for_backward(u, s, v)
         return u[:, :k].clone(), s
 
@@ -98,7 +99,7 @@ def _subspace_loss(contextual, static, components, centring_slip):
     for name, x in (("contextual", contextual), ("static", static)):
         mean = x.mean(1).repeat(x.shape[1]).view_as(x) if centring_slip else x.mean(0)
         bases.append(_leading(name, x - mean, components))
-    return -(1 + torch.linalg.svdvals(bases[0].T @ bases[1])).sqrt().sum()
+    return -(1 + decomposed(torch.linalg.svdvals, bases[0].T @ bases[1])).sqrt().sum()
 
 def _check_part(words, part, least):
     "`ConfigError` for parts of fewer than `least` words, the last one too, with what would do."
@@ -140,7 +141,8 @@ def _whitened(name, x, ridge) -> tuple[torch.Tensor, float]: # (width, words); e
     x = _centred(name, x)
     x = x / x.detach().square().mean().sqrt() # correlations know no scale
     gram = x.T @ x / (len(x) - 1)
-    root = torch.linalg.cholesky(gram + torch.diag_embed(ridge * gram.diagonal().mean().expand(len(gram))))
+    ridged = gram + torch.diag_embed(ridge * gram.diagonal().mean().expand(len(gram)))
+    root = decomposed(torch.linalg.cholesky, ridged)
     white = torch.linalg.solve_triangular(root, x.T, upper=False)
     return white, float(white.detach().square().sum()) / (len(x) - 1)
 
@@ -168,7 +170,7 @@ def dcca(contextual, # (words, width_a)
                           f"reach correlations of {noise:.2f} (root mean square), so the loss says nothing; "
                           f"{math.ceil(max(widths) / most_noise ** 2) + 1:,} words are enough (cached_gradients), or "
                           "take fewer dimensions, or dcca_ey, which does with small batches")
-    return -torch.linalg.svdvals(white_a @ white_b.T / (len(contextual) - 1)).sum()
+    return -decomposed(torch.linalg.svdvals, white_a @ white_b.T / (len(contextual) - 1)).sum()
 
 # %% ../nbs/07b_static_transfer.ipynb #3cfc7f02
 def _covariance(a, b): return (a - a.mean(0)).T @ (b - b.mean(0)) / (len(a) - 1)
