@@ -1,12 +1,16 @@
 "Static vectors: contexts without the word, one pass, resumed to the same bits, refused where they must be."
-import signal, subprocess, sys
+import signal, subprocess, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import write
 from torch.nn import functional as F
-from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, XLMRobertaConfig, XLMRobertaModel
+from transformers import (BertConfig, BertForMaskedLM, BertModel, ElectraConfig, ElectraModel, XLMRobertaConfig,
+                          XLMRobertaModel)
 
 from xlnb import x2static
 from xlnb.core import CheckpointError, ConfigError, DataError
@@ -34,7 +38,8 @@ def sentences(n, seed=0):
 
 
 TEXT = sentences(300)
-SETTINGS = Distillation(min_count=2, epochs=3, learning_rate=0.01, max_pieces=40)
+learned = partial(Distillation, method="x2static")
+SETTINGS = learned(min_count=2, epochs=3, learning_rate=0.01, max_pieces=40)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +124,7 @@ def test_keep_probability():
 
 
 def test_occurrences_are_kept_as_often_as_that(model, tokenizer, tmp_path):
-    text, settings = TEXT * 6, Distillation(min_count=2, subsample=0.002, layer=0)
+    text, settings = TEXT * 6, learned(min_count=2, subsample=0.002, layer=0)
     contexts = read_contexts(model, text, tmp_path, "de", tokenizer, segmenter="regex", settings=settings)
     kept = sum(np.bincount(contexts.shard(n)["words"], minlength=len(contexts.words)) for n in contexts.shards)
     p = keep_probability(contexts.counts / contexts.total, 0.002)
@@ -130,7 +135,7 @@ def test_occurrences_are_kept_as_often_as_that(model, tokenizer, tmp_path):
 
 
 def contexts_of(model, tokenizer, text, path, **more):
-    settings = Distillation(**{"min_count": 1, "subsample": 1.0, **more})
+    settings = learned(**{"min_count": 1, "subsample": 1.0, **more})
     return read_contexts(model, text, path, "de", tokenizer, segmenter="regex", settings=settings), settings
 
 
@@ -163,7 +168,7 @@ def test_a_word_that_is_its_sentence_has_no_context_without_itself(model, tokeni
     shard = contexts.shard(contexts.shards[0])
     assert _usable(shard, "excluded").tolist() == [False, True, True, True, False]
     assert {*learn_vectors(contexts, settings).words} == {"der", "hund", "bellt"}
-    assert learn_vectors(contexts, Distillation(min_count=1, subsample=1.0, target="included")).words[0] == "hund"
+    assert learn_vectors(contexts, learned(min_count=1, subsample=1.0, target="included")).words[0] == "hund"
     only = contexts_of(model, tokenizer, ["Hund", "Katze"], tmp_path / "only")[0]
     with pytest.raises(DataError, match="every sentence is one word"): learn_vectors(only, settings)
 
@@ -186,7 +191,7 @@ def test_aggregation_is_the_mean_of_own_states(model, tokenizer, tmp_path):
 
 
 def test_contexts_do_not_depend_on_batches(model, tokenizer, tmp_path):
-    settings = Distillation(min_count=1, subsample=1.0)
+    settings = learned(min_count=1, subsample=1.0)
     ways = [read_contexts(model, TEXT[:50], tmp_path / str(n), None, tokenizer, segmenter="regex", settings=settings,
                           batch_size=n)
             for n in (1, 7, 64)]
@@ -200,7 +205,7 @@ def test_contexts_do_not_depend_on_batches(model, tokenizer, tmp_path):
 def test_words_beyond_the_cut_are_left_out(model, tokenizer, tmp_path):
     contexts, _ = contexts_of(model, tokenizer, ["Hund " * 30 + "Katze"] * 3, tmp_path, max_pieces=10)
     assert contexts.facts["cut"] > 0 and contexts.facts["occurrences"] + contexts.facts["cut"] == 93
-    assert learn_vectors(contexts, Distillation(min_count=1, subsample=1.0, max_pieces=10, epochs=1)).words == ("hund",)
+    assert learn_vectors(contexts, learned(min_count=1, subsample=1.0, max_pieces=10, epochs=1)).words == ("hund",)
 
 
 def test_paragraphs_are_read_whole_and_averaged_by_sentence(model, tokenizer, tmp_path):
@@ -231,7 +236,7 @@ def test_the_encoder_runs_once(model, tokenizer, tmp_path, monkeypatch):
                         layers: calls.append(len(batch["input_ids"])) or real(m, batch, layers))
     for change in (dict(epochs=5), dict(target="included"), dict(method="aggregate"), dict(negatives=3), dict(pca=8),
                    dict(epochs=5)):
-        settings = Distillation(min_count=2, **change)
+        settings = learned(min_count=2, **change)
         assert distil(model, TEXT, "de", tokenizer, tmp_path, segmenter="regex",
                       settings=settings).made_by["settings"] == {**vars(settings)}
     assert sum(calls) == len(TEXT)
@@ -284,8 +289,8 @@ def test_another_pass_is_refused_by_name(model, tokenizer, tmp_path, what):
     given = dict(text=TEXT[:40], cache=tmp_path, language="de", tokenizer=tokenizer, segmenter="regex",
                  settings=SETTINGS)
     read_contexts(model, **given)
-    other = {"text": dict(text=TEXT[:39]), "layer": dict(settings=Distillation(min_count=2, max_pieces=40, layer=0)),
-             "lowercase": dict(settings=Distillation(min_count=2, max_pieces=40,
+    other = {"text": dict(text=TEXT[:39]), "layer": dict(settings=learned(min_count=2, max_pieces=40, layer=0)),
+             "lowercase": dict(settings=learned(min_count=2, max_pieces=40,
                                                      lowercase=False)), "language": dict(language="nl"),
              "segmenter": dict(segmenter=Segmenter("mine", lambda line: [(0, 3)], lambda line: [(0, len(line))])),
              "vocabulary": dict(vocabulary=["hund"]), "model": {},
@@ -309,7 +314,7 @@ def test_what_comes_from_elsewhere_does_not_matter(folder, model, tokenizer, tmp
 def test_settings_of_another_pass_are_refused(model, tokenizer, tmp_path):
     contexts, settings = contexts_of(model, tokenizer, TEXT[:30], tmp_path)
     with pytest.raises(ConfigError, match="read with other layer, min_count"):
-        learn_vectors(contexts, Distillation(min_count=3, subsample=1.0, layer=0))
+        learn_vectors(contexts, learned(min_count=3, subsample=1.0, layer=0))
 
 
 def test_a_text_that_changes_is_noticed(model, tokenizer, tmp_path):
@@ -364,6 +369,19 @@ def test_a_folder_of_transformers(tokenizer, tmp_path):
     assert "hund" in distil(tmp_path, TEXT, "de", segmenter="regex", settings=SETTINGS)
 
 
+def test_a_pooler_that_is_drawn_at_random_is_no_part_of_a_pass(tokenizer, tmp_path):
+    config = family("bert", len(tokenizer)).config
+    BertForMaskedLM(config).save_pretrained(tmp_path / "model") # which has no pooler: each process draws its own
+    tokenizer.save_pretrained(tmp_path / "model")
+    shared = dict(segmenter="regex", settings=SETTINGS)
+    first, again = (distil(tmp_path / "model", TEXT[:40], cache=tmp_path / "cache", **shared) for _ in range(2))
+    assert torch.equal(first.matrix, again.matrix)
+    config.num_hidden_layers = 3
+    BertForMaskedLM(config).save_pretrained(tmp_path / "model")
+    with pytest.raises(CheckpointError, match="model is"):
+        distil(tmp_path / "model", TEXT[:40], cache=tmp_path / "cache", **shared)
+
+
 @pytest.mark.parametrize("text, message", [
     ([], "the text has no words"), (["", "  ", "…"], "the text has no words"),
     (TEXT[:1], "no word occurs 10 times .*: lower min_count"),
@@ -375,7 +393,7 @@ def test_text_that_cannot_be_used(model, tokenizer, text, message):
 
 def test_what_cannot_be_used(model, tokenizer, folder, tmp_path):
     for options, error, message in (
-            (dict(settings=Distillation(layer=4)), ConfigError, r"layer=4 is not one of 0 \(embeddings\) to 3"),
+            (dict(settings=learned(layer=4)), ConfigError, r"layer=4 is not one of 0 \(embeddings\) to 3"),
             (dict(tokenizer=None), ConfigError, "a loaded model needs tokenizer="), (dict(segmenter="jieba"),
                                                                                      ConfigError, "auto, icu, regex"),
             (dict(vocabulary="Hund"), ConfigError, "pass a list"), (dict(vocabulary=["Hund", 3]), DataError,
@@ -384,7 +402,7 @@ def test_what_cannot_be_used(model, tokenizer, folder, tmp_path):
              r"vocabulary\[2\], 'Hund', is vocabulary\[0\].*: leave it out$"),
             (dict(vocabulary=["Hund", "hund"]), DataError, "set lowercase=False"), (dict(vocabulary=["dog"]), DataError,
                                                                                     "none of the 1 words"),
-            (dict(settings=Distillation(min_count=2, pca=500)), ConfigError, "pca=500 components of .* take"),
+            (dict(settings=learned(min_count=2, pca=500)), ConfigError, "pca=500 components of .* take"),
             (dict(batch_size=0, settings=SETTINGS), ConfigError, "batch_size=0")):
         with pytest.raises(error, match=message): distil(model, TEXT[:50],
                                                          **{"tokenizer": tokenizer, "segmenter": "regex", **options})
@@ -392,7 +410,9 @@ def test_what_cannot_be_used(model, tokenizer, folder, tmp_path):
                                                                         tokenizer=tokenizer)
     for bad in (dict(epochs=0), dict(layer="6"), dict(target="none"), dict(sif=-1.0), dict(max_pieces=2),
                 dict(learning_rate=float("nan"))):
-        with pytest.raises(ConfigError): Distillation(**bad)
+        with pytest.raises(ConfigError): learned(**bad)
+    with pytest.raises(ConfigError, match="epochs=9 with method='aggregate'.*take method='x2static'"):
+        Distillation(epochs=9)
 
 
 def test_a_list_of_words(model, tokenizer):
@@ -404,7 +424,7 @@ def test_a_list_of_words(model, tokenizer):
 
 
 def test_the_most_frequent_words_get_vectors(model, tokenizer):
-    settings = Distillation(min_count=2, most_words=5, epochs=1)
+    settings = learned(min_count=2, most_words=5, epochs=1)
     counts = count_words(TEXT, regex_segmenter())[0]
     vectors = distil(model, TEXT, "de", tokenizer, segmenter="regex", settings=settings)
     assert list(vectors.words) == sorted(counts, key=lambda w: (-counts[w], w))[:5]
@@ -431,7 +451,7 @@ def test_components_and_weights(model, tokenizer, tmp_path):
 
 def test_vectors_learn_which_words_share_contexts(model, tokenizer):
     "Words in one sentence slot, of a teacher that knows pieces and places: nearer than those of another."
-    settings = Distillation(min_count=2, epochs=30, learning_rate=0.01, layer=0, subsample=1.0)
+    settings = learned(min_count=2, epochs=30, learning_rate=0.01, layer=0, subsample=1.0)
     vectors = distil(model, TEXT, "de", tokenizer, segmenter="regex", settings=settings)
     unit = F.normalize(vectors.matrix)
     of = lambda words: unit[[vectors.index[w.lower()] for w in words]]
@@ -493,8 +513,8 @@ def test_command_line(folder, tmp_path, ending, capsys):
     (tmp_path / "de.txt").write_text("\n".join(TEXT))
     output = tmp_path / f"de{ending}"
     main(["--model", str(folder), "--text", str(tmp_path / "de.txt"), "--language", "de", "--output", str(output),
-          "--min-count=2",
-          "--epochs", "1", "--segmenter", "regex", "--cache", str(tmp_path / "cache")])
+          "--min-count=2", "--method", "x2static", "--epochs", "1", "--segmenter", "regex",
+          "--cache", str(tmp_path / "cache")])
     assert capsys.readouterr().out == f"{output}: {len(read_vectors(output))} words, width 128\n"
     if ending == ".vec":
         gensim = pytest.importorskip("gensim.models", reason="gensim is an extra")
@@ -510,10 +530,28 @@ def test_a_command_finds_out_first_whether_it_can_write(folder, tmp_path, monkey
         main(["--model", str(folder), "--text", str(tmp_path / "de.txt"), "--output", str(tmp_path / "file" / "x.vec")])
 
 
+def test_commands_with_one_output_take_turns(folder, tmp_path, monkeypatch):
+    "Each finds its cache whole, though the one before it removes it."
+    inside = []
+    def distil_slowly(encoder, text, language, tokenizer, cache, *_):
+        inside.append(1)
+        Path(cache).mkdir()
+        time.sleep(0.1)
+        assert sum(inside) == 1 and Path(cache).is_dir()
+        inside.append(-1)
+        return x2static.WordVectors(["hund"], [[1.0]])
+    monkeypatch.setattr(x2static, "distil", distil_slowly)
+    text = write(tmp_path / "de.txt", "\n".join(TEXT))
+    command = ["--model", str(folder), "--text", str(text), "--output", str(tmp_path / "de.vec")]
+    with ThreadPoolExecutor(3) as threads:
+        for done in [threads.submit(main, command) for _ in range(3)]: done.result()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["de.txt", "de.vec"] and len(inside) == 6
+
+
 def test_too_many_components_are_known_before_the_pass(model, tokenizer, monkeypatch):
     monkeypatch.setattr("xlnb.x2static.read_contexts", lambda *_: pytest.fail("the text was read"))
     with pytest.raises(ConfigError, match="pca=500 components of vectors of width 128: take 128 or fewer"):
-        distil(model, TEXT, None, tokenizer, settings=Distillation(pca=500))
+        distil(model, TEXT, None, tokenizer, settings=learned(pca=500))
 
 
 @pytest.mark.parametrize("arguments, message", [
@@ -526,10 +564,16 @@ def test_command_line_says_what_is_wrong(arguments, message):
     with pytest.raises(SystemExit, match=message): main(arguments)
 
 
+def test_a_command_without_what_it_needs_says_how_it_is_used(capsys):
+    with pytest.raises(SystemExit, match="--text, --output are needed"): main(["--model", "m"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: python -m xlnb") and "folder of an encoder with its tokenizer" in shown
+
+
 def test_command_line_as_a_program(folder, tmp_path):
     (tmp_path / "de.txt").write_text("\n".join(TEXT[:60]))
     command = [sys.executable, "-m", "xlnb.x2static", "--model", folder, "--text", "de.txt", "--output", "de.vec",
-               "--min-count", "2", "--epochs", "1"]
+               "--min-count", "2"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("de.vec: "), done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["de.txt", "de.vec"] # the cache is gone
@@ -541,7 +585,7 @@ from xlnb.corpora import Lines
 from xlnb.x2static import Distillation, distil
 def text(n): return (f"Der Hund {k % 97} bellt im Haus {k % 89}, und die Katze {k % 83} auch." for k in range(n))
 vectors = distil(sys.argv[1], Lines(text, int(sys.argv[2])), "de", cache=sys.argv[3], segmenter="regex",
-                 settings=Distillation(epochs=1, layer=0, subsample=1.0))
+                 settings=Distillation(method="x2static", epochs=1, layer=0, subsample=1.0))
 print(len(vectors), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 

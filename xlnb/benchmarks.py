@@ -583,7 +583,8 @@ def distilling(size: str, vocab_size: int, lines: int, epochs: int, repeats: int
     model = new_model(Encoder, network_config(step_settings(size, vocab_size)), 0)
     found = {}
     def vectors(n):
-        return distil(model, text, tokenizer=tokenizer, segmenter="regex", settings=Distillation(epochs=n))
+        settings = Distillation(method="x2static", epochs=n)
+        return distil(model, text, tokenizer=tokenizer, segmenter="regex", settings=settings)
     def a_pass():
         with TemporaryDirectory() as folder: read_contexts(model, text, folder, None, tokenizer, segmenter="regex")
     def one_pass(): found["words"] = len(vectors(epochs))

@@ -190,7 +190,7 @@ def _spoiled_scores(own: dict, tests: Tests, system: str, seed: int, **how) -> d
 def _free_scores(s, data, tests, text) -> dict:
     "Scores of what costs no training, on the same words: LSA of the translations, and the network before it learned."
     start = new_base(base_of(s), data).kept.base_model
-    given = Distillation(layer=middle(s.layers), min_count=5, lowercase=False, seed=s.seed)
+    given = Distillation(method="x2static", layer=middle(s.layers), min_count=5, lowercase=False, seed=s.seed)
     own = {lang: distil(start, text[lang], lang, data.tokenizer, settings=given) for lang in text}
     counted, free = lsa_space(s, data), {}
     for lang, v in counted.items():

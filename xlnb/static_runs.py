@@ -49,7 +49,7 @@ from .pretraining import (BY_SIZE, EVALUATIONS, WARMUP_SHARE, MaskedLanguageMode
                               new_masked_lm, plan_run, restarts, start_shape, size_defaults, step_tokens)
 from .probes import cldr_tasks, linear_probe
 from .reports import nats_learned
-from .retrieval import lsa, retrieval_by_layer, untrained
+from .retrieval import evaluating, lsa, retrieval_by_layer, untrained
 from .static_transfer import (LOSSES, TransferLoss, cached_vectors, noise_correlation, word_batches,
                                   word_vectors)
 from .tokens import permuted
@@ -339,12 +339,13 @@ def _first(lines, n: int): return islice(lines, n)
 def distilled(s: Settings, data: Prepared,
               encoder, # loaded, without a head
               cache: Path, # folder; what is there of the same encoder is not done again
-             **how, # other settings of `Distillation`
+             method: str = "x2static", # as of `Distillation`
+             **how, # other settings of it
              ) -> dict[str, WordVectors]: # language → vectors, in no common space
     "Vectors of every language out of an encoder, words as they are written."
     few = dict(min_count=5) if BY_SIZE[s.size].learns_in_minutes else {}
-    if few and s.corpus == "cldr": few["epochs"] = 40 # of few lines
-    settings = Distillation(lowercase=False, seed=s.seed, **few, **how)
+    if few and s.corpus == "cldr" and method == "x2static": few["epochs"] = 40 # of few lines
+    settings = Distillation(method=method, lowercase=False, seed=s.seed, **few, **how)
     text = {lang: Lines(_first, data.corpus.text[lang], s.teacher_lines) for lang in data.corpus.langs}
     return {lang: distil(encoder, text[lang], lang, data.tokenizer, cache / lang, settings=settings) for lang in text}
 
@@ -587,7 +588,7 @@ def make_model(s: Settings, # resolved
     "The base run's network, ready to go on."
     held_out, ids = hold_out(data, held_out_spec(s, MASKING)), MaskIds.of(data.tokenizer)
     def judge(network): # mean loss of the languages
-        found = language_metrics(Measured(network, network), held_out.texts, ids).values()
+        with evaluating(network): found = language_metrics(Measured(network, network), held_out.texts, ids).values()
         return sum(seen["mlm"] for seen in found) / len(found)
     every = max(1, s.transfer_steps // EVALUATIONS)
     due = lambda step: (step + 1) % every == 0 or step + 1 == s.transfer_steps
