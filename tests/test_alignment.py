@@ -1,5 +1,5 @@
 """Alignment: loop oracles for every rule, batches and packing, foreign tokenizers and models, EM, published outputs"""
-import subprocess, sys, warnings
+import os, subprocess, sys, warnings
 from collections import Counter, defaultdict
 from importlib.util import find_spec
 from itertools import chain, permutations, product
@@ -16,9 +16,11 @@ import xlnb.alignment as alignment
 from xlnb.alignment import (AS_PUBLISHED, CLAMP, METHODS, REGULARISATION, THRESHOLD, aer_by_layer, align,
                             alignment_baselines, extract, main, pharaoh, plot_aer, plot_alignment, read_sides,
                             transport_plan, word_links)
-from xlnb.core import CheckpointError, ConfigError, DataError, numpy_generator
+from xlnb.core import (CheckpointError, ConfigError, DataError, data_root, numpy_generator, split_lines,
+                       split_words)
 from xlnb.corpora import AlignedPair
 from xlnb.encoder import Encoder, config_for, new_model
+from xlnb.formats import read_pharaoh_gold, read_triples
 from xlnb.heads import EncoderForReplacedTokens
 from xlnb.ibm import alignment_error_rate, diagonal_links
 from xlnb.tokens import SpecialIds, collate_pairs, pack
@@ -637,6 +639,49 @@ def test_a_closed_pipe_ends_quietly(tmp_path):
     assert (done.returncode in (0, 141), done.stderr, done.stdout.count("\n")) == (True, "", 1)
 
 
+def test_words_are_those_of_the_gold_files(tmp_path, capsys):
+    model, tokenizer = made("ours")
+    pair = ("house 10\u00a0000 haus big", "house haus") # three words for Unicode's blanks, two for a reader of gold
+    (tmp_path / "gold.txt").write_text("1-1 3-2\n"), (tmp_path / "text.txt").write_text(" ||| ".join(pair) + "\n")
+    (gold,) = read_pharaoh_gold(tmp_path / "gold.txt", tmp_path / "text.txt")
+    assert gold.first == ("house", "10\u00a0000", "haus", "big")
+    links = align([pair, (gold.first, gold.second)], model, 0, "argmax", tokenizer)
+    assert links[0] == links[1] and gold.sure == {(0, 0), (2, 1)} <= {link[:2] for link in links[0]}
+    odd = "".join(f"house{c}big haus\n" for c in "\x0b\x0c\x1c\x85\xa0\u2028\u3000")
+    a, b = files(tmp_path, odd, odd)
+    main([a, b])
+    assert capsys.readouterr().out == "0-0 1-1\n" * odd.count("\n") # as many lines, of two words each
+
+
+@pytest.mark.skipif("not os.environ.get('XLNB_DATA')", reason="XLNB_DATA is not set: no Romanian-English gold")
+def test_words_of_the_romanian_english_test_set(tmp_path):
+    folder = data_root() / "word-alignment" / "alignment-test-sets" / "ro-en"
+    if not folder.is_dir(): pytest.skip(f"{folder} is not there")
+    paths = [folder / f"test.{lang}" for lang in ("ro", "en")]
+    gold = read_triples(folder / "alignv2.txt", *paths, first_id=None)
+    rows = read_sides(*paths)
+    assert [(list(pair.first), list(pair.second)) for pair in gold] == rows
+    lines = [split_lines(path.read_text("utf-8")) for path in paths]
+    assert [tuple(alignment._words_of(side, 0) for side in pair) for pair in zip(*lines)] == rows
+    assert sum(line.split() != split_words(line) for line in lines[0]) == 5 # words that keep a no-break space
+
+
+def command_bytes(*argv, text=b"", **variables):
+    return subprocess.run([sys.executable, "-m", "xlnb.alignment", *argv], input=text, capture_output=True, timeout=120,
+                          env={**os.environ, **variables})
+
+def test_a_narrow_locale_and_standard_input(tmp_path):
+    a, b = files(tmp_path, TEXT, TEXT)
+    ascii_only = dict(PYTHONIOENCODING="ascii", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    usage = command_bytes("--help", **ascii_only)
+    assert usage.returncode == 0 and usage.stdout.decode("utf-8").startswith("usage: python -m xlnb.alignment")
+    piped = command_bytes("-", b, text=TEXT.encode(), **ascii_only)
+    assert piped.stdout == command_bytes(a, b).stdout != b"" and piped.returncode == 0
+    latin = command_bytes(a, "-", text="häuser\n".encode("latin-1"))
+    assert latin.returncode == 1 and b"standard input:1: byte 2 of the line, 0xe4, is not UTF-8" in latin.stderr
+    assert b"Traceback" not in latin.stderr
+
+
 def test_help_is_printed(capsys):
     main(["--help"])
     assert capsys.readouterr().out.startswith("usage: python -m xlnb.alignment FIRST SECOND")
@@ -680,6 +725,7 @@ def test_command_with_a_model_and_output(tmp_path, capsys):
     (["A", "SHORT"], "short.txt:1: this file ends after 1 lines"),
     (["A", "LATIN"], "latin.txt:1: byte 2 of the line, 0xe4, is not UTF-8"),
     (["EMPTY", "EMPTY"], "no pair with words on both sides"),
+    (["-", "-"], "standard input can be one of the two files"),
 ])
 def test_command_ends_with_a_sentence(tmp_path, argv, says, capsys):
     a, b = files(tmp_path, TEXT, TEXT)
@@ -703,6 +749,13 @@ def test_failed_command_leaves_no_file(tmp_path, monkeypatch):
 def test_pharaoh_can_be_read_back(links):
     assert [tuple(map(int, item.split("-"))) for item in pharaoh(links).split()] == sorted(links)
     assert pharaoh([(*l, 0.5) for l in links], scores=True).count(":0.50") == len(links)
+
+
+@pytest.mark.parametrize("links, options, says", [
+    ([(0, 0)], {"scores": True}, r"the link \(0, 0\) has no score"), ([0], {}, "pair 0 has the link 0: give"),
+    (None, {}, "links of pair 0 are None"), ("0:0", {}, "pair 0 has the link '0:0'")])
+def test_pharaoh_names_what_is_no_link(links, options, says):
+    with pytest.raises(DataError, match=says): pharaoh(links, **options)
 
 
 # ---- published numbers

@@ -11,8 +11,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import xlnb.core as core
 from xlnb.cldr import LOCALES
 from xlnb.core import (ConfigError, DataError, append_record, check_texts, one_thread, our_code, parse_languages,
-                       plain_warnings, progress, progress_bar, read_records, runs_folder, save_figure,
-                       settings_from_arguments)
+                       plain_warnings, progress, progress_bar, read_lines, read_records, runs_folder, save_figure,
+                       settings_from_arguments, split_lines, split_words)
 from xlnb.corpora import LANGUAGES, language_code
 from xlnb.x2static import Distillation
 
@@ -152,3 +152,16 @@ def test_a_log_gets_lines_and_a_terminal_a_bar(stream, quiet, has_lines, has_bar
     for _ in progress_bar(range(40), quiet, unit="batch"): time.sleep(0.005)
     text = sys.stderr.getvalue()
     assert (0 < text.count("\n") < 10, "\r" in text) == (has_lines, has_bar)
+
+
+BLANKS = "\x0b\x0c\x1c\x85\xa0\u2028\u2029\u3000\r"
+
+def test_lines_and_words_end_at_what_ends_them_everywhere(tmp_path):
+    assert split_lines("".join(f"a{c}b\n" for c in BLANKS)) == [f"a{c}b" for c in BLANKS]
+    assert [split_words(f"a{c}b\tc  d") for c in BLANKS] == [[f"a{c}b", "c", "d"] for c in BLANKS]
+    text = "\ufeffa\r\n\n b\u2028c \nd"
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    assert [*read_lines(tmp_path / "a.txt")] == ["a", "", " b\u2028c ", "d"] == split_lines(text.removeprefix("\ufeff"))
+    (tmp_path / "b.txt").write_bytes(b"ok\nh\xe4user\n")
+    with pytest.raises(DataError, match=r"b.txt:2: byte 2 of the line, 0xe4, is not UTF-8"):
+        list(read_lines(tmp_path / "b.txt"))

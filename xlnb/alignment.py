@@ -18,10 +18,11 @@ import numpy as np
 import torch
 
 from .core import (ConfigError, DataError, PALETTE, atomic_path, choose, figure, label_lines, plain_warnings,
-                       settings_from_arguments)
+                       read_lines, settings_from_arguments, split_words, utf8_output)
 from .corpora import AlignedPair, existing_file, file_lines, uneven_files
 from .ibm import (HEURISTICS, IBM1_VARIANTS, AlignmentScore, align_both, alignment_error_rate, diagonal_links,
-                      scored, split_words, symmetrise, train_both)
+                      link_set, scored, symmetrise, train_both)
+from .ibm import split_words as split_raw_text
 from .retrieval import (batches_by_length, chosen_layers, draw_by_layer, evaluating, is_several, layer_states,
                             line_styles, load_model_and_tokenizer, longest_input, percent_by_layer, untrained,
                             warn_unknown)
@@ -171,7 +172,7 @@ def _are_sides(pairs) -> bool:
     return flat and (isinstance(pairs, tuple) or any(len(side) != 2 for side in pairs))
 
 def _words_of(side, n: int) -> list[str]: # a side of pair n
-    if isinstance(side, str): return side.split()
+    if isinstance(side, str): return split_words(side)
     words = list(side) if isinstance(side, (list, tuple)) else [None]
     if all(isinstance(word, str) for word in words): return words
     raise DataError(f"pair {n} has {side!r:.60} on one side: give a sentence, or a list of words")
@@ -425,7 +426,7 @@ def _ibm1_rows(row, gold, train, lowercase, iterations):
             yield row(system + suffix + unseen, score, text=text, train_pairs=len(train))
 
 def _as_words(pairs, most): # an iterable of pairs of lines, or of lists of words
-    words = lambda side: split_words(side) if isinstance(side, str) else list(side)
+    words = lambda side: split_raw_text(side) if isinstance(side, str) else list(side)
     return [tuple(map(words, pair)) for pair in islice(pairs, most)]
 
 # %% ../nbs/02d_alignment.ipynb #6ea58780
@@ -468,7 +469,7 @@ def _labels(words): # a word that cannot be drawn is shown by its number
     return [word if _drawable(word) else str(n) for n, word in enumerate(words)]
 
 def _judged(pair: AlignedPair, links) -> dict:
-    found = {tuple(link[:2]) for link in links}
+    found = link_set(links)
     only = pair.possible - pair.sure
     parts = found & pair.sure, found & only, found - pair.possible, pair.sure - found, only - found
     return dict(zip(_LINK_MARKS, parts))
@@ -527,7 +528,8 @@ def plot_aer(rows: list[dict], # of `aer_by_layer` and `alignment_baselines`: an
 # %% ../nbs/02d_alignment.ipynb #5114e320
 _USAGE = """usage: python -m xlnb.alignment FIRST SECOND [--model FOLDER] [--layer 8] [--method argmax]
                                 [--symmetrise grow-diag-final-and] [--iterations 5] [--scores] [--output FILE]
-Aligns the words of two files line by line; without --model, learns from the files themselves."""
+Aligns the words of two files line by line; without --model, learns from the files themselves. A line ends at LF or
+CRLF, a word at blank or tab; - is standard input, for one of the two."""
 
 @dataclass(frozen=True)
 class _CommandLine:
@@ -553,17 +555,23 @@ class _CommandLine:
 def pharaoh(links, # of one pair: (i, j) or (i, j, score)
             scores: bool = False, # write i-j:score
            ) -> str:
-    "One line in Pharaoh's form, words from 0."
+    "One line in Pharaoh's form, words from 0; `DataError` for what is no link, or has no score to write."
+    if isinstance(links, str) or not isinstance(links, Iterable): links = link_set(links)
+    links = list(links)
+    link_set(links)
+    if scores and (bare := [link for link in links if len(link) < 3]):
+        raise DataError(f"the link {bare[0]!r} has no score: give (i, j, score), or leave scores out")
     return " ".join(f"{i}-{j}" + (f":{rest[0]:.2f}" if scores else "") for i, j, *rest in sorted(links))
 
-def read_sides(first, second) -> list[tuple[list[str], list[str]]]: # two files
+def read_sides(first, second) -> list[tuple[list[str], list[str]]]: # two files; one may be '-', standard input
     "The words of both files, line by line, empty lines included; `DataError` if one has more lines than the other."
-    paths = [existing_file(path) for path in (first, second)]
-    streams = [file_lines(path) for path in paths]
+    if str(first) == str(second) == "-": raise ConfigError("standard input can be one of the two files: name the other")
+    paths = [path if str(path) == "-" else existing_file(path) for path in (first, second)]
+    streams = [read_lines(path) if str(path) == "-" else file_lines(path, "\r\n") for path in paths]
     rows = []
     for n, row in enumerate(zip_longest(*streams), 1):
         if None in row: raise uneven_files(paths, row, streams, n)
-        rows.append(tuple(line.split() for line in row))
+        rows.append(tuple(map(split_words, row)))
     return rows
 
 # %% ../nbs/02d_alignment.ipynb #1a178907
@@ -584,9 +592,10 @@ def _printed(text: str):
 @plain_warnings()
 def main(argv: list[str]): # e.g. ['a.txt', 'b.txt', '--scores']
     "Align two files; what cannot be used ends it with a sentence."
+    utf8_output()
     if {"--help", "-h"} & {*argv}: return _printed(_USAGE + "\n")
     files, options = argv[:2], ["--scores=True" if a == "--scores" else a for a in argv[2:]]
-    if len(files) < 2 or any(a.startswith("-") for a in files): sys.exit(_USAGE)
+    if len(files) < 2 or any(a.startswith("-") and a != "-" for a in files): sys.exit(_USAGE)
     try:
         if options and options[-1].startswith("--") and "=" not in options[-1]:
             raise ConfigError(f"{options[-1]} needs a value\n{_USAGE}")

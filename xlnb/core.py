@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError',
-           'choose', 'check_texts', 'repo_root', 'papers_folder', 'runs_folder', 'data_root', 'atomic_path',
-           'sha256_file', 'derive_seed', 'numpy_generator', 'torch_generator', 'our_code', 'parse_languages',
-           'pair_name', 'check_pair_names', 'split_pair', 'progress', 'plain_warnings', 'progress_bar', 'one_thread',
-           'settings_from_arguments', 'check_types', 'check_counts', 'run_facts', 'append_record', 'read_records',
-           'figure', 'label_lines', 'save_figure', 'show_table']
+           'choose', 'check_texts', 'split_lines', 'split_words', 'read_lines', 'utf8_output', 'repo_root',
+           'papers_folder', 'runs_folder', 'data_root', 'atomic_path', 'sha256_file', 'derive_seed', 'numpy_generator',
+           'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress',
+           'plain_warnings', 'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'check_counts',
+           'run_facts', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time, warnings
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
 from importlib import import_module
 from itertools import chain
@@ -55,6 +55,33 @@ def check_texts(texts, # a list of strings
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"{name}[{i}] is {text!r}, not a string: leave the line out, or put '' in its place")
+
+# %% ../nbs/00_core.ipynb #4f3f317b
+def split_lines(text: str) -> list[str]:
+    "The lines of a text, which end at LF or CRLF and at nothing else."
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+def split_words(line: str) -> list[str]:
+    "The words of a line of pre-tokenised text, which end at blank or tab and at nothing else."
+    return [word for word in re.split("[ \t]+", line) if word]
+
+def read_lines(path): # of a file, or '-' for standard input → iterator of lines
+    "Lines of UTF-8 text without their ends; `DataError` with file and line for other bytes."
+    from_input = str(path) == "-"
+    name = "standard input" if from_input else Path(path).expanduser()
+    with nullcontext(sys.stdin.buffer) if from_input else open(name, "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try: text = line.decode("utf-8")
+            except UnicodeDecodeError as e:
+                raise DataError(f"byte {e.start + 1} of the line, 0x{line[e.start]:02x}, is not UTF-8: convert the "
+                                "text first, e.g. with iconv -f LATIN1 -t UTF-8", name, number) from None
+            if number == 1: text = text.removeprefix("\ufeff")
+            yield text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+def utf8_output():
+    "Write standard output as UTF-8, whatever the locale: what a command writes can be read back everywhere."
+    if hasattr(sys.stdout, "reconfigure"): sys.stdout.reconfigure(encoding="utf-8")
 
 # %% ../nbs/00_core.ipynb #607d58da
 def repo_root() -> Path:
