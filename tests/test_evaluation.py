@@ -872,7 +872,7 @@ def test_the_command_line_needs_no_checkout(model, tmp_path):
                           text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert len([*(tmp_path / "runs" / "evaluation").glob("*.csv")]) == 1
-    assert (tmp_path / "runs" / "results" / "08_evaluation.jsonl").exists()
+    assert len((tmp_path / "runs" / "results" / "08_evaluation.jsonl").read_text().splitlines()) == 1
     code = "from xlnb.downstream import printed, printed_recipes; import xlnb.downstream_results; " \
            "print(len(printed('xnli')), len(printed_recipes('metaxlm', 'xnli', 768)))"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path)
@@ -939,6 +939,86 @@ def test_models_that_are_not_ours_by_the_same_command(name, model, more_data, tm
     assert record["parameters"]["model"] == "foreign"
     assert {*zip(record["scores"]["task"], record["scores"]["system"])} >= {
         (task, system) for task in ("xnli", "ner", "tatoeba") for system in ("model", "untrained")}
+
+
+def no_training(*_): pytest.fail("it trains")
+
+
+@pytest.mark.parametrize("tags, said", [("dog\tO\ncat\tO\n", "without a span"),
+                                        ("dog\ncat\n", "1 columns, not a word")])
+def test_no_test_with_labels_is_no_training(tags, said, settings, more_data, tmp_path, monkeypatch):
+    for lang in WORDS: write(tmp_path / "data" / "panx" / f"test-{lang}.tsv", tags)
+    monkeypatch.setattr(E, "train_head", no_training)
+    with pytest.raises(DataError, match=f"nothing could be tested of .*: ner in de: .*{said}"):
+        evaluate(replace(settings, tasks="ner", out=str(tmp_path / "out"), controls=False))
+
+
+def test_what_cannot_be_scored_is_warned_of_before_the_others_are_learned(settings, more_data, tmp_path, monkeypatch):
+    write(tmp_path / "data" / "panx" / "test-de.tsv", "dog\tO\n")
+    monkeypatch.setattr(E, "train_head", no_training)
+    given = checked(replace(settings, tasks="ner", out=str(tmp_path / "out"), controls=False))
+    failed = []
+    assert E.scorable("ner", given, failed) == ["en", "sw"] and failed[0].startswith("ner in de: ")
+    with pytest.warns(UserWarning, match="before anything is learned: ner in de: .*without a span"):
+        assert E._all_scorable(given, []) == {"ner": ["en", "sw"]}
+
+
+def test_a_missing_translation_of_a_test_is_known_before_anything_is_learned(settings, tmp_path):
+    beside = replace(settings, partner=str(tmp_path))
+    assert E.scorable("xnli", beside, failed := []) == []
+    assert all("no translations: write what is to be translated" in why for why in failed) and len(failed) == 3
+
+
+def test_emptied_answers_are_known_before_anything_is_learned(settings, tmp_path, monkeypatch):
+    def paragraph(answers): return {"context": "der Rhein", "qas": [{"id": "q", "question": "?", "answers": answers}]}
+    for lang, answers in (("de", [{"text": "", "answer_start": 0}]), ("en", [{"text": "Rhein", "answer_start": 4}])):
+        text = json.dumps({"data": [{"paragraphs": [paragraph(answers)]}]})
+        write(tmp_path / "data" / "xquad" / f"xquad.{lang}.json", text)
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path / "data"))
+    assert E.scorable("xquad", replace(settings, tasks="xquad", train_split="", langs="de,en"), failed := []) == ["en"]
+    assert len(failed) == 1 and "an answer of question q is empty" in failed[0]
+
+
+def test_a_model_of_which_nothing_is_measured_ends_the_command_with_an_error(model, tmp_path, monkeypatch, capsys):
+    def fails(*_): raise AttributeError("no such layer")
+    monkeypatch.setitem(E.READ, "cldr", (fails, E.READ["cldr"][1]))
+    with pytest.raises(SystemExit, match="nothing could be tested of .*: cldr: AttributeError: no such layer"):
+        E.main(["--model", model, "--langs", "en,de", "--out", str(tmp_path)])
+
+
+def test_without_arguments_the_command_says_its_usage(capsys):
+    with pytest.raises(SystemExit, match="name what to evaluate"): E.main([])
+    assert "usage: python -m xlnb" in (said := capsys.readouterr()).err and not said.out
+
+
+@pytest.mark.parametrize("kind", ["MBart", "T5"])
+def test_of_an_encoder_decoder_the_encoder_is_evaluated(kind, model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    shape = dict(d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2) if kind == "T5" else dict(
+        d_model=32, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=64, decoder_ffn_dim=64,
+        encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=128)
+    config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokenizer), decoder_start_token_id=0, **shape, **ids)
+    with quietly(): getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path / "seq2seq")
+    tokenizer.save_pretrained(tmp_path / "seq2seq")
+    E.main(["--model", str(tmp_path / "seq2seq"), "--langs", "en,de", "--out", str(tmp_path / "out")])
+    [record] = read_records("08_evaluation")
+    assert {"model", "untrained"} <= {*record["scores"]["system"]}
+    assert "left out" not in capsys.readouterr().err
+
+
+def test_a_call_that_is_killed_while_it_draws_records_once(settings, scores, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
+    def killed(*_): raise KeyboardInterrupt
+    given, draw = checked(replace(settings, out=str(tmp_path))), E.draw_heat_map
+    monkeypatch.setattr(E, "draw_heat_map", killed)
+    with pytest.raises(KeyboardInterrupt): E.keep(given, scores)
+    monkeypatch.setattr(E, "draw_heat_map", draw)
+    place = E.keep(given, scores)
+    assert len(read_records("08_evaluation")) == 1 and Path(f"{place}.png").exists()
+    E.keep(given, scores.assign(score=0.0)) # of other scores there is another record
+    assert len(read_records("08_evaluation")) == 2
 
 
 @pytest.mark.slow

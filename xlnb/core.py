@@ -423,7 +423,9 @@ def read_records(notebook: str) -> list[dict]:
     """All records of a notebook, part by part, oldest first, those in `data/results` before those in `runs/results`.
 
     With `XLNB_RESULTS` set, those in that folder alone; `DataError` for a damaged line."""
-    shared = [] if os.environ.get("XLNB_RESULTS") else [repo_root() / "data" / "results"]
+    shared = []
+    if not os.environ.get("XLNB_RESULTS"):
+        with suppress(FileNotFoundError): shared = [repo_root() / "data" / "results"]
     patterns = (f"{notebook}.jsonl", f"{notebook}.*.jsonl")
     paths = [p for folder in (*shared, _results_folder()) for pattern in patterns for p in sorted(folder.glob(pattern))]
     return [record for path in paths for record in _records(path)]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BASELINES', 'MEANS', 'FAMILIES', 'Settings', 'checked', 'train_split_of', 'test_split_of', 'task_names',
            'content_hash', 'model_hash', 'untrained_folder', 'split_fifth', 'learned_task', 'leaked', 'sharing',
-           'Tuned', 'asked_languages', 'baseline_rows', 'evaluate', 'score_table', 'latex', 'draw_heat_map',
+           'Tuned', 'asked_languages', 'scorable', 'baseline_rows', 'evaluate', 'score_table', 'latex', 'draw_heat_map',
            'family_table', 'printed_measure', 'beside_papers', 'compare', 'scores_record', 'as_shown', 'tables', 'keep',
            'recorded', 'opponent', 'differences', 'beside_opponent', 'main']
 
@@ -13,6 +13,7 @@ __all__ = ['BASELINES', 'MEANS', 'FAMILIES', 'Settings', 'checked', 'train_split
 import hashlib, json, math, re, shutil, sys, warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -22,11 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
+import transformers
 from scipy.sparse import hstack
 
 from .core import (CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
                        data_root, derive_seed, figure, our_code, pair_name, parse_languages, plain_warnings, progress,
-                       run_facts, runs_folder, settings_from_arguments, sha256_file)
+                       read_records, run_facts, runs_folder, settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
 from .data import source_hash
 from .downstream import BENCHMARKS, RECIPES, TABLES, has_recipes, printed, printed_recipes, read_translations
@@ -222,14 +225,22 @@ def _files_hash(folder, files=()) -> str: # of `files`, else of those of a folde
     files = files or [path for path in sorted(Path(folder).iterdir()) if path.suffix in kinds]
     return content_hash([(path.name, sha256_file(path)) for path in files])
 
+def _with_fresh_weights(model, seed: int) -> tuple: # the network, of an encoder-decoder both halves; its tokenizer
+    network, tokenizer = load_model_and_tokenizer(model)
+    config = load_config(model)
+    if not getattr(config, "is_encoder_decoder", False): return untrained(network, seed), tokenizer
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return transformers.AutoModel.from_config(config), tokenizer
+
 def untrained_folder(model, settings: Settings, seed: int = 0) -> Path:
     "The same architecture with fresh weights, saved once beside the results."
     folder = settings.folder / f"untrained-{model_hash(model)}-seed{seed}"
     if folder.exists(): return folder
     with quietly():
-        network, tokenizer = load_model_and_tokenizer(model)
+        network, tokenizer = _with_fresh_weights(model, seed)
         with atomic_path(folder) as unfinished:
-            untrained(network, seed).save_pretrained(unfinished)
+            network.save_pretrained(unfinished)
             tokenizer.save_pretrained(unfinished)
     return folder
 
@@ -442,16 +453,65 @@ def _why_absent(name, langs, settings) -> list[str]: # of tests that are not the
         except (ConfigError, DataError) as e: found.append(f"{name} has no {split} in {', '.join(group)}: {e}")
     return found
 
-# %% ../nbs/08_evaluation.ipynb #c6a90e27
-def _learn_and_test(model, name, seed, settings, failed: list) -> list[dict]:
-    "Rows of one task and one seed; a language whose test cannot be read is put down in `failed`, the others go on."
-    benchmark, rows, targets = BENCHMARKS[name], [], _tested_languages(name, settings)
+# %% ../nbs/08_evaluation.ipynb #sc0rab1f
+def _gold_answers(examples, kind: str) -> list: # as a network would give them
+    if kind == "tagging": return [e.tags for e in examples]
+    if kind == "choice": return [e.answer for e in examples]
+    if kind == "question answering": return [Span(e.answers[0][0] if e.answers else "", 1.0) for e in examples]
+    return [float(e.label) if kind == "regression" else e.label for e in examples]
+
+def _why_unscorable(name, lang, settings) -> str: # '' where all is well
+    benchmark, split = BENCHMARKS[name], test_split_of(name, settings)
+    try:
+        tested = read_task(benchmark.tested, lang, split)
+        benchmark.score(tested, _gold_answers(tested, TASK_SETS[benchmark.tested].kind), lang)
+        _translations(benchmark.tested, [(lang, split)], settings)
+    except (DataError, ArithmeticError) as e: return f"{name} in {lang}: {e}"
+    return ""
+
+# %% ../nbs/08_evaluation.ipynb #sc0rab1g
+def scorable(name: str, # one of BENCHMARKS
+             settings: Settings,
+             failed: list[str] | None = None, # to put down why the others cannot be tested
+            ) -> list[str]: # languages
+    "Languages whose test is there, and whose own answers can be scored: asked before anything is trained."
+    tested = _tested_languages(name, settings)
     asked = asked_languages(name, settings)
-    if not (targets or asked): asked = list(TASK_SETS[benchmark.tested].languages or settings.sources)
-    if absent := [lang for lang in asked if lang not in targets]: failed += _why_absent(name, absent, settings)
-    if not targets: return [] # nothing is learned for a test that is not there
-    sources = [settings.source, *(lang for lang in targets if settings.in_language and lang not in settings.sources)]
-    for source in sources:
+    if not (tested or asked): asked = list(TASK_SETS[BENCHMARKS[name].tested].languages or settings.sources)
+    absent = [lang for lang in asked if lang not in tested]
+    reasons = {lang: why for lang in tested if (why := _why_unscorable(name, lang, settings))}
+    if failed is not None: failed += [*(_why_absent(name, absent, settings) if absent else ()), *reasons.values()]
+    return [lang for lang in tested if lang not in reasons]
+
+# %% ../nbs/08_evaluation.ipynb #sc0rab1h
+def _why_unlearnable(name, source, settings) -> str: # '' where all is well
+    try: learned_task(name, source, settings)
+    except Exception as e: return f"{name}, learned in {source}: {_why(e)}"
+    return ""
+
+def _all_scorable(settings, failed: list[str]) -> dict[str, list[str]]: # task → languages; warns of the others at once
+    found = {}
+    for name in task_names(settings):
+        if name not in BENCHMARKS: continue
+        try: targets = scorable(name, settings, failed)
+        except (DataError, ConfigError) as e:
+            failed.append(f"{name}: {e}")
+            continue
+        reasons = [_why_unlearnable(name, source, settings) for source in _learned_in(settings, targets) if targets]
+        failed += filter(None, reasons)
+        found[name] = [] if all(reasons) else targets
+    if failed and any(found.values()): warnings.warn(f"before anything is learned: {'; '.join(failed)}")
+    return found
+
+# %% ../nbs/08_evaluation.ipynb #c6a90e27
+def _learned_in(settings, targets: list[str]) -> list[str]: # languages, of each training
+    own = targets if settings.in_language else []
+    return [settings.source, *(lang for lang in own if lang not in settings.sources)]
+
+def _learn_and_test(model, name, seed, settings, failed: list, targets: list[str]) -> list[dict]:
+    "Rows of one task and one seed; a language whose test cannot be scored is put down in `failed`, the others go on."
+    benchmark, rows = BENCHMARKS[name], []
+    for source in _learned_in(settings, targets):
         try: tuned = _tuned(model, name, source, seed, settings)
         except Exception as e: # whatever it is, what was learned in other languages is kept
             failed.append(f"{name}, learned in {source}: {_why(e)}")
@@ -575,13 +635,13 @@ def _kept_rows(what: list, settings, make, # make: () → rows
     return kept["rows"]
 
 # %% ../nbs/08_evaluation.ipynb #0c47bd3d
-def _rows_of(model, name, settings, failed, system) -> list[dict]:
+def _rows_of(model, name, settings, failed, system, targets) -> list[dict]: # targets: of `scorable`
     rows = []
     with quietly():
         if name in READ:
             return _read(name, settings, failed, system, model_hash(model), partial(READ[name][0], model))
-        for seed in range(settings.seeds):
-            try: rows += _learn_and_test(model, name, seed, settings, failed)
+        for seed in range(settings.seeds if targets else 0): # nothing is learned for a test that is not there
+            try: rows += _learn_and_test(model, name, seed, settings, failed, targets)
             except Exception as e: failed.append(f"{name}: {_why(e)}") # whatever it is, the other tasks go on
     return rows
 
@@ -611,15 +671,18 @@ def evaluate(settings: Settings
     Raises `ConfigError` for settings that cannot be, `DataError` where nothing could be tested; tasks and languages
     that cannot be learned or read are named in a warning, and the others are tested."""
     settings, failed, rows = checked(settings), [], []
+    targets = _all_scorable(settings, failed)
     systems = {"model": settings.model}
     if settings.controls and not vector_files(settings.model):
         systems["untrained"] = untrained_folder(settings.model, settings)
     for name in task_names(settings):
         for system, folder in systems.items():
-            rows += [{"seed": 0, **own, "system": system} for own in _rows_of(folder, name, settings, failed, system)]
+            own_rows = _rows_of(folder, name, settings, failed, system, targets.get(name, []))
+            rows += [{"seed": 0, **own, "system": system} for own in own_rows]
         if settings.controls: rows += [{"seed": 0, **own} for own in _baselines_of(name, settings, failed)]
     failed = [*dict.fromkeys(failed)]
-    if not rows: raise DataError(f"nothing could be tested: {'; '.join(failed)}")
+    if not any(own["system"] == "model" for own in rows):
+        raise DataError(f"nothing could be tested of {settings.title}: {'; '.join(failed)}")
     if failed: warnings.warn(f"{len(failed)} tests were left out: {'; '.join(failed)}")
     scores = pd.DataFrame(rows)
     _warn_of_scores(scores)
@@ -907,6 +970,14 @@ def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
         if 1 < by_family.shape[1] < len(others): found[f"{what}, by family"] = by_family
     return found
 
+# %% ../nbs/08_evaluation.ipynb #k33p0001
+def _is_recorded(record) -> bool: # by a call that was killed while it drew, or by the same call
+    what = ("parameters", "run", "scores", "commit", "changed_files")
+    with suppress(DataError): # a damaged file of records gets one more
+        return any(content_hash(*map(old.get, what)) == content_hash(*map(record.get, what))
+                   for old in read_records("08_evaluation"))
+    return False
+
 # %% ../nbs/08_evaluation.ipynb #k33p0000
 def _printed_tables(settings, scores) -> dict: # title → table
     shown, found = as_shown(scores, settings.title), {}
@@ -929,7 +1000,7 @@ def keep(settings: Settings, # of `checked`
     place = settings.folder / f"{settings.title}-{content_hash(record['parameters'])}".replace("/", "-")
     place.parent.mkdir(parents=True, exist_ok=True)
     scores.to_csv(f"{place}.csv", index=False)
-    append_record("08_evaluation", record) # before what can go wrong in drawing
+    if not _is_recorded(record): append_record("08_evaluation", record) # before what can go wrong in drawing
     titled = (tables(settings, scores) | _printed_tables(settings, scores)).items()
     html = [f"<h3>{title}</h3>\n{table.to_html(na_rep='–')}\n" for title, table in titled]
     pages = {"html": ['<meta charset="utf-8">', *html],
@@ -1020,6 +1091,9 @@ def main(argv: list[str]):
         sys.exit(130)
 
 def _main(argv):
+    if not argv:
+        with redirect_stdout(sys.stderr), suppress(SystemExit): settings_from_arguments(Settings, ["--help"])
+        sys.exit("xlnb: name what to evaluate: --model with the folder of a saved encoder, and --tasks")
     try: settings = settings_from_arguments(Settings, argv)
     except ConfigError as e: sys.exit(f"xlnb: {e}")
     try:
