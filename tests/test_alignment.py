@@ -767,3 +767,17 @@ def test_ibm1_on_europarl_gold_beats_the_diagonal():
     if not gold: pytest.skip("no gold for de-en")
     rows = {r["system"]: r["aer"] for r in alignment_baselines({}, {"gold": {"de-en": gold}})}
     assert rows["ibm1-diagonal"] < 0.5 < rows["ibm1"] < 0.62 < rows["diagonal"] # learned from 508 sentence pairs
+
+
+@pytest.mark.parametrize("call, says", [
+    (lambda: aer_by_layer("no", {"T": []}), "gold={'T'"), (lambda: alignment_baselines({}, None), "gold=None: give"),
+    (lambda: alignment_baselines({}, {"T": {"de-en": ["0-0"]}}), r"gold\['T'\]\['de-en'\]=.*give a list"),
+    (lambda: alignment_baselines(None, {}), "train_pairs=None: give a dict"),
+    (lambda: plot_alignment("0-0", {1: []}), "pair='0-0': give an AlignedPair"),
+    (lambda: read_sides(None, "b.txt"), "None is no path: name a file")])
+def test_wrong_types_are_named(call, says):
+    with pytest.raises(ConfigError, match=says): call()
+
+
+def test_rows_that_cannot_be_drawn_are_named():
+    with pytest.raises(DataError, match=r"rows\[0\] lacks test, pair, system, layer, aer"): plot_aer([3], "T")

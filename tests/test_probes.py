@@ -367,7 +367,7 @@ def test_requests_that_cannot_be_met(tasks, tokenizer):
     (lambda t: cldr_tasks("de,en", train="5"), ConfigError, "train='5': give a whole number"),
     (lambda t: Task("toy", "pairs", "ab", {"de": {}}), ConfigError, "toy has labels 'ab': give a tuple"),
     (lambda t: Task("toy", "pairs", ("a", "b"), [1]), ConfigError, r"toy has examples \[1\]: give a dict"),
-    (lambda t: transfer_gap([{"task": "tags"}]), DataError, r"rows\[0\] lacks centred, layer"),
+    (lambda t: transfer_gap([{"task": "tags"}]), DataError, r"rows\[0\] lacks probe, system, layer"),
     (lambda t: plot_transfer(None, "de"), DataError, "rows=None: give a list of rows"),
 ])
 def test_wrong_types_are_named(call, error, says, tasks):

@@ -696,3 +696,25 @@ def test_reading_vectors_loads_no_transformers():
     code = f"import sys\nfrom xlnb import {names}\nprint('transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("call, error, says", [
+    (lambda: encode(3, "no"), ConfigError, "sentences=3: pass a list of strings"),
+    (lambda: load_model_and_tokenizer(None), ConfigError, "model=None is no model"),
+    (lambda: nearest("x", torch.eye(2)), DataError, "queries='x' are no vectors"),
+    (lambda: accuracy(None, torch.eye(2)), DataError, "first=None are no vectors"),
+    (lambda: nearest(torch.eye(2), torch.eye(2), True), ConfigError, "k=True of 2 keys"),
+    (lambda: centre([1, 2]), DataError, r"vectors \(2,\) of torch.int64: give floats"),
+    (lambda: words(None), DataError, "sentence None is not a string"),
+    (lambda: string_overlap("x", ["x"]), ConfigError, "sentences is one string"),
+    (lambda: lsa(3), ConfigError, "pairs=3: give"),
+    (lambda: lsa(["ab"]), DataError, "pair 0 is 'ab', not two sentences"),
+    (lambda: baselines({}, {"T": [1]}), ConfigError, "tests={'T'.*: give {'test': {'de-en'"),
+    (lambda: baselines([], {}), ConfigError, r"train_pairs=\[\]: give a dict"),
+    (lambda: baselines({}, {"T": {"de-en": (["a"], ["b", "c"])}}), DataError, "T, de-en: 1 sentences against 2"),
+    (lambda: chance("3"), ConfigError, "n='3': give a whole number"), (lambda: chance(3, 2), ConfigError, "level=2"),
+    (lambda: untrained("folder"), ConfigError, "model='folder' is no loaded model"),
+    (lambda: plot_layers([{"test": "T"}], "T"), DataError, r"rows\[0\] lacks pair, system"),
+])
+def test_wrong_types_are_named(call, error, says):
+    with pytest.raises(error, match=says): call()

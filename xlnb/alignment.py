@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, islice, product, zip_longest
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,9 +24,9 @@ from .corpora import AlignedPair, existing_file, file_lines, uneven_files
 from .ibm import (HEURISTICS, IBM1_VARIANTS, AlignmentScore, align_both, alignment_error_rate, diagonal_links,
                       link_set, scored, symmetrise, train_both)
 from .ibm import split_words as split_raw_text
-from .retrieval import (batches_by_length, chosen_layers, draw_by_layer, evaluating, is_several, layer_states,
-                            line_styles, load_model_and_tokenizer, longest_input, percent_by_layer, untrained,
-                            warn_unknown)
+from .retrieval import (batches_by_length, check_rows, chosen_layers, draw_by_layer, evaluating, is_several,
+                            layer_states, line_styles, load_model_and_tokenizer, longest_input, percent_by_layer,
+                            untrained, warn_unknown)
 from .tokens import SpecialIds, collate_pairs, collate_text
 
 # %% ../nbs/02d_alignment.ipynb #28d2881c
@@ -388,6 +389,16 @@ def _row(test, pair, system, score: AlignmentScore, layer=None, method=None, **f
 
 
 # %% ../nbs/02d_alignment.ipynb #7da3947a
+def _check_gold(gold):
+    "`ConfigError` for what is not test name → pair → list of AlignedPair."
+    if not isinstance(gold, dict) or not all(isinstance(pairs, dict) for pairs in gold.values()):
+        raise ConfigError(f"gold={gold!r:.60}: give {{'test': {{'de-en': list of AlignedPair}}}}")
+    for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
+        rows = gold[test][pair]
+        if not isinstance(rows, (list, tuple)) or not all(isinstance(row, AlignedPair) for row in rows):
+            raise ConfigError(f"gold[{test!r}][{pair!r}]={rows!r:.60}: give a list of AlignedPair")
+
+# %% ../nbs/02d_alignment.ipynb #400002b0
 def aer_by_layer(model, # folder of a saved model, or a loaded model (then with `tokenizer`)
                  gold: dict, # test name → pair → list of AlignedPair
                  tokenizer=None, # the folder's own if None
@@ -400,6 +411,7 @@ def aer_by_layer(model, # folder of a saved model, or a loaded model (then with 
                  quiet: bool = False, # no progress bar
                 ) -> list[dict]: # one row per test, pair, method and layer
     "Alignment error rate of a model on every test, pair, method and layer; raises as `align` does."
+    _check_gold(gold)
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     methods, rows = _methods(method, model.config), []
     layers = {name: _asked_layers(model.config, layer, name) for name in methods}
@@ -441,6 +453,9 @@ def alignment_baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) tr
                         seed: int = 0, # of the untrained weights
                        ) -> list[dict]: # rows as from `aer_by_layer`
     "Diagonal, IBM-1 and IBM-1 with a diagonal prior and, given a model, the untrained network, on every test and pair."
+    _check_gold(gold)
+    if not isinstance(train_pairs, dict):
+        raise ConfigError(f"train_pairs={train_pairs!r:.60}: give a dict, pair → training pairs")
     rows, words = [], {}
     for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
         own, row = gold[test][pair], partial(_row, test, pair)
@@ -480,6 +495,8 @@ def plot_alignment(pair: AlignedPair, # words and gold links
                    columns: int = 4, # pictures in a row
                   ): # figure and its axes
     "The links of one pair beside the gold, one small picture per layer or system."
+    if not isinstance(pair, AlignedPair): raise ConfigError(f"pair={pair!r:.60}: give an AlignedPair")
+    if not isinstance(links_by_layer, dict): raise ConfigError(f"links={links_by_layer!r:.60}: give {{8: links}}")
     if not links_by_layer: raise ConfigError("no links: give at least one layer, like {8: links}")
     columns = min(columns, len(links_by_layer))
     lines, n, m = -(-len(links_by_layer) // columns), len(pair.first), len(pair.second)
@@ -512,6 +529,7 @@ def plot_aer(rows: list[dict], # of `aer_by_layer` and `alignment_baselines`: an
              pair: str | None = None, # one pair; None: the mean over pairs, with their range
             ): # figure and its axes
     "Alignment error rate by layer, baselines across; of IBM-1 the intersections that have read the test sentences."
+    check_rows(rows, ("test", "pair", "system", "layer", "aer"), "aer_by_layer and alignment_baselines")
     rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
     rows = [r for r in rows if r["system"] in _BASELINES or not r["system"].startswith("ibm1")]
     if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
@@ -565,6 +583,8 @@ def pharaoh(links, # of one pair: (i, j) or (i, j, score)
 
 def read_sides(first, second) -> list[tuple[list[str], list[str]]]: # two files; one may be '-', standard input
     "The words of both files, line by line, empty lines included; `DataError` if one has more lines than the other."
+    for path in (first, second):
+        if not isinstance(path, (str, Path)): raise ConfigError(f"{path!r:.60} is no path: name a file")
     if str(first) == str(second) == "-": raise ConfigError("standard input can be one of the two files: name the other")
     paths = [path if str(path) == "-" else existing_file(path) for path in (first, second)]
     streams = [read_lines(path) if str(path) == "-" else file_lines(path, "\r\n") for path in paths]

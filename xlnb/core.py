@@ -12,6 +12,7 @@ __all__ = ['SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'WIDTHS', '
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time, warnings
+from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
 from importlib import import_module
@@ -176,6 +177,7 @@ def parse_languages(langs, # 'en,de,fr', or a list of codes
     "Our codes of a list of languages; `ConfigError` for a code that is unknown or given twice."
     if langs is None: raise ConfigError("langs=None names no language: give codes, such as 'en,de,fr'")
     given = _put_back(langs).split(",") if isinstance(langs, str | float | bool) else langs
+    if not isinstance(given, Iterable): raise ConfigError(f"langs={langs!r:.60}: give codes, such as 'en,de,fr'")
     given = [_put_back(code).strip() for code in given]
     codes = [code if known is not None and code in known else our_code(code) for code in given]
     for code, word in zip(codes, given):

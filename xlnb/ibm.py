@@ -305,7 +305,7 @@ def scored(directions, # {(i, j): posterior} in either direction
            how: str = "intersection", # one of HEURISTICS
           ) -> list[tuple[int, int, float]]: # sorted
     "One set of links, each with the mean of its posteriors; 0 in a direction that lacks it."
-    if len(directions) != 2 or not all(isinstance(links, dict) for links in directions):
+    if not isinstance(directions, (tuple, list)) or [isinstance(links, dict) for links in directions] != [True, True]:
         raise ConfigError(f"directions={directions!r:.60}: give two dicts (i, j) → posterior, as align_both returns")
     return [(*link, sum(own.get(link, 0) for own in directions) / 2) for link in sorted(symmetrise(*directions, how))]
 

@@ -24,7 +24,7 @@ from .cldr import (LOCALES, TAGS, codes, entailment_examples, names, parallel_me
                        split_of, tag_tokens, tokenize)
 from .core import (ConfigError, DataError, PALETTE, check_counts, choose, derive_seed, figure, one_thread,
                        parse_languages, torch_generator)
-from .retrieval import (batches_by_length, chosen_layers, column_index, evaluating, layer_states,
+from .retrieval import (batches_by_length, check_rows, chosen_layers, column_index, evaluating, layer_states,
                             load_model_and_tokenizer, longest_input, pad_batch, sparse_counts, threads_for, untrained,
                             warn_unknown, words)
 from .training import NonFiniteLoss, TrainingConfig, learning_rate_at, make_optimizer
@@ -389,7 +389,7 @@ def entities(tags: list[str],
              strict: bool = False, # True: only B- starts an entity (IOB2)
             ) -> set[tuple[int, int, str]]: # (first word, last word, kind)
     "Entities of a sequence of BIO tags; an I- tag that continues nothing starts one, unless `strict`."
-    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+    if not isinstance(tags, (list, tuple)) or not all(isinstance(tag, str) for tag in tags):
         raise DataError(f"tags={tags!r:.60}: give a list of strings, such as ['B-LOC', 'I-LOC', 'O']")
     out, start, kind = set(), 0, None
     for n, tag in enumerate([*tags, "O"]):
@@ -412,6 +412,7 @@ def _is_bio(labels) -> bool: return "O" in labels and all(l == "O" or l[:2] in (
 
 def measures(task: Task) -> tuple[str, str]:
     "The names of a task's two scores, the one to look at first."
+    _check_task(task)
     if task.kind == "span": return "exact", "f1"
     return ("f1", "accuracy") if task.kind == "tokens" and _is_bio(task.labels) else ("accuracy", "f1")
 
@@ -437,7 +438,10 @@ def scores_of(task: Task,
               gold: list, # the same
              ) -> dict[str, float]: # both `measures`, from 0 to 1
     "How good answers are."
-    predicted, gold = list(predicted), list(gold)
+    _check_task(task)
+    for name, answers in (("predicted", predicted), ("gold", gold)):
+        if not isinstance(answers, (list, tuple)):
+            raise DataError(f"{name}={answers!r:.60}: give a list, one for each example")
     if len(predicted) != len(gold): raise DataError(f"{len(predicted)} answers to {len(gold)} examples")
     if not gold: raise DataError(f"no answers of {task.name}: there is nothing to score")
     for n, sides in enumerate(zip(predicted, gold)): _check_answers(task, n, *sides)
@@ -531,18 +535,12 @@ def linear_probe(model, # folder of a saved model, or a loaded model
                  probe="linear", system=system)
 
 # %% ../nbs/02e_probes.ipynb #8ae895ad
-def _check_rows(rows):
-    "`DataError` for what are no rows of this module."
-    needed = {"task", "probe", "system", "layer", "centred", "metric", "source", "target", "score"}
-    if not isinstance(rows, (list, tuple)): raise DataError(f"rows={rows!r:.60}: give a list of rows of `linear_probe`")
-    for n, row in enumerate(rows):
-        lacking = sorted(needed - row.keys()) if isinstance(row, dict) else sorted(needed)
-        if lacking: raise DataError(f"rows[{n}] lacks {', '.join(lacking)}: give rows of `linear_probe`")
+_OF_ROWS = ("task", "probe", "system", "layer", "centred", "metric", "source", "target", "score")
 
 def transfer_gap(rows: list[dict], # of this module
                 ) -> list[dict]: # one row per task, system, layer, metric and source
     "Score in the source minus the mean of the other languages (XLM-E, Table 7), and the others' own ceiling."
-    _check_rows(rows)
+    check_rows(rows, _OF_ROWS, "linear_probe, probe_baselines and fine_tune")
     keys, groups = ("task", "probe", "system", "layer", "centred", "metric"), defaultdict(dict)
     for row in rows: groups[tuple(row[k] for k in keys)][row["source"], row["target"]] = row["score"]
     out = []
@@ -760,7 +758,7 @@ def plot_transfer(rows: list[dict], # of this module, any number of tasks and sy
                   centred: bool = False, # scores of centred states, where there are some
                  ): # figure and axes
     "Transfer scores by task and target language, with same-language ceilings and baselines."
-    _check_rows(rows)
+    check_rows(rows, _OF_ROWS, "linear_probe, probe_baselines and fine_tune")
     layers = {r["layer"] for r in rows} - {None}
     if layer is None: layer = max(layers, default=None)
     elif layer not in layers: raise ConfigError(f"layer={layer} is not one of {', '.join(map(str, sorted(layers)))}")

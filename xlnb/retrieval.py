@@ -9,18 +9,19 @@ __all__ = ['OF_A_RUN', 'SMALL_WIDTH', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_se
            'batches_by_length', 'layer_states', 'own_pooling', 'sentence_reading', 'encode', 'centre', 'similarity',
            'rows_in_block', 'nearest_cosines', 'neighbourhood', 'nearest', 'nearest_both', 'hits_at_1', 'accuracy',
            'retrieval_by_layer', 'chance', 'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap',
-           'frequency_vectors', 'TermVectors', 'lsa', 'baselines', 'percent_by_layer', 'line_styles', 'draw_by_layer',
-           'plot_layers']
+           'frequency_vectors', 'TermVectors', 'lsa', 'baselines', 'check_rows', 'percent_by_layer', 'line_styles',
+           'draw_by_layer', 'plot_layers']
 
 # %% ../nbs/02b_retrieval.ipynb #9fe1b561
 import inspect, json, unicodedata, warnings
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import chain, islice
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,7 @@ def load_model_tokenizer(folder): # of a saved model, or of a run
     "The tokenizer in a model's folder; `CheckpointError` without its files, for which transformers would make one up."
     from transformers import AutoTokenizer
     import_module("xlnb.heads") # registers the library's own architecture
+    if not isinstance(folder, (str, Path)): raise ConfigError(f"folder={folder!r:.60} is no path: give that of a model")
     folder = Path(folder).expanduser()
     if not folder.is_dir(): raise CheckpointError(f"{folder} is not a folder: give the folder of a saved model")
     folder = kept_network(folder) or folder
@@ -202,6 +204,7 @@ def longest_input(config, tokenizer) -> int: # tokens
 def check_sentences(sentences) -> list[str]:
     "The sentences as a list; `ConfigError` for a single string, `DataError` with the number of what is no string."
     if isinstance(sentences, str): raise ConfigError("sentences is one string: pass a list of strings")
+    if not isinstance(sentences, Iterable): raise ConfigError(f"sentences={sentences!r:.60}: pass a list of strings")
     sentences = list(sentences)
     for n, sentence in enumerate(sentences):
         if not isinstance(sentence, str): raise DataError(f"sentence {n} is {sentence!r:.60}, not a string")
@@ -341,9 +344,16 @@ def encode(sentences: list[str], # n sentences
     return out if is_several(layer) else out[0]
 
 # %% ../nbs/02b_retrieval.ipynb #0f02cef3
+def _vectors(vectors, name: str) -> torch.Tensor:
+    try: return torch.as_tensor(vectors)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise DataError(f"{name}={vectors!r:.60} are no vectors ({e}): give an array or a tensor, (n, hidden)") from e
+
 def centre(vectors): # (…, n, hidden), one language
     "Vectors minus their mean over the n sentences."
-    vectors = torch.as_tensor(vectors)
+    vectors = _vectors(vectors, "vectors")
+    if vectors.ndim < 2 or not vectors.is_floating_point():
+        raise DataError(f"vectors {tuple(vectors.shape)} of {vectors.dtype}: give floats of shape (…, n, hidden)")
     return vectors - vectors.mean(-2, keepdim=True)
 
 # %% ../nbs/02b_retrieval.ipynb #5fb538e4
@@ -374,7 +384,7 @@ class _Rows:
     "A matrix that hands out its rows in blocks, scaled to unit length; beside the input it keeps one number per row."
     def __init__(self, vectors, name: str):
         self.sparse = hasattr(vectors, "tocsr")
-        self.x = vectors.tocsr() if self.sparse else torch.as_tensor(vectors)
+        self.x = vectors.tocsr() if self.sparse else _vectors(vectors, name)
         if self.x.ndim != 2 or 0 in self.x.shape:
             raise DataError(f"{name}: expected vectors of shape (n, hidden), got {tuple(self.x.shape)}")
         if not self.sparse and not self.x.is_floating_point():
@@ -552,6 +562,21 @@ def _row(test, pair, system, accuracies, sides, layer=None, centred=False, score
             "backward": accuracies[1], "n": len(sides[0]), "repeated": repeated, **facts}
 
 # %% ../nbs/02b_retrieval.ipynb #cc8a3871
+def _check_tests(tests):
+    "`ConfigError` or `DataError` for what is not test name → pair → two lists of as many sentences."
+    wanted = "give {'test': {'de-en': (German sentences, English sentences)}}"
+    if not isinstance(tests, dict) or not all(isinstance(pairs, dict) for pairs in tests.values()):
+        raise ConfigError(f"tests={tests!r:.60}: {wanted}")
+    for test, pair in ((test, pair) for test, pairs in tests.items() for pair in pairs):
+        sides = tests[test][pair]
+        if not isinstance(sides, (tuple, list)) or len(sides) != 2:
+            raise DataError(f"{test}, {pair}: {sides!r:.60} are not two sides: {wanted}")
+        first, second = map(check_sentences, sides)
+        if len(first) != len(second):
+            raise DataError(f"{test}, {pair}: {len(first)} sentences against {len(second)}: line i of one side must "
+                            "translate line i of the other")
+
+# %% ../nbs/02b_retrieval.ipynb #2d9d97b0
 def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then with `tokenizer`)
                        tests: dict, # test name → pair → (lines of first, lines of second)
                        tokenizer=None, # the folder's own if None
@@ -564,6 +589,7 @@ def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then
                       ) -> list[dict]: # one row per test, pair, layer, and raw or centred
     "Retrieval accuracy@1 on every test, pair and layer, in both directions, raw and centred; raises as `encode` does."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
+    _check_tests(tests)
     layer, pool = sentence_reading(model, layer, pool)
     layers, rows = chosen_layers(layer, model.config.num_hidden_layers), []
     for test, pairs in tests.items():
@@ -588,6 +614,9 @@ def chance(n: int, # sentences on a side
            level: float = 0.99, # probability with which guessing stays at or below the bound
           ) -> tuple[float, float]:
     "Expected retrieval accuracy@1 of guessing among n, and the bound that guessing keeps to with probability `level`."
+    check_counts(n=n)
+    if not (isinstance(level, Real) and 0 < level < 1):
+        raise ConfigError(f"level={level!r}: give a share between 0 and 1")
     from scipy.stats import binom
     return 1 / n, float(binom.ppf(level, n, 1 / n)) / n
 
@@ -596,6 +625,7 @@ def untrained(model, # a loaded model
               seed: int = 0, # of the new weights
              ):
     "A model of the same class and configuration with fresh weights; the global random state stays as it was."
+    if not hasattr(model, "config"): raise ConfigError(f"model={model!r:.60} is no loaded model: load it first")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return type(model)(model.config).to(model.device)
@@ -615,6 +645,7 @@ _LETTERS = _Letters()
 
 def words(sentence: str) -> list[str]:
     "Case-folded words without punctuation; single characters where a script writes no spaces."
+    if not isinstance(sentence, str): raise DataError(f"sentence {sentence!r:.60} is not a string")
     return sentence.casefold().translate(_LETTERS).split()
 
 # %% ../nbs/02b_retrieval.ipynb #b53d121a
@@ -638,6 +669,7 @@ def string_overlap(first: list[str], # n sentences
                    second: list[str], # m sentences
                   ): # two scipy sparse matrices, (n, trigrams) and (m, trigrams)
     "Which character trigrams each sentence has; the cosine of two rows is the overlap of two sentences."
+    first, second = check_sentences(first), check_sentences(second)
     grams = lambda line: {line[i:i + 3] for i in range(len(line) - 2)}
     bags = [[grams(f"  {line.casefold()} ") for line in side] for side in (first, second)]
     index = column_index(bags[0] + bags[1])
@@ -653,6 +685,7 @@ def frequency_vectors(first: list[str], # n sentences
                       width: float, # standard deviation of a bump, in units of log count
                      ) -> tuple[torch.Tensor, torch.Tensor]: # (n, grid) and (m, grid)
     "Sentences as the mean bump of their words' log counts: identity is lost, frequency is kept."
+    first, second = check_sentences(first), check_sentences(second)
     sides = [[[counts[w] for w in words(line)] for line in side]
              for side, counts in ((first, counts_first), (second, counts_second))]
     index = column_index(sides[0] + sides[1])
@@ -684,6 +717,11 @@ def lsa(pairs, # iterable of (first, second) training pairs
     "Latent semantic analysis of the two languages' word counts, side by side in one row per pair; deterministic."
     from scipy.sparse import hstack
     from scipy.sparse.linalg import svds
+    if not isinstance(pairs, Iterable): raise ConfigError(f"pairs={pairs!r:.60}: give (first, second) training pairs")
+    pairs = list(pairs)
+    for number, pair in enumerate(pairs):
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+            raise DataError(f"pair {number} is {pair!r:.60}, not two sentences: give (first, second)")
     sides = [[words(line) for line in side] for side in zip(*pairs)]
     if not sides: raise DataError("no training pairs: LSA learns from translations, give it some")
     indexes = [column_index(side) for side in sides]
@@ -757,11 +795,24 @@ def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pai
               seed: int = 0, # of LSA's solver and of the untrained weights
              ) -> list[dict]: # rows as from `retrieval_by_layer`
     "Chance, trigrams, frequency, LSA and, given a model, the untrained network, on every test and pair."
+    _check_tests(tests)
+    if not isinstance(train_pairs, dict):
+        raise ConfigError(f"train_pairs={train_pairs!r:.60}: give a dict, pair → training pairs")
     rows = _text_baselines(train_pairs, tests, train_text or {}, dimensions, max_pairs, seed)
     if model is not None: rows += retrieval_by_layer(untrained(model, seed), tests, tokenizer, system="untrained")
     return rows
 
 # %% ../nbs/02b_retrieval.ipynb #0d33ed2d
+def check_rows(rows, # of measurements
+               needed, # names that every row has
+               makers: str, # functions that return such rows, for the message
+              ):
+    "Raise `DataError` for what are no rows of some functions."
+    if not isinstance(rows, (list, tuple)): raise DataError(f"rows={rows!r:.60}: give a list of rows of {makers}")
+    for n, row in enumerate(rows):
+        lacking = [name for name in needed if not isinstance(row, dict) or name not in row]
+        if lacking: raise DataError(f"rows[{n}] lacks {', '.join(lacking)}: give rows of {makers}")
+
 def percent_by_layer(rows: list[dict], # of one system
                      measure: str, # 'accuracy' or 'aer'
                     ) -> dict: # layer (None for a baseline without layers) → values in per cent
@@ -805,6 +856,7 @@ def plot_layers(rows: list[dict], # of `retrieval_by_layer` and `baselines`: any
     """Retrieval accuracy@1 by layer, raw and centred, with the baselines as lines across.
 
     A system without centred rows shows its raw ones twice. Raises `ConfigError` without rows of the test and pair."""
+    check_rows(rows, ("test", "pair", "system", "layer", "centred", "accuracy"), "retrieval_by_layer and baselines")
     rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
     if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
     layers = sorted({r["layer"] for r in rows} - {None}) or [0, 1]
