@@ -6,8 +6,8 @@ from scipy.stats import pearsonr, spearmanr
 
 from xlnb.catalogue import dictionary
 from xlnb.core import ConfigError, DataError, data_root
-from xlnb.lexicon import (covered_entries, known_row, linked_entries, nearest_products, read_similarity,
-                          translation_accuracy, word_similarity)
+from xlnb.lexicon import (covered_entries, given_entries, known_row, leaked_entries, linked_entries, nearest_products,
+                          read_similarity, translation_accuracy, word_similarity)
 from xlnb.vectors import WordVectors
 
 needs_data = pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no dictionaries")
@@ -139,3 +139,37 @@ def test_real_sets_are_read_and_scored():
     assert score.words == 1500 and score.coverage == 1 and score.covered[1] > 0.7
     for name, n in (("de", 500), ("en-de", 914)):
         assert len(read_similarity(data_root() / "semeval2017-task2" / f"{name}.test.txt")) == n
+
+# ---------------------------------------------------------------- what a map knows, and what is no entry
+
+
+@needs_data
+def test_a_training_part_read_backwards_knows_the_test():
+    "MUSE's two directions are drawn apart: 1,205 of the 2,827 German-English pairs are in English-German's training."
+    test, forth, back = dictionary("de", "en", split="test"), dictionary("de", "en"), dictionary("en", "de")
+    assert not leaked_entries(test, forth)
+    assert (len(test), len(leaked_entries(test, back))) == (2827, 1205)
+
+
+def test_words_that_a_map_knows_are_left_out_and_counted():
+    a, b = languages()
+    entries = [(f"a{i}", f"b{i}") for i in range(300)] + [("a0", "b7")]
+    every = translation_accuracy(entries, a, b)
+    assert (every.words, every.known) == (300, 0)
+    some = translation_accuracy(entries, a, b, known=[("b0", "a0"), ("a1", "b1"), ("b2", "a9")])
+    assert (some.words, some.known) == (298, 2)
+    assert some.covered == translation_accuracy(entries[2:-1], a, b).covered
+    with pytest.raises(DataError, match="knows a translation of every word of this test"):
+        translation_accuracy(entries, a, b, known=[(y, x) for x, y in entries])
+
+
+@pytest.mark.parametrize("wrong", [None, 3, {"a": "b"}, ["ab"], [("a", 1)], [("a", "b", "c")], b"ab"])
+def test_what_is_no_list_of_entries_is_refused(wrong):
+    a, b = languages()
+    for call in (lambda: translation_accuracy(wrong, a, b), lambda: covered_entries(wrong, a, b),
+                 lambda: leaked_entries([("a", "b")], wrong)):
+        with pytest.raises(ConfigError, match="entries are a list of"): call()
+    if not isinstance(wrong, list):
+        with pytest.raises(ConfigError, match="entries are a list of"): given_entries(wrong)
+    with pytest.raises(ConfigError, match="no rated pair"): word_similarity(wrong, a)
+    with pytest.raises(ConfigError): covered_entries([("a1", "b1")], wrong, b)

@@ -67,7 +67,7 @@ def test_pairs_that_stay_hold_a_map_back():
     axes = 3 * torch.eye(20, dtype=torch.float64) # a pair of length 3 along each axis
     assert torch.allclose(procrustes(x, z, 9), procrustes(torch.cat([x, axes]), torch.cat([z, axes])), atol=1e-12)
     for wrong in (-1, float("nan")):
-        with pytest.raises(ConfigError, match="identity_weight=.*give 0 or more"): procrustes(x, z, wrong)
+        with pytest.raises(ConfigError, match="identity_weight=.*give a number of 0 or more"): procrustes(x, z, wrong)
 
 
 def test_whitened_maps_are_the_formulas():
@@ -101,8 +101,8 @@ def test_cca_maps_correlate_as_the_best_linear_maps_do(widths):
     assert float(a[:, 0].std() / a[:, 2].std()) == pytest.approx(ours[0] / ours[2], rel=1e-3) # weighted by them
     flat = x - x.mean(1, keepdim=True) # as after a layer norm
     assert torch.isfinite(cca_maps(flat, z)[0]).all()
-    for wrong in ((x, z[1:]), (x[0], z[0]), (x[:0], z[:0]), (x.long(), z.long())):
-        with pytest.raises(DataError, match="row i of one belongs to row i"): cca_maps(*wrong)
+    for wrong in ((x, z[1:]), (x[0], z[0]), (x[:0], z[:0])):
+        with pytest.raises(DataError, match="row i of one belongs|a matrix has rows and"): cca_maps(*wrong)
     with pytest.raises(DataError, match="zero everywhere"): cca_maps(x, 0 * z)
     with pytest.raises(ConfigError, match="ridge=-1"): cca_maps(x, z, -1)
 
@@ -175,14 +175,14 @@ def test_errors():
     x = draw(10, 4)
     for f in (procrustes, whitened_maps):
         for other in (draw(9, 4), draw(10, 5), draw(10)):
-            with pytest.raises(DataError, match="row i of one belongs to row i"): f(x, other)
+            with pytest.raises(DataError, match="row i of one belongs to row i|a matrix has rows"): f(x, other)
         with pytest.raises(DataError, match="NaN or infinity"): f(x, x * float("nan"))
     with pytest.raises(DataError, match="x has rank 3 of 4"): whitened_maps(draw(3, 4), draw(3, 4))
     for all_x, all_z in ((draw(9, 5), x), (x, draw(9)), (draw(0, 4), x)):
-        with pytest.raises(DataError, match="all_[xz] of shape .*pairs' width, 4"): rcsls(x, x, all_x, all_z)
+        with pytest.raises(DataError, match="all_[xz] (of|has) shape"): rcsls(x, x, all_x, all_z)
     with pytest.raises(ConfigError, match="neighbours=0"): rcsls(x, x, x, x, neighbours=0)
     for tables in ([], [x, draw(9, 4)], [draw(10), draw(10)]):
-        with pytest.raises(DataError, match="give each space .n, width"): generalized_procrustes(tables)
+        with pytest.raises(DataError, match="give each space .n, width|has shape"): generalized_procrustes(tables)
 
 
 def test_whole_numbers_have_common_maps_too():
@@ -210,3 +210,21 @@ def test_a_matrix_without_a_decomposition_is_named():
     for how, matrix, message in ((torch.linalg.cholesky, -torch.eye(3), r"shape \(3, 3\) has no cholesky .*: look for"),
                                  (torch.linalg.svd, torch.tensor([[float("nan")]]), "holds NaN or infinity")):
         with pytest.raises(DataError, match=message): decomposed(how, matrix)
+
+
+@pytest.mark.parametrize("wrong", [None, "text", 3, {"a": 1}, [["a"]], torch.ones(3), torch.ones(3, 3) > 0])
+def test_what_is_no_matrix_is_refused_in_a_sentence(wrong):
+    x = draw(10, 4)
+    for call in (lambda: normalise(wrong), lambda: procrustes(wrong, x), lambda: procrustes(x, wrong),
+                 lambda: cca_maps(x, wrong), lambda: rcsls(x, x, wrong, x), lambda: generalized_procrustes([x, wrong]),
+                 lambda: decomposed(torch.linalg.svd, wrong), lambda: unsupervised_pairs(x, wrong)):
+        with pytest.raises(DataError): call()
+
+
+@pytest.mark.parametrize("wrong", [None, "1.0", float("nan"), float("inf"), -1.0, True])
+def test_what_is_no_amount_is_refused_by_name(wrong):
+    x = draw(10, 4)
+    for name, call in (("identity_weight", lambda: procrustes(x, x, wrong)), ("ridge", lambda: cca_maps(x, x, wrong)),
+                       ("rate", lambda: rcsls(x, x, x, x, rate=wrong)),
+                       ("steps", lambda: rcsls(x, x, x, x, steps=wrong if wrong is not True else 0))):
+        with pytest.raises(ConfigError, match=f"{name}="): call()

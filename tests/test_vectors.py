@@ -293,3 +293,44 @@ def test_where_vectors_were_read_is_known_and_not_saved(tmp_path):
         assert read.file == tmp_path / name and read.first(1).file == read.file and read.made_by == {}
     read.save(tmp_path / "c.safetensors")
     assert b"b.safetensors" not in (tmp_path / "c.safetensors").read_bytes()
+
+
+# ---------------------------------------------------------------- matrices of other kinds, and what is none
+
+
+def words_as_bytes(*words): return torch.frombuffer(bytearray("\n".join(words).encode()), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.uint8, torch.float16, torch.bfloat16, torch.float64])
+def test_matrices_of_any_numbers_are_read(tmp_path, dtype):
+    from safetensors.torch import save_file
+    save_file({"vectors": torch.tensor([[1, 2], [3, 4]]).to(dtype), "words": words_as_bytes("a", "b")},
+              tmp_path / "a.safetensors")
+    read = read_vectors(tmp_path / "a.safetensors")
+    assert torch.equal(read.matrix, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+
+
+@pytest.mark.parametrize("matrix", [torch.ones(2), torch.ones(3, 2), torch.ones(2, 2, 2), torch.tensor(1.0),
+                                    torch.ones(2, 0)])
+def test_a_file_with_a_matrix_of_another_shape_is_named(tmp_path, matrix):
+    from safetensors.torch import save_file
+    save_file({"vectors": matrix, "words": words_as_bytes("a", "b")}, tmp_path / "a.safetensors")
+    with pytest.raises(DataError, match="a.safetensors|2 words and a matrix"): read_vectors(tmp_path / "a.safetensors")
+
+
+def test_words_of_numbers_are_named(tmp_path):
+    from safetensors.torch import save_file
+    save_file({"vectors": torch.ones(2, 2), "words": torch.ones(3, dtype=torch.bfloat16)}, tmp_path / "a.safetensors")
+    with pytest.raises(DataError, match="a.safetensors: not a file of word vectors"):
+        read_vectors(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "abc", b"ab", object()])
+def test_wrong_types_are_refused_in_a_sentence(wrong):
+    vectors = WordVectors(["a", "b"], [[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(DataError, match="words="): WordVectors(wrong, [[1.0]])
+    for call in (lambda: vectors.nearest(wrong), lambda: vectors[wrong]):
+        with pytest.raises((ConfigError, DataError)): call()
+    if not isinstance(wrong, str):
+        for call in (lambda: read_vectors(wrong), lambda: vectors.save(wrong)):
+            with pytest.raises(ConfigError, match="is no path"): call()

@@ -8,7 +8,8 @@ __all__ = ['SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'WIDTHS', '
            'papers_folder', 'runs_folder', 'data_root', 'atomic_path', 'sha256_file', 'derive_seed', 'numpy_generator',
            'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress',
            'plain_warnings', 'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'check_counts',
-           'run_facts', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
+           'check_numbers', 'run_facts', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure',
+           'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time, warnings
@@ -17,7 +18,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
 from importlib import import_module
 from itertools import chain
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
@@ -330,6 +331,15 @@ def check_counts(**given): # name of a parameter → value
     for name, value in given.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
             raise ConfigError(f"{name}={value!r}: give a whole number, 1 or more")
+
+def check_numbers(least: float, most: float, # allowed too; inf: any finite number
+                  **given): # name of a parameter → value
+    "Raise `ConfigError` for what is no finite number within two bounds."
+    for name, value in given.items():
+        if isinstance(value, Real) and not isinstance(value, bool) and least <= value <= most and math.isfinite(value):
+            continue
+        allowed = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of {least:g} or more"
+        raise ConfigError(f"{name}={value!r}: give a number {allowed}")
 
 def _read_value(name, text, kind):
     kind = getattr(kind, "__name__", str(kind))

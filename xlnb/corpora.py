@@ -132,7 +132,8 @@ def file_lines(path: Path, ends: str | None = None) -> Iterator[str]:
 
 def existing_file(path) -> Path:
     "The path, or the same file packed or unpacked; otherwise `FileNotFoundError` names what is there instead."
-    path = Path(path).expanduser()
+    try: path = Path(path).expanduser()
+    except TypeError: raise ConfigError(f"{path!r:.60} is no path of a file: give a string or a Path") from None
     plain = path.with_suffix("") if path.suffix in _OPEN else path
     packed = [plain.with_name(plain.name + ending) for ending in _OPEN] if plain.name else [] # '' and '.' have none
     for candidate in (path, plain, *packed):

@@ -6,11 +6,15 @@
 __all__ = ['normalise', 'decomposed', 'procrustes', 'whitened_maps', 'cca_maps', 'rcsls_loss', 'rcsls', 'generalized_procrustes']
 
 # %% ../nbs/02m_linear_maps.ipynb #9ae83a8f
+import math
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 
-from .core import ConfigError, DataError, check_counts, choose
+from .core import ConfigError, DataError, check_counts, check_numbers, choose
 from .lexicon import nearest_products, unit_rows
+from .vectors import float_matrix
 
 # %% ../nbs/02m_linear_maps.ipynb #ea244a72
 def normalise(matrix, # (n, width)
@@ -18,7 +22,7 @@ def normalise(matrix, # (n, width)
              ) -> torch.Tensor: # (n, width), a copy
     "Rows of length one, columns of mean zero, in a named sequence; `ConfigError` for another step."
     if not isinstance(steps, str): raise ConfigError(f"steps={steps!r}: one string, such as 'unit,centre,unit'")
-    matrix = _floats(matrix).clone()
+    matrix = float_matrix(matrix).clone()
     exact = torch.promote_types(matrix.dtype, torch.float32) # the squares of a half would overflow
     for step in filter(None, steps.split(",")):
         if choose("steps", step, ("unit", "centre")) == "unit":
@@ -27,16 +31,12 @@ def normalise(matrix, # (n, width)
         else: matrix -= matrix.mean(0)
     return matrix
 
-def _floats(matrix) -> torch.Tensor: # whole numbers as float32
-    matrix = torch.as_tensor(matrix)
-    return matrix if matrix.is_floating_point() else matrix.float()
-
 # %% ../nbs/02m_linear_maps.ipynb #9683c401
 _BLOCK = 8192 # rows
 
 def _pair(x, z):
-    x, z = _floats(x), _floats(z)
-    if x.shape != z.shape or x.ndim != 2 or not x.numel():
+    x, z = float_matrix(x, "x"), float_matrix(z, "z")
+    if x.shape != z.shape or not x.numel():
         raise DataError(f"matrices of shape {tuple(x.shape)} and {tuple(z.shape)}: row i of one belongs to row i of "
                         "the other, and both have the same width")
     return x, z
@@ -52,7 +52,8 @@ def decomposed(how, # torch.linalg.svd, eigh, svdvals or cholesky
                matrix, # of floats
                **options): # of `how`
     "A decomposition, computed in float64, of the matrix's own type; `DataError` where there is none."
-    if not torch.isfinite(matrix).all(): raise DataError("a matrix holds NaN or infinity: look at what made it")
+    if not torch.isfinite(float_matrix(matrix)).all():
+        raise DataError("a matrix holds NaN or infinity: look at what made it")
     try: parts = how(matrix.double(), **options)
     except torch.linalg.LinAlgError as e:
         raise DataError(f"a matrix of shape {tuple(matrix.shape)} has no {how.__name__.removeprefix('linalg_')} "
@@ -69,8 +70,7 @@ def procrustes(x, # (n, width)
 
     Directions that the pairs leave open turn as little as can be; `identity_weight` is for spaces nearly one."""
     x, z = _pair(x, z)
-    if not identity_weight >= 0:
-        raise ConfigError(f"identity_weight={identity_weight}: give 0 or more; n pairs of length 1 weigh n / width")
+    check_numbers(0, math.inf, identity_weight=identity_weight) # n pairs of length 1 weigh n / width
     identity = torch.eye(x.shape[1], dtype=torch.float64, device=x.device)
     u, s, v = decomposed(torch.linalg.svd, _cross(x, z) + identity_weight * identity)
     if rest := int((s <= s[0] * 1e-12).sum()): # of these the pairs say nothing
@@ -94,6 +94,8 @@ def whitened_maps(x, # (n, width)
                  ) -> tuple[torch.Tensor, torch.Tensor]: # for x and for z, (width, width)
     "Maps that whiten, re-weight and de-whiten (Artetxe et al. 2018), in the directions of z."
     x, z = _pair(x, z)
+    if not hasattr(powers, "__len__") or len(powers) != 2: raise ConfigError(f"{powers=}: give two, of x and of z")
+    check_numbers(-math.inf, math.inf, power_of_x=powers[0], power_of_z=powers[1])
     (root_x, white_x), (root_z, white_z) = _roots(_cross(x, x), "x"), _roots(_cross(z, z), "z")
     u, s, v = decomposed(torch.linalg.svd, white_x @ _cross(x, z) @ white_z)
     map_x = white_x @ (u * s ** powers[0]) @ u.T @ root_x @ u @ v
@@ -106,11 +108,11 @@ def cca_maps(x, # (n, width)
                    ridge: float = 1e-3, # of the mean variance of a side, added to all of its directions
                   ) -> tuple[torch.Tensor, torch.Tensor]: # for x and z, (width, k) and (other width, k), k the smaller
     "Maps into the directions in which pairs correlate, each weighted by its correlation; centre the sides first."
-    x, z = torch.as_tensor(x), torch.as_tensor(z)
-    if x.ndim != 2 or z.ndim != 2 or len(x) != len(z) or not len(x) or not x.is_floating_point():
+    x, z = float_matrix(x, "x"), float_matrix(z, "z")
+    if len(x) != len(z) or not (x.numel() and z.numel()):
         raise DataError(f"matrices of shape {tuple(x.shape)} and {tuple(z.shape)}: row i of one belongs to row i of "
-                        "the other, and both hold floating-point numbers")
-    if ridge < 0: raise ConfigError(f"ridge={ridge}: give 0 or more")
+                        "the other")
+    check_numbers(0, math.inf, ridge=ridge)
     if not (x.any() and z.any()): raise DataError("one side is zero everywhere: nothing correlates with it")
     def whitening(side):
         values, vectors = decomposed(torch.linalg.eigh, _cross(side, side) / len(side))
@@ -147,11 +149,12 @@ def rcsls(x, z, # pairs, (n, width) each, rows of length 1
           spectral: bool = True, # singular values stay between 0 and 1
          ) -> tuple[torch.Tensor, list[float]]: # map, (width, width); loss before each step and at the end
     "The map with the least relaxed CSLS near the best rotation (Joulin et al. 2018); raises as `procrustes` does."
-    (x, z), all_x, all_z = _pair(x, z), _floats(all_x), _floats(all_z)
+    (x, z), all_x, all_z = _pair(x, z), float_matrix(all_x, "all_x"), float_matrix(all_z, "all_z")
     for name, side in (("all_x", all_x), ("all_z", all_z)):
-        if side.ndim != 2 or side.shape[1:] != x.shape[1:] or not len(side):
+        if side.shape[1:] != x.shape[1:] or not len(side):
             raise DataError(f"{name} of shape {tuple(side.shape)}: give vectors of the pairs' width, {x.shape[1]}")
-    check_counts(neighbours=neighbours)
+    check_counts(neighbours=neighbours, steps=steps)
+    check_numbers(0, math.inf, rate=rate)
     map_ = procrustes(x, z)
     loss, gradient = rcsls_loss(map_, x, z, all_x, all_z, neighbours)
     losses = [loss]
@@ -166,6 +169,10 @@ def rcsls(x, z, # pairs, (n, width) each, rows of length 1
     return map_, losses
 
 # %% ../nbs/02m_linear_maps.ipynb #82cd8854
+def _listed(tables) -> list:
+    if isinstance(tables, Iterable) and not isinstance(tables, str): return [*tables]
+    raise DataError(f"tables={tables!r:.60}: give a list of matrices, one for each space")
+
 def generalized_procrustes(tables: list, # (n, width) of each space, row i of all belongs together
                      present=None, # (spaces, n) bool: which rows each space has; None: all
                      iterations: int = 200, # at most
@@ -173,8 +180,8 @@ def generalized_procrustes(tables: list, # (n, width) of each space, row i of al
                      unmoved: int = 0, # the space whose map is the identity
                     ) -> tuple[list[torch.Tensor], list[float]]: # maps; mean squared distance from the mean
     "Orthogonal maps of many spaces to their common mean (Gower 1975); `DataError` for a space without shared rows."
-    tables = [_floats(table) for table in tables]
-    if len(shapes := {tuple(table.shape) for table in tables}) != 1 or len(tables[0].shape) != 2:
+    tables = [float_matrix(table, "a table") for table in _listed(tables)]
+    if len(shapes := {tuple(table.shape) for table in tables}) != 1:
         raise DataError(f"tables of shape {', '.join(map(str, sorted(shapes))) or '(none are given)'}: give each space "
                         "(n, width), row i of all belongs together; rows that a space lacks are marked by `present`")
     x = torch.stack(tables)

@@ -8,7 +8,7 @@ __all__ = ['PATIENCE', 'STARTS', 'METHODS', 'dictionary_pairs', 'induce_pairs', 
            'NearIdentity', 'InducedDictionary', 'Spaces', 'map_to', 'induce_dictionary']
 
 # %% ../nbs/07a_mapping.ipynb #c9db4f4c
-import warnings
+import math, warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral, Real
@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import torch
 
-from .core import ConfigError, DataError, check_counts, choose, parse_languages, progress, torch_generator
-from .lexicon import covered_entries, given_entries, linked_entries, nearest_csls, same_width
+from .core import (ConfigError, DataError, check_counts, check_numbers, choose, parse_languages, progress,
+                       torch_generator)
+from .lexicon import check_vectors, covered_entries, given_entries, linked_entries, nearest_csls, same_width
 from .linear_maps import decomposed, normalise, procrustes, rcsls, whitened_maps
 from .retrieval import nearest, nearest_cosines, neighbourhood, rows_in_block
 from .vectors import WordVectors
@@ -66,6 +67,21 @@ def _kept_cells(n, m, keep, generator, like) -> torch.Tensor | None: # 0 where k
     drawn = torch.rand(n * _STRIDE + m, generator=generator, device=like.device)
     return torch.zeros_like(drawn, dtype=like.dtype).masked_fill_(drawn >= keep, -torch.inf)
 
+def _check_sides(*sides):
+    "Raise `DataError` for what is no tensor of vectors, or sides of two widths."
+    for side in sides:
+        if not torch.is_tensor(side) or side.ndim != 2 or not side.is_floating_point() or not side.numel():
+            shown = f"a tensor of shape {tuple(side.shape)}" if torch.is_tensor(side) else f"{side!r:.60}"
+            raise DataError(f"{shown} is no matrix of vectors: give a tensor of floats, (words, width)")
+    if len(widths := {side.shape[1] for side in sides}) > 1:
+        raise DataError(f"vectors of width {' and '.join(map(str, sorted(widths)))}: both sides have one width")
+
+def _check_pairs(pairs):
+    "Raise `DataError` for what is no tensor of rows."
+    if torch.is_tensor(pairs) and pairs.ndim == 2 and len(pairs) == 2 and pairs.dtype == torch.long: return
+    shown = f"a tensor of shape {tuple(pairs.shape)}, {pairs.dtype}" if torch.is_tensor(pairs) else f"{pairs!r:.60}"
+    raise DataError(f"pairs are {shown}: give a tensor of whole numbers, (2, pairs), as dictionary_pairs returns")
+
 def induce_pairs(x, # (n, width), rows of length 1, in the space of z
                  z, # (m, width), rows of length 1
                  keep: float = 1.0, # probability that a cell competes
@@ -74,6 +90,9 @@ def induce_pairs(x, # (n, width), rows of length 1, in the space of z
                  block: int | None = None, # rows and columns of a block; None: `rows_in_block`
                 ) -> tuple[torch.Tensor, torch.Tensor, float]: # pairs of x, pairs of z; mean cosine to the nearest
     "The best partner of each word by CSLS: of x in z, and of z in x, (2, pairs) each; and the objective (both ways)."
+    check_counts(neighbours=neighbours)
+    check_numbers(0, 1, keep=keep)
+    _check_sides(x, z)
     n, m, block = len(x), len(z), rows_in_block(x.device) if block is None else block
     near, best = nearest_cosines(x, z, min(neighbours, n, m), block), (_Best(n, x), _Best(m, z))
     means, objective = [own.mean(1) for own in near], float(sum(own[:, 0].mean() for own in near)) / 2
@@ -110,7 +129,12 @@ def self_learning(x, # (n, width), normalised
                   seed: int = 0, # of the draws
                  ) -> Learned:
     "Map and dictionary in turns, with stochastic induction (Artetxe et al. 2018b); `ConfigError` for another keep."
-    if not 0 < keep <= 1: raise ConfigError(f"keep={keep!r}: a probability above 0, up to 1; VecMap's starts at 0.1")
+    if not (isinstance(keep, Real) and 0 < keep <= 1):
+        raise ConfigError(f"keep={keep!r}: a probability above 0, up to 1; VecMap's starts at 0.1")
+    check_counts(patience=patience, neighbours=neighbours)
+    check_numbers(0, math.inf, tolerance=tolerance)
+    _check_sides(x, z)
+    _check_pairs(pairs)
     generator, history = torch_generator("self-learning", seed, device=x.device), []
     best, since = -torch.inf, 0
     while True:
@@ -129,6 +153,7 @@ def self_learning(x, # (n, width), normalised
 # %% ../nbs/07a_mapping.ipynb #d4c49c91
 def identical_pairs(first: WordVectors, second: WordVectors) -> torch.Tensor: # (2, pairs), rows of first and of second
     "The words that both languages have, letter for letter; `DataError` if there is none."
+    check_vectors(first, second)
     rows = [(row, second.index[word]) for row, word in enumerate(first.words) if word in second.index]
     if rows: return torch.tensor(rows).T
     raise DataError(f"no word of {first.language} is spelled as one of {second.language}: give a dictionary, or take "
@@ -140,6 +165,8 @@ def unsupervised_pairs(x, # (n, width), normalised
                        neighbours: int = 10, # of CSLS
                       ) -> torch.Tensor: # (2, 2 × vocabulary_cutoff)
     "Pairs of words with similar profiles of similarities in their own language (Artetxe et al. 2018b)."
+    check_counts(vocabulary_cutoff=vocabulary_cutoff, neighbours=neighbours)
+    _check_sides(x, z)
     words, profiles = min(vocabulary_cutoff, len(x), len(z)), []
     for side in (x[:words], z[:words]):
         u, s, _ = decomposed(torch.linalg.svd, side, full_matrices=False)
@@ -170,6 +197,9 @@ def split_agreement(x, # (n, width), normalised
                     patience: int = PATIENCE, # of `self_learning`
                    ) -> float: # from 0 to 1
     "How far maps learned from disjoint halves of the words of x translate alike, above chance; of 5,000 words each."
+    check_counts(patience=patience)
+    _check_sides(x, z)
+    _check_pairs(pairs)
     x, z = x[:_CHECKED], z[:_CHECKED]
     pairs = pairs[:, (pairs[0] < len(x)) & (pairs[1] < len(z))]
     if len(x) < 2 or not pairs.shape[1]: return 0.0
@@ -218,6 +248,8 @@ def held_out_agreement(x, # (n, width), normalised
                        fit=procrustes, # pairs of both sides → map
                       ) -> float: # from 0 to 1; 0 for fewer than ten groups of entries
     "How far maps from four fifths of a dictionary translate the other, which shares no word with them, above chance."
+    _check_sides(x, z)
+    _check_pairs(pairs)
     return _as_entered(x, z, pairs, _fifths(pairs, _groups(pairs), seed), fit)
 
 def right_agreement(x, # (n, width), normalised
@@ -225,6 +257,8 @@ def right_agreement(x, # (n, width), normalised
                     seed: int = 0, # of the parts and of the turn
                    ) -> float: # from 0 to 1
     "The agreement of right entries for the same words, in the same parts, if the other space were this one, turned."
+    _check_sides(x)
+    _check_pairs(pairs)
     draw = torch.randn(x.shape[1], x.shape[1], generator=torch_generator("turn", seed))
     turned = x @ torch.linalg.qr(draw)[0].to(x)
     return _as_entered(x, turned, pairs[0].repeat(2, 1), _fifths(pairs, _groups(pairs), seed))
@@ -264,6 +298,7 @@ METHODS = {"orthogonal": lambda x, z, all_x, all_z: procrustes(x, z),
 class NearIdentity:
     "A `method` of `map_to` for spaces that are nearly one: the best rotation, regularised towards the identity."
     weight: float # of the identity, in that of the pairs that are given
+    def __post_init__(self): check_numbers(0, math.inf, weight=self.weight)
 
     def __call__(self, x, z, *_): return procrustes(x, z, self.weight * len(x) / x.shape[1]) # rows of length 1
 
@@ -331,7 +366,7 @@ class InducedDictionary(list):
     "Entries that a space was asked for, and how far the maps into that space agree."
     def __init__(self, entries: Iterable, # (word of first, word of second) pairs
                  agreement: float | None = None): # from 0 to 1, as `MapReport` has it; None: no map is known
-        super().__init__(entries)
+        super().__init__(given_entries(entries)[0])
         self.agreement = agreement
 
 def _as_sure(doubt: dict, known, least) -> dict: # the same
@@ -411,7 +446,7 @@ class Spaces:
 
 # %% ../nbs/07a_mapping.ipynb #6ca2ff63
 def _by_language(vectors: Iterable[WordVectors], hub) -> dict[str, WordVectors]:
-    vectors = [vectors] if isinstance(vectors, WordVectors) else [*vectors]
+    vectors = [*vectors] if isinstance(vectors, Iterable) and not isinstance(vectors, WordVectors) else [vectors]
     for v in vectors:
         if not isinstance(v, WordVectors): raise ConfigError(f"{v!r:.60}: give WordVectors, as read_vectors returns")
         if v.language is None: raise ConfigError(f"{v!r} has no language: read them with language='de', or the like")

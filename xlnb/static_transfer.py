@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .core import ConfigError, DataError, choose, torch_generator
+from .core import ConfigError, DataError, check_counts, check_numbers, choose, torch_generator
 from .linear_maps import decomposed
 from .retrieval import check_sentences, layer_states, pad_batch, pool_sentences, warn_unknown
 
@@ -39,7 +39,8 @@ def _check_width(loss, name, vectors, width): # of the side `name`
                           f"these widths, TransferLoss({loss!r}, width_a, width_b)")
 
 def _check_components(components, a, b):
-    if not isinstance(components, Integral) or not 1 <= components <= min(a, b):
+    check_counts(width_a=a, width_b=b)
+    if not isinstance(components, Integral) or isinstance(components, bool) or not 1 <= components <= min(a, b):
         raise ConfigError(f"{components=} for widths {a} and {b}: give a whole number from 1 to {min(a, b)}")
 
 def _views(contextual, static, least=1, alike=None): # both as float64 on one device
@@ -119,6 +120,7 @@ def dcca_as_published(contextual, # (words, width_a)
     """Mean of −Σ √(1 + ρ) over parts of the batch, the loss of the paper's code.
 
     Raises `ConfigError` for parts or widths that are too small, `DataError` where the directions are not determined."""
+    check_counts(components=components, part=part)
     least = 2 * components + 2 # in fewer dimensions than 2 k, two subspaces of k meet, whatever they are
     contextual, static = _views(contextual, static, least)
     _check_components(components, contextual.shape[1], static.shape[1])
@@ -129,6 +131,7 @@ def dcca_as_published(contextual, # (words, width_a)
 # %% ../nbs/07b_static_transfer.ipynb #ed7f436f
 def noise_correlation(words: int, width_a: int, width_b: int) -> float: # 0 to 1
     "Root mean square of the canonical correlations of two Gaussian views without any relation."
+    check_numbers(0, math.inf, words=words, width_a=width_a, width_b=width_b) # an effective width is no whole number
     return min(1.0, math.sqrt(max(width_a, width_b) / max(words - 1, 1)))
 
 def _centred(name, x):
@@ -202,6 +205,7 @@ class TransferLoss(torch.nn.Module):
                  seed: int = 0, # of the maps of dcca_ey
                  **options): # of the loss, such as ridge=1e-2 of dcca; components=64 of dcca_ey
         super().__init__()
+        check_counts(width_a=width_a, width_b=width_b)
         self.function, self.options, self.maps = LOSSES[choose("name", name, LOSSES)], options, None
         self.name, self.widths = name, (width_a, width_b)
         if name in ("mse", "cosine"): _same_width(name, width_a, width_b)
@@ -232,8 +236,9 @@ def word_batches(words: Iterable[str],
                  most_pieces: int = 20, # of a word; what is beyond is cut (the paper's code)
                 ) -> list[dict]: # input_ids, attention_mask, special_tokens, (words, seq) each
     "Words in their order, each a sentence of its own; `DataError` for a word without pieces, warns of unknown ones."
+    if not callable(tokenizer): raise ConfigError(f"{tokenizer=!r:.60}: give the tokenizer of the model")
     words = check_sentences(words)
-    if min(batch_size, most_pieces) < 1: raise ConfigError(f"{batch_size=}, {most_pieces=}: give 1 or more of both")
+    check_counts(batch_size=batch_size, most_pieces=most_pieces)
     longest = most_pieces + tokenizer.num_special_tokens_to_add()
     read = tokenizer(words, truncation=True, max_length=longest, return_special_tokens_mask=True) if words else {}
     ids, special = read.get("input_ids", []), read.get("special_tokens_mask", [])

@@ -24,8 +24,8 @@ from torch.nn import functional as F
 
 from . import retrieval
 from .contamination import check_streams, text_lines
-from .core import (CheckpointError, ConfigError, DataError, atomic_path, check_types, choose, numpy_generator,
-                       plain_warnings, progress, settings_from_arguments, torch_generator)
+from .core import (CheckpointError, ConfigError, DataError, atomic_path, check_numbers, check_types, choose,
+                       numpy_generator, plain_warnings, progress, settings_from_arguments, torch_generator)
 from .corpora import existing_file, read_text
 from .data import folder_lock, short_hash
 from .retrieval import (batches_by_length, chosen_layers, evaluating, layer_states, load_model_and_tokenizer,
@@ -171,8 +171,9 @@ _HELD = 5_000_000 # different words
 def count_words(lines, # iterable of strings
                 segmenter: Segmenter, lowercase: bool = True) -> tuple[Counter, int]: # counts; words in all
     "How often each word occurs; where there are too many different ones, the rarest are forgotten."
+    if not isinstance(segmenter, Segmenter): raise ConfigError(f"{segmenter=!r:.60}: take find_segmenter's")
     counts, total, least = Counter(), 0, 0
-    for line in lines:
+    for line in text_lines(lines, "the text"):
         line_words = [line[a:b] for a, b in segmenter.words(line)]
         total += len(line_words)
         counts.update(map(str.lower, line_words) if lowercase else line_words)
@@ -218,6 +219,7 @@ def keep_probability(share, # f, of each word
                      threshold: float, # t
                     ) -> np.ndarray:
     "With which probability an occurrence is kept (as in the published code; word2vec has the same form)."
+    check_numbers(0, math.inf, threshold=threshold)
     ratio = threshold / np.asarray(share, float)
     return np.minimum(1, np.sqrt(ratio) + ratio)
 
