@@ -228,3 +228,16 @@ def test_what_is_no_amount_is_refused_by_name(wrong):
                        ("rate", lambda: rcsls(x, x, x, x, rate=wrong)),
                        ("steps", lambda: rcsls(x, x, x, x, steps=wrong if wrong is not True else 0))):
         with pytest.raises(ConfigError, match=f"{name}="): call()
+
+
+@pytest.mark.parametrize("width, threads", [(30, 1), (1100, 2)])
+def test_a_small_matrix_is_decomposed_by_one_thread(width, threads):
+    before, seen = torch.get_num_threads(), []
+    def how(matrix):
+        seen.append(torch.get_num_threads())
+        return matrix
+    try:
+        torch.set_num_threads(2)
+        decomposed(how, torch.ones(width, width))
+        assert seen == [threads] and torch.get_num_threads() == 2
+    finally: torch.set_num_threads(before)
