@@ -173,3 +173,12 @@ def test_what_is_no_list_of_entries_is_refused(wrong):
         with pytest.raises(ConfigError, match="entries are a list of"): given_entries(wrong)
     with pytest.raises(ConfigError, match="no rated pair"): word_similarity(wrong, a)
     with pytest.raises(ConfigError): covered_entries([("a1", "b1")], wrong, b)
+
+
+@pytest.mark.parametrize("written", ["caf\u00e9", "cafe\u0301", "ca\u00adf\u00e9"])
+def test_entries_and_vectors_may_be_composed_or_not(written):
+    a, b = WordVectors([written, "haus"], torch.eye(2), "fr"), WordVectors(["coffee", "house"], torch.eye(2), "en")
+    for asked in ("caf\u00e9", "Cafe\u0301", "ca\u00adfe\u0301"):
+        score = translation_accuracy([(asked, "coffee"), ("haus", "house")], a, b, at=1)
+        assert (score.coverage, score.covered[1]) == (1, 1)
+        assert leaked_entries([(asked, "x")], [("x", asked)])

@@ -600,3 +600,15 @@ def test_memory_does_not_grow_with_the_text(folder, tmp_path):
         assert done.returncode == 0, done.stderr
         peaks.append(int(done.stdout.split()[1]))
     assert peaks[1] - peaks[0] < 20 # MiB
+
+
+def test_composed_and_decomposed_words_are_one(model, tokenizer):
+    lines = ["Caf\u00e9 im Haus", "Cafe\u0301 im Haus", "Ca\u00adf\u00e9 im Haus"]
+    assert count_words(lines, regex_segmenter())[0] == {"caf\u00e9": 3, "im": 3, "haus": 3}
+    few = learned(min_count=3, subsample=1.0, epochs=1)
+    vectors = distil(model, TEXT[:40] + lines, None, tokenizer, segmenter="regex", settings=few)
+    assert "caf\u00e9" in vectors.words
+    wanted = distil(model, lines, None, tokenizer, vocabulary=["Cafe\u0301"], segmenter="regex", settings=few)
+    assert wanted.words == ("caf\u00e9",)
+    with pytest.raises(DataError, match="again: leave it out$"):
+        distil(model, lines, None, tokenizer, vocabulary=["Caf\u00e9", "Cafe\u0301"], segmenter="regex", settings=few)

@@ -7,12 +7,13 @@ __all__ = ['SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'WIDTHS', '
            'choose', 'check_texts', 'split_lines', 'split_words', 'read_lines', 'utf8_output', 'repo_root',
            'papers_folder', 'runs_folder', 'data_root', 'atomic_path', 'sha256_file', 'derive_seed', 'numpy_generator',
            'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress',
-           'plain_warnings', 'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'check_counts',
-           'check_numbers', 'run_facts', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure',
-           'show_table']
+           'plain_warnings', 'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'normalize_text',
+           'check_counts', 'check_numbers', 'run_facts', 'append_record', 'read_records', 'figure', 'label_lines',
+           'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
-import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time, warnings
+import difflib, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time
+import unicodedata, warnings
 from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
@@ -324,6 +325,11 @@ def check_types(settings, # a dataclass
         kinds = kind.split(" | ")
         fits = "bool" in kinds if isinstance(value, bool) else isinstance(value, tuple(allowed[k] for k in kinds))
         if not fits: raise ConfigError(f"{field.name}={value!r} is not of type {kind}")
+
+# %% ../nbs/00_core.ipynb #ba278f85
+def normalize_text(text: str) -> str:
+    "The text composed (NFC), and without soft hyphens: words that look alike are alike."
+    return text if text.isascii() else unicodedata.normalize("NFC", text).replace("\u00ad", "")
 
 # %% ../nbs/00_core.ipynb #2d05cs35
 def check_counts(**given): # name of a parameter → value

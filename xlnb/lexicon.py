@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from .core import ConfigError, DataError, check_counts, choose
+from .core import ConfigError, DataError, check_counts, choose, normalize_text
 from .corpora import existing_file, file_lines
 from .formats import read_dictionary
 from .retrieval import NEIGHBOURS, nearest, neighbourhood
@@ -67,9 +67,11 @@ class TranslationScore:
 def known_row(vectors: WordVectors, # or whatever has an `index`: word → row
               word: str,
              ) -> int | None:
-    "The row of a word as it is written, in lower case, or with underscores for blanks; None where there is none."
+    "The row of a word as it is written, composed, in lower case, or with underscores for blanks; None: there is none."
     if not isinstance(word, str): raise ConfigError(f"{word!r:.60} is no word: give a string")
-    forms = (word, word.lower(), word.replace(" ", "_"), word.lower().replace(" ", "_"))
+    spellings = dict.fromkeys((word, normalize_text(word)))
+    cased = [form for one in spellings for form in (one, one.lower())]
+    forms = [*cased, *(form.replace(" ", "_") for form in cased)]
     return next((vectors.index[form] for form in forms if form in vectors.index), None)
 
 def check_vectors(*sides):
@@ -143,8 +145,9 @@ def leaked_entries(test, # (word, translation) pairs, or a file's path
     "The entries of a test that a map knows, in whichever direction they were given."
     (test, _), (known, _) = given_entries(test), given_entries(known)
     _check_entries([*test, *known])
-    pairs = {tuple(entry) for entry in known}
-    return [tuple(entry) for entry in test if {tuple(entry), tuple(entry[::-1])} & pairs]
+    composed = lambda entry: tuple(map(normalize_text, entry))
+    pairs = {composed(entry) for entry in known}
+    return [tuple(entry) for entry in test if {composed(entry), composed(entry[::-1])} & pairs]
 
 def _unknown(entries, known, file) -> tuple[list, int]: # entries of the other words; words that were left out
     words = {word for word, _ in leaked_entries(entries, known)}

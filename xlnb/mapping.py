@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import torch
 
-from .core import (ConfigError, DataError, check_counts, check_numbers, choose, parse_languages, progress,
-                       torch_generator)
+from .core import (ConfigError, DataError, check_counts, check_numbers, choose, normalize_text,
+                       parse_languages, progress, torch_generator)
 from .lexicon import check_vectors, covered_entries, given_entries, linked_entries, nearest_csls, same_width
 from .linear_maps import decomposed, normalise, procrustes, rcsls, whitened_maps
 from .retrieval import nearest, nearest_cosines, neighbourhood, rows_in_block
@@ -154,7 +154,8 @@ def self_learning(x, # (n, width), normalised
 def identical_pairs(first: WordVectors, second: WordVectors) -> torch.Tensor: # (2, pairs), rows of first and of second
     "The words that both languages have, letter for letter; `DataError` if there is none."
     check_vectors(first, second)
-    rows = [(row, second.index[word]) for row, word in enumerate(first.words) if word in second.index]
+    spelled = [word if word in second.index else normalize_text(word) for word in first.words]
+    rows = [(row, second.index[word]) for row, word in enumerate(spelled) if word in second.index]
     if rows: return torch.tensor(rows).T
     raise DataError(f"no word of {first.language} is spelled as one of {second.language}: give a dictionary, or take "
                     "start='unsupervised'")

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .core import ConfigError, DataError, atomic_path, check_counts, choose, parse_languages
+from .core import ConfigError, DataError, atomic_path, check_counts, choose, normalize_text, parse_languages
 from .corpora import DAMAGE, Report, existing_file, file_lines, open_bytes
 
 # %% ../nbs/00n_vectors.ipynb #a602bbf3
@@ -87,8 +87,10 @@ class WordVectors:
     def width(self) -> int: return self.matrix.shape[1]
 
     @cached_property
-    def index(self) -> dict[str, int]: # word → row
-        return {word: row for row, word in enumerate(self.words)}
+    def index(self) -> dict[str, int]: # word, as it is written and composed (`normalize_text`) → row
+        rows = {word: row for row, word in enumerate(self.words)}
+        for row, word in enumerate(self.words): rows.setdefault(normalize_text(word), row)
+        return rows
 
     def __len__(self): return len(self.words)
     def __contains__(self, word): return word in self.index

@@ -25,7 +25,8 @@ from torch.nn import functional as F
 from . import retrieval
 from .contamination import check_streams, text_lines
 from .core import (CheckpointError, ConfigError, DataError, atomic_path, check_numbers, check_types, choose,
-                       numpy_generator, plain_warnings, progress, settings_from_arguments, torch_generator)
+                       normalize_text, numpy_generator, plain_warnings, progress, settings_from_arguments,
+                       torch_generator)
 from .corpora import existing_file, read_text
 from .data import folder_lock, short_hash
 from .retrieval import (batches_by_length, chosen_layers, evaluating, layer_states, load_model_and_tokenizer,
@@ -174,7 +175,7 @@ def count_words(lines, # iterable of strings
     if not isinstance(segmenter, Segmenter): raise ConfigError(f"{segmenter=!r:.60}: take find_segmenter's")
     counts, total, least = Counter(), 0, 0
     for line in text_lines(lines, "the text"):
-        line_words = [line[a:b] for a, b in segmenter.words(line)]
+        line_words = [normalize_text(line[a:b]) for a, b in segmenter.words(line)]
         total += len(line_words)
         counts.update(map(str.lower, line_words) if lowercase else line_words)
         while len(counts) > _HELD:
@@ -187,7 +188,8 @@ def _vocabulary(counts: Counter, total: int, s: Distillation, given) -> list[str
     "The words that get vectors; `DataError` if there is none, or a given list names a word twice."
     if not total: raise DataError("the text has no words: give lines with text in them")
     if given is not None:
-        words = [word.lower() if s.lowercase else word for word in _checked_list(given, s.lowercase)]
+        composed = map(normalize_text, _checked_list(given, s.lowercase))
+        words = [word.lower() if s.lowercase else word for word in composed]
         found = sorted((word for word in words if word in counts), key=lambda word: (-counts[word], word))
         most = ", ".join(word for word, _ in counts.most_common(3))
         if not found: raise DataError(f"none of the {len(words)} words of the list is in the text, which has {most}, "
@@ -208,10 +210,11 @@ def _checked_list(given, lowercase: bool) -> list[str]:
     first, given = {}, [*given]
     for n, word in enumerate(given):
         if not (isinstance(word, str) and word): raise DataError(f"vocabulary[{n}] is {word!r}, not a word")
-        before = first.setdefault(word.lower() if lowercase else word, n)
+        composed = normalize_text(word)
+        before = first.setdefault(composed.lower() if lowercase else composed, n)
         if before != n:
             raise DataError(f"vocabulary[{n}], {word!r}, is vocabulary[{before}], {given[before]!r}, again: "
-                            "leave it out" + ", or set lowercase=False" * (word != given[before]))
+                            "leave it out" + ", or set lowercase=False" * (composed != normalize_text(given[before])))
     return given
 
 # %% ../nbs/07_x2static.ipynb #9f6defd2
@@ -263,7 +266,7 @@ def _drawn(lines, segmenter: Segmenter, index: dict, keep: np.ndarray, lowercase
     "Lines that have kept occurrences: (line, spans of these (n, 2), numbers of the words)."
     for line in lines:
         spans = np.array(segmenter.words(line), np.int64).reshape(-1, 2)
-        names = (line[a:b] for a, b in spans.tolist())
+        names = (normalize_text(line[a:b]) for a, b in spans.tolist())
         words = np.array([index.get(name.lower() if lowercase else name, -1) for name in names], np.int64)
         kept = (words >= 0) & (draw.random(len(words)) < keep[words])
         if kept.any(): yield line, spans[kept], words[kept]
