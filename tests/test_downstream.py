@@ -1,9 +1,11 @@
 "What the papers print for every task and how they fine-tuned for it, against their tables; measures of answers."
 import csv
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
 
+from xlnb import finetuning
 from xlnb.core import ConfigError
 from xlnb.downstream import BENCHMARKS, READ, RECIPES, TABLES, has_recipes, printed, printed_recipes
 from xlnb.finetuning import Span
@@ -134,3 +136,14 @@ def test_accuracy_of_tags_is_their_micro_f1():
     flat = lambda rows: [tag for tags in rows for tag in tags]
     micro = f1_scores(flat(gold), flat(answers))["micro"]
     assert BENCHMARKS["pos"].score(examples, answers, "de")["accuracy"] == pytest.approx(micro)
+
+
+def test_static_is_fine_tuned_by_the_optimiser_of_xtremes_scripts():
+    for task in ("xquad", "tydiqa", "ner", "pos"):
+        assert {(own.beta2, own.epsilon) for own in printed_recipes("static", task, 768)} == {(0.999, 1e-8)}
+    for paper in ("xlme", "metaxlm"):
+        assert {(own.beta2, own.epsilon) for own in printed_recipes(paper, "xnli", 768)} == {(0.98, 1e-6)}
+    batches = SimpleNamespace(per_epoch=10)
+    [recipe] = printed_recipes("static", "ner", 768)
+    config = finetuning._training_config(recipe, batches, SimpleNamespace(hidden_size=768), 0)
+    assert (config.betas, config.eps) == ((0.9, 0.999), 1e-8)

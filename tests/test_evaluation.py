@@ -113,7 +113,7 @@ def test_nothing_is_computed_twice_and_more_is_added(settings, scores):
 
 def test_what_trains_nothing_is_read_once_while_code_and_data_stay(settings, data, tmp_path, monkeypatch):
     calls = []
-    def rows(*where):
+    def rows(*where, **reading):
         calls.append(where)
         warnings.warn("one file is not there")
         return [E.row("cldr tags", "f1", "en", "de", np.float64(50), 3)]
@@ -126,7 +126,7 @@ def test_what_trains_nothing_is_read_once_while_code_and_data_stay(settings, dat
     (data / "new.txt").touch()
     evaluate(given)
     assert len(calls) == 3
-    monkeypatch.setitem(E.READ, "cldr", (lambda *_: 1 / 0, None))
+    monkeypatch.setitem(E.READ, "cldr", (lambda *_, **__: 1 / 0, None))
     with pytest.raises(DataError, match="division by zero"): evaluate(replace(given, langs="en"))
 
 
@@ -148,7 +148,7 @@ def test_a_language_that_cannot_be_scored_loses_no_other(settings, scores, monke
 
 @pytest.mark.filterwarnings("ignore:.*share a text")
 def test_a_task_that_fails_in_whatever_way_loses_no_other(settings, scores, monkeypatch):
-    def fails(*_): raise RuntimeError("out of memory")
+    def fails(*_, **__): raise RuntimeError("out of memory")
     monkeypatch.setitem(E.READ, "cldr", (fails, fails))
     given = replace(settings, tasks="xnli,cldr", langs="sw")
     with pytest.warns(UserWarning, match="cldr: RuntimeError: out of memory"): found = evaluate(checked(given))
@@ -552,7 +552,8 @@ def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(settings, 
     second = E.opponent(first)
     both = map(evaluate, (first, second))
     ours, theirs = (own[own.measure == "accuracy@1"].set_index("target").score for own in both)
-    monkeypatch.setitem(E.READ, "flores", (lambda *_: pytest.fail("read twice"), None)) # all that is compared was kept
+    def again(*_, **__): pytest.fail("read twice") # all that is compared was kept
+    monkeypatch.setitem(E.READ, "flores", (again, None))
     ahead = E.differences(first, second, {"flores": "accuracy@1"}).loc["flores", "accuracy@1"]
     assert [*ahead.index] == [*ours.index] == ["de-en", "en-sw"]
     for pair, own in ahead.iterrows():
@@ -584,7 +585,7 @@ def test_another_model_that_is_not_there_is_said_before_anything_is_learned(sett
                                          (FileNotFoundError("no file"), "no file"),
                                          (ArithmeticError("nan"), "ArithmeticError: nan")])
 def test_what_ends_one_task_does_not_end_the_others(error, said, settings, scores, monkeypatch):
-    def read(*_): raise error
+    def read(*_, **__): raise error
     monkeypatch.setitem(E.READ, "tatoeba", (read, read))
     with pytest.warns(UserWarning, match=f"tatoeba: {said}"):
         found = evaluate(replace(settings, tasks="tatoeba, xnli", controls=False, langs="en"))
@@ -837,7 +838,7 @@ def test_the_same_as_latex_and_as_a_picture(scores):
     (dict(select_on="fr"), DataError, "xnli, dev, 'fr' is not there"),
     (dict(train_split="test"), ConfigError, "learns from 'test', and is tested on it"),
     (dict(train_split=""), DataError, "xnli, train, 'en' is not there: looked for .*Licence of the set: CC BY-NC 4.0"),
-    (dict(langs="fr", controls=False), DataError, "nothing could be tested: xnli has no test in fr"),
+    (dict(langs="fr", controls=False), DataError, "nothing could be tested of .*: xnli has no test in fr"),
     (dict(source="fr"), DataError, "xnli, dev, 'fr' is not there")])
 def test_what_cannot_be_is_refused_with_the_reason(changes, error, says, settings):
     with pytest.raises(error, match=says): evaluate(replace(settings, **changes))
@@ -980,7 +981,7 @@ def test_emptied_answers_are_known_before_anything_is_learned(settings, tmp_path
 
 
 def test_a_model_of_which_nothing_is_measured_ends_the_command_with_an_error(model, tmp_path, monkeypatch, capsys):
-    def fails(*_): raise AttributeError("no such layer")
+    def fails(*_, **__): raise AttributeError("no such layer")
     monkeypatch.setitem(E.READ, "cldr", (fails, E.READ["cldr"][1]))
     with pytest.raises(SystemExit, match="nothing could be tested of .*: cldr: AttributeError: no such layer"):
         E.main(["--model", model, "--langs", "en,de", "--out", str(tmp_path)])
@@ -989,6 +990,39 @@ def test_a_model_of_which_nothing_is_measured_ends_the_command_with_an_error(mod
 def test_without_arguments_the_command_says_its_usage(capsys):
     with pytest.raises(SystemExit, match="name what to evaluate"): E.main([])
     assert "usage: python -m xlnb" in (said := capsys.readouterr()).err and not said.out
+
+
+def test_layer_and_pool_are_those_that_are_asked_for(settings, more_data, tmp_path):
+    given = replace(settings, tasks="tatoeba", langs="de,en", controls=False, out=str(tmp_path), train_split="",
+                    epochs=0)
+    def read(**asked):
+        rows = evaluate(replace(given, **asked))
+        rows = rows[rows.system.isin(["model", "untrained"])]
+        return rows.layer.unique().tolist(), rows["pool"].unique().tolist()
+    assert read() == ([1], ["mean_special"]) # two thirds up of two blocks
+    assert read(layer=2) == ([2], ["mean_special"]) and read(layer=0, pool="first") == ([0], ["first"])
+    own = tmp_path / "own"
+    shutil.copytree(settings.model, own)
+    write(own / "1_Pooling" / "config.json", json.dumps({"pooling_mode_cls_token": True}))
+    assert read(model=str(own), controls=True) == ([2], ["first"]) # as the folder says, of the untrained network too
+    titles = [*E.tables(checked(given), evaluate(given))]
+    assert titles == ["tatoeba: accuracy@1, %, layer 1, pooled by mean_special"]
+
+
+@pytest.mark.parametrize("asked, says", [
+    (dict(layer=-2), "layer=-2"), (dict(pool="max"), "pool='max' is not one of mean, mean_special, first"),
+    (dict(tasks="xnli", layer=1), "xnli cannot be asked by another layer"),
+    (dict(tasks="cldr", pool="first"), "cldr cannot be asked by another pool")])
+def test_layers_and_pools_that_cannot_be(asked, says, settings):
+    given = dict(tasks="tatoeba", train_split="", epochs=0) | asked
+    with pytest.raises(ConfigError, match=re.escape(says)): checked(replace(settings, **given))
+
+
+def test_another_layer_is_another_name_in_tables_of_records(settings, scores):
+    ways = [settings, replace(settings, layer=0), replace(settings, pool="first")]
+    systems = {*recorded([scores_record(way, scores) for way in ways]).system}
+    assert any("layer=0" in name for name in systems) and any("pool=first" in name for name in systems)
+    assert not any("layer=-1" in name for name in systems)
 
 
 @pytest.mark.parametrize("kind", ["MBart", "T5"])
@@ -1034,23 +1068,43 @@ def test_the_notebook_evaluates_a_model_by_papermill(model, checkout, monkeypatc
     assert {*record["scores"]["seed"]} == {0, 1} and [*(checkout / "runs").rglob("*.png")]
 
 
+def beside_measures(task, *measures_and_targets, measure=None, **facts):
+    rows = [E.row(task, name, "en" if task in E.BENCHMARKS else "", target, 50, 9, system="model", seed=0, **facts)
+            for name, target in measures_and_targets]
+    return E.beside_papers(pd.DataFrame(rows), task, measure)
+
+
+def test_beside_ours_stands_what_was_measured_in_the_same_way():
+    beside, both = beside_measures, [("accuracy@1, raw", "de-en"), ("accuracy@1, raw, from en", "de-en")]
+    own = beside("tatoeba", *both, layer=8, pool="mean_special") # XTREME's protocol
+    assert own.loc["static: XLM-R, base, feature", "de-en"] == "88.4" and not own.index.str.startswith("veco").any()
+    assert beside("tatoeba", *both, layer=19, pool="mean_special").index.str.startswith("veco").any()
+    for facts in (dict(layer=8, pool="mean"), dict(layer=7, pool="mean_special"), {}):
+        assert [*beside("tatoeba", *both, **facts).index] == ["model"]
+    other_way = [("accuracy@1, raw", "de-en"), ("accuracy@1, raw, to en", "de-en"), ("accuracy@1", "de-en")]
+    assert [*beside("tatoeba", *other_way, layer=8, pool="mean_special").index] == ["model"]
+    mean = ("accuracy@1, raw, to en", "14 languages")
+    means = beside("tatoeba-14", mean, measure=mean[0], layer=7, pool="mean")
+    assert means.loc["xlme: XLM-R, base, feature, tatoeba14, xx-en"].tolist() == ["57.6"]
+    assert not means.index.str.contains("en-xx|tatoeba36|XLM-E").any()
+    assert beside("tatoeba-14", mean, measure=mean[0], layer=9, pool="mean").index.str.contains("XLM-E,").any()
+    aer = "AER", "de-en"
+    jointly = beside("word_alignment", aer, layer=9, method="optimal_transport")
+    assert jointly.loc["xlme: XLM-E, base, feature", "de-en"] == "16.5"
+    for facts in (dict(layer=8, method="optimal_transport"), dict(layer=9, method="argmax")):
+        assert [*beside("word_alignment", aer, **facts).index] == ["model", "xlme: fast_align, base, feature"]
+    translated = "accuracy@1", "de-en"
+    assert [*beside("bli", translated, choices=25_580).index] == ["model"]
+    assert len(beside("bli", translated, choices=400_000)) > 1
+    assert [*beside("mining", ("F1", "de-en"), layer=8, pool="mean").index] == ["model"]
+
+
 def test_ours_stands_above_what_papers_print_of_the_same_languages():
-    def beside(task, *measures_and_targets, measure=None):
-        rows = [E.row(task, name, "en" if task in E.BENCHMARKS else "", target, 50, 9, system="model", seed=0)
-                for name, target in measures_and_targets]
-        return E.beside_papers(pd.DataFrame(rows), task, measure)
+    beside = beside_measures
     xnli = beside("xnli", ("accuracy", "en"), ("accuracy", "ur"))
     assert xnli.loc["model"].tolist() == ["50.0", "50.0"]
     assert xnli.loc["metaxlm: MetaXLM, base, zero_shot", "en"] == "82.8" and xnli.ur.str.endswith("†").any()
     assert r"$\dagger$" in latex(xnli)
-    assert beside("word_alignment", ("AER", "de-en")).loc["xlme: XLM-E, base, feature", "de-en"] == "16.5"
-    centred, raw = ("accuracy@1", "de-en"), ("accuracy@1, raw", "de-en")
-    assert beside("tatoeba", centred, raw).loc["static: XLM-R, base, feature", "de-en"] == "88.4" # as they are
-    assert [*beside("tatoeba", centred).index] == ["model"]
-    means = beside("tatoeba-14", ("accuracy@1, raw", "14 languages"), ("accuracy@1, raw, to en", "14 languages"),
-                   measure="accuracy@1, raw, to en")
-    assert means.loc["xlme: XLM-R, base, feature, tatoeba14, xx-en"].tolist() == ["57.6"]
-    assert not means.index.str.contains("en-xx|tatoeba36").any()
     assert 60 < float(beside("word_similarity", ("harmonic mean", "de-en")).iloc[1, 0]) < 80 # percent
     assert len(beside("pos", ("accuracy", "de"), ("F1 as published", "de"))) > 1
     assert len(beside("mnli", ("accuracy", "en"))) > 1

@@ -1,6 +1,7 @@
 "Tasks that train nothing: mining beside a brute force, lexicons and similarity of word vectors, FLORES in both forms."
 import warnings
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -187,7 +188,7 @@ def test_an_encoder_chooses_among_the_words_of_test_and_training(sets, monkeypat
     for way, text in (("en-de", "six sechs\n"), ("de-en", "sieben seven\n")):
         write(sets / WORDS.format(way, "0-5000.txt"), text)
     asked = {}
-    def word_space(model, lang, words):
+    def word_space(model, lang, words, **_):
         asked[lang] = words
         return WordVectors(words, torch.eye(len(words)), lang)
     monkeypatch.setattr(readouts, "word_space", word_space)
@@ -388,11 +389,15 @@ def test_both_forms_of_flores(name, tmp_path):
 
 def test_each_direction_of_retrieval_has_a_measure(monkeypatch):
     tests = {"de-en": (["eins", "zwei"], ["one", "two"]), "en-fr": (["one", "two"], ["un", "deux"])}
-    found = [{"pair": pair, "forward": 0.2, "backward": 0.6, "n": 2, "centred": centred, "each": [0, 0.8]}
+    found = [{"pair": pair, "forward": 0.2, "backward": 0.6, "n": 2, "centred": centred, "each": [0, 0.8],
+              "layer": 8}
              for pair in tests for centred in (False, True)]
+    network = SimpleNamespace(config=SimpleNamespace(num_hidden_layers=12))
+    monkeypatch.setattr(readouts, "load_model_and_tokenizer", lambda _: (network, None))
     monkeypatch.setattr(readouts, "retrieval_by_layer", lambda *_, **__: found)
     rows = readouts._retrieved("tatoeba", None, tests, "en")
     assert [(r["measure"], r["each"]) for r in rows if "each" in r] == [("accuracy@1", [0, 80])] * 2
+    assert {(r["layer"], r["pool"]) for r in rows} == {(8, "mean_special")} # XTREME's protocol
     scores = {(r["target"], r["measure"]): r["score"] for r in rows}
     for raw in ("", ", raw"):
         assert scores["de-en", f"accuracy@1{raw}, to en"] == scores["en-fr", f"accuracy@1{raw}, from en"] == 20

@@ -168,7 +168,7 @@ RECIPES = {"xlme": "table11_finetuning_hyperparameters", "xylent": "table15_fine
            "static": "xtreme_scripts"} # paper → where its values are
 _FIELDS = {"Epochs": "epochs", "Learning rate": "learning_rate", "Batch size": "batch_size", "Warmup": "warmup",
            "Weight decay": "weight_decay", "epochs searched": "epochs", "batch sizes searched": "batch_size",
-           "learning rates searched, transfer": "learning_rate"}
+           "learning rates searched, transfer": "learning_rate", "Adam β2": "beta2", "Adam ε": "epsilon"}
 _TRANSLATED_RATES = "learning rates searched, translate-train" # of VECO, in place of the last
 
 def _numbers_of(text: str) -> list[float]: # '{5,...,9}e-6', '10%', '12,500 steps', '3; 5; 10'

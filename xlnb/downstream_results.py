@@ -70,7 +70,7 @@ def trained_folder(name: str, # one of ENCODERS
 # %% ../nbs/08a_downstream_results.ipynb #3728e31e
 _LANGS, IN_LANGUAGE_OF = "de,en,fr", "MLM + TLM" # one encoder learns in each language too
 TASKS = { # what can be asked of an encoder: parameters of an evaluation
-    "tatoeba": dict(langs=_LANGS),
+    "tatoeba": dict(langs=_LANGS, pool="mean"),
     "xnli": dict(langs=_LANGS, train_split="dev", epochs=3),
     "paws-x": dict(langs=_LANGS, train_split="dev", epochs=3),
     "pos": dict(train_split="dev", epochs=4),

@@ -37,9 +37,9 @@ from .finetuning import (FineTuning, LearnedTask, Span, answers_of, check_partne
                              train_head)
 from .foreign import quietly
 from .probes import CutExamples
-from .readouts import EACH, OF_WORDS, READ, TATOEBA, row, vector_files
-from .retrieval import (OF_A_RUN, kept_network, load_model_and_tokenizer, load_model_tokenizer, longest_input,
-                            untrained)
+from .readouts import EACH, NOT_POOLED, OF_WORDS, READ, TATOEBA, row, vector_files
+from .retrieval import (OF_A_RUN, POOLS, kept_network, load_model_and_tokenizer, load_model_tokenizer,
+                            longest_input, untrained)
 from .scores import matches, paired_bootstrap_of_ratios, span_counts
 from .task_sets import TASK_SETS, TRANSLATE_TRAIN, read_task, task_languages
 from .training import latest_checkpoint
@@ -64,6 +64,8 @@ class Settings:
     epochs: int = 0 # 0: as the task's recipe says
     learning_rate: float = 0.0 # 0: by the width of the network
     aggregate: str = "" # of seeds: 'mean' or 'median'; empty: as the paper of `recipes` does, else the mean
+    layer: int = -1 # that tasks without a training read, 0 = embeddings; -1: as the task, or the model's folder, says
+    pool: str = "" # of sentences: mean | mean_special (with <s> and </s>) | first; empty: as task or folder say
     max_minutes: float = 30.0 # of one training; the next call goes on
     name: str = "" # of the model in tables and records; empty: that of its folder
     out: str = "" # folder of fine-tuned models, answers and rows; empty: runs/evaluation
@@ -123,6 +125,22 @@ def _with_model(settings) -> Settings: # its folder; of a run the network that i
           "it needs config.json, weights and tokenizer files, or files of word vectors"
     raise ConfigError(f"model={settings.model!r} holds no encoder: {why}")
 
+# %% ../nbs/08_evaluation.ipynb #ch3cked1
+def _check_reading(settings): # layer and pool
+    if settings.layer < -1: raise ConfigError(f"layer={settings.layer}: give 0 (embeddings) or more, -1 for the usual")
+    if settings.pool: choose("pool", settings.pool, POOLS)
+    for name, not_read in (("layer", {*BENCHMARKS}), ("pool", {*BENCHMARKS, *NOT_POOLED})):
+        if getattr(settings, name) == getattr(Settings, name): continue
+        if several := [task for task in task_names(settings) if task in not_read]:
+            raise ConfigError(f"{name}={getattr(settings, name)!r}: {', '.join(several)} cannot be asked by another "
+                              f"{name}; ask them in a call without it")
+        if vector_files(settings.model):
+            raise ConfigError(f"{name}={getattr(settings, name)!r}: word vectors have no {name}; leave it out")
+
+def _reading(name, settings) -> dict: # what a task that trains nothing is told
+    layer = None if settings.layer < 0 else settings.layer
+    return {"layer": layer} if name in NOT_POOLED else {"layer": layer, "pool": settings.pool or None}
+
 # %% ../nbs/08_evaluation.ipynb #ch3cked0
 def checked(settings: Settings) -> Settings:
     "The settings, filled in; `ConfigError` for those that cannot be."
@@ -150,6 +168,7 @@ def checked(settings: Settings) -> Settings:
     if settings.recipes: # says it before anything is learned
         for name in learned: printed_recipes(settings.recipes, name, 768)
     _check_readouts([name for name in task_names(settings) if name in READ], settings)
+    _check_reading(settings)
     if settings.partner not in ("", "self") and not Path(settings.partner).is_dir():
         raise ConfigError(f"partner={settings.partner!r}: give 'self', or the folder of translations as "
                           "downstream.read_translations takes it")
@@ -216,6 +235,8 @@ def content_hash(*things) -> str: # of JSON
     "Twelve digits that stand for what is given."
     return hashlib.sha256(json.dumps(things, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
+_POOLING = "1_Pooling/config.json"
+
 def model_hash(folder) -> str:
     "Of all files of a saved model: weights, configuration, tokenizer; of word vectors, those of all languages."
     return _files_hash(folder, [*vector_files(folder).values()])
@@ -223,6 +244,7 @@ def model_hash(folder) -> str:
 def _files_hash(folder, files=()) -> str: # of `files`, else of those of a folder
     kinds = (".json", ".safetensors", ".model", ".txt", ".bin", ".gz", ".xz")
     files = files or [path for path in sorted(Path(folder).iterdir()) if path.suffix in kinds]
+    files = [*files, *Path(folder).glob(_POOLING)] # which says how sentences are read
     return content_hash([(path.name, sha256_file(path)) for path in files])
 
 def _with_fresh_weights(model, seed: int) -> tuple: # the network, of an encoder-decoder both halves; its tokenizer
@@ -242,6 +264,9 @@ def untrained_folder(model, settings: Settings, seed: int = 0) -> Path:
         with atomic_path(folder) as unfinished:
             network.save_pretrained(unfinished)
             tokenizer.save_pretrained(unfinished)
+            if (own := Path(model) / _POOLING).is_file(): # the control is read as the model is
+                (unfinished / _POOLING).parent.mkdir()
+                shutil.copy(own, unfinished / _POOLING)
     return folder
 
 # %% ../nbs/08_evaluation.ipynb #ab39b1db
@@ -639,7 +664,8 @@ def _rows_of(model, name, settings, failed, system, targets) -> list[dict]: # ta
     rows = []
     with quietly():
         if name in READ:
-            return _read(name, settings, failed, system, model_hash(model), partial(READ[name][0], model))
+            rows = partial(READ[name][0], model, **_reading(name, settings))
+            return _read(name, settings, failed, system, [model_hash(model), _reading(name, settings)], rows)
         for seed in range(settings.seeds if targets else 0): # nothing is learned for a test that is not there
             try: rows += _learn_and_test(model, name, seed, settings, failed, targets)
             except Exception as e: failed.append(f"{name}: {_why(e)}") # whatever it is, the other tasks go on
@@ -819,6 +845,29 @@ def family_table(scores: pd.DataFrame, # of `evaluate`
     table = table.loc[:, common].drop(columns=[*MEANS, *learned], errors="ignore").dropna(how="all")
     return table.T.groupby(lambda target: FAMILIES.get(_language_of(target), "other"), sort=False).mean().T
 
+# %% ../nbs/08_evaluation.ipynb #bes1de02
+_ANY_MEAN = ("mean", "mean_special") # where a paper does not say whether <s> and </s> count
+_RETRIEVED_BY = { # (paper, model) → layer and pooling of its numbers for Tatoeba
+    ("static", ""): (8, ("mean_special",)), ("veco", ""): (19, ("mean_special",)), # by XTREME's scripts; VECO's own
+    ("xlme", "XLM-R"): (7, _ANY_MEAN), ("xlme", "XLM-E"): (9, _ANY_MEAN), ("xlme", "XLM-E-TRTD"): (9, _ANY_MEAN)}
+_FULL_FILES = 400_000 # words of two sides, among which the static paper's translations are looked for
+
+def _read_by(rows, name): # the layer, pool or method of scores, None where there are several or none
+    values = rows[name].dropna().unique() if name in rows else []
+    return values[0] if len(values) == 1 else None
+
+def _is_comparable(task, paper, model, rows, measure) -> bool:
+    "Whether a paper's number was measured as ours was, from the same layer, in the same way, among as many words."
+    layer, pool, method = (_read_by(rows, name) for name in ("layer", "pool", "method"))
+    if task == "mining": return False # VECO chooses the threshold on the gold pairs that it tests
+    if task == "bli": return _read_by(rows, "choices") == _FULL_FILES
+    if task == "word_alignment":
+        return model == "fast_align" or "XLM-E" in model and (layer, method) == (9, "optimal_transport")
+    if task not in ("tatoeba", *TATOEBA): return True
+    theirs = _RETRIEVED_BY.get((paper, model)) or _RETRIEVED_BY.get((paper, ""))
+    if theirs is None or layer != theirs[0] or pool not in theirs[1]: return False
+    return paper == "xlme" or measure.endswith("from en") # XTREME asks for each English sentence
+
 # %% ../nbs/08_evaluation.ipynb #bes1de00
 _RETRIEVED = ("acc@1", "acc") # from vectors as they are
 _METRICS = {"accuracy": ("acc", "acc_m"), "micro-F1": ("acc",), "F1": ("f1",), "F1 as published": ("f1",),
@@ -837,26 +886,30 @@ def _theirs(task, columns) -> pd.DataFrame: # what is printed in the columns of 
     if task in READ: ours = {_language_of(target): target for target in columns if target not in names} | ours
     return found.assign(column=[ours.get(name) for name in names]).dropna(subset="column")
 
-def _of_measure(theirs, name): return theirs[theirs.metric.isin(_METRICS.get(name, ())) & theirs.value.notna()]
+def _of_measure(theirs, task, name, rows): # what is printed of a measure, in the way in which our rows were measured
+    theirs = theirs[theirs.metric.isin(_METRICS.get(name, ())) & theirs.value.notna()]
+    named = zip(theirs.paper, theirs.model)
+    comparable = [_is_comparable(task, paper, model, rows, name) for paper, model in named]
+    return theirs[np.array(comparable, dtype=bool)]
 
 def printed_measure(scores: pd.DataFrame, task: str) -> str:
     "The first measure of a task that papers print in the languages of the scores; the first of all if they print none."
     rows = scores[scores.task == task]
     theirs = _theirs(task, [*rows.target.unique()])
-    return next((m for m in rows.measure.unique() if len(_of_measure(theirs, m))), rows.measure.iloc[0])
+    return next((m for m in rows.measure.unique() if len(_of_measure(theirs, task, m, rows))), rows.measure.iloc[0])
 
 def beside_papers(scores: pd.DataFrame, # of `evaluate`
                   task: str, measure: str | None = None, aggregate: str = "mean", # as for `score_table`
                  ) -> pd.DataFrame: # text; a row for each system of ours, then for each model of a paper
-    """Ours above what the papers print in the same languages, percent, † where their errata doubt it; errors as there.
+    """Ours above what papers print in the same languages and measured in the same way, † where their errata doubt it.
 
-    Without a measure the first that they print is taken (`printed_measure`); where they print none, ours stands
-    alone."""
+    Percent; errors as there. Without a measure the first that they print is taken (`printed_measure`); where they
+    print none, or measured it otherwise, ours stands alone."""
     rows = scores[scores.task == choose("task", task, [*scores.task.unique()])]
     theirs = _theirs(task, [*rows.target.unique()])
     measure = measure or printed_measure(scores, task)
     own = score_table(scores, task, measure, aggregate).drop(columns=[*MEANS], errors="ignore")
-    theirs, way = _of_measure(theirs, measure), _WAYS.get(measure.split(", ")[-1])
+    theirs, way = _of_measure(theirs, task, measure, rows), _WAYS.get(measure.split(", ")[-1])
     if way: theirs = theirs[theirs.variant.str.contains(way) | ~theirs.variant.str.contains("xx")]
     facts = theirs[["paper", "model", "size", "setting", "variant"]].itertuples(index=False)
     systems = [f"{paper}: " + ", ".join(filter(None, more)) for paper, *more in facts]
@@ -903,7 +956,9 @@ def _of_heads(settings, heads, task, lang) -> np.ndarray: # (seeds, examples, 2)
 def _each_found(settings, task) -> dict: # of a task that trains nothing: target → (1, examples, 2)
     model = settings.model
     with quietly():
-        rows = _kept_readout(task, settings, settings.title, model_hash(model), partial(READ[task][0], model))
+        key = [model_hash(model), _reading(task, settings)]
+        rows = _kept_readout(task, settings, settings.title, key,
+                             partial(READ[task][0], model, **_reading(task, settings)))
     each = {own["target"]: np.array(own["each"], float) for own in rows if "each" in own}
     return {target: np.stack([own, np.ones_like(own)], 1)[None] for target, own in each.items()}
 
@@ -956,12 +1011,17 @@ def as_shown(scores: pd.DataFrame, # of `evaluate`
 def _of_seeds(settings, own) -> str: # how the seeds of a task's rows become one number
     return f", {settings.aggregate} of {n} seeds" if (n := own.seed.nunique()) > 1 else ""
 
+def _how_read(own) -> str: # the protocol of a task that trains nothing: layer, pooling, method, words to choose from
+    said = {name: _read_by(own, name) for name in ("layer", "pool", "method", "choices")}
+    words = {"layer": "layer {:.0f}", "pool": "pooled by {}", "method": "by {}", "choices": "of {:,.0f} words"}
+    return "".join(f", {words[name].format(value)}" for name, value in said.items() if value is not None)
+
 def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]: # title → table
     "The table of each task, by its first measure, and by family where a task has more than one."
     found, scores = {}, as_shown(scores, settings.title)
     for task in scores.task.unique():
         own = scores[scores.task == task]
-        what = f"{task}: {own.measure.iloc[0]}, %{_of_seeds(settings, own)}"
+        what = f"{task}: {own.measure.iloc[0]}, %{_of_seeds(settings, own)}{_how_read(own)}"
         covered = _of_covered(own[own.measure == own.measure.iloc[0]], "examples", "examples covered")
         own_table = score_table(scores, task, aggregate=settings.aggregate).round(1).add(0.0) # of -0.0
         found[what] = pd.concat([own_table, covered.map("{:,.0f}".format)])
@@ -984,8 +1044,8 @@ def _printed_tables(settings, scores) -> dict: # title → table
     for task in shown.task.unique():
         measure = printed_measure(shown, task)
         beside = beside_papers(shown, task, measure, settings.aggregate)
-        of_seeds = _of_seeds(settings, shown[shown.task == task])
-        title = f"{task}: {measure}, %{of_seeds}, beside the papers"
+        own = shown[shown.task == task]
+        title = f"{task}: {measure}, %{_of_seeds(settings, own)}{_how_read(own)}, beside the papers"
         if task in BENCHMARKS and (split := test_split_of(task, settings)) != BENCHMARKS[task].test:
             title += f"; ours is {split}"
         if {*beside.index} - {*score_table(shown, task).index}: found[title] = beside
@@ -1011,7 +1071,9 @@ def keep(settings: Settings, # of `checked`
     return place
 
 def _named(parameters: dict) -> str: # the model, and how it was evaluated where that is not the usual way
-    how = _given(parameters, "recipes", "partner", *_OF_DATA, "epochs", "learning_rate")
+    layer = parameters.get("layer", -1)
+    parameters = parameters | {"layer": "" if layer == -1 else str(layer)}
+    how = _given(parameters, "recipes", "partner", *_OF_DATA, "epochs", "learning_rate", "layer", "pool")
     return parameters["model"] + how
 
 _OF_DATA = ("select_on", "train_split", "test_split")

@@ -473,6 +473,8 @@ class FineTuning:
     batch_size: int = 32 # examples or windows in a step
     warmup: float = 0.1 # share of the steps; from 1 on their number
     weight_decay: float = 0.0
+    beta2: float = 0.98 # of Adam, whose first is 0.9
+    epsilon: float = 1e-6 # of Adam
     max_length: int = 128 # tokens of an item, at most what the network takes
     max_minutes: float = 30.0 # of one call; the next goes on
 
@@ -520,7 +522,8 @@ def _training_config(recipe, batches, config, seed) -> TrainingConfig:
         warnings.warn(f"warmup={warmup:g} steps in a training of {steps}: a tenth of them is taken")
         warmup = steps / 10
     return TrainingConfig(steps, recipe.learning_rate or usual_rate(config.hidden_size), min(int(warmup), steps),
-                          weight_decay=recipe.weight_decay, clip_norm=1.0, seed=seed, max_minutes=recipe.max_minutes,
+                          (0.9, recipe.beta2), recipe.epsilon, recipe.weight_decay, clip_norm=1.0, seed=seed,
+                          max_minutes=recipe.max_minutes,
                           evaluate_every=batches.per_epoch)
 
 def _keep_best(network, tokenizer, out, step, found, epoch_ends: bool):
