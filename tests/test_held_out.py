@@ -249,3 +249,14 @@ def test_what_fitted_once_fits_again(long, monkeypatch, tmp_path):
     monkeypatch.setattr(held_out, "seconds_per_sentence", lambda *_: next(speeds))
     first, again = (fitted(None, long, asked, 0.5, kept=(tmp_path, [9]))[1:] for _ in range(2))
     assert first == again != fitted(None, long, asked, 0.5)[1:]
+
+
+def test_measures_are_taken_without_dropout_and_leave_the_network_as_it_was(data):
+    "Networks in training mode are measured while they train; a frozen part of one stays frozen."
+    config = shaped(len(data.tokenizer), num_hidden_layers=2, hidden_dropout_prob=0.5)
+    network = new_model(EncoderForMaskedLM, config, 0)
+    network.train().encoder.layers[0].eval()
+    held_out = hold_out(data, spec())
+    first, second = (held_out_metrics(Measured(network, network), held_out) for _ in range(2))
+    assert first == second
+    assert network.training and network.encoder.layers[1].training and not network.encoder.layers[0].training

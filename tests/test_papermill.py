@@ -200,8 +200,10 @@ def test_xlm_e_as_typed_at_a_terminal(checkout):
 
 @pytest.mark.parametrize("given, said, status", [
     (["-p", "sise", "base"], "did you mean 'size'?", 2),
-    (["-p", "langs", "en,gr"], "language 'gr'", 1)], ids=["name", "language"])
+    (["-p", "langs", "en,gr"], "language 'gr'", 2), (["-p", "size", "bsae"], "did you mean 'base'?", 2)],
+    ids=["name", "language", "size"])
 def test_xlm_e_refuses_what_it_does_not_know(checkout, given, said, status):
     found, shown = at_terminal("papermill", "nbs/03_xlm_e.ipynb", *given, *SHORT, cwd=checkout, timeout=120)
     assert found == status and said in shown, shown[-3000:]
+    assert "Traceback" not in shown and not list((checkout / "runs").glob("*.ipynb")), "a notebook was left behind"
     assert not (checkout / "runs" / "figures").exists()

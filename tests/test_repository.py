@@ -186,6 +186,7 @@ LONG = {
     "task_sets": "a table of sets: labels, licences and forms are data, with a reader for each kind of form",
     "veco": "five tasks as parts of a batch, two phases, and measures beside partners",
     "static_runs": "a base run, three teachers and files, words beside text, and measures before and after",
+    "training": "one loop, and what it survives: processes apart, full disks, damaged files, kills",
     "tokens": "a store written in parallel, and rows, packed and padded, out of it",
 }
 

@@ -1,6 +1,6 @@
 """What the training notebook does badly: two processes, each with everything or with a share, one of them killed; a
 disk that is really full."""
-import os, resource, signal, subprocess, sys
+import os, resource, shutil, signal, subprocess, sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 import xlnb.training as training
-from xlnb.core import torch_generator
+from xlnb.core import ConfigError, torch_generator
 from xlnb.encoder import config_for, load, new_model
 from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from xlnb.objectives import masked_lm_loss, replaced_tokens, rtd_loss
@@ -146,6 +146,13 @@ def main(job, folder):
                 if rank == 0: torch.save(found, folder / f"{parallel}-{dtype}.pt")
             run(folder / parallel, CONFIG, parallel)
             interrupted(folder / f"{parallel}-on-one", parallel)
+        interrupted(folder / f"apart-{rank}") # machines without a disk in common
+        run(folder / f"apart-{rank}", LONGER)
+        differing = {"seed": rank, "size": "tiny"}
+        try: train(Pair(), Batches(), CONFIG, folder / "differing", differing)
+        except ConfigError as e: (folder / f"refused-{rank}.txt").write_text(str(e))
+    dist.barrier() # a process that ends early makes the others abort
+    dist.destroy_process_group()
 
 
 def launch(job, folder):
@@ -225,6 +232,75 @@ def test_what_two_saved_one_takes_up(two, one, parallel):
     assert latest_checkpoint(folder).name == "checkpoint-00000005"
     assert run(folder, LONGER)["finished"] and [line["step"] for line in read_log(folder)] == list(range(9))
     same(weights(two / f"{parallel}-on-one"), weights(one / "9"), **ROUNDING)
+
+
+def test_processes_without_a_common_disk_go_on_from_the_first_ones_checkpoint(two, one):
+    same(weights(two / "apart-0"), weights(one / "9"), **ROUNDING)
+    assert [line["step"] for line in read_log(two / "apart-0")] == list(range(9))
+    assert not list((two / "apart-1").glob("checkpoint-*")), "the second process has no checkpoint of its own"
+
+
+def test_processes_with_other_settings_are_refused_by_all(two):
+    texts = [(two / f"refused-{rank}.txt").read_text() for rank in (0, 1)]
+    assert texts[0] == texts[1]
+    assert "process 1 would train something else: seed is 1 there, 0 in process 0" in texts[0]
+    assert "size" not in texts[0]
+
+
+def flip(path):
+    "Change one bit in the middle of a file."
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("pattern", ["**/model.safetensors", "optimizer.pt", "state.json"])
+def test_a_flipped_bit_is_not_loaded(tmp_path, one, pattern):
+    shutil.copytree(one / "6", tmp_path / "run")
+    flip(sorted(latest_checkpoint(tmp_path / "run").glob(pattern))[0])
+    with pytest.raises(CheckpointError, match="checkpoint-00000006 is damaged.*the run goes on from the start"):
+        run(tmp_path / "run", LONGER)
+
+
+DAMAGED = {"an empty optimiser": ("optimizer.pt", b""), "half an optimiser": ("optimizer.pt", None),
+           "an empty state": ("state.json", b"{}"), "a list": ("state.json", b"[]"),
+           "a pointer": ("generator/model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"),
+           "half a network": ("generator/model.safetensors", None)}
+
+
+@pytest.mark.parametrize("name, content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_checkpoint_without_checksums_is_named(tmp_path, one, name, content):
+    "As older versions wrote them."
+    shutil.copytree(one / "6", tmp_path / "run")
+    path = latest_checkpoint(tmp_path / "run")
+    (path / "checksums.json").unlink()
+    data = (path / name).read_bytes()
+    (path / name).write_bytes(data[:len(data) // 2] if content is None else content)
+    with pytest.raises(CheckpointError, match="damaged.*delete .*checkpoint-00000006"): run(tmp_path / "run", LONGER)
+
+
+def test_an_older_checkpoint_stays_until_the_new_one_has_been_read(tmp_path, monkeypatch):
+    interrupted(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError):
+        write = training._write_whole
+        patch.setattr(training, "_write_whole", lambda path, *rest: (write(path, *rest), flip(path / "optimizer.pt")))
+        run(tmp_path, LONGER)
+    assert sorted(p.name for p in tmp_path.glob("checkpoint-*")) == ["checkpoint-00000005", "checkpoint-00000009"]
+    with pytest.raises(CheckpointError, match="the run goes on from step 5"): run(tmp_path, LONGER)
+    shutil.rmtree(tmp_path / "checkpoint-00000009")
+    assert run(tmp_path, LONGER)["finished"]
+
+
+def test_a_deleted_log_is_said_and_recorded(tmp_path):
+    interrupted(tmp_path)
+    (tmp_path / "log.jsonl").unlink()
+    with pytest.warns(UserWarning, match="lines before that step are lost"): summary = run(tmp_path, LONGER)
+    assert summary["log_lost_until"] == 5 and [line["step"] for line in read_log(tmp_path)] == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "checkpoint_minutes", "max_minutes", "clip_norm", "weight_decay"])
+def test_nan_is_no_setting(name):
+    with pytest.raises(ConfigError, match=f"{name}=nan"): replace(CONFIG, **{name: float("nan")})
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ __all__ = ['SIZES', 'EncoderConfig', 'config_for', 'Embeddings', 'relative_bucke
            'parameter_count']
 
 # %% ../nbs/01_encoder.ipynb #6fbb246e
-import copy, functools, json, math
+import copy, functools, math
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from transformers import (AutoModel, DynamicCache, EncoderDecoderCache, PreTrainedConfig, PreTrainedModel,
                           initialization)
 from transformers.activations import ACT2FN
@@ -27,7 +27,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 from transformers.utils import logging as progress
 from transformers.utils.generic import can_return_tuple
 
-from .core import CheckpointError, ConfigError, choose
+from .core import (CheckpointError, ConfigError, refuse_nan, choose, read_json_object, verify_checksums,
+                       write_checksums)
 
 # %% ../nbs/01_encoder.ipynb #88d128f4
 _CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "gated"),
@@ -81,6 +82,7 @@ class EncoderConfig(PreTrainedConfig):
     def __post_init__(self, **extra):
         for name, allowed in _CHOICES.items(): choose(name, getattr(self, name), allowed)
         choose("hidden_act", self.hidden_act, ACT2FN)
+        refuse_nan(**{f.name: getattr(self, f.name) for f in fields(self) if f.name in self.__dict__})
         unknown = [name for name in extra if name not in _FROM_TRANSFORMERS and not name.startswith("_")]
         own = {f.name for f in fields(self)} - {f.name for f in fields(PreTrainedConfig)}
         for name in unknown: choose("setting", name, sorted(own))
@@ -635,6 +637,17 @@ class EncoderPreTrainedModel(PreTrainedModel):
         try: super().save_pretrained(folder, **options)
         finally:
             if shown: progress.enable_progress_bar()
+        if Path(folder).is_dir(): write_checksums(folder, "model*.safetensors")
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *arguments, **options):
+        "As in transformers; `CheckpointError` for weights in a folder that are damaged."
+        folder = pretrained_model_name_or_path
+        if Path(folder).is_dir():
+            verify_checksums(folder)
+        try: return super().from_pretrained(folder, *arguments, **options)
+        except SafetensorError as e:
+            raise CheckpointError(f"weights of {folder} are damaged ({e}): write or download them again") from e
 
     def get_input_embeddings(self): return self.base_model.embeddings.word_embeddings
     def set_input_embeddings(self, table): self.base_model.embeddings.word_embeddings = table
@@ -722,13 +735,17 @@ def checkpoint_type(folder) -> str | None:
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise CheckpointError(f"{folder} is no folder with a config.json: name one that save_pretrained wrote")
-    return json.loads(path.read_text()).get("model_type")
+    return read_json_object(path).get("model_type")
 
 def checkpoint_shapes(folder) -> dict[str, tuple]:
     "Name and shape of every weight in a folder, read from the headers alone."
     shapes = {}
     for file in sorted(Path(folder).glob("model*.safetensors")):
-        with safe_open(file, framework="pt") as f: shapes |= {k: tuple(f.get_slice(k).get_shape()) for k in f.keys()}
+        try:
+            with safe_open(file, framework="pt") as f:
+                shapes |= {name: tuple(f.get_slice(name).get_shape()) for name in f.keys()}
+        except (SafetensorError, OSError) as e:
+            raise CheckpointError(f"{file} is damaged or no safetensors file ({e}): write or download it again") from e
     if not shapes: raise CheckpointError(f"{folder} holds no model.safetensors: name one that save_pretrained wrote")
     return shapes
 

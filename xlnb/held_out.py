@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PANELS', 'LEAST_LINES', 'HeldOutSpec', 'Measured', 'held_out_sentences', 'masked_text', 'LanguageText',
-           'texts_by_language', 'detection', 'text_metrics', 'language_metrics', 'PairText', 'partner_batches',
-           'pair_unigram', 'pair_text', 'pair_metrics', 'HeldOut', 'hold_out', 'held_out_metrics',
+           'texts_by_language', 'detection', 'without_dropout', 'text_metrics', 'language_metrics', 'PairText',
+           'partner_batches', 'pair_unigram', 'pair_text', 'pair_metrics', 'HeldOut', 'hold_out', 'held_out_metrics',
            'retrieval_by_layer_mean', 'plot_held_out', 'Evaluation', 'Probed', 'cached_rows', 'baseline_rows',
            'untrained_rows', 'sentences_of', 'first_lines', 'seconds_per_sentence', 'fitted', 'evaluate']
 
@@ -14,7 +14,7 @@ import json, math, time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from .data import (Prepared, encode_pairs, pack_blocks, script, short_hash, sour
                        unigram_loss, without_digits)
 from .objectives import Masking, MaskIds, guess, replaced_tokens, rtd_diagnostics
 from .tokens import SpecialIds, collate_pairs, collate_text
+from .training import evaluation_mode
 
 # %% ../nbs/02f_held_out.ipynb #23a340eb
 @dataclass(frozen=True)
@@ -111,6 +112,15 @@ def detection(model: Measured, batch: dict, # masked, on the model's device
     special = torch.isin(original, torch.tensor(ids.special, device=original.device))
     return rtd_diagnostics(model.detect(shown, batch), labels, (batch["attention_mask"] == 1) & ~special)
 
+def without_dropout(measure: Callable) -> Callable:
+    "A function of `Measured` and more, during which all networks are in evaluation mode."
+    @wraps(measure)
+    def measured(model, *arguments, **options):
+        with evaluation_mode(model.network, model.masked_lm, getattr(model.detect, "__self__", None)):
+            return measure(model, *arguments, **options)
+    return measured
+
+@without_dropout
 @torch.inference_mode()
 def text_metrics(model: Measured, batch: dict, # masked
                  ids: MaskIds,
@@ -211,6 +221,7 @@ def pair_text(rows: list, # held-out (line, line) of one language pair
     return PairText(true, random, alone, pair_unigram(labels, language, pair, frequencies), across)
 
 @torch.inference_mode()
+@without_dropout
 def pair_metrics(model: Measured, text: PairText, ids: MaskIds) -> dict:
     "TLM loss, its translation gain, and the loss of the sentence alone; of replaced tokens loss, baseline, AUC, gain."
     true, random = (_on_device(model, batch) for batch in (text.true, text.random))

@@ -9,7 +9,8 @@ __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', '
            'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
            'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase',
            'run_identity', 'run_folder', 'training_config', 'threads_of', 'Trained', 'train_phase', 'finished_phase',
-           'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'main']
+           'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce',
+           'announce_plan', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
 import functools, hashlib, math, os, re, sys, time
@@ -38,8 +39,8 @@ from .objectives import Masking, MaskIds, guess
 from .plans import Plan, Step, plan
 from .reports import make_record, write_cards
 from .tokens import SpecialIds
-from .training import (NonFiniteLoss, TrainingConfig, in_shares, latest_checkpoint, load_weights, rank_and_world,
-                           read_log, start_processes, train)
+from .training import (NonFiniteLoss, TrainingConfig, from_first, gathered, in_shares, latest_checkpoint,
+                           load_weights, rank_and_world, read_log, start_processes, train)
 
 # %% ../nbs/02j_pretraining.ipynb #489ec531
 @dataclass(frozen=True)
@@ -427,12 +428,13 @@ def _train(phase, settings, data, minutes=None, show=None) -> Trained:
     "`train_phase` in a folder that is this process's own."
     with threads_of(settings): return _train_here(phase, settings, data, minutes, show)
 
+# %% ../nbs/02j_pretraining.ipynb #tra1nhere
 def _train_here(phase, settings, data, minutes, show) -> Trained:
     device, folder = start_processes(), run_folder(phase, settings, data)
     model, batches = phase.model(settings, data).to(device), phase.batches(settings, data)
     if settings.compiled: compile_blocks(model)
     measure, began = phase.measures(settings, data), time.monotonic()
-    before = {"step": -1, "tokens": 0.0, **measure(model)}
+    with gathered(model): before = {"step": -1, "tokens": 0.0, **measure(model)}
     measuring = (time.monotonic() - began) / 60 # once before, once where the call stops: part of the promise
     minutes = max(1e-9, (settings.max_minutes if minutes is None else minutes) - 2 * measuring)
     def evaluate(step):
@@ -451,6 +453,7 @@ def _train_here(phase, settings, data, minutes, show) -> Trained:
         with atomic_path(folder / part) as unfinished:
             model.whole(part).save_pretrained(unfinished)
             data.tokenizer.save_pretrained(unfinished)
+    progress(f"{phase.name}: {progress_report(summary)}; model: {folder}", keep=True)
     return Trained(summary, model, [before, *read_log(folder)], list(model.weights))
 
 # %% ../nbs/02j_pretraining.ipynb #4a8cec24
@@ -460,10 +463,15 @@ def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
     folder = run_folder(phase, settings, data)
     with _own_folder(folder):
         done = folder / f"checkpoint-{phase.schedule(settings).steps:08d}"
-        if not done.exists() or not list(folder.glob("*/config.json")): # trained, but the networks not saved
+        # the networks are saved after the last checkpoint
+        is_finished = from_first(lambda: done.exists() and bool(list(folder.glob("*/config.json"))))
+        if not is_finished:
             summary = _train(phase, settings, data, minutes).summary
             if dist.is_initialized(): dist.barrier() # until process 0 has written the networks
             if not summary["finished"]: raise CheckpointError(f"{phase.name}: {progress_report(summary)}")
+        if not done.exists():
+            raise CheckpointError(f"this process does not see {done}, from which the next phase starts: a run of "
+                                  "several phases needs a folder that all machines share")
         return done
 
 def progress_report(summary: dict) -> str: # of `training.train`
@@ -536,7 +544,9 @@ def run(recipe: Recipe, settings: RunSettings, # filled in
     print(f"{progress_report(trained.summary)}\nevaluating", flush=True)
     metrics, measured = recipe.evaluate(settings, data, trained, settings.max_minutes / 2)
     record = record_of(recipe, settings, data, trained, metrics, measured)
-    if not trained.summary.get("broken"): write_run_cards(recipe, record, trained)
+    if not trained.summary.get("broken"):
+        write_run_cards(recipe, record, trained)
+        print(f"model: {trained.summary['folder']}", flush=True)
     return record
 
 def _prepared_by_one(recipe, settings) -> Prepared:
@@ -547,10 +557,18 @@ def _prepared_by_one(recipe, settings) -> Prepared:
     if not rank and dist.is_initialized(): dist.barrier()
     return data
 
+# %% ../nbs/02j_pretraining.ipynb #ann0unce
 def announce(recipe: Recipe, settings: RunSettings, data: Prepared):
     "What of the tests stands in the text, and on standard error what the run will cost."
     print(overlap_report(data), flush=True)
-    for line in recipe.plan(settings, data).splitlines():
+    announce_plan(recipe.plan(settings, data), settings)
+
+def announce_plan(text: str, # what a run will cost, as of `Recipe.plan`
+                  settings: RunSettings): # filled in
+    "Say on standard error, and at the terminal where papermill runs, what a run will cost and what its limit covers."
+    limit = (f"limit    {settings.max_minutes:g} minutes for training, one step at least, and half of that for the "
+             "evaluation; the data are prepared before")
+    for line in filter(None, [*text.splitlines(), limit]):
         print(line, file=sys.stderr, flush=True)
         progress(line, keep=True)
 
@@ -563,7 +581,7 @@ def _diverged(phase, settings, data, error) -> Trained:
                "tokens": int(done["tokens"]), "seconds": done["seconds"], "minutes_left": 0.0, "folder": str(folder),
                "broken": True, "error": str(error).replace(str(folder), folder.name)} # no path of a machine
     untrained = phase.model(settings, data).to(start_processes())
-    start = phase.measures(settings, data)(untrained)
+    with gathered(untrained): start = phase.measures(settings, data)(untrained)
     return Trained(summary, None, [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)], list(untrained.weights))
 
 @plain_warnings()
@@ -572,7 +590,7 @@ def main(recipe: Recipe, argv: list[str]): # e.g. ['--size', 'base']
     try:
         settings = recipe.resolve(settings_from_arguments(recipe.Settings, argv))
         if record := run(recipe, settings):
-            print(f"recorded in {append_record(recipe.notebook, record, settings.corpus)}")
+            print(f"recorded in {append_record(recipe.notebook, record, record['parameters']['corpus'])}")
     except (ValueError, NonFiniteLoss, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, losses; files and disks
     except KeyboardInterrupt:
         print("xlnb: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)

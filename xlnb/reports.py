@@ -49,7 +49,9 @@ def make_record(parameters: dict, # of the run, filled in
                ) -> dict:
     "What one run leaves behind."
     run = {k: v for k, v in summary.items() if k != "folder"}
+    if "folder" in summary: run["model"] = Path(summary["folder"]).name
     named = {} if data.corpus.identified else {"name": data.corpus.name} # by the parameters, or one's own
+    if not data.corpus.identified: parameters = parameters | {"corpus": data.corpus.name}
     return {"parameters": parameters, **run_facts(), "run": run, **more, "corpus": named | data.corpus.facts,
             "curve": _curve(log), "metrics": metrics}
 

@@ -29,6 +29,7 @@ import torch
 
 from .core import (CheckpointError, ConfigError, DataError, PALETTE, check_counts, choose, figure, label_lines,
                        numpy_generator, one_thread, progress_bar, split_pair)
+from .training import evaluation_mode
 
 # %% ../nbs/02b_retrieval.ipynb #f4766da6
 POOLS = ("mean", "mean_special", "first")
@@ -182,11 +183,8 @@ def threads_for(model):
 @contextmanager
 def evaluating(model):
     "Dropout off, and back as it was, with `threads_for` the model."
-    training = model.training
-    model.eval()
-    try:
-        with threads_for(model): yield
-    finally: model.train(training)
+    with evaluation_mode(model), threads_for(model):
+        yield
 
 # %% ../nbs/02b_retrieval.ipynb #93090415
 _AFTER_PADDING = ("roberta", "camembert", "xmod", "mpnet", "longformer", "ibert", "data2vec-text", "luke", "esm")

@@ -122,6 +122,15 @@ def _show_lines(reader: int, bar):
 # %% ../nbs/00l_terminal.ipynb #52c84ea3
 _QUIET = ["--IPKernelApp.log_level=CRITICAL"]
 
+def _refused_settings(nb: dict) -> str | None: # after it has been run
+    "The sentence of a `ConfigError` before anything was trained, if there is one."
+    for cell in nb["cells"]:
+        source = "".join(cell["source"])
+        if "#| export" not in source and re.search(r"\b(train_phase|run)\(", source): return None
+        errors = [output for output in cell.get("outputs", []) if output["output_type"] == "error"]
+        if errors: return errors[0]["evalue"] if errors[0]["ename"] == "ConfigError" else None
+    return None
+
 class Engine:
     "papermill's own engine, which checks the names of the parameters and shows at a terminal how far the run is."
     @staticmethod
@@ -132,7 +141,13 @@ class Engine:
         if output_path: Path(output_path).parent.mkdir(parents=True, exist_ok=True)
         bar = _BAR if progress_bar is True and sys.stderr.isatty() else progress_bar
         given = {"output_path": output_path, "progress_bar": bar, "extra_arguments": [*_QUIET], **kwargs}
-        with _one_line_for_an_interrupt(): return _engine().execute_notebook(nb, kernel_name, **given)
+        is_new = output_path and not Path(output_path).exists()
+        with _one_line_for_an_interrupt(): done = _engine().execute_notebook(nb, kernel_name, **given)
+        if message := _refused_settings(done):
+            if is_new: Path(output_path).unlink(missing_ok=True)
+            raise click.UsageError(message)
+        if bar is _BAR: print(f"notebook: {output_path}", file=sys.stderr)
+        return done
 
     @staticmethod
     def nb_kernel_name(nb, name=None):

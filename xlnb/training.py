@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['PATIENCE', 'TrainingConfig', 'learning_rate_at', 'make_optimizer', 'keep_freed_memory', 'rank_and_world',
            'all_reduce_sum', 'accumulate_gradients', 'start_processes', 'distribute', 'in_shares', 'gathered',
-           'latest_checkpoint', 'save_checkpoint', 'resume', 'load_weights', 'step_work', 'NonFiniteLoss',
-           'check_finite', 'update', 'read_log', 'train']
+           'evaluation_mode', 'latest_checkpoint', 'save_checkpoint', 'resume', 'check_processes', 'from_first',
+           'load_weights', 'step_work', 'NonFiniteLoss', 'check_finite', 'update', 'read_log', 'train']
 
 # %% ../nbs/02a_training.ipynb #ccf8a0ac
-import ctypes, json, math, os, platform, shutil, signal, threading, time, warnings
+import ctypes, hashlib, json, math, os, pickle, platform, shutil, signal, threading, time, warnings
+from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
@@ -22,7 +23,8 @@ from safetensors import SafetensorError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .core import CheckpointError, ConfigError, atomic_path, choose, progress, progress_bar, torch_generator
+from .core import (CheckpointError, ConfigError, atomic_path, refuse_nan, choose, progress, progress_bar,
+                       read_json_object, sweep_leftovers, sync, torch_generator, verify_checksums, write_checksums)
 
 # %% ../nbs/02a_training.ipynb #9205b9c8
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ class TrainingConfig:
         if self.steps < 1: raise ConfigError(f"steps={self.steps}: a run needs at least one step")
         if not 0 <= self.warmup_steps <= self.steps:
             raise ConfigError(f"warmup_steps={self.warmup_steps} is not between 0 and steps={self.steps}")
+        refuse_nan(**{field.name: getattr(self, field.name) for field in fields(self)})
         if not self.max_minutes > 0: raise ConfigError(f"max_minutes={self.max_minutes} is not above 0")
+        if self.checkpoint_minutes < 0: raise ConfigError(f"checkpoint_minutes={self.checkpoint_minutes} is below 0")
 
 def learning_rate_at(step: int, # from 0
                      config: TrainingConfig) -> float:
@@ -151,13 +155,24 @@ def in_shares(model) -> bool:
 @contextmanager
 def gathered(model: nn.Module, # not the wrapper
              precision: str = "fp32"):
-    "For a look at the model between steps: its parts can be called as if it were whole."
+    "For a look at the model between steps: its parts can be called as if it were whole, with dropout off."
     if in_shares(model): model.unshard()
     device = next(model.parameters()).device
     try:
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"): yield
+        with evaluation_mode(model), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"): yield
     finally:
         if in_shares(model): model.reshard()
+
+@contextmanager
+def evaluation_mode(*models): # what is no module is left as it is
+    "Dropout off while networks are measured; afterwards every part is in the mode that it was in."
+    modules = [module for model in models if isinstance(model, nn.Module) for module in model.modules()]
+    modes = [module.training for module in modules]
+    for module in modules: module.training = False
+    try:
+        yield
+    finally:
+        for module, mode in zip(modules, modes): module.training = mode
 
 # %% ../nbs/02a_training.ipynb #301bb0b2
 def latest_checkpoint(folder) -> Path | None:
@@ -166,15 +181,20 @@ def latest_checkpoint(folder) -> Path | None:
 
 def save_checkpoint(folder, # the run's folder
                     model, optimizer, state: dict) -> Path:
-    "Write `checkpoint-<step>` whole or not at all, then drop older ones; raises `CheckpointError` if the disk is full."
+    """Write `checkpoint-<step>` whole or not at all; older ones go when it is on the disk and has been read again.
+
+    Raises `CheckpointError` if the disk is full."""
     from torch.distributed.checkpoint.api import CheckpointException
     target = Path(folder) / f"checkpoint-{state['step']:08d}"
-    if not target.exists():
-        try: (_write_shares if in_shares(model) else _write_whole)(target, model, optimizer, state)
+    if not from_first(target.exists):
+        write = _write_shares if in_shares(model) else _write_whole
+        try: write(target, model, optimizer, state)
         except (OSError, RuntimeError, SafetensorError, CheckpointException) as e: # of the system, torch, safetensors
             raise CheckpointError(f"{target} could not be written ({e}): free some space and run the same command "
                                   f"again; training goes on from {latest_checkpoint(folder) or 'the start'}") from e
     if rank_and_world()[0] == 0:
+        sync(target.parent)
+        verify_checksums(target, "the older checkpoint is kept: free some space and run the same command again")
         for old in Path(folder).glob("checkpoint-*"):
             if old != target: shutil.rmtree(old)
     return target
@@ -188,7 +208,12 @@ def _write_whole(target, model, optimizer, state):
     with atomic_path(target) as p:
         model.save_pretrained(p)
         torch.save(optimizer.state_dict(), p / "optimizer.pt")
-        (p / "state.json").write_text(_state_text(state))
+        _complete(p, state)
+
+def _complete(folder: Path, state: dict):
+    (folder / "state.json").write_text(_state_text(state))
+    write_checksums(folder)
+    sync(folder)
 
 def _write_shares(target, model, optimizer, state):
     "Every process writes its share under one temporary name; process 0 renames it after the last is done."
@@ -197,7 +222,7 @@ def _write_shares(target, model, optimizer, state):
     try:
         shares.save(_tensors(model, optimizer), checkpoint_id=temporary / "shares") # a barrier for all
         if rank == 0:
-            (temporary / "state.json").write_text(_state_text(state))
+            _complete(temporary, state)
             os.replace(temporary, target)
     finally:
         if rank == 0: shutil.rmtree(temporary, ignore_errors=True)
@@ -219,26 +244,92 @@ def resume(model: nn.Module, # whole
            folder, # of the run
            identity: dict,
           ) -> tuple[nn.Module, torch.optim.Optimizer, dict | None]:
-    "Model as it runs, optimiser, and state of the newest checkpoint, or `None` without one; raises `CheckpointError`."
-    path, state = _newest(folder, identity)
-    whole = path and not (path / "shares").exists()
-    if whole: model.load_pretrained(path)
+    """Model as it runs, optimiser, and state of the newest checkpoint, or `None` without one; raises `CheckpointError`.
+
+    Process 0 reads a checkpoint and all receive it, so that machines need no disk in common. Processes that were
+    started with other settings or other weights raise `ConfigError`."""
+    check_processes(model, identity)
+    path, state, whole = from_first(lambda: _newest(folder, identity))
+    if whole:
+        from_first(lambda: _load_model(path, model))
+        _send_weights(model)
+    elif path:
+        _check_shares(path)
     runner = distribute(model, config)
     optimizer = make_optimizer(model, config)
-    if whole: _load_optimizer(path, optimizer)
+    if whole: _load_optimizer(from_first(lambda: _read_optimizer(path)), optimizer)
     elif path: _read_shares(path, model, optimizer)
     return runner, optimizer, state
 
+# %% ../nbs/02a_training.ipynb #agr3ed01
+def check_processes(model: nn.Module, # before a checkpoint is read
+                    identity: dict): # of the run
+    "Raise `ConfigError` in every process if one was started with other settings or other weights than process 0."
+    if not dist.is_initialized(): return
+    facts = {**json.loads(json.dumps(identity)), "initial weights": _digest(model)}
+    everywhere = [None] * dist.get_world_size()
+    dist.all_gather_object(everywhere, facts)
+    for number, other in enumerate(everywhere):
+        differing = [name for name in sorted({*facts, *other}) if everywhere[0].get(name) != other.get(name)]
+        if differing:
+            values = [f"{name} is {other.get(name)!r} there, {everywhere[0].get(name)!r} in process 0"
+                      for name in differing]
+            raise ConfigError(f"process {number} would train something else: {'; '.join(values)}. Start all processes "
+                              "with the same command, the same version of xlnb and the same data")
+
+def _digest(model) -> str:
+    "A hash of all weights."
+    digest = hashlib.sha256()
+    for value in _weights(model).values(): digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
+
+def from_first(function: Callable): # without parameters; its result can be pickled
+    "What a function gives in process 0, or the error that it raises there, in every process."
+    result = error = None
+    if rank_and_world()[0] == 0:
+        try: result = function()
+        except (CheckpointError, ConfigError) as e: error = e
+    if dist.is_initialized():
+        parcel = [result, error]
+        dist.broadcast_object_list(parcel, 0)
+        result, error = parcel
+    if error: raise error
+    return result
+
+def _send_weights(model):
+    "The weights of process 0 in all processes."
+    if not dist.is_initialized(): return
+    for value in _weights(model).values(): dist.broadcast(value, 0)
+
+def _check_shares(path: Path):
+    "Raise `CheckpointError` in every process where one does not see a checkpoint that was written in shares."
+    if not dist.is_initialized(): return
+    everywhere = [None] * dist.get_world_size()
+    dist.all_gather_object(everywhere, (path / "shares" / ".metadata").exists())
+    if blind := [number for number, sees in enumerate(everywhere) if not sees]:
+        raise CheckpointError(f"process {blind[0]} does not see {path}: parallel='fsdp' writes checkpoints in shares, "
+                              "for which all machines need a folder in common")
+
 # %% ../nbs/02a_training.ipynb #08fadaa4
 def _newest(folder, identity):
-    "Path and state of the newest checkpoint; what an interrupted call left half-written is removed."
-    if rank_and_world()[0] == 0:
-        for rest in Path(folder).glob(".checkpoint-*.tmp"): shutil.rmtree(rest)
-    if (path := latest_checkpoint(folder)) is None: return None, None
-    try: state = json.loads((path / "state.json").read_text())
-    except (OSError, ValueError) as e: raise CheckpointError(f"{path} is damaged ({e}): delete it") from e
+    "Path and state of the newest checkpoint, and whether it is in one piece; leftovers of killed calls are removed."
+    sweep_leftovers(folder)
+    if (path := latest_checkpoint(folder)) is None: return None, None, False
+    try:
+        verify_checksums(path, "its files belong together")
+        state = read_json_object(path / "state.json")
+        if lacking := [name for name in ("step", "identity") if name not in state]:
+            raise CheckpointError(f"state.json lacks {' and '.join(lacking)}")
+    except CheckpointError as e:
+        raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
     _same_run(path, state["identity"], json.loads(json.dumps(identity)))
-    return path, state
+    return path, state, not (path / "shares").exists()
+
+def _without(path: Path) -> str:
+    "What happens when a damaged checkpoint is deleted."
+    older = max((other for other in path.parent.glob("checkpoint-*") if other < path), default=None)
+    where = f"step {int(older.name.rpartition('-')[2]):,}" if older else "the start"
+    return f"delete {path}, and the run goes on from {where}"
 
 def _same_run(path, there: dict, here: dict):
     "Refuse a checkpoint whose identity differs, naming the differences."
@@ -249,9 +340,19 @@ def _same_run(path, there: dict, here: dict):
                               "give this run another folder with `out`, or delete that one")
 
 # %% ../nbs/02a_training.ipynb #881b6e68
-def _load_optimizer(path, optimizer):
+_DAMAGED = (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError)
+
+def _load_model(path, model):
+    try: model.load_pretrained(path)
+    except _DAMAGED as e: raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
+
+def _read_optimizer(path) -> dict:
+    try: return torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu")
+    except _DAMAGED as e:
+        raise CheckpointError(f"{path / 'optimizer.pt'} is damaged ({e}): {_without(path)}") from e
+
+def _load_optimizer(saved: dict, optimizer):
     "A state that was written whole; of a model in shares each process takes its share."
-    saved = torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu")
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for number, values in saved["state"].items(): values |= _cut(values, parameters[number])
     optimizer.load_state_dict(saved)
@@ -278,8 +379,10 @@ def _read_shares(path, model, optimizer=None):
 def load_weights(path: Path, # a checkpoint
                  model): # whole, of this process alone
     "Weights of a checkpoint, written whole or in shares; afterwards the model can be saved in its own form."
+    try: verify_checksums(path, "its files belong together")
+    except CheckpointError as e: raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
     if (path / "shares").exists(): _read_shares(path, model)
-    else: model.load_pretrained(path)
+    else: _load_model(path, model)
 
 # %% ../nbs/02a_training.ipynb #1021330e
 def step_work(model, batches, config: TrainingConfig, step: int) -> list:
@@ -339,11 +442,17 @@ def read_log(folder) -> list[dict]:
     path = Path(folder) / "log.jsonl"
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
-def _cut_log(folder, size: int):
-    "Forget what was logged after the checkpoint."
+def _cut_log(folder, state: dict):
+    "Forget what was logged after the checkpoint; where lines before it are gone, the state says so from here on."
     path = Path(folder) / "log.jsonl"
     path.touch()
-    os.truncate(path, min(size, path.stat().st_size))
+    size = path.stat().st_size
+    if size < state["log_size"]:
+        size = path.read_bytes().rfind(b"\n") + 1
+        state["log_lost_until"] = state["step"]
+        warnings.warn(f"{path} is shorter than the checkpoint of step {state['step']:,} says: lines before that step "
+                      "are lost, and the record of this run will say so (log_lost_until)")
+    os.truncate(path, min(size, state["log_size"]))
 
 # %% ../nbs/02a_training.ipynb #e2933059
 @contextmanager
@@ -377,9 +486,9 @@ def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pre
     folder.mkdir(parents=True, exist_ok=True)
     fresh = {"step": 0, "tokens": 0, "seconds": 0.0, "log_size": 0, "identity": identity or {}}
     runner, optimizer, state = resume(model, config, folder, fresh["identity"])
-    state = state or fresh
+    state = fresh | (state or {})
     if "batches" in state: batches.load_state(state["batches"])
-    if rank == 0: _cut_log(folder, state["log_size"])
+    if rank == 0: _cut_log(folder, state)
     before, saved, first = state["seconds"], time.monotonic(), state["step"]
     quiet = None if rank == 0 else True # None: no bar in a notebook, whose outputs are kept
     with (open(folder / "log.jsonl", "a", 1, "utf-8") if rank == 0 else nullcontext()) as log, \
@@ -435,6 +544,7 @@ def _save(folder, model, optimizer, batches, state, log):
 def _summary(state, config, first, seconds, folder) -> dict:
     "What a caller reports: how far the run is, and how long the rest would take at this call's pace."
     left, done = config.steps - state["step"], state["step"] - first
-    return {"step": state["step"], "steps": config.steps, "finished": left == 0, "tokens": int(state["tokens"]),
+    lost = {"log_lost_until": state["log_lost_until"]} if "log_lost_until" in state else {}
+    return lost | {"step": state["step"], "steps": config.steps, "finished": left == 0, "tokens": int(state["tokens"]),
             "seconds": state["seconds"], "tokens_per_second": state["tokens"] / max(state["seconds"], 1e-9),
             "minutes_left": left * seconds / 60 / done if done else None if left else 0.0, "folder": str(folder)}
