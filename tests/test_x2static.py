@@ -612,3 +612,12 @@ def test_composed_and_decomposed_words_are_one(model, tokenizer):
     assert wanted.words == ("caf\u00e9",)
     with pytest.raises(DataError, match="again: leave it out$"):
         distil(model, lines, None, tokenizer, vocabulary=["Caf\u00e9", "Cafe\u0301"], segmenter="regex", settings=few)
+
+
+def test_the_pass_is_quiet_on_request(model, tokenizer, monkeypatch):
+    asked, real = [], x2static.batches_by_length
+    monkeypatch.setattr(x2static, "batches_by_length", lambda lengths, size, quiet: asked.append(quiet) or
+                        real(lengths, size, True))
+    for quiet in (True, False):
+        distil(model, TEXT[:20], None, tokenizer, segmenter="regex", settings=Distillation(min_count=1), quiet=quiet)
+    assert asked == [True, False]

@@ -293,12 +293,12 @@ def _located(rows, encodings, s: Distillation, segmenter: Segmenter):
         before, cut = before + len(used), cut + int((~there).sum())
     return np.concatenate(sentences), np.concatenate(occurrences), cut
 
-def _mean_states(model, encodings, sentences, occurrences, layer: int, pad: int, batch_size: int):
+def _mean_states(model, encodings, sentences, occurrences, layer: int, pad: int, batch_size: int, quiet: bool = False):
     "Means over sentences and over occurrences, float16; `DataError` for what is no number or beyond 65,504."
     parts = (sentences[:, 1:], sentences[:, 0]), (occurrences[:, 2:], sentences[occurrences[:, 1], 0])
     tables = [(spans, line, np.empty((len(spans), model.config.hidden_size), np.float16)) for spans, line in parts]
     with evaluating(model), torch.inference_mode():
-        for batch in batches_by_length([len(e.ids) for e in encodings], batch_size):
+        for batch in batches_by_length([len(e.ids) for e in encodings], batch_size, quiet):
             inputs = pad_batch([encodings[k].ids for k in batch], pad, model.device)
             states = layer_states(model, inputs, [layer])[0]
             start = np.full(len(encodings), -1)
@@ -422,6 +422,7 @@ def read_contexts(model, # folder of a saved encoder, or a loaded one (then with
                   segmenter="auto", # as of `find_segmenter`
                   settings: Distillation = Distillation(),
                   batch_size: int = 64, # lines in a batch
+                  quiet: bool = False, # no progress bar
                  ) -> Contexts:
     """Let an encoder read a text once; stopped, the same call goes on.
 
@@ -437,7 +438,8 @@ def read_contexts(model, # folder of a saved encoder, or a loaded one (then with
         _warn_single(manifest, segmenter)
         if (contexts := _opened(folder, manifest)).facts["lines"] < manifest["lines"]:
             _check_room(contexts, settings, manifest["lines"], model.config.hidden_size)
-            _run_pass(folder, text, manifest, _reader(model, tokenizer, segmenter, contexts, settings, batch_size))
+            read = _reader(model, tokenizer, segmenter, contexts, settings, batch_size, quiet)
+            _run_pass(folder, text, manifest, read)
             contexts = _opened(folder, manifest)
     if not contexts.shards: raise DataError("the encoder has seen none of the words: max_pieces is too small, or the "
                                             "tokenizer says nothing of places")
@@ -457,7 +459,8 @@ def _warn_single(manifest: dict, segmenter: Segmenter):
         warnings.warn("the text is of a script without spaces, and its words come as single characters: install PyICU "
                       "(pip install 'xlnb[segmentation]'), or pass a Segmenter of your own", stacklevel=3)
 
-def _reader(model, tokenizer, segmenter: Segmenter, contexts: Contexts, s: Distillation, batch_size: int) -> Callable:
+def _reader(model, tokenizer, segmenter: Segmenter, contexts: Contexts, s: Distillation, batch_size: int,
+            quiet: bool) -> Callable:
     "A function from the lines of a shard, and its number, to its arrays and how many occurrences were cut off."
     index = {word: n for n, word in enumerate(contexts.words)}
     keep = keep_probability(contexts.counts / contexts.total, _threshold(s, contexts.total))
@@ -468,7 +471,8 @@ def _reader(model, tokenizer, segmenter: Segmenter, contexts: Contexts, s: Disti
         encodings = _tokenized([line for line, *_ in rows], tokenizer, limit)
         sentences, found, cut = _located(rows, encodings, s, segmenter)
         if not len(found): return {}, cut
-        means = _mean_states(model, encodings, sentences, found, contexts.identity["layer"], pad, batch_size)
+        layer = contexts.identity["layer"]
+        means = _mean_states(model, encodings, sentences, found, layer, pad, batch_size, quiet)
         sizes = {"pieces": sentences[:, 2] - sentences[:, 1], "sizes": found[:, 3] - found[:, 2]}
         numbers = {"words": found[:, 0], "in_sentence": found[:, 1], **sizes}
         return {"sentences": means[0], "spans": means[1], **{k: v.astype(np.int32) for k, v in numbers.items()}}, cut
@@ -692,12 +696,14 @@ def distil(model, # folder of a saved encoder, or a loaded one (then with `token
            segmenter="auto", # 'icu', 'regex', 'auto' (ICU where PyICU is installed), or a `Segmenter`
            settings: Distillation = Distillation(),
            batch_size: int = 64, # lines that the encoder reads at a time
+           quiet: bool = False, # no progress bar
           ) -> WordVectors:
     "Word vectors out of an encoder, means or X2Static (Gupta and Jaggi 2021); raises what `read_contexts` raises."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     _check_components(settings, model.config.hidden_size)
     with nullcontext(cache) if cache else TemporaryDirectory() as folder:
-        contexts = read_contexts(model, text, folder, language, tokenizer, vocabulary, segmenter, settings, batch_size)
+        contexts = read_contexts(model, text, folder, language, tokenizer, vocabulary, segmenter, settings, batch_size,
+                                 quiet)
         return learn_vectors(contexts, settings, model.device)
 
 # %% ../nbs/07_x2static.ipynb #14cc50bf
@@ -712,6 +718,7 @@ class _CommandLine(Distillation):
     vocabulary: str | None = None # file: a word per line
     segmenter: str = "auto" # icu | regex | auto
     batch_size: int = 64 # lines that the encoder reads at a time
+    quiet: bool = False # no progress bar
 
 @contextmanager
 def _alone(output: Path):
@@ -740,7 +747,7 @@ def _run_command(c: _CommandLine) -> str: # what was done
     vocabulary = None if c.vocabulary is None else [*read_text(c.vocabulary)]
     with _alone(output):
         vectors = distil(encoder, existing_file(c.text), c.language, tokenizer, c.cache or f"{output}.cache",
-                         vocabulary, c.segmenter, settings, c.batch_size)
+                         vocabulary, c.segmenter, settings, c.batch_size, c.quiet)
         vectors.save(output)
         if c.cache is None: shutil.rmtree(f"{output}.cache")
     return f"{c.output}: {len(vectors):,} words, width {vectors.width}"
