@@ -6,8 +6,8 @@ import pytest
 
 from conftest import write
 from xlnb.core import ConfigError, DataError, pair_name, split_pair
-from xlnb.corpora import (LANGUAGES, SCHEMES, XTREME_40, from_code, language_code, mismatched, read_moses,
-                          read_parallel, read_tatoeba, read_text, read_tsv_pairs, read_verses)
+from xlnb.corpora import (LANGUAGES, SCHEMES, XTREME_40, AlignedPair, from_code, language_code, mismatched,
+                          read_moses, read_parallel, read_tatoeba, read_text, read_tsv_pairs, read_verses)
 
 
 @pytest.mark.parametrize("ending", [".txt", ".gz", ".xz", ".de"])
@@ -226,3 +226,30 @@ def test_mismatched_says_what_it_could_not_avoid():
     with pytest.raises(DataError, match="two pairs or more"): list(mismatched([("a", "b")], seed=0))
     with pytest.raises(ConfigError, match="block=1"): mismatched([("a", "b")], seed=0, block=1)
     assert list(mismatched([], seed=0)) == []
+
+
+def test_damage_inside_a_packed_file_is_not_taken_for_latin_1(tmp_path):
+    path, odd = tmp_path / "a.gz", 0
+    write(path, "".join(f"Grüße an {number} Städte, {number * 7919}\n" for number in range(300)))
+    whole = path.read_bytes()
+    for place in range(12, len(whole) - 8, 11):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1:])
+        with pytest.raises(DataError, match="compressed file damaged or cut off.*fetch it again"): list(read_text(path))
+        odd += 1
+    assert odd > 50
+
+
+@pytest.mark.parametrize("columns", [(-2, -1), (0, 1.0), ("0", 1), (), -1, (True, 0)])
+def test_columns_are_numbers_of_fields_from_0(tmp_path, columns):
+    path = write(tmp_path / "a.tsv", "ein\tone\nzwei\n")
+    with pytest.raises(ConfigError, match="give numbers of fields, counted from 0"): read_tsv_pairs(path, columns)
+
+
+def test_a_gold_pair_takes_lists_and_says_what_is_no_word_or_link():
+    pair = AlignedPair(["das", "Haus"], ["the", "house"], [(0, 0)], [[1, 1]])
+    assert pair == AlignedPair(("das", "Haus"), ("the", "house"), frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
+    with pytest.raises(DataError, match="first='das Haus': give a list of words"):
+        AlignedPair("das Haus", ["the"], [], [])
+    with pytest.raises(DataError, match="give a list of words"): AlignedPair(["das", None], ["the"], [], [])
+    for links in ("0-0", [(0, 0, 1.0)], [(0.0, 0)], None, [0]):
+        with pytest.raises(DataError, match="sure=.*give pairs of word numbers"): AlignedPair(["a"], ["b"], links, [])

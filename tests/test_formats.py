@@ -929,3 +929,10 @@ def test_what_is_no_path_is_said(tmp_path):
     with pytest.raises(ConfigError, match="is not the path of a file"): read_dictionary(["a.txt"])
     path = write(tmp_path / "a.txt", "a\n")
     with pytest.raises(ConfigError, match="is one path: give a list of files"): read_references(path, str(path))
+
+
+@pytest.mark.parametrize("score", ["1.0", float("nan"), [1.0]])
+def test_a_least_score_is_a_number(tmp_path, score):
+    path = write(tmp_path / "a.tsv", "1.1\tein\tone\n")
+    with pytest.raises(ConfigError, match="min_score=.*give a number, such as 1.06"):
+        read_mined(path, "ccmatrix", min_score=score)

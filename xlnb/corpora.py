@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from io import TextIOWrapper
 from itertools import islice, zip_longest
+from operator import index
 from pathlib import Path
 
 from .core import (ConfigError, DataError, check_pair_names, check_texts, choose, numpy_generator, parse_languages,
@@ -64,6 +65,16 @@ class Corpus:
                 for n, side in enumerate(sides): check_texts(side, f"tests[{name!r}][{pair!r}][{n}]")
 
 # %% ../nbs/00a_corpora.ipynb #0be64e34
+def _word_tuple(words, name: str) -> tuple[str, ...]:
+    if isinstance(words, (tuple, list)) and all(isinstance(word, str) for word in words): return tuple(words)
+    raise DataError(f"{name}={words!r:.60}: give a list of words, such as split_words(line)")
+
+def _link_numbers(links, name: str) -> frozenset[tuple[int, int]]:
+    "Pairs of whole numbers out of any collection of them."
+    try: return frozenset((index(i), index(j)) for i, j in links)
+    except (TypeError, ValueError):
+        raise DataError(f"{name}={links!r:.60}: give pairs of word numbers, such as {{(0, 0), (1, 2)}}") from None
+
 @dataclass(frozen=True)
 class AlignedPair:
     "A sentence pair in words with gold links (i, j) counted from 0; raises `DataError` for a link to no word."
@@ -72,6 +83,8 @@ class AlignedPair:
     sure: frozenset[tuple[int, int]]
     possible: frozenset[tuple[int, int]]   # sure ones included
     def __post_init__(self):
+        for name in ("first", "second"): object.__setattr__(self, name, _word_tuple(getattr(self, name), name))
+        for name in ("sure", "possible"): object.__setattr__(self, name, _link_numbers(getattr(self, name), name))
         object.__setattr__(self, "possible", self.possible | self.sure)
         n, m = len(self.first), len(self.second)
         if out := sorted((i, j) for i, j in self.possible if not (0 <= i < n and 0 <= j < m)):
@@ -105,8 +118,14 @@ def open_bytes(path: Path):
     "A file to read its bytes, unpacked as its ending says."
     return _OPEN.get(path.suffix, open)(path, "rb")
 
+def _unpack_all(path: Path):
+    "Raise one of `DAMAGE` for a packed file that is not as it was written."
+    with open_bytes(path) as f:
+        while f.read(2**20): pass
+
 def _not_utf8(path: Path) -> DataError:
     "The error that names the first line, column and byte of a file that is not UTF-8."
+    if path.suffix in _OPEN: _unpack_all(path) # damage is found at the end, and shows as odd bytes before
     with open_bytes(path) as f:
         for n, raw in enumerate(f, 1):
             try: raw.decode("utf-8")
@@ -118,15 +137,20 @@ def _not_utf8(path: Path) -> DataError:
                 return DataError(f"{what}: convert the file first, e.g. with {command}", path, n)
 
 # %% ../nbs/00a_corpora.ipynb #15dc6fca
+def _damaged(path, n, error) -> DataError:
+    return DataError(f"compressed file damaged or cut off after this line ({error}): fetch it again", path, n)
+
 def file_lines(path: Path, ends: str | None = None) -> Iterator[str]:
     "All lines of a file, blank ones too, without a byte-order mark and stripped of `ends` (None: of all blanks)."
     n = 0
     try:
         with open_bytes(path) as binary, TextIOWrapper(binary, "utf-8", newline="\n") as f:
             for n, line in enumerate(f, 1): yield (line.removeprefix("\ufeff") if n == 1 else line).strip(ends)
-    except UnicodeDecodeError: raise _not_utf8(path) from None
-    except DAMAGE as e:
-        raise DataError(f"compressed file damaged or cut off after this line ({e}): fetch it again", path, n) from None
+    except UnicodeDecodeError:
+        try: error = _not_utf8(path)
+        except DAMAGE as e: error = _damaged(path, n, e)
+        raise error from None
+    except DAMAGE as e: raise _damaged(path, n, e) from None
     if n == 0 and path.suffix in _OPEN and path.stat().st_size == 0:
         raise DataError("an empty file is no compressed file: fetch it again", path, 0)
 
@@ -230,7 +254,10 @@ def read_tsv_pairs(path,                         # one pair per line
     "Pairs out of tab-separated fields; `DataError` for a line that has too few."
     choose("empty", empty, ("raise", "skip")), choose("duplicate", duplicate, ("keep", "skip", "raise"))
     report = Report() if report is None else report
-    return Lines(_tsv, existing_file(path), tuple(columns), empty, duplicate, report=report)
+    columns = tuple(columns) if isinstance(columns, (tuple, list)) else (columns,)
+    if not columns or not all(type(column) is int and column >= 0 for column in columns):
+        raise ConfigError(f"columns={columns}: give numbers of fields, counted from 0, such as (0, 1)")
+    return Lines(_tsv, existing_file(path), columns, empty, duplicate, report=report)
 
 # %% ../nbs/00a_corpora.ipynb #cce31a2a
 _ISO = """

@@ -15,11 +15,12 @@ from difflib import get_close_matches
 from importlib import import_module
 from itertools import zip_longest
 from math import isfinite
+from numbers import Real
 from pathlib import Path
 from xml.parsers import expat
 from zipfile import BadZipFile, ZipFile
 
-from .core import ConfigError, DataError, choose, parse_languages
+from .core import ConfigError, DataError, choose, parse_languages, split_words
 from .corpora import AlignedPair, Lines, Report, checked_rows, existing_file, file_lines, uneven_files
 
 # %% ../nbs/00b_formats.ipynb #9935704c
@@ -173,6 +174,8 @@ def read_mined(path,                           # .tsv, .gz, .xz or .zst
     "Pairs of mined bitext in the columns of a published layout; `DataError` for a line that does not fit it."
     if MINED[choose("layout", layout, MINED)][1] is None and min_score is not None:
         raise ConfigError(f"min_score={min_score}, but {layout!r} has no scores: leave it out")
+    if min_score is not None and not (isinstance(min_score, Real) and isfinite(min_score)):
+        raise ConfigError(f"min_score={min_score!r}: give a number, such as 1.06, or None for all pairs")
     return Lines(_mined, _found(path), layout, min_score, **_row_options(**options))
 
 # %% ../nbs/00b_formats.ipynb #2f3541cd
@@ -417,9 +420,6 @@ def read_bucc(first,                        # id<TAB>sentence
     return *sides, list(pairs)
 
 # %% ../nbs/00b_formats.ipynb #84523bf0
-def _words(text: str) -> tuple[str, ...]: # other blanks than these may stand inside a word
-    return tuple(filter(None, text.replace("\t", " ").split(" ")))
-
 def _gold_options(path, out_of_range: str = "count", report: Report | None = None) -> tuple[Report, bool]:
     "The report, and whether a link to no word is an error: the options of all readers of gold alignments."
     report = Report() if report is None else report
@@ -455,7 +455,7 @@ def _sentences(path) -> dict[int | None, tuple[str, ...]]:
     found = {}
     for n, line in enumerate(_all_lines(path), 1):
         m = re.fullmatch(r"<s snum=([0-9]{1,9})>(.*)</s>", line)
-        number, words = (int(m[1]), _words(m[2])) if m else (-n, _words(line))
+        number, words = (int(m[1]), tuple(split_words(m[2]))) if m else (-n, tuple(split_words(line)))
         if not words or number in found or not m and line.startswith("<s ") or m and n > 1 and min(found) < 0:
             raise DataError(f"no sentence, a number again, or no whole '<s snum=13> … </s>': {line[:60]!r}", path, n)
         found[number] = words
@@ -539,7 +539,8 @@ def read_pharaoh_gold(links,         # one line per sentence: 3-5 sure, 4p6 poss
     rows, items = list(_split_sides(*paths) if len(paths) == 1 else _beside(paths)), list(_items(links))
     if len(items) != len(rows):
         raise DataError(f"{len(items)} lines of links for {len(rows)} sentences: fetch both again", links, len(items))
-    return [_aligned(tuple(map(_words, row)), item, base, links, report, strict) for row, item in zip(rows, items)]
+    words = ([tuple(split_words(side)) for side in row] for row in rows)
+    return [_aligned(pair, item, base, links, report, strict) for pair, item in zip(words, items)]
 
 # %% ../nbs/00b_formats.ipynb #ffdc0d15
 def _json_pair(record, path, n) -> tuple[list, list]:
@@ -571,7 +572,7 @@ def read_dictionary(path,                         # 'word translation' or word<T
     report.start(path)
     entries, seen = [], set()
     for n, line in enumerate(_all_lines(path, "\r\n"), 1):
-        entry = tuple(map(str.strip, line.split("\t"))) if "\t" in line else _words(line)
+        entry = tuple(map(str.strip, line.split("\t"))) if "\t" in line else tuple(split_words(line))
         if len(entry) != 2 or not all(entry):
             raise DataError(f"expected a word, a tab or a blank, and its translation, got {line[:60]!r}", path, n)
         if entry[0] == entry[1]: report.add("identical words, kept", path, n)
