@@ -3,10 +3,11 @@ import json, math
 from types import SimpleNamespace
 
 import pytest
+from conftest import write
 from test_evaluation import data, model, small_data # noqa: F401
 
 from xlnb import downstream_results as D
-from xlnb.core import ConfigError
+from xlnb.core import ConfigError, DataError
 from xlnb.experiments import filled_in, recipe_of
 from xlnb.reports import spread
 
@@ -119,3 +120,13 @@ def test_how_far_an_encoder_has_learned_is_read_in_its_log(monkeypatch, tmp_path
     monkeypatch.setattr(D.meta_xlm, "hold_out", lambda *_: SimpleNamespace(texts=texts))
     (_, losses), = D.merged([D.learned_record("MetaXLM", 0)])["MetaXLM"].items()
     assert losses == {("learned", "MLM", "", "de"): 2.5, ("learned", "MLM", "", "en"): 3.0}
+
+
+def test_no_encoder_is_trained_for_a_test_that_cannot_be_scored(tmp_path, monkeypatch):
+    write(tmp_path / "panx" / "dev-de.tsv", "de:Hund\tO\n")
+    monkeypatch.setenv("XLNB_DATA", str(tmp_path))
+    monkeypatch.setattr(D, "trained_folder", lambda *_: pytest.fail("it trains"))
+    with pytest.raises(DataError, match="nothing to test: .*ner in de: .*without a span"):
+        D.encoder_record("MLM", "ner", 0)
+    with pytest.raises(DataError, match="nothing to test: .*looked for"): D.encoder_record("MLM", "xnli", 0)
+    with pytest.raises(FileNotFoundError): D.encoder_record("MLM", "tatoeba", 0)

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from . import meta_xlm, static_runs
 from .claims import Comparison, paired_difference
-from .core import choose, run_facts
+from .catalogue import tatoeba_tests
+from .core import DataError, choose, run_facts
 from .downstream import BENCHMARKS
-from .evaluation import (Settings, baseline_rows, checked, evaluate, train_split_of, scores_record,
+from .evaluation import (Settings, baseline_rows, checked, evaluate, scorable, train_split_of, scores_record,
                              untrained_folder)
 from .experiments import recipe_of
 from .pretraining import finished_phase
@@ -103,6 +104,12 @@ def learned_record(name: str, seed: int, size: str = "tiny") -> dict: # as for `
     return {"parameters": parameters, **run_facts(), "run": {"finished": True},
             "scores": {key: [own[key] for own in rows] for key in rows[0]}}
 
+def _check_tests(task):
+    "Raise, before an encoder is trained for hours, where its test is not there or cannot be scored."
+    settings, failed = Settings(**_asked(task)), []
+    if settings.tasks in READ: tatoeba_tests([lang for lang in _LANGS.split(",") if lang != "en"])
+    elif not scorable(settings.tasks, settings, failed): raise DataError(f"nothing to test: {'; '.join(failed)}")
+
 def encoder_record(name: str, # one of ENCODERS, or UNTRAINED
                    task: str, # one of TASKS, or LEARNED
                    seed: int, # of pretraining; that of the head is 0
@@ -110,6 +117,7 @@ def encoder_record(name: str, # one of ENCODERS, or UNTRAINED
                   ) -> dict:
     "A record of one encoder on one task; `FileNotFoundError` where the set is not there."
     if task == LEARNED: return learned_record(name, seed, size)
+    _check_tests(task)
     folder = trained_folder("MLM + TLM" if name == UNTRAINED else name, seed, size)
     settings = _settings(task, folder, name)
     if name == UNTRAINED: settings = _settings(task, untrained_folder(folder, settings, seed), name)
