@@ -152,6 +152,13 @@ def test_a_published_file_is_fetched_once(publisher, cache):
     for path in paths: # the bytes that were fetched first are the reference
         path.write_text("Salut\n")
         with pytest.raises(DataError, match="SHA256SUMS has"): checksums([path])
+        with pytest.raises(DataError, match="changed since it was published or fetched.*delete it and fetch it again"):
+            set_files("toy", path.stem)
+
+
+def test_a_file_whose_checksum_is_not_known_is_fetched_with_a_word(publisher, cache):
+    publisher({"de.txt": "Hallo\n", "en.txt": "Hello\n"}, {"de.txt": sha("Hallo\n")})
+    with pytest.warns(UserWarning, match="toy: no checksum of en.txt is known"): set_files("toy", "de,en", fetch=True)
 
 
 @pytest.mark.parametrize("end, known, message", [

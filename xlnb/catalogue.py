@@ -7,9 +7,10 @@ __all__ = ['SETS', 'GOLD', 'PublishedSet', 'set_folder', 'set_files', 'known_sha
            'tatoeba_tests', 'ntrex_tests', 'gold_alignments', 'dictionary', 'verse_split', 'load_corpus']
 
 # %% ../nbs/00d_catalogue.ipynb #2a57d5d8
-import json, os, re
+import json, os, re, warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from inspect import signature
 from itertools import combinations
 from pathlib import Path
@@ -257,7 +258,10 @@ def _find(name: str, file: str, fetch: bool) -> Path:
     inside = (zipped[2] or "").strip("/") if zipped else ""
     where = {"XLNB_DATA": "XLNB_DATA is not set", "cache": f"for {file} no cache, as XLNB_CACHE is not set"}
     for place, folder in _folders(SETS[name]).items():
-        try: return existing_file(folder / file) / inside
+        try:
+            path = existing_file(folder / file)
+            if place == "cache": _check_fetched(name, file, path)
+            return path / inside
         except FileNotFoundError as e: where[place] = str(e) if place == "XLNB_DATA" else f"{file} is not in the cache"
     if fetch: return _fetched(name, file) / inside
     raise _absent(name, ", and ".join(where.values()))
@@ -280,6 +284,23 @@ def known_sha256(name: str, file: str) -> str | None: # a key of SETS, and a fil
     for line in file_lines(existing_file(repo_root() / "data" / "checksums.tsv")):
         if line.startswith(f"{name}\t{file}\t"): return line.rpartition("\t")[2]
 
+@lru_cache(4096)
+def _sha256_once(path: Path, size: int, time: int) -> str: # a file that changes has another size or time
+    return sha256_file(path)
+
+def _check_fetched(name: str, file: str, path: Path):
+    "Raise `DataError` for a file of the cache that is no longer the published one, or what was fetched first."
+    facts = path.stat()
+    actual, reference = _sha256_once(path, facts.st_size, facts.st_mtime_ns), {}
+    stated = path.parents[len(Path(file).parts) - 1] / "SHA256SUMS"
+    if stated.is_file(): reference = {entry[66:]: entry[:64] for entry in file_lines(stated)}
+    try: known = known_sha256(name, file)
+    except FileNotFoundError: known = None # outside a checkout there is no list
+    expected = known or reference.get(file)
+    if path.name == Path(file).name and expected and actual != expected:
+        raise DataError(f"changed since it was published or fetched: sha256 is {actual[:12]}…, not {expected[:12]}…: "
+                        "delete it and fetch it again", path)
+
 def _fetched(name: str, file: str) -> Path:
     "Download one file of a set into the cache; `DataError` if it cannot be had or is not the published one."
     import pooch
@@ -291,6 +312,8 @@ def _fetched(name: str, file: str) -> Path:
     except (ValueError, OSError) as e: # a wrong checksum; everything that goes wrong on the way
         raise DataError(f"cannot be fetched: {e} Nothing was kept. Try again, or put the file into {path.parent}", url
                         ) from None
+    if known is None:
+        warnings.warn(f"{name}: no checksum of {file} is known; it is taken as it came, and a later change is noticed")
     with open(_cache_folder() / entry.folder / "SHA256SUMS", "a") as sums: sums.write(f"{sha256_file(path)}  {file}\n")
     return path
 
