@@ -165,3 +165,8 @@ def test_lines_and_words_end_at_what_ends_them_everywhere(tmp_path):
     (tmp_path / "b.txt").write_bytes(b"ok\nh\xe4user\n")
     with pytest.raises(DataError, match=r"b.txt:2: byte 2 of the line, 0xe4, is not UTF-8"):
         list(read_lines(tmp_path / "b.txt"))
+
+
+def test_half_of_a_character_is_named():
+    with pytest.raises(DataError, match=r"lines\[1\] has half of a character, '\\ud83d', at place 2.*leave the line"):
+        check_texts(["whole 😀", "a \ud83d"], "lines")

@@ -55,10 +55,14 @@ def choose(name: str, # the parameter's name, for the message
 def check_texts(texts, # a list of strings
                 name: str, # what they are, for the message
                ):
-    "Raise `DataError` for the first item that is no string, with its index from 0."
+    "Raise `DataError` for the first item that is no string, or half of a character, with its index from 0."
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"{name}[{i}] is {text!r}, not a string: leave the line out, or put '' in its place")
+        try: text.encode()
+        except UnicodeEncodeError as e:
+            raise DataError(f"{name}[{i}] has half of a character, {text[e.start]!r}, at place {e.start}, which no "
+                            "file can hold: read the text again with its own encoding, or leave the line out") from None
 
 # %% ../nbs/00_core.ipynb #4f3f317b
 def split_lines(text: str) -> list[str]:
