@@ -1,9 +1,12 @@
 "What a run is named by."
+from collections import Counter
 from functools import cache
 
 import pytest
 import xlnb
 from xlnb import data
+from xlnb.tokens import SpecialIds, build_store
+from xlnb.vocab import train_vocab
 
 
 @pytest.fixture
@@ -55,3 +58,22 @@ def test_indentation_is_code(modules):
         process()
         hashes.add(data.source_hash("vocab"))
     assert len(hashes) == 2
+
+
+def test_rare_pairs_get_their_share_of_tokens(tmp_path):
+    "A pair with few lines does not fill its bundles: it is drawn more often. What full bundles draw stays as it was."
+    tokenizer = train_vocab({"en": [f"{n} " * 9 for n in range(500)]}, 64, tmp_path / "vocabulary")
+    lines = {"de-en": 4000, "en-sw": 3000, "de-sw": 12}
+    pairs = {pair: [(f"{n} " * (1 + n % 9), f"{n} " * (1 + n % 7)) for n in range(count)]
+             for pair, count in lines.items()}
+    store = build_store({}, pairs, tokenizer, tmp_path / "store", progress=False)
+    shape = data.BatchShape(length=64, max_side=62, text_tokens=0, pair_tokens=2048)
+    planned = {"de-en": 0.6, "en-sw": 0.3, "de-sw": 0.1}
+    batches = data.MixedBatches(store, SpecialIds.of(tokenizer), shape, seed=0, pair_probabilities=planned)
+    read = Counter()
+    for step in range(300):
+        batch = batches(step, 0)
+        for name, number in batches.groups.items(): read[name] += int((batch["group"] == number).sum())
+    for name, share in planned.items():
+        assert read[name] / read.total() == pytest.approx(share, rel=0.1), name
+        assert data.token_shares(batches, "pairs")[name] == pytest.approx(share)
