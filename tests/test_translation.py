@@ -1,12 +1,12 @@
 "Translators: a run that is killed and goes on, averaged weights, lines in and out, what is refused."
-import io, math, sys
+import io, math, subprocess, sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from xlnb import translation as T
-from xlnb.core import CheckpointError, ConfigError, DataError
+from xlnb.core import CheckpointError, ConfigError, DataError, read_lines
 from xlnb.data import token_frequencies
 from xlnb.pretraining import run, run_folder, train_phase
 from xlnb.training import read_log
@@ -86,7 +86,7 @@ def test_a_pretrained_start_is_trained_once_and_taken_over(start):
     assert (data.start / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_a_run_has_a_record_and_a_folder_that_translates(root, capsys):
+def test_a_run_has_a_record_and_a_folder_that_translates(root, capsys, monkeypatch):
     record = run(T.RECIPE, small())
     assert {"bleu/T3", "chrf/T3", "bleu_lowercase/T3"} <= record["metrics"].keys() and "tok:13a" in record["signature"]
     assert len(record["samples"]) == 6 and record["samples"][0].keys() == {"source", "translation", "reference", "chrf"}
@@ -97,8 +97,12 @@ def test_a_run_has_a_record_and_a_folder_that_translates(root, capsys):
     exec(card.split("```python")[1].split("```")[0].replace("path/of/this/folder", str(folder)), opened)
     assert isinstance(opened["model"], T.EncoderDecoder)
     out = io.StringIO()
-    T.translate_stream(["--model", str(folder), "--beams", "2"], io.StringIO("Норвегия\n\nМалайзия\n"), out)
+    T.translate_stream(["--model", str(folder), "--beams", "2"], ["Норвегия", "", "Малайзия"], out)
     assert len(out.getvalue().split("\n")) == 4 and out.getvalue().split("\n")[1] == ""
+    odd = "A dog runs.\nTwo men\u2028in a park.\r\nA girl\x85sings\x0cand\x1cgoes\n" # three lines
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(odd.encode())))
+    T.translate_stream(["--model", str(folder), "--beams", "1"], read_lines("-"), again := io.StringIO())
+    assert again.getvalue().count("\n") == 3
 
 
 @pytest.mark.parametrize("lines, wanted", [(1, [90]), (3, [90, 80, 70]), (5, [90, 80, 70, 60, 50]),
@@ -169,7 +173,7 @@ def test_what_cannot_be_translated_is_named(data, tmp_path):
     with pytest.raises(CheckpointError, match="is a xlnb checkpoint: name the `translator` folder"):
         T.load_translator(tmp_path)
     with pytest.raises(SystemExit, match="xlnb: .*is a xlnb checkpoint"):
-        T.translate_stream(["--model", str(tmp_path)], io.StringIO("a"), io.StringIO())
+        T.translate_stream(["--model", str(tmp_path)], ["a"], io.StringIO())
 
 
 @pytest.mark.parametrize("wrong, said", [
@@ -189,3 +193,8 @@ def test_a_run_without_sacrebleu_says_what_to_install(monkeypatch):
 def test_every_run_of_the_experiments_can_be_resolved():
     for experiment in T.EXPERIMENTS.values():
         for arm in experiment.arms.values(): T.resolve(T.Settings(**experiment.shared | arm))
+
+
+def test_without_arguments_the_command_says_what_it_needs():
+    done = subprocess.run([sys.executable, "-m", "xlnb.translation"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and done.stderr.startswith("usage: python -m xlnb.translation --model FOLDER")

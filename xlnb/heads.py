@@ -24,7 +24,7 @@ from transformers.modeling_outputs import (CausalLMOutputWithCrossAttentions, Ma
 from transformers.utils.generic import can_return_tuple
 
 from .core import ConfigError
-from .encoder import Encoder, EncoderConfig, EncoderPreTrainedModel
+from .encoder import CACHE_FIELD, Encoder, EncoderConfig, EncoderPreTrainedModel
 
 # %% ../nbs/01c_heads.ipynb #75594576
 class LanguageModelHead(nn.Module):
@@ -132,8 +132,8 @@ class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
         logits = self.head(out.last_hidden_state[:, -logits_to_keep:])
         loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
         return CausalLMOutputWithCrossAttentions(
-            loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states,
-            attentions=out.attentions, cross_attentions=out.cross_attentions)
+            loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions,
+            cross_attentions=out.cross_attentions, **{CACHE_FIELD: getattr(out, CACHE_FIELD)})
 
 # %% ../nbs/01c_heads.ipynb #bec32f52
 class EncoderForSequenceClassification(GenericForSequenceClassification, EncoderPreTrainedModel):

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
 from .core import ConfigError, choose
-from .encoder import Encoder, EncoderConfig, EncoderPreTrainedModel, new_model
+from .encoder import CACHE_FIELD, Encoder, EncoderConfig, EncoderPreTrainedModel, new_model
 from .heads import EncoderForMaskedLM
 from .vocab import tokenizer_hash
 
@@ -102,19 +102,21 @@ class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
                 decoder_input_ids=None, # (batch, target); None: `labels`, shifted
                 decoder_attention_mask=None, # (batch, past + target)
                 encoder_outputs=None, # of the encoder, in place of input_ids
-                past_key_values=None, use_cache: bool = False,
+                past_key_values=None, cache=None, # the second is the first's name from transformers 5.24 on
+                use_cache: bool = False,
                 labels=None, # (batch, target), -100 = not counted
                 logits_to_keep: int = 0, # only the last so many positions; 0: all
                ) -> Seq2SeqLMOutput:
         if encoder_outputs is None: encoder_outputs = self.encoder(input_ids, attention_mask)
         if decoder_input_ids is None: decoder_input_ids = self.shifted(labels)
-        out = self.decoder(decoder_input_ids, decoder_attention_mask, is_causal=True, past_key_values=past_key_values,
+        cache = past_key_values if cache is None else cache
+        out = self.decoder(decoder_input_ids, decoder_attention_mask, is_causal=True, past_key_values=cache,
                            use_cache=use_cache, encoder_hidden_states=encoder_outputs[0],
                            encoder_attention_mask=attention_mask)
         logits = self.scores(out.last_hidden_state[:, -logits_to_keep:])
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return Seq2SeqLMOutput(loss=loss, logits=logits, past_key_values=out.past_key_values,
-                               encoder_last_hidden_state=encoder_outputs[0])
+        return Seq2SeqLMOutput(loss=loss, logits=logits, encoder_last_hidden_state=encoder_outputs[0],
+                               **{CACHE_FIELD: getattr(out, CACHE_FIELD)})
 
 AutoConfig.register("xlnb_translation", TranslationConfig, exist_ok=True)
 AutoModelForSeq2SeqLM.register(TranslationConfig, EncoderDecoder, exist_ok=True)
