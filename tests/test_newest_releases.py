@@ -1,0 +1,53 @@
+"""The commands of the README with the newest releases that pyproject.toml admits, in an environment of their own: the
+tested versions are pinned, and what users get is not."""
+import re, subprocess, sys, sysconfig, tomllib, venv
+
+import pytest
+from conftest import ROOT
+
+DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+
+
+def environment(folder):
+    "An environment with the newest releases of the direct dependencies but torch, which it shares with this one."
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    where = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
+    (folder / "shared.pth").write_text(sysconfig.get_path("purelib"))
+    (folder / "shared.pth").rename(f"{packages}/shared.pth")
+    newest = [line for line in DEPENDENCIES if not line.startswith("torch")]
+    command = [python, "-m", "pip", "install", "-q", "--upgrade", "--disable-pip-version-check", *newest]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    if re.search("No matching distribution|Could not find a version|ConnectionError|NewConnectionError", done.stderr):
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr[-2000:]
+    return python
+
+
+@pytest.mark.slow
+def test_the_commands_run_with_the_newest_releases(tmp_path):
+    python = environment(tmp_path / "newest")
+    settings = {"PYTHONPATH": str(ROOT), "XLNB_ROOT": str(tmp_path), "XLNB_RESULTS": str(tmp_path / "results"),
+                "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    (tmp_path / "de.txt").write_text("Deutschland und Norwegen\nGeorgien\n")
+    (tmp_path / "en.txt").write_text("Germany and Norway\nGeorgia\n")
+
+    def xlnb(module, *arguments, text=""):
+        command = [python, "-m", f"xlnb.{module}", *map(str, arguments)]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, env=settings, cwd=tmp_path, timeout=600)
+        assert done.returncode == 0, f"{module}: {done.stderr[-3000:]}"
+        assert "deprecated" not in done.stderr, done.stderr
+        return done.stdout
+
+    small = ("--steps", 2, "--langs", "de,en", "--test_lines", 20, "--vocab_size", 300, "--out")
+    xlnb("xlm_e", *small, tmp_path / "xlm-e")
+    model = tmp_path / "xlm-e" / "discriminator"
+    assert xlnb("alignment", "de.txt", "en.txt", "--model", model).count("\n") == 2
+    assert xlnb("alignment", "de.txt", "en.txt").count("\n") == 2
+    assert "cldr" in xlnb("evaluation", "--model", model, "--tasks", "cldr", "--langs", "en,de", "--out", tmp_path / "scores")
+    xlnb("translation", *small, tmp_path / "translation", "--source", "de", "--target", "en")
+    translator = tmp_path / "translation" / "translator"
+    assert xlnb("translation", "--model", translator, "--beams", 2, text="Georgien\n\nNorwegen\n").count("\n") == 3
+    xlnb("x2static", "--model", model, "--text", "de.txt", "--language", "de", "--min_count", 1, "--output", "de.vec")
+    assert (tmp_path / "de.vec").stat().st_size > 0
