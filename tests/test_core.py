@@ -1,5 +1,5 @@
 "Settings from the command line, codes of languages, and where records and figures go."
-import io, re, subprocess, sys, time, warnings
+import io, re, resource, signal, subprocess, sys, time, warnings
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
@@ -170,3 +170,27 @@ def test_lines_and_words_end_at_what_ends_them_everywhere(tmp_path):
 def test_half_of_a_character_is_named():
     with pytest.raises(DataError, match=r"lines\[1\] has half of a character, '\\ud83d', at place 2.*leave the line"):
         check_texts(["whole 😀", "a \ud83d"], "lines")
+
+
+def test_a_full_disk_costs_no_record(tmp_path, monkeypatch):
+    "The line that does not fit is not there at all, and the next one stands alone."
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    path = append_record("toy", {"seed": 0})
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 9, limits[1]))
+        with pytest.raises(OSError, match="nothing was recorded.*free some space"): append_record("toy", {"seed": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+    append_record("toy", {"seed": 2})
+    assert [record["seed"] for record in read_records("toy")] == [0, 2]
+
+
+@pytest.mark.parametrize("line", ["null", "[]", "3"])
+def test_json_that_is_no_record_is_named(tmp_path, monkeypatch, line):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    append_record("toy", {"seed": 0}).write_text(f"{line}\n")
+    with pytest.raises(DataError, match="toy.jsonl:1: .* is JSON and no record"): read_records("toy")

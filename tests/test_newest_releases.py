@@ -1,6 +1,6 @@
 """The commands of the README with the newest releases that pyproject.toml admits, in an environment of their own: the
 tested versions are pinned, and what users get is not."""
-import re, subprocess, sys, sysconfig, tomllib, venv
+import re, subprocess, sysconfig, tomllib, venv
 
 import pytest
 from conftest import ROOT
@@ -35,7 +35,8 @@ def test_the_commands_run_with_the_newest_releases(tmp_path):
 
     def xlnb(module, *arguments, text=""):
         command = [python, "-m", f"xlnb.{module}", *map(str, arguments)]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, env=settings, cwd=tmp_path, timeout=600)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, env=settings, cwd=tmp_path,
+                              timeout=600)
         assert done.returncode == 0, f"{module}: {done.stderr[-3000:]}"
         assert "deprecated" not in done.stderr, done.stderr
         return done.stdout
@@ -45,7 +46,8 @@ def test_the_commands_run_with_the_newest_releases(tmp_path):
     model = tmp_path / "xlm-e" / "discriminator"
     assert xlnb("alignment", "de.txt", "en.txt", "--model", model).count("\n") == 2
     assert xlnb("alignment", "de.txt", "en.txt").count("\n") == 2
-    assert "cldr" in xlnb("evaluation", "--model", model, "--tasks", "cldr", "--langs", "en,de", "--out", tmp_path / "scores")
+    scores = xlnb("evaluation", "--model", model, "--tasks", "cldr", "--langs", "en,de", "--out", tmp_path / "scores")
+    assert "cldr" in scores
     xlnb("translation", *small, tmp_path / "translation", "--source", "de", "--target", "en")
     translator = tmp_path / "translation" / "translator"
     assert xlnb("translation", "--model", translator, "--beams", 2, text="Georgien\n\nNorwegen\n").count("\n") == 3
