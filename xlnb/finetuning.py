@@ -27,7 +27,8 @@ import transformers
 from safetensors.torch import load_model
 from torch import nn
 
-from .core import ConfigError, DataError, atomic_path, choose, derive_seed, progress_bar, torch_generator
+from .core import (CheckpointError, ConfigError, DataError, atomic_path, choose, derive_seed, progress_bar,
+                       torch_generator)
 from .foreign import quietly
 from .probes import pad_examples, tokenized
 from .retrieval import check_complete, check_tokenizer, evaluating, load_model_tokenizer, longest_input
@@ -335,6 +336,7 @@ def new_head(folder, # of a saved encoder, with whatever head or none
         torch.manual_seed(derive_seed("head", seed))
         head, outputs = (_beside_partner(kind), outputs | {"partner": partner}) if partner else (auto, outputs)
         try: network, info = head.from_pretrained(folder, local_files_only=True, output_loading_info=True, **outputs)
+        except CheckpointError: raise
         except ValueError as e:
             raise ConfigError(f"{folder}: this architecture has no {auto.__name__.removeprefix('AutoModelFor')} in "
                               f"transformers ({str(e).splitlines()[0]:.120})") from e
