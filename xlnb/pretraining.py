@@ -8,9 +8,9 @@ __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', '
            'network_config', 'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_shape', 'prepare_data',
            'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
            'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase',
-           'run_identity', 'run_folder', 'training_config', 'threads_of', 'Trained', 'train_phase', 'finished_phase',
-           'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce',
-           'announce_plan', 'main']
+           'run_identity', 'run_folder', 'shown_path', 'training_config', 'threads_of', 'Trained', 'train_phase',
+           'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run',
+           'announce', 'announce_plan', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
 import functools, hashlib, math, os, re, sys, time
@@ -381,6 +381,11 @@ def run_folder(phase: Phase, settings: RunSettings, data: Prepared) -> Path:
     name = f"{phase.name}-{settings.size}-{short_hash(run_identity(phase, settings, data))}"
     return runs_folder() / name
 
+def shown_path(folder) -> str: # of a run
+    "A run's folder as it is shown: from the folder of all runs on, where it lies there."
+    home = runs_folder().parent
+    return Path(folder).relative_to(home).as_posix() if Path(folder).is_relative_to(home) else str(folder)
+
 def training_config(s: RunSettings, # filled in
                     minutes: float | None = None) -> TrainingConfig: # for the loop; None: `max_minutes`
     "What the loop is told."
@@ -453,7 +458,7 @@ def _train_here(phase, settings, data, minutes, show) -> Trained:
         with atomic_path(folder / part) as unfinished:
             model.whole(part).save_pretrained(unfinished)
             data.tokenizer.save_pretrained(unfinished)
-    progress(f"{phase.name}: {progress_report(summary)}; model: {folder}", keep=True)
+    progress(f"{phase.name}: {progress_report(summary)}; model: {shown_path(folder)}", keep=True)
     return Trained(summary, model, [before, *read_log(folder)], list(model.weights))
 
 # %% ../nbs/02j_pretraining.ipynb #4a8cec24
@@ -546,7 +551,7 @@ def run(recipe: Recipe, settings: RunSettings, # filled in
     record = record_of(recipe, settings, data, trained, metrics, measured)
     if not trained.summary.get("broken"):
         write_run_cards(recipe, record, trained)
-        print(f"model: {trained.summary['folder']}", flush=True)
+        print(f"model: {shown_path(trained.summary['folder'])}", flush=True)
     return record
 
 def _prepared_by_one(recipe, settings) -> Prepared:
