@@ -787,3 +787,17 @@ def test_a_closed_pipe_ends_the_command_quietly(tmp_path):
     command.stdout.close() # before anything is printed
     assert command.stderr.read() == f"xlnb: the plan of entropic is in {tmp_path / 'a.plan.csv'}\n"
     assert command.wait() == 0
+
+
+ODD_TABLES = {
+    "a stray quote": ('pair,count\nde-en,100\n"en-fr,50\nde-fr,20\n', "t.csv:3: cannot be taken apart"),
+    "a header with the first row": ("pair,count,de-en,100\nen-fr,50\n", "the header holds 100, a number"),
+    "two columns of one name": ("pair,count,count\nde-en,1,2\n", "the header names 'count' twice"),
+    "a cell of 200,000 characters": ("pair,count\nde-en," + "1" * 200_000 + "\n", "t.csv:2: cannot be taken apart"),
+}
+
+
+@pytest.mark.parametrize("text, message", ODD_TABLES.values(), ids=ODD_TABLES)
+def test_a_table_that_would_lose_rows_is_refused(tmp_path, text, message):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(DataError, match=message): read_pair_counts(tmp_path / "t.csv")

@@ -9,9 +9,10 @@ __all__ = ['exponent_probabilities', 'checked_probabilities', 'Mixture', 'read_p
            'capped_sampling', 'draw_sampling', 'main']
 
 # %% ../nbs/00j_sampling.ipynb #53f2470d
-import csv, difflib, io, math, os, re, sys, warnings
+import csv, difflib, math, os, re, sys, warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from numbers import Integral, Real
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, cg
 
 from .core import (PALETTE, ConfigError, DataError, atomic_path, choose, numpy_generator, parse_languages,
-                       plain_warnings, settings_from_arguments, split_pair)
+                       plain_warnings, settings_from_arguments, split_lines, split_pair)
 
 # %% ../nbs/00j_sampling.ipynb #77c303e6
 _MOST = 1e300 # sums of numbers up to here stay finite
@@ -300,20 +301,30 @@ def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, a
 # %% ../nbs/00j_sampling.ipynb #a7618860
 def _read_rows(path, column):
     "(line, pair, text of the count) of each row."
-    text = io.StringIO(_read_text(path), newline="")
-    reader = csv.DictReader(text, delimiter="\t" if Path(path).suffix == ".tsv" else ",")
-    header = reader.fieldnames or []
+    lines = [(n, cells) for n, line in enumerate(split_lines(_read_text(path)), 1) if (cells := _cells(line, path, n))]
+    header = lines[0][1] if lines else []
+    if twice := [name for name in header if header.count(name) > 1]:
+        raise DataError(f"the header names {twice[0]!r} twice: leave one of the columns out", path, 1)
+    if numbers := [name for name in header if re.fullmatch(r"[\d.,]+", name)]:
+        raise DataError(f"the header holds {numbers[0]}, a number: the first row needs a line of its own", path, 1)
     if column not in header or not ("pair" in header or {"src", "tgt"} <= set(header)):
         found = f"has {', '.join(header)}" if header else "is empty"
-        named = f". Where another column holds the numbers: read_pair_counts(path, column={[None, *header][-1]!r})"
+        named = f". Where another column holds the numbers, name it: column={[None, *header][-1]!r}"
         raise DataError(f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}"
                         + named * (len(header) > 1), path, 1)
-    for row in reader:
-        if None in row:
-            raise DataError(f"{len(header) + len(row[None])} cells where the header has {len(header)}: "
-                            "write 100000 or \"100,000\" without the comma", path, reader.line_num)
-        pair = row["pair"] or "" if "pair" in header else (row["src"] or "", row["tgt"] or "")
-        yield reader.line_num, pair, row[column]
+    for n, cells in lines[1:]:
+        if len(cells) > len(header):
+            raise DataError(f"{len(cells)} cells where the header has {len(header)}: "
+                            "write 100000 or \"100,000\" without the comma", path, n)
+        row = dict(zip_longest(header, cells, fillvalue=""))
+        yield n, row["pair"] if "pair" in header else (row["src"], row["tgt"]), row[column]
+
+def _cells(line, path, n) -> list:
+    "The cells of one line; a quote that is not closed in it is an error, since it would swallow the lines below."
+    try: return next(csv.reader([line], delimiter="\t" if Path(path).suffix == ".tsv" else ",", strict=True), [])
+    except csv.Error as e:
+        raise DataError(f"cannot be taken apart ({e}): close the quotes within the line, and keep a cell short", path,
+                        n) from None
 
 def _read_count(name, text, path, line):
     try: n = float(text or "")
