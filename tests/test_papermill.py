@@ -93,7 +93,8 @@ def test_progress_stands_at_the_terminal(training):
     assert re.search(r"\r2 of 4 cells, \d\d:\d\d, step \d of 12, loss 3.2", shown), shown
     assert re.search(r"\r3 of 4 cells, \d\d:\d\d *\r", shown), "a cell that is over left its line"
     screen = on_screen(shown)
-    assert screen[-3:] == ["en, el, ka", "12 steps", ""], "what is kept stays, the bar is erased"
+    assert screen[-4:-2] == ["en, el, ka", "12 steps"], "what is kept stays, the bar is erased"
+    assert screen[-2].startswith("notebook: ") and screen[-2].endswith("toy-tiny.ipynb") and screen[-1] == ""
     assert "warning" not in shown.lower()
 
 
@@ -165,9 +166,18 @@ def test_misspelt_parameter_stops_before_anything_runs(folder, given):
     assert [p.name for p in folder.iterdir()] == ["toy.ipynb"]
 
 
-def test_failing_cell_fails_the_command(folder):
+def test_a_misspelt_value_is_answered_as_a_misspelt_name_is(folder):
     status, shown = at_terminal("papermill", "toy.ipynb", "-p", "size", "bse", cwd=folder)
-    assert status == 1 and "size='bse' is not one of tiny, base; did you mean 'base'?" in shown
+    assert status == 2 and "size='bse' is not one of tiny, base; did you mean 'base'?" in shown
+    assert "Traceback" not in shown
+
+
+def test_failing_cell_fails_the_command(folder):
+    nb = nbformat.read(folder / "toy.ipynb", as_version=4)
+    nb.cells[1].source = "import xlnb\n1 / 0"
+    nbformat.write(nb, folder / "toy.ipynb")
+    status, shown = at_terminal("papermill", "toy.ipynb", cwd=folder)
+    assert status == 1 and "ZeroDivisionError" in shown
 
 
 # ---------------------------------------------------------------- the real notebook
