@@ -76,4 +76,4 @@ def test_rare_pairs_get_their_share_of_tokens(tmp_path):
         for name, number in batches.groups.items(): read[name] += int((batch["group"] == number).sum())
     for name, share in planned.items():
         assert read[name] / read.total() == pytest.approx(share, rel=0.1), name
-        assert data.token_shares(batches, "pairs")[name] == pytest.approx(share)
+        assert batches.parts["pairs"].token_shares()[name] == pytest.approx(share)

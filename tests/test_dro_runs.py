@@ -68,7 +68,7 @@ def test_after_a_move_pairs_are_drawn_by_it(data, folder):
     batches = make_batches(given, data)
     state = json.loads((latest_checkpoint(folder) / "state.json").read_text())["batches"]
     batches.load_state(state)
-    mixture = batches.batches.mixtures["pairs"]
+    mixture = batches.batches.parts["pairs"].mixture
     assert len(mixture.versions) == ROUNDS + 1
     last = mixture.versions[-1]
     assert last.first_slot == 11 * batches.batches.pair_micro * batches.batches.bundles

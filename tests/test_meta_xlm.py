@@ -290,7 +290,7 @@ def test_the_text_has_the_share_of_the_source_that_is_asked_for(parts):
     data = parts
     for share in (0.2, 0.75):
         s = small(parts="none", source_share=share, source_lang="de")
-        mixture = make_batches(s, replace(data, source=None)).mixtures["text"]
+        mixture = make_batches(s, replace(data, source=None)).parts["text"].mixture
         assert mixture.draw(0, 2000)[0].count("de") / 2000 == pytest.approx(share, abs=0.02)
 
 

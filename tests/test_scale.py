@@ -71,7 +71,8 @@ for step in range(STEPS := 60):
     for index in range(batches.micro_batches): tokens += int(batches(step, index)["attention_mask"].sum())
 found |= {"drawn": resident(), "tokens": tokens, "tokens per second": tokens / (time.perf_counter() - start)}
 slots = {"text": batches.text_micro * batches.rows, "pairs": batches.pair_micro * batches.bundles}
-drawn = {kind: sum(n > 0 for n in m.counts(STEPS * slots[kind]).values()) for kind, m in batches.mixtures.items()}
+drawn = {kind: sum(n > 0 for n in part.mixture.counts(STEPS * slots[kind]).values())
+         for kind, part in batches.parts.items()}
 total = sum(int(s.arrays(0)[0].sum()) for s in chain(store.text.values(), store.pairs.values()))
 size = sum(s.counts["tokens"] for s in chain(store.text.values(), store.pairs.values()))
 print(json.dumps(found | {"read through": resident(), "size": 2 * size, "drawn from": drawn}))

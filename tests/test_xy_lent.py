@@ -134,7 +134,7 @@ def test_batches_follow_the_sampler(worlds):
     for bitext, world in worlds.items():
         given = small(bitext=bitext)
         batches, wanted = make_batches(given, world), pair_probabilities(given, world.corpus.facts["pairs"])
-        names, _ = batches.mixtures["pairs"].draw(0, 2000)
+        names, _ = batches.parts["pairs"].mixture.draw(0, 2000)
         assert {p: names.count(p) / 2000 for p in wanted} == pytest.approx(wanted, abs=2e-3) # low-discrepancy draws
         batch = batches(3, batches.micro_batches - 1)
         assert batch["group"].shape == batch["input_ids"].shape

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CORPORA', 'BUNDLES', 'PAIR_FORMS', 'UNEVEN', 'open_corpus', 'source_hash', 'short_hash', 'folder_lock', 'Prepared',
-           'prepare', 'BatchShape', 'draws_for_shares', 'MixedBatches', 'token_shares', 'separate_sides',
+           'prepare', 'BatchShape', 'draws_for_shares', 'SourceMixture', 'MixedBatches', 'separate_sides',
            'MappedBatches', 'without_digits', 'script', 'token_frequencies', 'unigram_loss', 'encode_pairs',
            'pack_blocks']
 
@@ -27,7 +27,7 @@ from .cldr import cldr_corpus
 from .core import ConfigError, choose, derive_seed, runs_folder, sha256_file, split_pair, torch_generator
 from .contamination import check_streams
 from .corpora import Corpus, Lines, mismatched
-from .sampling import Mixture, exponent_probabilities
+from .sampling import Mixture, checked_probabilities, exponent_probabilities
 from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text,
                          open_store, pack, permuted)
 from .vocab import load_tokenizer, train_vocab
@@ -160,19 +160,47 @@ def _normalised(weights: dict) -> dict:
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 
-def draws_for_shares(planned: dict, # source → share of the tokens
+def draws_for_shares(planned: dict, # source → share of the tokens; they sum to 1
                      tokens_each: dict, # source → tokens of an item, on average
                     ) -> dict: # source → share of the draws
-    "Shares of draws by which every source gets its planned share of tokens; the plan itself where no share is far off."
-    by_plan = _normalised({name: share * tokens_each[name] for name, share in planned.items()})
+    """Shares of draws that give every source its planned share of the tokens; `ConfigError` for a source without any.
+
+    Where no source misses its share by more than a tenth, items are drawn as planned."""
+    planned = checked_probabilities(planned)
+    if empty := [name for name, share in planned.items() if share and not tokens_each.get(name)]:
+        raise ConfigError(f"probabilities for {', '.join(empty[:5])}, of which the store has nothing: sources with "
+                          f"text are {', '.join(sorted(name for name, n in tokens_each.items() if n)[:20])}")
+    by_plan = _normalised({name: share * tokens_each.get(name, 0) for name, share in planned.items()})
     if all(abs(by_plan[name] - share) <= UNEVEN * share for name, share in planned.items()):
         return planned
     return _normalised({name: share / tokens_each[name] if share else 0.0 for name, share in planned.items()})
 
-def _check_sources(kind, probabilities, items):
-    if probabilities and (absent := sorted(set(probabilities) - set(items))):
-        raise ConfigError(f"probabilities for {', '.join(absent[:5])}, of which the store has nothing: "
-                          f"{kind} are there for {', '.join(sorted(items)[:20])}")
+class SourceMixture:
+    "Items of several sources, drawn so that each source has its planned share of the tokens."
+    def __init__(self, kind: str, # 'text' or 'pairs'
+                 items: dict, # source → its blocks or bundles
+                 tokens: dict, # source → all its tokens
+                 planned: dict, # source → share of the tokens
+                 seed: int):
+        self.kind, self.items, self.planned, self.seed = kind, items, planned, seed
+        self.tokens_each = {name: tokens[name] / max(1, len(items[name])) for name in items}
+        self.mixture = Mixture(draws_for_shares(planned, self.tokens_each), derive_seed(seed, kind))
+
+    def draw(self, first: int, count: int) -> tuple[list, list]: # the number of the first draw; how many
+        "Names of the sources that come next, and of each the item; a pure function."
+        names, draws = self.mixture.draw(first, count)
+        order = [permuted(int(draw), len(self.items[name]), self.seed, f"{self.kind}/{name}")
+                 for name, draw in zip(names, draws)]
+        return names, [self.items[name][k] for name, k in zip(names, order)]
+
+    def change(self, first: int, planned: dict): # the number of the first draw; source → share of the tokens
+        "From this draw on sources have other shares; the earlier ones stay on record."
+        self.mixture = self.mixture.change(first, draws_for_shares(planned, self.tokens_each))
+
+    def token_shares(self) -> dict: # source → share
+        "The share of the tokens that every source gets by the draws of the newest version."
+        drawn = self.mixture.versions[-1].probabilities
+        return _normalised({name: share * self.tokens_each[name] for name, share in drawn.items()})
 
 # %% ../nbs/00k_data.ipynb #404e0311
 class MixedBatches:
@@ -182,11 +210,10 @@ class MixedBatches:
                  text_probabilities: dict | None = None, # language → share of the tokens of text; None: by `alpha`
                  pair_probabilities: dict | None = None): # language pair → share of their tokens; None: by `alpha`
         self.special, self.shape, self.seed, self.alpha = special, shape, seed, alpha
-        self.text_micro, self.pair_micro = (math.ceil(n / shape.micro_tokens)
-                                            for n in (shape.text_tokens, shape.pair_tokens))
+        self.text_micro = math.ceil(shape.text_tokens / shape.micro_tokens)
+        self.pair_micro = math.ceil(shape.pair_tokens / shape.micro_tokens)
         self.micro_batches = self.text_micro + self.pair_micro
-        self.sources, self.mixtures = {}, {}
-        self.planned, self.tokens_each = {}, {} # kind → source → share of the tokens; tokens of an item, on average
+        self.parts = {} # 'text', 'pairs' → `SourceMixture`
         if shape.text_tokens:
             self.rows = max(1, shape.text_tokens // self.text_micro // shape.length)
             blocks = {lang: TextBlocks(store, lang, shape.length) for lang in store.text}
@@ -197,34 +224,23 @@ class MixedBatches:
             self.bundles = max(1, share // bundle)
             bundles = {pair: PairBundles(store, pair, bundle, shape.max_side) for pair in store.pairs}
             self._add("pairs", bundles, store.pairs, pair_probabilities)
-            self.groups = dict(zip(bundles, range(len(bundles))))
+            self.groups = {name: number for number, name in enumerate(bundles)}
 
     def _add(self, kind, items, sources, probabilities):
-        _check_sources(kind, probabilities, items)
-        self.sources[kind] = items
         tokens = {name: source.counts["tokens"] for name, source in sources.items()}
-        self.tokens_each[kind] = {name: tokens[name] / max(1, len(items[name])) for name in items}
-        self.planned[kind] = probabilities or exponent_probabilities(tokens, self.alpha)
-        self.mixtures[kind] = Mixture(draws_for_shares(self.planned[kind], self.tokens_each[kind]),
-                                      derive_seed(self.seed, kind))
-
-    def _items(self, kind, first, count):
-        "Names of the sources that come next, and of each the item."
-        names, draws = self.mixtures[kind].draw(first, count)
-        sources = self.sources[kind]
-        return names, [sources[n][permuted(int(k), len(sources[n]), self.seed, f"{kind}/{n}")]
-                       for n, k in zip(names, draws)]
+        planned = probabilities or exponent_probabilities(tokens, self.alpha)
+        self.parts[kind] = SourceMixture(kind, items, tokens, planned, self.seed)
 
     def languages(self, step: int, index: int) -> list[str]: # of the rows of a text batch
         "The language of each row."
-        return self.mixtures["text"].draw((step * self.text_micro + index) * self.rows, self.rows)[0]
+        return self.parts["text"].mixture.draw((step * self.text_micro + index) * self.rows, self.rows)[0]
 
     def __call__(self, step: int, index: int) -> dict: # index < micro_batches; text first
         if index < self.text_micro:
-            return collate_text(self._items("text", (step * self.text_micro + index) * self.rows, self.rows)[1],
-                                self.special)
+            first = (step * self.text_micro + index) * self.rows
+            return collate_text(self.parts["text"].draw(first, self.rows)[1], self.special)
         first = (step * self.pair_micro + index - self.text_micro) * self.bundles
-        names, bundles = self._items("pairs", first, self.bundles)
+        names, bundles = self.parts["pairs"].draw(first, self.bundles)
         pairs = list(chain.from_iterable(bundles))
         group = torch.tensor([self.groups[name] for name, some in zip(names, bundles) for _ in some])
         if self.shape.pair_form == "separate": return separate_sides(pairs, self.special) | {"group": group}
@@ -234,16 +250,12 @@ class MixedBatches:
 
     def change_pairs(self, step: int, probabilities: dict): # language pair → share of the tokens
         "From this step on pairs have other shares; the earlier ones stay on record."
-        drawn = draws_for_shares(probabilities, self.tokens_each["pairs"])
-        self.mixtures["pairs"] = self.mixtures["pairs"].change(step * self.pair_micro * self.bundles, drawn)
-    def state(self) -> dict: return {kind: m.state() for kind, m in self.mixtures.items()}
-    def load_state(self, state: dict): self.mixtures = {kind: Mixture.from_state(s) for kind, s in state.items()}
+        self.parts["pairs"].change(step * self.pair_micro * self.bundles, probabilities)
 
-# %% ../nbs/00k_data.ipynb #shar0es4
-def token_shares(batches: MixedBatches, kind: str) -> dict: # 'text' or 'pairs'; source → share of the tokens
-    "The share of the tokens that every source gets by the draws of the newest mixture."
-    drawn = batches.mixtures[kind].versions[-1].probabilities
-    return _normalised({name: share * batches.tokens_each[kind][name] for name, share in drawn.items()})
+    def state(self) -> dict: return {kind: part.mixture.state() for kind, part in self.parts.items()}
+
+    def load_state(self, state: dict):
+        for kind, saved in state.items(): self.parts[kind].mixture = Mixture.from_state(saved)
 
 # %% ../nbs/00k_data.ipynb #14e7b5ed
 def separate_sides(pairs: list, # of (tokens, tokens)

@@ -126,7 +126,7 @@ class RobustBatches:
         self.batches, self.settings, self.baseline = batches, s, baseline
         self.names = list(batches.groups)
         self.stretch = s.steps // EVALUATIONS # steps between moves
-        self.trajectory = [first_round(batches.planned["pairs"])]
+        self.trajectory = [first_round(batches.parts["pairs"].planned)]
         shares = {"tlm": s.masking.pair_share} | ({"trtd": 1.0, "wrong": 1.0} if s.replaces else {}) # masked, all
         self.seen = {kind: GroupLosses(self.names, share * s.shrinkage) for kind, share in shares.items()}
 

@@ -235,7 +235,7 @@ def prepare_data(s: Settings # resolved
 def pair_probabilities(s: Settings, # resolved
                        counts: dict, # pair → sentences
                       ) -> dict: # pair → share of the pair tokens; pairs that are never drawn left out
-    "What the sampler makes of the counts (XY-LENT, equations 1, 2); raises `ConfigError` for what cannot be reached."
+    "What the sampler makes of the counts (XY-LENT, equations 1, 2); raises `ConfigError` for unreachable marginals."
     if s.sampler == "exponent": return exponent_probabilities(counts, 1 / s.temperature)
     sample = entropic_sampling if s.sampler == "entropic" else m2m_sampling
     return {pair: p for pair, p in sample(counts, s.temperature).items() if p > 0}
