@@ -10,7 +10,7 @@ import xlnb.ibm as ibm
 from xlnb.core import ConfigError, DataError, data_root, numpy_generator
 from xlnb.corpora import AlignedPair
 from xlnb.ibm import (HEURISTICS, IBM1_VARIANTS, UNSEEN, align_both, alignment_error_rate, diagonal_links, scored,
-                      split_words, symmetrise, train_both, train_ibm1)
+                      tokenize_words, symmetrise, train_both, train_ibm1)
 
 
 # ---- error rate
@@ -80,7 +80,7 @@ PAIRS = [(["haus"], ["house"])]
     (lambda: diagonal_links("3", 2), ConfigError, "n='3': give a number of words"),
     (lambda: symmetrise(None, set()), DataError, "links of pair 0 are None"),
     (lambda: scored([{}]), ConfigError, "give two dicts"),
-    (lambda: split_words(None), DataError, "line=None is not a string"),
+    (lambda: tokenize_words(None), DataError, "line=None is not a string"),
 ])
 def test_wrong_types_are_named(call, error, says):
     with pytest.raises(error, match=says): call()
@@ -198,7 +198,7 @@ def test_characters_are_not_aligned(pairs, says):
     models = train_both([(["haus"], ["house"])])
     for lowercase in (True, False):
         for run in (train_both, train_ibm1):
-            with pytest.raises(DataError, match=says + r".*split_words\(line\)"): run(pairs, lowercase=lowercase)
+            with pytest.raises(DataError, match=says + r".*tokenize_words\(line\)"): run(pairs, lowercase=lowercase)
     for run in (models[0].align, lambda pairs: align_both(models, pairs)):
         with pytest.raises(DataError, match="has the string|is 'ab', not two sides"): run(pairs)
 
@@ -253,7 +253,7 @@ def test_symmetrise_refuses_and_scores():
 @pytest.mark.parametrize("line, expected", [
     ("Das geht's: „Öl-Preis“ (2,5)!", "Das geht's : „ Öl-Preis “ ( 2 , 5 ) !"), ("हिन्दी में।", "हिन्दी में ।"),
     ("l’homme\u00a0dit\tnon", "l’homme dit non"), ("", ""), (" ", "")])
-def test_split_words(line, expected): assert split_words(line) == expected.split()
+def test_split_words(line, expected): assert tokenize_words(line) == expected.split()
 
 
 PUBLISHED = { # system output → its gold, as file names under word-alignment, and the published AER in per cent

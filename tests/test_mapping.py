@@ -9,7 +9,7 @@ import torch
 from xlnb.catalogue import dictionary
 from xlnb.core import ConfigError, DataError, data_root, repo_root, torch_generator
 from xlnb.corpora import read_multi30k
-from xlnb.ibm import split_words
+from xlnb.ibm import tokenize_words
 from xlnb.lexicon import translation_accuracy
 from xlnb.linear_maps import normalise, procrustes
 from xlnb.mapping import (NearIdentity, _above_chance, _best_of_columns, _best_of_rows, _kept_cells, held_out_agreement,
@@ -471,7 +471,7 @@ def test_real_vectors_of_captions(tmp_path):
     vectors = []
     for lang in ("en", "de"):
         captions = read_multi30k(data_root() / "multi30k/task1/raw", "train", (lang,))
-        lines = [split_words(line.lower()) for line, in captions]
+        lines = [tokenize_words(line.lower()) for line, in captions]
         model = word2vec(lines, vector_size=64, sg=1, epochs=4, min_count=5, workers=1, seed=0)
         model.wv.save_word2vec_format(str(tmp_path / f"{lang}.bin"), binary=True)
         vectors.append(read_vectors(tmp_path / f"{lang}.bin", language=lang))

@@ -22,8 +22,7 @@ from .core import (ConfigError, DataError, PALETTE, atomic_path, choose, figure,
                        read_lines, settings_from_arguments, split_words, utf8_output)
 from .corpora import AlignedPair, existing_file, file_lines, uneven_files
 from .ibm import (HEURISTICS, IBM1_VARIANTS, AlignmentScore, align_both, alignment_error_rate, diagonal_links,
-                      link_set, scored, symmetrise, train_both)
-from .ibm import split_words as split_raw_text
+                      link_set, scored, symmetrise, tokenize_words, train_both)
 from .retrieval import (batches_by_length, check_rows, chosen_layers, draw_by_layer, evaluating, is_several,
                             layer_states, line_styles, load_model_and_tokenizer, longest_input, percent_by_layer,
                             untrained, warn_unknown)
@@ -438,7 +437,7 @@ def _ibm1_rows(row, gold, train, lowercase, iterations):
             yield row(system + suffix + unseen, score, text=text, train_pairs=len(train))
 
 def _as_words(pairs, most): # an iterable of pairs of lines, or of lists of words
-    words = lambda side: split_raw_text(side) if isinstance(side, str) else list(side)
+    words = lambda side: tokenize_words(side) if isinstance(side, str) else list(side)
     return [tuple(map(words, pair)) for pair in islice(pairs, most)]
 
 # %% ../nbs/02d_alignment.ipynb #6ea58780
@@ -611,7 +610,7 @@ def _printed(text: str):
 # %% ../nbs/02d_alignment.ipynb #a4235d74
 @plain_warnings()
 def main(argv: list[str]): # e.g. ['a.txt', 'b.txt', '--scores']
-    "Align two files; what cannot be used ends it with a sentence."
+    "Align two files; invalid input ends with one sentence."
     utf8_output()
     if {"--help", "-h"} & {*argv}: return _printed(_USAGE + "\n")
     files, options = argv[:2], ["--scores=True" if a == "--scores" else a for a in argv[2:]]

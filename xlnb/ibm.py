@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNSEEN', 'HEURISTICS', 'IBM1_VARIANTS', 'AlignmentScore', 'link_set', 'alignment_error_rate', 'diagonal_links',
-           'IBM1', 'train_ibm1', 'symmetrise', 'train_both', 'align_both', 'scored', 'split_words']
+           'IBM1', 'train_ibm1', 'symmetrise', 'train_both', 'align_both', 'scored', 'tokenize_words']
 
 # %% ../nbs/02c_ibm.ipynb #2f09b224
 import re, unicodedata
@@ -16,7 +16,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .core import DataError, ConfigError, check_counts, choose
+from .core import ConfigError, DataError, check_counts, choose, split_words
 from .corpora import AlignedPair
 
 # %% ../nbs/02c_ibm.ipynb #73c34edc
@@ -44,7 +44,7 @@ def link_set(links, # of one pair: (i, j) or (i, j, score), or a line in Pharaoh
             ) -> set[tuple[int, int]]:
     "Links without their scores; `DataError` for what is none."
     if isinstance(links, str):
-        matches = {item: _PHARAOH.fullmatch(item) for item in links.split()}
+        matches = {item: _PHARAOH.fullmatch(item) for item in split_words(links)}
         links = [(int(match[1]), int(match[2])) if match else item for item, match in matches.items()]
     wanted = "give (i, j), (i, j, score), or a line like '0-0 1-2', words from 0"
     if not isinstance(links, Iterable): raise DataError(f"links of pair {number} are {links!r:.60}: {wanted}")
@@ -172,7 +172,7 @@ def _best_origins(cells, p, pair):
     return zip(*(value[linked].tolist() for value in values))
 
 def _words(side, lowercase: bool, number: int) -> list[str]: # of pair `number`
-    advice = "give a list of words, such as split_words(line)"
+    advice = "give a list of words, such as tokenize_words(line)"
     if isinstance(side, str): raise DataError(f"pair {number}, from 0, has the string {side!r:.60}: {advice}")
     words = list(side) if isinstance(side, Iterable) else [side]
     if not {*map(type, words)} <= {str}:
@@ -187,7 +187,7 @@ def _sides(pairs) -> list[tuple]: # of two sides
     for number, pair in enumerate(pairs):
         if isinstance(pair, (str, dict)) or not hasattr(pair, "__len__") or len(pair) != 2:
             raise DataError(f"pair {number}, from 0, is {pair!r:.60}, not two sides: give two lists of words, "
-                            "split_words(line) of each")
+                            "tokenize_words(line) of each")
     return [tuple(pair) for pair in pairs]
 
 def _cased(pairs, lowercase) -> list: # of pairs of lists of words
@@ -286,7 +286,7 @@ IBM1_VARIANTS = {"ibm1": {}, "ibm1-diagonal": dict(tension=4.0, alpha=0.01)} # o
 def train_both(pairs, # as in `train_ibm1`
                **options, # of `train_ibm1`
               ) -> tuple[IBM1, IBM1]: # first → second, second → first
-    "The model in both directions; `DataError` without pairs and for strings, which `split_words` splits."
+    "The model in both directions; `DataError` without pairs and for strings, which `tokenize_words` splits."
     pairs = _sides(pairs)
     return train_ibm1(pairs, **options), train_ibm1([(b, a) for a, b in pairs], **options)
 
@@ -319,7 +319,7 @@ class _Marks(dict):
 
 _MARKS = _Marks()
 
-def split_words(line: str) -> list[str]:
+def tokenize_words(line: str) -> list[str]:
     "Words and marks of punctuation; apostrophes and hyphens are part of words, and so are vowel signs."
     if not isinstance(line, str): raise DataError(f"line={line!r:.60} is not a string: give one line of text")
     return line.translate(_MARKS).split()
