@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import ROOT # noqa: F401 (tests import each other by it)
 from test_training import CONFIG, Batches, Pair, weights
 
 from xlnb.core import CheckpointError

@@ -27,7 +27,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 from transformers.utils import logging as progress
 from transformers.utils.generic import can_return_tuple
 
-from .core import (CheckpointError, ConfigError, refuse_nan, choose, read_json_object, verify_checksums,
+from .core import (CheckpointError, ConfigError, choose, read_json_object, refuse_nan, verify_checksums,
                        write_checksums)
 
 # %% ../nbs/01_encoder.ipynb #88d128f4

@@ -49,7 +49,7 @@ from .pretraining import (BY_SIZE, EVALUATIONS, WARMUP_SHARE, MaskedLanguageMode
                               new_masked_lm, plan_run, restarts, start_shape, size_defaults, step_tokens)
 from .probes import cldr_tasks, linear_probe
 from .reports import nats_learned
-from .retrieval import evaluating, lsa, retrieval_by_layer, untrained
+from .retrieval import lsa, retrieval_by_layer, untrained
 from .static_transfer import (LOSSES, TransferLoss, cached_vectors, noise_correlation, word_batches,
                                   word_vectors)
 from .tokens import permuted
@@ -588,7 +588,7 @@ def make_model(s: Settings, # resolved
     "The base run's network, ready to go on."
     held_out, ids = hold_out(data, held_out_spec(s, MASKING)), MaskIds.of(data.tokenizer)
     def judge(network): # mean loss of the languages
-        with evaluating(network): found = language_metrics(Measured(network, network), held_out.texts, ids).values()
+        found = language_metrics(Measured(network, network), held_out.texts, ids).values()
         return sum(seen["mlm"] for seen in found) / len(found)
     every = max(1, s.transfer_steps // EVALUATIONS)
     due = lambda step: (step + 1) % every == 0 or step + 1 == s.transfer_steps

@@ -23,8 +23,8 @@ from safetensors import SafetensorError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .core import (CheckpointError, ConfigError, atomic_path, refuse_nan, choose, progress, progress_bar,
-                       read_json_object, sweep_leftovers, sync, torch_generator, verify_checksums, write_checksums)
+from .core import (CheckpointError, ConfigError, atomic_path, choose, progress, progress_bar, read_json_object,
+                       refuse_nan, sweep_leftovers, sync, torch_generator, verify_checksums, write_checksums)
 
 # %% ../nbs/02a_training.ipynb #9205b9c8
 @dataclass(frozen=True)
@@ -469,6 +469,7 @@ def _interrupts():
         try: yield pressed
         finally: signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# %% ../nbs/02a_training.ipynb #d1b7db8c
 def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pretrained, load_pretrained
           batches, # micro_batches, (step, index) → batch, state, load_state
           config: TrainingConfig,
