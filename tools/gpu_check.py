@@ -6,7 +6,7 @@
 data    what those that train read, and its baselines, on the CPU; runs beside the other phases
 tests   the tests marked `gpu`
 speed   tokens/s and share of the peak of a training step: micro-batch, attention, head, packed or padded, compiled
-memory  of loss and sample beyond the word table and its gradient, by form of the head
+memory  of loss and sample beyond the embedding matrix and its gradient, by form of the head
 bias    the step with gated relative bias against the step without
 veco    the step of CA-MLM + TLM: losses one after the other, at once, and with the gradient into the partner
 align   pairs/s of word alignment in batches against one pair at a time, and whether both find the same links

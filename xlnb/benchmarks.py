@@ -293,7 +293,7 @@ def step_peak(size: str, vocab_size: int, batch_tokens: int, kind: str = "xlnb",
 def head_of(kind: str, # of KINDS
             tokens: int, # of a micro-batch, of which `rate` are masked
             vocab_size: int,
-            width: int, # of the word table
+            width: int, # of the embedding matrix
             rate: float = 0.15,
             device="cpu"):
     "A function that computes loss, samples and gradients of the generator's last product alone."

@@ -28,7 +28,7 @@ from .encoder import CACHE_FIELD, Encoder, EncoderConfig, EncoderPreTrainedModel
 
 # %% ../nbs/01c_heads.ipynb #75594576
 class LanguageModelHead(nn.Module):
-    "Hidden state → dense, activation, LayerNorm → product with the word table, plus a bias."
+    "Hidden state → dense, activation, LayerNorm → product with the embedding matrix, plus a bias."
     def __init__(self, config: EncoderConfig):
         super().__init__()
         width = config.table_width

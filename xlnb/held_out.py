@@ -273,6 +273,7 @@ def _unambiguous(rows, most: int) -> tuple: # lines of the first and of the seco
     once = [row for row in rows if all(count[line] == 1 for count, line in zip(counts, row))]
     return tuple(zip(*once[:most]))
 
+# %% ../nbs/02f_held_out.ipynb #1bb9b619
 def held_out_metrics(model: Measured, held_out: HeldOut) -> dict: # 'held_out/…'; losses in nats per counted token
     "Losses beside their baselines, AUC, translation gain, and retrieval accuracy@1 by layer."
     ids = MaskIds.of(held_out.tokenizer)

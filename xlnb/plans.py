@@ -32,7 +32,7 @@ def skeleton(networks: dict, # part → (model class, EncoderConfig); with a sha
     return models
 
 def count_weights(models: nn.ModuleDict) -> dict:
-    "Number of weights of the word tables, and of each part beside them."
+    "Number of parameters of the embedding matrices, and of each part beside them."
     tables = {id(p): p for m in models.values() for p in [m.get_input_embeddings().weight]}
     rest = {k: sum(p.numel() for p in m.parameters() if id(p) not in tables) for k, m in models.items()}
     return {"word table" if len(tables) == 1 else "word tables": sum(p.numel() for p in tables.values()), **rest}

@@ -591,7 +591,7 @@ def _diverged(phase, settings, data, error) -> Trained:
 
 @plain_warnings()
 def main(recipe: Recipe, argv: list[str]): # e.g. ['--size', 'base']
-    "A run from the command line, recorded; what cannot be used, a diverged loss and an interrupt end with a sentence."
+    "A run from the command line, recorded; invalid settings, a diverged loss and an interrupt end with one sentence."
     try:
         settings = recipe.resolve(settings_from_arguments(recipe.Settings, argv))
         if record := run(recipe, settings):

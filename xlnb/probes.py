@@ -53,7 +53,7 @@ def _check_crossed(task):
 # %% ../nbs/02e_probes.ipynb #9cac85c6
 @dataclass(frozen=True)
 class Task:
-    "Labelled examples by language and split; `ConfigError` for what cannot be learned or scored."
+    "Labelled examples by language and split; `ConfigError` for labels that no probe can learn or score."
     name: str # of the task, for rows and metrics
     kind: str # 'tokens', 'pairs' or 'span'
     labels: tuple # all tags or labels; () for spans
@@ -88,7 +88,7 @@ def _check_task(task):
 
 # %% ../nbs/02e_probes.ipynb #9dfea767
 def _ambiguous(langs) -> set: # (kind, code) of every name that names something of the other kind too, in some language
-    "What cannot be tagged because a word alone does not say what it is."
+    "Entries whose tag a word alone does not determine."
     out = set()
     for lang in langs:
         both = {*names(lang, "territories").values()} & {*names(lang, "languages").values()}

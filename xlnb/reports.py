@@ -147,7 +147,7 @@ def has_learned(record: dict) -> bool:
     return not math.isnan(tokens_to_learn(record))
 
 def regime_rows(arms: dict[str, list[dict]]) -> list[dict]: # arm → records
-    "Who has learned: seeds that pass, how far below word frequency they end, and what that took."
+    "Runs past the learning threshold: how many seeds, nats below word frequency at the end, tokens to get there."
     rows, ends = [], {arm: [nats_learned(r, r["curve"][-1]) for r in runs if r["curve"]] for arm, runs in arms.items()}
     measured = {loss for found in ends.values() for end in found for loss in end}
     named = [name for name, _, _ in _LEVELS.values() if name in measured]

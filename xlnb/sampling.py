@@ -151,8 +151,15 @@ class _Version:
     carried: dict
 
 # %% ../nbs/00j_sampling.ipynb #65e1ef49
+def _named_by_text(probabilities: dict) -> dict:
+    if odd := [name for name in probabilities if not isinstance(name, str)]:
+        raise ConfigError(f"source {odd[0]!r}: a mixture names its sources by text, since its state is JSON; "
+                          "give a pair of languages a name of your own")
+    return probabilities
+
+# %% ../nbs/00j_sampling.ipynb #026f50ae
 class Mixture:
-    "An endless sequence of sources with given probabilities; what stands at a slot is a formula, not a history."
+    "An endless sequence of sources with given probabilities; the position alone determines the source."
     def __init__(self, probabilities: dict, # source → probability; they sum to 1
                  seed: int, # shifts the sequence; averaged over seeds, every slot has exactly the given probabilities
                 ):
@@ -161,10 +168,7 @@ class Mixture:
 
     def _add(self, first_slot, probabilities):
         carried = self.counts(first_slot) if self.versions else {}
-        probabilities = checked_probabilities(probabilities)
-        if odd := [name for name in probabilities if not isinstance(name, str)]:
-            raise ConfigError(f"source {odd[0]!r}: a mixture names its sources by text, since its state is JSON; "
-                              "give a pair of languages a name of your own")
+        probabilities = _named_by_text(checked_probabilities(probabilities))
         tree = _Tree(probabilities, numpy_generator(self.seed, "mixture", len(self.versions)))
         self.versions += (_Version(first_slot, probabilities, tree, carried),)
 
@@ -193,8 +197,7 @@ class Mixture:
               ) -> "Mixture":
         "A mixture with one version more; draws go on where each source stood. Raises `ConfigError`."
         if _slot(first_slot) < (last := self.versions[-1].first_slot):
-            raise ConfigError(f"first_slot={first_slot} lies before the last change, at {last}: "
-                              "what was drawn stays drawn")
+            raise ConfigError(f"first_slot={first_slot} lies before the last change: give {last} or more")
         new = Mixture.__new__(Mixture)
         new.seed, new.versions = self.seed, self.versions
         new._add(first_slot, probabilities)
@@ -401,7 +404,7 @@ class _Graph:
 
 # %% ../nbs/00j_sampling.ipynb #beddeda6
 def _graph(counts) -> _Graph:
-    "The graph of whatever holds counts; `ConfigError` names what cannot be used."
+    "The graph of whatever holds counts; `ConfigError` names the invalid entry."
     if isinstance(counts, _Graph): return counts
     entries = list(_entries(counts))
     if not entries: raise ConfigError("no pairs: counts is a table such as {'de-en': 120_000}, a pair for each entry")
@@ -559,7 +562,7 @@ def exponent_sampling(counts, # pair → sentences: a table, as for `target_marg
 def m2m_sampling(counts, # pair → sentences: a table, as for `target_marginals`
                  temperature: float | None = None, # T of the marginals ∝ p^(1/T); 1/0.7 without `marginals`
                  marginals: dict | None = None, # language → share, in place of the tempered ones
-                 repair: str | None = None, # of what cannot be reached: 'nearest' or 'relaxed'; None refuses
+                 repair: str | None = None, # of unreachable marginals: 'nearest' or 'relaxed'; None raises
                 ) -> dict: # pair → probability; they sum to 1, most are 0
     "M2M-100's sampling: the largest Tr(PQ) over existing pairs (XY-LENT, equation 1); raises `ConfigError`."
     return _sample(_largest_trace, counts, temperature, marginals, repair)
@@ -578,7 +581,7 @@ def _largest_trace(graph, p):
 def entropic_sampling(counts, # pair → sentences: a table, as for `target_marginals`
                       temperature: float | None = None, # T of the marginals ∝ p^(1/T); 1/0.7 without `marginals`
                       marginals: dict | None = None, # language → share, in place of the tempered ones
-                      repair: str | None = None, # of what cannot be reached: 'nearest' or 'relaxed'; None refuses
+                      repair: str | None = None, # of unreachable marginals: 'nearest' or 'relaxed'; None raises
                      ) -> dict: # pair, such as 'de-en', its codes in the order of the alphabet → probability; sum 1
     "XY-LENT's sampling (equation 2): the KL projection of the data onto the marginals; raises `ConfigError`."
     return _sample(_scaled, counts, temperature, marginals, repair)
@@ -872,7 +875,7 @@ class _CommandLine:
 # %% ../nbs/00j_sampling.ipynb #4511b45f
 @plain_warnings()
 def main(argv: list[str]): # e.g. ['counts.csv', '--temperature', '2']
-    "Print the samplings of a table of counts and write one of them; what cannot be used ends it with a sentence."
+    "Print the samplings of a table of counts and write one of them; invalid input ends with one sentence."
     if {"--help", "-h"} & {*argv}: return _print_quietly([_USAGE])
     if not argv or argv[0].startswith("-"): sys.exit(_USAGE)
     try:

@@ -72,6 +72,7 @@ def _labels(gold, predicted) -> tuple[list, list]:
     _check_one_kind(gold=gold, predicted=predicted)
     return gold, predicted
 
+# %% ../nbs/02o_scores.ipynb #2078f47c
 def matches(gold, # labels: a list, an array or a tensor, (n,)
             predicted, # labels, in the same order
            ) -> list[float]: # 100 where they are equal, 0 elsewhere

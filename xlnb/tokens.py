@@ -209,7 +209,7 @@ def _recipe(tokenizer, max_length, shard_lines, facts):
             "max_length": max_length, "shard_lines": shard_lines, "facts": json.loads(json.dumps(facts or {}))}
 
 def _check_request(folder, sources, recipe, workers):
-    "Refuse what cannot be built here; sweep away what a killed build has left."
+    "Raise `StoreError` or `ConfigError` for an invalid request; remove what a killed build has left."
     for name, value in {"workers": workers, **{k: recipe[k] for k in ("max_length", "shard_lines")}}.items():
         if not isinstance(value, int) or value < 1: raise ConfigError(f"{name}={value!r} is not a whole number above 0")
     if odd := [name for _, name in sources if not re.fullmatch(r"[\w-]+", name)]:

@@ -238,7 +238,7 @@ def _read_text(path: Path, limit: int | None) -> tuple[list[str], np.ndarray, in
 _BLOCK, _LONGEST_WORD = 2**20, 2000 # bytes
 
 def _binary_word(raw: bytes, row: int, before: str, path) -> str:
-    "A word of the binary form; `DataError` for what cannot be one."
+    "A word of the binary form; `DataError` for bytes that are no word."
     hint = f"; the word before, {before!r}, may hold a blank, which this form cannot have" if before else ""
     try: word = raw.removeprefix(b"\n").decode("utf-8")
     except UnicodeDecodeError: raise DataError(f"word {row} is not UTF-8: {raw[:30]!r}{hint}", path) from None

@@ -754,7 +754,7 @@ def _run_command(c: _CommandLine) -> str: # what was done
 
 @plain_warnings()
 def main(argv: list[str]): # e.g. ['--model', 'runs/my-model', '--text', 'de.txt', '--output', 'de.vec']
-    "Distil vectors; what cannot be used ends it with a sentence."
+    "Distil vectors; invalid input ends with one sentence."
     try: print(_run_command(settings_from_arguments(_CommandLine, argv)))
     except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data and models; files and disks
 

@@ -217,7 +217,7 @@ def sides_apart(batch: dict) -> torch.Tensor: # of packed pairs; (2 · pairs + 1
 
 def sentence_contrast(encoder, words: torch.Tensor, # (1, seq) ids without masks
                       batch: dict, # packed pairs
-                      vectors: torch.Tensor | None = None) -> torch.Tensor: # (1, seq, width) in place of the word table
+                      vectors: torch.Tensor | None = None) -> torch.Tensor: # (1, seq, width) in place of the embeddings
     "Each sentence of a pair read alone: the mean over its words should be nearest to that of its translation."
     given = {"input_ids": words} if vectors is None else {"inputs_embeds": vectors}
     states = encoder(**given, cu_seqlens=sides_apart(batch), position_ids=batch["position_ids"]).last_hidden_state[0]
