@@ -297,6 +297,59 @@ def test_readme_follows_from_the_index():
     for name, data in images.items(): assert (ROOT / name).read_bytes() == data, f"{name}: run python tools/readme.py"
 
 
+# ---------------------------------------------------------------- figures are drawn from what is there
+
+
+def figures_shown(nb):
+    "Patterns of the names of figures that are saved by a cell whose picture stands below it."
+    for cell in nb["cells"]:
+        source = "".join(cell["source"])
+        pictures = [output for output in cell.get("outputs", []) if "image/png" in output.get("data", {})]
+        if "save_figure(" not in source or not pictures: continue
+        for name in re.findall(r'"([a-z0-9_{}]+)"', source):
+            yield re.sub(r"\{[a-z_]+\}", "([a-z]+|[0-9]+)", name) # of f-strings: one word, or one number
+
+
+def figure_table():
+    "Rows of 09_figures: paper, its figure, what it draws, ours, drawn from, notebook."
+    source, = (s for s in sources(READ[ROOT / "nbs" / "09_figures.ipynb"]) if "FIGURES = [" in s)
+    assignment = next(node for node in ast.parse(source).body if isinstance(node, ast.Assign))
+    return ast.literal_eval(assignment.value)
+
+
+def test_every_figure_is_shown_by_a_notebook_that_draws_it():
+    "Where its records are gone, a notebook shows no picture, and the files of the picture have to go too."
+    shown = {pattern for nb in READ.values() for pattern in figures_shown(nb)}
+    files = {path.stem for path in (ROOT / "figures").glob("*.*")}
+    assert [name for name in sorted(files) if not any(re.fullmatch(pattern, name) for pattern in shown)] == []
+
+
+def test_the_table_of_figures_has_each_of_the_papers_figures_that_is_drawn():
+    drawn = {row[3] for row in figure_table() if row[3]}
+    assert {path.stem for path in (ROOT / "figures").glob("*_fig[0-9].png")} <= drawn
+    assert drawn <= {path.stem for path in (ROOT / "figures").glob("*.png")}
+
+
+@pytest.mark.parametrize("figure, name", [("3", "xlme_layers"), ("4", "xlme_links")])
+def test_two_notebooks_name_the_same_figures_of_a_paper(figure, name):
+    assert ("XLM-E", figure, name) in [(row[0], row[1], row[3]) for row in figure_table()]
+    texts = sources(READ[ROOT / "nbs" / "03a_xlm_e_results.ipynb"], "markdown")
+    said, = re.findall(r"\*\*Figures 3 and 4\*\*[^.;]*? here", " ".join("\n".join(texts).split()))
+    assert f"`{name}`" in said
+
+
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem.endswith("_results")], ids=by_name)
+def test_numbers_of_seeds_in_captions_are_counted(path):
+    "A typed number stays when runs are added or go."
+    typed = r"\b([0-9]+|two|three|four|five)( to ([0-9]+|three|four|five))? seeds\b"
+    below = [paragraph for text in sources(READ[path], "markdown")
+             for paragraph in re.findall(r"^!\[.*\)\n\n(\*.*)", text, re.M)]
+    nodes = [node for source in sources(READ[path]) if "show_table(" in source for node in ast.walk(ast.parse(source))]
+    strings = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
+    allowed = "fewer than (two|three) seeds"
+    assert [text for text in below + strings if re.search(typed, re.sub(allowed, "", text))] == []
+
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
