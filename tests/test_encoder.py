@@ -424,6 +424,32 @@ def test_another_class_with_a_counterpart_can_be_loaded(tmp_path):
 
 # ---- saving and loading ----------------------------------------------------------------------------------------------
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("field, values", {
+    "vocab_size": ("50", 0, -1, NAN, None), "hidden_size": ("16", 0, 16.5, None), "num_hidden_layers": (0, 1.5, "2"),
+    "num_attention_heads": (0, "2"), "embedding_size": (0, "4", NAN), "max_position_embeddings": (-3, "8"),
+    "type_vocab_size": (-1, "a"), "mask_token_id": (-1, "4", True),
+    "hidden_dropout_prob": (NAN, -0.1, 1.5, "0.1", None), "classifier_dropout": (3, "x"),
+    "layer_norm_eps": (NAN, -1), "initializer_range": (NAN, -1, "0.02", None),
+    "pooler": ("false", 1, None), "tie_word_embeddings": ("no",)}.items())
+def test_a_configuration_names_the_field_that_cannot_be(field, values):
+    for value in values:
+        with pytest.raises(ConfigError, match=f"^{field}="): config_for("tiny", **{"vocab_size": 50} | {field: value})
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda: new_model(Encoder, "tiny", 0), "'tiny' is no EncoderConfig"),
+    (lambda: new_model(Encoder, config_for("tiny", 50), None), "seed=None is not a whole number"),
+    (lambda: parameter_count(None), "None is no EncoderConfig"),
+    (lambda: forward_flops(config_for("tiny", 50), "8"), "length='8'"),
+    (lambda: load(None), "None is no path of a folder: give a string or a Path"),
+    (lambda: load_foreign(3), "3 is no path of a folder"), (lambda: checkpoint_shapes([]), "is no path of a folder")])
+def test_wrong_types_are_named(call, message):
+    with pytest.raises(ConfigError, match=message): call()
+
+
 def test_load_refuses_another_size_by_both_shapes(tmp_path):
     new_model(EncoderForMaskedLM, toy(), 0).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"word_embeddings.weight: checkpoint \(50, 16\), model \(60, 16\)"):

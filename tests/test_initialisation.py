@@ -17,6 +17,7 @@ from xlnb.encoder import Encoder, EncoderConfig, config_for, load, new_model
 from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens
 from xlnb.initialisation import (Initialised, fit_normal, freeze_body, initialise, source_config,
                                  target_config_for, weight_places)
+from xlnb.matching import Matching
 from xlnb.training import TrainingConfig, make_optimizer
 
 TEXT = ["the cat sat on the mat", "a dog and two cats", "die Katze saß auf der Matte", "ein Hund und zwei Katzen",
@@ -317,12 +318,35 @@ def test_another_architecture_is_refused_with_both_values(tmp_path):
             initialise(other, tmp_path, "body")
 
 
+def test_what_match_vocabulary_returns_is_a_mapping(tmp_path):
+    save_ours(tmp_path)
+    config, (mapping, _) = target_config_for(tmp_path, 80), permutation(80, 60)
+    matching = Matching(mapping, np.array(["exact"] * 80), None, None)
+    tables = [initialise(config, tmp_path, mapping=one)[0].state_dict()[WORDS] for one in (mapping, matching)]
+    assert torch.equal(*tables)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda folder: initialise(target_config_for(folder, 80), None), "None is no path of a folder"),
+    (lambda folder: initialise(target_config_for(folder, 80), folder, "body", seed="a"),
+     "seed='a' is not a whole number"),
+    (lambda folder: target_config_for(folder, "80"), "vocab_size='80': give a whole number, 1 or more"),
+    (lambda folder: target_config_for(folder, 80, bos_token_id="a"), "bos_token_id='a': give a whole number"),
+    (lambda folder: freeze_body("model"), "'model' is no model of this library")])
+def test_wrong_types_are_named(call, message, tmp_path):
+    save_ours(tmp_path)
+    with pytest.raises(ConfigError, match=message): call(tmp_path)
+
+
 def test_mappings_that_do_not_fit_are_refused(tmp_path):
     save_ours(tmp_path)
     config, (mapping, _) = target_config_for(tmp_path, 80), permutation(80, 60)
     for bad, message in ((None, "mapping=None"), (mapping.T, "60 × 80, the vocabularies 80 .new model. and 60"),
                          (mapping * 0.5, "60 rows .* do not sum to 1, .* with 0.5:"), (mapping * np.nan, "with nan")):
         with pytest.raises(ConfigError, match=message): initialise(config, tmp_path, mapping=bad)
+    for bad in ("words", 3, object(), [1, 2], [["a"] * 60] * 80, np.ones(60), {}):
+        with pytest.raises(ConfigError, match="is no matrix of numbers: give what match_vocabulary"):
+            initialise(config, tmp_path, mapping=bad)
     with pytest.raises(ConfigError, match="parts='all' is not one of both, body, embeddings, none"):
         initialise(config, tmp_path, "all", mapping)
     with pytest.raises(ConfigError, match="unmatched='zero'"): initialise(config, tmp_path, "both", mapping, "zero")

@@ -45,6 +45,8 @@ def test_the_decoder_starts_from_the_blocks_that_were_chosen():
     assert not any("cross" in name for name in model.encoder.state_dict())
     with pytest.raises(ConfigError, match="the encoder has 3, give 1 to 3"): decoder_blocks(3, 4)
     with pytest.raises(ConfigError, match="did you mean 'last'"): decoder_blocks(3, 1, "lsat")
+    with pytest.raises(ConfigError, match="decoder_layers='2': give a whole number"): decoder_blocks(3, "2")
+    with pytest.raises(ConfigError, match="'folder' is no EncoderForMaskedLM"): encoder_decoder_from("folder")
     with pytest.raises(ConfigError, match="decoder block=7"): TranslationConfig(num_hidden_layers=3, decoder_blocks=[7])
 
 

@@ -167,6 +167,15 @@ def test_what_cannot_be_translated_is_named(data, tmp_path):
         T.translate(["Норвегия", "Норвегия " * 500], model, data.tokenizer)
     with pytest.raises(ConfigError, match="longest=999: the model has positions for 128"):
         T.translate(["Норвегия"], model, data.tokenizer, longest=999)
+    for lines in (None, 3, {"a": "b"}):
+        with pytest.raises(ConfigError, match="is no list of lines"): T.translate(lines, model, data.tokenizer)
+    with pytest.raises(DataError, match=r"lines\[1\] is 3, not a string"):
+        T.translate(["Норвегия", 3], model, data.tokenizer)
+    with pytest.raises(ConfigError, match="is no translator: load_translator"): T.translate(["a"], "folder", None)
+    with pytest.raises(ConfigError, match="beams=0"): T.translate(["a"], model, data.tokenizer, beams=0)
+    with pytest.raises(ConfigError, match="found is one string"): T.bleu_and_chrf("ab", "ab")
+    with pytest.raises(DataError, match=r"wanted\[0\] is None"): T.bleu_and_chrf(["a"], [None])
+    with pytest.raises(DataError, match="no translation was given"): T.bleu_and_chrf([], [])
     with pytest.raises(DataError, match="1 translations for 2 references"): T.bleu_and_chrf(["a"], ["a", "b"])
     with pytest.raises(CheckpointError, match="config.json"): T.load_translator(tmp_path)
     T.EncoderForMaskedLM(T.network_config(small())).save_pretrained(tmp_path)

@@ -14,7 +14,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
 from .core import CheckpointError, ConfigError
-from .encoder import Encoder, EncoderConfig, EncoderPreTrainedModel
+from .encoder import Encoder, EncoderConfig, EncoderPreTrainedModel, checkpoint_folder
 
 # %% ../nbs/01b_foreign.ipynb #2d45669f
 FOREIGN = {"roberta": "roberta", "xlm-roberta": "roberta", "bert": "bert", "electra": "electra"} # model_type: family
@@ -80,6 +80,7 @@ def _readable_config(folder, model_class):
     if not issubclass(model_class, EncoderPreTrainedModel) or model_class.foreign_auto_class is None:
         raise ConfigError(f"model_class={model_class.__name__} has no counterpart in other families: take Encoder for "
                           "the body, or EncoderForMaskedLM or EncoderForCausalLM of xlnb.heads for a language model")
+    checkpoint_folder(folder)
     try: kind = PreTrainedConfig.get_config_dict(folder)[0].get("model_type")
     except OSError: kind = None
     if kind is None:

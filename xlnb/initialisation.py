@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from transformers import AutoConfig
 
-from .core import CheckpointError, ConfigError, choose, torch_generator
-from .encoder import EncoderConfig, checkpoint_type, new_model, shape_differences
+from .core import CheckpointError, ConfigError, check_counts, choose, torch_generator
+from .encoder import EncoderConfig, EncoderPreTrainedModel, checkpoint_type, new_model, shape_differences
 from .foreign import FOREIGN, foreign_config, rename_foreign
 from .heads import EncoderForMaskedLM
 
@@ -89,6 +89,7 @@ def target_config_for(source, # folder
     "The source's architecture, dropout included, with another vocabulary and without a pooler."
     theirs = source_config(source)
     kept = {name: getattr(theirs, name) for name in EncoderConfig.__annotations__}
+    check_counts(vocab_size=vocab_size)
     mask = vocab_size - 1 if mask_token_id is None else mask_token_id
     return EncoderConfig(**kept | dict(vocab_size=vocab_size, bos_token_id=bos_token_id, pad_token_id=pad_token_id,
                                        eos_token_id=eos_token_id, mask_token_id=mask, pooler=False))
@@ -106,13 +107,18 @@ def _check_architecture(new: EncoderConfig, theirs: EncoderConfig):
 # %% ../nbs/01d_initialisation.ipynb #1a5e5155
 BLOCK_ROWS = 2048 # rows of a table in memory at a time
 
-def _check_mapping(mapping, # (new pieces, old pieces), anything that scipy takes for a sparse matrix
+_NO_MATRIX = "is no matrix of numbers: give what match_vocabulary of xlnb.matching returns, or a sparse matrix"
+
+def _check_mapping(mapping, # (new pieces, old pieces): a `Matching`, or anything that scipy takes for a sparse matrix
                   new: int, old: int) -> csr_array:
     "The mapping in float32; `ConfigError` where its shape is not (new, old), or a row is neither empty nor sums to 1."
     if mapping is None:
         raise ConfigError("mapping=None: matched rows need to know which old pieces a new piece matches; give a sparse "
-                          "matrix (new vocabulary × old vocabulary), or take parts='body'")
-    mapping = csr_array(mapping, dtype=np.float32)
+                          "matrix (new vocabulary × old vocabulary), which match_vocabulary of xlnb.matching makes of "
+                          "two tokenizers, or take parts='body'")
+    try: mapping = csr_array(getattr(mapping, "weights", mapping), dtype=np.float32)
+    except (TypeError, ValueError) as e: raise ConfigError(f"mapping={mapping!r:.60} {_NO_MATRIX}") from e
+    if mapping.ndim != 2: raise ConfigError(f"the mapping has {mapping.ndim} axis, and {_NO_MATRIX}")
     if mapping.shape != (new, old):
         raise ConfigError(f"the mapping is {mapping.shape[0]:,} × {mapping.shape[1]:,}, the vocabularies {new:,} (new "
                           f"model) and {old:,} (source): make it from the tokenizers of these two models; "
@@ -247,7 +253,7 @@ PARTS = {"both": (True, True), "body": (True, False), "embeddings": (False, True
 def initialise(target_config: EncoderConfig, # see `target_config_for`
                source, # folder, ours or RoBERTa, XLM-R, BERT, ELECTRA; safetensors; with parts='none' not looked at
                parts: str = "both", # 'both', 'body', 'embeddings' or 'none'
-               mapping=None, # sparse (new pieces, old pieces): rows sum to 1 or are empty
+               mapping=None, # a `Matching`, or sparse (new pieces, old pieces): rows sum to 1 or are empty
                unmatched: str = "normal", # or 'small': rows as a new model has them
                seed: int = 0, # of all that is random
               ) -> tuple[EncoderForMaskedLM, Initialised]:
@@ -311,6 +317,9 @@ def _fill_rows(own: dict, # name → weight of the new model
 # %% ../nbs/01d_initialisation.ipynb #ab66824a
 def freeze_body(model: EncoderForMaskedLM) -> list[str]: # the names of what is frozen
     "Leave only tables (words, positions, types) and output layer to be trained; MetaXLM, section 5.4."
+    if not isinstance(model, EncoderPreTrainedModel):
+        raise ConfigError(f"{model!r:.60} is no model of this library: give what initialise, new_model or load "
+                          "returned")
     frozen = []
     for name, weight in model.named_parameters():
         weight.requires_grad_(name.startswith("head.") or name.endswith("_embeddings.weight"))

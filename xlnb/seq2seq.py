@@ -18,7 +18,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
-from .core import ConfigError, choose
+from .core import ConfigError, check_counts, choose
 from .encoder import CACHE_FIELD, Encoder, EncoderConfig, EncoderPreTrainedModel, new_model
 from .heads import EncoderForMaskedLM
 from .vocab import tokenizer_hash
@@ -36,6 +36,7 @@ class TranslationConfig(EncoderConfig):
     decoder_start_token_id: int | None = 0
 
     def __post_init__(self, **extra):
+        check_counts(num_hidden_layers=self.num_hidden_layers)
         if self.decoder_blocks is None: self.decoder_blocks = list(range(self.num_hidden_layers))
         for block in self.decoder_blocks: choose("decoder block", block, range(self.num_hidden_layers))
         super().__post_init__(**extra)
@@ -57,6 +58,7 @@ def decoder_blocks(layers: int, # of the encoder
                    end: str = "last") -> list[int]: # last | first
     "Which blocks of an encoder a decoder is made of (VECO, Table 4); `ConfigError` for more than there are."
     count = layers if count is None else count
+    check_counts(layers=layers, decoder_layers=count)
     if not 0 < count <= layers:
         raise ConfigError(f"decoder_layers={count}: the encoder has {layers}, give 1 to {layers}")
     first = 0 if choose("decoder_from", end, ("first", "last")) == "first" else layers - count
@@ -129,6 +131,9 @@ def encoder_decoder_from(network: EncoderForMaskedLM,
                          **changes, # other fields, e.g. hidden_dropout_prob
                         ) -> EncoderDecoder:
     "Encoder and decoder that start from the weights of one network (VECO, section 3.2)."
+    if not isinstance(network, EncoderForMaskedLM):
+        raise ConfigError(f"{network!r:.60} is no EncoderForMaskedLM: load one from its folder first, by "
+                          "load(folder, EncoderForMaskedLM) of xlnb.encoder")
     config = TranslationConfig.of(network.config, blocks, tied, **changes)
     model = new_model(EncoderDecoder, config, seed)
     body = network.encoder.state_dict()

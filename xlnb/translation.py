@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'AT_ONCE', 'USAGE', 'EXPERIMENTS', 'RECIPE', 'Settings',
-           'resolve', 'bleu_and_chrf', 'TranslationData', 'prepare_data', 'make_batches', 'oriented', 'held_out_pairs',
-           'test_sets', 'new_translator', 'room_of', 'translate', 'Translation', 'make_model', 'pretraining_of',
-           'pretrained', 'word_level', 'measures', 'evaluate_run', 'samples', 'describe', 'plan_of', 'load_translator',
-           'translate_stream', 'signed_samples']
+           'resolve', 'check_lines', 'bleu_and_chrf', 'TranslationData', 'prepare_data', 'make_batches', 'oriented',
+           'held_out_pairs', 'test_sets', 'new_translator', 'room_of', 'translate', 'Translation', 'make_model',
+           'pretraining_of', 'pretrained', 'word_level', 'measures', 'evaluate_run', 'samples', 'describe', 'plan_of',
+           'load_translator', 'translate_stream', 'signed_samples']
 
 # %% ../nbs/06a_translation.ipynb #89eb310b
 import argparse, importlib, math, sys, time
@@ -22,8 +22,8 @@ from torch.nn import functional as F
 
 from . import pretraining, veco
 from .catalogue import set_folder
-from .core import (CheckpointError, ConfigError, DataError, choose, derive_seed, pair_name, parse_languages,
-                       read_lines, split_pair, utf8_output)
+from .core import (CheckpointError, ConfigError, DataError, check_counts, check_texts, choose, derive_seed,
+                       pair_name, parse_languages, read_lines, split_pair, utf8_output)
 from .corpora import read_multi30k
 from .data import MixedBatches, Prepared, open_corpus, prepare, token_frequencies, unigram_loss
 from .encoder import checkpoint_type, load, new_model
@@ -100,9 +100,17 @@ def _sacrebleu():
     except ImportError as e:
         raise ConfigError("scores of translations need sacrebleu: pip install 'xlnb[translation]'") from e
 
+def check_lines(name: str, lines): # the parameter's name, for the message
+    "Raise `ConfigError` for what is no list of lines, `DataError` for a line that is no text."
+    if isinstance(lines, str): raise ConfigError(f"{name} is one string: pass a list of them")
+    if not isinstance(lines, list | tuple): raise ConfigError(f"{name}={lines!r:.60} is no list of lines")
+    check_texts(lines, name)
+
 def bleu_and_chrf(found: list[str], wanted: list[str]) -> dict: # bleu, bleu_lowercase, chrf from 0 to 100; signature
     "Scores of translations against one reference each, by sacrebleu (Post 2018, Popović 2015)."
+    for name, lines in {"found": found, "wanted": wanted}.items(): check_lines(name, lines)
     if len(found) != len(wanted): raise DataError(f"{len(found)} translations for {len(wanted)} references")
+    if not found: raise DataError("no translation was given: scores need one or more, each with its reference")
     metrics = _sacrebleu()
     chosen = {"bleu": metrics.BLEU(), "bleu_lowercase": metrics.BLEU(lowercase=True), "chrf": metrics.CHRF()}
     scores = {name: metric.corpus_score(found, [wanted]).score for name, metric in chosen.items()}
@@ -164,7 +172,10 @@ def translate(lines: list[str], model: EncoderDecoder, tokenizer,
               **options, # of transformers' `generate`, e.g. forced_bos_token_id
              ) -> list[str]:
     "Translations by beam search, in the order of the lines; `DataError` names a line that is too long."
-    if isinstance(lines, str): raise ConfigError("lines is one string: pass a list of them")
+    check_lines("lines", lines)
+    if not isinstance(model, EncoderDecoder):
+        raise ConfigError(f"{model!r:.60} is no translator: load_translator reads one and its tokenizer from a folder")
+    check_counts(beams=beams, batch_size=batch_size)
     choose("too_long", too_long, ("raise", "cut"))
     room = room_of(model)
     if longest and longest > room: raise ConfigError(f"longest={longest}: the model has positions for {room} tokens")
