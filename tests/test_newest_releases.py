@@ -1,5 +1,5 @@
-"""The commands of the README with the newest releases that pyproject.toml admits, in an environment of their own: the
-tested versions are pinned, and what users get is not."""
+"""The commands of the README with the newest and the oldest releases that pyproject.toml admits, in environments of
+their own: the tested versions are pinned, and what users get is not."""
 import re, subprocess, sysconfig, tomllib, venv
 
 import pytest
@@ -8,16 +8,22 @@ from conftest import ROOT
 DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
 
-def environment(folder):
-    "An environment with the newest releases of the direct dependencies but torch, which it shares with this one."
+def releases(age):
+    "What pip is asked for; NumPy stays as it is, since the pandas that is shared asks for a later one than the oldest."
+    lines = [line for line in DEPENDENCIES if not line.startswith("torch")]
+    if age == "newest": return lines
+    return [line.replace(">=", "==") for line in lines if not line.startswith("numpy")]
+
+
+def environment(folder, age):
+    "An environment with releases of the direct dependencies but torch, which it shares with this one."
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     where = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
     (folder / "shared.pth").write_text(sysconfig.get_path("purelib"))
     (folder / "shared.pth").rename(f"{packages}/shared.pth")
-    newest = [line for line in DEPENDENCIES if not line.startswith("torch")]
-    command = [python, "-m", "pip", "install", "-q", "--upgrade", "--disable-pip-version-check", *newest]
+    command = [python, "-m", "pip", "install", "-q", "--upgrade", "--disable-pip-version-check", *releases(age)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
     if re.search("No matching distribution|Could not find a version|ConnectionError|NewConnectionError", done.stderr):
         pytest.skip("no package index can be reached")
@@ -26,8 +32,9 @@ def environment(folder):
 
 
 @pytest.mark.slow
-def test_the_commands_run_with_the_newest_releases(tmp_path):
-    python = environment(tmp_path / "newest")
+@pytest.mark.parametrize("age", ["newest", "oldest"])
+def test_the_commands_run_with_the_releases_that_are_admitted(age, tmp_path):
+    python = environment(tmp_path / age, age)
     settings = {"PYTHONPATH": str(ROOT), "XLNB_ROOT": str(tmp_path), "XLNB_RESULTS": str(tmp_path / "results"),
                 "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     (tmp_path / "de.txt").write_text("Deutschland und Norwegen\nGeorgien\n")
