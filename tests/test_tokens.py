@@ -8,6 +8,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+import xlnb.core as core
 import xlnb.tokens as tokens
 from xlnb.core import ConfigError, DataError, torch_generator
 from xlnb.tokens import (PairBundles, SpecialIds, StoreError, TextBlocks, build_store, collate_pairs, collate_text,
@@ -232,14 +233,68 @@ def test_a_damaged_shard_is_redone(tokenizer, tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_a_changed_byte_is_found_on_request(tokenizer, tmp_path):
+@pytest.mark.parametrize("change", [lambda b: b[:100] + bytes([b[100] ^ 1]) + b[101:],
+                                    lambda b: b[8:16] + b[:8] + b[16:], lambda b: b[::-1]])
+@pytest.mark.parametrize("ending", ["tokens", "offsets"])
+def test_a_changed_file_of_the_same_size_is_refused(tokenizer, tmp_path, change, ending):
+    text = {"en": sentences(0, 100)}
+    build(tokenizer, tmp_path, text)
+    before = contents(tmp_path)
+    path = tmp_path / f"text/en.00000.{ending}"
+    path.write_bytes(change(path.read_bytes()))
+    open_store(tmp_path, verify=False)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="another sha256 .*: delete it and the store's manifest") as e:
+            open_store(tmp_path)
+        assert e.value.file == path
+    path.unlink()
+    build(tokenizer, tmp_path, text)
+    assert contents(tmp_path) == before
+
+
+def test_a_file_is_read_once_while_it_stays(tokenizer, tmp_path, monkeypatch):
     build(tokenizer, tmp_path, {"en": sentences(0, 100)})
-    path = tmp_path / "text/en.00000.tokens"
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.write_bytes(data)
+    read = []
+    monkeypatch.setattr(core, "sha256_file", lambda path: read.append(path) or "another")
     open_store(tmp_path)
-    with pytest.raises(StoreError, match="sha256"): open_store(tmp_path, verify=True)
+    assert read == []
+    os.utime(tmp_path / "text/en.00000.tokens")
+    with pytest.raises(StoreError, match="another sha256"): open_store(tmp_path)
+    assert [Path(path).name for path in read] == ["en.00000.tokens"]
+
+
+@pytest.mark.parametrize("field", ["tokenizer", "vocabulary", "special", "dtype", "max_length", "shard_lines", "facts",
+                                   "text", "pairs"])
+def test_a_manifest_without_a_field_is_refused_in_a_sentence(tokenizer, tmp_path, field):
+    build(tokenizer, tmp_path, {"en": sentences(0, 10)})
+    edit_manifest(tmp_path, **{field: None})
+    for call in (lambda: open_store(tmp_path, tokenizer), lambda: build(tokenizer, tmp_path, {"en": ["w1"]})):
+        with pytest.raises(StoreError, match=f"has no {field} such as build_store writes: delete it"): call()
+
+
+@pytest.mark.parametrize("change", [
+    lambda m: m["text"]["en"].pop("shards"), lambda m: m["text"]["en"]["shards"][0].pop("files"),
+    lambda m: m["text"]["en"]["shards"][0]["files"].pop("tokens"), lambda m: m["text"]["en"].pop("lines"),
+    lambda m: m["text"]["en"]["shards"][0]["files"]["tokens"].pop("sha256"), lambda m: m["special"].pop("bos"),
+    lambda m: m["text"]["en"]["shards"][0].update(items=9), lambda m: m["text"].update({"../en": m["text"]["en"]}),
+    lambda m: m["text"].update(en=[]), lambda m: m.update(dtype="O")])
+def test_a_manifest_with_something_else_in_it_is_refused_in_a_sentence(tokenizer, tmp_path, change):
+    build(tokenizer, tmp_path, {"en": sentences(0, 10)})
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    change(manifest)
+    edit_manifest(tmp_path, **manifest)
+    with pytest.raises(StoreError, match="delete it and run build_store again") as e: open_store(tmp_path)
+    assert Path(e.value.file).name == "manifest.json"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", "[" * 100_000, '{"recipe": 1, "files": {}}'])
+def test_a_damaged_record_of_a_shard_is_built_again(tokenizer, tmp_path, text):
+    lines = {"en": sentences(0, 100)}
+    build(tokenizer, tmp_path, lines, shard_lines=64)
+    before = contents(tmp_path)
+    (tmp_path / "text/en.00001.json").write_text(text)
+    build(tokenizer, tmp_path, lines, shard_lines=64)
+    assert contents(tmp_path) == before
 
 
 def test_a_foreign_tokenizer_is_refused(tokenizer, tmp_path):
@@ -437,6 +492,18 @@ def test_real_text_goes_in_and_out(tmp_path):
         assert len(store.text[lang]) == len(lines)
         for k in range(0, len(lines), 997):
             assert store.text[lang][k].tolist() == tokenizer(lines[k], add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("rows", [None, 3, "w1 w2", ["w1 w2"], [["w1"]], [[1, 2]], [[[1.5]]], [[[True]]], [None], [[]],
+                                  [[np.zeros(2)]], [[np.zeros((2, 2), int)]], {"a": 1}, np.zeros((2, 2), int)])
+def test_what_is_no_batch_is_refused_in_a_sentence(rows):
+    with pytest.raises(ConfigError, match="a batch is a list of blocks|is no list of token ids"): collate_text(rows)
+    with pytest.raises(ConfigError, match="a batch is a list of pairs|is no list of token ids"): collate_pairs(rows)
+    with pytest.raises(ConfigError, match="special is of type int"): collate_text([[[5]]], 3)
+
+
+def test_a_part_without_tokens_leaves_the_ids_whole():
+    assert collate_text([[[], [2**24 + 1]]])["input_ids"].tolist() == [[0, 2, 2**24 + 1, 2]]
 
 
 def test_batches_without_rows_or_mask_are_refused():

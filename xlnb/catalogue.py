@@ -10,14 +10,13 @@ __all__ = ['SETS', 'GOLD', 'PublishedSet', 'set_folder', 'set_files', 'known_sha
 import json, os, re, warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from inspect import signature
 from itertools import combinations
 from pathlib import Path
 
 from . import contamination
 from .core import (ConfigError, DataError, atomic_path, choose, data_root, derive_seed, pair_name, parse_languages,
-                       repo_root, sha256_file, split_pair)
+                       repo_root, sha256_file, sha256_once, split_pair)
 from .corpora import (LANGUAGES, MULTI30K_PARTS, AlignedPair, Corpus, Lines, Report, existing_file, file_lines,
                           language_code, read_multi30k, read_parallel, read_tatoeba, read_text, read_tsv_pairs,
                           read_verses)
@@ -284,14 +283,9 @@ def known_sha256(name: str, file: str) -> str | None: # a key of SETS, and a fil
     for line in file_lines(existing_file(repo_root() / "data" / "checksums.tsv")):
         if line.startswith(f"{name}\t{file}\t"): return line.rpartition("\t")[2]
 
-@lru_cache(4096)
-def _sha256_once(path: Path, size: int, time: int) -> str: # a file that changes has another size or time
-    return sha256_file(path)
-
 def _check_fetched(name: str, file: str, path: Path):
     "Raise `DataError` for a file of the cache that is no longer the published one, or what was fetched first."
-    facts = path.stat()
-    actual, reference = _sha256_once(path, facts.st_size, facts.st_mtime_ns), {}
+    actual, reference = sha256_once(path), {}
     stated = path.parents[len(Path(file).parts) - 1] / "SHA256SUMS"
     if stated.is_file(): reference = {entry[66:]: entry[:64] for entry in file_lines(stated)}
     try: known = known_sha256(name, file)
