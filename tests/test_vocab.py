@@ -1,5 +1,5 @@
 """The shared vocabulary: the two tokenizer libraries agree on every script, training is exact and reproducible."""
-import itertools, json, subprocess, sys, tracemalloc
+import itertools, json, subprocess, sys, tracemalloc, warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,8 @@ from xlnb.cldr import LOCALES, cldr_corpus, names
 from xlnb.core import ConfigError, DataError
 from xlnb.catalogue import load_corpus, set_folder
 from xlnb.corpora import LANGUAGES, Lines, read_tatoeba
-from xlnb.vocab import (BLANKS, fertility, fertility_figure, line_counts, line_quotas, load_tokenizer, require_fast,
-                        sampled_lines, tokenizer_hash, train_sentencepiece, train_vocab)
+from xlnb.vocab import (BLANKS, _parts, fertility, fertility_figure, line_counts, line_quotas, load_tokenizer,
+                        require_fast, sampled_lines, tokenizer_hash, train_sentencepiece, train_vocab)
 
 
 def reference(folder):
@@ -245,6 +245,29 @@ def test_lines_with_tabs_and_blocks_are_learned_from(): # SentencePiece by itsel
     proto = train_sentencepiece(["abc\tabc"] * 5 + ["xyz▅xyz"] * 5, 14)
     processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
     assert processor.unk_id() not in processor.encode("abc xyz")
+
+
+def test_a_line_that_repeats_itself_is_learned_from_in_parts(toy, tmp_path): # whole it would take minutes
+    text, _, _ = toy
+    stream = {"de": [*text["de"], "kaufen " * 100_000, "a" * 100_000]}
+    with pytest.warns(UserWarning, match="more than 4,000 characters .*: 2 here, with 24 cuts inside a word"):
+        tokenizer = train_vocab(stream, 300, tmp_path / "x", alpha=1)
+    assert tokenizer.tokenize("kaufen") == ["▁kaufen"]
+
+
+@pytest.mark.parametrize("line", ["", "a", " " * 9_000, "ab " * 5_000, "a" * 4_000, "a" * 4_001, "a" * 9_000 + " b",
+                                  " " + "a" * 9_000, "x " + "a" * 3_998 + " b", "x " + "a" * 3_999 + " b"])
+def test_parts_are_short_and_lose_nothing(line):
+    parts, cut_words = _parts(line)
+    assert "".join(parts) == line and max(map(len, parts)) <= 4_000
+    assert cut_words == sum(not part.startswith(" ") for part in parts[1:])
+    if not cut_words: assert [word for part in parts for word in part.split()] == line.split()
+
+
+def test_short_lines_are_learned_from_without_a_word(toy):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_sentencepiece(["x " + "ab " * 1_332] * 3, 9)
 
 
 def test_a_failed_training_leaves_the_old_folder(toy, tmp_path):

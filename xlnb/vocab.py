@@ -8,7 +8,7 @@ __all__ = ['BLANKS', 'SPECIAL', 'line_counts', 'line_quotas', 'sampled_lines', '
            'save_vocabulary', 'load_tokenizer', 'fertility', 'fertility_figure']
 
 # %% ../nbs/00f_vocab.ipynb #ec671721
-import hashlib, io, itertools, json, re, tempfile, unicodedata
+import hashlib, io, itertools, json, re, tempfile, unicodedata, warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -111,6 +111,27 @@ def _explained(error: str, size: int, character_coverage: float) -> Exception | 
         return DataError("the lines to learn from hold no text, only blanks: look at the streams")
 
 # %% ../nbs/00f_vocab.ipynb #746e5015
+_LONGEST = 4000 # characters of a line that SentencePiece is given in one
+
+def _parts(line):
+    "Parts of a line, which end at blanks where there are some; how many words were cut."
+    parts, start, cut_words = [], 0, 0
+    while len(line) - start > _LONGEST:
+        blank = line.rfind(" ", start + 1, start + _LONGEST + 1)
+        end = start + _LONGEST if blank < 0 else blank
+        cut_words += blank < 0
+        parts.append(line[start:end])
+        start = end
+    return [*parts, line[start:]], cut_words
+
+def _warn_of_parts(long_lines, cut_words):
+    "Say how many lines were given in parts, if any."
+    if not long_lines: return
+    words = f"with {cut_words} cuts inside a word: see whether this is text" if cut_words else "cut at blanks"
+    warnings.warn(f"lines of more than {_LONGEST:,} characters are learned from in parts: {long_lines} here, {words}",
+                  stacklevel=3)
+
+# %% ../nbs/00f_vocab.ipynb #a1208d40
 def train_sentencepiece(lines: Iterable[str],              # read once
                         size: int,                         # ids in all, with the five special ones
                         character_coverage: float = 0.9995, # share of character occurrences that get a piece
@@ -118,11 +139,14 @@ def train_sentencepiece(lines: Iterable[str],              # read once
                        ) -> bytes:
     "A unigram model (Kudo 2018) in XLM-R's layout; `ConfigError` for a size that does not suit, `DataError`."
     if size < 6: raise ConfigError(f"size={size} leaves no room for pieces: five ids are special tokens")
-    failed = []
+    failed, long_lines, cut_words = [], 0, 0
     def guarded(): # SentencePiece would turn an error of the stream into one of its own
+        nonlocal long_lines, cut_words
         try:
             for line in text_lines(lines, "the training text"):
-                yield line.replace("\t", " ").replace("\u2585", " ") # it skips lines with these
+                parts, cuts = _parts(line.replace("\t", " ").replace("\u2585", " ")) # it skips lines with these
+                long_lines, cut_words = long_lines + (len(parts) > 1), cut_words + cuts
+                yield from parts
         except Exception as e: failed.append(e)
     model = io.BytesIO()
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
@@ -135,6 +159,7 @@ def train_sentencepiece(lines: Iterable[str],              # read once
         except RuntimeError as e:
             if not failed: raise _explained(str(e), size, character_coverage) or e from None
     if failed: raise failed[0]
+    _warn_of_parts(long_lines, cut_words)
     return rounded_model(model.getvalue())
 
 # %% ../nbs/00f_vocab.ipynb #f76bdcb8
