@@ -6,7 +6,7 @@
 __all__ = ['SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'WIDTHS', 'ConfigError', 'CheckpointError', 'DataError',
            'choose', 'check_texts', 'split_lines', 'split_words', 'read_lines', 'utf8_output', 'repo_root',
            'papers_folder', 'runs_folder', 'data_root', 'atomic_path', 'sync', 'sweep_leftovers', 'sha256_file',
-           'write_checksums', 'verify_checksums', 'read_json_object', 'derive_seed', 'numpy_generator',
+           'sha256_once', 'write_checksums', 'verify_checksums', 'read_json_object', 'derive_seed', 'numpy_generator',
            'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress',
            'plain_warnings', 'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'refuse_nan',
            'normalize_text', 'check_counts', 'check_numbers', 'run_facts', 'append_record', 'read_records', 'figure',
@@ -18,6 +18,7 @@ import unicodedata, warnings
 from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
+from functools import lru_cache
 from importlib import import_module
 from itertools import chain
 from numbers import Integral, Real
@@ -170,6 +171,15 @@ def sweep_leftovers(folder): # where nobody writes now
 def sha256_file(path) -> str:
     "Hex sha256 of a file, read in blocks."
     with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
+
+@lru_cache(2**16)
+def _sha256_of(path: str, size: int, time: int) -> str: # a file that changes has another size or time
+    return sha256_file(path)
+
+def sha256_once(path) -> str:
+    "Hex sha256 of a file, which a process reads once while its size and time stay."
+    facts = os.stat(path)
+    return _sha256_of(os.path.abspath(path), facts.st_size, facts.st_mtime_ns)
 
 _CHECKSUMS = "checksums.json"
 

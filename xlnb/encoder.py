@@ -6,12 +6,13 @@
 __all__ = ['SIZES', 'CACHE_FIELD', 'EncoderConfig', 'config_for', 'Embeddings', 'relative_buckets', 'from_copies',
            'sentence_numbers', 'RelativeBias', 'Gate', 'attend', 'Packing', 'packed_blocks', 'Flexible',
            'AttentionContext', 'SelfAttention', 'CrossAttention', 'Block', 'compile_blocks', 'EncoderPreTrainedModel',
-           'Encoder', 'new_model', 'checkpoint_type', 'checkpoint_shapes', 'shape_differences', 'load', 'forward_flops',
-           'parameter_count']
+           'Encoder', 'check_config', 'new_model', 'checkpoint_folder', 'checkpoint_type', 'checkpoint_shapes',
+           'shape_differences', 'load', 'forward_flops', 'parameter_count']
 
 # %% ../nbs/01_encoder.ipynb #6fbb246e
 import copy, functools, math
 from dataclasses import dataclass, fields
+from numbers import Integral
 from pathlib import Path
 
 import torch
@@ -27,8 +28,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 from transformers.utils import logging as progress
 from transformers.utils.generic import can_return_tuple
 
-from .core import (CheckpointError, ConfigError, choose, read_json_object, refuse_nan, verify_checksums,
-                       write_checksums)
+from .core import (CheckpointError, ConfigError, check_counts, check_numbers, choose, read_json_object,
+                       verify_checksums, write_checksums)
 
 # %% ../nbs/01_encoder.ipynb #88d128f4
 _CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "gated"),
@@ -37,6 +38,27 @@ _CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "ga
            "partner": ("translation", "self")}
 _FROM_TRANSFORMERS = ("model_type", "name_or_path", "num_labels", "dtype", "torch_dtype", "output_attentions",
                      "attn_implementation", "experts_implementation") # what transformers passes besides the fields
+
+# %% ../nbs/01_encoder.ipynb #c0117d5e
+_COUNTS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+           "max_position_embeddings", "relative_buckets", "relative_max_distance", "embedding_size")
+_FROM_ZERO = ("position_offset", "type_vocab_size", "bos_token_id", "pad_token_id", "eos_token_id", "mask_token_id")
+_SWITCHES = ("absolute_positions", "restart_positions", "gate_bias", "pooler", "cross_attention", "head_transform",
+             "detach_partner", "tie_word_embeddings")
+
+def _check_numbers(values: dict): # field → value
+    "Raise `ConfigError` for a number or a switch of another type, or out of range; None passes where it is allowed."
+    is_set = {name: value for name, value in values.items() if value is not None or name in _COUNTS[:-1]}
+    check_counts(**{name: is_set[name] for name in _COUNTS if name in is_set})
+    for name in _FROM_ZERO:
+        value = is_set.get(name, 0)
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 0:
+            raise ConfigError(f"{name}={value!r}: give a whole number, 0 or more")
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+        check_numbers(0, 1, **{name: values[name]})
+    for name in ("layer_norm_eps", "initializer_range"): check_numbers(0, math.inf, **{name: values[name]})
+    for name in _SWITCHES:
+        if not isinstance(values[name], bool): raise ConfigError(f"{name}={values[name]!r} is not True or False")
 
 # %% ../nbs/01_encoder.ipynb #14c2a1e0
 class EncoderConfig(PreTrainedConfig):
@@ -82,7 +104,7 @@ class EncoderConfig(PreTrainedConfig):
     def __post_init__(self, **extra):
         for name, allowed in _CHOICES.items(): choose(name, getattr(self, name), allowed)
         choose("hidden_act", self.hidden_act, ACT2FN)
-        refuse_nan(**{f.name: getattr(self, f.name) for f in fields(self) if f.name in self.__dict__})
+        _check_numbers({f.name: getattr(self, f.name) for f in fields(EncoderConfig)})
         unknown = [name for name in extra if name not in _FROM_TRANSFORMERS and not name.startswith("_")]
         own = {f.name for f in fields(self)} - {f.name for f in fields(PreTrainedConfig)}
         for name in unknown: choose("setting", name, sorted(own))
@@ -111,6 +133,7 @@ def config_for(size: str, # tiny, small, base, large or xl
               ) -> EncoderConfig:
     "A configuration with the shape of a size; `ConfigError` for an unknown size, field or value."
     shape = SIZES[choose("size", size, SIZES)]
+    check_counts(vocab_size=vocab_size)
     return EncoderConfig(**{"vocab_size": vocab_size, "mask_token_id": vocab_size - 1, **shape, **changes})
 
 # %% ../nbs/01_encoder.ipynb #32bb0948
@@ -147,15 +170,16 @@ class Embeddings(nn.Module):
             types = self.token_type_embeddings
             hidden = hidden + (types.weight[0] if token_type_ids is None else types(token_type_ids))
         elif token_type_ids is not None and token_type_ids.any():
-            raise ValueError("token_type_ids were given to a model without token types: leave them out")
+            raise ConfigError("token_type_ids were given to a model without token types: leave them out")
         hidden = F.dropout(self.norm(hidden), self.dropout, self.training) if self.dropout else self.norm(hidden)
         return self.projection(hidden) if hasattr(self, "projection") else hidden
 
     def _position_rows(self, positions):
         rows, table = positions + self.offset, self.position_embeddings
         if not rows.is_cuda and (last := int(rows.max())) >= table.num_embeddings:
-            raise ValueError(f"position {last - self.offset} is past the table of {table.num_embeddings - self.offset} "
-                             f"positions: cut the sequences, or build with a larger max_position_embeddings")
+            raise ConfigError(f"position {last - self.offset} is past the table of "
+                              f"{table.num_embeddings - self.offset} positions: cut the sequences, or build with "
+                              "a larger max_position_embeddings")
         return table(rows)
 
 # %% ../nbs/01_encoder.ipynb #d2cb62e3
@@ -290,7 +314,8 @@ class Packing:
                  total: int): # tokens in the batch
         lengths = cu_seqlens.diff().long()
         if cu_seqlens[0] != 0 or cu_seqlens[-1] != total or not (lengths > 0).all():
-            raise ValueError(f"cu_seqlens must rise from 0 to the number of tokens, {total}; got {cu_seqlens.tolist()}")
+            raise ConfigError(f"cu_seqlens must rise from 0 to the number of tokens, {total}; "
+                              f"got {cu_seqlens.tolist()}")
         self.sequences, self.longest = len(lengths), int(lengths.max())
         row = torch.repeat_interleave(torch.arange(self.sequences, device=lengths.device), lengths)
         self.borders, self.row = cu_seqlens, row # (sequences + 1,), (total,)
@@ -497,7 +522,7 @@ def compile_blocks(model: nn.Module, # with an encoder somewhere in it
 def _prepare_cache(config, cache, use_cache, is_causal, memory):
     "The cache to read and write: a new one if none was given, with room for the memory where there is one."
     if not is_causal and (use_cache or cache is not None and cache.get_seq_length()):
-        raise ValueError("a cache of earlier tokens needs is_causal=True: they cannot see what comes after them")
+        raise ConfigError("a cache of earlier tokens needs is_causal=True: they cannot see what comes after them")
     if not use_cache: return cache
     cache = DynamicCache(config=config) if cache is None else cache
     if memory is None or isinstance(cache, EncoderDecoderCache): return cache
@@ -520,12 +545,12 @@ def _visible_keys(context: AttentionContext, shape, attention_mask):
     past = context.past
     if context.packing:
         if past or attention_mask is not None and not attention_mask.all():
-            raise ValueError("a packed batch has neither padding nor a cache: leave attention_mask and the cache out")
+            raise ConfigError("a packed batch has neither padding nor a cache: leave attention_mask and the cache out")
         return context.packing.visible[:, None, None]
     if attention_mask is None: return None
     if attention_mask.shape != (shape[0], past + shape[1]):
-        raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}, the keys {(shape[0], past + shape[1])}: "
-                         "give one number per token, those in the cache included")
+        raise ConfigError(f"attention_mask is {tuple(attention_mask.shape)}, the keys {(shape[0], past + shape[1])}: "
+                          "give one number per token, those in the cache included")
     return None if attention_mask.all() else attention_mask[:, None, None].bool()
 
 def _score_dtype(hidden) -> torch.dtype:
@@ -579,7 +604,7 @@ def _add_memory_mask(context: AttentionContext, encoder, hidden, mask, positions
     config = encoder.config
     cached = isinstance(context.cache, EncoderDecoderCache) and any(context.cache.is_updated.values())
     context.crosses = context.memory is not None or cached
-    if context.crosses and not config.cross_attention: raise ValueError(_NO_CROSS_ATTENTION)
+    if context.crosses and not config.cross_attention: raise ConfigError(_NO_CROSS_ATTENTION)
     if context.crosses and mask is not None and not mask.all():
         context.memory_mask = _additive_mask(mask[:, None, None].bool(), _score_dtype(hidden))
     if context.crosses and config.relative_memory == "shared" and config.relative_positions != "none":
@@ -698,7 +723,7 @@ class Encoder(EncoderPreTrainedModel):
                 cu_seqlens=None, # (sequences + 1,) int: the batch is packed
                 wanted=None, # (batch, seq) bool: the last state of these tokens alone, (tokens, hidden), and no pooler
                ) -> BaseModelOutputWithPoolingAndCrossAttentions:
-        if (input_ids is None) == (inputs_embeds is None): raise ValueError("give either input_ids or inputs_embeds")
+        if (input_ids is None) == (inputs_embeds is None): raise ConfigError("give either input_ids or inputs_embeds")
         if inputs_embeds is None: inputs_embeds = self.embeddings.word_embeddings(input_ids)
         cache = past_key_values if cache is None else cache
         cache = _prepare_cache(self.config, cache, use_cache, is_causal, encoder_hidden_states)
@@ -721,23 +746,38 @@ class Encoder(EncoderPreTrainedModel):
 
     def project_memory(self, memory: Tensor) -> EncoderDecoderCache: # (batch, source, hidden)
         "Keys and values of all cross-attentions, once; pass the result as `past_key_values` as often as needed."
-        if not self.config.cross_attention: raise ValueError(_NO_CROSS_ATTENTION)
+        if not self.config.cross_attention: raise ConfigError(_NO_CROSS_ATTENTION)
         cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         for block in self.layers:
             block.cross_attention.keys_and_values(AttentionContext(memory=memory, cache=cache, write_cache=True))
         return cache
 
 # %% ../nbs/01_encoder.ipynb #6f92f732
+def check_config(config, kind=EncoderConfig): # kind: the class that is asked for
+    "Raise `ConfigError` for what is no configuration."
+    if not isinstance(config, kind):
+        raise ConfigError(f"{config!r:.60} is no EncoderConfig: config_for('tiny', vocab_size) of xlnb.encoder "
+                          "makes one")
+
 def new_model(model_class, config: EncoderConfig, seed: int):
     "A model whose initial weights depend on the seed alone; torch's global generator is left as it was."
+    check_config(config, PreTrainedConfig) # models of transformers are drawn in the same way
+    if not isinstance(seed, Integral) or isinstance(seed, bool):
+        raise ConfigError(f"seed={seed!r} is not a whole number: derive_seed of xlnb.core makes one of words and "
+                          "numbers")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(int(seed))
         return model_class(config)
 
 # %% ../nbs/01_encoder.ipynb #e3cb3c61
+def checkpoint_folder(folder) -> Path:
+    "The folder as a path; `ConfigError` for what is no path."
+    try: return Path(folder)
+    except TypeError: raise ConfigError(f"{folder!r:.60} is no path of a folder: give a string or a Path") from None
+
 def checkpoint_type(folder) -> str | None:
     "The model type in a folder's config.json; `CheckpointError` where there is none."
-    path = Path(folder) / "config.json"
+    path = checkpoint_folder(folder) / "config.json"
     if not path.is_file():
         raise CheckpointError(f"{folder} is no folder with a config.json: name one that save_pretrained wrote")
     return read_json_object(path).get("model_type")
@@ -745,7 +785,7 @@ def checkpoint_type(folder) -> str | None:
 def checkpoint_shapes(folder) -> dict[str, tuple]:
     "Name and shape of every weight in a folder, read from the headers alone."
     shapes = {}
-    for file in sorted(Path(folder).glob("model*.safetensors")):
+    for file in sorted(checkpoint_folder(folder).glob("model*.safetensors")):
         try:
             with safe_open(file, framework="pt") as f:
                 shapes |= {name: tuple(f.get_slice(name).get_shape()) for name in f.keys()}
@@ -784,11 +824,14 @@ def load(folder, # written by `save_pretrained`
 # %% ../nbs/01_encoder.ipynb #1248baf1
 def forward_flops(config: EncoderConfig, length: int) -> int: # length: tokens in the sequence
     "FLOPs of one token in one forward pass of the body: 2 per weight of the blocks, and 4·d per key and layer."
+    check_config(config)
+    check_numbers(0, math.inf, length=length)
     d, inner = config.hidden_size, config.intermediate_size
     return config.num_hidden_layers * (2 * (4 * d * d + 2 * d * inner) + 4 * length * d)
 
 def parameter_count(config: EncoderConfig, model_class=Encoder) -> dict:
     "Weights of a model that is never allocated: in the tables, in the rest, in all."
+    check_config(config, PreTrainedConfig)
     with torch.device("meta"): model = model_class(config)
     tables = sum(p.numel() for n, p in model.named_parameters() if n.endswith("_embeddings.weight"))
     total = sum(p.numel() for p in model.parameters())

@@ -189,14 +189,14 @@ class BesidePartner(EncoderPreTrainedModel):
 
     def _check_partner(self, ids, partners, mask):
         if partners is None:
-            raise ValueError("no partner was given: pass partner_input_ids and partner_attention_mask, the sentences' "
-                             "translations, or build the model with partner='self'")
+            raise ConfigError("no partner was given: pass partner_input_ids and partner_attention_mask, the sentences' "
+                              "translations, or build the model with partner='self'")
         empty = [] if mask is None or mask.is_cuda else (mask.sum(1) == 0).nonzero()[:, 0].tolist() # a GPU would wait
         if not partners.shape[1] or empty:
-            raise ValueError(f"partners {', '.join(map(str, empty)) or 'of all sentences'} have no token: give each "
-                             "sentence a translation, or leave these sentences out")
+            raise ConfigError(f"partners {', '.join(map(str, empty)) or 'of all sentences'} have no token: give each "
+                              "sentence a translation, or leave these sentences out")
         if len(partners) != len(ids):
-            raise ValueError(f"{len(ids)} sentences with {len(partners)} partners: give each one its own")
+            raise ConfigError(f"{len(ids)} sentences with {len(partners)} partners: give each one its own")
 
 def _cross_entropy(logits, labels): # (…, labels), (…), -100 = not counted
     return None if labels is None else F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())

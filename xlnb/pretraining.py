@@ -13,7 +13,7 @@ __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', '
            'announce', 'announce_plan', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
-import functools, hashlib, math, os, re, sys, time
+import hashlib, math, os, re, sys, time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -28,7 +28,7 @@ from torch import nn
 from .contamination import describe as describe_overlap
 from .core import (CheckpointError, ConfigError, append_record, atomic_path, check_types, choose, derive_seed,
                        parse_languages, plain_warnings, progress, runs_folder, settings_from_arguments,
-                       sha256_file)
+                       sha256_once)
 from .data import (BatchShape, MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash,
                        source_hash)
 from .encoder import (SIZES, EncoderConfig, checkpoint_type, compile_blocks, config_for, forward_flops,
@@ -189,10 +189,7 @@ def init_for_record(init: str) -> str: # folder, empty, or what records have
 
 def file_hashes(paths) -> list[str]:
     "SHA-256 of files; each is read once while it stays."
-    return [_hashed(path, (now := Path(path).stat()).st_size, now.st_mtime_ns) for path in paths]
-
-@functools.cache
-def _hashed(path, size, changed) -> str: return sha256_file(path)
+    return [sha256_once(path) for path in paths]
 
 def is_recorded(init: str) -> bool: # as of `init_for_record`
     "Whether `init` is the hash that records have in place of a folder."

@@ -7,19 +7,20 @@ __all__ = ['StoreError', 'SpecialIds', 'build_store', 'open_store', 'Store', 'So
            'collate_text', 'collate_pairs', 'pack', 'unpack']
 
 # %% ../nbs/00i_tokens.ipynb #38f3998e
-import hashlib, json, os, re, zlib
+import hashlib, json, os, re, reprlib, zlib
 from bisect import bisect_right
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import chain, islice
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
 
 from .contamination import line_pairs, text_lines
-from .core import ConfigError, DataError, atomic_path, choose, numpy_generator, progress_bar, sha256_file
+from .core import ConfigError, DataError, atomic_path, choose, numpy_generator, progress_bar, sha256_once
 
 # %% ../nbs/00i_tokens.ipynb #796305bd
 class StoreError(DataError):
@@ -105,6 +106,7 @@ def _first(pending):
     return key, future.result()
 
 # %% ../nbs/00i_tokens.ipynb #dd707f86
+_NAME = r"[\w-]+" # of a source, which is the beginning of its files' names
 _FORMAT, _CHUNK = "xlnb tokens 1", 1024 # lines that a worker encodes at a time
 
 def _chunks(stream, size):
@@ -150,7 +152,7 @@ def _write_shard(path, results, recipe):
             record |= {k: record.get(k, 0) + n for k, n in counts.items()} | {"last": last}
             record["checksums"].append(checksum)
             if end: break
-    facts = lambda file: {"bytes": os.path.getsize(file), "sha256": sha256_file(file)}
+    facts = lambda file: {"bytes": os.path.getsize(file), "sha256": sha256_once(file)}
     record["files"] = {k: facts(f"{path}.{k}") for k in files}
     with atomic_path(f"{path}.json") as p: p.write_text(json.dumps(record), encoding="utf-8")
 
@@ -162,16 +164,33 @@ def _damage(path, files, verify):
         size = file.stat().st_size if file.exists() else None
         if size is None: yield file, "is missing"
         elif size != facts["bytes"]: yield file, f"has {size:,} bytes where {facts['bytes']:,} were written"
-        elif verify and sha256_file(file) != facts["sha256"]: yield file, "has another sha256 than when it was written"
+        elif verify and sha256_once(file) != facts["sha256"]: yield file, "has another sha256 than when it was written"
 
 def _finished_shards(folder, kind, name, recipe):
     "Records of the shards, from 0 on, that are whole and were built by this recipe."
     records = []
     while (path := Path(folder, _stem(kind, name, len(records)) + ".json")).exists():
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record.pop("recipe") != recipe or any(_damage(path.with_suffix(""), record["files"], verify=False)): break
+        try: record = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError): break # the shard is built again
+        if not _is_record(record) or record.pop("recipe") != recipe: break
+        if any(_damage(path.with_suffix(""), record["files"], verify=False)): break
         records.append(record)
     return records
+
+_COUNTS = "lines", "items", "tokens", "empty", "cut", "reserved"
+
+def _is_record(record):
+    "Whether it has what `_write_shard` writes."
+    if not (_is_shard(record) and all(isinstance(record.get(name), int) for name in _COUNTS)): return False
+    return {"recipe", "last"} <= set(record) and isinstance(record.get("checksums"), list)
+
+def _is_shard(record):
+    "Whether it states the number of items, and the size and checksum of both files."
+    files = record.get("files") if isinstance(record, dict) else None
+    if not (isinstance(files, dict) and set(files) == {"tokens", "offsets"}): return False
+    stated = [(facts.get("bytes"), facts.get("sha256")) for facts in files.values() if isinstance(facts, dict)]
+    are_facts = all(isinstance(size, int) and isinstance(checksum, str) for size, checksum in stated)
+    return len(stated) == 2 and are_facts and isinstance(record.get("items"), int)
 
 # %% ../nbs/00i_tokens.ipynb #e63e7654
 def build_store(text: dict, # language → re-iterable of sentences
@@ -196,7 +215,7 @@ def build_store(text: dict, # language → re-iterable of sentences
     manifest = recipe | {"text": {}, "pairs": {}}
     for kind, name in sources:
         shards = _finished_shards(folder, kind, name, recipe)
-        counts = {k: sum(s[k] for s in shards) for k in ("lines", "items", "tokens", "empty", "cut", "reserved")}
+        counts = {k: sum(s[k] for s in shards) for k in _COUNTS}
         manifest[kind][name] = {**counts, "shards": [{k: s[k] for k in ("items", "files")} for s in shards]}
     with atomic_path(folder / "manifest.json") as p: p.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     return open_store(folder, tokenizer)
@@ -212,7 +231,7 @@ def _check_request(folder, sources, recipe, workers):
     "Raise `StoreError` or `ConfigError` for an invalid request; remove what a killed build has left."
     for name, value in {"workers": workers, **{k: recipe[k] for k in ("max_length", "shard_lines")}}.items():
         if not isinstance(value, int) or value < 1: raise ConfigError(f"{name}={value!r} is not a whole number above 0")
-    if odd := [name for _, name in sources if not re.fullmatch(r"[\w-]+", name)]:
+    if odd := [name for _, name in sources if not re.fullmatch(_NAME, name)]:
         raise ConfigError(f"sources {', '.join(map(repr, odd))}: a name has letters, digits, _ and -, like 'de-en'")
     if (folder / "manifest.json").exists():
         there = _read_manifest(folder)
@@ -237,16 +256,43 @@ def _read_manifest(folder):
     if not path.exists():
         raise StoreError("no finished store here: run build_store (it completes an interrupted one)", path)
     try: manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as e: raise StoreError(f"cannot be read ({e}): delete it and run build_store again", path) from e
+    except (ValueError, RecursionError) as e:
+        raise StoreError(f"cannot be read ({e}): {_MANIFEST_ADVICE}", path) from e
     if (found := manifest.get("format") if isinstance(manifest, dict) else None) != _FORMAT:
         raise StoreError(f"the format is {found!r}, this version reads {_FORMAT!r}: build in another folder", path)
+    if problem := _manifest_problem(manifest): raise StoreError(f"{problem}: {_MANIFEST_ADVICE}", path)
     return manifest
 
+_MANIFEST_ADVICE = "delete it and run build_store again, which keeps the finished shards"
+_FIELDS = {"tokenizer": str, "vocabulary": int, "special": dict, "dtype": str, "max_length": int, "shard_lines": int,
+           "facts": dict, "text": dict, "pairs": dict}
+
+def _manifest_problem(manifest):
+    "What a manifest lacks, or what is in its place; None for one as `build_store` writes it."
+    if lacking := [name for name, kind in _FIELDS.items() if not isinstance(manifest.get(name), kind)]:
+        return f"has no {', '.join(lacking)} such as build_store writes"
+    if manifest["dtype"] not in ("<u2", "<u4"): return f"dtype is {manifest['dtype']!r}, not '<u2' or '<u4'"
+    special = manifest["special"]
+    if set(special) != set(asdict(SpecialIds())) or not all(isinstance(i, int | None) for i in special.values()):
+        return f"special is {special}, not the ids of {', '.join(asdict(SpecialIds()))}"
+    for kind, sides in (("text", 1), ("pairs", 2)):
+        for name, source in manifest[kind].items():
+            if not _is_source(name, source, sides): return f"{kind} {name!r} is not as build_store writes it"
+
+def _is_source(name, source, sides):
+    "Whether the counts and shards of a source are there, and files have the size of their items."
+    if not (re.fullmatch(_NAME, name) and isinstance(source, dict)): return False
+    shards = source.get("shards")
+    if not (isinstance(shards, list) and all(map(_is_shard, shards))): return False
+    sizes_fit = all(shard["files"]["offsets"]["bytes"] == 8 * (sides * shard["items"] + 1) for shard in shards)
+    return sizes_fit and all(isinstance(source.get(count), int) for count in _COUNTS)
+
+# %% ../nbs/00i_tokens.ipynb #431ff007
 def open_store(folder, # as given to `build_store`
                tokenizer=None, # must be the one the store was built with; None takes the store as it is
-               verify: bool = False, # also compare the sha256 of every file
+               verify: bool = True, # compare the sha256 of every file; False: sizes alone
               ) -> "Store":
-    "Open a token store without reading its tokens; raises `StoreError` if it is damaged, foreign or unfinished."
+    "Open a token store whose files are as they were written; `StoreError` if it is damaged, foreign or unfinished."
     manifest, path = _read_manifest(folder), Path(folder) / "manifest.json"
     if tokenizer is not None:
         from xlnb.vocab import tokenizer_hash
@@ -257,7 +303,8 @@ def open_store(folder, # as given to `build_store`
         for name, source in manifest[kind].items():
             for shard, record in enumerate(source["shards"]):
                 for file, problem in _damage(Path(folder) / _stem(kind, name, shard), record["files"], verify):
-                    raise StoreError(f"{problem}: delete it and run build_store again, which redoes this shard", file)
+                    raise StoreError(f"{problem}: delete it and the store's manifest.json; the next build_store or "
+                                     "training goes on from this shard", file)
     return Store(folder, manifest)
 
 # %% ../nbs/00i_tokens.ipynb #64614c3e
@@ -461,10 +508,29 @@ def permuted(draw: int, # number of the draw from this source, from 0
         if value < n: return value
 
 # %% ../nbs/00i_tokens.ipynb #3c71ecad
+def _check_rows(rows, special, form, parts=None):
+    "`ConfigError` unless it is a list of rows of token ids, with so many parts in each row."
+    if not isinstance(special, SpecialIds):
+        raise ConfigError(f"special is of type {type(special).__name__}: give the store's, store.special")
+    if not isinstance(rows, list | tuple): raise ConfigError(f"a batch is a list of {form}; got {_short_repr(rows)}")
+    if not rows: raise ConfigError("a batch of no rows: give one or more")
+    for number, row in enumerate(rows):
+        if not isinstance(row, list | tuple) or not row or len(row) != (parts or len(row)):
+            raise ConfigError(f"a batch is a list of {form}; row {number} is {_short_repr(row)}")
+        if odd := [part for part in row if not _are_ids(part)]:
+            raise ConfigError(f"row {number} holds {_short_repr(odd[0])}, which is no list of token ids: encode texts "
+                              "with build_store, or with the tokenizer")
+
+def _short_repr(value): return f"{type(value).__name__} {reprlib.repr(value)}"
+
+def _are_ids(part):
+    if isinstance(part, np.ndarray): return part.ndim == 1 and part.dtype.kind in "iu"
+    return isinstance(part, list | tuple) and all(isinstance(i, Integral) and not isinstance(i, bool) for i in part)
+
+# %% ../nbs/00i_tokens.ipynb #81c83fb8
 def _rows(rows, special):
     "The batch of rows of parts; flat places of its tokens; length and first column of each part."
     import torch
-    if not rows: raise ConfigError("a batch of no rows: give one or more")
     count = np.fromiter(map(len, rows), np.int64, len(rows))
     parts = list(chain.from_iterable(rows))
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
@@ -475,7 +541,7 @@ def _rows(rows, special):
     ids = np.full((len(rows), widths.max()), special.pad, np.int64)
     ids[:, 0], ids[row, column + lengths] = special.bos, special.eos
     places = np.repeat(row * ids.shape[1] + column - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-    ids.reshape(-1)[places] = np.concatenate(parts)
+    ids.reshape(-1)[places] = np.concatenate([part for part in parts if len(part)] or [np.empty(0, np.int64)])
     mask = (np.arange(ids.shape[1]) < widths[:, None]).astype(np.int64)
     return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}, places, lengths, column
 
@@ -483,6 +549,7 @@ def collate_text(blocks: list, # items of `TextBlocks`: lists of (tokens,)
                  special: SpecialIds = SpecialIds(),
                 ) -> dict:
     "`<s> s1 </s> s2 </s> …` per row: input_ids and attention_mask, (batch, seq) int64."
+    _check_rows(blocks, special, "blocks, such as the items of TextBlocks")
     return _rows(blocks, special)[0]
 
 # %% ../nbs/00i_tokens.ipynb #51b3ca5b
@@ -493,6 +560,7 @@ def collate_pairs(pairs: list, # of (tokens, tokens)
                  ) -> dict:
     "`<s> a </s> b </s>` per row: input_ids, attention_mask, position_ids, and side (1 first, 2 second, 0 special)."
     import torch
+    _check_rows(pairs, special, "pairs, such as those in the items of PairBundles", parts=2)
     if generator is not None:
         flips = (torch.rand(len(pairs), generator=generator, device=generator.device) < 0.5).tolist()
         pairs = [(b, a) if flip else (a, b) for (a, b), flip in zip(pairs, flips)]
