@@ -236,7 +236,7 @@ def test_a_damaged_shard_is_redone(tokenizer, tmp_path):
 @pytest.mark.parametrize("change", [lambda b: b[:100] + bytes([b[100] ^ 1]) + b[101:],
                                     lambda b: b[8:16] + b[:8] + b[16:], lambda b: b[::-1]])
 @pytest.mark.parametrize("ending", ["tokens", "offsets"])
-def test_a_changed_file_of_the_same_size_is_refused(tokenizer, tmp_path, change, ending):
+def test_a_changed_file_of_the_same_size_is_refused(tokenizer, tmp_path, change, ending, monkeypatch):
     text = {"en": sentences(0, 100)}
     build(tokenizer, tmp_path, text)
     before = contents(tmp_path)
@@ -247,6 +247,9 @@ def test_a_changed_file_of_the_same_size_is_refused(tokenizer, tmp_path, change,
         with pytest.raises(StoreError, match="another sha256 .*: delete it and the store's manifest") as e:
             open_store(tmp_path)
         assert e.value.file == path
+    monkeypatch.setattr(tokens, "VERIFIED_BYTES", 100) # a store of more is read through on request
+    open_store(tmp_path)
+    with pytest.raises(StoreError, match="another sha256"): open_store(tmp_path, verify=True)
     path.unlink()
     build(tokenizer, tmp_path, text)
     assert contents(tmp_path) == before
