@@ -1,5 +1,6 @@
 """The encoder against independent computations: loops, transformers' models, torch's FLOP counter."""
-import copy, json, math, subprocess, sys
+import copy, json, math, subprocess, sys, time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch._dynamo.testing import CompileCounter
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import (BertConfig, BertForMaskedLM, BertLMHeadModel, BertModel, ElectraConfig, ElectraForMaskedLM,
                           ElectraForPreTraining, ElectraModel, GPT2Config, GPT2Model, RobertaConfig, RobertaForMaskedLM,
-                          RobertaModel, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel)
+                          PreTrainedModel, RobertaModel, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel)
 
 from xlnb import encoder as E
 from xlnb.core import ConfigError, torch_generator
@@ -739,3 +740,27 @@ def test_unfused_attention_equals_sdpa(shape):
     for out in (E.attend(*leaves)[0], F.scaled_dot_product_attention(query, key, value, bias)):
         found.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
     for a, b in zip(*found): close(a, b, 1e-12) # double precision, numbers of order 1
+
+
+# ---------------------------------------------------------------- threads
+
+class SlowToBuild(EncoderForMaskedLM):
+    "Building it takes long enough for two threads to load at once; the one that began first ends first."
+    def __init__(self, config):
+        super().__init__(config)
+        time.sleep(0.2)
+
+
+def test_threads_that_load_at_once_leave_shared_weights_shared(tmp_path):
+    "transformers replaces `tie_weights` while it loads; what two threads put back in turn would stay replaced."
+    before = PreTrainedModel.tie_weights
+    EncoderForMaskedLM(toy()).save_pretrained(tmp_path)
+    with ThreadPoolExecutor(3) as threads:
+        running = []
+        for model_class in (SlowToBuild, SlowToBuild, EncoderForMaskedLM):
+            running.append(threads.submit(model_class.from_pretrained, tmp_path))
+            time.sleep(0.05)
+        built = threads.submit(EncoderForMaskedLM, toy()).result()
+        models = [loading.result() for loading in running]
+    assert PreTrainedModel.tie_weights is before
+    for model in (*models, built): assert model.get_output_embeddings().weight is model.get_input_embeddings().weight

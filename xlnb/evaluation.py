@@ -35,7 +35,7 @@ from .data import source_hash
 from .downstream import BENCHMARKS, RECIPES, TABLES, has_recipes, printed, printed_recipes, read_translations
 from .finetuning import (FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, texts_of,
                              train_head)
-from .foreign import quietly
+from .foreign import loading_quietly, quietly
 from .probes import CutExamples
 from .readouts import EACH, NOT_POOLED, OF_WORDS, READ, TATOEBA, row, vector_files
 from .retrieval import (OF_A_RUN, POOLS, kept_network, load_model_and_tokenizer, load_model_tokenizer,
@@ -100,7 +100,7 @@ def _from_hub(settings) -> Settings:
     folder = settings.folder / "hub" / name.replace("/", "--")
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with quietly():
+        with loading_quietly():
             import_module("xlnb.heads") # registers the library's own architecture
             offline = _unreachable(name)
             try: parts = [auto.from_pretrained(name, local_files_only=offline) for auto in (AutoModel, AutoTokenizer)]

@@ -29,7 +29,7 @@ from torch import nn
 
 from .core import (CheckpointError, ConfigError, DataError, atomic_path, choose, derive_seed, progress_bar,
                        torch_generator)
-from .foreign import quietly
+from .foreign import loading_quietly, quietly
 from .probes import pad_examples, tokenized
 from .retrieval import check_complete, check_tokenizer, evaluating, load_model_tokenizer, longest_input
 from .training import TrainingConfig, train
@@ -332,7 +332,7 @@ def new_head(folder, # of a saved encoder, with whatever head or none
     auto, width = _auto_class(kind), 1 if kind in ("regression", "choice") else len(labels)
     outputs = {} if kind == "question answering" else dict(num_labels=width)
     if partner: check_partner(folder, partner)
-    with torch.random.fork_rng(), quietly():
+    with torch.random.fork_rng(), loading_quietly():
         torch.manual_seed(derive_seed("head", seed))
         head, outputs = (_beside_partner(kind), outputs | {"partner": partner}) if partner else (auto, outputs)
         try: network, info = head.from_pretrained(folder, local_files_only=True, output_loading_info=True, **outputs)
@@ -569,7 +569,7 @@ def train_head(model, # folder of a saved encoder with its tokenizer
 def load_head(folder, # `best` of a run
               kind: str):
     "The network of a run, with its head; `CheckpointError` where weights are lacking."
-    with quietly():
+    with loading_quietly():
         [name] = load_config(folder).architectures
         own = _beside_partner(kind) if name.startswith("Partnered") else _auto_class(kind)
         network, info = own.from_pretrained(folder, local_files_only=True, output_loading_info=True)

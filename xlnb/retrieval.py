@@ -113,12 +113,12 @@ def _reading_part(network):
 def _load_network(folder: Path):
     "The network of a folder without its head, whole; `CheckpointError` for what transformers cannot load."
     from transformers import AutoModel
-    from xlnb.foreign import quietly
+    from xlnb.foreign import loading_quietly
     import_module("xlnb.heads") # registers the library's own architecture
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} holds no model (config.json): save it there with model.save_pretrained")
     try:
-        with quietly(): # what it reports of a head is no news, and weights that are lacking end it below
+        with loading_quietly(): # what it reports of a head is no news, and weights that are lacking end it below
             network, info = AutoModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
     except (MemoryError, torch.OutOfMemoryError): raise
     except Exception as e: # of safetensors, json, pickle and transformers: each has its own
