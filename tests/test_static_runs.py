@@ -1,6 +1,7 @@
 "An encoder that goes on towards static vectors: settings, gradients, words in turn, selection, resuming, records."
 import json
 import math
+import shutil
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -463,3 +464,16 @@ def test_of_each_language_only_its_most_frequent_words_are_pulled(data):
     assert {lang: v.words for lang, v in few.items()} == {lang: v.words[:3] for lang, v in every.items()}
     assert all(torch.equal(v.matrix, every[lang].matrix[:3]) for lang, v in few.items())
     with pytest.raises(ConfigError, match="most_words=0"): small(most_words=0)
+
+
+def test_a_flipped_bit_in_kept_vectors_is_named(tmp_path):
+    made = WordVectors(["Haus", "Berg"], torch.eye(2), "de")
+    def kept(): return S.kept_vectors(tmp_path, ["de"], lambda: {"de": made})["de"]
+    kept()
+    file, = tmp_path.rglob("de.safetensors")
+    data = bytearray(file.read_bytes())
+    data[-9] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CheckpointError, match="de.safetensors is damaged.*: delete the folder that it is in"): kept()
+    shutil.rmtree(file.parent)
+    assert torch.equal(kept().matrix, made.matrix)

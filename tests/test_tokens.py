@@ -318,6 +318,32 @@ def test_an_index_follows_its_shard(tokenizer, tmp_path):
     assert found == other.map("text/en.00000.tokens").tolist()
 
 
+def test_a_flipped_bit_in_an_index_is_named(tokenizer, tmp_path):
+    def read():
+        store = open_store(tmp_path)
+        return TextBlocks(store, "en", 32)[0], PairBundles(store, "en-ru", 256, 20)[0]
+    build(tokenizer, tmp_path, {"en": sentences(0, 300)}, {"en-ru": pairs(1, 300)})
+    read()
+    for index in sorted(tmp_path.rglob("*.npy")):
+        data = bytearray(index.read_bytes())
+        data[-5] ^= 1
+        index.write_bytes(data)
+        with pytest.raises(StoreError, match=rf"{index.name}: has another sha256 .*: delete it, and it is made again"):
+            read()
+        index.unlink()
+        read()
+    assert len([*tmp_path.rglob("*.npy")]) == 2
+
+
+def test_an_index_of_a_large_store_is_taken_by_its_size(tokenizer, tmp_path):
+    TextBlocks(build(tokenizer, tmp_path, {"en": sentences(0, 300)}), "en", 32)
+    index, = tmp_path.rglob("*.npy")
+    index.write_bytes(index.read_bytes()[:-1] + b"\1")
+    TextBlocks(open_store(tmp_path, verify=False), "en", 32)
+    (index.parent / f"{index.stem}.json").unlink() # an index without its record is made again
+    TextBlocks(open_store(tmp_path), "en", 32)
+
+
 MANY = """
 import resource
 from xlnb.tokens import PairBundles, TextBlocks, open_store

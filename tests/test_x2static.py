@@ -1,5 +1,5 @@
 "Static vectors: contexts without the word, one pass, resumed to the same bits, refused where they must be."
-import signal, subprocess, sys, time
+import json, shutil, signal, subprocess, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -280,7 +280,8 @@ def test_killed_and_taken_up_to_the_same_bits(folder, tmp_path, monkeypatch, fun
     found = distil(folder, TEXT, "de", cache=tmp_path / "cache", **arguments)
     assert found.words == expected.words and torch.equal(found.matrix, expected.matrix)
     assert found.made_by == expected.made_by
-    assert [p.name for p in (tmp_path / "cache").glob("vectors-*/*") if p.suffix] == ["vectors.safetensors"]
+    left = {p.name for p in (tmp_path / "cache").glob("vectors-*/**/*") if p.suffix}
+    assert left == {"checksums.json", "vectors.safetensors"}
 
 
 @pytest.mark.parametrize("what", ["text", "layer", "model", "tokenizer", "vocabulary", "lowercase", "segmenter",
@@ -343,6 +344,53 @@ def test_a_damaged_cache_is_named(model, tokenizer, tmp_path):
     write(tmp_path / "manifest.json", "{")
     with pytest.raises(CheckpointError, match="manifest.json is damaged.*: delete"):
         distil(model, TEXT, None, tokenizer, tmp_path, segmenter="regex")
+
+
+def flip(path):
+    "Change one bit of a file, near its end."
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["spans.npy", "words.npy", "facts.json", "vectors.safetensors"])
+def test_a_flipped_bit_in_a_cache_is_named_and_made_again(model, tokenizer, tmp_path, kind):
+    def make(): return distil(model, TEXT, None, tokenizer, tmp_path, segmenter="regex", settings=SETTINGS)
+    expected = make()
+    file = next(tmp_path.rglob(kind))
+    flip(file)
+    with pytest.raises(CheckpointError, match=rf"{kind} is damaged.*: delete the folder that it is in"): make()
+    shutil.rmtree(file.parent)
+    assert torch.equal(make().matrix, expected.matrix)
+
+
+def test_a_flipped_bit_in_the_counts_or_in_a_stopped_training_is_named(model, tokenizer, tmp_path, monkeypatch):
+    def make(): return distil(model, TEXT, None, tokenizer, tmp_path, segmenter="regex", settings=SETTINGS)
+    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
+        m.setattr(x2static, "progress", stop_after_an_epoch)
+        make()
+    file = next(tmp_path.rglob("state.safetensors"))
+    flip(file)
+    with pytest.raises(CheckpointError, match=r"state\.safetensors is damaged.*: delete the folder"): make()
+    shutil.rmtree(file.parent)
+    make()
+    manifest = tmp_path / "manifest.json"
+    counted = json.loads(manifest.read_text())
+    counted["counts"][0] += 1
+    write(manifest, json.dumps(counted))
+    with pytest.raises(CheckpointError, match=r"manifest\.json is damaged .its hash is another.: delete"): make()
+
+
+def stop_after_an_epoch(line):
+    if line.startswith("vectors: epoch 2"): raise KeyboardInterrupt
+
+
+def test_a_large_cache_is_not_read_through(model, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(x2static, "VERIFIED_BYTES", 100)
+    def make(): return distil(model, TEXT, None, tokenizer, tmp_path, segmenter="regex", settings=SETTINGS)
+    make()
+    flip(next(tmp_path.rglob("words.npy")))
+    make()
 
 # ---------------------------------------------------------------- models, input, errors
 

@@ -31,7 +31,7 @@ from .alignment import AS_PUBLISHED, aer_by_layer
 from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import LOCALES, dictionary
 from .core import (ConfigError, DataError, atomic_path, choose, derive_seed, pair_name, parse_languages,
-                       runs_folder, torch_generator)
+                       runs_folder, torch_generator, verify_checksums, write_checksums)
 from .encoder import EncoderConfig, load
 from .corpora import Lines
 from .data import MappedBatches, Prepared, folder_lock, short_hash, source_hash
@@ -406,6 +406,8 @@ def kept_vectors(folder: Path, langs, make: Callable) -> dict[str, WordVectors]:
             with atomic_path(place) as unfinished:
                 unfinished.mkdir()
                 for lang, v in make().items(): v.save(unfinished / f"{lang}.safetensors")
+                write_checksums(unfinished)
+        verify_checksums(place, "delete the folder that it is in, and the same call makes it again")
     return {lang: read_vectors(place / f"{lang}.safetensors") for lang in langs}
 
 def teacher_vectors(s: Settings, # resolved

@@ -139,6 +139,8 @@ def _tasks(sources, folder, recipe):
 # %% ../nbs/00i_tokens.ipynb #a6691a72
 def _stem(kind, name, shard): return f"{kind}/{name}.{shard:05d}"
 
+def _facts_of(file): return {"bytes": os.path.getsize(file), "sha256": sha256_once(file)}
+
 def _write_shard(path, results, recipe):
     "Write the encoded chunks up to the shard's end, then the record that makes them a finished shard."
     record = {"recipe": recipe, "checksums": []}
@@ -152,8 +154,7 @@ def _write_shard(path, results, recipe):
             record |= {k: record.get(k, 0) + n for k, n in counts.items()} | {"last": last}
             record["checksums"].append(checksum)
             if end: break
-    facts = lambda file: {"bytes": os.path.getsize(file), "sha256": sha256_once(file)}
-    record["files"] = {k: facts(f"{path}.{k}") for k in files}
+    record["files"] = {k: _facts_of(f"{path}.{k}") for k in files}
     with atomic_path(f"{path}.json") as p: p.write_text(json.dumps(record), encoding="utf-8")
 
 # %% ../nbs/00i_tokens.ipynb #6db5d6f0
@@ -188,9 +189,12 @@ def _is_shard(record):
     "Whether it states the number of items, and the size and checksum of both files."
     files = record.get("files") if isinstance(record, dict) else None
     if not (isinstance(files, dict) and set(files) == {"tokens", "offsets"}): return False
-    stated = [(facts.get("bytes"), facts.get("sha256")) for facts in files.values() if isinstance(facts, dict)]
-    are_facts = all(isinstance(size, int) and isinstance(checksum, str) for size, checksum in stated)
-    return len(stated) == 2 and are_facts and isinstance(record.get("items"), int)
+    return all(map(_are_facts, files.values())) and isinstance(record.get("items"), int)
+
+def _are_facts(facts):
+    "Whether it states the size and checksum of a file."
+    if not isinstance(facts, dict): return False
+    return isinstance(facts.get("bytes"), int) and isinstance(facts.get("sha256"), str)
 
 # %% ../nbs/00i_tokens.ipynb #e63e7654
 def build_store(text: dict, # language → re-iterable of sentences
@@ -312,7 +316,7 @@ def open_store(folder, # as given to `build_store`
                 for file, problem in _damage(Path(folder) / _stem(kind, name, shard), record["files"], verify):
                     raise StoreError(f"{problem}: delete it and the store's manifest.json; the next build_store or "
                                      "training goes on from this shard", file)
-    return Store(folder, manifest)
+    return Store(folder, manifest, verify)
 
 # %% ../nbs/00i_tokens.ipynb #64614c3e
 _OPEN_MAPS, _MAPPED_BYTES = 256, 2**30
@@ -334,7 +338,8 @@ class _Maps:
 # %% ../nbs/00i_tokens.ipynb #10ee4a6f
 class Store:
     "An opened token store: `text` and `pairs` map names to sources; what is read is mapped, not loaded."
-    def __init__(self, folder, manifest):
+    def __init__(self, folder, manifest, verify: bool = True): # whether the sha256 of files beside it is compared
+        self.verify, self.indices = verify, set() # names of the index files that were compared
         self.folder, self.manifest, self.special = Path(folder), manifest, SpecialIds(**manifest["special"])
         self.map = _Maps(self._map)
         self.text = {name: Source(self, "text", name) for name in manifest["text"]}
@@ -399,12 +404,28 @@ def _block_index(offsets, length):
 
 # %% ../nbs/00i_tokens.ipynb #2f1af6db
 def _indexed(source, shard, label, build):
-    "The index `label` of a shard, mapped; made from its offsets if it is not there yet."
-    name = f"{source.stems[shard]}.{label}.{source.shards[shard]['files']['offsets']['sha256'][:8]}.npy"
-    try: return source.store.map(name)
-    except (FileNotFoundError, ValueError, EOFError): pass # absent, or cut short
-    with atomic_path(source.store.folder / name) as p, open(p, "wb") as f: np.save(f, build(source.arrays(shard)[1]))
-    return source.store.map(name)
+    "The index `label` of a shard, mapped; compared with its checksum at first, or made from the shard's offsets."
+    store = source.store
+    stem = f"{source.stems[shard]}.{label}.{source.shards[shard]['files']['offsets']['sha256'][:8]}"
+    if stem not in store.indices:
+        path = store.folder / stem
+        if not _has_index(path, store.verify): _write_index(path, build(source.arrays(shard)[1]))
+        store.indices.add(stem)
+    return store.map(f"{stem}.npy")
+
+def _has_index(path, verify):
+    "Whether a whole index is there; `StoreError` where its checksum is not the one that was written."
+    try: facts = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError): return False
+    if not _are_facts(facts) or any(_damage(path, {"npy": facts}, verify=False)): return False
+    for file, problem in _damage(path, {"npy": facts}, verify):
+        raise StoreError(f"{problem}: delete it, and it is made again from the shard", file)
+    return True
+
+def _write_index(path, index):
+    "The index, then its size and checksum, without which it is made again."
+    with atomic_path(f"{path}.npy") as p, open(p, "wb") as f: np.save(f, index)
+    with atomic_path(f"{path}.json") as p: p.write_text(json.dumps(_facts_of(f"{path}.npy")), encoding="utf-8")
 
 class TextBlocks(_Sharded):
     "Blocks of whole sentences, at most `length` tokens with `<s>` and every `</s>`; `[k]` gives the sentences."

@@ -26,12 +26,13 @@ from . import retrieval
 from .contamination import check_streams, text_lines
 from .core import (CheckpointError, ConfigError, DataError, atomic_path, check_numbers, check_types, choose,
                        normalize_text, numpy_generator, plain_warnings, progress, settings_from_arguments,
-                       torch_generator)
+                       sweep_leftovers, torch_generator, verify_checksums, write_checksums)
 from .corpora import existing_file, read_text
 from .data import folder_lock, short_hash
 from .retrieval import (batches_by_length, chosen_layers, evaluating, layer_states, load_model_and_tokenizer,
                             longest_input, pad_batch, warn_unknown)
 from .linear_maps import decomposed
+from .tokens import VERIFIED_BYTES
 from .vectors import WordVectors, read_vectors
 from .vocab import require_fast, tokenizer_hash
 
@@ -369,6 +370,7 @@ def _write_shard(path: Path, lines: int, arrays: dict, cut: int):
         temporary.mkdir()
         for name, array in arrays.items(): np.save(temporary / f"{name}.npy", array)
         (temporary / "facts.json").write_text(json.dumps(facts))
+        write_checksums(temporary)
 
 def _run_pass(folder: Path, text: _Text, manifest: dict, read: Callable): # (lines, number) → arrays, words cut off
     "Every shard that is not there yet; `DataError` if the text is another one than was counted."
@@ -389,6 +391,9 @@ def _counted(folder: Path, text: _Text, segmenter: Segmenter, identity: dict, s:
     if path.exists():
         try: manifest = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as e: raise CheckpointError(f"{path} is damaged ({e}): delete {folder}") from None
+        if manifest.pop("hash", None) not in (None, short_hash(manifest)):
+            raise CheckpointError(f"{path} is damaged (its hash is another): delete {folder}, and the text is read "
+                                  "again")
         for _ in text: pass # for its hash
         _same(folder, manifest["identity"], {**identity, "text": text.hash[:16]})
         return manifest
@@ -400,8 +405,17 @@ def _counted(folder: Path, text: _Text, segmenter: Segmenter, identity: dict, s:
     words = _vocabulary(counts, total, s, vocabulary)
     manifest = {"identity": {**identity, "text": text.hash[:16]}, "lines": text.count, "total": total, "words": words,
                 "counts": [counts[word] for word in words]}
-    with atomic_path(path) as p: p.write_text(json.dumps(manifest, ensure_ascii=False), encoding="utf-8")
+    written = json.dumps({**manifest, "hash": short_hash(manifest)}, ensure_ascii=False)
+    with atomic_path(path) as p: p.write_text(written, encoding="utf-8")
     return manifest
+
+_ADVICE = "delete the folder that it is in, and the same call makes it again"
+
+def _verify_shards(folder: Path):
+    "Compare the checksums of a cache of up to a gigabyte, as token stores do."
+    files = [path for path in folder.glob("[0-9]*/*") if path.is_file()]
+    if sum(path.stat().st_size for path in files) > VERIFIED_BYTES: return
+    for path in sorted({file.parent for file in files}): verify_checksums(path, _ADVICE)
 
 def _check_room(contexts: Contexts, s: Distillation, lines: int, width: int):
     "Refuse a pass for which the disk has no room."
@@ -436,6 +450,7 @@ def read_contexts(model, # folder of a saved encoder, or a loaded one (then with
         manifest = _counted(folder, text, segmenter, identity, settings, vocabulary)
         for rest in folder.glob(".[0-9]*.tmp"): shutil.rmtree(rest) # shards of a pass that was killed
         _warn_single(manifest, segmenter)
+        _verify_shards(folder)
         if (contexts := _opened(folder, manifest)).facts["lines"] < manifest["lines"]:
             _check_room(contexts, settings, manifest["lines"], model.config.hidden_size)
             read = _reader(model, tokenizer, segmenter, contexts, settings, batch_size, quiet)
@@ -599,8 +614,9 @@ _STANDS = ("steps", "epoch", "place", "sums")
 def _started(contexts: Contexts, s: Distillation, folder: Path, device) -> _Student:
     "As it stands in the folder, or a new one: U(−1/width, 1/width), moments 0."
     from safetensors import safe_open
-    if (path := folder / "state.safetensors").exists():
-        with safe_open(path, "pt") as file:
+    if (path := folder / "state").exists():
+        verify_checksums(path, _ADVICE)
+        with safe_open(path / "state.safetensors", "pt") as file:
             return _Student(*(file.get_tensor(name).to(device) for name in ("table", "first", "second")),
                             **json.loads(file.metadata()["stands"]))
     shape = len(contexts.words), contexts.shard(contexts.shards[0])["spans"].shape[1]
@@ -610,9 +626,11 @@ def _started(contexts: Contexts, s: Distillation, folder: Path, device) -> _Stud
 def _save_state(student: _Student, folder: Path) -> float: # when
     from safetensors.torch import save_file
     stands = {name: getattr(student, name) for name in _STANDS}
-    with atomic_path(folder / "state.safetensors") as path:
-        save_file({name: getattr(student, name) for name in ("table", "first", "second")}, path,
-                  {"stands": json.dumps(stands)})
+    tensors = {name: getattr(student, name) for name in ("table", "first", "second")}
+    with atomic_path(folder / "state") as path:
+        path.mkdir()
+        save_file(tensors, path / "state.safetensors", {"stands": json.dumps(stands)})
+        write_checksums(path)
     return time.monotonic()
 
 # %% ../nbs/07_x2static.ipynb #09497fc8
@@ -665,10 +683,15 @@ def learn_vectors(contexts: Contexts, # of `read_contexts`
                           "settings first")
     folder = contexts.folder / f"vectors-{short_hash({**asdict(settings), **there})}"
     with folder_lock(folder):
-        if (path := folder / "vectors.safetensors").exists(): return read_vectors(path)
+        sweep_leftovers(folder)
+        if (path := folder / "learned").exists():
+            verify_checksums(path, _ADVICE)
+            return read_vectors(path / "vectors.safetensors")
         vectors = _learned(contexts, settings, folder, device)
-        vectors.save(path)
-        (folder / "state.safetensors").unlink(missing_ok=True)
+        with atomic_path(path) as temporary:
+            vectors.save(temporary / "vectors.safetensors")
+            write_checksums(temporary)
+        shutil.rmtree(folder / "state", ignore_errors=True)
     return vectors
 
 def _learned(contexts, s: Distillation, folder, device) -> WordVectors:
