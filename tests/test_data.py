@@ -3,8 +3,9 @@ from collections import Counter
 from functools import cache
 
 import pytest
+import sentencepiece
 import xlnb
-from xlnb import data
+from xlnb import data, vocab, xy_lent
 from xlnb.tokens import SpecialIds, build_store
 from xlnb.vocab import train_vocab
 
@@ -77,3 +78,26 @@ def test_rare_pairs_get_their_share_of_tokens(tmp_path):
     for name, share in planned.items():
         assert read[name] / read.total() == pytest.approx(share, rel=0.1), name
         assert batches.parts["pairs"].token_shares()[name] == pytest.approx(share)
+
+
+def test_a_vocabulary_that_another_version_learned_is_not_reused(tmp_path, monkeypatch):
+    "Versions of SentencePiece learn different pieces from the same text; a vocabulary that is given is what it is."
+    corpus = data.open_corpus("cldr", ["de", "en"], test_lines=8, parallel_lines=300, monolingual_lines=300)
+    def prepare(**given): return data.prepare(corpus, 400, folder=tmp_path, **given)
+    here = prepare()
+    assert here.tokenizer.init_kwargs["xlnb_learned_by"] == f"sentencepiece {sentencepiece.__version__}"
+    fixed = prepare(vocabulary=here.folder / "vocab")
+    for module in data, vocab: monkeypatch.setattr(module, "LEARNED_BY", "sentencepiece 0.2.1")
+    other = prepare()
+    assert other.folder != here.folder and other.tokenizer.init_kwargs["xlnb_learned_by"] == "sentencepiece 0.2.1"
+    assert prepare(vocabulary=here.folder / "vocab").folder == fixed.folder
+
+
+def test_the_vocabulary_of_all_bitexts_is_not_reused_with_another_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(xy_lent, "runs_folder", lambda: tmp_path)
+    s = xy_lent.resolve(xy_lent.Settings(vocab_size=400, test_lines=8))
+    corpus = xy_lent.open_bitext(s)
+    first = xy_lent.shared_vocabulary(s, corpus)
+    assert xy_lent.shared_vocabulary(s, corpus) == first
+    monkeypatch.setattr(xy_lent, "LEARNED_BY", "sentencepiece 0.2.1")
+    assert xy_lent.shared_vocabulary(s, corpus) != first

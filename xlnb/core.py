@@ -452,13 +452,14 @@ def _processor() -> str:
 
 def run_facts() -> dict:
     "What a result depends on besides its parameters: commit, date, hardware, versions."
-    import torch, transformers
+    import sentencepiece, torch, transformers
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {"commit": _git("rev-parse", "--short=10", "HEAD"),
             "changed_files": len((_git("status", "--porcelain", "xlnb", "nbs") or "").splitlines()),
             "date": time.strftime("%Y-%m-%d"), "processor": _processor(), "cores": os.cpu_count(),
             "threads": torch.get_num_threads(), "gpu": gpu, "python": platform.python_version(),
-            "torch": torch.__version__, "transformers": transformers.__version__}
+            "torch": torch.__version__, "transformers": transformers.__version__,
+            "sentencepiece": sentencepiece.__version__}
 
 # %% ../nbs/00_core.ipynb #830b3dcc
 _LAYER = re.compile(r"(?<=/layer)\d+(?=/)")

@@ -30,7 +30,7 @@ from .corpora import Corpus, Lines, mismatched
 from .sampling import Mixture, checked_probabilities, exponent_probabilities
 from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text,
                          open_store, pack, permuted)
-from .vocab import load_tokenizer, train_vocab
+from .vocab import LEARNED_BY, load_tokenizer, train_vocab
 
 # %% ../nbs/00k_data.ipynb #e0a8c87d
 CORPORA = ("cldr", "multi30k", "bible", "ntrex")
@@ -106,7 +106,7 @@ def prepare(corpus: Corpus,
     for streams in (corpus.text, corpus.pairs): check_streams(streams)
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
     if not corpus.identified: key.append(_text_hash(corpus))
-    if vocabulary: key.append(sha256_file(vocabulary / "tokenizer.json"))
+    key.append(sha256_file(vocabulary / "tokenizer.json") if vocabulary else LEARNED_BY)
     folder = Path(folder or runs_folder() / "data") / f"{corpus.name}-{short_hash(key)}"
     with folder_lock(folder):
         words = vocabulary or folder / "vocab"

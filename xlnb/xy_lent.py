@@ -29,7 +29,7 @@ from .pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, compari
                               main, max_side, run_folder)
 from .reports import best_layer, last_held_out, layer_means
 from .sampling import entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
-from .vocab import line_quotas, train_vocab
+from .vocab import LEARNED_BY, line_quotas, train_vocab
 from .vocap import train_vocap
 
 # %% ../nbs/04_xy_lent.ipynb #ccf20e9a
@@ -214,7 +214,7 @@ def shared_vocabulary(s: Settings, # resolved
                       corpus: Corpus) -> Path: # folder
     "The vocabulary of the languages' text, made once for all bitexts."
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
-    key = [corpus.name, s.trained, corpus.facts["sha256"], s.vocabulary, s.vocab_size, code]
+    key = [corpus.name, s.trained, corpus.facts["sha256"], s.vocabulary, s.vocab_size, LEARNED_BY, code]
     folder = runs_folder() / "data" / f"vocabulary-{short_hash(key)}"
     with folder_lock(folder):
         if not (folder / "vocab").exists(): VOCABULARIES[s.vocabulary](corpus.text, s.vocab_size, folder / "vocab")
