@@ -4,7 +4,7 @@ import datetime, itertools, random, re, subprocess, sys, time
 import pytest
 
 from xlnb import cldr
-from xlnb.core import ConfigError
+from xlnb.core import ConfigError, normalize_text
 
 SECONDS = dict(minute=60, hour=3600, day=86_400, week=604_800, month=2_592_000, year=31_536_000)
 
@@ -165,3 +165,11 @@ def test_import_is_light():
     program = "import sys; from xlnb import cldr; print('torch' in sys.modules, cldr._read.cache_info().currsize)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False 0\n"
+
+
+@pytest.mark.parametrize("lang", cldr.LOCALES)
+def test_text_is_normalised_as_it_is_generated(lang):
+    "What readers and stores do to text leaves this corpus, and training on it, as it is."
+    corpus = cldr.cldr_corpus(lang, monolingual_lines=300, test_lines=20, valid_lines=20)
+    texts = [*corpus.text[lang], *cldr.names(lang, "territories").values(), *cldr.names(lang, "languages").values()]
+    assert [*map(normalize_text, texts)] == texts

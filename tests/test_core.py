@@ -1,11 +1,12 @@
 "Settings from the command line, codes of languages, and where records and figures go."
-import io, json, re, resource, signal, subprocess, sys, warnings
+import io, itertools, json, re, resource, signal, subprocess, sys, unicodedata, warnings
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import xlnb.core as core
@@ -214,3 +215,29 @@ def test_checksums_are_of_what_was_written_last_and_each_file_is_hashed_once(tmp
     (tmp_path / "network" / "weights").write_text("flipped")
     for folder in (tmp_path, tmp_path / "network"):
         with pytest.raises(core.CheckpointError, match="weights is damaged"): core.verify_checksums(folder)
+
+
+@given(st.text("ae \t\n\u00a0\u00ad\u0301\u0308\u00e9\u0915\u093c\u0958\u1100\u1161\u3000<=", max_size=12))
+def test_a_normalised_text_has_the_words_that_it_had_and_stays(text):
+    normalized = core.normalize_text(text)
+    assert core.normalize_text(normalized) == normalized and unicodedata.is_normalized("NFC", normalized)
+    words = core.split_words(text)
+    assert core.split_words(normalized) == [*map(core.normalize_text, words)] and all(words)
+    assert bool(normalized.strip()) == bool(text.strip())
+
+
+@given(st.text("ae \u00ad\u0301\u0308\u00e9\u0915\u093c\u0958\u1100\u1161", max_size=12))
+def test_places_move_with_their_text(text):
+    normalized = core.normalize_text(text)
+    places = [core.normalized_place(text, k) for k in range(len(text) + 1)]
+    assert places[0] == 0 and places[-1] == len(normalized)
+    borders = [(k, place) for k, place in enumerate(places) if place is not None]
+    for (a, start), (b, end) in itertools.combinations(borders, 2):
+        assert normalized[start:end].replace("\u00ad", "") == \
+            unicodedata.normalize("NFC", text[a:b].replace("\u00ad", ""))
+
+
+def test_no_character_is_composed_with_what_ends_words_and_fields():
+    marks = [c for c in map(chr, range(0x110000)) if unicodedata.combining(c)]
+    for end, mark in itertools.product(' \t\n|"', marks):
+        assert unicodedata.normalize("NFC", end + mark) == end + unicodedata.normalize("NFC", mark)

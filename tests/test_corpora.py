@@ -35,8 +35,35 @@ def test_blank_lines_are_counted_once_however_often_they_are_read(tmp_path, blan
 
 
 def test_invisible_joiners_inside_a_line_stay(tmp_path):
-    line = "می\u200cخواهم ශ්\u200dරී e\u0301\u00a0!"
+    line = "می\u200cخواهم ශ්\u200dරී q\u0301\u00a0!" # with an accent that no letter includes
     assert list(read_text(write(tmp_path / "a.txt", line + "\n"))) == [line]
+
+
+SPELLINGS = ("caf\u00e9", "cafe\u0301", "ca\u00adfe\u0301", "caf\u00ade\u00ad\u0301") # of one word
+
+
+def test_spellings_of_a_word_are_one_in_every_reader_of_text(tmp_path):
+    lines = "".join(f"Le {word} noir\n" for word in SPELLINGS)
+    a, b = write(tmp_path / "a.gz", lines), write(tmp_path / "b.txt", "x\n" * 3 + "\u00e9 e\u0301\n")
+    tsv = write(tmp_path / "c.tsv", "".join(f"GEN 1:{n}\t{line}\n" for n, line in enumerate(lines.splitlines())))
+    for stream, texts in ((read_text(a), lambda line: line), (read_moses(a, b), lambda row: row[0]),
+                          (read_moses(b, a), lambda row: row[1]), (read_tsv_pairs(tsv), lambda row: row[1]),
+                          (read_verses(tsv), lambda row: row[1])):
+        for _ in range(2): assert [*map(texts, stream)] == ["Le caf\u00e9 noir"] * 4
+        files = {row["file"]: (row["what"], row["count"], row["first line"]) for row in stream.report.rows()}
+        assert files.pop("b.txt", None) in (None, ("normalised", 1, 4))
+        assert [*files.values()] == [("normalised", 3, 2)] and stream.report.left_out == {}
+
+
+def test_spellings_of_a_row_are_duplicates(tmp_path):
+    a, b = write(tmp_path / "a", "\n".join(SPELLINGS)), write(tmp_path / "b", "x\n" * 4)
+    assert list(read_moses(a, b, duplicate="skip")) == [("caf\u00e9", "x")]
+
+
+def test_a_soft_hyphen_alone_is_a_word_and_a_line(tmp_path):
+    lines = ["a \u00ad b", "\u00ad", "a \u00ad\u00ad", "\u00ad b"]
+    stream = read_text(write(tmp_path / "a.txt", "\n".join(lines)))
+    assert list(stream) == lines and stream.report.counts == {}
 
 
 @pytest.mark.parametrize("ending", [".txt", ".gz", ".xz"])
@@ -108,7 +135,7 @@ def test_empty_sides(tmp_path):
     with pytest.raises(DataError, match="one side is empty") as e: list(read_moses(a, b))
     assert e.value.line == 2
     stream = read_moses(a, b, empty="skip")
-    assert list(stream) == [("x", "1")] and stream.report.counts == {"empty side": 2}
+    for _ in range(2): assert list(stream) == [("x", "1")] and stream.report.counts == {"empty side": 2}
 
 
 def test_duplicates(tmp_path):

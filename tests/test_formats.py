@@ -1,5 +1,5 @@
 """Readers of published formats: malformed files one by one, fuzzed input, the real files where XLNB_DATA names them."""
-import gzip, io, json, pickle, sys, tempfile, tracemalloc, zipfile
+import gzip, io, json, pickle, re, sys, tempfile, tracemalloc, zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from hypothesis import event, given, settings, strategies as st
 
 from conftest import write
 from xlnb.core import ConfigError, DataError, data_root
-from xlnb.corpora import AlignedPair, Report, read_moses, read_parallel
+from xlnb.corpora import NORMALISED, AlignedPair, Report, read_moses, read_parallel
 from xlnb.formats import (members, read_bucc, read_cc100, read_dictionary, read_json_gold, read_jsonl, read_mined,
                           read_opus, read_parquet, read_pharaoh, read_pharaoh_gold, read_references, read_triples,
                           read_udhr, read_wmt)
@@ -61,6 +61,30 @@ def test_every_packing_reads_the_same(tmp_path, name, ending, end):
     if ending != ".zip": assert list(read(path)) == plain
     elif name in ("mined", "cc100", "jsonl", "dictionary", "pharaoh", "json gold", "udhr"):
         assert list(read(path)) == plain # the others need files beside it
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_spellings_of_a_word_are_one(tmp_path, name):
+    whole, read, _ = READERS[name]
+    found = []
+    for k, word in enumerate(("caf\u00e9", "cafe\u0301", "ca\u00adf\u00e9", "cafe\u00ad\u0301")):
+        found.append([*read(write(tmp_path / f"{k}", re.sub(r"\b[ab]\b", word, whole)))])
+    assert found[1:] == found[:1] * 3
+
+
+def test_normalised_lines_are_counted_by_file(tmp_path):
+    zipped = write_zip(tmp_path / "z.zip", {"C.de-en.de": "u\u0308\nu\n", "C.de-en.en": "a\nb\n"})
+    stream = read_opus(zipped)
+    for _ in range(2):
+        assert list(stream) == [("\u00fc", "a"), ("u", "b")]
+        assert stream.report.rows() == [{"what": NORMALISED, "file": "C.de-en.de", "count": 1, "first line": 1}]
+    report = Report()
+    escaped = write(tmp_path / "a.jsonl", '{"text": "u\\u0308"}\n{"text": "Schiff\\u00adfahrt"}\n')
+    assert list(read_jsonl(escaped, report=report)) == ["\u00fc", "Schifffahrt"] and report.counts == {NORMALISED: 2}
+    report = Report()
+    sides = write(tmp_path / "a", "u\u0308\n"), [write(tmp_path / "b", "v\n")]
+    for _ in range(2): assert read_references(*sides, report=report) == [(None, "\u00fc", ("v",))]
+    assert report.counts == {NORMALISED: 1}
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -412,6 +436,22 @@ def test_all_forms_say_the_same(tmp_path):
         read_pharaoh_gold(zero, both, out_of_range="raise")
 
 
+def test_word_numbers_of_gold_stay_where_soft_hyphens_are_words(tmp_path):
+    first, second = ["das", "\u00ad", "Kaf\u00adfee", "\u00ad"], ["the", "cafe\u0301", "\u00ad", "\u00ad\u00ad"]
+    wanted = (("das", "\u00ad", "Kaffee", "\u00ad"), ("the", "caf\u00e9", "\u00ad", "\u00ad\u00ad"))
+    sides = [write(tmp_path / f"{k}", " ".join(words) + "\n") for k, words in enumerate((first, second))]
+    both = write(tmp_path / "both", f"{' '.join(first)} ||| {' '.join(second)}\n")
+    numbered = [write(tmp_path / f"s{k}", f"<s snum=7> {' '.join(words)} </s>\n")
+                for k, words in enumerate((first, second))]
+    links = write(tmp_path / "gold", "1-1 3-2 4-4\n")
+    plain = write(tmp_path / "wa", "7 1 1\n7 3 2\n7 4 4\n")
+    record = {"src_words": first, "tgt_words": second, "alignment": [[0, 0], [2, 1], [3, 3]]}
+    found = [read_pharaoh_gold(links, both), read_pharaoh_gold(links, sides), read_triples(plain, *sides, first_id=7),
+             read_triples(plain, *numbered), read_json_gold(write(tmp_path / "j", json.dumps(record)))]
+    for [pair] in found:
+        assert (pair.first, pair.second, pair.sure) == (*wanted, {(0, 0), (2, 1), (3, 3)})
+
+
 @pytest.mark.parametrize("row", ["0", "0-", "-1-0", "0-0-0", "0 - 0", "0p0", "a-b", "0-0,1-1", "٣-1"])
 def test_malformed_pharaoh(tmp_path, row):
     with pytest.raises(DataError) as e: read_pharaoh(write(tmp_path / "a", f"0-0 1-1\n\n{row}\n"))
@@ -513,7 +553,7 @@ def parsed(read):
 def test_fuzz_mined(content, min_score, empty, duplicate):
     stream = read_mined(scratch("mined", content), "ccmatrix", min_score, empty=empty, duplicate=duplicate)
     if (rows := parsed(lambda: stream)) is not None:
-        assert len(rows) + sum(stream.report.counts.values()) == count(content)
+        assert len(rows) + sum(stream.report.left_out.values()) == count(content)
 
 
 @FUZZ
@@ -561,7 +601,7 @@ def test_fuzz_pharaoh(content):
     if (found := parsed(lambda: read_pharaoh(scratch("pharaoh", content), report=report))) is not None:
         assert len(found) == count(content)
         items = len((content.decode() if isinstance(content, bytes) else content).split())
-        assert sum(map(len, found)) + sum(report.counts.values()) == items
+        assert sum(map(len, found)) + sum(report.left_out.values()) == items
 
 
 @FUZZ
@@ -573,7 +613,7 @@ def test_fuzz_pharaoh_gold(content, pairs, out_of_range):
     if (found := parsed(lambda: read_pharaoh_gold(*paths, out_of_range=out_of_range, report=report))) is not None:
         items = len((content.decode() if isinstance(content, bytes) else content).split())
         assert len(found) == count(content) == count(pairs)
-        assert sum(len(p.possible) for p in found) + sum(report.counts.values()) == items
+        assert sum(len(p.possible) for p in found) + sum(report.left_out.values()) == items
 
 
 @FUZZ
@@ -605,7 +645,7 @@ def test_fuzz_json_gold(content):
     text = "\n".join(map(json.dumps, records)) if records is not None else content
     if (found := parsed(lambda: read_json_gold(scratch("jg", text), report=report))) is not None:
         assert len(found) == count(text)
-        if records: assert (sum(len(p.possible) for p in found) + sum(report.counts.values())
+        if records: assert (sum(len(p.possible) for p in found) + sum(report.left_out.values())
                             == sum(len(r["alignment"]) for r in records))
 
 
@@ -616,7 +656,7 @@ def test_fuzz_bucc(side, gold):
     path, report = scratch("bucc", side), Report()
     if (found := parsed(lambda: read_bucc(path, path, scratch("gold", gold), report))) is not None:
         assert len(found[0]) == len(found[1]) == count(side)
-        assert len(found[2]) + sum(report.counts.values()) == count(gold)
+        assert len(found[2]) + sum(report.left_out.values()) == count(gold)
 
 
 ONE_LINE = st.text(st.characters(codec="utf-8", exclude_characters="\n"), min_size=1)
@@ -645,7 +685,7 @@ def test_fuzz_sgml(content):
 def test_fuzz_udhr(content):
     report = Report()
     if (found := parsed(lambda: read_udhr(scratch("udhr", content), report))) is not None and isinstance(content, str):
-        kept = sum(map(len, found.values())) + sum(n for what, n in report.counts.items() if what != "article absent")
+        kept = sum(map(len, found.values())) + sum(n for what, n in report.left_out.items() if what != "article absent")
         assert kept >= content.count("</para>") and len(found) + report.counts["article absent"] == 31
 
 
@@ -655,7 +695,7 @@ def test_fuzz_references(files, short):
     paths, report = [scratch(f"ref{k}", content) for k, content in enumerate(files)], Report()
     if (rows := parsed(lambda: read_references(paths[0], paths[1:], short=short, report=report))) is not None:
         assert len(rows) == count(files[0])
-        assert sum(len(refs) for *_, refs in rows) + sum(report.counts.values()) == len(rows) * (len(files) - 1)
+        assert sum(len(refs) for *_, refs in rows) + sum(report.left_out.values()) == len(rows) * (len(files) - 1)
 
 
 def whole_zip() -> bytes:
@@ -735,7 +775,8 @@ def test_real_triples(name):
     *counts, odd = TALP[name]
     pairs = read_triples(path, first, second, report=report)
     assert linked(pairs) == tuple(counts)
-    assert {row["what"]: row["first line"] for row in report.rows()} == odd and sum(report.counts.values()) == len(odd)
+    found = {row["what"]: row["first line"] for row in report.rows() if row["what"] != NORMALISED}
+    assert found == odd and sum(report.left_out.values()) == len(odd)
     if "link out of range" in odd:
         with pytest.raises(DataError) as e: read_triples(path, first, second, out_of_range="raise")
         assert e.value.line == odd["link out of range"] and e.value.file == path
@@ -749,7 +790,8 @@ def test_real_wpt_is_the_copy_without_numbers():
     report = Report()
     pairs = read_triples(folder / "test.eng.hin.wa", folder / "test.eng", folder / "test.hin", report=report)
     assert linked(pairs) == (90, 1_408, 0)
-    assert report.rows() == [{"what": "link out of range", "file": "test.eng.hin.wa", "count": 1, "first line": 678}]
+    [odd] = [row for row in report.rows() if row["what"] != NORMALISED]
+    assert odd == {"what": "link out of range", "file": "test.eng.hin.wa", "count": 1, "first line": 678}
     assert links(pairs) == links(read_triples(copy / "align.txt", copy / "test.en", copy / "test.hi"))
 
 
@@ -827,7 +869,7 @@ def test_real_udhr():
     assert len(found) == 57 and all(list(u) == list(range(31)) and all(u.values()) for u in found.values())
     assert {row["file"][5:8] for row in report.rows() if row["what"] == "empty paragraph"} == {"nhn", "quz", "yor"}
     assert found["eng"][3] == ("Everyone has the right to life, liberty and the security of person.",)
-    assert report.counts == {"empty paragraph": 3, "text in <note>": 42, "text in <title>": 1_821}
+    assert report.left_out == {"empty paragraph": 3, "text in <note>": 42, "text in <title>": 1_821}
 
 
 @pytest.mark.parametrize("pair, size", [("deen", 3_003), ("fren", 3_003), ("ruen", 3_003), ("hien", 2_507)])

@@ -6,7 +6,7 @@ import pytest
 from conftest import write
 
 from xlnb.core import ConfigError, DataError, data_root
-from xlnb.corpora import Report
+from xlnb.corpora import NORMALISED, Report
 from xlnb.task_sets import (KINDS, TASK_SETS, Choice, Labelled, Question, Tagged, read_conllu, read_task,
                             task_files, task_languages)
 
@@ -54,7 +54,7 @@ def test_counts_are_the_publishers(name, split):
     for lang in languages:
         examples = read_task(name, lang, split, report=(report := Report()))
         assert len(examples) == COUNTS[name, split][lang], lang
-        assert not [what for what in report.counts if "kept" not in what]
+        assert not [what for what in report.left_out if "kept" not in what]
         assert len({example.id for example in examples}) == len(examples)
         if TASK_SETS[name].kind != "tagging": continue
         assert {tag for example in examples for tag in example.tags} == set(TASK_SETS[name].labels)
@@ -82,7 +82,7 @@ def test_paws_x_without_what_was_not_translated():
     for split in ("dev", "test"):
         for lang in here("paws-x", split):
             examples = read_task("paws-x", lang, split, report=(report := Report()))
-            counts = Counter(report.counts)
+            counts = Counter(report.left_out)
             assert len(examples) + counts.total() == 2000
             assert counts["label unknown"] == (6 if split == "test" else 0) # in both languages that have test labels
             texts = [text for example in examples for text in example.texts]
@@ -292,7 +292,7 @@ def test_uneven_rows_of_qqp_are_counted_and_said(tmp_path):
     assert sorted(str(w.message) for w in said) == [
         "train.tsv: 1 × malformed: empty text, kept; the first in line 4",
         "train.tsv: 1 × malformed: row without 6 columns, left out; the first in line 3"]
-    assert sum(report.counts.values()) == 2
+    assert sum(report.left_out.values()) == 2
 
 
 def test_qqp_drawn_anew_has_no_header(tmp_path):
@@ -311,7 +311,7 @@ def test_qqp_drawn_anew_has_no_header(tmp_path):
 def test_all_rows_of_qqp_are_read_or_counted():
     here("qqp", "resampled-dev")
     found = read_task("qqp", "en", "resampled-dev", report=(report := Report()))
-    left_out = {what: n for what, n in report.counts.items() if "kept" not in what}
+    left_out = {what: n for what, n in report.left_out.items() if "kept" not in what}
     assert len(found) == 23_496 and [*left_out.values()] == [1] # one has no tab before its label
     assert {example.label for example in found} == {"0", "1"}
 
@@ -374,6 +374,64 @@ def test_squad_is_english_and_its_translations_are_not(tmp_path):
 def squad(context, text, start, count=1, **more):
     question = {"id": "q1", "question": "?", "answers": [{"text": text, "answer_start": start}], **more}
     return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [question] * count}]}]})
+
+
+PUBLISHED = "Das Cafe\u0301 der Donau\u00addampf\u00adschiff\u00adfahrt \u00ad liegt am U\u0308bergang\u00ad."
+CONTEXT = "Das Caf\u00e9 der Donaudampfschifffahrt \u00ad liegt am \u00dcbergang."
+
+
+@pytest.mark.parametrize("published, answer", [
+    ("Das", "Das"), ("Cafe\u0301", "Caf\u00e9"), ("Donau\u00addampf\u00adschiff\u00adfahrt", "Donaudampfschifffahrt"),
+    ("\u00adfahrt", "fahrt"), ("schiff\u00ad", "schiff"), ("\u00ad", "\u00ad"), ("liegt", "liegt"),
+    ("U\u0308bergang", "\u00dcbergang"), ("am U\u0308bergang\u00ad.", "am \u00dcbergang.")])
+def test_answers_move_with_their_text(tmp_path, published, answer):
+    start = PUBLISHED.index(" \u00ad ") + 1 if published == "\u00ad" else PUBLISHED.index(published)
+    write(tmp_path / "xquad/xquad.de.json", squad(PUBLISHED, published, start))
+    [question] = read_task("xquad", "de", "test", tmp_path, report := Report())
+    [(text, place)] = question.answers
+    assert question.context == CONTEXT and text == answer and CONTEXT[place:place + len(text)] == answer
+    assert report.rows() == [{"what": NORMALISED, "file": "xquad.de.json", "count": 1, "first line": 1}]
+
+
+def test_an_answer_may_be_written_otherwise_than_its_text(tmp_path):
+    for context, text in (("am U\u0308bergang", "\u00dcbergang"), ("am \u00dcbergang", "U\u0308ber\u00adgang")):
+        write(tmp_path / "xquad/xquad.de.json", squad(context, text, 3))
+        [question] = read_task("xquad", "de", "test", tmp_path)
+        assert (question.context, *question.answers) == ("am \u00dcbergang", ("\u00dcbergang", 3))
+
+
+@pytest.mark.parametrize("published", ["Cafe", "\u0301 der", "\u0308bergang"])
+def test_answers_inside_a_letter_are_refused(tmp_path, published):
+    row = squad(PUBLISHED, published, PUBLISHED.index(published))
+    write(tmp_path / "xquad/xquad.de.json", row)
+    with pytest.raises(DataError, match="begins or ends inside a letter: move its place"):
+        read_task("xquad", "de", "test", tmp_path)
+    good = questions(("q2", "a", 0))
+    both = {"data": json.loads(row)["data"] + json.loads(good)["data"]}
+    write(tmp_path / "squad/translate-train/squad.translate.train.en-de.json", json.dumps(both))
+    with pytest.warns(UserWarning, match="1 × malformed: translated answer"):
+        assert [e.id for e in read_task("squad1", "de", "train", tmp_path)] == ["q2"]
+
+
+def test_spellings_of_a_word_are_one_in_every_form_of_task_sets(tmp_path):
+    word, composed = "Ka\u00adffee\u0301", "Kaffe\u00e9"
+    review = f"<items><item><rating>4.0</rating><text>{word}</text></item></items>"
+    passage = dict(flores_passage=word, question_number=1, question=word, correct_answer_num="1",
+                   **{f"mc_answer{k}": f"{k} {word}" for k in range(1, 5)})
+    forms = [("pawsx/dev-de.tsv", f"{word}\tb\t1\n", "paws-x", "de", "dev"),
+             ("sib200/deu_Latn/dev.tsv", f'index_id\tcategory\ttext\n1\tsports\t"{word}"\n', "sib200", "de", "dev"),
+             ("panx/dev-de.tsv", f"de:{word}\tO\nde:\u00ad\tO\n", "pan-x", "de", "dev"),
+             ("ud-2.5/UD_A-B/de_b-ud-test.conllu", conllu(("1", word, "NOUN"), ("2", "\u00ad", "SYM")),
+              "ud-pos", "de", "test"),
+             ("belebele/deu_Latn.jsonl", json.dumps(passage), "belebele", "de", "test"),
+             ("cls-acl10-unprocessed/de/dvd/test.review", review, "cls", "de", "dvd-test"),
+             ("xquad/xquad.de.json", squad(f"a {word}", word, 2), "xquad", "de", "test")]
+    for path, content, *asked in forms:
+        write(tmp_path / path, content)
+        report = Report()
+        [example] = read_task(*asked, tmp_path, report)
+        assert composed in str(example) and report.counts == {NORMALISED: 1}, path
+        if isinstance(example, Tagged): assert example.words == (composed, "\u00ad")
 
 
 @pytest.mark.parametrize("text, line, said", [

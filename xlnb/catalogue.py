@@ -447,7 +447,7 @@ def _outside(langs, tests: dict, facts: dict) -> tuple[dict, dict]:
     found = {"tatoeba": tatoeba_tests(langs, facts) if "en" in langs else {}, "ntrex": ntrex_tests(langs, facts)}
     gold = gold_alignments(langs, facts, report := Report())
     if gold: facts["gold"] = {pair: len(rows) for pair, rows in gold.items()}
-    if report.counts: facts["gold_left_out"] = report.counts
+    if report.left_out: facts["gold_left_out"] = report.left_out
     return tests | {name: by_pair for name, by_pair in found.items() if by_pair}, {"gold": gold} if gold else {}
 
 def _columns(rows) -> tuple[list[str], list[str]]: return tuple(map(list, zip(*rows))) or ([], [])
@@ -525,7 +525,7 @@ def _bible(langs,
     tests, gold = _outside(langs, tests, facts)
     text = {lang: Lines(_train_text, path, shares, report=Report()) for lang, path in paths.items()}
     pairs = {pair: Lines(_train_pairs, (paths[a], paths[b]), shares, report=Report()) for pair, (a, b) in names.items()}
-    facts |= {"pairs": {pair: len(train[a] & train[b]) for pair, (a, b) in names.items()}, "left_out": report.counts}
+    facts |= {"pairs": {pair: len(train[a] & train[b]) for pair, (a, b) in names.items()}, "left_out": report.left_out}
     return Corpus("bible", tuple(langs), text, pairs, join["valid"], tests, facts, gold)
 
 # %% ../nbs/00d_catalogue.ipynb #2bf7ac70

@@ -9,8 +9,8 @@ __all__ = ['SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'WIDTHS', '
            'sha256_once', 'write_checksums', 'verify_checksums', 'read_json_object', 'derive_seed', 'numpy_generator',
            'torch_generator', 'our_code', 'parse_languages', 'pair_name', 'check_pair_names', 'split_pair', 'progress',
            'plain_warnings', 'progress_bar', 'one_thread', 'settings_from_arguments', 'check_types', 'refuse_nan',
-           'normalize_text', 'check_counts', 'check_numbers', 'run_facts', 'append_record', 'read_records', 'figure',
-           'label_lines', 'save_figure', 'show_table']
+           'normalize_text', 'normalized_place', 'check_counts', 'check_numbers', 'run_facts', 'append_record',
+           'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, fcntl, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time
@@ -407,9 +407,26 @@ def refuse_nan(**values): # name of a parameter → value; what is no float pass
             raise ConfigError(f"{name}={value!r} is not a number")
 
 # %% ../nbs/00_core.ipynb #ba278f85
+_SOFT_HYPHENS = re.compile("(?<=[^\\s\u00ad])\u00ad+|\u00ad+(?=[^\\s\u00ad])") # of words, not those that stand alone
+
 def normalize_text(text: str) -> str:
-    "The text composed (NFC), and without soft hyphens: words that look alike are alike."
-    return text if text.isascii() else unicodedata.normalize("NFC", text).replace("\u00ad", "")
+    """The text composed (NFC), and without soft hyphens: words that look alike are alike.
+
+    Every word keeps its number: a soft hyphen alone between blanks stays."""
+    if text.isascii(): return text
+    if "\u00ad" in text: text = _SOFT_HYPHENS.sub("", text)
+    return unicodedata.normalize("NFC", text)
+
+def normalized_place(text: str, # as it was written
+                     place: int, # in it, from 0 to its length
+                    ) -> int | None: # in `normalize_text(text)`
+    "Where a place in a text is once the text is normalised; None inside a letter that is composed."
+    soft = {k for match in _SOFT_HYPHENS.finditer(text) for k in range(*match.span())}
+    parts = range(place), range(place, len(text))
+    before, after = ("".join(text[k] for k in part if k not in soft) for part in parts)
+    composed = unicodedata.normalize("NFC", before)
+    is_border = composed + unicodedata.normalize("NFC", after) == unicodedata.normalize("NFC", before + after)
+    return len(composed) if is_border else None
 
 # %% ../nbs/00_core.ipynb #2d05cs35
 def check_counts(**given): # name of a parameter → value

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from .claims import paper_table
-from .core import ConfigError, DataError, atomic_path, choose
+from .core import ConfigError, DataError, atomic_path, choose, normalize_text
 from .corpora import existing_file, file_lines
 from .finetuning import FineTuning, texts_of, usual_rate
 from .readouts import READ
@@ -231,7 +231,7 @@ def read_translations(task_set: str, lang: str, split: str, # as for `read_task`
     except FileNotFoundError as e:
         raise DataError(f"no translations: write what is to be translated with write_texts({task_set!r}, {lang!r}, "
                         f"{split!r}, folder), and put the translation here", path) from e
-    lines, sizes = [*file_lines(path)], [len(texts_of(example)) for example in examples]
+    lines, sizes = [*map(normalize_text, file_lines(path))], [len(texts_of(example)) for example in examples]
     if len(lines) != sum(sizes): raise DataError(f"{len(lines)} lines for {sum(sizes)} texts: one for each", path)
     texts = (text for example in examples for text in texts_of(example))
     for n, (line, text) in enumerate(zip(lines, texts), 1):

@@ -21,7 +21,8 @@ from xml.parsers import expat
 from zipfile import BadZipFile, ZipFile
 
 from .core import ConfigError, DataError, choose, parse_languages, split_words
-from .corpora import AlignedPair, Lines, Report, checked_rows, existing_file, file_lines, uneven_files
+from .corpora import (AlignedPair, Lines, Report, checked_rows, existing_file, file_lines, normalized_lines,
+                          uneven_files)
 
 # %% ../nbs/00b_formats.ipynb #9935704c
 def _optional(module: str, purpose: str):
@@ -102,6 +103,10 @@ def _all_lines(path: Path, ends: str | None = None) -> Iterator[str]:
     if inside := _inside(path): return _unpacked(path, _zip_blocks(*inside), ends)
     return _unpacked(path, _zst_blocks(path), ends) if path.suffix == ".zst" else file_lines(path, ends)
 
+def _all_texts(path: Path, report: Report, ends: str | None = None) -> Iterator[str]:
+    "Such lines, normalised and counted."
+    return normalized_lines(_all_lines(path, ends), path, report)
+
 # %% ../nbs/00b_formats.ipynb #a5de561e
 def _bitexts(path) -> list[dict[str, str]]:
     "For each pair of members such as X.de-en.de and X.de-en.en: code of the side → name of the member."
@@ -114,13 +119,13 @@ def _bitexts(path) -> list[dict[str, str]]:
             found.append({code: name, other: f"{stem}.{other}"})
     return found
 
-def _beside(paths, empty="raise", duplicate="keep", report=None):
-    streams = [_all_lines(path) for path in paths]
+def _beside(paths, report, empty="raise", duplicate="keep"):
+    streams = [_all_texts(path, report) for path in paths]
     def rows():
         for n, row in enumerate(zip_longest(*streams), 1):
             if None in row: raise uneven_files(paths, row, streams, n)
             yield n, row
-    return checked_rows(rows(), paths[0], empty, duplicate, Report() if report is None else report, paths)
+    return checked_rows(rows(), paths[0], empty, duplicate, report, paths)
 
 # %% ../nbs/00b_formats.ipynb #133ccb3a
 def _row_options(empty: str = "raise", duplicate: str = "keep", report: Report | None = None) -> dict:
@@ -155,7 +160,7 @@ def _score(field: str, layout, path, n) -> float:
 def _mined(path, layout, min_score, empty, duplicate, report):
     width, column, (a, b) = MINED[layout]
     def rows():
-        for n, line in enumerate(_all_lines(path, "\r\n"), 1):
+        for n, line in enumerate(_all_texts(path, report, "\r\n"), 1):
             fields = line.split("\t")
             if len(fields) != width:
                 raise DataError(f"{len(fields)} tab-separated fields where the layout {layout!r} has {width}: "
@@ -182,7 +187,7 @@ def read_mined(path,                           # .tsv, .gz, .xz or .zst
 def _cc100(path, documents, report):
     report.start(path)
     document = []
-    for n, line in enumerate(_all_lines(path), 1):
+    for n, line in enumerate(_all_texts(path, report), 1):
         if not line: report.add("blank line", path, n)
         elif documents: document.append(line)
         else: yield line
@@ -193,7 +198,7 @@ def _cc100(path, documents, report):
 
 def read_cc100(path,                         # .xz, .gz or plain: one paragraph per line, a blank line after a document
                documents: bool = False,      # a tuple of lines per document; otherwise a string per line
-               report: Report | None = None, # collects the count of blank lines; a new one if None
+               report: Report | None = None, # counts blank and normalised lines; a new one if None
               ) -> Lines:
     "Text of CC-100 (Conneau et al. 2020; Wenzek et al. 2020); `DataError` with file and line when read."
     return Lines(_cc100, _found(path), documents, report=Report() if report is None else report)
@@ -208,7 +213,7 @@ def _json(line: str, path, n):
     except (ValueError, RecursionError) as e:
         raise DataError(f"no JSON ({e}): mend the line; if it is the last one, fetch the file again", path, n) from None
 
-def _json_texts(path, field, report) -> Iterator[tuple[int, str]]:
+def _json_texts(path, field) -> Iterator[tuple[int, str]]:
     for n, line in enumerate(_all_lines(path), 1):
         record = _json(line, path, n) if line else {field: ""} # counted as an empty document
         if not isinstance(record, dict) or not isinstance(record.get(field), str):
@@ -217,7 +222,7 @@ def _json_texts(path, field, report) -> Iterator[tuple[int, str]]:
         yield n, record[field]
 
 # %% ../nbs/00b_formats.ipynb #77e0635d
-def _parquet_texts(path, field, report) -> Iterator[tuple[int, str]]:
+def _parquet_texts(path, field) -> Iterator[tuple[int, str]]:
     parquet, n = _optional("pyarrow.parquet", "parquet"), 0
     with _readable(path), parquet.ParquetFile(path) as table:
         if field not in (names := table.schema_arrow.names):
@@ -229,7 +234,8 @@ def _parquet_texts(path, field, report) -> Iterator[tuple[int, str]]:
 
 def _documents(read, path, field, documents, report):
     report.start(path)
-    for n, text in read(path, field, report):
+    for n, text in read(path, field):
+        text, = report.normalize([text], path, n)
         parts = [part.strip() for part in text.split("\n")]
         if not all(parts): report.add("blank line in a document" if any(parts) else "empty document", path, n)
         if lines := tuple(filter(None, parts)): yield from (lines,) if documents else lines
@@ -238,7 +244,7 @@ def _documents(read, path, field, documents, report):
 def read_jsonl(path,                         # .jsonl, .jsonl.gz, or .jsonl.zst (which needs the package zstandard)
                field: str = "text",          # the key of the text
                documents: bool = False,      # a tuple of lines per record; otherwise a string per line
-               report: Report | None = None, # counts empty documents (also blank lines), and those with blank lines
+               report: Report | None = None, # counts documents that are empty, have blank lines, or were normalised
               ) -> Lines:
     "Text of a file with one JSON record per line; `DataError` for a record without text."
     report = Report() if report is None else report
@@ -272,15 +278,16 @@ def read_references(source,                       # sentences, one per line
                     references,                   # files with one translation per line, or a blank line
                     ids=None,                     # file with the segment id of each line, if there is one
                     short: int = 0,               # lines that a file of references may lack at its end
-                    report: Report | None = None, # counts absent references and repeated ids
+                    report: Report | None = None, # counts absent references, repeated ids, normalised lines
                    ) -> list[tuple[str | None, str, tuple[str, ...]]]:
     "(id, sentence, its translations) for each line; `DataError` for files of other lengths and sentences without any."
     if isinstance(references, str | Path):
         raise ConfigError(f"references={str(references)!r} is one path: give a list of files, [{str(references)!r}]")
     paths = [_found(path) for path in (source, *references, *([] if ids is None else [ids]))]
-    report, columns = Report() if report is None else report, [list(_all_lines(path)) for path in paths]
+    report = Report() if report is None else report
+    for path in paths: report.start(path)
+    columns = [list(_all_texts(path, report)) for path in paths]
     for k, (path, column) in enumerate(zip(paths, columns)):
-        report.start(path)
         lacking = len(columns[0]) - len(column)
         if not 0 <= lacking <= (short if 0 < k <= len(references) else 0):
             raise DataError(f"{len(column)} lines beside {len(columns[0])} in {paths[0]}: fetch both again; references "
@@ -314,7 +321,8 @@ def _segments(path, report) -> dict[tuple[str, str], tuple[int, str]]:
             if document is None or key in found:
                 raise DataError(f"segment {segment[1]} of document {document} again, or outside a document: fetch the "
                                 "file again", path, n)
-            found[key] = n, segment[2].strip()
+            text, = report.normalize([segment[2].strip()], path, n)
+            found[key] = n, text
             continue
         document = _open_after(line, document, path, n)
         report.add("line of markup", path, n)
@@ -358,7 +366,7 @@ def _udhr_handlers(parser, found, path, report):
     def end(tag):
         text = re.sub(r"[ \t\r\n]+", " ", "".join(texts)).strip()
         inside = tag == "para" and "note" not in open_tags and state["number"] is not None
-        if inside and text: found[state["number"]].append(text)
+        if inside and text: found[state["number"]] += report.normalize([text], path, parser.CurrentLineNumber)
         elif inside: report.add("empty paragraph", path, parser.CurrentLineNumber)
         elif text:
             where = open_tags[-2:][0] if tag == "para" else tag # a paragraph of a note
@@ -369,7 +377,7 @@ def _udhr_handlers(parser, found, path, report):
 
 # %% ../nbs/00b_formats.ipynb #d6920e2d
 def read_udhr(path,                         # udhr_<code>.xml, perhaps packed
-              report: Report | None = None, # counts titles, notes, empty paragraphs and absent articles
+              report: Report | None = None, # counts titles, notes, empty, absent and normalised parts
              ) -> dict[int, tuple[str, ...]]:
     "Article → its paragraphs, of UDHR in Unicode, the preamble as number 0; `DataError` for what is no such XML."
     path, report, found, n = _found(path), Report() if report is None else report, {}, 0
@@ -387,9 +395,10 @@ def read_udhr(path,                         # udhr_<code>.xml, perhaps packed
     return {number: tuple(found[number]) for number in sorted(found)}
 
 # %% ../nbs/00b_formats.ipynb #67c67211
-def _identified(path) -> dict[str, str]:
+def _identified(path, report) -> dict[str, str]:
+    report.start(path)
     found = {}
-    for n, line in enumerate(_all_lines(path), 1):
+    for n, line in enumerate(_all_texts(path, report), 1):
         key, _, text = line.partition("\t")
         if not (key and text.strip()) or "\t" in text:
             raise DataError(f"expected an id, a tab and a sentence, got {line[:60]!r}", path, n)
@@ -401,12 +410,13 @@ def _identified(path) -> dict[str, str]:
 def read_bucc(first,                        # id<TAB>sentence
               second,                       # id<TAB>sentence of the other language
               gold=None,                    # first id<TAB>second id of the pairs that are translations
-              report: Report | None = None, # counts repeated gold pairs
+              report: Report | None = None, # counts repeated gold pairs and normalised lines
              ) -> tuple[dict[str, str], dict[str, str], list[tuple[str, str]]]:
     "Sentences by id of both sides, and the gold pairs of ids (Zweigenbaum et al. 2017); `DataError` for unknown ids."
-    sides, pairs = [_identified(_found(path)) for path in (first, second)], {}
+    report = Report() if report is None else report
+    sides, pairs = [_identified(_found(path), report) for path in (first, second)], {}
     if gold is None: return *sides, []
-    report, gold = Report() if report is None else report, _found(gold)
+    gold = _found(gold)
     report.start(gold)
     for n, line in enumerate(_all_lines(gold), 1):
         ids = tuple(line.split("\t"))
@@ -450,12 +460,14 @@ def _triples(path) -> list[tuple[int, int, int, int, bool]]:
         found.append((n, int(m[1]), int(m[2]), int(m[3]), (m[4] or "S").strip() == "S"))
     return found
 
-def _sentences(path) -> dict[int | None, tuple[str, ...]]:
+def _sentences(path, report) -> dict[int | None, tuple[str, ...]]:
     "Words by the number that the file gives the sentence; by minus the line where it numbers none."
+    report.start(path)
     found = {}
     for n, line in enumerate(_all_lines(path), 1):
         m = re.fullmatch(r"<s snum=([0-9]{1,9})>(.*)</s>", line)
-        number, words = (int(m[1]), tuple(split_words(m[2]))) if m else (-n, tuple(split_words(line)))
+        number, text = (int(m[1]), m[2]) if m else (-n, line)
+        words = tuple(report.normalize(split_words(text), path, n))
         if not words or number in found or not m and line.startswith("<s ") or m and n > 1 and min(found) < 0:
             raise DataError(f"no sentence, a number again, or no whole '<s snum=13> … </s>': {line[:60]!r}", path, n)
         found[number] = words
@@ -479,7 +491,7 @@ def read_triples(links,                       # 'sentence i j' and perhaps S or 
     "Gold alignment of WPT 2003 and 2005 and their kin ('wa', talp), in the order of `first`; `DataError` for others."
     links, paths = _found(links), (_found(first), _found(second))
     (report, strict), triples = _gold_options(links, **options), _triples(links)
-    sides = [_sentences(path) for path in paths]
+    sides = [_sentences(path, report) for path in paths]
     if odd := sides[0].keys() ^ sides[1].keys():
         raise DataError(f"{len(odd)} sentences are on one side only, beside {paths[1]}: fetch both again", paths[0],
                         min(map(len, sides)))
@@ -521,8 +533,9 @@ def read_pharaoh(path,                         # one line per sentence, links su
     return found
 
 # %% ../nbs/00b_formats.ipynb #716acb2b
-def _split_sides(path) -> Iterator[tuple[str, str]]:
-    for n, line in enumerate(_all_lines(path), 1):
+def _split_sides(path, report) -> Iterator[tuple[str, str]]:
+    report.start(path)
+    for n, line in enumerate(_all_texts(path, report), 1):
         sides = tuple(side.strip() for side in line.split("|||"))
         if len(sides) != 2 or not all(sides): raise DataError(f"expected 'words ||| words', got {line[:60]!r}", path, n)
         yield sides
@@ -536,21 +549,24 @@ def read_pharaoh_gold(links,         # one line per sentence: 3-5 sure, 4p6 poss
     links = _found(links)
     report, strict = _gold_options(links, **options)
     paths = [_found(path) for path in ([sentences] if isinstance(sentences, str | Path) else sentences)]
-    rows, items = list(_split_sides(*paths) if len(paths) == 1 else _beside(paths)), list(_items(links))
+    rows = list(_split_sides(*paths, report) if len(paths) == 1 else _beside(paths, report))
+    items = list(_items(links))
     if len(items) != len(rows):
         raise DataError(f"{len(items)} lines of links for {len(rows)} sentences: fetch both again", links, len(items))
     words = ([tuple(split_words(side)) for side in row] for row in rows)
     return [_aligned(pair, item, base, links, report, strict) for pair, item in zip(words, items)]
 
 # %% ../nbs/00b_formats.ipynb #ffdc0d15
-def _json_pair(record, path, n) -> tuple[list, list]:
+def _json_pair(record, path, n, report) -> tuple[list, list]:
     "The two word tuples of a record, and its links."
     record = record if isinstance(record, dict) else {}
     *sides, links = (record.get(key) for key in ("src_words", "tgt_words", "alignment"))
     is_words = lambda words: isinstance(words, list) and all(isinstance(word, str) and word for word in words)
     is_link = lambda link: isinstance(link, list) and [type(x) for x in link] == [int, int]
     if all(map(is_words, sides)) and isinstance(links, list) and all(map(is_link, links)):
-        return [tuple(words) for words in sides], [(n, *link, True) for link in links]
+        words = report.normalize([*sides[0], *sides[1]], path, n)
+        links = [(n, *link, True) for link in links]
+        return [tuple(words[:len(sides[0])]), tuple(words[len(sides[0]):])], links
     raise DataError("expected src_words and tgt_words, lists of words, and alignment, pairs of numbers", path, n)
 
 def read_json_gold(path,          # a record per line: src_words, tgt_words, alignment
@@ -560,18 +576,18 @@ def read_json_gold(path,          # a record per line: src_words, tgt_words, ali
     "Gold alignment in JSON lines, all links sure; `DataError` for records without words or links."
     path = _found(path)
     report, strict = _gold_options(path, **options)
-    rows = (_json_pair(_json(line, path, n), path, n) for n, line in enumerate(_all_lines(path), 1))
+    rows = (_json_pair(_json(line, path, n), path, n, report) for n, line in enumerate(_all_lines(path), 1))
     return [_aligned(*row, base, path, report, strict) for row in rows]
 
 # %% ../nbs/00b_formats.ipynb #d960fc03
 def read_dictionary(path,                         # 'word translation' or word<TAB>translation; also inside a zip
-                    report: Report | None = None, # counts identical and repeated entries, which are kept
+                    report: Report | None = None, # counts identical and repeated entries, kept, and normalised lines
                    ) -> list[tuple[str, str]]:
     "Entries of MUSE (Conneau et al. 2018), XLing-Eval (Glavaš et al. 2019) or PanLex-BLI (Vulić et al. 2019)."
     path, report = _found(path), Report() if report is None else report
     report.start(path)
     entries, seen = [], set()
-    for n, line in enumerate(_all_lines(path, "\r\n"), 1):
+    for n, line in enumerate(_all_texts(path, report, "\r\n"), 1):
         entry = tuple(map(str.strip, line.split("\t"))) if "\t" in line else tuple(split_words(line))
         if len(entry) != 2 or not all(entry):
             raise DataError(f"expected a word, a tab or a blank, and its translation, got {line[:60]!r}", path, n)

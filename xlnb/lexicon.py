@@ -195,7 +195,7 @@ def read_similarity(path) -> list[tuple[str, str, float]]: # word, word, rating
     "Rated pairs of words, word<TAB>word<TAB>number (SemEval-2017 Task 2); `DataError` with the line for others."
     path, rows = existing_file(path), []
     for n, line in enumerate(file_lines(path, " \r\n"), 1):
-        fields = [field.strip() for field in line.split("\t")]
+        fields = [field.strip() for field in normalize_text(line).split("\t")]
         try: rating = float(fields[2]) if len(fields) == 3 and all(fields) else float("nan")
         except ValueError: rating = float("nan")
         if not isfinite(rating): raise DataError(f"expected word, tab, word, tab, number, got {line[:60]!r}", path, n)

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from .core import DataError, choose, data_root, our_code, parse_languages
-from .corpora import LANGUAGES, Report, existing_file, file_lines
+from .core import DataError, choose, data_root, normalize_text, normalized_place, our_code, parse_languages
+from .corpora import LANGUAGES, NORMALISED, Report, existing_file, file_lines, normalized_lines
 
 # %% ../nbs/02n_task_sets.ipynb #dd8eb43d
 class Labelled(NamedTuple):
@@ -197,7 +197,8 @@ def _labels_beside(table: Table, path: Path) -> Iterator[tuple[str, str]]: # id 
 def _table_rows(table: Table, path: Path, code: str, report: Report) -> Iterator[tuple]:
     "(path, line, id or '', texts, label) of each row; `DataError` for other numbers of columns or of labels."
     report.start(path)
-    lines = ((n, _fields(line, table.quoted, path, n)) for n, line in enumerate(file_lines(path, "\r\n"), 1))
+    lines = enumerate(normalized_lines(file_lines(path, "\r\n"), path, report), 1)
+    lines = ((n, _fields(line, table.quoted, path, n)) for n, line in lines)
     header = next(lines, (0, []))[1] if isinstance(table.texts[0], str) else None
     columns, beside = _columns(table, header, path), _labels_beside(table, path) if table.labels_file else None
     n, widths = 0, table.width or (len(header),)
@@ -241,7 +242,8 @@ def _tagged(sentences, task: TaskSet, report: Report) -> list[Tagged]:
     return found
 
 # %% ../nbs/02n_task_sets.ipynb #ade10c86
-def _word_rows(path: Path, prefix: str) -> Iterator[list[tuple[int, str, str]]]: # of each sentence: line, word, tag
+def _word_rows(path: Path, prefix: str, report: Report
+              ) -> Iterator[list[tuple[int, str, str]]]: # of each sentence: line, word, tag
     "Sentences of words and tags; where the first word of a file has the prefix, all must, and none keeps it."
     marked = None
     for block in _blocks(path):
@@ -251,22 +253,24 @@ def _word_rows(path: Path, prefix: str) -> Iterator[list[tuple[int, str, str]]]:
             if len(fields) != 2: raise DataError(f"{len(fields)} columns, not a word and a tag", path, n)
             if marked and not fields[0].startswith(prefix):
                 raise DataError(f"{fields[0]!r:.40} without the {prefix!r} that the first word has", path, n)
-            rows.append((n, fields[0].removeprefix(prefix) if marked else fields[0], fields[1]))
+            word, = report.normalize([fields[0].removeprefix(prefix) if marked else fields[0]], path, n)
+            rows.append((n, word, fields[1]))
         yield rows
 
 def _two_columns(paths, task: TaskSet, language: str, report: Report) -> list[Tagged]:
     "Word, tab, tag; words may carry their language (`ru:Москва`), then all of a file do."
     prefix = f"{task.codes.get(language, language)}:"
-    return _tagged(((path, rows) for path in paths for rows in _word_rows(path, prefix)), task, report)
+    return _tagged(((path, rows) for path in paths for rows in _word_rows(path, prefix, report)), task, report)
 
 # %% ../nbs/02n_task_sets.ipynb #c80d0209
-def _conllu_rows(block, path, surface: bool) -> list[tuple[int, str, str]]: # line, word, tag
+def _conllu_rows(block, path, surface: bool, report: Report) -> list[tuple[int, str, str]]: # line, word, tag
     "Words of a sentence; `surface`: a multiword token counts once, with the tag of its first word."
     rows, last, covered, waiting = [], 0, 0, None # number of the last word, end of the multiword token, its form
     for n, fields in block:
         if fields[0].startswith("#"): continue
         if len(fields) != 10: raise DataError(f"{len(fields)} columns, CoNLL-U has 10", path, n)
-        number, form, tag = fields[0], fields[1], fields[3]
+        number, tag = fields[0], fields[3]
+        form, = report.normalize([fields[1]], path, n)
         if re.fullmatch(r"\d+\.\d+", number): continue # an empty node
         if span := re.fullmatch(r"(\d+)-(\d+)", number):
             if not last + 1 == int(span[1]) <= int(span[2]): raise DataError(f"{number} after word {last}", path, n)
@@ -282,12 +286,15 @@ def _conllu_rows(block, path, surface: bool) -> list[tuple[int, str, str]]: # li
 # %% ../nbs/02n_task_sets.ipynb #02b8e0e3
 def read_conllu(path,                  # .conllu, perhaps packed
                 surface: bool = False, # True: as XTREME, multiword tokens once, no blanks in words
+                report: Report | None = None, # counts normalised words; a new one if None
                ) -> list[list[tuple[int, str, str]]]: # of each sentence its words: line, form, UPOS
     "Sentences of a treebank (Universal Dependencies 2) without empty nodes; `DataError` for one that is cut off."
-    return [_conllu_rows(block, path, surface) for block in _blocks(existing_file(path), closed=True)]
+    path, report = existing_file(path), Report() if report is None else report
+    report.start(path)
+    return [_conllu_rows(block, path, surface, report) for block in _blocks(path, closed=True)]
 
 def _conllu(paths, task: TaskSet, language: str, report: Report) -> list[Tagged]:
-    return _tagged([(path, rows) for path in paths for rows in read_conllu(path, surface=True)], task, report)
+    return _tagged([(path, rows) for path in paths for rows in read_conllu(path, True, report)], task, report)
 
 # %% ../nbs/02n_task_sets.ipynb #eda2c677
 def _text(path: Path) -> str: return "\n".join(file_lines(path, "\r\n"))
@@ -346,18 +353,30 @@ def _member(record, name: str, kind, place: _Place, where: str):
     has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
     raise place.error(f"{where}: {name!r} is absent or of another type ({has[:80]}): is this SQuAD's form?")
 
-def _stands_at(context: str, text: str, start: int) -> bool: return start >= 0 and context.startswith(text, start)
+class _Context(NamedTuple):
+    "A text as it is published, in which answers have their places, and normalised."
+    published: str
+    text: str
 
-def _answers(question, context: str, place: _Place) -> Iterator[tuple[str, int]]:
+    def answer(self, text: str, start: int) -> tuple[str, int] | None: # and its place, both in the published text
+        "An answer and its place, normalised; None where it is not there, or begins or ends inside a letter."
+        if not 0 <= start <= len(self.published): return None
+        if self.text != self.published: start = normalized_place(self.published, start)
+        text = normalize_text(text)
+        return (text, start) if start is not None and self.text.startswith(text, start) else None
+
+def _answers(question, context: _Context, place: _Place) -> Iterator[tuple[str, int]]:
     key = place.key
     for answer in _member(question, "answers", list, place, f"question {key}"):
         text = _member(answer, "text", str, place, f"answer of {key}")
         start = _member(answer, "answer_start", int, place, f"answer of {key}")
         if not text.strip(): raise place.error(f"an answer of question {key} is empty: have they been taken out?")
-        if not _stands_at(context, text, start):
-            found = context[max(start, 0):][:len(text)]
-            raise place.error(f"answer {text!r:.40} of question {key}: at its place {start} stands {found!r:.40}")
-        yield text, start
+        if not (answer := context.answer(text, start)):
+            found = context.published[max(start, 0):][:len(text)]
+            inside = ", which begins or ends inside a letter: move its place" * (found == text)
+            raise place.error(f"answer {text!r:.40} of question {key}: at its place {start} stands {found!r:.40}"
+                              f"{inside}")
+        yield answer
 
 # %% ../nbs/02n_task_sets.ipynb #0a735502
 TRANSLATE_TRAIN = "translate-train" # split of translations, beside one that is not translated
@@ -368,23 +387,27 @@ def _squad(paths, task: TaskSet, language: str, report: Report, unanswerable: bo
     "SQuAD's form, 1.1 or (`unanswerable`) 2.0; of translations, questions whose answer is lost are counted."
     found = []
     for path in paths:
-        ids, place, after, lost = {}, _Place(path), "", set()
+        ids, place, after, lost, changed = {}, _Place(path), "", set(), set()
         for article in _member(_json(path), "data", list, place, "the file"):
             for paragraph in _member(article, "paragraphs", list, place, f"an article{after}"):
-                context = _member(paragraph, "context", str, place, f"a paragraph{after}")
+                published = _member(paragraph, "context", str, place, f"a paragraph{after}")
+                context = _Context(published, normalize_text(published))
                 for question in _member(paragraph, "qas", list, place, f"a paragraph{after}"):
                     key = _member(question, "id", str, place, f"a question{after}")
                     place, after = _Place(path, key, key in ids), f" after question {key}"
                     if place.again: raise place.error(f"question {key} stands in the file twice: keep one")
                     if translated and _misplaced(question, context): lost.add(key)
                     ids[key] = None if key in lost else _question(question, context, place, unanswerable)
+                    if ids[key] and (published, question["question"]) != (context.text, ids[key].question):
+                        changed.add(key)
         found += filter(None, ids.values())
         for line in _lines_of(path, lost): report.add(MISPLACED, path, line)
+        for line in _lines_of(path, changed): report.add(NORMALISED, path, line)
     return found
 
-def _misplaced(question, context: str) -> bool: # whether an answer is one that `_answers` refuses
+def _misplaced(question, context: _Context) -> bool: # whether an answer is one that `_answers` refuses
     if (answers := question.get("answers")) == []: return True
-    try: return not all(a["text"].strip() and _stands_at(context, a["text"], a["answer_start"]) for a in answers)
+    try: return not all(a["text"].strip() and context.answer(a["text"], a["answer_start"]) for a in answers)
     except (AttributeError, KeyError, TypeError): return False # no SQuAD: `_question` says so
 
 def _lines_of(path, keys: set) -> Iterator[int]: # lines in which questions with these ids stand
@@ -399,14 +422,14 @@ def _of_language(paths, task: TaskSet, language: str, report: Report) -> list[Qu
     own = f"{task.codes[language]}-"
     return [question for question in _squad(paths, task, language, report) if question.id.startswith(own)]
 
-def _question(question: dict, context: str, place: _Place, unanswerable: bool) -> Question:
+def _question(question: dict, context: _Context, place: _Place, unanswerable: bool) -> Question:
     key = place.key
     text = _member(question, "question", str, place, f"question {key}")
     answers = tuple(_answers(question, context, place))
     without = unanswerable and _member(question, "is_impossible", bool, place, f"question {key}")
     if without and answers: raise place.error(f"question {key} is said to have no answer, and has one")
     if not without and not answers: raise place.error(f"question {key} has no answer: have they been taken out?")
-    return Question(key, text, context, answers)
+    return Question(key, normalize_text(text), context.text, answers)
 
 # %% ../nbs/02n_task_sets.ipynb #d3be83a8
 def _json_lines(paths) -> Iterator[tuple[Path, int, dict]]:
@@ -415,8 +438,8 @@ def _json_lines(paths) -> Iterator[tuple[Path, int, dict]]:
             try: yield path, n, _parsed(line)
             except _NO_JSON as e: raise _no_json(e, path, n) from None
 
-def _values(record, keys, path, n) -> tuple[str, ...]:
-    "Members of a record, texts or whole numbers, as strings; `DataError` for one that is empty or anything else."
+def _values(record, keys, path, n, report: Report) -> list[str]:
+    "Members of a record, texts or whole numbers, as normalised strings; `DataError` for what is empty or another type."
     record, found = record if isinstance(record, dict) else {}, []
     for key in keys:
         value = record.get(key, "")
@@ -426,13 +449,13 @@ def _values(record, keys, path, n) -> tuple[str, ...]:
         if not text: raise DataError(f"{key!r} is absent or empty", path, n)
         if _half_a_character(text): raise DataError(f"{key!r} holds half a character ({text!r:.60})", path, n)
         found.append(text)
-    return tuple(found)
+    return report.normalize(found, path, n)
 
 def _labelled_lines(paths, task, language, report, text="text", label="label", renamed=None, rows=None):
     "A record with a text and a label per line; `rows`: the first that counts, and that after the last, from 0."
     found = []
     for number, (path, n, record) in enumerate(_json_lines(paths)):
-        value, name = _values(record, (text, label), path, n)
+        value, name = _values(record, (text, label), path, n, report)
         name = _check_label(task, (renamed or {}).get(name, name), path, n)
         if rows is None or rows[0] <= number < rows[1]: found.append(Labelled(str(number + 1), (value,), name))
     return found
@@ -444,18 +467,21 @@ def _belebele(paths, task, language, report) -> list[Choice]:
                *(f"mc_answer{k}" for k in range(1, 5)))
     found, ids = [], {}
     for number, (path, n, record) in enumerate(_json_lines(paths), 1):
-        context, own, question, right, *texts = _values(record, members, path, n)
+        context, own, question, right, *texts = _values(record, members, path, n, report)
         _add_id(ids, (context, own), path, n, f"question {own} on this passage")
         if right not in ("1", "2", "3", "4"): raise DataError(f"correct_answer_num is {right!r}, not 1 to 4", path, n)
         found.append(Choice(str(number), context, question, tuple(texts), int(right) - 1))
     return found
 
-def _item_error(message: str, path, number: int) -> DataError: # number of the `<item>` in the file, from 0
-    "An error in the line where an item begins, for which the file is read once more."
+def _item_lines(path) -> list[int]:
+    "The lines where items begin, for which the file is read once more."
     lines, parser = [], expat.ParserCreate()
     parser.StartElementHandler = lambda name, _: lines.append(parser.CurrentLineNumber) if name == "item" else None
     parser.Parse(_text(path), True)
-    return DataError(f"review {number + 1} {message}", path, lines[number])
+    return lines
+
+def _item_error(message: str, path, number: int) -> DataError: # number of the `<item>` in the file, from 0
+    return DataError(f"review {number + 1} {message}", path, _item_lines(path)[number])
 
 def _reviews(paths, task, language, report) -> list[Labelled]:
     "Amazon reviews in XML, `<item>` after `<item>`, with a rating and a text."
@@ -463,12 +489,17 @@ def _reviews(paths, task, language, report) -> list[Labelled]:
     for path in paths:
         try: root = ElementTree.fromstring(_text(path))
         except ElementTree.ParseError as e: raise DataError(f"no well-formed XML ({e})", path, e.position[0]) from None
+        changed = []
         for number, item in enumerate(root.iter("item")):
             rating, text = ((item.findtext(name) or "").strip() for name in ("rating", "text"))
             if rating not in ("1.0", "2.0", "4.0", "5.0"):
                 raise _item_error(f"has the rating {rating!r}, not 1.0, 2.0, 4.0 or 5.0", path, number)
             if not text: raise _item_error("has no text", path, number)
-            found.append(Labelled(str(len(found) + 1), (text,), "positive" if rating > "3" else "negative"))
+            if normalize_text(text) != text: changed.append(number)
+            sentiment = "positive" if rating > "3" else "negative"
+            found.append(Labelled(str(len(found) + 1), (normalize_text(text),), sentiment))
+        lines = _item_lines(path) if changed else []
+        for number in changed: report.add(NORMALISED, path, lines[number])
     return found
 
 # %% ../nbs/02n_task_sets.ipynb #bf622c7f
@@ -679,9 +710,9 @@ def read_task(name: str, # a key of TASK_SETS
               language: str, # our code; MLQA: of the context, or context and question ('en-de')
               split: str, # one of the set's, e.g. 'train', 'dev', 'test'
               root=None, # folder of the sets; that of XLNB_DATA if None
-              report: Report | None = None, # counts what the set's rules leave out; a new one if None
+              report: Report | None = None, # counts what the rules leave out and what is normalised; a new one if None
              ) -> list: # of Labelled, Choice, Tagged or Question
-    """All examples of a downstream set in one language and split, in the order of the file.
+    """All examples of a downstream set in one language and split, in the order of the file, their texts normalised.
 
     Raises `ConfigError` for an unknown set, language or split, `DataError` for files that are absent or malformed."""
     task, source, language, paths = _source(name, language, split, root)
