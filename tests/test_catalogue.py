@@ -315,6 +315,14 @@ def test_checksums_are_checked(miniature):
     with pytest.raises(DataError, match="SHA256SUMS has"): load_corpus("bible", "en,de")
 
 
+def test_a_line_that_states_no_checksum_is_no_leave_to_check_nothing(tmp_path):
+    path = write(tmp_path / "text.txt", "Hallo")
+    write(tmp_path / "SHA256SUMS", f"{sha('Hallo')} *text.txt\n\n")
+    assert checksums([path]) == {"text.txt": sha("Hallo")}
+    write(tmp_path / "SHA256SUMS", f"{sha('Hallo')[:60]}  text.txt\n")
+    with pytest.raises(DataError, match="SHA256SUMS:1: expected a sha256, two blanks and the name"): checksums([path])
+
+
 def test_absent_sets_say_where_they_were_looked_for(tmp_path, monkeypatch):
     monkeypatch.delenv("XLNB_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match="XLNB_DATA is not set.* Set XLNB_DATA to a folder that holds bible"):

@@ -269,6 +269,9 @@ def test_table_is_read_back(phrases, tmp_path):
     with pytest.raises(DataError, match="x.tsv:1: not a table"): read_table(write(tmp_path / "x.tsv", "a\tb\n"))
     head = (tmp_path / "deep" / "table.tsv").read_text().split("\n")[0]
     with pytest.raises(DataError, match="x.tsv:2: not a row"): read_table(write(tmp_path / "x.tsv", f"{head}\n1\t2\n"))
+    for line, message in ((b"\xff\n", "x.tsv:2: .*not UTF-8"), (b"[" * 10**5 + b"\t" * 6, "x.tsv:2: not a row")):
+        with pytest.raises(DataError, match=message):
+            read_table(write(tmp_path / "x.tsv", head.encode() + b"\n" + line))
 
 
 def test_report_counts_pieces_tokens_and_types():

@@ -458,6 +458,23 @@ def test_malformed_tables_with_a_header(tmp_path, text, said):
     with pytest.raises(DataError, match=said): read_task("rte", "en", "dev", tmp_path)
 
 
+@pytest.mark.parametrize("row, said", [("dd\tneutral\ta\tb\t2", "'dd' is no language of xnli"),
+                                       ("de\tneutral\ta\tb\t", "nothing in column 'pairID'")])
+def test_a_row_is_not_left_out_or_numbered_because_it_is_damaged(tmp_path, row, said):
+    header = "language\tgold_label\tsentence1\tsentence2\tpairID"
+    write(tmp_path / "xnli/XNLI-1.0/xnli.dev.tsv", f"{header}\nde\tneutral\ta\tb\t1\nfr\tneutral\ta\tb\t1\n{row}\n")
+    with pytest.raises(DataError, match=f"xnli.dev.tsv:4: {said}"): read_task("xnli", "de", "dev", tmp_path)
+
+
+def test_a_question_of_no_language_is_not_left_out(tmp_path):
+    text = json.dumps({"data": [{"paragraphs": [{"context": "ab", "qas": [
+        {"id": f"{name}-1", "question": "q", "answers": [{"text": "b", "answer_start": 1}]}
+        for name in ("finnish", "telugu", "finmish")]}]}]})
+    write(tmp_path / "tydiqa-goldp/tydiqa-goldp-v1.1-train.json", text)
+    with pytest.raises(DataError, match="'finmish' is no language of tydiqa"):
+        read_task("tydiqa", "fi", "train", tmp_path)
+
+
 def test_marks_and_line_ends_of_other_systems(tmp_path):
     text = "\ufeffindex\tsentence1\tsentence2\tlabel\r\n0\ta \tb\tentailment\r\n"
     write(tmp_path / "glue/RTE/dev.tsv.gz", text)

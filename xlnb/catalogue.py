@@ -283,11 +283,22 @@ def known_sha256(name: str, file: str) -> str | None: # a key of SETS, and a fil
     for line in file_lines(existing_file(repo_root() / "data" / "checksums.tsv")):
         if line.startswith(f"{name}\t{file}\t"): return line.rpartition("\t")[2]
 
+def _stated_sums(path: Path) -> dict[str, str]: # of a `SHA256SUMS`
+    "File name → sha256; `DataError` for a line that states none, which would leave its file unchecked."
+    sums = {}
+    for n, line in enumerate(file_lines(path), 1):
+        if not line: continue
+        if not (stated := re.fullmatch("([0-9a-f]{64}) [ *](.+)", line)):
+            raise DataError(f"expected a sha256, two blanks and the name of a file, got {line[:60]!r}: write the list "
+                            "again with sha256sum", path, n)
+        sums[stated[2]] = stated[1]
+    return sums
+
 def _check_fetched(name: str, file: str, path: Path):
     "Raise `DataError` for a file of the cache that is no longer the published one, or what was fetched first."
     actual, reference = sha256_once(path), {}
     stated = path.parents[len(Path(file).parts) - 1] / "SHA256SUMS"
-    if stated.is_file(): reference = {entry[66:]: entry[:64] for entry in file_lines(stated)}
+    if stated.is_file(): reference = _stated_sums(stated)
     try: known = known_sha256(name, file)
     except FileNotFoundError: known = None # outside a checkout there is no list
     expected = known or reference.get(file)
@@ -320,7 +331,7 @@ def checksums(paths) -> dict[str, str]:
         lists = [folder / "SHA256SUMS" for folder in path.resolve().parents[:3] if (folder / "SHA256SUMS").is_file()]
         if not lists: continue
         name = path.resolve().relative_to(lists[0].parent.resolve()).as_posix()
-        stated = {entry[66:]: entry[:64] for entry in file_lines(lists[0])}.get(name)
+        stated = _stated_sums(lists[0]).get(name)
         if stated and stated != sums[path.name]:
             raise DataError(f"sha256 is {sums[path.name][:12]}…, SHA256SUMS has {stated[:12]}…: fetch it again", path)
     return sums

@@ -19,7 +19,7 @@ from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import UNSPACED, dictionary as names_dictionary
 from .contamination import text_lines
 from .core import ConfigError, DataError, PALETTE, atomic_path, choose, figure, numpy_generator, parse_languages
-from .corpora import in_blocks
+from .corpora import existing_file, file_lines, in_blocks
 from .vocab import require_fast
 
 # %% ../nbs/00h_matching.ipynb #04c62c59
@@ -234,14 +234,12 @@ def _json(value) -> str: return json.dumps(value, ensure_ascii=False)
 def read_table(path): # written by `Matching.save_table`
     "The frame of `Matching.table` again; `DataError` for a line that is none of it."
     import pandas as pd
-    rows = []
-    with open(path, encoding="utf-8", newline="\n") as f:
-        if f.readline().rstrip("\n").split("\t") != [*_COLUMNS]: raise DataError("not a table of a matching", path, 1)
-        for n, line in enumerate(f, 2):
-            values = line.rstrip("\n").split("\t")
-            try: rows.append([json.loads(v) if c in _WRITTEN or c == "id" else v
-                              for c, v in zip(_COLUMNS, values, strict=True)])
-            except ValueError as e: raise DataError(f"not a row of a matching: {e}", path, n) from None
+    rows, lines = [], file_lines(existing_file(path), "\r\n")
+    if next(lines, "").split("\t") != [*_COLUMNS]: raise DataError("not a table of a matching", path, 1)
+    for n, line in enumerate(lines, 2):
+        try: rows.append([json.loads(v) if c in _WRITTEN or c == "id" else v
+                          for c, v in zip(_COLUMNS, line.split("\t"), strict=True)])
+        except (ValueError, RecursionError) as e: raise DataError(f"not a row of a matching: {e}", path, n) from None
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 def _running(tokenizer, lines, size) -> tuple[np.ndarray, np.ndarray]:

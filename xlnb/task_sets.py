@@ -163,7 +163,7 @@ class Table:
     uneven: str = "raise" # rows with more or fewer columns: 'raise', or 'count', which warns
 
     def __call__(self, paths, task: TaskSet, language: str, report: Report) -> list[Labelled]:
-        rows = [row for path in paths for row in _table_rows(self, path, task.codes.get(language, language), report)]
+        rows = [row for path in paths for row in _table_rows(self, path, task, language, report)]
         found, ids = [], {}
         for number, (path, n, key, texts, label) in enumerate(rows, 1):
             key, label = key or str(number), self.renamed.get(label, label)
@@ -174,6 +174,12 @@ class Table:
         return found
 
 # %% ../nbs/02n_task_sets.ipynb #c5d78087
+def _is_in(language: str, code: str, task: TaskSet, path, n: int) -> bool:
+    "Whether a row whose code this is, is in a language; `DataError` for a code that the set does not have."
+    codes = {lang: task.codes.get(lang, lang) for lang in task.languages}
+    if code in codes.values(): return code == codes[language]
+    raise DataError(f"{code!r:.40} is no language of {task.name}: fetch the file again", path, n)
+
 def _columns(table: Table, header, path) -> dict: # column as the table names it → its number
     "Where columns stand; `DataError` names those that are absent."
     wanted = [column for column in (*table.texts, table.label, table.id, table.language) if column not in (None, "")]
@@ -194,7 +200,7 @@ def _labels_beside(table: Table, path: Path) -> Iterator[tuple[str, str]]: # id 
         if label != "label": yield "".join(key), label
 
 # %% ../nbs/02n_task_sets.ipynb #8074577b
-def _table_rows(table: Table, path: Path, code: str, report: Report) -> Iterator[tuple]:
+def _table_rows(table: Table, path: Path, task: TaskSet, language: str, report: Report) -> Iterator[tuple]:
     "(path, line, id or '', texts, label) of each row; `DataError` for other numbers of columns or of labels."
     report.start(path)
     lines = enumerate(normalized_lines(file_lines(path, "\r\n"), path, report), 1)
@@ -210,7 +216,8 @@ def _table_rows(table: Table, path: Path, code: str, report: Report) -> Iterator
         key, label = (fields[columns[name]] if name in columns else "" for name in (table.id, table.label))
         if beside: key, label = next(beside, ("", None))
         if label is None: raise DataError(f"{table.labels_file} ends before this row: fetch both again", path, n)
-        if table.language and fields[columns[table.language]] != code: continue
+        if table.language and not _is_in(language, fields[columns[table.language]], task, path, n): continue
+        if table.id is not None and not key.strip(): raise DataError(f"nothing in column {table.id!r}", path, n)
         texts = tuple(fields[columns[text]] for text in table.texts)
         if not all(map(str.strip, texts)): report.add(f"{MALFORMED}: empty text, kept", path, n)
         yield path, n, key, texts, label
@@ -419,8 +426,9 @@ def _lines_of(path, keys: set) -> Iterator[int]: # lines in which questions with
 
 def _of_language(paths, task: TaskSet, language: str, report: Report) -> list[Question]:
     "Questions of one language out of a file of all: ids begin with its name (TyDiQA, as published)."
-    own = f"{task.codes[language]}-"
-    return [question for question in _squad(paths, task, language, report) if question.id.startswith(own)]
+    found = _squad(paths, task, language, report)
+    return [question for question in found
+            if _is_in(language, question.id.partition("-")[0], task, paths[0], None)]
 
 def _question(question: dict, context: _Context, place: _Place, unanswerable: bool) -> Question:
     key = place.key
