@@ -367,3 +367,19 @@ def test_two_processes_train_the_same_model(tmp_path, root):
         assert done.returncode == 0, done.stderr[-2000:]
         losses.append([line["loss"] for line in read_log(out)])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("recipe", ["paper", "default"])
+def test_the_comparison_shows_the_papers_column_for_the_size(recipe):
+    "Table 8 has two: large, and small, which is our base; what it does not give of small is not taken from large."
+    shown = {size: {row[""]: row for row in V.compare_with_paper(V.resolve(V.Settings(size=size, recipe=recipe)))}
+             for size in ("base", "large")}
+    paper = {size: {name: row["paper"] for name, row in rows.items()} for size, rows in shown.items()}
+    differ = {name for name in paper["base"] if paper["base"][name] != paper["large"][name]}
+    assert differ == {"network", "vocabulary", "learning rate", "starts from", "cross-attention trained alone", "Adam"}
+    assert paper["base"]["network"] == "6 × 768 (12 heads, 3072)" and paper["base"]["learning rate"] == "3e-4"
+    assert paper["base"]["vocabulary"] == "not given" and "0.999" in paper["base"]["Adam"]
+    assert shown["base"]["Adam"]["this run"].startswith("β 0.9, 0.98")
+    assert paper["large"]["network"] == "24 × 1024 (16 heads, 4096)"
+    if recipe == "paper":
+        for rows in shown.values(): assert rows["network"]["this run"] == rows["network"]["paper"]

@@ -15,8 +15,8 @@ from xlnb.held_out import Measured, hold_out, pair_metrics
 from xlnb.objectives import MaskIds, info_nce
 from xlnb.pretraining import held_out_spec, main, train_phase, training_config
 from xlnb.training import CheckpointError, NonFiniteLoss, accumulate_gradients, read_log, step_work
-from xlnb.xlm_e import (PHASE, RECIPE, Corruption, Settings, XlmE, corruption_rows, detect, make_batches,
-                        plot_corruption, prepare_data, resolve, sides_apart, untrained_gain)
+from xlnb.xlm_e import (PHASE, RECIPE, Corruption, Settings, XlmE, compare_with_paper, corruption_rows, detect,
+                        make_batches, plot_corruption, prepare_data, resolve, sides_apart, untrained_gain)
 
 SHORT = dict(steps=6, batch_tokens=256, test_lines=20, langs="en,ru", max_minutes=20.0, width=32, layers=2)
 
@@ -324,3 +324,16 @@ def test_a_batch_that_has_nothing_for_a_loss_does_not_end_the_run(changes, lacks
     work = next(work for work in works if any(lacks(batch) for batch, _ in work))
     sums, _ = accumulate_gradients(model, work)
     assert all(map(math.isfinite, sums.values()))
+
+
+@pytest.mark.parametrize("size, network, generator", [
+    ("tiny", "12 × 768 (12 heads, 3072)", "4 × 768"), ("base", "12 × 768 (12 heads, 3072)", "4 × 768"),
+    ("large", "24 × 1024 (16 heads, 4096)", "6 × 1024"), ("xl", "48 × 1536 (24 heads, 6144)", "8 × 1536")])
+def test_the_comparison_shows_the_papers_column_for_the_size(size, network, generator):
+    "Tables 8 and 9 have three sizes, and Table 10 base alone."
+    rows = {row[""]: row for row in compare_with_paper(resolve(Settings(size=size)))}
+    assert (rows["network"]["paper"], rows["generator"]["paper"]) == (network, generator)
+    of_base = [rows[name]["paper"] == "not given" for name in ("steps", "tokens per task and step", "learning rate",
+                                                               "schedule", "Adam")]
+    assert of_base == [size in ("large", "xl")] * 5
+    if size != "tiny": assert rows["network"]["this run"] == network

@@ -498,18 +498,31 @@ def some_pairs(data: Prepared) -> list[tuple]: # of (sentence, sentence)
     "Forty held-out pairs of each two languages."
     return [pair for rows in data.corpus.valid.values() for pair in rows[:40]]
 
+# %% ../nbs/06_veco.ipynb #c0mnveco
+_COLUMNS = {
+    "large": {"name": "VECO large", "network": "24 × 1024 (16 heads, 4096)", "vocabulary": "250,002",
+              "learning rate": "2e-4", "start": "XLM-R, but for cross-attention",
+              "alone": "yes; how long is not given", "Adam": "β 0.9, 0.98; ε 1e-6; decay 0.01"},
+    "base": {"name": "VECO small", "network": "6 × 768 (12 heads, 3072)", "vocabulary": "not given",
+             "learning rate": "3e-4", "start": "random weights", "alone": "not given",
+             "Adam": "β 0.9, 0.999; ε 1e-6; decay 0.01"}} # size → what the paper's table has of its own in that column
+
+def _column(s: Settings) -> dict:
+    "The paper's column for a size; its default model, the large one, for sizes that it has not."
+    return _COLUMNS.get(s.size, _COLUMNS["large"])
+
 # %% ../nbs/06_veco.ipynb #52d7d2da
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
+    column, adam = _column(s), _COLUMNS["large"]["Adam"] # which this library has
     small = "seen to learn in minutes" if BY_SIZE[s.size].learns_in_minutes else "as given"
     length = BY_SIZE[s.size].length
     relative = f"absolute and {s.relative_positions} relative" if s.relative_positions != "none" else "absolute"
-    paper = {"network": "24 × 1024 (16 heads, 4096)", "vocabulary": "250,002", "steps": "240,000",
-             "tokens per task and step": "524,288", "learning rate": "2e-4", "schedule": "5 % warm-up, linear decay",
-             "language exponent α": "0.5"}
+    paper = {"steps": "240,000", "tokens per task and step": "524,288", "schedule": "5 % warm-up, linear decay",
+             "language exponent α": "0.5", **column}
     rows = [*common_choices(s, veco_config(s), paper),
-            ("starts from", "XLM-R, but for cross-attention", s.init and "init" or "random weights", ""),
-            ("cross-attention trained alone", "yes; how long is not given", f"{s.frozen_steps:,} steps", "needs init"),
+            ("starts from", column["start"], s.init and "init" or "random weights", ""),
+            ("cross-attention trained alone", column["alone"], f"{s.frozen_steps:,} steps", "needs init"),
             ("length, text and pairs", "512, 128", f"{length}, {2 * max_side(s) + 3 if restarts(s) else length}", ""),
             ("masks", "15 % of text, 25 % of pairs", f"{s.text_mask_rate:.0%}, {s.pair_mask_rate:.0%}", ""),
             ("partner of text", "the adjacent segment", s.text_partner if s.crosses else "none",
@@ -522,7 +535,8 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             ("cross-attention starts", "not given", s.cross_start, "alike: it looks at what is like itself"),
             ("cross-attention knows distances", "no", "yes" if s.relative_memory == "shared" else "no",
              "a word looks near its own place first"),
-            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01", f"the same, clip {s.clip_norm:g}", "clip not given"),
+            ("Adam", column["Adam"], f"{'the same' if column['Adam'] == adam else adam}, clip {s.clip_norm:g}",
+             "clip not given"),
             ("dropout", "0.1", f"{s.dropout:g}", "text is read once or twice" if not s.dropout else ""),
             ("pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", "")]
     return comparison_table(rows)

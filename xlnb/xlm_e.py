@@ -359,21 +359,29 @@ def describe(record: dict) -> str:
     if other == {k: v for k, v in PAPER_CHOICES.items() if k != "lam"}: differences = ["the paper's four choices"]
     return ", ".join([_NAMES[p["tasks"]], *["random pairs"] * p["mismatched"], *differences])
 
+# %% ../nbs/03_xlm_e.ipynb #c0mnxlme
+_OF_BASE = {"vocabulary": "250,002", "steps": "125,000", "tokens per task and step": "1,048,576",
+            "learning rate": "5e-4", "schedule": "8 % warm-up, linear decay",
+            "Adam": "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2"}
+_OF_LARGER = dict.fromkeys(_OF_BASE, "not given") | {"vocabulary": "500,000 by VoCap"}
+_COLUMNS = {"base": _OF_BASE | {"network": "12 × 768 (12 heads, 3072)", "generator": "4 × 768"},
+            "large": _OF_LARGER | {"network": "24 × 1024 (16 heads, 4096)", "generator": "6 × 1024"},
+            "xl": _OF_LARGER | {"network": "48 × 1536 (24 heads, 6144)", "generator": "8 × 1536"}}
+
 # %% ../nbs/03_xlm_e.ipynb #d0d58eac
 def compare_with_paper(s: Settings) -> list[dict]: # resolved
-    "Paper's value, this run's value and the reason, for everything that shapes the result."
+    "Value of the paper's model of that size (base where it has none), this run's value and the reason."
     *_, d = configs = list(network_configs(s).values())
     generator = f"{configs[0].num_hidden_layers} × {configs[0].hidden_size}" if s.replaces else "none"
     small = {"tiny": "learns in minutes; not compared", "small": "as at tiny"}.get(s.size, "as given")
     gated = f"{s.relative_positions}; {d.relative_buckets} buckets to distance {d.relative_max_distance}"
-    paper = {"network": "12 × 768 (12 heads, 3072)", "vocabulary": "250,002", "steps": "125,000",
-             "tokens per task and step": "1,048,576", "learning rate": "5e-4", "schedule": "8 % warm-up, linear decay",
-             "language exponent α": "0.7"}
+    paper = {"language exponent α": "0.7"} | _COLUMNS.get(s.size, _COLUMNS["base"])
+    same = s.clip_norm == 2 and paper["Adam"] == _OF_BASE["Adam"]
+    adam = "the same" if same else f"clip {s.clip_norm:g}"
     rows = [*common_choices(s, d, paper),
-            ("generator", "4 × 768", generator, f"tasks={s.tasks}"),
+            ("generator", paper["generator"], generator, f"tasks={s.tasks}"),
             ("share of pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
-            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2",
-             "the same" if s.clip_norm == 2 else f"clip {s.clip_norm:g}", ""),
+            ("Adam", paper["Adam"], adam, ""),
             ("λ", "50", f"{s.lam:g}", "learns in minutes; not compared" if s.lam != 50 else "as given"),
             ("masks, text", "uniform; rate not given", f"15 %, {s.spans or 'uniform'}", "as in ELECTRA and XLM-R"),
             ("masks, pairs", "both sides; rate not given", f"{s.pair_mask_rate:.0%}, {s.pair_sides}", small),
