@@ -781,3 +781,13 @@ def test_wrong_types_are_named(call, says):
 
 def test_rows_that_cannot_be_drawn_are_named():
     with pytest.raises(DataError, match=r"rows\[0\] lacks test, pair, system, layer, aer"): plot_aer([3], "T")
+
+
+def test_a_network_that_read_no_pairs_is_given_the_sentences_apart():
+    tokenizer = ours()
+    def links(stated, **options):
+        network = new_model(Encoder, config_for("tiny", len(tokenizer), trained_on_pairs=stated), 0)
+        return align(PAIRS[:8], network, 2, tokenizer=tokenizer, **options)
+    apart = links(None, method="argmax", joint=False)
+    together = links(None, method="optimal_transport", joint=True)
+    assert [links(stated) for stated in (False, True, None)] == [apart, together, together]

@@ -1,6 +1,7 @@
 "A continued run: one base for all arms, text of the domain alone, its rate, a kill, drops, collapse, what is refused."
 import json, math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -292,3 +293,12 @@ def test_arms_of_one_objective_and_seed_share_their_base_run():
     todo = missing(continued.EXPERIMENTS["continued"], RECIPE, [])
     bases = [base_of(resolve(Settings(**given))) for _, given in todo]
     assert len(bases) == 20 and len(set(bases)) == 10
+
+
+@pytest.mark.parametrize("tasks, pairs", [("mrtd+trtd", True), ("mrtd", False)])
+def test_text_of_a_domain_does_not_hide_the_pairs_of_the_base_run(monkeypatch, tasks, pairs):
+    monkeypatch.setattr("xlnb.continued.load_weights", lambda *_: None)
+    data = SimpleNamespace(base=None, tokenizer=SimpleNamespace())
+    monkeypatch.setattr("xlnb.continued.MaskIds.of", lambda *_: None)
+    model = load(small(tasks=tasks), data)
+    assert {getattr(model, part).config.trained_on_pairs for part in model.parts()} == {pairs}

@@ -850,3 +850,7 @@ def test_a_source_as_records_name_it_does_not_break_the_list_of_experiments():
     assert given["source"] == "english-1a2b3c4d" # no folder here
     record = {"parameters": given, "run": {"finished": True}}
     assert missing(arm, RECIPE, [record]) == []
+
+
+def test_a_network_that_reads_text_alone_says_so():
+    assert new_masked_lm(small()).config.trained_on_pairs is False

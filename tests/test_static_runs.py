@@ -477,3 +477,8 @@ def test_a_flipped_bit_in_kept_vectors_is_named(tmp_path):
     with pytest.raises(CheckpointError, match="de.safetensors is damaged.*: delete the folder that it is in"): kept()
     shutil.rmtree(file.parent)
     assert torch.equal(kept().matrix, made.matrix)
+
+
+@pytest.mark.parametrize("tasks, pairs", [("mlm", False), ("mlm+tlm", True)])
+def test_a_base_network_says_whether_it_has_read_pairs(data, tasks, pairs):
+    assert S.new_base(base_of(small(tasks=tasks)), data).generator.config.trained_on_pairs == pairs

@@ -207,3 +207,7 @@ def test_every_run_of_the_experiments_can_be_resolved():
 def test_without_arguments_the_command_says_what_it_needs():
     done = subprocess.run([sys.executable, "-m", "xlnb.translation"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and done.stderr.startswith("usage: python -m xlnb.translation --model FOLDER")
+
+
+def test_a_translator_says_that_it_reads_pairs():
+    assert T.new_translator(small(), None).encoder.config.trained_on_pairs

@@ -11,6 +11,7 @@ from xlnb import veco as V
 from xlnb.alignment import CROSSED, aer_by_layer, align
 from xlnb.core import CheckpointError, ConfigError, torch_generator
 from xlnb.data import encode_pairs, token_frequencies, without_digits
+from xlnb.encoder import EncoderConfig, load
 from xlnb.foreign import load_foreign
 from xlnb.heads import EncoderForCausalLM
 from xlnb.pretraining import run, run_folder, train_phase
@@ -383,3 +384,14 @@ def test_the_comparison_shows_the_papers_column_for_the_size(recipe):
     assert paper["large"]["network"] == "24 × 1024 (16 heads, 4096)"
     if recipe == "paper":
         for rows in shown.values(): assert rows["network"]["this run"] == rows["network"]["paper"]
+
+
+@pytest.mark.parametrize("tasks, pairs", [("mlm", False), ("ca-mlm", False), ("ca-mlm+tlm", True), ("denoise", True)])
+def test_a_network_says_whether_it_has_read_pairs_and_does_not_forget(data, tmp_path, tasks, pairs):
+    V.make_model(small(tasks=tasks), data).save_pretrained(tmp_path)
+    config = EncoderConfig.from_pretrained(tmp_path / "generator")
+    assert config.trained_on_pairs == pairs
+    assert load(tmp_path / "generator", config=EncoderConfig.from_pretrained(tmp_path / "generator"))
+    data.tokenizer.save_pretrained(tmp_path / "generator")
+    goes_on = small(tasks="mlm", init=str(tmp_path / "generator"))
+    assert V.new_network(goes_on, tmp_path / "generator").config.trained_on_pairs == pairs

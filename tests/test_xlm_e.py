@@ -10,7 +10,9 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from xlnb import pretraining
+from xlnb.alignment import trained_on_pairs
 from xlnb.core import torch_generator
+from xlnb.encoder import EncoderConfig
 from xlnb.held_out import Measured, hold_out, pair_metrics
 from xlnb.objectives import MaskIds, info_nce
 from xlnb.pretraining import held_out_spec, main, train_phase, training_config
@@ -337,3 +339,11 @@ def test_the_comparison_shows_the_papers_column_for_the_size(size, network, gene
                                                                "schedule", "Adam")]
     assert of_base == [size in ("large", "xl")] * 5
     if size != "tiny": assert rows["network"]["this run"] == network
+
+
+@pytest.mark.parametrize("tasks, pairs", [("mrtd+trtd", True), ("mrtd", False), ("mlm+tlm", True), ("mlm", False)])
+def test_a_saved_network_says_whether_it_has_read_pairs(tmp_path, tasks, pairs):
+    model = XlmE(resolve(Settings(tasks=tasks, width=32, layers=2, vocab_size=300)), None)
+    model.save_pretrained(tmp_path)
+    stated = {part: trained_on_pairs(EncoderConfig.from_pretrained(tmp_path / part)) for part in model.parts()}
+    assert stated == dict.fromkeys(model.parts(), pairs)

@@ -262,7 +262,10 @@ def _encoded(model, rows, layers, special: SpecialIds, joint: bool, restart: boo
 
 # %% ../nbs/02d_alignment.ipynb #db13e4d1
 def trained_on_pairs(config) -> bool: # of a model
-    "Whether an encoder has read translation pairs: this library's own have; one that came from elsewhere may not."
+    """Whether an encoder has read translation pairs, as its configuration says.
+
+    Where it says nothing: this library's own have, one that came from elsewhere may not."""
+    if (stated := getattr(config, "trained_on_pairs", None)) is not None: return stated
     from_elsewhere = getattr(config, "position_offset", 0) or getattr(config, "type_vocab_size", 0)
     return config.model_type == "xlnb" and not from_elsewhere
 

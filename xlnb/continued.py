@@ -25,7 +25,7 @@ from .experiments import Experiment
 from .held_out import Probed, fitted, held_out_sentences, masked_text, text_metrics
 from .objectives import MaskIds
 from .pretraining import (WARMUP_SHARE, Phase, Recipe, Trained, finished_phase, held_out_spec, main, max_side,
-                              run_folder, step_tokens)
+                              note_pairs, run_folder, step_tokens)
 from .probes import cldr_tasks, linear_probe
 from .reports import nats_learned
 from .retrieval import retrieval_by_layer, untrained
@@ -179,6 +179,7 @@ def load(s: Settings, # resolved
     "The networks of the base run, set up for the domain."
     model = xlm_e.XlmE(continuation_of(s), MaskIds.of(data.tokenizer))
     load_weights(data.base, model)
+    for part in model.parts(): note_pairs(getattr(model, part), base_of(s).uses_pairs)
     return model
 
 def make_batches(s: Settings, data: ContinuedData):

@@ -57,7 +57,8 @@ def _check_numbers(values: dict): # field → value
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
         check_numbers(0, 1, **{name: values[name]})
     for name in ("layer_norm_eps", "initializer_range"): check_numbers(0, math.inf, **{name: values[name]})
-    for name in _SWITCHES:
+    stated = () if values["trained_on_pairs"] is None else ("trained_on_pairs",)
+    for name in (*_SWITCHES, *stated):
         if not isinstance(values[name], bool): raise ConfigError(f"{name}={values[name]!r} is not True or False")
 
 # %% ../nbs/01_encoder.ipynb #14c2a1e0
@@ -88,6 +89,7 @@ class EncoderConfig(PreTrainedConfig):
     embedding_size: int | None = None # width of the tables; None: hidden_size, else a projection follows
     pooler: bool = False
     cross_attention: bool = False
+    trained_on_pairs: bool | None = None # whether it has read sentence pairs; None: nobody has written it down
     head_transform: bool = True # dense + activation + norm before the output matrix of the language-model heads
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0

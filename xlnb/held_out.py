@@ -426,7 +426,8 @@ def _network_rows(make: Callable, # () → network; called if a part is not ther
 def untrained_rows(network, # of the shape
                    data: Prepared, probed: Probed) -> list: # rows of retrieval, of alignment and of probes
     "Rows of a network of the same shape with fresh weights."
-    shape = {k: v for k, v in network.config.to_dict().items() if k != "_name_or_path"} # transformers' version included
+    passing = ("_name_or_path", "trained_on_pairs") # what fresh weights do not depend on
+    shape = {k: v for k, v in network.config.to_dict().items() if k not in passing} # transformers' version included
     key = [type(network).__name__, shape, source_hash("encoder"), *probed.key(), *_tests_key(data)]
     keep = lambda part, compute: cached_rows(data.folder, f"untrained-{part}", key, compute)
     return _network_rows(lambda: retrieval.untrained(network), data, probed, "untrained", keep)

@@ -69,7 +69,7 @@ def _joined_shape(places: list[Place]) -> tuple:
 # %% ../nbs/01d_initialisation.ipynb #c6f27b1f
 _MAY_DIFFER = ("vocab_size", "bos_token_id", "pad_token_id", "eos_token_id", "mask_token_id", "pooler",
                "cross_attention", "restart_positions", "relative_start", "hidden_dropout_prob",
-               "attention_probs_dropout_prob", "classifier_dropout",
+               "attention_probs_dropout_prob", "classifier_dropout", "trained_on_pairs",
                "initializer_range") # what a new model need not share with its source
 
 def source_config(folder) -> EncoderConfig:

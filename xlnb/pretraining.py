@@ -7,10 +7,10 @@ __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', '
            'RunSettings', 'fill_in', 'size_defaults', 'check_choices', 'check_amounts', 'restarts', 'max_side',
            'network_config', 'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_shape', 'prepare_data',
            'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices',
-           'comparison_table', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase',
-           'run_identity', 'run_folder', 'shown_path', 'training_config', 'threads_of', 'Trained', 'train_phase',
-           'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run',
-           'announce', 'announce_plan', 'main']
+           'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm',
+           'Phase', 'run_identity', 'run_folder', 'shown_path', 'training_config', 'threads_of', 'Trained',
+           'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of',
+           'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
 
 # %% ../nbs/02j_pretraining.ipynb #b264b9df
 import hashlib, math, os, re, sys, time
@@ -163,7 +163,7 @@ def network_config(settings: RunSettings, # filled in
                       norm=settings.norm, initializer_range=settings.initializer_range,
                       relative_positions=settings.relative_positions, relative_start=settings.relative_start,
                       relative_across=settings.relative_across, restart_positions=restarts(settings),
-                      max_position_embeddings=2 * BY_SIZE[settings.size].length, **shape)
+                      max_position_embeddings=2 * BY_SIZE[settings.size].length, trained_on_pairs=False, **shape)
 
 _SHAPE = {"width": "hidden_size", "layers": "num_hidden_layers", # setting → field of a configuration
           **{k: k for k in ("norm", "initializer_range", "relative_positions", "relative_across")}}
@@ -287,6 +287,13 @@ def comparison_table(rows: list[tuple]) -> list[dict]: # of (what, in the paper,
     "Rows for `show_table`."
     return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
 
+# %% ../nbs/02j_pretraining.ipynb #n0tepa1r
+def note_pairs(network, # whose configuration is saved with it
+               pairs: bool, # whether it is now trained on sentence pairs
+              ):
+    "Write down that a network reads pairs; what it has read before stays on record."
+    if pairs: network.config.trained_on_pairs = True
+
 # %% ../nbs/02j_pretraining.ipynb #8c796774
 def loss_names(batch: dict) -> tuple[str, str]: # of masked and of replaced tokens
     "Names of the losses of a batch: a pair batch knows its sides."
@@ -307,6 +314,7 @@ class MaskedLanguageModel(nn.Module):
                  pairs: bool = False, # whether there are batches of pairs
                  groups: list = ()): # language pairs whose losses are summed apart as well
         super().__init__()
+        note_pairs(network, pairs)
         self.generator, self.masking, self.ids, self.groups = network, masking, ids, list(groups)
         kinds = ("mlm", "tlm") if pairs else ("mlm",)
         self.weights = dict.fromkeys(kinds, 1.0)

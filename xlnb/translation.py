@@ -156,7 +156,7 @@ def new_translator(s: Settings, start: Path | None) -> EncoderDecoder: # resolve
     "Random weights by settings and seed, or those of the encoder in a folder."
     blocks, seed = decoder_blocks(s.layers, s.decoder_layers, s.decoder_from), derive_seed(s.seed, "translator")
     more = dict(hidden_dropout_prob=s.dropout, attention_probs_dropout_prob=s.dropout,
-                relative_memory=s.relative_memory)
+                relative_memory=s.relative_memory, trained_on_pairs=True)
     if start: return encoder_decoder_from(load(start, EncoderForMaskedLM), blocks, s.tied, seed, **more)
     return new_model(EncoderDecoder, TranslationConfig.of(network_config(s), blocks, s.tied, **more), seed)
 

@@ -32,7 +32,7 @@ from .objectives import POLICIES, Masking, MaskIds, guess, mask_tokens, vocabula
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
                           Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
                           finished_phase, held_out_spec, init_for_record, main, max_side, network_config,
-                          plan_run, restarts, run_folder, size_defaults, start_shape, step_tokens)
+                          note_pairs, plan_run, restarts, run_folder, size_defaults, start_shape, step_tokens)
 from .tokens import SpecialIds, collate_pairs
 from .training import rank_and_world
 
@@ -221,6 +221,7 @@ class BatchParts(MaskedLanguageModel):
     def __init__(self, s: Settings, network: EncoderForMaskedLM, tokenizer,
                  frozen: bool = False): # whether only cross-attention learns
         super().__init__(network, s.masking, MaskIds.of(tokenizer))
+        note_pairs(network, s.uses_pairs)
         self.settings, self.special, self.frozen = s, SpecialIds.of(tokenizer), frozen
         kinds = {"mlm": ("mlm",), "mlm+tlm": ("mlm", "tlm"), "ca-mlm": ("mlm", "ca_mlm"),
                  "mlm+sides+tlm": ("mlm", "pair_mlm", "tlm"),

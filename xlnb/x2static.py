@@ -315,7 +315,7 @@ def _mean_states(model, encodings, sentences, occurrences, layer: int, pad: int,
 def _weights_hash(model) -> str:
     "Of architecture and weights, wherever they were loaded from; a pooler, drawn where a file has none, is not read."
     digest, config = hashlib.sha256(), model.config.to_dict()
-    passing = ("_name_or_path", "transformers_version", "architectures", "dtype")
+    passing = ("_name_or_path", "transformers_version", "architectures", "dtype", "trained_on_pairs")
     said = {k: v for k, v in config.items() if k not in passing}
     digest.update(json.dumps([type(model).__name__, said], sort_keys=True, default=str).encode())
     for name, value in sorted(model.state_dict().items()):

@@ -30,8 +30,8 @@ from .held_out import Evaluation, Measured, evaluate, hold_out, held_out_metrics
 from .objectives import POLICIES, Masking, MaskIds, guess, info_nce, network_inputs, replaced_tokens, rtd_loss
 from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
                               Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
-                              held_out_spec, loss_names, main, max_side, network_config, plan_run, size_defaults,
-                              step_flops, step_tokens, sums_by_group)
+                              held_out_spec, loss_names, main, max_side, network_config, note_pairs, plan_run,
+                              size_defaults, step_flops, step_tokens, sums_by_group)
 from . import pretraining
 
 # %% ../nbs/03_xlm_e.ipynb #b8910a49
@@ -247,6 +247,7 @@ class GeneratorAndDiscriminator(MaskedLanguageModel):
 
     def _add_discriminator(self, s):
         self.discriminator = self.new_network(s, "discriminator")
+        note_pairs(self.discriminator, s.uses_pairs)
         if s.table == "one": share_embeddings(self.generator, self.discriminator)
         if self.adds: nn.init.zeros_(self._table("discriminator"))
         kinds = ("mrtd", "trtd") if s.uses_pairs else ("mrtd",)
