@@ -204,6 +204,41 @@ def test_json_that_is_no_record_is_named(tmp_path, monkeypatch, line):
     with pytest.raises(DataError, match="toy.jsonl:1: .* is JSON and no record"): read_records("toy")
 
 
+@pytest.mark.parametrize("line, said", [
+    ('{"metrics": []}', "tables or metrics"), ('{"tables": {"curve": {"step": [1, 2], "loss": [0.5]}}}', "tables or")])
+def test_a_record_whose_parts_are_not_as_written_is_named(tmp_path, monkeypatch, line, said):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    append_record("toy", {"seed": 0}).write_text(f"{line}\n")
+    with pytest.raises(DataError, match=f"toy.jsonl:1: {said}"): read_records("toy")
+
+
+def test_bytes_that_are_no_text_cost_their_line_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
+    append_record("toy", {"seed": 0}).write_bytes(b'{"seed":\r 1}\n{"seed": "\xff"}\n{"seed": 2}\n')
+    with pytest.warns(UserWarning, match="toy.jsonl:2: not a JSON record"): found = read_records("toy")
+    assert [record["seed"] for record in found] == [1, 2]
+
+
+@pytest.mark.parametrize("text, said", [("{", "is damaged"), ("[" * 10**5, "is damaged"), ("[]", "it holds"),
+                                        ('{"rows": []}', "it lacks said")])
+def test_what_a_run_has_left_is_read_or_named(tmp_path, text, said):
+    (path := tmp_path / "rows.json").write_text(text)
+    with pytest.raises(core.CheckpointError, match=f"rows.json .*{said}.*: delete it, and it is computed again"):
+        core.read_json_object(path, "rows", "said", advice=core.AGAIN)
+
+
+class PanicException(BaseException): "As Rust raises it."
+
+@pytest.mark.parametrize("raised, error", [
+    (KeyError("a\nb"), core.CheckpointError), (PanicException("no entry"), core.CheckpointError),
+    (ConfigError("ours"), ConfigError), (MemoryError(), MemoryError), (KeyboardInterrupt(), KeyboardInterrupt)])
+def test_errors_over_damaged_files_are_one_error_and_others_pass(raised, error):
+    with pytest.raises(error) as caught:
+        with core.refusing_damage(lambda why: f"toy holds no model ({why})"): raise raised
+    if error is not core.CheckpointError: assert caught.value is raised
+    else: assert re.fullmatch("toy holds no model [(].*[)]", str(caught.value))
+
+
 def test_checksums_are_of_what_was_written_last_and_each_file_is_hashed_once(tmp_path):
     (tmp_path / "network").mkdir()
     for content in ("first", "second"):

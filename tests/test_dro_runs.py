@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from xlnb.core import ConfigError, read_records, torch_generator
+from xlnb.core import CheckpointError, ConfigError, read_records, torch_generator
 from xlnb.dro import DEFECTS, chi_square, score_ranking
 from xlnb.dro_runs import (EXPERIMENTS, PHASE, RECIPE, ROUNDS, Settings, baseline_of, damaged, make_batches, new_model,
                            planted_pairs, prepare_data, rankings, resolve, trajectory_of, with_baseline)
@@ -173,6 +173,9 @@ def test_an_excess_over_nothing_is_refused(data):
 
 def test_a_folder_without_a_run_has_no_trajectory(tmp_path):
     with pytest.raises(ConfigError, match="holds no checkpoint"): trajectory_of(tmp_path)
+    (tmp_path / "checkpoint-00000002").mkdir()
+    (tmp_path / "checkpoint-00000002" / "state.json").write_text('{"batches": {"trajec')
+    with pytest.raises(CheckpointError, match="state.json is damaged"): trajectory_of(tmp_path)
 
 
 def test_every_experiment_can_be_resolved():

@@ -482,6 +482,37 @@ def test_load_refuses_a_folder_without_weights_and_unknown_settings(tmp_path):
     with pytest.raises(CheckpointError, match="holds no model.safetensors"): load(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["[", "{}", '{"layer_norm_eps": 0.1}'])
+def test_a_configuration_that_is_not_as_written_is_refused(tmp_path, text):
+    "Other settings fit the same weights."
+    new_model(Encoder, toy(), 0).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | json.loads(text)) if text != "[" else text)
+    if text == "{}": path.write_text(path.read_text() + " ")
+    with pytest.raises(CheckpointError, match="config.json is damaged"): load(tmp_path)
+
+
+@pytest.mark.parametrize("name, value", [("vocab_size", 10**30), ("vocab_size", "x"), ("num_hidden_layers", None)])
+def test_settings_of_no_network_are_refused_where_there_are_no_checksums(tmp_path, name, value):
+    new_model(Encoder, toy(), 0).save_pretrained(tmp_path)
+    (tmp_path / "checksums.json").unlink()
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(settings | {name: value}))
+    with pytest.raises((CheckpointError, ConfigError)): load(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_a_damaged_network_of_another_family_is_refused(tmp_path, file):
+    BertModel(BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                         intermediate_size=16)).save_pretrained(tmp_path)
+    data = (tmp_path / file).read_bytes()
+    for damaged in (data[:-2], data.replace(b'"num_hidden_layers": 1', b'"num_hidden_layers": "x"'), b"[" * 10**5):
+        if damaged == data: continue
+        (tmp_path / file).write_bytes(damaged)
+        with pytest.raises(CheckpointError): load_foreign(tmp_path)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_sharded_and_tied_checkpoints_round_trip(tied, tmp_path):
     model = build(EncoderForMaskedLM, toy(tie_word_embeddings=tied)).float()

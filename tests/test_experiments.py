@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 import pytest
 
 from xlnb import experiments
-from xlnb.core import ConfigError
+from xlnb.core import ConfigError, DataError
 from xlnb.experiments import (Experiment, filled_in, finished_runs, missing, plot_grid, recipe_of, records_of,
                               run_missing, run_one, run_rows, runs_of_size)
 
@@ -65,6 +65,12 @@ def test_a_record_with_an_unknown_parameter_is_refused_by_name():
     for words in ("3 finished records of 99_toy", "tied=False in no. 2, 2 in all", "size=3 in no. 3, 1 in all"):
         assert words in str(refused.value)
     assert records_of(TOY, ToyRecipe(), [record(finished=False, tied=False), records[0]])["slow"] == {0: records[0]}
+
+
+@pytest.mark.parametrize("damaged", [{}, {"parameters": {}, "run": {}}, {"parameters": [], "run": {"finished": True}}])
+def test_a_record_that_lacks_a_part_is_named(damaged):
+    with pytest.raises(DataError, match="record 2 of 99_toy, the oldest first, lacks"):
+        records_of(TOY, ToyRecipe(), [record(seed=0), damaged])
 
 
 @pytest.mark.parametrize("renamed, given, arm", [

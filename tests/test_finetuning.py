@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from xlnb.core import CheckpointError, ConfigError, DataError, data_root
 from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.finetuning import (IGNORED, KINDS, LONGEST_ANSWER, FineTuning, LearnedTask, answers_of, best_span,
-                             item_logits, load_head, read_choices, read_items, read_labelled, read_questions,
+                             item_logits, load_head, new_head, read_choices, read_items, read_labelled, read_questions,
                              read_tagged, texts_of, train_head, usual_rate)
 from xlnb.foreign import quietly
 from xlnb.task_sets import Choice, Labelled, Question, Tagged, read_task, task_languages
@@ -120,6 +120,16 @@ def test_a_decoder_is_told_what_fills_batches_up(tokenizer, tmp_path):
     own.save_pretrained(tmp_path / "decoder")
     with pytest.raises(ConfigError, match="decoder: neither its .* names a padding token.*tokenizer.eos_token"):
         train_head(tmp_path / "decoder", task_of("classification"), recipe, 0, tmp_path / "other")
+
+
+@pytest.mark.parametrize("file, text", [("config.json", "{"), ("model.safetensors", "version https://git-lfs")])
+def test_a_damaged_network_is_refused_with_or_without_a_head(tmp_path, file, text):
+    config = transformers.BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                                     intermediate_size=16)
+    with quietly(): transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    (tmp_path / file).write_text(text)
+    for read in (lambda: load_head(tmp_path, "classification"), lambda: new_head(tmp_path, "classification", YES_NO)):
+        with pytest.raises(CheckpointError, match="holds no network that loads"): read()
 
 
 def test_a_head_without_a_weight_is_refused(encoder, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from xlnb import held_out, retrieval
-from xlnb.core import torch_generator
+from xlnb.core import CheckpointError, torch_generator
 from xlnb.data import encode_pairs, open_corpus, prepare, token_frequencies, without_digits
 from xlnb.encoder import Encoder, config_for, new_model
 from xlnb.heads import EncoderForMaskedLM
@@ -130,6 +130,10 @@ def test_rows_are_computed_once_for_a_key(tmp_path):
     assert len(calls) == 1 and json.dumps(first) == json.dumps(second)
     cached_rows(tmp_path, "rows", ["a", 2], compute)
     cached_rows(tmp_path, "others", ["a", 1], compute)
+    for text in ("[", "{}"):
+        next(tmp_path.glob("others-*")).write_text(text)
+        with pytest.raises(CheckpointError, match="others-.*is damaged.*: delete it, and it is computed again"):
+            cached_rows(tmp_path, "others", ["a", 1], compute)
     assert len(calls) == 3 and len(list(tmp_path.iterdir())) == 3
 
 

@@ -354,6 +354,10 @@ def test_mappings_that_do_not_fit_are_refused(tmp_path):
 
 def test_folders_that_cannot_be_read_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="no folder with a config.json"): source_config(tmp_path / "nowhere")
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "cut" / "model.safetensors").write_bytes(b"version https://git-lfs")
+    with pytest.raises(CheckpointError, match="cut holds a damaged file"): source_config(tmp_path / "cut")
     with pytest.raises(ConfigError, match="target_config='bert' is no EncoderConfig"): initialise("bert", tmp_path)
     with pytest.raises(CheckpointError, match="bert is no folder"):
         initialise(EncoderConfig(vocab_size=60, hidden_size=32, num_attention_heads=4), "bert", "body")

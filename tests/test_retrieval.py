@@ -609,7 +609,8 @@ def test_a_folder_says_how_its_sentences_are_read(settings, pool, tokenizer, tmp
     ({"pooling_mode_max_tokens": True}, ConfigError, "config.json asks for pooling by max_tokens, which is not one of"),
     ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ConfigError, "by mean_tokens, cls_token"),
     ({}, ConfigError, "asks for pooling by None"), ("[]", ConfigError, "asks for pooling by None"),
-    ("{", CheckpointError, "1_Pooling/config.json is no JSON")])
+    ("{", CheckpointError, "1_Pooling/config.json is no JSON"), ("[" * 10**5, CheckpointError, "is no JSON"),
+    ({"pooling_mode": []}, ConfigError, "asks for pooling by")])
 def test_a_pooling_that_is_not_known_is_named(settings, error, says, tokenizer, tmp_path):
     made("bert").save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
     pooled_as(tmp_path, settings)
@@ -677,6 +678,7 @@ def test_vectors_that_would_depend_on_padding_are_refused(tokenizer, tmp_path):
     (lambda f: (f / "config.json").write_text("{"), "holds no (tokenizer|model) that loads"),
     (lambda f: (f / "config.json").write_text('{"model_type": "no-such-model"}'), "holds no (tokenizer|model) that"),
     (lambda f: (f / "model.safetensors").unlink(), "holds no model that loads"),
+    (lambda f: (f / "tokenizer.json").write_text('{"added_tokens": [7]}'), "holds no tokenizer that loads"),
 ])
 def test_a_folder_that_cannot_be_loaded_is_named(damage, says, tokenizer, tmp_path):
     made("bert").save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)

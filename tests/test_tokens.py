@@ -280,6 +280,7 @@ def test_a_manifest_without_a_field_is_refused_in_a_sentence(tokenizer, tmp_path
     lambda m: m["text"]["en"]["shards"][0]["files"].pop("tokens"), lambda m: m["text"]["en"].pop("lines"),
     lambda m: m["text"]["en"]["shards"][0]["files"]["tokens"].pop("sha256"), lambda m: m["special"].pop("bos"),
     lambda m: m["text"]["en"]["shards"][0].update(items=9), lambda m: m["text"].update({"../en": m["text"]["en"]}),
+    lambda m: m["text"]["en"].update(shards=[]), lambda m: m["text"]["en"].update(items=9, lines=9),
     lambda m: m["text"].update(en=[]), lambda m: m.update(dtype="O")])
 def test_a_manifest_with_something_else_in_it_is_refused_in_a_sentence(tokenizer, tmp_path, change):
     build(tokenizer, tmp_path, {"en": sentences(0, 10)})

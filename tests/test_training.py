@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 import xlnb.training as training
-from xlnb.core import ConfigError, torch_generator
+from xlnb.core import ConfigError, DataError, torch_generator
 from xlnb.encoder import config_for, load, new_model
 from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from xlnb.objectives import masked_lm_loss, replaced_tokens, rtd_loss
@@ -289,6 +289,15 @@ def test_an_older_checkpoint_stays_until_the_new_one_has_been_read(tmp_path, mon
     with pytest.raises(CheckpointError, match="the run goes on from step 5"): run(tmp_path, LONGER)
     shutil.rmtree(tmp_path / "checkpoint-00000009")
     assert run(tmp_path, LONGER)["finished"]
+
+
+@pytest.mark.parametrize("text, said", [('{"step": 0}\n{"st', None), ('{"step": 0}\n{"st\n', "2: no line of a log"),
+                                        ("[1]\n", "1: .* is no line of a log"), ("[" * 10**5 + "\n", "1: no line")])
+def test_a_damaged_line_of_a_log_is_named(tmp_path, text, said):
+    (tmp_path / "log.jsonl").write_text(text)
+    if said is None: assert read_log(tmp_path) == [{"step": 0}]
+    else:
+        with pytest.raises(DataError, match=f"log.jsonl:{said}"): read_log(tmp_path)
 
 
 def test_a_deleted_log_is_said_and_recorded(tmp_path):

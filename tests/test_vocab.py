@@ -1,5 +1,5 @@
 """The shared vocabulary: the two tokenizer libraries agree on every script, training is exact and reproducible."""
-import itertools, json, subprocess, sys, tracemalloc, warnings
+import itertools, json, shutil, subprocess, sys, tracemalloc, warnings
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +44,19 @@ def toy(tmp_path_factory):
     text = cldr_corpus("de,ru,hi", 1, 500, 1, 1).text
     folder = tmp_path_factory.mktemp("vocab") / "toy"
     return text, train_vocab(text, 700, folder), folder
+
+
+@pytest.mark.parametrize("file, old, new", [
+    ("tokenizer.json", "{", "["), ("tokenizer.json", '"added_tokens": [', '"added_tokens": [7, '),
+    ("tokenizer_config.json", '"mask_token"', '"nask_token"'), ("tokenizer_config.json", '"attention_mask"', '"mask"'),
+    ("tokenizer_config.json", '"eos_token": "</s>"', '"eos_token": 7'),
+    ("tokenizer_config.json", '"model_max_length": ', '"model_max_length": "long", "other": ')])
+def test_a_damaged_vocabulary_is_refused_in_a_sentence(toy, tmp_path, file, old, new):
+    folder = shutil.copytree(toy[2], tmp_path / "words")
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(DataError, match="train it again"): load_tokenizer(folder)
 
 
 @pytest.mark.parametrize("lang", LOCALES)

@@ -296,8 +296,9 @@ def test_other_text_and_settings_have_other_files(made, tmp_path):
     curve(max_sentences=50)
     assert len(list(tmp_path.iterdir())) == 4 * n and curve() == first
     path = next(tmp_path.glob("hi-80-*"))
-    path.write_text("{")
-    with pytest.raises(DataError, match="delete the file"): [curve(stream=s) for s in (streams["hi"], other)]
+    for text in ("{", "[" * 10**5, '{"alp": -1.5}', '{"alp": -1.5, "pieces": [["a"]]}', '{"alp": NaN, "pieces": []}'):
+        path.write_text(text)
+        with pytest.raises(DataError, match="delete the file"): [curve(stream=s) for s in (streams["hi"], other)]
 
 
 # ---------------------------------------------------------------- refusals and report

@@ -15,8 +15,8 @@ from itertools import combinations
 from pathlib import Path
 
 from . import contamination
-from .core import (ConfigError, DataError, atomic_path, choose, data_root, derive_seed, pair_name, parse_languages,
-                       repo_root, sha256_file, sha256_once, split_pair)
+from .core import (AGAIN, ConfigError, DataError, atomic_path, choose, data_root, derive_seed, pair_name,
+                       parse_languages, read_json_object, repo_root, sha256_file, sha256_once, split_pair)
 from .corpora import (LANGUAGES, MULTI30K_PARTS, AlignedPair, Corpus, Lines, Report, existing_file, file_lines,
                           language_code, read_multi30k, read_parallel, read_tatoeba, read_text, read_tsv_pairs,
                           read_verses)
@@ -561,7 +561,7 @@ def _survey(corpus: Corpus) -> dict:
     code = [sha256_file(module) for module in modules]
     try: kept = _cache_folder() / "surveys" / f"{corpus.name}-{derive_seed(corpus.langs, corpus.facts, code):016x}.json"
     except FileNotFoundError: kept = None # outside a checkout
-    if kept and kept.is_file(): return json.loads(kept.read_text())
+    if kept and kept.is_file(): return read_json_object(kept, "lines", advice=AGAIN)
     found = contamination.survey(corpus.text, tests, corpus.pairs)
     if kept:
         with atomic_path(kept) as path: path.write_text(json.dumps(found))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from . import xlm_e, xy_lent
-from .core import ConfigError, choose, derive_seed, numpy_generator, split_pair
+from .core import ConfigError, choose, derive_seed, numpy_generator, read_json_object, split_pair
 from .corpora import Corpus
 from .data import MixedBatches, Prepared
 from .dro import (DEFECTS, ESTIMATORS, FLOORS, GroupLosses, excess_losses, find_bad_bitext, first_round,
@@ -174,8 +174,9 @@ class RobustBatches:
 def trajectory_of(folder) -> list[dict]: # of a run
     "The rounds of a run, from its last checkpoint; raises `ConfigError` where there is none."
     if (path := latest_checkpoint(folder)) is None: raise ConfigError(f"{folder} holds no checkpoint of a run")
-    state = json.loads((path / "state.json").read_text())["batches"]
-    if "trajectory" not in state: raise ConfigError(f"{folder} is of a run that kept no losses of pairs")
+    state = read_json_object(path / "state.json", "batches")["batches"]
+    if not isinstance(state, dict) or not isinstance(state.get("trajectory"), list):
+        raise ConfigError(f"{folder} is of a run that kept no losses of pairs")
     return state["trajectory"]
 
 def make_batches(s: Settings, data: RobustData) -> RobustBatches:

@@ -29,7 +29,7 @@ from transformers.utils import logging as progress
 from transformers.utils.generic import can_return_tuple
 
 from .core import (CheckpointError, ConfigError, check_counts, check_numbers, choose, read_json_object,
-                       verify_checksums, write_checksums)
+                       refusing_damage, verify_checksums, write_checksums)
 
 # %% ../nbs/01_encoder.ipynb #88d128f4
 _CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "gated"),
@@ -669,7 +669,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
         try: super().save_pretrained(folder, **options)
         finally:
             if shown: progress.enable_progress_bar()
-        if Path(folder).is_dir(): write_checksums(folder, "model*.safetensors")
+        if Path(folder).is_dir(): write_checksums(folder, "model*.safetensors", "config.json")
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *arguments, **options):
@@ -819,7 +819,11 @@ def load(folder, # written by `save_pretrained`
     if (kind := checkpoint_type(folder)) != EncoderConfig.model_type:
         raise CheckpointError(f"{folder} is a {kind} checkpoint, and load reads those of this library: use "
                               "load_foreign of xlnb.foreign for RoBERTa, XLM-R, BERT or ELECTRA")
-    config = config or model_class.config_class.from_pretrained(folder)
+    with refusing_damage(lambda why: f"{folder} holds no model that loads ({why}): write or download it again"):
+        return _load_whole(folder, model_class, config or model_class.config_class.from_pretrained(folder))
+
+def _load_whole(folder, model_class, config):
+    "The model, if names and shapes of its weights are those of the folder."
     with torch.device("meta"): model = model_class(copy.deepcopy(config))
     ours = {name: tuple(w.shape) for name, w in model.state_dict().items() if name not in model.all_tied_weights_keys}
     theirs, body = checkpoint_shapes(folder), model_class.base_model_prefix + "."

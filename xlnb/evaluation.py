@@ -27,9 +27,10 @@ import torch
 import transformers
 from scipy.sparse import hstack
 
-from .core import (CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
+from .core import (AGAIN, CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
                        data_root, derive_seed, figure, our_code, pair_name, parse_languages, plain_warnings, progress,
-                       read_records, run_facts, runs_folder, settings_from_arguments, sha256_file)
+                       read_json, read_json_object, read_records, run_facts, runs_folder,
+                       settings_from_arguments, sha256_file)
 from .corpora import LANGUAGES
 from .data import source_hash
 from .downstream import BENCHMARKS, RECIPES, TABLES, has_recipes, printed, printed_recipes, read_translations
@@ -392,7 +393,7 @@ class Tuned(NamedTuple):
     stopped: str = "" # how far it came, if it did not finish
 
     @property
-    def dev(self) -> float: return json.loads((self.folder / "best" / "selection.json").read_text())["dev"]
+    def dev(self) -> float: return read_json_object(self.folder / "best" / "selection.json", "dev")["dev"]
 
 def _chosen_by(name) -> str: # whose score chooses: that of the set that is learned, so that its tests share a training
     return learned if (learned := BENCHMARKS[name].learned) in BENCHMARKS else name
@@ -442,7 +443,7 @@ def _answered(tuned: Tuned, name, examples, lang, settings) -> list:
         limit = min(tuned.recipe.max_length, longest_input(network.config, tokenizer))
         found = answers_of(network, tokenizer, task.kind, task.labels, examples, limit, beside)
         with atomic_path(place) as unfinished: unfinished.write_text(json.dumps(found, ensure_ascii=False))
-    found = json.loads(place.read_text())
+    found = read_json(place, list, AGAIN)
     return [Span(*answer) for answer in found] if task.kind == "question answering" else found
 
 # %% ../nbs/08_evaluation.ipynb #a1da863e
@@ -655,7 +656,7 @@ def _kept_rows(what: list, settings, make, # make: () → rows
         kept = {"rows": rows, "said": texts}
         place.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(place) as unfinished: unfinished.write_text(json.dumps(kept, default=lambda v: v.item()))
-    kept = json.loads(place.read_text())
+    kept = read_json_object(place, "rows", "said", advice=AGAIN)
     for text in kept["said"]: warnings.warn(f"{what[0]}, {system}: {text}")
     return kept["rows"]
 

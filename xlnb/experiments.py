@@ -66,12 +66,23 @@ def _identities(records: list[dict], recipe) -> list[dict]:
                       f"that its settings do not know: {named}. Say in the recipe's `renamed` what became of each")
 
 # %% ../nbs/02h_experiments.ipynb #879f75a8
+def _checked(records: list[dict], notebook: str, *parameters: str) -> list[dict]:
+    "The records; `DataError` for one without the parts that a run writes, which a damaged line may lack."
+    for number, record in enumerate(records, 1):
+        given, run = record.get("parameters"), record.get("run")
+        known = isinstance(given, dict) and set(parameters) <= set(given)
+        if not known or not isinstance(run, dict) or "finished" not in run:
+            raise DataError(f"record {number} of {notebook}, the oldest first, lacks its parameters, or whether the "
+                            "run has finished: remove its line")
+    return records
+
 def records_of(experiment: Experiment,
                recipe, # of the paper whose experiment it is
                records: list[dict], # oldest first
               ) -> dict[str, dict[int, dict]]: # arm → {seed: newest finished record}
     "The finished records of an experiment; `ConfigError` for records with a parameter that the recipe does not know."
-    found, done = {arm: {} for arm in experiment.arms}, [r for r in records if r["run"]["finished"]]
+    found, done = {arm: {} for arm in experiment.arms}, [
+        r for r in _checked(records, recipe.notebook) if r["run"]["finished"]]
     identities = _identities(done, recipe)
     for arm, given in experiment.runs():
         wanted = filled_in(recipe, given)
@@ -98,7 +109,8 @@ def runs_of_size(size: str, # one of SIZES
     choose("size", size, SIZES)
     experiments, finished = {}, {}
     for recipe in map(recipe_of, notebooks):
-        records = [r for r in read_records(recipe.notebook) if r["parameters"]["size"] == size]
+        records = _checked(read_records(recipe.notebook), recipe.notebook, "size")
+        records = [r for r in records if r["parameters"]["size"] == size]
         sized = {name: replace(e, shared={**e.shared, "size": size}) for name, e in recipe.experiments.items()
                  if e.shared.get("size", size) == size}
         experiments |= sized

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -28,7 +29,7 @@ from safetensors.torch import load_model
 from torch import nn
 
 from .core import (CheckpointError, ConfigError, DataError, atomic_path, choose, derive_seed, progress_bar,
-                       torch_generator)
+                       read_json_object, refusing_damage, torch_generator)
 from .foreign import loading_quietly, quietly
 from .probes import pad_examples, tokenized
 from .retrieval import check_complete, check_tokenizer, evaluating, load_model_tokenizer, longest_input
@@ -309,7 +310,10 @@ def load_config(folder): # of a saved network, the library's own too
     "The configuration of a saved network; `ConfigError` for what is no folder of one."
     import_module("xlnb.heads")
     if not (Path(folder) / "config.json").is_file(): raise ConfigError(f"{folder} is not the folder of a saved network")
-    return transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    with refusing_damage(partial(_unloadable, folder)):
+        return transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+
+def _unloadable(folder, why: str) -> str: return f"{folder} holds no network that loads ({why}): write it again"
 
 def check_partner(folder, partner: str):
     "`ConfigError` for a network that cannot look at a partner, or another word for one."
@@ -332,7 +336,7 @@ def new_head(folder, # of a saved encoder, with whatever head or none
     auto, width = _auto_class(kind), 1 if kind in ("regression", "choice") else len(labels)
     outputs = {} if kind == "question answering" else dict(num_labels=width)
     if partner: check_partner(folder, partner)
-    with torch.random.fork_rng(), loading_quietly():
+    with torch.random.fork_rng(), loading_quietly(), refusing_damage(partial(_unloadable, folder)):
         torch.manual_seed(derive_seed("head", seed))
         head, outputs = (_beside_partner(kind), outputs | {"partner": partner}) if partner else (auto, outputs)
         try: network, info = head.from_pretrained(folder, local_files_only=True, output_loading_info=True, **outputs)
@@ -531,7 +535,7 @@ def _training_config(recipe, batches, config, seed) -> TrainingConfig:
 def _keep_best(network, tokenizer, out, step, found, epoch_ends: bool):
     "Write the network to `best` if it is better there; a network amid an epoch gives way to any at an end of one."
     notes = out / "best" / "selection.json"
-    there = json.loads(notes.read_text()) if notes.exists() else {"epoch_ends": False}
+    there = read_json_object(notes, "epoch_ends", "dev") if notes.exists() else {"epoch_ends": False}
     if there["epoch_ends"] and not (epoch_ends and found > there["dev"]): return
     with atomic_path(out / "best") as folder:
         with quietly(): network.save_pretrained(folder)
@@ -569,7 +573,7 @@ def train_head(model, # folder of a saved encoder with its tokenizer
 def load_head(folder, # `best` of a run
               kind: str):
     "The network of a run, with its head; `CheckpointError` where weights are lacking."
-    with loading_quietly():
+    with loading_quietly(), refusing_damage(partial(_unloadable, folder)):
         [name] = load_config(folder).architectures
         own = _beside_partner(kind) if name.startswith("Partnered") else _auto_class(kind)
         network, info = own.from_pretrained(folder, local_files_only=True, output_loading_info=True)

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
-from .core import CheckpointError, ConfigError
+from .core import CheckpointError, ConfigError, refusing_damage
 from .encoder import LOADING, Encoder, EncoderConfig, EncoderPreTrainedModel, checkpoint_folder
 
 # %% ../nbs/01b_foreign.ipynb #2d45669f
@@ -86,6 +86,10 @@ def _readable_config(folder, model_class):
         raise ConfigError(f"model_class={model_class.__name__} has no counterpart in other families: take Encoder for "
                           "the body, or EncoderForMaskedLM or EncoderForCausalLM of xlnb.heads for a language model")
     checkpoint_folder(folder)
+    with refusing_damage(lambda why: f"{folder} holds no model that loads ({why}): fetch it again"):
+        return _config_of_a_family(folder, model_class)
+
+def _config_of_a_family(folder, model_class):
     try: kind = PreTrainedConfig.get_config_dict(folder)[0].get("model_type")
     except OSError: kind = None
     if kind is None:
@@ -105,7 +109,8 @@ def load_foreign(folder, # a RoBERTa, XLM-R, BERT or ELECTRA checkpoint
                 ):
     "A checkpoint of another family as one of ours, with equal hidden states; `CheckpointError` if that cannot be."
     config = _readable_config(folder, model_class)
-    theirs, info = _read_quietly(model_class.foreign_auto_class, folder, config)
+    with refusing_damage(lambda why: f"{folder} holds no model that loads ({why}): fetch it again"):
+        theirs, info = _read_quietly(model_class.foreign_auto_class, folder, config)
     lacking = [name for name in info["missing_keys"] if "pooler" not in name]
     if lacking:
         raise CheckpointError(f"{folder} lacks weights of {type(theirs).__name__}: {', '.join(sorted(lacking)[:4])}")

@@ -24,8 +24,8 @@ from torch import nn
 
 from . import alignment, probes, retrieval
 from .cldr import LOCALES
-from .core import (DataError, PALETTE, atomic_path, figure, label_lines, progress, progress_bar, split_pair,
-                       torch_generator)
+from .core import (AGAIN, DataError, PALETTE, atomic_path, figure, label_lines, progress, progress_bar, read_json,
+                       split_pair, torch_generator)
 from .data import (Prepared, encode_pairs, pack_blocks, script, short_hash, source_hash, token_frequencies,
                        unigram_loss, without_digits)
 from .objectives import Masking, MaskIds, guess, replaced_tokens, rtd_diagnostics
@@ -394,7 +394,7 @@ def cached_rows(folder: Path, name: str, key: list, # what the rows depend on
     path = folder / f"{name}-{short_hash(key)}.json"
     if not path.exists():
         with atomic_path(path) as unfinished: unfinished.write_text(json.dumps(compute(), default=float), "utf-8")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path, list, AGAIN)
 
 def _tests_key(data: Prepared) -> list:
     "The tests and the code that reads them."

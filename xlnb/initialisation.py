@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from transformers import AutoConfig
 
-from .core import CheckpointError, ConfigError, check_counts, choose, torch_generator
+from .core import CheckpointError, ConfigError, check_counts, choose, refusing_damage, torch_generator
 from .encoder import EncoderConfig, EncoderPreTrainedModel, checkpoint_type, new_model, shape_differences
 from .foreign import FOREIGN, foreign_config, rename_foreign
 from .heads import EncoderForMaskedLM
@@ -33,7 +33,8 @@ def _weight_files(folder) -> list[Path]:
     if not index.exists():
         raise CheckpointError(f"{folder} holds no model.safetensors: load it with transformers (AutoModel, or "
                               "AutoModelForMaskedLM to keep the output layer) and write it with save_pretrained")
-    files = [folder / name for name in sorted({*json.loads(index.read_text())["weight_map"].values()})]
+    with refusing_damage(lambda why: f"{index} is damaged ({why}): fetch the folder again"):
+        files = [folder / name for name in sorted({*json.loads(index.read_text())["weight_map"].values()})]
     if lost := [file.name for file in files if not file.exists()]:
         raise CheckpointError(f"{folder} lacks {', '.join(lost)}, which its index names: fetch the folder again")
     return files
@@ -53,9 +54,10 @@ class Place:
 def weight_places(folder) -> dict[str, list[Place]]:
     "Our name → the weights that make it, one below the other, by the headers alone; `CheckpointError` without any."
     found = []
-    for file in _weight_files(folder):
-        with safe_open(file, framework="pt") as f:
-            found += [Place(file, name, tuple(f.get_slice(name).get_shape())) for name in f.keys()]
+    with refusing_damage(lambda why: f"{folder} holds a damaged file ({why}): fetch it again"):
+        for file in _weight_files(folder):
+            with safe_open(file, framework="pt") as f:
+                found += [Place(file, name, tuple(f.get_slice(name).get_shape())) for name in f.keys()]
     modern = [place.name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias") for place in found]
     try: numbers = rename_foreign({name: torch.tensor([i]) for i, name in enumerate(modern)})
     except KeyError as e: raise CheckpointError(f"{folder} has a key projection without its partner {e}") from e
@@ -78,7 +80,8 @@ def source_config(folder) -> EncoderConfig:
     kind = checkpoint_type(folder)
     if kind not in ("xlnb", *FOREIGN):
         raise CheckpointError(f"{folder} is a {kind} checkpoint: only xlnb, {', '.join(FOREIGN)} can be read")
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    with refusing_damage(lambda why: f"{folder} holds no model that loads ({why}): fetch it again"):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
     return config if kind == "xlnb" else foreign_config(config, any("pooler" in name for name in places))
 
 def target_config_for(source, # folder

@@ -28,8 +28,9 @@ import numpy as np
 import torch
 
 from .core import (CheckpointError, ConfigError, DataError, PALETTE, check_counts, choose, figure, label_lines,
-                       numpy_generator, one_thread, progress_bar, split_pair)
+                       numpy_generator, one_thread, progress_bar, refusing_damage, split_pair)
 from .training import evaluation_mode
+from .vocab import check_written
 
 # %% ../nbs/02b_retrieval.ipynb #f4766da6
 POOLS = ("mean", "mean_special", "first")
@@ -62,8 +63,9 @@ def load_model_tokenizer(folder): # of a saved model, or of a run
     if not folder.is_dir(): raise CheckpointError(f"{folder} is not a folder: give the folder of a saved model")
     folder = kept_network(folder) or folder
     advice = "save the model's own there, with tokenizer.save_pretrained"
-    try: tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as e: raise CheckpointError(f"{folder} holds no tokenizer that loads: {advice}") from e
+    with refusing_damage(lambda why: f"{folder} holds no tokenizer that loads: {advice}"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        check_written(tokenizer, folder)
     files = sorted({"tokenizer.json", *tokenizer.vocab_files_names.values()})
     if any((folder / name).is_file() for name in files): return tokenizer
     of_characters = not tokenizer.vocab_files_names # such as CANINE's, which is its configuration
@@ -117,14 +119,10 @@ def _load_network(folder: Path):
     import_module("xlnb.heads") # registers the library's own architecture
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} holds no model (config.json): save it there with model.save_pretrained")
-    try:
-        with loading_quietly(): # what it reports of a head is no news, and weights that are lacking end it below
-            network, info = AutoModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
-    except (MemoryError, torch.OutOfMemoryError): raise
-    except Exception as e: # of safetensors, json, pickle and transformers: each has its own
-        reason = " ".join(str(e).split())
-        raise CheckpointError(f"{folder} holds no model that loads ({type(e).__name__}: {reason:.200}): give a folder "
-                              "with an encoder, saved there with model.save_pretrained") from e
+    said = lambda why: (f"{folder} holds no model that loads ({why}): give a folder with an encoder, saved there with "
+                        "model.save_pretrained")
+    with refusing_damage(said), loading_quietly(): # of a head is no news; weights that are lacking end it below
+        network, info = AutoModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
     check_complete(folder, network, [name for name in info["missing_keys"] if _is_learned_and_read(network, name)])
     return network
 
@@ -296,11 +294,12 @@ def own_pooling(model) -> str | None: # a loaded model; one of 'mean_special' an
     path = Path(folder or "-") / "1_Pooling" / "config.json"
     if not path.is_file(): return None
     try: settings = json.loads(path.read_text("utf-8"))
-    except ValueError as e: raise CheckpointError(f"{path} is no JSON ({e}): give layer= and pool=, or mend it") from e
+    except (ValueError, RecursionError) as e:
+        raise CheckpointError(f"{path} is no JSON ({e}): give layer= and pool=, or mend it") from e
     settings = settings if isinstance(settings, dict) else {}
     modes = [name.removeprefix("pooling_mode_") for name, used in settings.items()
              if name.startswith("pooling_mode_") and used is True] or [settings.get("pooling_mode")]
-    if len(modes) == 1 and modes[0] in _POOL_NAMES: return _POOL_NAMES[modes[0]]
+    if len(modes) == 1 and modes[0] in [*_POOL_NAMES]: return _POOL_NAMES[modes[0]]
     raise ConfigError(f"{path} asks for pooling by {', '.join(map(str, modes))}, which is not one of mean and cls: "
                       f"give pool=, one of {', '.join(POOLS)}, and layer=")
 

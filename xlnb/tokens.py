@@ -289,7 +289,9 @@ def _is_source(name, source, sides):
     shards = source.get("shards")
     if not (isinstance(shards, list) and all(map(_is_shard, shards))): return False
     sizes_fit = all(shard["files"]["offsets"]["bytes"] == 8 * (sides * shard["items"] + 1) for shard in shards)
-    return sizes_fit and all(isinstance(source.get(count), int) for count in _COUNTS)
+    if not all(isinstance(source.get(count), int) for count in _COUNTS): return False
+    items_fit = source["items"] == sum(shard["items"] for shard in shards) == source["lines"] - source["empty"]
+    return sizes_fit and items_fit
 
 # %% ../nbs/00i_tokens.ipynb #431ff007
 VERIFIED_BYTES = 10**9 # of a store that is hashed whenever it is opened: about a second

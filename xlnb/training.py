@@ -23,8 +23,9 @@ from safetensors import SafetensorError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from .core import (CheckpointError, ConfigError, atomic_path, choose, progress, progress_bar, read_json_object,
-                       refuse_nan, sweep_leftovers, sync, torch_generator, verify_checksums, write_checksums)
+from .core import (CheckpointError, ConfigError, DataError, atomic_path, choose, progress, progress_bar,
+                       read_json_object, refuse_nan, sweep_leftovers, sync, torch_generator, verify_checksums,
+                       write_checksums)
 
 # %% ../nbs/02a_training.ipynb #9205b9c8
 @dataclass(frozen=True)
@@ -317,9 +318,7 @@ def _newest(folder, identity):
     if (path := latest_checkpoint(folder)) is None: return None, None, False
     try:
         verify_checksums(path, "its files belong together")
-        state = read_json_object(path / "state.json")
-        if lacking := [name for name in ("step", "identity") if name not in state]:
-            raise CheckpointError(f"state.json lacks {' and '.join(lacking)}")
+        state = read_json_object(path / "state.json", "step", "identity")
     except CheckpointError as e:
         raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
     _same_run(path, state["identity"], json.loads(json.dumps(identity)))
@@ -438,9 +437,17 @@ def _tokens_in(batch) -> int: # of both sides, where they are apart
 
 # %% ../nbs/02a_training.ipynb #eb74cb5a
 def read_log(folder) -> list[dict]:
-    "The lines of a run's log, oldest first; a line that is still being written does not count."
+    "The lines of a run's log, oldest first, without one that is still being written; `DataError` for a damaged one."
     path = Path(folder) / "log.jsonl"
-    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [_logged(line, path, n) for n, line in enumerate(lines, 1)]
+
+def _logged(line: bytes, path, n: int) -> dict:
+    try: values = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as e:
+        raise DataError(f"no line of a log ({e}): remove it", path, n) from None
+    if isinstance(values, dict): return values
+    raise DataError(f"{str(values)[:40]!r} is no line of a log: remove it", path, n)
 
 def _cut_log(folder, state: dict):
     "Forget what was logged after the checkpoint; where lines before it are gone, the state says so from here on."

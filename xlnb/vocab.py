@@ -5,11 +5,13 @@
 # %% auto #0
 __all__ = ['BLANKS', 'LEARNED_BY', 'SPECIAL', 'line_counts', 'line_quotas', 'sampled_lines', 'rounded_model',
            'train_sentencepiece', 'require_fast', 'tokenizer_hash', 'fast_tokenizer', 'train_vocab',
-           'check_vocabulary_folder', 'save_vocabulary', 'load_tokenizer', 'fertility', 'fertility_figure']
+           'check_vocabulary_folder', 'save_vocabulary', 'load_tokenizer', 'check_written', 'fertility',
+           'fertility_figure']
 
 # %% ../nbs/00f_vocab.ipynb #ec671721
 import hashlib, io, itertools, json, re, tempfile, unicodedata, warnings
 from collections.abc import Iterable, Iterator
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from .contamination import check_streams, text_lines
-from .core import ConfigError, DataError, atomic_path, figure, numpy_generator
+from .core import ConfigError, DataError, atomic_path, figure, numpy_generator, refusing_damage
 
 # %% ../nbs/00f_vocab.ipynb #f7a2b9ee
 def line_counts(streams: dict[str, Iterable[str]], # language → lines, such that can be read again
@@ -165,6 +167,7 @@ def train_sentencepiece(lines: Iterable[str],              # read once
 # %% ../nbs/00f_vocab.ipynb #f76bdcb8
 LEARNED_BY = f"sentencepiece {sentencepiece.__version__}" # another version learns other pieces from the same text
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>") # ids 0 to 3
+_ROLES = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL), cls_token="<s>", sep_token="</s>")
 _MASK = AddedToken("<mask>", normalized=False, lstrip=True, special=True) # the last id; takes the blank before it
 
 def _backend(proto: bytes) -> Tokenizer:
@@ -204,8 +207,7 @@ def fast_tokenizer(proto: bytes, # a model of `train_sentencepiece`
                   ):
     "The Hugging Face tokenizer over a SentencePiece model; a text gives `<s> … </s>`, a pair `<s> a </s> b </s>`."
     from transformers import PreTrainedTokenizerFast
-    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL), cls_token="<s>", sep_token="</s>")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=_backend(proto), **names, mask_token=_MASK,
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=_backend(proto), **_ROLES, mask_token=_MASK,
                                         model_input_names=["input_ids", "attention_mask"],
                                         clean_up_tokenization_spaces=False)
     tokenizer.init_kwargs["xlnb_sha256"] = tokenizer_hash(tokenizer)
@@ -256,12 +258,26 @@ def load_tokenizer(folder): # written by `train_vocab`, or a checkpoint folder t
     from transformers import PreTrainedTokenizerFast
     if not (Path(folder) / "tokenizer.json").is_file():
         raise DataError("there is no tokenizer.json: name a folder that train_vocab wrote", folder)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    stated = tokenizer.init_kwargs.get("xlnb_sha256")
-    if not stated: raise DataError("not a tokenizer of train_vocab: load it with transformers.AutoTokenizer", folder)
-    if stated != tokenizer_hash(tokenizer):
-        raise DataError(f"the tokenizer is not the one that was written (sha256 {stated[:9]}…): train it again", folder)
+    with refusing_damage(lambda why: f"{folder}: no tokenizer that loads ({why}): train it again", DataError):
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    if not tokenizer.init_kwargs.get("xlnb_sha256"):
+        raise DataError("not a tokenizer of train_vocab: load it with transformers.AutoTokenizer", folder)
+    check_written(tokenizer, folder)
     return tokenizer
+
+def check_written(tokenizer, # read from a folder
+                  folder):
+    "Raise `DataError` for a tokenizer of `train_vocab` that is not as it was written; of others nothing is known."
+    if not (stated := tokenizer.init_kwargs.get("xlnb_sha256")): return
+    if stated != tokenizer_hash(tokenizer):
+        raise DataError(f"the tokenizer is not the one that was written (sha256 {str(stated)[:9]}…): train it again",
+                        folder)
+    written = {**_ROLES, "mask_token": "<mask>", "model_input_names": ["input_ids", "attention_mask"]}
+    for name, value in written.items():
+        if (there := getattr(tokenizer, name)) != value:
+            raise DataError(f"{name} is {there!r:.60}, not {value!r} as it was written: train it again", folder)
+    if not isinstance(tokenizer.model_max_length, Real):
+        raise DataError(f"model_max_length={tokenizer.model_max_length!r:.60} is no number: train it again", folder)
 
 # %% ../nbs/00f_vocab.ipynb #99b9cc7c
 def fertility(tokenizer,                         # any fast Hugging Face tokenizer

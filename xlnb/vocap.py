@@ -62,8 +62,19 @@ def _rung(lines, pieces, character_coverage, path) -> dict:
         rung = {"alp": average_log_probability(map(encode, lines)),
                 "pieces": [(p.piece, p.score) for p in model.pieces[3:]]}
         with atomic_path(path) as p: p.write_text(json.dumps(rung, ensure_ascii=False), encoding="utf-8")
-    try: return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError: raise DataError("not a rung of a ladder: delete the file, and it is made again", path) from None
+    try: rung = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError): rung = None
+    if _is_rung(rung): return rung
+    raise DataError("not a rung of a ladder: delete the file, and it is made again", path)
+
+def _is_rung(rung) -> bool:
+    "Whether it has an ALP, and pieces with their scores."
+    if not isinstance(rung, dict) or not _is_number(rung.get("alp")) or not isinstance(rung.get("pieces"), list):
+        return False
+    return all(isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and _is_number(row[1])
+               for row in rung["pieces"])
+
+def _is_number(value) -> bool: return isinstance(value, int | float) and bool(np.isfinite(float(value)))
 
 # %% ../nbs/00g_vocap.ipynb #f9715311
 @dataclass(frozen=True)
