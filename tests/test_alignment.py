@@ -791,3 +791,10 @@ def test_a_network_that_read_no_pairs_is_given_the_sentences_apart():
     apart = links(None, method="argmax", joint=False)
     together = links(None, method="optimal_transport", joint=True)
     assert [links(stated) for stated in (False, True, None)] == [apart, together, together]
+
+
+def test_spellings_of_a_word_are_one_and_word_numbers_stay():
+    words = [("a", "cafe\u0301 \u00ad ca\u00adf\u00e9"), (["caf\u00e9", "\u00ad"], ["u\u0308", "b"])]
+    first, second = alignment._word_lists(words)
+    assert first == (["a"], ["caf\u00e9", "\u00ad", "caf\u00e9"])
+    assert second == (["caf\u00e9", "\u00ad"], ["\u00fc", "b"])

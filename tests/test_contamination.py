@@ -444,3 +444,9 @@ if __name__ == "__main__":
     check = language_check(news, names_identifier(known))
     append_record("contamination", {"experiment": "languages", "text": "ntrex", "languages": check, **run_facts()})
     print(describe_languages(check))
+
+
+def test_streams_are_normalised():
+    assert [*text_lines(["cafe\u0301", "ca\u00adf\u00e9"], "fr")] == ["caf\u00e9"] * 2
+    pairs = [["cafe\u0301", "a"], ("b", "ca\u00adf\u00e9")]
+    assert [*line_pairs(pairs, "en-fr")] == [("caf\u00e9", "a"), ("b", "caf\u00e9")]

@@ -288,3 +288,13 @@ def test_a_tension_of_zero_is_a_flat_prior_beside_that_of_no_word():
     flat, none, nearly = (train_ibm1(pairs, tension=tension, p0=0.5).align(pairs) for tension in (0.0, None, 1e-9))
     shares = lambda found: [share for links in found for *_, share in links]
     assert shares(flat) == pytest.approx(shares(nearly), abs=1e-6) and shares(flat) != pytest.approx(shares(none))
+
+
+def test_spellings_of_a_word_are_one():
+    for line in ("caf\u00e9 noir", "cafe\u0301 noir", "ca\u00adf\u00e9 noir"):
+        assert tokenize_words(line) == ["caf\u00e9", "noir"]
+    lines = "caf\u00e9 noir", "cafe\u0301 noir", "ca\u00adf\u00e9 \u00ad"
+    pairs = [(line.split(), ["coffee", "black"]) for line in lines]
+    model = train_ibm1(pairs)
+    assert set(model.first) == {None, "caf\u00e9", "noir", "\u00ad"}
+    assert model.align([(["Cafe\u0301"], ["coffee"])]) == model.align([(["caf\u00e9"], ["coffee"])])

@@ -96,3 +96,16 @@ def test_the_way_that_is_shown(tmp_path, monkeypatch):
     assert len(shown["record"].store.text["de"]) == 50 and len(shown["record"].store.pairs["de-en"]) == 90
     settings = RECIPE.resolve(RECIPE.Settings(langs="de,en", vocab_size=22, mismatched=True))
     assert "random-pairs" in str(shown["recipe"].prepare(settings).store.folder) # the control has random partners
+
+
+def test_spellings_of_a_word_are_one_store(tmp_path):
+    stores = []
+    for word in ("\u00e9t\u00e9", "e\u0301te\u0301", "\u00e9\u00adt\u00e9"):
+        own = corpus(text={"de": [f"un {word}"] * 50, "en": LATIN}, pairs={"de-en": [(f"un {word}", "a dog")] * 30},
+                     valid={"de-en": [(word, "a")]}, tests={"own": {"de-en": ([word], ["a"])}})
+        assert own.valid == {"de-en": [("\u00e9t\u00e9", "a")]}
+        assert own.tests == {"own": {"de-en": (["\u00e9t\u00e9"], ["a"])}}
+        made = prepare(own, 20, folder=tmp_path / str(len(stores)))
+        stores.append(((made.folder / "vocab" / "tokenizer.json").read_bytes(), made.store.manifest["text"],
+                       made.store.manifest["pairs"]))
+    assert stores[1:] == stores[:1] * 2

@@ -495,3 +495,13 @@ def test_figure_needs_rows_of_its_source():
     assert len(axes) == 1 and {round(p.get_height()) for p in axes[0].patches} == {90, 50, 80}
     with pytest.raises(ConfigError, match="layer=1 is not one of 2"): plot_transfer(rows, "en", 1)
     with pytest.raises(ConfigError, match="source='ru' is not one of en"): plot_transfer(rows, "ru")
+
+
+def test_examples_are_normalised():
+    tagged = ("Un cafe\u0301 \u00ad", ("Un", "cafe\u0301", "\u00ad"), ("O", "B-X", "O"))
+    [example] = one("tokens", tagged).examples["de"]["test"]
+    assert example == ("Un caf\u00e9 \u00ad", ["Un", "caf\u00e9", "\u00ad"], ("O", "B-X", "O"))
+    [example] = one("pairs", ("cafe\u0301", "ca\u00adf\u00e9", "no")).examples["de"]["train"]
+    assert example == ("caf\u00e9", "caf\u00e9", "no")
+    [example] = one("span", ("O\u00f9\u00ad?", "au cafe\u0301", ("au", "cafe\u0301"), (1, 1))).examples["de"]["train"]
+    assert example == ("O\u00f9?", "au caf\u00e9", ["au", "caf\u00e9"], (1, 1))

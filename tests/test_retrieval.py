@@ -720,3 +720,11 @@ def test_reading_vectors_loads_no_transformers():
 ])
 def test_wrong_types_are_named(call, error, says):
     with pytest.raises(error, match=says): call()
+
+
+def test_spellings_of_a_sentence_are_one():
+    spelled = ["un caf\u00e9", "un cafe\u0301", "un ca\u00adf\u00e9"]
+    assert retrieval.check_sentences(spelled) == spelled[:1] * 3
+    assert [*map(words, spelled)] == [["un", "caf\u00e9"]] * 3
+    overlap, _ = retrieval.string_overlap(spelled, spelled)
+    assert not (overlap[1] != overlap[0]).nnz and not (overlap[2] != overlap[0]).nnz

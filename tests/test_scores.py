@@ -524,3 +524,9 @@ def test_the_difference_of_ratios_is_that_of_the_measure():
     (np.ones((1, 3, 2)), np.full((1, 3, 2), 2.0) * [1, 0.5], "all 3 examples are alike")])
 def test_ratios_that_give_no_interval_are_refused(a, b, says):
     with pytest.raises(DataError, match=says): paired_bootstrap_of_ratios(a, b, seed=0)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_spellings_of_an_answer_are_one(style):
+    for answer in ("e\u0301t\u00e9", "\u00e9\u00adt\u00e9"):
+        assert answer_scores({"q": ["\u00e9t\u00e9"]}, {"q": answer}, "de", style) == {"q": (100, 100)}

@@ -142,6 +142,9 @@ def test_lines_come_back_in_their_order(data):
     apart = [T.translate([line], model, data.tokenizer, beams=2, longest=12)[0] for line in lines]
     assert together == apart and together[1] == together[3] == ""
     assert T.translate([], model, data.tokenizer) == []
+    spellings = ["Кита\u0438\u0306", "Кита\u0439", "Ки\u00adта\u0439", "\u00ad"]
+    spelled = T.translate(spellings, model, data.tokenizer, 2, longest=12)
+    assert spelled[0] == spelled[1] == spelled[2] and len(spelled) == 4
 
 
 def test_of_a_line_that_is_too_long_the_beginning_is_translated_if_asked_for(data, monkeypatch):

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .core import (ConfigError, DataError, PALETTE, atomic_path, choose, figure, label_lines, plain_warnings,
-                       read_lines, settings_from_arguments, split_words, utf8_output)
+from .core import (ConfigError, DataError, PALETTE, atomic_path, choose, figure, label_lines, normalize_text,
+                       plain_warnings, read_lines, settings_from_arguments, split_words, utf8_output)
 from .corpora import AlignedPair, existing_file, file_lines, uneven_files
 from .ibm import (HEURISTICS, IBM1_VARIANTS, AlignmentScore, align_both, alignment_error_rate, diagonal_links,
                       link_set, scored, symmetrise, tokenize_words, train_both)
@@ -172,9 +172,9 @@ def _are_sides(pairs) -> bool:
     return flat and (isinstance(pairs, tuple) or any(len(side) != 2 for side in pairs))
 
 def _words_of(side, n: int) -> list[str]: # a side of pair n
-    if isinstance(side, str): return split_words(side)
+    if isinstance(side, str): side = split_words(side)
     words = list(side) if isinstance(side, (list, tuple)) else [None]
-    if all(isinstance(word, str) for word in words): return words
+    if all(isinstance(word, str) for word in words): return [*map(normalize_text, words)]
     raise DataError(f"pair {n} has {side!r:.60} on one side: give a sentence, or a list of words")
 
 def _word_lists(pairs) -> list[tuple[list[str], list[str]]]:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .core import ConfigError, DataError, check_pair_names, numpy_generator, parse_languages, split_pair
+from .core import (ConfigError, DataError, check_pair_names, normalize_text, numpy_generator, parse_languages,
+                       split_pair)
 from .corpora import Lines, XTREME_40
 
 # %% ../nbs/00c_contamination.ipynb #972fc74c
@@ -44,23 +45,23 @@ def check_streams(streams: dict[str, Iterable], # language or pair → stream
 def text_lines(stream: Iterable[str],
                name: str, # for the message, such as 'the text of de'
               ) -> Iterator[str]:
-    "The lines of a stream as they are; `DataError` with the number of the first that is no string."
+    "The lines of a stream, normalised; `DataError` with the number of the first that is no string."
     _check_stream(stream, name)
     for n, line in enumerate(stream, 1):
         if not isinstance(line, str): raise DataError(f"line {n} of {name} is {line!r:.60}, not a string")
-        yield line
+        yield normalize_text(line)
 
 def line_pairs(stream: Iterable[tuple[str, str]],
                pair: str, # its name, for the message
               ) -> Iterator[tuple[str, str]]:
-    "The pairs of a stream as they are; `DataError` with the number of the first that is not two strings."
+    "The pairs of a stream, normalised; `DataError` with the number of the first that is not two strings."
     _check_stream(stream, pair)
     for n, row in enumerate(stream, 1):
         two = isinstance(row, tuple | list) and len(row) == 2 and all(isinstance(side, str) for side in row)
         if not two:
             raise DataError(f"line {n} of {pair} is {row!r:.60}, not two strings (line, line) such as "
                             "xlnb.corpora.read_moses(path_a, path_b) gives")
-        yield row
+        yield tuple(map(normalize_text, row))
 
 # %% ../nbs/00c_contamination.ipynb #73393806
 _LETTER, _BLANK, _DROP, _END = 1, 2, 3, 4

@@ -17,6 +17,7 @@ from io import TextIOWrapper
 from itertools import islice, zip_longest
 from operator import index
 from pathlib import Path
+from unicodedata import is_normalized
 
 from .core import (ConfigError, DataError, check_pair_names, check_texts, choose, normalize_text, numpy_generator,
                        parse_languages, split_pair)
@@ -53,7 +54,7 @@ class Corpus:
     def identified(self) -> bool: # by checksums of files; text of one's own is hashed instead
         "Whether the facts stand for the text."
         return "sha256" in self.facts
-    def __post_init__(self): # `DataError` for names that do not fit, a held-out or test line that is no string
+    def __post_init__(self): # normalises held-out and test lines; `DataError` for names that do not fit, no strings
         check_pair_names([*self.pairs, *self.valid, *(pair for by_pair in self.tests.values() for pair in by_pair)])
         read = dict.fromkeys([*self.text, *(lang for pair in self.pairs for lang in split_pair(pair))])
         if lacking := [lang for lang in read if lang not in self.langs]:
@@ -63,6 +64,12 @@ class Corpus:
         for name, by_pair in self.tests.items():
             for pair, sides in by_pair.items():
                 for n, side in enumerate(sides): check_texts(side, f"tests[{name!r}][{pair!r}][{n}]")
+        valid = {pair: [tuple(map(normalize_text, row)) for row in rows] for pair, rows in self.valid.items()}
+        normalized = lambda sides: tuple([*map(normalize_text, side)] for side in sides)
+        tests = {name: {pair: normalized(sides) for pair, sides in by_pair.items()}
+                 for name, by_pair in self.tests.items()}
+        object.__setattr__(self, "valid", valid)
+        object.__setattr__(self, "tests", tests)
 
 # %% ../nbs/00a_corpora.ipynb #0be64e34
 def _word_tuple(words, name: str) -> tuple[str, ...]:
@@ -168,7 +175,8 @@ def normalized_lines(lines, # of a file, as `file_lines` yields them
                      path, report: Report) -> Iterator[str]:
     "The lines as `normalize_text` returns them, counted where this changes them."
     for n, line in enumerate(lines, 1):
-        if not line.isascii(): line, = report.normalize([line], path, n)
+        if not line.isascii() and ("\u00ad" in line or not is_normalized("NFC", line)): # the quick check, for speed
+            line, = report.normalize([line], path, n)
         yield line
 
 def existing_file(path) -> Path:

@@ -16,7 +16,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .core import ConfigError, DataError, check_counts, choose, split_words
+from .core import ConfigError, DataError, check_counts, choose, normalize_text, split_words
 from .corpora import AlignedPair
 
 # %% ../nbs/02c_ibm.ipynb #73c34edc
@@ -178,6 +178,7 @@ def _words(side, lowercase: bool, number: int) -> list[str]: # of pair `number`
     if not {*map(type, words)} <= {str}:
         odd = [word for word in words if not isinstance(word, str)]
         if odd: raise DataError(f"pair {number}, from 0, has {odd[0]!r:.60} among its words: {advice}")
+    words = [*map(normalize_text, words)]
     return [word.lower() for word in words] if lowercase else words
 
 def _sides(pairs) -> list[tuple]: # of two sides
@@ -320,6 +321,6 @@ class _Marks(dict):
 _MARKS = _Marks()
 
 def tokenize_words(line: str) -> list[str]:
-    "Words and marks of punctuation; apostrophes and hyphens are part of words, and so are vowel signs."
+    "Words and marks of punctuation, normalised; apostrophes and hyphens are part of words, and so are vowel signs."
     if not isinstance(line, str): raise DataError(f"line={line!r:.60} is not a string: give one line of text")
-    return line.translate(_MARKS).split()
+    return normalize_text(line).translate(_MARKS).split()

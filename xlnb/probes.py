@@ -22,8 +22,8 @@ from torch import nn
 
 from .cldr import (LOCALES, TAGS, codes, entailment_examples, names, parallel_meaning, paraphrase_examples, render,
                        split_of, tag_tokens, tokenize)
-from .core import (ConfigError, DataError, PALETTE, check_counts, choose, derive_seed, figure, one_thread,
-                       parse_languages, torch_generator)
+from .core import (ConfigError, DataError, PALETTE, check_counts, choose, derive_seed, figure, normalize_text,
+                       one_thread, parse_languages, torch_generator)
 from .retrieval import (batches_by_length, check_rows, chosen_layers, column_index, evaluating, layer_states,
                             load_model_and_tokenizer, longest_input, pad_batch, sparse_counts, threads_for, untrained,
                             warn_unknown, words)
@@ -42,6 +42,11 @@ def _check_example(kind, labels, example, place):
     given = {"tokens": example[2], "pairs": example[2:], "span": ()}[kind]
     for label in given: choose(f"{place}: label", label, labels)
 
+def _normalized(kind, example) -> tuple: # texts and lists of words come before what is asked of them
+    parts = [normalize_text(part) if isinstance(part, str) else [*map(normalize_text, part)]
+             for part in example[:3 if kind == "span" else 2]]
+    return *parts, *example[len(parts):]
+
 def _check_crossed(task):
     if task.kind == "tokens": raise ConfigError(f"{task.name} has one text per example: only two can be crossed")
     (one, sides), *others = task.examples.items()
@@ -53,7 +58,7 @@ def _check_crossed(task):
 # %% ../nbs/02e_probes.ipynb #9cac85c6
 @dataclass(frozen=True)
 class Task:
-    "Labelled examples by language and split; `ConfigError` for labels that no probe can learn or score."
+    "Labelled examples by language and split, normalised; `ConfigError` for labels that no probe can learn or score."
     name: str # of the task, for rows and metrics
     kind: str # 'tokens', 'pairs' or 'span'
     labels: tuple # all tags or labels; () for spans
@@ -76,6 +81,10 @@ class Task:
             for n, example in enumerate(rows):
                 _check_example(self.kind, self.labels, example, f"{self.name}, {lang}, {split} {n}")
         if self.crossed: _check_crossed(self)
+        normalized = lambda rows: [_normalized(self.kind, example) for example in rows]
+        examples = {lang: {split: normalized(rows) for split, rows in parts.items()}
+                    for lang, parts in self.examples.items()}
+        object.__setattr__(self, "examples", examples)
 
 # %% ../nbs/02e_probes.ipynb #24547c36
 def _check_task(task):

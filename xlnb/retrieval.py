@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from .core import (CheckpointError, ConfigError, DataError, PALETTE, check_counts, choose, figure, label_lines,
-                       numpy_generator, one_thread, progress_bar, refusing_damage, split_pair)
+                       normalize_text, numpy_generator, one_thread, progress_bar, refusing_damage, split_pair)
 from .training import evaluation_mode
 from .vocab import check_written
 
@@ -198,13 +198,13 @@ def longest_input(config, tokenizer) -> int: # tokens
     return min(places - reserved, tokenizer.model_max_length)
 
 def check_sentences(sentences) -> list[str]:
-    "The sentences as a list; `ConfigError` for a single string, `DataError` with the number of what is no string."
+    "The sentences as a list, normalised; `ConfigError` for one string, `DataError` with the number of what is none."
     if isinstance(sentences, str): raise ConfigError("sentences is one string: pass a list of strings")
     if not isinstance(sentences, Iterable): raise ConfigError(f"sentences={sentences!r:.60}: pass a list of strings")
     sentences = list(sentences)
     for n, sentence in enumerate(sentences):
         if not isinstance(sentence, str): raise DataError(f"sentence {n} is {sentence!r:.60}, not a string")
-    return sentences
+    return [*map(normalize_text, sentences)]
 
 # %% ../nbs/02b_retrieval.ipynb #ce14c653
 def warn_unknown(ids: list, # of each text
@@ -643,7 +643,7 @@ _LETTERS = _Letters()
 def words(sentence: str) -> list[str]:
     "Case-folded words without punctuation; single characters where a script writes no spaces."
     if not isinstance(sentence, str): raise DataError(f"sentence {sentence!r:.60} is not a string")
-    return sentence.casefold().translate(_LETTERS).split()
+    return normalize_text(sentence).casefold().translate(_LETTERS).split()
 
 # %% ../nbs/02b_retrieval.ipynb #b53d121a
 def sparse_counts(bags, # of strings or numbers, one per row

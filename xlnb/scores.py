@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import rankdata
 
-from .core import ConfigError, DataError, choose, numpy_generator, our_code
+from .core import ConfigError, DataError, choose, normalize_text, numpy_generator, our_code
 from .probes import entities
 
 # %% ../nbs/02o_scores.ipynb #ab13554f
@@ -283,7 +283,7 @@ def normalise_answer(text: str,
     if choose("style", style, STYLES) == "mlqa": choose("language of style 'mlqa'", code, _MLQA_LANGUAGES)
     of_squad = style in ("squad", "squad2")
     drop = string.punctuation.__contains__ if of_squad else _is_punctuation
-    text = "".join(char for char in text.lower() if not drop(char))
+    text = "".join(char for char in normalize_text(text).lower() if not drop(char))
     if of_squad: text = _without_articles(text, _ARTICLES["en"])
     else: text = (_mlqa if style == "mlqa" else _by_language)(text, code)
     return " ".join(text.split())

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from . import pretraining, veco
 from .catalogue import set_folder
 from .core import (CheckpointError, ConfigError, DataError, check_counts, check_texts, choose, derive_seed,
-                       pair_name, parse_languages, read_lines, split_pair, utf8_output)
+                       normalize_text, pair_name, parse_languages, read_lines, split_pair, utf8_output)
 from .corpora import read_multi30k
 from .data import MixedBatches, Prepared, open_corpus, prepare, token_frequencies, unigram_loss
 from .encoder import checkpoint_type, load, new_model
@@ -181,7 +181,8 @@ def translate(lines: list[str], model: EncoderDecoder, tokenizer,
     if longest and longest > room: raise ConfigError(f"longest={longest}: the model has positions for {room} tokens")
     filled = [n for n, line in enumerate(lines) if line.strip()] # an empty line stays one
     cut = dict(truncation=True, max_length=room) if too_long == "cut" else {}
-    rows = dict(zip(filled, tokenizer([lines[n] for n in filled], **cut)["input_ids"])) if filled else {}
+    texts = [normalize_text(lines[n]) for n in filled]
+    rows = dict(zip(filled, tokenizer(texts, **cut)["input_ids"])) if filled else {}
     for n, row in rows.items():
         if len(row) > room:
             raise DataError(f"line {n + 1} has {len(row)} tokens, the model positions for {room}: split it, or take "

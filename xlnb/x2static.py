@@ -176,7 +176,7 @@ def count_words(lines, # iterable of strings
     if not isinstance(segmenter, Segmenter): raise ConfigError(f"{segmenter=!r:.60}: take find_segmenter's")
     counts, total, least = Counter(), 0, 0
     for line in text_lines(lines, "the text"):
-        line_words = [normalize_text(line[a:b]) for a, b in segmenter.words(line)]
+        line_words = [line[a:b] for a, b in segmenter.words(line)]
         total += len(line_words)
         counts.update(map(str.lower, line_words) if lowercase else line_words)
         while len(counts) > _HELD:
@@ -267,7 +267,7 @@ def _drawn(lines, segmenter: Segmenter, index: dict, keep: np.ndarray, lowercase
     "Lines that have kept occurrences: (line, spans of these (n, 2), numbers of the words)."
     for line in lines:
         spans = np.array(segmenter.words(line), np.int64).reshape(-1, 2)
-        names = (normalize_text(line[a:b]) for a, b in spans.tolist())
+        names = (line[a:b] for a, b in spans.tolist())
         words = np.array([index.get(name.lower() if lowercase else name, -1) for name in names], np.int64)
         kept = (words >= 0) & (draw.random(len(words)) < keep[words])
         if kept.any(): yield line, spans[kept], words[kept]
