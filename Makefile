@@ -1,7 +1,8 @@
 # Nothing has to be typed before these: each sets up .venv first (but for gpu-check), and does what is left to do when
 # called again.
 #   make demo    XLM-E at its smallest size on the embedded corpus, with its figures
-#   make test    all tests: lint, the notebooks, tests/
+#   make test    lint, the notebooks as lessons, tests/ without what is marked slow: 15 minutes on two cores
+#   make test-all                    also the notebooks that train, and the slow tests: 45 minutes; owed before a release
 #   make quick   between commits, under 4 minutes on two cores: lint, the repository as a whole, the fast tests of tests/
 #   make campaigns                   damaged files, kills and full disks by the hundred: hours; make test has a small part
 #   make render nb=00j_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows
@@ -27,7 +28,7 @@ BIN := .venv/bin
 # papermill takes a piped stdin for the notebook to run.
 QUIET := </dev/null
 
-.PHONY: help env demo experiment benchmarks evaluate gpu-check campaigns render test quick lint notebooks pytest
+.PHONY: help env demo experiment benchmarks evaluate gpu-check campaigns render test test-all quick lint notebooks pytest
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -78,7 +79,13 @@ render: env
 	$(BIN)/python tools/render.py $(if $(nb),nbs/$(basename $(notdir $(nb))).ipynb) $(QUIET)
 	$(BIN)/python tools/readme.py $(QUIET)
 
-test: lint notebooks pytest
+# Notebooks with a parameter `steps` train: tests/test_few_steps.py runs them with few, and tests/test_papermill.py runs 03
+# as users do.
+training_notebooks = $(shell grep -rlE --include='*.ipynb' '^ +"steps: int' nbs | sed 's,.*/,,' | paste -sd '|')
+
+test: LESSONS = --skip_file_re '^[_.]|^($(training_notebooks))$$'
+test: FAST := -m 'not slow'
+test test-all: lint notebooks pytest
 
 lint: env
 	$(BIN)/ruff check . $(QUIET)
@@ -90,10 +97,10 @@ render quick notebooks pytest campaigns: export OMP_NUM_THREADS := 1
 limit = $$(command -v timeout >/dev/null && echo timeout $(1))
 
 notebooks: env
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2400) $(BIN)/nbdev_test --n_workers 2 --timing $(QUIET)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2400) $(BIN)/nbdev_test --n_workers 2 --timing $(LESSONS) $(QUIET)
 
 pytest: env | lint notebooks
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2700) $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests $(QUIET)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(call limit,2700) $(BIN)/python -m pytest -q -n 2 --dist worksteal $(FAST) tests $(QUIET)
 
 campaigns: env
 	XLNB_CAMPAIGNS=full PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 -m campaign tests $(QUIET)

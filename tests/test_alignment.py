@@ -632,6 +632,7 @@ def test_command_as_typed(tmp_path):
     assert lines == [" ".join(f"{k}-{k}" for k in range(len(s.split()))) for s in TEXT.split("\n")]
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_quietly(tmp_path):
     a, b = files(tmp_path, TEXT * 500, TEXT * 500) # more than a pipe holds
     command = f"{sys.executable} -m xlnb.alignment {a} {b} | head -n 1; exit ${{PIPESTATUS[0]}}"

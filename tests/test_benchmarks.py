@@ -145,6 +145,7 @@ def test_the_head_needs_less_memory_than_logits():
 
 
 @counts_memory
+@pytest.mark.slow
 def test_a_process_of_its_own(folder):
     case = growth_cases(lines=20)[0]
     found = fresh("build_memory", case=case, folder=str(folder))

@@ -339,6 +339,7 @@ def real(name) -> Path:
     except FileNotFoundError as e: pytest.skip(str(e))
 
 
+@pytest.mark.slow
 def test_real_multi30k():
     folder = real("multi30k")
     corpus = load_corpus("multi30k", "en,de,fr,cs")

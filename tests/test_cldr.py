@@ -113,6 +113,7 @@ def test_the_same_line_in_every_process():
     assert texts == {here}
 
 
+@pytest.mark.slow
 def test_corpus_of_all_languages_opens_at_once():
     corpus = cldr.cldr_corpus(cldr.LOCALES, valid_lines=20, test_lines=20)
     assert len(corpus.pairs) == 113 * 112 // 2 and len(corpus.text) == 113

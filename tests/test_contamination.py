@@ -385,6 +385,7 @@ def real_corpus(name, langs):
     except FileNotFoundError as e: pytest.skip(str(e)[:200])
 
 
+@pytest.mark.slow
 def test_multi30k_has_near_captions_and_no_equal_ones():
     corpus = real_corpus("multi30k", "de,cs")
     found = survey(corpus.text, real(["de", "cs"], "multi30k-2016"), corpus.pairs)
@@ -392,6 +393,7 @@ def test_multi30k_has_near_captions_and_no_equal_ones():
     assert all(10 < n < 60 for n in found["near_overlap"]["multi30k-2016"].values())
 
 
+@pytest.mark.slow
 def test_held_out_verses_stand_elsewhere_in_the_bible():
     corpus = real_corpus("bible", "de,zh")
     found = survey(corpus.text, corpus.tests, corpus.pairs)

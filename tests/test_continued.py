@@ -45,6 +45,7 @@ def whole(root, based):
     return root / "whole"
 
 
+@pytest.mark.slow
 def test_all_arms_continue_one_base_run(parts, checkpoint):
     data = parts
     written = checkpoint.stat().st_mtime_ns
@@ -117,6 +118,7 @@ def test_held_out_text_is_divided_by_the_domain(parts):
             assert all(has_digit(line) == (name == "domain") for line in lines if line.strip()), (name, lines)
 
 
+@pytest.mark.slow
 def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_path, based, whole):
     given = small(out=str(tmp_path), max_minutes=1e-6) # one step a call
     calls = [train_phase(PHASE, given, based).summary["finished"] for _ in range(7)]
@@ -128,6 +130,7 @@ def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_p
     assert last[0] == last[1] and "held_out/rtd_auc/domain" in last[0]
 
 
+@pytest.mark.slow
 def test_a_base_run_that_is_not_finished_says_so_and_goes_on(parts):
     given = small(seed=7, steps=3, max_minutes=1e-6)
     for done in (1, 2):
@@ -224,6 +227,7 @@ def test_collapse_counts_evaluations_after_warm_up():
     assert collapse(toy(curve=masked)) == {"mlm": 1 / 3, "broken": False, "collapsed": True}
 
 
+@pytest.mark.slow
 def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     arguments = {**SMALL, "tasks": "mlm+tlm", "rate": 0.1}
     main(RECIPE, words(**arguments))
@@ -242,6 +246,7 @@ def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     assert records_of(experiment, RECIPE, [record]) == {"low": {0: record}, "high": {}}
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run_with_a_record(capsys, root):
     record = run(RECIPE, small(rate=1e30, checkpoint_minutes=0.0))
     assert "diverged after" in capsys.readouterr().out and "not finite" in record["run"]["error"]
@@ -277,6 +282,7 @@ def test_a_base_run_whose_loss_is_no_number_ends_the_command_with_a_sentence(mon
     assert read_records("04c_continued") == []
 
 
+@pytest.mark.slow
 def test_a_domain_whose_loss_is_no_number_ends_the_command_with_a_sentence_and_a_record(
         monkeypatch, tmp_path, checkpoint, capsys):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))

@@ -93,6 +93,7 @@ def moved_by(drive, data, losses):
     return batches.trajectory[1]
 
 
+@pytest.mark.slow
 def test_the_excess_is_over_the_run_without_re_sampling_and_all_of_a_seed_share_it(root, data):
     based = with_baseline(small(drive="excess"), data)
     rounds = trajectory_of(run_folder(PHASE, baseline_of(small()), data))

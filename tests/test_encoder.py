@@ -555,6 +555,7 @@ print(transformers.AutoConfig.from_pretrained(sys.argv[1]).model_type)
 """
 
 
+@pytest.mark.slow
 def test_auto_classes_work_after_the_import_in_a_new_process(tmp_path):
     new_model(EncoderForMaskedLM, toy(), 0).save_pretrained(tmp_path)
     done = subprocess.run([sys.executable, "-c", AUTO_CODE, str(tmp_path)], capture_output=True, text=True)

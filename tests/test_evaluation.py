@@ -852,6 +852,7 @@ def test_another_model_has_another_name(model, tmp_path):
     assert model_hash(tmp_path / "copy") != model_hash(model)
 
 
+@pytest.mark.slow
 def test_another_process_asks_for_one_more_language(settings, scores, data, tmp_path):
     "It reads the network that was trained here, whose class it has not met yet."
     out = tmp_path / "out"
@@ -866,6 +867,7 @@ def test_another_process_asks_for_one_more_language(settings, scores, data, tmp_
     assert done.returncode == 0 and "xnli: accuracy, %" in done.stdout, done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_the_command_line_needs_no_checkout(model, tmp_path):
     environment = {k: v for k, v in os.environ.items() if k not in ("XLNB_DATA", "XLNB_ROOT", "XLNB_RESULTS")}
     environment["PYTHONPATH"] = str(Path(E.__file__).parents[1])
@@ -1027,6 +1029,7 @@ def test_another_layer_is_another_name_in_tables_of_records(settings, scores):
 
 
 @pytest.mark.parametrize("kind", ["MBart", "T5"])
+@pytest.mark.slow
 def test_of_an_encoder_decoder_the_encoder_is_evaluated(kind, model, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)

@@ -140,6 +140,7 @@ def test_help_is_an_answer(command, capsys, ask):
     assert capsys.readouterr().out.startswith("usage: python -m xlnb.experiments NOTEBOOK [EXPERIMENT …]")
 
 
+@pytest.mark.slow
 def test_the_sentence_is_all_that_a_command_says():
     done = subprocess.run([sys.executable, "-m", "xlnb.experiments", "03_xlm"], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.startswith("xlnb: ") and done.stderr.count("\n") == 1
@@ -152,6 +153,7 @@ def test_the_listing_runs_nothing(command, xlm_e, monkeypatch, capsys):
     for name in xlm_e.experiments: assert f"{name}: " in said
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_runs(tmp_path):
     (tmp_path / "settings.ini").touch()
     code = ("import signal, sys\nfrom xlnb import experiments\n"

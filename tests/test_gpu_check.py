@@ -48,6 +48,7 @@ def run(*arguments, **environment):
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
     G.speed(place)
     found = {r["case"]: r for r in records(place.runs.parent / "results")}
@@ -105,6 +106,7 @@ def test_memory_and_bias(place):
     assert len(lines) == 4 + 4 and all("less" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_step_of_veco_in_three_forms(place):
     G.veco(place)
     found = records(place.runs.parent / "results")
@@ -133,6 +135,7 @@ def test_alignment_in_batches_and_one_at_a_time(place):
     assert len(lines) == 2 and "10 or more; the links of 0 of 24 pairs differ" in lines[0]
 
 
+@pytest.mark.slow
 def test_tests_pass_fail_or_are_left_out(place, tmp_path, capsys):
     head = "import pytest\n"
     cases = {"good": "@pytest.mark.gpu\ndef test_it(): pass\ndef test_other(): assert 0\n",
@@ -216,6 +219,7 @@ def test_without_cuda_nothing_else_is_asked_for(monkeypatch, capsys):
     assert G.main([]) == 0 and "skipped" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_named(monkeypatch, tmp_path):
     real = G.find_spec
     monkeypatch.setattr(G, "find_spec", lambda name: None if name in ("scipy", "pytest") else real(name))

@@ -172,6 +172,7 @@ def test_a_network_of_another_shape_has_untrained_rows_of_its_own(data, change):
     assert one[0] != other[0] and one[2] == other[2] == []
 
 
+@pytest.mark.slow
 def test_other_tests_have_rows_of_their_own(data):
     fewer = replace(data, corpus=replace(data.corpus, tests={test: {pair: (a[:10], b[:10]) for pair, (a, b) in
                                                              by.items()} for test, by in data.corpus.tests.items()}))

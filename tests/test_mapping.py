@@ -105,12 +105,14 @@ def test_self_learning_is_a_function_of_its_seed():
         with pytest.raises(ConfigError, match="keep="): self_learning(x, z, pairs, keep=keep)
 
 
+@pytest.mark.slow
 def test_less_patience_means_fewer_iterations():
     run = lambda **given: map_to(languages(noise=0.15), "en", seed=1, **given).reports["de"]
     long, short = run(), run(self_learning=5)
     assert short.iterations < long.iterations and short.mapped and long.mapped
 
 
+@pytest.mark.slow
 def test_few_pairs_are_enough_with_self_learning():
     vectors = languages(noise=0.15)
     few = pairs_of("de", range(10))
@@ -160,6 +162,7 @@ def test_the_hub_never_moves_and_methods_map(method):
         assert translation_accuracy(test, both.vectors[a], both.vectors[b]).covered[1] > 0.9, (a, b)
 
 
+@pytest.mark.slow
 def test_unsupervised_success_is_confirmed_and_failure_said(unsupervised):
     good = unsupervised
     assert good.reports["de"].mapped and good.reports["de"].agreement > 0.9
@@ -290,6 +293,7 @@ def test_entries_that_all_hang_together_are_too_few_to_know(loose, of):
     assert not report.mapped and "too few to know" in report.why
 
 
+@pytest.mark.slow
 def test_what_is_advised_is_not_what_was_tried():
     vectors = languages(40, noise=1.0)
     for entries, options, advice in ((None, {}, "start from a dictionary, or more words"),
@@ -455,6 +459,7 @@ print((peak() - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_memory_of_induction_is_blocks_and_not_a_matrix():
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 90 # MiB; the matrix has 183, the kept cells 8, each of some blocks 16

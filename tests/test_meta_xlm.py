@@ -501,6 +501,7 @@ def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(tmp_path, parts, so
     assert [line["step"] for line in read_log(tmp_path / "killed")] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cut_short_is_finished_by_the_same_command(tmp_path, source, unprobed, capsys,
                                                                  measured_every_step):
     cut = small(steps=3, out=str(tmp_path / "cut"), max_minutes=1e-9)
@@ -547,6 +548,7 @@ FAMILIES = {"roberta-mlm": True, "roberta": False, "bert-mlm": True, "bert": Fal
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.slow
 def test_a_folder_from_elsewhere_leads_to_a_record_and_a_model(name, parts, folders, unprobed):
     s = small(source=str(folders[name]), steps=2)
     record, folder = run(RECIPE, s), run_folder(PHASE, s, parts)
@@ -691,6 +693,7 @@ def records(parts, source, folders, measured_every_step):
         return {name: run(RECIPE, s) for name, s in arms.items()}
 
 
+@pytest.mark.slow
 def test_a_record_tells_what_was_before_the_first_step(records, parts, source):
     both, scratch = records["both"], records["scratch"]
     assert both["curve"][0]["step"] == -1 and both["curve"][0]["tokens"] == 0 and both["curve"][-1]["step"] == 3

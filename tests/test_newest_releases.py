@@ -5,6 +5,7 @@ import re, subprocess, sysconfig, tomllib, venv
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.slow
 DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
 

@@ -118,6 +118,7 @@ def test_output_goes_to_runs_of_the_checkout(checkout, folder):
     assert (checkout / "runs" / "toy-tiny.ipynb").exists()
 
 
+@pytest.mark.slow
 def test_a_run_changes_nothing_that_git_tracks(checkout, folder):
     nb = nbformat.read(folder / "toy.ipynb", as_version=4)
     nb.cells[1].source = ('from xlnb.core import append_record, figure, save_figure\n'
@@ -142,6 +143,7 @@ def test_a_named_output_is_respected_and_its_folder_made(folder):
     assert (folder / "new" / "out.ipynb").exists() and not (folder / "runs").exists()
 
 
+@pytest.mark.slow
 def test_other_notebooks_are_left_alone(folder):
     "papermill's own answers: a missing output path at a terminal, and unknown parameters that pass."
     without_our_imports(folder / "toy.ipynb")
@@ -212,6 +214,7 @@ def test_xlm_e_as_typed_at_a_terminal(checkout):
     (["-p", "sise", "base"], "did you mean 'size'?", 2),
     (["-p", "langs", "en,gr"], "language 'gr'", 2), (["-p", "size", "bsae"], "did you mean 'base'?", 2)],
     ids=["name", "language", "size"])
+@pytest.mark.slow
 def test_xlm_e_refuses_what_it_does_not_know(checkout, given, said, status):
     found, shown = at_terminal("papermill", "nbs/03_xlm_e.ipynb", *given, *SHORT, cwd=checkout, timeout=120)
     assert found == status and said in shown, shown[-3000:]

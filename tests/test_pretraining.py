@@ -39,6 +39,7 @@ def test_a_new_paper_is_forty_lines_and_touches_no_module():
 def record(root): return run(toy_paper.RECIPE, small(out=str(root / "whole")))
 
 
+@pytest.mark.slow
 def test_it_trains_records_and_is_evaluated(record, root):
     assert record["run"]["finished"] and record["parameters"]["weight"] == 1.0 and record["parameters"]["out"] == ""
     first, last = record["curve"][0], record["curve"][-1]
@@ -78,6 +79,7 @@ def test_compiled_blocks_learn_the_same(tmp_path, monkeypatch):
     assert plain == pytest.approx(compiled, rel=1e-4) and names == same_names # other kernels, other roundings
 
 
+@pytest.mark.slow
 def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(record, root, tmp_path):
     class Killed(Exception): pass
     calls = []
@@ -97,6 +99,7 @@ def test_killed_in_an_evaluation_it_goes_on_to_the_same_bits(record, root, tmp_p
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_from_the_command_line(root, capsys):
     arguments = ["--test_lines", "20", "--langs", "en,ru", "--layers", "1", "--out", str(root / "whole")]
     main(toy_paper.RECIPE, arguments)

@@ -435,6 +435,7 @@ def planted_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", pad_token="<pad>", eos_token="</s>",
                                    unk_token="<unk>")
 
+@pytest.mark.slow
 def test_fine_tuning_learns_an_easy_task_and_translations_with_equal_vectors_carry_it_over(planted_tokenizer):
     task, model = planted(), untrained(Encoder(config_for("tiny", 20)), seed=1)
     accuracy = lambda rows: {(r["source"], r["target"]): r["score"] for r in rows if r["metric"] == "accuracy"}

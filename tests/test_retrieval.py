@@ -168,6 +168,7 @@ print(peak() - before)
 """
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux only")
+@pytest.mark.slow
 def test_memory_is_a_few_blocks():
     out = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True,
                          env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -499,6 +500,7 @@ def test_plot_layers(tokenizer):
 
 @pytest.mark.skipif("not os.environ.get('XLNB_DATA')", reason="XLNB_DATA is not set: no Multi30k to fit LSA on")
 @pytest.mark.parametrize("lang, least", [("de", 0.74), ("fr", 0.86)]) # three standard errors under what was measured
+@pytest.mark.slow
 def test_lsa_on_multi30k(lang, least):
     import gzip
     folder = data_root() / "multi30k" / "task1" / "raw"

@@ -287,6 +287,7 @@ def carried(counts, t): return feasible_mass(counts, target_marginals(counts, t)
 
 @few
 @given(tables())
+@pytest.mark.slow
 def test_all_from_one_to_the_largest_temperature_work_and_the_next_does_not(counts):
     top = largest_temperature(counts)
     assert top >= 1

@@ -80,6 +80,7 @@ print(json.dumps(found | {"read through": resident(), "size": 2 * size, "drawn f
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
+@pytest.mark.slow
 def test_a_hundred_languages_and_a_thousand_pairs_in_two_gigabytes(folder):
     "Also when every token of every source has been read: 8 GB, of which what is mapped counts as resident."
     run = subprocess.run([sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=600,
@@ -140,6 +141,7 @@ print(json.dumps({"measured": resident("VmHWM") - before, "planned": sum(planned
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
 @pytest.mark.parametrize("arguments", [("tiny", 4_000, 4_096, 64), ("small", 16_000, 2_048, 128)])
+@pytest.mark.slow
 def test_a_plan_is_an_upper_bound_of_what_a_step_takes(arguments):
     "Every freed tensor is given back at once: what glibc's heap keeps for itself otherwise is no part of the plan."
     command = [sys.executable, "-c", STEP, *map(str, arguments)]

@@ -230,6 +230,7 @@ def test_no_map_knows_a_word_that_a_published_list_asks():
 
 
 @pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no captions and no dictionaries")
+@pytest.mark.slow
 def test_vectors_of_captions_are_measured_from_end_to_end(root):
     s = resolve(Settings(corpus="multi30k", langs="de,en", loss="none", width=32, layers=1, steps=2, batch_tokens=256,
                          vocab_size=600, teacher_lines=1500))

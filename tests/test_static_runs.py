@@ -85,6 +85,7 @@ def test_widths_of_teachers_that_cannot_be(changes, says):
 
 
 @pytest.mark.filterwarnings("ignore:.*left unaligned")
+@pytest.mark.slow
 def test_fasttext_of_another_width_teaches(data):
     pytest.importorskip("gensim")
     given = small(loss="dcca_ey", teacher="fasttext", teacher_width=24)
@@ -161,6 +162,7 @@ def test_translations_make_one_space_and_chance_another(data):
 
 
 @pytest.mark.filterwarnings("ignore:.*left unaligned")
+@pytest.mark.slow
 def test_too_few_known_names_leave_a_map_to_the_shape_of_the_spaces():
     lexicon, draw = lexicons(NAMES, "en")[0], torch.Generator().manual_seed(0)
     known = lexicon["de"][:12]
@@ -355,6 +357,7 @@ def test_languages_without_translations_cannot_have_lsa(data):
 def words_of(**given): return [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
 
 
+@pytest.mark.slow
 def test_a_command_leaves_a_record_that_its_experiment_finds(root):
     arguments = {**SMALL, "loss": "cosine"}
     main(RECIPE, words_of(**arguments))
@@ -391,6 +394,7 @@ def xlm_r(root, data): # an XLM-R of a few numbers as one of ours, with its toke
 
 
 @pytest.mark.parametrize("loss", ["dcca_ey", "none"])
+@pytest.mark.slow
 def test_an_encoder_that_is_there_goes_on_in_place_of_a_base_run(root, xlm_r, loss):
     s = resolve(Settings(**STARTED | dict(init=str(xlm_r), loss=loss, relative_positions="none")))
     assert (s.width, s.layers, s.relative_positions, s.norm) == (24, 2, "none", "post")

@@ -66,6 +66,7 @@ def test_the_gradient_needs_the_subspace_alone(a, b):
         assert float(slope) == pytest.approx(float(ahead - back) / 2e-6, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_differences():
     views = lambda n, a, b: (draw(n, a).requires_grad_(), draw(n, b, seed=1).requires_grad_())
     maps = [draw(4, 2, seed=2).requires_grad_(), draw(3, 2, seed=3).requires_grad_()]
@@ -138,6 +139,7 @@ def bad_batch(seed, n=64, width=10):
     return views[0].clone().requires_grad_(), views[1].clone().requires_grad_()
 
 
+@pytest.mark.slow
 def test_a_thousand_bad_batches_give_no_nan():
     losses = {name: TransferLoss(name, 10, 10) for name in LOSSES}
     losses["dcca_as_published"] = TransferLoss("dcca_as_published", 10, 10, components=4)

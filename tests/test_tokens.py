@@ -507,6 +507,7 @@ def test_reading_is_cheap(tokenizer, tmp_path):
     assert min(rate.values()) > 100_000, rate
 
 
+@pytest.mark.slow
 def test_real_text_goes_in_and_out(tmp_path):
     root = os.environ.get("XLNB_DATA")
     if not root or not (Path(root) / "multi30k").is_dir(): pytest.skip("XLNB_DATA names no folder with multi30k")

@@ -26,6 +26,7 @@ def data(root): return T.prepare_data(small())
 def weights(trained): return {k: v.clone() for k, v in trained.model.kept.state_dict().items()}
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_it_ends_in_the_same_bits(data, tmp_path, monkeypatch):
     whole = train_phase(T.PHASE, small(out=str(tmp_path / "whole")), data)
     stopped = small(out=str(tmp_path / "stopped"), max_minutes=1e-9)

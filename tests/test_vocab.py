@@ -317,6 +317,7 @@ def test_fertility_of_known_text(toy):
     assert len(fertility_figure(fertility(tokenizer, text)).axes) == 2
 
 
+@pytest.mark.slow
 def test_same_ids_on_real_text(tmp_path):
     try: folder = set_folder("tatoeba")
     except FileNotFoundError as e: pytest.skip(str(e))
@@ -327,6 +328,7 @@ def test_same_ids_on_real_text(tmp_path):
     for lines in text.values(): assert differing(tokenizer, reference(tmp_path / "v"), lines[:300]) == []
 
 
+@pytest.mark.slow
 def test_same_ids_on_long_verses(toy):
     _, tokenizer, folder = toy
     try: bible = load_corpus("bible", "en,de,he,zh,zu").text

@@ -219,6 +219,7 @@ def test_both_libraries_agree_and_text_comes_back(made):
         assert 3 in ids or vocap.decode(ids) == " ".join(line.replace("▁", " ").split())
 
 
+@pytest.mark.slow
 def test_the_vocabulary_is_the_union_of_the_languages_own(made):
     folder, streams, vocap, _ = made
     capacities = train_capacities(streams, 500, folder / "work")

@@ -618,6 +618,7 @@ def test_a_command_without_what_it_needs_says_how_it_is_used(capsys):
     assert shown.startswith("usage: python -m xlnb") and "folder of an encoder with its tokenizer" in shown
 
 
+@pytest.mark.slow
 def test_command_line_as_a_program(folder, tmp_path):
     (tmp_path / "de.txt").write_text("\n".join(TEXT[:60]))
     command = [sys.executable, "-m", "xlnb.x2static", "--model", folder, "--text", "de.txt", "--output", "de.vec",
@@ -638,6 +639,7 @@ print(len(vectors), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text(folder, tmp_path):
     code = PEAK.replace("import resource, sys",
                         "import resource, sys\nfrom xlnb import x2static; x2static._SHARD = 512")

@@ -122,6 +122,7 @@ def test_two_processes_train_the_same_model(tmp_path, first_steps, parallel):
         assert one["loss"] == pytest.approx(two["loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_each_network_loads_by_itself(whole):
     for part in ("generator", "discriminator"):
         model, tokenizer = AutoModel.from_pretrained(whole / part), AutoTokenizer.from_pretrained(whole / part)
@@ -170,6 +171,7 @@ def test_what_cannot_be_used_ends_with_a_sentence(changes, says, tmp_path, monke
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_sentence_is_all_that_a_command_says(tmp_path):
     done = run(out=tmp_path / "run", size="bse")
     assert done.returncode == 1 and done.stderr.startswith("xlnb: size='bse' is not") and done.stderr.count("\n") == 1

@@ -303,6 +303,7 @@ def test_the_job_from_outside_records_groups_and_goes_on(tmp_path, monkeypatch):
         main(RECIPE, ["--bitext", "xx"])
 
 
+@pytest.mark.slow
 def test_a_vocabulary_by_gain_is_another_one_of_the_same_size(worlds):
     vocap = prepare_data(small(vocabulary="vocap"))
     assert len(vocap.tokenizer) == len(worlds["x-y"].tokenizer) == small().vocab_size
