@@ -799,3 +799,8 @@ def test_spellings_of_a_word_are_one_and_word_numbers_stay():
     first, second = alignment._word_lists(words)
     assert first == (["a"], ["caf\u00e9", "\u00ad", "caf\u00e9"])
     assert second == (["caf\u00e9", "\u00ad"], ["\u00fc", "b"])
+
+
+def test_a_similarity_that_is_no_tensor_is_named():
+    for values, message in ((("a", "b"), "similarity is a str"), ((torch.zeros(1, 2, 3), torch.ones(1, 2)), "mask is")):
+        with pytest.raises(DataError, match=message): alignment.transport_plan(*values)

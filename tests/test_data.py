@@ -6,6 +6,7 @@ import pytest
 import sentencepiece
 import xlnb
 from xlnb import data, vocab, xy_lent
+from xlnb.core import ConfigError, DataError
 from xlnb.tokens import SpecialIds, build_store
 from xlnb.vocab import train_vocab
 
@@ -101,3 +102,14 @@ def test_the_vocabulary_of_all_bitexts_is_not_reused_with_another_version(tmp_pa
     assert xy_lent.shared_vocabulary(s, corpus) == first
     monkeypatch.setattr(xy_lent, "LEARNED_BY", "sentencepiece 0.2.1")
     assert xy_lent.shared_vocabulary(s, corpus) != first
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda: data.encode_pairs("abc", None), ConfigError, "tokenizer='None' is not a tokenizer"),
+    (lambda: data.without_digits("abc"), DataError, "the pairs: a stream is a list"),
+    (lambda: data.without_digits([("a", 3)]), DataError, "line 1 of the pairs is"),
+    (lambda: data.script("abc"), DataError, "the lines: a stream is a list"),
+    (lambda: data.script([3]), DataError, "line 1 of the lines is 3, not a string"),
+])
+def test_wrong_types_are_answered_in_a_sentence(call, error, message):
+    with pytest.raises(error, match=message): call()

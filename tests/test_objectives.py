@@ -9,6 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from xlnb import objectives as O
 from xlnb.core import ConfigError, DataError, torch_generator
+from xlnb.encoder import config_for, new_model
+from xlnb.heads import EncoderForMaskedLM
 
 IDS = O.MaskIds(mask=99, special=(0, 1, 2, 3, 99), vocab_size=100)
 
@@ -522,3 +524,35 @@ def test_labels_of_masked_words_are_no_labels_of_replacement():
         O.rtd_loss(logits, labels)
     with pytest.raises(DataError, match="logits is .*1, 4, 2"): O.rtd_loss(torch.zeros(1, 4, 2), labels)
     with pytest.raises(DataError, match="attention_mask is .*1, 3"): O.rtd_loss(logits, labels, torch.ones(1, 3))
+
+
+_IDS = torch.tensor([[0, 5, 6, 2]])
+_MASKED = {"input_ids": _IDS, "labels": torch.tensor([[-100, 5, -100, -100]])}
+_STATES = torch.zeros(2, 3, 4)
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda net, g: O.guess(net, "text", False, g), ConfigError, "a batch is a dict of tensors, .*; got a str"),
+    (lambda net, g: O.guess(net, {"input_ids": _IDS}, False, g), ConfigError, "has input_ids: add its labels"),
+    (lambda net, g: O.guess("net", _MASKED, False, g), ConfigError, "network is a str: give an EncoderForMaskedLM"),
+    (lambda net, g: O.guess(net.base_model, _MASKED, False, g), ConfigError, "network is a Encoder: give an"),
+    (lambda net, g: O.guess(net, {**_MASKED, "labels": [[5]]}, False, g), DataError, "labels is a list: give a tensor"),
+    (lambda net, g: O.guess(net, {**_MASKED, "input_ids": _IDS[0]}, False, g), DataError, r"shape \(1, 4\)"),
+    (lambda net, g: O.mask_tokens("text", None, g), ConfigError, "got a str"),
+    (lambda net, g: O.network_inputs([_IDS]), ConfigError, "got a list"),
+    (lambda net, g: O.sequence_numbers("text"), ConfigError, "got a str"),
+    (lambda net, g: O.masked_lm_loss("text", _IDS, None, None, None), DataError, "hidden is a str: give a tensor"),
+    (lambda net, g: O.replaced_tokens("text", _IDS, _IDS[0]), DataError, "input_ids is a str"),
+    (lambda net, g: O.replaced_tokens(_IDS, [[1]], [1]), DataError, "labels is a list"),
+    (lambda net, g: O.replaced_tokens(_IDS, _IDS, [1]), DataError, "samples is a list"),
+    (lambda net, g: O.rtd_loss([0.5], [1]), DataError, "labels is a list"),
+    (lambda net, g: O.rtd_diagnostics([0.5], _IDS), DataError, "logits is a list"),
+    (lambda net, g: O.binary_entropy("half"), ConfigError, "rate='half' is no number"),
+    (lambda net, g: O.mean_pool([[0.5]], _IDS), DataError, "hidden is a list"),
+    (lambda net, g: O.mean_pool(_STATES, torch.ones(2, 5)), DataError, r"mask is \(2, 5\) .* shape \(2, 3\)"),
+    (lambda net, g: O.info_nce("a", "b"), DataError, "a is a str"),
+    (lambda net, g: O.info_nce(_STATES[0], _STATES[0], "hot"), ConfigError, "temperature='hot' must be above 0"),
+])
+def test_wrong_types_are_answered_in_a_sentence(call, error, message):
+    network = new_model(EncoderForMaskedLM, config_for("tiny", 40), 0)
+    with pytest.raises(error, match=message): call(network, torch_generator(0))

@@ -730,3 +730,10 @@ def test_spellings_of_a_sentence_are_one():
     assert [*map(words, spelled)] == [["un", "caf\u00e9"]] * 3
     overlap, _ = retrieval.string_overlap(spelled, spelled)
     assert not (overlap[1] != overlap[0]).nnz and not (overlap[2] != overlap[0]).nnz
+
+
+def test_states_and_masks_that_do_not_fit_are_named():
+    states, mask = torch.zeros(2, 3, 4), torch.ones(2, 3)
+    for values, message in (((["a"], mask, mask), "states is a list"), ((states, mask[0], mask), "attention_mask is"),
+                           ((states, mask, "mask"), "special_tokens is a str")):
+        with pytest.raises(DataError, match=message): retrieval.pool_sentences(*values)

@@ -541,3 +541,16 @@ def test_batches_without_rows_or_mask_are_refused():
     for collate in (collate_text, collate_pairs):
         with pytest.raises(ConfigError, match="a batch of no rows"): collate([])
     with pytest.raises(ConfigError, match="the batch has input_ids: add its attention_mask"): pack({"input_ids": None})
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda: pack([1]), ConfigError, "a batch is a dict of tensors, .*; got a list"),
+    (lambda: pack({"attention_mask": [1]}), DataError, "attention_mask is a list: give a tensor"),
+    (lambda: pack({"attention_mask": torch.ones(2, 3), "input_ids": torch.ones(2, 4)}), DataError,
+     r"input_ids is \(2, 4\), and attention_mask \(2, 3\)"),
+    (lambda: unpack("text"), ConfigError, "got a str"),
+    (lambda: unpack({"input_ids": torch.ones(1, 4)}), ConfigError, "has input_ids: add its cu_seqlens"),
+    (lambda: collate_pairs([([1], [2])], 3), ConfigError, "generator=3: drawing needs"),
+])
+def test_other_types_than_a_batch_are_answered_in_a_sentence(call, error, message):
+    with pytest.raises(error, match=message): call()

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .core import (ConfigError, DataError, PALETTE, atomic_path, choose, figure, label_lines, normalize_text,
-                       plain_warnings, read_lines, settings_from_arguments, split_words, utf8_output)
+from .core import (ConfigError, DataError, PALETTE, atomic_path, check_tensor, choose, figure, label_lines,
+                       normalize_text, plain_warnings, read_lines, settings_from_arguments, split_words, utf8_output)
 from .corpora import AlignedPair, existing_file, file_lines, uneven_files
 from .ibm import (HEURISTICS, IBM1_VARIANTS, AlignmentScore, align_both, alignment_error_rate, diagonal_links,
                       link_set, scored, symmetrise, tokenize_words, train_both)
@@ -74,6 +74,8 @@ def transport_plan(similarity, # (batch, m, n): cosines
                   ) -> torch.Tensor: # (batch, m, n) float64
     "The plan of entropic optimal transport with uniform marginals and cost 1 − similarity, by POT."
     import ot
+    check_tensor("similarity", similarity, (None, None, None))
+    check_tensor("mask", mask, similarity.shape)
     masses = [torch.where(mask.any(axis), 1 / size[:, None].clamp_min(1).double(), 1e-30)
               for axis, size in zip((2, 1), _sizes(mask))]
     cost = (1 - similarity).double().masked_fill(~mask, 0)

@@ -10,13 +10,13 @@ __all__ = ['AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'W
            'derive_seed', 'numpy_generator', 'torch_generator', 'our_code', 'parse_languages', 'pair_name',
            'check_pair_names', 'split_pair', 'progress', 'plain_warnings', 'progress_bar', 'one_thread',
            'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text', 'normalized_place', 'check_counts',
-           'check_numbers', 'run_facts', 'append_record', 'read_records', 'figure', 'label_lines', 'save_figure',
-           'show_table']
+           'check_numbers', 'check_tensor', 'check_batch', 'check_generator', 'run_facts', 'append_record',
+           'read_records', 'figure', 'label_lines', 'save_figure', 'show_table']
 
 # %% ../nbs/00_core.ipynb #1506990d
 import difflib, fcntl, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time
 import unicodedata, warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
 from functools import lru_cache
@@ -485,6 +485,40 @@ def _read_value(name, text, kind):
             except ValueError: pass
     if "str" in kind: return text
     raise ConfigError(f"{name}={text!r} is not of type {kind}")
+
+# %% ../nbs/00_core.ipynb #ch3ckt3n
+def check_tensor(name: str, # for the message
+                 value, # what was given
+                 shape: tuple | None = None, # sizes, None: any; None in place of them: any shape
+                 ids: bool = False, # whether it holds whole numbers
+                ):
+    "`DataError` for what is no tensor of this shape and kind; reads no number, so that no device is waited for."
+    from torch import Tensor, bool as truths
+    fits = isinstance(value, Tensor)
+    if fits and shape is not None:
+        fits = value.ndim == len(shape) and all(size in (None, own) for own, size in zip(value.shape, shape))
+    if fits and not (ids and (value.is_floating_point() or value.dtype == truths)): return
+    given = f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    form = "" if shape is None else f" of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
+    raise DataError(f"{name} is {given}: give a tensor{' of whole numbers' * ids}{form}")
+
+def check_batch(batch, # what was given for one
+                **shapes, # name of a tensor that it must have → shape, as of `check_tensor`
+               ):
+    "`ConfigError` for what is no dict or lacks a tensor, `DataError` for a tensor of another shape."
+    if not isinstance(batch, Mapping):
+        raise ConfigError(f"a batch is a dict of tensors, as collate_text of xlnb.tokens returns; got a "
+                          f"{type(batch).__name__}")
+    if lacking := [name for name in shapes if name not in batch]:
+        raise ConfigError(f"the batch has {', '.join(map(str, batch))}: add its {', '.join(lacking)}")
+    for name, shape in shapes.items(): check_tensor(name, batch[name], shape)
+
+def check_generator(generator):
+    "`ConfigError` for what is no `torch.Generator`."
+    from torch import Generator
+    if not isinstance(generator, Generator):
+        raise ConfigError(f"generator={generator!r:.60}: drawing needs generator=, a torch.Generator such as "
+                          "torch_generator(seed, step)")
 
 # %% ../nbs/00_core.ipynb #206ad5d7
 def _git(*words) -> str | None: # None without git or a checkout

@@ -25,12 +25,12 @@ import xlnb
 from .catalogue import load_corpus
 from .cldr import cldr_corpus
 from .core import ConfigError, choose, derive_seed, runs_folder, sha256_file, split_pair, torch_generator
-from .contamination import check_streams
+from .contamination import check_streams, line_pairs, text_lines
 from .corpora import Corpus, Lines, mismatched
 from .sampling import Mixture, checked_probabilities, exponent_probabilities
 from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text,
                          open_store, pack, permuted)
-from .vocab import LEARNED_BY, load_tokenizer, train_vocab
+from .vocab import LEARNED_BY, load_tokenizer, require_fast, train_vocab
 
 # %% ../nbs/00k_data.ipynb #e0a8c87d
 CORPORA = ("cldr", "multi30k", "bible", "ntrex")
@@ -276,11 +276,12 @@ class MappedBatches:
 # %% ../nbs/00k_data.ipynb #4f5a8490
 def without_digits(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     "The pairs in which neither side has a digit."
-    return [p for p in pairs if not any(c.isdigit() for side in p for c in side)]
+    return [p for p in line_pairs(pairs, "the pairs") if not any(c.isdigit() for side in p for c in side)]
 
 def script(lines: list[str]) -> str: # of one language
     "Script of most letters, by their Unicode names: 'LATIN', 'CYRILLIC', 'ARABIC', 'CJK', …"
-    letters = Counter(unicodedata.name(c, "?").split()[0] for line in lines for c in line if c.isalpha())
+    letters = Counter(unicodedata.name(c, "?").split()[0] for line in text_lines(lines, "the lines")
+                      for c in line if c.isalpha())
     return letters.most_common(1)[0][0] if letters else "?"
 
 # %% ../nbs/00k_data.ipynb #32c3a413
@@ -307,7 +308,9 @@ def unigram_loss(ids, # held-out tokens of one language, flat
 def encode_pairs(pairs: list, # of (sentence, sentence)
                  tokenizer) -> list: # of (tokens, tokens), no special tokens
     "Token ids of sentence pairs."
-    return list(zip(*(tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in zip(*pairs))))
+    require_fast(tokenizer)
+    sides = zip(*line_pairs(pairs, "the pairs"))
+    return list(zip(*(tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in sides)))
 
 def pack_blocks(sentences: list, # of (tokens,), none longer than length - 2
                 length: int, # of a block, special tokens included

@@ -10,13 +10,14 @@ __all__ = ['POLICIES', 'KEPT', 'SCRATCH', 'SCRATCH_OTHER', 'MaskIds', 'sequence_
 
 # %% ../nbs/02_objectives.ipynb #5940b500
 from dataclasses import dataclass
+from numbers import Real
 from typing import Callable, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .core import ConfigError, DataError, choose
+from .core import ConfigError, DataError, check_batch, check_generator, check_tensor, choose
 from .kernels import BLOCK, logit_gradient, obstacle, softmax_pass
 
 # %% ../nbs/02_objectives.ipynb #b890ea2b
@@ -42,27 +43,15 @@ class MaskIds(NamedTuple):
 def sequence_numbers(batch: dict # padded, or packed with `cu_seqlens`
                     ) -> Tensor: # (tokens,) int64: 0 0 0 1 1 …
     "The number of the sequence that each token belongs to, in the order of `input_ids.flatten()`."
+    check_batch(batch, input_ids=(None, None))
     ids = batch["input_ids"]
     if "cu_seqlens" not in batch: return torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
     return torch.bucketize(torch.arange(ids.numel(), device=ids.device), batch["cu_seqlens"][1:].long(), right=True)
 
 # %% ../nbs/02_objectives.ipynb #5c1a7e90
-def _check_tensor(name: str, value, shape: tuple, ids: bool = False): # sizes, None: any; ids: of whole numbers
-    "`DataError` for what is no tensor of this shape and kind; reads no number, so that no device is waited for."
-    fits = isinstance(value, Tensor) and value.ndim == len(shape)
-    fits = fits and all(size in (None, own) for own, size in zip(value.shape, shape))
-    if fits and not (ids and (value.is_floating_point() or value.dtype == torch.bool)): return
-    given = f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-    sizes = ", ".join("any" if size is None else str(size) for size in shape)
-    raise DataError(f"{name} is {given}: give a tensor{' of whole numbers' * ids} of shape ({sizes})")
-
-def _check_generator(generator):
-    if not isinstance(generator, torch.Generator):
-        raise ConfigError(f"generator={generator!r}: drawing needs generator=, a torch.Generator such as "
-                          "torch_generator(seed, step)")
-
 def _check_temperature(temperature):
-    if not temperature > 0: raise ConfigError(f"temperature={temperature} must be above 0, such as 1.0")
+    if not isinstance(temperature, Real) or not temperature > 0:
+        raise ConfigError(f"temperature={temperature!r} must be above 0, such as 1.0")
 
 # %% ../nbs/02_objectives.ipynb #b43972ea
 def _uniform(shape, generator: torch.Generator, device) -> Tensor:
@@ -159,10 +148,11 @@ def mask_tokens(batch: dict, # input_ids (batch, seq), attention_mask; or packed
 
     Raises `ConfigError` for settings that cannot be, `DataError` for ids or a mask that are no (batch, seq) tensors."""
     if not 0 <= rate <= 1: raise ConfigError(f"rate={rate} is not a share: give a number from 0 to 1, such as 0.15")
-    _check_generator(generator)
-    _check_tensor("input_ids", batch["input_ids"], (None, None), ids=True)
+    check_generator(generator)
+    check_batch(batch, input_ids=None)
+    check_tensor("input_ids", batch["input_ids"], (None, None), ids=True)
     mask = batch.get("attention_mask")
-    if mask is not None: _check_tensor("attention_mask", mask, batch["input_ids"].shape)
+    if mask is not None: check_tensor("attention_mask", mask, batch["input_ids"].shape)
     ids, tokens = MaskIds.of(tokenizer), batch["input_ids"].flatten()
     sequence, free = sequence_numbers(batch), _mask_candidates(batch, ids, sides, mask_special, generator)
     keys = span_keys(free, sequence, spans, generator) if spans else _uniform(tokens.shape, generator, tokens.device)
@@ -353,7 +343,7 @@ def vocabulary_head(hidden: Tensor, # (n, dim) states of the masked positions
     _check_head(hidden, weight, bias, labels, chunk)
     n, size = len(hidden), len(weight)
     if n and not (0 <= labels.min() and labels.max() < size): raise DataError(_bad_label(labels, size))
-    if sample: _check_temperature(temperature), _check_generator(generator)
+    if sample: _check_temperature(temperature), check_generator(generator)
     device = hidden.device.type
     product = torch.promote_types(hidden.dtype, weight.dtype)
     if torch.is_autocast_enabled(device): product = torch.get_autocast_dtype(device)
@@ -364,10 +354,10 @@ def vocabulary_head(hidden: Tensor, # (n, dim) states of the masked positions
                                              uniform))
 
 def _check_head(hidden, weight, bias, labels, chunk):
-    _check_tensor("hidden", hidden, (None, None))
-    _check_tensor("weight", weight, (None, hidden.shape[1]))
-    _check_tensor("bias", bias, (len(weight),))
-    _check_tensor("labels", labels, (len(hidden),), ids=True)
+    check_tensor("hidden", hidden, (None, None))
+    check_tensor("weight", weight, (None, hidden.shape[1]))
+    check_tensor("bias", bias, (len(weight),))
+    check_tensor("labels", labels, (len(hidden),), ids=True)
     if chunk is not None and chunk < 1: raise ConfigError(f"chunk={chunk} ids at a time: give 1 or more, or None")
 
 def _draw_noise(n, size, generator, device):
@@ -389,6 +379,8 @@ def masked_lm_loss(hidden: Tensor, # (batch, seq, hidden) states of the encoder
                    **head, # chunk, sample, temperature, generator of `vocabulary_head`
                   ) -> HeadOutput: # loss_sum and count are those of the masked positions
     "MLM (XLM-E eq. 1), or TLM when the batch holds pairs (§3.1, unnumbered)."
+    check_tensor("labels", labels, ids=True)
+    check_tensor("hidden", hidden, (*labels.shape, None))
     holes = labels != -100
     return vocabulary_head(transform(hidden[holes]), weight, bias, labels[holes], **head)
 
@@ -415,6 +407,7 @@ class Masking:
 
 def network_inputs(batch: dict) -> dict:
     "What an encoder reads of a batch beside the ids."
+    check_batch(batch)
     names = ("position_ids", "cu_seqlens") if "cu_seqlens" in batch else ("position_ids", "attention_mask")
     return {name: batch[name] for name in names if name in batch}
 
@@ -422,7 +415,13 @@ def guess(network, # `EncoderForMaskedLM`
           batch: dict, # masked
           sample: bool, # whether to draw a token from the softmax for every hole
           generator: torch.Generator) -> HeadOutput:
-    "Loss (sum), samples and hits of a masked language model in the holes of a batch (XLM-E, eq. 1 and 3)."
+    """Loss (sum), samples and hits of a masked language model in the holes of a batch (XLM-E, eq. 1 and 3).
+
+    Raises `ConfigError` for another network and for what is no masked batch, `DataError` for other shapes."""
+    if not (hasattr(network, "encoder") and hasattr(network, "head")):
+        raise ConfigError(f"network is a {type(network).__name__}: give an EncoderForMaskedLM of xlnb.heads")
+    check_batch(batch, labels=None, input_ids=None)
+    check_tensor("input_ids", batch["input_ids"], batch["labels"].shape)
     holes, head = batch["labels"] != -100, network.head
     hidden = network.encoder(batch["input_ids"], wanted=holes, **network_inputs(batch)).last_hidden_state
     return vocabulary_head(head.transform(hidden), head.weight, head.bias, batch["labels"][holes], sample=sample,
@@ -435,7 +434,10 @@ def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes
                    ) -> tuple[Tensor, Tensor]: # (batch, seq) ids the discriminator sees; (batch, seq) 1 replaced, 0 not
     """Fill the holes with samples and say which differ from the original (Clark et al. 2020; XLM-E eq. 2, 4).
 
-    Raises `DataError` for samples that are not one for each hole."""
+    Raises `DataError` for samples that are not one for each hole, and for what are no tensors of ids."""
+    check_tensor("labels", labels, ids=True)
+    check_tensor("input_ids", input_ids, labels.shape, ids=True)
+    check_tensor("samples", samples)
     holes = labels != -100
     if samples.ndim != 1 or not samples.is_cuda and len(samples) != holes.sum(): # a GPU is not waited for
         raise DataError(f"samples is {tuple(samples.shape)}, and {int(holes.sum())} labels are not -100: give one id "
@@ -451,8 +453,9 @@ def rtd_loss(logits: Tensor, # (batch, seq) positive where the discriminator say
     """Replaced token detection as a sum and a count, without padding and labels of -100 (XLM-E eq. 3, 5).
 
     Raises `DataError` for another shape than that of the labels, and for labels that are neither 0, 1 nor -100."""
+    check_tensor("labels", labels)
     for name, given in (("logits", logits), ("attention_mask", attention_mask)):
-        if given is not None: _check_tensor(name, given, labels.shape)
+        if given is not None: check_tensor(name, given, labels.shape)
     if not labels.is_cuda and (odd := labels[(labels != 0) & (labels != 1) & (labels != -100)]).numel():
         raise DataError(f"labels hold {odd[0].item()}: give 1 (replaced), 0 or -100, as `replaced_tokens` returns them")
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -466,6 +469,7 @@ def _counted(labels, attention_mask): return _tokens_of(labels, attention_mask) 
 def binary_entropy(rate: float # probability of a 1
                   ) -> float: # nats
     "H(p): what a constant answer at the right rate costs; 0 at p = 0 and p = 1."
+    if not isinstance(rate, Real): raise ConfigError(f"rate={rate!r:.60} is no number: give one from 0 to 1")
     return float(-torch.special.xlogy(rate, torch.tensor(rate, dtype=torch.float64))
                  - torch.special.xlogy(1 - rate, torch.tensor(1 - rate, dtype=torch.float64)))
 
@@ -475,8 +479,8 @@ def roc_auc(scores: Tensor, # (n,) higher: more likely a 1
     """Area under the ROC curve from average ranks (Mann–Whitney): ties count one half.
 
     Raises `DataError` for NaN among the scores, for labels other than 0 and 1, and for what is no (n,) tensor."""
-    _check_tensor("scores", scores, (None,))
-    _check_tensor("labels", labels, scores.shape)
+    check_tensor("scores", scores, (None,))
+    check_tensor("labels", labels, scores.shape)
     if scores.isnan().any(): raise DataError(f"scores[{int(scores.isnan().nonzero()[0])}] is NaN, which has no rank")
     if (odd := labels[(labels != 0) & (labels != 1)]).numel():
         raise DataError(f"labels hold {odd[0].item()}: give 1 or 0 for each score, and leave out what is neither")
@@ -492,6 +496,8 @@ def rtd_diagnostics(logits: Tensor, # (batch, seq)
                     attention_mask: Tensor | None = None, # (batch, seq)
                    ) -> dict[str, float]:
     "Loss beside the binary entropy of the replacement rate, accuracy beside the majority's, and AUC."
+    check_tensor("labels", labels)
+    check_tensor("logits", logits, labels.shape)
     token = _counted(labels, attention_mask)
     z, y = logits.detach()[token], labels[token]
     rate = float(y.double().mean())
@@ -505,6 +511,8 @@ def mean_pool(hidden: Tensor, # (batch, seq, hidden)
               mask: Tensor, # (batch, seq) 1 where a token counts, e.g. batch['side'] == 1
              ) -> Tensor: # (batch, hidden); zeros where no token counts
     "Mean of the states of the tokens that count, in their type; summed in float32 or wider."
+    check_tensor("hidden", hidden, (None, None, None))
+    check_tensor("mask", mask, hidden.shape[:2])
     weight = mask.to(torch.promote_types(hidden.dtype, torch.float32))[..., None]
     return ((hidden * weight).sum(1) / weight.sum(1).clamp(min=1)).to(hidden.dtype)
 
@@ -516,6 +524,7 @@ def info_nce(a: Tensor, # (n, hidden) one side of n pairs, row i translates row 
 
     Raises `DataError` for fewer than two pairs, `ConfigError` for a temperature that is not above 0."""
     _check_temperature(temperature)
+    for name, given in (("a", a), ("b", b)): check_tensor(name, given)
     if a.shape != b.shape or len(a) < 2:
         raise DataError(f"info_nce needs two (n, hidden) arrays, n ≥ 2; got {tuple(a.shape)} and {tuple(b.shape)}")
     dtype, right = torch.promote_types(a.dtype, torch.float32), torch.arange(len(a), device=a.device)

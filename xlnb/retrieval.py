@@ -27,8 +27,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .core import (CheckpointError, ConfigError, DataError, PALETTE, check_counts, choose, figure, label_lines,
-                       normalize_text, numpy_generator, one_thread, progress_bar, refusing_damage, split_pair)
+from .core import (CheckpointError, ConfigError, DataError, PALETTE, check_counts, check_tensor, choose, figure,
+                       label_lines, normalize_text, numpy_generator, one_thread, progress_bar, refusing_damage,
+                       split_pair)
 from .training import evaluation_mode
 from .vocab import check_written
 
@@ -41,9 +42,13 @@ def pool_sentences(states: torch.Tensor, # hidden states, (batch, seq, hidden)
                    pool: str = "mean", # 'mean', 'mean_special' or 'first'
                   ) -> torch.Tensor: # (batch, hidden), float32
     "One vector per sentence out of one vector per token; `ConfigError` for another way to pool."
+    check_tensor("states", states, (None, None, None))
     if choose("pool", pool, POOLS) == "first": return states[:, 0].float()
+    check_tensor("attention_mask", attention_mask, states.shape[:2])
     counted = attention_mask.bool()
-    if pool == "mean": counted &= ~special_tokens.bool()
+    if pool == "mean":
+        check_tensor("special_tokens", special_tokens, states.shape[:2])
+        counted &= ~special_tokens.bool()
     return states.float().masked_fill(~counted[..., None], 0).sum(1) / counted.sum(1, keepdim=True)
 
 # %% ../nbs/02b_retrieval.ipynb #62f491a8

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from .contamination import line_pairs, text_lines
-from .core import ConfigError, DataError, atomic_path, choose, numpy_generator, progress_bar, sha256_once
+from .core import (ConfigError, DataError, atomic_path, check_batch, check_generator, check_tensor, choose,
+                       numpy_generator, progress_bar, sha256_once)
 
 # %% ../nbs/00i_tokens.ipynb #796305bd
 class StoreError(DataError):
@@ -592,6 +593,7 @@ def collate_pairs(pairs: list, # of (tokens, tokens)
     import torch
     _check_rows(pairs, special, "pairs, such as those in the items of PairBundles", parts=2)
     if generator is not None:
+        check_generator(generator)
         flips = (torch.rand(len(pairs), generator=generator, device=generator.device) < 0.5).tolist()
         pairs = [(b, a) if flip else (a, b) for (a, b), flip in zip(pairs, flips)]
     batch, places, lengths, column = _rows(pairs, special)
@@ -608,8 +610,13 @@ def pack(batch: dict, # tensors (batch, seq, …), among them attention_mask: on
         ) -> dict:
     "The batch without padding: tensors (1, total, …), position_ids, and cu_seqlens (batch + 1) int32."
     import torch
-    if "attention_mask" not in batch: raise ConfigError(f"the batch has {', '.join(batch)}: add its attention_mask")
+    check_batch(batch, attention_mask=(None, None))
     mask = batch["attention_mask"].bool()
+    for name, values in batch.items():
+        check_tensor(name, values)
+        if values.shape[:2] != mask.shape:
+            raise DataError(f"{name} is {tuple(values.shape)}, and attention_mask {tuple(mask.shape)}: give both the "
+                            "same (batch, seq)")
     batch = {"position_ids": torch.arange(mask.shape[1], device=mask.device).expand(mask.shape), **batch}
     cu_seqlens = torch.nn.functional.pad(mask.sum(1).cumsum(0, dtype=torch.int32), (1, 0))
     return {**{name: values[mask][None] for name, values in batch.items()}, "cu_seqlens": cu_seqlens}
@@ -619,6 +626,7 @@ def unpack(batch: dict, # from `pack`; may hold further tensors (1, total, …)
           ) -> dict:
     "The padded form: input_ids filled up with <pad>, labels with −100, all else with 0."
     import torch
+    check_batch(batch, cu_seqlens=(None,))
     lengths = batch["cu_seqlens"].diff()
     mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]
     def padded(name, values):
