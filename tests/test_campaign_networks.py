@@ -1,7 +1,8 @@
 """Readers of networks, vocabularies and checkpoints over damaged files, each file of a folder in turn.
 
-What has a checksum is refused or holds what it held. Networks of other libraries have none: one bit of a weight is
-another weight, which nobody can tell, so of these only the error and the time are tested."""
+What has a checksum is refused or holds what it held. Networks of other libraries have none, nor has the tokenizer
+beside a network, which may have been changed on purpose: one bit of a weight is another weight, which nobody can tell,
+so of these only the error and the time are tested."""
 import json, shutil
 from pathlib import Path
 
@@ -102,7 +103,7 @@ NETWORK, RUN = "run/checkpoint-00000002/network/", "run/checkpoint-00000002/"
 READERS = { # name → folder, function of it, its files that are damaged
     "load": ("encoder", lambda folder: everything(load(folder, EncoderForMaskedLM)), (WEIGHTS, SETTINGS, SUMS)),
     "load_tokenizer": ("vocabulary", lambda folder: speaks(load_tokenizer(folder)), WORDS),
-    "load_model_and_tokenizer": ("encoder", loaded, (WEIGHTS, SETTINGS, SUMS, *WORDS)),
+    "load_model_and_tokenizer": ("encoder", loaded, (WEIGHTS, SETTINGS, SUMS)),
     "load_head": ("head", lambda folder: everything(load_head(folder, "classification")), (WEIGHTS, SETTINGS, SUMS)),
     "resume": ("run", resumed, tuple(f"checkpoint-00000002/{name}" for name in (
         "state.json", "optimizer.pt", SUMS, f"network/{WEIGHTS}", f"network/{SETTINGS}", f"network/{SUMS}"))),

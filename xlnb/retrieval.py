@@ -31,7 +31,6 @@ from .core import (CheckpointError, ConfigError, DataError, PALETTE, check_count
                        label_lines, normalize_text, numpy_generator, one_thread, progress_bar, refusing_damage,
                        split_pair)
 from .training import evaluation_mode
-from .vocab import check_written
 
 # %% ../nbs/02b_retrieval.ipynb #f4766da6
 POOLS = ("mean", "mean_special", "first")
@@ -70,7 +69,6 @@ def load_model_tokenizer(folder): # of a saved model, or of a run
     advice = "save the model's own there, with tokenizer.save_pretrained"
     with refusing_damage(lambda why: f"{folder} holds no tokenizer that loads: {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        check_written(tokenizer, folder)
     files = sorted({"tokenizer.json", *tokenizer.vocab_files_names.values()})
     if any((folder / name).is_file() for name in files): return tokenizer
     of_characters = not tokenizer.vocab_files_names # such as CANINE's, which is its configuration

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['BLANKS', 'LEARNED_BY', 'SPECIAL', 'line_counts', 'line_quotas', 'sampled_lines', 'rounded_model',
            'train_sentencepiece', 'require_fast', 'tokenizer_hash', 'fast_tokenizer', 'train_vocab',
-           'check_vocabulary_folder', 'save_vocabulary', 'load_tokenizer', 'check_written', 'fertility',
-           'fertility_figure']
+           'check_vocabulary_folder', 'save_vocabulary', 'load_tokenizer', 'fertility', 'fertility_figure']
 
 # %% ../nbs/00f_vocab.ipynb #ec671721
 import hashlib, io, itertools, json, re, tempfile, unicodedata, warnings
@@ -262,13 +261,12 @@ def load_tokenizer(folder): # written by `train_vocab`, or a checkpoint folder t
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     if not tokenizer.init_kwargs.get("xlnb_sha256"):
         raise DataError("not a tokenizer of train_vocab: load it with transformers.AutoTokenizer", folder)
-    check_written(tokenizer, folder)
+    _check_written(tokenizer, folder)
     return tokenizer
 
-def check_written(tokenizer, # read from a folder
-                  folder):
-    "Raise `DataError` for a tokenizer of `train_vocab` that is not as it was written; of others nothing is known."
-    if not (stated := tokenizer.init_kwargs.get("xlnb_sha256")): return
+def _check_written(tokenizer, folder):
+    "Raise `DataError` for a tokenizer of `train_vocab` that is not as it was written."
+    stated = tokenizer.init_kwargs["xlnb_sha256"]
     if stated != tokenizer_hash(tokenizer):
         raise DataError(f"the tokenizer is not the one that was written (sha256 {str(stated)[:9]}…): train it again",
                         folder)
