@@ -37,7 +37,7 @@ def records(folder, report):
     return found
 
 def plain_record(line):
-    try: record = json.loads(line)
+    try: record = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError): return "left out"
     tables = {name: [{k: v for k, v in zip(columns, row) if v is not None}
                      for row in zip(*columns.values(), strict=True)]
@@ -49,7 +49,7 @@ def plain_record(line):
         record["metrics"] = plain | dict(scores)
     return json.dumps(record | tables, sort_keys=True)
 
-def rows(data): return data.decode().removesuffix("\n").split("\n")
+def rows(data): return data.removesuffix(b"\n").split(b"\n")
 
 def whole(data): return data.decode().split("\n")[:-1] # a line that is still being written does not count
 
