@@ -5,7 +5,7 @@
 #   make test-all                    also the notebooks that train, and the slow tests: 45 minutes; owed before a release
 #   make quick   between commits, under 4 minutes on two cores: lint, the repository as a whole, the fast tests of tests/
 #   make campaigns                   damaged files, kills and full disks by the hundred: hours; make test has a small part
-#   make render nb=00j_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows
+#   make render nb=text/10_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows
 #   make experiment nb=03_xlm_e               the experiments of a notebook, and how much of each is on record
 #   make experiment nb=03_xlm_e name=tasks    runs what is missing of one; interrupt it and take it up at any time
 #   make benchmarks                  speed and memory beside the alternatives, measured here and appended to the records
@@ -61,10 +61,10 @@ demo: env
 	echo "Its figures:"; ls runs/figures/xlme_* | sed 's/^/  /'
 
 experiment: env
-	$(BIN)/python -m xlnb.experiments $(nb) $(name) $(QUIET)
+	$(BIN)/python -m xlnb.pretraining.experiments $(nb) $(name) $(QUIET)
 
 benchmarks: env
-	XLNB_RESULTS="$${XLNB_RESULTS:-$(CURDIR)/data/results}" $(BIN)/python -m xlnb.benchmarks $(name) $(QUIET)
+	XLNB_RESULTS="$${XLNB_RESULTS:-$(CURDIR)/data/results}" $(BIN)/python -m xlnb.results.benchmarks $(name) $(QUIET)
 
 EVALUATED := tasks langs source seeds select_on recipes partner train_split test_split in_language controls against \
              epochs learning_rate aggregate max_minutes name out
@@ -76,7 +76,7 @@ gpu-check:
 	$(or $(PYTHON),python3) tools/gpu_check.py $(phases) $(QUIET)
 
 render: env
-	$(BIN)/python tools/render.py $(if $(nb),nbs/$(basename $(notdir $(nb))).ipynb) $(QUIET)
+	$(BIN)/python tools/render.py $(if $(nb),$(shell find nbs -name '$(basename $(notdir $(nb))).ipynb')) $(QUIET)
 	$(BIN)/python tools/readme.py $(QUIET)
 
 # Notebooks with a parameter `steps` train: tests/test_few_steps.py runs them with few, and tests/test_papermill.py runs 03
@@ -89,6 +89,8 @@ test test-all: lint notebooks pytest
 
 lint: env
 	$(BIN)/ruff check . $(QUIET)
+	$(BIN)/ruff format --check . $(QUIET)
+	$(BIN)/lint-imports $(QUIET)
 
 # Two processes on two cores: torch with more threads than cores is ten times slower.
 render quick notebooks pytest campaigns: export OMP_NUM_THREADS := 1

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from conftest import write
 
-from xlnb.core import CheckpointError, ConfigError, DataError
-from xlnb.corpora import Report
+from xlnb.base.core import CheckpointError, ConfigError, DataError
+from xlnb.text.corpora import Report
 
 FULL = os.environ.get("XLNB_CAMPAIGNS") == "full"
 SECONDS = 10 # that one call may take

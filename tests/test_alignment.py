@@ -12,19 +12,19 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import (BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel, XLMRobertaConfig,
                           XLMRobertaModel)
 
-import xlnb.alignment as alignment
-from xlnb.alignment import (AS_PUBLISHED, CLAMP, METHODS, REGULARISATION, THRESHOLD, aer_by_layer, align,
-                            alignment_baselines, extract, main, pharaoh, plot_aer, plot_alignment, read_sides,
-                            transport_plan, word_links)
-from xlnb.core import (CheckpointError, ConfigError, DataError, data_root, numpy_generator, split_lines,
-                       split_words)
-from xlnb.corpora import AlignedPair
-from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.formats import read_pharaoh_gold, read_triples
-from xlnb.heads import EncoderForReplacedTokens
-from xlnb.ibm import alignment_error_rate, diagonal_links
-from xlnb.tokens import SpecialIds, collate_pairs, pack
-from xlnb.vocab import fast_tokenizer, train_sentencepiece
+import xlnb.measures.alignment as alignment
+from xlnb.base.core import (CheckpointError, ConfigError, DataError, data_root, numpy_generator, split_lines,
+                            split_words)
+from xlnb.text.corpora import AlignedPair
+from xlnb.text.formats import read_pharaoh_gold, read_triples
+from xlnb.text.tokens import SpecialIds, collate_pairs, pack
+from xlnb.text.vocab import fast_tokenizer, train_sentencepiece
+from xlnb.encoder.encoder import Encoder, config_for, new_model
+from xlnb.encoder.heads import EncoderForReplacedTokens
+from xlnb.measures.alignment import (AS_PUBLISHED, CLAMP, METHODS, REGULARISATION, THRESHOLD, aer_by_layer, align,
+                                     alignment_baselines, extract, main, pharaoh, plot_aer, plot_alignment,
+                                     read_sides, transport_plan, word_links)
+from xlnb.measures.ibm import alignment_error_rate, diagonal_links
 
 
 # ---- rules against loops
@@ -625,7 +625,7 @@ TEXT = "\n".join(sentences(40)) + "\n"
 
 def test_command_as_typed(tmp_path):
     a, b = files(tmp_path, TEXT, TEXT.replace("o", "0"))
-    command = [sys.executable, "-m", "xlnb.alignment", a, b]
+    command = [sys.executable, "-m", "xlnb.measures.alignment", a, b]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.split("\n")
@@ -635,7 +635,7 @@ def test_command_as_typed(tmp_path):
 @pytest.mark.slow
 def test_a_closed_pipe_ends_quietly(tmp_path):
     a, b = files(tmp_path, TEXT * 500, TEXT * 500) # more than a pipe holds
-    command = f"{sys.executable} -m xlnb.alignment {a} {b} | head -n 1; exit ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m xlnb.measures.alignment {a} {b} | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
     assert (done.returncode in (0, 141), done.stderr, done.stdout.count("\n")) == (True, "", 1)
 
@@ -668,14 +668,14 @@ def test_words_of_the_romanian_english_test_set(tmp_path):
 
 
 def command_bytes(*argv, text=b"", **variables):
-    return subprocess.run([sys.executable, "-m", "xlnb.alignment", *argv], input=text, capture_output=True, timeout=120,
+    return subprocess.run([sys.executable, "-m", "xlnb.measures.alignment", *argv], input=text, capture_output=True, timeout=120,
                           env={**os.environ, **variables})
 
 def test_a_narrow_locale_and_standard_input(tmp_path):
     a, b = files(tmp_path, TEXT, TEXT)
     ascii_only = dict(PYTHONIOENCODING="ascii", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     usage = command_bytes("--help", **ascii_only)
-    assert usage.returncode == 0 and usage.stdout.decode("utf-8").startswith("usage: python -m xlnb.alignment")
+    assert usage.returncode == 0 and usage.stdout.decode("utf-8").startswith("usage: python -m xlnb.measures.alignment")
     piped = command_bytes("-", b, text=TEXT.encode(), **ascii_only)
     assert piped.stdout == command_bytes(a, b).stdout != b"" and piped.returncode == 0
     latin = command_bytes(a, "-", text="häuser\n".encode("latin-1"))
@@ -685,7 +685,7 @@ def test_a_narrow_locale_and_standard_input(tmp_path):
 
 def test_help_is_printed(capsys):
     main(["--help"])
-    assert capsys.readouterr().out.startswith("usage: python -m xlnb.alignment FIRST SECOND")
+    assert capsys.readouterr().out.startswith("usage: python -m xlnb.measures.alignment FIRST SECOND")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -763,7 +763,7 @@ def test_pharaoh_names_what_is_no_link(links, options, says):
 
 @pytest.mark.skipif("not os.environ.get('XLNB_DATA')", reason="XLNB_DATA is not set: no Europarl gold")
 def test_ibm1_on_europarl_gold_beats_the_diagonal():
-    from xlnb.catalogue import gold_alignments
+    from xlnb.text.catalogue import gold_alignments
     gold = gold_alignments("de-en").get("de-en")
     if not gold: pytest.skip("no gold for de-en")
     rows = {r["system"]: r["aer"] for r in alignment_baselines({}, {"gold": {"de-en": gold}})}

@@ -5,14 +5,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from xlnb import benchmarks
-from xlnb.benchmarks import (
-    KINDS, PEAK_RESET, Clock, batch_facts, compare, evaluating, fresh, growth_cases, growth_step, head_of, main, newest,
-    notebook_seconds, peak_memory, plain_head, ratios, step_of, step_settings, synthetic_data, time_by_part, watch)
-from xlnb.core import ConfigError, torch_generator
-from xlnb.objectives import vocabulary_head
-from xlnb.task_sets import Labelled, Tagged
-from xlnb.training import accumulate_gradients
+from xlnb.base.core import ConfigError, torch_generator
+from xlnb.training.objectives import vocabulary_head
+from xlnb.training.training import accumulate_gradients
+from xlnb.measures.task_sets import Labelled, Tagged
+from xlnb.results import benchmarks
+from xlnb.results.benchmarks import (KINDS, PEAK_RESET, Clock, batch_facts, compare, evaluating, fresh, growth_cases,
+                                     growth_step, head_of, main, newest, notebook_seconds, peak_memory, plain_head,
+                                     ratios, step_of, step_settings, synthetic_data, time_by_part, watch)
 
 SETTINGS = step_settings("tiny", 600, batch_tokens=256)
 counts_memory = pytest.mark.skipif(not PEAK_RESET.exists(), reason="resident memory is read from /proc")
@@ -202,7 +202,8 @@ def test_unknown_names_are_refused(data):
 def test_help_names_the_measurements_and_takes_none(capsys, ask):
     main([ask])
     said = capsys.readouterr().out
-    assert said.startswith("usage: python -m xlnb.benchmarks") and all(name in said for name in benchmarks.MEASUREMENTS)
+    assert said.startswith("usage: python -m xlnb.results.benchmarks")
+    assert all(name in said for name in benchmarks.MEASUREMENTS)
 
 
 @pytest.mark.slow
@@ -210,5 +211,5 @@ def test_commands_are_timed_from_end_to_end(monkeypatch):
     monkeypatch.setenv("XLNB_DATA", "/nowhere") # what is timed reads none
     found = evaluating("en")
     assert found["languages"] == 1 and found["files"] == [".csv", ".html", ".png", ".tex"] and found["seconds"] > 0
-    assert notebook_seconds("00n_vectors") > 0
+    assert notebook_seconds("text/05_vectors") > 0
     with pytest.raises(subprocess.CalledProcessError): notebook_seconds("no_such_notebook")

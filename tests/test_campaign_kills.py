@@ -7,8 +7,8 @@ import pytest
 import torch
 from test_training import CONFIG, Batches, Pair, weights
 
-from xlnb.core import CheckpointError
-from xlnb.training import read_log, train
+from xlnb.base.core import CheckpointError
+from xlnb.training.training import read_log, train
 
 OPERATIONS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "shutil.rmtree"}
 SHORT = replace(CONFIG, steps=3, warmup_steps=1, checkpoint_minutes=0)

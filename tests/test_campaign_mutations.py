@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from damage import Reader, fields, lines, of_files, same, times
 
-from xlnb.alignment import read_sides
-from xlnb.catalogue import checksums
-from xlnb.core import read_lines, sha256_file
-from xlnb.corpora import (Report, read_moses, read_multi30k, read_ntrex, read_parallel, read_tatoeba, read_text,
-                          read_tsv_pairs, read_verses)
-from xlnb.formats import (read_bucc, read_cc100, read_dictionary, read_json_gold, read_jsonl, read_mined, read_opus,
-                          read_pharaoh, read_pharaoh_gold, read_references, read_triples, read_udhr, read_wmt)
-from xlnb.lexicon import read_similarity
-from xlnb.matching import read_table
-from xlnb.sampling import read_pair_counts
-from xlnb.vectors import read_vectors
+from xlnb.base.core import read_lines, sha256_file
+from xlnb.text.catalogue import checksums
+from xlnb.text.corpora import (Report, read_moses, read_multi30k, read_ntrex, read_parallel, read_tatoeba, read_text,
+                               read_tsv_pairs, read_verses)
+from xlnb.text.formats import (read_bucc, read_cc100, read_dictionary, read_json_gold, read_jsonl, read_mined,
+                               read_opus, read_pharaoh, read_pharaoh_gold, read_references, read_triples, read_udhr,
+                               read_wmt)
+from xlnb.text.matching import read_table
+from xlnb.text.sampling import read_pair_counts
+from xlnb.text.vectors import read_vectors
+from xlnb.measures.alignment import read_sides
+from xlnb.measures.lexicon import read_similarity
 
 pytestmark = pytest.mark.campaign
 TIMES = times(6)
@@ -127,7 +128,7 @@ def plain_tensors(data):
     return rounded(part("words").decode().split("\n"), matrix.astype(np.float32).tolist())
 
 def tensors(tmp):
-    from xlnb.vectors import WordVectors
+    from xlnb.text.vectors import WordVectors
     WordVectors([f"word{n}" for n in NUMBERS], np.arange(1, 61, dtype=np.float32).reshape(20, 3)).save(tmp)
     return tmp.read_bytes()
 

@@ -11,15 +11,15 @@ import torch
 from damage import campaign, times
 from transformers import BertConfig, BertForMaskedLM
 
-from xlnb.core import verify_checksums
-from xlnb.encoder import checkpoint_shapes, checkpoint_type, config_for, load, new_model
-from xlnb.finetuning import load_config, load_head, new_head
-from xlnb.foreign import load_foreign, quietly
-from xlnb.heads import EncoderForMaskedLM
-from xlnb.initialisation import source_config, weight_places
-from xlnb.retrieval import load_model_and_tokenizer, load_model_tokenizer, own_pooling
-from xlnb.training import TrainingConfig, latest_checkpoint, load_weights, resume, train
-from xlnb.vocab import load_tokenizer, tokenizer_hash, train_vocab
+from xlnb.base.core import verify_checksums
+from xlnb.text.vocab import load_tokenizer, tokenizer_hash, train_vocab
+from xlnb.encoder.encoder import checkpoint_shapes, checkpoint_type, config_for, load, new_model
+from xlnb.encoder.foreign import load_foreign, quietly
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.encoder.initialisation import source_config, weight_places
+from xlnb.training.training import TrainingConfig, latest_checkpoint, load_weights, resume, train
+from xlnb.measures.finetuning import load_config, load_head, new_head
+from xlnb.measures.retrieval import load_model_and_tokenizer, load_model_tokenizer, own_pooling
 
 pytestmark = [pytest.mark.campaign, pytest.mark.filterwarnings("ignore")]
 TIMES = times(3)

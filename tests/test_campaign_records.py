@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from damage import Reader, campaign, of_files, times
 
-from xlnb.core import read_records
-from xlnb.dro_runs import trajectory_of
-from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.experiments import runs_of_size
-from xlnb.held_out import cached_rows
-from xlnb.tokens import PairBundles, TextBlocks, build_store, open_store
-from xlnb.training import read_log
-from xlnb.vocab import train_vocab
-from xlnb.vocap import capacity_curve
+from xlnb.base.core import read_records
+from xlnb.text.tokens import PairBundles, TextBlocks, build_store, open_store
+from xlnb.text.vocab import train_vocab
+from xlnb.text.vocap import capacity_curve
+from xlnb.encoder.encoder import Encoder, config_for, new_model
+from xlnb.training.training import read_log
+from xlnb.pretraining.experiments import runs_of_size
+from xlnb.pretraining.held_out import cached_rows
+from xlnb.results.dro_runs import trajectory_of
 from xlnb.x2static import Distillation, learn_vectors, read_contexts
 
 pytestmark = [pytest.mark.campaign, pytest.mark.filterwarnings("ignore")]

@@ -6,8 +6,8 @@ import pytest
 from damage import Reader, fields, lines, of_files, times
 from test_campaign_mutations import blocks
 
-from xlnb.downstream import read_translations
-from xlnb.task_sets import MALFORMED, read_task
+from xlnb.measures.downstream import read_translations
+from xlnb.measures.task_sets import MALFORMED, read_task
 
 pytestmark = pytest.mark.campaign
 TIMES = times(4)

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from xlnb.catalogue import (GOLD, SETS, PublishedSet, catalogue, checksums, dictionary, gold_alignments,
-                            known_sha256, load_corpus, ntrex_tests, open_set, set_files, set_folder, tatoeba_tests,
-                            verse_split)
+from xlnb.text.catalogue import (GOLD, SETS, PublishedSet, catalogue, checksums, dictionary, gold_alignments,
+                                 known_sha256, load_corpus, ntrex_tests, open_set, set_files, set_folder,
+                                 tatoeba_tests, verse_split)
 from conftest import write
-from xlnb.core import ConfigError, DataError, data_root, pair_name
-from xlnb.corpora import (LANGUAGES, Report, from_code, mismatched, read_multi30k, read_ntrex, read_parallel,
-                          read_tatoeba)
+from xlnb.base.core import ConfigError, DataError, data_root, pair_name
+from xlnb.text.corpora import (LANGUAGES, Report, from_code, mismatched, read_multi30k, read_ntrex, read_parallel,
+                               read_tatoeba)
 
 
 @pytest.fixture(autouse=True)
@@ -260,9 +260,9 @@ def test_ntrex_of_unequal_length(aligned):
 def test_a_survey_is_kept_for_the_same_files_and_code(aligned, cache, monkeypatch):
     first = load_corpus("multi30k", "en,de")
     assert len(list(cache.glob("surveys/multi30k-*.json"))) == 1
-    monkeypatch.setattr("xlnb.contamination.survey", lambda *a: pytest.fail("computed again"))
+    monkeypatch.setattr("xlnb.text.contamination.survey", lambda *a: pytest.fail("computed again"))
     assert load_corpus("multi30k", "en,de").facts == first.facts
-    monkeypatch.setattr("xlnb.contamination.survey", lambda *a: {"lines": {"en": 3}, "new": 1})
+    monkeypatch.setattr("xlnb.text.contamination.survey", lambda *a: {"lines": {"en": 3}, "new": 1})
     write(aligned / "multi30k/task1/raw/train.de.gz", "eins\nzwei\ndrei\n")
     assert load_corpus("multi30k", "en,de").facts["new"] == 1
 

@@ -5,10 +5,10 @@ from importlib import import_module
 
 import pytest
 
-from xlnb.claims import (Claim, Comparison, Rule, direction, judge, judge_rule, judged_rows, ledger,
-                         paired_difference, paper_table, rule_rows)
-from xlnb.core import ConfigError, repo_root
-from xlnb.experiments import recipe_of
+from xlnb.base.core import ConfigError, paper_table, repo_root
+from xlnb.pretraining.claims import (Claim, Comparison, Rule, direction, judge, judge_rule, judged_rows, ledger,
+                                     paired_difference, rule_rows)
+from xlnb.pretraining.experiments import recipe_of
 
 
 def record_of(seed, value, loss=4.0):

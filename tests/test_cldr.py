@@ -3,8 +3,8 @@ import datetime, itertools, random, re, subprocess, sys, time
 
 import pytest
 
-from xlnb import cldr
-from xlnb.core import ConfigError, normalize_text
+from xlnb.base.core import ConfigError, normalize_text
+from xlnb.text import cldr
 
 SECONDS = dict(minute=60, hour=3600, day=86_400, week=604_800, month=2_592_000, year=31_536_000)
 
@@ -104,7 +104,7 @@ def test_every_round_says_every_name_once():
 
 def test_the_same_line_in_every_process():
     "Independent of string hashing and of what was drawn before."
-    program = ("from xlnb import cldr; "
+    program = ("from xlnb.text import cldr; "
                "print([cldr.parallel_meaning(3, i) for i in (5, 700)], cldr.monolingual_meaning(3, 'sr-Latn', 12))")
     run = lambda seed: subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
                                       env={"PYTHONHASHSEED": seed}).stdout
@@ -163,7 +163,7 @@ def test_speed():
 
 def test_import_is_light():
     "No torch, no locale read at import."
-    program = "import sys; from xlnb import cldr; print('torch' in sys.modules, cldr._read.cache_info().currsize)"
+    program = "import sys; from xlnb.text import cldr; print('torch' in sys.modules, cldr._read.cache_info().currsize)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False 0\n"
 

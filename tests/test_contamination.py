@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from xlnb.core import ConfigError, DataError, append_record, run_facts, split_pair
-from xlnb.contamination import (LEAST, SHARE, Distinct, LineIndex, check_streams, containment, describe,
-                                describe_languages, grams, language_check, line_pairs, names_identifier, near,
-                                normalised, overlapping, sample_items, survey, text_lines)
-from xlnb.corpora import Lines
+from xlnb.base.core import ConfigError, DataError, append_record, run_facts, split_pair
+from xlnb.text.contamination import (LEAST, SHARE, Distinct, LineIndex, check_streams, containment, describe,
+                                     describe_languages, grams, language_check, line_pairs, names_identifier, near,
+                                     normalised, overlapping, sample_items, survey, text_lines)
+from xlnb.text.corpora import Lines
 
 # ---------------------------------------------------------------- oracles: the definitions, word for word and slowly
 
@@ -131,7 +131,7 @@ def test_index_finds_every_near_line_with_its_share(share):
 def test_a_block_too_large_to_expand_is_halved(monkeypatch):
     lines = list(dict.fromkeys(normalised(corpus_of(1)["de"])))
     whole = sorted(zip(*(a.tolist() for a in near(LineIndex(lines), lines))))
-    monkeypatch.setattr("xlnb.contamination._AT_ONCE", 50)
+    monkeypatch.setattr("xlnb.text.contamination._AT_ONCE", 50)
     assert sorted(zip(*(a.tolist() for a in near(LineIndex(lines), lines)))) == whole
 
 
@@ -211,7 +211,7 @@ def test_languages_with_scripts_and_lists_of_one_language():
 
 
 def test_long_streams_are_read_twice_and_short_ones_once(monkeypatch):
-    monkeypatch.setattr("xlnb.contamination._BLOCK", 8)
+    monkeypatch.setattr("xlnb.text.contamination._BLOCK", 8)
     lines, opened = [f"Zeile {n} von vielen Zeilen, die alle anders sind" for n in range(500)], []
     def stream(n):
         opened.append(n)
@@ -332,7 +332,7 @@ def test_samples_are_even():
 
 
 def test_profiles_do_not_depend_on_what_was_read_before():
-    code = "from xlnb.contamination import _cldr_grams; print([_cldr_grams(l).total() for l in LANGS][::STEP])"
+    code = "from xlnb.text.contamination import _cldr_grams; print([_cldr_grams(l).total() for l in LANGS][::STEP])"
     asked = ((["af", "ja", "yi", "de"], "1"), (["de", "yi", "ja", "af"], "-1"))
     programs = [code.replace("LANGS", repr(langs)).replace("STEP", step) for langs, step in asked]
     runs = [subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=True).stdout
@@ -352,7 +352,7 @@ def test_languages_without_names_are_left_out():
 
 def real(langs, *names):
     "Some of the real test sets in those languages: test → pair or language → lines."
-    from xlnb import catalogue
+    from xlnb.text import catalogue
     try:
         tests, have = {}, lambda name: [lang for lang in langs if lang in catalogue.SETS[name].langs or lang == "en"]
         if "tatoeba" in names: tests["tatoeba"] = catalogue.tatoeba_tests(have("tatoeba"), {})
@@ -380,7 +380,7 @@ def real(langs, *names):
 
 
 def real_corpus(name, langs):
-    from xlnb.catalogue import load_corpus
+    from xlnb.text.catalogue import load_corpus
     try: return load_corpus(name, langs)
     except FileNotFoundError as e: pytest.skip(str(e)[:200])
 
@@ -432,8 +432,8 @@ def surveys():
 
 
 if __name__ == "__main__":
-    from xlnb.catalogue import SETS
-    from xlnb.contamination import _cldr_grams
+    from xlnb.text.catalogue import SETS
+    from xlnb.text.contamination import _cldr_grams
     for name, text, pairs, tests in surveys():
         start = time.process_time()
         facts = survey(text, tests, pairs)

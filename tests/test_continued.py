@@ -9,15 +9,16 @@ from conftest import write
 from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 
-from xlnb import continued, xlm_e, xy_lent
-from xlnb.continued import (PHASE, RECIPE, Settings, base_of, before_and_after, collapse, continuation_of, drops,
-                            has_digit, hold_out, load, mean_drop, open_domain, prepare_data, pretrained, relative_drop,
-                            resolve, scores)
-from xlnb.core import CheckpointError, ConfigError, read_records
-from xlnb.experiments import Experiment, missing, records_of
-from xlnb.pretraining import main, run, run_folder, step_tokens, train_phase, training_config
-from xlnb.reports import has_learned
-from xlnb.training import learning_rate_at, read_log
+from xlnb.base.core import CheckpointError, ConfigError, read_records
+from xlnb.training.training import learning_rate_at, read_log
+from xlnb.pretraining.experiments import Experiment, missing, records_of
+from xlnb.pretraining.pretraining import main, run, run_folder, step_tokens, train_phase, training_config
+from xlnb.pretraining.reports import has_learned
+from xlnb.results import continued
+from xlnb.results.continued import (PHASE, RECIPE, Settings, base_of, before_and_after, collapse, continuation_of,
+                                    drops, has_digit, hold_out, load, mean_drop, open_domain, prepare_data,
+                                    pretrained, relative_drop, resolve, scores)
+from xlnb import xlm_e, xy_lent
 
 SMALL = dict(langs="de,en,hi", steps=6, domain_steps=7, pair_lines=300, test_lines=20)
 
@@ -303,8 +304,8 @@ def test_arms_of_one_objective_and_seed_share_their_base_run():
 
 @pytest.mark.parametrize("tasks, pairs", [("mrtd+trtd", True), ("mrtd", False)])
 def test_text_of_a_domain_does_not_hide_the_pairs_of_the_base_run(monkeypatch, tasks, pairs):
-    monkeypatch.setattr("xlnb.continued.load_weights", lambda *_: None)
+    monkeypatch.setattr("xlnb.results.continued.load_weights", lambda *_: None)
     data = SimpleNamespace(base=None, tokenizer=SimpleNamespace())
-    monkeypatch.setattr("xlnb.continued.MaskIds.of", lambda *_: None)
+    monkeypatch.setattr("xlnb.results.continued.MaskIds.of", lambda *_: None)
     model = load(small(tasks=tasks), data)
     assert {getattr(model, part).config.trained_on_pairs for part in model.parts()} == {pairs}

@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-import xlnb.core as core
-from xlnb.cldr import LOCALES
-from xlnb.core import (ConfigError, DataError, append_record, check_texts, one_thread, our_code, parse_languages,
-                       plain_warnings, progress, progress_bar, read_lines, read_records, runs_folder, save_figure,
-                       settings_from_arguments, split_lines, split_words)
-from xlnb.corpora import LANGUAGES, language_code
+import xlnb.base.core as core
+from xlnb.base.core import (ConfigError, DataError, append_record, check_texts, one_thread, our_code, parse_languages,
+                            plain_warnings, progress, progress_bar, read_lines, read_records, runs_folder,
+                            save_figure, settings_from_arguments, split_lines, split_words)
+from xlnb.text.cldr import LOCALES
+from xlnb.text.corpora import LANGUAGES, language_code
 from xlnb.x2static import Distillation
 
 

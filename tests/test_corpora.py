@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from conftest import write
-from xlnb.core import ConfigError, DataError, pair_name, split_pair
-from xlnb.corpora import (LANGUAGES, SCHEMES, XTREME_40, AlignedPair, from_code, language_code, mismatched,
-                          read_moses, read_parallel, read_tatoeba, read_text, read_tsv_pairs, read_verses)
+from xlnb.base.core import ConfigError, DataError, pair_name, split_pair
+from xlnb.text.corpora import (LANGUAGES, SCHEMES, XTREME_40, AlignedPair, from_code, language_code, mismatched,
+                               read_moses, read_parallel, read_tatoeba, read_text, read_tsv_pairs, read_verses)
 
 
 @pytest.mark.parametrize("ending", [".txt", ".gz", ".xz", ".de"])

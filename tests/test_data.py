@@ -5,10 +5,11 @@ from functools import cache
 import pytest
 import sentencepiece
 import xlnb
-from xlnb import data, vocab, xy_lent
-from xlnb.core import ConfigError, DataError
-from xlnb.tokens import SpecialIds, build_store
-from xlnb.vocab import train_vocab
+from xlnb.base.core import ConfigError, DataError
+from xlnb.text import batches as data, vocab
+from xlnb.text.tokens import SpecialIds, build_store
+from xlnb.text.vocab import train_vocab
+from xlnb import xy_lent
 
 
 @pytest.fixture

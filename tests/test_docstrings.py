@@ -6,7 +6,7 @@ from conftest import ROOT
 
 import xlnb
 
-from xlnb.docstrings import documented, documented_tree
+from xlnb.base.docstrings import documented, documented_tree
 
 COMMENTED = '''
 def scale(x, # (batch, seq)
@@ -75,8 +75,8 @@ def test_docstrings_alone_change():
 
 
 def test_help_shows_shapes_and_units():
-    from xlnb.objectives import HeadOutput, masked_lm_loss
-    from xlnb.sampling import entropic_sampling
+    from xlnb.training.objectives import HeadOutput, masked_lm_loss
+    from xlnb.text.sampling import entropic_sampling
     assert "language → share, in place of the tempered ones" in pydoc.render_doc(entropic_sampling)
     assert "labels (Tensor): (batch, seq) original id in a hole" in pydoc.render_doc(masked_lm_loss)
     assert "losses (Tensor): (n,) float32 cross-entropy" in pydoc.render_doc(HeadOutput)
@@ -96,10 +96,11 @@ def test_an_installed_package_has_the_sections_in_its_text(tmp_path):
     build = [sys.executable, "-c", "import setuptools; setuptools.setup()", "-q", "build_py", "-d", "built"]
     done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
     assert done.returncode == 0, done.stderr
-    text = (tmp_path / "built/xlnb/objectives.py").read_text(encoding="utf-8")
+    text = (tmp_path / "built/xlnb/training/objectives.py").read_text(encoding="utf-8")
     assert "labels (Tensor): (batch, seq) original id in a hole" in text
-    for path in (ROOT / "xlnb").glob("*.py"):
-        built = (tmp_path / "built/xlnb" / path.name).read_text(encoding="utf-8")
+    modules = [path for path in (ROOT / "xlnb").rglob("*.py") if path.parent.name != "results"]
+    for path in modules:
+        built = (tmp_path / "built" / path.relative_to(ROOT)).read_text(encoding="utf-8")
         assert built == documented(path.read_text(encoding="utf-8")), path.name
     tables = lambda folder: {path.relative_to(folder) for path in folder.glob("*/*.csv")}
     assert tables(tmp_path / "built/xlnb/papers") == tables(ROOT / "data/papers") != set()
@@ -107,9 +108,9 @@ def test_an_installed_package_has_the_sections_in_its_text(tmp_path):
 
 def test_help_shows_no_mark_of_a_notebook():
     "Without a docstring help shows the comment above a function, which says where its cell is."
-    for module in pkgutil.iter_modules(xlnb.__path__):
-        if module.name.startswith("_"): continue
-        module = importlib.import_module(f"xlnb.{module.name}")
+    for module in pkgutil.walk_packages(xlnb.__path__, "xlnb."):
+        if module.name == "xlnb._modidx": continue
+        module = importlib.import_module(module.name)
         own = [getattr(module, name) for name in getattr(module, "__all__", [])]
         lacking = [f.__qualname__ for f in own if inspect.isfunction(f) and not f.__doc__]
         assert not lacking, f"{module.__name__}: no docstring of {', '.join(lacking)}"

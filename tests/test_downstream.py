@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 from conftest import ROOT
 
-from xlnb import finetuning
-from xlnb.core import ConfigError
-from xlnb.downstream import BENCHMARKS, READ, RECIPES, TABLES, has_recipes, printed, printed_recipes
-from xlnb.finetuning import Span
-from xlnb.scores import f1_scores
-from xlnb.task_sets import TASK_SETS, Question, Tagged
+from xlnb.base.core import ConfigError
+from xlnb.measures import finetuning
+from xlnb.measures.downstream import BENCHMARKS, READ, RECIPES, TABLES, has_recipes, printed, printed_recipes
+from xlnb.measures.finetuning import Span
+from xlnb.measures.scores import f1_scores
+from xlnb.measures.task_sets import TASK_SETS, Question, Tagged
 
 COLUMNS = ["paper", "model", "size", "setting", "lang", "metric", "value", "doubtful", "note", "variant"]
 NOWHERE = {"squad1", "sib200", "cldr", "flores"} # no paper has a table of it

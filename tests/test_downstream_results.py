@@ -6,10 +6,10 @@ import pytest
 from conftest import write
 from test_evaluation import data, model, small_data # noqa: F401
 
-from xlnb import downstream_results as D
-from xlnb.core import ConfigError, DataError
-from xlnb.experiments import filled_in, recipe_of
-from xlnb.reports import spread
+from xlnb.base.core import ConfigError, DataError
+from xlnb.pretraining.experiments import filled_in, recipe_of
+from xlnb.pretraining.reports import spread
+from xlnb.results import downstream_results as D
 
 pytestmark = pytest.mark.filterwarnings("ignore:xnli in .* of 30 tested") # said on purpose
 

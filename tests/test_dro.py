@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import minimize
 
-from xlnb.cldr import cldr_corpus
-from xlnb.core import ConfigError, DataError, data_root
-from xlnb.dro import (DEFECTS, FLOORS, LIMITS, GroupLosses, best_response, chi_square, draw_reweighting, excess_losses,
-                      find_bad_bitext, first_round, lsa_margin_scores, next_round, plant_defects, project_chi_square,
-                      residual_losses, score_ranking, text_evidence, weight_ratios)
+from xlnb.base.core import ConfigError, DataError, data_root
+from xlnb.text.cldr import cldr_corpus
+from xlnb.dro import (DEFECTS, FLOORS, LIMITS, GroupLosses, best_response, chi_square, draw_reweighting,
+                      excess_losses, find_bad_bitext, first_round, lsa_margin_scores, next_round, plant_defects,
+                      project_chi_square, residual_losses, score_ranking, text_evidence, weight_ratios)
 
 few = settings(max_examples=60, deadline=None)
 Q = {"de-en": 0.4, "en-fr": 0.3, "en-ka": 0.2, "am-en": 0.1}
@@ -449,7 +449,7 @@ def test_scoring_of_a_ranking():
 def test_clean_news_is_not_suspicious():
     "Real translations, near languages and scripts without blanks among them, stay below every limit."
     if not (folder := data_root()): pytest.skip("XLNB_DATA is not set")
-    from xlnb.corpora import read_ntrex
+    from xlnb.text.corpora import read_ntrex
     paths = sorted(folder.glob("ntrex*/**/newstest2019-ref.deu.txt*"))
     if not paths: pytest.skip("no NTREX there")
     langs = ["ca", "cs", "de", "en", "es", "ja", "sk", "zh"]

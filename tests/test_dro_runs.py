@@ -6,13 +6,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from xlnb.core import CheckpointError, ConfigError, read_records, torch_generator
+from xlnb.base.core import CheckpointError, ConfigError, read_records, torch_generator
+from xlnb.training.training import latest_checkpoint
+from xlnb.pretraining.experiments import filled_in, missing
+from xlnb.pretraining.pretraining import run_folder, train_phase
+from xlnb.results.dro_runs import (EXPERIMENTS, PHASE, RECIPE, ROUNDS, Settings, baseline_of, damaged, make_batches,
+                                   new_model, planted_pairs, prepare_data, rankings, resolve, trajectory_of,
+                                   with_baseline)
 from xlnb.dro import DEFECTS, chi_square, score_ranking
-from xlnb.dro_runs import (EXPERIMENTS, PHASE, RECIPE, ROUNDS, Settings, baseline_of, damaged, make_batches, new_model,
-                           planted_pairs, prepare_data, rankings, resolve, trajectory_of, with_baseline)
-from xlnb.experiments import filled_in, missing
-from xlnb.pretraining import run_folder, train_phase
-from xlnb.training import latest_checkpoint
 from xlnb.xy_lent import bitext_pairs, open_bitext
 
 SMALL = dict(langs="ar,de,en,hi,ru", steps=12, pair_lines=2000, test_lines=20)
@@ -192,7 +193,7 @@ def test_two_processes_move_as_one(tmp_path, data, monkeypatch):
     given = {**shared, "out": tmp_path / "two"}
     arguments = [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLNB_RESULTS": str(tmp_path)}
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "xlnb.dro_runs"]
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "xlnb.results.dro_runs"]
     done = subprocess.run([sys.executable, *launcher, *arguments], env=environment, capture_output=True, text=True,
                           timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -11,13 +11,14 @@ from transformers import (BertConfig, BertForMaskedLM, BertLMHeadModel, BertMode
                           ElectraForPreTraining, ElectraModel, GPT2Config, GPT2Model, RobertaConfig, RobertaForMaskedLM,
                           PreTrainedModel, RobertaModel, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel)
 
-from xlnb import encoder as E
-from xlnb.core import ConfigError, torch_generator
-from xlnb.encoder import (CheckpointError, Encoder, EncoderConfig, attend, checkpoint_shapes, compile_blocks,
-                          config_for, forward_flops, from_copies, load, new_model, parameter_count, relative_buckets)
-from xlnb.foreign import load_foreign
-from xlnb.heads import (EncoderForCausalLM, EncoderForMaskedLM, EncoderForReplacedTokens,
-                        EncoderForTokenClassification, head_flops, share_embeddings)
+from xlnb.base.core import ConfigError, torch_generator
+from xlnb.encoder import encoder as E
+from xlnb.encoder.encoder import (CheckpointError, Encoder, EncoderConfig, attend, checkpoint_shapes, compile_blocks,
+                                  config_for, forward_flops, from_copies, load, new_model, parameter_count,
+                                  relative_buckets)
+from xlnb.encoder.foreign import load_foreign
+from xlnb.encoder.heads import (EncoderForCausalLM, EncoderForMaskedLM, EncoderForReplacedTokens,
+                                EncoderForTokenClassification, head_flops, share_embeddings)
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without") # said on purpose
 
@@ -146,7 +147,7 @@ def test_bias_is_materialised_only_where_it_is_needed(monkeypatch):
     def watched(q, k, v, bias, causal, *rest):
         seen.append((bias, causal))
         return attend(q, k, v, bias, causal, *rest)
-    monkeypatch.setattr("xlnb.encoder.attend", watched)
+    monkeypatch.setattr("xlnb.encoder.encoder.attend", watched)
     model, batch = build(Encoder, toy(relative_positions="none")), padded_batch([6, 6])
     model(**batch)
     model(**batch, is_causal=True)
@@ -546,7 +547,7 @@ def test_shared_embeddings_train_as_one_and_save_as_two(tmp_path):
 AUTO_CODE = """
 import sys, xlnb
 assert 'torch' not in sys.modules, 'import xlnb must stay light'
-import transformers, xlnb.heads
+import transformers, xlnb.encoder.heads
 for kind in ['', 'ForMaskedLM', 'ForCausalLM', 'ForSequenceClassification', 'ForTokenClassification',
              'ForQuestionAnswering']:
     auto = getattr(transformers, 'AutoModel' + kind)

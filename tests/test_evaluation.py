@@ -12,17 +12,16 @@ import transformers
 from conftest import write
 from test_finetuning import fast
 
+from xlnb.base.core import ConfigError, DataError, paper_table, read_records
+from xlnb.text.vocab import train_vocab
+from xlnb.encoder.encoder import Encoder, config_for, new_model
+from xlnb.encoder.foreign import quietly
+from xlnb.measures.downstream import printed_recipes, write_texts
+from xlnb.measures.finetuning import FineTuned, FineTuning, Span, train_head
+from xlnb.measures.task_sets import Labelled, Question, read_task
 from xlnb import evaluation as E
-from xlnb.claims import paper_table
-from xlnb.core import ConfigError, DataError, read_records
-from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.downstream import printed_recipes, write_texts
 from xlnb.evaluation import (Settings, checked, compare, draw_heat_map, evaluate, latex, leaked, learned_task,
                              model_hash, recorded, score_table, scores_record, split_fifth)
-from xlnb.finetuning import FineTuned, FineTuning, Span, train_head
-from xlnb.foreign import quietly
-from xlnb.task_sets import Labelled, Question, read_task
-from xlnb.vocab import train_vocab
 
 pytestmark = pytest.mark.filterwarnings( # said on purpose
     "ignore:xnli in .* of 30 tested",
@@ -171,7 +170,7 @@ def test_answers_that_others_decide_about_have_a_score_each():
 
 
 def test_cut_examples_are_warned_of_once_for_a_task_and_a_system(settings, tmp_path, monkeypatch):
-    for name in ("xlnb.probes", "xlnb.retrieval"): # a network that takes 12 tokens
+    for name in ("xlnb.measures.probes", "xlnb.measures.retrieval"): # a network that takes 12 tokens
         monkeypatch.setattr(f"{name}.longest_input", lambda *_: 12)
     given = Settings(settings.model, "cldr", "en,de", out=str(tmp_path), controls=False)
     with pytest.warns(UserWarning) as said: evaluate(given)
@@ -877,7 +876,7 @@ def test_the_command_line_needs_no_checkout(model, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert len([*(tmp_path / "runs" / "evaluation").glob("*.csv")]) == 1
     assert len((tmp_path / "runs" / "results" / "08_evaluation.jsonl").read_text().splitlines()) == 1
-    code = "from xlnb.downstream import printed, printed_recipes; import xlnb.downstream_results; " \
+    code = "from xlnb.measures.downstream import printed, printed_recipes; import xlnb.results.downstream_results; " \
            "print(len(printed('xnli')), len(printed_recipes('metaxlm', 'xnli', 768)))"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and min(map(int, done.stdout.split())) > 0, done.stderr[-2000:]

@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pytest
 
-from xlnb import experiments
-from xlnb.core import ConfigError, DataError
-from xlnb.experiments import (Experiment, filled_in, finished_runs, missing, plot_grid, recipe_of, records_of,
-                              run_missing, run_one, run_rows, runs_of_size)
+from xlnb.base.core import ConfigError, DataError
+from xlnb.pretraining import experiments
+from xlnb.pretraining.experiments import (Experiment, filled_in, finished_runs, missing, plot_grid, recipe_of,
+                                          records_of, run_missing, run_one, run_rows, runs_of_size)
 
 
 @pytest.fixture(scope="module")
@@ -137,12 +137,13 @@ def test_misspelt_names_end_with_a_sentence(command, arguments, sentence):
 @pytest.mark.parametrize("ask", ["-h", "--help"])
 def test_help_is_an_answer(command, capsys, ask):
     command([ask])
-    assert capsys.readouterr().out.startswith("usage: python -m xlnb.experiments NOTEBOOK [EXPERIMENT …]")
+    assert capsys.readouterr().out.startswith("usage: python -m xlnb.pretraining.experiments NOTEBOOK [EXPERIMENT …]")
 
 
 @pytest.mark.slow
 def test_the_sentence_is_all_that_a_command_says():
-    done = subprocess.run([sys.executable, "-m", "xlnb.experiments", "03_xlm"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "xlnb.pretraining.experiments", "03_xlm"], capture_output=True,
+                          text=True)
     assert done.returncode == 1 and done.stderr.startswith("xlnb: ") and done.stderr.count("\n") == 1
 
 
@@ -156,7 +157,7 @@ def test_the_listing_runs_nothing(command, xlm_e, monkeypatch, capsys):
 @pytest.mark.slow
 def test_an_interrupt_ends_the_runs(tmp_path):
     (tmp_path / "settings.ini").touch()
-    code = ("import signal, sys\nfrom xlnb import experiments\n"
+    code = ("import signal, sys\nfrom xlnb.pretraining import experiments\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n" # a shell's background jobs ignore it
             "experiments.run_command = lambda nb, given, out: [sys.executable, '-c', 'import time; time.sleep(300)']\n"
             "experiments.run_missing('toy', 'grid', [('arm', {'seed': 0})], workers=1)")

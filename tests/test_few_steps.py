@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xlnb.terminal import notebook_parameters
+from xlnb.base.terminal import notebook_parameters
 
 ROOT = Path(__file__).parents[1]
 AS_TYPED = "03_xlm_e" # tests/test_papermill.py runs it as users do

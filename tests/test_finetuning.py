@@ -13,14 +13,14 @@ from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from xlnb.core import CheckpointError, ConfigError, DataError, data_root
-from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.finetuning import (IGNORED, KINDS, LONGEST_ANSWER, FineTuning, LearnedTask, answers_of, best_span,
-                             item_logits, load_head, new_head, read_choices, read_items, read_labelled, read_questions,
-                             read_tagged, texts_of, train_head, usual_rate)
-from xlnb.foreign import quietly
-from xlnb.task_sets import Choice, Labelled, Question, Tagged, read_task, task_languages
-from xlnb.vocab import train_vocab
+from xlnb.base.core import CheckpointError, ConfigError, DataError, data_root
+from xlnb.text.vocab import train_vocab
+from xlnb.encoder.encoder import Encoder, config_for, new_model
+from xlnb.encoder.foreign import quietly
+from xlnb.measures.finetuning import (IGNORED, KINDS, LONGEST_ANSWER, FineTuning, LearnedTask, answers_of, best_span,
+                                      item_logits, load_head, new_head, read_choices, read_items, read_labelled,
+                                      read_questions, read_tagged, texts_of, train_head, usual_rate)
+from xlnb.measures.task_sets import Choice, Labelled, Question, Tagged, read_task, task_languages
 
 pytestmark = pytest.mark.filterwarnings( # said on purpose
     "ignore:.*examples have more than",
@@ -154,7 +154,7 @@ def test_a_word_is_read_at_the_same_kind_of_piece_wherever_it_stands(tokenizer):
 
 
 def test_the_loss_of_tags_is_the_mean_over_first_pieces(encoder, tokenizer, tmp_path):
-    from xlnb.finetuning import FineTuned, new_head, padded
+    from xlnb.measures.finetuning import FineTuned, new_head, padded
     network = new_head(encoder, "tagging", YES_NO).eval()
     items = read_tagged(EXAMPLES["tagging"], tokenizer, YES_NO, 64)
     batch = padded(items, [*range(8)], tokenizer, network)
@@ -167,9 +167,9 @@ def test_the_loss_of_tags_is_the_mean_over_first_pieces(encoder, tokenizer, tmp_
 
 
 def test_batches_of_like_length_add_up_to_the_step(encoder, tokenizer, monkeypatch):
-    from xlnb import finetuning
-    from xlnb.finetuning import FineTuned, ItemBatches, new_head
-    from xlnb.training import accumulate_gradients
+    from xlnb.measures import finetuning
+    from xlnb.measures.finetuning import FineTuned, ItemBatches, new_head
+    from xlnb.training.training import accumulate_gradients
     for kind in KINDS:
         rows, labels, gradients = EXAMPLES[kind], LABELS[kind], []
         network = new_head(encoder, kind, labels).eval() # no dropout
@@ -189,7 +189,7 @@ def test_batches_of_like_length_add_up_to_the_step(encoder, tokenizer, monkeypat
 
 
 def test_the_loss_of_a_question_is_that_of_transformers_where_nothing_is_filled_up(encoder, tokenizer):
-    from xlnb.finetuning import FineTuned, new_head, padded
+    from xlnb.measures.finetuning import FineTuned, new_head, padded
     network = new_head(encoder, "question answering", ()).eval()
     items = read_items("question answering", EXAMPLES["question answering"], tokenizer, (), 64)
     model, names = FineTuned(network, "question answering", ()), ("start_positions", "end_positions")
@@ -246,7 +246,7 @@ def test_a_choice_has_no_translation_beside(): # an option for each item, a tran
 
 
 def test_two_threads_answer_as_one_and_an_error_ends_both(encoder, tokenizer):
-    from xlnb.finetuning import each_batch, new_head
+    from xlnb.measures.finetuning import each_batch, new_head
     network, given = new_head(encoder, "tagging", YES_NO), torch.get_num_threads()
     items = read_items("tagging", EXAMPLES["tagging"] * 20, tokenizer, YES_NO, 64)
     found, seen = [], []

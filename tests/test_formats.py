@@ -7,11 +7,11 @@ import pytest
 from hypothesis import event, given, settings, strategies as st
 
 from conftest import write
-from xlnb.core import ConfigError, DataError, data_root
-from xlnb.corpora import NORMALISED, AlignedPair, Report, read_moses, read_parallel
-from xlnb.formats import (members, read_bucc, read_cc100, read_dictionary, read_json_gold, read_jsonl, read_mined,
-                          read_opus, read_parquet, read_pharaoh, read_pharaoh_gold, read_references, read_triples,
-                          read_udhr, read_wmt)
+from xlnb.base.core import ConfigError, DataError, data_root
+from xlnb.text.corpora import NORMALISED, AlignedPair, Report, read_moses, read_parallel
+from xlnb.text.formats import (members, read_bucc, read_cc100, read_dictionary, read_json_gold, read_jsonl,
+                               read_mined, read_opus, read_parquet, read_pharaoh, read_pharaoh_gold, read_references,
+                               read_triples, read_udhr, read_wmt)
 
 SEG = '<doc docid="d">\n<seg id="1">{}</seg>\n<seg id="2">b</seg>\n</doc>'
 UDHR = '<udhr xmlns="http://www.unhchr.ch/udhr">\n<preamble><title>T</title><para>{}</para></preamble>\n</udhr>\n'
@@ -179,7 +179,7 @@ def test_only_a_newline_ends_a_line_in_a_zip(tmp_path, inside):
 
 
 def test_lines_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("xlnb.formats._BLOCK", 7)
+    monkeypatch.setattr("xlnb.text.formats._BLOCK", 7)
     lines = ["Grüße", "", "Привет, мир", "你好" * 9, "x"]
     path = write_zip(tmp_path / "z.zip", {"a": "\n".join(lines), "b": "\n".join(lines) + "\n"})
     for name in "ab": assert list(read_cc100(path / name, documents=True)) == [("Grüße",), tuple(lines[2:])]

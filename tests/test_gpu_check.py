@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, write
 
-from xlnb.core import read_records
+from xlnb.base.core import read_records
 
 PROGRAM = ROOT / "tools" / "gpu_check.py"
 spec = importlib.util.spec_from_file_location("gpu_check", PROGRAM)
@@ -64,7 +64,7 @@ def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
 
 
 def test_a_padded_step_reads_the_same_tokens_in_more_places(place):
-    from xlnb.benchmarks import batch_facts
+    from xlnb.results.benchmarks import batch_facts
     packed, padded = {}, {}
     for facts, how in ((packed, False), (padded, True)):
         with G.training_step(place, 512, padded=how) as step:
@@ -76,8 +76,8 @@ def test_a_padded_step_reads_the_same_tokens_in_more_places(place):
 
 def test_flops_are_those_of_the_plan_where_rows_are_full(place):
     "The convention of `training_flops`, which knows one length."
-    from xlnb.benchmarks import step_settings
-    from xlnb.pretraining import BY_SIZE
+    from xlnb.results.benchmarks import step_settings
+    from xlnb.pretraining.pretraining import BY_SIZE
     from xlnb.xlm_e import network_configs, training_flops
     import torch
     settings = step_settings("tiny", 2000, 256, tasks="mrtd")

@@ -5,16 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from xlnb import held_out, retrieval
-from xlnb.core import CheckpointError, torch_generator
-from xlnb.data import encode_pairs, open_corpus, prepare, token_frequencies, without_digits
-from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.heads import EncoderForMaskedLM
-from xlnb.held_out import (
-    LEAST_LINES, HeldOutSpec, Measured, Probed, baseline_rows, cached_rows, detection, evaluate, fitted, hold_out,
-    held_out_metrics, language_metrics, pair_metrics, pair_text, partner_batches, sentences_of, texts_by_language,
-    untrained_rows)
-from xlnb.objectives import Masking, MaskIds, guess
+from xlnb.base.core import CheckpointError, torch_generator
+from xlnb.text.batches import encode_pairs, open_corpus, prepare, token_frequencies, without_digits
+from xlnb.encoder.encoder import Encoder, config_for, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.training.objectives import Masking, MaskIds, guess
+from xlnb.measures import retrieval
+from xlnb.pretraining import held_out
+from xlnb.pretraining.held_out import (LEAST_LINES, HeldOutSpec, Measured, Probed, baseline_rows, cached_rows,
+                                       detection, evaluate, fitted, hold_out, held_out_metrics, language_metrics,
+                                       pair_metrics, pair_text, partner_batches, sentences_of, texts_by_language,
+                                       untrained_rows)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pairs have more subwords") # said on purpose
 

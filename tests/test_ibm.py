@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.special import digamma
 
-import xlnb.ibm as ibm
-from xlnb.core import ConfigError, DataError, data_root, numpy_generator
-from xlnb.corpora import AlignedPair
-from xlnb.ibm import (HEURISTICS, IBM1_VARIANTS, UNSEEN, align_both, alignment_error_rate, diagonal_links, scored,
-                      tokenize_words, symmetrise, train_both, train_ibm1)
+import xlnb.measures.ibm as ibm
+from xlnb.base.core import ConfigError, DataError, data_root, numpy_generator
+from xlnb.text.corpora import AlignedPair
+from xlnb.measures.ibm import (HEURISTICS, IBM1_VARIANTS, UNSEEN, align_both, alignment_error_rate, diagonal_links,
+                               scored, tokenize_words, symmetrise, train_both, train_ibm1)
 
 
 # ---- error rate
@@ -270,7 +270,7 @@ PUBLISHED = { # system output → its gold, as file names under word-alignment, 
 @pytest.mark.skipif("not os.environ.get('XLNB_DATA')", reason="XLNB_DATA is not set: no published alignments")
 @pytest.mark.parametrize("output", PUBLISHED)
 def test_published_error_rates(output):
-    from xlnb.formats import read_pharaoh, read_pharaoh_gold, read_triples
+    from xlnb.text.formats import read_pharaoh, read_pharaoh_gold, read_triples
     folder, (kind, pair, published) = data_root() / "word-alignment", PUBLISHED[output]
     path = folder / "reference-outputs" / output
     if not path.is_file(): pytest.skip(f"{path} is not there")

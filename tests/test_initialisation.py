@@ -11,14 +11,14 @@ from transformers import (BertConfig, BertForMaskedLM, BertForPreTraining, BertM
                           ElectraForPreTraining, GPT2Config, GPT2Model, RobertaConfig, RobertaForMaskedLM,
                           RobertaModel, XLMRobertaConfig, XLMRobertaForMaskedLM)
 
-from xlnb import initialisation as I
-from xlnb.core import CheckpointError, ConfigError, torch_generator
-from xlnb.encoder import Encoder, EncoderConfig, config_for, load, new_model
-from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens
-from xlnb.initialisation import (Initialised, fit_normal, freeze_body, initialise, source_config,
-                                 target_config_for, weight_places)
-from xlnb.matching import Matching
-from xlnb.training import TrainingConfig, make_optimizer
+from xlnb.base.core import CheckpointError, ConfigError, torch_generator
+from xlnb.text.matching import Matching
+from xlnb.encoder import initialisation as I
+from xlnb.encoder.encoder import Encoder, EncoderConfig, config_for, load, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens
+from xlnb.encoder.initialisation import (Initialised, fit_normal, freeze_body, initialise, source_config,
+                                         target_config_for, weight_places)
+from xlnb.training.training import TrainingConfig, make_optimizer
 
 TEXT = ["the cat sat on the mat", "a dog and two cats", "die Katze saß auf der Matte", "ein Hund und zwei Katzen",
         "cities of the north", "the northern city"] * 5

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__": sys.path.insert(0, str(ROOT))
 
-from xlnb import kernels as K
-from xlnb import objectives as O
-from xlnb.core import torch_generator
+from xlnb.base.core import torch_generator
+from xlnb.encoder import kernels as K
+from xlnb.training import objectives as O
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="the package triton is not installed")
 
@@ -272,7 +272,8 @@ def test_few_widths_are_compiled_however_many_positions_are_masked():
 def test_without_triton_everything_else_works():
     "With triton made impossible to import, the modules load, the chunked form runs, and the obstacle is named."
     code = ("import sys; sys.modules['triton'] = None\n"
-            "import torch; from xlnb import kernels, objectives as O; from xlnb.core import ConfigError\n"
+            "import torch; from xlnb.encoder import kernels; from xlnb.training import objectives as O\n"
+            "from xlnb.base.core import ConfigError\n"
             "x = [torch.ones(2, 4), torch.ones(9, 4), torch.zeros(9), torch.tensor([1, 2])]\n"
             "print(float(O.vocabulary_head(*x).loss_sum), kernels.triton)\n"
             "print(kernels.obstacle(torch.device('cpu'), torch.float32))")

@@ -6,7 +6,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from xlnb.pretraining import EVALUATIONS, train_phase
+from xlnb.pretraining.pretraining import EVALUATIONS, train_phase
 from xlnb.xlm_e import PHASE, Settings, prepare_data, resolve
 
 HALF = EVALUATIONS // 2 # evaluations after the one at the start

@@ -4,11 +4,11 @@ import pytest
 import torch
 from scipy.stats import pearsonr, spearmanr
 
-from xlnb.catalogue import dictionary
-from xlnb.core import ConfigError, DataError, data_root
-from xlnb.lexicon import (covered_entries, given_entries, known_row, leaked_entries, linked_entries, nearest_products,
-                          read_similarity, translation_accuracy, word_similarity)
-from xlnb.vectors import WordVectors
+from xlnb.base.core import ConfigError, DataError, data_root
+from xlnb.text.catalogue import dictionary
+from xlnb.text.vectors import WordVectors
+from xlnb.measures.lexicon import (covered_entries, given_entries, known_row, leaked_entries, linked_entries,
+                                   nearest_products, read_similarity, translation_accuracy, word_similarity)
 
 needs_data = pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no dictionaries")
 

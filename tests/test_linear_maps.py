@@ -4,11 +4,11 @@ import pytest
 import torch
 from scipy.linalg import orthogonal_procrustes, sqrtm
 
-from xlnb.core import ConfigError, DataError
-from xlnb.linear_maps import (cca_maps, decomposed, generalized_procrustes, normalise, procrustes, rcsls, rcsls_loss,
-                              whitened_maps)
+from xlnb.base.core import ConfigError, DataError
+from xlnb.measures.linear_maps import (cca_maps, decomposed, generalized_procrustes, normalise, procrustes, rcsls,
+                                       rcsls_loss, whitened_maps)
+from xlnb.measures.retrieval import nearest
 from xlnb.mapping import unsupervised_pairs
-from xlnb.retrieval import nearest
 
 
 def draw(*shape, seed=0):

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from xlnb.catalogue import dictionary
-from xlnb.core import ConfigError, DataError, data_root, repo_root, torch_generator
-from xlnb.corpora import read_multi30k
-from xlnb.ibm import tokenize_words
-from xlnb.lexicon import translation_accuracy
-from xlnb.linear_maps import normalise, procrustes
-from xlnb.mapping import (NearIdentity, _above_chance, _best_of_columns, _best_of_rows, _kept_cells, held_out_agreement,
-                          identical_pairs, induce_dictionary, induce_pairs, map_to, right_agreement, self_learning,
-                          split_agreement, unsupervised_pairs)
-from xlnb.retrieval import neighbourhood
-from xlnb.vectors import WordVectors, read_vectors
+from xlnb.base.core import ConfigError, DataError, data_root, repo_root, torch_generator
+from xlnb.text.catalogue import dictionary
+from xlnb.text.corpora import read_multi30k
+from xlnb.text.vectors import WordVectors, read_vectors
+from xlnb.measures.ibm import tokenize_words
+from xlnb.measures.lexicon import translation_accuracy
+from xlnb.measures.linear_maps import normalise, procrustes
+from xlnb.measures.retrieval import neighbourhood
+from xlnb.mapping import (NearIdentity, _above_chance, _best_of_columns, _best_of_rows, _kept_cells,
+                          held_out_agreement, identical_pairs, induce_dictionary, induce_pairs, map_to,
+                          right_agreement, self_learning, split_agreement, unsupervised_pairs)
 
 
 def spaces(n=300, width=12, noise=0.0, seed=0, m=None):
@@ -447,7 +447,7 @@ def test_the_example_of_the_readme_translates_a_word_that_is_not_in_the_dictiona
 
 PEAK = """
 import resource, torch
-from xlnb.linear_maps import normalise
+from xlnb.measures.linear_maps import normalise
 from xlnb.mapping import induce_pairs
 draw = torch.Generator().manual_seed(0)
 x, z = (normalise(torch.randn(n, 64, generator=draw)) for n in (8000, 6000))

@@ -8,11 +8,12 @@ from hypothesis import given, settings, strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from xlnb.cldr import cldr_corpus
-from xlnb.core import ConfigError, DataError
-from xlnb.matching import (_BYTES, RULES, _folded, _form, _forms, _marks, _plain, by_similarity, by_subwords,
-                           cldr_dictionaries, cooccurrence_vectors, match_vocabulary, muse_dictionaries, read_table)
-from xlnb.vocab import train_vocab
+from xlnb.base.core import ConfigError, DataError
+from xlnb.text.cldr import cldr_corpus
+from xlnb.text.matching import (_BYTES, RULES, _folded, _form, _forms, _marks, _plain, by_similarity, by_subwords,
+                                cldr_dictionaries, cooccurrence_vectors, match_vocabulary, muse_dictionaries,
+                                read_table)
+from xlnb.text.vocab import train_vocab
 
 LETTER = {byte: chr(letter) for letter, byte in _BYTES.items()}
 ROBERTA = dict(bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>", mask_token="<mask>")
@@ -138,7 +139,7 @@ def test_normal_form_is_stable(text):
 
 
 def test_import_loads_no_torch():
-    code = "import sys, xlnb.matching; assert not {'torch', 'transformers'} & sys.modules.keys()"
+    code = "import sys, xlnb.text.matching; assert not {'torch', 'transformers'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

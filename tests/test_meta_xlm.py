@@ -11,25 +11,25 @@ from hypothesis import given, settings as profile, strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
+from xlnb.base.core import CheckpointError, ConfigError, parse_languages, read_records
+from xlnb.text.corpora import AlignedPair, Corpus
+from xlnb.text.tokens import SpecialIds, collate_text
+from xlnb.encoder.encoder import Encoder, load, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.training.objectives import MaskIds
+from xlnb.training.training import read_log
+from xlnb.measures.retrieval import load_model_tokenizer
+from xlnb.pretraining.experiments import Experiment, missing, run_missing
+from xlnb.pretraining.pretraining import (main, make_batches as text_batches, network_config, new_masked_lm, run,
+                                          run_folder, train_phase)
+from xlnb.pretraining.reports import best_layer, draw_seeds, has_learned, nats_learned
 from xlnb import meta_xlm as M
-from xlnb.core import CheckpointError, ConfigError, parse_languages, read_records
-from xlnb.corpora import AlignedPair, Corpus
-from xlnb.encoder import Encoder, load, new_model
-from xlnb.experiments import Experiment, missing, run_missing
-from xlnb.heads import EncoderForMaskedLM
-from xlnb.meta_xlm import (MONOLINGUAL, ORDERS, PAPER, PHASE, RECIPE, DistillationBatches, Settings,
-                           ShuffledBatches, Student, by_language, check_source, curve, describe, dictionary_baselines,
-                           draw_curves, draw_phases, find_dictionaries, induced_dictionaries, load_teacher,
-                           make_batches, make_model, match, monolingual, monolingual_settings, named_source,
-                           prepare_data, resolve, source_folder, source_shares, spelled, start_network,
-                           starts_and_ends, translations, with_start, word_numbers)
-from xlnb.objectives import MaskIds
-from xlnb.pretraining import main, network_config, new_masked_lm, run, run_folder, train_phase
-from xlnb.pretraining import make_batches as text_batches
-from xlnb.reports import best_layer, draw_seeds, has_learned, nats_learned
-from xlnb.retrieval import load_model_tokenizer
-from xlnb.tokens import SpecialIds, collate_text
-from xlnb.training import read_log
+from xlnb.meta_xlm import (MONOLINGUAL, ORDERS, PAPER, PHASE, RECIPE, DistillationBatches, Settings, ShuffledBatches,
+                           Student, by_language, check_source, curve, describe, dictionary_baselines, draw_curves,
+                           draw_phases, find_dictionaries, induced_dictionaries, load_teacher, make_batches,
+                           make_model, match, monolingual, monolingual_settings, named_source, prepare_data, resolve,
+                           source_folder, source_shares, spelled, start_network, starts_and_ends, translations,
+                           with_start, word_numbers)
 
 SMALL = dict(langs="en,de", width=32, layers=2, steps=4, meta_steps=3, batch_tokens=256, micro_tokens=128,
              test_lines=20, vocab_size=300, meta_vocab_size=200)
@@ -55,7 +55,7 @@ def unprobed(monkeypatch):
     monkeypatch.setattr(M, "evaluate", lambda network, data, **more: whole(network, data, probed=(), **more))
     monkeypatch.setattr(M, "directions", lambda *_: {})
     monkeypatch.setattr(M, "linear_probe", lambda *_, **__: [])
-    monkeypatch.setattr("xlnb.pretraining.announce", lambda *_: None)
+    monkeypatch.setattr("xlnb.pretraining.pretraining.announce", lambda *_: None)
 
 
 def begun(s, data, source):
@@ -477,7 +477,7 @@ def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_p
 def measured_every_step():
     "Held-out measures after each of the few steps that runs have here."
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xlnb.pretraining.APART", 1)
+        patch.setattr("xlnb.pretraining.pretraining.APART", 1)
         yield
 
 

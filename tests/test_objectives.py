@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from scipy.stats import chisquare
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from xlnb import objectives as O
-from xlnb.core import ConfigError, DataError, torch_generator
-from xlnb.encoder import config_for, new_model
-from xlnb.heads import EncoderForMaskedLM
+from xlnb.base.core import ConfigError, DataError, torch_generator
+from xlnb.encoder.encoder import config_for, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.training import objectives as O
 
 IDS = O.MaskIds(mask=99, special=(0, 1, 2, 3, 99), vocab_size=100)
 

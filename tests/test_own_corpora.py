@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from conftest import ROOT, write
 
-from xlnb import pretraining
-from xlnb.contamination import survey
-from xlnb.core import ConfigError, DataError
-from xlnb.corpora import Corpus
-from xlnb.data import Prepared, prepare
-from xlnb.held_out import hold_out
-from xlnb.pretraining import overlap_report
+from xlnb.base.core import ConfigError, DataError
+from xlnb.text.batches import Prepared, prepare
+from xlnb.text.contamination import survey
+from xlnb.text.corpora import Corpus
+from xlnb.pretraining import pretraining
+from xlnb.pretraining.held_out import hold_out
+from xlnb.pretraining.pretraining import overlap_report
 from xlnb.xlm_e import RECIPE
 
 GREEK, LATIN = ["alpha beta gamma delta"] * 50, ["ein Hund bellt laut"] * 90
@@ -67,7 +67,7 @@ def test_a_survey_takes_tests_in_the_order_of_the_pairs_alone():
 
 
 def test_what_was_not_looked_at_is_not_said_to_be_clean(tmp_path):
-    assert "was not looked at: xlnb.contamination.survey" in overlap_report(prepared(tmp_path))
+    assert "was not looked at: xlnb.text.contamination.survey" in overlap_report(prepared(tmp_path))
 
 
 def test_held_out_pairs_are_asked_for(tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import nbformat, pytest
 
-from xlnb.terminal import notebook_parameters
+from xlnb.base.terminal import notebook_parameters
 
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 for name in ("XLNB_ROOT", "XLNB_RESULTS", "XLNB_FIGURES"): ENVIRONMENT.pop(name, None)
@@ -46,7 +46,7 @@ def folder(tmp_path):
     "A folder with a notebook that leaves a file behind when it runs."
     parameters = nbformat.v4.new_code_cell('size: str = "tiny" # tiny | base\nlangs: str = "en,el,ka" # codes',
                                            metadata={"tags": ["parameters"]})
-    body = nbformat.v4.new_code_cell('from xlnb.core import choose\n'
+    body = nbformat.v4.new_code_cell('from xlnb.base.core import choose\n'
                                      'open("ran", "w").write(choose("size", size, ["tiny", "base"]))')
     nb = nbformat.v4.new_notebook(cells=[parameters, body])
     nb.metadata["kernelspec"] = {"name": "python3", "display_name": "python3", "language": "python"}
@@ -75,7 +75,7 @@ def training(folder):
     "The same, with a cell that says how far it is, as a training does, and a cell that is quiet."
     nb = nbformat.read(folder / "toy.ipynb", as_version=4)
     nb.cells[1:] = [nbformat.v4.new_code_cell(source) for source in (
-        'import time\nfrom xlnb.core import progress\nprogress("en, el, ka\\n12 steps", keep=True)',
+        'import time\nfrom xlnb.base.core import progress\nprogress("en, el, ka\\n12 steps", keep=True)',
         'for i in range(12):\n    progress(f"step {i} of 12, loss 3.2")\n    time.sleep(0.2)', "time.sleep(2)")]
     nbformat.write(nb, folder / "toy.ipynb")
     return folder
@@ -121,7 +121,7 @@ def test_output_goes_to_runs_of_the_checkout(checkout, folder):
 @pytest.mark.slow
 def test_a_run_changes_nothing_that_git_tracks(checkout, folder):
     nb = nbformat.read(folder / "toy.ipynb", as_version=4)
-    nb.cells[1].source = ('from xlnb.core import append_record, figure, save_figure\n'
+    nb.cells[1].source = ('from xlnb.base.core import append_record, figure, save_figure\n'
                           'fig, ax = figure()\nsave_figure(fig, "toy")\nappend_record("03_xlm_e", {"n": 1}, "cldr")')
     (folder / "toy.ipynb").unlink()
     nbformat.write(nb, checkout / "nbs" / "toy.ipynb")

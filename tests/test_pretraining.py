@@ -10,13 +10,14 @@ import torch
 from conftest import ROOT
 from safetensors.torch import load_file
 
-from xlnb import meta_xlm, pretraining, xlm_e, xy_lent
-from xlnb.core import read_records, run_facts
-from xlnb.data import folder_lock
-from xlnb.encoder import compile_blocks
-from xlnb.pretraining import (NOT_IDENTITY, RunSettings, finished_phase, main, run, run_folder, run_identity,
-                              threads_of, train_phase, training_config)
-from xlnb.training import NonFiniteLoss, make_optimizer, read_log, update
+from xlnb.base.core import read_records, run_facts
+from xlnb.text.batches import folder_lock
+from xlnb.encoder.encoder import compile_blocks
+from xlnb.training.training import NonFiniteLoss, make_optimizer, read_log, update
+from xlnb.pretraining import pretraining
+from xlnb.pretraining.pretraining import (NOT_IDENTITY, RunSettings, finished_phase, main, run, run_folder,
+                                          run_identity, threads_of, train_phase, training_config)
+from xlnb import meta_xlm, xlm_e, xy_lent
 
 SMALL = dict(test_lines=20, langs="en,ru", layers=1)
 
@@ -113,7 +114,7 @@ def test_from_the_command_line(root, capsys):
                                            (KeyboardInterrupt(), 130)])
 def test_a_diverged_loss_and_an_interrupt_end_with_a_sentence(monkeypatch, error, status, capsys):
     def broken(*_, **__): raise error
-    monkeypatch.setattr("xlnb.pretraining.train_phase", broken)
+    monkeypatch.setattr("xlnb.pretraining.pretraining.train_phase", broken)
     with pytest.raises(SystemExit) as ended: main(toy_paper.RECIPE, ["--test_lines", "20", "--langs", "en,ru"])
     if status == 130: assert ended.value.code == 130 and "the same command goes on" in capsys.readouterr().err
     else: assert status in str(ended.value.code)

@@ -10,15 +10,15 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
-from xlnb.cldr import TAGS, names, split_of
-from xlnb.core import CheckpointError, ConfigError, DataError
-from xlnb.encoder import Encoder, config_for
-from xlnb.heads import EncoderForReplacedTokens
-from xlnb.probes import (BASELINES, L2, TASKS, Task, bilingual, cldr_tasks, entities, fine_tune, first_pieces, fit,
-                         leakage, linear_probe, measures, plot_transfer, probe_baselines, read_examples,
-                         read_states, scores_of, transfer_gap)
-from xlnb.retrieval import untrained, words
-from xlnb.training import NonFiniteLoss
+from xlnb.base.core import CheckpointError, ConfigError, DataError
+from xlnb.text.cldr import TAGS, names, split_of
+from xlnb.encoder.encoder import Encoder, config_for
+from xlnb.encoder.heads import EncoderForReplacedTokens
+from xlnb.training.training import NonFiniteLoss
+from xlnb.measures.probes import (BASELINES, L2, TASKS, Task, bilingual, cldr_tasks, entities, fine_tune,
+                                  first_pieces, fit, leakage, linear_probe, measures, plot_transfer, probe_baselines,
+                                  read_examples, read_states, scores_of, transfer_gap)
+from xlnb.measures.retrieval import untrained, words
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*examples in .* have more than") # said on purpose
 

@@ -11,15 +11,14 @@ from conftest import write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlnb import readouts
-from xlnb.claims import paper_table
-from xlnb.core import ConfigError, DataError, pair_name
-from xlnb.corpora import LANGUAGES, language_code
+from xlnb.base.core import ConfigError, DataError, pair_name, paper_table
+from xlnb.text.corpora import LANGUAGES, language_code
+from xlnb.text.vectors import WordVectors
+from xlnb.measures import readouts
+from xlnb.measures.readouts import (READ, TATOEBA, _cldr_tasks, _gold, _tatoeba_there, best_threshold, flores_tests,
+                                    halves_f1, mined_pairs, mining_f1, rated_pairs, vector_files, word_space)
+from xlnb.measures.task_sets import TASK_SETS
 from xlnb.evaluation import Settings, evaluate, model_hash, score_table
-from xlnb.readouts import (READ, TATOEBA, _cldr_tasks, _gold, _tatoeba_there, best_threshold, flores_tests, halves_f1,
-                           mined_pairs, mining_f1, rated_pairs, vector_files, word_space)
-from xlnb.task_sets import TASK_SETS
-from xlnb.vectors import WordVectors
 
 pytestmark = pytest.mark.filterwarnings("ignore:word_similarity") # said on purpose
 

@@ -1,7 +1,7 @@
 "What a run leaves behind, read back: losses beside their baselines, the best layer, a row per group of runs."
 import math
 
-from xlnb.reports import best_accuracy, last_held_out, summarise
+from xlnb.pretraining.reports import best_accuracy, last_held_out, summarise
 
 
 def record(**held_out):

@@ -8,7 +8,7 @@ import pytest, yaml
 from conftest import ROOT
 
 import xlnb
-from xlnb.terminal import notebook_parameters
+from xlnb.base.terminal import notebook_parameters
 
 NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
 MODULES = [p for p in sorted((ROOT / "xlnb").rglob("*.py")) if p.name not in ("__init__.py", "_modidx.py")]
@@ -40,11 +40,10 @@ def outputs(nb):
 
 
 def by_name(path):
-    return path.name
+    return f"{path.parent.name}/{path.name}"
 
 
 ORDER = [name for name in (exported_module(READ[path]) for path in NOTEBOOKS) if name not in (None, "__init__")]
-NUMBER = {exported_module(nb): path.name[:2] for path, nb in READ.items()}
 
 # ---------------------------------------------------------------- reading order = import order
 
@@ -69,24 +68,23 @@ def test_each_module_has_one_notebook():
     assert sorted(ORDER) == sorted(".".join(p.relative_to(ROOT / "xlnb").with_suffix("").parts) for p in MODULES)
 
 
+def dotted(path):
+    "Name of a module below the package, e.g. `text.corpora`."
+    return ".".join(path.relative_to(ROOT / "xlnb").with_suffix("").parts)
+
+
+def test_imports_keep_to_the_contract():
+    "Rooms stand on the rooms below them, and papers apart from each other: pyproject.toml says which."
+    tool("lint-imports", "--no-cache", cwd=ROOT)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=by_name)
-def test_imports_follow_the_reading_order(path):
+def test_within_a_folder_the_reading_order_is_the_import_order(path):
     "A module imports only what stands above it, which also rules out cycles."
-    earlier = ORDER[:ORDER.index(path.stem)]
-    assert imported(path)[0] <= set(earlier), f"{path.stem} imports what comes after it"
-
-
-PAPERS = {"03", "04", "05", "06", "07"}
-BETWEEN_PAPERS = {("xy_lent", "xlm_e"), # XLM-E on other data
-                  ("dro_runs", "xlm_e"), ("continued", "xlm_e")} # XY-LENT's runs train XLM-E's networks
-
-
-@pytest.mark.parametrize("path", MODULES, ids=by_name)
-def test_papers_do_not_import_each_other(path):
-    if NUMBER[path.stem] not in PAPERS: return
-    papers = {name for name in imported(path)[0] if NUMBER[name] in PAPERS}
-    edges = {(path.stem, name) for name in papers if NUMBER[name] != NUMBER[path.stem]}
-    assert edges <= BETWEEN_PAPERS, "what papers share belongs into the bands 00 to 02"
+    room = dotted(path).rpartition(".")[0]
+    order = [name for name in ORDER if name.rpartition(".")[0] == room]
+    same_room = {name for name in imported(path)[0] if name in order}
+    assert same_room <= set(order[:order.index(dotted(path))]), f"{dotted(path)} imports what comes after it"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=by_name)
@@ -122,7 +120,7 @@ def test_library_imports_without_contributors_tools():
     assert "No module named 'nbdev'" in without(tools, "import nbdev").stderr
 
 
-@pytest.mark.parametrize("name", ["core", "terminal", "cldr"])
+@pytest.mark.parametrize("name", ["base.core", "base.terminal", "text.cldr"])
 def test_light_modules_do_not_load_torch(name):
     done = without({"torch", "transformers", "matplotlib", "pandas"}, f"import xlnb.{name}")
     assert done.returncode == 0, done.stderr
@@ -132,7 +130,7 @@ def test_light_modules_do_not_load_torch(name):
 def test_notebooks_have_one_number_and_at_most_one_letter():
     form = re.compile(r"\d\d[a-z]?_[a-z][a-z0-9_]*|index")
     assert [p.name for p in NOTEBOOKS if not form.fullmatch(p.stem)] == []
-    places = Counter(p.name.partition("_")[0] for p in NOTEBOOKS)
+    places = Counter((p.parent.name, p.name.partition("_")[0]) for p in NOTEBOOKS)
     assert [place for place, n in places.items() if n > 1] == [], "two notebooks in one place"
 
 
@@ -245,7 +243,7 @@ def defined_names(path):
 
 
 def test_names_are_those_of_the_field():
-    papers = [path for path in MODULES if NUMBER[path.stem] in PAPERS]
+    papers = [path for path in MODULES if path.parent.name == "xlnb"]
     found = [f"{path.stem}.{name}" for path in papers for name in sorted(NAMES.keys() & set(defined_names(path)))]
     assert found == [], NAMES
 
@@ -266,9 +264,10 @@ def subtitle(nb) -> str:
 
 
 def test_help_lists_every_module():
-    described = dict(re.findall(r"^    (\w+)  +(\S.*(?:\n {10,}\S.*)*)", xlnb.__doc__, re.M))
+    described = dict(re.findall(r"^    ([\w.]+)  +(\S.*(?:\n {10,}\S.*)*)", xlnb.__doc__, re.M))
     subtitles = {exported_module(nb): subtitle(nb) for nb in READ.values() if exported_module(nb)}
-    assert [*described] == [name for name in subtitles if name != "__init__"], "nbs/index.ipynb lists them in order"
+    listed = [name for name in subtitles if name != "__init__" and not name.startswith("results.")]
+    assert sorted(described) == sorted(listed), "nbs/index.ipynb lists them"
     wrong = [name for name, text in described.items() if " ".join(text.split()) != subtitles[name]]
     assert wrong == [], "nbs/index.ipynb describes them as their subtitles do"
 
@@ -312,7 +311,7 @@ def figures_shown(nb):
 
 def figure_table():
     "Rows of 09_figures: paper, its figure, what it draws, ours, drawn from, notebook."
-    source, = (s for s in sources(READ[ROOT / "nbs" / "09_figures.ipynb"]) if "FIGURES = [" in s)
+    source, = (s for s in sources(READ[ROOT / "nbs" / "results/09_figures.ipynb"]) if "FIGURES = [" in s)
     assignment = next(node for node in ast.parse(source).body if isinstance(node, ast.Assign))
     return ast.literal_eval(assignment.value)
 
@@ -333,7 +332,7 @@ def test_the_table_of_figures_has_each_of_the_papers_figures_that_is_drawn():
 @pytest.mark.parametrize("figure, name", [("3", "xlme_layers"), ("4", "xlme_links")])
 def test_two_notebooks_name_the_same_figures_of_a_paper(figure, name):
     assert ("XLM-E", figure, name) in [(row[0], row[1], row[3]) for row in figure_table()]
-    texts = sources(READ[ROOT / "nbs" / "03a_xlm_e_results.ipynb"], "markdown")
+    texts = sources(READ[ROOT / "nbs" / "results/03a_xlm_e_results.ipynb"], "markdown")
     said, = re.findall(r"\*\*Figures 3 and 4\*\*[^.;]*? here", " ".join("\n".join(texts).split()))
     assert f"`{name}`" in said
 
@@ -357,11 +356,21 @@ LISTING = (ROOT / "nbs" / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_list_of_notebooks_has_every_one_and_the_readme_leads_to_it():
-    linked = set(re.findall(r"\]\((\w+)\.ipynb\)", LISTING))
-    assert {p.stem for p in NOTEBOOKS} - linked == {"index"}
-    linked |= set(re.findall(r"\]\(nbs/(\w+)\.ipynb\)", README))
-    assert sorted(linked - {p.stem for p in NOTEBOOKS}) == [], "no such notebook"
-    assert "](nbs/README.md)" in README and len(README) < 7500, "a first screen, not a wall"
+    names = {p.relative_to(ROOT / "nbs").with_suffix("").as_posix() for p in NOTEBOOKS}
+    linked = set(re.findall(r"\]\(([\w/]+)\.ipynb\)", LISTING))
+    assert names - linked == {"index"}
+    linked |= set(re.findall(r"\]\(nbs/([\w/]+)\.ipynb\)", README))
+    assert sorted(linked - names) == [], "no such notebook"
+    assert "](nbs/README.md)" in README and len(README) < 7800, "a first screen, not a wall"
+
+
+LINK = re.compile(r"\]\((?!https?:|#|\w+:)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=by_name)
+def test_links_between_notebooks_resolve(path):
+    targets = {m[1] for source in sources(READ[path], "markdown") for m in LINK.finditer(source)}
+    assert sorted(target for target in targets if not (path.parent / target).exists()) == []
 
 
 def test_examples_in_the_readmes_import_what_is_there():
@@ -456,7 +465,8 @@ def test_notebook_can_be_read(path):
     assert not found, f"path of a machine: {found[0]}"
 
 
-PAPER_NOTEBOOKS = [path for path in NOTEBOOKS if re.match(r"0[3-8][a-z]*_", path.name)]
+PAPER_NOTEBOOKS = [path for path in NOTEBOOKS
+                   if path.parent.name in ("nbs", "results") and re.match(r"0[3-8][a-z]*_", path.name)]
 MOST_CELL_LINES, MOST_LESSON_LINES = 64, 60 # of any notebook; of a paper's
 
 

@@ -12,14 +12,14 @@ from transformers import (BertConfig, BertModel, FNetConfig, FNetModel, MarianCo
                           MBartForConditionalGeneration, PreTrainedTokenizerFast, T5Config, T5EncoderModel,
                           T5ForConditionalGeneration, ViTConfig, ViTModel, XLMRobertaConfig, XLMRobertaModel)
 
-import xlnb.retrieval as retrieval
-from xlnb.core import CheckpointError, ConfigError, DataError, data_root, numpy_generator
-from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.heads import EncoderForReplacedTokens
-from xlnb.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
-                            frequency_vectors, kept_network, load_model_and_tokenizer, longest_input, lsa, nearest,
-                            nearest_both, neighbourhood, plot_layers, pool_sentences, retrieval_by_layer, similarity,
-                            string_overlap, untrained, usual_layer, words)
+import xlnb.measures.retrieval as retrieval
+from xlnb.base.core import CheckpointError, ConfigError, DataError, data_root, numpy_generator
+from xlnb.encoder.encoder import Encoder, config_for, new_model
+from xlnb.encoder.heads import EncoderForReplacedTokens
+from xlnb.measures.retrieval import (FREQUENCY_WIDTHS, NEIGHBOURS, accuracy, baselines, centre, chance, encode,
+                                     frequency_vectors, kept_network, load_model_and_tokenizer, longest_input, lsa,
+                                     nearest, nearest_both, neighbourhood, plot_layers, pool_sentences,
+                                     retrieval_by_layer, similarity, string_overlap, untrained, usual_layer, words)
 
 
 def related(n, m, width, seed=0, noise=1.0):
@@ -156,7 +156,7 @@ def test_refused_settings():
 
 MEMORY = """
 import resource, torch
-from xlnb.retrieval import accuracy, nearest
+from xlnb.measures.retrieval import accuracy, nearest
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 torch.set_num_threads(1)
 make = lambda seed: torch.randn(10_000, 32, generator=torch.Generator().manual_seed(seed))
@@ -316,7 +316,7 @@ def test_mostly_unknown_text_is_told(tokenizer, recwarn):
 
 
 def test_unknown_words_of_sentencepiece_count_without_their_blank():
-    from xlnb.vocab import fast_tokenizer, train_sentencepiece
+    from xlnb.text.vocab import fast_tokenizer, train_sentencepiece
     tokenizer = fast_tokenizer(train_sentencepiece(["ein Haus und ein Hund"] * 9, 17)) # "東" is ▁ and <unk>
     with pytest.warns(UserWarning, match="100% of the pieces are unknown"):
         encode(["東京 駅"], Encoder(config_for("tiny", len(tokenizer))), 1, tokenizer)

@@ -14,11 +14,11 @@ from scipy.sparse.csgraph import maximum_flow
 from scipy.stats import chisquare
 
 from conftest import ROOT, write
-from xlnb.core import ConfigError, DataError, pair_name, split_pair
-from xlnb.sampling import (Mixture, _graph, _newton, capped_sampling, compare_samplings, draw_sampling,
-                           entropic_sampling, expected_epochs, exponent_probabilities, exponent_sampling,
-                           feasible_mass, language_marginals, largest_temperature, m2m_sampling, main,
-                           read_pair_counts, repaired_marginals, smoothed_sampling, target_marginals)
+from xlnb.base.core import ConfigError, DataError, pair_name, split_pair
+from xlnb.text.sampling import (Mixture, _graph, _newton, capped_sampling, compare_samplings, draw_sampling,
+                                entropic_sampling, expected_epochs, exponent_probabilities, exponent_sampling,
+                                feasible_mass, language_marginals, largest_temperature, m2m_sampling, main,
+                                read_pair_counts, repaired_marginals, smoothed_sampling, target_marginals)
 
 
 def random_probabilities(seed, sources):
@@ -132,7 +132,7 @@ def test_slots_out_of_range_are_refused(call):
 
 
 def test_the_same_in_another_process():
-    program = ("from xlnb.sampling import Mixture; m = Mixture({'en': 0.5, 'ru': 0.3, 'am': 0.2}, 4); "
+    program = ("from xlnb.text.sampling import Mixture; m = Mixture({'en': 0.5, 'ru': 0.3, 'am': 0.2}, 4); "
                "print(m.draw(1000, 50)[0], m.counts(10**6))")
     run = lambda k: subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": str(k)},
                                    capture_output=True, text=True, check=True)
@@ -443,7 +443,7 @@ def test_newton_arrives_from_afar():
 
 
 def test_not_arriving_is_an_error(monkeypatch):
-    monkeypatch.setattr("xlnb.sampling._newton", lambda *_: None)
+    monkeypatch.setattr("xlnb.text.sampling._newton", lambda *_: None)
     with pytest.raises(ConfigError, match="did not arrive"): entropic_sampling(LIMIT, marginals=AT_LIMIT)
 
 
@@ -783,7 +783,7 @@ def test_the_command_ends_with_a_sentence(tmp_path, options, words):
 def test_a_closed_pipe_ends_the_command_quietly(tmp_path):
     lines = [f"{a}-{b},7\n" for a, b in itertools.combinations(CODES, 2)]
     table = write(tmp_path / "a.csv", "pair,count\n" + "".join(lines))
-    command = subprocess.Popen([sys.executable, "-m", "xlnb.sampling", str(table)], stdout=subprocess.PIPE,
+    command = subprocess.Popen([sys.executable, "-m", "xlnb.text.sampling", str(table)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     command.stdout.close() # before anything is printed
     assert command.stderr.read() == f"xlnb: the plan of entropic is in {tmp_path / 'a.plan.csv'}\n"

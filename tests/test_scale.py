@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_tokens import WORDS, build, word_tokenizer
 
-from xlnb.core import sha256_file
+from xlnb.base.core import sha256_file
 
 LANGUAGES = [f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"]
 PAIRS = [f"{a}-{b}" for a, b in combinations(LANGUAGES[:46], 2)][:1_000]
@@ -53,8 +53,8 @@ PROGRAM = """
 import json, sys, time
 from itertools import chain
 from pathlib import Path
-from xlnb.data import BatchShape, MixedBatches
-from xlnb.tokens import SpecialIds, open_store
+from xlnb.text.batches import BatchShape, MixedBatches
+from xlnb.text.tokens import SpecialIds, open_store
 
 def resident(): # peak, in bytes
     line, = (l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("VmHWM"))
@@ -95,12 +95,12 @@ STEP = """
 import json, sys
 from pathlib import Path
 import torch
-from xlnb.core import torch_generator
-from xlnb.encoder import config_for, new_model
-from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
-from xlnb.objectives import masked_lm_loss, replaced_tokens, rtd_loss
-from xlnb.plans import Step, skeleton, step_memory
-from xlnb.training import TrainingConfig, make_optimizer
+from xlnb.base.core import torch_generator
+from xlnb.encoder.encoder import config_for, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
+from xlnb.training.objectives import masked_lm_loss, replaced_tokens, rtd_loss
+from xlnb.training.training import TrainingConfig, make_optimizer
+from xlnb.pretraining.plans import Step, skeleton, step_memory
 
 def resident(line):
     found, = (l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith(line))

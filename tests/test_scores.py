@@ -13,14 +13,12 @@ from seqeval.metrics import f1_score as seqeval_f1
 from seqeval.scheme import IOB2
 from sklearn import metrics
 
-from xlnb.claims import paper_table
-from xlnb.core import ConfigError, DataError, data_root
-from xlnb.corpora import LANGUAGES
-from xlnb.scores import (STYLES, accuracy, answer_scores, best_margin, f1_scores, matches, matthews,
-                         normalise_answer, paired_bootstrap, paired_bootstrap_of_ratios, pearson,
-                         pos_f1_as_published, qa_scores, span_counts, span_f1, spearman,
-                         transfer_gap)
-from xlnb.task_sets import read_task, task_languages
+from xlnb.base.core import ConfigError, DataError, data_root, paper_table
+from xlnb.text.corpora import LANGUAGES
+from xlnb.measures.scores import (STYLES, accuracy, answer_scores, best_margin, f1_scores, matches, matthews,
+                                  normalise_answer, paired_bootstrap, paired_bootstrap_of_ratios, pearson,
+                                  pos_f1_as_published, qa_scores, span_counts, span_f1, spearman, transfer_gap)
+from xlnb.measures.task_sets import read_task, task_languages
 
 UPOS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

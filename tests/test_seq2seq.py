@@ -4,11 +4,11 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM
 
-from xlnb.core import ConfigError
-from xlnb.encoder import config_for, new_model
-from xlnb.heads import EncoderForMaskedLM
-from xlnb.seq2seq import (EncoderDecoder, TranslationConfig, decoder_blocks, encoder_decoder_from, from_veco,
-                          keep_pieces, to_veco, veco_names)
+from xlnb.base.core import ConfigError
+from xlnb.encoder.encoder import config_for, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.encoder.seq2seq import (EncoderDecoder, TranslationConfig, decoder_blocks, encoder_decoder_from, from_veco,
+                                  keep_pieces, to_veco, veco_names)
 
 
 def masked_lm(seed=0, **choices):

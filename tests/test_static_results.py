@@ -5,13 +5,13 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from xlnb.claims import judge, judge_rule
-from xlnb.core import append_record, data_root
-from xlnb.static_results import (CLAIMS, RULES, SHARES, Published, fasttext_record, fasttext_scores,
-                                 list_scores, more_runs, plot_gains,
-                                 plot_vectors, published_lists, spoiled, vector_record, vector_scores)
-from xlnb.static_runs import EXPERIMENTS, Settings, prepare_data, resolve, with_base
-from xlnb.vectors import WordVectors
+from xlnb.base.core import append_record, data_root
+from xlnb.text.vectors import WordVectors
+from xlnb.pretraining.claims import judge, judge_rule
+from xlnb.results.static_results import (CLAIMS, RULES, SHARES, Published, fasttext_record, fasttext_scores,
+                                         list_scores, more_runs, plot_gains, plot_vectors, published_lists, spoiled,
+                                         vector_record, vector_scores)
+from xlnb.results.static_runs import EXPERIMENTS, Settings, prepare_data, resolve, with_base
 
 LAYERS = (0, 1, 2, 3)
 ARMS = ("MLM alone", "mse", "cosine", "dcca_as_published", "dcca_ey", "cosine, own vectors")

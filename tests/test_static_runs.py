@@ -12,23 +12,23 @@ from conftest import write
 from safetensors.torch import load_file
 from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
-from xlnb import static_runs as S
-from xlnb.core import CheckpointError, ConfigError, DataError, read_records
-from xlnb.encoder import config_for, load, new_model
-from xlnb.experiments import Experiment, missing, records_of
-from xlnb.foreign import load_foreign
-from xlnb.heads import EncoderForMaskedLM
-from xlnb.objectives import MaskIds
-from xlnb.pretraining import (MaskedLanguageModel, init_for_record, main, run_folder, step_tokens, train_phase,
-                              training_config)
-from xlnb.reports import has_learned, layer_means
-from xlnb.static_runs import (BASE, MASKING, PHASE, RECIPE, Settings, WordBatches, base_network, base_of,
-                              continuation_of, in_one_space, lexicons, lsa_space, make_batches, make_model,
-                              prepare_data, pulled_words, resolve, text_batches, translation_scores, vector_files,
-                              with_base, with_teacher, word_tests)
+from xlnb.base.core import CheckpointError, ConfigError, DataError, read_records
+from xlnb.text.vectors import WordVectors, read_vectors
+from xlnb.encoder.encoder import config_for, load, new_model
+from xlnb.encoder.foreign import load_foreign
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.training.objectives import MaskIds
+from xlnb.training.training import accumulate_gradients, read_log, step_work, train
+from xlnb.pretraining.experiments import Experiment, missing, records_of
+from xlnb.pretraining.pretraining import (MaskedLanguageModel, init_for_record, main, run_folder, step_tokens,
+                                          train_phase, training_config)
+from xlnb.pretraining.reports import has_learned, layer_means
+from xlnb.results import static_runs as S
+from xlnb.results.static_runs import (BASE, MASKING, PHASE, RECIPE, Settings, WordBatches, base_network, base_of,
+                                      continuation_of, in_one_space, lexicons, lsa_space, make_batches, make_model,
+                                      prepare_data, pulled_words, resolve, text_batches, translation_scores,
+                                      vector_files, with_base, with_teacher, word_tests)
 from xlnb.static_transfer import LOSSES, word_batches
-from xlnb.training import accumulate_gradients, read_log, step_work, train
-from xlnb.vectors import WordVectors, read_vectors
 
 SMALL = dict(langs="de,en", width=32, layers=2, steps=3, batch_tokens=256, test_lines=16, vocab_size=300,
              teacher_lines=600, transfer_steps=5, words=192)

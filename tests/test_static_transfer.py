@@ -7,13 +7,13 @@ import torch
 from scipy.linalg import subspace_angles
 from torch import nn
 
-from xlnb.cldr import cldr_corpus
-from xlnb.core import ConfigError, DataError
-from xlnb.encoder import Encoder, config_for
-from xlnb.retrieval import encode
-from xlnb.static_transfer import (LOSSES, TransferLoss, cached_gradients, cosine, dcca, dcca_as_published, dcca_ey, mse,
-                                  noise_correlation, word_batches, word_vectors)
-from xlnb.vocab import train_vocab
+from xlnb.base.core import ConfigError, DataError
+from xlnb.text.cldr import cldr_corpus
+from xlnb.text.vocab import train_vocab
+from xlnb.encoder.encoder import Encoder, config_for
+from xlnb.measures.retrieval import encode
+from xlnb.static_transfer import (LOSSES, TransferLoss, cached_gradients, cosine, dcca, dcca_as_published, dcca_ey,
+                                  mse, noise_correlation, word_batches, word_vectors)
 
 
 def draw(*shape, seed=0, dtype=torch.float64):

@@ -8,14 +8,14 @@ from seqeval.metrics import f1_score as seqeval_f1
 from seqeval.scheme import IOB2
 from sklearn import metrics
 
-from xlnb.catalogue import dictionary
-from xlnb.core import data_root
-from xlnb.downstream import BENCHMARKS
-from xlnb.finetuning import Span
-from xlnb.lexicon import translation_accuracy, word_similarity
-from xlnb.readouts import _mining_part, mining_f1, rated_pairs
-from xlnb.task_sets import TASK_SETS, read_task, task_languages
-from xlnb.vectors import WordVectors
+from xlnb.base.core import data_root
+from xlnb.text.catalogue import dictionary
+from xlnb.text.vectors import WordVectors
+from xlnb.measures.downstream import BENCHMARKS
+from xlnb.measures.finetuning import Span
+from xlnb.measures.lexicon import translation_accuracy, word_similarity
+from xlnb.measures.readouts import _mining_part, mining_f1, rated_pairs
+from xlnb.measures.task_sets import TASK_SETS, read_task, task_languages
 
 EXACT = 1e-9 # percent: the same sums in another order
 SAMPLE = "ar ay de el en es fi hi ja ko quy ru sw th tr vi zh".split() # languages

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from conftest import write
 
-from xlnb.core import ConfigError, DataError, data_root
-from xlnb.corpora import NORMALISED, Report
-from xlnb.task_sets import (KINDS, TASK_SETS, Choice, Labelled, Question, Tagged, read_conllu, read_task,
-                            task_files, task_languages)
+from xlnb.base.core import ConfigError, DataError, data_root
+from xlnb.text.corpora import NORMALISED, Report
+from xlnb.measures.task_sets import (KINDS, TASK_SETS, Choice, Labelled, Question, Tagged, read_conllu, read_task,
+                                     task_files, task_languages)
 
 needs_data = pytest.mark.skipif(data_root() is None, reason="XLNB_DATA is not set: no downstream sets")
 XNLI = "ar bg de el en es fr hi ru sw th tr ur vi zh".split()

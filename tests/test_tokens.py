@@ -8,11 +8,11 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-import xlnb.core as core
-import xlnb.tokens as tokens
-from xlnb.core import ConfigError, DataError, torch_generator
-from xlnb.tokens import (PairBundles, SpecialIds, StoreError, TextBlocks, build_store, collate_pairs, collate_text,
-                         open_store, pack, permuted, unpack)
+import xlnb.base.core as core
+import xlnb.text.tokens as tokens
+from xlnb.base.core import ConfigError, DataError, torch_generator
+from xlnb.text.tokens import (PairBundles, SpecialIds, StoreError, TextBlocks, build_store, collate_pairs,
+                              collate_text, open_store, pack, permuted, unpack)
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 
@@ -347,7 +347,7 @@ def test_an_index_of_a_large_store_is_taken_by_its_size(tokenizer, tmp_path):
 
 MANY = """
 import resource
-from xlnb.tokens import PairBundles, TextBlocks, open_store
+from xlnb.text.tokens import PairBundles, TextBlocks, open_store
 store = open_store({folder!r})
 resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
 assert len(store.text) == 250 and len(store.pairs) == 50
@@ -511,8 +511,8 @@ def test_reading_is_cheap(tokenizer, tmp_path):
 def test_real_text_goes_in_and_out(tmp_path):
     root = os.environ.get("XLNB_DATA")
     if not root or not (Path(root) / "multi30k").is_dir(): pytest.skip("XLNB_DATA names no folder with multi30k")
-    from xlnb.catalogue import load_corpus
-    from xlnb.vocab import load_tokenizer, train_vocab
+    from xlnb.text.catalogue import load_corpus
+    from xlnb.text.vocab import load_tokenizer, train_vocab
     corpus = load_corpus("multi30k", ["de", "en", "fr"])
     some = {lang: [line for _, line in zip(range(3_000), lines)] for lang, lines in corpus.text.items()}
     train_vocab(some, 2_000, tmp_path / "v")

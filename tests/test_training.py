@@ -9,14 +9,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import xlnb.training as training
-from xlnb.core import ConfigError, DataError, torch_generator
-from xlnb.encoder import config_for, load, new_model
-from xlnb.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
-from xlnb.objectives import masked_lm_loss, replaced_tokens, rtd_loss
-from xlnb.training import (CheckpointError, TrainingConfig, accumulate_gradients, distribute, gathered, in_shares,
-                           latest_checkpoint, load_weights, rank_and_world, read_log, start_processes, step_work,
-                           train)
+import xlnb.training.training as training
+from xlnb.base.core import ConfigError, DataError, torch_generator
+from xlnb.encoder.encoder import config_for, load, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
+from xlnb.training.objectives import masked_lm_loss, replaced_tokens, rtd_loss
+from xlnb.training.training import (CheckpointError, TrainingConfig, accumulate_gradients, distribute, gathered,
+                                    in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
+                                    start_processes, step_work, train)
 
 PIECES, WIDTH = 300, 32
 # Of weights after 6 to 9 steps in float64. Attention does not depend on the bias of keys: its gradients are rounding
@@ -433,7 +433,7 @@ def test_full_disk_leaves_the_last_checkpoint_whole(group, tmp_path, parallel):
 
 
 def test_a_step_cannot_be_shared_unevenly(monkeypatch, tmp_path):
-    monkeypatch.setattr("xlnb.training.rank_and_world", lambda: (0, 3))
+    monkeypatch.setattr("xlnb.training.training.rank_and_world", lambda: (0, 3))
     with pytest.raises(ValueError, match="a step has 4 micro-batches, which 3 processes cannot share"):
         train(Table(), Batches(), CONFIG, tmp_path)
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from xlnb.base.core import CheckpointError, ConfigError, DataError, read_lines
+from xlnb.text.batches import token_frequencies
+from xlnb.training.training import read_log
+from xlnb.pretraining.pretraining import run, run_folder, train_phase
 from xlnb import translation as T
-from xlnb.core import CheckpointError, ConfigError, DataError, read_lines
-from xlnb.data import token_frequencies
-from xlnb.pretraining import run, run_folder, train_phase
-from xlnb.training import read_log
 
 SMALL = dict(langs="en,ru", source="ru", target="en", layers=2, width=32, steps=12, batch_tokens=256, test_lines=20,
              vocab_size=300, snapshots=2)

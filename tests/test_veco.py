@@ -7,17 +7,17 @@ import torch
 from torch.testing import assert_close
 from transformers import XLMRobertaConfig, XLMRobertaForCausalLM
 
+from xlnb.base.core import CheckpointError, ConfigError, torch_generator
+from xlnb.text.batches import encode_pairs, token_frequencies, without_digits
+from xlnb.text.tokens import SpecialIds
+from xlnb.encoder.encoder import EncoderConfig, load
+from xlnb.encoder.foreign import load_foreign
+from xlnb.encoder.heads import EncoderForCausalLM
+from xlnb.training.training import read_log
+from xlnb.measures.alignment import CROSSED, aer_by_layer, align
+from xlnb.pretraining.pretraining import run, run_folder, train_phase
+from xlnb.pretraining.reports import nats_learned
 from xlnb import veco as V
-from xlnb.alignment import CROSSED, aer_by_layer, align
-from xlnb.core import CheckpointError, ConfigError, torch_generator
-from xlnb.data import encode_pairs, token_frequencies, without_digits
-from xlnb.encoder import EncoderConfig, load
-from xlnb.foreign import load_foreign
-from xlnb.heads import EncoderForCausalLM
-from xlnb.pretraining import run, run_folder, train_phase
-from xlnb.reports import nats_learned
-from xlnb.tokens import SpecialIds
-from xlnb.training import read_log
 
 SMALL = dict(langs="en,ru", layers=2, width=32, steps=4, batch_tokens=256, test_lines=20, vocab_size=300)
 pytestmark = pytest.mark.usefixtures("root")
@@ -36,7 +36,7 @@ def unprobed(monkeypatch):
     whole = V.evaluate
     without = lambda network, data, *own, **more: whole(network, data, *own, probed=(), **more)
     monkeypatch.setattr(V, "evaluate", without)
-    monkeypatch.setattr("xlnb.pretraining.announce", lambda *_: None)
+    monkeypatch.setattr("xlnb.pretraining.pretraining.announce", lambda *_: None)
 
 
 def sequences(*lengths, seed=0):

@@ -2,9 +2,9 @@
 import matplotlib.pyplot as plt
 import pytest
 
+from xlnb.pretraining.claims import judge_rule
+from xlnb.results.veco_results import _COLOURS, CLAIMS, RULES, plot_gains, plot_layers, plot_translation
 from xlnb import translation, veco
-from xlnb.claims import judge_rule
-from xlnb.veco_results import _COLOURS, CLAIMS, RULES, plot_gains, plot_layers, plot_translation
 
 BLOCKS = (1, 2, 3)
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from xlnb.core import ConfigError, DataError
-from xlnb.corpora import Report
-from xlnb.vectors import WordVectors, read_vectors
+from xlnb.base.core import ConfigError, DataError
+from xlnb.text.corpora import Report
+from xlnb.text.vectors import WordVectors, read_vectors
 
 FORMS = ("vec", "txt", "vec.gz", "txt.gz", "bin", "bin.gz", "safetensors")
 OTHERS = [form for form in FORMS if form != "safetensors"] # what other programs read
@@ -267,7 +267,7 @@ def test_the_record_is_checked():
 
 PEAK = """
 import resource, sys
-from xlnb.vectors import read_vectors
+from xlnb.text.vectors import read_vectors
 import pandas # loaded before the first look at memory
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 read_vectors(sys.argv[1], limit=10)

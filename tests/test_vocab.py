@@ -7,12 +7,12 @@ import pytest
 import sentencepiece
 from transformers import AutoTokenizer, XLMRobertaTokenizer
 
-from xlnb.cldr import LOCALES, cldr_corpus, names
-from xlnb.core import ConfigError, DataError
-from xlnb.catalogue import load_corpus, set_folder
-from xlnb.corpora import LANGUAGES, Lines, read_tatoeba
-from xlnb.vocab import (BLANKS, _parts, fertility, fertility_figure, line_counts, line_quotas, load_tokenizer,
-                        require_fast, sampled_lines, tokenizer_hash, train_sentencepiece, train_vocab)
+from xlnb.base.core import ConfigError, DataError
+from xlnb.text.catalogue import load_corpus, set_folder
+from xlnb.text.cldr import LOCALES, cldr_corpus, names
+from xlnb.text.corpora import LANGUAGES, Lines, read_tatoeba
+from xlnb.text.vocab import (BLANKS, _parts, fertility, fertility_figure, line_counts, line_quotas, load_tokenizer,
+                             require_fast, sampled_lines, tokenizer_hash, train_sentencepiece, train_vocab)
 
 
 def reference(folder):
@@ -164,7 +164,7 @@ def test_the_model_file_has_the_layout_of_xlmr(toy, tmp_path):
 
 def test_training_is_reproducible_in_another_process(toy, tmp_path):
     text, tokenizer, folder = toy
-    code = ("import sys; from xlnb.cldr import cldr_corpus; from xlnb.vocab import train_vocab; "
+    code = ("import sys; from xlnb.text.cldr import cldr_corpus; from xlnb.text.vocab import train_vocab; "
             "train_vocab(cldr_corpus('de,ru,hi', 1, 500, 1, 1).text, 700, sys.argv[1])")
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "again")], check=True, capture_output=True)
     for name in ("sentencepiece.bpe.model", "tokenizer.json", "tokenizer_config.json"):

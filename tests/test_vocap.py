@@ -7,13 +7,13 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
-from xlnb.cldr import cldr_corpus
-from xlnb.core import ConfigError, DataError
-from xlnb.corpora import Lines
-from xlnb.vocab import load_tokenizer, tokenizer_hash, train_sentencepiece, train_vocab
-from xlnb.vocap import (Capacity, allocate_vocabulary, average_log_probability, capacity_curve, capacity_gains,
-                        capacity_weights, compare_vocabularies, reestimated_model, size_ladder, train_capacities,
-                        train_vocap, vocap_figure)
+from xlnb.base.core import ConfigError, DataError
+from xlnb.text.cldr import cldr_corpus
+from xlnb.text.corpora import Lines
+from xlnb.text.vocab import load_tokenizer, tokenizer_hash, train_sentencepiece, train_vocab
+from xlnb.text.vocap import (Capacity, allocate_vocabulary, average_log_probability, capacity_curve, capacity_gains,
+                             capacity_weights, compare_vocabularies, reestimated_model, size_ladder, train_capacities,
+                             train_vocap, vocap_figure)
 
 AMOUNTS = {"de": 800, "ru": 400, "hi": 60}
 OUTPUT = ("sentencepiece.bpe.model", "tokenizer.json", "tokenizer_config.json")

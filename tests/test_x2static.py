@@ -12,17 +12,17 @@ from torch.nn import functional as F
 from transformers import (BertConfig, BertForMaskedLM, BertModel, ElectraConfig, ElectraModel, XLMRobertaConfig,
                           XLMRobertaModel)
 
+from xlnb.base.core import CheckpointError, ConfigError, DataError
+from xlnb.text.corpora import Lines
+from xlnb.text.vectors import read_vectors
+from xlnb.text.vocab import train_vocab
+from xlnb.encoder.encoder import Encoder, config_for, new_model
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.measures.retrieval import layer_states
 from xlnb import x2static
-from xlnb.core import CheckpointError, ConfigError, DataError
-from xlnb.corpora import Lines
-from xlnb.encoder import Encoder, config_for, new_model
-from xlnb.heads import EncoderForMaskedLM
-from xlnb.retrieval import layer_states
-from xlnb.vectors import read_vectors
-from xlnb.vocab import train_vocab
-from xlnb.x2static import (Distillation, Segmenter, _Negatives, _Student, _usable, context_vectors, count_words, distil,
-                           find_segmenter, keep_probability, learn_vectors, loss_and_gradient, main, overlapping,
-                           read_contexts, regex_segmenter, span_means)
+from xlnb.x2static import (Distillation, Segmenter, _Negatives, _Student, _usable, context_vectors, count_words,
+                           distil, find_segmenter, keep_probability, learn_vectors, loss_and_gradient, main,
+                           overlapping, read_contexts, regex_segmenter, span_means)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks") # said on purpose
 
@@ -630,7 +630,7 @@ def test_command_line_as_a_program(folder, tmp_path):
 
 PEAK = """
 import resource, sys
-from xlnb.corpora import Lines
+from xlnb.text.corpora import Lines
 from xlnb.x2static import Distillation, distil
 def text(n): return (f"Der Hund {k % 97} bellt im Haus {k % 89}, und die Katze {k % 83} auch." for k in range(n))
 vectors = distil(sys.argv[1], Lines(text, int(sys.argv[2])), "de", cache=sys.argv[3], segmenter="regex",

@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from xlnb import pretraining
-from xlnb.alignment import trained_on_pairs
-from xlnb.core import torch_generator
-from xlnb.encoder import EncoderConfig
-from xlnb.held_out import Measured, hold_out, pair_metrics
-from xlnb.objectives import MaskIds, info_nce
-from xlnb.pretraining import held_out_spec, main, train_phase, training_config
-from xlnb.training import CheckpointError, NonFiniteLoss, accumulate_gradients, read_log, step_work
+from xlnb.base.core import torch_generator
+from xlnb.encoder.encoder import EncoderConfig
+from xlnb.training.objectives import MaskIds, info_nce
+from xlnb.training.training import CheckpointError, NonFiniteLoss, accumulate_gradients, read_log, step_work
+from xlnb.measures.alignment import trained_on_pairs
+from xlnb.pretraining import pretraining
+from xlnb.pretraining.held_out import Measured, hold_out, pair_metrics
+from xlnb.pretraining.pretraining import held_out_spec, main, train_phase, training_config
 from xlnb.xlm_e import (PHASE, RECIPE, Corruption, Settings, XlmE, compare_with_paper, corruption_rows, detect,
                         make_batches, plot_corruption, prepare_data, resolve, sides_apart, untrained_gain)
 

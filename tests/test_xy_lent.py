@@ -6,20 +6,20 @@ import pytest
 import torch
 from hypothesis import given, settings as profile, strategies as st
 
-from xlnb.catalogue import data_root
-from xlnb.core import ConfigError, read_records, split_pair, torch_generator
-from xlnb.data import token_frequencies
-from xlnb.encoder import new_model
-from xlnb.experiments import Experiment, missing
-from xlnb.heads import EncoderForMaskedLM
-from xlnb.held_out import Measured, held_out_metrics, hold_out, language_metrics, texts_by_language
-from xlnb.objectives import MaskIds
-from xlnb.pretraining import held_out_spec, main, network_config
+from xlnb.base.core import ConfigError, read_records, split_pair, torch_generator
+from xlnb.text.batches import token_frequencies
+from xlnb.text.catalogue import data_root
+from xlnb.encoder.encoder import new_model
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.training.objectives import MaskIds
+from xlnb.pretraining.experiments import Experiment, missing
+from xlnb.pretraining.held_out import Measured, held_out_metrics, hold_out, language_metrics, texts_by_language
+from xlnb.pretraining.pretraining import held_out_spec, main, network_config
 from xlnb.xlm_e import new_xlm_e
 from xlnb.xy_lent import (EXPERIMENTS, PAPER, RECIPE, Settings, best_score, bitext_pairs, describe, grid_measures,
                           grouped, line_counts_by_pair, make_batches, measured_pairs, of_words, open_bitext,
-                          pair_probabilities, prepare_data, resolve, scores, some_lines, with_noise, words_by_language,
-                          words_known)
+                          pair_probabilities, prepare_data, resolve, scores, some_lines, with_noise,
+                          words_by_language, words_known)
 
 SMALL = dict(langs="de,en,hi,ru", steps=20, pair_lines=1200, test_lines=20)
 

@@ -1,10 +1,11 @@
 "A paper in 40 lines: text is masked; the sentences of a pair, read apart, are to find each other."
 from dataclasses import dataclass
 
-from xlnb.held_out import evaluate, held_out_metrics, hold_out
-from xlnb.objectives import Masking, MaskIds, info_nce, mean_pool
-from xlnb.pretraining import (MaskedLanguageModel, Phase, Recipe, RunSettings, check_amounts, check_choices, fill_in,
-                              held_out_spec, make_batches, new_masked_lm, prepare_data, size_defaults)
+from xlnb.training.objectives import Masking, MaskIds, info_nce, mean_pool
+from xlnb.pretraining.held_out import evaluate, held_out_metrics, hold_out
+from xlnb.pretraining.pretraining import (MaskedLanguageModel, Phase, Recipe, RunSettings, check_amounts,
+                                          check_choices, fill_in, held_out_spec, make_batches, new_masked_lm,
+                                          prepare_data, size_defaults)
 
 @dataclass(frozen=True)
 class Settings(RunSettings):

@@ -65,7 +65,7 @@ def measured(o, phase: str, case: str, measure, *arguments, **options) -> dict:
     "A record: the one there is, or of what `measure` finds now; one that fails is told, and the next has its turn."
     if found := next((r for r in reversed(on_record(o, phase)) if r["case"] == case and "error" not in r), None):
         return found
-    from xlnb.core import append_record
+    from xlnb.base.core import append_record
     import torch
     try: found = measure(o, *arguments, **options)
     except torch.OutOfMemoryError: found = {"out_of_memory": True}
@@ -79,13 +79,13 @@ def measured(o, phase: str, case: str, measure, *arguments, **options) -> dict:
 
 
 def identity(o) -> dict:
-    from xlnb.core import run_facts
+    from xlnb.base.core import run_facts
     return {"size": o.size, "device": o.device, "code": o.code, **run_facts()}
 
 
 def on_record(o, phase: str) -> list[dict]:
     "Measurements by this code on this device."
-    from xlnb.core import read_records
+    from xlnb.base.core import read_records
     here = {k: v for k, v in identity(o).items() if k in ("size", "device", "code", "gpu")} | {"phase": phase}
     return [r for r in read_records("gpu") if all(r.get(k) == v for k, v in here.items())]
 
@@ -98,9 +98,9 @@ def end(o, phase: str):
 
 def code_hash() -> str:
     "Of the library and of this program."
-    from xlnb.core import sha256_file
-    from xlnb.data import short_hash
-    return short_hash([sha256_file(p) for p in [*sorted((ROOT / "xlnb").glob("*.py")), Path(__file__)]])
+    from xlnb.base.core import sha256_file
+    from xlnb.text.batches import short_hash
+    return short_hash([sha256_file(p) for p in [*sorted((ROOT / "xlnb").rglob("*.py")), Path(__file__)]])
 
 
 def shown(value) -> str:
@@ -122,9 +122,10 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
                   padded: bool = False): # pairs, which are read packed
     "A step of XLM-E as asked for."
     import torch
-    from xlnb import benchmarks, objectives
-    from xlnb.benchmarks import step_settings
-    from xlnb.encoder import compile_blocks
+    from xlnb.results import benchmarks
+    from xlnb.training import objectives
+    from xlnb.results.benchmarks import step_settings
+    from xlnb.encoder.encoder import compile_blocks
     from xlnb.xlm_e import make_batches
     free(o)
     settings, data = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro)), words(o)
@@ -139,14 +140,14 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
 
 
 def padded_form(batch: dict) -> dict: # as ours read it; they know sides of packed pairs alone
-    from xlnb.tokens import unpack
+    from xlnb.text.tokens import unpack
     return {k: v for k, v in unpack(batch).items() if k != "side"} if "cu_seqlens" in batch else batch
 
 
 def networks(o, positions: str):
     "Generator and discriminator, made once."
-    from xlnb.benchmarks import KINDS, step_settings
-    from xlnb.objectives import MaskIds
+    from xlnb.results.benchmarks import KINDS, step_settings
+    from xlnb.training.objectives import MaskIds
     if positions not in o.networks:
         settings = step_settings(o.size, o.shape["vocab_size"], relative_positions=positions)
         with undrawn(): made = KINDS["xlnb"](settings, MaskIds.of(words(o).tokenizer)).to(o.device)
@@ -182,14 +183,14 @@ def step_shape(micro: int) -> dict: return dict(batch_tokens=micro, micro_tokens
 
 def words(o):
     "A store of words without meaning, made once."
-    from xlnb.benchmarks import synthetic_data
+    from xlnb.results.benchmarks import synthetic_data
     return synthetic_data(o.shape["vocab_size"], o.shape["lines"], folder=o.runs)
 
 
 def step_flops(step) -> int:
     "Model FLOPs of a step: three times the forward pass, at the lengths that its rows have; the head at masked places."
-    from xlnb.encoder import forward_flops
-    from xlnb.heads import head_flops
+    from xlnb.encoder.encoder import forward_flops
+    from xlnb.encoder.heads import head_flops
     configs, total = [getattr(step.model, part).config for part in step.model.parts()], 0
     for batch, _ in step.work:
         lengths = batch["cu_seqlens"].diff() if "cu_seqlens" in batch else batch["attention_mask"].sum(1)
@@ -200,8 +201,8 @@ def step_flops(step) -> int:
 
 def throughput(o, micro: int, **how) -> dict:
     "Seconds of a step, and of loading its batches, which is not in them; tokens/s, share of the peak, peak memory."
-    from xlnb.benchmarks import batch_facts, compare, peak_memory, seconds_of
-    from xlnb.plans import device_peak
+    from xlnb.results.benchmarks import batch_facts, compare, peak_memory, seconds_of
+    from xlnb.pretraining.plans import device_peak
     repeats = o.shape["repeats"]
     with training_step(o, micro, **how) as step:
         facts, seconds = batch_facts(step.work), median(compare({"": step}, repeats, o.device, warm=3)[""])
@@ -282,7 +283,7 @@ def speed(o):
 
 def parts(o, micro: int) -> dict:
     "Seconds by part, waiting for the GPU after each."
-    from xlnb.benchmarks import step_settings, time_by_part
+    from xlnb.results.benchmarks import step_settings, time_by_part
     free(o)
     settings = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro))
     return {"seconds": time_by_part(settings, words(o), 5, o.device)}
@@ -291,7 +292,7 @@ def parts(o, micro: int) -> dict:
 def kernels(o, micro: int, **how) -> dict:
     "Seconds of a step on the device, and the shares of what takes most of them: of operations, of kernels by name."
     from torch.profiler import ProfilerActivity, profile
-    from xlnb.benchmarks import seconds_of
+    from xlnb.results.benchmarks import seconds_of
     with training_step(o, micro, **how) as step:
         for _ in range(3): step()
         with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * (o.device == "cuda")]) as seen:
@@ -326,9 +327,9 @@ def head_memory(o, form: str, rows: int, size: int, width: int, held: bool) -> d
     "Bytes of loss, sample and gradients beyond table, bias and their gradients; seconds."
     import torch
     free(o)
-    from xlnb.benchmarks import peak_memory, plain_head, seconds_of
-    from xlnb.core import torch_generator
-    from xlnb.objectives import vocabulary_head
+    from xlnb.results.benchmarks import peak_memory, plain_head, seconds_of
+    from xlnb.base.core import torch_generator
+    from xlnb.training.objectives import vocabulary_head
     g = torch_generator("memory", device=o.device)
     hidden, weight, bias = ((0.02 * torch.randn(*shape, generator=g, device=o.device)).requires_grad_()
                             for shape in ((rows, width), (size, width), (size,)))
@@ -355,7 +356,7 @@ def bias(o):
 
 
 def in_turns(o, kinds: dict) -> dict: # name → how
-    from xlnb.benchmarks import compare, ratios
+    from xlnb.results.benchmarks import compare, ratios
     with ExitStack() as stack:
         steps = {name: stack.enter_context(training_step(o, o.shape["middle"], **how)) for name, how in kinds.items()}
         seconds = compare(steps, o.shape["repeats"], o.device, warm=3)
@@ -364,14 +365,14 @@ def in_turns(o, kinds: dict) -> dict: # name → how
 
 def veco(o):
     "Losses one after the other, which halves what is held, at once, and with the gradient into the partner."
-    from xlnb.benchmarks import CROSSINGS
+    from xlnb.results.benchmarks import CROSSINGS
     for kind in CROSSINGS: measured(o, "veco", kind, crossing, kind)
     end(o, "veco")
 
 
 def crossing(o, kind: str) -> dict:
     "Seconds of a step, which reads as many tokens of text as of pairs, and peak memory."
-    from xlnb.benchmarks import compare, crossing_step, peak_memory
+    from xlnb.results.benchmarks import compare, crossing_step, peak_memory
     free(o)
     micro = o.shape["middle"]
     with undrawn():
@@ -396,14 +397,14 @@ def csls(o):
 
 def mining(o, block: int | None) -> dict: # None: as usual on the device
     "Best partners by CSLS, of vectors that are on the device."
-    from xlnb.benchmarks import csls_check
+    from xlnb.results.benchmarks import csls_check
     free(o)
     return {"block": block, **csls_check(*o.shape["csls"], device=o.device, block=block)}
 
 
 def linking(o, dtype: str) -> dict:
     "The same pairs in batches and one at a time."
-    from xlnb.benchmarks import aligning
+    from xlnb.results.benchmarks import aligning
     free(o)
     return aligning(o.size, o.shape["vocab_size"], o.shape["pairs"], device=o.device, dtype=dtype)
 
@@ -440,8 +441,8 @@ def mismatched(given: dict) -> bool: return bool(given.get("mismatched")) # whet
 
 
 def baselines(prepared, own_pairs: bool):
-    from xlnb.data import folder_lock
-    from xlnb.held_out import baseline_rows
+    from xlnb.text.batches import folder_lock
+    from xlnb.pretraining.held_out import baseline_rows
     with folder_lock(prepared.folder / "baselines"): return baseline_rows(prepared, own_pairs)
 
 
@@ -459,8 +460,8 @@ def learning(o, phase: str):
 
 
 def unrecorded(o, phase: str) -> list: # arm, parameters
-    from xlnb.core import read_records
-    from xlnb.experiments import missing as not_recorded
+    from xlnb.base.core import read_records
+    from xlnb.pretraining.experiments import missing as not_recorded
     recipe, experiment = recipe_of(o, phase)
     return not_recorded(experiment, recipe, read_records(recipe.notebook))
 
@@ -474,14 +475,14 @@ def run_process(o, phase: str, given: dict,
 
 
 def run_folder(o, given: dict) -> Path:
-    from xlnb.data import short_hash
+    from xlnb.text.batches import short_hash
     return o.runs / f"{given['corpus']}-{given['size']}-{short_hash([given, o.code])}"
 
 
 def one_run(o, phase: str):
     "Train and record as by the paper's command; of the trained network retrieval and word alignment by layer alone."
-    from xlnb.core import append_record
-    from xlnb.pretraining import run
+    from xlnb.base.core import append_record
+    from xlnb.pretraining.pretraining import run
     recipe, _ = recipe_of(o, phase)
     settings = recipe.resolve(recipe.Settings(**o.one))
     record = run(replace(recipe, evaluate=without_probes), settings)
@@ -489,7 +490,7 @@ def one_run(o, phase: str):
 
 
 def without_probes(settings, prepared, trained, minutes: float) -> tuple[dict, str]:
-    from xlnb.held_out import evaluate
+    from xlnb.pretraining.held_out import evaluate
     own_pairs = not mismatched(vars(settings))
     baselines(prepared, own_pairs) # another process may be at it
     found = evaluate(trained.model.kept, prepared, own_pairs, probed=())
@@ -602,7 +603,7 @@ def main(argv: list[str]) -> int: # exit status
     os.environ |= {"XLNB_ROOT": str(ROOT), "XLNB_RESULTS": str(results)}
     o.runs.mkdir(parents=True, exist_ok=True)
     o.code = code_hash()
-    from xlnb.catalogue import set_folder
+    from xlnb.text.catalogue import set_folder
     try:
         for name in learned(o): set_folder(corpus_of(o, name))
     except (ValueError, OSError) as e: sys.exit(f"gpu-check: {e}")

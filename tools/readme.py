@@ -7,7 +7,7 @@ from nbconvert import MarkdownExporter
 from traitlets.config import Config
 
 FIGURES = "figures/readme"
-LINK = re.compile(r"\]\((\w+\.(?:ipynb|md)(?:#[\w-]+)?)\)") # from a notebook to its neighbour
+LINK = re.compile(r"\]\(([\w/]+\.(?:ipynb|md)(?:#[\w-]+)?)\)") # from a notebook to its neighbour
 BLANK = re.compile(r"(?:[ \t]*\n){3,}") # lines that the exporter leaves between cells
 
 

@@ -52,7 +52,7 @@ def render(path):
 if __name__ == "__main__":
     root = Path(__file__).resolve().parents[1]
     os.environ |= {"XLNB_FIGURES": str(root / "figures"), "XLNB_RESULTS": str(root / "data" / "results")}
-    paths = [Path(p) for p in sys.argv[1:]] or sorted(Path("nbs").glob("*.ipynb"))
+    paths = [Path(p) for p in sys.argv[1:]] or sorted(Path("nbs").rglob("*.ipynb"))
     for path in paths:
         render(path)
         subprocess.run([Path(sys.executable).parent / "nbdev_clean", "--fname", str(path)], check=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parents[1]
-documented = runpy.run_path(str(ROOT / "xlnb" / "docstrings.py"))["documented"]
+documented = runpy.run_path(str(ROOT / "xlnb" / "base" / "docstrings.py"))["documented"]
 
 
 class Build(build_py):

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from scipy.optimize import brentq
 
-from .contamination import check_streams, line_pairs, normalised, sample_items
-from .core import PALETTE, ConfigError, DataError, choose, figure, numpy_generator, split_pair
-from .corpora import Lines, mismatched
-from .sampling import checked_probabilities
+from .base.core import PALETTE, ConfigError, DataError, choose, figure, numpy_generator, split_pair
+from .text.contamination import check_streams, line_pairs, normalised, sample_items
+from .text.corpora import Lines, mismatched
+from .text.sampling import checked_probabilities
 
 # %% ../nbs/04a_dro.ipynb #4e4afda0
 def _finite(value) -> bool:
@@ -312,7 +312,7 @@ def _partners(first, second): # for each line how many different lines stand wit
 
 # %% ../nbs/04a_dro.ipynb #45a18768
 def _script(line):
-    from xlnb.data import script
+    from xlnb.text.batches import script
     found = script([line])
     return _EAST.get(found, found)
 
@@ -339,7 +339,7 @@ def _repeats(rows): # (lines,) bool: the same two lines stood before
     return np.array([first[tuple(row)] < n for n, row in enumerate(rows)])
 
 def _looked_at(pair, rows, scripts, usual) -> dict:
-    from xlnb.retrieval import string_overlap
+    from xlnb.measures.retrieval import string_overlap
     first, second = ([*side] for side in zip(*rows))
     trigrams, partners, (ratio, lengths) = string_overlap(first, second), _partners(first, second), _lengths(rows)
     empty = np.array([not (a.strip() and b.strip()) for a, b in rows])
@@ -472,7 +472,7 @@ def lsa_margin_scores(pairs: dict, # pair → iterable of (line, line)
                      ) -> dict: # pair → mean margin of held-out partners; low: no translations
     "Ratio margin (Artetxe & Schwenk 2019) on LSA vectors, each half of a pair's lines scored by the other half's LSA."
     from torch.nn.functional import cosine_similarity
-    from xlnb.retrieval import lsa, neighbourhood
+    from xlnb.measures.retrieval import lsa, neighbourhood
     scores = {}
     for pair, lines in pairs.items():
         rows, margins = sample_items(line_pairs(lines, pair), sample, numpy_generator("margin", seed, pair)), []
@@ -490,7 +490,7 @@ def score_ranking(scores: dict, # pair → suspicion, high is bad
                  ) -> dict[str, float]: # precision, recall, auc
     "How well a ranking finds planted pairs; tied scores count by the expected hits. `DataError` for unknown pairs."
     from torch import tensor
-    from xlnb.objectives import roc_auc
+    from xlnb.training.objectives import roc_auc
     planted = set(planted)
     if not planted or planted - {*scores}: raise DataError(f"planted={sorted(planted)}: name pairs that have a score")
     at = at or len(planted)

@@ -27,23 +27,24 @@ import torch
 import transformers
 from scipy.sparse import hstack
 
-from .core import (AGAIN, CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types, choose,
-                       data_root, derive_seed, figure, our_code, pair_name, parse_languages, plain_warnings, progress,
-                       read_json, read_json_object, read_records, run_facts, runs_folder,
-                       settings_from_arguments, sha256_file)
-from .corpora import LANGUAGES
-from .data import source_hash
-from .downstream import BENCHMARKS, RECIPES, TABLES, has_recipes, printed, printed_recipes, read_translations
-from .finetuning import (FineTuning, LearnedTask, Span, answers_of, check_partner, load_config, load_head, texts_of,
-                             train_head)
-from .foreign import loading_quietly, quietly
-from .probes import CutExamples
-from .readouts import EACH, NOT_POOLED, OF_WORDS, READ, TATOEBA, row, vector_files
-from .retrieval import (OF_A_RUN, POOLS, kept_network, load_model_and_tokenizer, load_model_tokenizer,
-                            longest_input, untrained)
-from .scores import matches, paired_bootstrap_of_ratios, span_counts
-from .task_sets import TASK_SETS, TRANSLATE_TRAIN, read_task, task_languages
-from .training import latest_checkpoint
+from .base.core import (AGAIN, CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types,
+                            choose, data_root, derive_seed, figure, our_code, pair_name, parse_languages,
+                            plain_warnings, progress, read_json, read_json_object, read_records, run_facts,
+                            runs_folder, settings_from_arguments, sha256_file)
+from .text.batches import source_hash
+from .text.corpora import LANGUAGES
+from .encoder.foreign import loading_quietly, quietly
+from .training.training import latest_checkpoint
+from .measures.downstream import (BENCHMARKS, RECIPES, TABLES, has_recipes, printed, printed_recipes,
+                                      read_translations)
+from .measures.finetuning import (FineTuning, LearnedTask, Span, answers_of, check_partner, load_config,
+                                      load_head, texts_of, train_head)
+from .measures.probes import CutExamples
+from .measures.readouts import EACH, NOT_POOLED, OF_WORDS, READ, TATOEBA, row, vector_files
+from .measures.retrieval import (OF_A_RUN, POOLS, kept_network, load_model_and_tokenizer, load_model_tokenizer,
+                                     longest_input, untrained)
+from .measures.scores import matches, paired_bootstrap_of_ratios, span_counts
+from .measures.task_sets import TASK_SETS, TRANSLATE_TRAIN, read_task, task_languages
 
 # %% ../nbs/08_evaluation.ipynb #cd367ed9
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _from_hub(settings) -> Settings:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with loading_quietly():
-            import_module("xlnb.heads") # registers the library's own architecture
+            import_module("xlnb.encoder.heads") # registers the library's own architecture
             offline = _unreachable(name)
             try: parts = [auto.from_pretrained(name, local_files_only=offline) for auto in (AutoModel, AutoTokenizer)]
             except (OSError, ValueError) as e:

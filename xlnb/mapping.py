@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 import torch
 
-from .core import (ConfigError, DataError, check_counts, check_numbers, choose, normalize_text,
-                       parse_languages, progress, torch_generator)
-from .lexicon import check_vectors, covered_entries, given_entries, linked_entries, nearest_csls, same_width
-from .linear_maps import decomposed, normalise, procrustes, rcsls, whitened_maps
-from .retrieval import nearest, nearest_cosines, neighbourhood, rows_in_block
-from .vectors import WordVectors
+from .base.core import (ConfigError, DataError, check_counts, check_numbers, choose, normalize_text,
+                            parse_languages, progress, torch_generator)
+from .text.vectors import WordVectors
+from .measures.lexicon import (check_vectors, covered_entries, given_entries, linked_entries, nearest_csls,
+                                   same_width)
+from .measures.linear_maps import decomposed, normalise, procrustes, rcsls, whitened_maps
+from .measures.retrieval import nearest, nearest_cosines, neighbourhood, rows_in_block
 
 # %% ../nbs/07a_mapping.ipynb #e9093b27
 def dictionary_pairs(entries, # (word of first, word of second), or the path of a file that `read_dictionary` reads

@@ -23,35 +23,35 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
-from . import pretraining
-from .alignment import AS_PUBLISHED, aer_by_layer
-from .cldr import LOCALES
-from .core import (CheckpointError, ConfigError, PALETTE, choose, derive_seed, figure, numpy_generator, pair_name,
-                       parse_languages, split_pair)
-from .corpora import Corpus
-from .data import MappedBatches, MixedBatches, Prepared, prepare, short_hash, token_frequencies
-from .encoder import Encoder, checkpoint_type, load
-from .foreign import load_foreign
-from .heads import EncoderForMaskedLM
-from .experiments import Experiment
-from .held_out import (Probed, evaluate, fitted, language_metrics, retrieval_by_layer_mean,
-                           texts_by_language)
-from .ibm import alignment_error_rate, train_both
-from .initialisation import PARTS, Initialised, freeze_body, initialise, source_config, target_config_for
-from .matching import (RULES, Matching, by_similarity, by_subwords, cldr_dictionaries, cooccurrence_vectors,
-                           match_vocabulary, muse_dictionaries)
-from .objectives import Masking, MaskIds, masked_lm_loss, network_inputs
-from .pretraining import (WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings, Trained, check_amounts,
-                              check_choices, common_choices, comparison_table, file_hashes, fill_in,
-                              finished_phase, held_out_spec, main, max_side, network_config, new_masked_lm, plan_run,
-                              run_folder, shape_of, size_defaults, step_flops)
-from .probes import cldr_tasks, linear_probe
-from .reports import best_layer, draw_seeds, spread
-from .retrieval import (accuracy, column_index, load_model_tokenizer, retrieval_by_layer, sparse_counts,
-                            usual_layer, words)
-from .sampling import exponent_probabilities
-from .tokens import SpecialIds
-from .training import read_log
+from .base.core import (CheckpointError, ConfigError, PALETTE, choose, derive_seed, figure, numpy_generator,
+                            pair_name, parse_languages, split_pair)
+from .text.batches import MappedBatches, MixedBatches, Prepared, prepare, short_hash, token_frequencies
+from .text.cldr import LOCALES
+from .text.corpora import Corpus
+from .text.matching import (RULES, Matching, by_similarity, by_subwords, cldr_dictionaries, cooccurrence_vectors,
+                                match_vocabulary, muse_dictionaries)
+from .text.sampling import exponent_probabilities
+from .text.tokens import SpecialIds
+from .encoder.encoder import Encoder, checkpoint_type, load
+from .encoder.foreign import load_foreign
+from .encoder.heads import EncoderForMaskedLM
+from .encoder.initialisation import PARTS, Initialised, freeze_body, initialise, source_config, target_config_for
+from .training.objectives import Masking, MaskIds, masked_lm_loss, network_inputs
+from .training.training import read_log
+from .measures.alignment import AS_PUBLISHED, aer_by_layer
+from .measures.ibm import alignment_error_rate, train_both
+from .measures.probes import cldr_tasks, linear_probe
+from .measures.retrieval import (accuracy, column_index, load_model_tokenizer, retrieval_by_layer, sparse_counts,
+                                     usual_layer, words)
+from .pretraining import pretraining
+from .pretraining.experiments import Experiment
+from .pretraining.held_out import (Probed, evaluate, fitted, language_metrics, retrieval_by_layer_mean,
+                                       texts_by_language)
+from .pretraining.pretraining import (WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings, Trained,
+                                          check_amounts, check_choices, common_choices, comparison_table, file_hashes,
+                                          fill_in, finished_phase, held_out_spec, main, max_side, network_config,
+                                          new_masked_lm, plan_run, run_folder, shape_of, size_defaults, step_flops)
+from .pretraining.reports import best_layer, draw_seeds, spread
 
 # %% ../nbs/05_meta_xlm.ipynb #a256a78f
 DICTIONARIES, FILLING = ("none", "cldr", "muse", "induced"), ("none", "subwords", "neighbours")
@@ -158,7 +158,7 @@ def compare_with_paper(s: Settings) -> list[dict]: # resolved
             *common_choices(s, network_config(s), paper),
             ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 1", f"the same, clip {s.clip_norm:g}", ""),
             ("masks", "rate not given", "15 %, 80-10-10", "as in RoBERTa and XLM-R"),
-            ("match", "piece, then normal form", "specials by role, piece, then normal form", "see 00h_matching"),
+            ("match", "piece, then normal form", "specials by role, piece, then normal form", "see text/08_matching"),
             ("dictionaries", "none | 45 of MUSE", s.dictionaries, "a translation's pieces are averaged"),
             ("pieces without match", "not given", f"{s.fill}, then {s.unmatched}", "drawn like the matched rows"),
             ("relative positions", "none", s.relative_positions, "as in 03_xlm_e"),

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .core import ConfigError, DataError, check_counts, check_numbers, choose, torch_generator
-from .linear_maps import decomposed
-from .retrieval import check_sentences, layer_states, pad_batch, pool_sentences, warn_unknown
+from .base.core import ConfigError, DataError, check_counts, check_numbers, choose, torch_generator
+from .measures.linear_maps import decomposed
+from .measures.retrieval import check_sentences, layer_states, pad_batch, pool_sentences, warn_unknown
 
 # %% ../nbs/07b_static_transfer.ipynb #86371216
 def _matrix(name, matrix):

@@ -20,22 +20,24 @@ from safetensors.torch import load_file, load_model, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from . import pretraining, veco
-from .catalogue import set_folder
-from .core import (CheckpointError, ConfigError, DataError, check_counts, check_texts, choose, derive_seed,
-                       normalize_text, pair_name, parse_languages, read_lines, split_pair, utf8_output)
-from .corpora import read_multi30k
-from .data import MixedBatches, Prepared, open_corpus, prepare, token_frequencies, unigram_loss
-from .encoder import checkpoint_type, load, new_model
-from .experiments import Experiment
-from .heads import EncoderForMaskedLM
-from .pretraining import (EVALUATIONS, NOT_IDENTITY, WARMUP_SHARE, Phase, Recipe, RunSettings, Trained,
-                              check_amounts, check_choices, fill_in, finished_phase, init_for_record, main,
-                              max_side, network_config, plan_run, run_folder, size_defaults, start_shape)
-from .retrieval import batches_by_length, evaluating
-from .seq2seq import EncoderDecoder, TranslationConfig, decoder_blocks, encoder_decoder_from
-from .training import evaluation_mode
-from .vocab import load_tokenizer
+from .base.core import (CheckpointError, ConfigError, DataError, check_counts, check_texts, choose, derive_seed,
+                            normalize_text, pair_name, parse_languages, read_lines, split_pair, utf8_output)
+from .text.batches import MixedBatches, Prepared, open_corpus, prepare, token_frequencies, unigram_loss
+from .text.catalogue import set_folder
+from .text.corpora import read_multi30k
+from .text.vocab import load_tokenizer
+from .encoder.encoder import checkpoint_type, load, new_model
+from .encoder.heads import EncoderForMaskedLM
+from .encoder.seq2seq import EncoderDecoder, TranslationConfig, decoder_blocks, encoder_decoder_from
+from .training.training import evaluation_mode
+from .measures.retrieval import batches_by_length, evaluating
+from .pretraining import pretraining
+from .pretraining.experiments import Experiment
+from .pretraining.pretraining import (EVALUATIONS, NOT_IDENTITY, WARMUP_SHARE, Phase, Recipe, RunSettings,
+                                          Trained, check_amounts, check_choices, fill_in, finished_phase,
+                                          init_for_record, main, max_side, network_config, plan_run, run_folder,
+                                          size_defaults, start_shape)
+from . import veco
 
 # %% ../nbs/06a_translation.ipynb #baea365b
 STARTS = ("random", *veco.TASKS)

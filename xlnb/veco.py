@@ -20,21 +20,22 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from . import pretraining
-from .alignment import CROSSED, aer_by_layer
-from .core import ConfigError, derive_seed, parse_languages, split_pair
-from .data import MixedBatches, Prepared, encode_pairs, token_frequencies
-from .encoder import EncoderConfig, Packing, load, new_model
-from .experiments import Experiment
-from .heads import EncoderForMaskedLM
-from .held_out import Evaluation, HeldOut, evaluate, held_out_metrics, hold_out, pair_unigram
-from .objectives import POLICIES, Masking, MaskIds, guess, mask_tokens, vocabulary_head
-from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
-                          Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
-                          finished_phase, held_out_spec, init_for_record, main, max_side, network_config,
-                          note_pairs, plan_run, restarts, run_folder, size_defaults, start_shape, step_tokens)
-from .tokens import SpecialIds, collate_pairs
-from .training import rank_and_world
+from .base.core import ConfigError, derive_seed, parse_languages, split_pair
+from .text.batches import MixedBatches, Prepared, encode_pairs, token_frequencies
+from .text.tokens import SpecialIds, collate_pairs
+from .encoder.encoder import EncoderConfig, Packing, load, new_model
+from .encoder.heads import EncoderForMaskedLM
+from .training.objectives import POLICIES, Masking, MaskIds, guess, mask_tokens, vocabulary_head
+from .training.training import rank_and_world
+from .measures.alignment import CROSSED, aer_by_layer
+from .pretraining import pretraining
+from .pretraining.experiments import Experiment
+from .pretraining.held_out import Evaluation, HeldOut, evaluate, held_out_metrics, hold_out, pair_unigram
+from .pretraining.pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe,
+                                          RunSettings, Trained, check_amounts, check_choices, common_choices,
+                                          comparison_table, fill_in, finished_phase, held_out_spec, init_for_record,
+                                          main, max_side, network_config, note_pairs, plan_run, restarts, run_folder,
+                                          size_defaults, start_shape, step_tokens)
 
 # %% ../nbs/06_veco.ipynb #1c96b59a
 TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+sides+tlm", "mlm+tlm", "mlm", "denoise")

@@ -22,19 +22,19 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from . import retrieval
-from .contamination import check_streams, text_lines
-from .core import (CheckpointError, ConfigError, DataError, atomic_path, check_numbers, check_types, choose,
-                       normalize_text, numpy_generator, plain_warnings, progress, settings_from_arguments,
-                       sweep_leftovers, torch_generator, verify_checksums, write_checksums)
-from .corpora import existing_file, read_text
-from .data import folder_lock, short_hash
-from .retrieval import (batches_by_length, chosen_layers, evaluating, layer_states, load_model_and_tokenizer,
-                            longest_input, pad_batch, warn_unknown)
-from .linear_maps import decomposed
-from .tokens import VERIFIED_BYTES
-from .vectors import WordVectors, read_vectors
-from .vocab import require_fast, tokenizer_hash
+from .base.core import (CheckpointError, ConfigError, DataError, atomic_path, check_numbers, check_types, choose,
+                            normalize_text, numpy_generator, plain_warnings, progress, settings_from_arguments,
+                            sweep_leftovers, torch_generator, verify_checksums, write_checksums)
+from .text.batches import folder_lock, short_hash
+from .text.contamination import check_streams, text_lines
+from .text.corpora import existing_file, read_text
+from .text.tokens import VERIFIED_BYTES
+from .text.vectors import WordVectors, read_vectors
+from .text.vocab import require_fast, tokenizer_hash
+from .measures import retrieval
+from .measures.linear_maps import decomposed
+from .measures.retrieval import (batches_by_length, chosen_layers, evaluating, layer_states,
+                                     load_model_and_tokenizer, longest_input, pad_batch, warn_unknown)
 
 # %% ../nbs/07_x2static.ipynb #0c47e99f
 LEARNED = ("target", "epochs", "negatives", "learning_rate", "batch_sentences") # settings of method="x2static" alone

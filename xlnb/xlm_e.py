@@ -21,18 +21,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .core import ConfigError, PALETTE, derive_seed, figure, parse_languages
-from .data import MixedBatches, Prepared
-from .experiments import Experiment
-from .encoder import new_model
-from .heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
-from .held_out import Evaluation, Measured, evaluate, hold_out, held_out_metrics
-from .objectives import POLICIES, Masking, MaskIds, guess, info_nce, network_inputs, replaced_tokens, rtd_loss
-from .pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings,
-                              Trained, check_amounts, check_choices, common_choices, comparison_table, fill_in,
-                              held_out_spec, loss_names, main, max_side, network_config, note_pairs, plan_run,
-                              size_defaults, step_flops, step_tokens, sums_by_group)
-from . import pretraining
+from .base.core import ConfigError, PALETTE, derive_seed, figure, parse_languages
+from .text.batches import MixedBatches, Prepared
+from .encoder.encoder import new_model
+from .encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
+from .training.objectives import (POLICIES, Masking, MaskIds, guess, info_nce, network_inputs, replaced_tokens,
+                                      rtd_loss)
+from .pretraining import pretraining
+from .pretraining.experiments import Experiment
+from .pretraining.held_out import Evaluation, Measured, evaluate, hold_out, held_out_metrics
+from .pretraining.pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe,
+                                          RunSettings, Trained, check_amounts, check_choices, common_choices,
+                                          comparison_table, fill_in, held_out_spec, loss_names, main, max_side,
+                                          network_config, note_pairs, plan_run, size_defaults, step_flops,
+                                          step_tokens, sums_by_group)
 
 # %% ../nbs/03_xlm_e.ipynb #b8910a49
 class Corruption(NamedTuple):

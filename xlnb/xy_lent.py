@@ -17,20 +17,21 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
-from . import corpora, xlm_e
-from .core import (ConfigError, choose, derive_seed, numpy_generator, pair_name, papers_folder, parse_languages,
-                       runs_folder, split_pair)
-from .corpora import Corpus, Lines
-from .data import MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash, source_hash
-from .experiments import Experiment
-from .held_out import Evaluation, evaluate, language_metrics, texts_by_language
-from .objectives import MaskIds
-from .pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, comparison_table, fill_in, held_out_spec,
-                              main, max_side, run_folder)
-from .reports import best_layer, last_held_out, layer_means
-from .sampling import entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
-from .vocab import LEARNED_BY, line_quotas, train_vocab
-from .vocap import train_vocap
+from .base.core import (ConfigError, choose, derive_seed, numpy_generator, pair_name, papers_folder,
+                            parse_languages, runs_folder, split_pair)
+from .text import corpora
+from .text.batches import MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash, source_hash
+from .text.corpora import Corpus, Lines
+from .text.sampling import entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
+from .text.vocab import LEARNED_BY, line_quotas, train_vocab
+from .text.vocap import train_vocap
+from .training.objectives import MaskIds
+from .pretraining.experiments import Experiment
+from .pretraining.held_out import Evaluation, evaluate, language_metrics, texts_by_language
+from .pretraining.pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, comparison_table, fill_in,
+                                          held_out_spec, main, max_side, run_folder)
+from .pretraining.reports import best_layer, last_held_out, layer_means
+from . import xlm_e
 
 # %% ../nbs/04_xy_lent.ipynb #ccf20e9a
 BITEXTS, SAMPLERS = ("x-y", "en-x", "none"), ("entropic", "m2m", "exponent")
