@@ -1,4 +1,5 @@
 "What the tests share: where the checkout is, a copy of it to run things in, and which tests need a GPU."
+
 import gzip, lzma, shutil
 from collections import Counter
 from pathlib import Path
@@ -27,17 +28,25 @@ def pytest_collection_modifyitems(items):
 
 def skip_without_gpu(marked):
     "Skip tests marked `gpu` where there is none; torch is imported only if there are such tests."
-    if not marked: return
+    if not marked:
+        return
     import torch
-    if torch.cuda.is_available(): return
-    for item in marked: item.add_marker(pytest.mark.skip(reason="no GPU here"))
+
+    if torch.cuda.is_available():
+        return
+    for item in marked:
+        item.add_marker(pytest.mark.skip(reason="no GPU here"))
 
 
 @pytest.fixture
 def checkout(tmp_path) -> Path:
     "A copy of what notebooks read, so that runs, records and figures of a test stay out of the real checkout."
     for name in ("nbs", "data"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints", "cache"))
+        shutil.copytree(
+            ROOT / name,
+            tmp_path / name,
+            ignore=shutil.ignore_patterns(".ipynb_checkpoints", "cache"),
+        )
     shutil.copy(ROOT / "settings.ini", tmp_path)
     return tmp_path
 

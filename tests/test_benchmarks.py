@@ -1,4 +1,5 @@
 "What is measured must be what is said: one loss in every form, a clock that misses nothing, memory that is seen."
+
 import json, subprocess
 
 import pytest
@@ -10,23 +11,48 @@ from xlnb.training.objectives import vocabulary_head
 from xlnb.training.training import accumulate_gradients
 from xlnb.measures.task_sets import Labelled, Tagged
 from xlnb.results import benchmarks
-from xlnb.results.benchmarks import (KINDS, PEAK_RESET, Clock, batch_facts, compare, evaluating, fresh, growth_cases,
-                                     growth_step, head_of, main, newest, notebook_seconds, peak_memory, plain_head,
-                                     ratios, step_of, step_settings, synthetic_data, time_by_part, watch)
+from xlnb.results.benchmarks import (
+    KINDS,
+    PEAK_RESET,
+    Clock,
+    batch_facts,
+    compare,
+    evaluating,
+    fresh,
+    growth_cases,
+    growth_step,
+    head_of,
+    main,
+    newest,
+    notebook_seconds,
+    peak_memory,
+    plain_head,
+    ratios,
+    step_of,
+    step_settings,
+    synthetic_data,
+    time_by_part,
+    watch,
+)
 
 SETTINGS = step_settings("tiny", 600, batch_tokens=256)
-counts_memory = pytest.mark.skipif(not PEAK_RESET.exists(), reason="resident memory is read from /proc")
+counts_memory = pytest.mark.skipif(
+    not PEAK_RESET.exists(), reason="resident memory is read from /proc"
+)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory): return tmp_path_factory.mktemp("stores")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("stores")
 
 
 @pytest.fixture(scope="module")
-def data(folder): return synthetic_data(600, 400, folder=folder)
+def data(folder):
+    return synthetic_data(600, 400, folder=folder)
 
 
-def sums_of(step): return accumulate_gradients(step.model, step.work)[0]
+def sums_of(step):
+    return accumulate_gradients(step.model, step.work)[0]
 
 
 def test_a_store_is_written_once(data, folder):
@@ -43,7 +69,8 @@ def test_a_store_has_as_many_pairs_as_asked_for(pairs, langs, tmp_path):
 
 def test_all_forms_read_the_same_tokens_and_holes(data):
     ours, *others = [batch_facts(step_of(SETTINGS, data, kind).work) for kind in KINDS]
-    for facts in others: assert {**facts, "places": 0} == {**ours, "places": 0} and facts["places"] > ours["places"]
+    for facts in others:
+        assert {**facts, "places": 0} == {**ours, "places": 0} and facts["places"] > ours["places"]
 
 
 def test_both_baselines_are_one_network(data):
@@ -52,13 +79,17 @@ def test_both_baselines_are_one_network(data):
     masked, everywhere = map(sums_of, steps)
     assert masked == pytest.approx(everywhere, rel=1e-5)
     for (name, a), (_, b) in zip(*(step.model.named_parameters() for step in steps)):
-        if a.grad is not None: torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5, msg=name)
+        if a.grad is not None:
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5, msg=name)
 
 
 def test_a_baseline_has_one_word_table(data):
     model = step_of(SETTINGS, data, "electra").model
-    tables = [model.generator.get_input_embeddings().weight, model.discriminator.get_input_embeddings().weight,
-              model.generator.get_output_embeddings().weight]
+    tables = [
+        model.generator.get_input_embeddings().weight,
+        model.discriminator.get_input_embeddings().weight,
+        model.generator.get_output_embeddings().weight,
+    ]
     assert len({id(t) for t in tables}) == 1
 
 
@@ -67,7 +98,8 @@ def test_a_step_trains(data, kind):
     step = step_of(SETTINGS, data, kind)
     before = sums_of(step)["mlm"]
     step.model.zero_grad()
-    for _ in range(5): step()
+    for _ in range(5):
+        step()
     assert sums_of(step)["mlm"] < before
 
 
@@ -79,7 +111,9 @@ def test_steps_that_load_see_new_batches(data):
 
 def test_plain_head_knows_the_loss_of_ours():
     g = torch_generator("plain head")
-    hidden, table, ids = torch.randn(40, 16, generator=g), torch.randn(700, 16, generator=g), torch.arange(40)
+    hidden = torch.randn(40, 16, generator=g)
+    table = torch.randn(700, 16, generator=g)
+    ids = torch.arange(40)
     labels = ids.where(ids % 2 == 0, -100)
     loss, drawn, correct = plain_head(F.linear(hidden, table), labels, torch_generator(0))
     ours = vocabulary_head(hidden[::2], table, torch.zeros(700), ids[::2])
@@ -89,7 +123,9 @@ def test_plain_head_knows_the_loss_of_ours():
 
 def test_calls_take_turns():
     seen = []
-    seconds = compare({name: lambda name=name: seen.append(name) for name in "abc"}, repeats=3, warm=1)
+    seconds = compare(
+        {name: lambda name=name: seen.append(name) for name in "abc"}, repeats=3, warm=1
+    )
     assert "".join(seen) == "abc" + "abc" + "bca" + "cab"
     assert {name: len(times) for name, times in seconds.items()} == {"a": 3, "b": 3, "c": 3}
 
@@ -104,26 +140,42 @@ def test_the_clock_gives_every_moment_to_one_part(monkeypatch):
     times = iter([0.0, 1.0, 3.0, 6.0, 10.0])
     monkeypatch.setattr(benchmarks.time, "thread_time", lambda: next(times))
     clock = Clock()
-    for part in ("a", "b", "a", None, "b"): clock.mark(part)
+    for part in ("a", "b", "a", None, "b"):
+        clock.mark(part)
     assert clock.seconds == {"a": 1.0 + 3.0, "b": 2.0}
 
 
 def test_the_passes_set_the_marks_in_order(data):
     "Forwards through generator, head, discriminator; backwards through discriminator, head, generator."
-    step, seen = step_of(SETTINGS, data), []
+    step = step_of(SETTINGS, data)
+    seen = []
     clock = Clock()
     clock.mark = seen.append
     watch(step.model, clock)
     accumulate_gradients(step.model, step.work[:1])
-    body = lambda layers: ["attention", "bodies"] * layers
-    forward = ["bodies", "word table", "bodies", *body(1), "head", "bodies", "word table", "bodies", *body(3)]
+
+    def body(layers):
+        return ["attention", "bodies"] * layers
+
+    forward = [
+        "bodies",
+        "word table",
+        "bodies",
+        *body(1),
+        "head",
+        "bodies",
+        "word table",
+        "bodies",
+        *body(3),
+    ]
     assert seen == [*forward, *body(3), "word table", "head", "bodies", *body(1), "word table"]
 
 
 def test_watching_changes_no_loss(data):
-    plain, watched = step_of(SETTINGS, data), step_of(SETTINGS, data)
+    plain = step_of(SETTINGS, data)
+    watched = step_of(SETTINGS, data)
     watch(watched.model, Clock())
-    assert sums_of(plain) == pytest.approx(sums_of(watched), rel=1e-6) # float32
+    assert sums_of(plain) == pytest.approx(sums_of(watched), rel=1e-6)  # float32
 
 
 def test_every_part_of_a_step_takes_time(data):
@@ -134,8 +186,10 @@ def test_every_part_of_a_step_takes_time(data):
 
 @counts_memory
 def test_memory_is_seen_each_time_anew():
-    for megabytes in (200, 50): # the lower one after the higher one
-        assert peak_memory(lambda n=megabytes: torch.ones(n * 250_000)) == pytest.approx(megabytes * 1e6, rel=0.2)
+    for megabytes in (200, 50):  # the lower one after the higher one
+        assert peak_memory(lambda n=megabytes: torch.ones(n * 250_000)) == pytest.approx(
+            megabytes * 1e6, rel=0.2
+        )
 
 
 @counts_memory
@@ -167,7 +221,11 @@ def test_a_record_of_each_measurement(monkeypatch, tmp_path, capsys):
     main(["steps"])
     main(["steps"])
     line, _ = map(json.loads, (tmp_path / "benchmarks.jsonl").read_text().splitlines())
-    assert line["rows"] == [1] and line["measurement"] == "steps" and {"commit", "processor", "seed"} <= set(line)
+    assert (
+        line["rows"] == [1]
+        and line["measurement"] == "steps"
+        and {"commit", "processor", "seed"} <= set(line)
+    )
     assert newest("steps") == line and str(tmp_path) in capsys.readouterr().out
 
 
@@ -185,17 +243,27 @@ def answered(kind, examples):
 @pytest.mark.parametrize("kind", ["tagging", "classification"])
 def test_a_pipeline_says_the_same_and_fills_up_more(kind):
     words = [tuple(line.split()) for line in benchmarks.sentences(400, 70, 1, "test")]
-    make = {"tagging": lambda own: Tagged("1", own, ("no",) * len(own)),
-            "classification": lambda own: Labelled("1", (" ".join(own), "5 6 7"), "no")}[kind]
-    found = answered(kind, [*map(make, words), make(words[0] * 100)]) # the last is longer than what is measured
-    assert (found["examples"], found["kind"]) == (70, kind) and found["different"] <= 1 # a tie may turn
-    assert 1 <= found["places"]["xlnb"] < found["places"]["pipeline"] and 0 < found["low"] <= found["high"]
+    make = {
+        "tagging": lambda own: Tagged("1", own, ("no",) * len(own)),
+        "classification": lambda own: Labelled("1", (" ".join(own), "5 6 7"), "no"),
+    }[kind]
+    # the last is longer than what is measured
+    found = answered(kind, [*map(make, words), make(words[0] * 100)])
+    # a tie may turn
+    assert (found["examples"], found["kind"]) == (70, kind) and found["different"] <= 1
+    assert (
+        1 <= found["places"]["xlnb"] < found["places"]["pipeline"]
+        and 0 < found["low"] <= found["high"]
+    )
 
 
 def test_unknown_names_are_refused(data):
-    with pytest.raises(ConfigError, match="tagging"): answered("regression", [Labelled("1", ("5 6",), "1")])
-    with pytest.raises(SystemExit, match="steps"): main(["stops"])
-    with pytest.raises(ConfigError, match="masked"): step_of(SETTINGS, data, "maskd")
+    with pytest.raises(ConfigError, match="tagging"):
+        answered("regression", [Labelled("1", ("5 6",), "1")])
+    with pytest.raises(SystemExit, match="steps"):
+        main(["stops"])
+    with pytest.raises(ConfigError, match="masked"):
+        step_of(SETTINGS, data, "maskd")
 
 
 @pytest.mark.parametrize("ask", ["-h", "--help"])
@@ -208,8 +276,13 @@ def test_help_names_the_measurements_and_takes_none(capsys, ask):
 
 @pytest.mark.slow
 def test_commands_are_timed_from_end_to_end(monkeypatch):
-    monkeypatch.setenv("XLNB_DATA", "/nowhere") # what is timed reads none
+    monkeypatch.setenv("XLNB_DATA", "/nowhere")  # what is timed reads none
     found = evaluating("en")
-    assert found["languages"] == 1 and found["files"] == [".csv", ".html", ".png", ".tex"] and found["seconds"] > 0
+    assert (
+        found["languages"] == 1
+        and found["files"] == [".csv", ".html", ".png", ".tex"]
+        and found["seconds"] > 0
+    )
     assert notebook_seconds("text/05_vectors") > 0
-    with pytest.raises(subprocess.CalledProcessError): notebook_seconds("no_such_notebook")
+    with pytest.raises(subprocess.CalledProcessError):
+        notebook_seconds("no_such_notebook")

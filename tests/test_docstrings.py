@@ -1,4 +1,5 @@
 "Comments beside parameters in docstrings: in the syntax tree that is imported, in the text that is installed, in help."
+
 import ast, importlib, inspect, pkgutil, pydoc, re, shutil, subprocess, sys, typing
 
 import pytest
@@ -47,12 +48,15 @@ def sections(name, code):
     return inspect.getdoc(getattr(found, name.partition(".")[2]) if "." in name else found)
 
 
-TEXT, TREE = documented(COMMENTED), compile(documented_tree(COMMENTED), "commented.py", "exec")
+TEXT = documented(COMMENTED)
+TREE = compile(documented_tree(COMMENTED), "commented.py", "exec")
 
 
 @pytest.mark.parametrize("code", [TEXT, TREE], ids=["text", "tree"])
 def test_comments_beside_parameters_are_in_docstrings(code):
-    assert sections("scale", code) == """With a \\d; three lines.
+    assert (
+        sections("scale", code)
+        == """With a \\d; three lines.
 
 Args:
     x: (batch, seq)
@@ -61,22 +65,31 @@ Args:
 
 Returns:
     float: in nats"""
+    )
     assert sections("names", code) == "Note:\n    'a' or 'b'"
-    assert sections("Pair", code) == 'Fields:\n    first (str): a name with \\ and """\n    second (int, default 1)'
+    assert (
+        sections("Pair", code)
+        == 'Fields:\n    first (str): a name with \\ and """\n    second (int, default 1)'
+    )
     assert sections("Pair.swap", code) == "Args:\n    times (int): 1 or more"
     assert sections("Made", code) == "A thing.\n\nArgs:\n    n (int): from 0"
-    assert sections("codes", code) is sections("bare", code) is sections("Made._hidden", code) is None
+    assert (
+        sections("codes", code) is sections("bare", code) is sections("Made._hidden", code) is None
+    )
 
 
 def test_docstrings_alone_change():
     assert documented(TEXT) == TEXT
     left = iter(TEXT.splitlines())
-    assert all(line in left for line in COMMENTED.splitlines() if not re.match(r' *r?"', line)), "a line is lost"
+    assert all(line in left for line in COMMENTED.splitlines() if not re.match(r' *r?"', line)), (
+        "a line is lost"
+    )
 
 
 def test_help_shows_shapes_and_units():
     from xlnb.training.objectives import HeadOutput, masked_lm_loss
     from xlnb.text.sampling import entropic_sampling
+
     assert "language → share, in place of the tempered ones" in pydoc.render_doc(entropic_sampling)
     assert "labels (Tensor): (batch, seq) original id in a hole" in pydoc.render_doc(masked_lm_loss)
     assert "losses (Tensor): (n,) float32 cross-entropy" in pydoc.render_doc(HeadOutput)
@@ -84,17 +97,31 @@ def test_help_shows_shapes_and_units():
 
 def test_no_line_moves():
     "Tracebacks and debuggers show the file, which has fewer lines than the docstrings."
-    lines = lambda tree: [(n.name, n.lineno, n.body[-1].lineno) for n in ast.walk(tree) if hasattr(n, "name")]
+
+    def lines(tree):
+        return [(n.name, n.lineno, n.body[-1].lineno) for n in ast.walk(tree) if hasattr(n, "name")]
+
     assert lines(documented_tree(COMMENTED)) == lines(ast.parse(COMMENTED))
 
 
 @pytest.mark.slow
 def test_an_installed_package_has_the_sections_in_its_text(tmp_path):
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"): shutil.copy(ROOT / name, tmp_path)
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
     for name in ("xlnb", "tools", "data/papers"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    build = [sys.executable, "-c", "import setuptools; setuptools.setup()", "-q", "build_py", "-d", "built"]
-    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+    build = [
+        sys.executable,
+        "-c",
+        "import setuptools; setuptools.setup()",
+        "-q",
+        "build_py",
+        "-d",
+        "built",
+    ]
+    done = subprocess.run(
+        build, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "built/xlnb/training/objectives.py").read_text(encoding="utf-8")
     assert "labels (Tensor): (batch, seq) original id in a hole" in text
@@ -102,14 +129,18 @@ def test_an_installed_package_has_the_sections_in_its_text(tmp_path):
     for path in modules:
         built = (tmp_path / "built" / path.relative_to(ROOT)).read_text(encoding="utf-8")
         assert built == documented(path.read_text(encoding="utf-8")), path.name
-    tables = lambda folder: {path.relative_to(folder) for path in folder.glob("*/*.csv")}
+
+    def tables(folder):
+        return {path.relative_to(folder) for path in folder.glob("*/*.csv")}
+
     assert tables(tmp_path / "built/xlnb/papers") == tables(ROOT / "data/papers") != set()
 
 
 def test_help_shows_no_mark_of_a_notebook():
     "Without a docstring help shows the comment above a function, which says where its cell is."
     for module in pkgutil.walk_packages(xlnb.__path__, "xlnb."):
-        if module.name == "xlnb._modidx": continue
+        if module.name == "xlnb._modidx":
+            continue
         module = importlib.import_module(module.name)
         own = [getattr(module, name) for name in getattr(module, "__all__", [])]
         lacking = [f.__qualname__ for f in own if inspect.isfunction(f) and not f.__doc__]

@@ -1,4 +1,5 @@
 "A robust run: what it sees of each pair, when it moves, what a kill leaves behind, several processes, bad settings."
+
 import json, os, subprocess, sys
 from dataclasses import replace
 
@@ -10,9 +11,23 @@ from xlnb.base.core import CheckpointError, ConfigError, read_records, torch_gen
 from xlnb.training.training import latest_checkpoint
 from xlnb.pretraining.experiments import filled_in, missing
 from xlnb.pretraining.pretraining import run_folder, train_phase
-from xlnb.results.dro_runs import (EXPERIMENTS, PHASE, RECIPE, ROUNDS, Settings, baseline_of, damaged, make_batches,
-                                   new_model, planted_pairs, prepare_data, rankings, resolve, trajectory_of,
-                                   with_baseline)
+from xlnb.results.dro_runs import (
+    EXPERIMENTS,
+    PHASE,
+    RECIPE,
+    ROUNDS,
+    Settings,
+    baseline_of,
+    damaged,
+    make_batches,
+    new_model,
+    planted_pairs,
+    prepare_data,
+    rankings,
+    resolve,
+    trajectory_of,
+    with_baseline,
+)
 from xlnb.dro import DEFECTS, chi_square, score_ranking
 from xlnb.xy_lent import bitext_pairs, open_bitext
 
@@ -22,17 +37,21 @@ SMALL = dict(langs="ar,de,en,hi,ru", steps=12, pair_lines=2000, test_lines=20)
 pytestmark = pytest.mark.usefixtures("root")
 
 
-def small(**changes): return resolve(Settings(**{**SMALL, **changes}))
+def small(**changes):
+    return resolve(Settings(**{**SMALL, **changes}))
 
 
 @pytest.fixture(scope="module")
-def data(root): return prepare_data(small())
+def data(root):
+    return prepare_data(small())
 
 
-UNMEASURED = replace(PHASE, measures=lambda settings, data: lambda model: {}) # what is held out: test_xlm_e
+# what is held out: test_xlm_e
+UNMEASURED = replace(PHASE, measures=lambda settings, data: lambda model: {})
 
 
-def trained(settings, data): return train_phase(UNMEASURED, settings, data).summary
+def trained(settings, data):
+    return train_phase(UNMEASURED, settings, data).summary
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +62,22 @@ def folder(tmp_path_factory, data):
 
 
 def test_what_is_seen_of_pairs_adds_up_to_the_losses_of_the_step(data):
-    given = small(steps=24) # two steps between moves: what the first has shown is still there
-    model, batches = new_model(given, data), make_batches(given, data)
+    given = small(steps=24)  # two steps between moves: what the first has shown is still there
+    model = new_model(given, data)
+    batches = make_batches(given, data)
     batch = model.prepare(batches(0, batches.micro_batches - 1), torch_generator(0))
-    sums, counts = model(batch, torch_generator(1)), model.counts(batch)
-    batches.on_step(0, {name: float(torch.as_tensor(value).detach()) for name, value in sums.items()})
+    sums = model(batch, torch_generator(1))
+    counts = model.counts(batch)
+    batches.on_step(
+        0, {name: float(torch.as_tensor(value).detach()) for name, value in sums.items()}
+    )
     for kind, name in (("tlm", "tlm"), ("trtd", "trtd"), ("wrong", "trtd")):
         seen = batches.seen[kind].seen.values()
-        total = torch.as_tensor(sums[name] if kind != "wrong" else counts["trtd"] - sums["trtd/correct"])
-        assert sum(s[0] for s in seen) == pytest.approx(float(total.detach()), rel=1e-5) # float32 sums
+        total = torch.as_tensor(
+            sums[name] if kind != "wrong" else counts["trtd"] - sums["trtd/correct"]
+        )
+        # float32 sums
+        assert sum(s[0] for s in seen) == pytest.approx(float(total.detach()), rel=1e-5)
         assert sum(s[1] for s in seen) == counts[name]
 
 
@@ -61,7 +87,9 @@ def test_ten_moves_each_on_the_edge_of_the_ball(folder):
     assert [r["step"] for r in rounds] == [0, *range(2, 12)] and len(rounds) == ROUNDS + 1
     for r in rounds[1:]:
         assert chi_square(r["probabilities"], q) == pytest.approx(0.05, abs=1e-6)
-        assert set(r["losses"]) == set(r["rtd_accuracy"]) == set(q) and sum(r["counts"].values()) > 0
+        assert (
+            set(r["losses"]) == set(r["rtd_accuracy"]) == set(q) and sum(r["counts"].values()) > 0
+        )
 
 
 def test_after_a_move_pairs_are_drawn_by_it(data, folder):
@@ -79,9 +107,10 @@ def test_after_a_move_pairs_are_drawn_by_it(data, folder):
 
 
 def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(tmp_path, data, folder):
-    given = small(out=str(tmp_path), max_minutes=1e-6) # one step a call
+    given = small(out=str(tmp_path), max_minutes=1e-6)  # one step a call
     for _ in range(13):
-        if trained(given, data)["finished"]: break
+        if trained(given, data)["finished"]:
+            break
     assert trajectory_of(tmp_path) == trajectory_of(folder)
     a, b = (load_file(f / "discriminator" / "model.safetensors") for f in (tmp_path, folder))
     assert all(torch.equal(a[k], b[k]) for k in a)
@@ -98,20 +127,31 @@ def moved_by(drive, data, losses):
 def test_the_excess_is_over_the_run_without_re_sampling_and_all_of_a_seed_share_it(root, data):
     based = with_baseline(small(drive="excess"), data)
     rounds = trajectory_of(run_folder(PHASE, baseline_of(small()), data))
-    assert len(rounds) == ROUNDS + 1 and all(r["probabilities"] == rounds[0]["probabilities"] for r in rounds)
+    assert len(rounds) == ROUNDS + 1 and all(
+        r["probabilities"] == rounds[0]["probabilities"] for r in rounds
+    )
     assert based.baseline == rounds[-1]["losses"]
-    assert with_baseline(small(drive="excess", rho=0.1, max_minutes=1e-6), data) == based # it is there
-    assert moved_by("excess", based, based.baseline)["probabilities"] == rounds[0]["probabilities"] # nothing to gain
+    # it is there
+    assert with_baseline(small(drive="excess", rho=0.1, max_minutes=1e-6), data) == based
+    # nothing to gain
+    assert moved_by("excess", based, based.baseline)["probabilities"] == rounds[0]["probabilities"]
     hard = min(based.baseline, key=based.baseline.get)
     moved = moved_by("excess", based, based.baseline | {hard: based.baseline[hard] + 1})
-    assert moved["losses"][hard] == based.baseline[hard] + 1 # the losses are kept as they are
-    assert max(moved["probabilities"], key=lambda p: moved["probabilities"][p] / rounds[0]["probabilities"][p]) == hard
+    assert moved["losses"][hard] == based.baseline[hard] + 1  # the losses are kept as they are
+    assert (
+        max(
+            moved["probabilities"],
+            key=lambda p: moved["probabilities"][p] / rounds[0]["probabilities"][p],
+        )
+        == hard
+    )
 
 
 def test_by_language_moves_the_pair_that_its_languages_do_not_explain(data):
     hard = {"ar": 3.0, "de": 1.0, "en": 1.0, "hi": 3.0, "ru": 2.0}
     losses = {pair: sum(hard[lang] for lang in pair.split("-")) for pair in bitext_pairs(small())}
-    q = moved_by("by language", data, losses)["probabilities"] # as at the start: languages explain everything
+    # as at the start: languages explain everything
+    q = moved_by("by language", data, losses)["probabilities"]
     assert q == make_batches(small(), data).trajectory[0]["probabilities"]
     odd = losses | {"de-en": losses["de-en"] + 1}
     for drive, first in (("raw", "ar-hi"), ("by language", "de-en")):
@@ -120,7 +160,8 @@ def test_by_language_moves_the_pair_that_its_languages_do_not_explain(data):
 
 
 def test_the_run_beneath_an_excess_is_the_arm_that_is_not_robust():
-    shared, arms = EXPERIMENTS["defects"].shared, EXPERIMENTS["defects"].arms
+    shared = EXPERIMENTS["defects"].shared
+    arms = EXPERIMENTS["defects"].arms
     beneath = baseline_of(resolve(Settings(**shared, **arms["robust, excess"])))
     same = filled_in(RECIPE, {**shared, **arms["not robust"]})
     assert {name: getattr(beneath, name) for name in same} == same
@@ -129,7 +170,10 @@ def test_the_run_beneath_an_excess_is_the_arm_that_is_not_robust():
 def test_masked_tokens_alone_move_too(tmp_path, data):
     given = small(tasks="mlm+tlm", out=str(tmp_path))
     trained(given, data)
-    assert len(trajectory_of(tmp_path)) == ROUNDS + 1 and "rtd_accuracy" not in trajectory_of(tmp_path)[1]
+    assert (
+        len(trajectory_of(tmp_path)) == ROUNDS + 1
+        and "rtd_accuracy" not in trajectory_of(tmp_path)[1]
+    )
 
 
 def test_planted_pairs_follow_the_seed_and_every_kind_is_there():
@@ -141,10 +185,12 @@ def test_planted_pairs_follow_the_seed_and_every_kind_is_there():
 
 def test_damage_touches_planted_pairs_alone():
     given = small()
-    clean, bad = open_bitext(given), planted_pairs(given)
+    clean = open_bitext(given)
+    bad = planted_pairs(given)
     spoilt = damaged(given, clean)
     for pair in clean.pairs:
-        a, b = list(clean.pairs[pair]), list(spoilt.pairs[pair])
+        a = list(clean.pairs[pair])
+        b = list(spoilt.pairs[pair])
         share = sum(x != y for x, y in zip(a, b, strict=True)) / len(a)
         assert (0.25 < share < 0.75) if pair in bad else share == 0
 
@@ -152,32 +198,59 @@ def test_damage_touches_planted_pairs_alone():
 def test_text_finds_what_was_planted(data, folder):
     bad = planted_pairs(small())
     found = rankings(trajectory_of(folder), data.corpus.pairs)
-    assert score_ranking(found["text"], bad)["auc"] == 1.0 # half of the lines of these pairs are damaged
-    assert set(found) == {"moved by the adversary", "loss", "loss, by language", "trajectory", "text",
-                          "trajectory and text", "LSA margin"}
+    # half of the lines of these pairs are damaged
+    assert score_ranking(found["text"], bad)["auc"] == 1.0
+    assert set(found) == {
+        "moved by the adversary",
+        "loss",
+        "loss, by language",
+        "trajectory",
+        "text",
+        "trajectory and text",
+        "LSA margin",
+    }
 
 
-@pytest.mark.parametrize("wrong, says", [
-    (dict(rho=0.0), "rho=0.0: the radius"), (dict(rho=-1.0), "above 0"), (dict(damage=0.0), "damage=0.0"),
-    (dict(planted=2), "at most half of the pairs can be bad; take planted=1"), (dict(tasks="mrtd"), "reads no pairs"),
-    (dict(estimator="mean"), "estimator='mean' is not one of"), (dict(floor="min"), "floor='min' is not one of"),
-    (dict(steps=11), "10 moves need 12 steps"), (dict(drive="loss"), "drive='loss' is not one of"),
-    (dict(drive="excess", robust=False), "nothing is driven"),
-    (dict(drive="by language", langs="de,en,hi", planted=0), "3 languages explain the losses of 3 pairs exactly"),
-    (dict(drive="by language", bitext="en-x", planted=0), "5 languages explain the losses of 4 pairs")])
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        (dict(rho=0.0), "rho=0.0: the radius"),
+        (dict(rho=-1.0), "above 0"),
+        (dict(damage=0.0), "damage=0.0"),
+        (dict(planted=2), "at most half of the pairs can be bad; take planted=1"),
+        (dict(tasks="mrtd"), "reads no pairs"),
+        (dict(estimator="mean"), "estimator='mean' is not one of"),
+        (dict(floor="min"), "floor='min' is not one of"),
+        (dict(steps=11), "10 moves need 12 steps"),
+        (dict(drive="loss"), "drive='loss' is not one of"),
+        (dict(drive="excess", robust=False), "nothing is driven"),
+        (
+            dict(drive="by language", langs="de,en,hi", planted=0),
+            "3 languages explain the losses of 3 pairs exactly",
+        ),
+        (
+            dict(drive="by language", bitext="en-x", planted=0),
+            "5 languages explain the losses of 4 pairs",
+        ),
+    ],
+)
 def test_settings_that_cannot_be_are_refused_with_the_reason(wrong, says):
-    with pytest.raises(ConfigError, match=says): resolve(Settings(**wrong))
+    with pytest.raises(ConfigError, match=says):
+        resolve(Settings(**wrong))
 
 
 def test_an_excess_over_nothing_is_refused(data):
-    with pytest.raises(ConfigError, match="call with_baseline first"): make_batches(small(drive="excess"), data)
+    with pytest.raises(ConfigError, match="call with_baseline first"):
+        make_batches(small(drive="excess"), data)
 
 
 def test_a_folder_without_a_run_has_no_trajectory(tmp_path):
-    with pytest.raises(ConfigError, match="holds no checkpoint"): trajectory_of(tmp_path)
+    with pytest.raises(ConfigError, match="holds no checkpoint"):
+        trajectory_of(tmp_path)
     (tmp_path / "checkpoint-00000002").mkdir()
     (tmp_path / "checkpoint-00000002" / "state.json").write_text('{"batches": {"trajec')
-    with pytest.raises(CheckpointError, match="state.json is damaged"): trajectory_of(tmp_path)
+    with pytest.raises(CheckpointError, match="state.json is damaged"):
+        trajectory_of(tmp_path)
 
 
 def test_every_experiment_can_be_resolved():
@@ -193,14 +266,28 @@ def test_two_processes_move_as_one(tmp_path, data, monkeypatch):
     given = {**shared, "out": tmp_path / "two"}
     arguments = [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLNB_RESULTS": str(tmp_path)}
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "xlnb.results.dro_runs"]
-    done = subprocess.run([sys.executable, *launcher, *arguments], env=environment, capture_output=True, text=True,
-                          timeout=600)
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--standalone",
+        "-m",
+        "xlnb.results.dro_runs",
+    ]
+    done = subprocess.run(
+        [sys.executable, *launcher, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     a, b = (trajectory_of(tmp_path / name) for name in ("one", "two"))
     assert len(a) == len(b) and a[0] == b[0]
-    for key in ("probabilities", "losses"): # float32 sums in another order; after a move their last bits reorder draws
+    # float32 sums in another order; after a move their last bits reorder draws
+    for key in ("probabilities", "losses"):
         assert a[1][key] == pytest.approx(b[1][key], rel=1e-4)
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
-    record, = read_records("04b_dro_runs")
+    (record,) = read_records("04b_dro_runs")
     assert set(record["planted"].values()) == set(DEFECTS) and len(record["trajectory"]) == len(a)

@@ -1,4 +1,5 @@
 "Evaluation: from files of a set to one table, computed once; leakage, controls, and what is refused."
+
 import json, os, random, re, shutil, signal, subprocess, sys, warnings
 from dataclasses import replace
 from itertools import product
@@ -20,20 +21,36 @@ from xlnb.measures.downstream import printed_recipes, write_texts
 from xlnb.measures.finetuning import FineTuned, FineTuning, Span, train_head
 from xlnb.measures.task_sets import Labelled, Question, read_task
 from xlnb import evaluation as E
-from xlnb.evaluation import (Settings, checked, compare, draw_heat_map, evaluate, latex, leaked, learned_task,
-                             model_hash, recorded, score_table, scores_record, split_fifth)
+from xlnb.evaluation import (
+    Settings,
+    checked,
+    compare,
+    draw_heat_map,
+    evaluate,
+    latex,
+    leaked,
+    learned_task,
+    model_hash,
+    recorded,
+    score_table,
+    scores_record,
+    split_fifth,
+)
 
-pytestmark = pytest.mark.filterwarnings( # said on purpose
+pytestmark = pytest.mark.filterwarnings(  # said on purpose
     "ignore:xnli in .* of 30 tested",
     "ignore:cldr, model. one file",
     "ignore:.*malformed",
     "ignore:warmup=",
     "ignore:xnli. what was learned",
-    "ignore:xnli, baselines")
+    "ignore:xnli, baselines",
+)
 
-WORDS = {"en": "dog cat house tree barks sleeps stands grows".split(),
-         "de": "Hund Katze Haus Baum bellt schläft steht wächst".split(),
-         "sw": "mbwa paka nyumba mti anabweka analala inasimama unakua".split()}
+WORDS = {
+    "en": "dog cat house tree barks sleeps stands grows".split(),
+    "de": "Hund Katze Haus Baum bellt schläft steht wächst".split(),
+    "sw": "mbwa paka nyumba mti anabweka analala inasimama unakua".split(),
+}
 LABELS = ("entailment", "neutral", "contradiction")
 
 
@@ -42,7 +59,8 @@ def pairs(lang, split, count):
     rows = []
     for n in range(count):
         draw = random.Random(f"{split} {n}")
-        subject, verb = draw.randrange(4), draw.randrange(4)
+        subject = draw.randrange(4)
+        verb = draw.randrange(4)
         label = LABELS[0 if verb == subject else 1 + (verb > subject)]
         words = WORDS[lang]
         premise = f"{words[subject]} {words[4 + subject]} {split} {n}"
@@ -55,14 +73,24 @@ def data(tmp_path_factory):
     "A folder of corpora with a small XNLI in three languages."
     root = tmp_path_factory.mktemp("data")
     for lang in WORDS:
-        write(root / "xnli" / f"dev-{lang}.tsv", "".join("\t".join(row) + "\n" for row in pairs(lang, "dev", 60)))
-        write(root / "xnli" / f"test-{lang}.tsv", "".join("\t".join(row[:2]) + "\n" for row in pairs(lang, "test", 30)))
-    write(root / "xnli" / "test-labels.derived.txt", "".join(row[2] + "\n" for row in pairs("en", "test", 30)))
+        write(
+            root / "xnli" / f"dev-{lang}.tsv",
+            "".join("\t".join(row) + "\n" for row in pairs(lang, "dev", 60)),
+        )
+        write(
+            root / "xnli" / f"test-{lang}.tsv",
+            "".join("\t".join(row[:2]) + "\n" for row in pairs(lang, "test", 30)),
+        )
+    write(
+        root / "xnli" / "test-labels.derived.txt",
+        "".join(row[2] + "\n" for row in pairs("en", "test", 30)),
+    )
     return root
 
 
 @pytest.fixture(autouse=True)
-def small_data(data, monkeypatch): monkeypatch.setenv("XLNB_DATA", str(data))
+def small_data(data, monkeypatch):
+    monkeypatch.setenv("XLNB_DATA", str(data))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +106,9 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def settings(model, tmp_path_factory):
-    return Settings(model, "xnli", train_split="dev", epochs=2, out=str(tmp_path_factory.mktemp("runs")))
+    return Settings(
+        model, "xnli", train_split="dev", epochs=2, out=str(tmp_path_factory.mktemp("runs"))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -91,66 +121,102 @@ def scores(settings, data):
 def test_one_table_of_model_untrained_network_and_baselines(scores):
     table = score_table(scores, "xnli")
     assert [*table.index] == ["model", "untrained", "majority", "character n-grams"]
-    assert [*table.columns] == ["mean", "others", "gap", "de", "en", "sw"] and table.notna().all().all()
+    assert [*table.columns] == [
+        "mean",
+        "others",
+        "gap",
+        "de",
+        "en",
+        "sw",
+    ] and table.notna().all().all()
     row = table.loc["model"]
     assert row["mean"] == pytest.approx((row.de + row.en + row.sw) / 3)
-    assert row.others == pytest.approx((row.de + row.sw) / 2) and row.gap == pytest.approx(row.en - row.others)
-    assert table.loc["majority"].nunique() <= 2 # the tests are parallel, so is what is most frequent in them
+    assert row.others == pytest.approx((row.de + row.sw) / 2) and row.gap == pytest.approx(
+        row.en - row.others
+    )
+    # the tests are parallel, so is what is most frequent in them
+    assert table.loc["majority"].nunique() <= 2
     assert (scores[scores.system == "model"].leaked == 0).all() and (scores.examples == 30).all()
 
 
 def test_nothing_is_computed_twice_and_more_is_added(settings, scores):
-    seen = lambda: {p: p.stat().st_mtime_ns for p in Path(settings.out).rglob("*") if p.is_file()}
+    def seen():
+        return {p: p.stat().st_mtime_ns for p in Path(settings.out).rglob("*") if p.is_file()}
+
     before = seen()
     again = evaluate(settings)
     assert seen() == before and again.equals(scores)
     more = evaluate(replace(settings, seeds=2))
     assert before.items() <= seen().items() and {*more.seed} == {0, 1}
-    first = [rows[(rows.system == "model") & (rows.seed == 0)].score.tolist() for rows in (again, more)]
+    first = [
+        rows[(rows.system == "model") & (rows.seed == 0)].score.tolist() for rows in (again, more)
+    ]
     assert first[0] == first[1]
 
 
-def test_what_trains_nothing_is_read_once_while_code_and_data_stay(settings, data, tmp_path, monkeypatch):
+def test_what_trains_nothing_is_read_once_while_code_and_data_stay(
+    settings, data, tmp_path, monkeypatch
+):
     calls = []
+
     def rows(*where, **reading):
         calls.append(where)
         warnings.warn("one file is not there")
         return [E.row("cldr tags", "f1", "en", "de", np.float64(50), 3)]
-    monkeypatch.setitem(E.READ, "cldr", (rows, lambda *where: [E.row("cldr tags", "f1", "en", "de", 10.0, 3)]))
+
+    monkeypatch.setitem(
+        E.READ, "cldr", (rows, lambda *where: [E.row("cldr tags", "f1", "en", "de", 10.0, 3)])
+    )
     given = Settings(settings.model, "cldr", out=str(tmp_path), controls=False)
     for _ in range(2):
-        with pytest.warns(UserWarning, match="one file is not there"): found = evaluate(given)
+        with pytest.warns(UserWarning, match="one file is not there"):
+            found = evaluate(given)
         assert found.score.tolist() == [50] and len(calls) == 1
     evaluate(replace(given, langs="de"))
     (data / "new.txt").touch()
     evaluate(given)
     assert len(calls) == 3
     monkeypatch.setitem(E.READ, "cldr", (lambda *_, **__: 1 / 0, None))
-    with pytest.raises(DataError, match="division by zero"): evaluate(replace(given, langs="en"))
+    with pytest.raises(DataError, match="division by zero"):
+        evaluate(replace(given, langs="en"))
 
 
 @pytest.mark.filterwarnings("ignore:.*share a text")
-@pytest.mark.parametrize("error, said", [(DataError("no span in it"), "no span in it"),
-                                         (ZeroDivisionError("division by zero"), "division by zero")])
-def test_a_language_that_cannot_be_scored_loses_no_other(settings, scores, monkeypatch, error, said):
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (DataError("no span in it"), "no span in it"),
+        (ZeroDivisionError("division by zero"), "division by zero"),
+    ],
+)
+def test_a_language_that_cannot_be_scored_loses_no_other(
+    settings, scores, monkeypatch, error, said
+):
     usual = E.BENCHMARKS["xnli"].score
+
     def score(examples, answers, lang):
-        if lang == "de": raise error
+        if lang == "de":
+            raise error
         return usual(examples, answers, lang)
+
     monkeypatch.setitem(E.BENCHMARKS, "xnli", replace(E.BENCHMARKS["xnli"], score=score))
     with pytest.warns(UserWarning, match=f"xnli in de: {said}"):
         found = evaluate(replace(settings, controls=False))
     assert {*found.target} == {"en", "sw"}
-    with pytest.warns(UserWarning, match=f"xnli, baselines in de: {said}"): rows = E.baseline_rows("xnli", settings)
+    with pytest.warns(UserWarning, match=f"xnli, baselines in de: {said}"):
+        rows = E.baseline_rows("xnli", settings)
     assert {r["target"] for r in rows} == {"en", "sw"}
 
 
 @pytest.mark.filterwarnings("ignore:.*share a text")
 def test_a_task_that_fails_in_whatever_way_loses_no_other(settings, scores, monkeypatch):
-    def fails(*_, **__): raise RuntimeError("out of memory")
+    def fails(*_, **__):
+        raise RuntimeError("out of memory")
+
     monkeypatch.setitem(E.READ, "cldr", (fails, fails))
     given = replace(settings, tasks="xnli,cldr", langs="sw")
-    with pytest.warns(UserWarning, match="cldr: RuntimeError: out of memory"): found = evaluate(checked(given))
+    with pytest.warns(UserWarning, match="cldr: RuntimeError: out of memory"):
+        found = evaluate(checked(given))
     assert {*found.task} == {"xnli"} and {"model", "majority"} < {*found.system}
 
 
@@ -161,7 +227,9 @@ def test_baselines_of_another_split_have_another_name(settings, scores):
 
 
 def test_answers_that_others_decide_about_have_a_score_each():
-    examples = [Question(str(n), "?", f"text {n // 2} Rom", (("Rom", 7),) * (n % 2)) for n in range(12)]
+    examples = [
+        Question(str(n), "?", f"text {n // 2} Rom", (("Rom", 7),) * (n % 2)) for n in range(12)
+    ]
     answers = [Span("Rom", margin) for margin in (1, 3, -2, 4, 2, 2, 0, 5, 1, 1, -1, 3)]
     ratios = E._ratios("squad2", examples, answers, "en")
     whole = E.BENCHMARKS["squad2"].score(examples, answers, "en")["F1"]
@@ -170,10 +238,12 @@ def test_answers_that_others_decide_about_have_a_score_each():
 
 
 def test_cut_examples_are_warned_of_once_for_a_task_and_a_system(settings, tmp_path, monkeypatch):
-    for name in ("xlnb.measures.probes", "xlnb.measures.retrieval"): # a network that takes 12 tokens
+    # a network that takes 12 tokens
+    for name in ("xlnb.measures.probes", "xlnb.measures.retrieval"):
         monkeypatch.setattr(f"{name}.longest_input", lambda *_: 12)
     given = Settings(settings.model, "cldr", "en,de", out=str(tmp_path), controls=False)
-    with pytest.warns(UserWarning) as said: evaluate(given)
+    with pytest.warns(UserWarning) as said:
+        evaluate(given)
     cut = [str(w.message) for w in said if "cut" in str(w.message)]
     form = r"cldr, model: examples that have more than 12 tokens were cut, in en \(\d+ of \d+\), .*de \(\d+ of \d+\).*"
     assert len(cut) == 1 and re.fullmatch(form, cut[0]), cut
@@ -198,7 +268,9 @@ def test_a_test_that_was_learned_in_another_language_is_counted():
 
 
 def test_a_fifth_is_kept_apart_by_the_first_text():
-    examples = [Labelled(str(n), (f"premise {n // 3}", f"hypothesis {n}"), "neutral") for n in range(600)]
+    examples = [
+        Labelled(str(n), (f"premise {n // 3}", f"hypothesis {n}"), "neutral") for n in range(600)
+    ]
     train, dev = split_fifth(examples)
     assert not {e.texts[0] for e in train} & {e.texts[0] for e in dev} and 80 < len(dev) < 160
     assert split_fifth(examples) == (train, dev)
@@ -211,17 +283,27 @@ def test_dev_of_all_languages_holds_no_translation_of_what_is_learned(settings):
     assert own.dev == [e for e in task.dev if e in own.dev]
     assert not {e.id for e in task.train} & {e.id for e in task.dev}
     wrong = [e.label if e in own.dev else "none of them" for e in task.dev]
-    assert own.score(own.dev, [e.label for e in own.dev]) == 100 # by the same answers, of one language and of three
+    # by the same answers, of one language and of three
+    assert own.score(own.dev, [e.label for e in own.dev]) == 100
     assert task.score(task.dev, wrong) == pytest.approx(100 / 3)
 
 
-def squad(lang, split, count, lost=()): # one article; of some questions the answer is not at its place
-    words, paragraphs = WORDS[lang], []
+def squad(
+    lang, split, count, lost=()
+):  # one article; of some questions the answer is not at its place
+    words = WORDS[lang]
+    paragraphs = []
     for n in range(count):
         text = f"{words[n % 4]} {words[4 + n % 4]} {split} {n}"
         answer = {"text": words[n % 4], "answer_start": 9 if n in lost else 0}
-        paragraphs.append({"context": text, "qas": [{"id": f"{split}{n}", "question": f"{words[4 + n % 4]} ?",
-                                                     "answers": [answer]}]})
+        paragraphs.append(
+            {
+                "context": text,
+                "qas": [
+                    {"id": f"{split}{n}", "question": f"{words[4 + n % 4]} ?", "answers": [answer]}
+                ],
+            }
+        )
     return json.dumps({"data": [{"paragraphs": paragraphs}]}, ensure_ascii=False)
 
 
@@ -229,40 +311,73 @@ def squad(lang, split, count, lost=()): # one article; of some questions the ans
 def test_questions_are_learned_in_english_and_its_translations(model, tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_DATA", str(tmp_path))
     write(tmp_path / "squad/train-v1.1.json", squad("en", "train", 40))
-    write(tmp_path / "squad/translate-train/squad.translate.train.en-de.json", squad("de", "train", 40, lost=(1, 2)))
-    for lang in ("en", "de"): write(tmp_path / f"xquad/xquad.{lang}.json", squad(lang, "test", 6))
-    given = checked(Settings(model, "xquad", langs="en,de", source="en,de", epochs=1, controls=False,
-                             out=str(tmp_path / "out")))
+    write(
+        tmp_path / "squad/translate-train/squad.translate.train.en-de.json",
+        squad("de", "train", 40, lost=(1, 2)),
+    )
+    for lang in ("en", "de"):
+        write(tmp_path / f"xquad/xquad.{lang}.json", squad(lang, "test", 6))
+    given = checked(
+        Settings(
+            model,
+            "xquad",
+            langs="en,de",
+            source="en,de",
+            epochs=1,
+            controls=False,
+            out=str(tmp_path / "out"),
+        )
+    )
     task = learned_task("xquad", "en,de", given)
-    assert len(task.train) + len(task.dev) == 78 # two have lost their answer
-    assert not {e.id for e in task.train} & {e.id for e in task.dev} # no question chooses whose translation is learned
+    assert len(task.train) + len(task.dev) == 78  # two have lost their answer
+    # no question chooses whose translation is learned
+    assert not {e.id for e in task.train} & {e.id for e in task.dev}
     scores = evaluate(given)
-    assert {*scores.target} == {"en", "de"} and scores.source.unique() == ["en,de"] and (scores.examples == 6).all()
+    assert (
+        {*scores.target} == {"en", "de"}
+        and scores.source.unique() == ["en,de"]
+        and (scores.examples == 6).all()
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*share a text")
 def test_the_languages_of_a_paper(settings):
     veco = replace(settings, langs="veco")
-    assert {"sw", "ur"} < {*E.asked_languages("xnli", veco)} and "ka" in E.asked_languages("ner", veco)
-    assert "en" not in E.asked_languages("americasnli", replace(settings, langs="xylent")) # which is XNLI's
-    assert {*E.asked_languages("word_alignment", replace(settings, langs="xlme"))} == {"en", "de", "fr", "hi", "ro"}
+    assert {"sw", "ur"} < {*E.asked_languages("xnli", veco)} and "ka" in E.asked_languages(
+        "ner", veco
+    )
+    # which is XNLI's
+    assert "en" not in E.asked_languages("americasnli", replace(settings, langs="xylent"))
+    assert {*E.asked_languages("word_alignment", replace(settings, langs="xlme"))} == {
+        "en",
+        "de",
+        "fr",
+        "hi",
+        "ro",
+    }
     with pytest.raises(ConfigError, match="langs='veco': that paper prints no languages of cldr"):
         E.asked_languages("cldr", veco)
     with pytest.raises(ConfigError, match="langs='vecoo'.*or a paper: xlme, .*veco"):
         checked(replace(settings, langs="vecoo"))
-    with pytest.warns(UserWarning, match="xnli has no test in ar, bg"): # in the paper, and not among the files
+    # in the paper, and not among the files
+    with pytest.warns(UserWarning, match="xnli has no test in ar, bg"):
         assert {*evaluate(checked(veco)).target} == {"en", "de", "sw"}
 
 
 def test_languages_of_learning_are_pooled(settings):
-    task, english = learned_task("xnli", "en,de", settings), learned_task("xnli", "en", settings)
-    assert task.train[:len(english.train)] == english.train and len(task.train) == 2 * len(english.train)
-    assert task.dev[:len(english.dev)] == english.dev and len(task.dev) == 2 * len(english.dev)
+    task = learned_task("xnli", "en,de", settings)
+    english = learned_task("xnli", "en", settings)
+    assert task.train[: len(english.train)] == english.train and len(task.train) == 2 * len(
+        english.train
+    )
+    assert task.dev[: len(english.dev)] == english.dev and len(task.dev) == 2 * len(english.dev)
     for given in ("en,de", "en,de,sw"):
         for chosen in ("", "all", "sw"):
             task = learned_task("xnli", given, replace(settings, select_on=chosen))
-            assert not {e.id for e in task.train} & {e.id for e in task.dev} # of either language
-    table = score_table(evaluate(replace(settings, source="en,de", controls=False, epochs=1)), "xnli")
+            assert not {e.id for e in task.train} & {e.id for e in task.dev}  # of either language
+    table = score_table(
+        evaluate(replace(settings, source="en,de", controls=False, epochs=1)), "xnli"
+    )
     row = table.loc["model"]
     assert row.others == row.sw and row.gap == pytest.approx((row.en + row.de) / 2 - row.sw)
 
@@ -273,16 +388,24 @@ def test_dev_chooses_among_the_recipes_of_a_paper(settings, monkeypatch):
     few = replace(settings, recipes="xlme", controls=False, seeds=2, out=settings.out + "-grid")
     trained = []
     original = E._trained
+
     def noted(*given):
         trained.append((original(*given), given[5]))
         return trained[-1][0]
+
     monkeypatch.setattr(E, "_trained", noted)
     found = evaluate(few)
     best = max((t for t, seed in trained[:4]), key=lambda t: t.dev)
     chosen = [t.recipe for t, seed in trained if seed == 1]
-    assert chosen and {*chosen} == {best.recipe} and len({t.recipe.learning_rate for t, seed in trained}) == 4
+    assert (
+        chosen
+        and {*chosen} == {best.recipe}
+        and len({t.recipe.learning_rate for t, seed in trained}) == 4
+    )
     by_seed = found[found.target == "sw"].score
-    assert score_table(found, "xnli", aggregate="median").loc["model"].sw == pytest.approx(by_seed.median())
+    assert score_table(found, "xnli", aggregate="median").loc["model"].sw == pytest.approx(
+        by_seed.median()
+    )
 
 
 def test_beside_translations_from_files(settings, model, data, tmp_path):
@@ -295,37 +418,57 @@ def test_beside_translations_from_files(settings, model, data, tmp_path):
     folder = tmp_path / "translated"
     for lang, split in (("en", "dev"), ("de", "test"), ("en", "test"), ("sw", "test")):
         written = write_texts("xnli", lang, split, folder)
-        written.rename(str(written).replace(".source", "")) # a translator that changes nothing
-    plugged = replace(settings, model=str(crossing), controls=False, partner=str(folder), out=str(tmp_path / "out"))
+        written.rename(str(written).replace(".source", ""))  # a translator that changes nothing
+    plugged = replace(
+        settings,
+        model=str(crossing),
+        controls=False,
+        partner=str(folder),
+        out=str(tmp_path / "out"),
+    )
     first = evaluate(plugged)
     assert {*first.target} == {"de", "en", "sw"} and len([*(tmp_path / "out").iterdir()]) == 1
     (folder / "xnli-test-sw.txt").write_text("dog\n" * 60)
     second = evaluate(plugged)
-    assert len([*(tmp_path / "out").glob("*/answers/test-sw-*")]) == 2 and first.target.equals(second.target)
+    assert len([*(tmp_path / "out").glob("*/answers/test-sw-*")]) == 2 and first.target.equals(
+        second.target
+    )
     evaluate(replace(plugged, partner="self"))
     assert len([*(tmp_path / "out").iterdir()]) == 2
     (folder / "xnli-test-sw.txt").write_text("dog\n" * 59)
-    with pytest.warns(UserWarning, match="59 lines for 60 texts"): evaluate(plugged)
+    with pytest.warns(UserWarning, match="59 lines for 60 texts"):
+        evaluate(plugged)
     (folder / "xnli-dev-en.txt").unlink()
-    with pytest.raises(DataError, match="no translations: write what is to be translated with"): evaluate(plugged)
+    with pytest.raises(DataError, match="no translations: write what is to be translated with"):
+        evaluate(plugged)
 
 
 def test_names_of_languages_are_ours_whatever_is_typed(settings, scores):
     loose = replace(settings, langs="en, DE,swa", source="EN", select_on="en , de")
-    assert checked(loose) == replace(settings, langs="en,de,sw", source="en", select_on="en,de", aggregate="mean")
+    assert checked(loose) == replace(
+        settings, langs="en,de,sw", source="en", select_on="en,de", aggregate="mean"
+    )
 
 
-def test_where_dev_has_a_file_of_its_own_all_languages_have_to(data, settings, tmp_path, monkeypatch):
+def test_where_dev_has_a_file_of_its_own_all_languages_have_to(
+    data, settings, tmp_path, monkeypatch
+):
     "A part of German train is a translation of what is learned in English."
     own = tmp_path / "data"
     shutil.copytree(data, own)
-    for lang in ("en", "de"): shutil.copy(own / "xnli" / f"dev-{lang}.tsv", own / "xnli" / f"train-{lang}.tsv")
-    for lang in ("de", "sw"): (own / "xnli" / f"dev-{lang}.tsv").unlink()
+    for lang in ("en", "de"):
+        shutil.copy(own / "xnli" / f"dev-{lang}.tsv", own / "xnli" / f"train-{lang}.tsv")
+    for lang in ("de", "sw"):
+        (own / "xnli" / f"dev-{lang}.tsv").unlink()
     monkeypatch.setenv("XLNB_DATA", str(own))
     here = replace(settings, train_split="")
     for wrong in (dict(source="en,de"), dict(select_on="de")):
-        with pytest.raises(DataError, match="xnli, dev, 'de' is not there"): evaluate(replace(here, **wrong))
-    assert learned_task("xnli", "en", replace(here, select_on="all")).dev == learned_task("xnli", "en", here).dev
+        with pytest.raises(DataError, match="xnli, dev, 'de' is not there"):
+            evaluate(replace(here, **wrong))
+    assert (
+        learned_task("xnli", "en", replace(here, select_on="all")).dev
+        == learned_task("xnli", "en", here).dev
+    )
 
 
 def test_what_is_tested_does_not_choose(settings, data, tmp_path, monkeypatch):
@@ -344,14 +487,22 @@ def test_what_is_tested_does_not_choose(settings, data, tmp_path, monkeypatch):
 
 def test_a_grid_chooses_when_all_of_it_is_finished(settings, tmp_path):
     with pytest.raises(DataError, match="0 of 4 recipes are finished: the same call goes on"):
-        evaluate(replace(settings, recipes="xlme", controls=False, max_minutes=1e-5, out=str(tmp_path)))
+        evaluate(
+            replace(settings, recipes="xlme", controls=False, max_minutes=1e-5, out=str(tmp_path))
+        )
 
 
 def test_a_long_warm_up_becomes_a_tenth(model, tmp_path):
     examples = read_task("xnli", "en", "dev")
     task = learned_task("xnli", "en", Settings(model, "xnli", train_split="dev"))
     with pytest.warns(UserWarning, match="warmup=12500 steps in a training of .*: a tenth"):
-        train_head(model, replace(task, train=examples[:8], dev=examples[:2]), FineTuning(1, warmup=12500), 0, tmp_path)
+        train_head(
+            model,
+            replace(task, train=examples[:8], dev=examples[:2]),
+            FineTuning(1, warmup=12500),
+            0,
+            tmp_path,
+        )
 
 
 def test_what_was_learned_and_what_stopped_is_said(settings, data, tmp_path, monkeypatch):
@@ -361,14 +512,20 @@ def test_what_was_learned_and_what_stopped_is_said(settings, data, tmp_path, mon
     rows = zip((own / "xnli" / "test-en.tsv").read_text().splitlines(), pairs("en", "test", 30))
     write(own / "xnli" / "train-en.tsv", "".join(f"{line}\t{row[2]}\n" for line, row in rows))
     monkeypatch.setenv("XLNB_DATA", str(own))
-    here = replace(settings, train_split="", controls=False, langs="en,de", out=str(tmp_path / "out"))
-    with pytest.warns(UserWarning, match="xnli in de: of 30 tested examples 30 were learned whole"): evaluate(here)
+    here = replace(
+        settings, train_split="", controls=False, langs="en,de", out=str(tmp_path / "out")
+    )
+    with pytest.warns(UserWarning, match="xnli in de: of 30 tested examples 30 were learned whole"):
+        evaluate(here)
     with pytest.warns(UserWarning, match="xnli, model, seed 0: stopped at step"):
         evaluate(replace(here, max_minutes=1e-5, epochs=3))
 
 
 def test_all_tasks_of_which_there_is_none_say_what_was_asked(settings):
-    with pytest.raises(ConfigError, match="tasks='all' with recipes='metaxlm', source='en': no task has all of that"):
+    with pytest.raises(
+        ConfigError,
+        match="tasks='all' with recipes='metaxlm', source='en': no task has all of that",
+    ):
         checked(replace(settings, tasks="all", recipes="metaxlm", train_split=""))
 
 
@@ -376,29 +533,39 @@ def test_records_of_one_model_by_two_recipes_are_two_systems(settings, scores):
     ways = settings, replace(settings, epochs=3, recipes="metaxlm")
     rows = recorded([scores_record(way, scores) for way in ways])
     name = Path(settings.model).name
-    assert {f"{name} (train_split=dev, epochs=2)",
-            f"{name} (recipes=metaxlm, train_split=dev, epochs=3)"} <= {*rows.system}
+    assert {
+        f"{name} (train_split=dev, epochs=2)",
+        f"{name} (recipes=metaxlm, train_split=dev, epochs=3)",
+    } <= {*rows.system}
     assert len(rows[rows.system.str.startswith("untrained")].system.unique()) == 2
 
 
 def test_what_a_language_scores_by_its_own_labels_is_a_row(settings):
-    table = score_table(evaluate(replace(settings, in_language=True, controls=False, langs="en,de")), "xnli")
+    table = score_table(
+        evaluate(replace(settings, in_language=True, controls=False, langs="en,de")), "xnli"
+    )
     assert [*table.index] == ["model", "model, learned in the language"]
     assert table.iloc[1].notna().sum() == 1 and table.iloc[1].notna().de
 
 
-def test_a_language_that_cannot_be_read_does_not_lose_the_others(settings, data, tmp_path, monkeypatch):
+def test_a_language_that_cannot_be_read_does_not_lose_the_others(
+    settings, data, tmp_path, monkeypatch
+):
     broken = tmp_path / "data"
     shutil.copytree(data, broken)
     write(broken / "xnli" / "test-de.tsv", "only one column\n" * 30)
     monkeypatch.setenv("XLNB_DATA", str(broken))
-    with pytest.warns(UserWarning, match=r"no test in fr: .*looked for .*xnli in de: .*test-de\.tsv"):
+    with pytest.warns(
+        UserWarning, match=r"no test in fr: .*looked for .*xnli in de: .*test-de\.tsv"
+    ):
         found = evaluate(replace(settings, controls=False, langs="de,en,fr,sw"))
     assert {*found.target} == {"en", "sw"}
 
 
 @pytest.mark.parametrize("lang", ["de", "en"])
-def test_one_bad_test_loses_neither_the_baselines_nor_the_other_languages(lang, settings, data, tmp_path, monkeypatch):
+def test_one_bad_test_loses_neither_the_baselines_nor_the_other_languages(
+    lang, settings, data, tmp_path, monkeypatch
+):
     "The language of learning too, whose test tells what must not choose."
     broken = tmp_path / "data"
     shutil.copytree(data, broken)
@@ -413,65 +580,103 @@ def test_one_bad_test_loses_neither_the_baselines_nor_the_other_languages(lang, 
 def test_nothing_is_learned_for_a_test_that_is_not_there(settings, data, tmp_path, monkeypatch):
     bare = tmp_path / "data"
     shutil.copytree(data, bare)
-    for path in (bare / "xnli").glob("test-*"): path.unlink()
+    for path in (bare / "xnli").glob("test-*"):
+        path.unlink()
     monkeypatch.setenv("XLNB_DATA", str(bare))
     monkeypatch.setattr(E, "train_head", lambda *_: pytest.fail("it trains"))
     with pytest.raises(DataError, match="xnli, test, .*looked for .*Licence of the set"):
         evaluate(replace(settings, out=str(tmp_path / "out")))
 
 
-@pytest.mark.parametrize("parts, kept", [("generator", "generator"), ("generator discriminator", "discriminator"),
-                                         ("generator selected", "selected")])
-def test_of_a_run_the_network_is_evaluated_that_its_paper_keeps(parts, kept, settings, model, tmp_path):
-    for part in parts.split(): shutil.copytree(model, tmp_path / "a-run" / part)
+@pytest.mark.parametrize(
+    "parts, kept",
+    [
+        ("generator", "generator"),
+        ("generator discriminator", "discriminator"),
+        ("generator selected", "selected"),
+    ],
+)
+def test_of_a_run_the_network_is_evaluated_that_its_paper_keeps(
+    parts, kept, settings, model, tmp_path
+):
+    for part in parts.split():
+        shutil.copytree(model, tmp_path / "a-run" / part)
     found = checked(replace(settings, model=str(tmp_path / "a-run")))
     assert Path(found.model).name == kept and found.title == "a-run"
     assert checked(replace(settings, model=found.model)) == found
 
 
-def test_a_model_of_the_hub_is_fetched_once_and_keeps_its_name(settings, model, tmp_path, monkeypatch):
-    asked, given = [], replace(settings, model="some-lab/some-model", out=str(tmp_path))
+def test_a_model_of_the_hub_is_fetched_once_and_keeps_its_name(
+    settings, model, tmp_path, monkeypatch
+):
+    asked = []
+    given = replace(settings, model="some-lab/some-model", out=str(tmp_path))
     for auto in (transformers.AutoModel, transformers.AutoTokenizer):
-        def fetched(name, load=auto.from_pretrained, **_): return asked.append(name) or load(model)
+
+        def fetched(name, load=auto.from_pretrained, **_):
+            return asked.append(name) or load(model)
+
         monkeypatch.setattr(auto, "from_pretrained", fetched)
     monkeypatch.setattr(E, "_unreachable", lambda name: False)
     found = checked(given)
     assert (found.title, model_hash(found.model) != "") == ("some-lab/some-model", True)
-    assert checked(given) == found and asked == ["some-lab/some-model"] * 2 # network and tokenizer
-    def absent(name, **_): raise OSError("it has no such model\nand more")
+    # network and tokenizer
+    assert checked(given) == found and asked == ["some-lab/some-model"] * 2
+
+    def absent(name, **_):
+        raise OSError("it has no such model\nand more")
+
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", absent)
-    with pytest.raises(ConfigError, match="'some-lab/another' is no folder here, and the hub does not give it: it has"):
+    with pytest.raises(
+        ConfigError,
+        match="'some-lab/another' is no folder here, and the hub does not give it: it has",
+    ):
         checked(replace(given, model="some-lab/another"))
 
 
 def test_a_hub_that_is_not_reached_is_asked_once(settings, tmp_path, monkeypatch):
     asked = []
+
     def ask(self, name, timeout):
         asked.append(name)
         raise ConnectionError
+
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", ask)
     given = replace(settings, model="some-lab/some-model", out=str(tmp_path))
-    with pytest.raises(ConfigError, match="the hub cannot be reached, nor is a copy in its cache"): checked(given)
+    with pytest.raises(ConfigError, match="the hub cannot be reached, nor is a copy in its cache"):
+        checked(given)
     assert asked == ["some-lab/some-model"]
     options = []
-    def cached(name, **given): raise options.append(given) or OSError
+
+    def cached(name, **given):
+        raise options.append(given) or OSError
+
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", cached)
-    with pytest.raises(ConfigError): checked(given)
+    with pytest.raises(ConfigError):
+        checked(given)
     assert options == [{"local_files_only": True}]
 
 
 def test_seeds_and_dev_are_taken_as_the_paper_of_the_recipe_does(settings):
-    assert checked(replace(settings, recipes="xylent")).aggregate == "median" and checked(settings).aggregate == "mean"
+    assert (
+        checked(replace(settings, recipes="xylent")).aggregate == "median"
+        and checked(settings).aggregate == "mean"
+    )
     assert checked(replace(settings, recipes="xylent", aggregate="mean")).aggregate == "mean"
 
 
 def test_means_of_families_leave_out_what_was_learned():
-    rows = [E.row("xnli", "accuracy", "en", lang, score, 9) | {"system": "model", "seed": 0}
-            for lang, score in dict(en=90, de=60, nl=40, ru=30, xx=10).items()]
+    rows = [
+        E.row("xnli", "accuracy", "en", lang, score, 9) | {"system": "model", "seed": 0}
+        for lang, score in dict(en=90, de=60, nl=40, ru=30, xx=10).items()
+    ]
     table = E.family_table(pd.DataFrame(rows), "xnli")
     assert table.loc["model"].to_dict() == {"Germanic": 50, "Slavic": 30, "other": 10}
-    printed_families = {r["lang"]: r["family"].removeprefix("IE: ") for r in paper_table("static", "table04_languages")}
-    renamed = {"vi": "Austroasiatic"} # printed as its branch, Mon-Khmer
+    printed_families = {
+        r["lang"]: r["family"].removeprefix("IE: ")
+        for r in paper_table("static", "table04_languages")
+    }
+    renamed = {"vi": "Austroasiatic"}  # printed as its branch, Mon-Khmer
     assert {lang: E.FAMILIES[lang] for lang in printed_families} == printed_families | renamed
 
 
@@ -479,27 +684,52 @@ def test_baselines_of_questions_and_of_numbers_know_what_texts_share():
     text = "Berlin is large. The river Spree flows there! Nobody knows why."
     asked = SimpleNamespace(question="Which river flows in it?", context=text)
     assert E._nearest_sentence([], [asked])[0].text == "The river Spree flows there!"
-    two = [SimpleNamespace(texts=texts) for texts in (("a b c", "A b c"), ("a b", "b c"), ("a", "b"))]
+    two = [
+        SimpleNamespace(texts=texts) for texts in (("a b c", "A b c"), ("a b", "b c"), ("a", "b"))
+    ]
     assert E._shared_words([], two) == [1, 1 / 3, 0]
 
 
-def test_each_training_is_announced_and_ctrl_c_keeps_it(settings, data, tmp_path, monkeypatch, capsys):
+def test_each_training_is_announced_and_ctrl_c_keeps_it(
+    settings, data, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
-    arguments = ["--model", settings.model, "--name", "mine", "--tasks", "xnli", "--train_split", "dev",
-                 "--langs", "en",
-                 "--epochs", "3", "--controls", "false", "--out", str(tmp_path)]
+    arguments = [
+        "--model",
+        settings.model,
+        "--name",
+        "mine",
+        "--tasks",
+        "xnli",
+        "--train_split",
+        "dev",
+        "--langs",
+        "en",
+        "--epochs",
+        "3",
+        "--controls",
+        "false",
+        "--out",
+        str(tmp_path),
+    ]
     original = FineTuned.forward
+
     def interrupted(self, batch, generator=None):
         signal.raise_signal(signal.SIGINT)
         return original(self, batch, generator)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler) # a shell's background jobs ignore it
+
+    # a shell's background jobs ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with monkeypatch.context() as patch:
         patch.setattr(FineTuned, "forward", interrupted)
-        with pytest.raises(SystemExit) as end: E.main(arguments)
+        with pytest.raises(SystemExit) as end:
+            E.main(arguments)
     assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
     said = capsys.readouterr().err
     assert end.value.code == 130 and said.endswith("xlnb: stopped; the same call goes on\n")
-    assert re.search(r"^xnli, mine, learned in en, seed 0: \d+ steps, 30 minutes at most", said, re.MULTILINE)
+    assert re.search(
+        r"^xnli, mine, learned in en, seed 0: \d+ steps, 30 minutes at most", said, re.MULTILINE
+    )
     assert len([*tmp_path.glob("xnli-*/checkpoint-00000001")]) == 1
     E.main(arguments)
     [log] = tmp_path.glob("xnli-*/log.jsonl")
@@ -519,51 +749,94 @@ def another(settings, tmp_path_factory):
     return str(folder)
 
 
-def test_two_models_stand_in_one_table_with_intervals(settings, scores, another, tmp_path, monkeypatch, capsys):
+def test_two_models_stand_in_one_table_with_intervals(
+    settings, scores, another, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
-    given = dict(model=settings.model, against=another, tasks="xnli", langs="en,sw", train_split="dev", epochs=2,
-                 seeds=2, out=settings.out)
-    trained, calls = E._tuned, []
+    given = dict(
+        model=settings.model,
+        against=another,
+        tasks="xnli",
+        langs="en,sw",
+        train_split="dev",
+        epochs=2,
+        seeds=2,
+        out=settings.out,
+    )
+    trained = E._tuned
+    calls = []
     monkeypatch.setattr(E, "_tuned", lambda *a: calls.append(a) or trained(*a))
     E.main([text for name, value in given.items() for text in (f"--{name}", str(value))])
     said = capsys.readouterr().out
-    first, second = Path(settings.model).name, f"{Path(another).name} [{model_hash(another)[:4]}]"
-    for name in (first, second): assert len(re.findall(rf"^{re.escape(name)} +[0-9]", said, re.MULTILINE)) == 1
+    first = Path(settings.model).name
+    second = f"{Path(another).name} [{model_hash(another)[:4]}]"
+    for name in (first, second):
+        assert len(re.findall(rf"^{re.escape(name)} +[0-9]", said, re.MULTILINE)) == 1
     assert f"{first} minus {second}, points" in said
-    assert len(calls) == 5 * 2 # two seeds of model, untrained and other, then of both: not once a language
+    # two seeds of model, untrained and other, then of both: not once a language
+    assert len(calls) == 5 * 2
     ahead = pd.read_csv(next(Path(settings.out).glob("*-behind-*.csv"))).set_index("target")
     assert [*ahead.index] == ["en", "sw"] and {*ahead.task} == {"xnli"}
-    both = {r["parameters"]["model"]: pd.DataFrame(r["scores"]) for r in read_records("08_evaluation")}
+    both = {
+        r["parameters"]["model"]: pd.DataFrame(r["scores"]) for r in read_records("08_evaluation")
+    }
     assert {*both} == {first, second}
-    def of(name, lang): return both[name][(both[name].system == "model") & (both[name].target == lang)].score.mean()
-    for lang in ahead.index: # heads of all seeds, as the tables have them
+
+    def of(name, lang):
+        return both[name][(both[name].system == "model") & (both[name].target == lang)].score.mean()
+
+    for lang in ahead.index:  # heads of all seeds, as the tables have them
         assert ahead.difference[lang] == pytest.approx(of(first, lang) - of(second, lang))
         assert ahead["from"][lang] <= ahead.difference[lang] <= ahead["to"][lang]
 
 
-def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(settings, another, data, tmp_path, monkeypatch):
+def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(
+    settings, another, data, tmp_path, monkeypatch
+):
     for code, lang in {"eng_Latn": "en", "deu_Latn": "de", "swh_Latn": "sw"}.items():
         lines = "".join(f"{row[0]}\n" for row in pairs(lang, "dev", 40))
         write(tmp_path / "data" / f"flores200_dataset/devtest/{code}.devtest", lines)
     monkeypatch.setenv("XLNB_DATA", str(tmp_path / "data"))
-    first = checked(replace(settings, tasks="flores", langs="de,sw", controls=False, train_split="", epochs=0,
-                            against=another, out=str(tmp_path / "out")))
+    first = checked(
+        replace(
+            settings,
+            tasks="flores",
+            langs="de,sw",
+            controls=False,
+            train_split="",
+            epochs=0,
+            against=another,
+            out=str(tmp_path / "out"),
+        )
+    )
     second = E.opponent(first)
     both = map(evaluate, (first, second))
     ours, theirs = (own[own.measure == "accuracy@1"].set_index("target").score for own in both)
-    def again(*_, **__): pytest.fail("read twice") # all that is compared was kept
+
+    def again(*_, **__):
+        pytest.fail("read twice")  # all that is compared was kept
+
     monkeypatch.setitem(E.READ, "flores", (again, None))
     ahead = E.differences(first, second, {"flores": "accuracy@1"}).loc["flores", "accuracy@1"]
     assert [*ahead.index] == [*ours.index] == ["de-en", "en-sw"]
     for pair, own in ahead.iterrows():
-        assert own.difference == pytest.approx(ours[pair] - theirs[pair]) and own["from"] <= own.difference <= own["to"]
+        assert (
+            own.difference == pytest.approx(ours[pair] - theirs[pair])
+            and own["from"] <= own.difference <= own["to"]
+        )
         assert compare(first, second, "flores", pair).difference == own.difference
-    with pytest.raises(ConfigError, match="target='de'"): compare(first, second, "flores", "de")
+    with pytest.raises(ConfigError, match="target='de'"):
+        compare(first, second, "flores", "de")
     with pytest.raises(DataError, match="xnli, test, 'de' is not there: looked for"):
         compare(first, second, "xnli", "de")
-    with pytest.raises(ConfigError, match="task='bli'"): compare(first, second, "bli", "de-en")
-    with pytest.warns(UserWarning, match="no interval .* cldr: no scores of single examples are kept"):
-        assert not len(E.differences(replace(first, tasks="cldr"), replace(second, tasks="cldr"), {}))
+    with pytest.raises(ConfigError, match="task='bli'"):
+        compare(first, second, "bli", "de-en")
+    with pytest.warns(
+        UserWarning, match="no interval .* cldr: no scores of single examples are kept"
+    ):
+        assert not len(
+            E.differences(replace(first, tasks="cldr"), replace(second, tasks="cldr"), {})
+        )
 
 
 def test_warnings_of_the_other_model_name_it(settings, scores, another, tmp_path, monkeypatch):
@@ -571,7 +844,9 @@ def test_warnings_of_the_other_model_name_it(settings, scores, another, tmp_path
     monkeypatch.setattr(E, "differences", lambda *_: pd.DataFrame())
     monkeypatch.setattr(E, "keep", lambda *_: tmp_path / "kept")
     first = checked(replace(settings, against=another))
-    with pytest.warns(UserWarning, match=rf"^{re.escape(E.opponent(first).title)}: xnli, model: cut$"):
+    with pytest.warns(
+        UserWarning, match=rf"^{re.escape(E.opponent(first).title)}: xnli, model: cut$"
+    ):
         E.beside_opponent(first, scores)
 
 
@@ -580,11 +855,18 @@ def test_another_model_that_is_not_there_is_said_before_anything_is_learned(sett
         checked(replace(settings, against="nowhere"))
 
 
-@pytest.mark.parametrize("error, said", [(ConfigError("no such code"), "no such code"),
-                                         (FileNotFoundError("no file"), "no file"),
-                                         (ArithmeticError("nan"), "ArithmeticError: nan")])
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (ConfigError("no such code"), "no such code"),
+        (FileNotFoundError("no file"), "no file"),
+        (ArithmeticError("nan"), "ArithmeticError: nan"),
+    ],
+)
 def test_what_ends_one_task_does_not_end_the_others(error, said, settings, scores, monkeypatch):
-    def read(*_, **__): raise error
+    def read(*_, **__):
+        raise error
+
     monkeypatch.setitem(E.READ, "tatoeba", (read, read))
     with pytest.warns(UserWarning, match=f"tatoeba: {said}"):
         found = evaluate(replace(settings, tasks="tatoeba, xnli", controls=False, langs="en"))
@@ -597,41 +879,63 @@ def test_measures_of_a_whole_test_are_not_compared_by_example():
         E._check_is_ratio(np.array([[0.0, 1.0]] * 4), "cola", examples, ["0", "1", "1", "1"], "en")
 
 
-@pytest.mark.parametrize("task, gold, answers", [
-    ("pos", [["NOUN", "VERB"], ["NOUN"]], [["NOUN", "NOUN"], ["NOUN"]]),
-    ("ner", [["B-PER", "I-PER", "O"], ["O", "B-LOC"]], [["B-PER", "O", "O"], ["B-LOC", "B-LOC"]]),
-    ("xnli", ["neutral", "entailment"], ["neutral", "neutral"])])
+@pytest.mark.parametrize(
+    "task, gold, answers",
+    [
+        ("pos", [["NOUN", "VERB"], ["NOUN"]], [["NOUN", "NOUN"], ["NOUN"]]),
+        (
+            "ner",
+            [["B-PER", "I-PER", "O"], ["O", "B-LOC"]],
+            [["B-PER", "O", "O"], ["B-LOC", "B-LOC"]],
+        ),
+        ("xnli", ["neutral", "entailment"], ["neutral", "neutral"]),
+    ],
+)
 def test_what_is_compared_is_the_measure_of_the_table(task, gold, answers):
     "Not the mean over sentences of the words that are right, which is another number."
     name = "label" if task == "xnli" else "tags"
     examples = [SimpleNamespace(**{name: own}) for own in gold]
-    E._check_is_ratio(found := E._ratios(task, examples, answers, "en"), task, examples, answers, "en")
+    E._check_is_ratio(
+        found := E._ratios(task, examples, answers, "en"), task, examples, answers, "en"
+    )
     above, below = found.sum(0)
-    assert above / below == pytest.approx(next(iter(E.BENCHMARKS[task].score(examples, answers, "en").values())))
+    assert above / below == pytest.approx(
+        next(iter(E.BENCHMARKS[task].score(examples, answers, "en").values()))
+    )
 
 
 def test_a_sentence_in_another_place_is_no_example_that_was_learned():
     learned = [Labelled("1", ("a dog", "a cat"), "x")]
-    tested = [Labelled(str(n), texts, "x") for n, texts in enumerate([("a cat", "a dog"), ("a dog", "a cat"),
-                                                                  ("no", "yes")])]
+    tested = [
+        Labelled(str(n), texts, "x")
+        for n, texts in enumerate([("a cat", "a dog"), ("a dog", "a cat"), ("no", "yes")])
+    ]
     assert (leaked(learned, tested, []), E.sharing(learned, tested, [])) == (1, 2)
 
 
 def test_names_of_other_tools_are_known(settings):
-    assert E.task_names(replace(settings, tasks="panx, udpos,pawsx,xnli")) == ["ner", "pos", "paws-x", "xnli"]
+    assert E.task_names(replace(settings, tasks="panx, udpos,pawsx,xnli")) == [
+        "ner",
+        "pos",
+        "paws-x",
+        "xnli",
+    ]
     with pytest.raises(ConfigError, match="recipes='xlmee' is not one of .*did you mean 'xlme'"):
         checked(replace(settings, tasks="cldr", recipes="xlmee"))
 
+
 def test_dev_of_a_parallel_set_that_is_learned_holds_no_translation(settings):
     "AmericasNLI learns from XNLI, whose examples say the same in all languages."
-    train, dev = E._learned_and_dev("americasnli", ["en", "de"], replace(settings, tasks="americasnli"))
+    train, dev = E._learned_and_dev(
+        "americasnli", ["en", "de"], replace(settings, tasks="americasnli")
+    )
     ids = [{e.id for own in part.values() for e in own} for part in (train, dev)]
     assert all(ids) and not ids[0] & ids[1]
 
 
 def test_splits_of_two_sets_are_two_splits(settings):
     given = replace(settings, tasks="mlqa", train_split="dev", test_split="dev")
-    assert checked(given).tasks == "mlqa" # SQuAD's dev and MLQA's
+    assert checked(given).tasks == "mlqa"  # SQuAD's dev and MLQA's
     with pytest.raises(ConfigError, match="xnli learns from 'dev', and is tested on it"):
         checked(replace(given, tasks="xnli"))
 
@@ -643,64 +947,113 @@ def test_records_tell_networks_of_one_name_and_runs_that_stopped_apart(settings,
     ends = {name[-6:] for name in names if name.startswith(settings.title)}
     assert ends == {f"[{h}]" for h in (first["parameters"]["model_hash"][:4], "bbbb")}
     assert first["run"]["finished"]
-    assert not scores_record(settings, scores.assign(stopped="stopped at step 3 of 9"))["run"]["finished"]
+    assert not scores_record(settings, scores.assign(stopped="stopped at step 3 of 9"))["run"][
+        "finished"
+    ]
     assert Settings("runs/xlm_e-tiny-0123/generator").title == "xlm_e-tiny-0123"
 
 
 def rows_of(task, system, scores, **facts):
     "Rows as of `evaluate`; facts: a value for all targets, or one for each."
-    of = lambda value, target: value[target] if isinstance(value, dict) else value
-    return [E.row(task, "accuracy", "", target, score, **{"seed": 0, "system": system, "examples": 500} |
-                  {k: of(v, target) for k, v in facts.items()}) for target, score in scores.items()]
+
+    def of(value, target):
+        return value[target] if isinstance(value, dict) else value
+
+    return [
+        E.row(
+            task,
+            "accuracy",
+            "",
+            target,
+            score,
+            **{"seed": 0, "system": system, "examples": 500}
+            | {k: of(v, target) for k, v in facts.items()},
+        )
+        for target, score in scores.items()
+    ]
 
 
-def printed(paper, table, **wanted): # language → number
-    return {row["lang"]: float(row["value"]) for row in paper_table(paper, table)
-            if all(row[k] == v for k, v in wanted.items())}
+def printed(paper, table, **wanted):  # language → number
+    return {
+        row["lang"]: float(row["value"])
+        for row in paper_table(paper, table)
+        if all(row[k] == v for k, v in wanted.items())
+    }
 
 
-@pytest.mark.parametrize("task, table, measure, metric", [
-    ("xquad", "table14_xquad", "EM", "em"), ("mlqa", "table12_mlqa", "EM", "em"),
-    ("tydiqa", "table13_tydiqa", "EM", "em"),
-    ("xnli", "table11_xnli", "accuracy", "acc"), ("pawsx", "table10_pawsx", "accuracy", "acc")])
+@pytest.mark.parametrize(
+    "task, table, measure, metric",
+    [
+        ("xquad", "table14_xquad", "EM", "em"),
+        ("mlqa", "table12_mlqa", "EM", "em"),
+        ("tydiqa", "table13_tydiqa", "EM", "em"),
+        ("xnli", "table11_xnli", "accuracy", "acc"),
+        ("pawsx", "table10_pawsx", "accuracy", "acc"),
+    ],
+)
 def test_gaps_in_the_table_are_those_that_xy_lent_prints(task, table, measure, metric):
     "What `score_table` makes of the paper's own scores; rounding as in `test_scores`."
     own = dict(model="XY-LENT", size="base")
-    [gap] = [float(row["value"]) for row in paper_table("xylent", "table04_transfer_gap")
-             if {**own, "task": task}.items() <= row.items()]
+    [gap] = [
+        float(row["value"])
+        for row in paper_table("xylent", "table04_transfer_gap")
+        if {**own, "task": task}.items() <= row.items()
+    ]
     scores = printed("xylent", table, **own, setting="zero_shot", metric=metric, variant="CCMatrix")
-    rows = [E.row(task, measure, "en", lang, score, seed=0, system="XY-LENT", examples=1)
-            for lang, score in scores.items() if lang != "avg"]
+    rows = [
+        E.row(task, measure, "en", lang, score, seed=0, system="XY-LENT", examples=1)
+        for lang, score in scores.items()
+        if lang != "avg"
+    ]
     assert abs(score_table(pd.DataFrame(rows), task).loc["XY-LENT", "gap"] - gap) <= 0.15 + 1e-9
 
 
-@pytest.mark.parametrize("table, metric", [("table09_xquad", "f1"), ("table12_xnli", "acc"), ("table15_ner", "f1")])
+@pytest.mark.parametrize(
+    "table, metric", [("table09_xquad", "f1"), ("table12_xnli", "acc"), ("table15_ner", "f1")]
+)
 def test_means_in_the_table_are_those_that_metaxlm_prints(table, metric):
     names = "XLM", "MetaXLM", "MetaXLM+Dict"
     systems = {name: printed("metaxlm", table, model=name, metric=metric) for name in names}
-    rows = [E.row("task", "score", "en", lang, score, seed=0, system=name, examples=1)
-            for name, scores in systems.items() for lang, score in scores.items() if lang != "avg"]
+    rows = [
+        E.row("task", "score", "en", lang, score, seed=0, system=name, examples=1)
+        for name, scores in systems.items()
+        for lang, score in scores.items()
+        if lang != "avg"
+    ]
     found = score_table(pd.DataFrame(rows), "task")["mean"]
-    for name, scores in systems.items(): assert abs(found[name] - scores["avg"]) <= 0.1 + 1e-9
+    for name, scores in systems.items():
+        assert abs(found[name] - scores["avg"]) <= 0.1 + 1e-9
 
 
 @pytest.fixture(scope="module")
 def covered():
     "A model whose vectors have few words, of one pair none, beside what knows all words."
-    found = rows_of("bli", "model", {"de-en": 100, "en-es": 40}, coverage={"de-en": 0.001, "en-es": 0.5},
-                    examples={"de-en": 2, "en-es": 1500})
-    return pd.DataFrame(found + rows_of("bli", "spelling", {"de-en": 20, "en-es": 30, "en-fr": 70}, examples=3000))
+    found = rows_of(
+        "bli",
+        "model",
+        {"de-en": 100, "en-es": 40},
+        coverage={"de-en": 0.001, "en-es": 0.5},
+        examples={"de-en": 2, "en-es": 1500},
+    )
+    return pd.DataFrame(
+        found + rows_of("bli", "spelling", {"de-en": 20, "en-es": 30, "en-fr": 70}, examples=3000)
+    )
 
 
 def test_what_a_score_covers_stands_in_every_table_and_picture(covered, model):
-    table, by_family = E.tables(Settings(model, "bli", name="mybert", aggregate="mean"), covered).values()
+    table, by_family = E.tables(
+        Settings(model, "bli", name="mybert", aggregate="mean"), covered
+    ).values()
     assert by_family.loc["mybert, coverage"].tolist() == [0.1, 50]
     assert [*table.index] == ["mybert", "spelling", "mybert, coverage", "mybert, examples covered"]
-    assert table["de-en"].tolist() == [100, 20, 0.1, "2"] and table["en-es"].tolist()[2:] == [50, "1,500"]
+    assert table["de-en"].tolist() == [100, 20, 0.1, "2"] and table["en-es"].tolist()[2:] == [
+        50,
+        "1,500",
+    ]
     assert "mybert, examples covered & – & 2 & 1,500 & –" in latex(table)
     labels = draw_heat_map(E.as_shown(covered, "mybert")).axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == ["mybert", "spelling", "mybert, coverage"]
-    assert len(score_table(covered.assign(coverage=1.0), "bli")) == 2 # no news
+    assert len(score_table(covered.assign(coverage=1.0), "bli")) == 2  # no news
 
 
 def test_systems_are_averaged_over_the_same_languages(covered):
@@ -713,21 +1066,27 @@ def test_systems_are_averaged_over_the_same_languages(covered):
 
 
 def test_a_score_of_few_examples_is_warned_of(covered):
-    with pytest.warns(UserWarning) as said: E._warn_of_scores(covered)
+    with pytest.warns(UserWarning) as said:
+        E._warn_of_scores(covered)
     [text] = [str(w.message) for w in said]
     assert text.startswith("bli, model: the score is of fewer than 100 examples") and text.endswith(
-        "in de-en (2 examples, 0.1%)")
+        "in de-en (2 examples, 0.1%)"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         E._warn_of_scores(covered[covered.target != "de-en"])
 
 
-@pytest.mark.parametrize("columns, rows, turned", [(3, 1, False), (15, 1, False), (43, 3, False), (43, 3, True)])
+@pytest.mark.parametrize(
+    "columns, rows, turned", [(3, 1, False), (15, 1, False), (43, 3, False), (43, 3, True)]
+)
 def test_a_picture_of_many_columns_is_drawn_in_rows_that_can_be_read(columns, rows, turned):
     targets = [f"{n:02}-{'zh-Hant' if turned else 'en'}" for n in range(columns)]
     fig = draw_heat_map(pd.DataFrame(rows_of("bli", "model", dict.fromkeys(targets, 60.46))))
     fig.draw_without_rendering()
-    assert len(fig.axes) == rows and {text.get_text() for ax in fig.axes for text in ax.texts} == {"60.5"}
+    assert len(fig.axes) == rows and {text.get_text() for ax in fig.axes for text in ax.texts} == {
+        "60.5"
+    }
     for ax in fig.axes:
         for written in (ax.texts, ax.get_xticklabels()):
             boxes = [text.get_window_extent() for text in written]
@@ -735,65 +1094,106 @@ def test_a_picture_of_many_columns_is_drawn_in_rows_that_can_be_read(columns, ro
         assert {label.get_rotation() for label in ax.get_xticklabels()} == {90.0 if turned else 0.0}
 
 
-def test_tables_name_the_model_and_say_which_training_stopped(scores, settings, tmp_path, monkeypatch):
+def test_tables_name_the_model_and_say_which_training_stopped(
+    scores, settings, tmp_path, monkeypatch
+):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
     given = checked(replace(settings, name="my_bert", out=str(tmp_path)))
     stop = "stopped at step 144 of 1365"
-    place = E.keep(given, scores.assign(stopped=scores.stopped.where(scores.system != "model", stop)))
+    place = E.keep(
+        given, scores.assign(stopped=scores.stopped.where(scores.system != "model", stop))
+    )
     [table] = E.tables(given, scores).values()
-    assert [*table.index] == ["my_bert", "untrained", "majority", "character n-grams"] # of what has finished
+    # of what has finished
+    assert [*table.index] == ["my_bert", "untrained", "majority", "character n-grams"]
     assert f"<th>my_bert, {stop}</th>" in Path(f"{place}.html").read_text()
     assert rf"my\_bert, {stop} & " in Path(f"{place}.tex").read_text()
     own = scores[scores.system == "model"]
-    parts = own, own.assign(seed=1, stopped=stop), own.assign(source="de", stopped="stopped at step 3 of 9")
+    parts = (
+        own,
+        own.assign(seed=1, stopped=stop),
+        own.assign(source="de", stopped="stopped at step 3 of 9"),
+    )
     rows = E.as_shown(pd.concat(parts, ignore_index=True), "my_bert")
     assert [*score_table(rows, "xnli").index] == [
         "my_bert, 1 of 2 trainings stopped, the first at step 144 of 1365",
-        "my_bert, stopped at step 3 of 9, learned in the language"]
+        "my_bert, stopped at step 3 of 9, learned in the language",
+    ]
 
 
 @pytest.fixture
 def damaged(model, tmp_path):
     "Copies of the model: without the weights of a block, with another tokenizer."
     from safetensors.torch import load_file, save_file
-    for name in ("partial", "foreign"): shutil.copytree(model, tmp_path / name)
+
+    for name in ("partial", "foreign"):
+        shutil.copytree(model, tmp_path / name)
     weights = load_file(tmp_path / "partial" / "model.safetensors")
-    kept = {name: value for name, value in weights.items() if "layers.1." not in name and "layer.1." not in name}
+    kept = {
+        name: value
+        for name, value in weights.items()
+        if "layers.1." not in name and "layer.1." not in name
+    }
     assert 0 < len(weights) - len(kept) < len(weights)
     save_file(kept, tmp_path / "partial" / "model.safetensors", {"format": "pt"})
-    (tmp_path / "partial" / "checksums.json").unlink() # they are of all weights
+    (tmp_path / "partial" / "checksums.json").unlink()  # they are of all weights
     lines = {lang: [" ".join(row[:2]) for row in pairs(lang, "dev", 60)] for lang in WORDS}
     train_vocab(lines, 70, tmp_path / "vocabulary").save_pretrained(tmp_path / "foreign")
     return {name: str(tmp_path / name) for name in ("partial", "foreign")}
 
 
-@pytest.mark.parametrize("name, message", [("partial", r"lacks \d+ weights of .*, which would be random"),
-                                           ("foreign", "a tokenizer of 70 pieces for a model with a vocab")])
-def test_no_head_is_learned_on_what_is_no_checkpoint(name, message, damaged, settings, scores, tmp_path, monkeypatch):
-    given = replace(settings, model=damaged[name], langs="en", controls=False, out=str(tmp_path / "out"))
-    with pytest.raises(DataError, match=message): evaluate(checked(given))
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("partial", r"lacks \d+ weights of .*, which would be random"),
+        ("foreign", "a tokenizer of 70 pieces for a model with a vocab"),
+    ],
+)
+def test_no_head_is_learned_on_what_is_no_checkpoint(
+    name, message, damaged, settings, scores, tmp_path, monkeypatch
+):
+    given = replace(
+        settings, model=damaged[name], langs="en", controls=False, out=str(tmp_path / "out")
+    )
+    with pytest.raises(DataError, match=message):
+        evaluate(checked(given))
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
     against = checked(replace(settings, langs="en", controls=False, against=damaged[name]))
-    with pytest.raises(DataError, match=message): E.beside_opponent(against, scores)
+    with pytest.raises(DataError, match=message):
+        E.beside_opponent(against, scores)
 
 
-def test_where_nothing_can_be_written_the_scores_are_shown(settings, scores, monkeypatch, tmp_path, capsys):
+def test_where_nothing_can_be_written_the_scores_are_shown(
+    settings, scores, monkeypatch, tmp_path, capsys
+):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "file" / "results"))
-    arguments = dict(model=settings.model, tasks="xnli", train_split="dev", epochs=2, out=settings.out)
-    with pytest.raises(SystemExit, match="cannot be kept .*: name other folders by --out and XLNB_RESULTS"):
+    arguments = dict(
+        model=settings.model, tasks="xnli", train_split="dev", epochs=2, out=settings.out
+    )
+    with pytest.raises(
+        SystemExit, match="cannot be kept .*: name other folders by --out and XLNB_RESULTS"
+    ):
         E.main([text for name, value in arguments.items() for text in (f"--{name}", str(value))])
     assert "character n-grams" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("given", [dict(learning_rate=float("nan")), dict(max_minutes=float("inf")), dict(epochs=-1),
-                                   dict(langs="all")])
+@pytest.mark.parametrize(
+    "given",
+    [
+        dict(learning_rate=float("nan")),
+        dict(max_minutes=float("inf")),
+        dict(epochs=-1),
+        dict(langs="all"),
+    ],
+)
 def test_amounts_and_languages_that_are_none(given, settings):
-    with pytest.raises(ConfigError, match=f"{next(iter(given))}="): checked(replace(settings, **given))
+    with pytest.raises(ConfigError, match=f"{next(iter(given))}="):
+        checked(replace(settings, **given))
 
 
 def test_no_minutes_are_no_training(settings):
-    recipe, = E._recipes(settings.model, "xnli", replace(settings, max_minutes=0.0))
+    (recipe,) = E._recipes(settings.model, "xnli", replace(settings, max_minutes=0.0))
     assert recipe.max_minutes == 0
 
 
@@ -811,43 +1211,95 @@ def test_signs_of_latex():
 
 def test_the_same_as_latex_and_as_a_picture(scores):
     text = latex(score_table(scores, "xnli"))
-    assert text.count(r"\\") == 5 and "character n-grams" in text and r"\begin{tabular}{lrrrrrr}" in text
+    assert (
+        text.count(r"\\") == 5
+        and "character n-grams" in text
+        and r"\begin{tabular}{lrrrrrr}" in text
+    )
     fig = draw_heat_map(scores)
     assert [ax.get_title() for ax in fig.axes] == ["xnli: accuracy, %"]
 
 
-@pytest.mark.parametrize("changes, error, says", [
-    (dict(tasks="xnly"), ConfigError, "task='xnly' is not one of.*did you mean 'xnli'"),
-    (dict(model=""), ConfigError, "give the folder"), (dict(seeds=0), ConfigError, "seeds=0"),
-    (dict(aggregate="median "), ConfigError, "did you mean 'median'"), (dict(recipes="xlm-e"), ConfigError, "'xlme'"),
-    (dict(partner="nowhere"), ConfigError, "partner='nowhere': give 'self', or the folder of translations"),
-    (dict(select_on="everything"), ConfigError, "select_on='everything': .* or 'all'"),
-    (dict(source=""), ConfigError, "source='': name the language"), (dict(langs="en,en"), ConfigError, "'en' twice"),
-    (dict(learning_rate=-1.0), ConfigError, "learning_rate=-1.0"),
-    (dict(tasks="xnli,squad1", recipes="metaxlm"), ConfigError, "none for squad1, only for xnli"),
-    (dict(tasks="cldr", train_split="", partner="self", source="en,de"), ConfigError,
-     "cldr train no network .* partner='self', .*source='en,de'"),
-    *((dict(tasks="cldr", train_split="", epochs=0) | {k: v}, ConfigError,
-       f"cldr train no network .* without {k}={v!r}")
-      for k, v in dict(train_split="nonsense", test_split="dev", in_language=True, epochs=3, learning_rate=0.1, seeds=2,
-                       max_minutes=5.0).items()),
-    (dict(model="/nowhere", partner="self"), ConfigError, "model=./nowhere. is not there: give the folder"),
-    (dict(model="nowhere"), ConfigError, "or a name on the hub"),
-    (dict(tasks="americasnli", select_on="all"), DataError, "nothing could be tested"),
-    (dict(partner="self"), ConfigError, "partner='self': .* has no cross-attention to look at it with"),
-    (dict(select_on="fr"), DataError, "xnli, dev, 'fr' is not there"),
-    (dict(train_split="test"), ConfigError, "learns from 'test', and is tested on it"),
-    (dict(train_split=""), DataError, "xnli, train, 'en' is not there: looked for .*Licence of the set: CC BY-NC 4.0"),
-    (dict(langs="fr", controls=False), DataError, "nothing could be tested of .*: xnli has no test in fr"),
-    (dict(source="fr"), DataError, "xnli, dev, 'fr' is not there")])
+@pytest.mark.parametrize(
+    "changes, error, says",
+    [
+        (dict(tasks="xnly"), ConfigError, "task='xnly' is not one of.*did you mean 'xnli'"),
+        (dict(model=""), ConfigError, "give the folder"),
+        (dict(seeds=0), ConfigError, "seeds=0"),
+        (dict(aggregate="median "), ConfigError, "did you mean 'median'"),
+        (dict(recipes="xlm-e"), ConfigError, "'xlme'"),
+        (
+            dict(partner="nowhere"),
+            ConfigError,
+            "partner='nowhere': give 'self', or the folder of translations",
+        ),
+        (dict(select_on="everything"), ConfigError, "select_on='everything': .* or 'all'"),
+        (dict(source=""), ConfigError, "source='': name the language"),
+        (dict(langs="en,en"), ConfigError, "'en' twice"),
+        (dict(learning_rate=-1.0), ConfigError, "learning_rate=-1.0"),
+        (
+            dict(tasks="xnli,squad1", recipes="metaxlm"),
+            ConfigError,
+            "none for squad1, only for xnli",
+        ),
+        (
+            dict(tasks="cldr", train_split="", partner="self", source="en,de"),
+            ConfigError,
+            "cldr train no network .* partner='self', .*source='en,de'",
+        ),
+        *(
+            (
+                dict(tasks="cldr", train_split="", epochs=0) | {k: v},
+                ConfigError,
+                f"cldr train no network .* without {k}={v!r}",
+            )
+            for k, v in dict(
+                train_split="nonsense",
+                test_split="dev",
+                in_language=True,
+                epochs=3,
+                learning_rate=0.1,
+                seeds=2,
+                max_minutes=5.0,
+            ).items()
+        ),
+        (
+            dict(model="/nowhere", partner="self"),
+            ConfigError,
+            "model=./nowhere. is not there: give the folder",
+        ),
+        (dict(model="nowhere"), ConfigError, "or a name on the hub"),
+        (dict(tasks="americasnli", select_on="all"), DataError, "nothing could be tested"),
+        (
+            dict(partner="self"),
+            ConfigError,
+            "partner='self': .* has no cross-attention to look at it with",
+        ),
+        (dict(select_on="fr"), DataError, "xnli, dev, 'fr' is not there"),
+        (dict(train_split="test"), ConfigError, "learns from 'test', and is tested on it"),
+        (
+            dict(train_split=""),
+            DataError,
+            "xnli, train, 'en' is not there: looked for .*Licence of the set: CC BY-NC 4.0",
+        ),
+        (
+            dict(langs="fr", controls=False),
+            DataError,
+            "nothing could be tested of .*: xnli has no test in fr",
+        ),
+        (dict(source="fr"), DataError, "xnli, dev, 'fr' is not there"),
+    ],
+)
 def test_what_cannot_be_is_refused_with_the_reason(changes, error, says, settings):
-    with pytest.raises(error, match=says): evaluate(replace(settings, **changes))
+    with pytest.raises(error, match=says):
+        evaluate(replace(settings, **changes))
 
 
 def test_another_model_has_another_name(model, tmp_path):
     shutil.copytree(model, tmp_path / "copy")
     assert model_hash(tmp_path / "copy") == model_hash(model)
-    with open(tmp_path / "copy" / "config.json", "a") as file: file.write(" ")
+    with open(tmp_path / "copy" / "config.json", "a") as file:
+        file.write(" ")
     assert model_hash(tmp_path / "copy") != model_hash(model)
 
 
@@ -856,29 +1308,63 @@ def test_another_process_asks_for_one_more_language(settings, scores, data, tmp_
     "It reads the network that was trained here, whose class it has not met yet."
     out = tmp_path / "out"
     shutil.copytree(settings.out, out)
-    arguments = ["--model", settings.model, "--tasks", "xnli", "--train_split", "dev", "--epochs", "2",
-                 "--out", str(out),
-                 "--controls", "False", "--langs", "en"]
+    arguments = [
+        "--model",
+        settings.model,
+        "--tasks",
+        "xnli",
+        "--train_split",
+        "dev",
+        "--epochs",
+        "2",
+        "--out",
+        str(out),
+        "--controls",
+        "False",
+        "--langs",
+        "en",
+    ]
     environment = {**os.environ, "XLNB_DATA": str(data), "XLNB_RESULTS": str(tmp_path / "results")}
-    for path in out.glob("*/answers/*-en-*"): path.unlink()
-    done = subprocess.run([sys.executable, "-m", "xlnb.evaluation", *arguments], env=environment, capture_output=True,
-                          text=True, timeout=300)
+    for path in out.glob("*/answers/*-en-*"):
+        path.unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "xlnb.evaluation", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0 and "xnli: accuracy, %" in done.stdout, done.stderr[-2000:]
 
 
 @pytest.mark.slow
 def test_the_command_line_needs_no_checkout(model, tmp_path):
-    environment = {k: v for k, v in os.environ.items() if k not in ("XLNB_DATA", "XLNB_ROOT", "XLNB_RESULTS")}
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("XLNB_DATA", "XLNB_ROOT", "XLNB_RESULTS")
+    }
     environment["PYTHONPATH"] = str(Path(E.__file__).parents[1])
     arguments = ["--model", model, "--tasks", "cldr", "--langs", "en,de", "--controls", "false"]
-    done = subprocess.run([sys.executable, "-m", "xlnb.evaluation", *arguments], env=environment, capture_output=True,
-                          text=True, timeout=300, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "xlnb.evaluation", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert len([*(tmp_path / "runs" / "evaluation").glob("*.csv")]) == 1
-    assert len((tmp_path / "runs" / "results" / "08_evaluation.jsonl").read_text().splitlines()) == 1
-    code = "from xlnb.measures.downstream import printed, printed_recipes; import xlnb.results.downstream_results; " \
-           "print(len(printed('xnli')), len(printed_recipes('metaxlm', 'xnli', 768)))"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert (
+        len((tmp_path / "runs" / "results" / "08_evaluation.jsonl").read_text().splitlines()) == 1
+    )
+    code = (
+        "from xlnb.measures.downstream import printed, printed_recipes; import "
+        "xlnb.results.downstream_results; "
+        "print(len(printed('xnli')), len(printed_recipes('metaxlm', 'xnli', 768)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 0 and min(map(int, done.stdout.split())) > 0, done.stderr[-2000:]
 
 
@@ -887,18 +1373,32 @@ def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
     arguments += ["--out", str(tmp_path)]
     environment = {k: v for k, v in os.environ.items() if k != "XLNB_DATA"}
     environment["XLNB_RESULTS"] = str(tmp_path / "results")
-    done = subprocess.run([sys.executable, "-m", "xlnb.evaluation", *arguments], env=environment, capture_output=True,
-                          text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-m", "xlnb.evaluation", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "cldr entailment: accuracy, %" in done.stdout and "untrained" in done.stdout
-    assert all(len([*tmp_path.glob(f"*.{ending}")]) == 1 for ending in ("csv", "png", "html", "tex"))
+    assert all(
+        len([*tmp_path.glob(f"*.{ending}")]) == 1 for ending in ("csv", "png", "html", "tex")
+    )
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
-    record, = read_records("08_evaluation")
+    (record,) = read_records("08_evaluation")
     assert str(tmp_path) not in json.dumps(record) and model not in json.dumps(record)
     rows = recorded([record])
-    assert {"any encoder", "untrained any encoder", "strings"} <= {*rows.system} and {*rows.target} == {"en", "de"}
-    wrong = subprocess.run([sys.executable, "-m", "xlnb.evaluation", "--tasks", "cldr"], env=environment,
-                           capture_output=True, text=True, timeout=300)
+    assert {"any encoder", "untrained any encoder", "strings"} <= {*rows.system} and {
+        *rows.target
+    } == {"en", "de"}
+    wrong = subprocess.run(
+        [sys.executable, "-m", "xlnb.evaluation", "--tasks", "cldr"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert wrong.returncode == 1 and wrong.stderr.startswith("xlnb: model=''")
 
 
@@ -906,7 +1406,10 @@ def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
 def more_data(data, tmp_path, monkeypatch):
     "Names and translations beside the small XNLI."
     shutil.copytree(data, root := tmp_path / "data")
-    def tagged(lang, k): return f"{lang}:{WORDS[lang][k % 8]}\t{'B-PER' if k % 8 < 2 else 'O'}\n"
+
+    def tagged(lang, k):
+        return f"{lang}:{WORDS[lang][k % 8]}\t{'B-PER' if k % 8 < 2 else 'O'}\n"
+
     for lang, split in product(WORDS, ("dev", "test")):
         words = range(4 if split == "dev" else 5)
         sentences = ("".join(tagged(lang, n + k * (1 + n // 8)) for k in words) for n in range(24))
@@ -917,46 +1420,82 @@ def more_data(data, tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_DATA", str(root))
 
 
-FOREIGN = {"Bert": "cased WordPiece", "Roberta": "byte-level BPE", "XLMRoberta": "Unigram",
-           "Electra": "uncased WordPiece", "DebertaV2": None, "ModernBert": "byte-level BPE"} # tokenizers; None: ours
+# tokenizers; None: ours
+FOREIGN = {
+    "Bert": "cased WordPiece",
+    "Roberta": "byte-level BPE",
+    "XLMRoberta": "Unigram",
+    "Electra": "uncased WordPiece",
+    "DebertaV2": None,
+    "ModernBert": "byte-level BPE",
+}
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_models_that_are_not_ours_by_the_same_command(name, model, more_data, tmp_path, monkeypatch, capsys):
+def test_models_that_are_not_ours_by_the_same_command(
+    name, model, more_data, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
     texts = [" ".join(row[:2]) for lang in WORDS for row in pairs(lang, "dev", 60)]
     kind = FOREIGN[name]
-    tokenizer = fast(kind, texts, 300) if kind else transformers.AutoTokenizer.from_pretrained(model)
-    ids = {k: getattr(tokenizer, k) for k in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id",
-                                              "sep_token_id")}
+    tokenizer = (
+        fast(kind, texts, 300) if kind else transformers.AutoTokenizer.from_pretrained(model)
+    )
+    ids = {
+        k: getattr(tokenizer, k)
+        for k in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+    }
     shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
     config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), **ids, **shape)
-    with quietly(): getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path / "foreign")
+    with quietly():
+        getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path / "foreign")
     tokenizer.save_pretrained(tmp_path / "foreign")
-    E.main(["--model", str(tmp_path / "foreign"), "--tasks", "xnli,ner,tatoeba", "--train_split", "dev", "--langs",
-            "en,de", "--epochs", "1", "--out", str(tmp_path / "out")])
+    E.main(
+        [
+            "--model",
+            str(tmp_path / "foreign"),
+            "--tasks",
+            "xnli,ner,tatoeba",
+            "--train_split",
+            "dev",
+            "--langs",
+            "en,de",
+            "--epochs",
+            "1",
+            "--out",
+            str(tmp_path / "out"),
+        ]
+    )
     said, warned = capsys.readouterr()
-    assert all(f"{task}, %" in said for task in ("xnli: accuracy", "ner: F1", "tatoeba: accuracy@1")), said + warned
+    assert all(
+        f"{task}, %" in said for task in ("xnli: accuracy", "ner: F1", "tatoeba: accuracy@1")
+    ), said + warned
     assert "character n-grams" in said
     [record] = read_records("08_evaluation")
     assert record["parameters"]["model"] == "foreign"
     assert {*zip(record["scores"]["task"], record["scores"]["system"])} >= {
-        (task, system) for task in ("xnli", "ner", "tatoeba") for system in ("model", "untrained")}
+        (task, system) for task in ("xnli", "ner", "tatoeba") for system in ("model", "untrained")
+    }
 
 
-def no_training(*_): pytest.fail("it trains")
+def no_training(*_):
+    pytest.fail("it trains")
 
 
-@pytest.mark.parametrize("tags, said", [("dog\tO\ncat\tO\n", "without a span"),
-                                        ("dog\ncat\n", "1 columns, not a word")])
+@pytest.mark.parametrize(
+    "tags, said", [("dog\tO\ncat\tO\n", "without a span"), ("dog\ncat\n", "1 columns, not a word")]
+)
 def test_no_test_with_labels_is_no_training(tags, said, settings, more_data, tmp_path, monkeypatch):
-    for lang in WORDS: write(tmp_path / "data" / "panx" / f"test-{lang}.tsv", tags)
+    for lang in WORDS:
+        write(tmp_path / "data" / "panx" / f"test-{lang}.tsv", tags)
     monkeypatch.setattr(E, "train_head", no_training)
     with pytest.raises(DataError, match=f"nothing could be tested of .*: ner in de: .*{said}"):
         evaluate(replace(settings, tasks="ner", out=str(tmp_path / "out"), controls=False))
 
 
-def test_what_cannot_be_scored_is_warned_of_before_the_others_are_learned(settings, more_data, tmp_path, monkeypatch):
+def test_what_cannot_be_scored_is_warned_of_before_the_others_are_learned(
+    settings, more_data, tmp_path, monkeypatch
+):
     write(tmp_path / "data" / "panx" / "test-de.tsv", "dog\tO\n")
     monkeypatch.setattr(E, "train_head", no_training)
     given = checked(replace(settings, tasks="ner", out=str(tmp_path / "out"), controls=False))
@@ -969,61 +1508,99 @@ def test_what_cannot_be_scored_is_warned_of_before_the_others_are_learned(settin
 def test_a_missing_translation_of_a_test_is_known_before_anything_is_learned(settings, tmp_path):
     beside = replace(settings, partner=str(tmp_path))
     assert E.scorable("xnli", beside, failed := []) == []
-    assert all("no translations: write what is to be translated" in why for why in failed) and len(failed) == 3
+    assert (
+        all("no translations: write what is to be translated" in why for why in failed)
+        and len(failed) == 3
+    )
 
 
 def test_emptied_answers_are_known_before_anything_is_learned(settings, tmp_path, monkeypatch):
-    def paragraph(answers): return {"context": "der Rhein", "qas": [{"id": "q", "question": "?", "answers": answers}]}
-    for lang, answers in (("de", [{"text": "", "answer_start": 0}]), ("en", [{"text": "Rhein", "answer_start": 4}])):
+    def paragraph(answers):
+        return {"context": "der Rhein", "qas": [{"id": "q", "question": "?", "answers": answers}]}
+
+    for lang, answers in (
+        ("de", [{"text": "", "answer_start": 0}]),
+        ("en", [{"text": "Rhein", "answer_start": 4}]),
+    ):
         text = json.dumps({"data": [{"paragraphs": [paragraph(answers)]}]})
         write(tmp_path / "data" / "xquad" / f"xquad.{lang}.json", text)
     monkeypatch.setenv("XLNB_DATA", str(tmp_path / "data"))
-    assert E.scorable("xquad", replace(settings, tasks="xquad", train_split="", langs="de,en"), failed := []) == ["en"]
+    assert E.scorable(
+        "xquad", replace(settings, tasks="xquad", train_split="", langs="de,en"), failed := []
+    ) == ["en"]
     assert len(failed) == 1 and "an answer of question q is empty" in failed[0]
 
 
-def test_a_model_of_which_nothing_is_measured_ends_the_command_with_an_error(model, tmp_path, monkeypatch, capsys):
-    def fails(*_, **__): raise AttributeError("no such layer")
+def test_a_model_of_which_nothing_is_measured_ends_the_command_with_an_error(
+    model, tmp_path, monkeypatch, capsys
+):
+    def fails(*_, **__):
+        raise AttributeError("no such layer")
+
     monkeypatch.setitem(E.READ, "cldr", (fails, E.READ["cldr"][1]))
-    with pytest.raises(SystemExit, match="nothing could be tested of .*: cldr: AttributeError: no such layer"):
+    with pytest.raises(
+        SystemExit, match="nothing could be tested of .*: cldr: AttributeError: no such layer"
+    ):
         E.main(["--model", model, "--langs", "en,de", "--out", str(tmp_path)])
 
 
 def test_without_arguments_the_command_says_its_usage(capsys):
-    with pytest.raises(SystemExit, match="name what to evaluate"): E.main([])
+    with pytest.raises(SystemExit, match="name what to evaluate"):
+        E.main([])
     assert "usage: python -m xlnb" in (said := capsys.readouterr()).err and not said.out
 
 
 def test_layer_and_pool_are_those_that_are_asked_for(settings, more_data, tmp_path):
-    given = replace(settings, tasks="tatoeba", langs="de,en", controls=False, out=str(tmp_path), train_split="",
-                    epochs=0)
+    given = replace(
+        settings,
+        tasks="tatoeba",
+        langs="de,en",
+        controls=False,
+        out=str(tmp_path),
+        train_split="",
+        epochs=0,
+    )
+
     def read(**asked):
         rows = evaluate(replace(given, **asked))
         rows = rows[rows.system.isin(["model", "untrained"])]
         return rows.layer.unique().tolist(), rows["pool"].unique().tolist()
-    assert read() == ([1], ["mean_special"]) # two thirds up of two blocks
-    assert read(layer=2) == ([2], ["mean_special"]) and read(layer=0, pool="first") == ([0], ["first"])
+
+    assert read() == ([1], ["mean_special"])  # two thirds up of two blocks
+    assert read(layer=2) == ([2], ["mean_special"]) and read(layer=0, pool="first") == (
+        [0],
+        ["first"],
+    )
     own = tmp_path / "own"
     shutil.copytree(settings.model, own)
     write(own / "1_Pooling" / "config.json", json.dumps({"pooling_mode_cls_token": True}))
-    assert read(model=str(own), controls=True) == ([2], ["first"]) # as the folder says, of the untrained network too
+    # as the folder says, of the untrained network too
+    assert read(model=str(own), controls=True) == ([2], ["first"])
     titles = [*E.tables(checked(given), evaluate(given))]
     assert titles == ["tatoeba: accuracy@1, %, layer 1, pooled by mean_special"]
 
 
-@pytest.mark.parametrize("asked, says", [
-    (dict(layer=-2), "layer=-2"), (dict(pool="max"), "pool='max' is not one of mean, mean_special, first"),
-    (dict(tasks="xnli", layer=1), "xnli cannot be asked by another layer"),
-    (dict(tasks="cldr", pool="first"), "cldr cannot be asked by another pool")])
+@pytest.mark.parametrize(
+    "asked, says",
+    [
+        (dict(layer=-2), "layer=-2"),
+        (dict(pool="max"), "pool='max' is not one of mean, mean_special, first"),
+        (dict(tasks="xnli", layer=1), "xnli cannot be asked by another layer"),
+        (dict(tasks="cldr", pool="first"), "cldr cannot be asked by another pool"),
+    ],
+)
 def test_layers_and_pools_that_cannot_be(asked, says, settings):
     given = dict(tasks="tatoeba", train_split="", epochs=0) | asked
-    with pytest.raises(ConfigError, match=re.escape(says)): checked(replace(settings, **given))
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        checked(replace(settings, **given))
 
 
 def test_another_layer_is_another_name_in_tables_of_records(settings, scores):
     ways = [settings, replace(settings, layer=0), replace(settings, pool="first")]
     systems = {*recorded([scores_record(way, scores) for way in ways]).system}
-    assert any("layer=0" in name for name in systems) and any("pool=first" in name for name in systems)
+    assert any("layer=0" in name for name in systems) and any(
+        "pool=first" in name for name in systems
+    )
     assert not any("layer=-1" in name for name in systems)
 
 
@@ -1032,14 +1609,32 @@ def test_another_layer_is_another_name_in_tables_of_records(settings, scores):
 def test_of_an_encoder_decoder_the_encoder_is_evaluated(kind, model, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    shape = dict(d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2) if kind == "T5" else dict(
-        d_model=32, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=64, decoder_ffn_dim=64,
-        encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=128)
-    config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokenizer), decoder_start_token_id=0, **shape, **ids)
-    with quietly(): getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path / "seq2seq")
+    ids = {
+        name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")
+    }
+    shape = (
+        dict(d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2)
+        if kind == "T5"
+        else dict(
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            max_position_embeddings=128,
+        )
+    )
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=len(tokenizer), decoder_start_token_id=0, **shape, **ids
+    )
+    with quietly():
+        getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path / "seq2seq")
     tokenizer.save_pretrained(tmp_path / "seq2seq")
-    E.main(["--model", str(tmp_path / "seq2seq"), "--langs", "en,de", "--out", str(tmp_path / "out")])
+    E.main(
+        ["--model", str(tmp_path / "seq2seq"), "--langs", "en,de", "--out", str(tmp_path / "out")]
+    )
     [record] = read_records("08_evaluation")
     assert {"model", "untrained"} <= {*record["scores"]["system"]}
     assert "left out" not in capsys.readouterr().err
@@ -1047,14 +1642,19 @@ def test_of_an_encoder_decoder_the_encoder_is_evaluated(kind, model, tmp_path, m
 
 def test_a_call_that_is_killed_while_it_draws_records_once(settings, scores, tmp_path, monkeypatch):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
-    def killed(*_): raise KeyboardInterrupt
-    given, draw = checked(replace(settings, out=str(tmp_path))), E.draw_heat_map
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    given = checked(replace(settings, out=str(tmp_path)))
+    draw = E.draw_heat_map
     monkeypatch.setattr(E, "draw_heat_map", killed)
-    with pytest.raises(KeyboardInterrupt): E.keep(given, scores)
+    with pytest.raises(KeyboardInterrupt):
+        E.keep(given, scores)
     monkeypatch.setattr(E, "draw_heat_map", draw)
     place = E.keep(given, scores)
     assert len(read_records("08_evaluation")) == 1 and Path(f"{place}.png").exists()
-    E.keep(given, scores.assign(score=0.0)) # of other scores there is another record
+    E.keep(given, scores.assign(score=0.0))  # of other scores there is another record
     assert len(read_records("08_evaluation")) == 2
 
 
@@ -1062,9 +1662,18 @@ def test_a_call_that_is_killed_while_it_draws_records_once(settings, scores, tmp
 def test_the_notebook_evaluates_a_model_by_papermill(model, checkout, monkeypatch):
     given = dict(model=model, tasks="xnli", train_split="dev", langs="en,de", epochs=1, seeds=2)
     arguments = [part for name, value in given.items() for part in ("-p", name, str(value))]
-    environment = os.environ | {"XLNB_RESULTS": str(checkout / "results"), "XLNB_ROOT": str(checkout)}
-    done = subprocess.run([sys.executable, "-m", "papermill", "nbs/08_evaluation.ipynb", "out.ipynb", *arguments],
-                          cwd=checkout, env=environment, capture_output=True, text=True, timeout=400)
+    environment = os.environ | {
+        "XLNB_RESULTS": str(checkout / "results"),
+        "XLNB_ROOT": str(checkout),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "papermill", "nbs/08_evaluation.ipynb", "out.ipynb", *arguments],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     monkeypatch.setenv("XLNB_RESULTS", str(checkout / "results"))
     [record] = [r for r in read_records("08_evaluation") if r["parameters"]["tasks"] == "xnli"]
@@ -1072,30 +1681,59 @@ def test_the_notebook_evaluates_a_model_by_papermill(model, checkout, monkeypatc
 
 
 def beside_measures(task, *measures_and_targets, measure=None, **facts):
-    rows = [E.row(task, name, "en" if task in E.BENCHMARKS else "", target, 50, 9, system="model", seed=0, **facts)
-            for name, target in measures_and_targets]
+    rows = [
+        E.row(
+            task,
+            name,
+            "en" if task in E.BENCHMARKS else "",
+            target,
+            50,
+            9,
+            system="model",
+            seed=0,
+            **facts,
+        )
+        for name, target in measures_and_targets
+    ]
     return E.beside_papers(pd.DataFrame(rows), task, measure)
 
 
 def test_beside_ours_stands_what_was_measured_in_the_same_way():
-    beside, both = beside_measures, [("accuracy@1, raw", "de-en"), ("accuracy@1, raw, from en", "de-en")]
-    own = beside("tatoeba", *both, layer=8, pool="mean_special") # XTREME's protocol
-    assert own.loc["static: XLM-R, base, feature", "de-en"] == "88.4" and not own.index.str.startswith("veco").any()
-    assert beside("tatoeba", *both, layer=19, pool="mean_special").index.str.startswith("veco").any()
+    beside = beside_measures
+    both = [("accuracy@1, raw", "de-en"), ("accuracy@1, raw, from en", "de-en")]
+    own = beside("tatoeba", *both, layer=8, pool="mean_special")  # XTREME's protocol
+    assert (
+        own.loc["static: XLM-R, base, feature", "de-en"] == "88.4"
+        and not own.index.str.startswith("veco").any()
+    )
+    assert (
+        beside("tatoeba", *both, layer=19, pool="mean_special").index.str.startswith("veco").any()
+    )
     for facts in (dict(layer=8, pool="mean"), dict(layer=7, pool="mean_special"), {}):
         assert [*beside("tatoeba", *both, **facts).index] == ["model"]
-    other_way = [("accuracy@1, raw", "de-en"), ("accuracy@1, raw, to en", "de-en"), ("accuracy@1", "de-en")]
+    other_way = [
+        ("accuracy@1, raw", "de-en"),
+        ("accuracy@1, raw, to en", "de-en"),
+        ("accuracy@1", "de-en"),
+    ]
     assert [*beside("tatoeba", *other_way, layer=8, pool="mean_special").index] == ["model"]
     mean = ("accuracy@1, raw, to en", "14 languages")
     means = beside("tatoeba-14", mean, measure=mean[0], layer=7, pool="mean")
     assert means.loc["xlme: XLM-R, base, feature, tatoeba14, xx-en"].tolist() == ["57.6"]
     assert not means.index.str.contains("en-xx|tatoeba36|XLM-E").any()
-    assert beside("tatoeba-14", mean, measure=mean[0], layer=9, pool="mean").index.str.contains("XLM-E,").any()
+    assert (
+        beside("tatoeba-14", mean, measure=mean[0], layer=9, pool="mean")
+        .index.str.contains("XLM-E,")
+        .any()
+    )
     aer = "AER", "de-en"
     jointly = beside("word_alignment", aer, layer=9, method="optimal_transport")
     assert jointly.loc["xlme: XLM-E, base, feature", "de-en"] == "16.5"
     for facts in (dict(layer=8, method="optimal_transport"), dict(layer=9, method="argmax")):
-        assert [*beside("word_alignment", aer, **facts).index] == ["model", "xlme: fast_align, base, feature"]
+        assert [*beside("word_alignment", aer, **facts).index] == [
+            "model",
+            "xlme: fast_align, base, feature",
+        ]
     translated = "accuracy@1", "de-en"
     assert [*beside("bli", translated, choices=25_580).index] == ["model"]
     assert len(beside("bli", translated, choices=400_000)) > 1
@@ -1106,33 +1744,54 @@ def test_ours_stands_above_what_papers_print_of_the_same_languages():
     beside = beside_measures
     xnli = beside("xnli", ("accuracy", "en"), ("accuracy", "ur"))
     assert xnli.loc["model"].tolist() == ["50.0", "50.0"]
-    assert xnli.loc["metaxlm: MetaXLM, base, zero_shot", "en"] == "82.8" and xnli.ur.str.endswith("†").any()
+    assert (
+        xnli.loc["metaxlm: MetaXLM, base, zero_shot", "en"] == "82.8"
+        and xnli.ur.str.endswith("†").any()
+    )
     assert r"$\dagger$" in latex(xnli)
-    assert 60 < float(beside("word_similarity", ("harmonic mean", "de-en")).iloc[1, 0]) < 80 # percent
+    # percent
+    assert 60 < float(beside("word_similarity", ("harmonic mean", "de-en")).iloc[1, 0]) < 80
     assert len(beside("pos", ("accuracy", "de"), ("F1 as published", "de"))) > 1
     assert len(beside("mnli", ("accuracy", "en"))) > 1
-    assert len(beside("mlqa", ("F1", "de"))) > 1 == len(beside("mlqa", ("F1", "de-en"))) # asked in another language
-    assert [*beside("squad1", ("F1", "en")).index] == [*beside("cldr tags", ("f1", "de")).index] == ["model"]
+    # asked in another language
+    assert len(beside("mlqa", ("F1", "de"))) > 1 == len(beside("mlqa", ("F1", "de-en")))
+    assert (
+        [*beside("squad1", ("F1", "en")).index]
+        == [*beside("cldr tags", ("f1", "de")).index]
+        == ["model"]
+    )
 
 
 def test_pairs_belong_to_the_family_of_the_language_that_is_not_english():
-    rows = [E.row("tatoeba", "accuracy@1", "", pair, score, 9, system="model", seed=0)
-            for pair, score in {"de-en": 20, "en-sw": 10, "en-zh": 5}.items()]
+    rows = [
+        E.row("tatoeba", "accuracy@1", "", pair, score, 9, system="model", seed=0)
+        for pair, score in {"de-en": 20, "en-sw": 10, "en-zh": 5}.items()
+    ]
     assert E.family_table(pd.DataFrame(rows), "tatoeba").loc["model"].to_dict() == {
-        "Germanic": 20, "Niger-Congo": 10, "Sino-Tibetan": 5}
+        "Germanic": 20,
+        "Niger-Congo": 10,
+        "Sino-Tibetan": 5,
+    }
 
 
-def test_what_holds_no_encoder_is_refused_before_anything_else(settings, model, tmp_path, monkeypatch):
-    given = lambda place: checked(replace(settings, model=str(place)))
+def test_what_holds_no_encoder_is_refused_before_anything_else(
+    settings, model, tmp_path, monkeypatch
+):
+    def given(place):
+        return checked(replace(settings, model=str(place)))
+
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="holds no encoder: it needs config.json"): given(tmp_path / "empty")
+    with pytest.raises(ConfigError, match="holds no encoder: it needs config.json"):
+        given(tmp_path / "empty")
     (tmp_path / "xlm_e-base-1").mkdir()
     (tmp_path / "xlm_e-base-1" / "log.jsonl").touch()
-    with pytest.raises(ConfigError, match="the run has not ended"): given(tmp_path / "xlm_e-base-1")
+    with pytest.raises(ConfigError, match="the run has not ended"):
+        given(tmp_path / "xlm_e-base-1")
     shutil.copytree(model, tmp_path / "xlm_e-base-1" / "generator")
-    assert given(tmp_path / "xlm_e-base").title == "xlm_e-base-1" # the one that begins so
+    assert given(tmp_path / "xlm_e-base").title == "xlm_e-base-1"  # the one that begins so
     (tmp_path / "xlm_e-base-2").mkdir()
-    with pytest.raises(ConfigError, match="there are .*xlm_e-base-1, .*xlm_e-base-2"): given(tmp_path / "xlm_e-base")
+    with pytest.raises(ConfigError, match="there are .*xlm_e-base-1, .*xlm_e-base-2"):
+        given(tmp_path / "xlm_e-base")
 
 
 def test_all_tasks_without_a_folder_of_sets_are_those_that_need_none(settings, monkeypatch):
@@ -1147,6 +1806,7 @@ def test_character_ngrams_of_one_label_say_that_label():
 
 def test_a_table_beside_the_papers_has_rows_of_theirs(settings, covered, scores):
     own = replace(settings, aggregate="mean")
-    assert E._printed_tables(own, covered.assign(task="sib200")) == {} # which no paper prints, whatever its rows
-    table, = E._printed_tables(own, scores).values()
+    # which no paper prints, whatever its rows
+    assert E._printed_tables(own, covered.assign(task="sib200")) == {}
+    (table,) = E._printed_tables(own, scores).values()
     assert any("xylent: " in name for name in table.index)

@@ -1,4 +1,5 @@
 "Experiments: the listing of a real notebook, records that count, runs that end badly or are interrupted."
+
 import fcntl, math, os, re, signal, subprocess, sys, threading, time
 from dataclasses import asdict, dataclass, field, replace
 
@@ -6,32 +7,52 @@ import pytest
 
 from xlnb.base.core import ConfigError, DataError
 from xlnb.pretraining import experiments
-from xlnb.pretraining.experiments import (Experiment, filled_in, finished_runs, missing, plot_grid, recipe_of,
-                                          records_of, run_missing, run_one, run_rows, runs_of_size)
+from xlnb.pretraining.experiments import (
+    Experiment,
+    filled_in,
+    finished_runs,
+    missing,
+    plot_grid,
+    recipe_of,
+    records_of,
+    run_missing,
+    run_one,
+    run_rows,
+    runs_of_size,
+)
 
 
 @pytest.fixture(scope="module")
-def xlm_e(): return recipe_of("03_xlm_e")
+def xlm_e():
+    return recipe_of("03_xlm_e")
 
 
 def test_every_experiment_of_xlm_e_can_be_resolved(xlm_e):
     assert xlm_e.experiments
     for experiment in xlm_e.experiments.values():
         assert experiment.claim.endswith(".")
-        runs = [tuple(sorted(filled_in(xlm_e, given).items(), key=str)) for _, given in experiment.runs()]
+        runs = [
+            tuple(sorted(filled_in(xlm_e, given).items(), key=str))
+            for _, given in experiment.runs()
+        ]
         assert len(set(runs)) == len(runs), "two arms are the same run"
 
 
 def test_a_record_counts_for_every_experiment_that_names_its_parameters(xlm_e):
     given = xlm_e.experiments["tasks"].runs()[0][1]
-    record = {"parameters": {**filled_in(xlm_e, given), "max_minutes": 1.0, "out": "x"}, "run": {"finished": True}}
+    record = {
+        "parameters": {**filled_in(xlm_e, given), "max_minutes": 1.0, "out": "x"},
+        "run": {"finished": True},
+    }
     todo = missing(xlm_e.experiments["tasks"], xlm_e, [record])
     assert len(todo) == len(xlm_e.experiments["tasks"].runs()) - 1
     unfinished = {**record, "run": {"finished": False}}
     assert len(missing(xlm_e.experiments["tasks"], xlm_e, [unfinished])) == len(todo) + 1
 
 
-# ---- parameters that are gone ----------------------------------------------------------------------------------------
+# ---- parameters that are gone
+# ----------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class ToySettings:
@@ -39,7 +60,8 @@ class ToySettings:
     seed: int = 0
     out: str = ""
 
-    def for_record(self): return asdict(self)
+    def for_record(self):
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -50,53 +72,80 @@ class ToyRecipe:
     renamed: dict = field(default_factory=dict)
     absent: dict = field(default_factory=dict)
 
-    def resolve(self, settings): return settings
+    def resolve(self, settings):
+        return settings
 
 
 TOY = Experiment("A toy.", {"slow": {}, "fast": {"rate": 0.5}}, {}, seeds=(0,))
 
 
-def record(finished=True, **parameters): return {"parameters": parameters, "run": {"finished": finished}}
+def record(finished=True, **parameters):
+    return {"parameters": parameters, "run": {"finished": finished}}
 
 
 def test_a_record_with_an_unknown_parameter_is_refused_by_name():
     records = [record(seed=0), record(seed=0, tied=False), record(seed=0, tied=True, size=3)]
-    with pytest.raises(ConfigError) as refused: records_of(TOY, ToyRecipe(), records)
-    for words in ("3 finished records of 99_toy", "tied=False in no. 2, 2 in all", "size=3 in no. 3, 1 in all"):
+    with pytest.raises(ConfigError) as refused:
+        records_of(TOY, ToyRecipe(), records)
+    for words in (
+        "3 finished records of 99_toy",
+        "tied=False in no. 2, 2 in all",
+        "size=3 in no. 3, 1 in all",
+    ):
         assert words in str(refused.value)
-    assert records_of(TOY, ToyRecipe(), [record(finished=False, tied=False), records[0]])["slow"] == {0: records[0]}
+    assert records_of(TOY, ToyRecipe(), [record(finished=False, tied=False), records[0]])[
+        "slow"
+    ] == {0: records[0]}
 
 
-@pytest.mark.parametrize("damaged", [{}, {"parameters": {}, "run": {}}, {"parameters": [], "run": {"finished": True}}])
+@pytest.mark.parametrize(
+    "damaged", [{}, {"parameters": {}, "run": {}}, {"parameters": [], "run": {"finished": True}}]
+)
 def test_a_record_that_lacks_a_part_is_named(damaged):
     with pytest.raises(DataError, match="record 2 of 99_toy, the oldest first, lacks"):
         records_of(TOY, ToyRecipe(), [record(seed=0), damaged])
 
 
-@pytest.mark.parametrize("renamed, given, arm", [
-    ({"speed": "rate"}, {"speed": 0.5}, "fast"), ({"colour": None}, {"colour": "red"}, "slow"),
-    ({"tied": lambda tied: tied}, {"tied": True, "rate": 0.5}, "fast"), ({}, {"out": "elsewhere"}, "slow")])
+@pytest.mark.parametrize(
+    "renamed, given, arm",
+    [
+        ({"speed": "rate"}, {"speed": 0.5}, "fast"),
+        ({"colour": None}, {"colour": "red"}, "slow"),
+        ({"tied": lambda tied: tied}, {"tied": True, "rate": 0.5}, "fast"),
+        ({}, {"out": "elsewhere"}, "slow"),
+    ],
+)
 def test_what_became_of_a_parameter_is_read_from_the_recipe(renamed, given, arm):
     one = record(seed=0, **given)
-    assert finished_runs({"toy": TOY}, replace(ToyRecipe(), renamed=renamed), [one]) == {"toy": {arm: {0: one}}}
+    assert finished_runs({"toy": TOY}, replace(ToyRecipe(), renamed=renamed), [one]) == {
+        "toy": {arm: {0: one}}
+    }
 
 
 def test_a_parameter_that_came_later_is_read_as_it_was_before():
-    old, new = record(seed=0), record(seed=0, rate=0.5)
+    old = record(seed=0)
+    new = record(seed=0, rate=0.5)
     recipe = replace(ToyRecipe(), absent={"rate": 0.5})
     assert records_of(TOY, recipe, [old]) == {"slow": {}, "fast": {0: old}}
     assert records_of(TOY, recipe, [old, new])["fast"] == {0: new}
 
 
-@pytest.mark.parametrize("renamed, given, name", [
-    ({"tied": lambda tied: tied}, {"tied": False}, "tied=False"), ({"speed": "pace"}, {"speed": 1}, "speed=1"),
-    ({"speed": "rate"}, {"rate": 0.1, "speed": 0.5}, "speed=0.5")])
+@pytest.mark.parametrize(
+    "renamed, given, name",
+    [
+        ({"tied": lambda tied: tied}, {"tied": False}, "tied=False"),
+        ({"speed": "pace"}, {"speed": 1}, "speed=1"),
+        ({"speed": "rate"}, {"rate": 0.1, "speed": 0.5}, "speed=0.5"),
+    ],
+)
 def test_a_table_of_renames_lets_nothing_else_through(renamed, given, name):
     with pytest.raises(ConfigError, match=name):
         records_of(TOY, replace(ToyRecipe(), renamed=renamed), [record(seed=0, **given)])
 
 
-# ---- running ---------------------------------------------------------------------------------------------------------
+# ---- running
+# ---------------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("given", ["", "/elsewhere"])
 def test_the_records_of_runs_are_kept_in_the_repository(tmp_path, monkeypatch, given):
@@ -106,13 +155,18 @@ def test_the_records_of_runs_are_kept_in_the_repository(tmp_path, monkeypatch, g
     output = tmp_path / "arm.ipynb"
     ask = "import os; print(os.environ['XLNB_RESULTS'])"
     assert run_one([sys.executable, "-c", ask], output, threading.Event()) == "done"
-    assert output.with_suffix(".log").read_text().strip() == (given or str(tmp_path / "data" / "results"))
+    assert output.with_suffix(".log").read_text().strip() == (
+        given or str(tmp_path / "data" / "results")
+    )
 
 
 def test_a_failed_run_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     (tmp_path / "settings.ini").touch()
     monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
-    write = lambda nb, given, output: [sys.executable, "-c", f"x = 1 / {given['seed']}; open({str(output)!r}, 'w')"]
+
+    def write(nb, given, output):
+        return [sys.executable, "-c", f"x = 1 / {given['seed']}; open({str(output)!r}, 'w')"]
+
     monkeypatch.setattr(experiments, "run_command", write)
     todo = [("arm", {"seed": seed}) for seed in (0, 1, 2)]
     failed = run_missing("toy", "grid", todo, workers=1, say=lambda line: None)
@@ -127,42 +181,66 @@ def command(monkeypatch):
     return experiments.main
 
 
-@pytest.mark.parametrize("arguments, sentence", [
-    (["03_xlm"], "did you mean '03_xlm_e'?"), (["03_xlm_e", "task"], "did you mean 'tasks'?"),
-    (["00_core"], "names no experiments"), (["index"], "names no experiments"), ([], "notebook")])
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["03_xlm"], "did you mean '03_xlm_e'?"),
+        (["03_xlm_e", "task"], "did you mean 'tasks'?"),
+        (["00_core"], "names no experiments"),
+        (["index"], "names no experiments"),
+        ([], "notebook"),
+    ],
+)
 def test_misspelt_names_end_with_a_sentence(command, arguments, sentence):
-    with pytest.raises(SystemExit, match=f"^xlnb: .*{re.escape(sentence)}"): command(arguments)
+    with pytest.raises(SystemExit, match=f"^xlnb: .*{re.escape(sentence)}"):
+        command(arguments)
 
 
 @pytest.mark.parametrize("ask", ["-h", "--help"])
 def test_help_is_an_answer(command, capsys, ask):
     command([ask])
-    assert capsys.readouterr().out.startswith("usage: python -m xlnb.pretraining.experiments NOTEBOOK [EXPERIMENT …]")
+    assert capsys.readouterr().out.startswith(
+        "usage: python -m xlnb.pretraining.experiments NOTEBOOK [EXPERIMENT …]"
+    )
 
 
 @pytest.mark.slow
 def test_the_sentence_is_all_that_a_command_says():
-    done = subprocess.run([sys.executable, "-m", "xlnb.pretraining.experiments", "03_xlm"], capture_output=True,
-                          text=True)
-    assert done.returncode == 1 and done.stderr.startswith("xlnb: ") and done.stderr.count("\n") == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "xlnb.pretraining.experiments", "03_xlm"],
+        capture_output=True,
+        text=True,
+    )
+    assert (
+        done.returncode == 1 and done.stderr.startswith("xlnb: ") and done.stderr.count("\n") == 1
+    )
 
 
 def test_the_listing_runs_nothing(command, xlm_e, monkeypatch, capsys):
     monkeypatch.setattr(experiments, "run_missing", None)
     command(["03_xlm_e"])
     said = capsys.readouterr().out
-    for name in xlm_e.experiments: assert f"{name}: " in said
+    for name in xlm_e.experiments:
+        assert f"{name}: " in said
 
 
 @pytest.mark.slow
 def test_an_interrupt_ends_the_runs(tmp_path):
     (tmp_path / "settings.ini").touch()
-    code = ("import signal, sys\nfrom xlnb.pretraining import experiments\n"
-            "signal.signal(signal.SIGINT, signal.default_int_handler)\n" # a shell's background jobs ignore it
-            "experiments.run_command = lambda nb, given, out: [sys.executable, '-c', 'import time; time.sleep(300)']\n"
-            "experiments.run_missing('toy', 'grid', [('arm', {'seed': 0})], workers=1)")
-    process = subprocess.Popen([sys.executable, "-u", "-c", code], env={**os.environ, "XLNB_ROOT": str(tmp_path)},
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    code = (
+        "import signal, sys\nfrom xlnb.pretraining import experiments\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
+        "experiments.run_command = lambda nb, given, out: [sys.executable, '-c', 'import time; "
+        "time.sleep(300)']\n"
+        "experiments.run_missing('toy', 'grid', [('arm', {'seed': 0})], workers=1)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", code],
+        env={**os.environ, "XLNB_ROOT": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     assert "1 of 1" in process.stdout.readline()
     time.sleep(1)
     process.send_signal(signal.SIGINT)
@@ -172,7 +250,8 @@ def test_an_interrupt_ends_the_runs(tmp_path):
 
 
 def test_a_run_that_another_process_holds_is_left_alone_with_its_log(tmp_path):
-    output, stop = tmp_path / "arm-seed0.ipynb", threading.Event()
+    output = tmp_path / "arm-seed0.ipynb"
+    stop = threading.Event()
     output.with_suffix(".log").write_text("what the other process wrote")
     with open(output.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -186,7 +265,8 @@ def test_a_figure_has_a_panel_for_what_is_on_record():
     groups = {"a": [{"x": 1.0}, {"x": 2.0}], "b": [{"x": 3.0}]}
     measures = {"x": lambda r: r["x"], "y": lambda r: r.get("y", math.nan)}
     assert [ax.get_title(loc="left") for ax in plot_grid(groups, measures).axes] == ["x"]
-    with pytest.raises(ConfigError, match="any of these measures: y"): plot_grid(groups, {"y": measures["y"]})
+    with pytest.raises(ConfigError, match="any of these measures: y"):
+        plot_grid(groups, {"y": measures["y"]})
 
 
 def test_runs_of_one_size_of_several_notebooks():
@@ -195,7 +275,8 @@ def test_runs_of_one_size_of_several_notebooks():
     assert {experiment.shared["size"] for experiment in experiments.values()} == {"tiny"}
     row = run_rows(experiments, finished)[0]
     assert row["experiment"] == "bitext" and 0 < row["runs on record"] <= row["of"]
-    with pytest.raises(ConfigError, match="did you mean 'tiny'"): runs_of_size("tini", "04_xy_lent")
+    with pytest.raises(ConfigError, match="did you mean 'tiny'"):
+        runs_of_size("tini", "04_xy_lent")
 
 
 def test_an_experiment_of_one_size_is_no_part_of_another():

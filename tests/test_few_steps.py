@@ -1,6 +1,7 @@
 """The notebooks that train, by papermill with a few steps: every cell runs, and a record is left.
 
 `make test-all` runs them at their defaults."""
+
 import json, os, subprocess, sys
 from pathlib import Path
 
@@ -9,20 +10,50 @@ import pytest
 from xlnb.base.terminal import notebook_parameters
 
 ROOT = Path(__file__).parents[1]
-AS_TYPED = "03_xlm_e" # tests/test_papermill.py runs it as users do
-FEW = {"steps": 12, "meta_steps": 3, "domain_steps": 3, "pretraining_steps": 3, "transfer_steps": 3, "test_lines": 16,
-       "max_minutes": 0.5}
-PARAMETERS = {path: notebook_parameters(json.loads(path.read_text(encoding="utf-8")))
-              for path in sorted((ROOT / "nbs").rglob("*.ipynb")) if ".ipynb_checkpoints" not in path.parts}
-TRAINING = [pytest.param(path, marks=[pytest.mark.slow] * (path.parent.name == "results"), id=path.stem)
-            for path, names in PARAMETERS.items() if "steps" in names and path.stem != AS_TYPED]
+AS_TYPED = "03_xlm_e"  # tests/test_papermill.py runs it as users do
+FEW = {
+    "steps": 12,
+    "meta_steps": 3,
+    "domain_steps": 3,
+    "pretraining_steps": 3,
+    "transfer_steps": 3,
+    "test_lines": 16,
+    "max_minutes": 0.5,
+}
+PARAMETERS = {
+    path: notebook_parameters(json.loads(path.read_text(encoding="utf-8")))
+    for path in sorted((ROOT / "nbs").rglob("*.ipynb"))
+    if ".ipynb_checkpoints" not in path.parts
+}
+TRAINING = [
+    pytest.param(path, marks=[pytest.mark.slow] * (path.parent.name == "results"), id=path.stem)
+    for path, names in PARAMETERS.items()
+    if "steps" in names and path.stem != AS_TYPED
+]
 
 
 @pytest.mark.parametrize("path", TRAINING)
 def test_the_notebook_runs_with_a_few_steps(path, tmp_path):
-    given = [word for name in FEW if name in PARAMETERS[path] for word in ("-p", name, str(FEW[name]))]
-    folders = {f"XLNB_{name}": str(tmp_path / name.lower()) for name in ("ROOT", "RESULTS", "FIGURES")}
-    command = [sys.executable, "-m", "papermill", str(path), str(tmp_path / "out.ipynb"), "--cwd", str(path.parent)]
-    done = subprocess.run([*command, *given], env={**os.environ, **folders}, stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True)
+    given = [
+        word for name in FEW if name in PARAMETERS[path] for word in ("-p", name, str(FEW[name]))
+    ]
+    folders = {
+        f"XLNB_{name}": str(tmp_path / name.lower()) for name in ("ROOT", "RESULTS", "FIGURES")
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(path),
+        str(tmp_path / "out.ipynb"),
+        "--cwd",
+        str(path.parent),
+    ]
+    done = subprocess.run(
+        [*command, *given],
+        env={**os.environ, **folders},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,15 +1,25 @@
 "The XLM-E notebook in JupyterLab, in a headless Chromium: all cells run, figures appear, no error does."
+
 import os, re, shutil, socket, subprocess, sys, time, urllib.error, urllib.request
 from contextlib import contextmanager
 
 import nbformat, pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ["--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'"
+)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+]
 SETTINGS = {
-    "@jupyterlab/apputils-extension/notification": '{"fetchNews": "false"}', # its pop-up covers the notebook
-    "@jupyterlab/notebook-extension/tracker": '{"windowingMode": "none"}', # draw all cells, not those near the window
+    "@jupyterlab/apputils-extension/notification": '{"fetchNews": "false"}',  # its pop-up covers the notebook
+    "@jupyterlab/notebook-extension/tracker": '{"windowingMode": "none"}',  # draw all cells, not those near the window
 }
 
 
@@ -26,32 +36,55 @@ def jupyterlab(root, state):
         path = state / "settings" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "JUPYTER_CONFIG_DIR": str(state / "config"),
-                   "JUPYTER_DATA_DIR": str(state / "data"), "JUPYTER_RUNTIME_DIR": str(state / "runtime"),
-                   "IPYTHONDIR": str(state / "ipython"), "JUPYTERLAB_SETTINGS_DIR": str(state / "settings"),
-                   "JUPYTERLAB_WORKSPACES_DIR": str(state / "workspaces")}
-    for name in ("MPLBACKEND", "XLNB_ROOT"): environment.pop(name, None)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "JUPYTER_CONFIG_DIR": str(state / "config"),
+        "JUPYTER_DATA_DIR": str(state / "data"),
+        "JUPYTER_RUNTIME_DIR": str(state / "runtime"),
+        "IPYTHONDIR": str(state / "ipython"),
+        "JUPYTERLAB_SETTINGS_DIR": str(state / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(state / "workspaces"),
+    }
+    for name in ("MPLBACKEND", "XLNB_ROOT"):
+        environment.pop(name, None)
     port = free_port()
-    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}", f"--ServerApp.port={port}",
-               "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1", "--IdentityProvider.token=t",
-               "--LabApp.expose_app_in_browser=True", "--no-browser", "--allow-root"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        f"--ServerApp.root_dir={root}",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        "--ServerApp.ip=127.0.0.1",
+        "--IdentityProvider.token=t",
+        "--LabApp.expose_app_in_browser=True",
+        "--no-browser",
+        "--allow-root",
+    ]
     with open(state / "server.log", "w") as log:
-        server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        server = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
     try:
         address = f"http://127.0.0.1:{port}"
         wait_for(f"{address}/api/status?token=t", server, state / "server.log")
         yield address
     finally:
         server.terminate()
-        try: server.wait(timeout=20)
-        except subprocess.TimeoutExpired: server.kill()
+        try:
+            server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            server.kill()
 
 
 def wait_for(address, server, log, seconds=60):
     for _ in range(seconds * 4):
         assert server.poll() is None, log.read_text()
-        try: return urllib.request.urlopen(address, timeout=5).close()
-        except (urllib.error.URLError, OSError): time.sleep(0.25)
+        try:
+            return urllib.request.urlopen(address, timeout=5).close()
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.25)
     raise AssertionError(f"JupyterLab did not answer in {seconds} s: {log.read_text()}")
 
 
@@ -60,27 +93,38 @@ def shorten(path, **values):
     nb = nbformat.read(path, as_version=4)
     cell = next(cell for cell in nb.cells if "parameters" in cell.metadata.get("tags", []))
     for name, value in values.items():
-        cell.source, n = re.subn(rf"^({name}: .+? = )[^#\n]+?(\s*#|$)", rf"\g<1>{value}\2", cell.source, flags=re.M)
+        cell.source, n = re.subn(
+            rf"^({name}: .+? = )[^#\n]+?(\s*#|$)", rf"\g<1>{value}\2", cell.source, flags=re.M
+        )
         assert n == 1, f"no parameter {name}"
-    for cell in nb.cells: cell.update({"outputs": []} if cell.cell_type == "code" else {})
+    for cell in nb.cells:
+        cell.update({"outputs": []} if cell.cell_type == "code" else {})
     nbformat.write(nb, path)
 
 
-# The open notebook's own data: in the page an error looks like any stderr, and long notebooks are drawn in part.
+# The open notebook's own data: in the page an error looks like any stderr, and long notebooks are
+# drawn in part.
 CELLS = """() => window.jupyterapp.shell.currentWidget.content.model.toJSON().cells
     .filter(cell => cell.cell_type == 'code').map(cell => ({
         ran: cell.execution_count, errors: cell.outputs.filter(o => o.output_type == 'error').map(o => o.evalue)}))"""
-IDLE = "text=/ipykernel.* \\| Idle/" # in the status bar, once a kernel is connected and has nothing to do
+# in the status bar, once a kernel is connected and has nothing to do
+IDLE = "text=/ipykernel.* \\| Idle/"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here (Debian, Ubuntu: apt-get install chromium)")
+@pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium here (Debian, Ubuntu: apt-get install chromium)"
+)
 def test_xlm_e_runs_in_jupyterlab(checkout, tmp_path_factory):
     shorten(checkout / "nbs" / "03_xlm_e.ipynb", steps=3, langs='"en,ru"', test_lines=20)
     state = tmp_path_factory.mktemp("jupyter")
     with jupyterlab(checkout, state) as address, playwright.sync_playwright() as p:
-        browser = p.chromium.launch_persistent_context(state / "profile", executable_path=BROWSER, args=FLAGS,
-                                                       viewport={"width": 1400, "height": 1000})
+        browser = p.chromium.launch_persistent_context(
+            state / "profile",
+            executable_path=BROWSER,
+            args=FLAGS,
+            viewport={"width": 1400, "height": 1000},
+        )
         page = browser.pages[0]
         page.goto(f"{address}/lab/tree/nbs/03_xlm_e.ipynb?token=t&reset")
         page.wait_for_selector(IDLE, timeout=90_000)
@@ -90,14 +134,20 @@ def test_xlm_e_runs_in_jupyterlab(checkout, tmp_path_factory):
         deadline = time.monotonic() + 400
         while time.monotonic() < deadline:
             cells = page.evaluate(CELLS)
-            if any(cell["errors"] for cell in cells): break
-            if all(cell["ran"] for cell in cells) and page.is_visible(IDLE): break
+            if any(cell["errors"] for cell in cells):
+                break
+            if all(cell["ran"] for cell in cells) and page.is_visible(IDLE):
+                break
             page.wait_for_timeout(500)
         page.screenshot(path=state / "notebook.png")
         assert [error for cell in cells for error in cell["errors"]] == []
-        assert len(cells) > 3 and all(cell["ran"] for cell in cells), f"cells did not run; see {state / 'notebook.png'}"
-        page.wait_for_timeout(1000) # the last output is on its way to the page
-        drawn = page.evaluate("() => [...document.querySelectorAll('.jp-OutputArea img')].map(i => i.naturalWidth)")
+        assert len(cells) > 3 and all(cell["ran"] for cell in cells), (
+            f"cells did not run; see {state / 'notebook.png'}"
+        )
+        page.wait_for_timeout(1000)  # the last output is on its way to the page
+        drawn = page.evaluate(
+            "() => [...document.querySelectorAll('.jp-OutputArea img')].map(i => i.naturalWidth)"
+        )
         assert drawn and min(drawn) > 100, "no figure, or an empty one"
         browser.close()
     assert list((checkout / "runs" / "figures").glob("xlme_*.png"))

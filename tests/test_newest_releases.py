@@ -1,5 +1,6 @@
 """The commands of the README with the newest and the oldest releases that pyproject.toml admits, in environments of
 their own: the tested versions are pinned, and what users get is not."""
+
 import re, subprocess, sysconfig, tomllib, venv
 
 import pytest
@@ -12,7 +13,8 @@ DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["
 def releases(age):
     "What pip is asked for; NumPy stays as it is, since the pandas that is shared asks for a later one than the oldest."
     lines = [line for line in DEPENDENCIES if not line.startswith("torch")]
-    if age == "newest": return lines
+    if age == "newest":
+        return lines
     return [line.replace(">=", "==") for line in lines if not line.startswith("numpy")]
 
 
@@ -24,9 +26,23 @@ def environment(folder, age):
     packages = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
     (folder / "shared.pth").write_text(sysconfig.get_path("purelib"))
     (folder / "shared.pth").rename(f"{packages}/shared.pth")
-    command = [python, "-m", "pip", "install", "-q", "--upgrade", "--disable-pip-version-check", *releases(age)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
-    if re.search("No matching distribution|Could not find a version|ConnectionError|NewConnectionError", done.stderr):
+    command = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--upgrade",
+        "--disable-pip-version-check",
+        *releases(age),
+    ]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+    )
+    if re.search(
+        "No matching distribution|Could not find a version|ConnectionError|NewConnectionError",
+        done.stderr,
+    ):
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr[-2000:]
     return python
@@ -36,15 +52,28 @@ def environment(folder, age):
 @pytest.mark.parametrize("age", ["newest", "oldest"])
 def test_the_commands_run_with_the_releases_that_are_admitted(age, tmp_path):
     python = environment(tmp_path / age, age)
-    settings = {"PYTHONPATH": str(ROOT), "XLNB_ROOT": str(tmp_path), "XLNB_RESULTS": str(tmp_path / "results"),
-                "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    settings = {
+        "PYTHONPATH": str(ROOT),
+        "XLNB_ROOT": str(tmp_path),
+        "XLNB_RESULTS": str(tmp_path / "results"),
+        "OMP_NUM_THREADS": "1",
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+    }
     (tmp_path / "de.txt").write_text("Deutschland und Norwegen\nGeorgien\n")
     (tmp_path / "en.txt").write_text("Germany and Norway\nGeorgia\n")
 
     def xlnb(module, *arguments, text=""):
         command = [python, "-m", f"xlnb.{module}", *map(str, arguments)]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, env=settings, cwd=tmp_path,
-                              timeout=600)
+        done = subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            env=settings,
+            cwd=tmp_path,
+            timeout=600,
+        )
         assert done.returncode == 0, f"{module}: {done.stderr[-3000:]}"
         assert "deprecated" not in done.stderr, done.stderr
         return done.stdout
@@ -54,10 +83,37 @@ def test_the_commands_run_with_the_releases_that_are_admitted(age, tmp_path):
     model = tmp_path / "xlm-e" / "discriminator"
     assert xlnb("alignment", "de.txt", "en.txt", "--model", model).count("\n") == 2
     assert xlnb("alignment", "de.txt", "en.txt").count("\n") == 2
-    scores = xlnb("evaluation", "--model", model, "--tasks", "cldr", "--langs", "en,de", "--out", tmp_path / "scores")
+    scores = xlnb(
+        "evaluation",
+        "--model",
+        model,
+        "--tasks",
+        "cldr",
+        "--langs",
+        "en,de",
+        "--out",
+        tmp_path / "scores",
+    )
     assert "cldr" in scores
     xlnb("translation", *small, tmp_path / "translation", "--source", "de", "--target", "en")
     translator = tmp_path / "translation" / "translator"
-    assert xlnb("translation", "--model", translator, "--beams", 2, text="Georgien\n\nNorwegen\n").count("\n") == 3
-    xlnb("x2static", "--model", model, "--text", "de.txt", "--language", "de", "--min_count", 1, "--output", "de.vec")
+    assert (
+        xlnb(
+            "translation", "--model", translator, "--beams", 2, text="Georgien\n\nNorwegen\n"
+        ).count("\n")
+        == 3
+    )
+    xlnb(
+        "x2static",
+        "--model",
+        model,
+        "--text",
+        "de.txt",
+        "--language",
+        "de",
+        "--min_count",
+        1,
+        "--output",
+        "de.vec",
+    )
     assert (tmp_path / "de.vec").stat().st_size > 0

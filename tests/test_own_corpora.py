@@ -1,4 +1,5 @@
 "Text of one's own: what identifies it, what is refused, and the way that the listing of notebooks shows."
+
 import re
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ from xlnb.pretraining.held_out import hold_out
 from xlnb.pretraining.pretraining import overlap_report
 from xlnb.xlm_e import RECIPE
 
-GREEK, LATIN = ["alpha beta gamma delta"] * 50, ["ein Hund bellt laut"] * 90
+GREEK = ["alpha beta gamma delta"] * 50
+LATIN = ["ein Hund bellt laut"] * 90
 PAIRS = [("ein Hund", "a dog"), ("eine Katze", "a cat")] * 30
 
 
@@ -23,15 +25,25 @@ def corpus(**parts):
     return Corpus(**{"name": "own", "langs": ("de", "en"), **usual, **parts})
 
 
-def prepared(tmp_path, size=22, **parts) -> Prepared: return prepare(corpus(**parts), size, folder=tmp_path)
+def prepared(tmp_path, size=22, **parts) -> Prepared:
+    return prepare(corpus(**parts), size, folder=tmp_path)
 
 
 def test_another_text_is_another_store(tmp_path):
-    first, again = prepared(tmp_path), prepared(tmp_path)
+    first = prepared(tmp_path)
+    again = prepared(tmp_path)
     assert first.folder == again.folder and len(first.store.text["de"]) == 50
-    turned, shorter = {"de": LATIN, "en": GREEK}, {"de": GREEK[1:], "en": LATIN}
-    others = [prepared(tmp_path, **parts) for parts in (
-        {"text": turned}, {"text": shorter}, {"valid": {"de-en": PAIRS[:2]}}, {"facts": {"licence": "mine"}})]
+    turned = {"de": LATIN, "en": GREEK}
+    shorter = {"de": GREEK[1:], "en": LATIN}
+    others = [
+        prepared(tmp_path, **parts)
+        for parts in (
+            {"text": turned},
+            {"text": shorter},
+            {"valid": {"de-en": PAIRS[:2]}},
+            {"facts": {"licence": "mine"}},
+        )
+    ]
     assert len({one.folder for one in [first, *others]}) == 5
     assert len(others[0].store.text["de"]) == 90
     assert others[0].tokenizer.decode(others[0].store.text["de"][0]).strip() == LATIN[0]
@@ -43,20 +55,37 @@ def test_checksums_of_files_stand_for_the_text(tmp_path):
     assert prepared(tmp_path, facts=facts).folder == other.folder
 
 
-@pytest.mark.parametrize("parts, said", [
-    (dict(text={"ka": ["კატა"]}), "text of ka, but langs="), (dict(pairs={"de-ru": PAIRS}), "text of ru, but langs="),
-    *((dict([(part, value)]), "pair 'en-de': .*as 'de-en'") for part, value in (
-        ("pairs", {"en-de": PAIRS}), ("valid", {"en-de": PAIRS}), ("tests", {"own": {"en-de": (["a"], ["b"])}})))])
+@pytest.mark.parametrize(
+    "parts, said",
+    [
+        (dict(text={"ka": ["კატა"]}), "text of ka, but langs="),
+        (dict(pairs={"de-ru": PAIRS}), "text of ru, but langs="),
+        *(
+            (dict([(part, value)]), "pair 'en-de': .*as 'de-en'")
+            for part, value in (
+                ("pairs", {"en-de": PAIRS}),
+                ("valid", {"en-de": PAIRS}),
+                ("tests", {"own": {"en-de": (["a"], ["b"])}}),
+            )
+        ),
+    ],
+)
 def test_names_that_do_not_fit(parts, said):
-    with pytest.raises(DataError, match=said): corpus(**parts)
+    with pytest.raises(DataError, match=said):
+        corpus(**parts)
 
 
-@pytest.mark.parametrize("parts, said", [
-    (dict(text={"de": "own/mono.de.txt"}), "de: .*one string or path"),
-    (dict(text={"de": (line for line in GREEK)}), "de: a generator can be read only once"),
-    (dict(pairs={"de-en": zip(*[GREEK] * 2)}), "de-en: a zip can be read only once")])
+@pytest.mark.parametrize(
+    "parts, said",
+    [
+        (dict(text={"de": "own/mono.de.txt"}), "de: .*one string or path"),
+        (dict(text={"de": (line for line in GREEK)}), "de: a generator can be read only once"),
+        (dict(pairs={"de-en": zip(*[GREEK] * 2)}), "de-en: a zip can be read only once"),
+    ],
+)
 def test_streams_that_are_none_are_refused_before_anything_is_made(parts, said, tmp_path):
-    with pytest.raises(DataError, match=said): prepared(tmp_path, **parts)
+    with pytest.raises(DataError, match=said):
+        prepared(tmp_path, **parts)
     assert not list(tmp_path.iterdir())
 
 
@@ -73,39 +102,75 @@ def test_what_was_not_looked_at_is_not_said_to_be_clean(tmp_path):
 def test_held_out_pairs_are_asked_for(tmp_path):
     settings = RECIPE.resolve(RECIPE.Settings())
     spec = pretraining.held_out_spec(settings, settings.masking)
-    for valid, said in (({}, "own has no held-out pairs"), ({"de-en": [("1 Hund", "1 dog")]}, "is without digits")):
-        with pytest.raises(DataError, match=said): hold_out(prepared(tmp_path, valid=valid), spec)
+    for valid, said in (
+        ({}, "own has no held-out pairs"),
+        ({"de-en": [("1 Hund", "1 dog")]}, "is without digits"),
+    ):
+        with pytest.raises(DataError, match=said):
+            hold_out(prepared(tmp_path, valid=valid), spec)
 
 
 def test_amounts_are_finite_and_a_step_holds_a_block():
-    for given, said in ((dict(clip_norm=float("inf")), "clip_norm=inf is not finite"),
-                        (dict(batch_tokens=10), "batch_tokens=10: a step reads a block of 64 tokens or more")):
-        with pytest.raises(ConfigError, match=said): RECIPE.resolve(RECIPE.Settings(**given))
+    for given, said in (
+        (dict(clip_norm=float("inf")), "clip_norm=inf is not finite"),
+        (dict(batch_tokens=10), "batch_tokens=10: a step reads a block of 64 tokens or more"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            RECIPE.resolve(RECIPE.Settings(**given))
 
 
 def test_the_way_that_is_shown(tmp_path, monkeypatch):
     "The example of the listing on files of these names, but for the training itself."
-    code, = (block for block in re.findall(r"```python\n(.*?)```", (ROOT / "nbs/README.md").read_text("utf-8"), re.S)
-             if "RECIPE" in block)
-    for name, side in (("german.txt", GREEK), ("english.txt", LATIN), ("train.de", LATIN), ("train.en", LATIN),
-                       ("valid.de", LATIN), ("valid.en", GREEK + LATIN[50:])): write(tmp_path / name, "\n".join(side))
+    (code,) = (
+        block
+        for block in re.findall(
+            r"```python\n(.*?)```", (ROOT / "nbs/README.md").read_text("utf-8"), re.S
+        )
+        if "RECIPE" in block
+    )
+    for name, side in (
+        ("german.txt", GREEK),
+        ("english.txt", LATIN),
+        ("train.de", LATIN),
+        ("train.en", LATIN),
+        ("valid.de", LATIN),
+        ("valid.en", GREEK + LATIN[50:]),
+    ):
+        write(tmp_path / name, "\n".join(side))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
-    monkeypatch.setattr(pretraining, "run", lambda recipe, settings: recipe.prepare(replace(settings, vocab_size=22)))
+    monkeypatch.setattr(
+        pretraining,
+        "run",
+        lambda recipe, settings: recipe.prepare(replace(settings, vocab_size=22)),
+    )
     exec(code, shown := {})
-    assert len(shown["record"].store.text["de"]) == 50 and len(shown["record"].store.pairs["de-en"]) == 90
+    assert (
+        len(shown["record"].store.text["de"]) == 50
+        and len(shown["record"].store.pairs["de-en"]) == 90
+    )
     settings = RECIPE.resolve(RECIPE.Settings(langs="de,en", vocab_size=22, mismatched=True))
-    assert "random-pairs" in str(shown["recipe"].prepare(settings).store.folder) # the control has random partners
+    # the control has random partners
+    assert "random-pairs" in str(shown["recipe"].prepare(settings).store.folder)
 
 
 def test_spellings_of_a_word_are_one_store(tmp_path):
     stores = []
     for word in ("\u00e9t\u00e9", "e\u0301te\u0301", "\u00e9\u00adt\u00e9"):
-        own = corpus(text={"de": [f"un {word}"] * 50, "en": LATIN}, pairs={"de-en": [(f"un {word}", "a dog")] * 30},
-                     valid={"de-en": [(word, "a")]}, tests={"own": {"de-en": ([word], ["a"])}})
+        own = corpus(
+            text={"de": [f"un {word}"] * 50, "en": LATIN},
+            pairs={"de-en": [(f"un {word}", "a dog")] * 30},
+            valid={"de-en": [(word, "a")]},
+            tests={"own": {"de-en": ([word], ["a"])}},
+        )
         assert own.valid == {"de-en": [("\u00e9t\u00e9", "a")]}
         assert own.tests == {"own": {"de-en": (["\u00e9t\u00e9"], ["a"])}}
         made = prepare(own, 20, folder=tmp_path / str(len(stores)))
-        stores.append(((made.folder / "vocab" / "tokenizer.json").read_bytes(), made.store.manifest["text"],
-                       made.store.manifest["pairs"]))
+        stores.append(
+            (
+                (made.folder / "vocab" / "tokenizer.json").read_bytes(),
+                made.store.manifest["text"],
+                made.store.manifest["pairs"],
+            )
+        )
     assert stores[1:] == stores[:1] * 2

@@ -1,4 +1,5 @@
 "What a run leaves behind, read back: losses beside their baselines, the best layer, a row per group of runs."
+
 import math
 
 from xlnb.pretraining.reports import best_accuracy, last_held_out, summarise
@@ -6,16 +7,31 @@ from xlnb.pretraining.reports import best_accuracy, last_held_out, summarise
 
 def record(**held_out):
     line = {"step": 9, **{f"held_out/{name}": value for name, value in held_out.items()}}
-    metrics = {"T3/de-en/layer0/acc@1c": 0.2, "T3/de-en/layer1/acc@1c": 0.4, "T3/de-en/lsa/acc@1c": 0.9,
-               "T3/de-en/layer1/acc@1": 0.5}
-    return {"parameters": {"seed": 0}, "run": {"tokens": 2e6}, "curve": [{"step": -1}, line], "metrics": metrics}
+    metrics = {
+        "T3/de-en/layer0/acc@1c": 0.2,
+        "T3/de-en/layer1/acc@1c": 0.4,
+        "T3/de-en/lsa/acc@1c": 0.9,
+        "T3/de-en/layer1/acc@1": 0.5,
+    }
+    return {
+        "parameters": {"seed": 0},
+        "run": {"tokens": 2e6},
+        "curve": [{"step": -1}, line],
+        "metrics": metrics,
+    }
 
 
 def test_losses_are_read_as_what_they_stand_below():
-    last = last_held_out(record(unigram=5.0, text_mlm=4.0, tlm_gap=0.3, tlm_gap_across=0.1, text_rtd_auc=0.7))
+    last = last_held_out(
+        record(unigram=5.0, text_mlm=4.0, tlm_gap=0.3, tlm_gap_across=0.1, text_rtd_auc=0.7)
+    )
     known = {name: value for name, value in last.items() if not math.isnan(value)}
-    assert known == {"MLM below unigram": 1.0, "RTD AUC": 0.7, "translation gain, TLM": 0.3,
-                     "translation gain across scripts": 0.1}
+    assert known == {
+        "MLM below unigram": 1.0,
+        "RTD AUC": 0.7,
+        "translation gain, TLM": 0.3,
+        "translation gain across scripts": 0.1,
+    }
 
 
 def test_accuracy_is_of_the_best_layer_of_a_line():
@@ -28,6 +44,7 @@ def test_a_summary_has_the_same_columns_in_all_rows():
     with_aer["metrics"] |= {"gold/de-en/layer1/aer": 0.5}
     rows = summarise({"none": [], "plain": {0: record(), 1: record()}, "aligned": [with_aer]})
     assert [row["run"] for row in rows] == ["plain", "aligned"] and rows[0].keys() == rows[1].keys()
-    assert [rows[0][f"T3, {name}"] for name in ("best layer", "lsa")] == ["40", "90"] # which no seed moves
+    # which no seed moves
+    assert [rows[0][f"T3, {name}"] for name in ("best layer", "lsa")] == ["40", "90"]
     assert rows[0]["gold, best layer"] == "–"
     assert rows[1]["translation gain, TLM"] == "0.5" and rows[1]["gold, best layer"] == "50"

@@ -1,4 +1,5 @@
 "The repository as a whole: reading order, generated files, settings, and what readers see in the notebooks."
+
 import ast, configparser, importlib, importlib.metadata, io, json, os, re
 import runpy, shutil, subprocess, sys, tokenize, tomllib
 from collections import Counter
@@ -10,17 +11,25 @@ from conftest import ROOT
 import xlnb
 from xlnb.base.terminal import notebook_parameters
 
-NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-MODULES = [p for p in sorted((ROOT / "xlnb").rglob("*.py")) if p.name not in ("__init__.py", "_modidx.py")]
+NOTEBOOKS = sorted(
+    p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts
+)
+MODULES = [
+    p for p in sorted((ROOT / "xlnb").rglob("*.py")) if p.name not in ("__init__.py", "_modidx.py")
+]
 READ = {path: json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CONSTRAINTS = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+CONSTRAINTS = [
+    line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")
+]
 
 
 def tool(*arguments, cwd):
     "Run a command of this environment."
     command = [Path(sys.executable).parent / arguments[0], *arguments[1:]]
-    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -30,7 +39,11 @@ def sources(nb, kind="code"):
 
 def exported_module(nb):
     "Module name in the notebook's `#| default_exp`, or None."
-    found = [m[1] for source in sources(nb) for m in re.finditer(r"^#\|\s*default_exp\s+(\S+)", source, re.M)]
+    found = [
+        m[1]
+        for source in sources(nb)
+        for m in re.finditer(r"^#\|\s*default_exp\s+(\S+)", source, re.M)
+    ]
     assert len(found) <= 1, f"more than one default_exp: {found}"
     return found[0] if found else None
 
@@ -43,20 +56,32 @@ def by_name(path):
     return f"{path.parent.name}/{path.name}"
 
 
-ORDER = [name for name in (exported_module(READ[path]) for path in NOTEBOOKS) if name not in (None, "__init__")]
+ORDER = [
+    name
+    for name in (exported_module(READ[path]) for path in NOTEBOOKS)
+    if name not in (None, "__init__")
+]
 
 # ---------------------------------------------------------------- reading order = import order
 
 
 def imported(path):
     "(own modules, other top-level packages) that a module imports anywhere, functions included."
-    own, other = set(), set()
+    own = set()
+    other = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import): names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0: names = [node.module]
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module]
         elif isinstance(node, ast.ImportFrom):
-            names = [f"xlnb.{node.module}"] if node.module else [f"xlnb.{alias.name}" for alias in node.names]
-        else: continue
+            names = (
+                [f"xlnb.{node.module}"]
+                if node.module
+                else [f"xlnb.{alias.name}" for alias in node.names]
+            )
+        else:
+            continue
         for name in names:
             top, _, rest = name.partition(".")
             (own.add(rest) if top == "xlnb" else other.add(top))
@@ -65,7 +90,9 @@ def imported(path):
 
 def test_each_module_has_one_notebook():
     assert [name for name, n in Counter(ORDER).items() if n > 1] == []
-    assert sorted(ORDER) == sorted(".".join(p.relative_to(ROOT / "xlnb").with_suffix("").parts) for p in MODULES)
+    assert sorted(ORDER) == sorted(
+        ".".join(p.relative_to(ROOT / "xlnb").with_suffix("").parts) for p in MODULES
+    )
 
 
 def dotted(path):
@@ -84,7 +111,9 @@ def test_within_a_folder_the_reading_order_is_the_import_order(path):
     room = dotted(path).rpartition(".")[0]
     order = [name for name in ORDER if name.rpartition(".")[0] == room]
     same_room = {name for name in imported(path)[0] if name in order}
-    assert same_room <= set(order[:order.index(dotted(path))]), f"{dotted(path)} imports what comes after it"
+    assert same_room <= set(order[: order.index(dotted(path))]), (
+        f"{dotted(path)} imports what comes after it"
+    )
 
 
 @pytest.mark.parametrize("path", MODULES, ids=by_name)
@@ -92,12 +121,19 @@ def test_imports_are_declared(path):
     "Users install the dependencies, and neither nbdev nor fastcore is among them."
     declared = {re.match(r"[\w-]+", line)[0].lower() for line in PROJECT["dependencies"]}
     owners = importlib.metadata.packages_distributions()
-    installed_by = {"IPython": {"ipykernel"}, "tokenizers": {"transformers"}, "click": {"papermill"},
-                    "cycler": {"matplotlib"}, "PIL": {"matplotlib"},
-                    "triton": {"torch"}} # triton comes with torch for CUDA
+    installed_by = {
+        "IPython": {"ipykernel"},
+        "tokenizers": {"transformers"},
+        "click": {"papermill"},
+        "cycler": {"matplotlib"},
+        "PIL": {"matplotlib"},
+        "triton": {"torch"},
+    }  # triton comes with torch for CUDA
     for name in imported(path)[1] - set(sys.stdlib_module_names):
         owner = {o.lower() for o in owners.get(name, [name])} | installed_by.get(name, set())
-        assert owner & declared, f"{path.name} imports {name}, which pyproject.toml does not declare"
+        assert owner & declared, (
+            f"{path.name} imports {name}, which pyproject.toml does not declare"
+        )
 
 
 def without(blocked, code):
@@ -109,12 +145,26 @@ class Absent:
         if name.partition('.')[0] in {blocked!r}: raise ModuleNotFoundError(f'No module named {{name!r}}')
 sys.meta_path.insert(0, Absent())
 """
-    return subprocess.run([sys.executable, "-c", hook + code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", hook + code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
 
 
 def test_library_imports_without_contributors_tools():
-    tools = {"nbdev", "fastcore", "execnb", "ghapi", "fastgit", "jupytext", "jupyterlab", "pytest", "playwright"}
-    code = "import importlib\n" + "\n".join(f"importlib.import_module('xlnb.{name}')" for name in ORDER)
+    tools = {
+        "nbdev",
+        "fastcore",
+        "execnb",
+        "ghapi",
+        "fastgit",
+        "jupytext",
+        "jupyterlab",
+        "pytest",
+        "playwright",
+    }
+    code = "import importlib\n" + "\n".join(
+        f"importlib.import_module('xlnb.{name}')" for name in ORDER
+    )
     done = without(tools, code)
     assert done.returncode == 0, done.stderr
     assert "No module named 'nbdev'" in without(tools, "import nbdev").stderr
@@ -125,7 +175,9 @@ def test_light_modules_do_not_load_torch(name):
     done = without({"torch", "transformers", "matplotlib", "pandas"}, f"import xlnb.{name}")
     assert done.returncode == 0, done.stderr
 
+
 # ---------------------------------------------------------------- names, sizes, words
+
 
 def test_notebooks_have_one_number_and_at_most_one_letter():
     form = re.compile(r"\d\d[a-z]?_[a-z][a-z0-9_]*|index")
@@ -138,52 +190,70 @@ def public_functions(tree, prefix=""):
     "(qualified name, node) of the functions and methods that users can call."
     for node in tree.body:
         name = getattr(node, "name", "_")
-        if name.startswith("_") and name not in ("__init__", "__call__"): continue
-        if isinstance(node, ast.ClassDef): yield from public_functions(node, f"{prefix}{name}.")
-        if isinstance(node, ast.FunctionDef): yield prefix + name, node
+        if name.startswith("_") and name not in ("__init__", "__call__"):
+            continue
+        if isinstance(node, ast.ClassDef):
+            yield from public_functions(node, f"{prefix}{name}.")
+        if isinstance(node, ast.FunctionDef):
+            yield prefix + name, node
 
 
-TRANSFORMERS = {"Encoder.forward"} # callers of transformers pass these names: inputs, masks, cache, kinds of output
+# callers of transformers pass these names: inputs, masks, cache, kinds of output
+TRANSFORMERS = {"Encoder.forward"}
 
 
-def parameter_count(node) -> int: # without self and cls
+def parameter_count(node) -> int:  # without self and cls
     plain = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     return sum(arg.arg not in ("self", "cls") for arg in plain)
 
 
 def test_functions_have_at_most_ten_parameters():
-    found = [item for path in MODULES for item in public_functions(ast.parse(path.read_text(encoding="utf-8")))]
+    found = [
+        item
+        for path in MODULES
+        for item in public_functions(ast.parse(path.read_text(encoding="utf-8")))
+    ]
     many = {name for name, node in found if parameter_count(node) > 10}
     assert sorted(many - TRANSFORMERS) == []
 
 
 MOST_LINES = 350
 LONG = {
-    "core": "errors, lines and words, seeds, progress, settings, records and figures, which every module uses",
+    "core": "errors, lines and words, seeds, progress, settings, records and figures, which "
+    "every module uses",
     "corpora": "a corpus and its streams, codes of languages, readers, reports, and random pairs",
-    "x2static": "words in a text, one resumable pass of an encoder, and what is learned from it, as one call",
+    "x2static": "words in a text, one resumable pass of an encoder, and what is learned from "
+    "it, as one call",
     "pretraining": "one road for all papers: settings, phases, runs, records, the command line",
-    "encoder": "one forward pass three ways: fused, packed, with gates as functions; cache and cross-attention",
-    "meta_xlm": "two phases, the match between their vocabularies, distillation, and controls out of order",
+    "encoder": "one forward pass three ways: fused, packed, with gates as functions; cache and "
+    "cross-attention",
+    "meta_xlm": "two phases, the match between their vocabularies, distillation, and controls "
+    "out of order",
     "objectives": "masks, and the vocabulary head in chunks with its gradient",
     "alignment": "six published methods of linking words, error rates, and files of gold links",
     "benchmarks": "thirteen measurements and their figures; no module imports it",
     "catalogue": "a table of sets: addresses, licences and readers are data",
-    "cldr": "a language-independent meaning, how 113 locales render it, and the labels that follow from it",
+    "cldr": "a language-independent meaning, how 113 locales render it, and the labels that "
+    "follow from it",
     "contamination": "near repeats in one pass: an index of grams, a survey, languages told apart",
-    "evaluation": "a table of tasks, one road from files to scores, baselines, and what a reader sees of them",
+    "evaluation": "a table of tasks, one road from files to scores, baselines, and what a "
+    "reader sees of them",
     "dro": "the moves of the mixture, planted defects, and the search for them without a model",
     "held_out": "what is asked of held-out text, pairs and layers, the same for every paper",
-    "finetuning": "what five kinds of tasks read, learn and answer, one training, and networks beside a translation",
+    "finetuning": "what five kinds of tasks read, learn and answer, one training, and networks "
+    "beside a translation",
     "formats": "one reader for each published format",
-    "mapping": "starts, self-learning, checks that refuse a map, one hub, and dictionaries out of it",
+    "mapping": "starts, self-learning, checks that refuse a map, one hub, and dictionaries out "
+    "of it",
     "matching": "seven rules by which two vocabularies are matched, and their composition",
     "probes": "readouts of tags, entailment, paraphrase and classes, on one solver",
     "retrieval": "encoding, scores, margins, mining, and baselines without an encoder",
     "sampling": "mixtures as formulas, an exact projection, two samplers and their repairs",
-    "task_sets": "a table of sets: labels, licences and forms are data, with a reader for each kind of form",
+    "task_sets": "a table of sets: labels, licences and forms are data, with a reader for each "
+    "kind of form",
     "veco": "five tasks as parts of a batch, two phases, and measures beside partners",
-    "static_runs": "a base run, three teachers and files, words beside text, and measures before and after",
+    "static_runs": "a base run, three teachers and files, words beside text, and measures "
+    "before and after",
     "training": "one loop, and what it survives: processes apart, full disks, damaged files, kills",
     "tokens": "a store written in parallel, and rows, packed and padded, out of it",
 }
@@ -193,10 +263,19 @@ def code_lines(path) -> int:
     "Lines with code: no docstrings, no comments, no blank lines."
     text = path.read_text(encoding="utf-8")
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    silent = (
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    )
     lines = {n for t in tokens if t.type not in silent for n in range(t.start[0], t.end[0] + 1)}
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(node):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(
+            node
+        ):
             lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return len(lines)
 
@@ -207,7 +286,8 @@ def test_long_modules_have_a_reason():
     assert sorted(LONG.keys() - long) == [], "no longer long"
 
 
-# Words that readers of the papers would have to learn, and the field's own: in prose, and in texts that code shows.
+# Words that readers of the papers would have to learn, and the field's own: in prose, and in texts
+# that code shows.
 WORDS = {
     r"thousand million": "billion",
     r"what (is|costs) (free|nothing)|free baselines?": "baseline",
@@ -216,10 +296,18 @@ WORDS = {
     r"worth of (the|a)( true)? partner": "translation gain",
     r"(captions|translations) found": "retrieval accuracy@1",
 }
-NAMES = { # of functions, classes, parameters and constants in papers' modules
-    "FREE": "NOT_IDENTITY", "OutOfOrder": "ShuffledBatches", "Probe": "held_out_metrics", "Shared": "AttentionContext",
-    "Taught": "DistillationBatches", "alone": "folder_lock", "health": "held_out_metrics", "look": "held_out_metrics",
-    "pooled": "all_reduce_sum or pool_sentences", "remembered": "cached_rows", "watch": "on_pair_losses",
+NAMES = {  # of functions, classes, parameters and constants in papers' modules
+    "FREE": "NOT_IDENTITY",
+    "OutOfOrder": "ShuffledBatches",
+    "Probe": "held_out_metrics",
+    "Shared": "AttentionContext",
+    "Taught": "DistillationBatches",
+    "alone": "folder_lock",
+    "health": "held_out_metrics",
+    "look": "held_out_metrics",
+    "pooled": "all_reduce_sum or pool_sentences",
+    "remembered": "cached_rows",
+    "watch": "on_pair_losses",
 }
 
 
@@ -227,7 +315,11 @@ def test_words_are_those_of_the_field():
     found = []
     for path in NOTEBOOKS:
         text = "\n".join([*sources(READ[path], "markdown"), *sources(READ[path])])
-        used = {better for word, better in WORDS.items() if re.search(rf"\b({word})\b", re.sub(r"\s+", " ", text))}
+        used = {
+            better
+            for word, better in WORDS.items()
+            if re.search(rf"\b({word})\b", re.sub(r"\s+", " ", text))
+        }
         found += [f"{path.stem}: {better}" for better in sorted(used)]
     assert found == [], "say instead"
 
@@ -235,19 +327,32 @@ def test_words_are_those_of_the_field():
 def defined_names(path):
     "Names that a module gives to functions, classes, their parameters and its constants."
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    yield from (target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
-                if isinstance(target, ast.Name))
+    yield from (
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    )
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef): yield node.name
-        if isinstance(node, ast.arg): yield node.arg
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        if isinstance(node, ast.arg):
+            yield node.arg
 
 
 def test_names_are_those_of_the_field():
     papers = [path for path in MODULES if path.parent.name == "xlnb"]
-    found = [f"{path.stem}.{name}" for path in papers for name in sorted(NAMES.keys() & set(defined_names(path)))]
+    found = [
+        f"{path.stem}.{name}"
+        for path in papers
+        for name in sorted(NAMES.keys() & set(defined_names(path)))
+    ]
     assert found == [], NAMES
 
-# ---------------------------------------------------------------- what is generated follows from the notebooks
+
+# ---------------------------------------------------------------- what is generated follows from
+# the notebooks
 
 
 def test_library_follows_from_the_notebooks(checkout):
@@ -256,7 +361,9 @@ def test_library_follows_from_the_notebooks(checkout):
     exported = {p.relative_to(checkout): p.read_text() for p in (checkout / "xlnb").rglob("*.py")}
     committed = {p.relative_to(ROOT): p.read_text() for p in (ROOT / "xlnb").rglob("*.py")}
     assert exported.keys() == committed.keys()
-    assert [str(name) for name in exported if exported[name] != committed[name]] == [], "run nbdev_export"
+    assert [str(name) for name in exported if exported[name] != committed[name]] == [], (
+        "run nbdev_export"
+    )
 
 
 def subtitle(nb) -> str:
@@ -281,37 +388,57 @@ def test_notebooks_are_clean(checkout):
 def test_cleaning_keeps_the_parameters_tag(checkout):
     "The tag is papermill's, and nbdev_clean strips every key that settings.ini does not allow."
     path = checkout / "nbs" / "99_toy.ipynb"
-    cell = {"cell_type": "code", "execution_count": 3, "id": "a1", "outputs": [], "source": "size = 'tiny'",
-            "metadata": {"tags": ["parameters"], "scrolled": True}}
-    path.write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    cell = {
+        "cell_type": "code",
+        "execution_count": 3,
+        "id": "a1",
+        "outputs": [],
+        "source": "size = 'tiny'",
+        "metadata": {"tags": ["parameters"], "scrolled": True},
+    }
+    path.write_text(
+        json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    )
     tool("nbdev_clean", "--fname", str(path), cwd=checkout)
     cleaned = json.loads(path.read_text())["cells"][0]
     assert cleaned["metadata"] == {"tags": ["parameters"]} and cleaned["execution_count"] is None
 
 
 def test_readme_follows_from_the_index():
-    text, images = runpy.run_path(str(ROOT / "tools" / "readme.py"))["readme"](ROOT / "nbs" / "index.ipynb")
+    text, images = runpy.run_path(str(ROOT / "tools" / "readme.py"))["readme"](
+        ROOT / "nbs" / "index.ipynb"
+    )
     assert (ROOT / "README.md").read_text(encoding="utf-8") == text, "run python tools/readme.py"
-    assert {p.relative_to(ROOT).as_posix() for p in (ROOT / "figures" / "readme").glob("*")} == set(images)
-    for name, data in images.items(): assert (ROOT / name).read_bytes() == data, f"{name}: run python tools/readme.py"
+    assert {p.relative_to(ROOT).as_posix() for p in (ROOT / "figures" / "readme").glob("*")} == set(
+        images
+    )
+    for name, data in images.items():
+        assert (ROOT / name).read_bytes() == data, f"{name}: run python tools/readme.py"
 
 
-# ---------------------------------------------------------------- figures are drawn from what is there
+# ---------------------------------------------------------------- figures are drawn from what is
+# there
 
 
 def figures_shown(nb):
     "Patterns of the names of figures that are saved by a cell whose picture stands below it."
     for cell in nb["cells"]:
         source = "".join(cell["source"])
-        pictures = [output for output in cell.get("outputs", []) if "image/png" in output.get("data", {})]
-        if "save_figure(" not in source or not pictures: continue
+        pictures = [
+            output for output in cell.get("outputs", []) if "image/png" in output.get("data", {})
+        ]
+        if "save_figure(" not in source or not pictures:
+            continue
         for name in re.findall(r'"([a-z0-9_{}]+)"', source):
-            yield re.sub(r"\{[a-z_]+\}", "([a-z]+|[0-9]+)", name) # of f-strings: one word, or one number
+            # of f-strings: one word, or one number
+            yield re.sub(r"\{[a-z_]+\}", "([a-z]+|[0-9]+)", name)
 
 
 def figure_table():
     "Rows of 09_figures: paper, its figure, what it draws, ours, drawn from, notebook."
-    source, = (s for s in sources(READ[ROOT / "nbs" / "results/09_figures.ipynb"]) if "FIGURES = [" in s)
+    (source,) = (
+        s for s in sources(READ[ROOT / "nbs" / "results/09_figures.ipynb"]) if "FIGURES = [" in s
+    )
     assignment = next(node for node in ast.parse(source).body if isinstance(node, ast.Assign))
     return ast.literal_eval(assignment.value)
 
@@ -320,7 +447,9 @@ def test_every_figure_is_shown_by_a_notebook_that_draws_it():
     "Where its records are gone, a notebook shows no picture, and the files of the picture have to go too."
     shown = {pattern for nb in READ.values() for pattern in figures_shown(nb)}
     files = {path.stem for path in (ROOT / "figures").glob("*.*")}
-    assert [name for name in sorted(files) if not any(re.fullmatch(pattern, name) for pattern in shown)] == []
+    assert [
+        name for name in sorted(files) if not any(re.fullmatch(pattern, name) for pattern in shown)
+    ] == []
 
 
 def test_the_table_of_figures_has_each_of_the_papers_figures_that_is_drawn():
@@ -333,17 +462,27 @@ def test_the_table_of_figures_has_each_of_the_papers_figures_that_is_drawn():
 def test_two_notebooks_name_the_same_figures_of_a_paper(figure, name):
     assert ("XLM-E", figure, name) in [(row[0], row[1], row[3]) for row in figure_table()]
     texts = sources(READ[ROOT / "nbs" / "results/03a_xlm_e_results.ipynb"], "markdown")
-    said, = re.findall(r"\*\*Figures 3 and 4\*\*[^.;]*? here", " ".join("\n".join(texts).split()))
+    (said,) = re.findall(r"\*\*Figures 3 and 4\*\*[^.;]*? here", " ".join("\n".join(texts).split()))
     assert f"`{name}`" in said
 
 
-@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem.endswith("_results")], ids=by_name)
+@pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if path.stem.endswith("_results")], ids=by_name
+)
 def test_numbers_of_seeds_in_captions_are_counted(path):
     "A typed number stays when runs are added or go."
     typed = r"\b([0-9]+|two|three|four|five)( to ([0-9]+|three|four|five))? seeds\b"
-    below = [paragraph for text in sources(READ[path], "markdown")
-             for paragraph in re.findall(r"^!\[.*\)\n\n(\*.*)", text, re.M)]
-    nodes = [node for source in sources(READ[path]) if "show_table(" in source for node in ast.walk(ast.parse(source))]
+    below = [
+        paragraph
+        for text in sources(READ[path], "markdown")
+        for paragraph in re.findall(r"^!\[.*\)\n\n(\*.*)", text, re.M)
+    ]
+    nodes = [
+        node
+        for source in sources(READ[path])
+        if "show_table(" in source
+        for node in ast.walk(ast.parse(source))
+    ]
     strings = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
     allowed = "fewer than (two|three) seeds"
     assert [text for text in below + strings if re.search(typed, re.sub(allowed, "", text))] == []
@@ -376,9 +515,13 @@ def test_links_between_notebooks_resolve(path):
 def test_examples_in_the_readmes_import_what_is_there():
     for code in re.findall(r"```python\n(.*?)```", README + LISTING, re.DOTALL):
         for node in ast.walk(ast.parse(code)):
-            if not isinstance(node, ast.ImportFrom): continue
+            if not isinstance(node, ast.ImportFrom):
+                continue
             module = importlib.import_module(node.module)
-            assert [alias.name for alias in node.names if alias.name not in module.__all__] == [], node.module
+            assert [alias.name for alias in node.names if alias.name not in module.__all__] == [], (
+                node.module
+            )
+
 
 # ---------------------------------------------------------------- settings
 
@@ -394,7 +537,10 @@ def test_settings_agree():
     assert settings["version"] == version == citation["version"]
     assert settings["description"] == PROJECT["description"]
     assert PROJECT["requires-python"] == f">={settings['min_python']}"
-    assert PROJECT["license"] == citation["license"] == "Apache-2.0" and settings["license"] == "apache2"
+    assert (
+        PROJECT["license"] == citation["license"] == "Apache-2.0"
+        and settings["license"] == "apache2"
+    )
     assert version in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
@@ -405,17 +551,26 @@ def test_citation_names_the_five_papers():
 
 
 def test_constraints_are_portable_and_cover_what_is_declared():
-    assert [line for line in CONSTRAINTS if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == [], "exact versions only"
-    normal = lambda name: re.sub(r"[-_.]+", "-", name).lower()
+    assert [line for line in CONSTRAINTS if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == [], (
+        "exact versions only"
+    )
+
+    def normal(name):
+        return re.sub(r"[-_.]+", "-", name).lower()
+
     pinned = {normal(line.partition("==")[0]): line.partition("==")[2] for line in CONSTRAINTS}
     assert "xlnb" not in pinned
-    lines = PROJECT["dependencies"] + [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
+    lines = PROJECT["dependencies"] + [
+        line for extra in PROJECT["optional-dependencies"].values() for line in extra
+    ]
     for line in lines:
-        if line.startswith("xlnb["): continue
+        if line.startswith("xlnb["):
+            continue
         name, _, version = line.partition("==")
         name = normal(re.match(r"[\w-]+", name)[0])
         assert name in pinned, f"{name} has no version in constraints.txt"
-        if version: assert pinned[name] == version
+        if version:
+            assert pinned[name] == version
 
 
 def test_commands_in_the_documents_exist():
@@ -423,27 +578,43 @@ def test_commands_in_the_documents_exist():
     for name in ("README.md", "CONTRIBUTING.md", ".ci/run"):
         text = (ROOT / name).read_text(encoding="utf-8")
         assert set(re.findall(r"^\s*(?:`|\$ )?make ([a-z]+)", text, re.M)) <= targets, name
-    assert "make test" in (ROOT / ".ci" / "run").read_text() and "make test" in (ROOT / "README.md").read_text()
+    assert (
+        "make test" in (ROOT / ".ci" / "run").read_text()
+        and "make test" in (ROOT / "README.md").read_text()
+    )
 
 
 def test_make_help_names_every_command():
     text = (ROOT / "Makefile").read_text()
-    phony = set(re.search(r"^\.PHONY: (.+)", text, re.M)[1].split()) - {"help", "env", "lint", "notebooks", "pytest"}
+    phony = set(re.search(r"^\.PHONY: (.+)", text, re.M)[1].split()) - {
+        "help",
+        "env",
+        "lint",
+        "notebooks",
+        "pytest",
+    }
     assert set(re.findall(r"^#   make ([a-z-]+)", text, re.M)) == phony
 
 
 @pytest.mark.parametrize("given, seen", [(None, "shared/data"), ("elsewhere", "elsewhere")])
 def test_ci_takes_the_corpora_beside_the_checkout(given, seen, tmp_path):
-    for name in ("shared/data", "bin", "checkout/.ci"): (tmp_path / name).mkdir(parents=True)
+    for name in ("shared/data", "bin", "checkout/.ci"):
+        (tmp_path / name).mkdir(parents=True)
     shutil.copy(ROOT / ".ci" / "run", tmp_path / "checkout" / ".ci")
     for name, body in (("make", 'echo "sees=$XLNB_DATA"'), ("chromium", "true")):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / "bin" / name).chmod(0o755)
     environment = {k: v for k, v in os.environ.items() if k != "XLNB_DATA"}
-    environment |= {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", **({"XLNB_DATA": given} if given else {})}
-    done = subprocess.run([tmp_path / "checkout/.ci/run"], env=environment, capture_output=True, text=True, timeout=30)
+    environment |= {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        **({"XLNB_DATA": given} if given else {}),
+    }
+    done = subprocess.run(
+        [tmp_path / "checkout/.ci/run"], env=environment, capture_output=True, text=True, timeout=30
+    )
     wanted = given or tmp_path.resolve() / seen
     assert done.returncode == 0 and f"sees={wanted}\n" in done.stdout, done.stderr
+
 
 # ---------------------------------------------------------------- what readers see
 
@@ -451,23 +622,36 @@ def test_ci_takes_the_corpora_beside_the_checkout(given, seen, tmp_path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=by_name)
 def test_notebook_can_be_read(path):
     nb = READ[path]
-    assert re.match(r"# .+\n\n> \S.+", "".join(nb["cells"][0]["source"])), "first cell: a title and a one-line subtitle"
+    assert re.match(r"# .+\n\n> \S.+", "".join(nb["cells"][0]["source"])), (
+        "first cell: a title and a one-line subtitle"
+    )
     assert nb["metadata"]["kernelspec"]["name"] == "python3", "papermill looks for this kernel"
     assert outputs(nb), "no output is saved: python tools/render.py"
     kinds = Counter(output["output_type"] for output in outputs(nb))
     assert kinds["error"] == 0, "an error is saved in the notebook"
-    assert not [o for o in outputs(nb) if o.get("name") == "stderr"], "stderr is saved in the notebook"
-    text = "\n".join(json.dumps(output.get("data") or output.get("text"), ensure_ascii=False) for output in outputs(nb))
+    assert not [o for o in outputs(nb) if o.get("name") == "stderr"], (
+        "stderr is saved in the notebook"
+    )
+    text = "\n".join(
+        json.dumps(output.get("data") or output.get("text"), ensure_ascii=False)
+        for output in outputs(nb)
+    )
     assert "jupyter.widget" not in text, "a widget is saved, which viewers do not draw"
     assert not re.search(r"\w+Warning\b", text), "a warning is saved in the notebook"
-    machine = re.compile(r"(?<![\w.:/])(/(home|root|tmp|Users|work|mnt|var/folders)/[\w.-]+|[A-Z]:\\\\Users)")
+    machine = re.compile(
+        r"(?<![\w.:/])(/(home|root|tmp|Users|work|mnt|var/folders)/[\w.-]+|[A-Z]:\\\\Users)"
+    )
     found = machine.search("\n".join([text, *sources(nb), *sources(nb, "markdown")]))
     assert not found, f"path of a machine: {found[0]}"
 
 
-PAPER_NOTEBOOKS = [path for path in NOTEBOOKS
-                   if path.parent.name in ("nbs", "results") and re.match(r"0[3-8][a-z]*_", path.name)]
-MOST_CELL_LINES, MOST_LESSON_LINES = 64, 60 # of any notebook; of a paper's
+PAPER_NOTEBOOKS = [
+    path
+    for path in NOTEBOOKS
+    if path.parent.name in ("nbs", "results") and re.match(r"0[3-8][a-z]*_", path.name)
+]
+MOST_CELL_LINES = 64
+MOST_LESSON_LINES = 60  # of any notebook; of a paper's
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=by_name)
@@ -484,18 +668,31 @@ def test_no_cell_is_switched_off(path):
 @pytest.mark.parametrize("path", PAPER_NOTEBOOKS, ids=by_name)
 def test_paper_notebook_has_parameters(path):
     "Scalars with a type and a comment each, so that `papermill --help-notebook` is a manual."
-    tagged = [cell for cell in READ[path]["cells"] if "parameters" in cell["metadata"].get("tags", [])]
+    tagged = [
+        cell for cell in READ[path]["cells"] if "parameters" in cell["metadata"].get("tags", [])
+    ]
     assert len(tagged) == 1
     parameters = notebook_parameters(READ[path])
-    assert "size" in parameters and all(isinstance(v, str | int | float | None) for v in parameters.values())
+    assert "size" in parameters and all(
+        isinstance(v, str | int | float | None) for v in parameters.values()
+    )
     lines = [line for line in "".join(tagged[0]["source"]).splitlines() if re.match(r"\w", line)]
     assert [line for line in lines if not re.match(r"\w+: .+ = .+ # \S", line)] == []
 
 
 def test_tracked_files_are_small():
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode: pytest.skip("not a git checkout")
-    sizes = {name: (ROOT / name).stat().st_size for name in listed.stdout.split("\0") if (ROOT / name).is_file()}
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    sizes = {
+        name: (ROOT / name).stat().st_size
+        for name in listed.stdout.split("\0")
+        if (ROOT / name).is_file()
+    }
     assert sizes and [f"{name}: {size}" for name, size in sizes.items() if size > 1_000_000] == []
-    assert [f"{name}: {size}" for name, size in sizes.items() if name.startswith("figures/") and size > 300_000] == []
+    assert [
+        f"{name}: {size}"
+        for name, size in sizes.items()
+        if name.startswith("figures/") and size > 300_000
+    ] == []
     assert [name for name in sizes if name.startswith((".venv/", "runs/"))] == []

@@ -1,4 +1,5 @@
 "What grows with the number of sources and the size of a corpus, and what must not: 100 languages and 1,000 pairs."
+
 import json, os, subprocess, sys
 from itertools import combinations
 from pathlib import Path
@@ -11,7 +12,9 @@ from xlnb.base.core import sha256_file
 
 LANGUAGES = [f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"]
 PAIRS = [f"{a}-{b}" for a, b in combinations(LANGUAGES[:46], 2)][:1_000]
-LINES, LENGTH, TIMES = 5_000, 400, 10 # a pair's shard has 4 MB, a language's ten times as much: 8 GB in all
+LINES = 5_000
+LENGTH = 400
+TIMES = 10  # a pair's shard has 4 MB, a language's ten times as much: 8 GB in all
 
 
 def text(seed):
@@ -21,13 +24,20 @@ def text(seed):
 
 def repeat(path, facts):
     "Make a shard `TIMES` as long, without encoding the same lines again; returns the facts of its source."
-    tokens, offsets = np.fromfile(f"{path}.tokens", "<u2"), np.fromfile(f"{path}.offsets", "<i8")
+    tokens = np.fromfile(f"{path}.tokens", "<u2")
+    offsets = np.fromfile(f"{path}.offsets", "<i8")
     np.tile(tokens, TIMES).tofile(f"{path}.tokens")
     shifts = len(tokens) * np.arange(TIMES)[:, None]
     np.append((offsets[:-1] + shifts).ravel(), TIMES * len(tokens)).tofile(f"{path}.offsets")
-    shard, = facts["shards"]
-    files = {k: {"bytes": os.path.getsize(f"{path}.{k}"), "sha256": sha256_file(f"{path}.{k}")} for k in shard["files"]}
-    longer = lambda record: {k: v * TIMES if k in ("items", "tokens") else v for k, v in record.items()}
+    (shard,) = facts["shards"]
+    files = {
+        k: {"bytes": os.path.getsize(f"{path}.{k}"), "sha256": sha256_file(f"{path}.{k}")}
+        for k in shard["files"]
+    }
+
+    def longer(record):
+        return {k: v * TIMES if k in ("items", "tokens") else v for k, v in record.items()}
+
     return {**longer(facts), "shards": [{**longer(shard), "files": files}]}
 
 
@@ -35,15 +45,24 @@ def repeat(path, facts):
 def folder(tmp_path_factory):
     "A store of 1,100 sources: the files of one language and of one pair, under a thousand names."
     folder = tmp_path_factory.mktemp("large") / "store"
-    half = [line[:len(line) // 2] for line in text(1)]
-    build(word_tokenizer(WORDS), folder, {"zz": text(0)}, {"yy-zz": list(zip(half, half[1:] + half[:1]))})
+    half = [line[: len(line) // 2] for line in text(1)]
+    build(
+        word_tokenizer(WORDS),
+        folder,
+        {"zz": text(0)},
+        {"yy-zz": list(zip(half, half[1:] + half[:1]))},
+    )
     manifest = json.loads((folder / "manifest.json").read_text())
     for kind, names in (("text", LANGUAGES), ("pairs", PAIRS)):
-        (one, facts), = manifest[kind].items()
-        if kind == "text": facts = repeat(folder / kind / f"{one}.00000", facts)
+        ((one, facts),) = manifest[kind].items()
+        if kind == "text":
+            facts = repeat(folder / kind / f"{one}.00000", facts)
         for name in names:
             for ending in ("tokens", "offsets"):
-                os.link(folder / kind / f"{one}.00000.{ending}", folder / kind / f"{name}.00000.{ending}")
+                os.link(
+                    folder / kind / f"{one}.00000.{ending}",
+                    folder / kind / f"{name}.00000.{ending}",
+                )
         manifest[kind] = dict.fromkeys(names, facts)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
@@ -79,15 +98,26 @@ print(json.dumps(found | {"read through": resident(), "size": 2 * size, "drawn f
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="resident memory is read from /proc"
+)
 @pytest.mark.slow
 def test_a_hundred_languages_and_a_thousand_pairs_in_two_gigabytes(folder):
     "Also when every token of every source has been read: 8 GB, of which what is mapped counts as resident."
-    run = subprocess.run([sys.executable, "-c", PROGRAM, folder], capture_output=True, text=True, timeout=600,
-                         env={**os.environ, "OMP_NUM_THREADS": "1"})
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, folder],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert run.returncode == 0, run.stderr[-3000:]
     found = json.loads(run.stdout)
-    assert found["drawn from"]["text"] == 100 and found["drawn from"]["pairs"] > 900 and found["size"] > 7.9e9
+    assert (
+        found["drawn from"]["text"] == 100
+        and found["drawn from"]["pairs"] > 900
+        and found["size"] > 7.9e9
+    )
     assert found["read through"] < 2e9, found
 
 
@@ -139,14 +169,21 @@ print(json.dumps({"measured": resident("VmHWM") - before, "planned": sum(planned
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="resident memory is read from /proc"
+)
 @pytest.mark.parametrize("arguments", [("tiny", 4_000, 4_096, 64), ("small", 16_000, 2_048, 128)])
 @pytest.mark.slow
 def test_a_plan_is_an_upper_bound_of_what_a_step_takes(arguments):
     "Every freed tensor is given back at once: what glibc's heap keeps for itself otherwise is no part of the plan."
     command = [sys.executable, "-c", STEP, *map(str, arguments)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=600,
-                         env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"})
+    run = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"},
+    )
     assert run.returncode == 0, run.stderr[-3000:]
     found = json.loads(run.stdout)
     assert 1 <= found["planned"] / found["measured"] < 1.3, found

@@ -1,5 +1,6 @@
 """What the training notebook does badly: two processes, each with everything or with a share, one of them killed; a
 disk that is really full."""
+
 import os, resource, shutil, signal, subprocess, sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,26 +15,53 @@ from xlnb.base.core import ConfigError, DataError, torch_generator
 from xlnb.encoder.encoder import config_for, load, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from xlnb.training.objectives import masked_lm_loss, replaced_tokens, rtd_loss
-from xlnb.training.training import (CheckpointError, TrainingConfig, accumulate_gradients, distribute, gathered,
-                                    in_shares, latest_checkpoint, load_weights, rank_and_world, read_log,
-                                    start_processes, step_work, train)
+from xlnb.training.training import (
+    CheckpointError,
+    TrainingConfig,
+    accumulate_gradients,
+    distribute,
+    gathered,
+    in_shares,
+    latest_checkpoint,
+    load_weights,
+    rank_and_world,
+    read_log,
+    start_processes,
+    step_work,
+    train,
+)
 
-PIECES, WIDTH = 300, 32
-# Of weights after 6 to 9 steps in float64. Attention does not depend on the bias of keys: its gradients are rounding
-# errors of about 1e-17. Adam divides them by eps = 1e-8 at least, which moves such a bias by 1e-14, all else by less.
-# Five digits are to spare for other processors. Drawn tokens are the same, since float64 leaves no near ties.
+PIECES = 300
+WIDTH = 32
+# Of weights after 6 to 9 steps in float64. Attention does not depend on the bias of keys: its
+# gradients are rounding
+# errors of about 1e-17. Adam divides them by eps = 1e-8 at least, which moves such a bias by 1e-14,
+# all else by less.
+# Five digits are to spare for other processors. Drawn tokens are the same, since float64 leaves no
+# near ties.
 ROUNDING = dict(rtol=0, atol=1e-9)
 
 
 class Pair(nn.Module):
     "Generator and discriminator over one word table, two blocks each, as XLM-E builds them."
-    weights, names = {"mlm": 1.0, "rtd": 5.0}, ("mlm", "rtd", "rtd/replaced")
+
+    weights = {"mlm": 1.0, "rtd": 5.0}
+    names = ("mlm", "rtd", "rtd/replaced")
 
     def __init__(self, dtype=torch.float64):
         super().__init__()
-        shape = dict(hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, relative_positions="gated",
-                     norm="pre", initializer_range=WIDTH ** -0.5)
-        build = lambda kind, seed: new_model(kind, config_for("tiny", PIECES, **shape), seed).to(dtype)
+        shape = dict(
+            hidden_size=WIDTH,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            relative_positions="gated",
+            norm="pre",
+            initializer_range=WIDTH**-0.5,
+        )
+
+        def build(kind, seed):
+            return new_model(kind, config_for("tiny", PIECES, **shape), seed).to(dtype)
+
         self.generator = build(EncoderForMaskedLM, 0)
         self.discriminator = build(EncoderForReplacedTokens, 1)
         share_embeddings(self.generator, self.discriminator)
@@ -41,22 +69,38 @@ class Pair(nn.Module):
     def prepare(self, batch, generator):
         hole = torch.rand(batch["input_ids"].shape, generator=generator) < 0.2
         ids = batch["input_ids"]
-        return {**batch, "input_ids": ids.masked_fill(hole, PIECES - 1), "labels": ids.masked_fill(~hole, -100)}
+        return {
+            **batch,
+            "input_ids": ids.masked_fill(hole, PIECES - 1),
+            "labels": ids.masked_fill(~hole, -100),
+        }
 
     def counts(self, batch):
-        return {"mlm": int((batch["labels"] != -100).sum()), "rtd": int(batch["attention_mask"].sum())}
+        return {
+            "mlm": int((batch["labels"] != -100).sum()),
+            "rtd": int(batch["attention_mask"].sum()),
+        }
 
     def forward(self, batch, generator):
-        head, mask = self.generator.head, batch["attention_mask"]
+        head = self.generator.head
+        mask = batch["attention_mask"]
         hidden = self.generator.encoder(batch["input_ids"], mask).last_hidden_state
-        out = masked_lm_loss(hidden, batch["labels"], head.transform, head.weight, head.bias, sample=True,
-                             generator=generator)
+        out = masked_lm_loss(
+            hidden,
+            batch["labels"],
+            head.transform,
+            head.weight,
+            head.bias,
+            sample=True,
+            generator=generator,
+        )
         ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], out.samples)
         loss, _ = rtd_loss(self.discriminator(ids, mask).logits, labels, mask)
         return {"mlm": out.loss_sum, "rtd": loss, "rtd/replaced": labels.sum()}
 
     def save_pretrained(self, folder):
-        for part in ("generator", "discriminator"): getattr(self, part).save_pretrained(Path(folder) / part)
+        for part in ("generator", "discriminator"):
+            getattr(self, part).save_pretrained(Path(folder) / part)
 
     def load_pretrained(self, folder):
         for part in ("generator", "discriminator"):
@@ -66,23 +110,31 @@ class Pair(nn.Module):
 
 class Batches:
     "Micro-batches of unequal size and length, the shorter rows padded."
-    def __init__(self, micro_batches=4): self.micro_batches = micro_batches
+
+    def __init__(self, micro_batches=4):
+        self.micro_batches = micro_batches
 
     def __call__(self, step, index):
-        ids = torch.randint(5, PIECES - 1, (3, 8 + 4 * index), generator=torch_generator(step, index))
+        ids = torch.randint(
+            5, PIECES - 1, (3, 8 + 4 * index), generator=torch_generator(step, index)
+        )
         mask = torch.ones_like(ids)
         mask[1, 6:] = 0
         return {"input_ids": ids, "attention_mask": mask}
 
-    def state(self): return {}
-    def load_state(self, state): pass
+    def state(self):
+        return {}
+
+    def load_state(self, state):
+        pass
 
 
 CONFIG = TrainingConfig(steps=6, learning_rate=3e-3, warmup_steps=2)
 LONGER = replace(CONFIG, steps=9)
 
 
-class Stopped(Exception): pass
+class Stopped(Exception):
+    pass
 
 
 def gradients(parallel, dtype):
@@ -90,42 +142,62 @@ def gradients(parallel, dtype):
     model = Pair(dtype)
     runner = distribute(model, replace(CONFIG, parallel=parallel))
     sums, counts = accumulate_gradients(runner, step_work(model, Batches(), CONFIG, 0))
-    whole = {n: p.grad.full_tensor() if in_shares(model) else p.grad for n, p in model.named_parameters()}
+    whole = {
+        n: p.grad.full_tensor() if in_shares(model) else p.grad for n, p in model.named_parameters()
+    }
     return {"gradients": whole, "losses": {k: sums[k] / counts[k] for k in counts}}
 
 
 def look(model):
     "An evaluation: calls parts of the model outside its own forward pass."
+
     def evaluate(step):
         with torch.inference_mode():
             states = model.generator.encoder(torch.arange(5, 25)[None]).last_hidden_state
         return {"held_out/sum": states.double().pow(3).sum().item()}
+
     return evaluate
 
 
 def run(folder, config, parallel="ddp"):
     model = Pair()
-    return train(model, Batches(), replace(config, parallel=parallel, evaluate_every=2), folder, None, look(model))
+    return train(
+        model,
+        Batches(),
+        replace(config, parallel=parallel, evaluate_every=2),
+        folder,
+        None,
+        look(model),
+    )
 
 
 def interrupted(folder, parallel="ddp", device="cpu"):
     "Ends in step 6 of 9, with a checkpoint after step 5."
+
     def stop(step):
-        if step == 6: raise Stopped
+        if step == 6:
+            raise Stopped
         return {}
+
     config = replace(LONGER, parallel=parallel, evaluate_every=1, checkpoint_minutes=1e-9)
-    with pytest.raises(Stopped): train(Pair().to(device), Batches(), config, folder, None, stop)
+    with pytest.raises(Stopped):
+        train(Pair().to(device), Batches(), config, folder, None, stop)
 
 
 def kill_while_writing(rank):
     "The process of that rank dies in the second checkpoint: its share is on the disk, the list of shares is not."
     from torch.distributed.checkpoint import FileSystemWriter
-    write, calls = FileSystemWriter.write_data, []
+
+    write = FileSystemWriter.write_data
+    calls = []
+
     def write_and_die(self, *arguments):
         done = write(self, *arguments)
         calls.append(1)
-        if len(calls) == 2 and dist.get_rank() == rank: os.kill(os.getpid(), signal.SIGKILL)
+        if len(calls) == 2 and dist.get_rank() == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
         return done
+
     FileSystemWriter.write_data = write_and_die
 
 
@@ -137,30 +209,49 @@ def main(job, folder):
     if job == "killed":
         kill_while_writing(rank=0)
         run(folder / "fsdp", replace(LONGER, checkpoint_minutes=1e-9), "fsdp")
-    if job == "resumed": # in shares, what was killed in shares and what one process wrote whole
-        for name in ("fsdp", "from-one"): run(folder / name, LONGER, "fsdp")
+    if job == "resumed":  # in shares, what was killed in shares and what one process wrote whole
+        for name in ("fsdp", "from-one"):
+            run(folder / name, LONGER, "fsdp")
     if job == "trained":
         for parallel in ("ddp", "fsdp"):
             for dtype in (torch.float32, torch.float64):
                 found = gradients(parallel, dtype)
-                if rank == 0: torch.save(found, folder / f"{parallel}-{dtype}.pt")
+                if rank == 0:
+                    torch.save(found, folder / f"{parallel}-{dtype}.pt")
             run(folder / parallel, CONFIG, parallel)
             interrupted(folder / f"{parallel}-on-one", parallel)
-        interrupted(folder / f"apart-{rank}") # machines without a disk in common
+        interrupted(folder / f"apart-{rank}")  # machines without a disk in common
         run(folder / f"apart-{rank}", LONGER)
         differing = {"seed": rank, "size": "tiny"}
-        try: train(Pair(), Batches(), CONFIG, folder / "differing", differing)
-        except ConfigError as e: (folder / f"refused-{rank}.txt").write_text(str(e))
-    dist.barrier() # a process that ends early makes the others abort
+        try:
+            train(Pair(), Batches(), CONFIG, folder / "differing", differing)
+        except ConfigError as e:
+            (folder / f"refused-{rank}.txt").write_text(str(e))
+    dist.barrier()  # a process that ends early makes the others abort
     dist.destroy_process_group()
 
 
 def launch(job, folder):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d",
-               "--rdzv-endpoint=127.0.0.1:0", __file__, job, str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0",
+        __file__,
+        job,
+        str(folder),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
-                          env=environment)
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environment,
+    )
 
 
 def weights(folder):
@@ -172,10 +263,12 @@ def weights(folder):
 
 def same(ours, theirs, **tolerance):
     assert ours.keys() == theirs.keys()
-    for name in ours: torch.testing.assert_close(ours[name], theirs[name], **tolerance)
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], **tolerance)
 
 
-def losses(folder): return [{k: v for k, v in line.items() if k != "seconds"} for line in read_log(folder)]
+def losses(folder):
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in read_log(folder)]
 
 
 @pytest.fixture(scope="module")
@@ -191,18 +284,24 @@ def two(tmp_path_factory):
 def one(tmp_path_factory):
     "Folders of runs of one process: of 6 steps, and of 9."
     folder = tmp_path_factory.mktemp("one")
-    for config in (CONFIG, LONGER): run(folder / str(config.steps), config)
+    for config in (CONFIG, LONGER):
+        run(folder / str(config.steps), config)
     return folder
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-14)], ids=["fp32", "fp64"])
+@pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-14)], ids=["fp32", "fp64"]
+)
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_two_processes_have_the_losses_and_gradients_of_one(two, parallel, dtype, tolerance):
     "Sums that are taken in another order differ in their last digits: by one or two units of them, here times 5 to 45."
-    ours, alone = torch.load(two / f"{parallel}-{dtype}.pt", weights_only=False), gradients("ddp", dtype)
-    for name, loss in alone["losses"].items(): assert ours["losses"][name] == pytest.approx(loss, rel=tolerance)
+    ours = torch.load(two / f"{parallel}-{dtype}.pt", weights_only=False)
+    alone = gradients("ddp", dtype)
+    for name, loss in alone["losses"].items():
+        assert ours["losses"][name] == pytest.approx(loss, rel=tolerance)
     assert ours["gradients"].keys() == alone["gradients"].keys()
-    same(ours["gradients"], alone["gradients"], rtol=0, atol=tolerance) # the largest gradient is 1.7
+    # the largest gradient is 1.7
+    same(ours["gradients"], alone["gradients"], rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
@@ -210,19 +309,33 @@ def test_two_processes_train_the_model_of_one(two, one, parallel):
     "In float64: in float32 rounding errors decide which tokens are drawn, and the runs part (see ROUNDING)."
     same(weights(two / parallel), weights(one / "6"), **ROUNDING)
     for ours, alone in zip(losses(two / parallel), losses(one / "6"), strict=True):
-        assert ours == pytest.approx(alone, rel=1e-6) # 1e-15 here; logs keep all digits
+        assert ours == pytest.approx(alone, rel=1e-6)  # 1e-15 here; logs keep all digits
         assert ("held_out/sum" in ours) == (ours["step"] % 2 == 1)
 
 
 def test_shares_are_cut_once(two):
     "A word table with three names is written once, half by each process."
     from torch.distributed.checkpoint import FileSystemReader
+
     whole = {name: p.shape for name, p in Pair().named_parameters()}
-    content = FileSystemReader(latest_checkpoint(two / "fsdp") / "shares").read_metadata().state_dict_metadata
-    assert {name.removeprefix("model.") for name in content if name.startswith("model.")} == whole.keys()
+    content = (
+        FileSystemReader(latest_checkpoint(two / "fsdp") / "shares")
+        .read_metadata()
+        .state_dict_metadata
+    )
+    assert {
+        name.removeprefix("model.") for name in content if name.startswith("model.")
+    } == whole.keys()
     for name, shape in whole.items():
-        for kept in (f"model.{name}", f"optimizer.state.{name}.exp_avg", f"optimizer.state.{name}.exp_avg_sq"):
-            assert [chunk.sizes[0] for chunk in content[kept].chunks] == [-(-shape[0] // 2), shape[0] // 2], kept
+        for kept in (
+            f"model.{name}",
+            f"optimizer.state.{name}.exp_avg",
+            f"optimizer.state.{name}.exp_avg_sq",
+        ):
+            assert [chunk.sizes[0] for chunk in content[kept].chunks] == [
+                -(-shape[0] // 2),
+                shape[0] // 2,
+            ], kept
     assert not (latest_checkpoint(two / "ddp") / "shares").exists()
 
 
@@ -230,14 +343,18 @@ def test_shares_are_cut_once(two):
 def test_what_two_saved_one_takes_up(two, one, parallel):
     folder = two / f"{parallel}-on-one"
     assert latest_checkpoint(folder).name == "checkpoint-00000005"
-    assert run(folder, LONGER)["finished"] and [line["step"] for line in read_log(folder)] == list(range(9))
+    assert run(folder, LONGER)["finished"] and [line["step"] for line in read_log(folder)] == list(
+        range(9)
+    )
     same(weights(two / f"{parallel}-on-one"), weights(one / "9"), **ROUNDING)
 
 
 def test_processes_without_a_common_disk_go_on_from_the_first_ones_checkpoint(two, one):
     same(weights(two / "apart-0"), weights(one / "9"), **ROUNDING)
     assert [line["step"] for line in read_log(two / "apart-0")] == list(range(9))
-    assert not list((two / "apart-1").glob("checkpoint-*")), "the second process has no checkpoint of its own"
+    assert not list((two / "apart-1").glob("checkpoint-*")), (
+        "the second process has no checkpoint of its own"
+    )
 
 
 def test_processes_with_other_settings_are_refused_by_all(two):
@@ -258,14 +375,20 @@ def flip(path):
 def test_a_flipped_bit_is_not_loaded(tmp_path, one, pattern):
     shutil.copytree(one / "6", tmp_path / "run")
     flip(sorted(latest_checkpoint(tmp_path / "run").glob(pattern))[0])
-    with pytest.raises(CheckpointError, match="checkpoint-00000006 is damaged.*the run goes on from the start"):
+    with pytest.raises(
+        CheckpointError, match="checkpoint-00000006 is damaged.*the run goes on from the start"
+    ):
         run(tmp_path / "run", LONGER)
 
 
-DAMAGED = {"an empty optimiser": ("optimizer.pt", b""), "half an optimiser": ("optimizer.pt", None),
-           "an empty state": ("state.json", b"{}"), "a list": ("state.json", b"[]"),
-           "a pointer": ("generator/model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"),
-           "half a network": ("generator/model.safetensors", None)}
+DAMAGED = {
+    "an empty optimiser": ("optimizer.pt", b""),
+    "half an optimiser": ("optimizer.pt", None),
+    "an empty state": ("state.json", b"{}"),
+    "a list": ("state.json", b"[]"),
+    "a pointer": ("generator/model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"),
+    "half a network": ("generator/model.safetensors", None),
+}
 
 
 @pytest.mark.parametrize("name, content", DAMAGED.values(), ids=DAMAGED)
@@ -275,41 +398,68 @@ def test_a_damaged_checkpoint_without_checksums_is_named(tmp_path, one, name, co
     path = latest_checkpoint(tmp_path / "run")
     (path / "checksums.json").unlink()
     data = (path / name).read_bytes()
-    (path / name).write_bytes(data[:len(data) // 2] if content is None else content)
-    with pytest.raises(CheckpointError, match="damaged.*delete .*checkpoint-00000006"): run(tmp_path / "run", LONGER)
+    (path / name).write_bytes(data[: len(data) // 2] if content is None else content)
+    with pytest.raises(CheckpointError, match="damaged.*delete .*checkpoint-00000006"):
+        run(tmp_path / "run", LONGER)
 
 
 def test_an_older_checkpoint_stays_until_the_new_one_has_been_read(tmp_path, monkeypatch):
     interrupted(tmp_path)
     with monkeypatch.context() as patch, pytest.raises(CheckpointError):
         write = training._write_whole
-        patch.setattr(training, "_write_whole", lambda path, *rest: (write(path, *rest), flip(path / "optimizer.pt")))
+        patch.setattr(
+            training,
+            "_write_whole",
+            lambda path, *rest: (write(path, *rest), flip(path / "optimizer.pt")),
+        )
         run(tmp_path, LONGER)
-    assert sorted(p.name for p in tmp_path.glob("checkpoint-*")) == ["checkpoint-00000005", "checkpoint-00000009"]
-    with pytest.raises(CheckpointError, match="the run goes on from step 5"): run(tmp_path, LONGER)
+    assert sorted(p.name for p in tmp_path.glob("checkpoint-*")) == [
+        "checkpoint-00000005",
+        "checkpoint-00000009",
+    ]
+    with pytest.raises(CheckpointError, match="the run goes on from step 5"):
+        run(tmp_path, LONGER)
     shutil.rmtree(tmp_path / "checkpoint-00000009")
     assert run(tmp_path, LONGER)["finished"]
 
 
-@pytest.mark.parametrize("text, said", [('{"step": 0}\n{"st', None), ('{"step": 0}\n{"st\n', "2: no line of a log"),
-                                        ("[1]\n", "1: .* is no line of a log"), ("[" * 10**5 + "\n", "1: no line")])
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ('{"step": 0}\n{"st', None),
+        ('{"step": 0}\n{"st\n', "2: no line of a log"),
+        ("[1]\n", "1: .* is no line of a log"),
+        ("[" * 10**5 + "\n", "1: no line"),
+    ],
+)
 def test_a_damaged_line_of_a_log_is_named(tmp_path, text, said):
     (tmp_path / "log.jsonl").write_text(text)
-    if said is None: assert read_log(tmp_path) == [{"step": 0}]
+    if said is None:
+        assert read_log(tmp_path) == [{"step": 0}]
     else:
-        with pytest.raises(DataError, match=f"log.jsonl:{said}"): read_log(tmp_path)
+        with pytest.raises(DataError, match=f"log.jsonl:{said}"):
+            read_log(tmp_path)
 
 
 def test_a_deleted_log_is_said_and_recorded(tmp_path):
     interrupted(tmp_path)
     (tmp_path / "log.jsonl").unlink()
-    with pytest.warns(UserWarning, match="lines before that step are lost"): summary = run(tmp_path, LONGER)
-    assert summary["log_lost_until"] == 5 and [line["step"] for line in read_log(tmp_path)] == [5, 6, 7, 8]
+    with pytest.warns(UserWarning, match="lines before that step are lost"):
+        summary = run(tmp_path, LONGER)
+    assert summary["log_lost_until"] == 5 and [line["step"] for line in read_log(tmp_path)] == [
+        5,
+        6,
+        7,
+        8,
+    ]
 
 
-@pytest.mark.parametrize("name", ["learning_rate", "checkpoint_minutes", "max_minutes", "clip_norm", "weight_decay"])
+@pytest.mark.parametrize(
+    "name", ["learning_rate", "checkpoint_minutes", "max_minutes", "clip_norm", "weight_decay"]
+)
 def test_nan_is_no_setting(name):
-    with pytest.raises(ConfigError, match=f"{name}=nan"): replace(CONFIG, **{name: float("nan")})
+    with pytest.raises(ConfigError, match=f"{name}=nan"):
+        replace(CONFIG, **{name: float("nan")})
 
 
 @pytest.mark.slow
@@ -319,14 +469,17 @@ def test_killed_while_writing_shares_and_taken_up_by_two(one, tmp_path):
     done = launch("killed", tmp_path)
     assert done.returncode != 0 and "SIGKILL" in done.stderr
     assert [p.name for p in (tmp_path / "fsdp").glob("checkpoint-*")] == ["checkpoint-00000001"]
-    left, = (tmp_path / "fsdp").glob(".*")
+    (left,) = (tmp_path / "fsdp").glob(".*")
     assert list(left.rglob("*.distcp")), "the kill came before anything was written"
     done = launch("resumed", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     for name in ("fsdp", "from-one"):
         same(weights(tmp_path / name), weights(one / "9"), **ROUNDING)
         assert [line["step"] for line in read_log(tmp_path / name)] == list(range(9))
-        assert sorted(p.name for p in (tmp_path / name).iterdir()) == ["checkpoint-00000009", "log.jsonl"]
+        assert sorted(p.name for p in (tmp_path / name).iterdir()) == [
+            "checkpoint-00000009",
+            "log.jsonl",
+        ]
 
 
 @pytest.fixture
@@ -341,8 +494,14 @@ def group():
 def test_shares_appear_only_when_all_is_written(group, tmp_path, monkeypatch):
     "The last moment: everything is on the disk but the name."
     run(tmp_path, CONFIG, "fsdp")
-    def fail(*_): raise OSError(5, "Input/output error")
-    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="goes on from .*checkpoint-00000006"):
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(CheckpointError, match="goes on from .*checkpoint-00000006"),
+    ):
         patch.setattr(training.os, "replace", fail)
         run(tmp_path, LONGER, "fsdp")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-00000006", "log.jsonl"]
@@ -351,16 +510,19 @@ def test_shares_appear_only_when_all_is_written(group, tmp_path, monkeypatch):
 
 def test_damaged_shares_are_named(group, tmp_path):
     run(tmp_path, CONFIG, "fsdp")
-    for file in latest_checkpoint(tmp_path).rglob("*.distcp"): file.unlink()
+    for file in latest_checkpoint(tmp_path).rglob("*.distcp"):
+        file.unlink()
     for attempt in (lambda: run(tmp_path, LONGER, "fsdp"), lambda: weights(tmp_path)):
-        with pytest.raises(CheckpointError, match="checkpoint-00000006 is damaged"): attempt()
+        with pytest.raises(CheckpointError, match="checkpoint-00000006 is damaged"):
+            attempt()
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_bf16_on_a_gpu(parallel, group, tmp_path):
     "Blocks travel as bf16; weights, their gradients and the moments stay float32."
-    device, config = start_processes(), replace(CONFIG, precision="bf16", steps=30)
+    device = start_processes()
+    config = replace(CONFIG, precision="bf16", steps=30)
     model = Pair(torch.float32).to(device)
     summary = train(model, Batches(), replace(config, parallel=parallel), tmp_path)
     log = read_log(tmp_path)
@@ -369,46 +531,62 @@ def test_bf16_on_a_gpu(parallel, group, tmp_path):
     with gathered(model, "bf16"), torch.inference_mode():
         block = model.discriminator.encoder.layers[0]
         assert model.generator.get_input_embeddings().weight.dtype == torch.float32
-        hidden = model.discriminator.encoder(torch.arange(5, 25, device=device)[None], output_hidden_states=True)
-    assert hidden.hidden_states[0].dtype == torch.float32 and in_shares(block) == (parallel == "fsdp")
+        hidden = model.discriminator.encoder(
+            torch.arange(5, 25, device=device)[None], output_hidden_states=True
+        )
+    assert hidden.hidden_states[0].dtype == torch.float32 and in_shares(block) == (
+        parallel == "fsdp"
+    )
 
 
 def stopped_and_not(folder, device):
     "Losses and weights of a run that was stopped and went on, beside those of one that was not."
     interrupted(folder / "stopped", device=device)
-    for name in ("stopped", "whole"): train(Pair().to(device), Batches(), LONGER, folder / name)
+    for name in ("stopped", "whole"):
+        train(Pair().to(device), Batches(), LONGER, folder / name)
     ours, theirs = (losses(folder / name) for name in ("stopped", "whole"))
     assert [line["step"] for line in ours] == [line["step"] for line in theirs] == list(range(9))
-    for line, other in zip(ours, theirs): assert line == pytest.approx(other, abs=ROUNDING["atol"])
+    for line, other in zip(ours, theirs):
+        assert line == pytest.approx(other, abs=ROUNDING["atol"])
     kept = weights(folder / "stopped")
     assert {w.device.type for w in kept.values()} == {"cpu"}
     same(kept, weights(folder / "whole"), **ROUNDING)
 
 
-def test_stopped_it_goes_on_to_the_same_losses(tmp_path): stopped_and_not(tmp_path, "cpu")
+def test_stopped_it_goes_on_to_the_same_losses(tmp_path):
+    stopped_and_not(tmp_path, "cpu")
 
 
 @pytest.mark.gpu
-def test_stopped_on_a_gpu_it_goes_on_there_and_loads_on_a_cpu(tmp_path): stopped_and_not(tmp_path, "cuda")
+def test_stopped_on_a_gpu_it_goes_on_there_and_loads_on_a_cpu(tmp_path):
+    stopped_and_not(tmp_path, "cuda")
 
 
 class Table(nn.Module):
     "A model of one large tensor."
-    weights, names = {"lm": 1.0}, ("lm",)
+
+    weights = {"lm": 1.0}
+    names = ("lm",)
 
     def __init__(self):
         super().__init__()
         self.table = nn.Parameter(torch.ones(PIECES, 100))
 
-    def prepare(self, batch, generator): return batch
-    def counts(self, batch): return {"lm": batch["input_ids"].numel()}
-    def forward(self, batch, generator): return {"lm": self.table[batch["input_ids"]].square().sum()}
+    def prepare(self, batch, generator):
+        return batch
+
+    def counts(self, batch):
+        return {"lm": batch["input_ids"].numel()}
+
+    def forward(self, batch, generator):
+        return {"lm": self.table[batch["input_ids"]].square().sum()}
 
     def save_pretrained(self, folder):
         Path(folder).mkdir(parents=True)
         torch.save(self.state_dict(), Path(folder) / "model.pt")
 
-    def load_pretrained(self, folder): self.load_state_dict(torch.load(Path(folder) / "model.pt", weights_only=True))
+    def load_pretrained(self, folder):
+        self.load_state_dict(torch.load(Path(folder) / "model.pt", weights_only=True))
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
@@ -416,13 +594,18 @@ def test_full_disk_leaves_the_last_checkpoint_whole(group, tmp_path, parallel):
     "The kernel refuses the write in the middle of a file, as it does on a full disk."
     config = replace(CONFIG, parallel=parallel)
     train(Table(), Batches(), config, tmp_path)
-    contents = lambda: {p: p.read_bytes() for p in latest_checkpoint(tmp_path).rglob("*") if p.is_file()}
-    before, longer = contents(), replace(config, steps=8)
+
+    def contents():
+        return {p: p.read_bytes() for p in latest_checkpoint(tmp_path).rglob("*") if p.is_file()}
+
+    before = contents()
+    longer = replace(config, steps=8)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
-        with pytest.raises(CheckpointError, match="free some space"): train(Table(), Batches(), longer, tmp_path)
+        with pytest.raises(CheckpointError, match="free some space"):
+            train(Table(), Batches(), longer, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, previous)
@@ -434,7 +617,9 @@ def test_full_disk_leaves_the_last_checkpoint_whole(group, tmp_path, parallel):
 
 def test_a_step_cannot_be_shared_unevenly(monkeypatch, tmp_path):
     monkeypatch.setattr("xlnb.training.training.rank_and_world", lambda: (0, 3))
-    with pytest.raises(ValueError, match="a step has 4 micro-batches, which 3 processes cannot share"):
+    with pytest.raises(
+        ValueError, match="a step has 4 micro-batches, which 3 processes cannot share"
+    ):
         train(Table(), Batches(), CONFIG, tmp_path)
 
 
@@ -444,8 +629,11 @@ def test_a_step_cannot_be_shared_unevenly(monkeypatch, tmp_path):
 @pytest.mark.parametrize("library, kept", [("glibc", True), ("", False)])
 def test_freed_memory_is_kept_with_glibc_alone(library, kept, monkeypatch):
     monkeypatch.setattr(training.platform, "libc_ver", lambda: (library, ""))
-    monkeypatch.setattr(training.ctypes, "CDLL", lambda name: type("Library", (), {"mallopt": lambda *_: 1}))
+    monkeypatch.setattr(
+        training.ctypes, "CDLL", lambda name: type("Library", (), {"mallopt": lambda *_: 1})
+    )
     assert training.keep_freed_memory() is kept
 
 
-if __name__ == "__main__": main(sys.argv[1], Path(sys.argv[2]))
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

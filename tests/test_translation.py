@@ -1,4 +1,5 @@
 "Translators: a run that is killed and goes on, averaged weights, lines in and out, what is refused."
+
 import io, math, subprocess, sys
 from types import SimpleNamespace
 
@@ -11,38 +12,59 @@ from xlnb.training.training import read_log
 from xlnb.pretraining.pretraining import run, run_folder, train_phase
 from xlnb import translation as T
 
-SMALL = dict(langs="en,ru", source="ru", target="en", layers=2, width=32, steps=12, batch_tokens=256, test_lines=20,
-             vocab_size=300, snapshots=2)
+SMALL = dict(
+    langs="en,ru",
+    source="ru",
+    target="en",
+    layers=2,
+    width=32,
+    steps=12,
+    batch_tokens=256,
+    test_lines=20,
+    vocab_size=300,
+    snapshots=2,
+)
 pytestmark = pytest.mark.usefixtures("root")
 
 
-def small(**changes): return T.resolve(T.Settings(**SMALL | changes))
+def small(**changes):
+    return T.resolve(T.Settings(**SMALL | changes))
 
 
 @pytest.fixture(scope="module")
-def data(root): return T.prepare_data(small())
+def data(root):
+    return T.prepare_data(small())
 
 
-def weights(trained): return {k: v.clone() for k, v in trained.model.kept.state_dict().items()}
+def weights(trained):
+    return {k: v.clone() for k, v in trained.model.kept.state_dict().items()}
 
 
 @pytest.mark.slow
 def test_killed_at_any_step_it_ends_in_the_same_bits(data, tmp_path, monkeypatch):
     whole = train_phase(T.PHASE, small(out=str(tmp_path / "whole")), data)
     stopped = small(out=str(tmp_path / "stopped"), max_minutes=1e-9)
-    for _ in range(12): trained = train_phase(T.PHASE, stopped, data) # a step a call
+    # a step a call
+    for _ in range(12):
+        trained = train_phase(T.PHASE, stopped, data)
     assert trained.summary["finished"] and trained.model.averaged == whole.model.averaged == 2
-    ours, theirs = weights(trained), weights(whole)
+    ours = weights(trained)
+    theirs = weights(whole)
     assert all(torch.equal(w, theirs[name]) for name, w in ours.items())
-    lines = lambda folder: [line["loss"] for line in read_log(tmp_path / folder)]
+
+    def lines(folder):
+        return [line["loss"] for line in read_log(tmp_path / folder)]
+
     assert lines("stopped") == lines("whole") and len(lines("whole")) == 12
 
 
 def test_the_average_is_that_of_the_last_weights(data, tmp_path):
     s = small(out=str(tmp_path))
-    model, seen = T.make_model(s, data), []
+    model = T.make_model(s, data)
+    seen = []
     for step in range(12):
-        with torch.no_grad(): model.translator.bias += 1
+        with torch.no_grad():
+            model.translator.bias += 1
         model.after_step(step, {})
         seen.append(model.translator.bias[0].item())
     assert model.averaged == 2
@@ -56,15 +78,22 @@ def test_the_loss_is_transformers_own(data):
     batch = model.prepare(T.make_batches(s, data)(0, 0), None)
     with torch.no_grad():
         ours = model(batch, None)["translation"] / model.counts(batch)["translation"]
-        theirs = model.translator(batch["input_ids"], batch["attention_mask"], labels=batch["labels"]).loss
+        theirs = model.translator(
+            batch["input_ids"], batch["attention_mask"], labels=batch["labels"]
+        ).loss
     torch.testing.assert_close(ours, theirs)
 
 
 def test_the_source_is_read_whichever_side_it_is(data):
     batch = T.make_batches(small(), data)(0, 0)
-    prepared = lambda a, b: T.make_model(small(source=a, target=b), data).prepare(batch, None)
-    forth, back = prepared("ru", "en"), prepared("en", "ru")
-    assert torch.equal(forth["input_ids"], batch["partner_input_ids"]) # en-ru: Russian is the second
+
+    def prepared(a, b):
+        return T.make_model(small(source=a, target=b), data).prepare(batch, None)
+
+    forth = prepared("ru", "en")
+    back = prepared("en", "ru")
+    # en-ru: Russian is the second
+    assert torch.equal(forth["input_ids"], batch["partner_input_ids"])
     assert torch.equal(back["input_ids"], batch["input_ids"])
     words = back["input_ids"][:, 1:][back["attention_mask"][:, 1:] == 1]
     assert torch.equal(forth["labels"][forth["labels"] != -100], words)
@@ -80,8 +109,12 @@ def test_a_pretrained_start_is_trained_once_and_taken_over(start):
     model = T.new_translator(s, data.start)
     assert model.config.relative_memory == model.decoder.config.relative_memory == s.relative_memory
     assert torch.equal(model.encoder.layers[1].up.weight, network.encoder.layers[1].up.weight)
-    kv = lambda one: one.layers[1].cross_attention.kv.weight
-    if start == "ca-mlm+tlm": assert torch.equal(kv(model.decoder), kv(network.encoder))
+
+    def kv(one):
+        return one.layers[1].cross_attention.kv.weight
+
+    if start == "ca-mlm+tlm":
+        assert torch.equal(kv(model.decoder), kv(network.encoder))
     before = (data.start / "model.safetensors").stat().st_mtime_ns
     T.pretrained(s, T.prepare_data(s))
     assert (data.start / "model.safetensors").stat().st_mtime_ns == before
@@ -89,51 +122,93 @@ def test_a_pretrained_start_is_trained_once_and_taken_over(start):
 
 def test_a_run_has_a_record_and_a_folder_that_translates(root, capsys, monkeypatch):
     record = run(T.RECIPE, small())
-    assert {"bleu/T3", "chrf/T3", "bleu_lowercase/T3"} <= record["metrics"].keys() and "tok:13a" in record["signature"]
-    assert len(record["samples"]) == 6 and record["samples"][0].keys() == {"source", "translation", "reference", "chrf"}
-    assert T.describe(record).startswith("ru→en from random, width=32") or "layers=2" in T.describe(record)
+    assert {"bleu/T3", "chrf/T3", "bleu_lowercase/T3"} <= record[
+        "metrics"
+    ].keys() and "tok:13a" in record["signature"]
+    assert len(record["samples"]) == 6 and record["samples"][0].keys() == {
+        "source",
+        "translation",
+        "reference",
+        "chrf",
+    }
+    assert T.describe(record).startswith("ru→en from random, width=32") or "layers=2" in T.describe(
+        record
+    )
     folder = run_folder(T.PHASE, small(), T.prepare_data(small())) / "translator"
-    card, opened = (folder / "README.md").read_text(encoding="utf-8"), {}
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    opened = {}
     assert "bleu/T3" in card
-    exec(card.split("```python")[1].split("```")[0].replace("path/of/this/folder", str(folder)), opened)
+    exec(
+        card.split("```python")[1].split("```")[0].replace("path/of/this/folder", str(folder)),
+        opened,
+    )
     assert isinstance(opened["model"], T.EncoderDecoder)
     out = io.StringIO()
     T.translate_stream(["--model", str(folder), "--beams", "2"], ["Норвегия", "", "Малайзия"], out)
     assert len(out.getvalue().split("\n")) == 4 and out.getvalue().split("\n")[1] == ""
-    odd = "A dog runs.\nTwo men\u2028in a park.\r\nA girl\x85sings\x0cand\x1cgoes\n" # three lines
+    # three lines
+    odd = "A dog runs.\nTwo men\u2028in a park.\r\nA girl\x85sings\x0cand\x1cgoes\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(odd.encode())))
-    T.translate_stream(["--model", str(folder), "--beams", "1"], read_lines("-"), again := io.StringIO())
+    T.translate_stream(
+        ["--model", str(folder), "--beams", "1"], read_lines("-"), again := io.StringIO()
+    )
     assert again.getvalue().count("\n") == 3
 
 
-@pytest.mark.parametrize("lines, wanted", [(1, [90]), (3, [90, 80, 70]), (5, [90, 80, 70, 60, 50]),
-                                           (8, [90, 80, 60, 50, 30, 20])])
+@pytest.mark.parametrize(
+    "lines, wanted",
+    [(1, [90]), (3, [90, 80, 70]), (5, [90, 80, 70, 60, 50]), (8, [90, 80, 60, 50, 30, 20])],
+)
 def test_samples_are_of_the_best_the_middle_and_the_worst(data, monkeypatch, lines, wanted):
     pairs = [(f"line {n}", f"{90 - 10 * n}") for n in range(lines)]
     monkeypatch.setattr(T, "held_out_pairs", lambda *_: tuple(map(list, zip(*reversed(pairs)))))
     monkeypatch.setattr(T, "translate", lambda sources, *_, **__: sources)
-    score = lambda text, references: SimpleNamespace(score=float(references[0]))
-    monkeypatch.setattr(T, "_sacrebleu", lambda: SimpleNamespace(CHRF=lambda: SimpleNamespace(sentence_score=score)))
+
+    def score(text, references):
+        return SimpleNamespace(score=float(references[0]))
+
+    monkeypatch.setattr(
+        T, "_sacrebleu", lambda: SimpleNamespace(CHRF=lambda: SimpleNamespace(sentence_score=score))
+    )
     rows = T.samples(small(), data, None)
     assert [row["chrf"] for row in rows] == wanted and rows[0] == {
-        "source": "line 0", "translation": "line 0", "reference": "90", "chrf": 90.0}
+        "source": "line 0",
+        "translation": "line 0",
+        "reference": "90",
+        "chrf": 90.0,
+    }
 
 
 def test_the_level_of_word_frequency_knows_how_often_a_line_ends(data):
     frequencies = token_frequencies(data.store, "en")
-    rows = [torch.tensor([*data.tokenizer(line, add_special_tokens=False)["input_ids"], data.tokenizer.eos_token_id])
-            for line in ("Norway", "Malaysia, Norway and Georgia")]
-    labels, end = torch.cat(rows), data.tokenizer.eos_token_id
+    rows = [
+        torch.tensor(
+            [
+                *data.tokenizer(line, add_special_tokens=False)["input_ids"],
+                data.tokenizer.eos_token_id,
+            ]
+        )
+        for line in ("Norway", "Malaysia, Norway and Georgia")
+    ]
+    labels = torch.cat(rows)
+    end = data.tokenizer.eos_token_id
     share = 2 / len(labels)
     each = [share if k == end else (1 - share) * frequencies[k] for k in labels.tolist()]
-    assert T.word_level(labels, end, frequencies) == pytest.approx(-sum(map(math.log, each)) / len(each))
+    assert T.word_level(labels, end, frequencies) == pytest.approx(
+        -sum(map(math.log, each)) / len(each)
+    )
 
 
 def test_more_words_than_positions_are_refused(data):
     model = T.new_translator(small(), None).eval()
     room = T.room_of(model)
     with pytest.raises(ValueError, match=f"is past the table of {room} positions"):
-        model.generate(torch.tensor([[0, 9, 2]]), min_new_tokens=room + 2, max_new_tokens=room + 2, do_sample=False)
+        model.generate(
+            torch.tensor([[0, 9, 2]]),
+            min_new_tokens=room + 2,
+            max_new_tokens=room + 2,
+            do_sample=False,
+        )
 
 
 def test_lines_come_back_in_their_order(data):
@@ -158,7 +233,10 @@ def test_of_a_line_that_is_too_long_the_beginning_is_translated_if_asked_for(dat
         T.translate(lines, model.kept, data.tokenizer, too_long="crop")
     monkeypatch.setattr(T, "test_sets", lambda *_: {"toy": (lines, ["Norway", "Norway"])})
     metrics, measured = T.evaluate_run(s, data, SimpleNamespace(model=model))
-    assert "bleu/toy" in metrics and measured == "all test lines, the beginning alone of 1 too long ones"
+    assert (
+        "bleu/toy" in metrics
+        and measured == "all test lines, the beginning alone of 1 too long ones"
+    )
     monkeypatch.setattr(T, "AT_ONCE", 1)
     part, measured = T.evaluate_run(s, data, SimpleNamespace(model=model), minutes=0.0)
     assert part.keys() == metrics.keys() and measured == "1 of 2 lines of toy"
@@ -166,22 +244,31 @@ def test_of_a_line_that_is_too_long_the_beginning_is_translated_if_asked_for(dat
 
 def test_what_cannot_be_translated_is_named(data, tmp_path):
     model = T.new_translator(small(), None)
-    with pytest.raises(ConfigError, match="one string"): T.translate("Норвегия", model, data.tokenizer)
+    with pytest.raises(ConfigError, match="one string"):
+        T.translate("Норвегия", model, data.tokenizer)
     with pytest.raises(DataError, match="line 2 has 4... tokens, the model positions for 128"):
         T.translate(["Норвегия", "Норвегия " * 500], model, data.tokenizer)
     with pytest.raises(ConfigError, match="longest=999: the model has positions for 128"):
         T.translate(["Норвегия"], model, data.tokenizer, longest=999)
     for lines in (None, 3, {"a": "b"}):
-        with pytest.raises(ConfigError, match="is no list of lines"): T.translate(lines, model, data.tokenizer)
+        with pytest.raises(ConfigError, match="is no list of lines"):
+            T.translate(lines, model, data.tokenizer)
     with pytest.raises(DataError, match=r"lines\[1\] is 3, not a string"):
         T.translate(["Норвегия", 3], model, data.tokenizer)
-    with pytest.raises(ConfigError, match="is no translator: load_translator"): T.translate(["a"], "folder", None)
-    with pytest.raises(ConfigError, match="beams=0"): T.translate(["a"], model, data.tokenizer, beams=0)
-    with pytest.raises(ConfigError, match="found is one string"): T.bleu_and_chrf("ab", "ab")
-    with pytest.raises(DataError, match=r"wanted\[0\] is None"): T.bleu_and_chrf(["a"], [None])
-    with pytest.raises(DataError, match="no translation was given"): T.bleu_and_chrf([], [])
-    with pytest.raises(DataError, match="1 translations for 2 references"): T.bleu_and_chrf(["a"], ["a", "b"])
-    with pytest.raises(CheckpointError, match="config.json"): T.load_translator(tmp_path)
+    with pytest.raises(ConfigError, match="is no translator: load_translator"):
+        T.translate(["a"], "folder", None)
+    with pytest.raises(ConfigError, match="beams=0"):
+        T.translate(["a"], model, data.tokenizer, beams=0)
+    with pytest.raises(ConfigError, match="found is one string"):
+        T.bleu_and_chrf("ab", "ab")
+    with pytest.raises(DataError, match=r"wanted\[0\] is None"):
+        T.bleu_and_chrf(["a"], [None])
+    with pytest.raises(DataError, match="no translation was given"):
+        T.bleu_and_chrf([], [])
+    with pytest.raises(DataError, match="1 translations for 2 references"):
+        T.bleu_and_chrf(["a"], ["a", "b"])
+    with pytest.raises(CheckpointError, match="config.json"):
+        T.load_translator(tmp_path)
     T.EncoderForMaskedLM(T.network_config(small())).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match="is a xlnb checkpoint: name the `translator` folder"):
         T.load_translator(tmp_path)
@@ -189,28 +276,44 @@ def test_what_cannot_be_translated_is_named(data, tmp_path):
         T.translate_stream(["--model", str(tmp_path)], ["a"], io.StringIO())
 
 
-@pytest.mark.parametrize("wrong, said", [
-    (dict(source="de"), "source='de' is not one of en, ru"), (dict(target="ru"), "both 'ru'"),
-    (dict(start="veco"), "start='veco'"), (dict(init="x", start="mlm"), "not both"),
-    (dict(decoder_layers=3), "give 1 to 2"), (dict(label_smoothing=1.0), "from 0 up to 1"),
-    (dict(snapshots=0), "snapshots"), (dict(parallel="fsdp"), "parallel"), (dict(recipe="paper"), "recipe")])
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        (dict(source="de"), "source='de' is not one of en, ru"),
+        (dict(target="ru"), "both 'ru'"),
+        (dict(start="veco"), "start='veco'"),
+        (dict(init="x", start="mlm"), "not both"),
+        (dict(decoder_layers=3), "give 1 to 2"),
+        (dict(label_smoothing=1.0), "from 0 up to 1"),
+        (dict(snapshots=0), "snapshots"),
+        (dict(parallel="fsdp"), "parallel"),
+        (dict(recipe="paper"), "recipe"),
+    ],
+)
 def test_settings_that_cannot_be_are_refused(wrong, said):
-    with pytest.raises(ConfigError, match=said): small(**wrong)
+    with pytest.raises(ConfigError, match=said):
+        small(**wrong)
 
 
 def test_a_run_without_sacrebleu_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    with pytest.raises(ConfigError, match=r"pip install 'xlnb\[translation\]'"): T.prepare_data(small())
+    with pytest.raises(ConfigError, match=r"pip install 'xlnb\[translation\]'"):
+        T.prepare_data(small())
 
 
 def test_every_run_of_the_experiments_can_be_resolved():
     for experiment in T.EXPERIMENTS.values():
-        for arm in experiment.arms.values(): T.resolve(T.Settings(**experiment.shared | arm))
+        for arm in experiment.arms.values():
+            T.resolve(T.Settings(**experiment.shared | arm))
 
 
 def test_without_arguments_the_command_says_what_it_needs():
-    done = subprocess.run([sys.executable, "-m", "xlnb.translation"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and done.stderr.startswith("usage: python -m xlnb.translation --model FOLDER")
+    done = subprocess.run(
+        [sys.executable, "-m", "xlnb.translation"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1 and done.stderr.startswith(
+        "usage: python -m xlnb.translation --model FOLDER"
+    )
 
 
 def test_a_translator_says_that_it_reads_pairs():

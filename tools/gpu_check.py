@@ -24,6 +24,7 @@ Needs Python 3.11 to 3.13, torch from 2.11 on, and transformers, tokenizers, saf
 numpy, pandas, scipy, tqdm; `meta` also babel; `tests` also pytest, and leaves out files of tests that need more than
 is here.
 """
+
 import argparse, functools, gc, json, multiprocessing, os, signal, subprocess, sys, time, traceback
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -38,38 +39,81 @@ from unittest import mock
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-ALSO = {"tests": "pytest", "meta": "babel"} # phase → what it needs beside
-NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "sentencepiece", "google.protobuf", "numpy", "pandas",
-          "scipy", "tqdm")
-# What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`: to be aligned.
+ALSO = {"tests": "pytest", "meta": "babel"}  # phase → what it needs beside
+NEEDED = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "sentencepiece",
+    "google.protobuf",
+    "numpy",
+    "pandas",
+    "scipy",
+    "tqdm",
+)
+# What is measured at each size. `head`: tokens of a micro-batch, ids, width of the table. `pairs`:
+# to be aligned.
 # `csls`: words of each of two languages, width.
-# `learning`: phase → paper, its experiment, how many runs side by side, what differs from its settings, from its arms.
+# `learning`: phase → paper, its experiment, how many runs side by side, what differs from its
+# settings, from its arms.
 FEW = dict(size="tiny", langs="de,en", steps=5, batch_tokens=256, micro_tokens=512, vocab_size=300)
-FEW_FLOPS, FEW_META = dict(FEW, budget_flops=None), dict(FEW, meta_steps=5, meta_vocab_size=150)
+FEW_FLOPS = dict(FEW, budget_flops=None)
+FEW_META = dict(FEW, meta_steps=5, meta_vocab_size=150)
 FEWER = {"from scratch, all steps": {"steps": 10}}
 SHAPES = {
-    "base": dict(vocab_size=250_002, lines=6000, micro=(8192, 16_384, 32_768, 65_536), middle=16_384, repeats=8,
-                 head=(65_536, 500_000, 768), pairs=192,
-                 csls=(200_000, 300), learning={
-                     "captions": ("xlm_e", "wide", 4, {}, {}), "bible": ("xlm_e", "bible", 2, {}, {}),
-                     "meta": ("meta_xlm", "base", 3, {}, {})}),
-    "tiny": dict(vocab_size=2000, lines=200, micro=(128, 256), middle=128, repeats=2, head=(512, 3000, 32), pairs=24,
-                 csls=(500, 16), learning={
-                     "captions": ("xlm_e", "wide", 2, FEW_FLOPS, {}), "bible": ("xlm_e", "bible", 2, FEW_FLOPS, {}),
-                     "meta": ("meta_xlm", "base", 3, FEW_META, FEWER)})}
+    "base": dict(
+        vocab_size=250_002,
+        lines=6000,
+        micro=(8192, 16_384, 32_768, 65_536),
+        middle=16_384,
+        repeats=8,
+        head=(65_536, 500_000, 768),
+        pairs=192,
+        csls=(200_000, 300),
+        learning={
+            "captions": ("xlm_e", "wide", 4, {}, {}),
+            "bible": ("xlm_e", "bible", 2, {}, {}),
+            "meta": ("meta_xlm", "base", 3, {}, {}),
+        },
+    ),
+    "tiny": dict(
+        vocab_size=2000,
+        lines=200,
+        micro=(128, 256),
+        middle=128,
+        repeats=2,
+        head=(512, 3000, 32),
+        pairs=24,
+        csls=(500, 16),
+        learning={
+            "captions": ("xlm_e", "wide", 2, FEW_FLOPS, {}),
+            "bible": ("xlm_e", "bible", 2, FEW_FLOPS, {}),
+            "meta": ("meta_xlm", "base", 3, FEW_META, FEWER),
+        },
+    ),
+}
 
 
 # ---- what every phase uses
 
+
 def measured(o, phase: str, case: str, measure, *arguments, **options) -> dict:
     "A record: the one there is, or of what `measure` finds now; one that fails is told, and the next has its turn."
-    if found := next((r for r in reversed(on_record(o, phase)) if r["case"] == case and "error" not in r), None):
+    if found := next(
+        (r for r in reversed(on_record(o, phase)) if r["case"] == case and "error" not in r), None
+    ):
         return found
     from xlnb.base.core import append_record
     import torch
-    try: found = measure(o, *arguments, **options)
-    except torch.OutOfMemoryError: found = {"out_of_memory": True}
-    except Exception as e: # of whatever kind: what follows may still be worth its time on this machine
+
+    try:
+        found = measure(o, *arguments, **options)
+    except torch.OutOfMemoryError:
+        found = {"out_of_memory": True}
+    except (
+        Exception
+    ) as e:  # of whatever kind: what follows may still be worth its time on this machine
         traceback.print_exc()
         found = {"error": f"{type(e).__name__}: {e}"[:500]}
     record = {"phase": phase, "case": case, **identity(o), **found}
@@ -80,46 +124,62 @@ def measured(o, phase: str, case: str, measure, *arguments, **options) -> dict:
 
 def identity(o) -> dict:
     from xlnb.base.core import run_facts
+
     return {"size": o.size, "device": o.device, "code": o.code, **run_facts()}
 
 
 def on_record(o, phase: str) -> list[dict]:
     "Measurements by this code on this device."
     from xlnb.base.core import read_records
-    here = {k: v for k, v in identity(o).items() if k in ("size", "device", "code", "gpu")} | {"phase": phase}
+
+    here = {k: v for k, v in identity(o).items() if k in ("size", "device", "code", "gpu")} | {
+        "phase": phase
+    }
     return [r for r in read_records("gpu") if all(r.get(k) == v for k, v in here.items())]
 
 
 def end(o, phase: str):
     "Raise `SystemExit` if the last word on a measurement is that it failed."
     last = {r["case"]: r for r in on_record(o, phase)}
-    if bad := [case for case, r in last.items() if "error" in r]: raise SystemExit(f"{phase}: failed: {'; '.join(bad)}")
+    if bad := [case for case, r in last.items() if "error" in r]:
+        raise SystemExit(f"{phase}: failed: {'; '.join(bad)}")
 
 
 def code_hash() -> str:
     "Of the library and of this program."
     from xlnb.base.core import sha256_file
     from xlnb.text.batches import short_hash
-    return short_hash([sha256_file(p) for p in [*sorted((ROOT / "xlnb").rglob("*.py")), Path(__file__)]])
+
+    return short_hash(
+        [sha256_file(p) for p in [*sorted((ROOT / "xlnb").rglob("*.py")), Path(__file__)]]
+    )
 
 
 def shown(value) -> str:
-    if isinstance(value, float): return f"{value:.4g}"
-    if isinstance(value, dict): return "; ".join(f"{k} {shown(v)}" for k, v in value.items())
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return "; ".join(f"{k} {shown(v)}" for k, v in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def say(text: str): print(text, flush=True)
+def say(text: str):
+    print(text, flush=True)
 
 
 # ---- a step of training
 
+
 @contextmanager
-def training_step(o, micro: int, # tokens of text, and as many of pairs
-                  attention: str = "sdpa", # or 'flex_attention'
-                  head: str = "", # form of the vocabulary head; '': by the device
-                  compiled: bool = False, positions: str = "gated",
-                  padded: bool = False): # pairs, which are read packed
+def training_step(
+    o,
+    micro: int,  # tokens of text, and as many of pairs
+    attention: str = "sdpa",  # or 'flex_attention'
+    head: str = "",  # form of the vocabulary head; '': by the device
+    compiled: bool = False,
+    positions: str = "gated",
+    padded: bool = False,
+):  # pairs, which are read packed
     "A step of XLM-E as asked for."
     import torch
     from xlnb.results import benchmarks
@@ -127,30 +187,40 @@ def training_step(o, micro: int, # tokens of text, and as many of pairs
     from xlnb.results.benchmarks import step_settings
     from xlnb.encoder.encoder import compile_blocks
     from xlnb.xlm_e import make_batches
+
     free(o)
-    settings, data = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro)), words(o)
+    settings = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro))
+    data = words(o)
     model = deepcopy(networks(o, positions))
     step = benchmarks.training_step(model, make_batches(settings, data), settings)
-    if padded: step.work[:] = [(padded_form(batch), generator) for batch, generator in step.work]
+    if padded:
+        step.work[:] = [(padded_form(batch), generator) for batch, generator in step.work]
     for part in step.model.parts():
         getattr(step.model, part).set_attn_implementation(attention)
-    if compiled: compile_blocks(step.model, "inductor" if o.device == "cuda" else "aot_eager")
+    if compiled:
+        compile_blocks(step.model, "inductor" if o.device == "cuda" else "aot_eager")
     form = head or objectives.head_form(torch.device(o.device), torch.bfloat16)
-    with mock.patch.object(objectives, "head_form", lambda *_: form): yield step
+    with mock.patch.object(objectives, "head_form", lambda *_: form):
+        yield step
 
 
-def padded_form(batch: dict) -> dict: # as ours read it; they know sides of packed pairs alone
+def padded_form(batch: dict) -> dict:  # as ours read it; they know sides of packed pairs alone
     from xlnb.text.tokens import unpack
-    return {k: v for k, v in unpack(batch).items() if k != "side"} if "cu_seqlens" in batch else batch
+
+    return (
+        {k: v for k, v in unpack(batch).items() if k != "side"} if "cu_seqlens" in batch else batch
+    )
 
 
 def networks(o, positions: str):
     "Generator and discriminator, made once."
     from xlnb.results.benchmarks import KINDS, step_settings
     from xlnb.training.objectives import MaskIds
+
     if positions not in o.networks:
         settings = step_settings(o.size, o.shape["vocab_size"], relative_positions=positions)
-        with undrawn(): made = KINDS["xlnb"](settings, MaskIds.of(words(o).tokenizer)).to(o.device)
+        with undrawn():
+            made = KINDS["xlnb"](settings, MaskIds.of(words(o).tokenizer)).to(o.device)
         o.networks[positions] = draw(made)
     return o.networks[positions]
 
@@ -159,31 +229,41 @@ def networks(o, positions: str):
 def undrawn():
     "Networks that are made here have zeros, and `draw` the rest: on the CPU that takes longer than to measure a step."
     import torch
-    left = lambda tensor, *_, **__: tensor.zero_()
-    with mock.patch.multiple(torch.Tensor, normal_=left, uniform_=left): yield
+
+    def left(tensor, *_, **__):
+        return tensor.zero_()
+
+    with mock.patch.multiple(torch.Tensor, normal_=left, uniform_=left):
+        yield
 
 
 def draw(network):
     "The network, its matrices drawn where they lie."
     import torch
+
     with torch.no_grad():
-        for matrix in (p for p in network.parameters() if p.ndim > 1): matrix.normal_(0, 0.02)
+        for matrix in (p for p in network.parameters() if p.ndim > 1):
+            matrix.normal_(0, 0.02)
     return network
 
 
 def free(o):
     "Memory of steps that are over."
     import torch
+
     gc.collect()
-    if o.device == "cuda": torch.cuda.empty_cache()
+    if o.device == "cuda":
+        torch.cuda.empty_cache()
 
 
-def step_shape(micro: int) -> dict: return dict(batch_tokens=micro, micro_tokens=micro, precision="bf16")
+def step_shape(micro: int) -> dict:
+    return dict(batch_tokens=micro, micro_tokens=micro, precision="bf16")
 
 
 def words(o):
     "A store of words without meaning, made once."
     from xlnb.results.benchmarks import synthetic_data
+
     return synthetic_data(o.shape["vocab_size"], o.shape["lines"], folder=o.runs)
 
 
@@ -191,9 +271,13 @@ def step_flops(step) -> int:
     "Model FLOPs of a step: three times the forward pass, at the lengths that its rows have; the head at masked places."
     from xlnb.encoder.encoder import forward_flops
     from xlnb.encoder.heads import head_flops
-    configs, total = [getattr(step.model, part).config for part in step.model.parts()], 0
+
+    configs = [getattr(step.model, part).config for part in step.model.parts()]
+    total = 0
     for batch, _ in step.work:
-        lengths = batch["cu_seqlens"].diff() if "cu_seqlens" in batch else batch["attention_mask"].sum(1)
+        lengths = (
+            batch["cu_seqlens"].diff() if "cu_seqlens" in batch else batch["attention_mask"].sum(1)
+        )
         total += sum(n * forward_flops(c, n) for c in configs for n in lengths.tolist())
         total += int((batch["labels"] != -100).sum()) * head_flops(configs[0])
     return 3 * total
@@ -203,28 +287,51 @@ def throughput(o, micro: int, **how) -> dict:
     "Seconds of a step, and of loading its batches, which is not in them; tokens/s, share of the peak, peak memory."
     from xlnb.results.benchmarks import batch_facts, compare, peak_memory, seconds_of
     from xlnb.pretraining.plans import device_peak
+
     repeats = o.shape["repeats"]
     with training_step(o, micro, **how) as step:
-        facts, seconds = batch_facts(step.work), median(compare({"": step}, repeats, o.device, warm=3)[""])
+        facts = batch_facts(step.work)
+        seconds = median(compare({"": step}, repeats, o.device, warm=3)[""])
         loading = median(seconds_of(step.load, o.device) for _ in range(repeats))
-        return {**facts, "seconds": seconds, "loading_seconds": loading, "tokens_per_second": facts["tokens"] / seconds,
-                "mfu": step_flops(step) / seconds / device_peak()[1], "peak_bytes": peak_memory(step, o.device)}
+        return {
+            **facts,
+            "seconds": seconds,
+            "loading_seconds": loading,
+            "tokens_per_second": facts["tokens"] / seconds,
+            "mfu": step_flops(step) / seconds / device_peak()[1],
+            "peak_bytes": peak_memory(step, o.device),
+        }
 
 
 # ---- the phases
 
+
 def tests(o, files=None):
     "The tests marked `gpu`, all files at the same time: most of it is compilation."
-    files = files or [p for p in sorted((ROOT / "tests").glob("test_*.py")) if "\n@pytest.mark.gpu" in p.read_text()]
+    files = files or [
+        p
+        for p in sorted((ROOT / "tests").glob("test_*.py"))
+        if "\n@pytest.mark.gpu" in p.read_text()
+    ]
     known = {r["case"] for r in on_record(o, "tests") if not {"error", "left_out"} & r.keys()}
     with ExitStack() as stack:
         begun = {p: stack.enter_context(test_process(o, p)) for p in files if p.name not in known}
-        for path, process in begun.items(): measured(o, "tests", path.name, outcome, path, process)
+        for path, process in begun.items():
+            measured(o, "tests", path.name, outcome, path, process)
     end(o, "tests")
 
 
 def test_process(o, path: Path):
-    command = [sys.executable, "-m", "pytest", "-qm", "gpu", "-p", "no:cacheprovider", f"--junitxml={report(o, path)}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-qm",
+        "gpu",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={report(o, path)}",
+    ]
     return running([*command, path], report(o, path, "log"))
 
 
@@ -232,58 +339,86 @@ def test_process(o, path: Path):
 def running(command: list, log: Path, **variables):
     "A process that ends with the block; a training has the time to save its last step."
     with open(log, "w") as said:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment() | variables, stdin=subprocess.DEVNULL,
-                                   stdout=said, stderr=said)
-    try: yield process
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment() | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        yield process
     finally:
         process.send_signal(signal.SIGINT)
-        try: process.wait(6) # of four side by side within the 30 s that `finish` waits
-        except subprocess.TimeoutExpired: process.kill() # a checkpoint gets its name when it is whole
+        # of four side by side within the 30 s that `finish` waits
+        try:
+            process.wait(6)
+        except subprocess.TimeoutExpired:
+            process.kill()  # a checkpoint gets its name when it is whole
         process.wait()
 
 
-def report(o, path: Path, kind="xml") -> Path: return o.runs / f"{path.stem}.{kind}"
+def report(o, path: Path, kind="xml") -> Path:
+    return o.runs / f"{path.stem}.{kind}"
 
 
 def outcome(o, path: Path, process) -> dict:
     "How many tests there were, failed, or were skipped; raises `RuntimeError` if any failed."
     process.wait()
-    said, suite = report(o, path, "log").read_text(), ElementTree.parse(report(o, path)).getroot()[0]
+    said = report(o, path, "log").read_text()
+    suite = ElementTree.parse(report(o, path)).getroot()[0]
     count = {k: int(suite.get(k)) for k in ("tests", "failures", "errors", "skipped")}
-    lacking = sorted({line.split("'")[1] for line in said.splitlines() if "No module named '" in line})
-    if count["errors"] and lacking: return {"left_out": f"it needs {', '.join(lacking)}"}
+    lacking = sorted(
+        {line.split("'")[1] for line in said.splitlines() if "No module named '" in line}
+    )
+    if count["errors"] and lacking:
+        return {"left_out": f"it needs {', '.join(lacking)}"}
     if count["failures"] or count["errors"]:
         say(said[-6000:])
-        raise RuntimeError(f"{count['failures']} of {count['tests']} failed, {count['errors']} errors")
+        raise RuntimeError(
+            f"{count['failures']} of {count['tests']} failed, {count['errors']} errors"
+        )
     return {**count, "seconds": float(suite.get("time"))}
 
 
 def environment() -> dict:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+    }
 
 
 def speed(o):
     "Micro-batches first; then, at the fastest, one thing is changed at a time."
+
     def at(micro, **how):
         case = ", ".join([f"{micro} tokens", *(f"{k} {v}" for k, v in how.items())])
         return measured(o, "speed", case, throughput, micro, **how)
+
     found = {micro: at(micro).get("tokens_per_second", 0.0) for micro in o.shape["micro"]}
     best = max(found, key=found.get)
     measured(o, "speed", f"{best} tokens, by part", parts, best)
     at(best, head="chunked")
     at(best, padded=True)
     at(best, compiled=True)
-    profiled = {f"{o.shape['micro'][0]} tokens": (o.shape["micro"][0], {}), f"{best} tokens": (best, {}),
-                f"{best} tokens, compiled True": (best, {"compiled": True})}
-    for case, (micro, how) in profiled.items(): measured(o, "speed", f"{case}, by kernel", kernels, micro, **how)
-    if o.device == "cuda": # FlexAttention has no gradients elsewhere
-        for compiled in (False, True): at(best, attention="flex_attention", compiled=compiled)
+    profiled = {
+        f"{o.shape['micro'][0]} tokens": (o.shape["micro"][0], {}),
+        f"{best} tokens": (best, {}),
+        f"{best} tokens, compiled True": (best, {"compiled": True}),
+    }
+    for case, (micro, how) in profiled.items():
+        measured(o, "speed", f"{case}, by kernel", kernels, micro, **how)
+    if o.device == "cuda":  # FlexAttention has no gradients elsewhere
+        for compiled in (False, True):
+            at(best, attention="flex_attention", compiled=compiled)
     end(o, "speed")
 
 
 def parts(o, micro: int) -> dict:
     "Seconds by part, waiting for the GPU after each."
     from xlnb.results.benchmarks import step_settings, time_by_part
+
     free(o)
     settings = step_settings(o.size, o.shape["vocab_size"], **step_shape(micro))
     return {"seconds": time_by_part(settings, words(o), 5, o.device)}
@@ -293,31 +428,48 @@ def kernels(o, micro: int, **how) -> dict:
     "Seconds of a step on the device, and the shares of what takes most of them: of operations, of kernels by name."
     from torch.profiler import ProfilerActivity, profile
     from xlnb.results.benchmarks import seconds_of
+
     with training_step(o, micro, **how) as step:
-        for _ in range(3): step()
-        with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * (o.device == "cuda")]) as seen:
-            seconds_of(step, o.device) # waits for what the step began
+        for _ in range(3):
+            step()
+        with profile(
+            activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * (o.device == "cuda")]
+        ) as seen:
+            seconds_of(step, o.device)  # waits for what the step began
     return shares_of(seen, o.device)
 
 
-def shares_of(seen, device: str) -> dict: # of a profile
+def shares_of(seen, device: str) -> dict:  # of a profile
     "Seconds on the device; the share of each of the 12 operations that take most of them, and of as many kernels."
     import torch
-    kind = "device" if device == "cuda" else "cpu" # entries of the device are the same once more, by name of kernel
-    entries = {by: {e.key: getattr(e, f"self_{kind}_time_total") for e in seen.key_averages()
-                    if (e.device_type == torch.autograd.DeviceType.CPU) == (by == "shares")}
-               for by in ("shares", "kernels")}
+
+    # entries of the device are the same once more, by name of kernel
+    kind = "device" if device == "cuda" else "cpu"
+    entries = {
+        by: {
+            e.key: getattr(e, f"self_{kind}_time_total")
+            for e in seen.key_averages()
+            if (e.device_type == torch.autograd.DeviceType.CPU) == (by == "shares")
+        }
+        for by in ("shares", "kernels")
+    }
     total = sum(entries["shares"].values())
-    most = lambda times: sorted((k for k in times if times[k]), key=times.get, reverse=True)[:12]
-    return {"seconds": total / 1e6,
-            **{by: {k[:80]: times[k] / total for k in most(times)} for by, times in entries.items()}}
+
+    def most(times):
+        return sorted((k for k in times if times[k]), key=times.get, reverse=True)[:12]
+
+    return {
+        "seconds": total / 1e6,
+        **{by: {k[:80]: times[k] / total for k in most(times)} for by, times in entries.items()},
+    }
 
 
 def memory(o):
     "Forward and backward pass of the head: what it takes at its height, less the gradients that stay."
     tokens, size, width = o.shape["head"]
     for form in ("triton", "chunked", "logits") if o.device == "cuda" else ("chunked", "logits"):
-        for held in (False, True): # whether the table has a gradient already, as in the second micro-batch of a step
+        # whether the table has a gradient already, as in the second micro-batch of a step
+        for held in (False, True):
             case = f"{form}, {tokens} tokens, {size} ids{', gradients held' if held else ''}"
             measured(o, "memory", case, head_memory, form, round(0.15 * tokens), size, width, held)
     end(o, "memory")
@@ -326,57 +478,94 @@ def memory(o):
 def head_memory(o, form: str, rows: int, size: int, width: int, held: bool) -> dict:
     "Bytes of loss, sample and gradients beyond table, bias and their gradients; seconds."
     import torch
+
     free(o)
     from xlnb.results.benchmarks import peak_memory, plain_head, seconds_of
     from xlnb.base.core import torch_generator
     from xlnb.training.objectives import vocabulary_head
+
     g = torch_generator("memory", device=o.device)
-    hidden, weight, bias = ((0.02 * torch.randn(*shape, generator=g, device=o.device)).requires_grad_()
-                            for shape in ((rows, width), (size, width), (size,)))
+    hidden, weight, bias = (
+        (0.02 * torch.randn(*shape, generator=g, device=o.device)).requires_grad_()
+        for shape in ((rows, width), (size, width), (size,))
+    )
     labels = torch.randint(size, (rows,), generator=g, device=o.device)
+
     def call():
         with torch.autocast(o.device, torch.bfloat16):
-            if form == "logits": loss = plain_head(torch.nn.functional.linear(hidden, weight, bias), labels, g)[0]
-            else: loss = vocabulary_head(hidden, weight, bias, labels, sample=True, generator=g, form=form).loss_sum
+            if form == "logits":
+                loss = plain_head(torch.nn.functional.linear(hidden, weight, bias), labels, g)[0]
+            else:
+                loss = vocabulary_head(
+                    hidden, weight, bias, labels, sample=True, generator=g, form=form
+                ).loss_sum
         loss.backward()
-    if held: call()
+
+    if held:
+        call()
     kept = 0 if held else sum(4 * x.numel() for x in (weight, bias))
     taken = peak_memory(call, o.device) - kept
-    return {"bytes": taken, "seconds": median(seconds_of(call, o.device) for _ in range(3)),
-            "logit_bytes": 4 * rows * size}
+    return {
+        "bytes": taken,
+        "seconds": median(seconds_of(call, o.device) for _ in range(3)),
+        "logit_bytes": 4 * rows * size,
+    }
 
 
 def bias(o):
     "Whole steps in turns; the ratio is that of a round's times."
-    kinds = {"none": dict(positions="none"), "gated": {}, "gated, flex_attention": dict(attention="flex_attention")}
-    if o.device != "cuda": del kinds["gated, flex_attention"]
+    kinds = {
+        "none": dict(positions="none"),
+        "gated": {},
+        "gated, flex_attention": dict(attention="flex_attention"),
+    }
+    if o.device != "cuda":
+        del kinds["gated, flex_attention"]
     measured(o, "bias", "as it is", in_turns, kinds)
-    measured(o, "bias", "compiled", in_turns, {name: dict(how, compiled=True) for name, how in kinds.items()})
+    measured(
+        o,
+        "bias",
+        "compiled",
+        in_turns,
+        {name: dict(how, compiled=True) for name, how in kinds.items()},
+    )
     end(o, "bias")
 
 
-def in_turns(o, kinds: dict) -> dict: # name → how
+def in_turns(o, kinds: dict) -> dict:  # name → how
     from xlnb.results.benchmarks import compare, ratios
+
     with ExitStack() as stack:
-        steps = {name: stack.enter_context(training_step(o, o.shape["middle"], **how)) for name, how in kinds.items()}
+        steps = {
+            name: stack.enter_context(training_step(o, o.shape["middle"], **how))
+            for name, how in kinds.items()
+        }
         seconds = compare(steps, o.shape["repeats"], o.device, warm=3)
-    return {"seconds": {k: median(v) for k, v in seconds.items()}, "ratios": ratios(seconds, "none")}
+    return {
+        "seconds": {k: median(v) for k, v in seconds.items()},
+        "ratios": ratios(seconds, "none"),
+    }
 
 
 def veco(o):
     "Losses one after the other, which halves what is held, at once, and with the gradient into the partner."
     from xlnb.results.benchmarks import CROSSINGS
-    for kind in CROSSINGS: measured(o, "veco", kind, crossing, kind)
+
+    for kind in CROSSINGS:
+        measured(o, "veco", kind, crossing, kind)
     end(o, "veco")
 
 
 def crossing(o, kind: str) -> dict:
     "Seconds of a step, which reads as many tokens of text as of pairs, and peak memory."
     from xlnb.results.benchmarks import compare, crossing_step, peak_memory
+
     free(o)
     micro = o.shape["middle"]
     with undrawn():
-        step = crossing_step(kind, o.size, micro, words(o), o.device, micro_tokens=micro, precision="bf16")
+        step = crossing_step(
+            kind, o.size, micro, words(o), o.device, micro_tokens=micro, precision="bf16"
+        )
     draw(step.model)
     seconds = median(compare({"": step}, o.shape["repeats"], o.device, warm=3)[""])
     return {"tokens": 2 * micro, "seconds": seconds, "peak_bytes": peak_memory(step, o.device)}
@@ -384,20 +573,23 @@ def crossing(o, kind: str) -> dict:
 
 def align(o):
     "An untrained encoder as a folder would be loaded, and in bf16."
-    for dtype in ("float32", "bfloat16"): measured(o, "align", dtype, linking, dtype)
+    for dtype in ("float32", "bfloat16"):
+        measured(o, "align", dtype, linking, dtype)
     end(o, "align")
 
 
 def csls(o):
     "The first time it loads what it needs; then by the size of blocks: of large ones a GPU has fewer to start."
     measured(o, "csls", "first time", mining, None)
-    for block in (2048, 4096, 8192, 16_384): measured(o, "csls", f"blocks of {block:,}", mining, block)
+    for block in (2048, 4096, 8192, 16_384):
+        measured(o, "csls", f"blocks of {block:,}", mining, block)
     end(o, "csls")
 
 
-def mining(o, block: int | None) -> dict: # None: as usual on the device
+def mining(o, block: int | None) -> dict:  # None: as usual on the device
     "Best partners by CSLS, of vectors that are on the device."
     from xlnb.results.benchmarks import csls_check
+
     free(o)
     return {"block": block, **csls_check(*o.shape["csls"], device=o.device, block=block)}
 
@@ -405,6 +597,7 @@ def mining(o, block: int | None) -> dict: # None: as usual on the device
 def linking(o, dtype: str) -> dict:
     "The same pairs in batches and one at a time."
     from xlnb.results.benchmarks import aligning
+
     free(o)
     return aligning(o.size, o.shape["vocab_size"], o.shape["pairs"], device=o.device, dtype=dtype)
 
@@ -418,7 +611,8 @@ def recipe_of(o, phase: str):
     return recipe, replace(experiment, arms=arms, shared={**experiment.shared, **shared})
 
 
-def corpus_of(o, phase: str) -> str: return recipe_of(o, phase)[1].shared["corpus"]
+def corpus_of(o, phase: str) -> str:
+    return recipe_of(o, phase)[1].shared["corpus"]
 
 
 def learned(o) -> list[str]:
@@ -431,51 +625,77 @@ def data(o):
     "Vocabulary, stores and baselines of captions and Bibles; another process that asks for them meanwhile waits."
     for phase in learned(o):
         recipe, _ = recipe_of(o, phase)
-        each = {mismatched(given): given for _, given in reversed(unrecorded(o, phase))} # first of a kind
+        # first of a kind
+        each = {mismatched(given): given for _, given in reversed(unrecorded(o, phase))}
         for random_pairs in sorted(each):
             settings = recipe.resolve(recipe.Settings(**each[random_pairs]))
             baselines(recipe.prepare(settings), not random_pairs)
 
 
-def mismatched(given: dict) -> bool: return bool(given.get("mismatched")) # whether it learns from random pairs
+def mismatched(given: dict) -> bool:
+    return bool(given.get("mismatched"))  # whether it learns from random pairs
 
 
 def baselines(prepared, own_pairs: bool):
     from xlnb.text.batches import folder_lock
     from xlnb.pretraining.held_out import baseline_rows
-    with folder_lock(prepared.folder / "baselines"): return baseline_rows(prepared, own_pairs)
+
+    with folder_lock(prepared.folder / "baselines"):
+        return baseline_rows(prepared, own_pairs)
 
 
 def learning(o, phase: str):
     "The runs that are not on record, some side by side, each in a process of its own; random pairs come last."
-    todo, side, failed = unrecorded(o, phase), o.shape["learning"][phase][2], []
+    todo = unrecorded(o, phase)
+    side = o.shape["learning"][phase][2]
+    failed = []
     todo.sort(key=lambda run: mismatched(run[1]))
-    for group in (todo[k:k + side] for k in range(0, len(todo), side)):
+    for group in (todo[k : k + side] for k in range(0, len(todo), side)):
         with ExitStack() as stack:
-            begun = [(f"{arm}, seed {given['seed']}", stack.enter_context(run_process(o, phase, given, len(group))))
-                     for arm, given in group]
+            begun = [
+                (
+                    f"{arm}, seed {given['seed']}",
+                    stack.enter_context(run_process(o, phase, given, len(group))),
+                )
+                for arm, given in group
+            ]
             failed += [run for run, process in begun if process.wait()]
-        for _, given in group: say(run_folder(o, given).with_suffix(".log").read_text()[-1500:])
-    if failed: raise SystemExit(f"{phase}: failed: {'; '.join(failed)}; their logs lie in {o.runs}")
+        for _, given in group:
+            say(run_folder(o, given).with_suffix(".log").read_text()[-1500:])
+    if failed:
+        raise SystemExit(f"{phase}: failed: {'; '.join(failed)}; their logs lie in {o.runs}")
 
 
-def unrecorded(o, phase: str) -> list: # arm, parameters
+def unrecorded(o, phase: str) -> list:  # arm, parameters
     from xlnb.base.core import read_records
     from xlnb.pretraining.experiments import missing as not_recorded
+
     recipe, experiment = recipe_of(o, phase)
     return not_recorded(experiment, recipe, read_records(recipe.notebook))
 
 
-def run_process(o, phase: str, given: dict,
-                side: int): # runs that share the cores
+def run_process(o, phase: str, given: dict, side: int):  # runs that share the cores
     folder = run_folder(o, given)
     run = json.dumps({**given, "out": str(folder)})
-    command = [sys.executable, __file__, phase, "--one", run, "--size", o.size, "--device", o.device]
-    return running(command, folder.with_suffix(".log"), OMP_NUM_THREADS=str(max(1, os.cpu_count() // side)))
+    command = [
+        sys.executable,
+        __file__,
+        phase,
+        "--one",
+        run,
+        "--size",
+        o.size,
+        "--device",
+        o.device,
+    ]
+    return running(
+        command, folder.with_suffix(".log"), OMP_NUM_THREADS=str(max(1, os.cpu_count() // side))
+    )
 
 
 def run_folder(o, given: dict) -> Path:
     from xlnb.text.batches import short_hash
+
     return o.runs / f"{given['corpus']}-{given['size']}-{short_hash([given, o.code])}"
 
 
@@ -483,6 +703,7 @@ def one_run(o, phase: str):
     "Train and record as by the paper's command; of the trained network retrieval and word alignment by layer alone."
     from xlnb.base.core import append_record
     from xlnb.pretraining.pretraining import run
+
     recipe, _ = recipe_of(o, phase)
     settings = recipe.resolve(recipe.Settings(**o.one))
     record = run(replace(recipe, evaluate=without_probes), settings)
@@ -491,30 +712,56 @@ def one_run(o, phase: str):
 
 def without_probes(settings, prepared, trained, minutes: float) -> tuple[dict, str]:
     from xlnb.pretraining.held_out import evaluate
+
     own_pairs = not mismatched(vars(settings))
-    baselines(prepared, own_pairs) # another process may be at it
+    baselines(prepared, own_pairs)  # another process may be at it
     found = evaluate(trained.model.kept, prepared, own_pairs, probed=())
     return found.metrics(), found.measured
 
 
-PHASES = {"data": data, "tests": tests, "speed": speed, "memory": memory, "bias": bias, "veco": veco,
-          "align": align, "csls": csls,
-          **{name: functools.partial(learning, phase=name) for name in SHAPES["base"]["learning"]}}
+PHASES = {
+    "data": data,
+    "tests": tests,
+    "speed": speed,
+    "memory": memory,
+    "bias": bias,
+    "veco": veco,
+    "align": align,
+    "csls": csls,
+    **{name: functools.partial(learning, phase=name) for name in SHAPES["base"]["learning"]},
+}
 
 
-# Seconds. What begins late gets what is left of WHOLE; a phase that is asked to stop has GRACE to do so.
-WHOLE, GRACE = 25 * 60, 30
-LIMITS = {"data": 900, "tests": 130, "speed": 250, "memory": 35, "bias": 105, "veco": 45, "align": 60, "csls": 55,
-          "captions": 280, "bible": 380, "meta": 160}
+# Seconds. What begins late gets what is left of WHOLE; a phase that is asked to stop has GRACE to
+# do so.
+WHOLE = 25 * 60
+GRACE = 30
+LIMITS = {
+    "data": 900,
+    "tests": 130,
+    "speed": 250,
+    "memory": 35,
+    "bias": 105,
+    "veco": 45,
+    "align": 60,
+    "csls": 55,
+    "captions": 280,
+    "bible": 380,
+    "meta": 160,
+}
 
 
 # ---- from the command line
 
+
 def without_gpu() -> str | None:
     "Why there is no GPU for PyTorch here, in words; None: there is one, or no PyTorch, which `missing` names."
-    if not findable("torch"): return None
+    if not findable("torch"):
+        return None
     import torch
-    if not torch.cuda.is_available(): return f"torch {torch.__version__} sees no GPU with CUDA here"
+
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no GPU with CUDA here"
 
 
 def missing(phases) -> str | None:
@@ -529,32 +776,42 @@ def missing(phases) -> str | None:
 
 
 def findable(name) -> bool:
-    try: return find_spec(name) is not None
-    except ModuleNotFoundError: return False
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def run_phase(name: str, o):
     "In a process of its own; asked to stop, it stops what it has started."
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    if o.device == "cpu": os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    try: PHASES[name](o)
-    except (ValueError, OSError) as e: raise SystemExit(f"{name}: {e}") from None # settings, data; files
+    if o.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    try:
+        PHASES[name](o)
+    except (ValueError, OSError) as e:
+        raise SystemExit(f"{name}: {e}") from None  # settings, data; files
 
 
 def begin(name: str, o):
-    process = multiprocessing.get_context("spawn").Process(target=run_phase, args=(name, o), name=name, daemon=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=run_phase, args=(name, o), name=name, daemon=True
+    )
     process.start()
     return process
 
 
-def finish(process, seconds: float) -> bool: # whether it went well
+def finish(process, seconds: float) -> bool:  # whether it went well
     process.join(max(0.0, seconds))
     if process.exitcode is None:
         process.terminate()
         process.join(GRACE)
         process.kill()
         process.join()
-        say(f"{process.name}: stopped at its limit of {seconds:.0f} s; what was measured is on record")
+        say(
+            f"{process.name}: stopped at its limit of {seconds:.0f} s; what was measured is on "
+            f"record"
+        )
         return False
     return process.exitcode == 0
 
@@ -562,40 +819,67 @@ def finish(process, seconds: float) -> bool: # whether it went well
 def goals(o):
     "What was found, and what was hoped for."
     for r in on_record(o, "speed"):
-        if "mfu" in r: yield f"speed, {r['case']}: {r['mfu']:.1%} of the peak, 40 % or more"
+        if "mfu" in r:
+            yield f"speed, {r['case']}: {r['mfu']:.1%} of the peak, 40 % or more"
     for r in on_record(o, "memory"):
-        if "bytes" in r: yield f"memory, {r['case']}: {r['bytes'] / 1e9:.2f} GB, less than 1"
+        if "bytes" in r:
+            yield f"memory, {r['case']}: {r['bytes'] / 1e9:.2f} GB, less than 1"
     for r in on_record(o, "bias"):
         for name, found in r.get("ratios", {}).items():
             yield f"bias, {r['case']}: {name}: {found['ratio']:.2f} × the step without, 1.15 or less"
     for r in on_record(o, "align"):
-        if "links" in r: yield (f"align, {r['case']}: batches are {r['ratio']:.1f} × as fast, 10 or more; the links of "
-                                f"{r['different']} of {r['pairs']} pairs differ, 0")
+        if "links" in r:
+            yield (
+                f"align, {r['case']}: batches are {r['ratio']:.1f} × as fast, 10 or more; the "
+                f"links of "
+                f"{r['different']} of {r['pairs']} pairs differ, 0"
+            )
     for r in on_record(o, "csls"):
-        if "agree" in r: yield (f"csls, {r['words']:,} words, {r['case']}: {r['seconds']:.2f} s, less than 5; "
-                                f"{r['agree']} of {r['checked']} as by brute force")
+        if "agree" in r:
+            yield (
+                f"csls, {r['words']:,} words, {r['case']}: {r['seconds']:.2f} s, less than 5; "
+                f"{r['agree']} of {r['checked']} as by brute force"
+            )
 
 
 def options(argv: list[str]) -> SimpleNamespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("phases", nargs="*", choices=[*PHASES, []], metavar="phase", help=f"of {', '.join(PHASES)}")
-    parser.add_argument("--out", help="folder of the records; data/results of the checkout if not given")
-    parser.add_argument("--runs", default=str(ROOT / "runs" / "gpu_check"), help="folder of stores and checkpoints")
-    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS) # a run of `learning`
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "phases", nargs="*", choices=[*PHASES, []], metavar="phase", help=f"of {', '.join(PHASES)}"
+    )
+    parser.add_argument(
+        "--out", help="folder of the records; data/results of the checkout if not given"
+    )
+    parser.add_argument(
+        "--runs", default=str(ROOT / "runs" / "gpu_check"), help="folder of stores and checkpoints"
+    )
+    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)  # a run of `learning`
     parser.add_argument("--size", default="base", choices=SHAPES)
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: for tests of this program")
+    parser.add_argument(
+        "--device", default="cuda", choices=("cuda", "cpu"), help="cpu: for tests of this program"
+    )
     given = parser.parse_args(argv)
-    return SimpleNamespace(**{**vars(given), "phases": given.phases or [*PHASES], "networks": {},
-                              "runs": Path(given.runs).resolve(), "shape": SHAPES[given.size]})
+    return SimpleNamespace(
+        **{
+            **vars(given),
+            "phases": given.phases or [*PHASES],
+            "networks": {},
+            "runs": Path(given.runs).resolve(),
+            "shape": SHAPES[given.size],
+        }
+    )
 
 
-def main(argv: list[str]) -> int: # exit status
+def main(argv: list[str]) -> int:  # exit status
     o = options(argv)
     if o.device == "cuda" and (why := without_gpu()):
         say(f"gpu-check: skipped: {why}")
         return 0
-    if why := missing(o.phases): sys.exit(f"gpu-check: {why}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)) # the phases end with this process
+    if why := missing(o.phases):
+        sys.exit(f"gpu-check: {why}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the phases end with this process
     if o.one:
         one_run(o, *o.phases)
         return 0
@@ -604,17 +888,34 @@ def main(argv: list[str]) -> int: # exit status
     o.runs.mkdir(parents=True, exist_ok=True)
     o.code = code_hash()
     from xlnb.text.catalogue import set_folder
+
     try:
-        for name in learned(o): set_folder(corpus_of(o, name))
-    except (ValueError, OSError) as e: sys.exit(f"gpu-check: {e}")
-    start, beside = time.monotonic(), begin("data", o) if learned(o) else None
-    left = lambda seconds: min(seconds, start + WHOLE - GRACE - time.monotonic())
-    well = [finish(begin(name, o), left(LIMITS[name])) for name in PHASES if name in o.phases and name != "data"]
-    if beside: well.append(finish(beside, left(start + LIMITS["data"] - time.monotonic())))
-    for line in goals(o): say(f"goal: {line}")
-    say(f"gpu-check: {sum(well)} of {len(well)} phases went through, in {(time.monotonic() - start) / 60:.1f} minutes")
+        for name in learned(o):
+            set_folder(corpus_of(o, name))
+    except (ValueError, OSError) as e:
+        sys.exit(f"gpu-check: {e}")
+    start = time.monotonic()
+    beside = begin("data", o) if learned(o) else None
+
+    def left(seconds):
+        return min(seconds, start + WHOLE - GRACE - time.monotonic())
+
+    well = [
+        finish(begin(name, o), left(LIMITS[name]))
+        for name in PHASES
+        if name in o.phases and name != "data"
+    ]
+    if beside:
+        well.append(finish(beside, left(start + LIMITS["data"] - time.monotonic())))
+    for line in goals(o):
+        say(f"goal: {line}")
+    say(
+        f"gpu-check: {sum(well)} of {len(well)} phases went through, in "
+        f"{(time.monotonic() - start) / 60:.1f} minutes"
+    )
     return 0 if all(well) else 1
 
 
 sys.path.insert(0, str(ROOT))
-if __name__ == "__main__": sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,5 @@
 """What pip installs: modules with the comments beside parameters in their docstrings, and the tables of the papers."""
+
 import runpy, shutil
 from pathlib import Path
 
@@ -13,7 +14,8 @@ class Build(build_py):
 
     def run(self):
         super().run()
-        if self.editable_mode: return
+        if self.editable_mode:
+            return
         for path in (ROOT / "data" / "papers").glob("*/*.csv"):
             target = Path(self.build_lib, "xlnb", "papers", path.parent.name)
             target.mkdir(parents=True, exist_ok=True)
@@ -22,5 +24,6 @@ class Build(build_py):
     def build_module(self, module, module_file, package):
         target, copied = super().build_module(module, module_file, package)
         path = Path(target)
-        if copied: path.write_text(documented(path.read_text("utf-8")), encoding="utf-8")
+        if copied:
+            path.write_text(documented(path.read_text("utf-8")), encoding="utf-8")
         return target, copied

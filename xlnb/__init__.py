@@ -135,5 +135,6 @@ from pathlib import Path
 from .base.docstrings import __file__ as reader, comments_in_help
 
 package = Path(reader).parents[1]
-for folder in (package, *(path for path in package.iterdir() if path.is_dir())): # before any other module is imported
+# before any other module is imported
+for folder in (package, *(path for path in package.iterdir() if path.is_dir())):
     comments_in_help(str(folder))

@@ -15,71 +15,112 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from scipy.optimize import brentq
 
-from .base.core import PALETTE, ConfigError, DataError, choose, figure, numpy_generator, split_pair
+from xlnb.base.core import (
+    PALETTE,
+    ConfigError,
+    DataError,
+    choose,
+    figure,
+    numpy_generator,
+    split_pair,
+)
 from .text.contamination import check_streams, line_pairs, normalised, sample_items
 from .text.corpora import Lines, mismatched
 from .text.sampling import checked_probabilities
 
-# %% ../nbs/04a_dro.ipynb #4e4afda0
+# %% ../nbs/04a_dro.ipynb #5842ca5a
 def _finite(value) -> bool:
-    try: return math.isfinite(value)
-    except TypeError: return False # None, a string
+    try:
+        return math.isfinite(value)
+    except TypeError:
+        return False  # None, a string
+
 
 def _values(values, q, what):
     "Finite numbers in the order of `q`; `DataError` names a pair that is missing on either side, or not a number."
     if lacking := [pair for pair in q if pair not in values]:
         raise DataError(f"no {what} for {', '.join(lacking)}: every pair of q needs one")
     if strange := [pair for pair in values if pair not in q]:
-        raise DataError(f"a {what} for {', '.join(strange)}, which q does not have: give both the same pairs")
+        raise DataError(
+            f"a {what} for {', '.join(strange)}, which q does not have: give both the same pairs"
+        )
     if odd := [f"{pair} ({values[pair]})" for pair in q if not _finite(values[pair])]:
-        raise DataError(f"the {what} of {', '.join(odd)} is no finite number: look at the batches of that pair")
+        raise DataError(
+            f"the {what} of {', '.join(odd)} is no finite number: look at the batches of that pair"
+        )
     return np.array([float(values[pair]) for pair in q])
 
+# %% ../nbs/04a_dro.ipynb #4e4afda0
 def _radius(rho):
-    if not 0 < rho < math.inf: raise ConfigError(f"rho={rho!r}: the radius of the ball is above 0; usual are 0.01 to 1")
+    if not 0 < rho < math.inf:
+        raise ConfigError(f"rho={rho!r}: the radius of the ball is above 0; usual are 0.01 to 1")
     return rho
 
-def chi_square(p: dict, # pair → probability
-               q: dict, # pair → probability, the reference
-              ) -> float:
+
+def chi_square(
+    p: dict,  # pair → probability
+    q: dict,  # pair → probability, the reference
+) -> float:
     "½ Σ q (p/q − 1)², mind the half (Zhou et al. 2021); infinite where p draws what q does not."
-    base, other = np.array(list(checked_probabilities(q).values())), _values(checked_probabilities(p), q, "probability")
-    if (other[base == 0] > 0).any(): return math.inf
+    base = np.array(list(checked_probabilities(q).values()))
+    other = _values(checked_probabilities(p), q, "probability")
+    if (other[base == 0] > 0).any():
+        return math.inf
     base, other = base[base > 0], other[base > 0]
     return float(((other / base - 1) ** 2 @ base) / 2)
 
-# %% ../nbs/04a_dro.ipynb #ab7b10fa
+# %% ../nbs/04a_dro.ipynb #7e3aec39
 FLOORS = (None, "ratio", "as_published")
-_LEAST_RATIO = 0.2 # of the published code
 
+
+_LEAST_RATIO = 0.2  # of the published code
+
+# %% ../nbs/04a_dro.ipynb #ab7b10fa
 def _respond(x, q, rho, least):
     "Best response as ratios p/q; `x` losses that are not all equal, `q` > 0, `least` the floor of a ratio or 0."
     x = (x - x.max()) / np.ptp(x)
-    def ratios(t): # η lies t below the top
+
+    def ratios(t):  # η lies t below the top
         r = np.maximum(x + t, 0)
         r = np.maximum(r / (q @ r), least)
         return r / (q @ r)
-    over = lambda t: (ratios(t) - 1) ** 2 @ q / 2 - rho
-    gap = -x[x < 0].max() # to the second largest loss
-    if over(gap) <= 0: return ratios(gap) # the vertex
+
+    def over(t):
+        return (ratios(t) - 1) ** 2 @ q / 2 - rho
+
+    gap = -x[x < 0].max()  # to the second largest loss
+    # the vertex
+    if over(gap) <= 0:
+        return ratios(gap)
     uncut = math.sqrt((q @ x**2 - (q @ x) ** 2) / (2 * rho)) - q @ x
-    return ratios(math.exp(brentq(lambda s: over(math.exp(s)), math.log(gap), math.log(2 * max(1, uncut)), xtol=1e-13)))
+    return ratios(
+        math.exp(
+            brentq(
+                lambda s: over(math.exp(s)), math.log(gap), math.log(2 * max(1, uncut)), xtol=1e-13
+            )
+        )
+    )
 
 # %% ../nbs/04a_dro.ipynb #9d778213
-def best_response(losses: dict, # pair → loss
-                  q: dict, # pair → probability, the centre of the ball
-                  rho: float, # radius
-                  floor: str | None = None, # None, 'ratio' or 'as_published'
-                 ) -> dict: # pair → probability
+def best_response(
+    losses: dict,  # pair → loss
+    q: dict,  # pair → probability, the centre of the ball
+    rho: float,  # radius
+    floor: str | None = None,  # None, 'ratio' or 'as_published'
+) -> dict:  # pair → probability
     """The p with `chi_square(p, q)` ≤ ρ that makes Σ p·loss largest (Zhou et al. 2021; XY-LENT, eq. 3).
 
     Raises `ConfigError` for ρ ≤ 0, a q that is no distribution or an unknown floor, `DataError` for losses."""
     choose("floor", floor, FLOORS)
-    rho, q = _radius(rho), checked_probabilities(q)
-    x, base = _values(losses, q, "loss"), np.array(list(q.values()))
+    rho = _radius(rho)
+    q = checked_probabilities(q)
+    x = _values(losses, q, "loss")
+    base = np.array(list(q.values()))
     drawn = base > 0
-    x, base = x[drawn], base[drawn] / base[drawn].sum()
-    if x.min() == x.max(): return dict(q)
+    x = x[drawn]
+    base = base[drawn] / base[drawn].sum()
+    if x.min() == x.max():
+        return dict(q)
     p = base * _respond(x, base, rho, _LEAST_RATIO if floor else 0)
     if floor == "as_published":
         p = np.maximum(p, base.min())
@@ -88,46 +129,86 @@ def best_response(losses: dict, # pair → loss
     whole[drawn] = p
     return dict(zip(q, whole.tolist()))
 
-# %% ../nbs/04a_dro.ipynb #088a187e
+# %% ../nbs/04a_dro.ipynb #065acc28
 ESTIMATORS = ("counts", "corrected", "published")
 
-def _estimates(seen, estimator, shrinkage, weight): # (pairs, 4): sum, tokens, batches, moving average
+
+def _estimates(
+    seen, estimator, shrinkage, weight
+):  # (pairs, 4): sum, tokens, batches, moving average
     total, tokens, times, average = seen.T
-    if choose("estimator", estimator, ESTIMATORS) == "published": return average
-    if not tokens.any(): raise DataError("no pair has a loss yet: add batches first")
+    if choose("estimator", estimator, ESTIMATORS) == "published":
+        return average
+    if not tokens.any():
+        raise DataError("no pair has a loss yet: add batches first")
     pooled = total.sum() / tokens.sum()
-    if estimator == "corrected": known, amount = average, 1 - (1 - weight) ** times
-    else: known, amount = total + shrinkage * pooled, tokens + shrinkage
+    if estimator == "corrected":
+        known = average
+        amount = 1 - (1 - weight) ** times
+    else:
+        known = total + shrinkage * pooled
+        amount = tokens + shrinkage
     return np.where(amount > 0, known / np.where(amount > 0, amount, 1), pooled)
 
+# %% ../nbs/04a_dro.ipynb #088a187e
 def _countable(pair, loss_sum, count, seen):
-    if pair not in seen: raise DataError(f"a loss for {pair}, which is none of the {len(seen)} pairs of this run")
-    if not math.isfinite(loss_sum): raise DataError(f"the loss of {pair} is {loss_sum}: look at its batches")
-    if not count > 0: raise DataError(f"a loss of {pair} over {count} tokens: add only batches in which it occurs")
+    if pair not in seen:
+        raise DataError(f"a loss for {pair}, which is none of the {len(seen)} pairs of this run")
+    if not math.isfinite(loss_sum):
+        raise DataError(f"the loss of {pair} is {loss_sum}: look at its batches")
+    if not count > 0:
+        raise DataError(
+            f"a loss of {pair} over {count} tokens: add only batches in which it occurs"
+        )
     return seen[pair]
 
 # %% ../nbs/04a_dro.ipynb #35cb79ab
 class GroupLosses:
     "Loss per token of each pair since the last `reset`; `DataError` for one that is not finite or of an unknown pair."
-    def __init__(self, pairs: Iterable[str],
-                 shrinkage: float = 1_000, # tokens at the pooled mean added to each pair, for 'counts'
-                 weight: float = 0.1): # of the newest batch in the moving average (0.1 in Zhou et al. 2021)
-        if isinstance(pairs, str): raise ConfigError(f"pairs={pairs!r} is one string: give a list, [{pairs!r}]")
-        if not 0 <= shrinkage < math.inf: raise ConfigError(f"shrinkage={shrinkage!r}: a number of tokens, 0 or more")
-        if not 0 < weight <= 1: raise ConfigError(f"weight={weight!r} of the newest batch: above 0 and at most 1")
-        self.pairs, self.shrinkage, self.weight = list(pairs), shrinkage, weight
+
+    def __init__(
+        self,
+        pairs: Iterable[str],
+        shrinkage: float = 1_000,  # tokens at the pooled mean added to each pair, for 'counts'
+        weight: float = 0.1,
+    ):  # of the newest batch in the moving average (0.1 in Zhou et al. 2021)
+        if isinstance(pairs, str):
+            raise ConfigError(f"pairs={pairs!r} is one string: give a list, [{pairs!r}]")
+        if not 0 <= shrinkage < math.inf:
+            raise ConfigError(f"shrinkage={shrinkage!r}: a number of tokens, 0 or more")
+        if not 0 < weight <= 1:
+            raise ConfigError(f"weight={weight!r} of the newest batch: above 0 and at most 1")
+        self.pairs = list(pairs)
+        self.shrinkage = shrinkage
+        self.weight = weight
         self.reset()
-    def reset(self): self.seen = {pair: [0.0, 0, 0, 0.0] for pair in self.pairs}
-    def add(self, pair: str, loss_sum: float, count: int): # of one batch: sum over the pair's tokens, their number
+
+    def reset(self):
+        self.seen = {pair: [0.0, 0, 0, 0.0] for pair in self.pairs}
+
+    def add(
+        self, pair: str, loss_sum: float, count: int
+    ):  # of one batch: sum over the pair's tokens, their number
         total, tokens, times, average = _countable(pair, loss_sum, count, self.seen)
         average += self.weight * (loss_sum / count - average)
         self.seen[pair] = [total + loss_sum, tokens + count, times + 1, average]
-    def losses(self, estimator: str = "counts") -> dict: # one of ESTIMATORS; pair → loss
+
+    def losses(self, estimator: str = "counts") -> dict:  # one of ESTIMATORS; pair → loss
         seen = np.array([self.seen[pair] for pair in self.pairs], float)
-        return dict(zip(self.pairs, _estimates(seen, estimator, self.shrinkage, self.weight).tolist()))
-    def counts(self) -> dict: return {pair: seen[1] for pair, seen in self.seen.items()} # pair → tokens
-    def state(self) -> dict: # plain JSON, for a checkpoint
-        return {"shrinkage": self.shrinkage, "weight": self.weight, "seen": {k: list(v) for k, v in self.seen.items()}}
+        return dict(
+            zip(self.pairs, _estimates(seen, estimator, self.shrinkage, self.weight).tolist())
+        )
+
+    def counts(self) -> dict:
+        return {pair: seen[1] for pair, seen in self.seen.items()}  # pair → tokens
+
+    def state(self) -> dict:  # plain JSON, for a checkpoint
+        return {
+            "shrinkage": self.shrinkage,
+            "weight": self.weight,
+            "seen": {k: list(v) for k, v in self.seen.items()},
+        }
+
     @classmethod
     def from_state(cls, state: dict):
         self = cls(state["seen"], state["shrinkage"], state["weight"])
@@ -135,369 +216,583 @@ class GroupLosses:
         return self
 
 # %% ../nbs/04a_dro.ipynb #707a68b0
-def excess_losses(losses: dict, # pair → loss now
-                  baseline: dict, # pair → loss of a finished run without re-sampling
-                  fallback: bool = False, # as published: raw losses where every difference is negative
-                 ) -> dict: # pair → difference
+def excess_losses(
+    losses: dict,  # pair → loss now
+    baseline: dict,  # pair → loss of a finished run without re-sampling
+    fallback: bool = False,  # as published: raw losses where every difference is negative
+) -> dict:  # pair → difference
     "Losses minus those of a finished run (Zhou et al. 2021); `DataError` for a pair that is in one of the two only."
-    excess = dict(zip(losses, (_values(losses, losses, "loss") - _values(baseline, losses, "baseline loss")).tolist()))
+    excess = dict(
+        zip(
+            losses,
+            (_values(losses, losses, "loss") - _values(baseline, losses, "baseline loss")).tolist(),
+        )
+    )
     return losses if fallback and max(excess.values()) < 0 else excess
 
 # %% ../nbs/04a_dro.ipynb #ecdfcd12
-def residual_losses(losses: dict, # pair → loss
-                   ) -> dict: # pair → difference
+def residual_losses(
+    losses: dict,  # pair → loss
+) -> dict:  # pair → difference
     "Losses minus the least-squares fit of one number per language; all 0 where the languages explain everything."
     langs = sorted({lang for pair in losses for lang in split_pair(pair)})
     sides = np.array([[lang in split_pair(pair) for lang in langs] for pair in losses], float)
     x = _values(losses, losses, "loss")
     rest = x - sides @ np.linalg.lstsq(sides, x, rcond=None)[0]
-    rest[np.abs(rest) < 1e-9 * np.abs(x).max()] = 0 # rounding, which a best response would magnify
+    # rounding, which a best response would magnify
+    rest[np.abs(rest) < 1e-9 * np.abs(x).max()] = 0
     return dict(zip(losses, rest.tolist()))
 
-# %% ../nbs/04a_dro.ipynb #3eed2db6
-def first_round(q: dict, # pair → probability
-               ) -> dict:
+# %% ../nbs/04a_dro.ipynb #c0e96a56
+def first_round(
+    q: dict,  # pair → probability
+) -> dict:
     "The start of a trajectory: nothing measured, pairs drawn by q."
     return {"step": 0, "probabilities": checked_probabilities(q), "losses": {}, "counts": {}}
 
-def next_round(trajectory: list[dict], # the rounds so far
-               step: int, # from which the new probabilities hold
-               losses: dict, # pair → loss measured since the last round
-               counts: dict, # pair → tokens that it rests on
-               rho: float,
-               drive: dict | None = None, # pair → what the adversary answers; None: the losses
-               floor: str | None = None, # of `best_response`
-               **measured: dict, # pair → number, kept in the round: rtd_accuracy=…
-              ) -> dict: # the new round, not yet in the list
+# %% ../nbs/04a_dro.ipynb #3eed2db6
+def next_round(
+    trajectory: list[dict],  # the rounds so far
+    step: int,  # from which the new probabilities hold
+    losses: dict,  # pair → loss measured since the last round
+    counts: dict,  # pair → tokens that it rests on
+    rho: float,
+    drive: dict | None = None,  # pair → what the adversary answers; None: the losses
+    floor: str | None = None,  # of `best_response`
+    **measured: dict,  # pair → number, kept in the round: rtd_accuracy=…
+) -> dict:  # the new round, not yet in the list
     "One move of iterated best response (XY-LENT section 6.6): always from the q at the start, not from the last p."
-    p = best_response(losses if drive is None else drive, trajectory[0]["probabilities"], rho, floor)
-    return {"step": step, "probabilities": p, "losses": dict(losses), "counts": dict(counts), **measured}
+    p = best_response(
+        losses if drive is None else drive, trajectory[0]["probabilities"], rho, floor
+    )
+    return {
+        "step": step,
+        "probabilities": p,
+        "losses": dict(losses),
+        "counts": dict(counts),
+        **measured,
+    }
 
 # %% ../nbs/04a_dro.ipynb #f6e56f88
-def weight_ratios(trajectory: list[dict]) -> dict: # pair → final over initial probability
+def weight_ratios(trajectory: list[dict]) -> dict:  # pair → final over initial probability
     "How far each pair that was drawn at the start has moved by the end; 0 if dropped. `DataError` for no rounds."
     if not trajectory or any("probabilities" not in trajectory[k] for k in (0, -1)):
-        raise DataError("a trajectory is a list of rounds: one of first_round(q), then those of next_round(…)")
+        raise DataError(
+            "a trajectory is a list of rounds: one of first_round(q), then those of next_round(…)"
+        )
     first, last = (trajectory[k]["probabilities"] for k in (0, -1))
     return {pair: last[pair] / q for pair, q in first.items() if q > 0}
 
-def _extremes(trajectory, n) -> list: # (pair, ratio), ascending
+
+def _extremes(trajectory, n) -> list:  # (pair, ratio), ascending
     "The n largest falls and the n largest rises."
     ratios = sorted(weight_ratios(trajectory).items(), key=lambda item: item[1])
-    shown = [item for item in ratios if item[1] < 1][:n] + [item for item in ratios if item[1] > 1][-n:]
-    if not shown: raise DataError(f"no pair has moved in {len(trajectory) - 1} rounds: there is nothing to draw")
+    shown = [item for item in ratios if item[1] < 1][:n] + [item for item in ratios if item[1] > 1][
+        -n:
+    ]
+    if not shown:
+        raise DataError(
+            f"no pair has moved in {len(trajectory) - 1} rounds: there is nothing to draw"
+        )
     return shown
 
-# %% ../nbs/04a_dro.ipynb #7391e9f0
+# %% ../nbs/04a_dro.ipynb #88e3e841
 _MARKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50)
 
-def draw_reweighting(trajectory: list[dict], # of a run
-                     n: int = 10, # rises, and falls
-                     notes: dict | None = None, # pair → words beside its name, such as a known defect
-                    ):
+# %% ../nbs/04a_dro.ipynb #7391e9f0
+def draw_reweighting(
+    trajectory: list[dict],  # of a run
+    n: int = 10,  # rises, and falls
+    notes: dict | None = None,  # pair → words beside its name, such as a known defect
+):
     "The largest rises and falls of log(final / initial probability), the form of XY-LENT's Figure 4."
     pairs, ratios = zip(*_extremes(trajectory, n))
-    least = 0.7 * min([r for r in ratios if r > 0] + [1]) # where the bar of a dropped pair ends
+    least = 0.7 * min([r for r in ratios if r > 0] + [1])  # where the bar of a dropped pair ends
     fig, ax = figure("column", height=0.5 + 0.16 * len(pairs))
     logs = np.log2(np.maximum(ratios, least))
     ax.barh(pairs, logs, color=[PALETTE["red" if x > 0 else "blue"] for x in logs], height=0.7)
     words = dict(textcoords="offset points", va="center", fontsize=6, color="white")
-    for y in (y for y, r in enumerate(ratios) if r == 0): ax.annotate("dropped", (logs[y], y), (2, 0), **words)
-    ax.set_yticks(range(len(pairs)), [f"{p} ({notes[p]})" if notes and p in notes else p for p in pairs])
+    for y in (y for y, r in enumerate(ratios) if r == 0):
+        ax.annotate("dropped", (logs[y], y), (2, 0), **words)
+    ax.set_yticks(
+        range(len(pairs)), [f"{p} ({notes[p]})" if notes and p in notes else p for p in pairs]
+    )
     ax.axvline(0, color=PALETTE["black"], lw=0.8)
     marks = [m for m in _MARKS if logs.min() - 0.1 <= math.log2(m) <= logs.max() + 0.1]
     ax.set_xticks(np.log2(marks), [f"× {m:g}" for m in marks])
     ax.set(xlabel="final / initial probability")
     return fig
 
-# %% ../nbs/04a_dro.ipynb #bf525340
+# %% ../nbs/04a_dro.ipynb #9bea7e8c
 def _on_simplex(v, weight):
     "max(v − η, 0)·weight with the η for which it sums to 1."
     order = np.argsort(-v)
     eta = (np.cumsum((weight * v)[order]) - 1) / np.cumsum(weight[order])
     return np.maximum(v - eta[np.flatnonzero(v[order] > eta)[-1]], 0) * weight
 
-def project_chi_square(v: dict, # pair → any number: probabilities after a step, say
-                       q: dict, # pair → probability, the centre of the ball
-                       rho: float, # radius
-                      ) -> dict: # pair → probability
+# %% ../nbs/04a_dro.ipynb #bf525340
+def project_chi_square(
+    v: dict,  # pair → any number: probabilities after a step, say
+    q: dict,  # pair → probability, the centre of the ball
+    rho: float,  # radius
+) -> dict:  # pair → probability
     "The distribution nearest to v, in Euclidean distance, with `chi_square(p, q)` ≤ ρ; raises as `best_response`."
-    rho, q = _radius(rho), checked_probabilities(q)
-    point, base = _values(v, q, "value"), np.array(list(q.values()))
+    rho = _radius(rho)
+    q = checked_probabilities(q)
+    point = _values(v, q, "value")
+    base = np.array(list(q.values()))
     drawn = base > 0
-    point, base = point[drawn], base[drawn] / base[drawn].sum()
-    over = lambda p: (p / base - 1) ** 2 @ base / 2 - rho
-    at = lambda s: _on_simplex(point, base / (base + math.exp(s))) # λ = exp(s)
-    p, high = _on_simplex(point, np.ones_like(base)), 0.0
+    point = point[drawn]
+    base = base[drawn] / base[drawn].sum()
+
+    def over(p):
+        return (p / base - 1) ** 2 @ base / 2 - rho
+
+    def at(s):
+        return _on_simplex(point, base / (base + math.exp(s)))  # λ = exp(s)
+
+    p = _on_simplex(point, np.ones_like(base))
+    high = 0.0
     if over(p) > 0:
-        while over(at(high)) > 0: high += 1
-        p = at(brentq(lambda s: over(at(s)), -50, high, xtol=1e-13)) if over(at(-50)) > 0 else at(-50)
+        while over(at(high)) > 0:
+            high += 1
+        p = (
+            at(brentq(lambda s: over(at(s)), -50, high, xtol=1e-13))
+            if over(at(-50)) > 0
+            else at(-50)
+        )
     whole = np.zeros(len(q))
     whole[drawn] = p
     return dict(zip(q, whole.tolist()))
 
-# %% ../nbs/04a_dro.ipynb #5b0a529a
+# %% ../nbs/04a_dro.ipynb #3de54c17
 DEFECTS = ("copies", "shuffled", "template", "wrong language")
-_TEMPLATES = 5 # targets that all damaged lines of a pair share
+
+
+_TEMPLATES = 5  # targets that all damaged lines of a pair share
+
 
 def _damaged_lines(lines, share, seed):
     "(line, whether it is damaged), drawn by line number."
     rng = numpy_generator("damaged", seed)
-    for line in lines: yield line, rng.random() < share
+    for line in lines:
+        yield line, rng.random() < share
 
-def _only_damaged(lines, share, seed): return (line for line, bad in _damaged_lines(lines, share, seed) if bad)
 
-def _misspelt(text, rng): # one letter missing
+def _only_damaged(lines, share, seed):
+    return (line for line, bad in _damaged_lines(lines, share, seed) if bad)
+
+
+def _misspelt(text, rng):  # one letter missing
     k = int(rng.integers(len(text) + 1))
-    return text[:k] + text[k + 1:] if len(text) > 5 else text
+    return text[:k] + text[k + 1 :] if len(text) > 5 else text
 
+# %% ../nbs/04a_dro.ipynb #5b0a529a
 def _replacements(lines, kind, share, seed, other):
     "The targets of the damaged lines, in order."
-    damaged, rng = Lines(_only_damaged, lines, share, seed), numpy_generator(kind, seed)
-    if kind == "copies": yield from (_misspelt(a, rng) for a, _ in damaged)
-    elif kind == "shuffled": yield from (b for _, b in mismatched(damaged, seed))
+    damaged = Lines(_only_damaged, lines, share, seed)
+    rng = numpy_generator(kind, seed)
+    if kind == "copies":
+        yield from (_misspelt(a, rng) for a, _ in damaged)
+    elif kind == "shuffled":
+        yield from (b for _, b in mismatched(damaged, seed))
     elif kind == "template":
         few = list(dict.fromkeys(b for _, (_, b) in zip(range(100), damaged)))[:_TEMPLATES]
         yield from (few[k] for k in iter(lambda: int(rng.integers(len(few))), None))
     else:
-        while True: yield from other
+        while True:
+            yield from other
 
-# %% ../nbs/04a_dro.ipynb #b8040957
+# %% ../nbs/04a_dro.ipynb #e7d28900
 def _with_defects(lines, kind, share, seed, other):
     targets = _replacements(lines, kind, share, seed, other)
-    for (a, b), bad in _damaged_lines(lines, share, seed): yield (a, next(targets)) if bad else (a, b)
+    for (a, b), bad in _damaged_lines(lines, share, seed):
+        yield (a, next(targets)) if bad else (a, b)
 
-def plant_defects(lines: Iterable[tuple[str, str]], # re-iterable pairs
-                  kind: str, # one of DEFECTS
-                  share: float, # of the lines that are damaged, drawn at random
-                  seed: int,
-                  other: Iterable[str] | None = None, # re-iterable lines of another language, for 'wrong language'
-                 ) -> Lines:
+# %% ../nbs/04a_dro.ipynb #b8040957
+def plant_defects(
+    lines: Iterable[tuple[str, str]],  # re-iterable pairs
+    kind: str,  # one of DEFECTS
+    share: float,  # of the lines that are damaged, drawn at random
+    seed: int,
+    other: Iterable[str]
+    | None = None,  # re-iterable lines of another language, for 'wrong language'
+) -> Lines:
     "The same stream with damage of a known kind; `ConfigError` for a share outside 0 … 1 or a missing `other`."
-    if not 0 < share <= 1: raise ConfigError(f"share={share!r} of damaged lines: above 0 and at most 1")
+    if not 0 < share <= 1:
+        raise ConfigError(f"share={share!r} of damaged lines: above 0 and at most 1")
     if (choose("kind", kind, DEFECTS) == "wrong language") != (other is not None):
-        raise ConfigError(f"kind={kind!r}: other=, lines of another language, goes with 'wrong language' only")
+        raise ConfigError(
+            f"kind={kind!r}: other=, lines of another language, goes with 'wrong language' only"
+        )
     check_streams({"lines": lines} | ({} if other is None else {"other": other}))
-    if other is not None and next(iter(other), None) is None: raise DataError("other= has no lines")
+    if other is not None and next(iter(other), None) is None:
+        raise DataError("other= has no lines")
     return Lines(_with_defects, lines, kind, share, seed, other)
 
-# %% ../nbs/04a_dro.ipynb #06ef3c36
-LIMITS = {"copies": 0.3, "one-to-many": 0.2, "lengths": 0.3, "other script": 0.1, "empty": 0.1, "repeats": 0.5,
-          "moved": 1.5, "loss": 3.0, "above baseline": 3.0, "RTD accuracy": 3.0} # shares, then standard deviations
-_OVERLAP, _MANY = 0.8, 4 # cosine of trigrams that makes a copy; different partners that make a line one-to-many
-_RELATED = {"languages": 0.65, "lines": 0.5} # cosines from which two languages count as near copies of each other
-_LONG, _ENOUGH = 20, 20 # letters of a line in which a missing letter hides no copy; lines it takes to judge
-_LENGTHS_VARY = 0.08 # variance of log lengths, of both sides together, from which lengths say anything
-_EAST = {"HIRAGANA": "CJK", "KATAKANA": "CJK"} # a Japanese line may be in any of the three
+# %% ../nbs/04a_dro.ipynb #ecf9d033
+# shares, then standard deviations
+LIMITS = {
+    "copies": 0.3,
+    "one-to-many": 0.2,
+    "lengths": 0.3,
+    "other script": 0.1,
+    "empty": 0.1,
+    "repeats": 0.5,
+    "moved": 1.5,
+    "loss": 3.0,
+    "above baseline": 3.0,
+    "RTD accuracy": 3.0,
+}
 
-def _inner(a, b): return np.asarray(a.multiply(b).sum(1)).ravel() # of rows of sparse matrices
 
-def _copies(a, b): # trigrams of the lines of either side
+_OVERLAP = 0.8
+
+
+_MANY = 4  # cosine of trigrams that makes a copy; different partners that make a line one-to-many
+
+
+# cosines from which two languages count as near copies of each other
+_RELATED = {"languages": 0.65, "lines": 0.5}
+
+# %% ../nbs/04a_dro.ipynb #a579f88e
+_LONG = 20
+
+
+_ENOUGH = 20  # letters of a line in which a missing letter hides no copy; lines it takes to judge
+
+
+# variance of log lengths, of both sides together, from which lengths say anything
+_LENGTHS_VARY = 0.08
+
+
+_EAST = {"HIRAGANA": "CJK", "KATAKANA": "CJK"}  # a Japanese line may be in any of the three
+
+
+def _inner(a, b):
+    return np.asarray(a.multiply(b).sum(1)).ravel()  # of rows of sparse matrices
+
+
+def _copies(a, b):  # trigrams of the lines of either side
     return _inner(a, b) >= _OVERLAP * np.sqrt(_inner(a, a) * _inner(b, b))
 
-def _likeness(a, b, rest) -> dict: # trigrams of either side; (lines,) bool: those to judge by
+# %% ../nbs/04a_dro.ipynb #06ef3c36
+def _likeness(a, b, rest) -> dict:  # trigrams of either side; (lines,) bool: those to judge by
     "Trigram cosine of the two languages as wholes, whatever the pairing, and of aligned lines; None for too few lines."
-    if rest.sum() < _ENOUGH: return {"languages": None, "lines": None}
-    a, b = a[rest], b[rest]
+    if rest.sum() < _ENOUGH:
+        return {"languages": None, "lines": None}
+    a = a[rest]
+    b = b[rest]
     aligned = _inner(a, b) / np.maximum(np.sqrt(_inner(a, a) * _inner(b, b)), 1)
     one, two = (np.asarray(x.sum(0)).ravel() for x in (a, b))
-    return {"languages": float(one @ two / np.sqrt((one @ one) * (two @ two))), "lines": float(np.median(aligned))}
+    return {
+        "languages": float(one @ two / np.sqrt((one @ one) * (two @ two))),
+        "lines": float(np.median(aligned)),
+    }
 
-def _partners(first, second): # for each line how many different lines stand with it, on the side where it is more
-    plain, partners = [normalised(list(side)) for side in (first, second)], {}
+
+def _partners(
+    first, second
+):  # for each line how many different lines stand with it, on the side where it is more
+    plain = [normalised(list(side)) for side in (first, second)]
+    partners = {}
     for a, b in zip(*plain):
         partners.setdefault((0, a), set()).add(b)
         partners.setdefault((1, b), set()).add(a)
     return np.array([max(len(partners[0, a]), len(partners[1, b])) for a, b in zip(*plain)])
 
-# %% ../nbs/04a_dro.ipynb #45a18768
+# %% ../nbs/04a_dro.ipynb #ce76085b
 def _script(line):
     from xlnb.text.batches import script
+
     found = script([line])
     return _EAST.get(found, found)
 
-def _usual_scripts(scripts) -> dict: # pair → two lists; → language → script of most of its lines, over all pairs
+
+def _usual_scripts(
+    scripts,
+) -> dict:  # pair → two lists; → language → script of most of its lines, over all pairs
     tally = {}
     for pair, sides in scripts.items():
-        for lang, side in zip(split_pair(pair), sides): tally.setdefault(lang, Counter()).update(side)
-    for counts in tally.values(): counts.pop("?", None) # lines without letters
+        for lang, side in zip(split_pair(pair), sides):
+            tally.setdefault(lang, Counter()).update(side)
+    # lines without letters
+    for counts in tally.values():
+        counts.pop("?", None)
     return {lang: counts.most_common(1)[0][0] if counts else "?" for lang, counts in tally.items()}
 
-def _other_script(pair, scripts, usual): # (lines,) bool
-    return np.any([[found not in (usual[lang], "?") for found in side]
-                   for lang, side in zip(split_pair(pair), scripts)], axis=0)
+# %% ../nbs/04a_dro.ipynb #45a18768
+def _other_script(pair, scripts, usual):  # (lines,) bool
+    return np.any(
+        [
+            [found not in (usual[lang], "?") for found in side]
+            for lang, side in zip(split_pair(pair), scripts)
+        ],
+        axis=0,
+    )
 
-# %% ../nbs/04a_dro.ipynb #4f964ebf
-def _lengths(rows): # log ratio of each line; how little one length says about the other, 0 … 1
+# %% ../nbs/04a_dro.ipynb #b640e5fd
+def _lengths(rows):  # log ratio of each line; how little one length says about the other, 0 … 1
     x, y = (np.log([max(1, len(line)) for line in side]) for side in zip(*rows))
     total = x.var() + y.var()
     return x - y, float((x - y).var() / total) if total > _LENGTHS_VARY else 0.0
 
-def _repeats(rows): # (lines,) bool: the same two lines stood before
+
+def _repeats(rows):  # (lines,) bool: the same two lines stood before
     first = {}
-    for n, row in enumerate(map(tuple, rows)): first.setdefault(row, n)
+    for n, row in enumerate(map(tuple, rows)):
+        first.setdefault(row, n)
     return np.array([first[tuple(row)] < n for n, row in enumerate(rows)])
 
+# %% ../nbs/04a_dro.ipynb #9bd8f44a
 def _looked_at(pair, rows, scripts, usual) -> dict:
     from xlnb.measures.retrieval import string_overlap
+
     first, second = ([*side] for side in zip(*rows))
-    trigrams, partners, (ratio, lengths) = string_overlap(first, second), _partners(first, second), _lengths(rows)
+    trigrams, partners, (ratio, lengths) = (
+        string_overlap(first, second),
+        _partners(first, second),
+        _lengths(rows),
+    )
     empty = np.array([not (a.strip() and b.strip()) for a, b in rows])
     copies = _copies(*trigrams) & ~empty
-    flags = {"copies": copies, "one-to-many": (partners >= _MANY) & ~empty, "empty": empty,
-             "other script": _other_script(pair, scripts, usual), "repeats": _repeats(rows) & ~empty}
+    flags = {
+        "copies": copies,
+        "one-to-many": (partners >= _MANY) & ~empty,
+        "empty": empty,
+        "other script": _other_script(pair, scripts, usual),
+        "repeats": _repeats(rows) & ~empty,
+    }
     row = {name: float(flag.mean()) for name, flag in flags.items()} | {"lengths": lengths}
-    row |= {"length ratio": float(np.exp(np.median(ratio))), "most partners": int(partners.max()), "lines": len(rows)}
+    row |= {
+        "length ratio": float(np.exp(np.median(ratio))),
+        "most partners": int(partners.max()),
+        "lines": len(rows),
+    }
     long = np.array([min(map(len, two)) >= _LONG for two in rows])
     row["likeness"] = _likeness(*trigrams, long & ~copies)
-    return {"row": row, "lines": rows, "flags": flags | {"lengths": np.abs(ratio - np.median(ratio)) > math.log(2)}}
+    return {
+        "row": row,
+        "lines": rows,
+        "flags": flags | {"lengths": np.abs(ratio - np.median(ratio)) > math.log(2)},
+    }
 
-def text_evidence(pairs: dict, # pair → iterable of (line, line)
-                  sample: int = 1_000, # lines of each pair, drawn at random from the whole stream
-                  seed: int = 0,
-                 ) -> dict: # pair → {'row': name → number, 'lines': the sample, 'flags': evidence → (lines,) bool}
+# %% ../nbs/04a_dro.ipynb #4f964ebf
+def text_evidence(
+    pairs: dict,  # pair → iterable of (line, line)
+    sample: int = 1_000,  # lines of each pair, drawn at random from the whole stream
+    seed: int = 0,
+) -> dict:  # pair → {'row': name → number, 'lines': the sample, 'flags': evidence → (lines,) bool}
     "What the lines of each pair say about it; `DataError` for a pair without lines, or whose lines are no pairs."
-    if sample < 1: raise ConfigError(f"sample={sample!r} lines of each pair: at least 1")
+    if sample < 1:
+        raise ConfigError(f"sample={sample!r} lines of each pair: at least 1")
     if not isinstance(pairs, Mapping):
-        raise ConfigError(f"pairs is a {type(pairs).__name__}: give a dict of pair → lines, such as {{'de-en': lines}}")
-    sampled = {pair: sample_items(line_pairs(lines, pair), sample, numpy_generator("bitext", seed, pair))
-               for pair, lines in pairs.items()}
-    if empty := [pair for pair, rows in sampled.items() if not rows]: raise DataError(f"no lines in {', '.join(empty)}")
-    scripts = {pair: [list(map(_script, side)) for side in zip(*rows)] for pair, rows in sampled.items()}
+        raise ConfigError(
+            f"pairs is a {type(pairs).__name__}: give a dict of pair → lines, such as "
+            f"{{'de-en': lines}}"
+        )
+    sampled = {
+        pair: sample_items(line_pairs(lines, pair), sample, numpy_generator("bitext", seed, pair))
+        for pair, lines in pairs.items()
+    }
+    if empty := [pair for pair, rows in sampled.items() if not rows]:
+        raise DataError(f"no lines in {', '.join(empty)}")
+    scripts = {
+        pair: [list(map(_script, side)) for side in zip(*rows)] for pair, rows in sampled.items()
+    }
     usual = _usual_scripts(scripts)
     return {pair: _looked_at(pair, rows, scripts[pair], usual) for pair, rows in sampled.items()}
 
-# %% ../nbs/04a_dro.ipynb #823d1030
-def _trajectory_evidence(trajectory, baseline) -> dict: # evidence → pair → number
-    if len(trajectory) < 2: raise DataError("the trajectory has no round after the first: nothing was measured yet")
-    last, ratios = trajectory[-1], weight_ratios(trajectory)
+# %% ../nbs/04a_dro.ipynb #102af41f
+def _trajectory_evidence(trajectory, baseline) -> dict:  # evidence → pair → number
+    if len(trajectory) < 2:
+        raise DataError("the trajectory has no round after the first: nothing was measured yet")
+    last = trajectory[-1]
+    ratios = weight_ratios(trajectory)
     found = {"moved": ratios, "loss": last["losses"], "RTD accuracy": last.get("rtd_accuracy", {})}
-    if baseline is not None: found["above baseline"] = excess_losses(last["losses"], baseline)
+    if baseline is not None:
+        found["above baseline"] = excess_losses(last["losses"], baseline)
     return found
 
-def _deviations(name, x, usual_loss, spread_of_ratios): # (pairs,)
+
+def _deviations(name, x, usual_loss, spread_of_ratios):  # (pairs,)
     "Shares as they are; numbers of a trajectory by how many standard deviations they are off."
-    if name == "moved": return np.abs(np.log(np.maximum(x, 1e-3))) / (spread_of_ratios or 1)
-    if name not in ("loss", "above baseline", "RTD accuracy"): return x
+    if name == "moved":
+        return np.abs(np.log(np.maximum(x, 1e-3))) / (spread_of_ratios or 1)
+    if name not in ("loss", "above baseline", "RTD accuracy"):
+        return x
     off = np.abs(x - np.median(x))
     return off / (1.4826 * np.median(off) + (0.01 if name == "RTD accuracy" else 0.05 * usual_loss))
 
-def _strengths(values, trajectory, limits) -> dict: # evidence → pair → number; → the same, over its limit
+# %% ../nbs/04a_dro.ipynb #823d1030
+def _strengths(
+    values, trajectory, limits
+) -> dict:  # evidence → pair → number; → the same, over its limit
     usual_loss = np.median(list(values["loss"].values())) if "loss" in values else 0
     ends = [trajectory[k]["probabilities"] for k in (-1, 0)] if trajectory else None
     spread = math.sqrt(2 * chi_square(*ends)) if ends else 0
-    strengths = {name: _deviations(name, np.array([*by_pair.values()]), usual_loss, spread) / limits[name]
-                 for name, by_pair in values.items()}
+    strengths = {
+        name: _deviations(name, np.array([*by_pair.values()]), usual_loss, spread) / limits[name]
+        for name, by_pair in values.items()
+    }
     return {name: dict(zip(values[name], strengths[name].tolist())) for name in values}
 
-# %% ../nbs/04a_dro.ipynb #d563b7ab
-_PHRASES = {"copies": "{:.0%} of the lines are near-copies", "other script": "{:.0%} of the lines in another script",
-            "lengths": "lengths as if {:.0%} random", "one-to-many": "{:.0%} of the lines stand with many others",
-            "empty": "{:.0%} of the lines have an empty side", "repeats": "{:.0%} of the lines stood before",
-            "moved": "drawn {:.2f} times as often as at the start", "loss": "loss {:.2f}",
-            "above baseline": "loss {:+.2f} against the baseline",
-            "RTD accuracy": "replaced tokens told with {:.0%}"}
+# %% ../nbs/04a_dro.ipynb #79fa14c7
+_PHRASES = {
+    "copies": "{:.0%} of the lines are near-copies",
+    "other script": "{:.0%} of the lines in another script",
+    "lengths": "lengths as if {:.0%} random",
+    "one-to-many": "{:.0%} of the lines stand with many others",
+    "empty": "{:.0%} of the lines have an empty side",
+    "repeats": "{:.0%} of the lines stood before",
+    "moved": "drawn {:.2f} times as often as at the start",
+    "loss": "loss {:.2f}",
+    "above baseline": "loss {:+.2f} against the baseline",
+    "RTD accuracy": "replaced tokens told with {:.0%}",
+}
+
 
 def _why(name, values, pair):
     "The evidence in words; numbers of a trajectory with the median of all pairs."
     usual = np.median(list(values.values()))
     beside = f" (median {usual:.2f})" if name in ("loss", "above baseline", "RTD accuracy") else ""
-    return _PHRASES[name].format(min(1, values[pair]) if name == "lengths" else values[pair]) + beside
+    return (
+        _PHRASES[name].format(min(1, values[pair]) if name == "lengths" else values[pair]) + beside
+    )
 
+# %% ../nbs/04a_dro.ipynb #d563b7ab
 def _related(likeness) -> str:
     "What speaks against untranslated lines where there are many near-copies; '' for nothing."
-    if not all(likeness[name] and likeness[name] >= limit for name, limit in _RELATED.items()): return ""
-    return (" (but the languages are near copies of each other: the other lines share trigrams with a cosine of "
-            f"{likeness['languages']:.2f} as wholes and {likeness['lines']:.2f} line by line)")
+    if not all(likeness[name] and likeness[name] >= limit for name, limit in _RELATED.items()):
+        return ""
+    return (
+        " (but the languages are near copies of each other: the other lines share trigrams with "
+        "a cosine of "
+        f"{likeness['languages']:.2f} as wholes and {likeness['lines']:.2f} line by line)"
+    )
 
-# %% ../nbs/04a_dro.ipynb #a34bc58b
-def _examples(found, leading, number, seed) -> list: # of `text_evidence`; the strongest evidence
+# %% ../nbs/04a_dro.ipynb #d3cc59f1
+def _examples(found, leading, number, seed) -> list:  # of `text_evidence`; the strongest evidence
     "Lines that show the leading evidence if it comes from the text, otherwise any."
     lines = found["lines"]
     flagged = [line for line, flag in zip(lines, found["flags"].get(leading, [])) if flag] or lines
-    chosen = numpy_generator("examples", seed).choice(len(flagged), min(number, len(flagged)), replace=False)
+    chosen = numpy_generator("examples", seed).choice(
+        len(flagged), min(number, len(flagged)), replace=False
+    )
     return [flagged[k] for k in sorted(chosen.tolist())]
 
-def _gathered(trajectory, baseline, texts) -> dict: # evidence → pair → number
+
+def _gathered(trajectory, baseline, texts) -> dict:  # evidence → pair → number
     values = _trajectory_evidence(trajectory, baseline) if trajectory else {}
     for pair, found in texts.items():
         for name in LIMITS:
-            if name in found["row"]: values.setdefault(name, {})[pair] = found["row"][name]
+            if name in found["row"]:
+                values.setdefault(name, {})[pair] = found["row"][name]
     return {name: by_pair for name, by_pair in values.items() if by_pair}
 
+# %% ../nbs/04a_dro.ipynb #a34bc58b
 def _limits(given) -> dict:
     for name, limit in (given or {}).items():
         choose("limit", name, LIMITS)
         if not 0 < limit < math.inf:
-            raise ConfigError(f"limits[{name!r}]={limit!r}: a number above 0; default {LIMITS[name]}")
+            raise ConfigError(
+                f"limits[{name!r}]={limit!r}: a number above 0; default {LIMITS[name]}"
+            )
     return LIMITS | (given or {})
 
 # %% ../nbs/04a_dro.ipynb #63ebc929
-def find_bad_bitext(trajectory: list[dict] | None = None, # rounds of a run, as of `next_round`
-                    pairs: dict | None = None, # pair → iterable of (line, line); either of the two, or both
-                    baseline: dict | None = None, # pair → loss of a finished run without re-sampling
-                    sample: int = 1_000, # lines of each pair that are looked at
-                    examples: int = 3, # lines shown of each pair that is suspicious
-                    seed: int = 0, # of sample and examples
-                    limits: dict | None = None, # evidence → limit, over those of LIMITS
-                   ) -> list[dict]: # most suspicious first: pair, score, why, the evidence, examples
+def find_bad_bitext(
+    trajectory: list[dict] | None = None,  # rounds of a run, as of `next_round`
+    pairs: dict | None = None,  # pair → iterable of (line, line); either of the two, or both
+    baseline: dict | None = None,  # pair → loss of a finished run without re-sampling
+    sample: int = 1_000,  # lines of each pair that are looked at
+    examples: int = 3,  # lines shown of each pair that is suspicious
+    seed: int = 0,  # of sample and examples
+    limits: dict | None = None,  # evidence → limit, over those of LIMITS
+) -> list[dict]:  # most suspicious first: pair, score, why, the evidence, examples
     """Pairs ranked by their strongest evidence over its limit, with reasons and lines; 1 and more is worth a look.
 
     Text is judged without a dictionary: a wrong language of the same script passes.
     Raises `ConfigError`, `DataError`."""
-    if isinstance(trajectory, dict): raise ConfigError("trajectory is a dict: pass bitexts as pairs=…")
-    if not trajectory and not pairs: raise ConfigError("nothing to look at: give a trajectory, pairs, or both")
-    if examples < 0: raise ConfigError(f"examples={examples!r} lines to show: 0 or more")
-    limits, texts = _limits(limits), text_evidence(pairs or {}, sample, seed)
-    values, rows = _gathered(trajectory, baseline, texts), []
+    if isinstance(trajectory, dict):
+        raise ConfigError("trajectory is a dict: pass bitexts as pairs=…")
+    if not trajectory and not pairs:
+        raise ConfigError("nothing to look at: give a trajectory, pairs, or both")
+    if examples < 0:
+        raise ConfigError(f"examples={examples!r} lines to show: 0 or more")
+    limits = _limits(limits)
+    texts = text_evidence(pairs or {}, sample, seed)
+    values = _gathered(trajectory, baseline, texts)
+    rows = []
     strengths = _strengths(values, trajectory, limits)
     for pair in dict.fromkeys(pair for by_pair in values.values() for pair in by_pair):
-        order = sorted((name for name in values if pair in values[name]), key=lambda name: -strengths[name][pair])
+        order = sorted(
+            (name for name in values if pair in values[name]),
+            key=lambda name: -strengths[name][pair],
+        )
         why = {name: _why(name, values[name], pair) for name in order if strengths[name][pair] >= 1}
-        if "copies" in why: why["copies"] += _related(texts[pair]["row"]["likeness"])
+        if "copies" in why:
+            why["copies"] += _related(texts[pair]["row"]["likeness"])
         row = {"pair": pair, "score": strengths[order[0]][pair], "why": "; ".join(why.values())}
         row |= {name: values[name][pair] for name in values if pair in values[name]}
         if pair in texts:
-            row |= {name: texts[pair]["row"][name] for name in ("length ratio", "most partners", "lines", "likeness")}
+            row |= {
+                name: texts[pair]["row"][name]
+                for name in ("length ratio", "most partners", "lines", "likeness")
+            }
             row["examples"] = _examples(texts[pair], order[0], examples if why else 0, seed)
         rows.append(row)
     return sorted(rows, key=lambda row: -row["score"])
 
 # %% ../nbs/04a_dro.ipynb #f3e121e2
-def lsa_margin_scores(pairs: dict, # pair → iterable of (line, line)
-                      dimensions: int = 20, # of LSA; fewer than half of the sampled lines
-                      sample: int = 1_000, # lines of each pair
-                      neighbours: int = 4, # of the margin
-                      seed: int = 0,
-                     ) -> dict: # pair → mean margin of held-out partners; low: no translations
+def lsa_margin_scores(
+    pairs: dict,  # pair → iterable of (line, line)
+    dimensions: int = 20,  # of LSA; fewer than half of the sampled lines
+    sample: int = 1_000,  # lines of each pair
+    neighbours: int = 4,  # of the margin
+    seed: int = 0,
+) -> dict:  # pair → mean margin of held-out partners; low: no translations
     "Ratio margin (Artetxe & Schwenk 2019) on LSA vectors, each half of a pair's lines scored by the other half's LSA."
     from torch.nn.functional import cosine_similarity
     from xlnb.measures.retrieval import lsa, neighbourhood
+
     scores = {}
     for pair, lines in pairs.items():
-        rows, margins = sample_items(line_pairs(lines, pair), sample, numpy_generator("margin", seed, pair)), []
+        rows = sample_items(line_pairs(lines, pair), sample, numpy_generator("margin", seed, pair))
+        margins = []
         for train, held in ((rows[::2], rows[1::2]), (rows[1::2], rows[::2])):
-            vectors = [embed(list(side)) for embed, side in zip(lsa(train, dimensions, seed), zip(*held))]
+            vectors = [
+                embed(list(side)) for embed, side in zip(lsa(train, dimensions, seed), zip(*held))
+            ]
             near = sum(neighbourhood(*vectors, neighbours)) / 2
             margins += (cosine_similarity(*vectors) / near.clamp_min(1e-6)).tolist()
         scores[pair] = sum(margins) / len(margins)
     return scores
 
 # %% ../nbs/04a_dro.ipynb #516583c0
-def score_ranking(scores: dict, # pair → suspicion, high is bad
-                  planted: Iterable[str], # the pairs that are bad
-                  at: int | None = None, # pairs that are looked at; None: as many as are planted
-                 ) -> dict[str, float]: # precision, recall, auc
+def score_ranking(
+    scores: dict,  # pair → suspicion, high is bad
+    planted: Iterable[str],  # the pairs that are bad
+    at: int | None = None,  # pairs that are looked at; None: as many as are planted
+) -> dict[str, float]:  # precision, recall, auc
     "How well a ranking finds planted pairs; tied scores count by the expected hits. `DataError` for unknown pairs."
     from torch import tensor
     from xlnb.training.objectives import roc_auc
+
     planted = set(planted)
-    if not planted or planted - {*scores}: raise DataError(f"planted={sorted(planted)}: name pairs that have a score")
+    if not planted or planted - {*scores}:
+        raise DataError(f"planted={sorted(planted)}: name pairs that have a score")
     at = at or len(planted)
-    if not 1 <= at <= len(scores): raise ConfigError(f"at={at} of {len(scores)} pairs: take 1 to {len(scores)}")
+    if not 1 <= at <= len(scores):
+        raise ConfigError(f"at={at} of {len(scores)} pairs: take 1 to {len(scores)}")
     values = _values(scores, scores, "score")
-    bad, last = np.array([pair in planted for pair in scores]), np.sort(values)[-at]
-    above, tied = values > last, values == last
+    bad = np.array([pair in planted for pair in scores])
+    last = np.sort(values)[-at]
+    above = values > last
+    tied = values == last
     hits = (bad & above).sum() + (bad & tied).sum() * (at - above.sum()) / tied.sum()
-    return {"precision": float(hits / at), "recall": float(hits / len(planted)),
-            "auc": roc_auc(tensor(values), tensor(bad))}
+    return {
+        "precision": float(hits / at),
+        "recall": float(hits / len(planted)),
+        "auc": roc_auc(tensor(values), tensor(bad)),
+    }

@@ -27,22 +27,66 @@ import torch
 import transformers
 from scipy.sparse import hstack
 
-from .base.core import (AGAIN, CheckpointError, ConfigError, DataError, append_record, atomic_path, check_types,
-                            choose, data_root, derive_seed, figure, our_code, pair_name, parse_languages,
-                            plain_warnings, progress, read_json, read_json_object, read_records, run_facts,
-                            runs_folder, settings_from_arguments, sha256_file)
+from xlnb.base.core import (
+    AGAIN,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    append_record,
+    atomic_path,
+    check_types,
+    choose,
+    data_root,
+    derive_seed,
+    figure,
+    our_code,
+    pair_name,
+    parse_languages,
+    plain_warnings,
+    progress,
+    read_json,
+    read_json_object,
+    read_records,
+    run_facts,
+    runs_folder,
+    settings_from_arguments,
+    sha256_file,
+)
 from .text.batches import source_hash
 from .text.corpora import LANGUAGES
 from .encoder.foreign import loading_quietly, quietly
 from .training.training import latest_checkpoint
-from .measures.downstream import (BENCHMARKS, RECIPES, TABLES, has_recipes, printed, printed_recipes,
-                                      read_translations)
-from .measures.finetuning import (FineTuning, LearnedTask, Span, answers_of, check_partner, load_config,
-                                      load_head, texts_of, train_head)
+from xlnb.measures.downstream import (
+    BENCHMARKS,
+    RECIPES,
+    TABLES,
+    has_recipes,
+    printed,
+    printed_recipes,
+    read_translations,
+)
+from xlnb.measures.finetuning import (
+    FineTuning,
+    LearnedTask,
+    Span,
+    answers_of,
+    check_partner,
+    load_config,
+    load_head,
+    texts_of,
+    train_head,
+)
 from .measures.probes import CutExamples
 from .measures.readouts import EACH, NOT_POOLED, OF_WORDS, READ, TATOEBA, row, vector_files
-from .measures.retrieval import (OF_A_RUN, POOLS, kept_network, load_model_and_tokenizer, load_model_tokenizer,
-                                     longest_input, untrained)
+from xlnb.measures.retrieval import (
+    OF_A_RUN,
+    POOLS,
+    kept_network,
+    load_model_and_tokenizer,
+    load_model_tokenizer,
+    longest_input,
+    untrained,
+)
 from .measures.scores import matches, paired_bootstrap_of_ratios, span_counts
 from .measures.task_sets import TASK_SETS, TRANSLATE_TRAIN, read_task, task_languages
 
@@ -50,262 +94,424 @@ from .measures.task_sets import TASK_SETS, TRANSLATE_TRAIN, read_task, task_lang
 @dataclass(frozen=True)
 class Settings:
     "What to evaluate; the notebook's parameters have the same names."
-    model: str = "" # folder of a saved encoder and its tokenizer, of a run, or of word vectors; or a name on the hub
-    tasks: str = "cldr" # e.g. xnli,paws-x,pos,ner,xquad,mlqa,tydiqa,tatoeba,mining; 'all': all whose files are there
-    langs: str = "" # languages to test, or a paper (see `recipes`), for those that it prints; empty: all of a set
-    source: str = "en" # language to learn in; several, with commas, are pooled: translate-train
-    seeds: int = 1 # of heads and of the order of examples
-    select_on: str = "" # languages whose dev chooses epoch and recipe; 'all': all that are tested; empty: of source
-    recipes: str = "" # xlme | xylent | metaxlm | veco | static: that paper's grid, searched on dev; empty: one of ours
-    partner: str = "" # what a network with cross-attention looks at: 'self', or a folder of translations
-    train_split: str = "" # split to learn from; empty: 'train', or what the set calls it
-    test_split: str = "" # split to be tested; empty: the one that papers report
-    in_language: bool = False # also learn in every language that has labels, to be tested there
-    controls: bool = True # beside the model: the untrained network and baselines
-    against: str = "" # another model, as `model`: how far the first is ahead of it, with intervals
-    epochs: int = 0 # 0: as the task's recipe says
-    learning_rate: float = 0.0 # 0: by the width of the network
-    aggregate: str = "" # of seeds: 'mean' or 'median'; empty: as the paper of `recipes` does, else the mean
-    layer: int = -1 # that tasks without a training read, 0 = embeddings; -1: as the task, or the model's folder, says
-    pool: str = "" # of sentences: mean | mean_special (with <s> and </s>) | first; empty: as task or folder say
-    max_minutes: float = 30.0 # of one training; the next call goes on
-    name: str = "" # of the model in tables and records; empty: that of its folder
-    out: str = "" # folder of fine-tuned models, answers and rows; empty: runs/evaluation
+
+    model: str = ""  # folder of a saved encoder and its tokenizer, of a run, or of word vectors; or a name on the hub
+    tasks: str = "cldr"  # e.g. xnli,paws-x,pos,ner,xquad,mlqa,tydiqa,tatoeba,mining; 'all': all whose files are there
+    langs: str = ""  # languages to test, or a paper (see `recipes`), for those that it prints; empty: all of a set
+    source: str = "en"  # language to learn in; several, with commas, are pooled: translate-train
+    seeds: int = 1  # of heads and of the order of examples
+    select_on: str = ""  # languages whose dev chooses epoch and recipe; 'all': all that are tested; empty: of source
+    recipes: str = ""  # xlme | xylent | metaxlm | veco | static: that paper's grid, searched on dev; empty: one of ours
+    partner: str = (
+        ""  # what a network with cross-attention looks at: 'self', or a folder of translations
+    )
+    train_split: str = ""  # split to learn from; empty: 'train', or what the set calls it
+    test_split: str = ""  # split to be tested; empty: the one that papers report
+    in_language: bool = False  # also learn in every language that has labels, to be tested there
+    controls: bool = True  # beside the model: the untrained network and baselines
+    against: str = ""  # another model, as `model`: how far the first is ahead of it, with intervals
+    epochs: int = 0  # 0: as the task's recipe says
+    learning_rate: float = 0.0  # 0: by the width of the network
+    aggregate: str = (
+        ""  # of seeds: 'mean' or 'median'; empty: as the paper of `recipes` does, else the mean
+    )
+    layer: int = -1  # that tasks without a training read, 0 = embeddings; -1: as the task, or the model's folder, says
+    pool: str = ""  # of sentences: mean | mean_special (with <s> and </s>) | first; empty: as task or folder say
+    max_minutes: float = 30.0  # of one training; the next call goes on
+    name: str = ""  # of the model in tables and records; empty: that of its folder
+    out: str = ""  # folder of fine-tuned models, answers and rows; empty: runs/evaluation
 
     @property
-    def title(self) -> str: # a run's network lies in a folder of its own
+    def title(self) -> str:  # a run's network lies in a folder of its own
         place = Path(self.model).resolve()
         return self.name or (place.parent.name if place.name in OF_A_RUN else place.name)
-    @property
-    def folder(self) -> Path: return Path(self.out or runs_folder() / "evaluation")
-    @property
-    def sources(self) -> list[str]: return self.source.split(",")
 
-# %% ../nbs/08_evaluation.ipynb #48a8e18b
-_AS_PRINTED = {"xylent": {"aggregate": "median"}, "veco": {"select_on": "all"}} # where a paper differs
+    @property
+    def folder(self) -> Path:
+        return Path(self.out or runs_folder() / "evaluation")
 
-def _unreachable(name) -> bool: # of the hub, asked once: a download tries for half a minute
-    hub = import_module("huggingface_hub") # which transformers brings
-    try: hub.HfApi().model_info(name, timeout=10) # seconds, as a download waits
-    except hub.errors.HfHubHTTPError: return False # it answers
-    except Exception: return True # each version of the package asks by another library, with errors of its own
+    @property
+    def sources(self) -> list[str]:
+        return self.source.split(",")
+
+# %% ../nbs/08_evaluation.ipynb #fe8a7fba
+# where a paper differs
+_AS_PRINTED = {"xylent": {"aggregate": "median"}, "veco": {"select_on": "all"}}
+
+
+def _unreachable(name) -> bool:  # of the hub, asked once: a download tries for half a minute
+    hub = import_module("huggingface_hub")  # which transformers brings
+    # seconds, as a download waits
+    try:
+        hub.HfApi().model_info(name, timeout=10)
+    except hub.errors.HfHubHTTPError:
+        return False  # it answers
+    except Exception:
+        return True  # each version of the package asks by another library, with errors of its own
     return False
 
+# %% ../nbs/08_evaluation.ipynb #ad8d9c5d
 def _from_hub(settings) -> Settings:
     "With a copy of the model that goes by this name on the hub, fetched once."
     name = settings.model
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or Path(name).parent.exists():
         there = "; there are " * bool(runs := _runs_named(name)) + ", ".join(map(str, runs[:3]))
-        raise ConfigError(f"model={name!r} is not there: give the folder of a saved encoder and its tokenizer, that of "
-                          f"a run, or a name on the hub with its organisation ('google-bert/{name}'){there}")
+        raise ConfigError(
+            f"model={name!r} is not there: give the folder of a saved encoder and its "
+            f"tokenizer, that of "
+            f"a run, or a name on the hub with its organisation ('google-bert/{name}'){there}"
+        )
     from transformers import AutoModel, AutoTokenizer
+
     folder = settings.folder / "hub" / name.replace("/", "--")
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with loading_quietly():
-            import_module("xlnb.encoder.heads") # registers the library's own architecture
+            import_module("xlnb.encoder.heads")  # registers the library's own architecture
             offline = _unreachable(name)
-            try: parts = [auto.from_pretrained(name, local_files_only=offline) for auto in (AutoModel, AutoTokenizer)]
+            try:
+                parts = [
+                    auto.from_pretrained(name, local_files_only=offline)
+                    for auto in (AutoModel, AutoTokenizer)
+                ]
             except (OSError, ValueError) as e:
-                why = "cannot be reached, nor is a copy in its cache" if offline else \
-                      f"does not give it: {str(e).strip().splitlines()[0]}"
+                why = (
+                    "cannot be reached, nor is a copy in its cache"
+                    if offline
+                    else f"does not give it: {str(e).strip().splitlines()[0]}"
+                )
                 raise ConfigError(f"model={name!r} is no folder here, and the hub {why}") from e
             with atomic_path(folder) as unfinished:
-                for part in parts: part.save_pretrained(unfinished)
+                for part in parts:
+                    part.save_pretrained(unfinished)
     return replace(settings, model=str(folder), name=settings.name or name)
 
-def _runs_named(name) -> list[Path]: # a run's name goes on with a hash
+# %% ../nbs/08_evaluation.ipynb #48a8e18b
+def _runs_named(name) -> list[Path]:  # a run's name goes on with a hash
     return sorted(path for path in Path(name).parent.glob(f"{Path(name).name}-*") if path.is_dir())
 
-def _with_model(settings) -> Settings: # its folder; of a run the network that is kept
+
+def _with_model(settings) -> Settings:  # its folder; of a run the network that is kept
     place = Path(settings.model)
-    if not place.exists() and len(runs := _runs_named(place)) == 1: [place] = runs
-    if not place.exists(): return _from_hub(settings)
-    if (kept := kept_network(place)): return replace(settings, model=str(kept))
-    if vector_files(place): return settings
-    why = "the run has not ended, the command that began it goes on" if (place / "log.jsonl").exists() else \
-          "it needs config.json, weights and tokenizer files, or files of word vectors"
+    if not place.exists() and len(runs := _runs_named(place)) == 1:
+        [place] = runs
+    if not place.exists():
+        return _from_hub(settings)
+    if kept := kept_network(place):
+        return replace(settings, model=str(kept))
+    if vector_files(place):
+        return settings
+    why = (
+        "the run has not ended, the command that began it goes on"
+        if (place / "log.jsonl").exists()
+        else "it needs config.json, weights and tokenizer files, or files of word vectors"
+    )
     raise ConfigError(f"model={settings.model!r} holds no encoder: {why}")
 
-# %% ../nbs/08_evaluation.ipynb #ch3cked1
-def _check_reading(settings): # layer and pool
-    if settings.layer < -1: raise ConfigError(f"layer={settings.layer}: give 0 (embeddings) or more, -1 for the usual")
-    if settings.pool: choose("pool", settings.pool, POOLS)
+# %% ../nbs/08_evaluation.ipynb #8ef315f7
+def _check_reading(settings):  # layer and pool
+    if settings.layer < -1:
+        raise ConfigError(f"layer={settings.layer}: give 0 (embeddings) or more, -1 for the usual")
+    if settings.pool:
+        choose("pool", settings.pool, POOLS)
     for name, not_read in (("layer", {*BENCHMARKS}), ("pool", {*BENCHMARKS, *NOT_POOLED})):
-        if getattr(settings, name) == getattr(Settings, name): continue
+        if getattr(settings, name) == getattr(Settings, name):
+            continue
         if several := [task for task in task_names(settings) if task in not_read]:
-            raise ConfigError(f"{name}={getattr(settings, name)!r}: {', '.join(several)} cannot be asked by another "
-                              f"{name}; ask them in a call without it")
+            raise ConfigError(
+                f"{name}={getattr(settings, name)!r}: {', '.join(several)} cannot be asked by "
+                f"another "
+                f"{name}; ask them in a call without it"
+            )
         if vector_files(settings.model):
-            raise ConfigError(f"{name}={getattr(settings, name)!r}: word vectors have no {name}; leave it out")
+            raise ConfigError(
+                f"{name}={getattr(settings, name)!r}: word vectors have no {name}; leave it out"
+            )
 
-def _reading(name, settings) -> dict: # what a task that trains nothing is told
+# %% ../nbs/08_evaluation.ipynb #ch3cked1
+def _reading(name, settings) -> dict:  # what a task that trains nothing is told
     layer = None if settings.layer < 0 else settings.layer
-    return {"layer": layer} if name in NOT_POOLED else {"layer": layer, "pool": settings.pool or None}
+    return (
+        {"layer": layer} if name in NOT_POOLED else {"layer": layer, "pool": settings.pool or None}
+    )
 
-# %% ../nbs/08_evaluation.ipynb #ch3cked0
+# %% ../nbs/08_evaluation.ipynb #f62a6a91
 def checked(settings: Settings) -> Settings:
     "The settings, filled in; `ConfigError` for those that cannot be."
     check_types(settings)
-    if not settings.model: raise ConfigError("model='': give the folder of a saved encoder and its tokenizer")
-    if settings.recipes: choose("recipes", settings.recipes, RECIPES)
+    if not settings.model:
+        raise ConfigError("model='': give the folder of a saved encoder and its tokenizer")
+    if settings.recipes:
+        choose("recipes", settings.recipes, RECIPES)
     settings = _with_model(settings)
     usual = {"aggregate": "mean", "select_on": ""} | _AS_PRINTED.get(settings.recipes, {})
-    settings = replace(settings, **{name: getattr(settings, name) or value for name, value in usual.items()})
-    fields = [k for k in ("langs", "source", "select_on") if (k, getattr(settings, k)) != ("select_on", "all")]
+    settings = replace(
+        settings, **{name: getattr(settings, name) or value for name, value in usual.items()}
+    )
+    fields = [
+        k
+        for k in ("langs", "source", "select_on")
+        if (k, getattr(settings, k)) != ("select_on", "all")
+    ]
     settings = replace(settings, **{k: _languages(k, settings) for k in fields})
-    if not settings.source: raise ConfigError("source='': name the language to learn in, or several")
-    for name in task_names(settings): choose("task", name, [*BENCHMARKS, *READ])
+    if not settings.source:
+        raise ConfigError("source='': name the language to learn in, or several")
+    for name in task_names(settings):
+        choose("task", name, [*BENCHMARKS, *READ])
     for name in ("epochs", "learning_rate", "max_minutes"):
         if not 0 <= getattr(settings, name) < math.inf:
             raise ConfigError(f"{name}={getattr(settings, name)}: give a number, 0 or more")
-    if settings.seeds < 1: raise ConfigError(f"seeds={settings.seeds}: give 1 or more")
+    if settings.seeds < 1:
+        raise ConfigError(f"seeds={settings.seeds}: give 1 or more")
     choose("aggregate", settings.aggregate, ("mean", "median"))
     if not task_names(settings):
         named = ("recipes", "partner", "train_split", "test_split", "source")
         given = {k: v for k in named if (v := getattr(settings, k))}
-        raise ConfigError(f"tasks='all' with {', '.join(f'{k}={v!r}' for k, v in given.items())}: no task has all of "
-                          "that; name one (tasks=xnli), and the message says what it lacks")
+        raise ConfigError(
+            f"tasks='all' with {', '.join(f'{k}={v!r}' for k, v in given.items())}: no task has "
+            f"all of "
+            "that; name one (tasks=xnli), and the message says what it lacks"
+        )
     learned = [name for name in task_names(settings) if name in BENCHMARKS]
-    if settings.recipes: # says it before anything is learned
-        for name in learned: printed_recipes(settings.recipes, name, 768)
+    if settings.recipes:  # says it before anything is learned
+        for name in learned:
+            printed_recipes(settings.recipes, name, 768)
     _check_readouts([name for name in task_names(settings) if name in READ], settings)
     _check_reading(settings)
     if settings.partner not in ("", "self") and not Path(settings.partner).is_dir():
-        raise ConfigError(f"partner={settings.partner!r}: give 'self', or the folder of translations as "
-                          "downstream.read_translations takes it")
-    if settings.partner: check_partner(settings.model, "self" if settings.partner == "self" else "translation")
-    if settings.against: opponent(settings)
+        raise ConfigError(
+            f"partner={settings.partner!r}: give 'self', or the folder of translations as "
+            "downstream.read_translations takes it"
+        )
+    if settings.partner:
+        check_partner(settings.model, "self" if settings.partner == "self" else "translation")
+    if settings.against:
+        opponent(settings)
     if vector_files(settings.model) and (more := {*task_names(settings)} - {*OF_WORDS}):
-        raise ConfigError(f"{settings.model} holds word vectors, of which {', '.join(sorted(more))} can not be asked: "
-                          f"take tasks={','.join(OF_WORDS)}")
+        raise ConfigError(
+            f"{settings.model} holds word vectors, of which {', '.join(sorted(more))} can not "
+            f"be asked: "
+            f"take tasks={','.join(OF_WORDS)}"
+        )
     for name in task_names(settings):
-        if name in READ or (own := BENCHMARKS[name]).learned != own.tested: continue
+        if name in READ or (own := BENCHMARKS[name]).learned != own.tested:
+            continue
         if train_split_of(name, settings) == test_split_of(name, settings):
-            raise ConfigError(f"{name} learns from {test_split_of(name, settings)!r}, and is tested on it: name "
-                              "another split with train_split or test_split")
+            raise ConfigError(
+                f"{name} learns from {test_split_of(name, settings)!r}, and is tested on it: name "
+                "another split with train_split or test_split"
+            )
     return settings
 
-def _languages(name, settings) -> str: # as the field `name` gives them, in our codes; or of which paper
-    if name == "langs" and settings.langs in RECIPES: return settings.langs
+# %% ../nbs/08_evaluation.ipynb #25e920e1
+def _languages(
+    name, settings
+) -> str:  # as the field `name` gives them, in our codes; or of which paper
+    if name == "langs" and settings.langs in RECIPES:
+        return settings.langs
     known = {*LANGUAGES, *(lang for task in TASK_SETS.values() for lang in task.languages)}
-    try: return ",".join(parse_languages(given, known) if (given := getattr(settings, name)) else [])
+    try:
+        return ",".join(parse_languages(given, known) if (given := getattr(settings, name)) else [])
     except ConfigError as e:
-        more = {"select_on": ", or 'all'", "langs": f"; or a paper: {', '.join(RECIPES)}"}.get(name, "")
+        more = {"select_on": ", or 'all'", "langs": f"; or a paper: {', '.join(RECIPES)}"}.get(
+            name, ""
+        )
         raise ConfigError(f"{name}={given!r}: {e}{more}") from e
 
-_OF_TRAINING = ("seeds", "train_split", "test_split", "in_language", "epochs", "learning_rate", "max_minutes")
 
-def _check_readouts(names, settings): # of tasks that train no network
-    of_it = ("partner", "recipes", "select_on", *(_OF_TRAINING if {*names} == {*task_names(settings)} else ()))
+_OF_TRAINING = (
+    "seeds",
+    "train_split",
+    "test_split",
+    "in_language",
+    "epochs",
+    "learning_rate",
+    "max_minutes",
+)
+
+# %% ../nbs/08_evaluation.ipynb #ch3cked0
+def _check_readouts(names, settings):  # of tasks that train no network
+    of_it = (
+        "partner",
+        "recipes",
+        "select_on",
+        *(_OF_TRAINING if {*names} == {*task_names(settings)} else ()),
+    )
     given = {k: v for k in of_it if (v := getattr(settings, k)) != getattr(Settings, k)}
-    if len(settings.sources) > 1: given["source"] = settings.source
+    if len(settings.sources) > 1:
+        given["source"] = settings.source
     if names and given:
-        raise ConfigError(f"{', '.join(names)} train no network and learn from one language: ask them in a call "
-                          "without " + ", ".join(f"{k}={v!r}" for k, v in given.items()))
+        raise ConfigError(
+            f"{', '.join(names)} train no network and learn from one language: ask them in a call "
+            "without " + ", ".join(f"{k}={v!r}" for k, v in given.items())
+        )
 
-# %% ../nbs/08_evaluation.ipynb #904a37c2
+# %% ../nbs/08_evaluation.ipynb #32a9c36b
 def train_split_of(name: str, settings: Settings) -> str:
     "The split that a task is learned from."
     return settings.train_split or BENCHMARKS[name].learn
+
 
 def test_split_of(name: str, settings: Settings) -> str:
     "The split that a task is tested on."
     return settings.test_split or BENCHMARKS[name].test
 
-_ALIASES = {"pan-x": "ner", "panx": "ner", "wikiann": "ner", "ud-pos": "pos", "udpos": "pos", "pawsx": "paws-x",
-            "bucc": "mining", "bucc2018": "mining"} # name of a set, ours or XTREME's → task
 
+_ALIASES = {
+    "pan-x": "ner",
+    "panx": "ner",
+    "wikiann": "ner",
+    "ud-pos": "pos",
+    "udpos": "pos",
+    "pawsx": "paws-x",
+    "bucc": "mining",
+    "bucc2018": "mining",
+}  # name of a set, ours or XTREME's → task
+
+# %% ../nbs/08_evaluation.ipynb #f5a50f4e
 def task_names(settings: Settings) -> list[str]:
     "The tasks that are asked for; of 'all' those whose files are there."
     if settings.tasks != "all":
         return [_ALIASES.get(name, name) for name in map(str.strip, settings.tasks.split(","))]
-    there = lambda name, own: (_there(own.tested, test_split_of(name, settings)) and
-                               {*settings.sources} <= {*_there(own.learned, train_split_of(name, settings))})
+
+    def there(name, own):
+        return _there(own.tested, test_split_of(name, settings)) and {*settings.sources} <= {
+            *_there(own.learned, train_split_of(name, settings))
+        }
+
     found = [name for name, own in BENCHMARKS.items() if there(name, own)]
-    if settings.recipes: return [name for name in found if has_recipes(settings.recipes, name)]
-    return found if settings.partner or settings.select_on or len(settings.sources) > 1 else [*READ, *found]
+    if settings.recipes:
+        return [name for name in found if has_recipes(settings.recipes, name)]
+    return (
+        found
+        if settings.partner or settings.select_on or len(settings.sources) > 1
+        else [*READ, *found]
+    )
 
-def _there(task_set: str, split: str) -> list[str]: # languages with a file
-    try: return task_languages(task_set, split)
-    except (ConfigError, DataError): return [] # no such split, no folder of sets
+# %% ../nbs/08_evaluation.ipynb #904a37c2
+def _there(task_set: str, split: str) -> list[str]:  # languages with a file
+    try:
+        return task_languages(task_set, split)
+    except (ConfigError, DataError):
+        return []  # no such split, no folder of sets
 
-def _has(task_set: str, lang: str, split: str) -> bool: return lang in _there(task_set, split)
 
-# %% ../nbs/08_evaluation.ipynb #107740c7
-def content_hash(*things) -> str: # of JSON
+def _has(task_set: str, lang: str, split: str) -> bool:
+    return lang in _there(task_set, split)
+
+# %% ../nbs/08_evaluation.ipynb #b6311ce3
+def content_hash(*things) -> str:  # of JSON
     "Twelve digits that stand for what is given."
     return hashlib.sha256(json.dumps(things, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
+
 _POOLING = "1_Pooling/config.json"
+
 
 def model_hash(folder) -> str:
     "Of all files of a saved model: weights, configuration, tokenizer; of word vectors, those of all languages."
     return _files_hash(folder, [*vector_files(folder).values()])
 
-def _files_hash(folder, files=()) -> str: # of `files`, else of those of a folder
+
+def _files_hash(folder, files=()) -> str:  # of `files`, else of those of a folder
     kinds = (".json", ".safetensors", ".model", ".txt", ".bin", ".gz", ".xz")
     files = files or [path for path in sorted(Path(folder).iterdir()) if path.suffix in kinds]
-    files = [*files, *Path(folder).glob(_POOLING)] # which says how sentences are read
+    files = [*files, *Path(folder).glob(_POOLING)]  # which says how sentences are read
     return content_hash([(path.name, sha256_file(path)) for path in files])
 
-def _with_fresh_weights(model, seed: int) -> tuple: # the network, of an encoder-decoder both halves; its tokenizer
+# %% ../nbs/08_evaluation.ipynb #01c7bd3f
+def _with_fresh_weights(
+    model, seed: int
+) -> tuple:  # the network, of an encoder-decoder both halves; its tokenizer
     network, tokenizer = load_model_and_tokenizer(model)
     config = load_config(model)
-    if not getattr(config, "is_encoder_decoder", False): return untrained(network, seed), tokenizer
+    if not getattr(config, "is_encoder_decoder", False):
+        return untrained(network, seed), tokenizer
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return transformers.AutoModel.from_config(config), tokenizer
 
+# %% ../nbs/08_evaluation.ipynb #107740c7
 def untrained_folder(model, settings: Settings, seed: int = 0) -> Path:
     "The same architecture with fresh weights, saved once beside the results."
     folder = settings.folder / f"untrained-{model_hash(model)}-seed{seed}"
-    if folder.exists(): return folder
+    if folder.exists():
+        return folder
     with quietly():
         network, tokenizer = _with_fresh_weights(model, seed)
         with atomic_path(folder) as unfinished:
             network.save_pretrained(unfinished)
             tokenizer.save_pretrained(unfinished)
-            if (own := Path(model) / _POOLING).is_file(): # the control is read as the model is
+            # the control is read as the model is
+            if (own := Path(model) / _POOLING).is_file():
                 (unfinished / _POOLING).parent.mkdir()
                 shutil.copy(own, unfinished / _POOLING)
     return folder
 
-# %% ../nbs/08_evaluation.ipynb #ab39b1db
-def _first_text(example): # the words of a line, or what several questions share
-    if hasattr(example, "words"): return example.words
+# %% ../nbs/08_evaluation.ipynb #3ae33252
+def _first_text(example):  # the words of a line, or what several questions share
+    if hasattr(example, "words"):
+        return example.words
     return example.texts[0] if hasattr(example, "texts") else example.context
+
 
 def split_fifth(examples: list) -> tuple[list, list]:
     "Four fifths and one fifth, by a hash of the first text."
     kept = [derive_seed("dev", _first_text(e)) % 5 == 0 for e in examples]
     return [e for e, k in zip(examples, kept) if not k], [e for e, k in zip(examples, kept) if k]
 
-def _has_dev(name, sources: list[str], settings) -> bool: # beside what is learned and tested
+
+def _has_dev(name, sources: list[str], settings) -> bool:  # beside what is learned and tested
     benchmark = BENCHMARKS[name]
-    used = (benchmark.learned, train_split_of(name, settings)), (benchmark.tested, test_split_of(name, settings))
+    used = (
+        (benchmark.learned, train_split_of(name, settings)),
+        (benchmark.tested, test_split_of(name, settings)),
+    )
     return (benchmark.learned, "dev") not in used and _has(benchmark.learned, sources[0], "dev")
 
-def _split_of_dev(name, sources, settings) -> str: # without one it is a part of what is learned
+
+def _split_of_dev(name, sources, settings) -> str:  # without one it is a part of what is learned
     return "dev" if _has_dev(name, sources, settings) else train_split_of(name, settings)
 
+# %% ../nbs/08_evaluation.ipynb #1f4ceb64
 def _choosers(name, sources: list[str], settings) -> list[str]:
     "Languages whose dev chooses; `DataError` if none of those that are tested has one."
-    if not settings.select_on: return sources
+    if not settings.select_on:
+        return sources
     split = _split_of_dev(name, sources, settings)
-    if settings.select_on != "all": return settings.select_on.split(",")
-    there = [lang for lang in _tested_languages(name, settings) if _has(BENCHMARKS[name].learned, lang, split)]
-    if there: return there
-    raise DataError(f"select_on='all': {BENCHMARKS[name].learned} has no {split} in any language that is tested; name "
-                    "some, or leave select_on out")
+    if settings.select_on != "all":
+        return settings.select_on.split(",")
+    there = [
+        lang
+        for lang in _tested_languages(name, settings)
+        if _has(BENCHMARKS[name].learned, lang, split)
+    ]
+    if there:
+        return there
+    raise DataError(
+        f"select_on='all': {BENCHMARKS[name].learned} has no {split} in any language that is "
+        f"tested; name "
+        "some, or leave select_on out"
+    )
 
-def _is_parallel(task_set: str) -> bool: # whether examples with one id say the same in all languages
-    return any(benchmark.parallel for benchmark in BENCHMARKS.values() if benchmark.tested == task_set)
+# %% ../nbs/08_evaluation.ipynb #bd4a8b25
+def _is_parallel(
+    task_set: str,
+) -> bool:  # whether examples with one id say the same in all languages
+    return any(
+        benchmark.parallel for benchmark in BENCHMARKS.values() if benchmark.tested == task_set
+    )
 
-def _learned_and_dev(name, sources: list[str], settings) -> tuple[dict, dict]: # language → examples
+# %% ../nbs/08_evaluation.ipynb #a55c37e0
+def _learned_and_dev(
+    name, sources: list[str], settings
+) -> tuple[dict, dict]:  # language → examples
     "What is learned and what chooses; of a parallel set no example of one is a translation of one of the other."
-    benchmark, split = BENCHMARKS[name], train_split_of(name, settings)
-    train, dev, ids = {}, {}, None
+    benchmark = BENCHMARKS[name]
+    split = train_split_of(name, settings)
+    train = {}
+    dev = {}
+    ids = None
     parallel = _is_parallel(benchmark.learned) or split == TRANSLATE_TRAIN
     for lang in dict.fromkeys([*sources, *_choosers(name, sources, settings)]):
         if _has_dev(name, sources, settings):
@@ -313,71 +519,118 @@ def _learned_and_dev(name, sources: list[str], settings) -> tuple[dict, dict]: #
             train[lang] = read_task(benchmark.learned, lang, split) if lang in sources else []
             continue
         examples = read_task(benchmark.learned, lang, split)
-        if ids is None or not parallel: train[lang], dev[lang] = split_fifth(examples)
-        else: train[lang], dev[lang] = ([e for e in examples if (e.id in ids) == kept] for kept in (False, True))
+        if ids is None or not parallel:
+            train[lang], dev[lang] = split_fifth(examples)
+        else:
+            train[lang], dev[lang] = (
+                [e for e in examples if (e.id in ids) == kept] for kept in (False, True)
+            )
         ids = ids or {e.id for e in dev[lang]}
     tested = {_first_text(e) for lang in sources for e in _tested_in(name, lang, settings)}
-    chosen = {lang: [e for e in dev[lang] if _first_text(e) not in tested]
-              for lang in _choosers(name, sources, settings)}
+    chosen = {
+        lang: [e for e in dev[lang] if _first_text(e) not in tested]
+        for lang in _choosers(name, sources, settings)
+    }
     if empty := [lang for lang, examples in chosen.items() if not examples]:
-        raise DataError(f"{name}: all that could choose in {', '.join(empty)} is tested; name another split")
+        raise DataError(
+            f"{name}: all that could choose in {', '.join(empty)} is tested; name another split"
+        )
     return {lang: train[lang] for lang in sources}, chosen
 
-def _tested_in(name, lang, settings) -> list: # [] in a language that is not tested, or cannot be
-    benchmark, split = BENCHMARKS[name], test_split_of(name, settings)
-    try: return read_task(benchmark.tested, lang, split) if _has(benchmark.tested, lang, split) else []
-    except DataError as e: warnings.warn(f"{name}: what was learned of this test is not counted: {e}")
+# %% ../nbs/08_evaluation.ipynb #ab39b1db
+def _tested_in(name, lang, settings) -> list:  # [] in a language that is not tested, or cannot be
+    benchmark = BENCHMARKS[name]
+    split = test_split_of(name, settings)
+    try:
+        return (
+            read_task(benchmark.tested, lang, split) if _has(benchmark.tested, lang, split) else []
+        )
+    except DataError as e:
+        warnings.warn(f"{name}: what was learned of this test is not counted: {e}")
     return []
 
-# %% ../nbs/08_evaluation.ipynb #671da419
-def _mean_score(name, languages: list[tuple[str, int]]): # of dev: language and number of its examples, in order
+# %% ../nbs/08_evaluation.ipynb #11878346
+def _mean_score(
+    name, languages: list[tuple[str, int]]
+):  # of dev: language and number of its examples, in order
     def score(examples, answers) -> float:
-        found, rest = [], iter(zip(examples, answers))
+        found = []
+        rest = iter(zip(examples, answers))
         for lang, count in languages:
             own, said = zip(*islice(rest, count))
             found.append(next(iter(BENCHMARKS[_chosen_by(name)].score(own, said, lang).values())))
         return sum(found) / len(found)
+
     return score
 
-def _translations(task_set, parts: list, settings) -> dict | None: # parts: (language, split)
-    if settings.partner in ("", "self"): return None
-    return {k: v for part in parts for k, v in read_translations(task_set, *part, settings.partner).items()}
 
-def learned_task(name: str, source: str, # languages, with commas
-                 settings: Settings) -> LearnedTask:
+def _translations(task_set, parts: list, settings) -> dict | None:  # parts: (language, split)
+    if settings.partner in ("", "self"):
+        return None
+    return {
+        k: v
+        for part in parts
+        for k, v in read_translations(task_set, *part, settings.partner).items()
+    }
+
+# %% ../nbs/08_evaluation.ipynb #671da419
+def learned_task(
+    name: str,
+    source: str,  # languages, with commas
+    settings: Settings,
+) -> LearnedTask:
     "Examples to learn and examples to choose the epoch by; `DataError` where the files are not there."
-    benchmark, sources = BENCHMARKS[name], source.split(",")
+    benchmark = BENCHMARKS[name]
+    sources = source.split(",")
     train, devs = _learned_and_dev(name, sources, settings)
-    task, joined = TASK_SETS[benchmark.tested], lambda parts: [e for own in parts.values() for e in own]
+    task = TASK_SETS[benchmark.tested]
+    joined = lambda parts: [e for own in parts.values() for e in own]
     parts = [(lang, train_split_of(name, settings)) for lang in train]
     parts += [(lang, _split_of_dev(name, sources, settings)) for lang in devs]
-    return LearnedTask(task.kind, task.labels, joined(train), joined(devs),
-                       _mean_score(name, [(lang, len(own)) for lang, own in devs.items()]),
-                       "self" if settings.partner == "self" else settings.partner and "translation" or None,
-                       _translations(benchmark.learned, parts, settings))
+    return LearnedTask(
+        task.kind,
+        task.labels,
+        joined(train),
+        joined(devs),
+        _mean_score(name, [(lang, len(own)) for lang, own in devs.items()]),
+        "self" if settings.partner == "self" else settings.partner and "translation" or None,
+        _translations(benchmark.learned, parts, settings),
+    )
 
-# %% ../nbs/08_evaluation.ipynb #97b67986
-def _texts(example) -> tuple: # all that it says
-    return (tuple(example.words),) if hasattr(example, "words") else texts_of(example) # no choices: none is learned
+# %% ../nbs/08_evaluation.ipynb #8ba750a2
+def _texts(example) -> tuple:  # all that it says
+    # no choices: none is learned
+    return (tuple(example.words),) if hasattr(example, "words") else texts_of(example)
 
-def leaked(learned: list, # examples
-           tested: list, # examples
-           counterparts: list, # of a parallel set, those of the language of learning
-           says: Callable = lambda example: [_texts(example)], # example → what of it may have been learned
-          ) -> int:
+
+def leaked(
+    learned: list,  # examples
+    tested: list,  # examples
+    counterparts: list,  # of a parallel set, those of the language of learning
+    says: Callable = lambda example: [
+        _texts(example)
+    ],  # example → what of it may have been learned
+) -> int:
     "How many tested examples were learned whole, in this language or as their translation."
     seen = {text for e in learned for text in says(e)}
-    was_learned = lambda e: not seen.isdisjoint(says(e))
+
+    def was_learned(e):
+        return not seen.isdisjoint(says(e))
+
     known = {e.id for e in counterparts if was_learned(e)}
     return sum(e.id in known or was_learned(e) for e in tested)
 
-def sharing(learned: list, tested: list, counterparts: list, # as for `leaked`
-           ) -> int:
+# %% ../nbs/08_evaluation.ipynb #97b67986
+def sharing(
+    learned: list,
+    tested: list,
+    counterparts: list,  # as for `leaked`
+) -> int:
     "How many tested examples have a text that a learned one has too, in whatever place: PAWS-X exchanges them."
     return leaked(learned, tested, counterparts, _texts)
 
-# %% ../nbs/08_evaluation.ipynb #5c739104
-def _recipes(model, name, settings) -> list[FineTuning]: # the grid, or one
+# %% ../nbs/08_evaluation.ipynb #fec86627
+def _recipes(model, name, settings) -> list[FineTuning]:  # the grid, or one
     own = {k: v for k in ("epochs", "learning_rate") if (v := getattr(settings, k))}
     own["max_minutes"] = settings.max_minutes
     grid = [BENCHMARKS[name].recipe]
@@ -386,164 +639,250 @@ def _recipes(model, name, settings) -> list[FineTuning]: # the grid, or one
         grid = printed_recipes(settings.recipes, name, load_config(model).hidden_size, translated)
     return [*dict.fromkeys(replace(recipe, **own) for recipe in grid)]
 
+
 class Tuned(NamedTuple):
     "A network with the head of one training."
+
     folder: Path
     task: LearnedTask
     recipe: FineTuning
-    stopped: str = "" # how far it came, if it did not finish
+    stopped: str = ""  # how far it came, if it did not finish
 
     @property
-    def dev(self) -> float: return read_json_object(self.folder / "best" / "selection.json", "dev")["dev"]
+    def dev(self) -> float:
+        return read_json_object(self.folder / "best" / "selection.json", "dev")["dev"]
 
-def _chosen_by(name) -> str: # whose score chooses: that of the set that is learned, so that its tests share a training
+# %% ../nbs/08_evaluation.ipynb #888b9ed8
+def _chosen_by(
+    name,
+) -> (
+    str
+):  # whose score chooses: that of the set that is learned, so that its tests share a training
     return learned if (learned := BENCHMARKS[name].learned) in BENCHMARKS else name
+
 
 def _announce(model, name, source, recipe, seed, settings, steps):
     system = settings.title if model == settings.model else Path(model).name
-    line = (f"{name}, {system}, learned in {source}, seed {seed}: {steps:,} steps, {recipe.max_minutes:g} minutes at "
-            "most in this call")
+    line = (
+        f"{name}, {system}, learned in {source}, seed {seed}: {steps:,} steps, "
+        f"{recipe.max_minutes:g} minutes at "
+        "most in this call"
+    )
     print(line, file=sys.stderr, flush=True)
     progress(line, keep=True)
 
-_SHAPES_A_HEAD = "finetuning", "training", "probes", "heads", "encoder", "retrieval" # windows, losses, order, padding
 
+# windows, losses, order, padding
+_SHAPES_A_HEAD = "finetuning", "training", "probes", "heads", "encoder", "retrieval"
+
+# %% ../nbs/08_evaluation.ipynb #fa5483aa
 def _trained(model, name, source, task: LearnedTask, recipe: FineTuning, seed, settings) -> Tuned:
-    identity = {"model": model_hash(model), "recipe": asdict(replace(recipe, max_minutes=0)), "seed": seed,
-                "learned": content_hash(task.train, task.dev, task.labels), "chosen by": _chosen_by(name),
-                "code": source_hash(*_SHAPES_A_HEAD)[:12]}
-    if task.partner: identity["partner"] = content_hash(task.partner, [*(task.translations or {}).items()])
+    identity = {
+        "model": model_hash(model),
+        "recipe": asdict(replace(recipe, max_minutes=0)),
+        "seed": seed,
+        "learned": content_hash(task.train, task.dev, task.labels),
+        "chosen by": _chosen_by(name),
+        "code": source_hash(*_SHAPES_A_HEAD)[:12],
+    }
+    if task.partner:
+        identity["partner"] = content_hash(task.partner, [*(task.translations or {}).items()])
     split = train_split_of(name, settings)
-    folder = settings.folder / f"{BENCHMARKS[name].learned}-{split}-{source}-{content_hash(identity)}"
-    if (folder / "finished").exists(): return Tuned(folder, task, recipe)
+    folder = (
+        settings.folder / f"{BENCHMARKS[name].learned}-{split}-{source}-{content_hash(identity)}"
+    )
+    if (folder / "finished").exists():
+        return Tuned(folder, task, recipe)
     say = partial(_announce, model, name, source, recipe, seed, settings)
     done = train_head(model, task, recipe, seed, folder, identity, say)
-    if not done["finished"]: return Tuned(folder, task, recipe, f"stopped at step {done['step']} of {done['steps']}")
+    if not done["finished"]:
+        return Tuned(folder, task, recipe, f"stopped at step {done['step']} of {done['steps']}")
     (folder / "finished").touch()
-    shutil.rmtree(latest_checkpoint(folder)) # nobody goes on from here; the best epoch stays
+    shutil.rmtree(latest_checkpoint(folder))  # nobody goes on from here; the best epoch stays
     return Tuned(folder, task, recipe)
 
+# %% ../nbs/08_evaluation.ipynb #5c739104
 def _tuned(model, name, source, seed, settings) -> Tuned:
     "Of a grid the recipe that is best on dev with seed 0, the first of equals; then this seed."
-    task, grid = learned_task(name, source, settings), _recipes(model, name, settings)
-    if len(grid) == 1: return _trained(model, name, source, task, grid[0], seed, settings)
+    task = learned_task(name, source, settings)
+    grid = _recipes(model, name, settings)
+    if len(grid) == 1:
+        return _trained(model, name, source, task, grid[0], seed, settings)
     tried = [_trained(model, name, source, task, recipe, 0, settings) for recipe in grid]
     if unfinished := sum(bool(tuned.stopped) for tuned in tried):
-        raise DataError(f"{len(tried) - unfinished} of {len(tried)} recipes are finished: the same call goes on")
-    return _trained(model, name, source, task, max(tried, key=lambda tuned: tuned.dev).recipe, seed, settings)
+        raise DataError(
+            f"{len(tried) - unfinished} of {len(tried)} recipes are finished: the same call goes on"
+        )
+    return _trained(
+        model, name, source, task, max(tried, key=lambda tuned: tuned.dev).recipe, seed, settings
+    )
 
 # %% ../nbs/08_evaluation.ipynb #answer00
 def _answered(tuned: Tuned, name, examples, lang, settings) -> list:
     "Answers of the best epoch, computed once."
-    best, task, split = tuned.folder / "best", tuned.task, test_split_of(name, settings)
+    best = tuned.folder / "best"
+    task = tuned.task
+    split = test_split_of(name, settings)
     beside = _translations(BENCHMARKS[name].tested, [(lang, split)], settings)
-    asked = (examples, (best / "selection.json").read_text(), *([*beside.items()] if beside else ()))
+    asked = (
+        examples,
+        (best / "selection.json").read_text(),
+        *([*beside.items()] if beside else ()),
+    )
     place = tuned.folder / "answers" / f"{split}-{lang}-{content_hash(*asked)}.json"
     if not place.exists():
-        network, tokenizer = load_head(best, task.kind), load_model_tokenizer(best)
+        network = load_head(best, task.kind)
+        tokenizer = load_model_tokenizer(best)
         limit = min(tuned.recipe.max_length, longest_input(network.config, tokenizer))
         found = answers_of(network, tokenizer, task.kind, task.labels, examples, limit, beside)
-        with atomic_path(place) as unfinished: unfinished.write_text(json.dumps(found, ensure_ascii=False))
+        with atomic_path(place) as unfinished:
+            unfinished.write_text(json.dumps(found, ensure_ascii=False))
     found = read_json(place, list, AGAIN)
     return [Span(*answer) for answer in found] if task.kind == "question answering" else found
 
-# %% ../nbs/08_evaluation.ipynb #a1da863e
+# %% ../nbs/08_evaluation.ipynb #d25b03c2
 _OF_ONE_TASK = (FileNotFoundError, ArithmeticError, ConfigError, CheckpointError, DataError)
 
-def _why(e: Exception) -> str: # an error that is not ours has its type beside it
+
+def _why(e: Exception) -> str:  # an error that is not ours has its type beside it
     ours = type(e).__module__.startswith("xlnb") or isinstance(e, FileNotFoundError)
     return str(e) if ours else f"{type(e).__name__}: {e}"
 
+# %% ../nbs/08_evaluation.ipynb #ef187432
 def asked_languages(name: str, settings: Settings) -> list[str]:
     "Languages that are asked for; of a paper those that it prints of the task, `ConfigError` where it prints none."
-    if settings.langs not in RECIPES: return settings.langs.split(",") if settings.langs else []
+    if settings.langs not in RECIPES:
+        return settings.langs.split(",") if settings.langs else []
     rows = printed(name)
     named = [lang for lang in rows[rows.paper == settings.langs].lang if not lang.startswith("avg")]
     langs = [*dict.fromkeys(our_code(part) for lang in named for part in lang.split("-"))]
     if name in BENCHMARKS and (has := TASK_SETS[BENCHMARKS[name].tested].languages):
-        langs = [lang for lang in langs if lang in has] # AmericasNLI stands beside the English of XNLI
-    if langs: return langs
-    raise ConfigError(f"langs={settings.langs!r}: that paper prints no languages of {name}; name them, or leave langs "
-                      "out for all")
+        # AmericasNLI stands beside the English of XNLI
+        langs = [lang for lang in langs if lang in has]
+    if langs:
+        return langs
+    raise ConfigError(
+        f"langs={settings.langs!r}: that paper prints no languages of {name}; name them, or "
+        f"leave langs "
+        "out for all"
+    )
+
 
 def _tested_languages(name, settings) -> list[str]:
     there = task_languages(BENCHMARKS[name].tested, test_split_of(name, settings))
-    if settings.langs: return [lang for lang in asked_languages(name, settings) if lang in there]
+    if settings.langs:
+        return [lang for lang in asked_languages(name, settings) if lang in there]
     return [lang for lang in there if lang in BENCHMARKS[name].langs or not BENCHMARKS[name].langs]
 
-def _why_absent(name, langs, settings) -> list[str]: # of tests that are not there, and of those that do not exist
-    tested, split = BENCHMARKS[name].tested, test_split_of(name, settings)
+# %% ../nbs/08_evaluation.ipynb #a1da863e
+def _why_absent(
+    name, langs, settings
+) -> list[str]:  # of tests that are not there, and of those that do not exist
+    tested = BENCHMARKS[name].tested
+    split = test_split_of(name, settings)
     exist = [lang for lang in langs if lang in (TASK_SETS[tested].languages or langs)]
     found = []
     for group in filter(None, (exist, [lang for lang in langs if lang not in exist])):
-        try: read_task(tested, group[0], split) # where the first is looked for
-        except (ConfigError, DataError) as e: found.append(f"{name} has no {split} in {', '.join(group)}: {e}")
+        # where the first is looked for
+        try:
+            read_task(tested, group[0], split)
+        except (ConfigError, DataError) as e:
+            found.append(f"{name} has no {split} in {', '.join(group)}: {e}")
     return found
 
 # %% ../nbs/08_evaluation.ipynb #sc0rab1f
-def _gold_answers(examples, kind: str) -> list: # as a network would give them
-    if kind == "tagging": return [e.tags for e in examples]
-    if kind == "choice": return [e.answer for e in examples]
-    if kind == "question answering": return [Span(e.answers[0][0] if e.answers else "", 1.0) for e in examples]
+def _gold_answers(examples, kind: str) -> list:  # as a network would give them
+    if kind == "tagging":
+        return [e.tags for e in examples]
+    if kind == "choice":
+        return [e.answer for e in examples]
+    if kind == "question answering":
+        return [Span(e.answers[0][0] if e.answers else "", 1.0) for e in examples]
     return [float(e.label) if kind == "regression" else e.label for e in examples]
 
-def _why_unscorable(name, lang, settings) -> str: # '' where all is well
-    benchmark, split = BENCHMARKS[name], test_split_of(name, settings)
+
+def _why_unscorable(name, lang, settings) -> str:  # '' where all is well
+    benchmark = BENCHMARKS[name]
+    split = test_split_of(name, settings)
     try:
         tested = read_task(benchmark.tested, lang, split)
         benchmark.score(tested, _gold_answers(tested, TASK_SETS[benchmark.tested].kind), lang)
         _translations(benchmark.tested, [(lang, split)], settings)
-    except (DataError, ArithmeticError) as e: return f"{name} in {lang}: {e}"
+    except (DataError, ArithmeticError) as e:
+        return f"{name} in {lang}: {e}"
     return ""
 
 # %% ../nbs/08_evaluation.ipynb #sc0rab1g
-def scorable(name: str, # one of BENCHMARKS
-             settings: Settings,
-             failed: list[str] | None = None, # to put down why the others cannot be tested
-            ) -> list[str]: # languages
+def scorable(
+    name: str,  # one of BENCHMARKS
+    settings: Settings,
+    failed: list[str] | None = None,  # to put down why the others cannot be tested
+) -> list[str]:  # languages
     "Languages whose test is there, and whose own answers can be scored: asked before anything is trained."
     tested = _tested_languages(name, settings)
     asked = asked_languages(name, settings)
-    if not (tested or asked): asked = list(TASK_SETS[BENCHMARKS[name].tested].languages or settings.sources)
+    if not (tested or asked):
+        asked = list(TASK_SETS[BENCHMARKS[name].tested].languages or settings.sources)
     absent = [lang for lang in asked if lang not in tested]
     reasons = {lang: why for lang in tested if (why := _why_unscorable(name, lang, settings))}
-    if failed is not None: failed += [*(_why_absent(name, absent, settings) if absent else ()), *reasons.values()]
+    if failed is not None:
+        failed += [*(_why_absent(name, absent, settings) if absent else ()), *reasons.values()]
     return [lang for lang in tested if lang not in reasons]
 
-# %% ../nbs/08_evaluation.ipynb #sc0rab1h
-def _why_unlearnable(name, source, settings) -> str: # '' where all is well
-    try: learned_task(name, source, settings)
-    except Exception as e: return f"{name}, learned in {source}: {_why(e)}"
+# %% ../nbs/08_evaluation.ipynb #fcff8b4b
+def _why_unlearnable(name, source, settings) -> str:  # '' where all is well
+    try:
+        learned_task(name, source, settings)
+    except Exception as e:
+        return f"{name}, learned in {source}: {_why(e)}"
     return ""
 
-def _all_scorable(settings, failed: list[str]) -> dict[str, list[str]]: # task → languages; warns of the others at once
+# %% ../nbs/08_evaluation.ipynb #sc0rab1h
+def _all_scorable(
+    settings, failed: list[str]
+) -> dict[str, list[str]]:  # task → languages; warns of the others at once
     found = {}
     for name in task_names(settings):
-        if name not in BENCHMARKS: continue
-        try: targets = scorable(name, settings, failed)
+        if name not in BENCHMARKS:
+            continue
+        try:
+            targets = scorable(name, settings, failed)
         except (DataError, ConfigError) as e:
             failed.append(f"{name}: {e}")
             continue
-        reasons = [_why_unlearnable(name, source, settings) for source in _learned_in(settings, targets) if targets]
+        reasons = [
+            _why_unlearnable(name, source, settings)
+            for source in _learned_in(settings, targets)
+            if targets
+        ]
         failed += filter(None, reasons)
         found[name] = [] if all(reasons) else targets
-    if failed and any(found.values()): warnings.warn(f"before anything is learned: {'; '.join(failed)}")
+    if failed and any(found.values()):
+        warnings.warn(f"before anything is learned: {'; '.join(failed)}")
     return found
 
-# %% ../nbs/08_evaluation.ipynb #c6a90e27
-def _learned_in(settings, targets: list[str]) -> list[str]: # languages, of each training
+# %% ../nbs/08_evaluation.ipynb #47451e3a
+def _learned_in(settings, targets: list[str]) -> list[str]:  # languages, of each training
     own = targets if settings.in_language else []
     return [settings.source, *(lang for lang in own if lang not in settings.sources)]
 
+# %% ../nbs/08_evaluation.ipynb #c6a90e27
 def _learn_and_test(model, name, seed, settings, failed: list, targets: list[str]) -> list[dict]:
     "Rows of one task and one seed; a language whose test cannot be scored is put down in `failed`, the others go on."
-    benchmark, rows = BENCHMARKS[name], []
+    benchmark = BENCHMARKS[name]
+    rows = []
     for source in _learned_in(settings, targets):
-        try: tuned = _tuned(model, name, source, seed, settings)
-        except Exception as e: # whatever it is, what was learned in other languages is kept
+        try:
+            tuned = _tuned(model, name, source, seed, settings)
+        except Exception as e:  # whatever it is, what was learned in other languages is kept
             failed.append(f"{name}, learned in {source}: {_why(e)}")
             continue
-        counterparts = [e for lang in source.split(",") if benchmark.parallel for e in _tested_in(name, lang, settings)]
+        counterparts = [
+            e
+            for lang in source.split(",")
+            if benchmark.parallel
+            for e in _tested_in(name, lang, settings)
+        ]
         for target in targets if source == settings.source else [source]:
             try:
                 tested = read_task(benchmark.tested, target, test_split_of(name, settings))
@@ -552,101 +891,161 @@ def _learn_and_test(model, name, seed, settings, failed: list, targets: list[str
             except (DataError, ArithmeticError) as e:
                 failed.append(f"{name} in {target}: {e}")
                 continue
-            known = {name: count(tuned.task.train, tested, counterparts)
-                     for name, count in (("leaked", leaked), ("sharing", sharing))}
+            known = {
+                name: count(tuned.task.train, tested, counterparts)
+                for name, count in (("leaked", leaked), ("sharing", sharing))
+            }
             facts = dict(seed=seed, stopped=tuned.stopped, **known)
-            rows += [row(name, measure, source, target, score, len(tested), **facts)
-                     for measure, score in found.items()]
+            rows += [
+                row(name, measure, source, target, score, len(tested), **facts)
+                for measure, score in found.items()
+            ]
     return rows
 
-# %% ../nbs/08_evaluation.ipynb #4046e4f4
-def _most_frequent(labels): return Counter(labels).most_common(1)[0][0]
+# %% ../nbs/08_evaluation.ipynb #95e9268f
+def _most_frequent(labels):
+    return Counter(labels).most_common(1)[0][0]
+
 
 def _majority(train, tested) -> list:
     most = _most_frequent(e.label for e in train)
     return [most] * len(tested)
 
-def _scikit_learn(module: str):
-    try: return import_module(f"sklearn.{module}")
-    except ModuleNotFoundError as e:
-        raise ConfigError("character n-grams need scikit-learn: pip install 'xlnb[eval]', or leave them out with "
-                          "controls=False") from e
 
-def _character_ngrams(train, tested) -> list: # each text has its own n-grams
-    if len({e.label for e in train}) == 1: return _majority(train, tested)
-    side = lambda examples, k: [e.texts[k] for e in examples]
-    new = partial(_scikit_learn("feature_extraction.text").TfidfVectorizer, analyzer="char_wb",
-                  ngram_range=(1, 4), min_df=2, sublinear_tf=True, max_features=50_000)
+def _scikit_learn(module: str):
+    try:
+        return import_module(f"sklearn.{module}")
+    except ModuleNotFoundError as e:
+        raise ConfigError(
+            "character n-grams need scikit-learn: pip install 'xlnb[eval]', or leave them out with "
+            "controls=False"
+        ) from e
+
+# %% ../nbs/08_evaluation.ipynb #1c402021
+def _character_ngrams(train, tested) -> list:  # each text has its own n-grams
+    if len({e.label for e in train}) == 1:
+        return _majority(train, tested)
+
+    def side(examples, k):
+        return [e.texts[k] for e in examples]
+
+    new = partial(
+        _scikit_learn("feature_extraction.text").TfidfVectorizer,
+        analyzer="char_wb",
+        ngram_range=(1, 4),
+        min_df=2,
+        sublinear_tf=True,
+        max_features=50_000,
+    )
     of_side = [new().fit(side(train, k)) for k in range(len(train[0].texts))]
-    learned, seen = (hstack([own.transform(side(examples, k)) for k, own in enumerate(of_side)]).tocsr()
-                     for examples in (train, tested))
-    model = _scikit_learn("linear_model").LogisticRegression(max_iter=200).fit(learned, [e.label for e in train])
+    learned, seen = (
+        hstack([own.transform(side(examples, k)) for k, own in enumerate(of_side)]).tocsr()
+        for examples in (train, tested)
+    )
+    model = (
+        _scikit_learn("linear_model")
+        .LogisticRegression(max_iter=200)
+        .fit(learned, [e.label for e in train])
+    )
     return model.predict(seen).tolist()
 
+# %% ../nbs/08_evaluation.ipynb #4046e4f4
 def _majority_tags(train, tested) -> list:
     most = _most_frequent(tag for e in train for tag in e.tags)
     return [(most,) * len(e.words) for e in tested]
 
+
 def _word_tags(train, tested) -> list:
-    most, seen = _most_frequent(tag for e in train for tag in e.tags), defaultdict(Counter)
+    most = _most_frequent(tag for e in train for tag in e.tags)
+    seen = defaultdict(Counter)
     for e in train:
-        for word, tag in zip(e.words, e.tags): seen[word][tag] += 1
+        for word, tag in zip(e.words, e.tags):
+            seen[word][tag] += 1
     best = {word: tags.most_common(1)[0][0] for word, tags in seen.items()}
     return [tuple(best.get(word, most) for word in e.words) for e in tested]
 
-# %% ../nbs/08_evaluation.ipynb #tr1grams
-def _trigrams(text) -> set: return {text[n:n + 3].casefold() for n in range(len(text) - 2)}
+# %% ../nbs/08_evaluation.ipynb #5339ff58
+def _trigrams(text) -> set:
+    return {text[n : n + 3].casefold() for n in range(len(text) - 2)}
 
-def _nearest_sentence(train, tested) -> list: # the sentence that shares most trigrams with the question
+
+def _nearest_sentence(
+    train, tested
+) -> list:  # the sentence that shares most trigrams with the question
     def nearest(e):
-        asked, sentences = _trigrams(e.question), re.split(r"(?<=[.!?؟।])\s+|(?<=[。？！])", e.context)
+        asked = _trigrams(e.question)
+        sentences = re.split(r"(?<=[.!?؟।])\s+|(?<=[。？！])", e.context)
         return max((s for s in sentences if s.strip()), key=lambda s: len(asked & _trigrams(s)))
+
     return [Span(nearest(e), 1.0) for e in tested]
 
-def _shared_words(train, tested) -> list: # of two texts, as a share of all their words
+
+def _shared_words(train, tested) -> list:  # of two texts, as a share of all their words
     words = [[{*text.casefold().split()} for text in e.texts] for e in tested]
     return [len(first & second) / len(first | second) for first, second in words]
 
-BASELINES = {"classification": {"majority": _majority, "character n-grams": _character_ngrams},
-             "tagging": {"majority": _majority_tags, "words": _word_tags},
-             "question answering": {"nearest sentence": _nearest_sentence},
-             "regression": {"shared words": _shared_words}}
+# %% ../nbs/08_evaluation.ipynb #e43bc589
+BASELINES = {
+    "classification": {"majority": _majority, "character n-grams": _character_ngrams},
+    "tagging": {"majority": _majority_tags, "words": _word_tags},
+    "question answering": {"nearest sentence": _nearest_sentence},
+    "regression": {"shared words": _shared_words},
+}
 
+# %% ../nbs/08_evaluation.ipynb #tr1grams
 def baseline_rows(name: str, settings: Settings) -> list[dict]:
     "What a task's baselines score in every language that is tested; one that cannot be read is named in a warning."
-    benchmark, rows = BENCHMARKS[name], []
+    benchmark = BENCHMARKS[name]
+    rows = []
     task = learned_task(name, settings.source, settings)
     for target in _tested_languages(name, settings):
         try:
             tested = read_task(benchmark.tested, target, test_split_of(name, settings))
-            each = {system: benchmark.score(tested, answer(task.train, tested), target)
-                    for system, answer in BASELINES[task.kind].items()}
+            each = {
+                system: benchmark.score(tested, answer(task.train, tested), target)
+                for system, answer in BASELINES[task.kind].items()
+            }
         except (DataError, ArithmeticError) as e:
             warnings.warn(f"{name}, baselines in {target}: {e}")
             continue
         for system, found in each.items():
-            rows += [row(name, measure, settings.source, target, score, len(tested), system=system)
-                     for measure, score in found.items()]
+            rows += [
+                row(name, measure, settings.source, target, score, len(tested), system=system)
+                for measure, score in found.items()
+            ]
     return rows
 
-# %% ../nbs/08_evaluation.ipynb #ccbee867
-_USUAL = {"cldr": TASK_SETS["xnli"].languages} # that are tested where none is named: not all 113 locales
+# %% ../nbs/08_evaluation.ipynb #6b759903
+# that are tested where none is named: not all 113 locales
+_USUAL = {"cldr": TASK_SETS["xnli"].languages}
 
-def _data_stamp() -> str: # which files XLNB_DATA has, how large and how old
+
+def _data_stamp() -> str:  # which files XLNB_DATA has, how large and how old
     root = data_root()
     files = sorted(path for path in root.rglob("*") if path.is_file()) if root else []
-    return content_hash([(path.relative_to(root), path.stat().st_size, path.stat().st_mtime_ns) for path in files])
+    return content_hash(
+        [(path.relative_to(root), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    )
 
-def _condensed(said: list[Warning]) -> list[str]: # of all that tell of cut examples one
-    cuts, parts = [w for w in said if isinstance(w, CutExamples) and w.where], defaultdict(Counter)
-    for w in cuts: parts[w.where] += Counter(cut=w.cut, all=w.total)
+
+def _condensed(said: list[Warning]) -> list[str]:  # of all that tell of cut examples one
+    cuts = [w for w in said if isinstance(w, CutExamples) and w.where]
+    parts = defaultdict(Counter)
+    for w in cuts:
+        parts[w.where] += Counter(cut=w.cut, all=w.total)
     one = ", ".join(f"{lang} ({own['cut']} of {own['all']})" for lang, own in parts.items())
-    return [*dict.fromkeys(str(w) for w in said if w not in cuts),
-            *(f"examples that have more than {w.limit} tokens were cut, in {one}" for w in cuts[:1])]
+    return [
+        *dict.fromkeys(str(w) for w in said if w not in cuts),
+        *(f"examples that have more than {w.limit} tokens were cut, in {one}" for w in cuts[:1]),
+    ]
 
-def _kept_rows(what: list, settings, make, # make: () → rows
-               system: str, # that the warnings name
-              ) -> list[dict]:
+# %% ../nbs/08_evaluation.ipynb #ccbee867
+def _kept_rows(
+    what: list,
+    settings,
+    make,  # make: () → rows
+    system: str,  # that the warnings name
+) -> list[dict]:
     "Rows that are computed once, while code and data stay; their warnings come every time."
     place = settings.folder / "rows" / f"{content_hash(what, source_hash(), _data_stamp())}.json"
     if not place.exists():
@@ -656,49 +1055,79 @@ def _kept_rows(what: list, settings, make, # make: () → rows
         texts = _condensed([w.message for w in said if issubclass(w.category, UserWarning)])
         kept = {"rows": rows, "said": texts}
         place.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(place) as unfinished: unfinished.write_text(json.dumps(kept, default=lambda v: v.item()))
+        with atomic_path(place) as unfinished:
+            unfinished.write_text(json.dumps(kept, default=lambda v: v.item()))
     kept = read_json_object(place, "rows", "said", advice=AGAIN)
-    for text in kept["said"]: warnings.warn(f"{what[0]}, {system}: {text}")
+    for text in kept["said"]:
+        warnings.warn(f"{what[0]}, {system}: {text}")
     return kept["rows"]
 
-# %% ../nbs/08_evaluation.ipynb #0c47bd3d
-def _rows_of(model, name, settings, failed, system, targets) -> list[dict]: # targets: of `scorable`
+# %% ../nbs/08_evaluation.ipynb #3f685442
+def _rows_of(
+    model, name, settings, failed, system, targets
+) -> list[dict]:  # targets: of `scorable`
     rows = []
     with quietly():
         if name in READ:
             rows = partial(READ[name][0], model, **_reading(name, settings))
-            return _read(name, settings, failed, system, [model_hash(model), _reading(name, settings)], rows)
-        for seed in range(settings.seeds if targets else 0): # nothing is learned for a test that is not there
-            try: rows += _learn_and_test(model, name, seed, settings, failed, targets)
-            except Exception as e: failed.append(f"{name}: {_why(e)}") # whatever it is, the other tasks go on
+            return _read(
+                name, settings, failed, system, [model_hash(model), _reading(name, settings)], rows
+            )
+        # nothing is learned for a test that is not there
+        for seed in range(settings.seeds if targets else 0):
+            try:
+                rows += _learn_and_test(model, name, seed, settings, failed, targets)
+            except Exception as e:
+                failed.append(f"{name}: {_why(e)}")  # whatever it is, the other tasks go on
     return rows
 
+# %% ../nbs/08_evaluation.ipynb #bc8437e2
 def _baselines_of(name, settings, failed) -> list[dict]:
-    if name in READ: return _read(name, settings, failed, "baselines", "baselines", READ[name][1])
-    how = [getattr(settings, k) for k in ("source", "langs", "train_split", "test_split", "select_on")]
-    try: return _kept_rows([name, "baselines", *how], settings, lambda: baseline_rows(name, settings), "baselines")
-    except Exception as e: failed.append(f"{name}: {_why(e)}")
+    if name in READ:
+        return _read(name, settings, failed, "baselines", "baselines", READ[name][1])
+    how = [
+        getattr(settings, k) for k in ("source", "langs", "train_split", "test_split", "select_on")
+    ]
+    try:
+        return _kept_rows(
+            [name, "baselines", *how], settings, lambda: baseline_rows(name, settings), "baselines"
+        )
+    except Exception as e:
+        failed.append(f"{name}: {_why(e)}")
     return []
 
-def _kept_readout(name, settings, system, key, rows) -> list[dict]: # rows: languages, source → rows
+
+def _kept_readout(
+    name, settings, system, key, rows
+) -> list[dict]:  # rows: languages, source → rows
     langs = asked_languages(name, settings) or _USUAL.get(name, LANGUAGES)
     asked = ",".join(langs), settings.sources[0]
     return _kept_rows([name, key, *asked], settings, lambda: rows(*asked), system)
 
-def _read(name, settings, failed, system, key, rows) -> list[dict]: # [] where there is no set: it stands in `failed`
-    try: found = _kept_readout(name, settings, system, key, rows)
+# %% ../nbs/08_evaluation.ipynb #25af8f8b
+def _read(
+    name, settings, failed, system, key, rows
+) -> list[dict]:  # [] where there is no set: it stands in `failed`
+    try:
+        found = _kept_readout(name, settings, system, key, rows)
     except Exception as e:
         failed.append(f"{name}: {_why(e)}")
         return []
     return [{k: v for k, v in own.items() if k != "each"} for own in found]
 
-def evaluate(settings: Settings
-            ) -> pd.DataFrame: # a row for each task, measure, source, target, system and seed; scores in percent
+# %% ../nbs/08_evaluation.ipynb #0c47bd3d
+def evaluate(
+    settings: Settings,
+) -> (
+    pd.DataFrame
+):  # a row for each task, measure, source, target, system and seed; scores in percent
     """What a model scores, beside its untrained network and baselines; kept in `settings.folder`.
 
     Raises `ConfigError` for settings that cannot be, `DataError` where nothing could be tested; tasks and languages
     that cannot be learned or read are named in a warning, and the others are tested."""
-    settings, failed, rows = checked(settings), [], []
+    settings = checked(settings)
+    failed = []
+    rows = []
     targets = _all_scorable(settings, failed)
     systems = {"model": settings.model}
     if settings.controls and not vector_files(settings.model):
@@ -707,44 +1136,69 @@ def evaluate(settings: Settings
         for system, folder in systems.items():
             own_rows = _rows_of(folder, name, settings, failed, system, targets.get(name, []))
             rows += [{"seed": 0, **own, "system": system} for own in own_rows]
-        if settings.controls: rows += [{"seed": 0, **own} for own in _baselines_of(name, settings, failed)]
+        if settings.controls:
+            rows += [{"seed": 0, **own} for own in _baselines_of(name, settings, failed)]
     failed = [*dict.fromkeys(failed)]
     if not any(own["system"] == "model" for own in rows):
         raise DataError(f"nothing could be tested of {settings.title}: {'; '.join(failed)}")
-    if failed: warnings.warn(f"{len(failed)} tests were left out: {'; '.join(failed)}")
+    if failed:
+        warnings.warn(f"{len(failed)} tests were left out: {'; '.join(failed)}")
     scores = pd.DataFrame(rows)
     _warn_of_scores(scores)
     return scores
 
-# %% ../nbs/08_evaluation.ipynb #f3west00
-_FEWEST, _LEAST = 100, 0.1 # examples: of 100 a rate is known to ± 10 points; share: of less, frequent words alone
+# %% ../nbs/08_evaluation.ipynb #787f981f
+_FEWEST = 100
 
-def _barely_covered(scores) -> list[str]: # of word vectors that lack the words of a test
-    if "coverage" not in scores: return []
+
+# examples: of 100 a rate is known to ± 10 points; share: of less, frequent words alone
+_LEAST = 0.1
+
+
+def _barely_covered(scores) -> list[str]:  # of word vectors that lack the words of a test
+    if "coverage" not in scores:
+        return []
     few = scores[(scores.coverage < 1) & ((scores.coverage < _LEAST) | (scores.examples < _FEWEST))]
-    few, said = few.drop_duplicates(["task", "system", "target"]), []
+    few = few.drop_duplicates(["task", "system", "target"])
+    said = []
     for (task, system), own in few.groupby(["task", "system"], sort=False):
         those = (f"{r.target} ({r.examples} examples, {r.coverage:.1%})" for r in own.itertuples())
-        said.append(f"{task}, {system}: the score is of fewer than {_FEWEST} examples or of less than {_LEAST:.0%} of "
-                    f"the test, of the others a word has no vector, in {', '.join(those)}")
+        said.append(
+            f"{task}, {system}: the score is of fewer than {_FEWEST} examples or of less than "
+            f"{_LEAST:.0%} of "
+            f"the test, of the others a word has no vector, in {', '.join(those)}"
+        )
     return said
 
-def _warn_of_scores(scores): # that say less than they seem to
-    known = scores[(scores.get("sharing", 0) > 0) & (scores.system == "model")].drop_duplicates(["task", "target"])
-    said = [f"{r.task} in {r.target}: of {r.examples} tested examples {r.leaked:.0f} were learned whole, here or in "
-            f"another language, and {r.sharing:.0f} share a text with one that was" for r in known.itertuples()]
+# %% ../nbs/08_evaluation.ipynb #f3west00
+def _warn_of_scores(scores):  # that say less than they seem to
+    known = scores[(scores.get("sharing", 0) > 0) & (scores.system == "model")].drop_duplicates(
+        ["task", "target"]
+    )
+    said = [
+        f"{r.task} in {r.target}: of {r.examples} tested examples {r.leaked:.0f} were learned "
+        f"whole, here or in "
+        f"another language, and {r.sharing:.0f} share a text with one that was"
+        for r in known.itertuples()
+    ]
     ended = scores[scores.get("stopped", pd.Series("", scores.index)).fillna("") != ""]
-    said += [f"{r.task}, {r.system}, seed {r.seed}: {r.stopped}; the same call goes on"
-             for r in ended.drop_duplicates(["task", "system", "source", "seed"]).itertuples()]
-    if said := said + _barely_covered(scores): warnings.warn("; ".join(said))
+    said += [
+        f"{r.task}, {r.system}, seed {r.seed}: {r.stopped}; the same call goes on"
+        for r in ended.drop_duplicates(["task", "system", "source", "seed"]).itertuples()
+    ]
+    if said := said + _barely_covered(scores):
+        warnings.warn("; ".join(said))
 
-# %% ../nbs/08_evaluation.ipynb #a9966538
-MEANS = ("mean", "others", "gap") # columns of a table that are no language
+# %% ../nbs/08_evaluation.ipynb #c4e5354c
+MEANS = ("mean", "others", "gap")  # columns of a table that are no language
 
-def score_table(scores: pd.DataFrame, # of `evaluate`
-                task: str, measure: str | None = None, # the first if None
-                aggregate: str = "mean", # of seeds: 'mean' or 'median'
-               ) -> pd.DataFrame: # a row for each system, a column for each language, before them MEANS
+# %% ../nbs/08_evaluation.ipynb #7736130a
+def score_table(
+    scores: pd.DataFrame,  # of `evaluate`
+    task: str,
+    measure: str | None = None,  # the first if None
+    aggregate: str = "mean",  # of seeds: 'mean' or 'median'
+) -> pd.DataFrame:  # a row for each system, a column for each language, before them MEANS
     """Means or medians over seeds, in percent, and the coverage of a test by vectors that lack some of its words.
 
     `mean` is that of the languages that all systems have, as papers print it; where heads are learned, `others` leaves
@@ -754,155 +1208,311 @@ def score_table(scores: pd.DataFrame, # of `evaluate`
     measure = choose("measure", measure or own.measure.iloc[0], [*own.measure.unique()])
     own = own[own.measure == measure]
     learned = own[own.source.isin(("", own.source.iloc[0]))]
-    table = learned.pivot_table(index="system", columns="target", values="score", sort=False,
-                                aggfunc=choose("aggregate", aggregate, ("mean", "median")))
+    table = learned.pivot_table(
+        index="system",
+        columns="target",
+        values="score",
+        sort=False,
+        aggfunc=choose("aggregate", aggregate, ("mean", "median")),
+    )
     source = [lang for lang in own.source.iloc[0].split(",") if lang in table]
     common = table.columns[table.notna().all()].difference(source, sort=False)
     table = pd.concat([table, _of_covered(learned, "coverage", "coverage").mul(100)])
-    means, others = [table[[*common, *source]].mean(axis=1)], table[common].mean(axis=1)
-    if source: means += [others, table[source].mean(axis=1) - others]
-    for k, (name, values) in enumerate(zip(MEANS, means)): table.insert(k, name, values)
-    there = own[(own.source == own.target) & (own.source != own.source.iloc[0])] # of `in_language`
+    means = [table[[*common, *source]].mean(axis=1)]
+    others = table[common].mean(axis=1)
+    if source:
+        means += [others, table[source].mean(axis=1) - others]
+    for k, (name, values) in enumerate(zip(MEANS, means)):
+        table.insert(k, name, values)
+    # of `in_language`
+    there = own[(own.source == own.target) & (own.source != own.source.iloc[0])]
     for system, rows in there.groupby("system", sort=False):
-        table.loc[f"{system}, learned in the language"] = rows.groupby("target").score.agg(aggregate)
+        table.loc[f"{system}, learned in the language"] = rows.groupby("target").score.agg(
+            aggregate
+        )
     return table
 
-def _of_covered(rows, column, name) -> pd.DataFrame: # of systems that lack a part of a test
+# %% ../nbs/08_evaluation.ipynb #1e6ceb51
+def _of_covered(rows, column, name) -> pd.DataFrame:  # of systems that lack a part of a test
     partly = rows[rows.get("coverage", pd.Series(1.0, rows.index)) < 1].system
     rows = rows[rows.system.isin(partly)].assign(system=lambda own: own.system + f", {name}")
-    if not len(rows): return pd.DataFrame()
+    if not len(rows):
+        return pd.DataFrame()
     return rows.pivot_table(index="system", columns="target", values=column, sort=False)
 
-_IN_LATEX = {**{sign: f"\\{sign}" for sign in "_%&#${}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
-             "^": r"\textasciicircum{}"}
 
+_IN_LATEX = {
+    **{sign: f"\\{sign}" for sign in "_%&#${}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+# %% ../nbs/08_evaluation.ipynb #a9966538
 def latex(table: pd.DataFrame) -> str:
     "The table as LaTeX, numbers with one decimal."
-    escape = lambda text: "".join(_IN_LATEX.get(sign, sign) for sign in str(text))
-    number = lambda value: escape(value).replace("†", r"$\dagger$") if isinstance(value, str) else \
-        "–" if pd.isna(value) else f"{value:.1f}"
+
+    def escape(text):
+        return "".join(_IN_LATEX.get(sign, sign) for sign in str(text))
+
+    def number(value):
+        return (
+            escape(value).replace("†", r"$\dagger$")
+            if isinstance(value, str)
+            else "–"
+            if pd.isna(value)
+            else f"{value:.1f}"
+        )
+
     rows = [[escape(name), *map(number, values)] for name, values in zip(table.index, table.values)]
     lines = [" & ".join(row) + r" \\" for row in [["", *map(escape, table.columns)], *rows]]
     head = r"\begin{tabular}{l" + "r" * len(table.columns) + "}"
-    return "\n".join([head, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"])
+    return "\n".join(
+        [head, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
+    )
 
-# %% ../nbs/08_evaluation.ipynb #h3atmap0
-_SIDE_BY_SIDE = 15 # columns of a heat map: narrower ones hold no number with one decimal
+# %% ../nbs/08_evaluation.ipynb #676b7f35
+_SIDE_BY_SIDE = 15  # columns of a heat map: narrower ones hold no number with one decimal
 
-def _blocks(table) -> list: # its columns in rows below each other, equally long
+
+def _blocks(table) -> list:  # its columns in rows below each other, equally long
     width = math.ceil(table.shape[1] / math.ceil(table.shape[1] / _SIDE_BY_SIDE))
-    return [table.iloc[:, k:k + width] for k in range(0, table.shape[1], width)]
+    return [table.iloc[:, k : k + width] for k in range(0, table.shape[1], width)]
 
-def _turned(block) -> float: # inches that its labels need upright; 0 if they fit side by side
+
+def _turned(block) -> float:  # inches that its labels need upright; 0 if they fit side by side
     longest = max(map(len, block.columns))
     return 0.07 * longest if longest * block.shape[1] > 75 else 0
 
-def draw_heat_map(scores: pd.DataFrame, # of `evaluate`
-                  aggregate: str = "mean", # of seeds: 'mean' or 'median'
-                 ):
+# %% ../nbs/08_evaluation.ipynb #h3atmap0
+def draw_heat_map(
+    scores: pd.DataFrame,  # of `evaluate`
+    aggregate: str = "mean",  # of seeds: 'mean' or 'median'
+):
     "Model and baselines by task and language, percent; a task's first measure."
     import seaborn
+
     drawn = []
     for task in scores.task.unique():
-        table = score_table(scores, task, aggregate=aggregate).drop(columns=[*MEANS], errors="ignore")
+        table = score_table(scores, task, aggregate=aggregate).drop(
+            columns=[*MEANS], errors="ignore"
+        )
         titles = [f"{task}: {scores[scores.task == task].measure.iloc[0]}, %"]
         drawn += [(block, titles.pop() if titles else "") for block in _blocks(table)]
     heights = [0.2 * len(block) + _turned(block) for block, _ in drawn]
-    fig, axes = figure("page", sum(heights) + 0.45 * len(drawn), nrows=len(drawn), squeeze=False,
-                       gridspec_kw={"height_ratios": [len(block) for block, _ in drawn]})
-    fig.set_layout_engine("none") # seaborn draws once with all labels upright, for which there is no room
+    fig, axes = figure(
+        "page",
+        sum(heights) + 0.45 * len(drawn),
+        nrows=len(drawn),
+        squeeze=False,
+        gridspec_kw={"height_ratios": [len(block) for block, _ in drawn]},
+    )
+    # seaborn draws once with all labels upright, for which there is no room
+    fig.set_layout_engine("none")
     for ax, (block, title) in zip(axes[:, 0], drawn):
-        seaborn.heatmap(block, ax=ax, annot=True, fmt=".1f", cmap="cividis", vmin=0, vmax=100, cbar=False,
-                        annot_kws={"size": 7})
+        seaborn.heatmap(
+            block,
+            ax=ax,
+            annot=True,
+            fmt=".1f",
+            cmap="cividis",
+            vmin=0,
+            vmax=100,
+            cbar=False,
+            annot_kws={"size": 7},
+        )
         ax.set(xlabel="", ylabel="", title=title)
         ax.tick_params(rotation=0, length=0)
-        if _turned(block): ax.tick_params(axis="x", rotation=90)
+        if _turned(block):
+            ax.tick_params(axis="x", rotation=90)
     fig.set_layout_engine("constrained")
     return fig
 
+# %% ../nbs/08_evaluation.ipynb #7e797237
+FAMILIES = {
+    lang: family
+    for family, langs in {  # language → family, by the names that XTREME uses
+        "Germanic": "af ang da de en fo fy gsw is lb nb nds nl nn no sv swg",
+        "Slavic": "be bg bs cs csb dsb hr hsb mk orv pl ru sk sl sr uk",
+        "Romance": "ast ca es fr gl it la lld oc pms pt rm ro",
+        "Celtic": "br cy ga gd kw",
+        "Baltic": "lt lv",
+        "Greek": "el",
+        "Armenian": "hy",
+        "Albanian": "sq",
+        "Iranian": "fa ku ps tg",
+        "Indo-Aryan": "as awa bn gu hi mai mr ne or pa sd si ur",
+        "Dravidian": "kn ml ta te",
+        "Uralic": "et fi hu kv mhr myv olo se",
+        "Turkic": "az kk ky tk tr tt ug uz",
+        "Mongolic": "mn",
+        "Kartvelian": "ka",
+        "Semitic": "am ar arq arz he mt ti",
+        "Berber": "ber kab",
+        "Cushitic": "so om",
+        "Chadic": "ha",
+        "Niger-Congo": "bm ig rw sn sw wo xh yo zu",
+        "Sino-Tibetan": "my wuu yue zh",
+        "Japonic": "ja",
+        "Koreanic": "ko",
+        "Kra-Dai": "lo th",
+        "Austroasiatic": "km vi",
+        "Malayo-Polynesian": "ceb ch dtp fil id jv kzj max mg mi ms pam su tl war",
+        "Isolate": "eu",
+        "Aymaran": "ay",
+        "Quechuan": "qu quy",
+        "Tupian": "gn",
+        "Uto-Aztecan": "hch nah tar",
+        "Oto-Manguean": "oto",
+        "Chibchan": "bzd",
+        "Arawakan": "cni",
+        "Panoan": "shp",
+    }.items()
+    for lang in langs.split()
+}
+
+# %% ../nbs/08_evaluation.ipynb #27904d90
+def _language_of(target: str) -> str:  # of a pair with English the other one
+    return (
+        target
+        if target in LANGUAGES
+        else next((code for code in target.split("-") if code != "en"), target)
+    )
+
 # %% ../nbs/08_evaluation.ipynb #fam1ly00
-FAMILIES = {lang: family for family, langs in { # language → family, by the names that XTREME uses
-    "Germanic": "af ang da de en fo fy gsw is lb nb nds nl nn no sv swg",
-    "Slavic": "be bg bs cs csb dsb hr hsb mk orv pl ru sk sl sr uk",
-    "Romance": "ast ca es fr gl it la lld oc pms pt rm ro", "Celtic": "br cy ga gd kw", "Baltic": "lt lv",
-    "Greek": "el", "Armenian": "hy", "Albanian": "sq", "Iranian": "fa ku ps tg",
-    "Indo-Aryan": "as awa bn gu hi mai mr ne or pa sd si ur", "Dravidian": "kn ml ta te",
-    "Uralic": "et fi hu kv mhr myv olo se", "Turkic": "az kk ky tk tr tt ug uz", "Mongolic": "mn", "Kartvelian": "ka",
-    "Semitic": "am ar arq arz he mt ti", "Berber": "ber kab", "Cushitic": "so om", "Chadic": "ha",
-    "Niger-Congo": "bm ig rw sn sw wo xh yo zu", "Sino-Tibetan": "my wuu yue zh", "Japonic": "ja", "Koreanic": "ko",
-    "Kra-Dai": "lo th", "Austroasiatic": "km vi",
-    "Malayo-Polynesian": "ceb ch dtp fil id jv kzj max mg mi ms pam su tl war", "Isolate": "eu", "Aymaran": "ay",
-    "Quechuan": "qu quy", "Tupian": "gn", "Uto-Aztecan": "hch nah tar", "Oto-Manguean": "oto", "Chibchan": "bzd",
-    "Arawakan": "cni", "Panoan": "shp"}.items() for lang in langs.split()}
-
-def _language_of(target: str) -> str: # of a pair with English the other one
-    return target if target in LANGUAGES else next((code for code in target.split("-") if code != "en"), target)
-
-def family_table(scores: pd.DataFrame, # of `evaluate`
-                 task: str, measure: str | None = None, aggregate: str = "mean", # as for `score_table`
-                ) -> pd.DataFrame: # a row for each system, a column for each family
+def family_table(
+    scores: pd.DataFrame,  # of `evaluate`
+    task: str,
+    measure: str | None = None,
+    aggregate: str = "mean",  # as for `score_table`
+) -> pd.DataFrame:  # a row for each system, a column for each family
     "Means over a family's languages that were not learned from, those not in FAMILIES as 'other'; errors as there."
-    table, own = score_table(scores, task, measure, aggregate), scores[scores.task == task]
-    learned, common = own.source.iloc[0].split(","), table[table.index.isin(own.system)].notna().all()
+    table = score_table(scores, task, measure, aggregate)
+    own = scores[scores.task == task]
+    learned = own.source.iloc[0].split(",")
+    common = table[table.index.isin(own.system)].notna().all()
     table = table.loc[:, common].drop(columns=[*MEANS, *learned], errors="ignore").dropna(how="all")
-    return table.T.groupby(lambda target: FAMILIES.get(_language_of(target), "other"), sort=False).mean().T
+    return (
+        table.T.groupby(lambda target: FAMILIES.get(_language_of(target), "other"), sort=False)
+        .mean()
+        .T
+    )
 
-# %% ../nbs/08_evaluation.ipynb #bes1de02
-_ANY_MEAN = ("mean", "mean_special") # where a paper does not say whether <s> and </s> count
-_RETRIEVED_BY = { # (paper, model) → layer and pooling of its numbers for Tatoeba
-    ("static", ""): (8, ("mean_special",)), ("veco", ""): (19, ("mean_special",)), # by XTREME's scripts; VECO's own
-    ("xlme", "XLM-R"): (7, _ANY_MEAN), ("xlme", "XLM-E"): (9, _ANY_MEAN), ("xlme", "XLM-E-TRTD"): (9, _ANY_MEAN)}
-_FULL_FILES = 400_000 # words of two sides, among which the static paper's translations are looked for
+# %% ../nbs/08_evaluation.ipynb #e637c8ee
+_ANY_MEAN = ("mean", "mean_special")  # where a paper does not say whether <s> and </s> count
 
-def _read_by(rows, name): # the layer, pool or method of scores, None where there are several or none
+
+_RETRIEVED_BY = {  # (paper, model) → layer and pooling of its numbers for Tatoeba
+    ("static", ""): (8, ("mean_special",)),
+    ("veco", ""): (19, ("mean_special",)),  # by XTREME's scripts; VECO's own
+    ("xlme", "XLM-R"): (7, _ANY_MEAN),
+    ("xlme", "XLM-E"): (9, _ANY_MEAN),
+    ("xlme", "XLM-E-TRTD"): (9, _ANY_MEAN),
+}
+
+
+# words of two sides, among which the static paper's translations are looked for
+_FULL_FILES = 400_000
+
+
+def _read_by(
+    rows, name
+):  # the layer, pool or method of scores, None where there are several or none
     values = rows[name].dropna().unique() if name in rows else []
     return values[0] if len(values) == 1 else None
 
+# %% ../nbs/08_evaluation.ipynb #bes1de02
 def _is_comparable(task, paper, model, rows, measure) -> bool:
     "Whether a paper's number was measured as ours was, from the same layer, in the same way, among as many words."
     layer, pool, method = (_read_by(rows, name) for name in ("layer", "pool", "method"))
-    if task == "mining": return False # VECO chooses the threshold on the gold pairs that it tests
-    if task == "bli": return _read_by(rows, "choices") == _FULL_FILES
+    # VECO chooses the threshold on the gold pairs that it tests
+    if task == "mining":
+        return False
+    if task == "bli":
+        return _read_by(rows, "choices") == _FULL_FILES
     if task == "word_alignment":
-        return model == "fast_align" or "XLM-E" in model and (layer, method) == (9, "optimal_transport")
-    if task not in ("tatoeba", *TATOEBA): return True
+        return (
+            model == "fast_align"
+            or "XLM-E" in model
+            and (layer, method) == (9, "optimal_transport")
+        )
+    if task not in ("tatoeba", *TATOEBA):
+        return True
     theirs = _RETRIEVED_BY.get((paper, model)) or _RETRIEVED_BY.get((paper, ""))
-    if theirs is None or layer != theirs[0] or pool not in theirs[1]: return False
-    return paper == "xlme" or measure.endswith("from en") # XTREME asks for each English sentence
+    if theirs is None or layer != theirs[0] or pool not in theirs[1]:
+        return False
+    return paper == "xlme" or measure.endswith("from en")  # XTREME asks for each English sentence
 
-# %% ../nbs/08_evaluation.ipynb #bes1de00
-_RETRIEVED = ("acc@1", "acc") # from vectors as they are
-_METRICS = {"accuracy": ("acc", "acc_m"), "micro-F1": ("acc",), "F1": ("f1",), "F1 as published": ("f1",),
-            "EM": ("em",), "AER": ("aer",), "Matthews": ("mcc",), "Spearman": ("scc",), "harmonic mean": ("score",),
-            "accuracy@1": ("p@1",), "accuracy@1, raw": _RETRIEVED, "accuracy@1, raw, to en": _RETRIEVED,
-            "accuracy@1, raw, from en": _RETRIEVED} # measure → what the papers' tables call it
+# %% ../nbs/08_evaluation.ipynb #9d7fdb3c
+_RETRIEVED = ("acc@1", "acc")  # from vectors as they are
+
+
+_METRICS = {
+    "accuracy": ("acc", "acc_m"),
+    "micro-F1": ("acc",),
+    "F1": ("f1",),
+    "F1 as published": ("f1",),
+    "EM": ("em",),
+    "AER": ("aer",),
+    "Matthews": ("mcc",),
+    "Spearman": ("scc",),
+    "harmonic mean": ("score",),
+    "accuracy@1": ("p@1",),
+    "accuracy@1, raw": _RETRIEVED,
+    "accuracy@1, raw, to en": _RETRIEVED,
+    "accuracy@1, raw, from en": _RETRIEVED,
+}  # measure → what the papers' tables call it
+
+
 _WAYS = {"to en": "xx-en", "from en": "en-xx"}
 
-def _theirs(task, columns) -> pd.DataFrame: # what is printed in the columns of our table, named by `column`
-    if task in TATOEBA: # a mean
+# %% ../nbs/08_evaluation.ipynb #6d3849c8
+def _theirs(
+    task, columns
+) -> pd.DataFrame:  # what is printed in the columns of our table, named by `column`
+    if task in TATOEBA:  # a mean
         found = printed("tatoeba").query("lang == 'avg'")
         return found[found.variant.str.startswith(task.replace("-", ""))].assign(column=columns[0])
-    found = printed(task if task in TABLES else "cldr") # of which, as of the others, no paper has a table
-    names = [pair_name(*sorted(lang.split("-"))) if "-" in lang else our_code(lang) for lang in found.lang]
-    ours = {pair_name(*sorted(target.split("-"))) if "-" in target else target: target for target in columns}
-    if task in READ: ours = {_language_of(target): target for target in columns if target not in names} | ours
+    # of which, as of the others, no paper has a table
+    found = printed(task if task in TABLES else "cldr")
+    names = [
+        pair_name(*sorted(lang.split("-"))) if "-" in lang else our_code(lang)
+        for lang in found.lang
+    ]
+    ours = {
+        pair_name(*sorted(target.split("-"))) if "-" in target else target: target
+        for target in columns
+    }
+    if task in READ:
+        ours = {_language_of(target): target for target in columns if target not in names} | ours
     return found.assign(column=[ours.get(name) for name in names]).dropna(subset="column")
 
-def _of_measure(theirs, task, name, rows): # what is printed of a measure, in the way in which our rows were measured
+# %% ../nbs/08_evaluation.ipynb #c8dd7690
+def _of_measure(
+    theirs, task, name, rows
+):  # what is printed of a measure, in the way in which our rows were measured
     theirs = theirs[theirs.metric.isin(_METRICS.get(name, ())) & theirs.value.notna()]
     named = zip(theirs.paper, theirs.model)
     comparable = [_is_comparable(task, paper, model, rows, name) for paper, model in named]
     return theirs[np.array(comparable, dtype=bool)]
 
+
 def printed_measure(scores: pd.DataFrame, task: str) -> str:
     "The first measure of a task that papers print in the languages of the scores; the first of all if they print none."
     rows = scores[scores.task == task]
     theirs = _theirs(task, [*rows.target.unique()])
-    return next((m for m in rows.measure.unique() if len(_of_measure(theirs, task, m, rows))), rows.measure.iloc[0])
+    return next(
+        (m for m in rows.measure.unique() if len(_of_measure(theirs, task, m, rows))),
+        rows.measure.iloc[0],
+    )
 
-def beside_papers(scores: pd.DataFrame, # of `evaluate`
-                  task: str, measure: str | None = None, aggregate: str = "mean", # as for `score_table`
-                 ) -> pd.DataFrame: # text; a row for each system of ours, then for each model of a paper
+# %% ../nbs/08_evaluation.ipynb #bes1de00
+def beside_papers(
+    scores: pd.DataFrame,  # of `evaluate`
+    task: str,
+    measure: str | None = None,
+    aggregate: str = "mean",  # as for `score_table`
+) -> pd.DataFrame:  # text; a row for each system of ours, then for each model of a paper
     """Ours above what papers print in the same languages and measured in the same way, † where their errata doubt it.
 
     Percent; errors as there. Without a measure the first that they print is taken (`printed_measure`); where they
@@ -911,138 +1521,220 @@ def beside_papers(scores: pd.DataFrame, # of `evaluate`
     theirs = _theirs(task, [*rows.target.unique()])
     measure = measure or printed_measure(scores, task)
     own = score_table(scores, task, measure, aggregate).drop(columns=[*MEANS], errors="ignore")
-    theirs, way = _of_measure(theirs, task, measure, rows), _WAYS.get(measure.split(", ")[-1])
-    if way: theirs = theirs[theirs.variant.str.contains(way) | ~theirs.variant.str.contains("xx")]
+    theirs = _of_measure(theirs, task, measure, rows)
+    way = _WAYS.get(measure.split(", ")[-1])
+    if way:
+        theirs = theirs[theirs.variant.str.contains(way) | ~theirs.variant.str.contains("xx")]
     facts = theirs[["paper", "model", "size", "setting", "variant"]].itertuples(index=False)
     systems = [f"{paper}: " + ", ".join(filter(None, more)) for paper, *more in facts]
-    percent = theirs.value.where(theirs.metric != "score", 100 * theirs.value) # correlations are printed from 0 to 1
+    # correlations are printed from 0 to 1
+    percent = theirs.value.where(theirs.metric != "score", 100 * theirs.value)
     text = [f"{value:.1f}" + "†" * doubt for value, doubt in zip(percent, theirs.doubtful)]
     theirs = theirs.assign(system=systems, text=text)
-    table = theirs.pivot_table(index="system", columns="column", values="text", aggfunc="first", sort=False)
+    table = theirs.pivot_table(
+        index="system", columns="column", values="text", aggfunc="first", sort=False
+    )
     table = table.reindex(columns=own.columns).dropna(how="all")
     return pd.concat([own.map(lambda v: "" if pd.isna(v) else f"{v:.1f}"), table]).fillna("")
 
-# %% ../nbs/08_evaluation.ipynb #25641a9a
-def _ratios(name, examples, answers, lang) -> np.ndarray: # (examples, 2): what the first measure divides by what
+# %% ../nbs/08_evaluation.ipynb #2cfb03b4
+def _ratios(
+    name, examples, answers, lang
+) -> np.ndarray:  # (examples, 2): what the first measure divides by what
     tested = TASK_SETS[BENCHMARKS[name].tested]
-    if tested.kind == "tagging" and "O" in tested.labels: # F1 of spans
+    if tested.kind == "tagging" and "O" in tested.labels:  # F1 of spans
         right, found, true = span_counts([e.tags for e in examples], answers, strict=False).T
         return np.stack([200.0 * right, found + true], 1)
-    if tested.kind == "tagging": return np.array([(sum(matches(e.tags, a)), len(a)) for e, a in zip(examples, answers)])
-    if each := BENCHMARKS[name].each: return np.array([(value, 1.0) for value in each(examples, answers, lang)])
-    return np.array([(next(iter(BENCHMARKS[name].score([e], [a], lang).values())), 1.0)
-                     for e, a in zip(examples, answers)])
+    if tested.kind == "tagging":
+        return np.array([(sum(matches(e.tags, a)), len(a)) for e, a in zip(examples, answers)])
+    if each := BENCHMARKS[name].each:
+        return np.array([(value, 1.0) for value in each(examples, answers, lang)])
+    return np.array(
+        [
+            (next(iter(BENCHMARKS[name].score([e], [a], lang).values())), 1.0)
+            for e, a in zip(examples, answers)
+        ]
+    )
 
+# %% ../nbs/08_evaluation.ipynb #26cf91af
 def _check_is_ratio(ratios, task, tested, answers, lang):
     "Refuse a measure of the whole test, such as a correlation, which no sums over examples stand for."
     measure, whole = next(iter(BENCHMARKS[task].score(tested, answers, lang).items()))
     above, below = ratios.sum(0)
-    if math.isclose(mean := above / below if below else 0.0, whole, abs_tol=1e-6): return
-    raise DataError(f"{task}: {measure} is {whole:.1f} of the whole test and {mean:.1f} as a mean over examples, so "
-                    "that examples drawn anew say nothing of it")
+    if math.isclose(mean := above / below if below else 0.0, whole, abs_tol=1e-6):
+        return
+    raise DataError(
+        f"{task}: {measure} is {whole:.1f} of the whole test and {mean:.1f} as a mean over "
+        f"examples, so "
+        "that examples drawn anew say nothing of it"
+    )
 
-def _heads(settings, task) -> list[Tuned]: # of all seeds
-    found = [_tuned(settings.model, task, settings.source, seed, settings) for seed in range(settings.seeds)]
+
+def _heads(settings, task) -> list[Tuned]:  # of all seeds
+    found = [
+        _tuned(settings.model, task, settings.source, seed, settings)
+        for seed in range(settings.seeds)
+    ]
     for tuned in found:
-        if tuned.stopped: raise DataError(f"{task}, {settings.title}: {tuned.stopped}; the same call goes on")
+        if tuned.stopped:
+            raise DataError(f"{task}, {settings.title}: {tuned.stopped}; the same call goes on")
     return found
 
-def _of_heads(settings, heads, task, lang) -> np.ndarray: # (seeds, examples, 2)
-    tested, found = read_task(BENCHMARKS[task].tested, lang, test_split_of(task, settings)), []
+# %% ../nbs/08_evaluation.ipynb #16807f1f
+def _of_heads(settings, heads, task, lang) -> np.ndarray:  # (seeds, examples, 2)
+    tested = read_task(BENCHMARKS[task].tested, lang, test_split_of(task, settings))
+    found = []
     for tuned in heads:
         answers = _answered(tuned, task, tested, lang, settings)
         found.append(_ratios(task, tested, answers, lang))
         _check_is_ratio(found[-1], task, tested, answers, lang)
     return np.stack(found)
 
-def _each_found(settings, task) -> dict: # of a task that trains nothing: target → (1, examples, 2)
+
+def _each_found(settings, task) -> dict:  # of a task that trains nothing: target → (1, examples, 2)
     model = settings.model
     with quietly():
         key = [model_hash(model), _reading(task, settings)]
-        rows = _kept_readout(task, settings, settings.title, key,
-                             partial(READ[task][0], model, **_reading(task, settings)))
+        rows = _kept_readout(
+            task,
+            settings,
+            settings.title,
+            key,
+            partial(READ[task][0], model, **_reading(task, settings)),
+        )
     each = {own["target"]: np.array(own["each"], float) for own in rows if "each" in own}
     return {target: np.stack([own, np.ones_like(own)], 1)[None] for target, own in each.items()}
 
-def _by_example(settings, task) -> tuple[list[str], Callable]: # targets, and target → (seeds, examples, 2)
-    if task in EACH: return [*(found := _each_found(settings, task))], found.__getitem__
-    return _tested_languages(task, settings), partial(_of_heads, settings, _heads(settings, task), task)
+# %% ../nbs/08_evaluation.ipynb #183f6b49
+def _by_example(
+    settings, task
+) -> tuple[list[str], Callable]:  # targets, and target → (seeds, examples, 2)
+    if task in EACH:
+        return [*(found := _each_found(settings, task))], found.__getitem__
+    return _tested_languages(task, settings), partial(
+        _of_heads, settings, _heads(settings, task), task
+    )
 
-def compare(first: Settings, second: Settings, # alike but for the model
-            task: str,
-            target: str, # a language, or of Tatoeba and FLORES a pair, such as 'de-en'
-           ): # as of `scores.paired_bootstrap_of_ratios`, points of the task's first measure
+# %% ../nbs/08_evaluation.ipynb #25641a9a
+def compare(
+    first: Settings,
+    second: Settings,  # alike but for the model
+    task: str,
+    target: str,  # a language, or of Tatoeba and FLORES a pair, such as 'de-en'
+):  # as of `scores.paired_bootstrap_of_ratios`, points of the task's first measure
     """The difference of two models on one test, over examples drawn anew; what was computed before is read.
 
     Raises `DataError` for a measure that is no ratio of sums over examples, such as a correlation, and for a training
     that has not finished."""
     choose("task", task, [*BENCHMARKS, *EACH])
-    first, second = checked(first), checked(second)
-    if task in BENCHMARKS: read_task(BENCHMARKS[task].tested, target, test_split_of(task, first)) # before any training
+    first = checked(first)
+    second = checked(second)
+    # before any training
+    if task in BENCHMARKS:
+        read_task(BENCHMARKS[task].tested, target, test_split_of(task, first))
     models = [_by_example(settings, task) for settings in (first, second)]
-    if task in EACH: choose("target", target, models[0][0])
+    if task in EACH:
+        choose("target", target, models[0][0])
     return paired_bootstrap_of_ratios(*(ratios_of(target) for _, ratios_of in models), 0)
 
-
-# %% ../nbs/08_evaluation.ipynb #56a41e16
+# %% ../nbs/08_evaluation.ipynb #c0224c9f
 def scores_record(settings: Settings, scores: pd.DataFrame) -> dict:
     "What `append_record` keeps of an evaluation: no path of a machine."
-    parameters = {k: v for k, v in asdict(settings).items() if k not in ("out", "max_minutes", "against")}
+    parameters = {
+        k: v for k, v in asdict(settings).items() if k not in ("out", "max_minutes", "against")
+    }
     parameters |= {"model": settings.title, "model_hash": model_hash(settings.model)}
-    if settings.partner not in ("", "self"): parameters["partner"] = f"translation-{_files_hash(settings.partner)}"
+    if settings.partner not in ("", "self"):
+        parameters["partner"] = f"translation-{_files_hash(settings.partner)}"
     columns = scores.astype(object).where(scores.notna(), None).to_dict("list")
     finished = not any(columns.get("stopped", ()))
-    return {"parameters": parameters, **run_facts(), "run": {"finished": finished}, "scores": columns}
+    return {
+        "parameters": parameters,
+        **run_facts(),
+        "run": {"finished": finished},
+        "scores": columns,
+    }
 
-def _stopped(own) -> str: # what a row says of its trainings that did not finish
+# %% ../nbs/08_evaluation.ipynb #d8b6b6b0
+def _stopped(own) -> str:  # what a row says of its trainings that did not finish
     ended = own.drop_duplicates(["source", "seed"]).stopped.fillna("").tolist()
-    if not (stops := [*filter(None, ended)]): return ""
-    if len(ended) == 1: return f", {stops[0]}"
+    if not (stops := [*filter(None, ended)]):
+        return ""
+    if len(ended) == 1:
+        return f", {stops[0]}"
     return f", {len(stops)} of {len(ended)} trainings stopped, the first {stops[0].removeprefix('stopped ')}"
 
-def as_shown(scores: pd.DataFrame, # of `evaluate`
-           title: str, # of the model
-          ) -> pd.DataFrame:
+
+def as_shown(
+    scores: pd.DataFrame,  # of `evaluate`
+    title: str,  # of the model
+) -> pd.DataFrame:
     "The scores as they are shown: the model by its title, and how far a training came that did not finish."
     rows = scores.assign(system=scores.system.where(scores.system != "model", title))
-    if "stopped" not in rows: return rows
-    main = rows.source == rows.groupby("task").source.transform("first") # beside it are rows of `in_language`
-    said = [pd.Series(_stopped(own), own.index) for _, own in rows.groupby(["task", "system", main])]
+    if "stopped" not in rows:
+        return rows
+    # beside it are rows of `in_language`
+    main = rows.source == rows.groupby("task").source.transform("first")
+    said = [
+        pd.Series(_stopped(own), own.index) for _, own in rows.groupby(["task", "system", main])
+    ]
     return rows.assign(system=rows.system + pd.concat(said))
 
-def _of_seeds(settings, own) -> str: # how the seeds of a task's rows become one number
+# %% ../nbs/08_evaluation.ipynb #9d421a2b
+def _of_seeds(settings, own) -> str:  # how the seeds of a task's rows become one number
     return f", {settings.aggregate} of {n} seeds" if (n := own.seed.nunique()) > 1 else ""
 
-def _how_read(own) -> str: # the protocol of a task that trains nothing: layer, pooling, method, words to choose from
-    said = {name: _read_by(own, name) for name in ("layer", "pool", "method", "choices")}
-    words = {"layer": "layer {:.0f}", "pool": "pooled by {}", "method": "by {}", "choices": "of {:,.0f} words"}
-    return "".join(f", {words[name].format(value)}" for name, value in said.items() if value is not None)
 
-def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]: # title → table
+def _how_read(
+    own,
+) -> (
+    str
+):  # the protocol of a task that trains nothing: layer, pooling, method, words to choose from
+    said = {name: _read_by(own, name) for name in ("layer", "pool", "method", "choices")}
+    words = {
+        "layer": "layer {:.0f}",
+        "pool": "pooled by {}",
+        "method": "by {}",
+        "choices": "of {:,.0f} words",
+    }
+    return "".join(
+        f", {words[name].format(value)}" for name, value in said.items() if value is not None
+    )
+
+# %% ../nbs/08_evaluation.ipynb #56a41e16
+def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:  # title → table
     "The table of each task, by its first measure, and by family where a task has more than one."
-    found, scores = {}, as_shown(scores, settings.title)
+    found = {}
+    scores = as_shown(scores, settings.title)
     for task in scores.task.unique():
         own = scores[scores.task == task]
         what = f"{task}: {own.measure.iloc[0]}, %{_of_seeds(settings, own)}{_how_read(own)}"
-        covered = _of_covered(own[own.measure == own.measure.iloc[0]], "examples", "examples covered")
-        own_table = score_table(scores, task, aggregate=settings.aggregate).round(1).add(0.0) # of -0.0
+        covered = _of_covered(
+            own[own.measure == own.measure.iloc[0]], "examples", "examples covered"
+        )
+        # of -0.0
+        own_table = score_table(scores, task, aggregate=settings.aggregate).round(1).add(0.0)
         found[what] = pd.concat([own_table, covered.map("{:,.0f}".format)])
         by_family = family_table(scores, task, aggregate=settings.aggregate).round(1)
         others = {*own.target} - {*own.source.iloc[0].split(",")}
-        if 1 < by_family.shape[1] < len(others): found[f"{what}, by family"] = by_family
+        if 1 < by_family.shape[1] < len(others):
+            found[f"{what}, by family"] = by_family
     return found
 
 # %% ../nbs/08_evaluation.ipynb #k33p0001
-def _is_recorded(record) -> bool: # by a call that was killed while it drew, or by the same call
+def _is_recorded(record) -> bool:  # by a call that was killed while it drew, or by the same call
     what = ("parameters", "run", "scores", "commit", "changed_files")
-    with suppress(DataError): # a damaged file of records gets one more
-        return any(content_hash(*map(old.get, what)) == content_hash(*map(record.get, what))
-                   for old in read_records("08_evaluation"))
+    with suppress(DataError):  # a damaged file of records gets one more
+        return any(
+            content_hash(*map(old.get, what)) == content_hash(*map(record.get, what))
+            for old in read_records("08_evaluation")
+        )
     return False
 
-# %% ../nbs/08_evaluation.ipynb #k33p0000
-def _printed_tables(settings, scores) -> dict: # title → table
-    shown, found = as_shown(scores, settings.title), {}
+# %% ../nbs/08_evaluation.ipynb #d88454e4
+def _printed_tables(settings, scores) -> dict:  # title → table
+    shown = as_shown(scores, settings.title)
+    found = {}
     for task in shown.task.unique():
         measure = printed_measure(shown, task)
         beside = beside_papers(shown, task, measure, settings.aggregate)
@@ -1050,134 +1742,210 @@ def _printed_tables(settings, scores) -> dict: # title → table
         title = f"{task}: {measure}, %{_of_seeds(settings, own)}{_how_read(own)}, beside the papers"
         if task in BENCHMARKS and (split := test_split_of(task, settings)) != BENCHMARKS[task].test:
             title += f"; ours is {split}"
-        if {*beside.index} - {*score_table(shown, task).index}: found[title] = beside
+        if {*beside.index} - {*score_table(shown, task).index}:
+            found[title] = beside
     return found
 
-def keep(settings: Settings, # of `checked`
-         scores: pd.DataFrame) -> Path: # without the ending
+# %% ../nbs/08_evaluation.ipynb #43b77427
+def keep(
+    settings: Settings,  # of `checked`
+    scores: pd.DataFrame,
+) -> Path:  # without the ending
     """Write scores (.csv), tables (.html, .tex) and heat map (.png) to the settings' folder, and add a record.
 
     Tables of tasks that papers print are written once more with their rows."""
     record = scores_record(settings, scores)
-    place = settings.folder / f"{settings.title}-{content_hash(record['parameters'])}".replace("/", "-")
+    place = settings.folder / f"{settings.title}-{content_hash(record['parameters'])}".replace(
+        "/", "-"
+    )
     place.parent.mkdir(parents=True, exist_ok=True)
     scores.to_csv(f"{place}.csv", index=False)
-    if not _is_recorded(record): append_record("08_evaluation", record) # before what can go wrong in drawing
+    # before what can go wrong in drawing
+    if not _is_recorded(record):
+        append_record("08_evaluation", record)
     titled = (tables(settings, scores) | _printed_tables(settings, scores)).items()
     html = [f"<h3>{title}</h3>\n{table.to_html(na_rep='–')}\n" for title, table in titled]
-    pages = {"html": ['<meta charset="utf-8">', *html],
-             "tex": [f"% {title}\n{latex(table)}\n" for title, table in titled]}
-    for ending, parts in pages.items(): Path(f"{place}.{ending}").write_text("\n".join(parts), encoding="utf-8")
+    pages = {
+        "html": ['<meta charset="utf-8">', *html],
+        "tex": [f"% {title}\n{latex(table)}\n" for title, table in titled],
+    }
+    for ending, parts in pages.items():
+        Path(f"{place}.{ending}").write_text("\n".join(parts), encoding="utf-8")
     fig = draw_heat_map(as_shown(scores, settings.title), settings.aggregate)
     fig.savefig(f"{place}.png", bbox_inches="tight", dpi=200)
     return place
 
-def _named(parameters: dict) -> str: # the model, and how it was evaluated where that is not the usual way
+# %% ../nbs/08_evaluation.ipynb #40c165d4
+def _named(
+    parameters: dict,
+) -> str:  # the model, and how it was evaluated where that is not the usual way
     layer = parameters.get("layer", -1)
     parameters = parameters | {"layer": "" if layer == -1 else str(layer)}
-    how = _given(parameters, "recipes", "partner", *_OF_DATA, "epochs", "learning_rate", "layer", "pool")
+    how = _given(
+        parameters, "recipes", "partner", *_OF_DATA, "epochs", "learning_rate", "layer", "pool"
+    )
     return parameters["model"] + how
+
 
 _OF_DATA = ("select_on", "train_split", "test_split")
 
-def _given(parameters: dict, *names) -> str: # ' (test_split=dev)'; '' where all is as usual
+
+def _given(parameters: dict, *names) -> str:  # ' (test_split=dev)'; '' where all is as usual
     given = ", ".join(f"{k}={v}" for k in names if (v := parameters.get(k)))
     return f" ({given})" if given else ""
 
-def recorded(records: list[dict] # of `08_evaluation`
-            ) -> pd.DataFrame: # as of `evaluate`, the model under its name, the newest of what was evaluated twice
+# %% ../nbs/08_evaluation.ipynb #k33p0000
+def recorded(
+    records: list[dict],  # of `08_evaluation`
+) -> (
+    pd.DataFrame
+):  # as of `evaluate`, the model under its name, the newest of what was evaluated twice
     "The scores of all records, one below another."
-    hashes = defaultdict(set) # of the models that go by a name
-    for record in records: hashes[_named(record["parameters"])].add(record["parameters"]["model_hash"])
-    def name_of(p): return _named(p) + f" [{p['model_hash'][:4]}]" * (len(hashes[_named(p)]) > 1)
-    def named(record): # baselines too were learned and tested in some way
-        rows, p = pd.DataFrame(record["scores"]), record["parameters"]
-        own = {"model": name_of(p), "untrained": f"untrained {name_of(p)}"}
-        return rows.assign(system=[own.get(system, system + _given(p, *_OF_DATA)) for system in rows.system])
-    if not records: return pd.DataFrame()
-    rows = pd.concat(map(named, records), ignore_index=True)
-    return rows.drop_duplicates(["task", "measure", "source", "target", "system", "seed"], keep="last")
+    hashes = defaultdict(set)  # of the models that go by a name
+    for record in records:
+        hashes[_named(record["parameters"])].add(record["parameters"]["model_hash"])
 
-# %% ../nbs/08_evaluation.ipynb #aga1n5t0
-def opponent(settings: Settings) -> Settings: # of `checked`
+    def name_of(p):
+        return _named(p) + f" [{p['model_hash'][:4]}]" * (len(hashes[_named(p)]) > 1)
+
+    def named(record):  # baselines too were learned and tested in some way
+        rows = pd.DataFrame(record["scores"])
+        p = record["parameters"]
+        own = {"model": name_of(p), "untrained": f"untrained {name_of(p)}"}
+        return rows.assign(
+            system=[own.get(system, system + _given(p, *_OF_DATA)) for system in rows.system]
+        )
+
+    if not records:
+        return pd.DataFrame()
+    rows = pd.concat(map(named, records), ignore_index=True)
+    return rows.drop_duplicates(
+        ["task", "measure", "source", "target", "system", "seed"], keep="last"
+    )
+
+# %% ../nbs/08_evaluation.ipynb #c7514e12
+def opponent(settings: Settings) -> Settings:  # of `checked`
     "The settings of the model `settings.against`, under a title of its own; errors as of `checked`."
     other = checked(replace(settings, model=settings.against, against="", name="", controls=False))
-    if other.title != settings.title: return other
+    if other.title != settings.title:
+        return other
     return replace(other, name=f"{other.title} [{model_hash(other.model)[:4]}]")
 
-def differences(first: Settings, second: Settings, # of `checked`, alike but for the model
-                measures: dict, # task → its first measure
-               ) -> pd.DataFrame: # a row for each task, measure and target, points
+# %% ../nbs/08_evaluation.ipynb #5ece8da9
+def differences(
+    first: Settings,
+    second: Settings,  # of `checked`, alike but for the model
+    measures: dict,  # task → its first measure
+) -> pd.DataFrame:  # a row for each task, measure and target, points
     "How far the first model is ahead, with the 95 % interval and p of `compare`; a warning names what has none."
-    rows, without = {}, []
+    rows = {}
+    without = []
     for task in task_names(first):
         if task in READ and task not in EACH:
             without.append(f"{task}: no scores of single examples are kept")
             continue
-        with warnings.catch_warnings(): # `evaluate` has warned
+        with warnings.catch_warnings():  # `evaluate` has warned
             warnings.simplefilter("ignore")
-            try: (targets, ours), (_, theirs) = (_by_example(settings, task) for settings in (first, second))
+            try:
+                (targets, ours), (_, theirs) = (
+                    _by_example(settings, task) for settings in (first, second)
+                )
             except _OF_ONE_TASK as e:
                 without.append(f"{task}: {e}")
                 continue
         for target in targets:
-            try: rows[task, measures[task], target] = paired_bootstrap_of_ratios(ours(target), theirs(target), 0)
-            except _OF_ONE_TASK as e: without.append(f"{task} in {target}: {e}")
-    if without: warnings.warn(f"no interval of a difference: {'; '.join(without)}")
+            try:
+                rows[task, measures[task], target] = paired_bootstrap_of_ratios(
+                    ours(target), theirs(target), 0
+                )
+            except _OF_ONE_TASK as e:
+                without.append(f"{task} in {target}: {e}")
+    if without:
+        warnings.warn(f"no interval of a difference: {'; '.join(without)}")
     names = pd.MultiIndex.from_tuples(rows, names=["task", "measure", "target"]) if rows else None
     return pd.DataFrame(rows.values(), names, columns=["difference", "from", "to", "p"])
 
-def beside_opponent(settings: Settings, # of `checked`, with `against`
-                    scores: pd.DataFrame, # of `evaluate`
-                   ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]: # with the other's below; title → `differences`
+# %% ../nbs/08_evaluation.ipynb #aga1n5t0
+def beside_opponent(
+    settings: Settings,  # of `checked`, with `against`
+    scores: pd.DataFrame,  # of `evaluate`
+) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:  # with the other's below; title → `differences`
     "What the other model scores, kept as the first's, and how far the first is ahead, kept as .csv."
     other = opponent(settings)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         theirs = evaluate(other)
     texts = [str(w.message) for w in said if issubclass(w.category, UserWarning)]
-    for text in dict.fromkeys(texts): warnings.warn(f"{other.title}: {text}")
+    for text in dict.fromkeys(texts):
+        warnings.warn(f"{other.title}: {text}")
     measures = scores.drop_duplicates("task").set_index("task").measure.to_dict()
-    ahead, place = differences(settings, other, measures), keep(other, theirs)
+    ahead = differences(settings, other, measures)
+    place = keep(other, theirs)
     ahead.to_csv(f"{place}-behind-{settings.title.replace('/', '-')}.csv")
-    both = pd.concat([scores, theirs.assign(system=theirs.system.replace("model", other.title))], ignore_index=True)
+    both = pd.concat(
+        [scores, theirs.assign(system=theirs.system.replace("model", other.title))],
+        ignore_index=True,
+    )
     title = f"{settings.title} minus {other.title}, points, 95 % intervals over tested examples"
     return both, {title: ahead.round(4)} if len(ahead) else {}
 
-
-# %% ../nbs/08_evaluation.ipynb #408d9c36
+# %% ../nbs/08_evaluation.ipynb #9b9c7e45
 @plain_warnings()
 def main(argv: list[str]):
     "`python -m xlnb.evaluation --model … --tasks …`: the tables of all tasks, and the rows in a file."
-    try: _main(argv)
+    try:
+        _main(argv)
     except KeyboardInterrupt:
         print("xlnb: stopped; the same call goes on", file=sys.stderr)
         sys.exit(130)
 
+# %% ../nbs/08_evaluation.ipynb #20b78de4
 def _main(argv):
     if not argv:
-        with redirect_stdout(sys.stderr), suppress(SystemExit): settings_from_arguments(Settings, ["--help"])
-        sys.exit("xlnb: name what to evaluate: --model with the folder of a saved encoder, and --tasks")
-    try: settings = settings_from_arguments(Settings, argv)
-    except ConfigError as e: sys.exit(f"xlnb: {e}")
+        with redirect_stdout(sys.stderr), suppress(SystemExit):
+            settings_from_arguments(Settings, ["--help"])
+        sys.exit(
+            "xlnb: name what to evaluate: --model with the folder of a saved encoder, and --tasks"
+        )
+    try:
+        settings = settings_from_arguments(Settings, argv)
+    except ConfigError as e:
+        sys.exit(f"xlnb: {e}")
     try:
         settings = checked(settings)
         scores = evaluate(settings)
-    except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
-    try: place, ahead = keep(settings, scores), {}
+    except (ValueError, OSError) as e:
+        sys.exit(f"xlnb: {e}")  # settings and data; files and disks
+    try:
+        place = keep(settings, scores)
+        ahead = {}
     except OSError as e:
         _show(tables(settings, scores))
-        sys.exit(f"xlnb: the scores above cannot be kept ({e}): name other folders by --out and XLNB_RESULTS; with the "
-                 "same --out nothing is computed again")
+        sys.exit(
+            f"xlnb: the scores above cannot be kept ({e}): name other folders by --out and "
+            f"XLNB_RESULTS; with the "
+            "same --out nothing is computed again"
+        )
     if settings.against:
-        try: scores, ahead = beside_opponent(settings, scores)
-        except (ValueError, OSError) as e: sys.exit(f"xlnb: {settings.against}: {e}\nThe other scores: {place}.csv")
+        try:
+            scores, ahead = beside_opponent(settings, scores)
+        except (ValueError, OSError) as e:
+            sys.exit(f"xlnb: {settings.against}: {e}\nThe other scores: {place}.csv")
     _show(tables(settings, scores) | ahead)
-    print(f"\nAll scores of {settings.title}, other measures too: {place}.csv; the tables as .html and .tex, drawn as "
-          ".png")
-    if settings.against: print(f"Those of {opponent(settings).title}, and how far it is behind, lie beside it")
+    print(
+        f"\nAll scores of {settings.title}, other measures too: {place}.csv; the tables as "
+        f".html and .tex, drawn as "
+        ".png"
+    )
+    if settings.against:
+        print(f"Those of {opponent(settings).title}, and how far it is behind, lie beside it")
 
-def _show(titled: dict): # title → table
-    for title, table in titled.items(): print(f"\n{title}\n{table.to_string(na_rep='–')}")
+# %% ../nbs/08_evaluation.ipynb #408d9c36
+def _show(titled: dict):  # title → table
+    for title, table in titled.items():
+        print(f"\n{title}\n{table.to_string(na_rep='–')}")
 
-if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
+
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(sys.argv[1:])

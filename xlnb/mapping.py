@@ -16,119 +16,184 @@ from typing import NamedTuple
 
 import torch
 
-from .base.core import (ConfigError, DataError, check_counts, check_numbers, choose, normalize_text,
-                            parse_languages, progress, torch_generator)
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    check_counts,
+    check_numbers,
+    choose,
+    normalize_text,
+    parse_languages,
+    progress,
+    torch_generator,
+)
 from .text.vectors import WordVectors
-from .measures.lexicon import (check_vectors, covered_entries, given_entries, linked_entries, nearest_csls,
-                                   same_width)
+from xlnb.measures.lexicon import (
+    check_vectors,
+    covered_entries,
+    given_entries,
+    linked_entries,
+    nearest_csls,
+    same_width,
+)
 from .measures.linear_maps import decomposed, normalise, procrustes, rcsls, whitened_maps
 from .measures.retrieval import nearest, nearest_cosines, neighbourhood, rows_in_block
 
 # %% ../nbs/07a_mapping.ipynb #e9093b27
-def dictionary_pairs(entries, # (word of first, word of second), or the path of a file that `read_dictionary` reads
-                     first: WordVectors,
-                     second: WordVectors,
-                    ) -> torch.Tensor: # (2, pairs), rows of first and of second
+def dictionary_pairs(
+    entries,  # (word of first, word of second), or the path of a file that `read_dictionary` reads
+    first: WordVectors,
+    second: WordVectors,
+) -> torch.Tensor:  # (2, pairs), rows of first and of second
     "The rows of the entries that both sides have; `DataError` if there is none."
     entries, file = given_entries(entries)
     rows = covered_entries(entries, first, second, file)
     return torch.tensor([(i, j) for i, found in rows.items() for j in sorted(found)]).T
 
-# %% ../nbs/07a_mapping.ipynb #bdcb949f
-_GROUP, _STRIDE = 32, 257
+# %% ../nbs/07a_mapping.ipynb #d8ff08dc
+_GROUP = 32
 
-def _best_of_rows(scores) -> tuple[torch.Tensor, torch.Tensor]: # (a, b) → values and columns, (a,)
+
+_STRIDE = 257
+
+
+def _best_of_rows(scores) -> tuple[torch.Tensor, torch.Tensor]:  # (a, b) → values and columns, (a,)
     "The largest of each row; on a CPU by NumPy, several times as fast as torch."
-    if scores.device.type != "cpu": return scores.max(1)
+    if scores.device.type != "cpu":
+        return scores.max(1)
     place = torch.from_numpy(scores.detach().numpy().argmax(1))
     return scores.gather(1, place[:, None])[:, 0], place
 
-def _best_of_columns(scores) -> tuple[torch.Tensor, torch.Tensor]: # (a, b) → values and rows, (b,)
+
+def _best_of_columns(scores) -> tuple[torch.Tensor, torch.Tensor]:  # (a, b) → values and rows, (b,)
     "The largest of each column: of groups of rows first, which is a plain maximum, then within the best group."
     a, b = scores.shape
-    if a % _GROUP: return _best_of_rows(scores.T.contiguous())
+    if a % _GROUP:
+        return _best_of_rows(scores.T.contiguous())
     _, place = _best_of_rows(scores.view(_GROUP, a // _GROUP, b).amax(0).T.contiguous())
     rows = torch.arange(_GROUP, device=scores.device) * (a // _GROUP) + place[:, None]
     value, member = scores.T.gather(1, rows).max(1)
     return value, rows.gather(1, member[:, None])[:, 0]
 
+# %% ../nbs/07a_mapping.ipynb #bdcb949f
 class _Best:
     "The best score and partner of each word so far."
+
     def __init__(self, n, like):
         self.score = torch.full((n,), -torch.inf, dtype=like.dtype, device=like.device)
         self.partner = torch.zeros(n, dtype=torch.long, device=like.device)
-    def update(self, rows, start, score, partner): # `start` of the partners' block
+
+    def update(self, rows, start, score, partner):  # `start` of the partners' block
         better = score > self.score[rows]
         self.partner[rows] = torch.where(better, partner + start, self.partner[rows])
         self.score[rows] = torch.maximum(self.score[rows], score)
 
-# %% ../nbs/07a_mapping.ipynb #3d5ea695
-def _kept_cells(n, m, keep, generator, like) -> torch.Tensor | None: # 0 where kept, −∞ where dropped
-    if keep >= 1: return None
+# %% ../nbs/07a_mapping.ipynb #760b8f0b
+def _kept_cells(
+    n, m, keep, generator, like
+) -> torch.Tensor | None:  # 0 where kept, −∞ where dropped
+    if keep >= 1:
+        return None
     drawn = torch.rand(n * _STRIDE + m, generator=generator, device=like.device)
     return torch.zeros_like(drawn, dtype=like.dtype).masked_fill_(drawn >= keep, -torch.inf)
 
+# %% ../nbs/07a_mapping.ipynb #0232090a
 def _check_sides(*sides):
     "Raise `DataError` for what is no tensor of vectors, or sides of two widths."
     for side in sides:
-        if not torch.is_tensor(side) or side.ndim != 2 or not side.is_floating_point() or not side.numel():
-            shown = f"a tensor of shape {tuple(side.shape)}" if torch.is_tensor(side) else f"{side!r:.60}"
-            raise DataError(f"{shown} is no matrix of vectors: give a tensor of floats, (words, width)")
+        if (
+            not torch.is_tensor(side)
+            or side.ndim != 2
+            or not side.is_floating_point()
+            or not side.numel()
+        ):
+            shown = (
+                f"a tensor of shape {tuple(side.shape)}"
+                if torch.is_tensor(side)
+                else f"{side!r:.60}"
+            )
+            raise DataError(
+                f"{shown} is no matrix of vectors: give a tensor of floats, (words, width)"
+            )
     if len(widths := {side.shape[1] for side in sides}) > 1:
-        raise DataError(f"vectors of width {' and '.join(map(str, sorted(widths)))}: both sides have one width")
+        raise DataError(
+            f"vectors of width {' and '.join(map(str, sorted(widths)))}: both sides have one width"
+        )
 
+# %% ../nbs/07a_mapping.ipynb #9e66812f
 def _check_pairs(pairs):
     "Raise `DataError` for what is no tensor of rows."
-    if torch.is_tensor(pairs) and pairs.ndim == 2 and len(pairs) == 2 and pairs.dtype == torch.long: return
-    shown = f"a tensor of shape {tuple(pairs.shape)}, {pairs.dtype}" if torch.is_tensor(pairs) else f"{pairs!r:.60}"
-    raise DataError(f"pairs are {shown}: give a tensor of whole numbers, (2, pairs), as dictionary_pairs returns")
+    if torch.is_tensor(pairs) and pairs.ndim == 2 and len(pairs) == 2 and pairs.dtype == torch.long:
+        return
+    shown = (
+        f"a tensor of shape {tuple(pairs.shape)}, {pairs.dtype}"
+        if torch.is_tensor(pairs)
+        else f"{pairs!r:.60}"
+    )
+    raise DataError(
+        f"pairs are {shown}: give a tensor of whole numbers, (2, pairs), as dictionary_pairs "
+        f"returns"
+    )
 
-def induce_pairs(x, # (n, width), rows of length 1, in the space of z
-                 z, # (m, width), rows of length 1
-                 keep: float = 1.0, # probability that a cell competes
-                 generator: torch.Generator | None = None, # of the draw, where keep < 1
-                 neighbours: int = 10, # of CSLS; fewer where there are fewer words
-                 block: int | None = None, # rows and columns of a block; None: `rows_in_block`
-                ) -> tuple[torch.Tensor, torch.Tensor, float]: # pairs of x, pairs of z; mean cosine to the nearest
+# %% ../nbs/07a_mapping.ipynb #3d5ea695
+def induce_pairs(
+    x,  # (n, width), rows of length 1, in the space of z
+    z,  # (m, width), rows of length 1
+    keep: float = 1.0,  # probability that a cell competes
+    generator: torch.Generator | None = None,  # of the draw, where keep < 1
+    neighbours: int = 10,  # of CSLS; fewer where there are fewer words
+    block: int | None = None,  # rows and columns of a block; None: `rows_in_block`
+) -> tuple[torch.Tensor, torch.Tensor, float]:  # pairs of x, pairs of z; mean cosine to the nearest
     "The best partner of each word by CSLS: of x in z, and of z in x, (2, pairs) each; and the objective (both ways)."
     check_counts(neighbours=neighbours)
     check_numbers(0, 1, keep=keep)
     _check_sides(x, z)
-    n, m, block = len(x), len(z), rows_in_block(x.device) if block is None else block
-    near, best = nearest_cosines(x, z, min(neighbours, n, m), block), (_Best(n, x), _Best(m, z))
-    means, objective = [own.mean(1) for own in near], float(sum(own[:, 0].mean() for own in near)) / 2
+    n = len(x)
+    m = len(z)
+    block = rows_in_block(x.device) if block is None else block
+    near = nearest_cosines(x, z, min(neighbours, n, m), block)
+    best = (_Best(n, x), _Best(m, z))
+    means = [own.mean(1) for own in near]
+    objective = float(sum(own[:, 0].mean() for own in near)) / 2
     cells = _kept_cells(n, m, keep, generator, x)
     for i in range(0, n, block):
         for j in range(0, m, block):
-            scores = x[i:i + block] @ z[j:j + block].T
+            scores = x[i : i + block] @ z[j : j + block].T
             (a, b), rows, columns = scores.shape, slice(i, i + block), slice(j, j + block)
             scores *= 2
-            if cells is not None: scores += cells.as_strided((a, b), (_STRIDE, 1), i * _STRIDE + j)
+            if cells is not None:
+                scores += cells.as_strided((a, b), (_STRIDE, 1), i * _STRIDE + j)
             best[0].update(rows, j, *_best_of_rows(scores - means[1][columns]))
             best[1].update(columns, i, *_best_of_columns(scores.sub_(means[0][rows, None])))
     kept = [(side.score > -torch.inf).nonzero()[:, 0] for side in best]
     forward, backward = (torch.stack([rows, side.partner[rows]]) for rows, side in zip(kept, best))
     return forward, backward.flip(0), objective
 
-# %% ../nbs/07a_mapping.ipynb #4a364c08
-PATIENCE = 50 # iterations without an improvement, as VecMap has them
+# %% ../nbs/07a_mapping.ipynb #056357a4
+PATIENCE = 50  # iterations without an improvement, as VecMap has them
+
 
 @dataclass(frozen=True)
 class Learned:
     "What self-learning ended with."
-    map: torch.Tensor # (width, width), orthogonal
-    pairs: torch.Tensor # (2, pairs), rows of x and of z: the last induced dictionary, both directions
-    history: list # (keep, objective) of each iteration
 
-def self_learning(x, # (n, width), normalised
-                  z, # (m, width), normalised
-                  pairs, # (2, pairs), rows of x and of z to start from, right or wrong
-                  keep: float = 0.1, # to start with
-                  patience: int = PATIENCE, # iterations without an improvement of at least `tolerance`
-                  tolerance: float = 1e-6,
-                  neighbours: int = 10, # of CSLS
-                  seed: int = 0, # of the draws
-                 ) -> Learned:
+    map: torch.Tensor  # (width, width), orthogonal
+    pairs: (
+        torch.Tensor
+    )  # (2, pairs), rows of x and of z: the last induced dictionary, both directions
+    history: list  # (keep, objective) of each iteration
+
+# %% ../nbs/07a_mapping.ipynb #4a364c08
+def self_learning(
+    x,  # (n, width), normalised
+    z,  # (m, width), normalised
+    pairs,  # (2, pairs), rows of x and of z to start from, right or wrong
+    keep: float = 0.1,  # to start with
+    patience: int = PATIENCE,  # iterations without an improvement of at least `tolerance`
+    tolerance: float = 1e-6,
+    neighbours: int = 10,  # of CSLS
+    seed: int = 0,  # of the draws
+) -> Learned:
     "Map and dictionary in turns, with stochastic induction (Artetxe et al. 2018b); `ConfigError` for another keep."
     if not (isinstance(keep, Real) and 0 < keep <= 1):
         raise ConfigError(f"keep={keep!r}: a probability above 0, up to 1; VecMap's starts at 0.1")
@@ -136,128 +201,191 @@ def self_learning(x, # (n, width), normalised
     check_numbers(0, math.inf, tolerance=tolerance)
     _check_sides(x, z)
     _check_pairs(pairs)
-    generator, history = torch_generator("self-learning", seed, device=x.device), []
-    best, since = -torch.inf, 0
+    generator = torch_generator("self-learning", seed, device=x.device)
+    history = []
+    best = -torch.inf
+    since = 0
     while True:
         map_ = procrustes(x[pairs[0]], z[pairs[1]])
         forward, backward, objective = induce_pairs(x @ map_, z, keep, generator, neighbours)
-        before, found = pairs, torch.cat([forward, backward], 1)
-        if found.shape[1]: pairs = found # none: of very few words
+        before = pairs
+        found = torch.cat([forward, backward], 1)
+        # none: of very few words
+        if found.shape[1]:
+            pairs = found
         history.append((keep, objective))
-        progress(f"self-learning, iteration {len(history)}: keep {keep:.1f}, objective {objective:.4f}")
-        if keep >= 1 and torch.equal(pairs, before): return Learned(map_, pairs, history)
-        if objective >= best + tolerance: best, since = objective, 0
+        progress(
+            f"self-learning, iteration {len(history)}: keep {keep:.1f}, objective {objective:.4f}"
+        )
+        if keep >= 1 and torch.equal(pairs, before):
+            return Learned(map_, pairs, history)
+        if objective >= best + tolerance:
+            best = objective
+            since = 0
         elif (since := since + 1) > patience:
-            if keep >= 1: return Learned(map_, pairs, history)
-            keep, since = min(1.0, 2 * keep), 0
+            if keep >= 1:
+                return Learned(map_, pairs, history)
+            keep = min(1.0, 2 * keep)
+            since = 0
 
-# %% ../nbs/07a_mapping.ipynb #d4c49c91
-def identical_pairs(first: WordVectors, second: WordVectors) -> torch.Tensor: # (2, pairs), rows of first and of second
+# %% ../nbs/07a_mapping.ipynb #8da45111
+def identical_pairs(
+    first: WordVectors, second: WordVectors
+) -> torch.Tensor:  # (2, pairs), rows of first and of second
     "The words that both languages have, letter for letter; `DataError` if there is none."
     check_vectors(first, second)
     spelled = [word if word in second.index else normalize_text(word) for word in first.words]
     rows = [(row, second.index[word]) for row, word in enumerate(spelled) if word in second.index]
-    if rows: return torch.tensor(rows).T
-    raise DataError(f"no word of {first.language} is spelled as one of {second.language}: give a dictionary, or take "
-                    "start='unsupervised'")
+    if rows:
+        return torch.tensor(rows).T
+    raise DataError(
+        f"no word of {first.language} is spelled as one of {second.language}: give a "
+        f"dictionary, or take "
+        "start='unsupervised'"
+    )
 
-def unsupervised_pairs(x, # (n, width), normalised
-                       z, # (m, width), normalised
-                       vocabulary_cutoff: int = 4000, # most frequent words of each side; fewer where there are fewer
-                       neighbours: int = 10, # of CSLS
-                      ) -> torch.Tensor: # (2, 2 × vocabulary_cutoff)
+# %% ../nbs/07a_mapping.ipynb #d4c49c91
+def unsupervised_pairs(
+    x,  # (n, width), normalised
+    z,  # (m, width), normalised
+    vocabulary_cutoff: int = 4000,  # most frequent words of each side; fewer where there are fewer
+    neighbours: int = 10,  # of CSLS
+) -> torch.Tensor:  # (2, 2 × vocabulary_cutoff)
     "Pairs of words with similar profiles of similarities in their own language (Artetxe et al. 2018b)."
     check_counts(vocabulary_cutoff=vocabulary_cutoff, neighbours=neighbours)
     _check_sides(x, z)
-    words, profiles = min(vocabulary_cutoff, len(x), len(z)), []
+    words = min(vocabulary_cutoff, len(x), len(z))
+    profiles = []
     for side in (x[:words], z[:words]):
         u, s, _ = decomposed(torch.linalg.svd, side, full_matrices=False)
         profiles.append(normalise(((u * s) @ u.T).sort(1).values))
     forward, backward, _ = induce_pairs(*profiles, neighbours=neighbours)
     return torch.cat([forward, backward], 1)
 
-# %% ../nbs/07a_mapping.ipynb #230d354c
-_CHECKED = 5000 # most frequent words that checks look at
+# %% ../nbs/07a_mapping.ipynb #4831b3e1
+_CHECKED = 5000  # most frequent words that checks look at
 
-def _translations(queries, x, z) -> torch.Tensor: # rows of z, by CSLS between x and z
+
+def _translations(queries, x, z) -> torch.Tensor:  # rows of z, by CSLS between x and z
     return nearest_csls(queries, z, neighbourhood(x, z, min(10, len(x), len(z)))[1])[1][:, 0]
 
-def _above_chance(a, b) -> float: # rows that two maps name
+
+def _above_chance(a, b) -> float:  # rows that two maps name
     "The share of words for which they are the same, less what chance gives, as a part of what is left (Cohen's κ)."
     p, q = (torch.bincount(t, minlength=int(max(a.max(), b.max())) + 1).double() for t in (a, b))
-    alike, chance = float((a == b).float().mean()), float(p @ q) / len(a) ** 2
+    alike = float((a == b).float().mean())
+    chance = float(p @ q) / len(a) ** 2
     return max(0.0, (alike - chance) / (1 - chance)) if chance < 1 else 0.0
+
 
 def _random_parts(rows, n, seed) -> list[torch.Tensor]:
     order = torch.randperm(len(rows), generator=torch_generator("halves", seed)).to(rows.device)
     return [rows[part.sort().values] for part in order.tensor_split(n)]
 
-def split_agreement(x, # (n, width), normalised
-                    z, # (m, width), normalised
-                    pairs, # (2, pairs) to start from, right or wrong
-                    seed: int = 0, # of the split and of the draws
-                    patience: int = PATIENCE, # of `self_learning`
-                   ) -> float: # from 0 to 1
+# %% ../nbs/07a_mapping.ipynb #230d354c
+def split_agreement(
+    x,  # (n, width), normalised
+    z,  # (m, width), normalised
+    pairs,  # (2, pairs) to start from, right or wrong
+    seed: int = 0,  # of the split and of the draws
+    patience: int = PATIENCE,  # of `self_learning`
+) -> float:  # from 0 to 1
     "How far maps learned from disjoint halves of the words of x translate alike, above chance; of 5,000 words each."
     check_counts(patience=patience)
     _check_sides(x, z)
     _check_pairs(pairs)
-    x, z = x[:_CHECKED], z[:_CHECKED]
+    x = x[:_CHECKED]
+    z = z[:_CHECKED]
     pairs = pairs[:, (pairs[0] < len(x)) & (pairs[1] < len(z))]
-    if len(x) < 2 or not pairs.shape[1]: return 0.0
+    if len(x) < 2 or not pairs.shape[1]:
+        return 0.0
     start = x @ procrustes(x[pairs[0]], z[pairs[1]])
     halves = _random_parts(torch.arange(len(x), device=x.device), 2, seed)
     begun = [torch.cat(induce_pairs(start[half], z)[:2], 1) for half in halves]
-    maps = [self_learning(x[half], z, own, patience=patience, seed=seed).map for half, own in zip(halves, begun)]
+    maps = [
+        self_learning(x[half], z, own, patience=patience, seed=seed).map
+        for half, own in zip(halves, begun)
+    ]
     return _above_chance(*(_translations(x @ map_, x @ map_, z) for map_ in maps))
 
-# %% ../nbs/07a_mapping.ipynb #held0002
-_ASKED, _PARTS, _FEWEST = 2000, 5, 10 # words of a dictionary that are asked for; its parts; groups that it must have
+# %% ../nbs/07a_mapping.ipynb #5d11f9f5
+_ASKED = 2000
 
-def _unmoved(x, z): return torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
 
-def _groups(pairs): return torch.tensor(linked_entries(pairs.T.tolist()), device=pairs.device)
+_PARTS = 5
 
-def _asked(pairs): return torch.isin(pairs[0], pairs[0].unique()[:_ASKED])
 
-def _fifths(pairs, groups, seed) -> list: # of each part: words to ask for, and the pairs of the others
+_FEWEST = 10  # words of a dictionary that are asked for; its parts; groups that it must have
+
+
+def _unmoved(x, z):
+    return torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+
+
+def _groups(pairs):
+    return torch.tensor(linked_entries(pairs.T.tolist()), device=pairs.device)
+
+
+def _asked(pairs):
+    return torch.isin(pairs[0], pairs[0].unique()[:_ASKED])
+
+# %% ../nbs/07a_mapping.ipynb #613db011
+def _fifths(
+    pairs, groups, seed
+) -> list:  # of each part: words to ask for, and the pairs of the others
     "Five parts of a dictionary, each of whole groups, numbered by pair; none where there are fewer than ten groups."
     asked = _asked(pairs)
     among = groups[asked].unique()
-    if len(among) < _FEWEST: return []
+    if len(among) < _FEWEST:
+        return []
     held = [torch.isin(groups, part) for part in _random_parts(among, _PARTS, seed)]
     return [(pairs[0, own & asked].unique(), ~own) for own in held]
 
-def _told(x, z, known, keys, words, fit) -> torch.Tensor: # rows of z, among keys
+
+def _told(x, z, known, keys, words, fit) -> torch.Tensor:  # rows of z, among keys
     "The translations of some words by a map of known pairs."
     map_ = fit(x[known[0]], z[known[1]])
     return keys[_translations(x[words] @ map_, x[:_ASKED] @ map_, z[keys])]
 
+# %% ../nbs/07a_mapping.ipynb #bac98f7d
 def _as_entered(x, z, pairs, parts, fit=procrustes) -> float:
     "How far the words of each part are translated as their entries say, by maps from the other parts, above chance."
-    if not parts: return 0.0
-    keys = torch.cat([torch.arange(min(_CHECKED, len(z)), device=z.device), pairs[1, _asked(pairs)]]).unique()
-    told = torch.cat([_told(x, z, pairs[:, others], keys, words, fit) for words, others in parts]).tolist()
+    if not parts:
+        return 0.0
+    keys = torch.cat(
+        [torch.arange(min(_CHECKED, len(z)), device=z.device), pairs[1, _asked(pairs)]]
+    ).unique()
+    told = torch.cat(
+        [_told(x, z, pairs[:, others], keys, words, fit) for words, others in parts]
+    ).tolist()
     entries = pairs.T.tolist()
-    known, one = {*map(tuple, entries)}, dict(entries)
-    right = [b if (a, b) in known else one[a] for a, b in zip(torch.cat([words for words, _ in parts]).tolist(), told)]
+    known = {*map(tuple, entries)}
+    one = dict(entries)
+    right = [
+        b if (a, b) in known else one[a]
+        for a, b in zip(torch.cat([words for words, _ in parts]).tolist(), told)
+    ]
     return _above_chance(torch.tensor(told), torch.tensor(right))
 
-def held_out_agreement(x, # (n, width), normalised
-                       z, # (m, width), normalised
-                       pairs, # (2, pairs), rows that belong together, right or wrong
-                       seed: int = 0, # of the parts
-                       fit=procrustes, # pairs of both sides → map
-                      ) -> float: # from 0 to 1; 0 for fewer than ten groups of entries
+# %% ../nbs/07a_mapping.ipynb #held0002
+def held_out_agreement(
+    x,  # (n, width), normalised
+    z,  # (m, width), normalised
+    pairs,  # (2, pairs), rows that belong together, right or wrong
+    seed: int = 0,  # of the parts
+    fit=procrustes,  # pairs of both sides → map
+) -> float:  # from 0 to 1; 0 for fewer than ten groups of entries
     "How far maps from four fifths of a dictionary translate the other, which shares no word with them, above chance."
     _check_sides(x, z)
     _check_pairs(pairs)
     return _as_entered(x, z, pairs, _fifths(pairs, _groups(pairs), seed), fit)
 
-def right_agreement(x, # (n, width), normalised
-                    pairs, # (2, pairs); of the second rows counts only which entries share a word
-                    seed: int = 0, # of the parts and of the turn
-                   ) -> float: # from 0 to 1
+
+def right_agreement(
+    x,  # (n, width), normalised
+    pairs,  # (2, pairs); of the second rows counts only which entries share a word
+    seed: int = 0,  # of the parts and of the turn
+) -> float:  # from 0 to 1
     "The agreement of right entries for the same words, in the same parts, if the other space were this one, turned."
     _check_sides(x)
     _check_pairs(pairs)
@@ -265,127 +393,211 @@ def right_agreement(x, # (n, width), normalised
     turned = x @ torch.linalg.qr(draw)[0].to(x)
     return _as_entered(x, turned, pairs[0].repeat(2, 1), _fifths(pairs, _groups(pairs), seed))
 
-# %% ../nbs/07a_mapping.ipynb #a2bf83cd
+# %% ../nbs/07a_mapping.ipynb #368d2dd1
 @dataclass(frozen=True)
 class MapReport:
     "How one language was mapped, and what speaks for it; shares from 0 to 1, of the most frequent words."
-    language: str
-    start: str # 'dictionary', 'identical' or 'unsupervised'
-    method: str # 'orthogonal', 'whitened', 'rcsls' or 'NearIdentity(weight=…)'
-    pairs: int # of the dictionary, given or induced, that the map was fitted to
-    iterations: int # of self-learning; 0: none
-    objective: float # mean cosine of a word to its nearest in the other language; this and the next two: of 5,000 words
-    round_trip: float # share of words that are the nearest of their nearest
-    largest_hub: int # words that have the same nearest word in the hub
-    agreement: float # of maps from halves of 5,000 words; without self-learning: with held-out entries of 2,000 words;
-                     # of a plain rotation where the method is 'whitened' or 'rcsls'
-    unmapped: float # of entries held out with the vectors as they are; 0 with self-learning
-    mapped: bool # False: the agreement was too low, and the vectors are left unaligned
-    why: str # why the vectors are left unaligned, and what to do; '' where mapped
 
+    language: str
+    start: str  # 'dictionary', 'identical' or 'unsupervised'
+    method: str  # 'orthogonal', 'whitened', 'rcsls' or 'NearIdentity(weight=…)'
+    pairs: int  # of the dictionary, given or induced, that the map was fitted to
+    iterations: int  # of self-learning; 0: none
+    objective: float  # mean cosine of a word to its nearest in the other language; this and the next two: of 5,000 words
+    round_trip: float  # share of words that are the nearest of their nearest
+    largest_hub: int  # words that have the same nearest word in the hub
+    agreement: float  # of maps from halves of 5,000 words; without self-learning: with held-out entries of 2,000 words;
+    # of a plain rotation where the method is 'whitened' or 'rcsls'
+    unmapped: float  # of entries held out with the vectors as they are; 0 with self-learning
+    mapped: bool  # False: the agreement was too low, and the vectors are left unaligned
+    why: str  # why the vectors are left unaligned, and what to do; '' where mapped
+
+# %% ../nbs/07a_mapping.ipynb #a2bf83cd
 def _report(x, z, **facts) -> MapReport:
-    there, back = nearest(x[:_CHECKED], z[:_CHECKED]), nearest(z[:_CHECKED], x[:_CHECKED])
+    there = nearest(x[:_CHECKED], z[:_CHECKED])
+    back = nearest(z[:_CHECKED], x[:_CHECKED])
     partner = there[1][:, 0]
     home = back[1][partner, 0] == torch.arange(len(partner), device=partner.device)
-    return MapReport(objective=float((there[0].mean() + back[0].mean()) / 2), round_trip=float(home.float().mean()),
-                     largest_hub=int(torch.bincount(partner).max()), **facts)
+    return MapReport(
+        objective=float((there[0].mean() + back[0].mean()) / 2),
+        round_trip=float(home.float().mean()),
+        largest_hub=int(torch.bincount(partner).max()),
+        **facts,
+    )
 
-# %% ../nbs/07a_mapping.ipynb #b947f0ff
+# %% ../nbs/07a_mapping.ipynb #ee9bca29
 STARTS = ("dictionary", "identical", "unsupervised")
-METHODS = {"orthogonal": lambda x, z, all_x, all_z: procrustes(x, z),
-           "whitened": lambda x, z, all_x, all_z: whitened_maps(x, z)[0],
-           "rcsls": lambda x, z, all_x, all_z: rcsls(x, z, all_x, all_z)[0]} # pairs, and all words → map
+
+
+# pairs, and all words → map
+METHODS = {
+    "orthogonal": lambda x, z, all_x, all_z: procrustes(x, z),
+    "whitened": lambda x, z, all_x, all_z: whitened_maps(x, z)[0],
+    "rcsls": lambda x, z, all_x, all_z: rcsls(x, z, all_x, all_z)[0],
+}
+
 
 @dataclass(frozen=True)
 class NearIdentity:
     "A `method` of `map_to` for spaces that are nearly one: the best rotation, regularised towards the identity."
-    weight: float # of the identity, in that of the pairs that are given
-    def __post_init__(self): check_numbers(0, math.inf, weight=self.weight)
 
-    def __call__(self, x, z, *_): return procrustes(x, z, self.weight * len(x) / x.shape[1]) # rows of length 1
+    weight: float  # of the identity, in that of the pairs that are given
 
-def _dictionaries(given, others, start) -> Mapping: # language → entries, or a file's path
+    def __post_init__(self):
+        check_numbers(0, math.inf, weight=self.weight)
+
+    def __call__(self, x, z, *_):
+        return procrustes(x, z, self.weight * len(x) / x.shape[1])  # rows of length 1
+
+# %% ../nbs/07a_mapping.ipynb #74b8d220
+def _dictionaries(given, others, start) -> Mapping:  # language → entries, or a file's path
     "The dictionaries by language; one alone is that of the only language beside the hub."
-    if given is None: return {}
+    if given is None:
+        return {}
     if start not in (None, "dictionary"):
-        raise ConfigError(f"start={start!r} reads no dictionary: leave out dictionaries=…, or take start='dictionary', "
-                          "with self_learning=True to go on from there")
+        raise ConfigError(
+            f"start={start!r} reads no dictionary: leave out dictionaries=…, or take "
+            f"start='dictionary', "
+            "with self_learning=True to go on from there"
+        )
     if isinstance(given, Mapping):
-        for lang in given: choose("dictionaries", lang, others)
+        for lang in given:
+            choose("dictionaries", lang, others)
         return given
-    if len(others) == 1: return {others[0]: given}
-    raise ConfigError(f"one dictionary for {', '.join(others)}: say of which language, "
-                      f"dictionaries={{'{others[0]}': …}}")
+    if len(others) == 1:
+        return {others[0]: given}
+    raise ConfigError(
+        f"one dictionary for {', '.join(others)}: say of which language, "
+        f"dictionaries={{'{others[0]}': …}}"
+    )
 
-def _written_pairs(start, first, second, entries) -> torch.Tensor | None: # (2, pairs); None where words say nothing
-    if start == "unsupervised": return None
-    return identical_pairs(first, second) if start == "identical" else dictionary_pairs(entries, first, second)
+# %% ../nbs/07a_mapping.ipynb #b67376eb
+def _written_pairs(
+    start, first, second, entries
+) -> torch.Tensor | None:  # (2, pairs); None where words say nothing
+    if start == "unsupervised":
+        return None
+    return (
+        identical_pairs(first, second)
+        if start == "identical"
+        else dictionary_pairs(entries, first, second)
+    )
 
-def _patience_of(self_learning) -> int: # as `map_to` is given it
-    if self_learning is None or isinstance(self_learning, bool): return PATIENCE
-    if isinstance(self_learning, Integral) and self_learning > 0: return int(self_learning)
-    raise ConfigError(f"self_learning={self_learning!r}: give True or False, or how many iterations without an "
-                      "improvement it waits, 1 or more")
 
+def _patience_of(self_learning) -> int:  # as `map_to` is given it
+    if self_learning is None or isinstance(self_learning, bool):
+        return PATIENCE
+    if isinstance(self_learning, Integral) and self_learning > 0:
+        return int(self_learning)
+    raise ConfigError(
+        f"self_learning={self_learning!r}: give True or False, or how many iterations without an "
+        "improvement it waits, 1 or more"
+    )
+
+# %% ../nbs/07a_mapping.ipynb #b947f0ff
 def _within(pairs, n, m, words) -> torch.Tensor:
     "The pairs among the words that are learned from; `DataError` if none is."
     near = pairs[:, (pairs[0] < n) & (pairs[1] < m)]
-    if near.shape[1]: return near
-    raise DataError(f"none of the {pairs.shape[1]} pairs to start from is among the first {words} words: raise "
-                    "vocabulary_cutoff=…")
+    if near.shape[1]:
+        return near
+    raise DataError(
+        f"none of the {pairs.shape[1]} pairs to start from is among the first {words} words: raise "
+        "vocabulary_cutoff=…"
+    )
 
-# %% ../nbs/07a_mapping.ipynb #doubt002
-_INSTEAD = {"dictionary": "give more entries, or take start='unsupervised'",
-            "identical": "give a dictionary, or take start='unsupervised'", "unsupervised": "start from a dictionary"}
+# %% ../nbs/07a_mapping.ipynb #2fcdeaae
+_INSTEAD = {
+    "dictionary": "give more entries, or take start='unsupervised'",
+    "identical": "give a dictionary, or take start='unsupervised'",
+    "unsupervised": "start from a dictionary",
+}
 
-def _learned_doubt(x, z, pairs, start, how) -> dict: # 'agreement', 'unmapped', 'why', as a report has them
-    agreement, least = split_agreement(x, z, pairs, how.seed, how.patience), how.least
-    why = (f"maps from two halves of it agree on {agreement:.0%} of the words, less than {least:.0%}: "
-           f"{_INSTEAD[start]}, or more words, or another hub") if agreement < least else ""
+
+def _learned_doubt(
+    x, z, pairs, start, how
+) -> dict:  # 'agreement', 'unmapped', 'why', as a report has them
+    agreement = split_agreement(x, z, pairs, how.seed, how.patience)
+    least = how.least
+    why = (
+        (
+            f"maps from two halves of it agree on {agreement:.0%} of the words, less than "
+            f"{least:.0%}: "
+            f"{_INSTEAD[start]}, or more words, or another hub"
+        )
+        if agreement < least
+        else ""
+    )
     return dict(agreement=agreement, unmapped=0.0, why=why)
 
-_ENOUGH = 0.5 # agreement that right entries of equal spaces must reach to be told from wrong ones
+# %% ../nbs/07a_mapping.ipynb #3f8cad00
+# agreement that right entries of equal spaces must reach to be told from wrong ones
+_ENOUGH = 0.5
+
 
 def _too_few(pairs, width, told, best) -> str:
     words, groups = (len(of[_asked(pairs)].unique()) for of in (pairs[0], _groups(pairs)))
     shared = f", in {groups} group{'s' * (groups > 1)} by shared words," if groups < words else ""
-    tried = f"{told}; right ones in equal spaces {best:.0%}" if groups >= _FEWEST else f"{_FEWEST} are the least"
-    return (f"entries for {words} of its words{shared} are too few to know whether they are right, with vectors of "
-            f"width {width} ({tried}): give more{' of other words' if shared else ''}, or try start='unsupervised' or "
-            "self_learning=True")
+    tried = (
+        f"{told}; right ones in equal spaces {best:.0%}"
+        if groups >= _FEWEST
+        else f"{_FEWEST} are the least"
+    )
+    return (
+        f"entries for {words} of its words{shared} are too few to know whether they are right, "
+        f"with vectors of "
+        f"width {width} ({tried}): give more{' of other words' if shared else ''}, or try "
+        f"start='unsupervised' or "
+        "self_learning=True"
+    )
 
+# %% ../nbs/07a_mapping.ipynb #552bf3c9
 def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
     "Why a map by given entries is refused, and what to do."
     told = f"maps by four fifths of the entries translate {agreement:.0%} of the others"
     if unmapped >= least:
         return f"{told}, the vectors as they are {unmapped:.0%}: give more entries, or method=NearIdentity(1.0)"
     best = right_agreement(x, pairs, seed)
-    if best < _ENOUGH: return _too_few(pairs, x.shape[1], told, best)
-    return (f"{told}, less than {least:.0%} (right ones in equal spaces {best:.0%}): the entries are wrong, or the "
-            "spaces too different for so few; check them, give more, or another hub")
+    if best < _ENOUGH:
+        return _too_few(pairs, x.shape[1], told, best)
+    return (
+        f"{told}, less than {least:.0%} (right ones in equal spaces {best:.0%}): the entries "
+        f"are wrong, or the "
+        "spaces too different for so few; check them, give more, or another hub"
+    )
 
+# %% ../nbs/07a_mapping.ipynb #1df5ae3f
 class InducedDictionary(list):
     "Entries that a space was asked for, and how far the maps into that space agree."
-    def __init__(self, entries: Iterable, # (word of first, word of second) pairs
-                 agreement: float | None = None): # from 0 to 1, as `MapReport` has it; None: no map is known
+
+    def __init__(
+        self,
+        entries: Iterable,  # (word of first, word of second) pairs
+        agreement: float | None = None,
+    ):  # from 0 to 1, as `MapReport` has it; None: no map is known
         super().__init__(given_entries(entries)[0])
         self.agreement = agreement
 
-def _as_sure(doubt: dict, known, least) -> dict: # the same
+
+def _as_sure(doubt: dict, known, least) -> dict:  # the same
     "Entries out of a space fit it, right or wrong: a map by them is no surer than that space."
-    if known is None or known >= doubt["agreement"]: return doubt
-    why = (f"its entries were induced from a space whose maps agree on {known:.0%} of the words, less than "
-           f"{least:.0%}: give entries from elsewhere")
+    if known is None or known >= doubt["agreement"]:
+        return doubt
+    why = (
+        f"its entries were induced from a space whose maps agree on {known:.0%} of the words, "
+        f"less than "
+        f"{least:.0%}: give entries from elsewhere"
+    )
     return doubt | dict(agreement=known, why=doubt["why"] or why * (known < least))
 
-def _given_doubt(x, z, pairs, seed, least, fit) -> dict: # the same
+# %% ../nbs/07a_mapping.ipynb #doubt002
+def _given_doubt(x, z, pairs, seed, least, fit) -> dict:  # the same
     parts = _fifths(pairs, _groups(pairs), seed)
     agreement, unmapped = (_as_entered(x, z, pairs, parts, own) for own in (fit, _unmoved))
     refused = least and agreement < max(least, unmapped)
     why = _refusal(x, pairs, seed, agreement, unmapped, least) if refused else ""
     return dict(agreement=agreement, unmapped=unmapped, why=why)
 
-# %% ../nbs/07a_mapping.ipynb #doubt003
+# %% ../nbs/07a_mapping.ipynb #18ccb339
 class _How(NamedTuple):
     method: str | NearIdentity
     words: int
@@ -393,24 +605,41 @@ class _How(NamedTuple):
     seed: int
     least: float
 
-def _map_language(first, x, z, start, pairs, known, learning, how): # known: agreement of the space of the entries
+# %% ../nbs/07a_mapping.ipynb #doubt003
+def _map_language(
+    first, x, z, start, pairs, known, learning, how
+):  # known: agreement of the space of the entries
     "The mapped matrix of one language, or the unaligned one, and its report."
     method, words, patience, seed, least = how
-    iterations, own = 0, isinstance(method, NearIdentity)
+    iterations = 0
+    own = isinstance(method, NearIdentity)
     if learning:
         pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
         doubt = _learned_doubt(x, z, pairs, start, how)
         learned = self_learning(x[:words], z[:words], pairs, patience=patience, seed=seed)
-        pairs, iterations = learned.pairs, len(learned.history)
-    else: doubt = _given_doubt(x, z, pairs, seed, least, method if own else procrustes)
-    doubt, fit = _as_sure(doubt, known, least), method if own else METHODS[method]
-    try: mapped = x @ fit(x[pairs[0]], z[pairs[1]], x[:words], z[:words])
+        pairs = learned.pairs
+        iterations = len(learned.history)
+    else:
+        doubt = _given_doubt(x, z, pairs, seed, least, method if own else procrustes)
+    doubt = _as_sure(doubt, known, least)
+    fit = method if own else METHODS[method]
+    try:
+        mapped = x @ fit(x[pairs[0]], z[pairs[1]], x[:words], z[:words])
     except DataError as e:
-        if not learning: raise DataError(f"{first.language}, method={method!r}: {e}") from e
-        mapped, doubt = x, doubt | {"why": str(e)} # what was learned of other languages is not lost
-    facts = dict(language=first.language, start=start, method=str(method), pairs=pairs.shape[1], iterations=iterations)
+        if not learning:
+            raise DataError(f"{first.language}, method={method!r}: {e}") from e
+        mapped = x
+        doubt = doubt | {"why": str(e)}  # what was learned of other languages is not lost
+    facts = dict(
+        language=first.language,
+        start=start,
+        method=str(method),
+        pairs=pairs.shape[1],
+        iterations=iterations,
+    )
     report = _report(mapped, z, mapped=not doubt["why"], **facts, **doubt)
-    if report.mapped: return mapped, report
+    if report.mapped:
+        return mapped, report
     warnings.warn(f"{first.language}: {report.why}; its vectors are left unaligned", stacklevel=3)
     return x, report
 
@@ -418,71 +647,105 @@ def _map_language(first, x, z, start, pairs, known, learning, how): # known: agr
 @dataclass(frozen=True)
 class Spaces:
     "Languages in the space of one of them."
-    hub: str
-    vectors: dict[str, WordVectors] # language → vectors, normalised
-    reports: dict[str, MapReport] # of each language but the hub
-    _means: dict = field(default_factory=dict, repr=False) # (source, target) → r of the target's words
 
-    def translate(self, word: str,
-                  source: str, # language of the word
-                  target: str, # language wanted
-                  k: int = 5, # words wanted; fewer where there are fewer
-                 ) -> list[tuple[str, float]]: # (word, CSLS up to a constant), best first
+    hub: str
+    vectors: dict[str, WordVectors]  # language → vectors, normalised
+    reports: dict[str, MapReport]  # of each language but the hub
+    _means: dict = field(
+        default_factory=dict, repr=False
+    )  # (source, target) → r of the target's words
+
+    def translate(
+        self,
+        word: str,
+        source: str,  # language of the word
+        target: str,  # language wanted
+        k: int = 5,  # words wanted; fewer where there are fewer
+    ) -> list[tuple[str, float]]:  # (word, CSLS up to a constant), best first
         """The best translations of a word by CSLS; `ConfigError` for a language or word that is not there.
 
         A language that was left unaligned is named in a warning.
 
         The first call for two languages sweeps over the 20,000 most frequent source words and all target words."""
         source, target = (parse_languages([lang], self.vectors)[0] for lang in (source, target))
-        for lang in {source, target} & {lang for lang, report in self.reports.items() if not report.mapped}:
+        for lang in {source, target} & {
+            lang for lang, report in self.reports.items() if not report.mapped
+        }:
             warnings.warn(f"{lang} was left unaligned: {self.reports[lang].why}", stacklevel=2)
-        first, second = self.vectors[source], self.vectors[target]
+        first = self.vectors[source]
+        second = self.vectors[target]
         check_counts(k=k)
         vector = first[word][None]
         if (source, target) not in self._means:
             some = first.first(20_000)
             k_near = min(10, len(some), len(second))
             self._means[source, target] = neighbourhood(some.matrix, second.matrix, k_near)[1]
-        score, found = nearest_csls(vector, second.matrix, self._means[source, target], min(k, len(second)))
-        return [(second.words[row], value) for row, value in zip(found[0].tolist(), score[0].tolist())]
+        score, found = nearest_csls(
+            vector, second.matrix, self._means[source, target], min(k, len(second))
+        )
+        return [
+            (second.words[row], value) for row, value in zip(found[0].tolist(), score[0].tolist())
+        ]
 
-# %% ../nbs/07a_mapping.ipynb #6ca2ff63
+# %% ../nbs/07a_mapping.ipynb #ad996f21
 def _by_language(vectors: Iterable[WordVectors], hub) -> dict[str, WordVectors]:
-    vectors = [*vectors] if isinstance(vectors, Iterable) and not isinstance(vectors, WordVectors) else [vectors]
+    vectors = (
+        [*vectors]
+        if isinstance(vectors, Iterable) and not isinstance(vectors, WordVectors)
+        else [vectors]
+    )
     for v in vectors:
-        if not isinstance(v, WordVectors): raise ConfigError(f"{v!r:.60}: give WordVectors, as read_vectors returns")
-        if v.language is None: raise ConfigError(f"{v!r} has no language: read them with language='de', or the like")
+        if not isinstance(v, WordVectors):
+            raise ConfigError(f"{v!r:.60}: give WordVectors, as read_vectors returns")
+        if v.language is None:
+            raise ConfigError(f"{v!r} has no language: read them with language='de', or the like")
     found = {v.language: v for v in vectors}
     if len(found) < max(2, len(vectors)):
-        raise ConfigError(f"vectors of {', '.join(v.language for v in vectors)}: give two languages or more, each once")
+        raise ConfigError(
+            f"vectors of {', '.join(v.language for v in vectors)}: give two languages or more, "
+            f"each once"
+        )
     for v in vectors:
-        same_width(v, found[parse_languages([hub], found)[0]],
-                   "a map between them keeps no distances; reduce the wider ones first, e.g. by an SVD")
+        same_width(
+            v,
+            found[parse_languages([hub], found)[0]],
+            "a map between them keeps no distances; reduce the wider ones first, e.g. by an SVD",
+        )
     return found
 
+# %% ../nbs/07a_mapping.ipynb #6ca2ff63
 def _normalised(own: WordVectors, steps: str) -> torch.Tensor:
     matrix = normalise(own.matrix, steps)
     if (zero := (matrix == 0).all(1).nonzero()).numel():
-        raise DataError(f"{own.language}: normalisation={steps!r} leaves nothing of the vector of "
-                        f"{own.words[int(zero[0])]!r}, which is the mean of all: take normalisation='unit', or more "
-                        "words")
+        raise DataError(
+            f"{own.language}: normalisation={steps!r} leaves nothing of the vector of "
+            f"{own.words[int(zero[0])]!r}, which is the mean of all: take normalisation='unit', "
+            f"or more "
+            "words"
+        )
     return matrix
 
 # %% ../nbs/07a_mapping.ipynb #b5fc37a8
-def map_to(vectors, # WordVectors, each with its language; the hub is among them
-           hub: str, # the language whose space all others are mapped into
-           dictionaries=None, # language → (word of it, word of the hub) pairs, or a file's path; of two languages the
-                              # pairs or the path alone
-           start: str | None = None, # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
-           method: str | NearIdentity = "orthogonal", # of the map at the end: one of METHODS, or a `NearIdentity`
-           self_learning: bool | int | None = None, # induce pairs and map in turns; a number: with that patience; None:
-                                                    # unless the start is a dictionary
-           vocabulary_cutoff: int = 20_000, # most frequent words that self-learning sees, and RCSLS's neighbours;
-                                            # some hundred sweeps over their square, at 20,000 of seconds each
-           normalisation: str = "unit,centre,unit", # of all languages, see `linear_maps.normalise`
-           seed: int = 0, # of draws and splits
-           min_agreement: float = 0.1, # below it a language stays unaligned, with a warning; 0: all are mapped
-          ) -> Spaces:
+def map_to(
+    vectors,  # WordVectors, each with its language; the hub is among them
+    hub: str,  # the language whose space all others are mapped into
+    dictionaries=None,  # language → (word of it, word of the hub) pairs, or a file's path; of two languages the
+    # pairs or the path alone
+    start: str
+    | None = None,  # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
+    method: str
+    | NearIdentity = "orthogonal",  # of the map at the end: one of METHODS, or a `NearIdentity`
+    self_learning: bool
+    | int
+    | None = None,  # induce pairs and map in turns; a number: with that patience; None:
+    # unless the start is a dictionary
+    vocabulary_cutoff: int = 20_000,  # most frequent words that self-learning sees, and RCSLS's neighbours;
+    # some hundred sweeps over their square, at 20,000 of
+    # seconds each
+    normalisation: str = "unit,centre,unit",  # of all languages, see `linear_maps.normalise`
+    seed: int = 0,  # of draws and splits
+    min_agreement: float = 0.1,  # below it a language stays unaligned, with a warning; 0: all are mapped
+) -> Spaces:
     """All languages in the space of the hub, which does not depend on the others (Artetxe et al. 2018, 2018b).
 
     `made_by` of the vectors says how they were mapped. On a GPU where their matrices are.
@@ -490,43 +753,78 @@ def map_to(vectors, # WordVectors, each with its language; the hub is among them
     Raises `ConfigError` for unknown languages and settings, `DataError` for a dictionary without a covered pair, and
     vectors of another width."""
     vectors = _by_language(vectors, hub)
-    if not isinstance(method, NearIdentity): choose("method", method, METHODS)
+    if not isinstance(method, NearIdentity):
+        choose("method", method, METHODS)
     hub = parse_languages([hub], vectors)[0]
     others = [lang for lang in vectors if lang != hub]
-    if start is not None: choose("start", start, STARTS)
+    if start is not None:
+        choose("start", start, STARTS)
     dictionaries = _dictionaries(dictionaries, others, start)
     check_counts(vocabulary_cutoff=vocabulary_cutoff)
     patience = _patience_of(self_learning)
     if not (isinstance(min_agreement, Real) and 0 <= min_agreement <= 1):
-        raise ConfigError(f"min_agreement={min_agreement!r}: give a share from 0 (all are mapped) to 1")
+        raise ConfigError(
+            f"min_agreement={min_agreement!r}: give a share from 0 (all are mapped) to 1"
+        )
     lack = [lang for lang in others if lang not in dictionaries]
     if start == "dictionary" and lack:
-        raise ConfigError(f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': pairs}}")
-    starts = {lang: start or ("dictionary" if lang in dictionaries else "unsupervised") for lang in others}
-    learns = {lang: own != "dictionary" if self_learning is None else bool(self_learning)
-              for lang, own in starts.items()}
-    pairs = {lang: _written_pairs(own, vectors[lang], vectors[hub], dictionaries.get(lang))
-             for lang, own in starts.items()} # a file that cannot be read is known before a language is mapped
+        raise ConfigError(
+            f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': "
+            f"pairs}}"
+        )
+    starts = {
+        lang: start or ("dictionary" if lang in dictionaries else "unsupervised") for lang in others
+    }
+    learns = {
+        lang: own != "dictionary" if self_learning is None else bool(self_learning)
+        for lang, own in starts.items()
+    }
+    # a file that cannot be read is known before a language is mapped
+    pairs = {
+        lang: _written_pairs(own, vectors[lang], vectors[hub], dictionaries.get(lang))
+        for lang, own in starts.items()
+    }
     for lang in (lang for lang, own in starts.items() if own != "unsupervised" and learns[lang]):
-        _within(pairs[lang], *(len(vectors[k].words[:vocabulary_cutoff]) for k in (lang, hub)), vocabulary_cutoff)
+        _within(
+            pairs[lang],
+            *(len(vectors[k].words[:vocabulary_cutoff]) for k in (lang, hub)),
+            vocabulary_cutoff,
+        )
     z = _normalised(vectors[hub], normalisation)
-    placed, reports = {hub: replace(vectors[hub], matrix=z)}, {}
-    for lang in sorted(starts, key=learns.get): # what only has to be fitted before what is learned for long
-        own, x = starts[lang], _normalised(vectors[lang], normalisation)
+    placed = {hub: replace(vectors[hub], matrix=z)}
+    reports = {}
+    # what only has to be fitted before what is learned for long
+    for lang in sorted(starts, key=learns.get):
+        own = starts[lang]
+        x = _normalised(vectors[lang], normalisation)
         first = unsupervised_pairs(x, z) if own == "unsupervised" else pairs[lang].to(x.device)
         known = getattr(dictionaries.get(lang), "agreement", None) if own == "dictionary" else None
-        matrix, reports[lang] = _map_language(vectors[lang], x, z, own, first, known, learns[lang],
-                                              _How(method, vocabulary_cutoff, patience, seed, min_agreement))
-        placed[lang] = replace(vectors[lang], matrix=matrix,
-                               made_by=vectors[lang].made_by | {"map": {"hub": hub} | asdict(reports[lang])})
-    return Spaces(hub, {lang: placed[lang] for lang in vectors}, {lang: reports[lang] for lang in others})
+        matrix, reports[lang] = _map_language(
+            vectors[lang],
+            x,
+            z,
+            own,
+            first,
+            known,
+            learns[lang],
+            _How(method, vocabulary_cutoff, patience, seed, min_agreement),
+        )
+        placed[lang] = replace(
+            vectors[lang],
+            matrix=matrix,
+            made_by=vectors[lang].made_by | {"map": {"hub": hub} | asdict(reports[lang])},
+        )
+    return Spaces(
+        hub, {lang: placed[lang] for lang in vectors}, {lang: reports[lang] for lang in others}
+    )
 
 # %% ../nbs/07a_mapping.ipynb #6f3a9a30
-def induce_dictionary(first: WordVectors,
-                      second: WordVectors, # in the same space, such as `Spaces.vectors` has
-                      vocabulary_cutoff: int = 20_000, # most frequent words of each
-                      mutual: bool = True, # pairs that choose each other; False: the best of each word, both ways
-                     ) -> InducedDictionary: # (word of first, word of second) pairs, the most frequent of first before
+def induce_dictionary(
+    first: WordVectors,
+    second: WordVectors,  # in the same space, such as `Spaces.vectors` has
+    vocabulary_cutoff: int = 20_000,  # most frequent words of each
+    mutual: bool = True,  # pairs that choose each other; False: the best of each word, both ways
+) -> InducedDictionary:  # (word of first, word of second) pairs, the most frequent of first before
     """Translations by CSLS between two languages of one space; `DataError` for another width.
 
     A language that `map_to` left unaligned is named in a warning."""
@@ -534,10 +832,14 @@ def induce_dictionary(first: WordVectors,
     same_width(first, second)
     maps = [v.made_by["map"] for v in (first, second) if "map" in v.made_by]
     for one in maps:
-        if not one["mapped"]: warnings.warn(f"{one['language']} was left unaligned: {one['why']}", stacklevel=2)
-    forward, backward, _ = induce_pairs(*(normalise(v.matrix[:vocabulary_cutoff], "unit")
-                                         for v in (first, second)))
+        if not one["mapped"]:
+            warnings.warn(f"{one['language']} was left unaligned: {one['why']}", stacklevel=2)
+    forward, backward, _ = induce_pairs(
+        *(normalise(v.matrix[:vocabulary_cutoff], "unit") for v in (first, second))
+    )
     forward, backward = ({*zip(*pairs.tolist())} for pairs in (forward, backward))
     rows = forward & backward if mutual else forward | backward
-    return InducedDictionary(((first.words[i], second.words[j]) for i, j in sorted(rows)),
-                             min((one["agreement"] for one in maps), default=None))
+    return InducedDictionary(
+        ((first.words[i], second.words[j]) for i, j in sorted(rows)),
+        min((one["agreement"] for one in maps), default=None),
+    )

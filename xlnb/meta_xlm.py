@@ -23,225 +23,439 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
-from .base.core import (CheckpointError, ConfigError, PALETTE, choose, derive_seed, figure, numpy_generator,
-                            pair_name, parse_languages, split_pair)
-from .text.batches import MappedBatches, MixedBatches, Prepared, prepare, short_hash, token_frequencies
+from xlnb.base.core import (
+    CheckpointError,
+    ConfigError,
+    PALETTE,
+    choose,
+    derive_seed,
+    figure,
+    numpy_generator,
+    pair_name,
+    parse_languages,
+    split_pair,
+)
+from xlnb.text.batches import (
+    MappedBatches,
+    MixedBatches,
+    Prepared,
+    prepare,
+    short_hash,
+    token_frequencies,
+)
 from .text.cldr import LOCALES
 from .text.corpora import Corpus
-from .text.matching import (RULES, Matching, by_similarity, by_subwords, cldr_dictionaries, cooccurrence_vectors,
-                                match_vocabulary, muse_dictionaries)
+from xlnb.text.matching import (
+    RULES,
+    Matching,
+    by_similarity,
+    by_subwords,
+    cldr_dictionaries,
+    cooccurrence_vectors,
+    match_vocabulary,
+    muse_dictionaries,
+)
 from .text.sampling import exponent_probabilities
 from .text.tokens import SpecialIds
 from .encoder.encoder import Encoder, checkpoint_type, load
 from .encoder.foreign import load_foreign
 from .encoder.heads import EncoderForMaskedLM
-from .encoder.initialisation import PARTS, Initialised, freeze_body, initialise, source_config, target_config_for
+from xlnb.encoder.initialisation import (
+    PARTS,
+    Initialised,
+    freeze_body,
+    initialise,
+    source_config,
+    target_config_for,
+)
 from .training.objectives import Masking, MaskIds, masked_lm_loss, network_inputs
 from .training.training import read_log
 from .measures.alignment import AS_PUBLISHED, aer_by_layer
 from .measures.ibm import alignment_error_rate, train_both
 from .measures.probes import cldr_tasks, linear_probe
-from .measures.retrieval import (accuracy, column_index, load_model_tokenizer, retrieval_by_layer, sparse_counts,
-                                     usual_layer, words)
+from xlnb.measures.retrieval import (
+    accuracy,
+    column_index,
+    load_model_tokenizer,
+    retrieval_by_layer,
+    sparse_counts,
+    usual_layer,
+    words,
+)
 from .pretraining import pretraining
 from .pretraining.experiments import Experiment
-from .pretraining.held_out import (Probed, evaluate, fitted, language_metrics, retrieval_by_layer_mean,
-                                       texts_by_language)
-from .pretraining.pretraining import (WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe, RunSettings, Trained,
-                                          check_amounts, check_choices, common_choices, comparison_table, file_hashes,
-                                          fill_in, finished_phase, held_out_spec, main, max_side, network_config,
-                                          new_masked_lm, plan_run, run_folder, shape_of, size_defaults, step_flops)
+from xlnb.pretraining.held_out import (
+    Probed,
+    evaluate,
+    fitted,
+    language_metrics,
+    retrieval_by_layer_mean,
+    texts_by_language,
+)
+from xlnb.pretraining.pretraining import (
+    WARMUP_SHARE,
+    MaskedLanguageModel,
+    Phase,
+    Recipe,
+    RunSettings,
+    Trained,
+    check_amounts,
+    check_choices,
+    common_choices,
+    comparison_table,
+    file_hashes,
+    fill_in,
+    finished_phase,
+    held_out_spec,
+    main,
+    max_side,
+    network_config,
+    new_masked_lm,
+    plan_run,
+    run_folder,
+    shape_of,
+    size_defaults,
+    step_flops,
+)
 from .pretraining.reports import best_layer, draw_seeds, spread
 
-# %% ../nbs/05_meta_xlm.ipynb #a256a78f
-DICTIONARIES, FILLING = ("none", "cldr", "muse", "induced"), ("none", "subwords", "neighbours")
-ORDERS = ("text", "shuffled", "scattered", "drawn")
-MASKING = Masking(policy="80-10-10") # of 15 % of the text, as in RoBERTa and XLM-R
+# %% ../nbs/05_meta_xlm.ipynb #a04a8ae4
+DICTIONARIES = ("none", "cldr", "muse", "induced")
 
+
+FILLING = ("none", "subwords", "neighbours")
+
+
+ORDERS = ("text", "shuffled", "scattered", "drawn")
+
+
+MASKING = Masking(policy="80-10-10")  # of 15 % of the text, as in RoBERTa and XLM-R
+
+# %% ../nbs/05_meta_xlm.ipynb #c934328a
 @dataclass(frozen=True)
 class Settings(RunSettings):
     "Parameters of a MetaXLM run, as in the notebook; `None` is filled in by `resolve`."
-    source: str = "" # folder of a monolingual model with its tokenizer; empty: one is trained first
-    source_lang: str = "en" # its language
-    relative_positions: str | None = None # gated | plain | none
-    parts: str = "both" # what is taken from it: both | body | embeddings | none
-    dictionaries: str = "none" # none | cldr | muse | induced
-    dictionary_share: float = 1.0 # of the entries that are known
-    fill: str = "none" # of pieces without a match: none | subwords | neighbours
-    unmatched: str = "normal" # how the rest is drawn: normal | small
-    frozen: bool = False # whether the body stays as it was
-    distil: float = 0.0 # weight of the squared difference to the monolingual model's states
-    source_share: float | None = None # of the text that is in the source language
-    meta_order: str = "text" # of the monolingual text: text | shuffled | scattered | drawn
-    meta_steps: int | None = None # of the monolingual phase
-    meta_vocab_size: int | None = None # of its vocabulary
+
+    source: str = (
+        ""  # folder of a monolingual model with its tokenizer; empty: one is trained first
+    )
+    source_lang: str = "en"  # its language
+    relative_positions: str | None = None  # gated | plain | none
+    parts: str = "both"  # what is taken from it: both | body | embeddings | none
+    dictionaries: str = "none"  # none | cldr | muse | induced
+    dictionary_share: float = 1.0  # of the entries that are known
+    fill: str = "none"  # of pieces without a match: none | subwords | neighbours
+    unmatched: str = "normal"  # how the rest is drawn: normal | small
+    frozen: bool = False  # whether the body stays as it was
+    distil: float = 0.0  # weight of the squared difference to the monolingual model's states
+    source_share: float | None = None  # of the text that is in the source language
+    meta_order: str = "text"  # of the monolingual text: text | shuffled | scattered | drawn
+    meta_steps: int | None = None  # of the monolingual phase
+    meta_vocab_size: int | None = None  # of its vocabulary
 
     @property
-    def inherits(self) -> bool: return self.parts != "none" or self.distil > 0 # whether a monolingual model is needed
+    def inherits(self) -> bool:
+        return self.parts != "none" or self.distil > 0  # whether a monolingual model is needed
 
     def for_record(self) -> dict:
         "The settings as records have them: the source by its name and contents, not by its path."
         return super().for_record() | {"source": named_source(self.source)}
 
-def named_source(source: str) -> str: # folder, empty, or what records have
+# %% ../nbs/05_meta_xlm.ipynb #a256a78f
+def named_source(source: str) -> str:  # folder, empty, or what records have
     "Name of a folder and a hash of what is in it."
-    if not source or not (folder := Path(source).expanduser()).is_dir(): return source
+    if not source or not (folder := Path(source).expanduser()).is_dir():
+        return source
     files = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", ".json", ".txt"))
-    return f"{folder.name}-{short_hash([(p.name, own) for p, own in zip(files, file_hashes(files))])}"
+    return (
+        f"{folder.name}-{short_hash([(p.name, own) for p, own in zip(files, file_hashes(files))])}"
+    )
+
 
 @dataclass(frozen=True)
 class Monolingual(RunSettings):
     "Parameters of the monolingual phase: all that shapes it, so that every start finds the same one."
+
     order: str = "text"
 
-# %% ../nbs/05_meta_xlm.ipynb #99114cfd
-BUDGET = {"tiny": dict(meta_steps=400, steps=150, batch_tokens=512),
-           "small": dict(meta_steps=4000, steps=2000, batch_tokens=2048),
-           "base": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096),
-           "large": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096),
-           "xl": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096)}
-META_VOCABULARY = {"cldr": dict(tiny=700, other=700), "multi30k": dict(tiny=2000, other=5000),
-                   "bible": dict(tiny=2000, other=8000), "ntrex": dict(tiny=1000, other=2000)} # pieces of one language
-PAPER = dict(steps=200_000, batch_tokens=64 * 512, learning_rate=1e-4, warmup_steps=10_000, clip_norm=1.0,
-             vocab_size=250_002)
+# %% ../nbs/05_meta_xlm.ipynb #400ab73a
+BUDGET = {
+    "tiny": dict(meta_steps=400, steps=150, batch_tokens=512),
+    "small": dict(meta_steps=4000, steps=2000, batch_tokens=2048),
+    "base": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096),
+    "large": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096),
+    "xl": dict(meta_steps=20_000, steps=20_000, batch_tokens=4096),
+}
 
+
+# pieces of one language
+META_VOCABULARY = {
+    "cldr": dict(tiny=700, other=700),
+    "multi30k": dict(tiny=2000, other=5000),
+    "bible": dict(tiny=2000, other=8000),
+    "ntrex": dict(tiny=1000, other=2000),
+}
+
+# %% ../nbs/05_meta_xlm.ipynb #aef4b285
+PAPER = dict(
+    steps=200_000,
+    batch_tokens=64 * 512,
+    learning_rate=1e-4,
+    warmup_steps=10_000,
+    clip_norm=1.0,
+    vocab_size=250_002,
+)
+
+# %% ../nbs/05_meta_xlm.ipynb #1f8745c1
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
-    given = replace(given, source_lang=parse_languages(given.source_lang)[0]) # 'no' may arrive as false
+    # 'no' may arrive as false
+    given = replace(given, source_lang=parse_languages(given.source_lang)[0])
     _check(given)
     pieces = META_VOCABULARY[given.corpus].get(given.size, META_VOCABULARY[given.corpus]["other"])
     ours = BUDGET[given.size] | {"clip_norm": 1.0, "meta_vocab_size": pieces}
-    there = given.source and Path(given.source).expanduser().is_dir() # else it is refused where it is read
-    shape = shape_of(source_config(given.source), given, f"source={given.source!r}") if there else {}
+    # else it is refused where it is read
+    there = given.source and Path(given.source).expanduser().is_dir()
+    shape = (
+        shape_of(source_config(given.source), given, f"source={given.source!r}") if there else {}
+    )
     full = fill_in(given, **shape, **ours | (PAPER if given.recipe == "paper" else {}))
     full = fill_in(full, relative_positions="gated", **size_defaults(full))
     full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps))
     check_amounts(full, "meta_steps", "meta_vocab_size")
     return full
 
+# %% ../nbs/05_meta_xlm.ipynb #99114cfd
 def _check(s: Settings):
     "Refuse values and combinations that cannot be."
-    check_choices(s, parts=PARTS, fill=FILLING, dictionaries=DICTIONARIES, unmatched=("normal", "small"),
-                  meta_order=ORDERS, relative_positions=(None, "gated", "plain", "none"))
-    if len(parse_languages(s.langs)) < 2: raise ConfigError(f"langs={s.langs!r}: give two languages or more")
+    check_choices(
+        s,
+        parts=PARTS,
+        fill=FILLING,
+        dictionaries=DICTIONARIES,
+        unmatched=("normal", "small"),
+        meta_order=ORDERS,
+        relative_positions=(None, "gated", "plain", "none"),
+    )
+    if len(parse_languages(s.langs)) < 2:
+        raise ConfigError(f"langs={s.langs!r}: give two languages or more")
     choose("source_lang", s.source_lang, parse_languages(s.langs))
-    if not 0 <= s.distil < math.inf: raise ConfigError(f"distil={s.distil} is not 0 or more")
-    if not 0 < s.dictionary_share <= 1: raise ConfigError(f"dictionary_share={s.dictionary_share} is not in (0, 1]")
+    if not 0 <= s.distil < math.inf:
+        raise ConfigError(f"distil={s.distil} is not 0 or more")
+    if not 0 < s.dictionary_share <= 1:
+        raise ConfigError(f"dictionary_share={s.dictionary_share} is not in (0, 1]")
     if s.dictionary_share < 1 and s.dictionaries == "none":
-        raise ConfigError(f"dictionary_share={s.dictionary_share} with dictionaries='none': name dictionaries, or "
-                          "leave it at 1.0")
+        raise ConfigError(
+            f"dictionary_share={s.dictionary_share} with dictionaries='none': name "
+            f"dictionaries, or "
+            "leave it at 1.0"
+        )
     if s.meta_order != "text" and not s.inherits:
-        raise ConfigError(f"meta_order={s.meta_order!r} with parts='none' and distil=0.0: there is no monolingual "
-                          "phase then; take parts from it, or leave the order at 'text'")
+        raise ConfigError(
+            f"meta_order={s.meta_order!r} with parts='none' and distil=0.0: there is no "
+            f"monolingual "
+            "phase then; take parts from it, or leave the order at 'text'"
+        )
     if s.source and s.meta_order != "text":
-        raise ConfigError(f"meta_order={s.meta_order!r} is for a monolingual phase of this notebook, which source="
-                          f"{Path(s.source).name!r} replaces: leave out one of the two")
+        raise ConfigError(
+            f"meta_order={s.meta_order!r} is for a monolingual phase of this notebook, which "
+            f"source="
+            f"{Path(s.source).name!r} replaces: leave out one of the two"
+        )
     if s.source_share is not None and not 0 < s.source_share < 1:
         raise ConfigError(f"source_share={s.source_share} is not between 0 and 1")
     if s.parts in ("none", "body") and (s.dictionaries, s.fill) != ("none", "none"):
-        raise ConfigError(f"dictionaries={s.dictionaries!r} and fill={s.fill!r} say where word vectors come from, and "
-                          f"parts={s.parts!r} takes none: use parts='both', or leave them at 'none'")
+        raise ConfigError(
+            f"dictionaries={s.dictionaries!r} and fill={s.fill!r} say where word vectors come "
+            f"from, and "
+            f"parts={s.parts!r} takes none: use parts='both', or leave them at 'none'"
+        )
     if s.frozen and s.parts in ("none", "embeddings"):
-        raise ConfigError(f"frozen=True with parts={s.parts!r} would keep a random body: use parts='both' or 'body'")
+        raise ConfigError(
+            f"frozen=True with parts={s.parts!r} would keep a random body: use parts='both' or "
+            f"'body'"
+        )
     if s.recipe == "paper" and (s.size != "base" or not s.source):
-        raise ConfigError(f"recipe='paper' with size={s.size!r} and source={s.source!r}: the paper starts from "
-                          "RoBERTa-base; give size='base' and source=<its folder>, or recipe='default'")
+        raise ConfigError(
+            f"recipe='paper' with size={s.size!r} and source={s.source!r}: the paper starts from "
+            "RoBERTa-base; give size='base' and source=<its folder>, or recipe='default'"
+        )
 
 # %% ../nbs/05_meta_xlm.ipynb #57f88507
-def compare_with_paper(s: Settings) -> list[dict]: # resolved
+def compare_with_paper(s: Settings) -> list[dict]:  # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
     ours = f"MLM, {s.meta_steps:,} steps × {s.batch_tokens:,} tokens"
-    paper = {"network": "12 × 768 (12 heads, 3072)", "vocabulary": "250,002", "steps": "200,000",
-             "tokens per task and step": "32,768", "learning rate": "1e-4", "schedule": "5 % warm-up, linear decay",
-             "language exponent α": "0.7"}
-    rows = [("monolingual model", "RoBERTa-base", Path(s.source).name if s.source else ours, "source"),
-            *common_choices(s, network_config(s), paper),
-            ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 1", f"the same, clip {s.clip_norm:g}", ""),
-            ("masks", "rate not given", "15 %, 80-10-10", "as in RoBERTa and XLM-R"),
-            ("match", "piece, then normal form", "specials by role, piece, then normal form", "see text/08_matching"),
-            ("dictionaries", "none | 45 of MUSE", s.dictionaries, "a translation's pieces are averaged"),
-            ("pieces without match", "not given", f"{s.fill}, then {s.unmatched}", "drawn like the matched rows"),
-            ("relative positions", "none", s.relative_positions, "as in 03_xlm_e"),
-            ("MLM head, positions", "not given", "from the source with the body", "they fit its states")]
+    paper = {
+        "network": "12 × 768 (12 heads, 3072)",
+        "vocabulary": "250,002",
+        "steps": "200,000",
+        "tokens per task and step": "32,768",
+        "learning rate": "1e-4",
+        "schedule": "5 % warm-up, linear decay",
+        "language exponent α": "0.7",
+    }
+    rows = [
+        ("monolingual model", "RoBERTa-base", Path(s.source).name if s.source else ours, "source"),
+        *common_choices(s, network_config(s), paper),
+        ("Adam", "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 1", f"the same, clip {s.clip_norm:g}", ""),
+        ("masks", "rate not given", "15 %, 80-10-10", "as in RoBERTa and XLM-R"),
+        (
+            "match",
+            "piece, then normal form",
+            "specials by role, piece, then normal form",
+            "see text/08_matching",
+        ),
+        (
+            "dictionaries",
+            "none | 45 of MUSE",
+            s.dictionaries,
+            "a translation's pieces are averaged",
+        ),
+        (
+            "pieces without match",
+            "not given",
+            f"{s.fill}, then {s.unmatched}",
+            "drawn like the matched rows",
+        ),
+        ("relative positions", "none", s.relative_positions, "as in 03_xlm_e"),
+        (
+            "MLM head, positions",
+            "not given",
+            "from the source with the body",
+            "they fit its states",
+        ),
+    ]
     return comparison_table(rows)
 
 # %% ../nbs/05_meta_xlm.ipynb #8887e865
-def draw_phases(s: Settings): # resolved
+def draw_phases(s: Settings):  # resolved
     "The phases as boxes, and what is carried from one to the next (form of MetaXLM, Figure 2)."
     langs = ", ".join(parse_languages(s.langs))
-    boxes = [("one language", f"masked words\nin {s.source_lang}", "blue"),
-             ("all languages", f"masked words\nin {langs}", "green"),
-             ("use", "probes, retrieval,\nfine-tuning", "grey")]
+    boxes = [
+        ("one language", f"masked words\nin {s.source_lang}", "blue"),
+        ("all languages", f"masked words\nin {langs}", "green"),
+        ("use", "probes, retrieval,\nfine-tuning", "grey"),
+    ]
     fig, ax = figure("page", height=1.3)
     for x, (title, text, colour) in enumerate(boxes):
-        ax.text(3 * x, 0, text, ha="center", va="center", fontsize=8, linespacing=1.4,
-                bbox=dict(boxstyle="round,pad=0.7", fc="white", ec=PALETTE[colour], lw=1.2))
-        ax.text(3 * x, 0.72, title, ha="center", va="center", fontsize=8, color=PALETTE[colour], weight="bold")
+        ax.text(
+            3 * x,
+            0,
+            text,
+            ha="center",
+            va="center",
+            fontsize=8,
+            linespacing=1.4,
+            bbox=dict(boxstyle="round,pad=0.7", fc="white", ec=PALETTE[colour], lw=1.2),
+        )
+        ax.text(
+            3 * x,
+            0.72,
+            title,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=PALETTE[colour],
+            weight="bold",
+        )
     for x, text in ((1.5, "blocks, and the\nmatched word vectors"), (4.5, "the whole model")):
-        ax.annotate("", (x + 0.45, 0), (x - 0.45, 0), arrowprops=dict(arrowstyle="-|>", color="0.3", lw=1.2))
+        ax.annotate(
+            "", (x + 0.45, 0), (x - 0.45, 0), arrowprops=dict(arrowstyle="-|>", color="0.3", lw=1.2)
+        )
         ax.text(x, -0.42, text, ha="center", va="center", fontsize=7, color="0.3")
     ax.set(xlim=(-1.2, 7.2), ylim=(-0.75, 0.95))
     ax.axis("off")
     return fig
 
-# %% ../nbs/05_meta_xlm.ipynb #9aa68797
+# %% ../nbs/05_meta_xlm.ipynb #8891dc25
 @dataclass(frozen=True)
 class MetaData(Prepared):
     "All languages; the source language, if a model of it is trained; what the phases before left."
-    mono: Prepared | None = None
-    source: Path | None = None # folder of the monolingual network
-    dictionaries: dict | None = None # language → (word, word of the source language) pairs
-    matching: Matching | None = None # of the shared vocabulary to that of the source
 
-def prepare_data(s: Settings # resolved
-                ) -> MetaData:
+    mono: Prepared | None = None
+    source: Path | None = None  # folder of the monolingual network
+    dictionaries: dict | None = None  # language → (word, word of the source language) pairs
+    matching: Matching | None = None  # of the shared vocabulary to that of the source
+
+# %% ../nbs/05_meta_xlm.ipynb #9aa68797
+def prepare_data(
+    s: Settings,  # resolved
+) -> MetaData:
     "Corpus, vocabularies and token stores of both phases."
     data = pretraining.prepare_data(s)
-    if s.source or not s.inherits: return MetaData(**vars(data))
-    corpus, lang = data.corpus, s.source_lang
-    one = Corpus(f"{corpus.name}-{lang}", (lang,), {lang: corpus.text[lang]}, {}, corpus.valid, {},
-                 corpus.facts | {"language": lang})
+    if s.source or not s.inherits:
+        return MetaData(**vars(data))
+    corpus = data.corpus
+    lang = s.source_lang
+    one = Corpus(
+        f"{corpus.name}-{lang}",
+        (lang,),
+        {lang: corpus.text[lang]},
+        {},
+        corpus.valid,
+        {},
+        corpus.facts | {"language": lang},
+    )
     return MetaData(**vars(data), mono=prepare(one, s.meta_vocab_size, max_side=max_side(s)))
 
-# %% ../nbs/05_meta_xlm.ipynb #ba3c5d9e
+# %% ../nbs/05_meta_xlm.ipynb #805a8e65
 @dataclass(frozen=True)
 class HeldOut:
     "Masked text, the same at every evaluation, tagged phrases, and pairs to be found."
-    texts: dict # language → LanguageText
-    tags: object # `probes.Task` with the source language and others; None where CLDR lacks them
-    pairs: dict # language pair → lines of the first and of the second language
-    source: str # language to learn tags in
+
+    texts: dict  # language → LanguageText
+    tags: object  # `probes.Task` with the source language and others; None where CLDR lacks them
+    pairs: dict  # language pair → lines of the first and of the second language
+    source: str  # language to learn tags in
     tokenizer: object
 
-def hold_out(s: RunSettings, # resolved
-             data: Prepared, # whose vocabulary the network has
-             source_lang: str) -> HeldOut:
+# %% ../nbs/05_meta_xlm.ipynb #ba3c5d9e
+def hold_out(
+    s: RunSettings,  # resolved
+    data: Prepared,  # whose vocabulary the network has
+    source_lang: str,
+) -> HeldOut:
     "Held-out text of the languages of the data, cut by their vocabulary."
-    langs, valid = data.corpus.langs, data.corpus.valid
+    langs = data.corpus.langs
+    valid = data.corpus.valid
     spec = held_out_spec(s, MASKING)
     texts = texts_by_language(data, spec, langs, tokens=2 * spec.text_tokens)
     known = [lang for lang in langs if lang in LOCALES]
-    tags = cldr_tasks(known, train=250, test=200, tasks=("tags",))["tags"] if len(known) > 1 else None
-    pairs = {pair: tuple(zip(*rows[:spec.retrieval_pairs])) for pair, rows in valid.items()
-             if {*split_pair(pair)} <= {*langs}}
+    tags = (
+        cldr_tasks(known, train=250, test=200, tasks=("tags",))["tags"] if len(known) > 1 else None
+    )
+    pairs = {
+        pair: tuple(zip(*rows[: spec.retrieval_pairs]))
+        for pair, rows in valid.items()
+        if {*split_pair(pair)} <= {*langs}
+    }
     return HeldOut(texts, tags, pairs, source_lang, data.tokenizer)
 
-# %% ../nbs/05_meta_xlm.ipynb #d53bcbab
-def network_metrics(model: MaskedLanguageModel, held_out: HeldOut
-                   ) -> dict: # 'held_out/mlm/de' in nats, 'held_out/tags/de' and 'held_out/found_layer0' in 1
+# %% ../nbs/05_meta_xlm.ipynb #ff7015e0
+def network_metrics(
+    model: MaskedLanguageModel, held_out: HeldOut
+) -> dict:  # 'held_out/mlm/de' in nats, 'held_out/tags/de' and 'held_out/found_layer0' in 1
     "Losses by language, tags as a readout of the source language gives them, retrieval accuracy@1 by layer."
-    network, ids = model.kept, MaskIds.of(held_out.tokenizer)
+    network = model.kept
+    ids = MaskIds.of(held_out.tokenizer)
     by_language = language_metrics(model.measured, held_out.texts, ids)
     found = {f"held_out/mlm/{lang}": seen["mlm"] for lang, seen in by_language.items()}
     if held_out.tags and held_out.source in held_out.tags.examples:
         layer = usual_layer(network.config.num_hidden_layers)
-        rows = linear_probe(network, held_out.tokenizer, held_out.tags, held_out.source, layer, in_language=False)
-        found |= {f"held_out/tags/{r['target']}": r["score"] for r in rows if r["metric"] == "f1" and not r["centred"]}
+        rows = linear_probe(
+            network, held_out.tokenizer, held_out.tags, held_out.source, layer, in_language=False
+        )
+        found |= {
+            f"held_out/tags/{r['target']}": r["score"]
+            for r in rows
+            if r["metric"] == "f1" and not r["centred"]
+        }
     if held_out.pairs:
         found |= {f"held_out/{k}": v for k, v in retrieval_by_layer_mean(network, held_out).items()}
     return {k: round(v, 5) for k, v in found.items()}
 
-def measures(s: Settings, data: MetaData) -> Callable: # model → as of `network_metrics`
+# %% ../nbs/05_meta_xlm.ipynb #d53bcbab
+def measures(s: Settings, data: MetaData) -> Callable:  # model → as of `network_metrics`
     "What is asked at every evaluation of the cross-lingual phase."
     held_out = hold_out(s, data, s.source_lang)
     return lambda model: network_metrics(model, held_out)
@@ -249,27 +463,39 @@ def measures(s: Settings, data: MetaData) -> Callable: # model → as of `networ
 # %% ../nbs/05_meta_xlm.ipynb #f5672e4a
 class ShuffledBatches(MappedBatches):
     "Batches of one language whose words are shuffled in their sentence, or scattered over the batch, or pieces drawn."
-    def __init__(self, batches, # MixedBatches of text alone
-                 order: str, # of ORDERS, but text
-                 mono: Prepared, # of the language
-                 lang: str, seed: int):
+
+    def __init__(
+        self,
+        batches,  # MixedBatches of text alone
+        order: str,  # of ORDERS, but text
+        mono: Prepared,  # of the language
+        lang: str,
+        seed: int,
+    ):
         super().__init__(batches, self.reorder)
-        self.order, self.seed = order, seed
+        self.order = order
+        self.seed = seed
         pieces = mono.tokenizer.convert_ids_to_tokens(range(len(mono.tokenizer)))
-        self.begins = np.array([p.startswith("\u2581") for p in pieces]) # a word
+        self.begins = np.array([p.startswith("\u2581") for p in pieces])  # a word
         self.special = np.isin(np.arange(len(pieces)), mono.tokenizer.all_special_ids)
-        self.frequencies = np.where(self.special, 0, token_frequencies(mono.store, lang)[:len(pieces)])
+        self.frequencies = np.where(
+            self.special, 0, token_frequencies(mono.store, lang)[: len(pieces)]
+        )
         text = mono.store.text[lang]
         some = [text[k] for k in range(min(1000, len(text)))]
         if order != "drawn" and sum(self.begins[ids].sum() for ids in some) < 2 * len(some):
-            raise ConfigError(f"meta_order={order!r} moves words, and {lang!r} hardly parts them by blanks: "
-                              "use 'drawn'")
+            raise ConfigError(
+                f"meta_order={order!r} moves words, and {lang!r} hardly parts them by blanks: "
+                "use 'drawn'"
+            )
 
     def reorder(self, step: int, index: int, batch: dict) -> dict:
         rng = numpy_generator("order", self.seed, step, index)
         return batch | {"input_ids": torch.from_numpy(self.moved(batch["input_ids"].numpy(), rng))}
 
-    def moved(self, ids: np.ndarray, rng) -> np.ndarray: # (rows, seq), special ids stay where they are
+    def moved(
+        self, ids: np.ndarray, rng
+    ) -> np.ndarray:  # (rows, seq), special ids stay where they are
         "The same shape with other contents."
         flat = ids.flatten()
         places = np.flatnonzero(~self.special[flat])
@@ -277,7 +503,8 @@ class ShuffledBatches(MappedBatches):
             share = self.frequencies / self.frequencies.sum()
             flat[places] = rng.choice(len(share), len(places), p=share)
             return flat.reshape(ids.shape)
-        after = np.concatenate([[True], self.special[flat[:-1]]])[places] # a special id: a sentence begins
+        # a special id: a sentence begins
+        after = np.concatenate([[True], self.special[flat[:-1]]])[places]
         word = np.cumsum(self.begins[flat[places]] | after) - 1
         sentence = np.cumsum(after) if self.order == "shuffled" else np.zeros_like(word)
         rank = np.empty(word[-1] + 1)
@@ -286,130 +513,198 @@ class ShuffledBatches(MappedBatches):
         flat[places] = flat[places][np.argsort(rank[word], kind="stable")]
         return flat.reshape(ids.shape)
 
-# %% ../nbs/05_meta_xlm.ipynb #42da768f
-def monolingual_settings(s: Settings # resolved
-                        ) -> Monolingual:
+# %% ../nbs/05_meta_xlm.ipynb #47a3e6d2
+def monolingual_settings(
+    s: Settings,  # resolved
+) -> Monolingual:
     "The monolingual phase of a run."
     shared = {f.name: getattr(s, f.name) for f in fields(RunSettings)}
-    return Monolingual(**shared | dict(langs=s.source_lang, steps=s.meta_steps, vocab_size=s.meta_vocab_size, out="",
-                                       warmup_steps=round(WARMUP_SHARE * s.meta_steps), recipe="default",
-                                       order=s.meta_order))
+    return Monolingual(
+        **shared
+        | dict(
+            langs=s.source_lang,
+            steps=s.meta_steps,
+            vocab_size=s.meta_vocab_size,
+            out="",
+            warmup_steps=round(WARMUP_SHARE * s.meta_steps),
+            recipe="default",
+            order=s.meta_order,
+        )
+    )
+
 
 def _mono_batches(m: Monolingual, mono: Prepared):
     batches = pretraining.make_batches(m, mono, m.batch_tokens)
-    return batches if m.order == "text" else ShuffledBatches(batches, m.order, mono, m.langs, m.seed)
+    return (
+        batches if m.order == "text" else ShuffledBatches(batches, m.order, mono, m.langs, m.seed)
+    )
 
+# %% ../nbs/05_meta_xlm.ipynb #42da768f
 def _mono_model(m: Monolingual, mono: Prepared) -> MaskedLanguageModel:
     return MaskedLanguageModel(new_masked_lm(m), MASKING, MaskIds.of(mono.tokenizer))
+
 
 def _mono_measures(m: Monolingual, mono: Prepared) -> Callable:
     held_out = hold_out(m, mono, m.langs)
     return lambda model: network_metrics(model, held_out)
 
-MONOLINGUAL = Phase("monolingual", ("matching", "meta_xlm"), _mono_model, _mono_batches, _mono_measures)
 
-def monolingual(s: Settings, # resolved
-                data: MetaData) -> Path: # folder of the run
+MONOLINGUAL = Phase(
+    "monolingual", ("matching", "meta_xlm"), _mono_model, _mono_batches, _mono_measures
+)
+
+
+def monolingual(
+    s: Settings,  # resolved
+    data: MetaData,
+) -> Path:  # folder of the run
     "The finished monolingual run; raises `CheckpointError` where the time limit came first."
     return finished_phase(MONOLINGUAL, monolingual_settings(s), data.mono, s.max_minutes).parent
 
 # %% ../nbs/05_meta_xlm.ipynb #c96ff04b
-def source_folder(s: Settings, # resolved
-                  data: MetaData) -> Path | None: # None: nothing is taken
+def source_folder(
+    s: Settings,  # resolved
+    data: MetaData,
+) -> Path | None:  # None: nothing is taken
     "The folder of the monolingual network; raises `CheckpointError` where the one that is given is no model's."
-    if not s.source: return monolingual(s, data) / "generator" if data.mono else None
+    if not s.source:
+        return monolingual(s, data) / "generator" if data.mono else None
     folder = Path(s.source).expanduser()
-    checkpoint_type(folder) # refuses a folder without a config.json
+    checkpoint_type(folder)  # refuses a folder without a config.json
     return folder
 
-# %% ../nbs/05_meta_xlm.ipynb #cb8c5827
-def induced_dictionaries(corpus: Corpus, source_lang: str,
-                         most: int = 30_000, # read at most so many pairs of each language pair
-                        ) -> dict: # language → list of (word, word of the source language)
+# %% ../nbs/05_meta_xlm.ipynb #c870819e
+def induced_dictionaries(
+    corpus: Corpus,
+    source_lang: str,
+    most: int = 30_000,  # read at most so many pairs of each language pair
+) -> dict:  # language → list of (word, word of the source language)
     "Words that IBM-1 holds for each other's best translation, in both directions, from the corpus's training pairs."
     found = {}
     for lang in corpus.langs:
-        if lang == source_lang or (pair := pair_name(lang, source_lang)) not in corpus.pairs: continue
+        if lang == source_lang or (pair := pair_name(lang, source_lang)) not in corpus.pairs:
+            continue
         turn = -1 if split_pair(pair)[0] == source_lang else 1
         lines = [tuple(map(words, row[::turn])) for row, _ in zip(corpus.pairs[pair], range(most))]
         there, back = (_best_translations(m) for m in train_both(lines))
         found[lang] = [(word, own) for word, own in there.items() if back.get(own) == word]
     return found
 
-def _best_translations(model) -> dict: # of `alignment.train_ibm1`
+# %% ../nbs/05_meta_xlm.ipynb #29853d08
+def _best_translations(model) -> dict:  # of `alignment.train_ibm1`
     "The most probable word of the second language beside each word of the first; NULL has none."
-    first, second = model.keys // len(model.second), model.keys % len(model.second)
+    first = model.keys // len(model.second)
+    second = model.keys % len(model.second)
     order = np.lexsort((second, -model.table, first))
     best = order[np.unique(first[order], return_index=True)[1]]
     names = [list(model.first), list(model.second)]
-    return {names[0][a]: names[1][b] for a, b in zip(first[best], second[best]) if names[0][a] is not None}
+    return {
+        names[0][a]: names[1][b]
+        for a, b in zip(first[best], second[best])
+        if names[0][a] is not None
+    }
 
-def find_dictionaries(s: Settings, # resolved
-                      corpus: Corpus) -> dict | None: # language → list of (word, word of the source language)
+# %% ../nbs/05_meta_xlm.ipynb #de983229
+def find_dictionaries(
+    s: Settings,  # resolved
+    corpus: Corpus,
+) -> dict | None:  # language → list of (word, word of the source language)
     "The dictionaries that the settings ask for."
     others = [lang for lang in corpus.langs if lang != s.source_lang]
-    if s.dictionaries == "none": return None
-    if s.dictionaries == "induced": found = induced_dictionaries(corpus, s.source_lang)
-    else: found = {"cldr": cldr_dictionaries, "muse": muse_dictionaries}[s.dictionaries](others, s.source_lang)
+    if s.dictionaries == "none":
+        return None
+    if s.dictionaries == "induced":
+        found = induced_dictionaries(corpus, s.source_lang)
+    else:
+        found = {"cldr": cldr_dictionaries, "muse": muse_dictionaries}[s.dictionaries](
+            others, s.source_lang
+        )
     return {lang: known_entries(rows, s.dictionary_share, lang) for lang, rows in found.items()}
 
-def known_entries(rows: list, # entries of a dictionary
-                  share: float, # of them that are known
-                  lang: str) -> list:
+# %% ../nbs/05_meta_xlm.ipynb #cb8c5827
+def known_entries(
+    rows: list,  # entries of a dictionary
+    share: float,  # of them that are known
+    lang: str,
+) -> list:
     "A share of a dictionary, in its order, the same for every run; a smaller share is part of a larger one."
-    chosen = np.random.default_rng(derive_seed("known entries", lang)).permutation(len(rows))[:round(share * len(rows))]
+    chosen = np.random.default_rng(derive_seed("known entries", lang)).permutation(len(rows))[
+        : round(share * len(rows))
+    ]
     return [rows[n] for n in sorted(chosen)]
 
-# %% ../nbs/05_meta_xlm.ipynb #257a120b
-def match(s: Settings, # resolved
-          data: Prepared, # of all languages
-          source_tokenizer,
-          dictionaries: dict | None, # of `find_dictionaries`
-         ) -> Matching:
+# %% ../nbs/05_meta_xlm.ipynb #01a47b51
+def match(
+    s: Settings,  # resolved
+    data: Prepared,  # of all languages
+    source_tokenizer,
+    dictionaries: dict | None,  # of `find_dictionaries`
+) -> Matching:
     "The pieces of the shared vocabulary, matched by the rules, the dictionaries and the filling that are asked for."
     found = match_vocabulary(source_tokenizer, data.tokenizer, dictionaries)
-    if s.fill == "subwords": return by_subwords(found)
-    if s.fill == "none": return found
+    if s.fill == "subwords":
+        return by_subwords(found)
+    if s.fill == "none":
+        return found
     sentences = (ids for lang in data.corpus.langs for ids in _sentences(data.store.text[lang]))
     return by_similarity(found, cooccurrence_vectors(sentences, len(data.tokenizer)))
 
-def _sentences(text) -> list: # of one language in a store → its sentences' ids
+
+def _sentences(text) -> list:  # of one language in a store → its sentences' ids
     shards = (text.arrays(n) for n in range(len(text.shards)))
     return [tokens[a:b] for tokens, offsets in shards for a, b in zip(offsets[:-1], offsets[1:])]
 
-def with_start(s: Settings, # resolved
-               data: MetaData) -> MetaData:
+# %% ../nbs/05_meta_xlm.ipynb #257a120b
+def with_start(
+    s: Settings,  # resolved
+    data: MetaData,
+) -> MetaData:
     "The data with what comes before the cross-lingual phase: the monolingual network, dictionaries, the match."
-    source, dictionaries = source_folder(s, data), find_dictionaries(s, data.corpus)
+    source = source_folder(s, data)
+    dictionaries = find_dictionaries(s, data.corpus)
     data = replace(data, source=source, dictionaries=dictionaries)
-    if source is None or s.parts in ("none", "body"): return data
+    if source is None or s.parts in ("none", "body"):
+        return data
     return replace(data, matching=match(s, data, load_model_tokenizer(source), dictionaries))
 
-# %% ../nbs/05_meta_xlm.ipynb #6c94fd64
-def check_source(s: Settings, # resolved
-                 source: Path):
+# %% ../nbs/05_meta_xlm.ipynb #6a104d41
+def check_source(
+    s: Settings,  # resolved
+    source: Path,
+):
     "Raise `CheckpointError` for a monolingual network that cannot read as far."
-    theirs, length = source_config(source), pretraining.BY_SIZE[s.size].length
+    theirs = source_config(source)
+    length = pretraining.BY_SIZE[s.size].length
     room = theirs.max_position_embeddings - theirs.position_offset
     if room < length:
-        raise CheckpointError(f"{source.name} reads {room} positions, and size={s.size!r} has rows of "
-                              f"{length} tokens: take a smaller size")
+        raise CheckpointError(
+            f"{source.name} reads {room} positions, and size={s.size!r} has rows of "
+            f"{length} tokens: take a smaller size"
+        )
 
-def start_network(s: Settings, # resolved
-                  data: MetaData, # of `with_start`
-                 ) -> tuple[EncoderForMaskedLM, Initialised | None]:
+# %% ../nbs/05_meta_xlm.ipynb #6c94fd64
+def start_network(
+    s: Settings,  # resolved
+    data: MetaData,  # of `with_start`
+) -> tuple[EncoderForMaskedLM, Initialised | None]:
     "The network that the cross-lingual phase starts with; raises `CheckpointError` for a source that reads too little."
-    if data.source is None: return new_masked_lm(s), None
+    if data.source is None:
+        return new_masked_lm(s), None
     check_source(s, data.source)
-    config, seed = target_config_for(data.source, s.vocab_size), derive_seed(s.seed, "generator")
-    if data.matching is None: return initialise(config, data.source, s.parts, seed=seed)
+    config = target_config_for(data.source, s.vocab_size)
+    seed = derive_seed(s.seed, "generator")
+    if data.matching is None:
+        return initialise(config, data.source, s.parts, seed=seed)
     weights = data.matching.weights.copy()
-    weights.resize(s.vocab_size, source_config(data.source).vocab_size) # a table may have more rows than its tokenizer
+    # a table may have more rows than its tokenizer
+    weights.resize(s.vocab_size, source_config(data.source).vocab_size)
     return initialise(config, data.source, s.parts, weights, s.unmatched, seed)
 
 # %% ../nbs/05_meta_xlm.ipynb #46eea5c1
-def word_numbers(text: str, spans: list, # (start, end) of each piece in the text
-                ) -> np.ndarray: # number of the word, between blanks, that each piece is of; -1 for none
+def word_numbers(
+    text: str,
+    spans: list,  # (start, end) of each piece in the text
+) -> np.ndarray:  # number of the word, between blanks, that each piece is of; -1 for none
     "Which word a piece belongs to: that of its first character that is no blank."
     solid = np.array([not c.isspace() for c in text] + [False])
     begins = solid & ~np.concatenate([[False], solid[:-1]])
@@ -417,7 +712,10 @@ def word_numbers(text: str, spans: list, # (start, end) of each piece in the tex
     inside = [next((number[c] for c in range(a, b) if solid[c]), -1) for a, b in spans]
     return np.array(inside, dtype=np.int64)
 
-def spelled(ids, tokenizer) -> tuple[str, list]: # of one of our tokenizers → text, (start, end) of each piece
+
+def spelled(
+    ids, tokenizer
+) -> tuple[str, list]:  # of one of our tokenizers → text, (start, end) of each piece
     "The text of a sequence of pieces; what is unknown stays unknown, as one sign that no vocabulary has."
     pieces = tokenizer.convert_ids_to_tokens(list(map(int, ids)))
     pieces = ["\ufffd" if p == tokenizer.unk_token else p.replace("\u2581", " ") for p in pieces]
@@ -427,37 +725,58 @@ def spelled(ids, tokenizer) -> tuple[str, list]: # of one of our tokenizers → 
 # %% ../nbs/05_meta_xlm.ipynb #27391955
 class DistillationBatches(MappedBatches):
     "Batches of text, and beside them what the teacher reads of the source language and which words the two share."
-    def __init__(self, batches, # MixedBatches of text alone
-                 source_lang: str, tokenizer, # the student's
-                 teacher_tokenizer, longest: int): # tokens of a sentence that the teacher can read
+
+    def __init__(
+        self,
+        batches,  # MixedBatches of text alone
+        source_lang: str,
+        tokenizer,  # the student's
+        teacher_tokenizer,
+        longest: int,
+    ):  # tokens of a sentence that the teacher can read
         super().__init__(batches, self.with_teacher)
-        self.source_lang, self.longest = source_lang, longest
-        self.tokenizer, self.teacher_tokenizer = tokenizer, teacher_tokenizer
+        self.source_lang = source_lang
+        self.longest = longest
+        self.tokenizer = tokenizer
+        self.teacher_tokenizer = teacher_tokenizer
         self.teacher_special = SpecialIds.of(teacher_tokenizer)
 
     def with_teacher(self, step: int, index: int, batch: dict) -> dict:
         chosen = [lang == self.source_lang for lang in self.batches.languages(step, index)]
         return batch | self.shared_words(batch["input_ids"], chosen)
 
-    def shared_words(self, input_ids, chosen: list) -> dict: # rows of the source language
+    def shared_words(self, input_ids, chosen: list) -> dict:  # rows of the source language
         "Ids for the teacher, a sentence a row, and the number of the word, in the batch, of every piece of both."
-        ends, theirs, their_words, first = self.batches.special.eos, [], [], 0
+        ends = self.batches.special.eos
+        theirs = []
+        their_words = []
+        first = 0
         ours = torch.full_like(input_ids, -1)
         for row in np.flatnonzero(chosen):
-            ids, begin = input_ids[row].tolist(), 1
+            ids = input_ids[row].tolist()
+            begin = 1
             for end in [n for n, i in enumerate(ids) if i == ends]:
                 text, spans = spelled(ids[begin:end], self.tokenizer)
-                read = self.teacher_tokenizer(text, add_special_tokens=False, return_offsets_mapping=True,
-                                              truncation=True, max_length=self.longest)
+                read = self.teacher_tokenizer(
+                    text,
+                    add_special_tokens=False,
+                    return_offsets_mapping=True,
+                    truncation=True,
+                    max_length=self.longest,
+                )
                 student, teacher = (word_numbers(text, s) for s in (spans, read["offset_mapping"]))
                 pieces = self.teacher_tokenizer.convert_ids_to_tokens(read["input_ids"])
-                teacher[[not p.strip("\u2581\u0120 ") for p in pieces]] = -1 # a mark alone is no part of a word
+                # a mark alone is no part of a word
+                teacher[[not p.strip("\u2581\u0120 ") for p in pieces]] = -1
                 both = np.intersect1d(student[student >= 0], teacher)
-                student, teacher = (np.where(np.isin(n, both), n + first, -1) for n in (student, teacher))
+                student, teacher = (
+                    np.where(np.isin(n, both), n + first, -1) for n in (student, teacher)
+                )
                 ours[row, begin:end] = torch.from_numpy(student)
                 theirs.append(read["input_ids"])
                 their_words.append(teacher)
-                begin, first = end + 1, first + len(text.split())
+                begin = end + 1
+                first = first + len(text.split())
         return {"words": ours} | self._for_teacher(theirs, their_words)
 
     def _for_teacher(self, sentences, numbers) -> dict:
@@ -465,27 +784,42 @@ class DistillationBatches(MappedBatches):
         width = max(map(len, sentences), default=0) + 2
         ids, words_of = (torch.full((len(sentences), width), fill) for fill in (special.pad, -1))
         for row, (own, word) in enumerate(zip(sentences, numbers)):
-            ids[row, :len(own) + 2] = torch.tensor([special.bos, *own, special.eos])
-            words_of[row, 1:len(own) + 1] = torch.from_numpy(word)
-        return {"teacher_ids": ids, "teacher_words": words_of, "teacher_mask": (ids != special.pad).long()}
+            ids[row, : len(own) + 2] = torch.tensor([special.bos, *own, special.eos])
+            words_of[row, 1 : len(own) + 1] = torch.from_numpy(word)
+        return {
+            "teacher_ids": ids,
+            "teacher_words": words_of,
+            "teacher_mask": (ids != special.pad).long(),
+        }
 
-# %% ../nbs/05_meta_xlm.ipynb #1045d562
-def word_means(states, # (rows, seq, hidden)
-               numbers, # (rows, seq): word of each piece, -1 for none
-              ): # (words, hidden), in the order of their numbers
+# %% ../nbs/05_meta_xlm.ipynb #1b6be07a
+def word_means(
+    states,  # (rows, seq, hidden)
+    numbers,  # (rows, seq): word of each piece, -1 for none
+):  # (words, hidden), in the order of their numbers
     "Mean state of each word's pieces; words without a piece are left out."
     inside = numbers >= 0
     _, place = numbers[inside].unique(return_inverse=True)
     count = torch.bincount(place)
-    return states.new_zeros(len(count), states.shape[-1]).index_add(0, place, states[inside]) / count[:, None]
+    return (
+        states.new_zeros(len(count), states.shape[-1]).index_add(0, place, states[inside])
+        / count[:, None]
+    )
 
+# %% ../nbs/05_meta_xlm.ipynb #1045d562
 class Student(MaskedLanguageModel):
     "A masked language model that is also pulled towards a teacher's states, averaged by word (MetaXLM, section 5.3)."
-    def __init__(self, network: EncoderForMaskedLM, ids: MaskIds,
-                 teacher, # loaded: an encoder with the same width
-                 weight: float): # of the squared difference
+
+    def __init__(
+        self,
+        network: EncoderForMaskedLM,
+        ids: MaskIds,
+        teacher,  # loaded: an encoder with the same width
+        weight: float,
+    ):  # of the squared difference
         super().__init__(network, MASKING, ids)
-        self.__dict__["teacher"] = teacher.eval().requires_grad_(False) # not one of its own weights
+        # not one of its own weights
+        self.__dict__["teacher"] = teacher.eval().requires_grad_(False)
         self.weights |= {"distil": weight}
         self.names += ["distil"]
 
@@ -493,227 +827,431 @@ class Student(MaskedLanguageModel):
         return super().counts(batch) | {"distil": len(batch["words"][batch["words"] >= 0].unique())}
 
     def forward(self, batch, generator) -> dict:
-        hidden = self.generator.encoder(batch["input_ids"], **network_inputs(batch)).last_hidden_state
+        hidden = self.generator.encoder(
+            batch["input_ids"], **network_inputs(batch)
+        ).last_hidden_state
         head = self.generator.head
-        sums = self.masked_sums(batch, masked_lm_loss(hidden, batch["labels"], head.transform, head.weight, head.bias))
-        if not len(batch["teacher_ids"]): return sums
+        sums = self.masked_sums(
+            batch, masked_lm_loss(hidden, batch["labels"], head.transform, head.weight, head.bias)
+        )
+        if not len(batch["teacher_ids"]):
+            return sums
         with torch.no_grad():
             self.teacher.to(hidden.device)
-            theirs = self.teacher(batch["teacher_ids"], attention_mask=batch["teacher_mask"]).last_hidden_state
+            theirs = self.teacher(
+                batch["teacher_ids"], attention_mask=batch["teacher_mask"]
+            ).last_hidden_state
         difference = word_means(hidden, batch["words"]) - word_means(theirs, batch["teacher_words"])
         return sums | {"distil": difference.float().square().mean(-1).sum()}
 
-# %% ../nbs/05_meta_xlm.ipynb #065205c8
-def source_shares(s: Settings, # resolved
-                  tokens: dict, # language → tokens of text
-                 ) -> dict: # language → probability
+# %% ../nbs/05_meta_xlm.ipynb #45d5c846
+def source_shares(
+    s: Settings,  # resolved
+    tokens: dict,  # language → tokens of text
+) -> dict:  # language → probability
     "The source language's share as asked for; the others share the rest by `alpha`."
-    rest = exponent_probabilities({lang: n for lang, n in tokens.items() if lang != s.source_lang}, s.alpha)
-    return {lang: s.source_share if lang == s.source_lang else (1 - s.source_share) * rest[lang] for lang in tokens}
+    rest = exponent_probabilities(
+        {lang: n for lang, n in tokens.items() if lang != s.source_lang}, s.alpha
+    )
+    return {
+        lang: s.source_share if lang == s.source_lang else (1 - s.source_share) * rest[lang]
+        for lang in tokens
+    }
 
-def make_batches(s: Settings, # resolved
-                 data: MetaData) -> MixedBatches | DistillationBatches:
+# %% ../nbs/05_meta_xlm.ipynb #be635d4f
+def make_batches(
+    s: Settings,  # resolved
+    data: MetaData,
+) -> MixedBatches | DistillationBatches:
     "Text of all languages; with what the teacher reads where there is one."
     tokens = {lang: text.counts["tokens"] for lang, text in data.store.text.items()}
     shares = None if s.source_share is None else source_shares(s, tokens)
     batches = pretraining.make_batches(s, data, s.batch_tokens, text_probabilities=shares)
-    if not s.distil: return batches
-    theirs, config = load_model_tokenizer(data.source), source_config(data.source)
+    if not s.distil:
+        return batches
+    theirs = load_model_tokenizer(data.source)
+    config = source_config(data.source)
     longest = config.max_position_embeddings - config.position_offset - 2
     return DistillationBatches(batches, s.source_lang, data.tokenizer, theirs, longest)
 
-def make_model(s: Settings, # resolved
-               data: MetaData) -> MaskedLanguageModel:
+# %% ../nbs/05_meta_xlm.ipynb #bdba396d
+def make_model(
+    s: Settings,  # resolved
+    data: MetaData,
+) -> MaskedLanguageModel:
     "The network of `start_network`, ready to be trained."
-    network, ids = start_network(s, data)[0], MaskIds.of(data.tokenizer)
-    if s.frozen: freeze_body(network)
-    return Student(network, ids, load_teacher(data.source), s.distil) if s.distil else (
-        MaskedLanguageModel(network, MASKING, ids))
+    network = start_network(s, data)[0]
+    ids = MaskIds.of(data.tokenizer)
+    if s.frozen:
+        freeze_body(network)
+    return (
+        Student(network, ids, load_teacher(data.source), s.distil)
+        if s.distil
+        else (MaskedLanguageModel(network, MASKING, ids))
+    )
+
 
 def load_teacher(source: Path) -> Encoder:
     "The body of a monolingual model, ours or of another family."
     ours = AutoConfig.from_pretrained(source, local_files_only=True).model_type == "xlnb"
     return (load if ours else load_foreign)(source, Encoder)
 
-PHASE = Phase("meta_xlm", ("ibm", "matching", "foreign", "initialisation", "meta_xlm"), make_model, make_batches,
-              measures)
+# %% ../nbs/05_meta_xlm.ipynb #065205c8
+PHASE = Phase(
+    "meta_xlm",
+    ("ibm", "matching", "foreign", "initialisation", "meta_xlm"),
+    make_model,
+    make_batches,
+    measures,
+)
 
 # %% ../nbs/05_meta_xlm.ipynb #221cfd81
-def measure_start(data: Prepared, network) -> dict[str, float]: # flat names with 'initial'
+def measure_start(data: Prepared, network) -> dict[str, float]:  # flat names with 'initial'
     "Retrieval and alignment of a network before its first step."
     rows = retrieval_by_layer(network, data.corpus.tests, data.tokenizer, system="initial")
     found = {r["metric"]: r["accuracy"] for r in rows}
     rows = aer_by_layer(network, data.corpus.gold, data.tokenizer, system="initial", **AS_PUBLISHED)
     return {k: round(v, 5) for k, v in (found | {r["metric"]: r["aer"] for r in rows}).items()}
 
-def directions(held_out: HeldOut, network) -> dict[str, dict]: # learned in → tested in → F1
+
+def directions(held_out: HeldOut, network) -> dict[str, dict]:  # learned in → tested in → F1
     "Transfer of tags between all languages, at the usual layer (MetaXLM, Figure 6)."
-    if not held_out.tags: return {}
-    found, layer = {}, usual_layer(network.config.num_hidden_layers)
+    if not held_out.tags:
+        return {}
+    found = {}
+    layer = usual_layer(network.config.num_hidden_layers)
     for source in held_out.tags.examples:
-        rows = linear_probe(network, held_out.tokenizer, held_out.tags, source, layer, in_language=False)
-        found[source] = {r["target"]: round(r["score"], 5) for r in rows if r["metric"] == "f1" and not r["centred"]}
+        rows = linear_probe(
+            network, held_out.tokenizer, held_out.tags, source, layer, in_language=False
+        )
+        found[source] = {
+            r["target"]: round(r["score"], 5)
+            for r in rows
+            if r["metric"] == "f1" and not r["centred"]
+        }
     return found
 
-# %% ../nbs/05_meta_xlm.ipynb #63bff859
-def translations(sentence_words: list[str], dictionary: dict, longest: int = 5 # words of an entry
-                ) -> list[tuple[int, int, list[str]]]: # first word, one past the last, words of the translation
+# %% ../nbs/05_meta_xlm.ipynb #87c8fee1
+def translations(
+    sentence_words: list[str],
+    dictionary: dict,
+    longest: int = 5,  # words of an entry
+) -> list[tuple[int, int, list[str]]]:  # first word, one past the last, words of the translation
     "What a dictionary says of a sentence: its longest entries from left to right."
-    found, i = [], 0
+    found = []
+    i = 0
     while i < len(sentence_words):
-        spans = (j for j in range(min(i + longest, len(sentence_words)), i, -1)
-                 if " ".join(sentence_words[i:j]) in dictionary)
-        if (j := next(spans, None)) is not None: found.append((i, j, dictionary[" ".join(sentence_words[i:j])]))
+        spans = (
+            j
+            for j in range(min(i + longest, len(sentence_words)), i, -1)
+            if " ".join(sentence_words[i:j]) in dictionary
+        )
+        if (j := next(spans, None)) is not None:
+            found.append((i, j, dictionary[" ".join(sentence_words[i:j])]))
         i = j or i + 1
     return found
 
-def dictionary_baselines(dictionaries: dict, # language → (word, word of the source language) pairs
-                         source_lang: str, tests: dict, gold: dict, # of a `Corpus`
-                        ) -> dict[str, float]: # '<test>/<pair>/dictionary/acc@1' and '…/aer', in 1
+# %% ../nbs/05_meta_xlm.ipynb #fe283ad0
+def dictionary_baselines(
+    dictionaries: dict,  # language → (word, word of the source language) pairs
+    source_lang: str,
+    tests: dict,
+    gold: dict,  # of a `Corpus`
+) -> dict[str, float]:  # '<test>/<pair>/dictionary/acc@1' and '…/aer', in 1
     "Retrieval of sentences translated word by word, compared as bags; words linked that are translations, or equal."
-    found, tables = {}, {lang: {" ".join(words(a)): words(b) for a, b in rows} for lang, rows in dictionaries.items()}
+    found = {}
+    tables = {
+        lang: {" ".join(words(a)): words(b) for a, b in rows} for lang, rows in dictionaries.items()
+    }
     for test, pair, (lang, turn) in _with_source(tests, source_lang, tables):
         theirs, ours = ([words(line) for line in side] for side in tests[test][pair][::turn])
-        bags = [own + [w for *_, out in translations(own, tables[lang]) for w in out] for own in theirs]
+        bags = [
+            own + [w for *_, out in translations(own, tables[lang]) for w in out] for own in theirs
+        ]
         index = column_index(bags + ours)
         scores = accuracy(*(sparse_counts(side, index) for side in (bags, ours)))
         found[f"{test}/{pair}/dictionary/acc@1"] = round(sum(scores) / 2, 5)
     for test, pair, (lang, turn) in _with_source(gold, source_lang, tables):
-        links = [_linked(row if turn == 1 else row.flipped(), tables[lang]) for row in gold[test][pair]]
+        links = [
+            _linked(row if turn == 1 else row.flipped(), tables[lang]) for row in gold[test][pair]
+        ]
         turned = [{(i, j)[::turn] for i, j in own} for own in links]
-        found[f"{test}/{pair}/dictionary/aer"] = round(alignment_error_rate(gold[test][pair], turned).aer, 5)
+        found[f"{test}/{pair}/dictionary/aer"] = round(
+            alignment_error_rate(gold[test][pair], turned).aer, 5
+        )
     return found
 
-def _with_source(named, source_lang, tables): # test, pair, (other language, 1 if it comes first, otherwise -1)
+# %% ../nbs/05_meta_xlm.ipynb #b98cbcc9
+def _with_source(
+    named, source_lang, tables
+):  # test, pair, (other language, 1 if it comes first, otherwise -1)
     for test, by_pair in named.items():
         for pair in by_pair:
             a, b = split_pair(pair)
             if (a if b == source_lang else b if a == source_lang else None) in tables:
                 yield test, pair, (a, 1) if b == source_lang else (b, -1)
 
-def _linked(row, dictionary) -> set: # an `AlignedPair` whose second sentence is of the source language
+# %% ../nbs/05_meta_xlm.ipynb #63bff859
+def _linked(
+    row, dictionary
+) -> set:  # an `AlignedPair` whose second sentence is of the source language
     "Links by the dictionary, and between equal words."
-    flat = lambda side: [(n, w) for n, token in enumerate(side) for w in words(token)]
-    (places, own), (others, theirs) = (tuple(zip(*flat(side))) or ((), ()) for side in (row.first, row.second))
-    links = {(places[i], others[j]) for i, w in enumerate(own) for j, v in enumerate(theirs) if w == v}
+
+    def flat(side):
+        return [(n, w) for n, token in enumerate(side) for w in words(token)]
+
+    (places, own), (others, theirs) = (
+        tuple(zip(*flat(side))) or ((), ()) for side in (row.first, row.second)
+    )
+    links = {
+        (places[i], others[j]) for i, w in enumerate(own) for j, v in enumerate(theirs) if w == v
+    }
     for i, end, out in translations(list(own), dictionary):
-        links |= {(places[k], others[j]) for k in range(i, end) for j, v in enumerate(theirs) if v in out}
+        links |= {
+            (places[k], others[j]) for k in range(i, end) for j, v in enumerate(theirs) if v in out
+        }
     return links
 
-# %% ../nbs/05_meta_xlm.ipynb #04d7b720
-def evaluate_run(s: Settings, # resolved
-                 data: MetaData, trained: Trained, minutes: float) -> tuple[dict, str]:
+# %% ../nbs/05_meta_xlm.ipynb #3b2c34e8
+def evaluate_run(
+    s: Settings,  # resolved
+    data: MetaData,
+    trained: Trained,
+    minutes: float,
+) -> tuple[dict, str]:
     "Metrics before the first step and of the trained network, beside those of dictionaries; which part of the tests."
-    network, kept = trained.model.kept, (run_folder(PHASE, s, data), [trained.summary["step"]])
+    network = trained.model.kept
+    kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
     asked = Probed.of(data.corpus.langs, "en")
     part, _, _ = fitted(network, data, asked, minutes / 2)
     begin = measure_start(part, start_network(s, data)[0].to(network.device))
     found = evaluate(network, data, minutes=minutes, kept=kept)
-    tests, gold = data.corpus.tests, data.corpus.gold
+    tests = data.corpus.tests
+    gold = data.corpus.gold
     baselines = dictionary_baselines(data.dictionaries or {}, s.source_lang, tests, gold)
     return found.metrics() | begin | baselines, found.measured
 
-def record_facts(s: Settings, # resolved
-                 data: MetaData, trained: Trained) -> dict:
+# %% ../nbs/05_meta_xlm.ipynb #6713d777
+def record_facts(
+    s: Settings,  # resolved
+    data: MetaData,
+    trained: Trained,
+) -> dict:
     "What a record has beside what every record has: FLOPs, baselines, the start, the phase before, all directions."
     held_out, (_, what) = hold_out(s, data, s.source_lang), start_network(s, data)
-    step = step_flops([network_config(s)], pretraining.BY_SIZE[s.size].length, s.batch_tokens, 0, MASKING)
+    step = step_flops(
+        [network_config(s)], pretraining.BY_SIZE[s.size].length, s.batch_tokens, 0, MASKING
+    )
     found = data.matching
-    return {"flops": {k: v * trained.summary["tokens"] / s.batch_tokens for k, v in step.items()},
-            "unigram": {lang: text.unigram for lang, text in held_out.texts.items()}, "meta": meta_facts(s, data),
-            "directions": directions(held_out, trained.model.kept), "start": what.rows() if what else None,
-            "matched": found and {rule: int((found.rule == rule).sum()) for rule in RULES}}
+    return {
+        "flops": {k: v * trained.summary["tokens"] / s.batch_tokens for k, v in step.items()},
+        "unigram": {lang: text.unigram for lang, text in held_out.texts.items()},
+        "meta": meta_facts(s, data),
+        "directions": directions(held_out, trained.model.kept),
+        "start": what.rows() if what else None,
+        "matched": found and {rule: int((found.rule == rule).sum()) for rule in RULES},
+    }
 
-def meta_facts(s: Settings, # resolved
-               data: MetaData) -> dict | None: # None: nothing is inherited
+# %% ../nbs/05_meta_xlm.ipynb #6dcea8f8
+def meta_facts(
+    s: Settings,  # resolved
+    data: MetaData,
+) -> dict | None:  # None: nothing is inherited
     "What the monolingual phase cost, where it is known."
-    if not s.inherits: return None
-    if data.mono is None: return {"source": named_source(s.source)}
+    if not s.inherits:
+        return None
+    if data.mono is None:
+        return {"source": named_source(s.source)}
     folder = run_folder(MONOLINGUAL, monolingual_settings(s), data.mono)
     last = read_log(folder)[-1]
-    return {"source": folder.name, "steps": last["step"] + 1, "tokens": last["tokens"],
-            "loss": last[f"held_out/mlm/{s.source_lang}"]}
+    return {
+        "source": folder.name,
+        "steps": last["step"] + 1,
+        "tokens": last["tokens"],
+        "loss": last[f"held_out/mlm/{s.source_lang}"],
+    }
 
-def plan_of(s: Settings, data: MetaData) -> str: # resolved
+# %% ../nbs/05_meta_xlm.ipynb #533ca952
+def plan_of(s: Settings, data: MetaData) -> str:  # resolved
     "What both phases will cost."
     parts = [(monolingual_settings(s), data.mono), (s, data)]
-    plans = [(own.corpus.langs, plan_run(inner, own, {"generator": (EncoderForMaskedLM, network_config(inner))},
-                                         inner.batch_tokens, MASKING.text_rate)) for inner, own in parts if own]
+    plans = [
+        (
+            own.corpus.langs,
+            plan_run(
+                inner,
+                own,
+                {"generator": (EncoderForMaskedLM, network_config(inner))},
+                inner.batch_tokens,
+                MASKING.text_rate,
+            ),
+        )
+        for inner, own in parts
+        if own
+    ]
     return "\n".join(f"{', '.join(langs)}\n{plan}" for langs, plan in plans)
+
 
 _TAKEN = {"both": "body and words", "body": "body", "embeddings": "words", "none": "from scratch"}
 
+# %% ../nbs/05_meta_xlm.ipynb #04d7b720
 def describe(record: dict) -> str:
     "What kind of start a record is of."
     p = record["parameters"]
     known = f"{p['dictionary_share']:.0%} of " * (p["dictionary_share"] < 1)
     more = [f"{known}dictionaries={p['dictionaries']}"] * (p["dictionaries"] != "none")
     more += [p["fill"]] * (p["fill"] != "none")
-    if p["meta_order"] != "text": more += [f"{p['meta_order']} {'pieces' if p['meta_order'] == 'drawn' else 'words'}"]
-    more += ["the rest small"] * (p["parts"] in ("both", "embeddings") and p["unmatched"] == "small")
+    if p["meta_order"] != "text":
+        more += [f"{p['meta_order']} {'pieces' if p['meta_order'] == 'drawn' else 'words'}"]
+    more += ["the rest small"] * (
+        p["parts"] in ("both", "embeddings") and p["unmatched"] == "small"
+    )
     more += [f"from {p['source']}"] * bool(p["source"] and p["parts"] != "none")
-    more += ["frozen body"] * p["frozen"] + [f"distilled, weight {p['distil']:g}"] * (p["distil"] > 0)
-    if p["source_share"] is not None: more += [f"{p['source_share']:.0%} {p['source_lang']}"]
+    more += ["frozen body"] * p["frozen"] + [f"distilled, weight {p['distil']:g}"] * (
+        p["distil"] > 0
+    )
+    if p["source_share"] is not None:
+        more += [f"{p['source_share']:.0%} {p['source_lang']}"]
     return ", ".join(["MetaXLM: " + _TAKEN[p["parts"]], *more])
 
-# %% ../nbs/05_meta_xlm.ipynb #6fbbb7f2
+# %% ../nbs/05_meta_xlm.ipynb #ab9fb7e0
 _PHRASES = dict(langs="de,en,ru,zh", meta_steps=1600, steps=1200, max_minutes=60.0)
-_SEEDS = (0, 1, 2, 3, 4)
-_SCRATCH = {"parts": "none"}
-_STARTS = {"from scratch": _SCRATCH, "from scratch, random start": _SCRATCH | {"relative_start": "random"},
-           "both": {}, "both, random start": {"relative_start": "random"}}
 
+
+_SEEDS = (0, 1, 2, 3, 4)
+
+
+_SCRATCH = {"parts": "none"}
+
+
+_STARTS = {
+    "from scratch": _SCRATCH,
+    "from scratch, random start": _SCRATCH | {"relative_start": "random"},
+    "both": {},
+    "both, random start": {"relative_start": "random"},
+}
+
+# %% ../nbs/05_meta_xlm.ipynb #6fbbb7f2
 EXPERIMENTS = {
     "starts": Experiment(
         "A monolingual start is ahead at equal cross-lingual tokens, body and words together most.",
-        {**_STARTS, "body": {"parts": "body"}, "words": {"parts": "embeddings"},
-         "both, dictionary": {"dictionaries": "cldr"}, "both, words out of order": {"meta_order": "scattered"},
-         "from scratch, all steps": _SCRATCH | {"steps": _PHRASES["meta_steps"] + _PHRASES["steps"]}},
-        _PHRASES, _SEEDS),
+        {
+            **_STARTS,
+            "body": {"parts": "body"},
+            "words": {"parts": "embeddings"},
+            "both, dictionary": {"dictionaries": "cldr"},
+            "both, words out of order": {"meta_order": "scattered"},
+            "from scratch, all steps": _SCRATCH
+            | {"steps": _PHRASES["meta_steps"] + _PHRASES["steps"]},
+        },
+        _PHRASES,
+        _SEEDS,
+    ),
     "rivals": Experiment(
         "Neither a frozen body nor distillation nor more text of the source language does as well.",
-        {"both, frozen body": {"frozen": True}, "from scratch, distilled": _SCRATCH | {"distil": 1.0},
-         "20% of the text": _SCRATCH | {"source_share": 0.2}, "80% of the text": _SCRATCH | {"source_share": 0.8}},
-        _PHRASES, _SEEDS),
+        {
+            "both, frozen body": {"frozen": True},
+            "from scratch, distilled": _SCRATCH | {"distil": 1.0},
+            "20% of the text": _SCRATCH | {"source_share": 0.2},
+            "80% of the text": _SCRATCH | {"source_share": 0.8},
+        },
+        _PHRASES,
+        _SEEDS,
+    ),
     "captions": Experiment(
-        "The same starts on captions.", _STARTS,
-        dict(corpus="multi30k", langs="de,en,fr", vocab_size=3000, meta_steps=2400, steps=3200,
-             max_minutes=60.0), (0, 1, 2)),
+        "The same starts on captions.",
+        _STARTS,
+        dict(
+            corpus="multi30k",
+            langs="de,en,fr",
+            vocab_size=3000,
+            meta_steps=2400,
+            steps=3200,
+            max_minutes=60.0,
+        ),
+        (0, 1, 2),
+    ),
     "base": Experiment(
-        "Twelve layers of 768 on Bibles, at equal cross-lingual and at equal total tokens, on a GPU.",
-        {"both": {}, "from scratch": _SCRATCH, "from scratch, all steps": _SCRATCH | {"steps": 1600}},
-        dict(corpus="bible", langs="en,de,es,cs", norm="pre", initializer_range=768**-0.5, learning_rate=5e-4,
-             size="base", batch_tokens=8192, micro_tokens=8192, precision="bf16", meta_steps=800, steps=800,
-             checkpoint_minutes=2.0, max_minutes=120.0), (0,))}
+        "Twelve layers of 768 on Bibles, at equal cross-lingual and at equal total tokens, on a "
+        "GPU.",
+        {
+            "both": {},
+            "from scratch": _SCRATCH,
+            "from scratch, all steps": _SCRATCH | {"steps": 1600},
+        },
+        dict(
+            corpus="bible",
+            langs="en,de,es,cs",
+            norm="pre",
+            initializer_range=768**-0.5,
+            learning_rate=5e-4,
+            size="base",
+            batch_tokens=8192,
+            micro_tokens=8192,
+            precision="bf16",
+            meta_steps=800,
+            steps=800,
+            checkpoint_minutes=2.0,
+            max_minutes=120.0,
+        ),
+        (0,),
+    ),
+}
 
 # %% ../nbs/05_meta_xlm.ipynb #dd4b8eca
-RECIPE = Recipe("05_meta_xlm", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of, with_start,
-                record_facts, experiments=EXPERIMENTS)
+RECIPE = Recipe(
+    "05_meta_xlm",
+    PHASE,
+    Settings,
+    resolve,
+    prepare_data,
+    evaluate_run,
+    describe,
+    plan_of,
+    with_start,
+    record_facts,
+    experiments=EXPERIMENTS,
+)
 
-# %% ../nbs/05_meta_xlm.ipynb #76ddac72
-def curve(record: dict, measure: str, # 'mlm' or 'tags', as in `by_language`
-          total: bool, # whether the monolingual phase counts
-         ) -> tuple[list, list, list] | None: # million tokens; source; others. None: the phase's tokens are not known
+# %% ../nbs/05_meta_xlm.ipynb #db6273ca
+def curve(
+    record: dict,
+    measure: str,  # 'mlm' or 'tags', as in `by_language`
+    total: bool,  # whether the monolingual phase counts
+) -> (
+    tuple[list, list, list] | None
+):  # million tokens; source; others. None: the phase's tokens are not known
     "A measure over the tokens of a run."
     meta = record["meta"] or {"tokens": 0}
-    if total and "tokens" not in meta: return None
+    if total and "tokens" not in meta:
+        return None
     before = meta["tokens"] if total else 0
     values = [by_language(record, line, measure) for line in record["curve"]]
     return [(line["tokens"] + before) / 1e6 for line in record["curve"]], *map(list, zip(*values))
 
-def by_language(record: dict, line: dict, measure: str) -> tuple[float, float]: # of the source, mean of the others
+# %% ../nbs/05_meta_xlm.ipynb #04a609ab
+def by_language(
+    record: dict, line: dict, measure: str
+) -> tuple[float, float]:  # of the source, mean of the others
     "A measure of a line of the curve: 'mlm', nats below word frequency; 'tags', F1 in percent."
-    own, free = record["parameters"]["source_lang"], record["unigram"]
+    own = record["parameters"]["source_lang"]
+    free = record["unigram"]
     found = {k.split("/")[2]: v for k, v in line.items() if k.startswith(f"held_out/{measure}/")}
-    if measure == "mlm": found = {lang: free[lang] - v for lang, v in found.items()}
-    else: found = {lang: 100 * v for lang, v in found.items()}
+    if measure == "mlm":
+        found = {lang: free[lang] - v for lang, v in found.items()}
+    else:
+        found = {lang: 100 * v for lang, v in found.items()}
     others = [v for lang, v in found.items() if lang != own]
     return found.get(own, math.nan), sum(others) / len(others) if others else math.nan
 
+
 _ARM_COLOURS = ("blue", "red", "green", "orange", "purple", "sky", "yellow", "black")
 
-def draw_curves(groups: dict, # arm → records, or {seed: record}
-                measure: str = "mlm"): # or 'tags'
+# %% ../nbs/05_meta_xlm.ipynb #76ddac72
+def draw_curves(
+    groups: dict,  # arm → records, or {seed: record}
+    measure: str = "mlm",
+):  # or 'tags'
     "Source language, mean of the others, and the gap, over the tokens of the second phase and over all."
     what = {"mlm": "nats below frequency", "tags": "tags, F1 in %"}[measure]
     panels = [("source language", 1, 0), ("mean of the others", 0, 1), ("gap", 1, -1)]
@@ -721,19 +1259,27 @@ def draw_curves(groups: dict, # arm → records, or {seed: record}
     for row, total in zip(axes, (False, True)):
         for ax, (title, a, b) in zip(row, panels):
             for (arm, g), colour in zip(groups.items(), _ARM_COLOURS):
-                curves = [curve(r, measure, total) for r in (g.values() if isinstance(g, dict) else g)]
-                points = [(x, [a * own + b * others for own, others in zip(*two)]) for x, *two in filter(None, curves)]
+                curves = [
+                    curve(r, measure, total) for r in (g.values() if isinstance(g, dict) else g)
+                ]
+                points = [
+                    (x, [a * own + b * others for own, others in zip(*two)])
+                    for x, *two in filter(None, curves)
+                ]
                 draw_seeds(ax, points, PALETTE[colour], arm if ax is row[0] else "_")
             ax.axhline(0, ls="--", color=PALETTE["grey"], lw=0.8, zorder=0)
             ax.set_xlabel("million tokens, all" if total else "million tokens, cross-lingual")
-            if not total: ax.set_title(title, loc="left")
+            if not total:
+                ax.set_title(title, loc="left")
         row[0].set_ylabel(what)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False)
+    fig.legend(
+        handles, labels, loc="outside lower center", ncols=min(5, len(labels)), frameon=False
+    )
     return fig
 
-# %% ../nbs/05_meta_xlm.ipynb #aa869ab4
-def starts_and_ends(groups: dict) -> list[dict]: # arm → records, or {seed: record}
+# %% ../nbs/05_meta_xlm.ipynb #b9080df8
+def starts_and_ends(groups: dict) -> list[dict]:  # arm → records, or {seed: record}
     "Before the first step and at the end: loss by language group, tags, retrieval and alignment at their best layers."
     rows = []
     for arm, g in groups.items():
@@ -742,17 +1288,25 @@ def starts_and_ends(groups: dict) -> list[dict]: # arm → records, or {seed: re
             row = {"start": arm, "": when, "seeds": len(runs)}
             for measure, name in (("mlm", "nats below frequency"), ("tags", "tags F1, %")):
                 pairs = [by_language(r, r["curve"][k], measure) for r in runs]
-                row |= {f"{name}, {of}": spread(v) for of, v in zip(("source", "others"), zip(*pairs))}
+                row |= {
+                    f"{name}, {of}": spread(v) for of, v in zip(("source", "others"), zip(*pairs))
+                }
             for test, measure, name in tests_of(runs[0]):
                 row[name] = spread([best_layer(r, test, measure, system) for r in runs])
             rows.append(row)
     return rows
 
-def tests_of(record: dict) -> list[tuple]: # test, measure, heading
+# %% ../nbs/05_meta_xlm.ipynb #aa869ab4
+def tests_of(record: dict) -> list[tuple]:  # test, measure, heading
     "The generated test lists, or the real ones."
     real = record["parameters"]["corpus"] != "cldr"
-    return ([("tatoeba", "acc@1c", "Tatoeba, accuracy@1, %"), ("gold", "aer", "gold AER, %")] if real else
-            [("T3", "acc@1c", "lists, accuracy@1, %"), ("lists", "aer", "lists AER, %")])
+    return (
+        [("tatoeba", "acc@1c", "Tatoeba, accuracy@1, %"), ("gold", "aer", "gold AER, %")]
+        if real
+        else [("T3", "acc@1c", "lists, accuracy@1, %"), ("lists", "aer", "lists AER, %")]
+    )
 
 # %% ../nbs/05_meta_xlm.ipynb #44b74c54
-if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(RECIPE, sys.argv[1:])

@@ -15,65 +15,120 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .base.core import ConfigError, DataError, check_counts, check_numbers, choose, torch_generator
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    check_counts,
+    check_numbers,
+    choose,
+    torch_generator,
+)
 from .measures.linear_maps import decomposed
-from .measures.retrieval import check_sentences, layer_states, pad_batch, pool_sentences, warn_unknown
+from xlnb.measures.retrieval import (
+    check_sentences,
+    layer_states,
+    pad_batch,
+    pool_sentences,
+    warn_unknown,
+)
 
-# %% ../nbs/07b_static_transfer.ipynb #86371216
+# %% ../nbs/07b_static_transfer.ipynb #237ad97f
 def _matrix(name, matrix):
     if not (isinstance(matrix, torch.Tensor) and matrix.ndim == 2 and matrix.is_floating_point()):
-        raise DataError(f"{name} is {tuple(getattr(matrix, 'shape', ()))} of {getattr(matrix, 'dtype', type(matrix))}: "
-                        "give a tensor of floats, (words, width)")
+        raise DataError(
+            f"{name} is {tuple(getattr(matrix, 'shape', ()))} of "
+            f"{getattr(matrix, 'dtype', type(matrix))}: "
+            "give a tensor of floats, (words, width)"
+        )
     if not matrix.isfinite().all():
         row = (~matrix.isfinite().all(1)).nonzero()[0].item()
-        raise DataError(f"{name} holds NaN or infinity, first in row {row} (from 0): look at what made it")
+        raise DataError(
+            f"{name} holds NaN or infinity, first in row {row} (from 0): look at what made it"
+        )
     return matrix.double()
 
-def _same_width(name, a, b):
-    if a != b: raise ConfigError(f"{name} between vectors of width {a} and {b}: their entries have no counterparts; "
-                                 "take a dcca loss, which has any widths, or vectors of one width")
 
-def _check_width(loss, name, vectors, width): # of the side `name`
+def _same_width(name, a, b):
+    if a != b:
+        raise ConfigError(
+            f"{name} between vectors of width {a} and {b}: their entries have no counterparts; "
+            "take a dcca loss, which has any widths, or vectors of one width"
+        )
+
+# %% ../nbs/07b_static_transfer.ipynb #0d374623
+def _check_width(loss, name, vectors, width):  # of the side `name`
     if vectors.shape[1] != width:
-        raise ConfigError(f"{name} vectors of width {vectors.shape[1]} for a loss of width {width}: make the loss for "
-                          f"these widths, TransferLoss({loss!r}, width_a, width_b)")
+        raise ConfigError(
+            f"{name} vectors of width {vectors.shape[1]} for a loss of width {width}: make the "
+            f"loss for "
+            f"these widths, TransferLoss({loss!r}, width_a, width_b)"
+        )
+
 
 def _check_components(components, a, b):
     check_counts(width_a=a, width_b=b)
-    if not isinstance(components, Integral) or isinstance(components, bool) or not 1 <= components <= min(a, b):
-        raise ConfigError(f"{components=} for widths {a} and {b}: give a whole number from 1 to {min(a, b)}")
+    if (
+        not isinstance(components, Integral)
+        or isinstance(components, bool)
+        or not 1 <= components <= min(a, b)
+    ):
+        raise ConfigError(
+            f"{components=} for widths {a} and {b}: give a whole number from 1 to {min(a, b)}"
+        )
 
-def _views(contextual, static, least=1, alike=None): # both as float64 on one device
-    contextual, static = _matrix("contextual", contextual), _matrix("static", static).to(contextual.device)
+# %% ../nbs/07b_static_transfer.ipynb #86371216
+def _views(contextual, static, least=1, alike=None):  # both as float64 on one device
+    contextual, static = (
+        _matrix("contextual", contextual),
+        _matrix("static", static).to(contextual.device),
+    )
     if len(contextual) != len(static):
-        raise DataError(f"{len(contextual)} contextual and {len(static)} static vectors: row i of both is word i")
+        raise DataError(
+            f"{len(contextual)} contextual and {len(static)} static vectors: row i of both is "
+            f"word i"
+        )
     if len(contextual) < least:
-        raise ConfigError(f"{len(contextual)} words, {least} or more are needed: take a larger batch")
-    if alike: _same_width(alike, contextual.shape[1], static.shape[1])
+        raise ConfigError(
+            f"{len(contextual)} words, {least} or more are needed: take a larger batch"
+        )
+    if alike:
+        _same_width(alike, contextual.shape[1], static.shape[1])
     return contextual, static
 
-# %% ../nbs/07b_static_transfer.ipynb #5107642f
-def mse(contextual, # (words, width)
-        static, # (words, width)
-       ) -> torch.Tensor: # scalar, float64
+# %% ../nbs/07b_static_transfer.ipynb #13704671
+def mse(
+    contextual,  # (words, width)
+    static,  # (words, width)
+) -> torch.Tensor:  # scalar, float64
     "Mean squared difference of all entries (section 4.1 of the paper); `ConfigError` for unequal widths."
     return F.mse_loss(*_views(contextual, static, alike="mse"))
 
-def cosine(contextual, # (words, width)
-           static, # (words, width)
-          ) -> torch.Tensor: # scalar, float64
+# %% ../nbs/07b_static_transfer.ipynb #5107642f
+def cosine(
+    contextual,  # (words, width)
+    static,  # (words, width)
+) -> torch.Tensor:  # scalar, float64
     "Mean of one minus the cosine; `ConfigError` for unequal widths, `DataError` for a row of zeros."
     sides = _views(contextual, static, alike="cosine")
     for name, side in zip(("contextual", "static"), sides):
         if (lost := (side == 0).all(1)).any():
-            raise DataError(f"{name}: row {int(lost.nonzero()[0])} (from 0) has no direction, it is zero: leave it out")
-    return 1 - F.cosine_similarity(*(side / side.detach().abs().amax(1, keepdim=True) for side in sides)).mean()
+            raise DataError(
+                f"{name}: row {int(lost.nonzero()[0])} (from 0) has no direction, it is zero: "
+                f"leave it out"
+            )
+    return (
+        1
+        - F.cosine_similarity(
+            *(side / side.detach().abs().amax(1, keepdim=True) for side in sides)
+        ).mean()
+    )
 
-# %% ../nbs/07b_static_transfer.ipynb #0f4d3e41
+# %% ../nbs/07b_static_transfer.ipynb #41728598
 class _LeadingDirections(torch.autograd.Function):
     "Left singular vectors of the k largest values; the gradient is that of functions of their span."
+
     @staticmethod
-    def forward(ctx, x, k): # (words, width)
+    def forward(ctx, x, k):  # (words, width)
         u, s, v = decomposed(torch.linalg.svd, x, full_matrices=False)
         ctx.save_for_backward(u, s, v)
         return u[:, :k].clone(), s
@@ -82,19 +137,27 @@ class _LeadingDirections(torch.autograd.Function):
     def backward(ctx, grad, _):
         (u, s, v), k = ctx.saved_tensors, grad.shape[1]
         turn = (u[:, k:].T @ grad) / (s[:k].square() - s[k:, None].square())
-        outside = (grad - u @ (u.T @ grad)) / s[:k] # of what no row of x has
-        return (u[:, k:] @ (turn * s[:k]) + outside) @ v[:k] + u[:, :k] @ (turn.T * s[k:]) @ v[k:], None
+        outside = (grad - u @ (u.T @ grad)) / s[:k]  # of what no row of x has
+        return (u[:, k:] @ (turn * s[:k]) + outside) @ v[:k] + u[:, :k] @ (turn.T * s[k:]) @ v[
+            k:
+        ], None
 
+# %% ../nbs/07b_static_transfer.ipynb #0f4d3e41
 def _leading(name, x, k):
     "An orthonormal basis of the k leading directions over words; `DataError` where they are not determined."
     basis, s = _LeadingDirections.apply(x, k)
     if (rank := int((s > 1e-9 * s[0]).sum())) < k:
-        raise DataError(f"{name}: {len(x)} words have rank {rank}, and {k} components are asked for: do words repeat?")
+        raise DataError(
+            f"{name}: {len(x)} words have rank {rank}, and {k} components are asked for: do "
+            f"words repeat?"
+        )
     if k < len(s) and s[k - 1] - s[k] <= 1e-9 * s[0]:
-        raise DataError(f"{name}: directions {k} and {k + 1} have the same variance: take other components")
+        raise DataError(
+            f"{name}: directions {k} and {k + 1} have the same variance: take other components"
+        )
     return basis
 
-# %% ../nbs/07b_static_transfer.ipynb #54dcbe47
+# %% ../nbs/07b_static_transfer.ipynb #851706b8
 def _subspace_loss(contextual, static, components, centring_slip):
     bases = []
     for name, x in (("contextual", contextual), ("static", static)):
@@ -102,91 +165,128 @@ def _subspace_loss(contextual, static, components, centring_slip):
         bases.append(_leading(name, x - mean, components))
     return -(1 + decomposed(torch.linalg.svdvals, bases[0].T @ bases[1])).sqrt().sum()
 
+
 def _check_part(words, part, least):
     "`ConfigError` for parts of fewer than `least` words, the last one too, with what would do."
     need = f"in fewer than {least} words the directions of two views meet by themselves"
-    if part < least: raise ConfigError(f"part={part}: {need}; give {max(64, least)}")
-    if not 0 < (rest := words % part) < least: return
-    divisor = min((n for n in range(least, words + 1) if words % n == 0), key=lambda n: abs(n - part))
-    raise ConfigError(f"{words} words in parts of {part}: {rest} are left for the last part, and {need}; give "
-                      f"{words - rest} or {words - rest + least} words, or part={divisor}")
+    if part < least:
+        raise ConfigError(f"part={part}: {need}; give {max(64, least)}")
+    if not 0 < (rest := words % part) < least:
+        return
+    divisor = min(
+        (n for n in range(least, words + 1) if words % n == 0), key=lambda n: abs(n - part)
+    )
+    raise ConfigError(
+        f"{words} words in parts of {part}: {rest} are left for the last part, and {need}; give "
+        f"{words - rest} or {words - rest + least} words, or part={divisor}"
+    )
 
-def dcca_as_published(contextual, # (words, width_a)
-                      static, # (words, width_b)
-                      components: int = 10, # leading directions of each view
-                      part: int = 64, # words that meet in one loss
-                      centring_slip: bool = False, # row means, tiled, as in the paper's code; False: column means
-                     ) -> torch.Tensor: # scalar, float64: mean over the parts
+# %% ../nbs/07b_static_transfer.ipynb #54dcbe47
+def dcca_as_published(
+    contextual,  # (words, width_a)
+    static,  # (words, width_b)
+    components: int = 10,  # leading directions of each view
+    part: int = 64,  # words that meet in one loss
+    centring_slip: bool = False,  # row means, tiled, as in the paper's code; False: column means
+) -> torch.Tensor:  # scalar, float64: mean over the parts
     """Mean of −Σ √(1 + ρ) over parts of the batch, the loss of the paper's code.
 
     Raises `ConfigError` for parts or widths that are too small, `DataError` where the directions are not determined."""
     check_counts(components=components, part=part)
-    least = 2 * components + 2 # in fewer dimensions than 2 k, two subspaces of k meet, whatever they are
+    # in fewer dimensions than 2 k, two subspaces of k meet, whatever they are
+    least = 2 * components + 2
     contextual, static = _views(contextual, static, least)
     _check_components(components, contextual.shape[1], static.shape[1])
     _check_part(len(contextual), part, least)
     parts = zip(contextual.split(part), static.split(part))
-    return torch.stack([_subspace_loss(*views, components, centring_slip) for views in parts]).mean()
+    return torch.stack(
+        [_subspace_loss(*views, components, centring_slip) for views in parts]
+    ).mean()
 
-# %% ../nbs/07b_static_transfer.ipynb #ed7f436f
-def noise_correlation(words: int, width_a: int, width_b: int) -> float: # 0 to 1
+# %% ../nbs/07b_static_transfer.ipynb #f35105ba
+def noise_correlation(words: int, width_a: int, width_b: int) -> float:  # 0 to 1
     "Root mean square of the canonical correlations of two Gaussian views without any relation."
-    check_numbers(0, math.inf, words=words, width_a=width_a, width_b=width_b) # an effective width is no whole number
+    # an effective width is no whole number
+    check_numbers(0, math.inf, words=words, width_a=width_a, width_b=width_b)
     return min(1.0, math.sqrt(max(width_a, width_b) / max(words - 1, 1)))
+
 
 def _centred(name, x):
     centred = x - x.mean(0)
     if centred.square().sum() <= 1e-20 * x.square().sum():
-        raise DataError(f"{name}: all {len(x)} rows are the same and correlate with nothing: look at what made them")
+        raise DataError(
+            f"{name}: all {len(x)} rows are the same and correlate with nothing: look at what "
+            f"made them"
+        )
     return centred
 
-def _whitened(name, x, ridge) -> tuple[torch.Tensor, float]: # (width, words); effective width
+# %% ../nbs/07b_static_transfer.ipynb #ed7f436f
+def _whitened(name, x, ridge) -> tuple[torch.Tensor, float]:  # (width, words); effective width
     x = _centred(name, x)
-    x = x / x.detach().square().mean().sqrt() # correlations know no scale
+    x = x / x.detach().square().mean().sqrt()  # correlations know no scale
     gram = x.T @ x / (len(x) - 1)
     ridged = gram + torch.diag_embed(ridge * gram.diagonal().mean().expand(len(gram)))
     root = decomposed(torch.linalg.cholesky, ridged)
     white = torch.linalg.solve_triangular(root, x.T, upper=False)
     return white, float(white.detach().square().sum()) / (len(x) - 1)
 
-# %% ../nbs/07b_static_transfer.ipynb #f874e5ff
-def _check_dcca(ridge=1.0, most_noise=1.0): # what is not given needs no look
+# %% ../nbs/07b_static_transfer.ipynb #44a95707
+def _check_dcca(ridge=1.0, most_noise=1.0):  # what is not given needs no look
     if not 1e-8 <= ridge < math.inf:
-        raise ConfigError(f"{ridge=}: a covariance of dependent columns has no inverse; 1e-8 or more, 1e-3 is usual")
-    if not 0 < most_noise <= 1: raise ConfigError(f"{most_noise=}: above 0, at most 1")
+        raise ConfigError(
+            f"{ridge=}: a covariance of dependent columns has no inverse; 1e-8 or more, 1e-3 is "
+            f"usual"
+        )
+    if not 0 < most_noise <= 1:
+        raise ConfigError(f"{most_noise=}: above 0, at most 1")
 
-def dcca(contextual, # (words, width_a)
-         static, # (words, width_b)
-         ridge: float = 1e-3, # added to both covariances, as a share of the mean variance
-         most_noise: float = 0.5, # root mean square correlation that noise may have; 1: whatever
-        ) -> torch.Tensor: # scalar, float64
+# %% ../nbs/07b_static_transfer.ipynb #f874e5ff
+def dcca(
+    contextual,  # (words, width_a)
+    static,  # (words, width_b)
+    ridge: float = 1e-3,  # added to both covariances, as a share of the mean variance
+    most_noise: float = 0.5,  # root mean square correlation that noise may have; 1: whatever
+) -> torch.Tensor:  # scalar, float64
     """Minus the sum of all canonical correlations (Andrew et al. 2013).
 
     Raises `ConfigError` for a ridge that leaves a covariance singular, and for too few words to say anything."""
     _check_dcca(ridge, most_noise)
     contextual, static = _views(contextual, static, least=3)
-    (white_a, a), (white_b, b) = _whitened("contextual", contextual, ridge), _whitened("static", static, ridge)
-    words = len(torch.cat([contextual, static], 1).detach().unique(dim=0)) # repeated pairs add none
-    noise, widths = noise_correlation(words, a, b), (len(white_a), len(white_b))
+    (white_a, a), (white_b, b) = (
+        _whitened("contextual", contextual, ridge),
+        _whitened("static", static, ridge),
+    )
+    # repeated pairs add none
+    words = len(torch.cat([contextual, static], 1).detach().unique(dim=0))
+    noise = noise_correlation(words, a, b)
+    widths = (len(white_a), len(white_b))
     if noise > most_noise:
-        raise ConfigError(f"{words:,} different words for widths {widths[0]} and {widths[1]}: unrelated vectors would "
-                          f"reach correlations of {noise:.2f} (root mean square), so the loss says nothing; "
-                          f"{math.ceil(max(widths) / most_noise ** 2) + 1:,} words are enough (cached_gradients), or "
-                          "take fewer dimensions, or dcca_ey, which does with small batches")
+        raise ConfigError(
+            f"{words:,} different words for widths {widths[0]} and {widths[1]}: unrelated "
+            f"vectors would "
+            f"reach correlations of {noise:.2f} (root mean square), so the loss says nothing; "
+            f"{math.ceil(max(widths) / most_noise**2) + 1:,} words are enough "
+            f"(cached_gradients), or "
+            "take fewer dimensions, or dcca_ey, which does with small batches"
+        )
     return -decomposed(torch.linalg.svdvals, white_a @ white_b.T / (len(contextual) - 1)).sum()
 
 # %% ../nbs/07b_static_transfer.ipynb #3cfc7f02
-def _covariance(a, b): return (a - a.mean(0)).T @ (b - b.mean(0)) / (len(a) - 1)
+def _covariance(a, b):
+    return (a - a.mean(0)).T @ (b - b.mean(0)) / (len(a) - 1)
 
-def dcca_ey(contextual, # (words, width_a)
-            static, # (words, width_b)
-            maps, # (width_a, components) and (width_b, components), which learn along, see `TransferLoss`
-           ) -> torch.Tensor: # scalar, float64
+
+def dcca_ey(
+    contextual,  # (words, width_a)
+    static,  # (words, width_b)
+    maps,  # (width_a, components) and (width_b, components), which learn along, see `TransferLoss`
+) -> torch.Tensor:  # scalar, float64
     """−2 tr C + tr V², whose minimum over the maps is −Σ ρ² (Chapman et al. 2023).
 
     V is estimated on every second row, and on the others: rows must not alternate between kinds, such as languages.
     Raises `ConfigError` for maps of other widths and fewer than four words, `DataError` where all rows are the same."""
-    sides, projected = _views(contextual, static, least=4), []
+    sides = _views(contextual, static, least=4)
+    projected = []
     for name, x, map_ in zip(("contextual", "static"), sides, maps, strict=True):
         _check_width("dcca_ey", name, x, len(map_))
         x = _centred(name, x)
@@ -194,95 +294,154 @@ def dcca_ey(contextual, # (words, width_a)
     halves = [sum(_covariance(p[start::2], p[start::2]) for p in projected) for start in (0, 1)]
     return -4 * _covariance(*projected).trace() + (halves[0] * halves[1]).sum()
 
-# %% ../nbs/07b_static_transfer.ipynb #df5ce02d
-LOSSES = {"mse": mse, "cosine": cosine, "dcca_as_published": dcca_as_published, "dcca": dcca, "dcca_ey": dcca_ey}
+# %% ../nbs/07b_static_transfer.ipynb #41e8d7b0
+LOSSES = {
+    "mse": mse,
+    "cosine": cosine,
+    "dcca_as_published": dcca_as_published,
+    "dcca": dcca,
+    "dcca_ey": dcca_ey,
+}
 
+# %% ../nbs/07b_static_transfer.ipynb #df5ce02d
 class TransferLoss(torch.nn.Module):
     "A loss by name for two widths, (contextual, static) → scalar; the parameters of `dcca_ey` go to the optimiser."
-    def __init__(self, name: str, # of LOSSES
-                 width_a: int, # of contextual vectors
-                 width_b: int, # of static vectors
-                 seed: int = 0, # of the maps of dcca_ey
-                 **options): # of the loss, such as ridge=1e-2 of dcca; components=64 of dcca_ey
+
+    def __init__(
+        self,
+        name: str,  # of LOSSES
+        width_a: int,  # of contextual vectors
+        width_b: int,  # of static vectors
+        seed: int = 0,  # of the maps of dcca_ey
+        **options,
+    ):  # of the loss, such as ridge=1e-2 of dcca; components=64 of dcca_ey
         super().__init__()
         check_counts(width_a=width_a, width_b=width_b)
-        self.function, self.options, self.maps = LOSSES[choose("name", name, LOSSES)], options, None
-        self.name, self.widths = name, (width_a, width_b)
-        if name in ("mse", "cosine"): _same_width(name, width_a, width_b)
-        allowed = ["components"] if name == "dcca_ey" else [*inspect.signature(self.function).parameters][2:]
+        self.function = LOSSES[choose("name", name, LOSSES)]
+        self.options = options
+        self.maps = None
+        self.name = name
+        self.widths = (width_a, width_b)
+        if name in ("mse", "cosine"):
+            _same_width(name, width_a, width_b)
+        allowed = (
+            ["components"]
+            if name == "dcca_ey"
+            else [*inspect.signature(self.function).parameters][2:]
+        )
         if wrong := [option for option in options if option not in allowed]:
-            raise ConfigError(f"{name} has no option {wrong[0]!r}: it has {', '.join(allowed) or 'none'}")
+            raise ConfigError(
+                f"{name} has no option {wrong[0]!r}: it has {', '.join(allowed) or 'none'}"
+            )
         usual = inspect.signature(self.function).parameters.get("components")
-        _check_components(options.get("components", usual.default if usual else 1), width_a, width_b)
-        if name == "dcca": _check_dcca(**options)
-        if name != "dcca_ey": return
-        generator, k = torch_generator("Eckart-Young", seed), options.pop("components", min(64, width_a, width_b))
-        drawn = [torch.linalg.qr(torch.randn(w, k, generator=generator)).Q for w in (width_a, width_b)]
-        self.maps = torch.nn.ParameterList((q / 2 ** 0.5).contiguous() for q in drawn) # V is about the identity
+        _check_components(
+            options.get("components", usual.default if usual else 1), width_a, width_b
+        )
+        if name == "dcca":
+            _check_dcca(**options)
+        if name != "dcca_ey":
+            return
+        generator = torch_generator("Eckart-Young", seed)
+        k = options.pop("components", min(64, width_a, width_b))
+        drawn = [
+            torch.linalg.qr(torch.randn(w, k, generator=generator)).Q for w in (width_a, width_b)
+        ]
+        # V is about the identity
+        self.maps = torch.nn.ParameterList((q / 2**0.5).contiguous() for q in drawn)
 
-    def forward(self, contextual, # (words, width_a)
-                static, # (words, width_b)
-               ) -> torch.Tensor: # scalar, float64
+    def forward(
+        self,
+        contextual,  # (words, width_a)
+        static,  # (words, width_b)
+    ) -> torch.Tensor:  # scalar, float64
         "The loss; raises as the function of its name does, and `ConfigError` for vectors of other widths."
         sides = zip(("contextual", "static"), (contextual, static), self.widths)
         for name, x, width in sides:
-            if getattr(x, "ndim", 0) == 2: _check_width(self.name, name, x, width) # else its function says more
-        return self.function(contextual, static, *([] if self.maps is None else [[*self.maps]]), **self.options)
+            # else its function says more
+            if getattr(x, "ndim", 0) == 2:
+                _check_width(self.name, name, x, width)
+        return self.function(
+            contextual, static, *([] if self.maps is None else [[*self.maps]]), **self.options
+        )
 
-# %% ../nbs/07b_static_transfer.ipynb #4d14693f
-def word_batches(words: Iterable[str],
-                 tokenizer, # of the model
-                 batch_size: int = 64, # words in a micro-batch
-                 most_pieces: int = 20, # of a word; what is beyond is cut (the paper's code)
-                ) -> list[dict]: # input_ids, attention_mask, special_tokens, (words, seq) each
+# %% ../nbs/07b_static_transfer.ipynb #0bc8feb7
+def word_batches(
+    words: Iterable[str],
+    tokenizer,  # of the model
+    batch_size: int = 64,  # words in a micro-batch
+    most_pieces: int = 20,  # of a word; what is beyond is cut (the paper's code)
+) -> list[dict]:  # input_ids, attention_mask, special_tokens, (words, seq) each
     "Words in their order, each a sentence of its own; `DataError` for a word without pieces, warns of unknown ones."
-    if not callable(tokenizer): raise ConfigError(f"{tokenizer=!r:.60}: give the tokenizer of the model")
+    if not callable(tokenizer):
+        raise ConfigError(f"{tokenizer=!r:.60}: give the tokenizer of the model")
     words = check_sentences(words)
     check_counts(batch_size=batch_size, most_pieces=most_pieces)
     longest = most_pieces + tokenizer.num_special_tokens_to_add()
-    read = tokenizer(words, truncation=True, max_length=longest, return_special_tokens_mask=True) if words else {}
-    ids, special = read.get("input_ids", []), read.get("special_tokens_mask", [])
+    read = (
+        tokenizer(words, truncation=True, max_length=longest, return_special_tokens_mask=True)
+        if words
+        else {}
+    )
+    ids = read.get("input_ids", [])
+    special = read.get("special_tokens_mask", [])
     for i, row in enumerate(special):
-        if all(row): raise DataError(f"word {i} ({words[i]!r}) has no pieces: leave it out")
+        if all(row):
+            raise DataError(f"word {i} ({words[i]!r}) has no pieces: leave it out")
     warn_unknown(ids, words, tokenizer)
-    return [pad_batch(ids[i:i + batch_size], tokenizer.pad_token_id or 0, "cpu") |
-            {"special_tokens": pad_batch(special[i:i + batch_size], 1, "cpu")["input_ids"]}
-            for i in range(0, len(ids), batch_size)]
+    return [
+        pad_batch(ids[i : i + batch_size], tokenizer.pad_token_id or 0, "cpu")
+        | {"special_tokens": pad_batch(special[i : i + batch_size], 1, "cpu")["input_ids"]}
+        for i in range(0, len(ids), batch_size)
+    ]
 
-def word_vectors(model, # an encoder of this library or of transformers, with a head or without
-                 batch: dict, # of `word_batches`
-                 layer: int, # 0 = embeddings; the last in the paper
-                 pool: str = "mean", # over pieces; 'mean_special': and <s>, </s>; 'first'
-                ) -> torch.Tensor: # (words, hidden), float32, with gradient
+# %% ../nbs/07b_static_transfer.ipynb #4d14693f
+def word_vectors(
+    model,  # an encoder of this library or of transformers, with a head or without
+    batch: dict,  # of `word_batches`
+    layer: int,  # 0 = embeddings; the last in the paper
+    pool: str = "mean",  # over pieces; 'mean_special': and <s>, </s>; 'first'
+) -> torch.Tensor:  # (words, hidden), float32, with gradient
     "One vector a word, out of one layer; the blocks above it do not run."
     choose("layer", layer, range(model.config.num_hidden_layers + 1))
-    states, = layer_states(model.base_model, {name: batch[name] for name in ("input_ids", "attention_mask")}, [layer])
+    (states,) = layer_states(
+        model.base_model, {name: batch[name] for name in ("input_ids", "attention_mask")}, [layer]
+    )
     mask, special = (batch[name].to(states.device) for name in ("attention_mask", "special_tokens"))
     return pool_sentences(states, mask, special, pool)
 
-# %% ../nbs/07b_static_transfer.ipynb #f4241326
-def _generator_states(): # of the processor, and of the GPU where there is one
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])]
+# %% ../nbs/07b_static_transfer.ipynb #aab0d7ef
+def _generator_states():  # of the processor, and of the GPU where there is one
+    return [
+        torch.get_rng_state(),
+        *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else []),
+    ]
+
 
 @contextlib.contextmanager
 def _as_drawn(states):
     "Dropout as it was at these states, and the generators back where they were."
     with torch.random.fork_rng(devices=[torch.cuda.current_device()] if states[1:] else []):
         torch.set_rng_state(states[0])
-        for state in states[1:]: torch.cuda.set_rng_state(state)
+        for state in states[1:]:
+            torch.cuda.set_rng_state(state)
         yield
 
-def cached_gradients(encode: Callable, # micro-batch → (its words, width_a), with gradient
-                     batches: Iterable, # micro-batches
-                     static, # (words of all batches, width_b)
-                     loss: Callable, # (contextual, static) → scalar, such as a `TransferLoss`
-                     weight: float = 1.0, # of the loss, beside others
-                    ) -> torch.Tensor: # the loss of all words at once, without graph
+# %% ../nbs/07b_static_transfer.ipynb #f4241326
+def cached_gradients(
+    encode: Callable,  # micro-batch → (its words, width_a), with gradient
+    batches: Iterable,  # micro-batches
+    static,  # (words of all batches, width_b)
+    loss: Callable,  # (contextual, static) → scalar, such as a `TransferLoss`
+    weight: float = 1.0,  # of the loss, beside others
+) -> torch.Tensor:  # the loss of all words at once, without graph
     """Add to `.grad`, of encoder and loss, what one large batch gives, in little memory (Gao et al. 2021).
 
     Raises what the loss raises, before any gradient is added to the encoder."""
-    batches, vectors, states = [*batches], [], []
-    if not batches: raise ConfigError("no micro-batches: give a list of one or more")
+    batches = [*batches]
+    vectors = []
+    states = []
+    if not batches:
+        raise ConfigError("no micro-batches: give a list of one or more")
     with torch.no_grad():
         for batch in batches:
             states.append(_generator_states())
@@ -290,21 +449,30 @@ def cached_gradients(encode: Callable, # micro-batch → (its words, width_a), w
     whole = torch.cat(vectors).requires_grad_()
     value = loss(whole, static)
     (weight * value).backward()
-    for batch, state, gradient in zip(batches, states, whole.grad.split([len(v) for v in vectors]), strict=True):
-        with _as_drawn(state): encode(batch).backward(gradient)
+    for batch, state, gradient in zip(
+        batches, states, whole.grad.split([len(v) for v in vectors]), strict=True
+    ):
+        with _as_drawn(state):
+            encode(batch).backward(gradient)
     return value.detach()
 
 # %% ../nbs/07b_static_transfer.ipynb #7c0a7e02
-def cached_vectors(encode: Callable, # micro-batch → (its words, width), with gradient
-                   batch: dict, # of `word_batches`: one for all words
-                   rows: int = 64, # words of a micro-batch
-                   room: int = 8192, # tokens that may be kept for the gradient; where there are more, none is
-                  ) -> torch.Tensor: # (words, width), with gradient
+def cached_vectors(
+    encode: Callable,  # micro-batch → (its words, width), with gradient
+    batch: dict,  # of `word_batches`: one for all words
+    rows: int = 64,  # words of a micro-batch
+    room: int = 8192,  # tokens that may be kept for the gradient; where there are more, none is
+) -> torch.Tensor:  # (words, width), with gradient
     "Vectors of all words: short ones beside short ones, and encoded once more for the gradient where memory is short."
     lengths = batch["attention_mask"].sum(1)
     order = lengths.argsort(stable=True)
-    cut = lambda own: {name: values[own, :int(lengths[own].max())] for name, values in batch.items()}
+
+    def cut(own):
+        return {name: values[own, : int(lengths[own].max())] for name, values in batch.items()}
+
     parts = [cut(own) for own in order.split(rows)]
-    if sum(part["input_ids"].numel() for part in parts) <= room: found = [encode(part) for part in parts]
-    else: found = [checkpoint(encode, part, use_reentrant=False) for part in parts]
+    if sum(part["input_ids"].numel() for part in parts) <= room:
+        found = [encode(part) for part in parts]
+    else:
+        found = [checkpoint(encode, part, use_reentrant=False) for part in parts]
     return torch.cat(found)[order.argsort()]

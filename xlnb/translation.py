@@ -20,205 +20,364 @@ from safetensors.torch import load_file, load_model, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from .base.core import (CheckpointError, ConfigError, DataError, check_counts, check_texts, choose, derive_seed,
-                            normalize_text, pair_name, parse_languages, read_lines, split_pair, utf8_output)
-from .text.batches import MixedBatches, Prepared, open_corpus, prepare, token_frequencies, unigram_loss
+from xlnb.base.core import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    check_counts,
+    check_texts,
+    choose,
+    derive_seed,
+    normalize_text,
+    pair_name,
+    parse_languages,
+    read_lines,
+    split_pair,
+    utf8_output,
+)
+from xlnb.text.batches import (
+    MixedBatches,
+    Prepared,
+    open_corpus,
+    prepare,
+    token_frequencies,
+    unigram_loss,
+)
 from .text.catalogue import set_folder
 from .text.corpora import read_multi30k
 from .text.vocab import load_tokenizer
 from .encoder.encoder import checkpoint_type, load, new_model
 from .encoder.heads import EncoderForMaskedLM
-from .encoder.seq2seq import EncoderDecoder, TranslationConfig, decoder_blocks, encoder_decoder_from
+from xlnb.encoder.seq2seq import (
+    EncoderDecoder,
+    TranslationConfig,
+    decoder_blocks,
+    encoder_decoder_from,
+)
 from .training.training import evaluation_mode
 from .measures.retrieval import batches_by_length, evaluating
 from .pretraining import pretraining
 from .pretraining.experiments import Experiment
-from .pretraining.pretraining import (EVALUATIONS, NOT_IDENTITY, WARMUP_SHARE, Phase, Recipe, RunSettings,
-                                          Trained, check_amounts, check_choices, fill_in, finished_phase,
-                                          init_for_record, main, max_side, network_config, plan_run, run_folder,
-                                          size_defaults, start_shape)
+from xlnb.pretraining.pretraining import (
+    EVALUATIONS,
+    NOT_IDENTITY,
+    WARMUP_SHARE,
+    Phase,
+    Recipe,
+    RunSettings,
+    Trained,
+    check_amounts,
+    check_choices,
+    fill_in,
+    finished_phase,
+    init_for_record,
+    main,
+    max_side,
+    network_config,
+    plan_run,
+    run_folder,
+    size_defaults,
+    start_shape,
+)
 from . import veco
 
-# %% ../nbs/06a_translation.ipynb #baea365b
+# %% ../nbs/06a_translation.ipynb #19ae6d23
 STARTS = ("random", *veco.TASKS)
+
+
 STEPS = {"tiny": 300, "small": 8000, "base": 20_000, "large": 20_000, "xl": 20_000}
+
+
 BATCH_TOKENS = {"tiny": 1024, "small": 4096, "base": 4096, "large": 4096, "xl": 4096}
+
+
 FEW_TESTS = {"tiny": 200}
 
+# %% ../nbs/06a_translation.ipynb #2f1fd99d
 @dataclass(frozen=True)
 class Settings(RunSettings):
     "Parameters of a translation run, as in the notebook; `None` is filled in by `resolve`."
-    langs: str = "en,de" # comma-separated codes of the corpus and its vocabulary
-    source: str = "en" # language that is read
-    target: str = "de" # language that is written
-    start: str = "random" # random, or tasks of `veco` that encoder and decoder are pretrained on, on the same corpus
-    init: str = "" # folder of an encoder with its tokenizer, in place of `start`
+
+    langs: str = "en,de"  # comma-separated codes of the corpus and its vocabulary
+    source: str = "en"  # language that is read
+    target: str = "de"  # language that is written
+    start: str = "random"  # random, or tasks of `veco` that encoder and decoder are pretrained on, on the same corpus
+    init: str = ""  # folder of an encoder with its tokenizer, in place of `start`
     pretraining_steps: int | None = None
-    decoder_layers: int | None = None # None: as many as the encoder has
-    decoder_from: str = "last" # the encoder's last | first blocks
-    tied: bool = False # whether encoder and decoder share self-attention and feed-forward
-    dropout: float = 0.1 # of states and attention weights
-    label_smoothing: float = 0.1 # share of the probability that is spread over all pieces
-    snapshots: int = 3 # of the weights, from the last evaluations, that are averaged at the end
-    beams: int = 5 # of the search at the end
-    relative_memory: str = "shared" # of cross-attention: none | shared (the relative bias of self-attention)
-    alpha: float = 0.5 # exponent of the language sampling, in pretraining
+    decoder_layers: int | None = None  # None: as many as the encoder has
+    decoder_from: str = "last"  # the encoder's last | first blocks
+    tied: bool = False  # whether encoder and decoder share self-attention and feed-forward
+    dropout: float = 0.1  # of states and attention weights
+    label_smoothing: float = 0.1  # share of the probability that is spread over all pieces
+    snapshots: int = 3  # of the weights, from the last evaluations, that are averaged at the end
+    beams: int = 5  # of the search at the end
+    relative_memory: str = (
+        "shared"  # of cross-attention: none | shared (the relative bias of self-attention)
+    )
+    alpha: float = 0.5  # exponent of the language sampling, in pretraining
 
     @property
-    def pair(self) -> str: return pair_name(self.source, self.target)
+    def pair(self) -> str:
+        return pair_name(self.source, self.target)
+
     @property
-    def reads_first(self) -> bool: return split_pair(self.pair)[0] == self.source
+    def reads_first(self) -> bool:
+        return split_pair(self.pair)[0] == self.source
 
     def for_record(self) -> dict:
         "The settings as records have them: the encoder to start from by its weights."
         return super().for_record() | {"init": init_for_record(self.init)}
 
+# %% ../nbs/06a_translation.ipynb #f32187e0
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and start say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
     full = fill_in(given, **start_shape(given))
     full = fill_in(full, test_lines=FEW_TESTS.get(full.size))
-    full = fill_in(full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full))
-    full = fill_in(full, decoder_layers=full.layers, warmup_steps=round(WARMUP_SHARE * full.steps),
-                   pretraining_steps=0 if full.start == "random" else veco.STEPS[full.size])
-    decoder_blocks(full.layers, full.decoder_layers) # or it says how many there are
+    full = fill_in(
+        full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full)
+    )
+    full = fill_in(
+        full,
+        decoder_layers=full.layers,
+        warmup_steps=round(WARMUP_SHARE * full.steps),
+        pretraining_steps=0 if full.start == "random" else veco.STEPS[full.size],
+    )
+    decoder_blocks(full.layers, full.decoder_layers)  # or it says how many there are
     check_amounts(full, "snapshots", "beams")
     return full
 
+# %% ../nbs/06a_translation.ipynb #baea365b
 def _check(given: Settings):
     "Refuse values and combinations that cannot be."
-    check_choices(given, start=STARTS, decoder_from=("last", "first"), recipe=("default",),
-                  relative_memory=("none", "shared"), parallel=(None, "ddp"))
-    for name in ("source", "target"): choose(name, getattr(given, name), parse_languages(given.langs))
-    if given.source == given.target: raise ConfigError(f"source and target are both {given.source!r}: give two")
+    check_choices(
+        given,
+        start=STARTS,
+        decoder_from=("last", "first"),
+        recipe=("default",),
+        relative_memory=("none", "shared"),
+        parallel=(None, "ddp"),
+    )
+    for name in ("source", "target"):
+        choose(name, getattr(given, name), parse_languages(given.langs))
+    if given.source == given.target:
+        raise ConfigError(f"source and target are both {given.source!r}: give two")
     if given.init and given.start != "random":
-        raise ConfigError(f"init={given.init!r} with start={given.start!r}: give the folder, or the task, not both")
+        raise ConfigError(
+            f"init={given.init!r} with start={given.start!r}: give the folder, or the task, not "
+            f"both"
+        )
     for name in ("dropout", "label_smoothing"):
-        if not 0 <= getattr(given, name) < 1: raise ConfigError(f"{name}={getattr(given, name)} is not from 0 up to 1")
+        if not 0 <= getattr(given, name) < 1:
+            raise ConfigError(f"{name}={getattr(given, name)} is not from 0 up to 1")
 
-# %% ../nbs/06a_translation.ipynb #93187187
+# %% ../nbs/06a_translation.ipynb #41181d68
 def _sacrebleu():
-    try: return importlib.import_module("sacrebleu.metrics")
+    try:
+        return importlib.import_module("sacrebleu.metrics")
     except ImportError as e:
-        raise ConfigError("scores of translations need sacrebleu: pip install 'xlnb[translation]'") from e
+        raise ConfigError(
+            "scores of translations need sacrebleu: pip install 'xlnb[translation]'"
+        ) from e
 
-def check_lines(name: str, lines): # the parameter's name, for the message
+
+def check_lines(name: str, lines):  # the parameter's name, for the message
     "Raise `ConfigError` for what is no list of lines, `DataError` for a line that is no text."
-    if isinstance(lines, str): raise ConfigError(f"{name} is one string: pass a list of them")
-    if not isinstance(lines, list | tuple): raise ConfigError(f"{name}={lines!r:.60} is no list of lines")
+    if isinstance(lines, str):
+        raise ConfigError(f"{name} is one string: pass a list of them")
+    if not isinstance(lines, list | tuple):
+        raise ConfigError(f"{name}={lines!r:.60} is no list of lines")
     check_texts(lines, name)
 
-def bleu_and_chrf(found: list[str], wanted: list[str]) -> dict: # bleu, bleu_lowercase, chrf from 0 to 100; signature
+# %% ../nbs/06a_translation.ipynb #93187187
+def bleu_and_chrf(
+    found: list[str], wanted: list[str]
+) -> dict:  # bleu, bleu_lowercase, chrf from 0 to 100; signature
     "Scores of translations against one reference each, by sacrebleu (Post 2018, Popović 2015)."
-    for name, lines in {"found": found, "wanted": wanted}.items(): check_lines(name, lines)
-    if len(found) != len(wanted): raise DataError(f"{len(found)} translations for {len(wanted)} references")
-    if not found: raise DataError("no translation was given: scores need one or more, each with its reference")
+    for name, lines in {"found": found, "wanted": wanted}.items():
+        check_lines(name, lines)
+    if len(found) != len(wanted):
+        raise DataError(f"{len(found)} translations for {len(wanted)} references")
+    if not found:
+        raise DataError(
+            "no translation was given: scores need one or more, each with its reference"
+        )
     metrics = _sacrebleu()
-    chosen = {"bleu": metrics.BLEU(), "bleu_lowercase": metrics.BLEU(lowercase=True), "chrf": metrics.CHRF()}
+    chosen = {
+        "bleu": metrics.BLEU(),
+        "bleu_lowercase": metrics.BLEU(lowercase=True),
+        "chrf": metrics.CHRF(),
+    }
     scores = {name: metric.corpus_score(found, [wanted]).score for name, metric in chosen.items()}
-    return scores | {"signature": "; ".join(f"{name}: {metric.get_signature()}" for name, metric in chosen.items())}
+    return scores | {
+        "signature": "; ".join(
+            f"{name}: {metric.get_signature()}" for name, metric in chosen.items()
+        )
+    }
 
-# %% ../nbs/06a_translation.ipynb #2ea43fcb
+# %% ../nbs/06a_translation.ipynb #6ff8f42c
 @dataclass(frozen=True)
 class TranslationData(Prepared):
     "A prepared corpus, and the folder of the network that encoder and decoder start from."
-    start: Path | None = None # None: random weights
 
-def prepare_data(s: Settings) -> TranslationData: # resolved
+    start: Path | None = None  # None: random weights
+
+
+def prepare_data(s: Settings) -> TranslationData:  # resolved
     "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
-    _sacrebleu() # or it says how to install it, before anything is trained
+    _sacrebleu()  # or it says how to install it, before anything is trained
     vocabulary = Path(s.init) if s.init else None
     corpus = open_corpus(s.corpus, parse_languages(s.langs), s.test_lines)
     data = prepare(corpus, s.vocab_size, max_side=max_side(s), vocabulary=vocabulary)
     return TranslationData(**vars(data), start=vocabulary)
 
+
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
     "Pairs of the two languages, in rows of their own."
-    return pretraining.make_batches(s, data, 0, s.batch_tokens, pair_probabilities={s.pair: 1.0}, pair_form="separate")
+    return pretraining.make_batches(
+        s, data, 0, s.batch_tokens, pair_probabilities={s.pair: 1.0}, pair_form="separate"
+    )
 
-def oriented(s: Settings, rows: list) -> list: # of (first, second)
+# %% ../nbs/06a_translation.ipynb #2ea43fcb
+def oriented(s: Settings, rows: list) -> list:  # of (first, second)
     "(source, target) out of pairs or columns."
     return [row if s.reads_first else row[::-1] for row in rows]
+
 
 def held_out_pairs(s: Settings, data: Prepared, count: int = 100) -> tuple[list[str], list[str]]:
     "Sources and targets that no training reads."
     return tuple(map(list, zip(*oriented(s, data.corpus.valid[s.pair][:count]))))
 
-def test_sets(s: Settings, data: Prepared) -> dict: # name → (sources, references)
+
+def test_sets(s: Settings, data: Prepared) -> dict:  # name → (sources, references)
     "Test sentences of a corpus; of Multi30k its captions of 2016 and 2017."
-    found = {name: by_pair[s.pair] for name, by_pair in data.corpus.tests.items() if s.pair in by_pair}
-    if s.corpus == "multi30k": found = {name: pairs for name, pairs in found.items() if name.startswith(s.corpus)}
-    if s.corpus == "multi30k" and {s.source, s.target} <= {"en", "de", "fr"}: # 2017 has no Czech
+    found = {
+        name: by_pair[s.pair] for name, by_pair in data.corpus.tests.items() if s.pair in by_pair
+    }
+    if s.corpus == "multi30k":
+        found = {name: pairs for name, pairs in found.items() if name.startswith(s.corpus)}
+    if s.corpus == "multi30k" and {s.source, s.target} <= {"en", "de", "fr"}:  # 2017 has no Czech
         rows = read_multi30k(set_folder("multi30k"), "test_2017_flickr", split_pair(s.pair))
         found["multi30k-2017"] = tuple(map(list, zip(*rows)))
     return {name: oriented(s, [sides])[0] for name, sides in found.items()}
 
 # %% ../nbs/06a_translation.ipynb #aeb98e15
-def new_translator(s: Settings, start: Path | None) -> EncoderDecoder: # resolved
+def new_translator(s: Settings, start: Path | None) -> EncoderDecoder:  # resolved
     "Random weights by settings and seed, or those of the encoder in a folder."
-    blocks, seed = decoder_blocks(s.layers, s.decoder_layers, s.decoder_from), derive_seed(s.seed, "translator")
-    more = dict(hidden_dropout_prob=s.dropout, attention_probs_dropout_prob=s.dropout,
-                relative_memory=s.relative_memory, trained_on_pairs=True)
-    if start: return encoder_decoder_from(load(start, EncoderForMaskedLM), blocks, s.tied, seed, **more)
-    return new_model(EncoderDecoder, TranslationConfig.of(network_config(s), blocks, s.tied, **more), seed)
+    blocks = decoder_blocks(s.layers, s.decoder_layers, s.decoder_from)
+    seed = derive_seed(s.seed, "translator")
+    more = dict(
+        hidden_dropout_prob=s.dropout,
+        attention_probs_dropout_prob=s.dropout,
+        relative_memory=s.relative_memory,
+        trained_on_pairs=True,
+    )
+    if start:
+        return encoder_decoder_from(load(start, EncoderForMaskedLM), blocks, s.tied, seed, **more)
+    return new_model(
+        EncoderDecoder, TranslationConfig.of(network_config(s), blocks, s.tied, **more), seed
+    )
 
-# %% ../nbs/06a_translation.ipynb #313760f7
-def room_of(model: EncoderDecoder) -> int: # tokens of a sentence, special ones included
+# %% ../nbs/06a_translation.ipynb #9aeef664
+def room_of(model: EncoderDecoder) -> int:  # tokens of a sentence, special ones included
     "How many positions a model has."
     return model.config.max_position_embeddings - model.config.position_offset
 
-def translate(lines: list[str], model: EncoderDecoder, tokenizer,
-              beams: int = 5, length_penalty: float = 1.0, batch_size: int = 64,
-              longest: int | None = None, # tokens of a translation; None: as many as the model has positions for
-              too_long: str = "raise", # lines with more tokens than positions: 'raise', or 'cut' (their beginning)
-              **options, # of transformers' `generate`, e.g. forced_bos_token_id
-             ) -> list[str]:
+# %% ../nbs/06a_translation.ipynb #6a006a1c
+def translate(
+    lines: list[str],
+    model: EncoderDecoder,
+    tokenizer,
+    beams: int = 5,
+    length_penalty: float = 1.0,
+    batch_size: int = 64,
+    longest: int
+    | None = None,  # tokens of a translation; None: as many as the model has positions for
+    too_long: str = "raise",  # lines with more tokens than positions: 'raise', or 'cut' (their beginning)
+    **options,  # of transformers' `generate`, e.g. forced_bos_token_id
+) -> list[str]:
     "Translations by beam search, in the order of the lines; `DataError` names a line that is too long."
     check_lines("lines", lines)
     if not isinstance(model, EncoderDecoder):
-        raise ConfigError(f"{model!r:.60} is no translator: load_translator reads one and its tokenizer from a folder")
+        raise ConfigError(
+            f"{model!r:.60} is no translator: load_translator reads one and its tokenizer from "
+            f"a folder"
+        )
     check_counts(beams=beams, batch_size=batch_size)
     choose("too_long", too_long, ("raise", "cut"))
     room = room_of(model)
-    if longest and longest > room: raise ConfigError(f"longest={longest}: the model has positions for {room} tokens")
-    filled = [n for n, line in enumerate(lines) if line.strip()] # an empty line stays one
+    if longest and longest > room:
+        raise ConfigError(f"longest={longest}: the model has positions for {room} tokens")
+    filled = [n for n, line in enumerate(lines) if line.strip()]  # an empty line stays one
     cut = dict(truncation=True, max_length=room) if too_long == "cut" else {}
     texts = [normalize_text(lines[n]) for n in filled]
     rows = dict(zip(filled, tokenizer(texts, **cut)["input_ids"])) if filled else {}
     for n, row in rows.items():
         if len(row) > room:
-            raise DataError(f"line {n + 1} has {len(row)} tokens, the model positions for {room}: split it, or take "
-                            "its beginning (too_long='cut')")
-    return _generated(rows, len(lines), model, tokenizer, batch_size, max_length=longest or room, num_beams=beams,
-                      length_penalty=length_penalty, **options)
+            raise DataError(
+                f"line {n + 1} has {len(row)} tokens, the model positions for {room}: split it, "
+                f"or take "
+                "its beginning (too_long='cut')"
+            )
+    return _generated(
+        rows,
+        len(lines),
+        model,
+        tokenizer,
+        batch_size,
+        max_length=longest or room,
+        num_beams=beams,
+        length_penalty=length_penalty,
+        **options,
+    )
 
-def _generated(rows, count, model, tokenizer, batch_size, **options) -> list[str]: # rows: line → tokens
-    out, filled = [""] * count, list(rows)
+# %% ../nbs/06a_translation.ipynb #313760f7
+def _generated(
+    rows, count, model, tokenizer, batch_size, **options
+) -> list[str]:  # rows: line → tokens
+    out = [""] * count
+    filled = list(rows)
     with evaluating(model), torch.inference_mode():
         for batch in batches_by_length([len(rows[n]) for n in filled], batch_size):
             chosen = [filled[k] for k in batch]
-            given = tokenizer.pad({"input_ids": [rows[n] for n in chosen]}, return_tensors="pt").to(model.device)
-            found = model.generate(given["input_ids"], attention_mask=given["attention_mask"], do_sample=False,
-                                   **options)
+            given = tokenizer.pad({"input_ids": [rows[n] for n in chosen]}, return_tensors="pt").to(
+                model.device
+            )
+            found = model.generate(
+                given["input_ids"],
+                attention_mask=given["attention_mask"],
+                do_sample=False,
+                **options,
+            )
             texts = tokenizer.batch_decode(found, skip_special_tokens=True)
-            for n, text in zip(chosen, texts): out[n] = text.strip()
+            for n, text in zip(chosen, texts):
+                out[n] = text.strip()
     return out
 
 # %% ../nbs/06a_translation.ipynb #3e860597
 class Translation(nn.Module):
     "An encoder-decoder as `training.train` wants it: sums of losses, and an average of its last weights."
+
     def __init__(self, s: Settings, network: EncoderDecoder):
         super().__init__()
-        self.translator, self.settings = network, s
-        self.weights, self.names = {"translation": 1.0}, ["translation", "translation/correct"]
-        self.average, self.averaged = {}, 0 # name → mean of so many snapshots
+        self.translator = network
+        self.settings = s
+        self.weights = {"translation": 1.0}
+        self.names = ["translation", "translation/correct"]
+        self.average = {}
+        self.averaged = 0  # name → mean of so many snapshots
 
     @property
-    def kept(self): return self.whole("translator")
-    def parts(self) -> list[str]: return ["translator"]
+    def kept(self):
+        return self.whole("translator")
+
+    def parts(self) -> list[str]:
+        return ["translator"]
+
     def whole(self, part: str) -> EncoderDecoder:
         "The network with the average of its snapshots, or as it is where there is none yet."
-        if not self.averaged: return self.translator
+        if not self.averaged:
+            return self.translator
         network = type(self.translator)(self.translator.config)
         network.load_state_dict(self.average, strict=False)
         network.tie_weights()
@@ -227,202 +386,385 @@ class Translation(nn.Module):
     def prepare(self, batch, generator) -> dict:
         "What is read, and the labels: what is written, without its first token."
         read, written = ("", "partner_") if self.settings.reads_first else ("partner_", "")
-        labels = batch[f"{written}input_ids"].masked_fill(batch[f"{written}attention_mask"] == 0, -100)[:, 1:]
-        return {"input_ids": batch[f"{read}input_ids"], "attention_mask": batch[f"{read}attention_mask"],
-                "labels": labels, "partner_attention_mask": batch[f"{written}attention_mask"]}
+        labels = batch[f"{written}input_ids"].masked_fill(
+            batch[f"{written}attention_mask"] == 0, -100
+        )[:, 1:]
+        return {
+            "input_ids": batch[f"{read}input_ids"],
+            "attention_mask": batch[f"{read}attention_mask"],
+            "labels": labels,
+            "partner_attention_mask": batch[f"{written}attention_mask"],
+        }
 
-    def counts(self, batch) -> dict: return {"translation": int((batch["labels"] != -100).sum())}
+    def counts(self, batch) -> dict:
+        return {"translation": int((batch["labels"] != -100).sum())}
 
     def forward(self, batch, generator) -> dict:
-        own, labels = self.translator, batch["labels"]
+        own = self.translator
+        labels = batch["labels"]
         written = labels != -100
         memory = own.encoder(batch["input_ids"], batch["attention_mask"]).last_hidden_state
-        hidden = own.decoder(own.shifted(labels), is_causal=True, encoder_hidden_states=memory,
-                             encoder_attention_mask=batch["attention_mask"]).last_hidden_state
+        hidden = own.decoder(
+            own.shifted(labels),
+            is_causal=True,
+            encoder_hidden_states=memory,
+            encoder_attention_mask=batch["attention_mask"],
+        ).last_hidden_state
         logits = own.scores(hidden[written]).float()
-        loss = F.cross_entropy(logits, labels[written], reduction="sum",
-                               label_smoothing=self.settings.label_smoothing * self.training)
-        return {"translation": loss, "translation/correct": (logits.argmax(-1) == labels[written]).sum()}
+        loss = F.cross_entropy(
+            logits,
+            labels[written],
+            reduction="sum",
+            label_smoothing=self.settings.label_smoothing * self.training,
+        )
+        return {
+            "translation": loss,
+            "translation/correct": (logits.argmax(-1) == labels[written]).sum(),
+        }
 
     def after_step(self, step: int, sums: dict):
         "Add the weights to the average, if this is the end of one of the last evaluations' stretches."
-        s, left = self.settings, self.settings.steps - (step + 1)
+        s = self.settings
+        left = self.settings.steps - (step + 1)
         stretch = max(1, s.steps // EVALUATIONS)
-        if left % stretch or left // stretch >= s.snapshots: return
+        if left % stretch or left // stretch >= s.snapshots:
+            return
         self.averaged += 1
         for name, weight in self.translator.state_dict().items():
-            if name in self.translator.all_tied_weights_keys: continue
+            if name in self.translator.all_tied_weights_keys:
+                continue
             mean = self.average.setdefault(name, torch.zeros_like(weight))
             mean += (weight - mean) / self.averaged
 
     def save_pretrained(self, folder):
         self.translator.save_pretrained(Path(folder) / "translator")
-        if self.averaged: save_file(self.average, Path(folder) / f"average-of-{self.averaged}.safetensors")
+        if self.averaged:
+            save_file(self.average, Path(folder) / f"average-of-{self.averaged}.safetensors")
 
     def load_pretrained(self, folder):
         load_model(self.translator, Path(folder) / "translator" / "model.safetensors")
         for path in Path(folder).glob("average-of-*.safetensors"):
-            device, count = str(self.translator.device), int(path.stem.rpartition("-")[2])
-            self.average, self.averaged = load_file(path, device), count
+            device = str(self.translator.device)
+            count = int(path.stem.rpartition("-")[2])
+            self.average = load_file(path, device)
+            self.averaged = count
 
-# %% ../nbs/06a_translation.ipynb #0ae43f2c
+# %% ../nbs/06a_translation.ipynb #c4011bbd
 def make_model(s: Settings, data: TranslationData) -> Translation:
     "The translator of a run, as training takes it."
     return Translation(s, new_translator(s, data.start))
 
-def pretraining_of(s: Settings) -> veco.Settings: # resolved
+
+def pretraining_of(s: Settings) -> veco.Settings:  # resolved
     "The run of VECO's recipe that comes first, on the same corpus and vocabulary; of any tasks it reads as much."
-    tokens = s.batch_tokens // (4 if veco.Settings(tasks=s.start).uses_pairs else 2) # of a task in a step
-    same = {f.name: getattr(s, f.name) for f in fields(RunSettings)} | {"relative_memory": s.relative_memory}
-    own = dict(steps=s.pretraining_steps, batch_tokens=tokens, warmup_steps=None, learning_rate=None, out="")
+    # of a task in a step
+    tokens = s.batch_tokens // (4 if veco.Settings(tasks=s.start).uses_pairs else 2)
+    same = {f.name: getattr(s, f.name) for f in fields(RunSettings)} | {
+        "relative_memory": s.relative_memory
+    }
+    own = dict(
+        steps=s.pretraining_steps,
+        batch_tokens=tokens,
+        warmup_steps=None,
+        learning_rate=None,
+        out="",
+    )
     return veco.resolve(veco.Settings(**same | own, tasks=s.start))
 
+# %% ../nbs/06a_translation.ipynb #d791442f
 def pretrained(s: Settings, data: TranslationData) -> TranslationData:
     "The data with the network to start from, pretrained once for all runs that ask for it."
-    if s.start == "random": return data
+    if s.start == "random":
+        return data
     first = pretraining_of(s)
     finished_phase(veco.PHASE, first, veco.prepare_data(first), s.max_minutes)
-    return replace(data, start=run_folder(veco.PHASE, first, veco.prepare_data(first)) / "generator")
+    return replace(
+        data, start=run_folder(veco.PHASE, first, veco.prepare_data(first)) / "generator"
+    )
 
-def word_level(labels, # of lines with their ends, flat
-               end: int, # id of the end
-               frequencies) -> float: # nats per token
+
+def word_level(
+    labels,  # of lines with their ends, flat
+    end: int,  # id of the end
+    frequencies,
+) -> float:  # nats per token
     "The loss of guessing words by frequency, and the end of a line as often as there is one."
-    words, ends = labels[labels != end], int((labels == end).sum())
+    words = labels[labels != end]
+    ends = int((labels == end).sum())
     share = ends / len(labels)
-    entropy = -share * math.log(share) - (1 - share) * math.log(1 - share) # of whether a line ends
+    # of whether a line ends
+    entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
     return (1 - share) * unigram_loss(words, frequencies) + entropy
 
-def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
+# %% ../nbs/06a_translation.ipynb #c0ca4006
+def measures(s: Settings, data: Prepared) -> Callable:  # model → dict of 'held_out/…'
     "Loss per written token, share of right ones, and BLEU and chrF of greedy translations of held-out pairs."
     sources, targets = held_out_pairs(s, data)
-    padded = lambda lines: data.tokenizer(lines, padding=True, truncation=True, max_length=max_side(s) + 2,
-                                          return_tensors="pt")
-    read, written = padded(sources), padded(targets)
-    batch = {"input_ids": read["input_ids"], "attention_mask": read["attention_mask"],
-             "labels": written["input_ids"].masked_fill(written["attention_mask"] == 0, -100)[:, 1:]}
-    end, frequencies = data.tokenizer.eos_token_id, token_frequencies(data.store, s.target)
+
+    def padded(lines):
+        return data.tokenizer(
+            lines, padding=True, truncation=True, max_length=max_side(s) + 2, return_tensors="pt"
+        )
+
+    read = padded(sources)
+    written = padded(targets)
+    batch = {
+        "input_ids": read["input_ids"],
+        "attention_mask": read["attention_mask"],
+        "labels": written["input_ids"].masked_fill(written["attention_mask"] == 0, -100)[:, 1:],
+    }
+    end = data.tokenizer.eos_token_id
+    frequencies = token_frequencies(data.store, s.target)
     unigram = word_level(batch["labels"][batch["labels"] != -100], end, frequencies)
+
     def measure(model):
         device = next(model.parameters()).device
         with evaluation_mode(model), torch.inference_mode():
             sums = model({k: v.to(device) for k, v in batch.items()}, None)
         count = model.counts(batch)["translation"]
-        scores = bleu_and_chrf(translate(sources, model.translator, data.tokenizer, 1, longest=max_side(s)), targets)
-        return {"held_out/loss": sums["translation"].item() / count, "held_out/unigram": unigram,
-                "held_out/accuracy": sums["translation/correct"].item() / count,
-                "held_out/bleu": scores["bleu"], "held_out/chrf": scores["chrf"]}
+        scores = bleu_and_chrf(
+            translate(sources, model.translator, data.tokenizer, 1, longest=max_side(s)), targets
+        )
+        return {
+            "held_out/loss": sums["translation"].item() / count,
+            "held_out/unigram": unigram,
+            "held_out/accuracy": sums["translation/correct"].item() / count,
+            "held_out/bleu": scores["bleu"],
+            "held_out/chrf": scores["chrf"],
+        }
+
     return measure
 
-PHASE = Phase("translation", ("veco", "seq2seq", "retrieval", "translation"), make_model, make_batches, measures,
-              on_step=lambda batches, model: model.after_step)
+# %% ../nbs/06a_translation.ipynb #0ae43f2c
+PHASE = Phase(
+    "translation",
+    ("veco", "seq2seq", "retrieval", "translation"),
+    make_model,
+    make_batches,
+    measures,
+    on_step=lambda batches, model: model.after_step,
+)
 
-# %% ../nbs/06a_translation.ipynb #b5cf6135
-AT_ONCE = 500 # test lines that are translated between two looks at the clock
+# %% ../nbs/06a_translation.ipynb #be26069e
+AT_ONCE = 500  # test lines that are translated between two looks at the clock
 
-def evaluate_run(s: Settings, data: Prepared, trained: Trained,
-                 minutes: float = math.inf) -> tuple[dict, str]:
+# %% ../nbs/06a_translation.ipynb #56dbd427
+def evaluate_run(
+    s: Settings, data: Prepared, trained: Trained, minutes: float = math.inf
+) -> tuple[dict, str]:
     "BLEU and chrF of every test set by beam search, and which lines were read, and read whole."
-    network, found, cut, part, tests = trained.model.kept, {}, 0, [], test_sets(s, data)
+    network = trained.model.kept
+    found = {}
+    cut = 0
+    part = []
+    tests = test_sets(s, data)
     for name, (sources, references) in tests.items():
-        texts, end = [], time.monotonic() + 60 * minutes / len(tests)
+        texts = []
+        end = time.monotonic() + 60 * minutes / len(tests)
         while len(texts) < len(sources) and not (texts and time.monotonic() > end):
-            texts += translate(sources[len(texts):len(texts) + AT_ONCE], network, data.tokenizer, s.beams,
-                               longest=max_side(s), too_long="cut")
-        if len(texts) < len(sources): part.append(f"{len(texts)} of {len(sources)} lines of {name}")
-        cut += sum(len(row) > room_of(network) for row in data.tokenizer(sources[:len(texts)])["input_ids"])
-        scores = bleu_and_chrf(texts, references[:len(texts)])
-        found |= {f"{metric}/{name}": value for metric, value in scores.items() if metric != "signature"}
+            texts += translate(
+                sources[len(texts) : len(texts) + AT_ONCE],
+                network,
+                data.tokenizer,
+                s.beams,
+                longest=max_side(s),
+                too_long="cut",
+            )
+        if len(texts) < len(sources):
+            part.append(f"{len(texts)} of {len(sources)} lines of {name}")
+        cut += sum(
+            len(row) > room_of(network)
+            for row in data.tokenizer(sources[: len(texts)])["input_ids"]
+        )
+        scores = bleu_and_chrf(texts, references[: len(texts)])
+        found |= {
+            f"{metric}/{name}": value for metric, value in scores.items() if metric != "signature"
+        }
     read = ", ".join(part) or "all test lines"
     return found, read + f", the beginning alone of {cut} too long ones" * (cut > 0)
 
-def samples(s: Settings, data: Prepared, network: EncoderDecoder,
-            count: int = 2) -> list[dict]: # source, translation, reference, chrf; from best to worst
+# %% ../nbs/06a_translation.ipynb #10e3772c
+def samples(
+    s: Settings, data: Prepared, network: EncoderDecoder, count: int = 2
+) -> list[dict]:  # source, translation, reference, chrf; from best to worst
     "Held-out lines whose translations have the highest, the middle and the lowest chrF."
     sources, references = held_out_pairs(s, data)
-    found = translate(sources, network, data.tokenizer, s.beams, longest=max_side(s), too_long="cut")
+    found = translate(
+        sources, network, data.tokenizer, s.beams, longest=max_side(s), too_long="cut"
+    )
     metric = _sacrebleu().CHRF()
-    rows = [{"source": source, "translation": text, "reference": wanted,
-             "chrf": round(metric.sentence_score(text, [wanted]).score, 1)}
-            for source, text, wanted in zip(sources, found, references)]
+    rows = [
+        {
+            "source": source,
+            "translation": text,
+            "reference": wanted,
+            "chrf": round(metric.sentence_score(text, [wanted]).score, 1),
+        }
+        for source, text, wanted in zip(sources, found, references)
+    ]
     rows.sort(key=lambda row: -row["chrf"])
     start = max(count, (len(rows) - count) // 2)
-    return [*rows[:count], *rows[start:start + count], *rows[start + count:][-count:]]
+    return [*rows[:count], *rows[start : start + count], *rows[start + count :][-count:]]
 
+# %% ../nbs/06a_translation.ipynb #39730bb2
 def describe(record: dict) -> str:
     "What kind of run a record is of."
     p = {k: v for k, v in record["parameters"].items() if k != "init"}
-    default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "source", "target", "start")})))
+    default = asdict(
+        resolve(
+            Settings(**{k: p[k] for k in ("size", "corpus", "langs", "source", "target", "start")})
+        )
+    )
     same = NOT_IDENTITY | {"source", "target", "start", "seed", "warmup_steps"}
-    differences = [f"{k}={v}" for k, v in p.items() if k in default.keys() - same and v != default[k]]
+    differences = [
+        f"{k}={v}" for k, v in p.items() if k in default.keys() - same and v != default[k]
+    ]
     start = record["parameters"]["init"] or p["start"]
     return ", ".join([f"{p['source']}→{p['target']} from {start}", *differences])
 
+# %% ../nbs/06a_translation.ipynb #b5cf6135
 def plan_of(s: Settings, data: Prepared) -> str:
     "What the run will cost: weights, FLOPs, hours on this machine, memory, disk."
-    return str(plan_run(s, data, {"translator": (EncoderForMaskedLM, network_config(s, s.layers + s.decoder_layers))},
-                        s.batch_tokens, 0.5))
+    return str(
+        plan_run(
+            s,
+            data,
+            {"translator": (EncoderForMaskedLM, network_config(s, s.layers + s.decoder_layers))},
+            s.batch_tokens,
+            0.5,
+        )
+    )
 
-# %% ../nbs/06a_translation.ipynb #edc458fe
-def load_translator(folder) -> tuple[EncoderDecoder, object]: # model and tokenizer
+# %% ../nbs/06a_translation.ipynb #097e7973
+def load_translator(folder) -> tuple[EncoderDecoder, object]:  # model and tokenizer
     "What a run left in its `translator` folder; `CheckpointError` for a folder that holds something else."
     if (kind := checkpoint_type(folder)) != TranslationConfig.model_type:
-        raise CheckpointError(f"{folder} is a {kind} checkpoint: name the `translator` folder of a run")
+        raise CheckpointError(
+            f"{folder} is a {kind} checkpoint: name the `translator` folder of a run"
+        )
     return EncoderDecoder.from_pretrained(folder), load_tokenizer(folder)
+
 
 USAGE = """usage: python -m xlnb.translation --model FOLDER < text > translations    a line for every line
        python -m xlnb.translation --size tiny [--name value] …            trains a translator
 
 --help lists what can be set; with --model the options of translating."""
 
-def translate_stream(argv: list[str], # e.g. ['--model', 'runs/…/translator']
-                     lines, # to translate, without their ends
-                     out): # stream of text
+# %% ../nbs/06a_translation.ipynb #edc458fe
+def translate_stream(
+    argv: list[str],  # e.g. ['--model', 'runs/…/translator']
+    lines,  # to translate, without their ends
+    out,
+):  # stream of text
     "The command line: a translation for every line; nothing is written unless all lines can be read."
-    parser = argparse.ArgumentParser(prog="python -m xlnb.translation", description="Translates standard input.")
+    parser = argparse.ArgumentParser(
+        prog="python -m xlnb.translation", description="Translates standard input."
+    )
     parser.add_argument("--model", required=True, help="folder of a trained translator")
     parser.add_argument("--beams", type=int, default=5, help="of the search (5)")
-    parser.add_argument("--length-penalty", type=float, default=1.0, help="above 1: longer translations (1)")
+    parser.add_argument(
+        "--length-penalty", type=float, default=1.0, help="above 1: longer translations (1)"
+    )
     parser.add_argument("--batch-size", type=int, default=64, help="lines at a time (64)")
     given = parser.parse_args(argv)
     try:
         model, tokenizer = load_translator(given.model)
-        found = translate(list(lines), model.eval(), tokenizer, given.beams, given.length_penalty, given.batch_size)
-    except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}")
-    for line in found: print(line, file=out)
+        found = translate(
+            list(lines),
+            model.eval(),
+            tokenizer,
+            given.beams,
+            given.length_penalty,
+            given.batch_size,
+        )
+    except (ValueError, OSError) as e:
+        sys.exit(f"xlnb: {e}")
+    for line in found:
+        print(line, file=out)
+
+# %% ../nbs/06a_translation.ipynb #0c509840
+_CAPTIONS = dict(
+    corpus="multi30k",
+    langs="en,de",
+    vocab_size=4000,
+    steps=6000,
+    batch_tokens=2048,
+    dropout=0.2,
+    pretraining_steps=4000,
+    max_minutes=240.0,
+)
+
+# %% ../nbs/06a_translation.ipynb #b6713540
+EXPERIMENTS = {
+    "starts": Experiment(
+        "A decoder whose cross-attention was pretrained translates better after the same steps.",
+        {
+            "random": {},
+            "MLM": {"start": "mlm"},
+            "MLM + TLM": {"start": "mlm+tlm"},
+            "CA-MLM + TLM": {"start": "ca-mlm+tlm"},
+            "denoiser": {"start": "denoise"},
+        },
+        _CAPTIONS,
+        (0, 1, 2),
+    ),
+    "depth": Experiment(
+        "The last blocks of the encoder make a better decoder than the first.",
+        {
+            f"{end} {count}": {"decoder_from": end, "decoder_layers": count}
+            for end, count in (("last", 1), ("last", 2), ("last", 3), ("first", 1), ("first", 2))
+        },
+        _CAPTIONS | {"start": "ca-mlm+tlm"},
+        (0,),
+    ),
+    "hour": Experiment(
+        "What a network of this size reaches in an hour on one core.",
+        {f"{start}, 18,000 steps": {"start": start} for start in ("random", "ca-mlm+tlm")},
+        _CAPTIONS | {"steps": 18_000},
+        (0,),
+    ),
+    "pairs": Experiment(
+        "The same for other languages.",
+        {
+            f"{a}→{b}, {start}": {"langs": f"{a},{b}", "source": a, "target": b, "start": start}
+            for a, b in (("en", "fr"), ("de", "en"))
+            for start in ("random", "ca-mlm+tlm")
+        },
+        _CAPTIONS,
+        (0, 1, 2),
+    ),
+}
 
 # %% ../nbs/06a_translation.ipynb #aba294e1
-_CAPTIONS = dict(corpus="multi30k", langs="en,de", vocab_size=4000, steps=6000, batch_tokens=2048, dropout=0.2,
-                 pretraining_steps=4000, max_minutes=240.0)
-EXPERIMENTS = {
-    "starts": Experiment("A decoder whose cross-attention was pretrained translates better after the same steps.",
-                         {"random": {}, "MLM": {"start": "mlm"}, "MLM + TLM": {"start": "mlm+tlm"},
-                          "CA-MLM + TLM": {"start": "ca-mlm+tlm"}, "denoiser": {"start": "denoise"}},
-                         _CAPTIONS, (0, 1, 2)),
-    "depth": Experiment("The last blocks of the encoder make a better decoder than the first.",
-                        {f"{end} {count}": {"decoder_from": end, "decoder_layers": count}
-                         for end, count in (("last", 1), ("last", 2), ("last", 3), ("first", 1), ("first", 2))},
-                        _CAPTIONS | {"start": "ca-mlm+tlm"}, (0,)),
-    "hour": Experiment("What a network of this size reaches in an hour on one core.",
-                       {f"{start}, 18,000 steps": {"start": start} for start in ("random", "ca-mlm+tlm")},
-                       _CAPTIONS | {"steps": 18_000}, (0,)),
-    "pairs": Experiment("The same for other languages.",
-                        {f"{a}→{b}, {start}": {"langs": f"{a},{b}", "source": a, "target": b, "start": start}
-                         for a, b in (("en", "fr"), ("de", "en")) for start in ("random", "ca-mlm+tlm")},
-                        _CAPTIONS, (0, 1, 2))}
-
-def signed_samples(s: Settings, data: Prepared, trained: Trained) -> dict: # signature; samples
+def signed_samples(s: Settings, data: Prepared, trained: Trained) -> dict:  # signature; samples
     "What a record has beside its scores: how they were computed, and translations to read."
-    return {"signature": bleu_and_chrf(["a"], ["a"])["signature"], "samples": samples(s, data, trained.model.kept)}
+    return {
+        "signature": bleu_and_chrf(["a"], ["a"])["signature"],
+        "samples": samples(s, data, trained.model.kept),
+    }
 
-RECIPE = Recipe("06a_translation", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
-                prior=pretrained, more=signed_samples, experiments=EXPERIMENTS)
+
+RECIPE = Recipe(
+    "06a_translation",
+    PHASE,
+    Settings,
+    resolve,
+    prepare_data,
+    evaluate_run,
+    describe,
+    plan_of,
+    prior=pretrained,
+    more=signed_samples,
+    experiments=EXPERIMENTS,
+)
 
 # %% ../nbs/06a_translation.ipynb #ee41a6ce
-if __name__ == "__main__" and "__file__" in globals(): # not in a notebook
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook
     arguments = sys.argv[1:]
-    if not arguments: sys.exit(USAGE)
+    if not arguments:
+        sys.exit(USAGE)
     if any(argument.startswith("--model") for argument in arguments):
         utf8_output()
         translate_stream(arguments, read_lines("-"), sys.stdout)
-    else: main(RECIPE, arguments)
+    else:
+        main(RECIPE, arguments)

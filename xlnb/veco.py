@@ -30,178 +30,332 @@ from .training.training import rank_and_world
 from .measures.alignment import CROSSED, aer_by_layer
 from .pretraining import pretraining
 from .pretraining.experiments import Experiment
-from .pretraining.held_out import Evaluation, HeldOut, evaluate, held_out_metrics, hold_out, pair_unigram
-from .pretraining.pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe,
-                                          RunSettings, Trained, check_amounts, check_choices, common_choices,
-                                          comparison_table, fill_in, finished_phase, held_out_spec, init_for_record,
-                                          main, max_side, network_config, note_pairs, plan_run, restarts, run_folder,
-                                          size_defaults, start_shape, step_tokens)
+from xlnb.pretraining.held_out import (
+    Evaluation,
+    HeldOut,
+    evaluate,
+    held_out_metrics,
+    hold_out,
+    pair_unigram,
+)
+from xlnb.pretraining.pretraining import (
+    BY_SIZE,
+    NOT_IDENTITY,
+    WARMUP_SHARE,
+    MaskedLanguageModel,
+    Phase,
+    Recipe,
+    RunSettings,
+    Trained,
+    check_amounts,
+    check_choices,
+    common_choices,
+    comparison_table,
+    fill_in,
+    finished_phase,
+    held_out_spec,
+    init_for_record,
+    main,
+    max_side,
+    network_config,
+    note_pairs,
+    plan_run,
+    restarts,
+    run_folder,
+    size_defaults,
+    start_shape,
+    step_tokens,
+)
 
-# %% ../nbs/06_veco.ipynb #1c96b59a
+# %% ../nbs/06_veco.ipynb #96ad606d
 TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+sides+tlm", "mlm+tlm", "mlm", "denoise")
 
+# %% ../nbs/06_veco.ipynb #1c96b59a
 @dataclass(frozen=True)
 class Settings(RunSettings):
     "Parameters of a VECO run, as in the notebook; `None` is filled in by `resolve`."
-    alpha: float = 0.5 # exponent of the language sampling
-    relative_positions: str | None = None # gated | plain | none
-    tasks: str = "ca-mlm+tlm" # ca-mlm+tlm | ca-mlm (text) | mlm+sides+tlm | mlm+tlm | mlm (text) | denoise
-    mismatched: bool = False # control: the same sentences, paired at random
-    parallel_share: float = 0.5 # of a step's tokens, how many are translation pairs
-    text_mask_rate: float = 0.15 # of text
-    pair_mask_rate: float = 0.25 # of both sides of a pair
-    text_partner: str | None = None # what text looks at in CA-MLM: adjacent (its other half) | none
-    mask_policy: str = "80-10-10" # what a hole shows: mask | 80-10-10
-    cross_start: str = "alike" # of cross-attention: alike (keys are projected as queries are) | random
-    relative_memory: str | None = None # of cross-attention: none | shared (the relative bias of self-attention)
-    stop_gradient: bool = True # whether the partner's states are constants for the losses that look at them
-    init: str = "" # folder of an encoder with its tokenizer; all but cross-attention starts from it
-    frozen_steps: int = 0 # steps that train cross-attention alone, before all others
-    dropout: float | None = None # of states and attention weights
+
+    alpha: float = 0.5  # exponent of the language sampling
+    relative_positions: str | None = None  # gated | plain | none
+    tasks: str = (
+        "ca-mlm+tlm"  # ca-mlm+tlm | ca-mlm (text) | mlm+sides+tlm | mlm+tlm | mlm (text) | denoise
+    )
+    mismatched: bool = False  # control: the same sentences, paired at random
+    parallel_share: float = 0.5  # of a step's tokens, how many are translation pairs
+    text_mask_rate: float = 0.15  # of text
+    pair_mask_rate: float = 0.25  # of both sides of a pair
+    text_partner: str | None = (
+        None  # what text looks at in CA-MLM: adjacent (its other half) | none
+    )
+    mask_policy: str = "80-10-10"  # what a hole shows: mask | 80-10-10
+    cross_start: str = (
+        "alike"  # of cross-attention: alike (keys are projected as queries are) | random
+    )
+    relative_memory: str | None = (
+        None  # of cross-attention: none | shared (the relative bias of self-attention)
+    )
+    stop_gradient: bool = (
+        True  # whether the partner's states are constants for the losses that look at them
+    )
+    init: str = (
+        ""  # folder of an encoder with its tokenizer; all but cross-attention starts from it
+    )
+    frozen_steps: int = 0  # steps that train cross-attention alone, before all others
+    dropout: float | None = None  # of states and attention weights
 
     @property
-    def crosses(self) -> bool: return self.tasks.startswith("ca-mlm") # whether masked tokens look at the partner
+    def crosses(self) -> bool:
+        return self.tasks.startswith("ca-mlm")  # whether masked tokens look at the partner
+
     @property
-    def text_crosses(self) -> bool: return self.crosses and self.text_partner == "adjacent"
+    def text_crosses(self) -> bool:
+        return self.crosses and self.text_partner == "adjacent"
+
     @property
-    def uses_pairs(self) -> bool: return self.tasks not in ("mlm", "ca-mlm")
+    def uses_pairs(self) -> bool:
+        return self.tasks not in ("mlm", "ca-mlm")
+
     @property
-    def masking(self) -> Masking: return Masking(self.text_mask_rate, self.pair_mask_rate, "both", self.mask_policy)
+    def masking(self) -> Masking:
+        return Masking(self.text_mask_rate, self.pair_mask_rate, "both", self.mask_policy)
 
     def for_record(self) -> dict:
         "The settings as records have them: the encoder to start from by its weights."
         return super().for_record() | {"init": init_for_record(self.init)}
 
-# %% ../nbs/06_veco.ipynb #113e0770
+# %% ../nbs/06_veco.ipynb #8e223721
 STEPS = {"tiny": 100, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000}
-FEW_TESTS = {"tiny": 200} # enough to see every part at work; the experiments below say what they need
+
+
+# enough to see every part at work; the experiments below say what they need
+FEW_TESTS = {"tiny": 200}
+
+
 BATCH_TOKENS = {"tiny": 256, "small": 2048, "base": 1024, "large": 1024, "xl": 1024}
-PAPER = dict(steps=240_000, warmup_steps=12_000, batch_tokens=524_288, vocab_size=250_002, norm="post",
-             initializer_range=0.02, relative_positions="none", relative_memory="none", dropout=0.1)
+
+
+PAPER = dict(
+    steps=240_000,
+    warmup_steps=12_000,
+    batch_tokens=524_288,
+    vocab_size=250_002,
+    norm="post",
+    initializer_range=0.02,
+    relative_positions="none",
+    relative_memory="none",
+    dropout=0.1,
+)
+
+
 PAPER_SIZES = {"large": dict(learning_rate=2e-4), "base": dict(learning_rate=3e-4, layers=6)}
 
+# %% ../nbs/06_veco.ipynb #509e8957
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
-    full = fill_in(given, **start_shape(given), **(PAPER | PAPER_SIZES[given.size] if given.recipe == "paper" else {}))
-    full = fill_in(full, test_lines=FEW_TESTS.get(full.size), relative_positions="gated", relative_memory="shared",
-                   dropout=0.0)
-    full = fill_in(full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full))
+    full = fill_in(
+        given,
+        **start_shape(given),
+        **(PAPER | PAPER_SIZES[given.size] if given.recipe == "paper" else {}),
+    )
+    full = fill_in(
+        full,
+        test_lines=FEW_TESTS.get(full.size),
+        relative_positions="gated",
+        relative_memory="shared",
+        dropout=0.0,
+    )
+    full = fill_in(
+        full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full)
+    )
     alone = full.tasks != "ca-mlm" and not (full.crosses and full.recipe == "paper")
     full = fill_in(full, text_partner="none" if alone else "adjacent")
     full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps))
     check_amounts(full)
     return full
 
+# %% ../nbs/06_veco.ipynb #113e0770
 def _check(given: Settings):
     "Refuse values and combinations that cannot be."
-    check_choices(given, tasks=TASKS, mask_policy=POLICIES, cross_start=("alike", "random"),
-                  relative_memory=(None, "none", "shared"), text_partner=(None, "adjacent", "none"),
-                  relative_positions=(None, "gated", "plain", "none"))
-    if len(parse_languages(given.langs)) < 2: raise ConfigError(f"langs={given.langs!r}: give two languages or more")
+    check_choices(
+        given,
+        tasks=TASKS,
+        mask_policy=POLICIES,
+        cross_start=("alike", "random"),
+        relative_memory=(None, "none", "shared"),
+        text_partner=(None, "adjacent", "none"),
+        relative_positions=(None, "gated", "plain", "none"),
+    )
+    if len(parse_languages(given.langs)) < 2:
+        raise ConfigError(f"langs={given.langs!r}: give two languages or more")
     for name in ("parallel_share", "text_mask_rate", "pair_mask_rate"):
-        if not 0 < getattr(given, name) < 1: raise ConfigError(f"{name}={getattr(given, name)} is not between 0 and 1")
+        if not 0 < getattr(given, name) < 1:
+            raise ConfigError(f"{name}={getattr(given, name)} is not between 0 and 1")
     if given.dropout is not None and not 0 <= given.dropout < 1:
         raise ConfigError(f"dropout={given.dropout} is not from 0 to below 1")
-    if given.frozen_steps < 0: raise ConfigError(f"frozen_steps={given.frozen_steps} is below 0")
+    if given.frozen_steps < 0:
+        raise ConfigError(f"frozen_steps={given.frozen_steps} is below 0")
     if given.frozen_steps and not (given.init and given.crosses):
-        raise ConfigError(f"frozen_steps={given.frozen_steps} with init={given.init!r}, tasks={given.tasks!r}: all but "
-                          "cross-attention is frozen, so give an encoder (init) and tasks='ca-mlm+tlm' or 'ca-mlm'")
+        raise ConfigError(
+            f"frozen_steps={given.frozen_steps} with init={given.init!r}, "
+            f"tasks={given.tasks!r}: all but "
+            "cross-attention is frozen, so give an encoder (init) and tasks='ca-mlm+tlm' or "
+            "'ca-mlm'"
+        )
     if given.text_partner == "none" and given.tasks == "ca-mlm":
-        raise ConfigError("text_partner='none' with tasks='ca-mlm': text is all that it reads; give 'adjacent', or "
-                          "tasks='mlm' or 'ca-mlm+tlm'")
+        raise ConfigError(
+            "text_partner='none' with tasks='ca-mlm': text is all that it reads; give "
+            "'adjacent', or "
+            "tasks='mlm' or 'ca-mlm+tlm'"
+        )
     if given.text_partner == "adjacent" and not given.crosses:
-        raise ConfigError(f"text_partner='adjacent' with tasks={given.tasks!r}: no loss has a partner; leave it out")
+        raise ConfigError(
+            f"text_partner='adjacent' with tasks={given.tasks!r}: no loss has a partner; leave "
+            f"it out"
+        )
     if not given.stop_gradient and not given.crosses:
-        raise ConfigError(f"stop_gradient=False with tasks={given.tasks!r}: no loss has a partner; leave it out")
+        raise ConfigError(
+            f"stop_gradient=False with tasks={given.tasks!r}: no loss has a partner; leave it out"
+        )
     if given.recipe == "paper" and given.size not in PAPER_SIZES:
-        raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER_SIZES)} (its small "
-                          "model is 'base' with six layers)")
+        raise ConfigError(
+            f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER_SIZES)} "
+            f"(its small "
+            "model is 'base' with six layers)"
+        )
 
-# %% ../nbs/06_veco.ipynb #27a11bbc
+# %% ../nbs/06_veco.ipynb #b06d705d
 @dataclass(frozen=True)
 class VecoData(Prepared):
     "A prepared corpus, and the folder of the network that training starts from."
-    start: Path | None = None # None: random weights
 
-def prepare_data(s: Settings) -> VecoData: # resolved
+    start: Path | None = None  # None: random weights
+
+
+def prepare_data(s: Settings) -> VecoData:  # resolved
     "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
     vocabulary = Path(s.init) if s.init else None
     data = pretraining.prepare_data(s, s.mismatched, vocabulary)
     return VecoData(**vars(data), start=vocabulary)
 
+# %% ../nbs/06_veco.ipynb #27a11bbc
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
     "Text blocks, and the two sentences of a pair in rows of their own."
     batches = pretraining.make_batches(s, data, *step_tokens(s), pair_form="separate")
-    parts, world = (batches.text_micro, batches.pair_micro), rank_and_world()[1]
+    parts = (batches.text_micro, batches.pair_micro)
+    world = rank_and_world()[1]
     if s.crosses and s.uses_pairs and not s.text_crosses and any(n % world for n in parts):
-        raise ConfigError(f"{parts[0]} micro-batches of text and {parts[1]} of pairs for {world} processes: as pairs "
-                          f"alone train cross-attention, every process needs as many of both. Lower micro_tokens="
-                          f"{s.micro_tokens}, or raise batch_tokens, until both numbers are multiples of {world}")
+        raise ConfigError(
+            f"{parts[0]} micro-batches of text and {parts[1]} of pairs for {world} processes: "
+            f"as pairs "
+            f"alone train cross-attention, every process needs as many of both. Lower micro_tokens="
+            f"{s.micro_tokens}, or raise batch_tokens, until both numbers are multiples of {world}"
+        )
     return batches
 
-# %% ../nbs/06_veco.ipynb #8f9e67ba
-def rows_of(batch: dict, prefix: str = "") -> list: # of (tokens,)
+# %% ../nbs/06_veco.ipynb #7ff4056c
+def rows_of(batch: dict, prefix: str = "") -> list:  # of (tokens,)
     "The rows of a padded batch without their padding."
     lengths = batch[f"{prefix}attention_mask"].sum(1).tolist()
     return [row[:n] for row, n in zip(batch[f"{prefix}input_ids"], lengths)]
 
-def adjacent_segments(block: torch.Tensor, # (tokens,): `<s> a </s> b </s> …`
-                      special: SpecialIds) -> tuple: # (tokens,), (tokens,): `<s> … </s>` both
+
+def adjacent_segments(
+    block: torch.Tensor,  # (tokens,): `<s> a </s> b </s> …`
+    special: SpecialIds,
+) -> tuple:  # (tokens,), (tokens,): `<s> … </s>` both
     "A text block in two: cut after the sentence that ends nearest to its middle, or inside its only sentence."
     ends = (block[:-1] == special.eos).nonzero()[:, 0] + 1
     cut = int(ends[(ends - len(block) / 2).abs().argmin()]) if len(ends) else len(block) // 2
-    first, second = block[:cut], F.pad(block[cut:], (1, 0), value=special.bos)
+    first = block[:cut]
+    second = F.pad(block[cut:], (1, 0), value=special.bos)
     return (first if len(ends) else F.pad(first, (0, 1), value=special.eos)), second
 
-def pack_rows(rows: list) -> dict: # of (tokens,)
+# %% ../nbs/06_veco.ipynb #93a1d328
+def pack_rows(rows: list) -> dict:  # of (tokens,)
     "Sequences behind one another: input_ids, attention_mask and position_ids (1, total), cu_seqlens."
     lengths = torch.tensor([len(row) for row in rows])
     ids = torch.cat(rows)[None]
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids),
-            "position_ids": torch.cat([torch.arange(n) for n in lengths])[None],
-            "cu_seqlens": F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))}
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "position_ids": torch.cat([torch.arange(n) for n in lengths])[None],
+        "cu_seqlens": F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0)),
+    }
 
-def join_sides(batch: dict, # packed: n first sides, then their n partners; `<s> a </s>`, `<s> b </s>`
-               restart: bool, # whether positions start again in the second sentence
-              ) -> dict: # packed: n sequences `<s> a </s> b </s>`
+# %% ../nbs/06_veco.ipynb #8f9e67ba
+def join_sides(
+    batch: dict,  # packed: n first sides, then their n partners; `<s> a </s>`, `<s> b </s>`
+    restart: bool,  # whether positions start again in the second sentence
+) -> dict:  # packed: n sequences `<s> a </s> b </s>`
     "The two sequences of each pair as one, for TLM; further tensors (1, total) go along."
-    starts, n = batch["cu_seqlens"].tolist(), (len(batch["cu_seqlens"]) - 1) // 2
-    sides = [(torch.arange(starts[k], starts[k + 1]), torch.arange(starts[n + k] + 1, starts[n + k + 1]))
-             for k in range(n)]
+    starts = batch["cu_seqlens"].tolist()
+    n = (len(batch["cu_seqlens"]) - 1) // 2
+    sides = [
+        (torch.arange(starts[k], starts[k + 1]), torch.arange(starts[n + k] + 1, starts[n + k + 1]))
+        for k in range(n)
+    ]
     order = torch.cat([torch.cat(both) for both in sides])
-    counted = [torch.cat([torch.arange(len(a) - 1), torch.arange(len(b) + 1)]) if restart else
-               torch.arange(len(a) + len(b)) for a, b in sides]
+    counted = [
+        torch.cat([torch.arange(len(a) - 1), torch.arange(len(b) + 1)])
+        if restart
+        else torch.arange(len(a) + len(b))
+        for a, b in sides
+    ]
     lengths = torch.tensor([len(a) + len(b) for a, b in sides])
     joined = {k: v[:, order] for k, v in batch.items() if k != "cu_seqlens"}
-    return joined | {"position_ids": torch.cat(counted)[None],
-                     "cu_seqlens": F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))}
+    return joined | {
+        "position_ids": torch.cat(counted)[None],
+        "cu_seqlens": F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0)),
+    }
 
-# %% ../nbs/06_veco.ipynb #c00efe8d
-def own_states(network: EncoderForMaskedLM, batch: dict) -> torch.Tensor: # (1, total, hidden)
+# %% ../nbs/06_veco.ipynb #e0229ab3
+def own_states(network: EncoderForMaskedLM, batch: dict) -> torch.Tensor:  # (1, total, hidden)
     "H: last states of packed sequences, each read by itself (VECO, eq. 2 to 5)."
-    return network.encoder(batch["input_ids"], position_ids=batch["position_ids"],
-                           cu_seqlens=batch["cu_seqlens"]).last_hidden_state
+    return network.encoder(
+        batch["input_ids"], position_ids=batch["position_ids"], cu_seqlens=batch["cu_seqlens"]
+    ).last_hidden_state
 
-def partners(states: torch.Tensor, # (1, total, hidden) of n first sides, then of their n partners
-             cu_seqlens: torch.Tensor) -> dict: # memory (2n, longest, hidden) of each sequence, and its mask
+
+def partners(
+    states: torch.Tensor,  # (1, total, hidden) of n first sides, then of their n partners
+    cu_seqlens: torch.Tensor,
+) -> dict:  # memory (2n, longest, hidden) of each sequence, and its mask
     "The states of the other sentence of each pair, padded, as cross-attention takes them."
     packing = Packing(cu_seqlens, states.shape[1])
     half, odd = divmod(packing.sequences, 2)
-    if odd: raise ValueError(f"{packing.sequences} sequences: give first sides, then as many partners, an even number")
-    return {"encoder_hidden_states": packing.pad(states).roll(half, 0),
-            "encoder_attention_mask": packing.visible.roll(half, 0)}
+    if odd:
+        raise ValueError(
+            f"{packing.sequences} sequences: give first sides, then as many partners, an even "
+            f"number"
+        )
+    return {
+        "encoder_hidden_states": packing.pad(states).roll(half, 0),
+        "encoder_attention_mask": packing.visible.roll(half, 0),
+    }
 
-def crossed_states(network: EncoderForMaskedLM, batch: dict, memory: dict, # of `partners`
-                   wanted: torch.Tensor | None = None, # (1, total) bool; None: all
-                  ) -> torch.Tensor: # (1, total, hidden), or (wanted, hidden)
+# %% ../nbs/06_veco.ipynb #c00efe8d
+def crossed_states(
+    network: EncoderForMaskedLM,
+    batch: dict,
+    memory: dict,  # of `partners`
+    wanted: torch.Tensor | None = None,  # (1, total) bool; None: all
+) -> torch.Tensor:  # (1, total, hidden), or (wanted, hidden)
     "S: last states of packed sequences that look at their partners in every layer (VECO, eq. 6 to 9)."
-    return network.encoder(batch["input_ids"], position_ids=batch["position_ids"], cu_seqlens=batch["cu_seqlens"],
-                           wanted=wanted, **memory).last_hidden_state
+    return network.encoder(
+        batch["input_ids"],
+        position_ids=batch["position_ids"],
+        cu_seqlens=batch["cu_seqlens"],
+        wanted=wanted,
+        **memory,
+    ).last_hidden_state
 
 # %% ../nbs/06_veco.ipynb #0a001207
-def two_sides(batch: dict, # of text or of pairs
-              special: SpecialIds, generator: torch.Generator) -> list[tuple]: # rows of ids
+def two_sides(
+    batch: dict,  # of text or of pairs
+    special: SpecialIds,
+    generator: torch.Generator,
+) -> list[tuple]:  # rows of ids
     "First and second sequences: adjacent segments of text, or the sentences of pairs in either order."
     if "partner_input_ids" not in batch:
         return list(zip(*(adjacent_segments(row, special) for row in rows_of(batch))))
@@ -210,63 +364,89 @@ def two_sides(batch: dict, # of text or of pairs
     return list(zip(*(side[::-1] if flip else side for side, flip in zip(both, flips))))
 
 # %% ../nbs/06_veco.ipynb #62f1eabd
-def targets_of(rows: list) -> dict: # of (tokens,)
+def targets_of(rows: list) -> dict:  # of (tokens,)
     "What a decoder is shown of sequences, packed, and what it writes after each token, as 'target_…'."
     shown = pack_rows([row[:-1] for row in rows])
-    return {"target_labels": torch.cat([row[1:] for row in rows])[None],
-            **{f"target_{k}": shown[k] for k in ("input_ids", "position_ids", "cu_seqlens")}}
+    return {
+        "target_labels": torch.cat([row[1:] for row in rows])[None],
+        **{f"target_{k}": shown[k] for k in ("input_ids", "position_ids", "cu_seqlens")},
+    }
 
 # %% ../nbs/06_veco.ipynb #5a9a9eb0
 class BatchParts(MaskedLanguageModel):
     "What of a batch goes through the network at a time, and the names of its losses; the forward pass is `Veco`'s."
-    def __init__(self, s: Settings, network: EncoderForMaskedLM, tokenizer,
-                 frozen: bool = False): # whether only cross-attention learns
+
+    def __init__(
+        self, s: Settings, network: EncoderForMaskedLM, tokenizer, frozen: bool = False
+    ):  # whether only cross-attention learns
         super().__init__(network, s.masking, MaskIds.of(tokenizer))
         note_pairs(network, s.uses_pairs)
         self.settings, self.special, self.frozen = s, SpecialIds.of(tokenizer), frozen
-        kinds = {"mlm": ("mlm",), "mlm+tlm": ("mlm", "tlm"), "ca-mlm": ("mlm", "ca_mlm"),
-                 "mlm+sides+tlm": ("mlm", "pair_mlm", "tlm"),
-                 "ca-mlm+tlm": ("mlm", *["ca_mlm"] * s.text_crosses, "pair_mlm", "pair_ca_mlm", "tlm"),
-                 "denoise": ("denoise", "pair_denoise")}[s.tasks]
-        if frozen: kinds = tuple(kind for kind in kinds if "ca_mlm" in kind)
+        kinds = {
+            "mlm": ("mlm",),
+            "mlm+tlm": ("mlm", "tlm"),
+            "ca-mlm": ("mlm", "ca_mlm"),
+            "mlm+sides+tlm": ("mlm", "pair_mlm", "tlm"),
+            "ca-mlm+tlm": ("mlm", *["ca_mlm"] * s.text_crosses, "pair_mlm", "pair_ca_mlm", "tlm"),
+            "denoise": ("denoise", "pair_denoise"),
+        }[s.tasks]
+        if frozen:
+            kinds = tuple(kind for kind in kinds if "ca_mlm" in kind)
         self.names = [name for kind in kinds for name in (kind, f"{kind}/correct")]
         self.weights = dict.fromkeys(kinds, 1.0)
         if frozen:
-            for name, weight in network.named_parameters(): weight.requires_grad_("cross" in name)
+            for name, weight in network.named_parameters():
+                weight.requires_grad_("cross" in name)
 
     def prepare(self, batch, generator) -> list[dict]:
         "The parts of a batch, each with the names of its losses."
         pairs = "partner_input_ids" in batch
         if not pairs and not self.settings.text_crosses and self.settings.tasks != "denoise":
-            if self.frozen: return []
+            if self.frozen:
+                return []
             return [super().prepare(batch, generator) | {"part": "whole", "losses": ["mlm"]}]
         sides = two_sides(batch, self.special, generator)
         plain = pack_rows([*sides[0], *sides[1]])
-        masked = mask_tokens(plain, self.ids, generator, self.masking.pair_rate if pairs else self.masking.text_rate,
-                             self.masking.policy)
-        if self.settings.tasks == "denoise": return [masked | self._targets(plain, sides, pairs)]
+        masked = mask_tokens(
+            plain,
+            self.ids,
+            generator,
+            self.masking.pair_rate if pairs else self.masking.text_rate,
+            self.masking.policy,
+        )
+        if self.settings.tasks == "denoise":
+            return [masked | self._targets(plain, sides, pairs)]
         return self._parts(masked, "pair_" * pairs)
 
     def _parts(self, masked, prefix) -> list[dict]:
         joined = []
-        if prefix and self.settings.tasks.endswith("tlm") and not self.frozen: # which it would not teach
-            joined = [join_sides(masked, restarts(self.settings)) | {"part": "whole", "losses": ["tlm"]}]
-            if self.settings.tasks == "mlm+tlm": return joined
-            del joined[0]["attention_mask"] # these tokens are counted where they are read apart
+        # which it would not teach
+        if prefix and self.settings.tasks.endswith("tlm") and not self.frozen:
+            joined = [
+                join_sides(masked, restarts(self.settings)) | {"part": "whole", "losses": ["tlm"]}
+            ]
+            if self.settings.tasks == "mlm+tlm":
+                return joined
+            del joined[0]["attention_mask"]  # these tokens are counted where they are read apart
         names = [f"{prefix}mlm", f"{prefix}ca_mlm"]
         if self.frozen or not self.settings.stop_gradient:
             return [*joined, masked | {"part": "both", "losses": names}]
-        left = {} # what the part of its own leaves for the part that looks at the partner
+        left = {}  # what the part of its own leaves for the part that looks at the partner
         own = masked | {"part": "own", "losses": names[:1], "left": left}
-        if not self.settings.crosses: return [own, *joined]
+        if not self.settings.crosses:
+            return [own, *joined]
         crossed = {k: v for k, v in masked.items() if k != "attention_mask"}
-        return [own, *joined,
-                crossed | {"part": "crossed", "losses": names[1:], "left": left}] # last: it uses all weights
+        # last: it uses all weights
+        return [own, *joined, crossed | {"part": "crossed", "losses": names[1:], "left": left}]
 
     def _targets(self, plain, sides, pairs) -> dict:
         "What a decoder writes behind each sequence: the sequence as it was, of pairs its translation."
         rows = [*sides[1], *sides[0]] if pairs else [*sides[0], *sides[1]]
-        return {"part": "written", "losses": ["pair_denoise" if pairs else "denoise"], **targets_of(rows)}
+        return {
+            "part": "written",
+            "losses": ["pair_denoise" if pairs else "denoise"],
+            **targets_of(rows),
+        }
 
     def counts(self, batch) -> dict:
         "What each loss is a mean over: the holes, or the tokens that are written."
@@ -276,19 +456,24 @@ class BatchParts(MaskedLanguageModel):
 # %% ../nbs/06_veco.ipynb #4ae3955c
 class Veco(BatchParts):
     "A masked language model that guesses holes from the sentence, and again beside its partner (VECO, eq. 1)."
+
     def forward(self, batch, generator) -> dict:
         if batch["part"] == "whole":
             return self._sums(batch["losses"][0], guess(self.generator, batch, False, generator))
         return getattr(self, f"_{batch['part']}")(batch)
 
-    def _sums(self, name, out): return {name: out.loss_sum, f"{name}/correct": out.correct.sum()}
+    def _sums(self, name, out):
+        return {name: out.loss_sum, f"{name}/correct": out.correct.sum()}
 
     def _head(self, name, states, labels):
         head = self.generator.head
-        return self._sums(name, vocabulary_head(head.transform(states), head.weight, head.bias, labels))
+        return self._sums(
+            name, vocabulary_head(head.transform(states), head.weight, head.bias, labels)
+        )
 
     def _own(self, batch):
-        states, holes = own_states(self.generator, batch), batch["labels"] != -100
+        states = own_states(self.generator, batch)
+        holes = batch["labels"] != -100
         batch["left"]["states"] = states.detach()
         return self._head(batch["losses"][0], states[holes], batch["labels"][holes])
 
@@ -300,24 +485,30 @@ class Veco(BatchParts):
 
     def _both(self, batch):
         "Both losses in one pass: the gradient goes on into the partner, or all but cross-attention has none."
-        states, holes = own_states(self.generator, batch), batch["labels"] != -100
+        states = own_states(self.generator, batch)
+        holes = batch["labels"] != -100
         kept = states.detach() if self.settings.stop_gradient else states
         crossed = crossed_states(self.generator, batch, partners(kept, batch["cu_seqlens"]), holes)
         own, other = batch["losses"]
-        return (self._head(own, states[holes], batch["labels"][holes]) |
-                self._head(other, crossed, batch["labels"][holes]))
+        return self._head(own, states[holes], batch["labels"][holes]) | self._head(
+            other, crossed, batch["labels"][holes]
+        )
 
     def _written(self, batch):
         "A decoder that looks at the masked sequence from every token on; nothing is cut off."
         packing = Packing(batch["cu_seqlens"], batch["input_ids"].shape[1])
         states = self.generator.encoder(
-            batch["target_input_ids"], position_ids=batch["target_position_ids"], is_causal=True,
-            cu_seqlens=batch["target_cu_seqlens"], encoder_attention_mask=packing.visible,
-            encoder_hidden_states=packing.pad(own_states(self.generator, batch))).last_hidden_state
+            batch["target_input_ids"],
+            position_ids=batch["target_position_ids"],
+            is_causal=True,
+            cu_seqlens=batch["target_cu_seqlens"],
+            encoder_attention_mask=packing.visible,
+            encoder_hidden_states=packing.pad(own_states(self.generator, batch)),
+        ).last_hidden_state
         return self._head(batch["losses"][0], states[0], batch["target_labels"][0])
 
-# %% ../nbs/06_veco.ipynb #262d71b7
-def veco_config(s: Settings) -> EncoderConfig: # resolved
+# %% ../nbs/06_veco.ipynb #81b95ab9
+def veco_config(s: Settings) -> EncoderConfig:  # resolved
     "Configuration of the network of a run; cross-attention where a task looks at a partner."
     config = EncoderConfig.from_pretrained(s.init) if s.init else network_config(s)
     config.cross_attention = s.crosses or s.tasks == "denoise"
@@ -325,155 +516,249 @@ def veco_config(s: Settings) -> EncoderConfig: # resolved
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = s.dropout
     return config
 
+
 @torch.no_grad()
 def start_alike(network: EncoderForMaskedLM):
     "Cross-attention that looks at what is like itself: the projection of keys starts as that of queries."
     for block in network.encoder.layers:
         module = block.cross_attention
-        module.kv.weight[:len(module.query.weight)] = module.query.weight
+        module.kv.weight[: len(module.query.weight)] = module.query.weight
 
+# %% ../nbs/06_veco.ipynb #262d71b7
 def new_network(s: Settings, start: Path | None) -> EncoderForMaskedLM:
     "Random weights by settings and seed; over them those of `start`, which may lack cross-attention."
     network = new_model(EncoderForMaskedLM, veco_config(s), derive_seed(s.seed, "generator"))
-    if s.cross_start == "alike" and network.config.cross_attention: start_alike(network)
-    if start is None: return network
+    if s.cross_start == "alike" and network.config.cross_attention:
+        start_alike(network)
+    if start is None:
+        return network
     absent, _ = network.load_state_dict(load(start, EncoderForMaskedLM).state_dict(), strict=False)
     assert all("cross" in name for name in absent), absent
     return network
 
+
 def make_model(s: Settings, data: VecoData) -> Veco:
     "The network of a run, as training takes it."
     return Veco(s, new_network(s, data.start), data.tokenizer)
+
+
 def frozen_model(s: Settings, data: VecoData) -> Veco:
     "The same, of which cross-attention alone learns."
     return Veco(s, new_network(s, data.start), data.tokenizer, frozen=True)
 
-# %% ../nbs/06_veco.ipynb #31e57c7f
-def partner_rows(text, # `PairText` of held-out pairs
-                 beside: str, # 'true' or 'random'
-                 special: SpecialIds) -> tuple[dict, torch.Tensor]:
+# %% ../nbs/06_veco.ipynb #60ba1ba0
+def partner_rows(
+    text,  # `PairText` of held-out pairs
+    beside: str,  # 'true' or 'random'
+    special: SpecialIds,
+) -> tuple[dict, torch.Tensor]:
     "The scored sides, then their partners, packed; and the labels (1, total), -100 on the partners."
     batch = getattr(text, beside)
     bos, eos, none = (torch.tensor([k]) for k in (special.bos, special.eos, -100))
-    rows, labels = [], []
-    for ids, side, scored, label in zip(batch["input_ids"], batch["side"], batch["scored"], batch["labels"]):
-        rows.append((torch.cat([bos, ids[scored], eos]), torch.cat([bos, ids[(side > 0) & ~scored], eos])))
+    rows = []
+    labels = []
+    for ids, side, scored, label in zip(
+        batch["input_ids"], batch["side"], batch["scored"], batch["labels"]
+    ):
+        rows.append(
+            (torch.cat([bos, ids[scored], eos]), torch.cat([bos, ids[(side > 0) & ~scored], eos]))
+        )
         labels.append(torch.cat([none, label[scored], none]))
     first, second = zip(*rows)
     hidden = [*labels, *(torch.full_like(row, -100) for row in second)]
     return pack_rows([*first, *second]), torch.cat(hidden)[None]
 
+# %% ../nbs/06_veco.ipynb #31e57c7f
 @torch.inference_mode()
-def crossed_metrics(network: EncoderForMaskedLM, held_out: HeldOut) -> dict: # 'held_out/…', nats per hole
+def crossed_metrics(
+    network: EncoderForMaskedLM, held_out: HeldOut
+) -> dict:  # 'held_out/…', nats per hole
     "Holes of held-out pairs guessed beside the translation, and what another sentence in its place costs."
-    device, special, head = next(network.parameters()).device, SpecialIds.of(held_out.tokenizer), network.head
+    device = next(network.parameters()).device
+    special = SpecialIds.of(held_out.tokenizer)
+    head = network.head
     losses = {"true": [], "random": []}
     for text in held_out.partners:
         for beside, found in losses.items():
             batch, labels = partner_rows(text, beside, special)
-            batch, labels = {k: v.to(device) for k, v in batch.items()}, labels.to(device)
-            states, holes = own_states(network, batch), labels != -100
+            batch = {k: v.to(device) for k, v in batch.items()}
+            labels = labels.to(device)
+            states = own_states(network, batch)
+            holes = labels != -100
             crossed = crossed_states(network, batch, partners(states, batch["cu_seqlens"]), holes)
             out = vocabulary_head(head.transform(crossed), head.weight, head.bias, labels[holes])
             found.append(out.loss_sum.item() / out.count)
     true, random = (sum(found) / len(found) for found in losses.values())
     return {"held_out/ca_mlm": true, "held_out/ca_gap": random - true}
 
-# %% ../nbs/06_veco.ipynb #91bab520
-def written_batch(text, # `PairText` of held-out pairs
-                  special: SpecialIds) -> dict:
+# %% ../nbs/06_veco.ipynb #62825701
+def written_batch(
+    text,  # `PairText` of held-out pairs
+    special: SpecialIds,
+) -> dict:
     "The scored sides with their holes, packed, and the words of their translations as a denoiser writes them."
     batch = text.true
     whole = torch.where(batch["labels"] >= 0, batch["labels"], batch["input_ids"])
-    bos, eos = torch.tensor([special.bos]), torch.tensor([special.eos])
-    read = [torch.cat([bos, ids[scored], eos]) for ids, scored in zip(batch["input_ids"], batch["scored"])]
-    written = [torch.cat([bos, ids[(side > 0) & ~scored]])
-               for ids, side, scored in zip(whole, batch["side"], batch["scored"])]
+    bos = torch.tensor([special.bos])
+    eos = torch.tensor([special.eos])
+    read = [
+        torch.cat([bos, ids[scored], eos])
+        for ids, scored in zip(batch["input_ids"], batch["scored"])
+    ]
+    written = [
+        torch.cat([bos, ids[(side > 0) & ~scored]])
+        for ids, side, scored in zip(whole, batch["side"], batch["scored"])
+    ]
     return pack_rows(read) | targets_of(written) | {"part": "written", "losses": ["pair_denoise"]}
 
-def written_texts(data: Prepared, held_out: HeldOut) -> list[tuple[dict, float]]: # of `written_batch`; nats per piece
+# %% ../nbs/06_veco.ipynb #e08044e3
+def written_texts(
+    data: Prepared, held_out: HeldOut
+) -> list[tuple[dict, float]]:  # of `written_batch`; nats per piece
     "What a denoiser should write of held-out pairs, with the loss of guessing that by word frequency."
-    special, found = SpecialIds.of(held_out.tokenizer), []
-    frequencies = {lang: token_frequencies(data.store, lang) for pair in data.corpus.valid for lang in split_pair(pair)}
+    special = SpecialIds.of(held_out.tokenizer)
+    found = []
+    frequencies = {
+        lang: token_frequencies(data.store, lang)
+        for pair in data.corpus.valid
+        for lang in split_pair(pair)
+    }
     for pair, text in zip(data.corpus.valid, held_out.partners):
         batch = written_batch(text, special)
         language = (1 - text.true["language"]).repeat_interleave(batch["target_cu_seqlens"].diff())
         found.append((batch, pair_unigram(batch["target_labels"][0], language, pair, frequencies)))
     return found
 
+# %% ../nbs/06_veco.ipynb #0ba5b7a5
 @torch.inference_mode()
-def written_metrics(model: Veco, texts: list) -> dict: # of `written_texts` → 'held_out/…', nats per word piece
+def written_metrics(
+    model: Veco, texts: list
+) -> dict:  # of `written_texts` → 'held_out/…', nats per word piece
     "Translations of held-out sentences with holes as a denoiser writes them, and as word frequency would."
-    device, losses = next(model.parameters()).device, []
+    device = next(model.parameters()).device
+    losses = []
     for batch, _ in texts:
         there = {k: v.to(device) if torch.is_tensor(v) else v for k, v in batch.items()}
-        losses.append(model(there, None)["pair_denoise"].item() / model.counts(batch)["pair_denoise"])
+        losses.append(
+            model(there, None)["pair_denoise"].item() / model.counts(batch)["pair_denoise"]
+        )
     free = [level for _, level in texts]
-    return {"held_out/pair_denoise": sum(losses) / len(losses), "held_out/pair_denoise_unigram": sum(free) / len(free)}
+    return {
+        "held_out/pair_denoise": sum(losses) / len(losses),
+        "held_out/pair_denoise_unigram": sum(free) / len(free),
+    }
 
-def measures(s: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
+# %% ../nbs/06_veco.ipynb #36c1e55b
+def measures(s: Settings, data: Prepared) -> Callable:  # model → dict of 'held_out/…'
     "Held-out text and pairs under the masks of training; beside partners, and as written, where a task does that."
     held_out = hold_out(data, held_out_spec(s, s.masking))
     written = written_texts(data, held_out) if s.tasks == "denoise" else []
+
     def measure(model):
         found = held_out_metrics(model.measured, held_out)
-        if s.crosses: found |= crossed_metrics(model.generator, held_out)
+        if s.crosses:
+            found |= crossed_metrics(model.generator, held_out)
         return found | (written_metrics(model, written) if written else {})
+
     return measure
 
+
 PHASE = Phase("veco", ("veco",), make_model, make_batches, measures)
-FROZEN = Phase("veco_frozen", ("veco",), frozen_model, make_batches, measures,
-               schedule=lambda s: replace(s, steps=s.frozen_steps, warmup_steps=round(WARMUP_SHARE * s.frozen_steps)))
+
+# %% ../nbs/06_veco.ipynb #91bab520
+FROZEN = Phase(
+    "veco_frozen",
+    ("veco",),
+    frozen_model,
+    make_batches,
+    measures,
+    schedule=lambda s: replace(
+        s, steps=s.frozen_steps, warmup_steps=round(WARMUP_SHARE * s.frozen_steps)
+    ),
+)
+
 
 def frozen_first(s: Settings, data: VecoData) -> VecoData:
     "The data with the network whose cross-attention was trained first, if `frozen_steps` asks for it."
-    if not s.frozen_steps: return data
-    first = replace(s, out="") # which names the folder of the phase that is the run
+    if not s.frozen_steps:
+        return data
+    first = replace(s, out="")  # which names the folder of the phase that is the run
     finished_phase(FROZEN, first, data, s.max_minutes)
     return replace(data, start=run_folder(FROZEN, first, data) / "generator")
 
-# %% ../nbs/06_veco.ipynb #53a1899b
-def measure_layers(s: Settings, data: Prepared, trained: Trained,
-                   minutes: float = math.inf) -> Evaluation: # for the networks
+# %% ../nbs/06_veco.ipynb #e2d5ecb4
+def measure_layers(
+    s: Settings, data: Prepared, trained: Trained, minutes: float = math.inf
+) -> Evaluation:  # for the networks
     "Retrieval, alignment and probes of the encoder without cross-attention, by layer; links read off cross-attention."
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
     found = evaluate(trained.model.kept, data, not s.mismatched, minutes=minutes, kept=kept)
-    if not s.crosses: return found
+    if not s.crosses:
+        return found
     crossed = aer_by_layer(trained.model.kept, data.corpus.gold, data.tokenizer, method=CROSSED)
     return replace(found, alignment=[*found.alignment, *crossed])
+
 
 def evaluate_run(s: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
     "Metrics of a trained run, and which part of the tests they are of."
     found = measure_layers(s, data, trained, minutes)
     return found.metrics(), found.measured
 
-_NAMES = {"ca-mlm+tlm": "CA-MLM + TLM", "ca-mlm": "CA-MLM", "mlm+tlm": "MLM + TLM", "mlm": "MLM", "denoise": "denoiser",
-          "mlm+sides+tlm": "MLM of both sides + TLM"}
+# %% ../nbs/06_veco.ipynb #5ecb28d2
+_NAMES = {
+    "ca-mlm+tlm": "CA-MLM + TLM",
+    "ca-mlm": "CA-MLM",
+    "mlm+tlm": "MLM + TLM",
+    "mlm": "MLM",
+    "denoise": "denoiser",
+    "mlm+sides+tlm": "MLM of both sides + TLM",
+}
+
 
 def describe(record: dict) -> str:
     "What kind of run a record is of: tasks, and what differs from the defaults of its size, corpus and languages."
     p = {k: v for k, v in record["parameters"].items() if k != "init"}
     default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "tasks")})))
-    same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "warmup_steps"} # the last goes with the steps
-    differences = [f"{k}={v}" for k, v in p.items() if k in default.keys() - same and v != default[k]]
+    # the last goes with the steps
+    same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "warmup_steps"}
+    differences = [
+        f"{k}={v}" for k, v in p.items() if k in default.keys() - same and v != default[k]
+    ]
     start = [f"from {init}"] if (init := record["parameters"]["init"]) else []
-    return ", ".join([_NAMES[p["tasks"]], *start, *["random pairs"] * p["mismatched"], *differences])
+    return ", ".join(
+        [_NAMES[p["tasks"]], *start, *["random pairs"] * p["mismatched"], *differences]
+    )
 
-_PASSES = {"mlm": (1, 0), "mlm+tlm": (1, 1), "ca-mlm": (1, 0), "ca-mlm+tlm": (1, 3), "denoise": (2, 2),
-           "mlm+sides+tlm": (1, 2)} # text, pairs
+# %% ../nbs/06_veco.ipynb #53a1899b
+_PASSES = {
+    "mlm": (1, 0),
+    "mlm+tlm": (1, 1),
+    "ca-mlm": (1, 0),
+    "ca-mlm+tlm": (1, 3),
+    "denoise": (2, 2),
+    "mlm+sides+tlm": (1, 2),
+}  # text, pairs
+
 
 def plan_of(s: Settings, data: Prepared) -> str:
     "What the run will cost: weights, FLOPs, hours, memory, disk; tokens count as often as a task reads them."
     text, pairs = (passes * tokens for passes, tokens in zip(_PASSES[s.tasks], step_tokens(s)))
-    if s.text_crosses: text *= 2
+    if s.text_crosses:
+        text *= 2
     predicted = (s.text_mask_rate * text + s.pair_mask_rate * pairs) / (text + pairs)
-    return str(plan_run(s, data, {"generator": (EncoderForMaskedLM, veco_config(s))}, text + pairs, predicted))
+    return str(
+        plan_run(
+            s, data, {"generator": (EncoderForMaskedLM, veco_config(s))}, text + pairs, predicted
+        )
+    )
 
-# %% ../nbs/06_veco.ipynb #a90bf14e
+# %% ../nbs/06_veco.ipynb #8c1a8c24
 @torch.inference_mode()
-def attention_across(network, # `EncoderForMaskedLM` or any other model of this library
-                     pairs: list, # of (sentence, sentence)
-                     tokenizer) -> list[dict]: # by block: layer, share and even, from 0 to 1
+def attention_across(
+    network,  # `EncoderForMaskedLM` or any other model of this library
+    pairs: list,  # of (sentence, sentence)
+    tokenizer,
+) -> list[dict]:  # by block: layer, share and even, from 0 to 1
     "Share of self-attention that crosses to the other sentence of a joined pair, words alone (VECO, Figure 1)."
     restart = getattr(network.config, "restart_positions", False)
     batch = collate_pairs(encode_pairs(pairs, tokenizer), None, restart, SpecialIds.of(tokenizer))
@@ -482,93 +767,216 @@ def attention_across(network, # `EncoderForMaskedLM` or any other model of this 
     word = side > 0
     other = (side[:, :, None] != side[:, None]) & word[:, None]
     attended = network.base_model(**batch, output_attentions=True).attentions
-    of_words = lambda share: share[word].mean().item() # a mean over the words that look
+
+    def of_words(share):
+        return share[word].mean().item()  # a mean over the words that look
+
     even = of_words(other.sum(2) / word.sum(1)[:, None])
     rows = []
     for layer, weights in enumerate(attended, 1):
-        mean = weights.mean(1) # of the heads
+        mean = weights.mean(1)  # of the heads
         crossing = (mean * other).sum(2) / (mean * word[:, None]).sum(2)
         rows.append({"layer": layer, "even": even, "share": of_words(crossing)})
     return rows
 
-def read_attention(s: Settings, data: Prepared, trained: Trained) -> dict: # 'attention': rows, for a record
+# %% ../nbs/06_veco.ipynb #a90bf14e
+def read_attention(
+    s: Settings, data: Prepared, trained: Trained
+) -> dict:  # 'attention': rows, for a record
     "The share of attention across some held-out pairs, by block."
     rows = attention_across(trained.model.kept.eval(), some_pairs(data), data.tokenizer)
     return {"attention": [{k: round(v, 4) for k, v in row.items()} for row in rows]}
 
-def some_pairs(data: Prepared) -> list[tuple]: # of (sentence, sentence)
+
+def some_pairs(data: Prepared) -> list[tuple]:  # of (sentence, sentence)
     "Forty held-out pairs of each two languages."
     return [pair for rows in data.corpus.valid.values() for pair in rows[:40]]
 
-# %% ../nbs/06_veco.ipynb #c0mnveco
+# %% ../nbs/06_veco.ipynb #e2facd3c
+# size → what the paper's table has of its own in that column
 _COLUMNS = {
-    "large": {"name": "VECO large", "network": "24 × 1024 (16 heads, 4096)", "vocabulary": "250,002",
-              "learning rate": "2e-4", "start": "XLM-R, but for cross-attention",
-              "alone": "yes; how long is not given", "Adam": "β 0.9, 0.98; ε 1e-6; decay 0.01"},
-    "base": {"name": "VECO small", "network": "6 × 768 (12 heads, 3072)", "vocabulary": "not given",
-             "learning rate": "3e-4", "start": "random weights", "alone": "not given",
-             "Adam": "β 0.9, 0.999; ε 1e-6; decay 0.01"}} # size → what the paper's table has of its own in that column
+    "large": {
+        "name": "VECO large",
+        "network": "24 × 1024 (16 heads, 4096)",
+        "vocabulary": "250,002",
+        "learning rate": "2e-4",
+        "start": "XLM-R, but for cross-attention",
+        "alone": "yes; how long is not given",
+        "Adam": "β 0.9, 0.98; ε 1e-6; decay 0.01",
+    },
+    "base": {
+        "name": "VECO small",
+        "network": "6 × 768 (12 heads, 3072)",
+        "vocabulary": "not given",
+        "learning rate": "3e-4",
+        "start": "random weights",
+        "alone": "not given",
+        "Adam": "β 0.9, 0.999; ε 1e-6; decay 0.01",
+    },
+}
 
+# %% ../nbs/06_veco.ipynb #c0mnveco
 def _column(s: Settings) -> dict:
     "The paper's column for a size; its default model, the large one, for sizes that it has not."
     return _COLUMNS.get(s.size, _COLUMNS["large"])
 
 # %% ../nbs/06_veco.ipynb #52d7d2da
-def compare_with_paper(s: Settings) -> list[dict]: # resolved
+def compare_with_paper(s: Settings) -> list[dict]:  # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
-    column, adam = _column(s), _COLUMNS["large"]["Adam"] # which this library has
+    column = _column(s)
+    adam = _COLUMNS["large"]["Adam"]  # which this library has
     small = "seen to learn in minutes" if BY_SIZE[s.size].learns_in_minutes else "as given"
     length = BY_SIZE[s.size].length
-    relative = f"absolute and {s.relative_positions} relative" if s.relative_positions != "none" else "absolute"
-    paper = {"steps": "240,000", "tokens per task and step": "524,288", "schedule": "5 % warm-up, linear decay",
-             "language exponent α": "0.5", **column}
-    rows = [*common_choices(s, veco_config(s), paper),
-            ("starts from", column["start"], s.init and "init" or "random weights", ""),
-            ("cross-attention trained alone", column["alone"], f"{s.frozen_steps:,} steps", "needs init"),
-            ("length, text and pairs", "512, 128", f"{length}, {2 * max_side(s) + 3 if restarts(s) else length}", ""),
-            ("masks", "15 % of text, 25 % of pairs", f"{s.text_mask_rate:.0%}, {s.pair_mask_rate:.0%}", ""),
-            ("partner of text", "the adjacent segment", s.text_partner if s.crosses else "none",
-             "sentences that stand alone have none" if not s.text_crosses else ""),
-            ("what a hole shows", "not given", s.mask_policy, "as in BERT"),
-            ("layer norm", "post", s.norm, small if s.norm != "post" else ""),
-            ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
-            ("positions", "absolute", relative,
-             "start again in the second sentence" if restarts(s) else ""),
-            ("cross-attention starts", "not given", s.cross_start, "alike: it looks at what is like itself"),
-            ("cross-attention knows distances", "no", "yes" if s.relative_memory == "shared" else "no",
-             "a word looks near its own place first"),
-            ("Adam", column["Adam"], f"{'the same' if column['Adam'] == adam else adam}, clip {s.clip_norm:g}",
-             "clip not given"),
-            ("dropout", "0.1", f"{s.dropout:g}", "text is read once or twice" if not s.dropout else ""),
-            ("pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", "")]
+    relative = (
+        f"absolute and {s.relative_positions} relative"
+        if s.relative_positions != "none"
+        else "absolute"
+    )
+    paper = {
+        "steps": "240,000",
+        "tokens per task and step": "524,288",
+        "schedule": "5 % warm-up, linear decay",
+        "language exponent α": "0.5",
+        **column,
+    }
+    rows = [
+        *common_choices(s, veco_config(s), paper),
+        ("starts from", column["start"], s.init and "init" or "random weights", ""),
+        (
+            "cross-attention trained alone",
+            column["alone"],
+            f"{s.frozen_steps:,} steps",
+            "needs init",
+        ),
+        (
+            "length, text and pairs",
+            "512, 128",
+            f"{length}, {2 * max_side(s) + 3 if restarts(s) else length}",
+            "",
+        ),
+        (
+            "masks",
+            "15 % of text, 25 % of pairs",
+            f"{s.text_mask_rate:.0%}, {s.pair_mask_rate:.0%}",
+            "",
+        ),
+        (
+            "partner of text",
+            "the adjacent segment",
+            s.text_partner if s.crosses else "none",
+            "sentences that stand alone have none" if not s.text_crosses else "",
+        ),
+        ("what a hole shows", "not given", s.mask_policy, "as in BERT"),
+        ("layer norm", "post", s.norm, small if s.norm != "post" else ""),
+        ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
+        (
+            "positions",
+            "absolute",
+            relative,
+            "start again in the second sentence" if restarts(s) else "",
+        ),
+        (
+            "cross-attention starts",
+            "not given",
+            s.cross_start,
+            "alike: it looks at what is like itself",
+        ),
+        (
+            "cross-attention knows distances",
+            "no",
+            "yes" if s.relative_memory == "shared" else "no",
+            "a word looks near its own place first",
+        ),
+        (
+            "Adam",
+            column["Adam"],
+            f"{'the same' if column['Adam'] == adam else adam}, clip {s.clip_norm:g}",
+            "clip not given",
+        ),
+        ("dropout", "0.1", f"{s.dropout:g}", "text is read once or twice" if not s.dropout else ""),
+        ("pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
+    ]
     return comparison_table(rows)
 
-# %% ../nbs/06_veco.ipynb #f5096fb6
+# %% ../nbs/06_veco.ipynb #9954a25b
 _SEEDS = (0, 1, 2, 3, 4)
-_CAPTIONS = dict(corpus="multi30k", langs="en,de,fr", vocab_size=3000, parallel_share=0.7, batch_tokens=512, steps=4000,
-                 max_minutes=120.0)
-_ONE_TASK = dict(batch_tokens=1024) # as many tokens in a step as two tasks have
-_TASKS = {"CA-MLM + TLM": {}, "CA-MLM + TLM, random pairs": {"mismatched": True}, "MLM + TLM": {"tasks": "mlm+tlm"},
-          "MLM of both sides + TLM": {"tasks": "mlm+sides+tlm"},
-          "denoiser": {"tasks": "denoise"}, "denoiser, random pairs": {"tasks": "denoise", "mismatched": True},
-          "CA-MLM + TLM, text too": {"text_partner": "adjacent"},
-          "MLM": {"tasks": "mlm", **_ONE_TASK}, "CA-MLM": {"tasks": "ca-mlm", **_ONE_TASK}}
 
+
+_CAPTIONS = dict(
+    corpus="multi30k",
+    langs="en,de,fr",
+    vocab_size=3000,
+    parallel_share=0.7,
+    batch_tokens=512,
+    steps=4000,
+    max_minutes=120.0,
+)
+
+
+_ONE_TASK = dict(batch_tokens=1024)  # as many tokens in a step as two tasks have
+
+# %% ../nbs/06_veco.ipynb #c7b6ef8a
+_TASKS = {
+    "CA-MLM + TLM": {},
+    "CA-MLM + TLM, random pairs": {"mismatched": True},
+    "MLM + TLM": {"tasks": "mlm+tlm"},
+    "MLM of both sides + TLM": {"tasks": "mlm+sides+tlm"},
+    "denoiser": {"tasks": "denoise"},
+    "denoiser, random pairs": {"tasks": "denoise", "mismatched": True},
+    "CA-MLM + TLM, text too": {"text_partner": "adjacent"},
+    "MLM": {"tasks": "mlm", **_ONE_TASK},
+    "CA-MLM": {"tasks": "ca-mlm", **_ONE_TASK},
+}
+
+# %% ../nbs/06_veco.ipynb #2aaca01c
 EXPERIMENTS = {
-    "tasks": Experiment("At equal tokens, cross-attention to the translation makes a better encoder than TLM alone.",
-                        _TASKS, _CAPTIONS, _SEEDS),
-    "long": Experiment("The same at 20 million tokens.", {arm: _TASKS[arm] for arm in ("CA-MLM + TLM", "MLM + TLM")},
-                       _CAPTIONS | {"steps": 24_000, "max_minutes": 600.0}, (0, 1, 2)),
-    "phrases": Experiment("The same on phrases.", _TASKS, dict(steps=2700, batch_tokens=512, max_minutes=120.0),
-                          _SEEDS),
-    "gradient": Experiment("A constant partner is faster, and no less stable.",
-                           {f"{name}, rate {rate:g}": {"stop_gradient": stop, "learning_rate": rate}
-                            for name, stop in (("constant", True), ("with gradient", False))
-                            for rate in (1e-3, 2e-3, 4e-3)},
-                           dict(steps=1000, norm="post", max_minutes=120.0), _SEEDS)}
+    "tasks": Experiment(
+        "At equal tokens, cross-attention to the translation makes a better encoder than TLM "
+        "alone.",
+        _TASKS,
+        _CAPTIONS,
+        _SEEDS,
+    ),
+    "long": Experiment(
+        "The same at 20 million tokens.",
+        {arm: _TASKS[arm] for arm in ("CA-MLM + TLM", "MLM + TLM")},
+        _CAPTIONS | {"steps": 24_000, "max_minutes": 600.0},
+        (0, 1, 2),
+    ),
+    "phrases": Experiment(
+        "The same on phrases.",
+        _TASKS,
+        dict(steps=2700, batch_tokens=512, max_minutes=120.0),
+        _SEEDS,
+    ),
+    "gradient": Experiment(
+        "A constant partner is faster, and no less stable.",
+        {
+            f"{name}, rate {rate:g}": {"stop_gradient": stop, "learning_rate": rate}
+            for name, stop in (("constant", True), ("with gradient", False))
+            for rate in (1e-3, 2e-3, 4e-3)
+        },
+        dict(steps=1000, norm="post", max_minutes=120.0),
+        _SEEDS,
+    ),
+}
 
-RECIPE = Recipe("06_veco", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of, prior=frozen_first,
-                more=read_attention, experiments=EXPERIMENTS)
+# %% ../nbs/06_veco.ipynb #f5096fb6
+RECIPE = Recipe(
+    "06_veco",
+    PHASE,
+    Settings,
+    resolve,
+    prepare_data,
+    evaluate_run,
+    describe,
+    plan_of,
+    prior=frozen_first,
+    more=read_attention,
+    experiments=EXPERIMENTS,
+)
 
 # %% ../nbs/06_veco.ipynb #44d6fa75
-if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(RECIPE, sys.argv[1:])

@@ -22,9 +22,24 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from .base.core import (CheckpointError, ConfigError, DataError, atomic_path, check_numbers, check_types, choose,
-                            normalize_text, numpy_generator, plain_warnings, progress, settings_from_arguments,
-                            sweep_leftovers, torch_generator, verify_checksums, write_checksums)
+from xlnb.base.core import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    atomic_path,
+    check_numbers,
+    check_types,
+    choose,
+    normalize_text,
+    numpy_generator,
+    plain_warnings,
+    progress,
+    settings_from_arguments,
+    sweep_leftovers,
+    torch_generator,
+    verify_checksums,
+    write_checksums,
+)
 from .text.batches import folder_lock, short_hash
 from .text.contamination import check_streams, text_lines
 from .text.corpora import existing_file, read_text
@@ -33,134 +48,236 @@ from .text.vectors import WordVectors, read_vectors
 from .text.vocab import require_fast, tokenizer_hash
 from .measures import retrieval
 from .measures.linear_maps import decomposed
-from .measures.retrieval import (batches_by_length, chosen_layers, evaluating, layer_states,
-                                     load_model_and_tokenizer, longest_input, pad_batch, warn_unknown)
+from xlnb.measures.retrieval import (
+    batches_by_length,
+    chosen_layers,
+    evaluating,
+    layer_states,
+    load_model_and_tokenizer,
+    longest_input,
+    pad_batch,
+    warn_unknown,
+)
+
+# %% ../nbs/07_x2static.ipynb #289c09ed
+# settings of method="x2static" alone
+LEARNED = ("target", "epochs", "negatives", "learning_rate", "batch_sentences")
+
+
+PASS = (
+    "layer",
+    "context",
+    "pool",
+    "max_pieces",
+    "lowercase",
+    "min_count",
+    "most_words",
+    "subsample",
+    "seed",
+)
 
 # %% ../nbs/07_x2static.ipynb #0c47e99f
-LEARNED = ("target", "epochs", "negatives", "learning_rate", "batch_sentences") # settings of method="x2static" alone
-PASS = ("layer", "context", "pool", "max_pieces", "lowercase", "min_count", "most_words", "subsample", "seed")
-
 @dataclass(frozen=True)
 class Distillation:
     "How vectors are distilled: settings of the encoder's pass (PASS), then what is made of it (LEARNED: X2Static)."
-    layer: int | None = None # 0 (embeddings) to the last block; None: the middle one, 6 of 12
-    context: str = "sentence" # what a line is: sentence | paragraph, of which the encoder reads the whole
-    pool: str = "mean" # of a sentence's pieces: mean | mean_special (with <s> and </s>, as the published code)
-    max_pieces: int = 200 # that the encoder reads of a line, special ones included
-    lowercase: bool = True # words are counted in lower case; the encoder reads the text as it is
-    min_count: int = 10 # of a word that gets a vector
-    most_words: int = 200_000 # the most frequent ones get vectors
-    subsample: float | None = None # threshold t; None: 5e-6, and 50 occurrences in less than ten million words
-    seed: int = 0
-    method: str = "aggregate" # the mean of the word's own states (Bommasani et al. 2020) | x2static, which is learned
-    target: str = "excluded" # from its own context: excluded (paper) | included (published code)
-    epochs: int = 5 # over the contexts
-    negatives: int = 10 # words drawn at random for each word that is learned
-    learning_rate: float = 1e-3 # of Adam
-    batch_sentences: int = 128 # of a step
-    pca: int | None = None # principal components kept of a language's centred vectors, which then need a map
-    sif: float | None = None # a of the weights a / (a + p(word)) that change lengths, and no cosine (Arora et al. 2017)
 
-    def __post_init__(self): _check(self)
+    layer: int | None = None  # 0 (embeddings) to the last block; None: the middle one, 6 of 12
+    context: str = (
+        "sentence"  # what a line is: sentence | paragraph, of which the encoder reads the whole
+    )
+    pool: str = "mean"  # of a sentence's pieces: mean | mean_special (with <s> and </s>, as the published code)
+    max_pieces: int = 200  # that the encoder reads of a line, special ones included
+    lowercase: bool = True  # words are counted in lower case; the encoder reads the text as it is
+    min_count: int = 10  # of a word that gets a vector
+    most_words: int = 200_000  # the most frequent ones get vectors
+    subsample: float | None = (
+        None  # threshold t; None: 5e-6, and 50 occurrences in less than ten million words
+    )
+    seed: int = 0
+    method: str = "aggregate"  # the mean of the word's own states (Bommasani et al. 2020) | x2static, which is learned
+    target: str = "excluded"  # from its own context: excluded (paper) | included (published code)
+    epochs: int = 5  # over the contexts
+    negatives: int = 10  # words drawn at random for each word that is learned
+    learning_rate: float = 1e-3  # of Adam
+    batch_sentences: int = 128  # of a step
+    pca: int | None = (
+        None  # principal components kept of a language's centred vectors, which then need a map
+    )
+    sif: float | None = (
+        None  # a of the weights a / (a + p(word)) that change lengths, and no cosine (Arora et al. 2017)
+    )
+
+    def __post_init__(self):
+        _check(self)
+
+# %% ../nbs/07_x2static.ipynb #3332d006
+_CHOICES = {
+    "context": ("sentence", "paragraph"),
+    "pool": ("mean", "mean_special"),
+    "method": ("x2static", "aggregate"),
+    "target": ("excluded", "included"),
+}
+
+
+_ABOVE_ZERO = (
+    "min_count",
+    "most_words",
+    "subsample",
+    "epochs",
+    "negatives",
+    "learning_rate",
+    "batch_sentences",
+    "pca",
+    "sif",
+)
 
 # %% ../nbs/07_x2static.ipynb #4f68283b
-_CHOICES = {"context": ("sentence", "paragraph"), "pool": ("mean", "mean_special"), "method": ("x2static", "aggregate"),
-            "target": ("excluded", "included")}
-_ABOVE_ZERO = ("min_count", "most_words", "subsample", "epochs", "negatives", "learning_rate", "batch_sentences", "pca",
-               "sif")
-
 def _check(s: Distillation):
     "Refuse values and combinations that cannot be, with `ConfigError`."
     check_types(s)
-    for name, allowed in _CHOICES.items(): choose(name, getattr(s, name), allowed)
+    for name, allowed in _CHOICES.items():
+        choose(name, getattr(s, name), allowed)
     for name in _ABOVE_ZERO:
         if (value := getattr(s, name)) is not None and not 0 < value < math.inf:
             raise ConfigError(f"{name}={value}: give a finite number above 0")
     usual = {f.name: f.default for f in fields(s)}
-    if s.method == "aggregate" and (unread := [name for name in LEARNED if getattr(s, name) != usual[name]]):
-        raise ConfigError(f"{unread[0]}={getattr(s, unread[0])!r} with method='aggregate': a mean learns nothing; "
-                          "leave it out, or take method='x2static'")
-    if s.max_pieces < 3: raise ConfigError(f"max_pieces={s.max_pieces}: two special pieces and a word take 3 or more")
+    if s.method == "aggregate" and (
+        unread := [name for name in LEARNED if getattr(s, name) != usual[name]]
+    ):
+        raise ConfigError(
+            f"{unread[0]}={getattr(s, unread[0])!r} with method='aggregate': a mean learns "
+            f"nothing; "
+            "leave it out, or take method='x2static'"
+        )
+    if s.max_pieces < 3:
+        raise ConfigError(
+            f"max_pieces={s.max_pieces}: two special pieces and a word take 3 or more"
+        )
     if s.context == "paragraph" and s.pool == "mean_special":
-        raise ConfigError("pool='mean_special' with context='paragraph': <s> and </s> stand around the paragraph, not "
-                          "around a sentence of it; take pool='mean'")
+        raise ConfigError(
+            "pool='mean_special' with context='paragraph': <s> and </s> stand around the "
+            "paragraph, not "
+            "around a sentence of it; take pool='mean'"
+        )
 
 # %% ../nbs/07_x2static.ipynb #46960be1
 @dataclass(frozen=True)
 class Segmenter:
     "Where words and sentences stand; one of your own (jieba, fugashi, …) can be given to `distil`."
-    name: str # for the record: what, and which version
-    words: Callable # text → list of (start, end), in characters
-    sentences: Callable # the same
-    divides: bool = True # False: scripts without spaces come as single characters
+
+    name: str  # for the record: what, and which version
+    words: Callable  # text → list of (start, end), in characters
+    sentences: Callable  # the same
+    divides: bool = True  # False: scripts without spaces come as single characters
+
 
 class _Kinds(dict):
     "What `str.translate` puts for a character: w part of a word, u a word by itself, m a mark, j joins, or a blank."
+
     def __missing__(self, code):
-        c, kind = chr(code), unicodedata.category(chr(code))
-        if kind[0] == "M": self[code] = "m"
-        elif kind == "Cf" or c in "'’·": self[code] = "j"
-        else: self[code] = " wu"[len(retrieval.words(c + c))]
+        c = chr(code)
+        kind = unicodedata.category(chr(code))
+        if kind[0] == "M":
+            self[code] = "m"
+        elif kind == "Cf" or c in "'’·":
+            self[code] = "j"
+        else:
+            self[code] = " wu"[len(retrieval.words(c + c))]
         return self[code]
 
 # %% ../nbs/07_x2static.ipynb #5a406037
 _KINDS = _Kinds()
 _WORD = re.compile("w[wm]*(?:j+w[wm]*)*|um*")
 _CLOSE = "[\"'»”’)\\]]*"
-_SENTENCE = re.compile(rf"\S(?:.*?(?:[.!?…؟۔।॥።။]+{_CLOSE}(?=\s)|[。！？]+[」』”’）]*)|.*$)", re.DOTALL)
+_SENTENCE = re.compile(
+    rf"\S(?:.*?(?:[.!?…؟۔।॥።။]+{_CLOSE}(?=\s)|[。！？]+[」』”’）]*)|.*$)", re.DOTALL
+)
+
 
 def regex_segmenter() -> Segmenter:
     "Runs of letters, marks and digits, apostrophes inside; single characters where a script writes no spaces."
-    spans = lambda pattern, text: [m.span() for m in pattern.finditer(text)]
-    return Segmenter("regular expression, single characters in scripts without spaces",
-                     lambda text: spans(_WORD, text.translate(_KINDS)), lambda text: spans(_SENTENCE, text), False)
 
-# %% ../nbs/07_x2static.ipynb #fc44f465
-def _utf16_places(text: str) -> Callable: # place in UTF-16 → place in characters
-    if not text or max(text) <= "\uffff": return int
+    def spans(pattern, text):
+        return [m.span() for m in pattern.finditer(text)]
+
+    return Segmenter(
+        "regular expression, single characters in scripts without spaces",
+        lambda text: spans(_WORD, text.translate(_KINDS)),
+        lambda text: spans(_SENTENCE, text),
+        False,
+    )
+
+# %% ../nbs/07_x2static.ipynb #8846eb55
+def _utf16_places(text: str) -> Callable:  # place in UTF-16 → place in characters
+    if not text or max(text) <= "\uffff":
+        return int
     widths = np.fromiter((1 + (c > "\uffff") for c in text), np.int64, len(text))
     ends = np.cumsum(widths)
     return lambda place: int(np.searchsorted(ends, place, "right"))
 
-def icu_segmenter(language: str | None = None, # code; None: the rules of no language in particular
-                 ) -> Segmenter:
+# %% ../nbs/07_x2static.ipynb #fc44f465
+def icu_segmenter(
+    language: str | None = None,  # code; None: the rules of no language in particular
+) -> Segmenter:
     "Unicode's word and sentence boundaries with ICU's dictionaries; `ImportError` without the package PyICU."
     icu = import_module("icu")
     locale = icu.Locale((language or "root").replace("-", "_"))
-    def spans(rules, least, text): # `least`: 100 and more are words, below blanks and punctuation
+
+    def spans(rules, least, text):  # `least`: 100 and more are words, below blanks and punctuation
         rules.setText(text)
-        place, start, found = _utf16_places(text), 0, []
+        place = _utf16_places(text)
+        start = 0
+        found = []
         for end in rules:
-            if rules.getRuleStatus() >= least: found.append((place(start), place(end)))
+            if rules.getRuleStatus() >= least:
+                found.append((place(start), place(end)))
             start = end
         return found
-    word, sentence = icu.BreakIterator.createWordInstance(locale), icu.BreakIterator.createSentenceInstance(locale)
-    return Segmenter(f"ICU {icu.ICU_VERSION}, rules of {locale.getName() or 'no language'}",
-                     lambda text: spans(word, 100, text), lambda text: spans(sentence, 0, text))
+
+    word = icu.BreakIterator.createWordInstance(locale)
+    sentence = icu.BreakIterator.createSentenceInstance(locale)
+    return Segmenter(
+        f"ICU {icu.ICU_VERSION}, rules of {locale.getName() or 'no language'}",
+        lambda text: spans(word, 100, text),
+        lambda text: spans(sentence, 0, text),
+    )
 
 # %% ../nbs/07_x2static.ipynb #8a726fe9
-def find_segmenter(segmenter="auto", # 'icu', 'regex', 'auto' (ICU where PyICU is installed), or a `Segmenter`
-                   language: str | None = None, # code
-                  ) -> Segmenter:
+def find_segmenter(
+    segmenter="auto",  # 'icu', 'regex', 'auto' (ICU where PyICU is installed), or a `Segmenter`
+    language: str | None = None,  # code
+) -> Segmenter:
     "The segmenter that is asked for; `ConfigError` where it is not there."
-    if isinstance(segmenter, Segmenter): return segmenter
-    if choose("segmenter", segmenter, ("auto", "icu", "regex")) == "regex": return regex_segmenter()
-    try: return icu_segmenter(language)
+    if isinstance(segmenter, Segmenter):
+        return segmenter
+    if choose("segmenter", segmenter, ("auto", "icu", "regex")) == "regex":
+        return regex_segmenter()
+    try:
+        return icu_segmenter(language)
     except ImportError:
-        if segmenter == "auto": return regex_segmenter()
-        raise ConfigError("segmenter='icu' needs PyICU, which is not here: pip install 'xlnb[segmentation]', for which "
-                          "ICU's headers and a C++ compiler have to be there; or take segmenter='regex'") from None
+        if segmenter == "auto":
+            return regex_segmenter()
+        raise ConfigError(
+            "segmenter='icu' needs PyICU, which is not here: pip install 'xlnb[segmentation]', "
+            "for which "
+            "ICU's headers and a C++ compiler have to be there; or take segmenter='regex'"
+        ) from None
 
 # %% ../nbs/07_x2static.ipynb #86770351
 class _Text:
     "A text that can be read again, and the hash of what the last pass read."
-    def __init__(self, text): # a path, or what gives lines again and again
-        if isinstance(text, str | Path): text = read_text(text)
+
+    def __init__(self, text):  # a path, or what gives lines again and again
+        if isinstance(text, str | Path):
+            text = read_text(text)
         check_streams({"text": text})
-        self.lines, self.hash, self.count = text, None, 0
+        self.lines = text
+        self.hash = None
+        self.count = 0
 
     def __iter__(self) -> Iterator[str]:
-        digest, self.count = hashlib.sha256(), 0
+        digest = hashlib.sha256()
+        self.count = 0
         for line in text_lines(self.lines, "the text"):
             digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
             self.count += 1
@@ -168,13 +285,20 @@ class _Text:
         self.hash = digest.hexdigest()
 
 # %% ../nbs/07_x2static.ipynb #fdd02fa8
-_HELD = 5_000_000 # different words
+_HELD = 5_000_000  # different words
 
-def count_words(lines, # iterable of strings
-                segmenter: Segmenter, lowercase: bool = True) -> tuple[Counter, int]: # counts; words in all
+
+def count_words(
+    lines,  # iterable of strings
+    segmenter: Segmenter,
+    lowercase: bool = True,
+) -> tuple[Counter, int]:  # counts; words in all
     "How often each word occurs; where there are too many different ones, the rarest are forgotten."
-    if not isinstance(segmenter, Segmenter): raise ConfigError(f"{segmenter=!r:.60}: take find_segmenter's")
-    counts, total, least = Counter(), 0, 0
+    if not isinstance(segmenter, Segmenter):
+        raise ConfigError(f"{segmenter=!r:.60}: take find_segmenter's")
+    counts = Counter()
+    total = 0
+    least = 0
     for line in text_lines(lines, "the text"):
         line_words = [line[a:b] for a, b in segmenter.words(line)]
         total += len(line_words)
@@ -184,82 +308,125 @@ def count_words(lines, # iterable of strings
             counts = Counter({word: n for word, n in counts.items() if n > least})
     return counts, total
 
-# %% ../nbs/07_x2static.ipynb #9cdebf5c
-def _vocabulary(counts: Counter, total: int, s: Distillation, given) -> list[str]: # the most frequent first
+# %% ../nbs/07_x2static.ipynb #a3086cf8
+def _vocabulary(
+    counts: Counter, total: int, s: Distillation, given
+) -> list[str]:  # the most frequent first
     "The words that get vectors; `DataError` if there is none, or a given list names a word twice."
-    if not total: raise DataError("the text has no words: give lines with text in them")
+    if not total:
+        raise DataError("the text has no words: give lines with text in them")
     if given is not None:
         composed = map(normalize_text, _checked_list(given, s.lowercase))
         words = [word.lower() if s.lowercase else word for word in composed]
-        found = sorted((word for word in words if word in counts), key=lambda word: (-counts[word], word))
+        found = sorted(
+            (word for word in words if word in counts), key=lambda word: (-counts[word], word)
+        )
         most = ", ".join(word for word, _ in counts.most_common(3))
-        if not found: raise DataError(f"none of the {len(words)} words of the list is in the text, which has {most}, "
-                                      "…: is it another language?")
+        if not found:
+            raise DataError(
+                f"none of the {len(words)} words of the list is in the text, which has {most}, "
+                "…: is it another language?"
+            )
         if absent := [word for word in words if word not in counts]:
-            warnings.warn(f"{len(absent)} of the {len(words)} words of the list, such as {', '.join(absent[:3])}, are "
-                          "no words of the text as it is divided: they get no vector", stacklevel=2)
+            warnings.warn(
+                f"{len(absent)} of the {len(words)} words of the list, such as "
+                f"{', '.join(absent[:3])}, are "
+                "no words of the text as it is divided: they get no vector",
+                stacklevel=2,
+            )
         return found
-    found = sorted((word for word, n in counts.items() if n >= s.min_count), key=lambda word: (-counts[word], word))
-    (first, times), = counts.most_common(1)
-    if not found: raise DataError(f"no word occurs {s.min_count} times among {total:,} words ({first!r} {times} times)"
-                                  ": lower min_count, or give more text")
-    return found[:s.most_words]
+    found = sorted(
+        (word for word, n in counts.items() if n >= s.min_count),
+        key=lambda word: (-counts[word], word),
+    )
+    ((first, times),) = counts.most_common(1)
+    if not found:
+        raise DataError(
+            f"no word occurs {s.min_count} times among {total:,} words ({first!r} {times} times)"
+            ": lower min_count, or give more text"
+        )
+    return found[: s.most_words]
 
+# %% ../nbs/07_x2static.ipynb #9cdebf5c
 def _checked_list(given, lowercase: bool) -> list[str]:
     "A given list of words; `DataError` for what is no word, and for a word that comes again."
-    if isinstance(given, str): raise ConfigError("vocabulary is one string: pass a list of words")
-    first, given = {}, [*given]
+    if isinstance(given, str):
+        raise ConfigError("vocabulary is one string: pass a list of words")
+    first = {}
+    given = [*given]
     for n, word in enumerate(given):
-        if not (isinstance(word, str) and word): raise DataError(f"vocabulary[{n}] is {word!r}, not a word")
+        if not (isinstance(word, str) and word):
+            raise DataError(f"vocabulary[{n}] is {word!r}, not a word")
         composed = normalize_text(word)
         before = first.setdefault(composed.lower() if lowercase else composed, n)
         if before != n:
-            raise DataError(f"vocabulary[{n}], {word!r}, is vocabulary[{before}], {given[before]!r}, again: "
-                            "leave it out" + ", or set lowercase=False" * (composed != normalize_text(given[before])))
+            raise DataError(
+                f"vocabulary[{n}], {word!r}, is vocabulary[{before}], {given[before]!r}, again: "
+                "leave it out"
+                + ", or set lowercase=False"
+                * (composed != normalize_text(given[before]))
+            )
     return given
 
 # %% ../nbs/07_x2static.ipynb #9f6defd2
-def keep_probability(share, # f, of each word
-                     threshold: float, # t
-                    ) -> np.ndarray:
+def keep_probability(
+    share,  # f, of each word
+    threshold: float,  # t
+) -> np.ndarray:
     "With which probability an occurrence is kept (as in the published code; word2vec has the same form)."
     check_numbers(0, math.inf, threshold=threshold)
     ratio = threshold / np.asarray(share, float)
     return np.minimum(1, np.sqrt(ratio) + ratio)
 
-def _threshold(s: Distillation, total: int) -> float: return s.subsample or max(5e-6, 50 / total)
 
-# %% ../nbs/07_x2static.ipynb #9b2baa51
-def overlapping(starts, ends, # of the pieces, in characters, neither ever falling
-                spans, # (spans, 2), start and end in characters
-               ) -> np.ndarray: # (spans, 2): first piece, and the one after the last
+def _threshold(s: Distillation, total: int) -> float:
+    return s.subsample or max(5e-6, 50 / total)
+
+# %% ../nbs/07_x2static.ipynb #f7a8b669
+def overlapping(
+    starts,
+    ends,  # of the pieces, in characters, neither ever falling
+    spans,  # (spans, 2), start and end in characters
+) -> np.ndarray:  # (spans, 2): first piece, and the one after the last
     "Which pieces overlap each span; two equal numbers where none does."
     spans = np.asarray(spans, np.int64).reshape(-1, 2)
-    return np.stack([np.searchsorted(ends, spans[:, 0], "right"), np.searchsorted(starts, spans[:, 1], "left")], 1)
+    return np.stack(
+        [np.searchsorted(ends, spans[:, 0], "right"), np.searchsorted(starts, spans[:, 1], "left")],
+        1,
+    )
 
+# %% ../nbs/07_x2static.ipynb #9b2baa51
 def _places(encoding, line: str, spans, s: Distillation, segmenter: Segmenter):
     "Places in a tokenized line: of its sentences, and of its words, with the sentence of each; empty where cut off."
     special = np.array(encoding.special_tokens_mask, bool)
     pieces = np.maximum.accumulate(np.array(encoding.offsets).reshape(-1, 2)[~special])
-    first = int(special.argmin()) # after <s>
+    first = int(special.argmin())  # after <s>
     sentences = segmenter.sentences(line) if s.context == "paragraph" else [(0, len(line))]
     own = np.searchsorted(np.array([start for start, _ in sentences]), spans[:, 0], "right") - 1
     places = overlapping(*pieces.T, spans) + first
-    if encoding.overflowing: places[spans[:, 1] > pieces[-1, 1]] = 0 # a word that is cut through counts as cut off
-    if s.pool == "mean_special": return np.array([[0, len(special)]]), places, own
+    # a word that is cut through counts as cut off
+    if encoding.overflowing:
+        places[spans[:, 1] > pieces[-1, 1]] = 0
+    if s.pool == "mean_special":
+        return np.array([[0, len(special)]]), places, own
     return overlapping(*pieces.T, sentences) + first, places, own
 
 # %% ../nbs/07_x2static.ipynb #10f45605
-def span_means(states: torch.Tensor, # (places, hidden)
-               spans, # (spans, 2) int array: first place, and the one after the last; none empty
-              ) -> torch.Tensor: # (spans, hidden), float32
+def span_means(
+    states: torch.Tensor,  # (places, hidden)
+    spans,  # (spans, 2) int array: first place, and the one after the last; none empty
+) -> torch.Tensor:  # (spans, hidden), float32
     "The mean state of each span."
     spans = np.asarray(spans)
     sizes = spans[:, 1] - spans[:, 0]
     before = np.cumsum(sizes) - sizes
-    places = torch.from_numpy(np.arange(sizes.sum()) + np.repeat(spans[:, 0] - before, sizes)).to(states.device)
+    places = torch.from_numpy(np.arange(sizes.sum()) + np.repeat(spans[:, 0] - before, sizes)).to(
+        states.device
+    )
     owner = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(states.device)
-    sums = torch.zeros(len(sizes), states.shape[1], device=states.device).index_add_(0, owner, states[places].float())
+    sums = torch.zeros(len(sizes), states.shape[1], device=states.device).index_add_(
+        0, owner, states[places].float()
+    )
     return sums / torch.from_numpy(sizes).to(sums)[:, None]
 
 # %% ../nbs/07_x2static.ipynb #ceb55601
@@ -268,36 +435,62 @@ def _drawn(lines, segmenter: Segmenter, index: dict, keep: np.ndarray, lowercase
     for line in lines:
         spans = np.array(segmenter.words(line), np.int64).reshape(-1, 2)
         names = (line[a:b] for a, b in spans.tolist())
-        words = np.array([index.get(name.lower() if lowercase else name, -1) for name in names], np.int64)
+        words = np.array(
+            [index.get(name.lower() if lowercase else name, -1) for name in names], np.int64
+        )
         kept = (words >= 0) & (draw.random(len(words)) < keep[words])
-        if kept.any(): yield line, spans[kept], words[kept]
+        if kept.any():
+            yield line, spans[kept], words[kept]
+
 
 def _tokenized(lines, tokenizer, limit: int):
     "Encodings of lines; `DataError` if most of their pieces are unknown to the tokenizer."
     encodings = tokenizer(lines, truncation=True, max_length=limit).encodings
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        try: warn_unknown([e.ids for e in encodings], lines, tokenizer)
-        except UserWarning as e: raise DataError(str(e)) from None
+        try:
+            warn_unknown([e.ids for e in encodings], lines, tokenizer)
+        except UserWarning as e:
+            raise DataError(str(e)) from None
     return encodings
 
-# %% ../nbs/07_x2static.ipynb #293e9087
+# %% ../nbs/07_x2static.ipynb #63c51be3
 def _located(rows, encodings, s: Distillation, segmenter: Segmenter):
     "Sentences (line, first, end) and occurrences (word, sentence, first, end) of some lines; how many were cut off."
-    sentences, occurrences, before, cut = [], [], 0, 0
+    sentences = []
+    occurrences = []
+    before = 0
+    cut = 0
     for n, ((line, spans, words), encoding) in enumerate(zip(rows, encodings)):
         whole, places, own = _places(encoding, line, spans, s, segmenter)
         there = places[:, 0] < places[:, 1]
         used, number = np.unique(own[there], return_inverse=True)
         occurrences.append(np.column_stack([words[there], number + before, places[there]]))
         sentences.append(np.column_stack([np.full(len(used), n), whole[used]]))
-        before, cut = before + len(used), cut + int((~there).sum())
+        before = before + len(used)
+        cut = cut + int((~there).sum())
     return np.concatenate(sentences), np.concatenate(occurrences), cut
 
-def _mean_states(model, encodings, sentences, occurrences, layer: int, pad: int, batch_size: int, quiet: bool = False):
+# %% ../nbs/07_x2static.ipynb #293e9087
+def _mean_states(
+    model,
+    encodings,
+    sentences,
+    occurrences,
+    layer: int,
+    pad: int,
+    batch_size: int,
+    quiet: bool = False,
+):
     "Means over sentences and over occurrences, float16; `DataError` for what is no number or beyond 65,504."
-    parts = (sentences[:, 1:], sentences[:, 0]), (occurrences[:, 2:], sentences[occurrences[:, 1], 0])
-    tables = [(spans, line, np.empty((len(spans), model.config.hidden_size), np.float16)) for spans, line in parts]
+    parts = (
+        (sentences[:, 1:], sentences[:, 0]),
+        (occurrences[:, 2:], sentences[occurrences[:, 1], 0]),
+    )
+    tables = [
+        (spans, line, np.empty((len(spans), model.config.hidden_size), np.float16))
+        for spans, line in parts
+    ]
     with evaluating(model), torch.inference_mode():
         for batch in batches_by_length([len(e.ids) for e in encodings], batch_size, quiet):
             inputs = pad_batch([encodings[k].ids for k in batch], pad, model.device)
@@ -306,149 +499,229 @@ def _mean_states(model, encodings, sentences, occurrences, layer: int, pad: int,
             start[batch] = np.arange(len(batch)) * states.shape[1]
             for spans, line, means in tables:
                 own = np.flatnonzero(start[line] >= 0)
-                means[own] = span_means(states.flatten(0, 1), spans[own] + start[line[own], None]).half().cpu().numpy()
+                means[own] = (
+                    span_means(states.flatten(0, 1), spans[own] + start[line[own], None])
+                    .half()
+                    .cpu()
+                    .numpy()
+                )
     if not all(np.isfinite(means).all() for *_, means in tables):
-        raise DataError(f"states of layer {layer} hold NaN, infinity or more than 65,504: look at the model")
+        raise DataError(
+            f"states of layer {layer} hold NaN, infinity or more than 65,504: look at the model"
+        )
     return [means for *_, means in tables]
 
-# %% ../nbs/07_x2static.ipynb #04af9398
+# %% ../nbs/07_x2static.ipynb #b091eba7
 def _weights_hash(model) -> str:
     "Of architecture and weights, wherever they were loaded from; a pooler, drawn where a file has none, is not read."
-    digest, config = hashlib.sha256(), model.config.to_dict()
-    passing = ("_name_or_path", "transformers_version", "architectures", "dtype", "trained_on_pairs")
+    digest = hashlib.sha256()
+    config = model.config.to_dict()
+    passing = (
+        "_name_or_path",
+        "transformers_version",
+        "architectures",
+        "dtype",
+        "trained_on_pairs",
+    )
     said = {k: v for k, v in config.items() if k not in passing}
     digest.update(json.dumps([type(model).__name__, said], sort_keys=True, default=str).encode())
     for name, value in sorted(model.state_dict().items()):
-        if "pooler" in name.split("."): continue
+        if "pooler" in name.split("."):
+            continue
         digest.update(f"{name} {value.dtype}".encode())
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
 
-def _middle(depth: int) -> int: return (depth + 1) // 2 # 6 of 12
 
+def _middle(depth: int) -> int:
+    return (depth + 1) // 2  # 6 of 12
+
+# %% ../nbs/07_x2static.ipynb #b0e2275d
 def _identity(model, tokenizer, segmenter, language, vocabulary, s: Distillation) -> dict:
     "All that the pass depends on, but for the text."
     layer = _middle(model.config.num_hidden_layers) if s.layer is None else s.layer
     chosen_layers(layer, model.config.num_hidden_layers)
     words = None if vocabulary is None else short_hash([*_checked_list(vocabulary, s.lowercase)])
-    return {"model": _weights_hash(model)[:16], "tokenizer": tokenizer_hash(tokenizer)[:16],
-            "segmenter": segmenter.name,
-            "language": language, "vocabulary": words, **{name: getattr(s, name) for name in PASS}, "layer": layer}
+    return {
+        "model": _weights_hash(model)[:16],
+        "tokenizer": tokenizer_hash(tokenizer)[:16],
+        "segmenter": segmenter.name,
+        "language": language,
+        "vocabulary": words,
+        **{name: getattr(s, name) for name in PASS},
+        "layer": layer,
+    }
 
+# %% ../nbs/07_x2static.ipynb #04af9398
 def _same(folder: Path, there: dict, here: dict):
     "Raise `CheckpointError` that names what differs."
     differ = [name for name in here if there.get(name) != here[name]]
-    other = "; ".join(f"{name} is {there.get(name)!r} there, {here[name]!r} here" for name in differ)
-    if other: raise CheckpointError(f"{folder} holds the pass of another model, text or setting ({other}): give this "
-                                    "one another folder with `cache`, or delete that one")
+    other = "; ".join(
+        f"{name} is {there.get(name)!r} there, {here[name]!r} here" for name in differ
+    )
+    if other:
+        raise CheckpointError(
+            f"{folder} holds the pass of another model, text or setting ({other}): give this "
+            "one another folder with `cache`, or delete that one"
+        )
 
 # %% ../nbs/07_x2static.ipynb #f3f80b1c
 @dataclass(frozen=True)
 class Contexts:
     "What one pass of an encoder over a text has left on disk."
+
     folder: Path
-    words: tuple[str, ...] # that get vectors, the most frequent first
-    counts: np.ndarray # (words,) in the text
-    total: int # words of the text, those without vectors included
-    identity: dict # of what the pass was made: hashes and settings
-    facts: dict # counts of lines, sentences, occurrences that were kept, occurrences that were cut off
-    shards: tuple[str, ...] # with something in them
+    words: tuple[str, ...]  # that get vectors, the most frequent first
+    counts: np.ndarray  # (words,) in the text
+    total: int  # words of the text, those without vectors included
+    identity: dict  # of what the pass was made: hashes and settings
+    facts: dict  # counts of lines, sentences, occurrences that were kept, occurrences that were cut off
+    shards: tuple[str, ...]  # with something in them
 
     def shard(self, name: str) -> dict[str, np.ndarray]:
         """The arrays of a shard, mapped: sentences (n, hidden) and pieces (n,), spans (m, hidden) and sizes (m,), words
         (m,) and in_sentence (m,)."""
-        return {path.stem: np.load(path, mmap_mode="r") for path in (self.folder / name).glob("*.npy")}
+        return {
+            path.stem: np.load(path, mmap_mode="r") for path in (self.folder / name).glob("*.npy")
+        }
 
-# %% ../nbs/07_x2static.ipynb #34ecbbe8
-_SHARD = 4096 # lines
+# %% ../nbs/07_x2static.ipynb #07242899
+_SHARD = 4096  # lines
+
 
 def _write_shard(path: Path, lines: int, arrays: dict, cut: int):
     "A folder that appears whole: its arrays, if there are any, and what was counted."
-    facts = {"lines": lines, "cut": cut, "sentences": len(arrays.get("pieces", ())),
-             "occurrences": len(arrays.get("words", ()))}
+    facts = {
+        "lines": lines,
+        "cut": cut,
+        "sentences": len(arrays.get("pieces", ())),
+        "occurrences": len(arrays.get("words", ())),
+    }
     with atomic_path(path) as temporary:
         temporary.mkdir()
-        for name, array in arrays.items(): np.save(temporary / f"{name}.npy", array)
+        for name, array in arrays.items():
+            np.save(temporary / f"{name}.npy", array)
         (temporary / "facts.json").write_text(json.dumps(facts))
         write_checksums(temporary)
 
-def _run_pass(folder: Path, text: _Text, manifest: dict, read: Callable): # (lines, number) → arrays, words cut off
+# %% ../nbs/07_x2static.ipynb #34ecbbe8
+def _run_pass(
+    folder: Path, text: _Text, manifest: dict, read: Callable
+):  # (lines, number) → arrays, words cut off
     "Every shard that is not there yet; `DataError` if the text is another one than was counted."
     stream = iter(text)
     for n in range(-(-manifest["lines"] // _SHARD)):
-        lines, path = [*islice(stream, _SHARD)], folder / f"{n:06d}"
-        if not path.is_dir(): _write_shard(path, len(lines), *read(lines, n))
+        lines = [*islice(stream, _SHARD)]
+        path = folder / f"{n:06d}"
+        if not path.is_dir():
+            _write_shard(path, len(lines), *read(lines, n))
         progress(f"encoder: {n * _SHARD + len(lines):,} of {manifest['lines']:,} lines")
-    for _ in stream: pass # for its hash
+    # for its hash
+    for _ in stream:
+        pass
     if text.hash[:16] != manifest["identity"]["text"]:
-        raise DataError("the text changed while it was read: take one that stays as it is, and another cache than "
-                        f"{folder}")
+        raise DataError(
+            "the text changed while it was read: take one that stays as it is, and another "
+            "cache than "
+            f"{folder}"
+        )
 
-# %% ../nbs/07_x2static.ipynb #46c277d4
-def _counted(folder: Path, text: _Text, segmenter: Segmenter, identity: dict, s: Distillation, vocabulary) -> dict:
+# %% ../nbs/07_x2static.ipynb #eb619b2e
+def _counted(
+    folder: Path, text: _Text, segmenter: Segmenter, identity: dict, s: Distillation, vocabulary
+) -> dict:
     "The manifest of a cache: made by a pass that counts, or found, and compared with what is asked for."
     path = folder / "manifest.json"
     if path.exists():
-        try: manifest = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as e: raise CheckpointError(f"{path} is damaged ({e}): delete {folder}") from None
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as e:
+            raise CheckpointError(f"{path} is damaged ({e}): delete {folder}") from None
         if manifest.pop("hash", None) not in (None, short_hash(manifest)):
-            raise CheckpointError(f"{path} is damaged (its hash is another): delete {folder}, and the text is read "
-                                  "again")
-        for _ in text: pass # for its hash
+            raise CheckpointError(
+                f"{path} is damaged (its hash is another): delete {folder}, and the text is read "
+                "again"
+            )
+        # for its hash
+        for _ in text:
+            pass
         _same(folder, manifest["identity"], {**identity, "text": text.hash[:16]})
         return manifest
     ours = re.compile(r"[.]lock|[.]manifest[.]json[.][0-9]+[.]tmp")
     if other := sorted(p.name for p in folder.iterdir() if not ours.fullmatch(p.name)):
-        raise ConfigError(f"{folder} holds {', '.join(other[:3])}, and no pass of an encoder: name a new or an empty "
-                          "folder")
+        raise ConfigError(
+            f"{folder} holds {', '.join(other[:3])}, and no pass of an encoder: name a new or "
+            f"an empty "
+            "folder"
+        )
     counts, total = count_words(text, segmenter, s.lowercase)
     words = _vocabulary(counts, total, s, vocabulary)
-    manifest = {"identity": {**identity, "text": text.hash[:16]}, "lines": text.count, "total": total, "words": words,
-                "counts": [counts[word] for word in words]}
+    manifest = {
+        "identity": {**identity, "text": text.hash[:16]},
+        "lines": text.count,
+        "total": total,
+        "words": words,
+        "counts": [counts[word] for word in words],
+    }
     written = json.dumps({**manifest, "hash": short_hash(manifest)}, ensure_ascii=False)
-    with atomic_path(path) as p: p.write_text(written, encoding="utf-8")
+    with atomic_path(path) as p:
+        p.write_text(written, encoding="utf-8")
     return manifest
 
+# %% ../nbs/07_x2static.ipynb #46c277d4
 _ADVICE = "delete the folder that it is in, and the same call makes it again"
+
 
 def _verify_shards(folder: Path):
     "Compare the checksums of a cache of up to a gigabyte, as token stores do."
     files = [path for path in folder.glob("[0-9]*/*") if path.is_file()]
-    if sum(path.stat().st_size for path in files) > VERIFIED_BYTES: return
-    for path in sorted({file.parent for file in files}): verify_checksums(path, _ADVICE)
+    if sum(path.stat().st_size for path in files) > VERIFIED_BYTES:
+        return
+    for path in sorted({file.parent for file in files}):
+        verify_checksums(path, _ADVICE)
+
 
 def _check_room(contexts: Contexts, s: Distillation, lines: int, width: int):
     "Refuse a pass for which the disk has no room."
     share = contexts.counts / contexts.total
     kept = float(keep_probability(share, _threshold(s, contexts.total)) @ contexts.counts)
-    needed, free = 2 * width * (kept + lines), shutil.disk_usage(contexts.folder).free
+    needed = 2 * width * (kept + lines)
+    free = shutil.disk_usage(contexts.folder).free
     if needed > free:
-        raise ConfigError(f"{contexts.folder}: about {needed / 1e9:.1f} GB are needed for {lines:,} lines and "
-                          f"{kept:,.0f} words, {free / 1e9:.1f} GB are free: name another cache, or lower subsample")
+        raise ConfigError(
+            f"{contexts.folder}: about {needed / 1e9:.1f} GB are needed for {lines:,} lines and "
+            f"{kept:,.0f} words, {free / 1e9:.1f} GB are free: name another cache, or lower "
+            f"subsample"
+        )
 
 # %% ../nbs/07_x2static.ipynb #fb0932ba
-def read_contexts(model, # folder of a saved encoder, or a loaded one (then with `tokenizer`)
-                  text, # a path, or a list or other iterable of lines that can be read twice
-                  cache, # folder: what is there of the same pass is not done again
-                  language: str | None = None, # code, for the segmenter
-                  tokenizer=None, # the folder's own if None
-                  vocabulary: list[str] | None = None, # words that get vectors; None: the most frequent
-                  segmenter="auto", # as of `find_segmenter`
-                  settings: Distillation = Distillation(),
-                  batch_size: int = 64, # lines in a batch
-                  quiet: bool = False, # no progress bar
-                 ) -> Contexts:
+def read_contexts(
+    model,  # folder of a saved encoder, or a loaded one (then with `tokenizer`)
+    text,  # a path, or a list or other iterable of lines that can be read twice
+    cache,  # folder: what is there of the same pass is not done again
+    language: str | None = None,  # code, for the segmenter
+    tokenizer=None,  # the folder's own if None
+    vocabulary: list[str] | None = None,  # words that get vectors; None: the most frequent
+    segmenter="auto",  # as of `find_segmenter`
+    settings: Distillation = Distillation(),
+    batch_size: int = 64,  # lines in a batch
+    quiet: bool = False,  # no progress bar
+) -> Contexts:
     """Let an encoder read a text once; stopped, the same call goes on.
 
     Raises `DataError` for a text without words, whose pieces are mostly unknown, or that can be read only once;
     `ConfigError` for a layer that the model lacks, and a full disk; `CheckpointError` for a cache of something else."""
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     require_fast(tokenizer)
-    text, segmenter, folder = _Text(text), find_segmenter(segmenter, language), Path(cache).expanduser()
+    text = _Text(text)
+    segmenter = find_segmenter(segmenter, language)
+    folder = Path(cache).expanduser()
     identity = _identity(model, tokenizer, segmenter, language, vocabulary, settings)
     with folder_lock(folder):
         manifest = _counted(folder, text, segmenter, identity, settings, vocabulary)
-        for rest in folder.glob(".[0-9]*.tmp"): shutil.rmtree(rest) # shards of a pass that was killed
+        # shards of a pass that was killed
+        for rest in folder.glob(".[0-9]*.tmp"):
+            shutil.rmtree(rest)
         _warn_single(manifest, segmenter)
         _verify_shards(folder)
         if (contexts := _opened(folder, manifest)).facts["lines"] < manifest["lines"]:
@@ -456,68 +729,126 @@ def read_contexts(model, # folder of a saved encoder, or a loaded one (then with
             read = _reader(model, tokenizer, segmenter, contexts, settings, batch_size, quiet)
             _run_pass(folder, text, manifest, read)
             contexts = _opened(folder, manifest)
-    if not contexts.shards: raise DataError("the encoder has seen none of the words: max_pieces is too small, or the "
-                                            "tokenizer says nothing of places")
+    if not contexts.shards:
+        raise DataError(
+            "the encoder has seen none of the words: max_pieces is too small, or the "
+            "tokenizer says nothing of places"
+        )
     return contexts
 
-# %% ../nbs/07_x2static.ipynb #2124fcb4
+# %% ../nbs/07_x2static.ipynb #45c965e0
 def _opened(folder: Path, manifest: dict) -> Contexts:
-    facts = {path.parent.name: json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]*/facts.json"))}
-    sums = {name: sum(own[name] for own in facts.values()) for name in ("lines", "sentences", "occurrences", "cut")}
-    return Contexts(folder, tuple(manifest["words"]), np.array(manifest["counts"]), manifest["total"],
-                    manifest["identity"], sums, tuple(name for name, own in facts.items() if own["occurrences"]))
+    facts = {
+        path.parent.name: json.loads(path.read_text())
+        for path in sorted(folder.glob("[0-9]*/facts.json"))
+    }
+    sums = {
+        name: sum(own[name] for own in facts.values())
+        for name in ("lines", "sentences", "occurrences", "cut")
+    }
+    return Contexts(
+        folder,
+        tuple(manifest["words"]),
+        np.array(manifest["counts"]),
+        manifest["total"],
+        manifest["identity"],
+        sums,
+        tuple(name for name, own in facts.items() if own["occurrences"]),
+    )
 
+# %% ../nbs/07_x2static.ipynb #74ec2d24
 def _warn_single(manifest: dict, segmenter: Segmenter):
     "Warn where a text comes as single characters."
-    single = [n for word, n in zip(manifest["words"], manifest["counts"]) if word[:1].translate(_KINDS) == "u"]
+    single = [
+        n
+        for word, n in zip(manifest["words"], manifest["counts"])
+        if word[:1].translate(_KINDS) == "u"
+    ]
     if not segmenter.divides and sum(single) > sum(manifest["counts"]) / 5:
-        warnings.warn("the text is of a script without spaces, and its words come as single characters: install PyICU "
-                      "(pip install 'xlnb[segmentation]'), or pass a Segmenter of your own", stacklevel=3)
+        warnings.warn(
+            "the text is of a script without spaces, and its words come as single characters: "
+            "install PyICU "
+            "(pip install 'xlnb[segmentation]'), or pass a Segmenter of your own",
+            stacklevel=3,
+        )
 
-def _reader(model, tokenizer, segmenter: Segmenter, contexts: Contexts, s: Distillation, batch_size: int,
-            quiet: bool) -> Callable:
+# %% ../nbs/07_x2static.ipynb #2124fcb4
+def _reader(
+    model,
+    tokenizer,
+    segmenter: Segmenter,
+    contexts: Contexts,
+    s: Distillation,
+    batch_size: int,
+    quiet: bool,
+) -> Callable:
     "A function from the lines of a shard, and its number, to its arrays and how many occurrences were cut off."
     index = {word: n for n, word in enumerate(contexts.words)}
     keep = keep_probability(contexts.counts / contexts.total, _threshold(s, contexts.total))
-    limit, pad = min(s.max_pieces, longest_input(model.config, tokenizer)), tokenizer.pad_token_id or 0
+    limit = min(s.max_pieces, longest_input(model.config, tokenizer))
+    pad = tokenizer.pad_token_id or 0
+
     def read(lines, n):
-        rows = [*_drawn(lines, segmenter, index, keep, s.lowercase, numpy_generator(s.seed, "occurrences", n))]
-        if not rows: return {}, 0
+        rows = [
+            *_drawn(
+                lines,
+                segmenter,
+                index,
+                keep,
+                s.lowercase,
+                numpy_generator(s.seed, "occurrences", n),
+            )
+        ]
+        if not rows:
+            return {}, 0
         encodings = _tokenized([line for line, *_ in rows], tokenizer, limit)
         sentences, found, cut = _located(rows, encodings, s, segmenter)
-        if not len(found): return {}, cut
+        if not len(found):
+            return {}, cut
         layer = contexts.identity["layer"]
         means = _mean_states(model, encodings, sentences, found, layer, pad, batch_size, quiet)
         sizes = {"pieces": sentences[:, 2] - sentences[:, 1], "sizes": found[:, 3] - found[:, 2]}
         numbers = {"words": found[:, 0], "in_sentence": found[:, 1], **sizes}
-        return {"sentences": means[0], "spans": means[1], **{k: v.astype(np.int32) for k, v in numbers.items()}}, cut
+        return {
+            "sentences": means[0],
+            "spans": means[1],
+            **{k: v.astype(np.int32) for k, v in numbers.items()},
+        }, cut
+
     return read
 
 # %% ../nbs/07_x2static.ipynb #57eee026
-def context_vectors(sentences, # (n, hidden), mean states of the sentence of each occurrence
-                    pieces, # (n,), how many pieces the mean is of
-                    spans, # (n, hidden), mean states of the word's own pieces
-                    sizes, # (n,), how many these are
-                    target: str = "excluded", # or 'included'
-                   ) -> np.ndarray: # (n, hidden), float32
+def context_vectors(
+    sentences,  # (n, hidden), mean states of the sentence of each occurrence
+    pieces,  # (n,), how many pieces the mean is of
+    spans,  # (n, hidden), mean states of the word's own pieces
+    sizes,  # (n,), how many these are
+    target: str = "excluded",  # or 'included'
+) -> np.ndarray:  # (n, hidden), float32
     "The mean of the states around each word: of the whole sentence, or without the word's own pieces."
-    sentences, pieces, sizes = (np.asarray(given, np.float32) for given in (sentences, pieces, sizes))
-    if target == "included": return sentences
+    sentences, pieces, sizes = (
+        np.asarray(given, np.float32) for given in (sentences, pieces, sizes)
+    )
+    if target == "included":
+        return sentences
     without = pieces[:, None] * sentences - sizes[:, None] * np.asarray(spans, np.float32)
     return without / (pieces - sizes)[:, None]
 
-def _usable(shard: dict, target: str) -> np.ndarray: # (occurrences,) bool
+
+def _usable(shard: dict, target: str) -> np.ndarray:  # (occurrences,) bool
     "Whether there is a context: a word that is all of its sentence has none without itself."
     return (shard["pieces"][shard["in_sentence"]] > shard["sizes"]) | (target == "included")
 
 # %% ../nbs/07_x2static.ipynb #c18667ae
-_CLAMP = 20.0 # scores beyond have no slope, as in the published code
+_CLAMP = 20.0  # scores beyond have no slope, as in the published code
 
-def loss_and_gradient(table: torch.Tensor, # (words, width)
-                      contexts: torch.Tensor, # (n, width)
-                      words: torch.Tensor, # (n,), that occur in these contexts
-                      negatives: torch.Tensor, # (n, k), that were drawn
-                     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]: # loss; rows that move; their gradients
+
+def loss_and_gradient(
+    table: torch.Tensor,  # (words, width)
+    contexts: torch.Tensor,  # (n, width)
+    words: torch.Tensor,  # (n,), that occur in these contexts
+    negatives: torch.Tensor,  # (n, k), that were drawn
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # loss; rows that move; their gradients
     "The logistic loss, a mean over the words and a sum over their negatives (X2Static), and its gradient."
     drawn = torch.cat([words[:, None], negatives], 1)
     scores = torch.bmm(table[drawn], contexts[:, :, None])[:, :, 0]
@@ -529,102 +860,150 @@ def loss_and_gradient(table: torch.Tensor, # (words, width)
     rows, place = drawn.unique(return_inverse=True)
     owner = torch.arange(len(words), device=words.device)[:, None].expand_as(drawn)
     where = torch.stack([place.flatten(), owner.flatten()])
-    matrix = torch.sparse_coo_tensor(where, slopes.flatten(), (len(rows), len(words)),
-                                     check_invariants=False).coalesce()
+    matrix = torch.sparse_coo_tensor(
+        where, slopes.flatten(), (len(rows), len(words)), check_invariants=False
+    ).coalesce()
     return loss, rows, torch.sparse.mm(matrix, contexts)
 
-# %% ../nbs/07_x2static.ipynb #0cefc9d4
-_BETAS, _EPS = (0.9, 0.999), 1e-8
+# %% ../nbs/07_x2static.ipynb #d3717caf
+_BETAS = (0.9, 0.999)
 
+
+_EPS = 1e-8
+
+# %% ../nbs/07_x2static.ipynb #0cefc9d4
 @dataclass
 class _Student:
     "A table of vectors with its moments, and where its training stands."
-    table: torch.Tensor # (words, width)
-    first: torch.Tensor # moments
+
+    table: torch.Tensor  # (words, width)
+    first: torch.Tensor  # moments
     second: torch.Tensor
     steps: int = 0
     epoch: int = 0
-    place: int = 0 # shards of this epoch that are done
-    sums: list = None # summed loss and words of each epoch
+    place: int = 0  # shards of this epoch that are done
+    sums: list = None  # summed loss and words of each epoch
 
     def step(self, rows, gradient, learning_rate: float):
         "Adam on the rows that have a gradient; the moments of the others stay as they are (SparseAdam)."
         self.steps += 1
-        for moments, beta, value in ((self.first, _BETAS[0], gradient), (self.second, _BETAS[1], gradient.square())):
+        for moments, beta, value in (
+            (self.first, _BETAS[0], gradient),
+            (self.second, _BETAS[1], gradient.square()),
+        ):
             moments[rows] = torch.lerp(value, moments[rows], beta)
-        corrected = learning_rate * math.sqrt(1 - _BETAS[1] ** self.steps) / (1 - _BETAS[0] ** self.steps)
+        corrected = (
+            learning_rate * math.sqrt(1 - _BETAS[1] ** self.steps) / (1 - _BETAS[0] ** self.steps)
+        )
         self.table[rows] -= corrected * self.first[rows] / (self.second[rows].sqrt() + _EPS)
 
 # %% ../nbs/07_x2static.ipynb #a9925272
 class _Negatives:
     "Words drawn in proportion to the root of their counts."
-    def __init__(self, counts, device): self.bounds = torch.from_numpy(np.sqrt(counts).cumsum()).to(device)
+
+    def __init__(self, counts, device):
+        self.bounds = torch.from_numpy(np.sqrt(counts).cumsum()).to(device)
+
     def __call__(self, shape, generator) -> torch.Tensor:
-        point = torch.rand(shape, generator=generator, dtype=torch.float64, device=self.bounds.device) * self.bounds[-1]
+        point = (
+            torch.rand(shape, generator=generator, dtype=torch.float64, device=self.bounds.device)
+            * self.bounds[-1]
+        )
         return torch.searchsorted(self.bounds, point, right=True).clamp_max(len(self.bounds) - 1)
 
-# %% ../nbs/07_x2static.ipynb #3f9503ba
-def _shard_batches(shard: dict, order, s: Distillation): # order: a permutation of its sentences
+# %% ../nbs/07_x2static.ipynb #2fc7169c
+def _shard_batches(shard: dict, order, s: Distillation):  # order: a permutation of its sentences
     "Contexts and words of each step."
     usable = np.flatnonzero(_usable(shard, s.target))
     place = order[shard["in_sentence"][usable]]
     usable = usable[np.argsort(place, kind="stable")]
-    ends = np.searchsorted(np.sort(place), np.arange(0, len(order) + s.batch_sentences, s.batch_sentences))
+    ends = np.searchsorted(
+        np.sort(place), np.arange(0, len(order) + s.batch_sentences, s.batch_sentences)
+    )
     for own in (usable[a:b] for a, b in zip(ends, ends[1:]) if a < b):
         sentence = shard["in_sentence"][own]
-        context = context_vectors(shard["sentences"][sentence], shard["pieces"][sentence], shard["spans"][own],
-                                  shard["sizes"][own], s.target)
+        context = context_vectors(
+            shard["sentences"][sentence],
+            shard["pieces"][sentence],
+            shard["spans"][own],
+            shard["sizes"][own],
+            s.target,
+        )
         yield torch.from_numpy(context), torch.from_numpy(shard["words"][own]).long()
 
-def _learn_shard(student: _Student, shard: dict, negatives: _Negatives, s: Distillation,
-                 key: tuple): # key: epoch, shard
+# %% ../nbs/07_x2static.ipynb #3f9503ba
+def _learn_shard(
+    student: _Student, shard: dict, negatives: _Negatives, s: Distillation, key: tuple
+):  # key: epoch, shard
     order = numpy_generator(s.seed, "sentences", *key).permutation(len(shard["pieces"]))
     device = student.table.device
     draw = torch_generator(s.seed, "negatives", *key, device=device)
     for context, words in _shard_batches(shard, order, s):
-        context, words = context.to(device), words.to(device)
+        context = context.to(device)
+        words = words.to(device)
         drawn = negatives((len(words), s.negatives), draw)
         loss, rows, gradient = loss_and_gradient(student.table, context, words, drawn)
-        if not math.isfinite(loss): raise DataError("the loss is not finite: lower learning_rate")
+        if not math.isfinite(loss):
+            raise DataError("the loss is not finite: lower learning_rate")
         student.step(rows, gradient, s.learning_rate)
-        student.sums[-1] = [student.sums[-1][0] + loss.item() * len(words), student.sums[-1][1] + len(words)]
+        student.sums[-1] = [
+            student.sums[-1][0] + loss.item() * len(words),
+            student.sums[-1][1] + len(words),
+        ]
+
+# %% ../nbs/07_x2static.ipynb #0262fd14
+_SAVE_SECONDS = 300.0  # of work that may be lost
 
 # %% ../nbs/07_x2static.ipynb #1c5968a2
-_SAVE_SECONDS = 300.0 # of work that may be lost
-
 def _train(contexts: Contexts, s: Distillation, folder: Path, device) -> _Student:
     "All epochs, from where they stand in the folder."
-    student, negatives, saved = _started(contexts, s, folder, device), _Negatives(contexts.counts,
-                                                                                  device), time.monotonic()
+    student = _started(contexts, s, folder, device)
+    negatives = _Negatives(contexts.counts, device)
+    saved = time.monotonic()
     while student.epoch < s.epochs:
         order = numpy_generator(s.seed, "shards", student.epoch).permutation(len(contexts.shards))
-        if not student.place: student.sums.append([0.0, 0])
-        for name in (contexts.shards[k] for k in order[student.place:]):
+        if not student.place:
+            student.sums.append([0.0, 0])
+        for name in (contexts.shards[k] for k in order[student.place :]):
             _learn_shard(student, contexts.shard(name), negatives, s, (student.epoch, int(name)))
             student.place += 1
-            if time.monotonic() - saved > _SAVE_SECONDS: saved = _save_state(student, folder)
-        student.epoch, student.place = student.epoch + 1, 0
-        progress(f"vectors: epoch {student.epoch} of {s.epochs}, loss {student.sums[-1][0] / student.sums[-1][1]:.3f}")
-        if student.epoch < s.epochs: saved = _save_state(student, folder)
+            if time.monotonic() - saved > _SAVE_SECONDS:
+                saved = _save_state(student, folder)
+        student.epoch = student.epoch + 1
+        student.place = 0
+        progress(
+            f"vectors: epoch {student.epoch} of {s.epochs}, loss "
+            f"{student.sums[-1][0] / student.sums[-1][1]:.3f}"
+        )
+        if student.epoch < s.epochs:
+            saved = _save_state(student, folder)
     return student
 
-# %% ../nbs/07_x2static.ipynb #120247a7
+# %% ../nbs/07_x2static.ipynb #754ce17b
 _STANDS = ("steps", "epoch", "place", "sums")
+
 
 def _started(contexts: Contexts, s: Distillation, folder: Path, device) -> _Student:
     "As it stands in the folder, or a new one: U(−1/width, 1/width), moments 0."
     from safetensors import safe_open
+
     if (path := folder / "state").exists():
         verify_checksums(path, _ADVICE)
         with safe_open(path / "state.safetensors", "pt") as file:
-            return _Student(*(file.get_tensor(name).to(device) for name in ("table", "first", "second")),
-                            **json.loads(file.metadata()["stands"]))
+            return _Student(
+                *(file.get_tensor(name).to(device) for name in ("table", "first", "second")),
+                **json.loads(file.metadata()["stands"]),
+            )
     shape = len(contexts.words), contexts.shard(contexts.shards[0])["spans"].shape[1]
     table = (2 * torch.rand(shape, generator=torch_generator(s.seed, "table")) - 1) / shape[1]
-    return _Student(*(t.to(device) for t in (table, torch.zeros(shape), torch.zeros(shape))), sums=[])
+    return _Student(
+        *(t.to(device) for t in (table, torch.zeros(shape), torch.zeros(shape))), sums=[]
+    )
 
-def _save_state(student: _Student, folder: Path) -> float: # when
+# %% ../nbs/07_x2static.ipynb #120247a7
+def _save_state(student: _Student, folder: Path) -> float:  # when
     from safetensors.torch import save_file
+
     stands = {name: getattr(student, name) for name in _STANDS}
     tensors = {name: getattr(student, name) for name in ("table", "first", "second")}
     with atomic_path(folder / "state") as path:
@@ -634,17 +1013,21 @@ def _save_state(student: _Student, folder: Path) -> float: # when
     return time.monotonic()
 
 # %% ../nbs/07_x2static.ipynb #09497fc8
-def _aggregated(contexts: Contexts) -> torch.Tensor: # (words, width)
+def _aggregated(contexts: Contexts) -> torch.Tensor:  # (words, width)
     "The mean of each word's own states over the occurrences that were kept."
-    sums, times = 0, _contexts_of_words(contexts, "included")
+    sums = 0
+    times = _contexts_of_words(contexts, "included")
     for name in contexts.shards:
         shard = contexts.shard(name)
         spans = torch.from_numpy(shard["spans"].astype(np.float64))
         words = torch.from_numpy(shard["words"].astype(np.int64))
-        sums += torch.zeros(len(times), spans.shape[1], dtype=torch.float64).index_add_(0, words, spans)
+        sums += torch.zeros(len(times), spans.shape[1], dtype=torch.float64).index_add_(
+            0, words, spans
+        )
     return (sums / torch.from_numpy(np.maximum(times, 1))[:, None]).float()
 
-def _contexts_of_words(contexts: Contexts, target: str) -> np.ndarray: # (words,)
+
+def _contexts_of_words(contexts: Contexts, target: str) -> np.ndarray:  # (words,)
     "How many contexts each word has."
     times = np.zeros(len(contexts.words), np.int64)
     for shard in map(contexts.shard, contexts.shards):
@@ -654,33 +1037,43 @@ def _contexts_of_words(contexts: Contexts, target: str) -> np.ndarray: # (words,
 # %% ../nbs/07_x2static.ipynb #631d2f95
 def _check_components(s: Distillation, width: int, words: int | None = None):
     "Refuse more principal components than there are; the number of words is known after the pass."
-    if s.pca is None or s.pca <= (most := min(width, words or width)): return
-    raise ConfigError(f"pca={s.pca} components of {f'{words} ' if words else ''}vectors of width {width}: take {most} "
-                      "or fewer")
+    if s.pca is None or s.pca <= (most := min(width, words or width)):
+        return
+    raise ConfigError(
+        f"pca={s.pca} components of {f'{words} ' if words else ''}vectors of width {width}: "
+        f"take {most} "
+        "or fewer"
+    )
+
 
 def _processed(matrix: torch.Tensor, share: np.ndarray, s: Distillation) -> torch.Tensor:
     "Principal components of the centred vectors, and weights by frequency, where they are asked for."
     if s.pca is not None:
         centred = (matrix - matrix.mean(0)).double()
         _, directions = decomposed(torch.linalg.eigh, centred.T @ centred)
-        matrix = (centred @ directions.flip(1)[:, :s.pca]).float()
-    if s.sif is not None: matrix = matrix * torch.from_numpy(s.sif / (s.sif + share)).float()[:, None]
+        matrix = (centred @ directions.flip(1)[:, : s.pca]).float()
+    if s.sif is not None:
+        matrix = matrix * torch.from_numpy(s.sif / (s.sif + share)).float()[:, None]
     return matrix
 
-# %% ../nbs/07_x2static.ipynb #0961fae0
-def learn_vectors(contexts: Contexts, # of `read_contexts`
-                  settings: Distillation = Distillation(),
-                  device="cpu", # where the table lies
-                 ) -> WordVectors:
+# %% ../nbs/07_x2static.ipynb #283759cb
+def learn_vectors(
+    contexts: Contexts,  # of `read_contexts`
+    settings: Distillation = Distillation(),
+    device="cpu",  # where the table lies
+) -> WordVectors:
     """Vectors out of contexts on disk; stopped, the same call goes on, and finished it finds what it made.
 
     Raises `ConfigError` for settings of another pass, `DataError` where no word has a context."""
     there = {name: contexts.identity[name] for name in PASS}
     asked = {name: getattr(settings, name) for name in PASS}
-    if settings.layer is None: asked["layer"] = there["layer"]
+    if settings.layer is None:
+        asked["layer"] = there["layer"]
     if differ := [name for name in PASS if asked[name] != there[name]]:
-        raise ConfigError(f"these contexts were read with other {', '.join(differ)}: read_contexts with these "
-                          "settings first")
+        raise ConfigError(
+            f"these contexts were read with other {', '.join(differ)}: read_contexts with these "
+            "settings first"
+        )
     folder = contexts.folder / f"vectors-{short_hash({**asdict(settings), **there})}"
     with folder_lock(folder):
         sweep_leftovers(folder)
@@ -694,92 +1087,147 @@ def learn_vectors(contexts: Contexts, # of `read_contexts`
         shutil.rmtree(folder / "state", ignore_errors=True)
     return vectors
 
+# %% ../nbs/07_x2static.ipynb #0961fae0
 def _learned(contexts, s: Distillation, folder, device) -> WordVectors:
     times = _contexts_of_words(contexts, s.target if s.method == "x2static" else "included")
     if not (kept := np.flatnonzero(times)).size:
-        raise DataError("no word has a context: every sentence is one word, or max_pieces cuts the others off; take "
-                        "target='included', or more pieces")
-    if s.pca is not None: _check_components(s, contexts.shard(contexts.shards[0])["sentences"].shape[1], len(kept))
-    if s.method == "aggregate": matrix, losses = _aggregated(contexts), []
+        raise DataError(
+            "no word has a context: every sentence is one word, or max_pieces cuts the others "
+            "off; take "
+            "target='included', or more pieces"
+        )
+    if s.pca is not None:
+        _check_components(s, contexts.shard(contexts.shards[0])["sentences"].shape[1], len(kept))
+    if s.method == "aggregate":
+        matrix = _aggregated(contexts)
+        losses = []
     else:
         student = _train(contexts, s, folder, device)
-        matrix, losses = student.table.cpu(), [total / n for total, n in student.sums]
+        matrix = student.table.cpu()
+        losses = [total / n for total, n in student.sums]
     matrix = _processed(matrix[torch.from_numpy(kept)], contexts.counts[kept] / contexts.total, s)
-    made_by = {"method": s.method, "settings": asdict(s), "pass": contexts.identity, "read": contexts.facts,
-               "without_contexts": len(times) - len(kept), "losses": losses}
-    return WordVectors([contexts.words[k] for k in kept], matrix, contexts.identity["language"], made_by)
+    made_by = {
+        "method": s.method,
+        "settings": asdict(s),
+        "pass": contexts.identity,
+        "read": contexts.facts,
+        "without_contexts": len(times) - len(kept),
+        "losses": losses,
+    }
+    return WordVectors(
+        [contexts.words[k] for k in kept], matrix, contexts.identity["language"], made_by
+    )
 
 # %% ../nbs/07_x2static.ipynb #adcf2341
-def distil(model, # folder of a saved encoder, or a loaded one (then with `tokenizer`)
-           text, # a path, or a list or other iterable of lines that can be read twice
-           language: str | None = None, # code, for the segmenter and the record
-           tokenizer=None, # the folder's own if None
-           cache=None, # folder for what the encoder says; the same call goes on there; None: a temporary one
-           vocabulary: list[str] | None = None, # words that get vectors; None: the most frequent
-           segmenter="auto", # 'icu', 'regex', 'auto' (ICU where PyICU is installed), or a `Segmenter`
-           settings: Distillation = Distillation(),
-           batch_size: int = 64, # lines that the encoder reads at a time
-           quiet: bool = False, # no progress bar
-          ) -> WordVectors:
+def distil(
+    model,  # folder of a saved encoder, or a loaded one (then with `tokenizer`)
+    text,  # a path, or a list or other iterable of lines that can be read twice
+    language: str | None = None,  # code, for the segmenter and the record
+    tokenizer=None,  # the folder's own if None
+    cache=None,  # folder for what the encoder says; the same call goes on there; None: a temporary one
+    vocabulary: list[str] | None = None,  # words that get vectors; None: the most frequent
+    segmenter="auto",  # 'icu', 'regex', 'auto' (ICU where PyICU is installed), or a `Segmenter`
+    settings: Distillation = Distillation(),
+    batch_size: int = 64,  # lines that the encoder reads at a time
+    quiet: bool = False,  # no progress bar
+) -> WordVectors:
     "Word vectors out of an encoder, means or X2Static (Gupta and Jaggi 2021); raises what `read_contexts` raises."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     _check_components(settings, model.config.hidden_size)
     with nullcontext(cache) if cache else TemporaryDirectory() as folder:
-        contexts = read_contexts(model, text, folder, language, tokenizer, vocabulary, segmenter, settings, batch_size,
-                                 quiet)
+        contexts = read_contexts(
+            model,
+            text,
+            folder,
+            language,
+            tokenizer,
+            vocabulary,
+            segmenter,
+            settings,
+            batch_size,
+            quiet,
+        )
         return learn_vectors(contexts, settings, model.device)
 
-# %% ../nbs/07_x2static.ipynb #14cc50bf
+# %% ../nbs/07_x2static.ipynb #a430301f
 @dataclass(frozen=True)
 class _CommandLine(Distillation):
     "What a command says beside the settings."
-    model: str = "" # folder of an encoder with its tokenizer
-    text: str = "" # file: a sentence, or a paragraph, per line
-    output: str = "" # .safetensors, .vec, .txt or .bin
-    language: str | None = None # code
-    cache: str | None = None # folder that stays; None: <output>.cache, until the output is there
-    vocabulary: str | None = None # file: a word per line
-    segmenter: str = "auto" # icu | regex | auto
-    batch_size: int = 64 # lines that the encoder reads at a time
-    quiet: bool = False # no progress bar
 
+    model: str = ""  # folder of an encoder with its tokenizer
+    text: str = ""  # file: a sentence, or a paragraph, per line
+    output: str = ""  # .safetensors, .vec, .txt or .bin
+    language: str | None = None  # code
+    cache: str | None = None  # folder that stays; None: <output>.cache, until the output is there
+    vocabulary: str | None = None  # file: a word per line
+    segmenter: str = "auto"  # icu | regex | auto
+    batch_size: int = 64  # lines that the encoder reads at a time
+    quiet: bool = False  # no progress bar
+
+# %% ../nbs/07_x2static.ipynb #49939ded
 @contextmanager
 def _alone(output: Path):
     "Inside, no other process makes this file; the others wait."
     folder = Path(f"{output}.lock")
     with folder_lock(folder):
-        try: yield
+        try:
+            yield
         finally:
             (folder / ".lock").unlink(missing_ok=True)
-            with suppress(OSError): folder.rmdir() # another process has come
+            # another process has come
+            with suppress(OSError):
+                folder.rmdir()
 
-def _run_command(c: _CommandLine) -> str: # what was done
+# %% ../nbs/07_x2static.ipynb #4d1d56c8
+def _run_command(c: _CommandLine) -> str:  # what was done
     if missing := [f"--{name}" for name in ("model", "text", "output") if not getattr(c, name)]:
-        with suppress(SystemExit): settings_from_arguments(_CommandLine, ["--help"])
+        with suppress(SystemExit):
+            settings_from_arguments(_CommandLine, ["--help"])
         raise ConfigError(f"{', '.join(missing)} {'are' if missing[1:] else 'is'} needed")
     output = Path(c.output).expanduser()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=output.parent) as trial: # can it be written?
+        with TemporaryDirectory(dir=output.parent) as trial:  # can it be written?
             WordVectors(["a"], [[1.0]]).save(Path(trial) / output.name)
     except OSError as e:
-        raise ConfigError(f"--output {output}: nothing can be written there ({e.strerror}): name another") from None
+        raise ConfigError(
+            f"--output {output}: nothing can be written there ({e.strerror}): name another"
+        ) from None
     settings = Distillation(**{f.name: getattr(c, f.name) for f in fields(Distillation)})
     encoder, tokenizer = load_model_and_tokenizer(c.model)
-    if torch.cuda.is_available(): encoder = encoder.cuda()
+    if torch.cuda.is_available():
+        encoder = encoder.cuda()
     vocabulary = None if c.vocabulary is None else [*read_text(c.vocabulary)]
     with _alone(output):
-        vectors = distil(encoder, existing_file(c.text), c.language, tokenizer, c.cache or f"{output}.cache",
-                         vocabulary, c.segmenter, settings, c.batch_size, c.quiet)
+        vectors = distil(
+            encoder,
+            existing_file(c.text),
+            c.language,
+            tokenizer,
+            c.cache or f"{output}.cache",
+            vocabulary,
+            c.segmenter,
+            settings,
+            c.batch_size,
+            c.quiet,
+        )
         vectors.save(output)
-        if c.cache is None: shutil.rmtree(f"{output}.cache")
+        if c.cache is None:
+            shutil.rmtree(f"{output}.cache")
     return f"{c.output}: {len(vectors):,} words, width {vectors.width}"
 
+# %% ../nbs/07_x2static.ipynb #14cc50bf
 @plain_warnings()
-def main(argv: list[str]): # e.g. ['--model', 'runs/my-model', '--text', 'de.txt', '--output', 'de.vec']
+def main(
+    argv: list[str],
+):  # e.g. ['--model', 'runs/my-model', '--text', 'de.txt', '--output', 'de.vec']
     "Distil vectors; invalid input ends with one sentence."
-    try: print(_run_command(settings_from_arguments(_CommandLine, argv)))
-    except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data and models; files and disks
+    try:
+        print(_run_command(settings_from_arguments(_CommandLine, argv)))
+    except (ValueError, OSError) as e:
+        sys.exit(f"xlnb: {e}")  # settings, data and models; files and disks
 
 # %% ../nbs/07_x2static.ipynb #00bf9e39
-if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(sys.argv[1:])

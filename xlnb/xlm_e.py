@@ -25,219 +25,362 @@ from .base.core import ConfigError, PALETTE, derive_seed, figure, parse_language
 from .text.batches import MixedBatches, Prepared
 from .encoder.encoder import new_model
 from .encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
-from .training.objectives import (POLICIES, Masking, MaskIds, guess, info_nce, network_inputs, replaced_tokens,
-                                      rtd_loss)
+from xlnb.training.objectives import (
+    POLICIES,
+    Masking,
+    MaskIds,
+    guess,
+    info_nce,
+    network_inputs,
+    replaced_tokens,
+    rtd_loss,
+)
 from .pretraining import pretraining
 from .pretraining.experiments import Experiment
 from .pretraining.held_out import Evaluation, Measured, evaluate, hold_out, held_out_metrics
-from .pretraining.pretraining import (BY_SIZE, NOT_IDENTITY, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe,
-                                          RunSettings, Trained, check_amounts, check_choices, common_choices,
-                                          comparison_table, fill_in, held_out_spec, loss_names, main, max_side,
-                                          network_config, note_pairs, plan_run, size_defaults, step_flops,
-                                          step_tokens, sums_by_group)
+from xlnb.pretraining.pretraining import (
+    BY_SIZE,
+    NOT_IDENTITY,
+    WARMUP_SHARE,
+    MaskedLanguageModel,
+    Phase,
+    Recipe,
+    RunSettings,
+    Trained,
+    check_amounts,
+    check_choices,
+    common_choices,
+    comparison_table,
+    fill_in,
+    held_out_spec,
+    loss_names,
+    main,
+    max_side,
+    network_config,
+    note_pairs,
+    plan_run,
+    size_defaults,
+    step_flops,
+    step_tokens,
+    sums_by_group,
+)
 
-# %% ../nbs/03_xlm_e.ipynb #b8910a49
+# %% ../nbs/03_xlm_e.ipynb #b3c13d77
 class Corruption(NamedTuple):
     "A sequence on its way from the text to the discriminator's verdict; each list has an entry per token."
-    text: list # pieces of the original
-    masked: list # bool: for the generator to guess
-    seen: list # pieces that the discriminator reads
-    replaced: list # bool: another piece than the original
-    probability: list # of *replaced*, by the discriminator
 
-def corruption_rows(batch: dict, # padded and masked: input_ids, labels, attention_mask (batch, seq)
-                    corrupted: torch.Tensor, # (batch, seq) ids with the samples in the holes
-                    logits: torch.Tensor, # (batch, seq) of *replaced*
-                    tokenizer) -> list[Corruption]: # one per row, without padding
+    text: list  # pieces of the original
+    masked: list  # bool: for the generator to guess
+    seen: list  # pieces that the discriminator reads
+    replaced: list  # bool: another piece than the original
+    probability: list  # of *replaced*, by the discriminator
+
+# %% ../nbs/03_xlm_e.ipynb #b8910a49
+def corruption_rows(
+    batch: dict,  # padded and masked: input_ids, labels, attention_mask (batch, seq)
+    corrupted: torch.Tensor,  # (batch, seq) ids with the samples in the holes
+    logits: torch.Tensor,  # (batch, seq) of *replaced*
+    tokenizer,
+) -> list[Corruption]:  # one per row, without padding
     "What every row of a batch went through (XLM-E, Figure 2)."
-    hole, token = batch["labels"] != -100, batch["attention_mask"] == 1
+    hole = batch["labels"] != -100
+    token = batch["attention_mask"] == 1
     original = torch.where(hole, batch["labels"], batch["input_ids"])
-    def pieces(ids): # a space alone: _
-        return [p.replace("\u2581", " ").strip() or "_" for p in tokenizer.convert_ids_to_tokens(ids)]
+
+    def pieces(ids):  # a space alone: _
+        return [
+            p.replace("\u2581", " ").strip() or "_" for p in tokenizer.convert_ids_to_tokens(ids)
+        ]
+
     columns = (original, hole, corrupted, corrupted != original, logits.sigmoid())
     rows = [[column[k, token[k]].tolist() for column in columns] for k in range(len(token))]
-    return [Corruption(pieces(text), masked, pieces(seen), *rest) for text, masked, seen, *rest in rows]
+    return [
+        Corruption(pieces(text), masked, pieces(seen), *rest) for text, masked, seen, *rest in rows
+    ]
 
-# %% ../nbs/03_xlm_e.ipynb #45f83209
-def plot_corruption(row: Corruption,
-                    base: float): # share of replaced tokens: what a discriminator that knows nothing else would say
+# %% ../nbs/03_xlm_e.ipynb #abd592c4
+def plot_corruption(
+    row: Corruption, base: float
+):  # share of replaced tokens: what a discriminator that knows nothing else would say
     "Tokens in boxes, row under row, and under each the discriminator's probability of *replaced* (XLM-E, Figure 2)."
     fig, (top, bottom) = figure("page", 2.4, nrows=2, sharex=True, height_ratios=(3, 2))
     holes = ["<mask>" if hole else piece for piece, hole in zip(row.text, row.masked)]
-    rows = {"text": (row.text, [False] * len(holes)), "generator reads": (holes, row.masked),
-            "discriminator reads": (row.seen, row.replaced)}
-    widths = [2 + max(map(len, column)) for column in zip(row.text, holes, row.seen)] # in letters
+    rows = {
+        "text": (row.text, [False] * len(holes)),
+        "generator reads": (holes, row.masked),
+        "discriminator reads": (row.seen, row.replaced),
+    }
+    # in letters
+    widths = [2 + max(map(len, column)) for column in zip(row.text, holes, row.seen)]
     places = [sum(widths[:k]) + width / 2 for k, width in enumerate(widths)]
-    for y, (pieces, marked) in enumerate(rows.values()): _draw_boxes(top, places, -y, pieces, marked)
+    for y, (pieces, marked) in enumerate(rows.values()):
+        _draw_boxes(top, places, -y, pieces, marked)
     top.set(xlim=(0, sum(widths)), ylim=(-2.5, 0.5), xticks=(), frame_on=False)
     top.set_yticks((0, -1, -2), rows)
     top.tick_params(length=0)
     shades = [PALETTE["red"] if replaced else "0.75" for replaced in row.replaced]
     bottom.bar(places, row.probability, 2.5, color=shades)
-    for x, p in zip(places, row.probability): bottom.text(x, p + 0.04, f"{100 * p:.0f}", ha="center", fontsize=6)
+    for x, p in zip(places, row.probability):
+        bottom.text(x, p + 0.04, f"{100 * p:.0f}", ha="center", fontsize=6)
     bottom.axhline(base, color=PALETTE["black"], ls="--", lw=0.8)
-    bottom.annotate(f"share of replaced\ntokens: {base:.0%}", (1.005, base), xycoords=("axes fraction", "data"),
-                    fontsize=6, va="center", annotation_clip=False)
+    bottom.annotate(
+        f"share of replaced\ntokens: {base:.0%}",
+        (1.005, base),
+        xycoords=("axes fraction", "data"),
+        fontsize=6,
+        va="center",
+        annotation_clip=False,
+    )
     bottom.set(ylim=(0, 1.2), yticks=(0, 0.5, 1), yticklabels=(0, 50, 100), ylabel="p(replaced), %")
     return fig
 
+# %% ../nbs/03_xlm_e.ipynb #45f83209
 def _draw_boxes(ax, places, y, pieces, marked):
     for x, piece, mark in zip(places, pieces, marked):
         colour = PALETTE["red"] if mark else "0.35"
         box = dict(boxstyle="round,pad=0.25", fc="white", ec=colour, lw=0.7)
         ax.text(x, y, piece, ha="center", va="center", fontsize=6, color=colour, bbox=box)
 
-# %% ../nbs/03_xlm_e.ipynb #5b07ad03
+# %% ../nbs/03_xlm_e.ipynb #3c4cdb7c
 TASKS = ("mrtd+trtd", "mrtd", "mlm+tlm", "mlm")
+
+
 TABLES = ("one", "two", "delta")
 
+# %% ../nbs/03_xlm_e.ipynb #5b07ad03
 @dataclass(frozen=True)
 class Settings(RunSettings):
     "Parameters of an XLM-E run, as in the notebook; `None` is filled in by `resolve`."
-    tasks: str = "mrtd+trtd" # mrtd+trtd | mrtd | mlm+tlm | mlm
-    mismatched: bool = False # control: the same sentences, paired at random
-    budget_flops: float | None = None # instead of steps: training FLOPs to spend
-    parallel_share: float = 0.5 # of a step's tokens, how many are translation pairs
-    lam: float | None = None # weight of the discriminator's loss
-    table: str = "one" # word tables of generator and discriminator: one | two | delta
+
+    tasks: str = "mrtd+trtd"  # mrtd+trtd | mrtd | mlm+tlm | mlm
+    mismatched: bool = False  # control: the same sentences, paired at random
+    budget_flops: float | None = None  # instead of steps: training FLOPs to spend
+    parallel_share: float = 0.5  # of a step's tokens, how many are translation pairs
+    lam: float | None = None  # weight of the discriminator's loss
+    table: str = "one"  # word tables of generator and discriminator: one | two | delta
     generator_layers: int | None = None
-    restart_positions: bool | None = None # count positions anew in the second sentence of a pair
-    pair_sides: str | None = None # mask both | one side of a pair
+    restart_positions: bool | None = None  # count positions anew in the second sentence of a pair
+    pair_sides: str | None = None  # mask both | one side of a pair
     pair_mask_rate: float | None = None
-    mask_policy: str | None = None # what a hole shows: mask | 80-10-10
-    spans: str | None = None # holes in text: geometric | uniform lengths; None: single tokens
-    contrast: float = 0.0 # weight of a sentence contrast (InfoNCE) on pairs
+    mask_policy: str | None = None  # what a hole shows: mask | 80-10-10
+    spans: str | None = None  # holes in text: geometric | uniform lengths; None: single tokens
+    contrast: float = 0.0  # weight of a sentence contrast (InfoNCE) on pairs
 
     @property
-    def replaces(self) -> bool: return self.tasks.startswith("mrtd") # whether there is a discriminator
+    def replaces(self) -> bool:
+        return self.tasks.startswith("mrtd")  # whether there is a discriminator
+
     @property
-    def uses_pairs(self) -> bool: return "+" in self.tasks
+    def uses_pairs(self) -> bool:
+        return "+" in self.tasks
+
     @property
-    def masking(self) -> Masking: # resolved
-        return Masking(MASK_RATE, self.pair_mask_rate, self.pair_sides, self.mask_policy, self.spans)
+    def masking(self) -> Masking:  # resolved
+        return Masking(
+            MASK_RATE, self.pair_mask_rate, self.pair_sides, self.mask_policy, self.spans
+        )
 
 # %% ../nbs/03_xlm_e.ipynb #a1ffc38a
-GENERATOR_LAYERS = {"tiny": 1, "small": 2, "base": 4, "large": 6, "xl": 8} # Table 8; tiny and small are ours
-SMALL_CHOICES = dict(restart_positions=True, pair_sides="one", pair_mask_rate=0.4, lam=5.0) # seen to learn in minutes
+# Table 8; tiny and small are ours
+GENERATOR_LAYERS = {"tiny": 1, "small": 2, "base": 4, "large": 6, "xl": 8}
+# seen to learn in minutes
+SMALL_CHOICES = dict(restart_positions=True, pair_sides="one", pair_mask_rate=0.4, lam=5.0)
 PAPER_PAIRS = dict(restart_positions=False, pair_sides="both", pair_mask_rate=0.15, lam=50.0)
 PAPER_CHOICES = dict(norm="post", initializer_range=0.02, **PAPER_PAIRS)
-STEPS = {"tiny": 1250, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000} # on the embedded corpus
-STEPS_ON_TEXT = {"tiny": 5000, "small": 8000, "base": 40_000, "large": 40_000, "xl": 40_000} # more to learn than names
+# on the embedded corpus
+STEPS = {"tiny": 1250, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000}
+# more to learn than names
+STEPS_ON_TEXT = {"tiny": 5000, "small": 8000, "base": 40_000, "large": 40_000, "xl": 40_000}
 BATCH_TOKENS = {"tiny": 256, "small": 2048, "base": 1024, "large": 1024, "xl": 1024}
-PAPER = dict(steps=125_000, batch_tokens=1_048_576, learning_rate=5e-4, vocab_size=250_002, **PAPER_CHOICES)
-MASK_RATE = 0.15 # of text
+PAPER = dict(
+    steps=125_000, batch_tokens=1_048_576, learning_rate=5e-4, vocab_size=250_002, **PAPER_CHOICES
+)
+MASK_RATE = 0.15  # of text
 
-# %% ../nbs/03_xlm_e.ipynb #fa1d297c
+# %% ../nbs/03_xlm_e.ipynb #a877005f
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
     full = fill_in(given, **_defaults(given))
     if given.budget_flops is not None:
-        full = replace(full, steps=max(1, int(given.budget_flops / training_flops(full)["standard"])))
+        full = replace(
+            full, steps=max(1, int(given.budget_flops / training_flops(full)["standard"]))
+        )
     full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps))
     check_amounts(full, "lam", "generator_layers")
     return full
 
+# %% ../nbs/03_xlm_e.ipynb #d6528f31
 def _check(given: Settings):
     "Refuse values and combinations that cannot be."
-    check_choices(given, tasks=TASKS, table=TABLES, pair_sides=(None, "one", "both"), mask_policy=(None, *POLICIES),
-                  spans=(None, "geometric", "uniform"))
-    if len(parse_languages(given.langs)) < 2: raise ConfigError(f"langs={given.langs!r}: give two languages or more")
+    check_choices(
+        given,
+        tasks=TASKS,
+        table=TABLES,
+        pair_sides=(None, "one", "both"),
+        mask_policy=(None, *POLICIES),
+        spans=(None, "geometric", "uniform"),
+    )
+    if len(parse_languages(given.langs)) < 2:
+        raise ConfigError(f"langs={given.langs!r}: give two languages or more")
     for name in ("parallel_share", "pair_mask_rate"):
         if getattr(given, name) is not None and not 0 < getattr(given, name) < 1:
             raise ConfigError(f"{name}={getattr(given, name)} is not between 0 and 1")
-    if not 0 <= given.contrast < math.inf: raise ConfigError(f"contrast={given.contrast} is not 0 or more")
+    if not 0 <= given.contrast < math.inf:
+        raise ConfigError(f"contrast={given.contrast} is not 0 or more")
     if given.contrast and not given.uses_pairs:
-        raise ConfigError(f"contrast={given.contrast} with tasks={given.tasks!r}: it needs pairs, as mrtd+trtd has")
+        raise ConfigError(
+            f"contrast={given.contrast} with tasks={given.tasks!r}: it needs pairs, as "
+            f"mrtd+trtd has"
+        )
     if given.steps is not None and given.budget_flops is not None:
-        raise ConfigError(f"steps={given.steps} and budget_flops={given.budget_flops:g} both say when to stop: "
-                          "give one of them")
+        raise ConfigError(
+            f"steps={given.steps} and budget_flops={given.budget_flops:g} both say when to stop: "
+            "give one of them"
+        )
     if given.recipe == "paper" and given.size != "base":
-        raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper gives batch size, steps and learning "
-                          "rate for base only; use size='base', or recipe='default' and set them yourself")
+        raise ConfigError(
+            f"recipe='paper' with size={given.size!r}: the paper gives batch size, steps and "
+            f"learning "
+            "rate for base only; use size='base', or recipe='default' and set them yourself"
+        )
 
+# %% ../nbs/03_xlm_e.ipynb #fa1d297c
 def _defaults(given: Settings) -> dict:
     "What the size, the corpus and the recipe say where nothing was given."
     small = BY_SIZE[given.size].learns_in_minutes
     ours = size_defaults(given) | (SMALL_CHOICES if small else PAPER_PAIRS)
-    ours |= {"steps": (STEPS if given.corpus == "cldr" else STEPS_ON_TEXT)[given.size],
-             "batch_tokens": BATCH_TOKENS[given.size], "generator_layers": GENERATOR_LAYERS[given.size],
-             "mask_policy": "mask" if given.replaces else "80-10-10"}
+    ours |= {
+        "steps": (STEPS if given.corpus == "cldr" else STEPS_ON_TEXT)[given.size],
+        "batch_tokens": BATCH_TOKENS[given.size],
+        "generator_layers": GENERATOR_LAYERS[given.size],
+        "mask_policy": "mask" if given.replaces else "80-10-10",
+    }
     return ours | PAPER if given.recipe == "paper" else ours
 
 # %% ../nbs/03_xlm_e.ipynb #710589e3
-def training_flops(settings: Settings) -> dict: # resolved but for `steps`
+def training_flops(settings: Settings) -> dict:  # resolved but for `steps`
     "FLOPs of one step, 'standard' (3 × forward, head at masked places) and 'electra' (2 × forward, no head)."
-    return step_flops(list(network_configs(settings).values()), BY_SIZE[settings.size].length, *step_tokens(settings),
-                      settings.masking)
+    return step_flops(
+        list(network_configs(settings).values()),
+        BY_SIZE[settings.size].length,
+        *step_tokens(settings),
+        settings.masking,
+    )
 
-def network_configs(settings: Settings) -> dict: # resolved; part → `EncoderConfig`
+
+def network_configs(settings: Settings) -> dict:  # resolved; part → `EncoderConfig`
     "A generator of fewer layers and a discriminator; a masked language model on its own gets the discriminator's body."
-    if not settings.replaces: return {"generator": network_config(settings)}
-    return {"generator": network_config(settings, settings.generator_layers), "discriminator": network_config(settings)}
+    if not settings.replaces:
+        return {"generator": network_config(settings)}
+    return {
+        "generator": network_config(settings, settings.generator_layers),
+        "discriminator": network_config(settings),
+    }
 
 # %% ../nbs/03_xlm_e.ipynb #d0cd5f0f
-def prepare_data(settings: Settings) -> Prepared: # resolved
+def prepare_data(settings: Settings) -> Prepared:  # resolved
     "Corpus, vocabulary and token store of a run."
     return pretraining.prepare_data(settings, settings.mismatched)
 
 # %% ../nbs/03_xlm_e.ipynb #244fe9a3
-def make_batches(settings: Settings, data: Prepared,
-                 pair_probabilities: dict | None = None, # language pair → share of the pair tokens; None: by alpha
-                 text_probabilities: dict | None = None, # language → share of the text; None: by alpha
-                ) -> MixedBatches:
+def make_batches(
+    settings: Settings,
+    data: Prepared,
+    pair_probabilities: dict
+    | None = None,  # language pair → share of the pair tokens; None: by alpha
+    text_probabilities: dict | None = None,  # language → share of the text; None: by alpha
+) -> MixedBatches:
     "The batches of a run: text, and pairs if a task uses them."
-    return pretraining.make_batches(settings, data, *step_tokens(settings), text_probabilities, pair_probabilities)
+    return pretraining.make_batches(
+        settings, data, *step_tokens(settings), text_probabilities, pair_probabilities
+    )
 
 # %% ../nbs/03_xlm_e.ipynb #01cf66df
-def detect(network: EncoderForReplacedTokens, ids: torch.Tensor, # (batch, seq) corrupted
-           batch: dict, vectors=None, # (batch, seq, width) of the words, if not the network's own
-          ) -> torch.Tensor: # logits (batch, seq)
+def detect(
+    network: EncoderForReplacedTokens,
+    ids: torch.Tensor,  # (batch, seq) corrupted
+    batch: dict,
+    vectors=None,  # (batch, seq, width) of the words, if not the network's own
+) -> torch.Tensor:  # logits (batch, seq)
     "Logit of every token that it was replaced (XLM-E, equations 3 and 5)."
     words = {"input_ids": ids} if vectors is None else {"inputs_embeds": vectors}
     return network(**words, **network_inputs(batch)).logits
 
 # %% ../nbs/03_xlm_e.ipynb #427c338b
-def sums_of_replaced(logits: torch.Tensor, labels: torch.Tensor, # (batch, seq)
-                     batch: dict, groups: list) -> dict: # language pairs whose losses are summed apart as well
+def sums_of_replaced(
+    logits: torch.Tensor,
+    labels: torch.Tensor,  # (batch, seq)
+    batch: dict,
+    groups: list,
+) -> dict:  # language pairs whose losses are summed apart as well
     "Sums of replaced token detection: loss, right answers, replaced tokens; of pairs by language pair too."
     name = loss_names(batch)[1]
     loss, _ = rtd_loss(logits, labels, batch["attention_mask"])
     token = batch["attention_mask"] == 1
     right = ((logits > 0) == (labels == 1)) & token
     sums = {name: loss, f"{name}/correct": right.sum(), f"{name}/replaced": (labels == 1).sum()}
-    if name == "mrtd" or not groups: return sums
-    each = F.binary_cross_entropy_with_logits(logits.detach().float(), labels.float(), reduction="none")
-    return sums | sums_by_group(name, groups, batch["group"][token], loss=each[token], wrong=~right[token])
+    if name == "mrtd" or not groups:
+        return sums
+    each = F.binary_cross_entropy_with_logits(
+        logits.detach().float(), labels.float(), reduction="none"
+    )
+    return sums | sums_by_group(
+        name, groups, batch["group"][token], loss=each[token], wrong=~right[token]
+    )
 
-# %% ../nbs/03_xlm_e.ipynb #77f6d26f
-def sides_apart(batch: dict) -> torch.Tensor: # of packed pairs; (2 · pairs + 1,) int32
+# %% ../nbs/03_xlm_e.ipynb #c1783976
+def sides_apart(batch: dict) -> torch.Tensor:  # of packed pairs; (2 · pairs + 1,) int32
     "Where sequences begin when the two sentences of each pair are sequences of their own (`cu_seqlens`)."
     side = batch["side"][0]
     begins = (side == 2) & (F.pad(side[:-1], (1, 0)) != 2)
     return torch.cat([batch["cu_seqlens"], begins.nonzero()[:, 0].to(torch.int32)]).sort().values
 
-def sentence_contrast(encoder, words: torch.Tensor, # (1, seq) ids without masks
-                      batch: dict, # packed pairs
-                      vectors: torch.Tensor | None = None) -> torch.Tensor: # (1, seq, width) in place of the embeddings
+# %% ../nbs/03_xlm_e.ipynb #77f6d26f
+def sentence_contrast(
+    encoder,
+    words: torch.Tensor,  # (1, seq) ids without masks
+    batch: dict,  # packed pairs
+    vectors: torch.Tensor | None = None,
+) -> torch.Tensor:  # (1, seq, width) in place of the embeddings
     "Each sentence of a pair read alone: the mean over its words should be nearest to that of its translation."
     given = {"input_ids": words} if vectors is None else {"inputs_embeds": vectors}
-    states = encoder(**given, cu_seqlens=sides_apart(batch), position_ids=batch["position_ids"]).last_hidden_state[0]
-    lengths, side = batch["cu_seqlens"].diff().long(), batch["side"][0]
+    states = encoder(
+        **given, cu_seqlens=sides_apart(batch), position_ids=batch["position_ids"]
+    ).last_hidden_state[0]
+    lengths = batch["cu_seqlens"].diff().long()
+    side = batch["side"][0]
     pair = torch.arange(len(lengths), device=states.device).repeat_interleave(lengths)
-    means = [states.new_zeros(len(lengths), states.shape[1]).index_add(0, pair[side == k], states[side == k])
-             / torch.bincount(pair[side == k], minlength=len(lengths))[:, None] for k in (1, 2)]
+    means = [
+        states.new_zeros(len(lengths), states.shape[1]).index_add(
+            0, pair[side == k], states[side == k]
+        )
+        / torch.bincount(pair[side == k], minlength=len(lengths))[:, None]
+        for k in (1, 2)
+    ]
     return info_nce(*means)[0]
 
 # %% ../nbs/03_xlm_e.ipynb #64f69fce
 class GeneratorAndDiscriminator(MaskedLanguageModel):
     "The networks of a run over one word table, and the names of its losses; their sums are `XlmE`'s."
-    def __init__(self, settings: Settings, # resolved
-                 ids: MaskIds,
-                 groups: list = ()): # language pairs whose losses are summed apart as well
-        super().__init__(self.new_network(settings, "generator"), settings.masking, ids, settings.uses_pairs, groups)
-        self.settings, self.discriminator = settings, None
-        if settings.replaces: self._add_discriminator(settings)
+
+    def __init__(
+        self,
+        settings: Settings,  # resolved
+        ids: MaskIds,
+        groups: list = (),
+    ):  # language pairs whose losses are summed apart as well
+        super().__init__(
+            self.new_network(settings, "generator"),
+            settings.masking,
+            ids,
+            settings.uses_pairs,
+            groups,
+        )
+        self.settings = settings
+        self.discriminator = None
+        if settings.replaces:
+            self._add_discriminator(settings)
         if settings.contrast:
             self.weights |= {"contrast": settings.contrast}
             self.names += ["contrast"]
@@ -250,72 +393,98 @@ class GeneratorAndDiscriminator(MaskedLanguageModel):
     def _add_discriminator(self, s):
         self.discriminator = self.new_network(s, "discriminator")
         note_pairs(self.discriminator, s.uses_pairs)
-        if s.table == "one": share_embeddings(self.generator, self.discriminator)
-        if self.adds: nn.init.zeros_(self._table("discriminator"))
+        if s.table == "one":
+            share_embeddings(self.generator, self.discriminator)
+        if self.adds:
+            nn.init.zeros_(self._table("discriminator"))
         kinds = ("mrtd", "trtd") if s.uses_pairs else ("mrtd",)
         self.weights |= dict.fromkeys(kinds, s.lam)
         self.names += [f"{kind}{part}" for kind in kinds for part in ("", "/correct", "/replaced")]
-        self.names += [f"trtd/{what}/{pair}" for what in ("loss", "wrong", "tokens") for pair in self.groups]
+        self.names += [
+            f"trtd/{what}/{pair}" for what in ("loss", "wrong", "tokens") for pair in self.groups
+        ]
 
     @property
-    def adds(self) -> bool: return self.settings.replaces and self.settings.table == "delta"
+    def adds(self) -> bool:
+        return self.settings.replaces and self.settings.table == "delta"
+
     @property
-    def kept(self): return self.whole("discriminator" if self.settings.replaces else "generator")
+    def kept(self):
+        return self.whole("discriminator" if self.settings.replaces else "generator")
+
     @property
     def measured(self) -> Measured:
         return Measured(self.kept, self.generator, self.detect if self.settings.replaces else None)
-    def parts(self): return ["generator", "discriminator"] if self.settings.replaces else ["generator"]
-    def _table(self, part): return getattr(self, part).get_input_embeddings().weight
+
+    def parts(self):
+        return ["generator", "discriminator"] if self.settings.replaces else ["generator"]
+
+    def _table(self, part):
+        return getattr(self, part).get_input_embeddings().weight
 
     def whole(self, part: str):
         "A network as it stands alone: a discriminator that adds to the generator's table gets the sum as its own."
-        if part == "generator" or not self.adds: return getattr(self, part)
+        if part == "generator" or not self.adds:
+            return getattr(self, part)
         network = deepcopy(self.discriminator)
         network.get_input_embeddings().weight.data += self._table("generator").detach()
         return network
 
-    def _vectors(self, ids): # words as the discriminator sees them; None: by its own table alone
-        if not self.adds: return None
-        return F.embedding(ids, self._table("generator").detach()) + self.discriminator.get_input_embeddings()(ids)
+    def _vectors(self, ids):  # words as the discriminator sees them; None: by its own table alone
+        if not self.adds:
+            return None
+        return F.embedding(
+            ids, self._table("generator").detach()
+        ) + self.discriminator.get_input_embeddings()(ids)
 
-    def detect(self, ids, batch): return detect(self.discriminator, ids, batch, self._vectors(ids))
+    def detect(self, ids, batch):
+        return detect(self.discriminator, ids, batch, self._vectors(ids))
 
 # %% ../nbs/03_xlm_e.ipynb #e08f3839
 class XlmE(GeneratorAndDiscriminator):
     "Sums of losses for `training.train`: a generator masks and guesses, a discriminator tells (XLM-E, section 3.2)."
+
     def counts(self, batch) -> dict:
         "What the losses are means over: masked tokens for MLM and TLM, all but padding for MRTD and TRTD."
         pairs = {"contrast": len(batch["cu_seqlens"]) - 1} if self._contrasts(batch) else {}
-        return pairs | super().counts(batch) | {loss_names(batch)[1]: int(batch["attention_mask"].sum())}
+        return (
+            pairs
+            | super().counts(batch)
+            | {loss_names(batch)[1]: int(batch["attention_mask"].sum())}
+        )
 
     def forward(self, batch, generator) -> dict:
         out = guess(self.generator, batch, self.settings.replaces, generator)
         sums = self.masked_sums(batch, out)
-        if self.settings.contrast and self._contrasts(batch): sums |= {"contrast": self._contrast(batch)}
+        if self.settings.contrast and self._contrasts(batch):
+            sums |= {"contrast": self._contrast(batch)}
         return sums | self.replaced_sums(batch, out.samples) if self.settings.replaces else sums
 
     def replaced_sums(self, batch, samples):
         ids, labels = replaced_tokens(batch["input_ids"], batch["labels"], samples)
         return sums_of_replaced(self.detect(ids, batch), labels, batch, self.groups)
 
-    def _contrasts(self, batch): # a pair alone has no other to be told from
+    def _contrasts(self, batch):  # a pair alone has no other to be told from
         return "side" in batch and len(batch["cu_seqlens"]) > 2
 
     def _contrast(self, batch):
         words = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
         network = self.discriminator or self.generator
-        return sentence_contrast(network.encoder, words, batch, self._vectors(words) if self.adds else None)
+        return sentence_contrast(
+            network.encoder, words, batch, self._vectors(words) if self.adds else None
+        )
 
 # %% ../nbs/03_xlm_e.ipynb #44b83aa7
-def measures(settings: Settings, data: Prepared) -> Callable: # model → dict of 'held_out/…'
+def measures(settings: Settings, data: Prepared) -> Callable:  # model → dict of 'held_out/…'
     "What is asked of the model at every evaluation: held-out text under the masks that it trains with."
     held_out = hold_out(data, held_out_spec(settings, settings.masking))
     return lambda model: held_out_metrics(model.measured, held_out)
 
 # %% ../nbs/03_xlm_e.ipynb #ecbc9db3
-def untrained_gain(settings: Settings, # resolved
-                   holes: int, # masked tokens that the gain is a mean over
-                  ) -> float: # nats
+def untrained_gain(
+    settings: Settings,  # resolved
+    holes: int,  # masked tokens that the gain is a mean over
+) -> float:  # nats
     "Four standard deviations of an untrained network's translation gain, or more: logits scatter by init · √width."
     return 4 * settings.initializer_range * math.sqrt(2 * settings.width / holes)
 
@@ -324,11 +493,14 @@ def new_xlm_e(settings: Settings, data: Prepared) -> XlmE:
     "The networks of a run, as training takes them."
     return XlmE(settings, MaskIds.of(data.tokenizer))
 
+
 PHASE = Phase("xlm_e", ("xlm_e",), new_xlm_e, make_batches, measures)
 
 # %% ../nbs/03_xlm_e.ipynb #7b2a8ee9
-def plan_of(s: Settings, # resolved
-            data: Prepared) -> str:
+def plan_of(
+    s: Settings,  # resolved
+    data: Prepared,
+) -> str:
     "What the run will cost: weights, FLOPs, hours on this machine, memory, disk."
     classes = {"generator": EncoderForMaskedLM, "discriminator": EncoderForReplacedTokens}
     networks = {part: (classes[part], config) for part, config in network_configs(s).items()}
@@ -337,8 +509,9 @@ def plan_of(s: Settings, # resolved
     return str(plan_run(s, data, networks, text + pairs, predicted, s.table == "one"))
 
 # %% ../nbs/03_xlm_e.ipynb #3273dc25
-def measure_layers(settings: Settings, data: Prepared, trained: Trained,
-                   minutes: float = math.inf) -> Evaluation: # for the networks
+def measure_layers(
+    settings: Settings, data: Prepared, trained: Trained, minutes: float = math.inf
+) -> Evaluation:  # for the networks
     "Retrieval, alignment and probes of the network that is kept, by layer."
     kept = (pretraining.run_folder(PHASE, settings, data), [trained.summary["step"]])
     return evaluate(trained.model.kept, data, not settings.mismatched, minutes=minutes, kept=kept)
@@ -352,91 +525,212 @@ def record_facts(settings: Settings, data: Prepared, trained: Trained) -> dict:
 # %% ../nbs/03_xlm_e.ipynb #e7bffda6
 _NAMES = {"mrtd+trtd": "XLM-E", "mrtd": "MRTD only", "mlm+tlm": "MLM + TLM", "mlm": "MLM"}
 
+
 def describe(record: dict) -> str:
     "What kind of run a record is of: tasks, and what differs from the defaults of its size, corpus and languages."
     p = record["parameters"]
     default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "tasks")})))
-    same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "warmup_steps"} # the last goes with the steps
+    # the last goes with the steps
+    same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "warmup_steps"}
     other = {k: v for k, v in p.items() if k in default.keys() - same and v != default[k]}
     differences = [f"{k}={v}" for k, v in other.items()]
-    if other == {k: v for k, v in PAPER_CHOICES.items() if k != "lam"}: differences = ["the paper's four choices"]
+    if other == {k: v for k, v in PAPER_CHOICES.items() if k != "lam"}:
+        differences = ["the paper's four choices"]
     return ", ".join([_NAMES[p["tasks"]], *["random pairs"] * p["mismatched"], *differences])
 
 # %% ../nbs/03_xlm_e.ipynb #c0mnxlme
-_OF_BASE = {"vocabulary": "250,002", "steps": "125,000", "tokens per task and step": "1,048,576",
-            "learning rate": "5e-4", "schedule": "8 % warm-up, linear decay",
-            "Adam": "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2"}
+_OF_BASE = {
+    "vocabulary": "250,002",
+    "steps": "125,000",
+    "tokens per task and step": "1,048,576",
+    "learning rate": "5e-4",
+    "schedule": "8 % warm-up, linear decay",
+    "Adam": "β 0.9, 0.98; ε 1e-6; decay 0.01; clip 2",
+}
 _OF_LARGER = dict.fromkeys(_OF_BASE, "not given") | {"vocabulary": "500,000 by VoCap"}
-_COLUMNS = {"base": _OF_BASE | {"network": "12 × 768 (12 heads, 3072)", "generator": "4 × 768"},
-            "large": _OF_LARGER | {"network": "24 × 1024 (16 heads, 4096)", "generator": "6 × 1024"},
-            "xl": _OF_LARGER | {"network": "48 × 1536 (24 heads, 6144)", "generator": "8 × 1536"}}
+_COLUMNS = {
+    "base": _OF_BASE | {"network": "12 × 768 (12 heads, 3072)", "generator": "4 × 768"},
+    "large": _OF_LARGER | {"network": "24 × 1024 (16 heads, 4096)", "generator": "6 × 1024"},
+    "xl": _OF_LARGER | {"network": "48 × 1536 (24 heads, 6144)", "generator": "8 × 1536"},
+}
 
 # %% ../nbs/03_xlm_e.ipynb #d0d58eac
-def compare_with_paper(s: Settings) -> list[dict]: # resolved
+def compare_with_paper(s: Settings) -> list[dict]:  # resolved
     "Value of the paper's model of that size (base where it has none), this run's value and the reason."
     *_, d = configs = list(network_configs(s).values())
-    generator = f"{configs[0].num_hidden_layers} × {configs[0].hidden_size}" if s.replaces else "none"
-    small = {"tiny": "learns in minutes; not compared", "small": "as at tiny"}.get(s.size, "as given")
+    generator = (
+        f"{configs[0].num_hidden_layers} × {configs[0].hidden_size}" if s.replaces else "none"
+    )
+    small = {"tiny": "learns in minutes; not compared", "small": "as at tiny"}.get(
+        s.size, "as given"
+    )
     gated = f"{s.relative_positions}; {d.relative_buckets} buckets to distance {d.relative_max_distance}"
     paper = {"language exponent α": "0.7"} | _COLUMNS.get(s.size, _COLUMNS["base"])
     same = s.clip_norm == 2 and paper["Adam"] == _OF_BASE["Adam"]
     adam = "the same" if same else f"clip {s.clip_norm:g}"
-    rows = [*common_choices(s, d, paper),
-            ("generator", paper["generator"], generator, f"tasks={s.tasks}"),
-            ("share of pairs in a step", "half", f"{s.parallel_share:.0%}" if s.uses_pairs else "none", ""),
-            ("Adam", paper["Adam"], adam, ""),
-            ("λ", "50", f"{s.lam:g}", "learns in minutes; not compared" if s.lam != 50 else "as given"),
-            ("masks, text", "uniform; rate not given", f"15 %, {s.spans or 'uniform'}", "as in ELECTRA and XLM-R"),
-            ("masks, pairs", "both sides; rate not given", f"{s.pair_mask_rate:.0%}, {s.pair_sides}", small),
-            ("layer norm", "not given", s.norm, small),
-            ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
-            ("positions in a pair", "one sequence", "restart" if s.restart_positions else "run on", small),
-            ("relative positions", "gated; buckets not given", gated, "T5's buckets"),
-            ("word table", "not given", s.table, "one in COCO-LM, its nearest kin"),
-            ("dropout", "not given", "none", "one pass of the generator gives loss and samples")]
+    rows = [
+        *common_choices(s, d, paper),
+        ("generator", paper["generator"], generator, f"tasks={s.tasks}"),
+        (
+            "share of pairs in a step",
+            "half",
+            f"{s.parallel_share:.0%}" if s.uses_pairs else "none",
+            "",
+        ),
+        ("Adam", paper["Adam"], adam, ""),
+        ("λ", "50", f"{s.lam:g}", "learns in minutes; not compared" if s.lam != 50 else "as given"),
+        (
+            "masks, text",
+            "uniform; rate not given",
+            f"15 %, {s.spans or 'uniform'}",
+            "as in ELECTRA and XLM-R",
+        ),
+        (
+            "masks, pairs",
+            "both sides; rate not given",
+            f"{s.pair_mask_rate:.0%}, {s.pair_sides}",
+            small,
+        ),
+        ("layer norm", "not given", s.norm, small),
+        ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
+        (
+            "positions in a pair",
+            "one sequence",
+            "restart" if s.restart_positions else "run on",
+            small,
+        ),
+        ("relative positions", "gated; buckets not given", gated, "T5's buckets"),
+        ("word table", "not given", s.table, "one in COCO-LM, its nearest kin"),
+        ("dropout", "not given", "none", "one pass of the generator gives loss and samples"),
+    ]
     return comparison_table(rows)
 
-# %% ../nbs/03_xlm_e.ipynb #46fdf301
+# %% ../nbs/03_xlm_e.ipynb #d4bad671
 _SEEDS = (0, 1, 2, 3, 4)
-_CAPTIONS = dict(corpus="multi30k", langs="en,de,fr", vocab_size=3000, parallel_share=0.7, batch_tokens=512,
-                 max_minutes=120.0)
-_PHRASES = dict(steps=2700, max_minutes=120.0)
-_BIBLES = dict(corpus="bible", langs="en,de,es,cs", norm="pre", initializer_range=768**-0.5, learning_rate=5e-4,
-               micro_tokens=8192, **dict(SMALL_CHOICES, lam=50.0), max_minutes=120.0)
-_ON_GPU = dict(precision="bf16", checkpoint_minutes=2.0)
-_ONE_TASK = dict(batch_tokens=1024) # as many tokens in a step as two tasks have
-_TWINS = {name + (", random pairs" if mismatched else ""): dict(tasks=tasks, mismatched=mismatched)
-          for name, tasks in (("MLM + TLM", "mlm+tlm"), ("XLM-E", "mrtd+trtd")) for mismatched in (False, True)}
-_TASKS = {**_TWINS, "MLM": dict(tasks="mlm", **_ONE_TASK), "MRTD": dict(tasks="mrtd", **_ONE_TASK)}
-_STARTS = {f"{name}, {start}": dict(_TWINS[name], relative_start=start)
-           for name in ("MLM + TLM", "XLM-E") for start in ("random", "local")}
-_TASKS |= {f"{name}, random start": _STARTS[f"{name}, random"] for name in ("MLM + TLM", "XLM-E")}
-_CHOICES = {"default": {}, **{f"λ {lam}": {"lam": float(lam)} for lam in (1, 20, 50)},
-            "plain bias": {"relative_positions": "plain"}, "width 64": {"width": 64},
-            "with a contrast": {"contrast": 1.0}}
 
+
+_CAPTIONS = dict(
+    corpus="multi30k",
+    langs="en,de,fr",
+    vocab_size=3000,
+    parallel_share=0.7,
+    batch_tokens=512,
+    max_minutes=120.0,
+)
+
+
+_PHRASES = dict(steps=2700, max_minutes=120.0)
+
+# %% ../nbs/03_xlm_e.ipynb #e8ceb76e
+_BIBLES = dict(
+    corpus="bible",
+    langs="en,de,es,cs",
+    norm="pre",
+    initializer_range=768**-0.5,
+    learning_rate=5e-4,
+    micro_tokens=8192,
+    **dict(SMALL_CHOICES, lam=50.0),
+    max_minutes=120.0,
+)
+
+
+_ON_GPU = dict(precision="bf16", checkpoint_minutes=2.0)
+
+
+_ONE_TASK = dict(batch_tokens=1024)  # as many tokens in a step as two tasks have
+
+
+_TWINS = {
+    name + (", random pairs" if mismatched else ""): dict(tasks=tasks, mismatched=mismatched)
+    for name, tasks in (("MLM + TLM", "mlm+tlm"), ("XLM-E", "mrtd+trtd"))
+    for mismatched in (False, True)
+}
+
+# %% ../nbs/03_xlm_e.ipynb #5abd610a
+_TASKS = {**_TWINS, "MLM": dict(tasks="mlm", **_ONE_TASK), "MRTD": dict(tasks="mrtd", **_ONE_TASK)}
+
+
+_STARTS = {
+    f"{name}, {start}": dict(_TWINS[name], relative_start=start)
+    for name in ("MLM + TLM", "XLM-E")
+    for start in ("random", "local")
+}
+
+
+_TASKS |= {f"{name}, random start": _STARTS[f"{name}, random"] for name in ("MLM + TLM", "XLM-E")}
+
+
+_CHOICES = {
+    "default": {},
+    **{f"λ {lam}": {"lam": float(lam)} for lam in (1, 20, 50)},
+    "plain bias": {"relative_positions": "plain"},
+    "width 64": {"width": 64},
+    "with a contrast": {"contrast": 1.0},
+}
+
+# %% ../nbs/03_xlm_e.ipynb #46fdf301
 EXPERIMENTS = {
-    "start": Experiment("A relative bias that starts local spares a network the search for its neighbours.",
-                        {**_STARTS, "XLM-E, random pairs": _TWINS["XLM-E, random pairs"]}, _PHRASES, _SEEDS),
-    "tasks": Experiment("At equal tokens, translation pairs help, and replaced tokens do no worse than masked ones.",
-                        _TASKS, dict(_CAPTIONS, steps=6000), _SEEDS),
-    "choices": Experiment("The weight of the discriminator, the gate, the width and a contrast of sentences.", _CHOICES,
-                          _PHRASES, _SEEDS),
-    "long": Experiment("At 20 million tokens, retrieval and alignment by layer.", _TWINS,
-                       dict(_CAPTIONS, steps=24_000, max_minutes=600.0)),
-    "wide": Experiment("Six layers of 256 at equal FLOPs, on a GPU.", _TWINS,
-                       dict(_CAPTIONS, **_ON_GPU, size="small", batch_tokens=4096, budget_flops=5e14)),
-    "bible": Experiment("Twelve layers of 768 on Bibles at equal FLOPs, on a GPU.", _TWINS,
-                        dict(_BIBLES, **_ON_GPU, size="base", batch_tokens=8192, budget_flops=1e16), (0,))}
+    "start": Experiment(
+        "A relative bias that starts local spares a network the search for its neighbours.",
+        {**_STARTS, "XLM-E, random pairs": _TWINS["XLM-E, random pairs"]},
+        _PHRASES,
+        _SEEDS,
+    ),
+    "tasks": Experiment(
+        "At equal tokens, translation pairs help, and replaced tokens do no worse than masked "
+        "ones.",
+        _TASKS,
+        dict(_CAPTIONS, steps=6000),
+        _SEEDS,
+    ),
+    "choices": Experiment(
+        "The weight of the discriminator, the gate, the width and a contrast of sentences.",
+        _CHOICES,
+        _PHRASES,
+        _SEEDS,
+    ),
+    "long": Experiment(
+        "At 20 million tokens, retrieval and alignment by layer.",
+        _TWINS,
+        dict(_CAPTIONS, steps=24_000, max_minutes=600.0),
+    ),
+    "wide": Experiment(
+        "Six layers of 256 at equal FLOPs, on a GPU.",
+        _TWINS,
+        dict(_CAPTIONS, **_ON_GPU, size="small", batch_tokens=4096, budget_flops=5e14),
+    ),
+    "bible": Experiment(
+        "Twelve layers of 768 on Bibles at equal FLOPs, on a GPU.",
+        _TWINS,
+        dict(_BIBLES, **_ON_GPU, size="base", batch_tokens=8192, budget_flops=1e16),
+        (0,),
+    ),
+}
 
 # %% ../nbs/03_xlm_e.ipynb #afa2de65
-def evaluate_run(settings: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
+def evaluate_run(
+    settings: Settings, data: Prepared, trained: Trained, minutes: float
+) -> tuple[dict, str]:
     "Metrics of a trained run, and which part of the tests they are of."
     found = measure_layers(settings, data, trained, minutes)
     return found.metrics(), found.measured
 
-RECIPE = Recipe("03_xlm_e", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
-                more=record_facts, renamed={"tied": bool}, experiments=EXPERIMENTS)
+
+RECIPE = Recipe(
+    "03_xlm_e",
+    PHASE,
+    Settings,
+    resolve,
+    prepare_data,
+    evaluate_run,
+    describe,
+    plan_of,
+    more=record_facts,
+    renamed={"tied": bool},
+    experiments=EXPERIMENTS,
+)
 
 # %% ../nbs/03_xlm_e.ipynb #6f2f688b
-if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(RECIPE, sys.argv[1:])

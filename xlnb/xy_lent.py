@@ -17,229 +17,414 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
-from .base.core import (ConfigError, choose, derive_seed, numpy_generator, pair_name, papers_folder,
-                            parse_languages, runs_folder, split_pair)
+from xlnb.base.core import (
+    ConfigError,
+    choose,
+    derive_seed,
+    numpy_generator,
+    pair_name,
+    papers_folder,
+    parse_languages,
+    runs_folder,
+    split_pair,
+)
 from .text import corpora
-from .text.batches import MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash, source_hash
+from xlnb.text.batches import (
+    MixedBatches,
+    Prepared,
+    folder_lock,
+    open_corpus,
+    prepare,
+    short_hash,
+    source_hash,
+)
 from .text.corpora import Corpus, Lines
-from .text.sampling import entropic_sampling, exponent_probabilities, m2m_sampling, read_pair_counts
+from xlnb.text.sampling import (
+    entropic_sampling,
+    exponent_probabilities,
+    m2m_sampling,
+    read_pair_counts,
+)
 from .text.vocab import LEARNED_BY, line_quotas, train_vocab
 from .text.vocap import train_vocap
 from .training.objectives import MaskIds
 from .pretraining.experiments import Experiment
 from .pretraining.held_out import Evaluation, evaluate, language_metrics, texts_by_language
-from .pretraining.pretraining import (BY_SIZE, NOT_IDENTITY, Phase, Recipe, Trained, comparison_table, fill_in,
-                                          held_out_spec, main, max_side, run_folder)
+from xlnb.pretraining.pretraining import (
+    BY_SIZE,
+    NOT_IDENTITY,
+    Phase,
+    Recipe,
+    Trained,
+    comparison_table,
+    fill_in,
+    held_out_spec,
+    main,
+    max_side,
+    run_folder,
+)
 from .pretraining.reports import best_layer, last_held_out, layer_means
 from . import xlm_e
 
-# %% ../nbs/04_xy_lent.ipynb #ccf20e9a
-BITEXTS, SAMPLERS = ("x-y", "en-x", "none"), ("entropic", "m2m", "exponent")
+# %% ../nbs/04_xy_lent.ipynb #5991b708
+BITEXTS = ("x-y", "en-x", "none")
+
+
+SAMPLERS = ("entropic", "m2m", "exponent")
+
+
 VOCABULARIES = {"joint": train_vocab, "vocap": train_vocap}
 
+# %% ../nbs/04_xy_lent.ipynb #ccf20e9a
 @dataclass(frozen=True)
 class Settings(xlm_e.Settings):
     "Parameters of an XY-LENT run: those of XLM-E, and which pairs of languages are read how often."
+
     langs: str = "de,en,hi,ru"
-    bitext: str = "x-y" # x-y: pairs of all languages | en-x: pairs with the pivot alone | none: text of the pivot
-    pivot: str = "en" # the language that en-x pairs have in common
-    pair_lines: int | None = None # sentence pairs in all
-    amounts: str = "equal" # sentences of each pair of languages: equal | real
-    sampler: str | None = None # which pair comes next: entropic | m2m | exponent
-    temperature: float = 1 / 0.7 # of the languages' shares
-    noise: float = 0.0 # share of the lines of every pair whose second sentence is another line's
-    unseen: str = "" # of langs, those that are tested and never trained on
-    vocabulary: str | None = None # joint | vocap
+    bitext: str = "x-y"  # x-y: pairs of all languages | en-x: pairs with the pivot alone | none: text of the pivot
+    pivot: str = "en"  # the language that en-x pairs have in common
+    pair_lines: int | None = None  # sentence pairs in all
+    amounts: str = "equal"  # sentences of each pair of languages: equal | real
+    sampler: str | None = None  # which pair comes next: entropic | m2m | exponent
+    temperature: float = 1 / 0.7  # of the languages' shares
+    noise: float = 0.0  # share of the lines of every pair whose second sentence is another line's
+    unseen: str = ""  # of langs, those that are tested and never trained on
+    vocabulary: str | None = None  # joint | vocap
 
     @property
-    def trained(self) -> list[str]: # languages with training text
+    def trained(self) -> list[str]:  # languages with training text
         return [lang for lang in parse_languages(self.langs) if lang not in self.untrained]
+
     @property
-    def untrained(self) -> list[str]: return parse_languages(self.unseen) if self.unseen else []
+    def untrained(self) -> list[str]:
+        return parse_languages(self.unseen) if self.unseen else []
 
-# %% ../nbs/04_xy_lent.ipynb #bbf3e48a
-PAPER = {"base": dict(steps=125_000, batch_tokens=4_194_304, learning_rate=8e-4, warmup_steps=10_000, clip_norm=2.0),
-         "large": dict(steps=500_000, batch_tokens=1_048_576, learning_rate=2e-4, warmup_steps=10_000, clip_norm=1.0),
-         "xl": dict(steps=150_000, batch_tokens=4_194_304, learning_rate=1e-4, warmup_steps=10_000, clip_norm=1.0)}
+# %% ../nbs/04_xy_lent.ipynb #840f27e6
+PAPER = {
+    "base": dict(
+        steps=125_000,
+        batch_tokens=4_194_304,
+        learning_rate=8e-4,
+        warmup_steps=10_000,
+        clip_norm=2.0,
+    ),
+    "large": dict(
+        steps=500_000,
+        batch_tokens=1_048_576,
+        learning_rate=2e-4,
+        warmup_steps=10_000,
+        clip_norm=1.0,
+    ),
+    "xl": dict(
+        steps=150_000,
+        batch_tokens=4_194_304,
+        learning_rate=1e-4,
+        warmup_steps=10_000,
+        clip_norm=1.0,
+    ),
+}
+
+# %% ../nbs/04_xy_lent.ipynb #c51215d3
 PAPER_VOCABULARY = 500_000
-FEW_STEPS = {"tiny": 150} # enough to see every part at work; the experiments below say what they need
-FEW_TESTS = {"tiny": 200}
-EMBEDDED_LINES = 4000 # of each en-x pair of the embedded corpus, unless `pair_lines` says otherwise
 
+
+# enough to see every part at work; the experiments below say what they need
+FEW_STEPS = {"tiny": 150}
+
+
+FEW_TESTS = {"tiny": 200}
+
+
+# of each en-x pair of the embedded corpus, unless `pair_lines` says otherwise
+EMBEDDED_LINES = 4000
+
+# %% ../nbs/04_xy_lent.ipynb #04efec37
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus, bitext and recipe say for `None`; raises `ConfigError`, saying what can be."
     _check(given)
-    full = fill_in(given, sampler="entropic" if given.bitext == "x-y" else "exponent",
-                 vocabulary="vocap" if given.recipe == "paper" else "joint")
-    if given.budget_flops is None: full = fill_in(full, steps=FEW_STEPS.get(given.size))
+    full = fill_in(
+        given,
+        sampler="entropic" if given.bitext == "x-y" else "exponent",
+        vocabulary="vocap" if given.recipe == "paper" else "joint",
+    )
+    if given.budget_flops is None:
+        full = fill_in(full, steps=FEW_STEPS.get(given.size))
     full = fill_in(full, test_lines=FEW_TESTS.get(given.size))
     if given.recipe == "paper":
         paper = PAPER[given.size] | {"vocab_size": PAPER_VOCABULARY}
-        if given.budget_flops is not None: del paper["steps"]
+        if given.budget_flops is not None:
+            del paper["steps"]
         full = fill_in(full, **paper)
     return replace(xlm_e.resolve(replace(full, recipe="default")), recipe=given.recipe)
 
+# %% ../nbs/04_xy_lent.ipynb #bbf3e48a
 def _check(given):
-    known = {"bitext": BITEXTS, "amounts": ("equal", "real"), "sampler": (None, *SAMPLERS),
-             "vocabulary": (None, *VOCABULARIES), "recipe": ("default", "paper")}
-    for name, allowed in known.items(): choose(name, getattr(given, name), allowed)
+    known = {
+        "bitext": BITEXTS,
+        "amounts": ("equal", "real"),
+        "sampler": (None, *SAMPLERS),
+        "vocabulary": (None, *VOCABULARIES),
+        "recipe": ("default", "paper"),
+    }
+    for name, allowed in known.items():
+        choose(name, getattr(given, name), allowed)
     langs = parse_languages(given.langs)
     for name, codes in {"pivot": [given.pivot], "unseen": given.untrained}.items():
-        for code in codes: choose(name, code, langs)
-    if given.pivot in given.untrained: raise ConfigError(f"pivot={given.pivot!r} is among unseen={given.unseen!r}")
+        for code in codes:
+            choose(name, code, langs)
+    if given.pivot in given.untrained:
+        raise ConfigError(f"pivot={given.pivot!r} is among unseen={given.unseen!r}")
     if len(given.trained) < 3:
-        raise ConfigError(f"{', '.join(given.trained)}: with fewer than three languages to train on, x-y is en-x")
-    if not 0 <= given.noise < 1: raise ConfigError(f"noise={given.noise} is not from 0 to below 1")
-    if not 0 < given.temperature < math.inf: raise ConfigError(f"temperature={given.temperature} is not above 0")
+        raise ConfigError(
+            f"{', '.join(given.trained)}: with fewer than three languages to train on, x-y is en-x"
+        )
+    if not 0 <= given.noise < 1:
+        raise ConfigError(f"noise={given.noise} is not from 0 to below 1")
+    if not 0 < given.temperature < math.inf:
+        raise ConfigError(f"temperature={given.temperature} is not above 0")
     if given.pair_lines is not None and given.pair_lines < 1:
         raise ConfigError(f"pair_lines={given.pair_lines} is not above 0")
     if given.bitext == "en-x" and given.sampler in ("entropic", "m2m"):
-        raise ConfigError(f"sampler={given.sampler!r} with bitext='en-x': every pair has {given.pivot}, which is then "
-                          "one half of all sentences at any temperature; use sampler='exponent', or bitext='x-y'")
-    if given.bitext == "none" and (given.uses_pairs or given.noise or given.sampler in ("entropic", "m2m")):
-        raise ConfigError(f"bitext='none' with tasks={given.tasks!r}, noise={given.noise}, sampler={given.sampler!r}: "
-                          "no pairs are read; use tasks='mrtd' or 'mlm', and leave out noise and sampler")
+        raise ConfigError(
+            f"sampler={given.sampler!r} with bitext='en-x': every pair has {given.pivot}, which "
+            f"is then "
+            "one half of all sentences at any temperature; use sampler='exponent', or bitext='x-y'"
+        )
+    if given.bitext == "none" and (
+        given.uses_pairs or given.noise or given.sampler in ("entropic", "m2m")
+    ):
+        raise ConfigError(
+            f"bitext='none' with tasks={given.tasks!r}, noise={given.noise}, "
+            f"sampler={given.sampler!r}: "
+            "no pairs are read; use tasks='mrtd' or 'mlm', and leave out noise and sampler"
+        )
     if given.recipe == "paper" and given.size not in PAPER:
-        raise ConfigError(f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER)}")
+        raise ConfigError(
+            f"recipe='paper' with size={given.size!r}: the paper has {', '.join(PAPER)}"
+        )
 
-# %% ../nbs/04_xy_lent.ipynb #676c29ea
-def compare_with_paper(s: Settings) -> list[dict]: # resolved
+# %% ../nbs/04_xy_lent.ipynb #e4954a1a
+def compare_with_paper(s: Settings) -> list[dict]:  # resolved
     "What XY-LENT changes of XLM-E: the paper's value, this run's and the reason."
     paper = PAPER.get(s.size, PAPER["base"])
     budget = "recipe" if s.recipe == "paper" else "minutes on a laptop"
     pairs = f"{s.bitext}: {len(bitext_pairs(s))} pairs of {len(s.trained)} languages"
-    if s.bitext == "none": pairs = f"none: text in {s.pivot}"
-    rows = [("bitext", "x-y: 1,015 pairs of 97 languages", pairs, ""),
-            ("sampling of pairs", "entropic; ε not given", s.sampler if s.uses_pairs else "none",
-             "exact zeros: no ε" * (s.sampler == "entropic")),
-            ("temperature", "not given", f"{s.temperature:.3g}", "as α = 0.7" * math.isclose(s.temperature, 1 / 0.7)),
-            ("vocabulary", "500,000 by VoCap", f"{s.vocab_size:,}, {s.vocabulary}", "a small corpus fills a small one"),
-            ("steps", f"{paper['steps']:,}", f"{s.steps:,}", budget),
-            ("tokens per task and step", f"{paper['batch_tokens']:,}", f"{s.batch_tokens:,}", budget),
-            ("learning rate", f"{paper['learning_rate']:g}", f"{s.learning_rate:g}", budget),
-            ("warm-up steps", f"{paper['warmup_steps']:,}", f"{s.warmup_steps:,}", budget),
-            ("largest gradient norm", f"{paper['clip_norm']:g}", f"{s.clip_norm:g}", ""),
-            ("first token", "never masked", "never masked", ""),
-            ("order of a pair", "flipped with p = 0.5", "flipped with p = 0.5", ""),
-            ("λ", "as in XLM-E: 50", f"{s.lam:g}", "as in 03_xlm_e; not compared")]
+    if s.bitext == "none":
+        pairs = f"none: text in {s.pivot}"
+    rows = [
+        ("bitext", "x-y: 1,015 pairs of 97 languages", pairs, ""),
+        (
+            "sampling of pairs",
+            "entropic; ε not given",
+            s.sampler if s.uses_pairs else "none",
+            "exact zeros: no ε" * (s.sampler == "entropic"),
+        ),
+        (
+            "temperature",
+            "not given",
+            f"{s.temperature:.3g}",
+            "as α = 0.7" * math.isclose(s.temperature, 1 / 0.7),
+        ),
+        (
+            "vocabulary",
+            "500,000 by VoCap",
+            f"{s.vocab_size:,}, {s.vocabulary}",
+            "a small corpus fills a small one",
+        ),
+        ("steps", f"{paper['steps']:,}", f"{s.steps:,}", budget),
+        ("tokens per task and step", f"{paper['batch_tokens']:,}", f"{s.batch_tokens:,}", budget),
+        ("learning rate", f"{paper['learning_rate']:g}", f"{s.learning_rate:g}", budget),
+        ("warm-up steps", f"{paper['warmup_steps']:,}", f"{s.warmup_steps:,}", budget),
+        ("largest gradient norm", f"{paper['clip_norm']:g}", f"{s.clip_norm:g}", ""),
+        ("first token", "never masked", "never masked", ""),
+        ("order of a pair", "flipped with p = 0.5", "flipped with p = 0.5", ""),
+        ("λ", "as in XLM-E: 50", f"{s.lam:g}", "as in 03_xlm_e; not compared"),
+    ]
     return comparison_table(rows)
 
+# %% ../nbs/04_xy_lent.ipynb #676c29ea
 def bitext_pairs(s: Settings) -> list[str]:
     "The pairs of languages that are there to be trained on; the baselines learn from them too."
     pairs = [pair_name(a, b) for a, b in combinations(s.trained, 2)]
     return sorted(p for p in pairs if s.bitext != "en-x" or s.pivot in split_pair(p))
 
-# %% ../nbs/04_xy_lent.ipynb #33d1c68a
-LOST = ("total", "fi-ka", "ne-nl") # no pair; and two whose numbers did not survive
+# %% ../nbs/04_xy_lent.ipynb #30607f27
+LOST = ("total", "fi-ka", "ne-nl")  # no pair; and two whose numbers did not survive
 
-def web_counts() -> dict: # pair → sentences
+
+def web_counts() -> dict:  # pair → sentences
     "Sentences of the 877 bitexts of VECO's Table 7, the published counts nearest to the paper's."
     path = papers_folder() / "veco" / "table07_parallel_corpus.csv"
-    return {pair: round(1000 * n) for pair, n in read_pair_counts(path, "sentences_k", LOST).items()}
+    return {
+        pair: round(1000 * n) for pair, n in read_pair_counts(path, "sentences_k", LOST).items()
+    }
 
-def line_counts_by_pair(s: Settings, # resolved
-                        most: float = math.inf, # lines that a pair of languages can give
-                       ) -> dict: # pair → lines to take
+# %% ../nbs/04_xy_lent.ipynb #33d1c68a
+def line_counts_by_pair(
+    s: Settings,  # resolved
+    most: float = math.inf,  # lines that a pair of languages can give
+) -> dict:  # pair → lines to take
     "The budget in whole lines of each pair; raises `ConfigError` where a pair has not so many."
     per_pair = EMBEDDED_LINES if most == math.inf else most
-    names, budget = bitext_pairs(s), s.pair_lines or per_pair * (len(s.trained) - 1)
-    if budget < len(names): raise ConfigError(f"pair_lines={budget} for {len(names)} pairs: give each one line or more")
+    names = bitext_pairs(s)
+    budget = s.pair_lines or per_pair * (len(s.trained) - 1)
+    if budget < len(names):
+        raise ConfigError(f"pair_lines={budget} for {len(names)} pairs: give each one line or more")
     weights = dict.fromkeys(names, budget)
     if s.amounts == "real":
         real = web_counts()
         if absent := [p for p in names if p not in real]:
-            raise ConfigError(f"amounts='real': no bitext is known for {', '.join(absent)}; leave languages out, or "
-                              "use 'equal'")
+            raise ConfigError(
+                f"amounts='real': no bitext is known for {', '.join(absent)}; leave languages "
+                f"out, or "
+                "use 'equal'"
+            )
         weights = {p: real[p] for p in names}
     lines = line_quotas(weights, 1.0, budget)
-    lines[max(lines, key=lines.get)] -= sum(lines.values()) - budget # what rounding up to one line has added
+    # what rounding up to one line has added
+    lines[max(lines, key=lines.get)] -= sum(lines.values()) - budget
     if short := [p for p, n in lines.items() if n > most]:
-        raise ConfigError(f"pair_lines={budget}: {short[0]} would be {lines[short[0]]} of its {most} lines; "
-                          f"{int(budget * most / max(lines.values()))} and fewer are possible")
+        raise ConfigError(
+            f"pair_lines={budget}: {short[0]} would be {lines[short[0]]} of its {most} lines; "
+            f"{int(budget * most / max(lines.values()))} and fewer are possible"
+        )
     return lines
 
-# %% ../nbs/04_xy_lent.ipynb #eef31daa
-def some_lines(lines: Iterable, # re-iterable
-               available: int, # how many there are
-               count: int, # how many to take
-               seed: int) -> Lines:
+# %% ../nbs/04_xy_lent.ipynb #714a0948
+def some_lines(
+    lines: Iterable,  # re-iterable
+    available: int,  # how many there are
+    count: int,  # how many to take
+    seed: int,
+) -> Lines:
     "A seeded choice of lines, in their order."
     return Lines(_chosen, lines, available, count, seed)
+
 
 def _chosen(lines, available, count, seed):
     keep = set(numpy_generator("lines", seed).choice(available, count, replace=False).tolist())
     return (line for n, line in enumerate(lines) if n in keep)
 
-def with_noise(pairs: Iterable, # re-iterable (first, second)
-               share: float, # of lines that get another's second sentence
-               seed: int) -> Lines:
+
+def with_noise(
+    pairs: Iterable,  # re-iterable (first, second)
+    share: float,  # of lines that get another's second sentence
+    seed: int,
+) -> Lines:
     "Bitext with a share of false pairs, as mining makes them."
     return Lines(_noisy, pairs, share, seed)
 
+# %% ../nbs/04_xy_lent.ipynb #eef31daa
 def _noisy(pairs, share, seed):
     draw = numpy_generator("noise", seed)
-    return (wrong if draw.random() < share else true for true, wrong in zip(pairs, corpora.mismatched(pairs, seed)))
+    return (
+        wrong if draw.random() < share else true
+        for true, wrong in zip(pairs, corpora.mismatched(pairs, seed))
+    )
 
-# %% ../nbs/04_xy_lent.ipynb #8d9d822d
-def measured_pairs(s: Settings) -> dict: # pair → 'pivot', 'others' or 'unseen'
+# %% ../nbs/04_xy_lent.ipynb #810556b2
+def measured_pairs(s: Settings) -> dict:  # pair → 'pivot', 'others' or 'unseen'
     "The pairs of languages that are tested, and the group of each."
     others = [lang for lang in parse_languages(s.langs) if lang != s.pivot]
     ring = [pair_name(a, b) for a, b in zip(others, others[1:] + others[:1])]
     star = [pair_name(s.pivot, lang) for lang in others]
     return {p: _group(s, p) for p in dict.fromkeys(star + ring)}
 
+
 def _group(s, pair) -> str:
-    if set(split_pair(pair)) & set(s.untrained): return "unseen"
+    if set(split_pair(pair)) & set(s.untrained):
+        return "unseen"
     return "pivot" if s.pivot in split_pair(pair) else "others"
 
-def open_bitext(s: Settings # resolved
-               ) -> Corpus:
+# %% ../nbs/04_xy_lent.ipynb #8d9d822d
+def open_bitext(
+    s: Settings,  # resolved
+) -> Corpus:
     "The corpus with the pairs, lines and noise of the settings, and tests in the measured pairs."
-    lines = line_counts_by_pair(s) if s.corpus == "cldr" else None # generated: as many as are wanted
+    # generated: as many as are wanted
+    lines = line_counts_by_pair(s) if s.corpus == "cldr" else None
     options = {"parallel_lines": max(lines.values())} if lines else {}
     whole = open_corpus(s.corpus, parse_languages(s.langs), s.test_lines, **options)
     available = dict.fromkeys(whole.pairs, max(lines.values())) if lines else whole.facts["pairs"]
     lines = lines or line_counts_by_pair(s, min(available[p] for p in bitext_pairs(s)))
-    pairs = {p: some_lines(whole.pairs[p], available[p], n, derive_seed("bitext", p)) for p, n in lines.items()}
-    if s.noise: pairs = {p: with_noise(stream, s.noise, derive_seed("noise", p)) for p, stream in pairs.items()}
+    pairs = {
+        p: some_lines(whole.pairs[p], available[p], n, derive_seed("bitext", p))
+        for p, n in lines.items()
+    }
+    if s.noise:
+        pairs = {
+            p: with_noise(stream, s.noise, derive_seed("noise", p)) for p, stream in pairs.items()
+        }
     shown = measured_pairs(s)
     seen = {p: rows for p, rows in whole.valid.items() if shown.get(p) in ("pivot", "others")}
-    only = lambda by_test: {name: {p: v for p, v in rows.items() if p in shown} for name, rows in by_test.items()}
-    tests, gold = ({name: rows for name, rows in only(part).items() if rows} for part in (whole.tests, whole.gold))
+
+    def only(by_test):
+        return {
+            name: {p: v for p, v in rows.items() if p in shown} for name, rows in by_test.items()
+        }
+
+    tests, gold = (
+        {name: rows for name, rows in only(part).items() if rows}
+        for part in (whole.tests, whole.gold)
+    )
     text = {lang: whole.text[lang] for lang in s.trained}
     facts = whole.facts | {"pairs": lines, "noise": s.noise, "unseen": s.untrained}
     return replace(whole, text=text, pairs=pairs, valid=seen, tests=tests, gold=gold, facts=facts)
 
-# %% ../nbs/04_xy_lent.ipynb #4c9bf99b
-def shared_vocabulary(s: Settings, # resolved
-                      corpus: Corpus) -> Path: # folder
+# %% ../nbs/04_xy_lent.ipynb #3a11ed2d
+def shared_vocabulary(
+    s: Settings,  # resolved
+    corpus: Corpus,
+) -> Path:  # folder
     "The vocabulary of the languages' text, made once for all bitexts."
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
-    key = [corpus.name, s.trained, corpus.facts["sha256"], s.vocabulary, s.vocab_size, LEARNED_BY, code]
+    key = [
+        corpus.name,
+        s.trained,
+        corpus.facts["sha256"],
+        s.vocabulary,
+        s.vocab_size,
+        LEARNED_BY,
+        code,
+    ]
     folder = runs_folder() / "data" / f"vocabulary-{short_hash(key)}"
     with folder_lock(folder):
-        if not (folder / "vocab").exists(): VOCABULARIES[s.vocabulary](corpus.text, s.vocab_size, folder / "vocab")
+        if not (folder / "vocab").exists():
+            VOCABULARIES[s.vocabulary](corpus.text, s.vocab_size, folder / "vocab")
     return folder / "vocab"
 
-def prepared(s: Settings, # resolved
-             corpus: Corpus) -> Prepared:
+# %% ../nbs/04_xy_lent.ipynb #4c9bf99b
+def prepared(
+    s: Settings,  # resolved
+    corpus: Corpus,
+) -> Prepared:
     "Token store of a corpus, cut by the shared vocabulary."
-    return prepare(corpus, s.vocab_size, s.mismatched, max_side=max_side(s),
-                   vocabulary=shared_vocabulary(s, corpus))
+    return prepare(
+        corpus,
+        s.vocab_size,
+        s.mismatched,
+        max_side=max_side(s),
+        vocabulary=shared_vocabulary(s, corpus),
+    )
 
-def prepare_data(s: Settings # resolved
-                ) -> Prepared:
+
+def prepare_data(
+    s: Settings,  # resolved
+) -> Prepared:
     "Corpus, shared vocabulary and token store of a run."
     return prepared(s, open_bitext(s))
 
 # %% ../nbs/04_xy_lent.ipynb #978f76b9
-def pair_probabilities(s: Settings, # resolved
-                       counts: dict, # pair → sentences
-                      ) -> dict: # pair → share of the pair tokens; pairs that are never drawn left out
+def pair_probabilities(
+    s: Settings,  # resolved
+    counts: dict,  # pair → sentences
+) -> dict:  # pair → share of the pair tokens; pairs that are never drawn left out
     "What the sampler makes of the counts (XY-LENT, equations 1, 2); raises `ConfigError` for unreachable marginals."
-    if s.sampler == "exponent": return exponent_probabilities(counts, 1 / s.temperature)
+    if s.sampler == "exponent":
+        return exponent_probabilities(counts, 1 / s.temperature)
     sample = entropic_sampling if s.sampler == "entropic" else m2m_sampling
     return {pair: p for pair, p in sample(counts, s.temperature).items() if p > 0}
+
 
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
     "The batches of a run: text by exponent, or of the pivot alone; pairs by the sampler."
@@ -247,65 +432,95 @@ def make_batches(s: Settings, data: Prepared) -> MixedBatches:
     pivot_alone = {s.pivot: 1.0} if s.bitext == "none" else None
     return xlm_e.make_batches(s, data, chosen, pivot_alone)
 
+
 PHASE = Phase("xy_lent", ("xlm_e", "xy_lent"), xlm_e.new_xlm_e, make_batches, xlm_e.measures)
 
-# %% ../nbs/04_xy_lent.ipynb #da75f0c8
-def grouped(metrics: dict, # of an `Evaluation`: names such as 'T3/de-en/layer2/acc@1c'
-            groups: dict, # pair → group
-           ) -> dict: # names such as 'T3/pivot/layer2/acc@1c'
+# %% ../nbs/04_xy_lent.ipynb #1e0a5d42
+def grouped(
+    metrics: dict,  # of an `Evaluation`: names such as 'T3/de-en/layer2/acc@1c'
+    groups: dict,  # pair → group
+) -> dict:  # names such as 'T3/pivot/layer2/acc@1c'
     "Means over the pairs of each group; what is of no pair stays as it is."
     found = {}
     for name, value in metrics.items():
         words = name.split("/")
-        if words[1] in groups: words[1] = groups[words[1]]
+        if words[1] in groups:
+            words[1] = groups[words[1]]
         found.setdefault("/".join(words), []).append(value)
     return {name: round(sum(values) / len(values), 5) for name, values in found.items()}
+
 
 def record_facts(s: Settings, data: Prepared, trained: Trained) -> dict:
     "What a record has beside that of XLM-E: how the pairs were drawn."
     drawn = pair_probabilities(s, data.corpus.facts["pairs"]) if s.uses_pairs else {}
-    return xlm_e.record_facts(s, data, trained) | {"probabilities": {p: round(v, 6) for p, v in drawn.items()}}
+    return xlm_e.record_facts(s, data, trained) | {
+        "probabilities": {p: round(v, 6) for p, v in drawn.items()}
+    }
 
-def scores(record: dict, test: str, group: str, # 'pivot', 'others' or 'unseen'
-           measure: str = "acc@1c", system: str = "", # as of `reports.layer_means`
-          ) -> list[float]: # percent, layer by layer
+# %% ../nbs/04_xy_lent.ipynb #da75f0c8
+def scores(
+    record: dict,
+    test: str,
+    group: str,  # 'pivot', 'others' or 'unseen'
+    measure: str = "acc@1c",
+    system: str = "",  # as of `reports.layer_means`
+) -> list[float]:  # percent, layer by layer
     "Scores of one group of pairs."
     part = {k: v for k, v in record["metrics"].items() if k.split("/")[1] == group}
     return layer_means({"metrics": part}, test, measure, system)
 
-def best_score(record: dict, test: str, group: str, measure: str = "acc@1c",
-               system: str = "") -> float: # as of `scores`
+
+def best_score(
+    record: dict, test: str, group: str, measure: str = "acc@1c", system: str = ""
+) -> float:  # as of `scores`
     "Score of one group of pairs at the layer above 0 that is best at held-out retrieval, percent."
     part = {k: v for k, v in record["metrics"].items() if k.split("/")[1] == group}
     return best_layer({"metrics": part, "curve": record["curve"]}, test, measure, system)
 
-# %% ../nbs/04_xy_lent.ipynb #bfe0b542
+# %% ../nbs/04_xy_lent.ipynb #75fe1305
 @dataclass(frozen=True)
 class ByLanguage(Evaluation):
     "Rows of the measurements of a network, and what it knows of each language that it was trained on."
-    words: dict = field(default_factory=dict) # language → 'mlm' and 'unigram' in nats; with a discriminator 'auc'
+
+    words: dict = field(
+        default_factory=dict
+    )  # language → 'mlm' and 'unigram' in nats; with a discriminator 'auc'
 
     def metrics(self) -> dict[str, float]:
         "As of `Evaluation`, with names such as 'words/en/mlm'."
-        return super().metrics() | {f"words/{lang}/{name}": round(value, 5)
-                                    for lang, found in self.words.items() for name, value in found.items()}
+        return super().metrics() | {
+            f"words/{lang}/{name}": round(value, 5)
+            for lang, found in self.words.items()
+            for name, value in found.items()
+        }
 
-def words_by_language(s: Settings, data: Prepared, model: xlm_e.XlmE) -> dict: # language → as of `ByLanguage`
+# %% ../nbs/04_xy_lent.ipynb #bfe0b542
+def words_by_language(
+    s: Settings, data: Prepared, model: xlm_e.XlmE
+) -> dict:  # language → as of `ByLanguage`
     "Held-out words of each language that was trained on: the loss of guessing them, beside its baseline."
     tokens = 16_384 if BY_SIZE[s.size].learns_in_minutes else 2048
     texts = texts_by_language(data, held_out_spec(s, s.masking), s.trained, tokens=tokens)
-    return {lang: {**seen, "unigram": texts[lang].unigram}
-            for lang, seen in language_metrics(model.measured, texts, MaskIds.of(data.tokenizer)).items()}
+    return {
+        lang: {**seen, "unigram": texts[lang].unigram}
+        for lang, seen in language_metrics(
+            model.measured, texts, MaskIds.of(data.tokenizer)
+        ).items()
+    }
 
 # %% ../nbs/04_xy_lent.ipynb #a7424c6c
-def measure_layers(s: Settings, data: Prepared, trained: Trained,
-                   minutes: float = math.inf) -> ByLanguage: # for the networks
+def measure_layers(
+    s: Settings, data: Prepared, trained: Trained, minutes: float = math.inf
+) -> ByLanguage:  # for the networks
     "Retrieval and alignment of the measured pairs; probes from the pivot to some languages; words, by language."
     others = [lang for lang in s.trained if lang != s.pivot]
-    some = others[::max(2, math.ceil(len(others) / 3))]
+    some = others[:: max(2, math.ceil(len(others) / 3))]
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
-    found = evaluate(trained.model.kept, data, not s.mismatched, (s.pivot, *some, *s.untrained), minutes, kept)
+    found = evaluate(
+        trained.model.kept, data, not s.mismatched, (s.pivot, *some, *s.untrained), minutes, kept
+    )
     return ByLanguage(**vars(found), words=words_by_language(s, data, trained.model))
+
 
 def evaluate_run(s: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
     "Metrics of a trained run by group of pairs, and which part of the tests they are of."
@@ -313,76 +528,150 @@ def evaluate_run(s: Settings, data: Prepared, trained: Trained, minutes: float) 
     return grouped(found.metrics(), measured_pairs(s)), found.measured
 
 # %% ../nbs/04_xy_lent.ipynb #a236f1cc
-def describe(record: dict,
-             steps: int | None = None, # that are not worth a word; None: those of the size
-            ) -> str:
+def describe(
+    record: dict,
+    steps: int | None = None,  # that are not worth a word; None: those of the size
+) -> str:
     "What kind of run a record is of: bitext, tasks, and what differs from the defaults of its corpus and languages."
     p = {k: v for k, v in record["parameters"].items() if k in Settings.__dataclass_fields__}
     given = {k: p[k] for k in ("size", "corpus", "langs", "bitext", "tasks")}
     default = asdict(resolve(Settings(**given, steps=steps)))
-    same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "bitext", "warmup_steps"} # the last goes with the steps
+    # the last goes with the steps
+    same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "bitext", "warmup_steps"}
     other = [f"{k}={v}" for k, v in p.items() if k not in same and v != default[k]]
     tasks = {"mrtd+trtd": "replaced tokens", "mlm+tlm": "masked tokens"}.get(p["tasks"], p["tasks"])
     world = f"{p['pivot']} alone" if p["bitext"] == "none" else p["bitext"].upper()
     return ", ".join([world, tasks, *["random pairs"] * p["mismatched"], *other])
 
-# %% ../nbs/04_xy_lent.ipynb #e91b5752
+# %% ../nbs/04_xy_lent.ipynb #ed0ad225
 _SEEDS = (0, 1, 2, 3, 4)
+
+
 _LEARNS = dict(tasks="mlm+tlm", parallel_share=0.7, batch_tokens=512, max_minutes=120.0)
-_CAPTIONS = dict(_LEARNS, corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, steps=4000, pair_lines=84_000)
-_REAL = dict(_LEARNS, langs="ar,de,en,es,fi,fr,hi,ja,ru,sw,tr,zh", steps=4000, pair_lines=66_000, amounts="real")
+
+
+_CAPTIONS = dict(
+    _LEARNS, corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, steps=4000, pair_lines=84_000
+)
+
+
+_REAL = dict(
+    _LEARNS,
+    langs="ar,de,en,es,fi,fr,hi,ja,ru,sw,tr,zh",
+    steps=4000,
+    pair_lines=66_000,
+    amounts="real",
+)
+
+
 _WORLDS = {"X-Y": {}, "EN-X": {"bitext": "en-x"}}
+
+
 _TWINS = {f"{name}, random pairs": {**arm, "mismatched": True} for name, arm in _WORLDS.items()}
 
+# %% ../nbs/04_xy_lent.ipynb #e91b5752
 EXPERIMENTS = {
-    "bitext": Experiment("Pairs of all languages serve pairs without English better than pairs with English alone.",
-                         {**_WORLDS, **_TWINS, "X-Y, as many lines a pair as EN-X": {"pair_lines": 168_000},
-                          "X-Y, a tenth of the lines": {"pair_lines": 8400}, "X-Y, 10 % false": {"noise": 0.1},
-                          "X-Y, replaced tokens": {"tasks": "mrtd+trtd"}}, _CAPTIONS, _SEEDS),
-    "sampler": Experiment("In the proportions of real bitexts, a sampler that keeps every pair serves better.",
-                          {name: {"sampler": name} for name in SAMPLERS}, _REAL, _SEEDS)}
+    "bitext": Experiment(
+        "Pairs of all languages serve pairs without English better than pairs with English alone.",
+        {
+            **_WORLDS,
+            **_TWINS,
+            "X-Y, as many lines a pair as EN-X": {"pair_lines": 168_000},
+            "X-Y, a tenth of the lines": {"pair_lines": 8400},
+            "X-Y, 10 % false": {"noise": 0.1},
+            "X-Y, replaced tokens": {"tasks": "mrtd+trtd"},
+        },
+        _CAPTIONS,
+        _SEEDS,
+    ),
+    "sampler": Experiment(
+        "In the proportions of real bitexts, a sampler that keeps every pair serves better.",
+        {name: {"sampler": name} for name in SAMPLERS},
+        _REAL,
+        _SEEDS,
+    ),
+}
 
 # %% ../nbs/04_xy_lent.ipynb #356c866c
-RECIPE = Recipe("04_xy_lent", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, xlm_e.plan_of,
-                more=record_facts, experiments=EXPERIMENTS)
+RECIPE = Recipe(
+    "04_xy_lent",
+    PHASE,
+    Settings,
+    resolve,
+    prepare_data,
+    evaluate_run,
+    describe,
+    xlm_e.plan_of,
+    more=record_facts,
+    experiments=EXPERIMENTS,
+)
 
-# %% ../nbs/04_xy_lent.ipynb #0511c61a
-def of_words(record: dict, measure: str, # 'mlm' or 'unigram', in nats; 'auc', in 1
-             group: str, # 'pivot' or 'others'
-            ) -> float:
+# %% ../nbs/04_xy_lent.ipynb #c25de593
+def of_words(
+    record: dict,
+    measure: str,  # 'mlm' or 'unigram', in nats; 'auc', in 1
+    group: str,  # 'pivot' or 'others'
+) -> float:
     "Mean over the languages of a group; nan where a record has no such measure."
-    found = {name.split("/")[1]: v for name, v in record["metrics"].items()
-             if name.startswith("words/") and name.endswith(f"/{measure}")}
-    own = [v for lang, v in found.items() if (lang == record["parameters"]["pivot"]) == (group == "pivot")]
+    found = {
+        name.split("/")[1]: v
+        for name, v in record["metrics"].items()
+        if name.startswith("words/") and name.endswith(f"/{measure}")
+    }
+    own = [
+        v
+        for lang, v in found.items()
+        if (lang == record["parameters"]["pivot"]) == (group == "pivot")
+    ]
     return sum(own) / len(own) if own else math.nan
+
 
 def words_known(record: dict, group: str) -> float:
     "Nats by which masked words of a group's languages are guessed better than by their frequency."
     return of_words(record, "unigram", group) - of_words(record, "mlm", group)
 
-def grid_measures(experiment: Experiment,
-                  groups: dict, # arm → {seed: record}
-                 ) -> tuple[dict, dict]: # label → function of a record: measures, and their baselines
+# %% ../nbs/04_xy_lent.ipynb #0511c61a
+def grid_measures(
+    experiment: Experiment,
+    groups: dict,  # arm → {seed: record}
+) -> tuple[dict, dict]:  # label → function of a record: measures, and their baselines
     "What is drawn of an experiment, if every run has it: words, translation gain, retrieval and links."
     test, gold = {"cldr": ("T3", "lists"), "multi30k": ("multi30k-2016", "gold")}.get(
-        experiment.shared.get("corpus", "cldr"), ("ntrex", "gold"))
+        experiment.shared.get("corpus", "cldr"), ("ntrex", "gold")
+    )
     names = ["pivot", "others"] + ["unseen"] * ("unseen" in experiment.shared)
-    on, pivot = {"acc@1c": test, "aer": gold}, experiment.shared.get("pivot", Settings.pivot)
+    on = {"acc@1c": test, "aer": gold}
+    pivot = experiment.shared.get("pivot", Settings.pivot)
     titles = {"pivot": f"with {pivot}", "others": f"without {pivot}", "unseen": "unseen languages"}
-    score = lambda group, measure, system="": lambda r: best_score(r, on[measure], group, measure, system)
+
+    def score(group, measure, system=""):
+        return lambda r: best_score(r, on[measure], group, measure, system)
+
     kinds = (("accuracy@1", "acc@1c"), ("AER", "aer"))
-    wanted = {f"{what}, {titles[group]}, %": (group, measure) for what, measure in kinds
-              for group in names if gold == "lists" or measure == "acc@1c"}
+    wanted = {
+        f"{what}, {titles[group]}, %": (group, measure)
+        for what, measure in kinds
+        for group in names
+        if gold == "lists" or measure == "acc@1c"
+    }
     runs = [r for g in groups.values() for r in g.values()]
-    losses = {f"words, {title}, nats": lambda r, group=group: words_known(r, group)
-              for group, title in (("pivot", pivot), ("others", "others"))}
-    if any(math.isnan(f(r)) for f in losses.values() for r in runs): # of all languages together, then
+    losses = {
+        f"words, {title}, nats": lambda r, group=group: words_known(r, group)
+        for group, title in (("pivot", pivot), ("others", "others"))
+    }
+    # of all languages together, then
+    if any(math.isnan(f(r)) for f in losses.values() for r in runs):
         losses = {"words, nats": lambda r: last_held_out(r)["MLM below unigram"]}
     losses |= {"translation gain, nats": lambda r: last_held_out(r)["translation gain, TLM"]}
     measures = losses | {label: score(*place) for label, place in wanted.items()}
-    free = {label: (lambda r: 0.0) for label in losses} | {label: score(*place, "untrained")
-                                                           for label, place in wanted.items()}
-    return {label: f for label, f in measures.items() if not any(math.isnan(f(r)) for r in runs)}, free
+    free = {label: (lambda r: 0.0) for label in losses} | {
+        label: score(*place, "untrained") for label, place in wanted.items()
+    }
+    return {
+        label: f for label, f in measures.items() if not any(math.isnan(f(r)) for r in runs)
+    }, free
 
 # %% ../nbs/04_xy_lent.ipynb #f4bc3b92
-if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(RECIPE, sys.argv[1:])

@@ -31,111 +31,160 @@ import numpy as np
 class ConfigError(ValueError):
     "A setting that cannot be used; the message says what is allowed."
 
+
 class CheckpointError(ValueError):
     "A checkpoint that cannot be read, written, or used for what was asked; the message names it."
 
+
 class DataError(ValueError):
     "Malformed or missing data, with the file and line where it was seen."
-    def __init__(self, message: str, file=None, line: int | None = None): # line counts from 1
-        self.file, self.line = file, line
+
+    def __init__(self, message: str, file=None, line: int | None = None):  # line counts from 1
+        self.file = file
+        self.line = line
         where = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(where + message)
 
 # %% ../../nbs/base/00_core.ipynb #e8205341
-def choose(name: str, # the parameter's name, for the message
-           value, # what was given
-           allowed, # what may be given, in the order to show
-          ):
+def choose(
+    name: str,  # the parameter's name, for the message
+    value,  # what was given
+    allowed,  # what may be given, in the order to show
+):
     "`value` if it is one of `allowed`; otherwise `ConfigError` with the choices and the nearest one."
     allowed = list(allowed)
-    if value in allowed: return value
-    near = difflib.get_close_matches(value, [str(a) for a in allowed], n=1) if isinstance(value, str) else []
+    if value in allowed:
+        return value
+    near = (
+        difflib.get_close_matches(value, [str(a) for a in allowed], n=1)
+        if isinstance(value, str)
+        else []
+    )
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"{name}={value!r} is not one of {', '.join(map(str, allowed))}{hint}")
 
 # %% ../../nbs/base/00_core.ipynb #40453d3a
-def check_texts(texts, # a list of strings
-                name: str, # what they are, for the message
-               ):
+def check_texts(
+    texts,  # a list of strings
+    name: str,  # what they are, for the message
+):
     "Raise `DataError` for the first item that is no string, or half of a character, with its index from 0."
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise DataError(f"{name}[{i}] is {text!r}, not a string: leave the line out, or put '' in its place")
-        try: text.encode()
+            raise DataError(
+                f"{name}[{i}] is {text!r}, not a string: leave the line out, or put '' in its place"
+            )
+        try:
+            text.encode()
         except UnicodeEncodeError as e:
-            raise DataError(f"{name}[{i}] has half of a character, {text[e.start]!r}, at place {e.start}, which no "
-                            "file can hold: read the text again with its own encoding, or leave the line out") from None
+            raise DataError(
+                f"{name}[{i}] has half of a character, {text[e.start]!r}, at place {e.start}, "
+                f"which no "
+                "file can hold: read the text again with its own encoding, or leave the line out"
+            ) from None
 
-# %% ../../nbs/base/00_core.ipynb #4f3f317b
+# %% ../../nbs/base/00_core.ipynb #753f9acc
 def split_lines(text: str) -> list[str]:
     "The lines of a text, which end at LF or CRLF and at nothing else."
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
+
 def split_words(line: str) -> list[str]:
     "The words of a line of pre-tokenised text, which end at blank or tab and at nothing else."
     return [word for word in re.split("[ \t]+", line) if word]
 
-def read_lines(path): # of a file, or '-' for standard input → iterator of lines
+# %% ../../nbs/base/00_core.ipynb #b6119886
+def read_lines(path):  # of a file, or '-' for standard input → iterator of lines
     "Lines of UTF-8 text without their ends; `DataError` with file and line for other bytes."
     from_input = str(path) == "-"
     name = "standard input" if from_input else Path(path).expanduser()
     with nullcontext(sys.stdin.buffer) if from_input else open(name, "rb") as stream:
         for number, line in enumerate(stream, 1):
-            try: text = line.decode("utf-8")
+            try:
+                text = line.decode("utf-8")
             except UnicodeDecodeError as e:
-                raise DataError(f"byte {e.start + 1} of the line, 0x{line[e.start]:02x}, is not UTF-8: convert the "
-                                "text first, e.g. with iconv -f LATIN1 -t UTF-8", name, number) from None
-            if number == 1: text = text.removeprefix("\ufeff")
+                raise DataError(
+                    f"byte {e.start + 1} of the line, 0x{line[e.start]:02x}, is not UTF-8: "
+                    f"convert the "
+                    "text first, e.g. with iconv -f LATIN1 -t UTF-8",
+                    name,
+                    number,
+                ) from None
+            if number == 1:
+                text = text.removeprefix("\ufeff")
             yield text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
+# %% ../../nbs/base/00_core.ipynb #4f3f317b
 def utf8_output():
     "Write standard output as UTF-8, whatever the locale: what a command writes can be read back everywhere."
-    if hasattr(sys.stdout, "reconfigure"): sys.stdout.reconfigure(encoding="utf-8")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
 
-# %% ../../nbs/base/00_core.ipynb #607d58da
+# %% ../../nbs/base/00_core.ipynb #f6da9096
 def repo_root() -> Path:
     "Folder of the checkout: `XLNB_ROOT`, or the nearest parent with a `settings.ini`; raises `FileNotFoundError`."
-    if os.environ.get("XLNB_ROOT"): return Path(os.environ["XLNB_ROOT"]).resolve()
+    if os.environ.get("XLNB_ROOT"):
+        return Path(os.environ["XLNB_ROOT"]).resolve()
     here = Path.cwd().resolve()
     for folder in (here, *here.parents):
-        if (folder / "settings.ini").exists() and (folder / "nbs").is_dir(): return folder
-    raise FileNotFoundError(f"{here} is not inside a checkout of xlnb: change into one, or set XLNB_ROOT to its folder")
+        if (folder / "settings.ini").exists() and (folder / "nbs").is_dir():
+            return folder
+    raise FileNotFoundError(
+        f"{here} is not inside a checkout of xlnb: change into one, or set XLNB_ROOT to its folder"
+    )
+
 
 def papers_folder() -> Path:
     "Folder of the papers' tables: beside the package in a checkout, inside it where it was installed."
     package = Path(import_module("xlnb").__file__).parent
     places = package / "papers", package.parent / "data" / "papers"
-    if found := [place for place in places if place.is_dir()]: return found[0]
-    raise FileNotFoundError(f"the papers' tables are neither in {places[0]} nor in {places[1]}: install xlnb anew")
+    if found := [place for place in places if place.is_dir()]:
+        return found[0]
+    raise FileNotFoundError(
+        f"the papers' tables are neither in {places[0]} nor in {places[1]}: install xlnb anew"
+    )
 
+# %% ../../nbs/base/00_core.ipynb #607d58da
 def runs_folder() -> Path:
     "Where runs leave what they make: `runs` of the checkout, which git ignores, or of the current folder outside one."
-    try: return repo_root() / "runs"
-    except FileNotFoundError: return Path.cwd() / "runs"
+    try:
+        return repo_root() / "runs"
+    except FileNotFoundError:
+        return Path.cwd() / "runs"
+
 
 def data_root() -> Path | None:
     "Folder with real corpora, from `XLNB_DATA`; `None` where it is not set; `FileNotFoundError` where it is not there."
-    if not (name := os.environ.get("XLNB_DATA")): return None
-    if (path := Path(name).expanduser()).is_dir(): return path.resolve()
-    raise FileNotFoundError(f"XLNB_DATA={name!r} is not a folder: "
-                            "set it to the folder that holds the corpora, or unset it")
+    if not (name := os.environ.get("XLNB_DATA")):
+        return None
+    if (path := Path(name).expanduser()).is_dir():
+        return path.resolve()
+    raise FileNotFoundError(
+        f"XLNB_DATA={name!r} is not a folder: "
+        "set it to the folder that holds the corpora, or unset it"
+    )
 
-# %% ../../nbs/base/00_core.ipynb #7e43c511
+# %% ../../nbs/base/00_core.ipynb #cc9e2971
 @contextmanager
-def atomic_path(path): # the file or folder that is to appear whole or not at all
+def atomic_path(path):  # the file or folder that is to appear whole or not at all
     "Yields a temporary sibling of `path`; renames it on success, removes it on any error."
     path = Path(path).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        if temporary.is_dir() and path.is_dir(): _swap_folders(temporary, path)
-        else: os.replace(temporary, path)
+        if temporary.is_dir() and path.is_dir():
+            _swap_folders(temporary, path)
+        else:
+            os.replace(temporary, path)
     finally:
-        if temporary.is_dir(): shutil.rmtree(temporary)
-        else: temporary.unlink(missing_ok=True)
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink(missing_ok=True)
 
+# %% ../../nbs/base/00_core.ipynb #e5d039cd
 def _swap_folders(new: Path, old: Path):
     "Put folder `new` where `old` is; a rename onto a folder that has files is refused by the system."
     aside = old.with_name(f".{old.name}.{os.getpid()}.old")
@@ -143,7 +192,8 @@ def _swap_folders(new: Path, old: Path):
     os.replace(new, old)
     shutil.rmtree(aside)
 
-def sync(path): # a file, or a folder with everything in it
+
+def sync(path):  # a file, or a folder with everything in it
     "Return when a file or folder is on the disk, and not in the memory of the system alone."
     path = Path(path)
     parts = [path, *path.rglob("*")] if path.is_dir() else [path]
@@ -154,7 +204,8 @@ def sync(path): # a file, or a folder with everything in it
         finally:
             os.close(handle)
 
-def sweep_leftovers(folder): # where nobody writes now
+# %% ../../nbs/base/00_core.ipynb #7e43c511
+def sweep_leftovers(folder):  # where nobody writes now
     "Remove what killed calls of `atomic_path` left half-written; a folder that they had set aside is put back."
     for path in Path(folder).glob(".*.[0-9]*.old"):
         target = path.with_name(path.name[1:].rsplit(".", 2)[0])
@@ -168,61 +219,91 @@ def sweep_leftovers(folder): # where nobody writes now
         else:
             path.unlink()
 
-# %% ../../nbs/base/00_core.ipynb #be9a265e
+# %% ../../nbs/base/00_core.ipynb #f8bdf554
 def sha256_file(path) -> str:
     "Hex sha256 of a file, read in blocks."
-    with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
 
 @lru_cache(2**16)
-def _sha256_of(path: str, size: int, time: int) -> str: # a file that changes has another size or time
+def _sha256_of(
+    path: str, size: int, time: int
+) -> str:  # a file that changes has another size or time
     return sha256_file(path)
+
 
 def sha256_once(path) -> str:
     "Hex sha256 of a file, which a process reads once while its size and time stay."
     facts = os.stat(path)
     return _sha256_of(os.path.abspath(path), facts.st_size, facts.st_mtime_ns)
 
+
 _CHECKSUMS = "checksums.json"
 
-def write_checksums(folder, # of a checkpoint or a network
-                    *patterns: str): # of the files, which may lie in folders below; none: all files
+# %% ../../nbs/base/00_core.ipynb #f7b36f79
+def write_checksums(
+    folder,  # of a checkpoint or a network
+    *patterns: str,
+):  # of the files, which may lie in folders below; none: all files
     "Write the sha256 of a folder's files beside them; files of a folder below that has checksums are left to those."
     folder = Path(folder)
     below = {path.parent for path in folder.rglob(_CHECKSUMS)} - {folder}
     matching = {path for pattern in patterns or ("*",) for path in folder.rglob(pattern)}
-    files = [path for path in sorted(matching)
-             if path.is_file() and path.parent not in below and path != folder / _CHECKSUMS]
+    files = [
+        path
+        for path in sorted(matching)
+        if path.is_file() and path.parent not in below and path != folder / _CHECKSUMS
+    ]
     hashes = {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
     (folder / _CHECKSUMS).write_text(json.dumps(hashes, indent=1))
 
-def verify_checksums(folder, # of a checkpoint or a network
-                     advice: str = "write it again, or delete this file if the change was meant"):
+# %% ../../nbs/base/00_core.ipynb #be9a265e
+def verify_checksums(
+    folder,  # of a checkpoint or a network
+    advice: str = "write it again, or delete this file if the change was meant",
+):
     "Raise `CheckpointError` for a file that is not what was written; a folder without checksums is taken as it is."
     for path in sorted(Path(folder).rglob(_CHECKSUMS)):
         for name, expected in read_json_object(path).items():
             file = path.parent / name
             if not file.is_file():
-                raise CheckpointError(f"{file} is missing, which {path.name} beside it lists: {advice}")
+                raise CheckpointError(
+                    f"{file} is missing, which {path.name} beside it lists: {advice}"
+                )
             if sha256_file(file) != expected:
-                raise CheckpointError(f"{file} is damaged, as {path.name} beside it tells: {advice}")
+                raise CheckpointError(
+                    f"{file} is damaged, as {path.name} beside it tells: {advice}"
+                )
 
-# %% ../../nbs/base/00_core.ipynb #damage01
+# %% ../../nbs/base/00_core.ipynb #90936f24
 @contextmanager
-def refusing_damage(message: Callable, # what a library raised, in a line → text of the error
-                    error: type = CheckpointError):
+def refusing_damage(
+    message: Callable,  # what a library raised, in a line → text of the error
+    error: type = CheckpointError,
+):
     "Whatever a library raises over damaged files, as one error of ours; our own and lack of memory pass as they are."
-    try: yield
-    except (CheckpointError, ConfigError, DataError, MemoryError): raise
-    except BaseException as e: # of safetensors, tokenizers, json, pickle and transformers: each has its own
+    try:
+        yield
+    except (CheckpointError, ConfigError, DataError, MemoryError):
+        raise
+    except (
+        BaseException
+    ) as e:  # of safetensors, tokenizers, json, pickle and transformers: each has its own
         name = type(e).__name__
-        of_files = isinstance(e, Exception) or name == "PanicException" # Rust's, which is no Exception
-        if not of_files or "OutOfMemory" in name: raise
+        # Rust's, which is no Exception
+        of_files = isinstance(e, Exception) or name == "PanicException"
+        if not of_files or "OutOfMemory" in name:
+            raise
         why = " ".join(str(e).split())
         raise error(message(f"{name}: {why:.200}")) from e
 
-def read_json(path,
-              kind: type = dict, # of the value
-              advice: str = ""): # what to do about another one, such as ': delete it'
+# %% ../../nbs/base/00_core.ipynb #9386f2e3
+def read_json(
+    path,
+    kind: type = dict,  # of the value
+    advice: str = "",
+):  # what to do about another one, such as ': delete it'
     "The JSON that a run has left in a file; `CheckpointError` for anything else."
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -230,107 +311,156 @@ def read_json(path,
         raise CheckpointError(f"{path} is damaged ({e}){advice}") from e
     if not isinstance(value, kind):
         written = {dict: "an object", list: "a list"}[kind]
-        raise CheckpointError(f"{path} is damaged: it holds {str(value)[:40]!r}, and {written} was written "
-                              f"there{advice}")
+        raise CheckpointError(
+            f"{path} is damaged: it holds {str(value)[:40]!r}, and {written} was written "
+            f"there{advice}"
+        )
     return value
 
-def read_json_object(path,
-                     *names: str, # that are in it
-                     advice: str = ""): # as in `read_json`
+# %% ../../nbs/base/00_core.ipynb #damage01
+def read_json_object(
+    path,
+    *names: str,  # that are in it
+    advice: str = "",
+):  # as in `read_json`
     "The JSON object in a file that a run has left, with all these names; `CheckpointError` for anything else."
     value = read_json(path, advice=advice)
     if lacking := [name for name in names if name not in value]:
         raise CheckpointError(f"{path} is damaged: it lacks {' and '.join(lacking)}{advice}")
     return value
 
-AGAIN = ": delete it, and it is computed again" # of what is kept so that it is computed once
+
+AGAIN = ": delete it, and it is computed again"  # of what is kept so that it is computed once
 
 # %% ../../nbs/base/00_core.ipynb #335f65d3
-def derive_seed(*keys) -> int: # ints and strings that name the stream
+def derive_seed(*keys) -> int:  # ints and strings that name the stream
     "A 63-bit seed that depends on the keys and on nothing else."
     digest = hashlib.sha256(json.dumps(keys, ensure_ascii=False).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
 
 def numpy_generator(*keys) -> np.random.Generator:
     "NumPy generator of the stream that the keys name."
     return np.random.default_rng(derive_seed(*keys))
 
+
 def torch_generator(*keys, device="cpu"):
     "`torch.Generator` of the stream that the keys name."
     import torch
+
     return torch.Generator(device=device).manual_seed(derive_seed(*keys))
 
-# %% ../../nbs/base/00_core.ipynb #6285f8eb
-_NOT_CLDR = {"nb": "no", "nob": "no", "fil": "tl", "tgl": "tl", "twi": "tw", "fuv": "ff", "fuc": "fuc", "quz": "quz",
-             "pbt": "ps"} # code → ours, where CLDR has another
+# %% ../../nbs/base/00_core.ipynb #a41171d2
+_NOT_CLDR = {
+    "nb": "no",
+    "nob": "no",
+    "fil": "tl",
+    "tgl": "tl",
+    "twi": "tw",
+    "fuv": "ff",
+    "fuc": "fuc",
+    "quz": "quz",
+    "pbt": "ps",
+}  # code → ours, where CLDR has another
 
-def our_code(code: str, # of ISO 639-1, -2 or -3, with or without a script
-            ) -> str:
+# %% ../../nbs/base/00_core.ipynb #6285f8eb
+def our_code(
+    code: str,  # of ISO 639-1, -2 or -3, with or without a script
+) -> str:
     "Our code of a language: 'DE', 'deu' and 'deu_Latn' are 'de'; what does not look like a code is returned as it is."
-    if re.fullmatch("[a-z]{2}", code): return _NOT_CLDR.get(code, code)
+    if re.fullmatch("[a-z]{2}", code):
+        return _NOT_CLDR.get(code, code)
     from babel.core import get_global
-    if not (parts := re.fullmatch("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?", code)): return code
-    lang, script = parts[1].lower(), (parts[2] or "").title()
-    if alias := _NOT_CLDR.get(lang): lang = alias
-    elif len(lang) == 3 and len(alias := get_global("language_aliases").get(lang, "")) == 2: lang = alias
+
+    if not (parts := re.fullmatch("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?", code)):
+        return code
+    lang = parts[1].lower()
+    script = (parts[2] or "").title()
+    if alias := _NOT_CLDR.get(lang):
+        lang = alias
+    elif len(lang) == 3 and len(alias := get_global("language_aliases").get(lang, "")) == 2:
+        lang = alias
     usual = get_global("likely_subtags").get(lang, "").split("_")[1:2]
     return lang if script in ("", *usual) else f"{lang}-{script}"
 
-# %% ../../nbs/base/00_core.ipynb #ab6ec7ca
-def parse_languages(langs, # 'en,de,fr', or a list of codes
-                    known=None, # the codes that are allowed; None allows all
-                   ) -> list[str]:
+# %% ../../nbs/base/00_core.ipynb #cf93a3e8
+def parse_languages(
+    langs,  # 'en,de,fr', or a list of codes
+    known=None,  # the codes that are allowed; None allows all
+) -> list[str]:
     "Our codes of a list of languages; `ConfigError` for a code that is unknown or given twice."
-    if langs is None: raise ConfigError("langs=None names no language: give codes, such as 'en,de,fr'")
+    if langs is None:
+        raise ConfigError("langs=None names no language: give codes, such as 'en,de,fr'")
     given = _put_back(langs).split(",") if isinstance(langs, str | float | bool) else langs
-    if not isinstance(given, Iterable): raise ConfigError(f"langs={langs!r:.60}: give codes, such as 'en,de,fr'")
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"langs={langs!r:.60}: give codes, such as 'en,de,fr'")
     given = [_put_back(code).strip() for code in given]
     codes = [code if known is not None and code in known else our_code(code) for code in given]
     for code, word in zip(codes, given):
-        if codes.count(code) > 1: raise ConfigError(f"langs={langs!r} names {code!r} twice: name each language once")
-        if known is not None and code not in known: raise ConfigError(_unknown_language(word, code, list(known)))
+        if codes.count(code) > 1:
+            raise ConfigError(f"langs={langs!r} names {code!r} twice: name each language once")
+        if known is not None and code not in known:
+            raise ConfigError(_unknown_language(word, code, list(known)))
     return codes
 
+# %% ../../nbs/base/00_core.ipynb #ab6ec7ca
 def _put_back(code) -> str:
     "The code that papermill or YAML has taken for another value."
-    if code is False: return "no"
+    if code is False:
+        return "no"
     return "nan" if isinstance(code, float) and math.isnan(code) else str(code)
+
 
 def _unknown_language(word, code, known):
     near = difflib.get_close_matches(code, known, n=3, cutoff=0.3) or sorted(known)[:3]
     meant = f" ({code})" if code != word else ""
     return f"language {word!r}{meant} is not one of the {len(known)} known here; nearest: {', '.join(near)}"
 
-# %% ../../nbs/base/00_core.ipynb #fca987c7
+# %% ../../nbs/base/00_core.ipynb #9292bacb
 _PAIR = re.compile(r"([a-z]{2,3}(?:-[A-Z][a-z]{3})?)-([a-z]{2,3}(?:-[A-Z][a-z]{3})?)")
+
 
 def pair_name(a: str, b: str) -> str:
     "Name of the unordered pair: the codes sorted and joined."
     return "-".join(sorted((a, b)))
 
-def check_pair_names(pairs): # iterable of names
+
+def check_pair_names(pairs):  # iterable of names
     "Raise `DataError` for a pair that is named the other way round."
     for pair in pairs:
         if pair != (name := pair_name(*split_pair(pair))):
-            raise DataError(f"pair {pair!r}: languages stand in alphabetical order, as {name!r}; name it so, and turn "
-                            "its lines round")
+            raise DataError(
+                f"pair {pair!r}: languages stand in alphabetical order, as {name!r}; name it "
+                f"so, and turn "
+                "its lines round"
+            )
 
+# %% ../../nbs/base/00_core.ipynb #fca987c7
 def split_pair(pair: str) -> tuple[str, str]:
     "The two codes of a pair's name; `ConfigError` if it is none."
-    if not (m := _PAIR.fullmatch(pair)): raise ConfigError(f"pair {pair!r} is not of the form 'de-en' or 'en-zh-Hant': "
-                                                           "codes in lower case, a script after a hyphen, no region")
+    if not (m := _PAIR.fullmatch(pair)):
+        raise ConfigError(
+            f"pair {pair!r} is not of the form 'de-en' or 'en-zh-Hant': "
+            "codes in lower case, a script after a hyphen, no region"
+        )
     return m[1], m[2]
 
-# %% ../../nbs/base/00_core.ipynb #c1747491
-def progress(line: str, # what to show, e.g. 'step 120 of 3,000, loss 3.21'; lines of a text become lines
-             keep: bool = False, # True: the line stays; False: the next one takes its place
-            ):
+# %% ../../nbs/base/00_core.ipynb #ee387467
+def progress(
+    line: str,  # what to show, e.g. 'step 120 of 3,000, loss 3.21'; lines of a text become lines
+    keep: bool = False,  # True: the line stays; False: the next one takes its place
+):
     "Show a line at the terminal in which papermill runs this notebook; nothing happens where there is none."
-    if not (path := os.environ.get("XLNB_PROGRESS")): return
-    try: pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError: return # the terminal was closed
+    if not (path := os.environ.get("XLNB_PROGRESS")):
+        return
+    try:
+        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return  # the terminal was closed
     with open(pipe, "wb", buffering=0) as file, suppress(OSError):
-        for text in line.splitlines(): file.write(_message(text, keep))
+        for text in line.splitlines():
+            file.write(_message(text, keep))
+
 
 @contextmanager
 def plain_warnings():
@@ -339,242 +469,391 @@ def plain_warnings():
         warnings.showwarning = lambda message, *_, **__: print(f"xlnb: {message}", file=sys.stderr)
         yield
 
+# %% ../../nbs/base/00_core.ipynb #c1747491
 def _message(text: str, keep: bool) -> bytes:
     "A line that a pipe takes whole or not at all, so two writers do not mix; its first character says if it stays."
-    return f"{'+' if keep else '-'}{text}".encode()[:select.PIPE_BUF - 1] + b"\n"
+    return f"{'+' if keep else '-'}{text}".encode()[: select.PIPE_BUF - 1] + b"\n"
 
-# %% ../../nbs/base/00_core.ipynb #c551eec0
-SECONDS_BEFORE_BAR = 3 # at a terminal
-SECONDS_BETWEEN_LINES = 60 # of a redirected log
+# %% ../../nbs/base/00_core.ipynb #4bd32619
+SECONDS_BEFORE_BAR = 3  # at a terminal
+
+
+SECONDS_BETWEEN_LINES = 60  # of a redirected log
+
 
 class _Lines:
     "What a bar writes, as lines of standard error."
+
     def write(self, text: str):
-        if line := text.strip(): sys.stderr.write(f"{line}\n")
+        if line := text.strip():
+            sys.stderr.write(f"{line}\n")
 
-    def flush(self): sys.stderr.flush()
+    def flush(self):
+        sys.stderr.flush()
 
-def progress_bar(items=None, # what is counted as it is taken; None: the caller updates the bar
-                 quiet: bool | None = False, # show nothing; None: nothing in a notebook
-                 **options, # of tqdm: total, initial, unit, desc
-                ): # a tqdm
+# %% ../../nbs/base/00_core.ipynb #c551eec0
+def progress_bar(
+    items=None,  # what is counted as it is taken; None: the caller updates the bar
+    quiet: bool | None = False,  # show nothing; None: nothing in a notebook
+    **options,  # of tqdm: total, initial, unit, desc
+):  # a tqdm
     "A bar at a terminal or in a notebook, after three seconds; a line a minute where standard error is a file."
     from tqdm.auto import tqdm
+
     in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
-    if quiet is None: quiet = in_notebook
+    if quiet is None:
+        quiet = in_notebook
     if sys.stderr.isatty() or in_notebook:
         return tqdm(items, disable=quiet, leave=False, delay=SECONDS_BEFORE_BAR, **options)
     wait = SECONDS_BETWEEN_LINES
-    return tqdm(items, disable=quiet, leave=False, delay=wait, mininterval=wait, maxinterval=wait, miniters=1,
-                file=_Lines(), bar_format="{l_bar}{r_bar}", **options)
+    return tqdm(
+        items,
+        disable=quiet,
+        leave=False,
+        delay=wait,
+        mininterval=wait,
+        maxinterval=wait,
+        miniters=1,
+        file=_Lines(),
+        bar_format="{l_bar}{r_bar}",
+        **options,
+    )
 
 # %% ../../nbs/base/00_core.ipynb #75eaaf1a
 @contextmanager
 def one_thread():
     "Inside, numerical work takes one thread, of torch and of BLAS; also a decorator."
     from threadpoolctl import threadpool_limits
+
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
     with threadpool_limits(limits=1):
-        if torch: torch.set_num_threads(1)
-        try: yield
+        if torch:
+            torch.set_num_threads(1)
+        try:
+            yield
         finally:
-            if torch: torch.set_num_threads(threads)
+            if torch:
+                torch.set_num_threads(threads)
 
-# %% ../../nbs/base/00_core.ipynb #2d05c0e2
-def settings_from_arguments(settings, # a dataclass with defaults for all fields
-                            argv: list[str], # e.g. ['--size', 'base', '--steps=100']
-                           ):
+# %% ../../nbs/base/00_core.ipynb #325613e0
+def settings_from_arguments(
+    settings,  # a dataclass with defaults for all fields
+    argv: list[str],  # e.g. ['--size', 'base', '--steps=100']
+):
     """An instance of `settings` from `--name value` arguments; `--help` prints the names and ends the program.
 
     Raises `ConfigError` for an unknown name, with the nearest known one, and for one that comes twice."""
-    if {"--help", "-h"} & {*argv}: raise SystemExit(print(_usage(settings)))
+    if {"--help", "-h"} & {*argv}:
+        raise SystemExit(print(_usage(settings)))
     words = iter([w for a in argv for w in (a.split("=", 1) if a.startswith("--") else [a])])
     types = {f.name: f.type for f in fields(settings)}
     given = {}
     for name in words:
         if not name.startswith("--"):
-            raise ConfigError(f"arguments come as --name value, and --help lists them; got {' '.join(argv)!r}")
+            raise ConfigError(
+                f"arguments come as --name value, and --help lists them; got {' '.join(argv)!r}"
+            )
         key = choose("argument", name.removeprefix("--").replace("-", "_"), types)
         value = next(words, None)
-        if value is None or value.startswith("--"): raise ConfigError(f"--{key} needs a value; --help lists all names")
-        if key in given: raise ConfigError(f"--{key} comes twice, as {given[key]} and {value}: give it once")
+        if value is None or value.startswith("--"):
+            raise ConfigError(f"--{key} needs a value; --help lists all names")
+        if key in given:
+            raise ConfigError(f"--{key} comes twice, as {given[key]} and {value}: give it once")
         given[key] = _read_value(key, value, types[key])
     return settings(**given)
 
-def _module_name(program: str) -> str: # of a file that was started, e.g. 'xlnb.xlm_e'
+# %% ../../nbs/base/00_core.ipynb #6f4852ff
+def _module_name(program: str) -> str:  # of a file that was started, e.g. 'xlnb.xlm_e'
     parts = Path(program).with_suffix("").parts
     package = len(parts) - 1 - parts[::-1].index("xlnb") if "xlnb" in parts else -1
     return ".".join(parts[package:])
 
+# %% ../../nbs/base/00_core.ipynb #59eece9b
 def _usage(settings) -> str:
     "Every name with its type, what it is if not given, and the comment on its line."
-    rows = [(f"--{f.name}", getattr(f.type, "__name__", str(f.type)), repr(f.default)) for f in fields(settings)]
-    wide, meanings = [max(map(len, column)) for column in zip(*rows)], _meanings(settings)
-    lines = [f"  {name:{wide[0]}}  {kind:{wide[1]}}  {default:{wide[2]}}  {meanings.get(name[2:], '')}".rstrip()
-             for name, kind, default in rows]
-    return "\n".join([f"usage: python -m {_module_name(sys.argv[0])} [--name value] …", "",
-                      "Name, type, what it is if not given, and what it means:", *lines])
+    rows = [
+        (f"--{f.name}", getattr(f.type, "__name__", str(f.type)), repr(f.default))
+        for f in fields(settings)
+    ]
+    wide = [max(map(len, column)) for column in zip(*rows)]
+    meanings = _meanings(settings)
+    lines = [
+        f"  {name:{wide[0]}}  {kind:{wide[1]}}  {default:{wide[2]}}  "
+        f"{meanings.get(name[2:], '')}".rstrip()
+        for name, kind, default in rows
+    ]
+    return "\n".join(
+        [
+            f"usage: python -m {_module_name(sys.argv[0])} [--name value] …",
+            "",
+            "Name, type, what it is if not given, and what it means:",
+            *lines,
+        ]
+    )
 
-def _meanings(settings) -> dict[str, str]: # field → the comment on its line; of classes of a notebook there is none
+# %% ../../nbs/base/00_core.ipynb #b931b857
+def _meanings(
+    settings,
+) -> dict[str, str]:  # field → the comment on its line; of classes of a notebook there is none
     lines = []
-    with suppress(OSError, TypeError): # no file has their source
-        for own in reversed(settings.__mro__[:-1]): lines += inspect.getsource(own).splitlines()
+    with suppress(OSError, TypeError):  # no file has their source
+        for own in reversed(settings.__mro__[:-1]):
+            lines += inspect.getsource(own).splitlines()
     found = (re.fullmatch(r" +(\w+): [^#]*# *(.+)", line) for line in lines)
     return {m[1]: m[2] for m in found if m}
 
-def check_types(settings, # a dataclass
-                free=(), # fields to leave out
-               ):
+# %% ../../nbs/base/00_core.ipynb #c4fcca86
+def check_types(
+    settings,  # a dataclass
+    free=(),  # fields to leave out
+):
     "Raise `ConfigError` for a field whose value is not of its annotated type: 'false' is not False, '5,0' no number."
     allowed = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
     for field in fields(settings):
-        if field.name in free: continue
-        kind, value = getattr(field.type, "__name__", str(field.type)), getattr(settings, field.name)
+        if field.name in free:
+            continue
+        kind = getattr(field.type, "__name__", str(field.type))
+        value = getattr(settings, field.name)
         kinds = kind.split(" | ")
-        fits = "bool" in kinds if isinstance(value, bool) else isinstance(value, tuple(allowed[k] for k in kinds))
-        if not fits: raise ConfigError(f"{field.name}={value!r} is not of type {kind}")
+        fits = (
+            "bool" in kinds
+            if isinstance(value, bool)
+            else isinstance(value, tuple(allowed[k] for k in kinds))
+        )
+        if not fits:
+            raise ConfigError(f"{field.name}={value!r} is not of type {kind}")
         refuse_nan(**{field.name: value})
 
-def refuse_nan(**values): # name of a parameter → value; what is no float passes
+# %% ../../nbs/base/00_core.ipynb #2d05c0e2
+def refuse_nan(**values):  # name of a parameter → value; what is no float passes
     "Raise `ConfigError` for a parameter that is NaN, which no comparison would notice."
     for name, value in values.items():
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(f"{name}={value!r} is not a number")
 
-# %% ../../nbs/base/00_core.ipynb #ba278f85
-_SOFT_HYPHENS = re.compile("(?<=[^\\s\u00ad])\u00ad+|\u00ad+(?=[^\\s\u00ad])") # of words, not those that stand alone
+# %% ../../nbs/base/00_core.ipynb #316723be
+# of words, not those that stand alone
+_SOFT_HYPHENS = re.compile("(?<=[^\\s\u00ad])\u00ad+|\u00ad+(?=[^\\s\u00ad])")
+
 
 def normalize_text(text: str) -> str:
     """The text composed (NFC), and without soft hyphens: words that look alike are alike.
 
     Every word keeps its number: a soft hyphen alone between blanks stays."""
-    if text.isascii(): return text
-    if "\u00ad" in text: text = _SOFT_HYPHENS.sub("", text)
+    if text.isascii():
+        return text
+    if "\u00ad" in text:
+        text = _SOFT_HYPHENS.sub("", text)
     return unicodedata.normalize("NFC", text)
 
-def normalized_place(text: str, # as it was written
-                     place: int, # in it, from 0 to its length
-                    ) -> int | None: # in `normalize_text(text)`
+# %% ../../nbs/base/00_core.ipynb #ba278f85
+def normalized_place(
+    text: str,  # as it was written
+    place: int,  # in it, from 0 to its length
+) -> int | None:  # in `normalize_text(text)`
     "Where a place in a text is once the text is normalised; None inside a letter that is composed."
     soft = {k for match in _SOFT_HYPHENS.finditer(text) for k in range(*match.span())}
     parts = range(place), range(place, len(text))
     before, after = ("".join(text[k] for k in part if k not in soft) for part in parts)
     composed = unicodedata.normalize("NFC", before)
-    is_border = composed + unicodedata.normalize("NFC", after) == unicodedata.normalize("NFC", before + after)
+    is_border = composed + unicodedata.normalize("NFC", after) == unicodedata.normalize(
+        "NFC", before + after
+    )
     return len(composed) if is_border else None
 
-# %% ../../nbs/base/00_core.ipynb #2d05cs35
-def check_counts(**given): # name of a parameter → value
+# %% ../../nbs/base/00_core.ipynb #9d3af3e1
+def check_counts(**given):  # name of a parameter → value
     "Raise `ConfigError` for a number of things that is not whole, or below 1."
     for name, value in given.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
             raise ConfigError(f"{name}={value!r}: give a whole number, 1 or more")
 
-def check_numbers(least: float, most: float, # allowed too; inf: any finite number
-                  **given): # name of a parameter → value
+
+def check_numbers(
+    least: float,
+    most: float,  # allowed too; inf: any finite number
+    **given,
+):  # name of a parameter → value
     "Raise `ConfigError` for what is no finite number within two bounds."
     for name, value in given.items():
-        if isinstance(value, Real) and not isinstance(value, bool) and least <= value <= most and math.isfinite(value):
+        if (
+            isinstance(value, Real)
+            and not isinstance(value, bool)
+            and least <= value <= most
+            and math.isfinite(value)
+        ):
             continue
         allowed = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of {least:g} or more"
         raise ConfigError(f"{name}={value!r}: give a number {allowed}")
 
+# %% ../../nbs/base/00_core.ipynb #2d05cs35
 def _read_value(name, text, kind):
     kind = getattr(kind, "__name__", str(kind))
-    if text == "None" and "None" in kind: return None
-    if "bool" in kind: return choose(name, text, ["True", "False", "true", "false"]).lower() == "true"
+    if text == "None" and "None" in kind:
+        return None
+    if "bool" in kind:
+        return choose(name, text, ["True", "False", "true", "false"]).lower() == "true"
     for read in (int, float):
         if read.__name__ in kind:
-            try: return read(text)
-            except ValueError: pass
-    if "str" in kind: return text
+            try:
+                return read(text)
+            except ValueError:
+                pass
+    if "str" in kind:
+        return text
     raise ConfigError(f"{name}={text!r} is not of type {kind}")
 
-# %% ../../nbs/base/00_core.ipynb #ch3ckt3n
-def check_tensor(name: str, # for the message
-                 value, # what was given
-                 shape: tuple | None = None, # sizes, None: any; None in place of them: any shape
-                 ids: bool = False, # whether it holds whole numbers
-                ):
+# %% ../../nbs/base/00_core.ipynb #b555f016
+def check_tensor(
+    name: str,  # for the message
+    value,  # what was given
+    shape: tuple | None = None,  # sizes, None: any; None in place of them: any shape
+    ids: bool = False,  # whether it holds whole numbers
+):
     "`DataError` for what is no tensor of this shape and kind; reads no number, so that no device is waited for."
     from torch import Tensor, bool as truths
+
     fits = isinstance(value, Tensor)
     if fits and shape is not None:
-        fits = value.ndim == len(shape) and all(size in (None, own) for own, size in zip(value.shape, shape))
-    if fits and not (ids and (value.is_floating_point() or value.dtype == truths)): return
-    given = f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-    form = "" if shape is None else f" of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
+        fits = value.ndim == len(shape) and all(
+            size in (None, own) for own, size in zip(value.shape, shape)
+        )
+    if fits and not (ids and (value.is_floating_point() or value.dtype == truths)):
+        return
+    given = (
+        f"{tuple(value.shape)} of {value.dtype}"
+        if isinstance(value, Tensor)
+        else f"a {type(value).__name__}"
+    )
+    form = (
+        ""
+        if shape is None
+        else f" of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
+    )
     raise DataError(f"{name} is {given}: give a tensor{' of whole numbers' * ids}{form}")
 
-def check_batch(batch, # what was given for one
-                **shapes, # name of a tensor that it must have → shape, as of `check_tensor`
-               ):
+# %% ../../nbs/base/00_core.ipynb #7786603e
+def check_batch(
+    batch,  # what was given for one
+    **shapes,  # name of a tensor that it must have → shape, as of `check_tensor`
+):
     "`ConfigError` for what is no dict or lacks a tensor, `DataError` for a tensor of another shape."
     if not isinstance(batch, Mapping):
-        raise ConfigError(f"a batch is a dict of tensors, as collate_text of xlnb.text.tokens returns; got a "
-                          f"{type(batch).__name__}")
+        raise ConfigError(
+            f"a batch is a dict of tensors, as collate_text of xlnb.text.tokens returns; got a "
+            f"{type(batch).__name__}"
+        )
     if lacking := [name for name in shapes if name not in batch]:
-        raise ConfigError(f"the batch has {', '.join(map(str, batch))}: add its {', '.join(lacking)}")
-    for name, shape in shapes.items(): check_tensor(name, batch[name], shape)
+        raise ConfigError(
+            f"the batch has {', '.join(map(str, batch))}: add its {', '.join(lacking)}"
+        )
+    for name, shape in shapes.items():
+        check_tensor(name, batch[name], shape)
 
+# %% ../../nbs/base/00_core.ipynb #ch3ckt3n
 def check_generator(generator):
     "`ConfigError` for what is no `torch.Generator`."
     from torch import Generator
-    if not isinstance(generator, Generator):
-        raise ConfigError(f"generator={generator!r:.60}: drawing needs generator=, a torch.Generator such as "
-                          "torch_generator(seed, step)")
 
-# %% ../../nbs/base/00_core.ipynb #206ad5d7
-def _git(*words) -> str | None: # None without git or a checkout
+    if not isinstance(generator, Generator):
+        raise ConfigError(
+            f"generator={generator!r:.60}: drawing needs generator=, a torch.Generator such as "
+            "torch_generator(seed, step)"
+        )
+
+# %% ../../nbs/base/00_core.ipynb #85e9ed14
+def _git(*words) -> str | None:  # None without git or a checkout
     quiet = dict(capture_output=True, text=True, check=True)
-    try: return subprocess.run(["git", *words], cwd=repo_root(), **quiet).stdout.strip()
-    except (OSError, subprocess.CalledProcessError): return None
+    try:
+        return subprocess.run(["git", *words], cwd=repo_root(), **quiet).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
 
 def _processor() -> str:
-    try: lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError: lines = []
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or platform.machine()
 
+# %% ../../nbs/base/00_core.ipynb #206ad5d7
 def run_facts() -> dict:
     "What a result depends on besides its parameters: commit, date, hardware, versions."
     import sentencepiece, torch, transformers
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"commit": _git("rev-parse", "--short=10", "HEAD"),
-            "changed_files": len((_git("status", "--porcelain", "xlnb", "nbs") or "").splitlines()),
-            "date": time.strftime("%Y-%m-%d"), "processor": _processor(), "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(), "gpu": gpu, "python": platform.python_version(),
-            "torch": torch.__version__, "transformers": transformers.__version__,
-            "sentencepiece": sentencepiece.__version__}
 
-# %% ../../nbs/base/00_core.ipynb #830b3dcc
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "commit": _git("rev-parse", "--short=10", "HEAD"),
+        "changed_files": len((_git("status", "--porcelain", "xlnb", "nbs") or "").splitlines()),
+        "date": time.strftime("%Y-%m-%d"),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "sentencepiece": sentencepiece.__version__,
+    }
+
+# %% ../../nbs/base/00_core.ipynb #60620073
 _LAYER = re.compile(r"(?<=/layer)\d+(?=/)")
 
-def _by_layer(metrics: dict) -> dict: # 'T3/de-en/layer0/acc@1', 'T3/de-en/layer1/acc@1' → 'T3/de-en/layer/acc@1'
+
+def _by_layer(
+    metrics: dict,
+) -> dict:  # 'T3/de-en/layer0/acc@1', 'T3/de-en/layer1/acc@1' → 'T3/de-en/layer/acc@1'
     found = {}
     for name, value in metrics.items():
-        if layer := _LAYER.search(name): found.setdefault(_LAYER.sub("", name, count=1), {})[int(layer[0])] = value
-        else: found[name] = value
-    of_layers = lambda scores: [scores.get(k) for k in range(max(scores) + 1)]
+        if layer := _LAYER.search(name):
+            found.setdefault(_LAYER.sub("", name, count=1), {})[int(layer[0])] = value
+        else:
+            found[name] = value
+
+    def of_layers(scores):
+        return [scores.get(k) for k in range(max(scores) + 1)]
+
     return {name: of_layers(v) if isinstance(v, dict) else v for name, v in found.items()}
 
-def _one_by_one(metrics: dict) -> dict: # the inverse
+# %% ../../nbs/base/00_core.ipynb #6b3f8bbb
+def _one_by_one(metrics: dict) -> dict:  # the inverse
     found = {}
     for name, value in metrics.items():
         scores = value if isinstance(value, list) else []
-        found |= {name.replace("/layer/", f"/layer{k}/", 1): v for k, v in enumerate(scores) if v is not None}
-        if not isinstance(value, list): found[name] = value
+        found |= {
+            name.replace("/layer/", f"/layer{k}/", 1): v
+            for k, v in enumerate(scores)
+            if v is not None
+        }
+        if not isinstance(value, list):
+            found[name] = value
     return found
 
-def _is_table(value) -> bool: # lines without holes of their own
-    return isinstance(value, list) and bool(value) and all(type(x) is dict and None not in x.values() for x in value)
 
-def _columns(lines: list[dict]) -> dict: # name → values, None where a line has none
-    return {name: [line.get(name) for line in lines] for name in dict.fromkeys(chain.from_iterable(lines))}
+def _is_table(value) -> bool:  # lines without holes of their own
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(type(x) is dict and None not in x.values() for x in value)
+    )
 
-def _lines(columns: dict) -> list[dict]: # the inverse
-    return [{k: v for k, v in zip(columns, row) if v is not None} for row in zip(*columns.values(), strict=True)]
+# %% ../../nbs/base/00_core.ipynb #23b1a0b5
+def _columns(lines: list[dict]) -> dict:  # name → values, None where a line has none
+    return {
+        name: [line.get(name) for line in lines]
+        for name in dict.fromkeys(chain.from_iterable(lines))
+    }
+
+
+def _lines(columns: dict) -> list[dict]:  # the inverse
+    return [
+        {k: v for k, v in zip(columns, row) if v is not None}
+        for row in zip(*columns.values(), strict=True)
+    ]
+
 
 def _packed(record: dict) -> dict:
     "A record as files have it: curves as columns, under `tables`."
@@ -583,46 +862,56 @@ def _packed(record: dict) -> dict:
     scores = {"metrics": _by_layer(record["metrics"])} if "metrics" in record else {}
     return rest | scores | ({"tables": tables} if tables else {})
 
-def _unpacked(record: dict) -> dict: # the inverse
+# %% ../../nbs/base/00_core.ipynb #830b3dcc
+def _unpacked(record: dict) -> dict:  # the inverse
     tables = {name: _lines(columns) for name, columns in record.get("tables", {}).items()}
     scores = {"metrics": _one_by_one(record["metrics"])} if "metrics" in record else {}
     return {name: value for name, value in record.items() if name != "tables"} | scores | tables
 
-# %% ../../nbs/base/00_core.ipynb #1e773393
+# %% ../../nbs/base/00_core.ipynb #045a7b01
 def _results_folder() -> Path:
     "Where records are appended: `XLNB_RESULTS`, or `results` in `runs_folder`."
     return Path(os.environ.get("XLNB_RESULTS") or runs_folder() / "results")
 
-def append_record(notebook: str, # e.g. '03_xlm_e'
-                  record: dict, # JSON values; metrics under flat names such as 'T3/de-en/layer3/acc@1'
-                  part: str = "", # e.g. 'cldr'
-                 ) -> Path:
+
+def append_record(
+    notebook: str,  # e.g. '03_xlm_e'
+    record: dict,  # JSON values; metrics under flat names such as 'T3/de-en/layer3/acc@1'
+    part: str = "",  # e.g. 'cldr'
+) -> Path:
     """Append one line to a notebook's records; returns the file.
 
     Raises `ValueError` on NaN, since a record holds numbers; `OSError` on a full disk, where nothing was written."""
     path = _results_folder() / ".".join(filter(None, (notebook, part, "jsonl")))
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps({"notebook": notebook, **_packed(record)}, ensure_ascii=False, allow_nan=False)
+    line = json.dumps(
+        {"notebook": notebook, **_packed(record)}, ensure_ascii=False, allow_nan=False
+    )
     _append_line(path, line)
     return path
 
+# %% ../../nbs/base/00_core.ipynb #ef107095
 def _append_line(path: Path, line: str):
     "Append a line to a file whole or not at all; a line that was left unfinished before it stays apart."
     with open(path, "a+b", buffering=0) as f:
-        fcntl.flock(f, fcntl.LOCK_EX) # two runs that end together do not mix
+        fcntl.flock(f, fcntl.LOCK_EX)  # two runs that end together do not mix
         size = f.seek(0, os.SEEK_END)
         f.seek(max(0, size - 1))
         ended = f.read(1) in (b"", b"\n")
         data = f"{line}\n".encode() if ended else f"\n{line}\n".encode()
         try:
             while data:
-                data = data[f.write(data):]
+                data = data[f.write(data) :]
             os.fsync(f.fileno())
         except OSError as e:
             f.truncate(size)
-            raise OSError(e.errno, f"nothing was recorded in {path} ({e.strerror}): free some space and give the "
-                                   "same command again") from e
+            raise OSError(
+                e.errno,
+                f"nothing was recorded in {path} ({e.strerror}): free some space and give the "
+                "same command again",
+            ) from e
 
+# %% ../../nbs/base/00_core.ipynb #cd0291ee
 def read_records(notebook: str) -> list[dict]:
     """All records of a notebook, part by part, oldest first, those in `data/results` before those in `runs/results`.
 
@@ -630,67 +919,141 @@ def read_records(notebook: str) -> list[dict]:
     `DataError` for a line that is JSON and no record."""
     shared = []
     if not os.environ.get("XLNB_RESULTS"):
-        with suppress(FileNotFoundError): shared = [repo_root() / "data" / "results"]
+        with suppress(FileNotFoundError):
+            shared = [repo_root() / "data" / "results"]
     patterns = (f"{notebook}.jsonl", f"{notebook}.*.jsonl")
-    paths = [p for folder in (*shared, _results_folder()) for pattern in patterns for p in sorted(folder.glob(pattern))]
+    paths = [
+        p
+        for folder in (*shared, _results_folder())
+        for pattern in patterns
+        for p in sorted(folder.glob(pattern))
+    ]
     return [record for path in paths for record in _records(path)]
 
+# %% ../../nbs/base/00_core.ipynb #1e773393
 def _records(path):
     with open(path, "rb") as f:
         for n, line in enumerate(f, 1):
             try:
                 record = json.loads(line.decode("utf-8"))
             except (ValueError, RecursionError) as e:
-                warnings.warn(f"{path}:{n}: not a JSON record ({e}); this line is left out: remove or mend it")
+                warnings.warn(
+                    f"{path}:{n}: not a JSON record ({e}); this line is left out: remove or mend it"
+                )
                 continue
             if not isinstance(record, dict):
-                raise DataError(f"{str(record)[:40]!r} is JSON and no record: remove the line", path, n)
+                raise DataError(
+                    f"{str(record)[:40]!r} is JSON and no record: remove the line", path, n
+                )
             try:
                 unpacked = _unpacked(record)
-            except (AttributeError, TypeError, ValueError) as e: # no names and values, or columns of several lengths
-                raise DataError(f"tables or metrics that no run has written ({e}): remove the line", path, n) from None
+            except (
+                AttributeError,
+                TypeError,
+                ValueError,
+            ) as e:  # no names and values, or columns of several lengths
+                raise DataError(
+                    f"tables or metrics that no run has written ({e}): remove the line", path, n
+                ) from None
             yield unpacked
 
-# %% ../../nbs/base/00_core.ipynb #565a3866
-PALETTE = {"blue": "#0072B2", "orange": "#E69F00", "green": "#009E73", "red": "#D55E00", "purple": "#CC79A7",
-           "sky": "#56B4E9", "yellow": "#F0E442", "black": "#000000", "grey": "#7F7F7F"}
-WIDTHS = {"column": 3.5, "page": 7.2}
-_STYLE = {"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
-          "legend.fontsize": 7, "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.4,
-          "lines.markersize": 3.5, "figure.dpi": 160, "savefig.dpi": 200, "svg.fonttype": "none",
-          "svg.hashsalt": "xlnb", "figure.constrained_layout.use": True, "font.family": "DejaVu Sans"}
+# %% ../../nbs/base/00_core.ipynb #05e996d9
+PALETTE = {
+    "blue": "#0072B2",
+    "orange": "#E69F00",
+    "green": "#009E73",
+    "red": "#D55E00",
+    "purple": "#CC79A7",
+    "sky": "#56B4E9",
+    "yellow": "#F0E442",
+    "black": "#000000",
+    "grey": "#7F7F7F",
+}
 
-def figure(width: str = "column", # 'column' (3.5 inches) or 'page' (7.2 inches)
-           height: float | None = None, # inches; 0.7 of the width if None
-           **subplots, # passed to `plt.subplots`
-          ):
+
+WIDTHS = {"column": 3.5, "page": 7.2}
+
+# %% ../../nbs/base/00_core.ipynb #4d8725f3
+_STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 3.5,
+    "figure.dpi": 160,
+    "savefig.dpi": 200,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "xlnb",
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",
+}
+
+# %% ../../nbs/base/00_core.ipynb #565a3866
+def figure(
+    width: str = "column",  # 'column' (3.5 inches) or 'page' (7.2 inches)
+    height: float | None = None,  # inches; 0.7 of the width if None
+    **subplots,  # passed to `plt.subplots`
+):
     "A figure and its axes in the house style, which matplotlib keeps for what is drawn after."
     import matplotlib.pyplot as plt
     from cycler import cycler
+
     inches = WIDTHS[choose("width", width, WIDTHS)]
-    cycle = cycler(color=[PALETTE[c] for c in ("blue", "red", "green", "purple", "orange", "sky", "black")])
+    cycle = cycler(
+        color=[PALETTE[c] for c in ("blue", "red", "green", "purple", "orange", "sky", "black")]
+    )
     plt.rcParams.update({**_STYLE, "axes.prop_cycle": cycle})
     return plt.subplots(figsize=(inches, height or 0.7 * inches), **subplots)
 
-# %% ../../nbs/base/00_core.ipynb #904411e2
-def label_lines(ax, # axes whose lines carry labels
-                gap: float = 0.075, # least distance between labels, as a share of the axis height
-               ):
+# %% ../../nbs/base/00_core.ipynb #6da294af
+def label_lines(
+    ax,  # axes whose lines carry labels
+    gap: float = 0.075,  # least distance between labels, as a share of the axis height
+):
     "Write each labelled line's name at its right end, in its colour, pushed apart where ends are close."
-    ax.autoscale_view() # limits that are still to be found would move the ends
+    ax.autoscale_view()  # limits that are still to be found would move the ends
     lines = [line for line in ax.get_lines() if not line.get_label().startswith("_")]
-    ends = [ax.transAxes.inverted().transform(ax.transData.transform((0, line.get_ydata()[-1])))[1] for line in lines]
+    ends = [
+        ax.transAxes.inverted().transform(ax.transData.transform((0, line.get_ydata()[-1])))[1]
+        for line in lines
+    ]
     order = np.argsort(ends)
     places = _spread([ends[i] for i in order], gap)
     for i, y in zip(order, places):
-        line = dict(arrowstyle="-", lw=0.5, color=lines[i].get_color(), shrinkA=0, shrinkB=0, relpos=(0, 0.5))
-        ax.annotate(lines[i].get_label(), (1.01, ends[i]), (1.06, y), "axes fraction", "axes fraction", va="center",
-                    fontsize=7, color=lines[i].get_color(), annotation_clip=False, arrowprops=line)
+        line = dict(
+            arrowstyle="-",
+            lw=0.5,
+            color=lines[i].get_color(),
+            shrinkA=0,
+            shrinkB=0,
+            relpos=(0, 0.5),
+        )
+        ax.annotate(
+            lines[i].get_label(),
+            (1.01, ends[i]),
+            (1.06, y),
+            "axes fraction",
+            "axes fraction",
+            va="center",
+            fontsize=7,
+            color=lines[i].get_color(),
+            annotation_clip=False,
+            arrowprops=line,
+        )
 
+# %% ../../nbs/base/00_core.ipynb #904411e2
 def _spread(values, gap):
     "Ascending `values`, moved as little as it takes to stand `gap` apart and inside 0 to 1."
-    groups = [] # of neighbours: sum of values, number
-    place = lambda total, n: min(max(total / n - (n - 1) * gap / 2, 0), 1 - (n - 1) * gap) # of the lowest
+    groups = []  # of neighbours: sum of values, number
+
+    def place(total, n):
+        return min(max(total / n - (n - 1) * gap / 2, 0), 1 - (n - 1) * gap)  # of the lowest
+
     for value in values:
         groups.append((value, 1))
         while len(groups) > 1 and place(*groups[-1]) < place(*groups[-2]) + groups[-2][1] * gap:
@@ -698,53 +1061,79 @@ def _spread(values, gap):
             groups.append((a + b, n + m))
     return [place(total, n) + k * gap for total, n in groups for k in range(n)]
 
-# %% ../../nbs/base/00_core.ipynb #b9f1c8f4
-def save_figure(fig, # a matplotlib figure
-                name: str, # file name without ending, e.g. 'xlme_fig3'
-                folder=None, # if None, `XLNB_FIGURES`, or `figures` in `runs_folder`
-               ) -> list[Path]:
+# %% ../../nbs/base/00_core.ipynb #ca1c8e6f
+def save_figure(
+    fig,  # a matplotlib figure
+    name: str,  # file name without ending, e.g. 'xlme_fig3'
+    folder=None,  # if None, `XLNB_FIGURES`, or `figures` in `runs_folder`
+) -> list[Path]:
     "Write the figure as PNG and SVG, the same bytes for the same figure; returns both paths."
     import matplotlib.pyplot as plt
+
     folder = Path(folder or os.environ.get("XLNB_FIGURES") or runs_folder() / "figures")
     paths = [folder / f"{name}{ending}" for ending in (".png", ".svg")]
     fig.draw_without_rendering()
-    fig.set_layout_engine("none") # the layout that was just found; another draw would move it by a hair
+    # the layout that was just found; another draw would move it by a hair
+    fig.set_layout_engine("none")
     with plt.rc_context(_STYLE):
         for path in paths:
             with atomic_path(path) as p:
-                fig.savefig(p, format=path.suffix[1:], metadata={"Date": None} if path.suffix == ".svg" else None)
-                if path.suffix == ".png": _limit_colours(p)
+                fig.savefig(
+                    p,
+                    format=path.suffix[1:],
+                    metadata={"Date": None} if path.suffix == ".svg" else None,
+                )
+                if path.suffix == ".png":
+                    _limit_colours(p)
     return paths
 
+# %% ../../nbs/base/00_core.ipynb #b9f1c8f4
 def _limit_colours(path):
     "256 colours, which line drawings do not exceed to the eye, in half the bytes."
     from PIL import Image
-    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, "PNG", optimize=True)
+
+    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+        path, "PNG", optimize=True
+    )
 
 # %% ../../nbs/base/00_core.ipynb #d2f59093
-def show_table(rows, # list of dicts, or of sequences
-               columns=None, # headings; the keys of the first row if None
-               caption: str = "", # shown above
-              ):
+def show_table(
+    rows,  # list of dicts, or of sequences
+    columns=None,  # headings; the keys of the first row if None
+    caption: str = "",  # shown above
+):
     "An HTML table in which every cell finds its own writing direction."
     from html import escape
     from IPython.display import HTML
+
     rows = list(rows)
     columns = list(columns or (rows[0] if rows and isinstance(rows[0], dict) else []))
-    cell = lambda v: f"{v:.3g}" if isinstance(v, float) else str(v)
-    values = [[row.get(c, "") for c in columns] if isinstance(row, dict) else list(row) for row in rows]
+
+    def cell(v):
+        return f"{v:.3g}" if isinstance(v, float) else str(v)
+
+    values = [
+        [row.get(c, "") for c in columns] if isinstance(row, dict) else list(row) for row in rows
+    ]
     head = "".join(f'<th style="text-align: start">{escape(str(c))}</th>' for c in columns)
     side = 'dir="auto" style="text-align: start"'
-    body = "".join("<tr>" + "".join(f"<td {side}>{escape(cell(v))}</td>" for v in row) + "</tr>" for row in values)
-    return HTML(f"<table><caption>{escape(caption)}</caption>"
-                f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    body = "".join(
+        "<tr>" + "".join(f"<td {side}>{escape(cell(v))}</td>" for v in row) + "</tr>"
+        for row in values
+    )
+    return HTML(
+        f"<table><caption>{escape(caption)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 # %% ../../nbs/base/00_core.ipynb #9f68225a
-def paper_table(paper: str, # 'xlme', 'xylent', 'metaxlm', 'veco' or 'static'
-                name: str, # e.g. 'table06_aer'
-               ) -> list[dict[str, str]]: # rows: column → text
+def paper_table(
+    paper: str,  # 'xlme', 'xylent', 'metaxlm', 'veco' or 'static'
+    name: str,  # e.g. 'table06_aer'
+) -> list[dict[str, str]]:  # rows: column → text
     "A table of a paper as printed; `ConfigError` names the nearest for one that is not there."
     folder = papers_folder()
     choose("paper", paper, sorted(path.name for path in folder.iterdir() if path.is_dir()))
     choose("table", name, sorted(path.stem for path in (folder / paper).glob("*.csv")))
-    with open(folder / paper / f"{name}.csv", newline="", encoding="utf-8") as f: return list(csv.DictReader(f))
+    with open(folder / paper / f"{name}.csv", newline="", encoding="utf-8") as f:
+        return list(csv.DictReader(f))

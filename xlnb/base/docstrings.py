@@ -11,134 +11,198 @@ from collections.abc import Iterator
 from importlib.machinery import FileFinder, SourceFileLoader
 from importlib.util import decode_source
 
-# %% ../../nbs/base/02_docstrings.ipynb #6974cfeb
+# %% ../../nbs/base/02_docstrings.ipynb #a62d96b5
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 
+# %% ../../nbs/base/02_docstrings.ipynb #6974cfeb
 class Source:
     "Lines of a module, its comments by line, and its tokens of code."
+
     def __init__(self, text: str):
         self.lines = text.splitlines(keepends=True)
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-        self.comments = {t.start[0]: t.string.lstrip("# ").rstrip() for t in tokens if t.type == tokenize.COMMENT}
+        self.comments = {
+            t.start[0]: t.string.lstrip("# ").rstrip() for t in tokens if t.type == tokenize.COMMENT
+        }
         self.code = [t for t in tokens if t.type not in LAYOUT]
         self.with_code = {line for t in self.code for line in range(t.start[0], t.end[0] + 1)}
 
-    def signature_end(self, node) -> int: # a function
+    def signature_end(self, node) -> int:  # a function
         "Line of the colon that ends a signature."
         depth = 0
         for token in self.code:
-            if token.start < (node.lineno, node.col_offset): continue
+            if token.start < (node.lineno, node.col_offset):
+                continue
             depth += (token.string in ("(", "[", "{")) - (token.string in (")", "]", "}"))
-            if token.string == ":" and not depth: return token.start[0]
+            if token.string == ":" and not depth:
+                return token.start[0]
 
-    def comment(self, first: int, last: int) -> str: # lines
+    def comment(self, first: int, last: int) -> str:  # lines
         "The comment of a line with those below it that stand alone, up to the last line."
         parts = [self.comments.get(first, "")]
         for line in range(first + 1, last + 1):
-            if line in self.with_code or line not in self.comments: break
+            if line in self.with_code or line not in self.comments:
+                break
             parts.append(self.comments[line])
         return " ".join(filter(None, parts))
 
-# %% ../../nbs/base/02_docstrings.ipynb #d1a22861
-def parameters(node) -> list: # a function → (node, name with stars, default or None), without self and cls
+# %% ../../nbs/base/02_docstrings.ipynb #556b7a26
+def parameters(
+    node,
+) -> list:  # a function → (node, name with stars, default or None), without self and cls
     "The parameters of a function, in order."
     a = node.args
     plain = [*a.posonlyargs, *a.args]
     defaults = [None] * (len(plain) - len(a.defaults)) + a.defaults
-    found = [(arg, arg.arg, default) for arg, default in zip(plain, defaults) if arg.arg not in ("self", "cls")]
-    if a.vararg: found.append((a.vararg, f"*{a.vararg.arg}", None))
+    found = [
+        (arg, arg.arg, default)
+        for arg, default in zip(plain, defaults)
+        if arg.arg not in ("self", "cls")
+    ]
+    if a.vararg:
+        found.append((a.vararg, f"*{a.vararg.arg}", None))
     found += [(arg, arg.arg, default) for arg, default in zip(a.kwonlyargs, a.kw_defaults)]
-    if a.kwarg: found.append((a.kwarg, f"**{a.kwarg.arg}", None))
+    if a.kwarg:
+        found.append((a.kwarg, f"**{a.kwarg.arg}", None))
     return found
 
+# %% ../../nbs/base/02_docstrings.ipynb #d1a22861
 def described(name: str, annotation, default) -> str:
     "E.g. `alpha (float, default 0.7)`."
     facts = [ast.unparse(annotation)] if annotation else []
-    if default is not None: facts.append(f"default {ast.unparse(default)}")
+    if default is not None:
+        facts.append(f"default {ast.unparse(default)}")
     return f"{name} ({', '.join(facts)})" if facts else name
 
-# %% ../../nbs/base/02_docstrings.ipynb #0c15cd26
-def section(title: str, entries: list[tuple[str, str]]) -> str: # (what, comment)
+# %% ../../nbs/base/02_docstrings.ipynb #4d844204
+def section(title: str, entries: list[tuple[str, str]]) -> str:  # (what, comment)
     "One section, wrapped at 100 columns."
+
     def wrap(what, comment):
         text = f"{what}: {comment}" if what and comment else what or comment
-        return textwrap.fill(text, 96, initial_indent=" " * 4, subsequent_indent=" " * 8,
-                             break_long_words=False, break_on_hyphens=False)
+        return textwrap.fill(
+            text,
+            96,
+            initial_indent=" " * 4,
+            subsequent_indent=" " * 8,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
     return "\n".join([f"{title}:", *(wrap(*entry) for entry in entries)])
 
+# %% ../../nbs/base/02_docstrings.ipynb #0c15cd26
 def of_function(node, source: Source) -> list[str]:
     "Sections of a function; none if nothing has a comment."
-    last, found = source.signature_end(node), parameters(node)
+    last = source.signature_end(node)
+    found = parameters(node)
     ended = source.comments.get(last, "") if node.body[0].lineno > last else ""
-    rows = {} # last line of a parameter with its default → its text and that of its neighbours
+    rows = {}  # last line of a parameter with its default → its text and that of its neighbours
     for arg, name, default in found:
-        rows.setdefault((default or arg).end_lineno, []).append(described(name, arg.annotation, default))
-    def comment_of(line): return source.comment(line, last - 1) if line < last else ""
+        rows.setdefault((default or arg).end_lineno, []).append(
+            described(name, arg.annotation, default)
+        )
+
+    def comment_of(line):
+        return source.comment(line, last - 1) if line < last else ""
+
     entries = [(", ".join(texts), comment_of(line)) for line, texts in rows.items()]
     note = returned = ""
     if last in rows and not node.returns and (last > node.lineno or len(found) == 1):
         entries[-1] = (entries[-1][0], ended)
-    elif last in rows and last == node.lineno: note = ended
-    else: returned = ended
+    elif last in rows and last == node.lineno:
+        note = ended
+    else:
+        returned = ended
     sections = [section("Args", entries)] if any(comment for _, comment in entries) else []
     result = ast.unparse(node.returns) if node.returns else ""
-    if returned: sections.append(section("Returns", [(result, returned)]))
-    if note: sections.append(section("Note", [("", note)]))
+    if returned:
+        sections.append(section("Returns", [(result, returned)]))
+    if note:
+        sections.append(section("Note", [("", note)]))
     return sections
 
-# %% ../../nbs/base/02_docstrings.ipynb #ce8c4615
-def public(name: str) -> bool: return not name.startswith("_") or name == "__call__"
+# %% ../../nbs/base/02_docstrings.ipynb #1a429210
+def public(name: str) -> bool:
+    return not name.startswith("_") or name == "__call__"
+
 
 def of_fields(node, source: Source) -> list[str]:
     "The section of a class with annotated fields: a dataclass, a NamedTuple."
-    fields = [n for n in node.body if isinstance(n, ast.AnnAssign) and public(n.target.id)
-              and not ast.unparse(n.annotation).startswith("ClassVar")]
+    fields = [
+        n
+        for n in node.body
+        if isinstance(n, ast.AnnAssign)
+        and public(n.target.id)
+        and not ast.unparse(n.annotation).startswith("ClassVar")
+    ]
     rows = {}
     for field in fields:
-        rows.setdefault(field.end_lineno, []).append(described(field.target.id, field.annotation, field.value))
-    entries = [(", ".join(texts), source.comment(line, node.end_lineno)) for line, texts in rows.items()]
+        rows.setdefault(field.end_lineno, []).append(
+            described(field.target.id, field.annotation, field.value)
+        )
+    entries = [
+        (", ".join(texts), source.comment(line, node.end_lineno)) for line, texts in rows.items()
+    ]
     return [section("Fields", entries)] if any(comment for _, comment in entries) else []
 
-def documented_nodes(tree, source: Source) -> Iterator[tuple]: # (class or function, its sections)
+# %% ../../nbs/base/02_docstrings.ipynb #ce8c4615
+def documented_nodes(tree, source: Source) -> Iterator[tuple]:  # (class or function, its sections)
     "Public names in order, none inside a function; the parameters of `__init__` are its class's."
     for node in tree.body:
-        if isinstance(node, FUNCTION) and public(node.name): yield node, of_function(node, source)
+        if isinstance(node, FUNCTION) and public(node.name):
+            yield node, of_function(node, source)
         if isinstance(node, ast.ClassDef) and public(node.name):
             made = [n for n in node.body if isinstance(n, FUNCTION) and n.name == "__init__"]
-            yield node, [*of_fields(node, source), *(s for n in made for s in of_function(n, source))]
+            yield (
+                node,
+                [*of_fields(node, source), *(s for n in made for s in of_function(n, source))],
+            )
             yield from documented_nodes(node, source)
 
 # %% ../../nbs/base/02_docstrings.ipynb #57e1f787
-SECTION = re.compile(r"(?:^|\n\n)(?:Args|Fields|Returns|Note):\n.*", re.DOTALL) # what this module wrote
+# what this module wrote
+SECTION = re.compile(r"(?:^|\n\n)(?:Args|Fields|Returns|Note):\n.*", re.DOTALL)
 
-def new_docstrings(tree, source: Source) -> Iterator[tuple]: # (class or function, its docstring, whether it had one)
+
+def new_docstrings(
+    tree, source: Source
+) -> Iterator[tuple]:  # (class or function, its docstring, whether it had one)
     "Docstrings that gain sections. What has sections gets the same ones."
     for node, sections in documented_nodes(tree, source):
         first = node.body[0]
-        beside = isinstance(node, FUNCTION) and first.lineno == source.signature_end(node) # the body
-        if not sections or beside or first.lineno == node.lineno: continue
+        # the body
+        beside = isinstance(node, FUNCTION) and first.lineno == source.signature_end(node)
+        if not sections or beside or first.lineno == node.lineno:
+            continue
         doc = ast.get_docstring(node, clean=False)
         head = SECTION.sub("", inspect.cleandoc(doc)) if doc else ""
         yield node, "\n\n".join(filter(None, [head, *sections])), doc is not None
 
 # %% ../../nbs/base/02_docstrings.ipynb #ce4d8360
-def documented_tree(source: str) -> ast.Module: # of a module
+def documented_tree(source: str) -> ast.Module:  # of a module
     "The module's syntax tree with sections in its docstrings, every line where it was."
     tree = ast.parse(source)
     for node, doc, had_one in [*new_docstrings(tree, Source(source))]:
-        text = f"\n{doc}" if SECTION.match(doc) else doc # inspect takes the indent of all lines but the first
+        # inspect takes the indent of all lines but the first
+        text = f"\n{doc}" if SECTION.match(doc) else doc
         value = ast.copy_location(ast.Constant(text), node.body[0])
         node.body[:had_one] = [ast.copy_location(ast.Expr(value), value)]
     return tree
 
+
 class DocumentedLoader(SourceFileLoader):
     "Compiles a module with the comments beside parameters in its docstrings."
+
     def source_to_code(self, data, path, *, _optimize=-1):
         tree = documented_tree(decode_source(data))
         return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
 
-def comments_in_help(folder: str): # of this package, as sys.path_importer_cache names it
+
+def comments_in_help(folder: str):  # of this package, as sys.path_importer_cache names it
     "From here on, modules of a folder are imported by `DocumentedLoader`."
     sys.path_importer_cache[folder] = FileFinder(folder, (DocumentedLoader, [".py"]))
 
@@ -148,20 +212,28 @@ def literal(text: str, indent: str) -> str:
     body = "\n".join(indent + line if line else "" for line in text.split("\n")) + f"\n{indent}"
     body = f"\n{body}" if SECTION.match(text) else body.lstrip()
     plain = f'"""{body}"""'
-    if "\\" not in body and '"""' not in body: return plain
-    if '"""' not in body: return f"r{plain}"
-    return '"""' + body.replace("\\", "\\\\").replace('"""', r'\"\"\"') + '"""'
+    if "\\" not in body and '"""' not in body:
+        return plain
+    if '"""' not in body:
+        return f"r{plain}"
+    return '"""' + body.replace("\\", "\\\\").replace('"""', r"\"\"\"") + '"""'
 
-def start_of(node) -> int: return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+
+def start_of(node) -> int:
+    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
 
 # %% ../../nbs/base/02_docstrings.ipynb #e44b7d78
-def documented(text: str) -> str: # a module's source
+def documented(text: str) -> str:  # a module's source
     "The module's source with sections in its docstrings; the same for a module that has them."
-    source, tree, changes = Source(text), ast.parse(text), []
+    source = Source(text)
+    tree = ast.parse(text)
+    changes = []
     for node, doc, had_one in new_docstrings(tree, source):
         first = node.body[0]
-        indent, start = " " * first.col_offset, first.lineno if had_one else start_of(first)
+        indent = " " * first.col_offset
+        start = first.lineno if had_one else start_of(first)
         end = first.end_lineno if had_one else start - 1
         changes.append((start, end, f"{indent}{literal(doc, indent)}\n"))
-    for start, end, new in reversed(changes): source.lines[start - 1:end] = [new]
+    for start, end, new in reversed(changes):
+        source.lines[start - 1 : end] = [new]
     return "".join(source.lines)

@@ -14,178 +14,273 @@ from pathlib import Path
 from .core import ConfigError, choose, runs_folder
 
 # %% ../../nbs/base/01_terminal.ipynb #9ea40cf3
-def notebook_parameters(nb: dict, # a notebook as JSON
-                       ) -> dict:
+def notebook_parameters(
+    nb: dict,  # a notebook as JSON
+) -> dict:
     "Names and defaults assigned in the cell tagged `parameters`; empty if no cell is tagged."
     for cell in nb["cells"]:
-        if "parameters" in cell["metadata"].get("tags", []): return dict(_assignments("".join(cell["source"])))
+        if "parameters" in cell["metadata"].get("tags", []):
+            return dict(_assignments("".join(cell["source"])))
     return {}
+
 
 def _assignments(source):
     "Name and value of every assignment; an expression that is no literal stays text."
     for node in ast.parse(source).body:
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None: continue
-        try: value = ast.literal_eval(node.value)
-        except ValueError: value = ast.unparse(node.value)
-        for target in getattr(node, "targets", None) or [node.target]: yield target.id, value
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        try:
+            value = ast.literal_eval(node.value)
+        except ValueError:
+            value = ast.unparse(node.value)
+        for target in getattr(node, "targets", None) or [node.target]:
+            yield target.id, value
+
+# %% ../../nbs/base/01_terminal.ipynb #752ba5f5
+_YAML = ("-f", "--parameters_file", "-y", "--parameters_yaml", "-b", "--parameters_base64")
+
+# %% ../../nbs/base/01_terminal.ipynb #7c52750c
+_VALUES = {
+    "-p": 2,
+    "--parameters": 2,
+    "-r": 2,
+    "--parameters_raw": 2,
+    **dict.fromkeys(
+        (
+            *_YAML,
+            "--engine",
+            "--autosave-cell-every",
+            "-k",
+            "--kernel",
+            "-l",
+            "--language",
+            "--cwd",
+            "--stdout-file",
+            "--stderr-file",
+            "--log-level",
+            "--start-timeout",
+            "--start_timeout",
+            "--execution-timeout",
+        ),
+        1,
+    ),
+}
 
 # %% ../../nbs/base/01_terminal.ipynb #443a5f31
-_YAML = ("-f", "--parameters_file", "-y", "--parameters_yaml", "-b", "--parameters_base64")
-_VALUES = {"-p": 2, "--parameters": 2, "-r": 2, "--parameters_raw": 2,
-           **dict.fromkeys((*_YAML, "--engine", "--autosave-cell-every", "-k", "--kernel", "-l", "--language", "--cwd",
-                            "--stdout-file", "--stderr-file", "--log-level", "--start-timeout", "--start_timeout",
-                            "--execution-timeout"), 1)}
-
-def _split_arguments(arguments: list[str], # what follows `papermill` on the command line
-                    ) -> tuple[list[str], list[tuple]]:
+def _split_arguments(
+    arguments: list[str],  # what follows `papermill` on the command line
+) -> tuple[list[str], list[tuple]]:
     "Plain arguments, and options with their values, in the order given."
-    plain, options, words = [], [], iter(arguments)
+    plain = []
+    options = []
+    words = iter(arguments)
     for word in words:
-        if word == "-" or not word.startswith("-"): plain.append(word)
-        else: options.append((word, *islice(words, _VALUES.get(word, 0))))
+        if word == "-" or not word.startswith("-"):
+            plain.append(word)
+        else:
+            options.append((word, *islice(words, _VALUES.get(word, 0))))
     return plain, options
 
 # %% ../../nbs/base/01_terminal.ipynb #1e7a851d
-def _output_path(notebook: str, # path of the notebook
-                 nb: dict, # its JSON
-                 options: list[tuple], # from `_split_arguments`
-                ) -> str:
+def _output_path(
+    notebook: str,  # path of the notebook
+    nb: dict,  # its JSON
+    options: list[tuple],  # from `_split_arguments`
+) -> str:
     "`runs/<notebook>-<size>.ipynb` of the checkout, or below the current folder when that is in none."
     given = {o[1]: o[2] for o in options if len(o) == 3}
-    size = None if any(o[0] in _YAML for o in options) else given.get("size", notebook_parameters(nb).get("size"))
+    size = (
+        None
+        if any(o[0] in _YAML for o in options)
+        else given.get("size", notebook_parameters(nb).get("size"))
+    )
     name = Path(notebook).stem + (f"-{re.sub(r'[^A-Za-z0-9.]', '_', str(size))}" if size else "")
     return os.path.relpath(runs_folder() / f"{name}.ipynb")
 
 # %% ../../nbs/base/01_terminal.ipynb #7339288b
-def _uses_xlnb(nb: dict) -> bool: # a notebook as JSON
+def _uses_xlnb(nb: dict) -> bool:  # a notebook as JSON
     "Whether a code cell imports from this library."
-    return any(re.search(r"^\s*(from|import) xlnb\b", "".join(c["source"]), re.M)
-               for c in nb["cells"] if c["cell_type"] == "code")
+    return any(
+        re.search(r"^\s*(from|import) xlnb\b", "".join(c["source"]), re.M)
+        for c in nb["cells"]
+        if c["cell_type"] == "code"
+    )
 
-def _complete_arguments(arguments: list[str], # what follows `papermill`
-                        terminal: bool, # whether papermill would ask for an output path
-                       ) -> list[str]:
+
+def _complete_arguments(
+    arguments: list[str],  # what follows `papermill`
+    terminal: bool,  # whether papermill would ask for an output path
+) -> list[str]:
     "The arguments with our engine and, at a terminal, a path for the output; unchanged for other notebooks."
     plain, options = _split_arguments(arguments)
-    try: nb = json.loads(Path(plain[0]).read_text(encoding="utf-8"))
-    except (IndexError, OSError, ValueError): return arguments
-    if not _uses_xlnb(nb): return arguments
+    try:
+        nb = json.loads(Path(plain[0]).read_text(encoding="utf-8"))
+    except (IndexError, OSError, ValueError):
+        return arguments
+    if not _uses_xlnb(nb):
+        return arguments
     engine = [] if any(o[0].startswith("--engine") for o in options) else ["--engine", "xlnb"]
     output = [_output_path(plain[0], nb, options)] if terminal and len(plain) == 1 else []
     return [*engine, *arguments, *output]
 
 # %% ../../nbs/base/01_terminal.ipynb #49aab9ff
-def _check_parameters(nb: dict, # a notebook that papermill has prepared
-                     ):
+def _check_parameters(
+    nb: dict,  # a notebook that papermill has prepared
+):
     "Raise `ConfigError` for a parameter that the notebook does not have, naming the nearest one that it has."
     given = nb["metadata"].get("papermill", {}).get("parameters", {})
     known = notebook_parameters(nb)
     for name in given:
-        if name.startswith("PAPERMILL_"): continue
-        if not known: raise ConfigError(f"parameter {name!r} was given, but no cell is tagged 'parameters'")
+        if name.startswith("PAPERMILL_"):
+            continue
+        if not known:
+            raise ConfigError(f"parameter {name!r} was given, but no cell is tagged 'parameters'")
         choose("parameter", name, known)
 
-# %% ../../nbs/base/01_terminal.ipynb #e09ad060
-_BAR = {"bar_format": "{n_fmt} of {total_fmt} cells, {elapsed}{postfix}", "leave": False, "dynamic_ncols": True}
+# %% ../../nbs/base/01_terminal.ipynb #e5193762
+_BAR = {
+    "bar_format": "{n_fmt} of {total_fmt} cells, {elapsed}{postfix}",
+    "leave": False,
+    "dynamic_ncols": True,
+}
+
 
 @contextmanager
-def _shown_progress(bar): # papermill's, a tqdm
+def _shown_progress(bar):  # papermill's, a tqdm
     "Show on the bar what the notebook says by `core.progress`, until the block ends."
     with tempfile.TemporaryDirectory(prefix="xlnb-") as folder:
         path = f"{folder}/progress"
         os.mkfifo(path)
-        reader, writer = os.open(path, os.O_RDONLY | os.O_NONBLOCK), os.open(path, os.O_WRONLY)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        writer = os.open(path, os.O_WRONLY)
         thread = threading.Thread(target=_show_lines, args=(reader, bar), daemon=True)
         thread.start()
         os.environ["XLNB_PROGRESS"] = path
-        try: yield
+        try:
+            yield
         finally:
             del os.environ["XLNB_PROGRESS"]
-            os.close(writer) # the thread reads what is left, and ends
+            os.close(writer)  # the thread reads what is left, and ends
             thread.join()
 
+# %% ../../nbs/base/01_terminal.ipynb #e09ad060
 def _show_lines(reader: int, bar):
     "Until the pipe is closed: permanent lines go above the bar, the newest other one on it, while its cell runs."
-    said_at, rest = None, b""
+    said_at = None
+    rest = b""
     with open(reader, "rb", buffering=0) as pipe:
         while True:
-            block = pipe.read(65536) if select.select([pipe], [], [], 1)[0] else None # after 1 s the clock goes on
-            if block == b"": return
+            # after 1 s the clock goes on
+            block = pipe.read(65536) if select.select([pipe], [], [], 1)[0] else None
+            if block == b"":
+                return
             *lines, rest = (rest + (block or b"")).split(b"\n")
             for line in lines:
                 text = line[1:].decode(errors="replace")
-                if line.startswith(b"+"): bar.write(text, file=bar.fp)
-                else: bar.postfix, said_at = text, bar.n
-            if said_at != bar.n: bar.postfix = None
+                if line.startswith(b"+"):
+                    bar.write(text, file=bar.fp)
+                else:
+                    bar.postfix = text
+                    said_at = bar.n
+            if said_at != bar.n:
+                bar.postfix = None
             bar.refresh()
 
-# %% ../../nbs/base/01_terminal.ipynb #52c84ea3
+# %% ../../nbs/base/01_terminal.ipynb #8ca21a64
 _QUIET = ["--IPKernelApp.log_level=CRITICAL"]
 
-def _refused_settings(nb: dict) -> str | None: # after it has been run
+
+def _refused_settings(nb: dict) -> str | None:  # after it has been run
     "The sentence of a `ConfigError` before anything was trained, if there is one."
     for cell in nb["cells"]:
         source = "".join(cell["source"])
-        if "#| export" not in source and re.search(r"\b(train_phase|run)\(", source): return None
+        if "#| export" not in source and re.search(r"\b(train_phase|run)\(", source):
+            return None
         errors = [output for output in cell.get("outputs", []) if output["output_type"] == "error"]
-        if errors: return errors[0]["evalue"] if errors[0]["ename"] == "ConfigError" else None
+        if errors:
+            return errors[0]["evalue"] if errors[0]["ename"] == "ConfigError" else None
     return None
 
+# %% ../../nbs/base/01_terminal.ipynb #52c84ea3
 class Engine:
     "papermill's own engine, which checks the names of the parameters and shows at a terminal how far the run is."
+
     @staticmethod
     def execute_notebook(nb, kernel_name, output_path=None, progress_bar=True, **kwargs):
         import click
-        try: _check_parameters(nb)
-        except ConfigError as e: raise click.UsageError(str(e)) from None
-        if output_path: Path(output_path).parent.mkdir(parents=True, exist_ok=True)
+
+        try:
+            _check_parameters(nb)
+        except ConfigError as e:
+            raise click.UsageError(str(e)) from None
+        if output_path:
+            Path(output_path).parent.mkdir(parents=True, exist_ok=True)
         bar = _BAR if progress_bar is True and sys.stderr.isatty() else progress_bar
-        given = {"output_path": output_path, "progress_bar": bar, "extra_arguments": [*_QUIET], **kwargs}
+        given = {
+            "output_path": output_path,
+            "progress_bar": bar,
+            "extra_arguments": [*_QUIET],
+            **kwargs,
+        }
         is_new = output_path and not Path(output_path).exists()
-        with _one_line_for_an_interrupt(): done = _engine().execute_notebook(nb, kernel_name, **given)
+        with _one_line_for_an_interrupt():
+            done = _engine().execute_notebook(nb, kernel_name, **given)
         if message := _refused_settings(done):
-            if is_new: Path(output_path).unlink(missing_ok=True)
+            if is_new:
+                Path(output_path).unlink(missing_ok=True)
             raise click.UsageError(message)
-        if bar is _BAR: print(f"notebook: {output_path}", file=sys.stderr)
+        if bar is _BAR:
+            print(f"notebook: {output_path}", file=sys.stderr)
         return done
 
     @staticmethod
     def nb_kernel_name(nb, name=None):
         from papermill.utils import nb_kernel_name
+
         return nb_kernel_name(nb, name)
 
     @staticmethod
     def nb_language(nb, language=None):
         from papermill.utils import nb_language
+
         return nb_language(nb, language)
 
-# %% ../../nbs/base/01_terminal.ipynb #2a322373
+# %% ../../nbs/base/01_terminal.ipynb #50bdea46
 def _engine():
     "papermill's engine, which shows progress where there is a bar and a terminal."
     from papermill.engines import NBClientEngine
     from tqdm.contrib.logging import logging_redirect_tqdm
+
     class Shown(NBClientEngine):
         @classmethod
         def execute_managed_notebook(cls, nb_man, kernel_name, **kwargs):
             run = super().execute_managed_notebook
-            if not (nb_man.pbar and sys.stderr.isatty()): return run(nb_man, kernel_name, **kwargs)
-            with _shown_progress(nb_man.pbar), logging_redirect_tqdm(): return run(nb_man, kernel_name, **kwargs)
+            if not (nb_man.pbar and sys.stderr.isatty()):
+                return run(nb_man, kernel_name, **kwargs)
+            with _shown_progress(nb_man.pbar), logging_redirect_tqdm():
+                return run(nb_man, kernel_name, **kwargs)
+
     return Shown
 
+# %% ../../nbs/base/01_terminal.ipynb #2a322373
 @contextmanager
 def _one_line_for_an_interrupt():
     "Of the command `papermill`: an interrupt ends it with a sentence; elsewhere it stays a `KeyboardInterrupt`."
     if not _is_papermill():
         yield
         return
+
     def stop(*_):
-        logging.disable() # papermill and asyncio would report what is broken off
+        logging.disable()  # papermill and asyncio would report what is broken off
         raise KeyboardInterrupt
+
     signal.signal(signal.SIGINT, stop)
-    try: yield
+    try:
+        yield
     except KeyboardInterrupt:
         print("\ninterrupted; the same command goes on from the last checkpoint", file=sys.stderr)
         raise SystemExit(130) from None
+
 
 def _is_papermill() -> bool:
     "Whether this process is the command `papermill`, or `python -m papermill`."
@@ -196,4 +291,6 @@ def _complete_command():
     terminal = sys.stdout.isatty() and not stat.S_ISFIFO(os.fstat(0).st_mode)
     sys.argv[1:] = _complete_arguments(sys.argv[1:], terminal)
 
-if _is_papermill(): _complete_command()
+
+if _is_papermill():
+    _complete_command()

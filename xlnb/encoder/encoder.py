@@ -20,35 +20,95 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from safetensors import SafetensorError, safe_open
-from transformers import (AutoModel, DynamicCache, EncoderDecoderCache, PreTrainedConfig, PreTrainedModel,
-                          initialization)
+from transformers import (
+    AutoModel,
+    DynamicCache,
+    EncoderDecoderCache,
+    PreTrainedConfig,
+    PreTrainedModel,
+    initialization,
+)
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 from transformers.utils import logging as progress
 from transformers.utils.generic import can_return_tuple
 
-from ..base.core import (CheckpointError, ConfigError, check_counts, check_numbers, choose, read_json_object,
-                            refusing_damage, verify_checksums, write_checksums)
+from xlnb.base.core import (
+    CheckpointError,
+    ConfigError,
+    check_counts,
+    check_numbers,
+    choose,
+    read_json_object,
+    refusing_damage,
+    verify_checksums,
+    write_checksums,
+)
 
 # %% ../../nbs/encoder/00_encoder.ipynb #88d128f4
-_CHOICES = {"norm": ("post", "pre"), "relative_positions": ("none", "plain", "gated"),
-           "gate_input": ("query", "scaled_query", "hidden"), "relative_start": ("local", "random"),
-           "relative_across": ("shared", "own"), "relative_memory": ("none", "shared"),
-           "partner": ("translation", "self")}
-_FROM_TRANSFORMERS = ("model_type", "name_or_path", "num_labels", "dtype", "torch_dtype", "output_attentions",
-                     "attn_implementation", "experts_implementation") # what transformers passes besides the fields
+_CHOICES = {
+    "norm": ("post", "pre"),
+    "relative_positions": ("none", "plain", "gated"),
+    "gate_input": ("query", "scaled_query", "hidden"),
+    "relative_start": ("local", "random"),
+    "relative_across": ("shared", "own"),
+    "relative_memory": ("none", "shared"),
+    "partner": ("translation", "self"),
+}
+# what transformers passes besides the fields
+_FROM_TRANSFORMERS = (
+    "model_type",
+    "name_or_path",
+    "num_labels",
+    "dtype",
+    "torch_dtype",
+    "output_attentions",
+    "attn_implementation",
+    "experts_implementation",
+)
+
+# %% ../../nbs/encoder/00_encoder.ipynb #f1922cf2
+_COUNTS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "relative_buckets",
+    "relative_max_distance",
+    "embedding_size",
+)
+
+
+_FROM_ZERO = (
+    "position_offset",
+    "type_vocab_size",
+    "bos_token_id",
+    "pad_token_id",
+    "eos_token_id",
+    "mask_token_id",
+)
+
+# %% ../../nbs/encoder/00_encoder.ipynb #b59c041c
+_SWITCHES = (
+    "absolute_positions",
+    "restart_positions",
+    "gate_bias",
+    "pooler",
+    "cross_attention",
+    "head_transform",
+    "detach_partner",
+    "tie_word_embeddings",
+)
 
 # %% ../../nbs/encoder/00_encoder.ipynb #c0117d5e
-_COUNTS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-           "max_position_embeddings", "relative_buckets", "relative_max_distance", "embedding_size")
-_FROM_ZERO = ("position_offset", "type_vocab_size", "bos_token_id", "pad_token_id", "eos_token_id", "mask_token_id")
-_SWITCHES = ("absolute_positions", "restart_positions", "gate_bias", "pooler", "cross_attention", "head_transform",
-             "detach_partner", "tie_word_embeddings")
-
-def _check_numbers(values: dict): # field → value
+def _check_numbers(values: dict):  # field → value
     "Raise `ConfigError` for a number or a switch of another type, or out of range; None passes where it is allowed."
-    is_set = {name: value for name, value in values.items() if value is not None or name in _COUNTS[:-1]}
+    is_set = {
+        name: value for name, value in values.items() if value is not None or name in _COUNTS[:-1]
+    }
     check_counts(**{name: is_set[name] for name in _COUNTS if name in is_set})
     for name in _FROM_ZERO:
         value = is_set.get(name, 0)
@@ -56,14 +116,17 @@ def _check_numbers(values: dict): # field → value
             raise ConfigError(f"{name}={value!r}: give a whole number, 0 or more")
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
         check_numbers(0, 1, **{name: values[name]})
-    for name in ("layer_norm_eps", "initializer_range"): check_numbers(0, math.inf, **{name: values[name]})
+    for name in ("layer_norm_eps", "initializer_range"):
+        check_numbers(0, math.inf, **{name: values[name]})
     stated = () if values["trained_on_pairs"] is None else ("trained_on_pairs",)
     for name in (*_SWITCHES, *stated):
-        if not isinstance(values[name], bool): raise ConfigError(f"{name}={values[name]!r} is not True or False")
+        if not isinstance(values[name], bool):
+            raise ConfigError(f"{name}={values[name]!r} is not True or False")
 
 # %% ../../nbs/encoder/00_encoder.ipynb #14c2a1e0
 class EncoderConfig(PreTrainedConfig):
     "Architecture of an encoder; a value that is not allowed or a name that is unknown raises `ConfigError`."
+
     model_type = "xlnb"
     vocab_size: int = 250_002
     hidden_size: int = 768
@@ -71,31 +134,49 @@ class EncoderConfig(PreTrainedConfig):
     num_attention_heads: int = 12
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
-    norm: str = "post" # LayerNorm after each sublayer's sum, or before each sublayer and once at the end
+    norm: str = (
+        "post"  # LayerNorm after each sublayer's sum, or before each sublayer and once at the end
+    )
     layer_norm_eps: float = 1e-5
-    max_position_embeddings: int = 512 # rows of the position table, reserved ones included
+    max_position_embeddings: int = 512  # rows of the position table, reserved ones included
     absolute_positions: bool = True
-    position_offset: int = 0 # reserved rows: 2 in RoBERTa and XLM-R (padding has row 1), 0 in BERT and ELECTRA
-    restart_positions: bool = False # whether the second sentence of a pair was trained with positions from the start
+    position_offset: int = (
+        0  # reserved rows: 2 in RoBERTa and XLM-R (padding has row 1), 0 in BERT and ELECTRA
+    )
+    restart_positions: bool = (
+        False  # whether the second sentence of a pair was trained with positions from the start
+    )
     relative_positions: str = "none"
     relative_buckets: int = 32
     relative_max_distance: int = 128
-    relative_start: str = "local" # of the buckets: slopes by head that favour neighbours, or N(0, 0.02)
-    relative_across: str = "shared" # keys of a pair's other sentence: the buckets of its own sentence, or their 'own'
-    relative_memory: str = "none" # of cross-attention: no relative bias, or the ungated one of self-attention
+    relative_start: str = (
+        "local"  # of the buckets: slopes by head that favour neighbours, or N(0, 0.02)
+    )
+    relative_across: str = (
+        "shared"  # keys of a pair's other sentence: the buckets of its own sentence, or their 'own'
+    )
+    relative_memory: str = (
+        "none"  # of cross-attention: no relative bias, or the ungated one of self-attention
+    )
     gate_input: str = "query"
     gate_bias: bool = False
-    type_vocab_size: int = 0 # 0: no token types
-    embedding_size: int | None = None # width of the tables; None: hidden_size, else a projection follows
+    type_vocab_size: int = 0  # 0: no token types
+    embedding_size: int | None = (
+        None  # width of the tables; None: hidden_size, else a projection follows
+    )
     pooler: bool = False
     cross_attention: bool = False
-    trained_on_pairs: bool | None = None # whether it has read sentence pairs; None: nobody has written it down
-    head_transform: bool = True # dense + activation + norm before the output matrix of the language-model heads
+    trained_on_pairs: bool | None = (
+        None  # whether it has read sentence pairs; None: nobody has written it down
+    )
+    head_transform: bool = (
+        True  # dense + activation + norm before the output matrix of the language-model heads
+    )
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0
     classifier_dropout: float = 0.1
-    partner: str = "translation" # of a head that reads a sentence beside another: one that is given, or the sentence
-    detach_partner: bool = False # whether no gradient goes into the states of that partner
+    partner: str = "translation"  # of a head that reads a sentence beside another: one that is given, or the sentence
+    detach_partner: bool = False  # whether no gradient goes into the states of that partner
     initializer_range: float = 0.02
     tie_word_embeddings: bool = True
     bos_token_id: int | None = 0
@@ -104,46 +185,79 @@ class EncoderConfig(PreTrainedConfig):
     mask_token_id: int | None = None
 
     def __post_init__(self, **extra):
-        for name, allowed in _CHOICES.items(): choose(name, getattr(self, name), allowed)
+        for name, allowed in _CHOICES.items():
+            choose(name, getattr(self, name), allowed)
         choose("hidden_act", self.hidden_act, ACT2FN)
         _check_numbers({f.name: getattr(self, f.name) for f in fields(EncoderConfig)})
-        unknown = [name for name in extra if name not in _FROM_TRANSFORMERS and not name.startswith("_")]
+        unknown = [
+            name for name in extra if name not in _FROM_TRANSFORMERS and not name.startswith("_")
+        ]
         own = {f.name for f in fields(self)} - {f.name for f in fields(PreTrainedConfig)}
-        for name in unknown: choose("setting", name, sorted(own))
+        for name in unknown:
+            choose("setting", name, sorted(own))
         if self.hidden_size % self.num_attention_heads:
-            raise ConfigError(f"hidden_size={self.hidden_size} is not a multiple of "
-                              f"num_attention_heads={self.num_attention_heads}: every head gets the same width")
+            raise ConfigError(
+                f"hidden_size={self.hidden_size} is not a multiple of "
+                f"num_attention_heads={self.num_attention_heads}: every head gets the same width"
+            )
         super().__post_init__(**extra)
 
     @property
-    def table_width(self) -> int: return self.embedding_size or self.hidden_size
+    def table_width(self) -> int:
+        return self.embedding_size or self.hidden_size
+
     @property
-    def head_width(self) -> int: return self.hidden_size // self.num_attention_heads
+    def head_width(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+# %% ../../nbs/encoder/00_encoder.ipynb #aea1a2c9
+SIZES = {
+    "tiny": dict(
+        num_hidden_layers=3,
+        hidden_size=128,
+        num_attention_heads=4,
+        intermediate_size=512,
+        max_position_embeddings=64,
+    ),
+    "small": dict(
+        num_hidden_layers=6,
+        hidden_size=256,
+        num_attention_heads=8,
+        intermediate_size=1024,
+        max_position_embeddings=128,
+    ),
+    "base": dict(
+        num_hidden_layers=12, hidden_size=768, num_attention_heads=12, intermediate_size=3072
+    ),
+    "large": dict(
+        num_hidden_layers=24, hidden_size=1024, num_attention_heads=16, intermediate_size=4096
+    ),
+    "xl": dict(
+        num_hidden_layers=48, hidden_size=1536, num_attention_heads=24, intermediate_size=6144
+    ),
+}
 
 # %% ../../nbs/encoder/00_encoder.ipynb #411b2032
-SIZES = {"tiny": dict(num_hidden_layers=3, hidden_size=128, num_attention_heads=4, intermediate_size=512,
-                      max_position_embeddings=64),
-         "small": dict(num_hidden_layers=6, hidden_size=256, num_attention_heads=8, intermediate_size=1024,
-                       max_position_embeddings=128),
-         "base": dict(num_hidden_layers=12, hidden_size=768, num_attention_heads=12, intermediate_size=3072),
-         "large": dict(num_hidden_layers=24, hidden_size=1024, num_attention_heads=16, intermediate_size=4096),
-         "xl": dict(num_hidden_layers=48, hidden_size=1536, num_attention_heads=24, intermediate_size=6144)}
-
-def config_for(size: str, # tiny, small, base, large or xl
-               vocab_size: int, # pieces, the five special ones included; the last one is the mask
-               **changes, # other fields of `EncoderConfig`, or other values for those of the size
-              ) -> EncoderConfig:
+def config_for(
+    size: str,  # tiny, small, base, large or xl
+    vocab_size: int,  # pieces, the five special ones included; the last one is the mask
+    **changes,  # other fields of `EncoderConfig`, or other values for those of the size
+) -> EncoderConfig:
     "A configuration with the shape of a size; `ConfigError` for an unknown size, field or value."
     shape = SIZES[choose("size", size, SIZES)]
     check_counts(vocab_size=vocab_size)
-    return EncoderConfig(**{"vocab_size": vocab_size, "mask_token_id": vocab_size - 1, **shape, **changes})
+    return EncoderConfig(
+        **{"vocab_size": vocab_size, "mask_token_id": vocab_size - 1, **shape, **changes}
+    )
 
 # %% ../../nbs/encoder/00_encoder.ipynb #32bb0948
-def _token_positions(shape, # (batch, seq)
-                    config: EncoderConfig,
-                    input_ids=None, # (batch, seq); needed where padding has a reserved row
-                    past: int = 0, # tokens that came before, in a cache
-                    device=None) -> Tensor:
+def _token_positions(
+    shape,  # (batch, seq)
+    config: EncoderConfig,
+    input_ids=None,  # (batch, seq); needed where padding has a reserved row
+    past: int = 0,  # tokens that came before, in a cache
+    device=None,
+) -> Tensor:
     "Positions from 0, (1 or batch, seq); with `position_offset` padding is not counted and gets -1 (fairseq's rule)."
     if config.position_offset == 0 or input_ids is None:
         return torch.arange(past, past + shape[1], device=device)[None]
@@ -153,105 +267,164 @@ def _token_positions(shape, # (batch, seq)
 # %% ../../nbs/encoder/00_encoder.ipynb #df51e7c1
 class Embeddings(nn.Module):
     "Word, position and type vectors → sum → LayerNorm → projection to the hidden size where the tables are narrower."
+
     def __init__(self, config: EncoderConfig):
         super().__init__()
         width = config.table_width
         self.word_embeddings = nn.Embedding(config.vocab_size, width)
-        if config.absolute_positions: self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
-        if config.type_vocab_size: self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        if config.absolute_positions:
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
+        if config.type_vocab_size:
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        if width != config.hidden_size: self.projection = nn.Linear(width, config.hidden_size)
-        self.dropout, self.offset = config.hidden_dropout_prob, config.position_offset
+        if width != config.hidden_size:
+            self.projection = nn.Linear(width, config.hidden_size)
+        self.dropout = config.hidden_dropout_prob
+        self.offset = config.position_offset
 
-    def forward(self, inputs_embeds, # (batch, seq, table width)
-                positions, # (1 or batch, seq), from 0
-                token_type_ids=None): # (batch, seq)
+    def forward(
+        self,
+        inputs_embeds,  # (batch, seq, table width)
+        positions,  # (1 or batch, seq), from 0
+        token_type_ids=None,
+    ):  # (batch, seq)
         hidden = inputs_embeds
-        if hasattr(self, "position_embeddings"): hidden = hidden + self._position_rows(positions)
+        if hasattr(self, "position_embeddings"):
+            hidden = hidden + self._position_rows(positions)
         if hasattr(self, "token_type_embeddings"):
             types = self.token_type_embeddings
             hidden = hidden + (types.weight[0] if token_type_ids is None else types(token_type_ids))
         elif token_type_ids is not None and token_type_ids.any():
-            raise ConfigError("token_type_ids were given to a model without token types: leave them out")
-        hidden = F.dropout(self.norm(hidden), self.dropout, self.training) if self.dropout else self.norm(hidden)
+            raise ConfigError(
+                "token_type_ids were given to a model without token types: leave them out"
+            )
+        hidden = (
+            F.dropout(self.norm(hidden), self.dropout, self.training)
+            if self.dropout
+            else self.norm(hidden)
+        )
         return self.projection(hidden) if hasattr(self, "projection") else hidden
 
     def _position_rows(self, positions):
-        rows, table = positions + self.offset, self.position_embeddings
+        rows = positions + self.offset
+        table = self.position_embeddings
         if not rows.is_cuda and (last := int(rows.max())) >= table.num_embeddings:
-            raise ConfigError(f"position {last - self.offset} is past the table of "
-                              f"{table.num_embeddings - self.offset} positions: cut the sequences, or build with "
-                              "a larger max_position_embeddings")
+            raise ConfigError(
+                f"position {last - self.offset} is past the table of "
+                f"{table.num_embeddings - self.offset} positions: cut the sequences, or build with "
+                "a larger max_position_embeddings"
+            )
         return table(rows)
 
 # %% ../../nbs/encoder/00_encoder.ipynb #d2cb62e3
-def relative_buckets(distance: Tensor, # key position minus query position, any shape
-                     buckets: int = 32, # half for each direction
-                     max_distance: int = 128, # from here on all distances share the last bucket
-                    ) -> Tensor:
+def relative_buckets(
+    distance: Tensor,  # key position minus query position, any shape
+    buckets: int = 32,  # half for each direction
+    max_distance: int = 128,  # from here on all distances share the last bucket
+) -> Tensor:
     "T5's bidirectional buckets: half of a direction's buckets hold one distance each, the rest widen as logarithms do."
     side = buckets // 2
     exact = side // 2
     far = distance.abs()
-    wide = exact + (torch.log(far.float() / exact) / math.log(max_distance / exact) * (side - exact)).long()
+    wide = (
+        exact
+        + (torch.log(far.float() / exact) / math.log(max_distance / exact) * (side - exact)).long()
+    )
     return (distance > 0) * side + torch.where(far < exact, far, wide.clamp(max=side - 1))
 
-# %% ../../nbs/encoder/00_encoder.ipynb #77b4f381
-_LEVEL = 8 # from this distance on a local start is level
-_COPIES = 64 # of a table on a GPU: the gradients of millions of places meet in a few numbers, and wait for each other
+# %% ../../nbs/encoder/00_encoder.ipynb #3c819f1d
+_LEVEL = 8  # from this distance on a local start is level
 
-def from_copies(table: Tensor, # (heads, rows)
-                rows: Tensor, # (places,)
-                copies: int) -> Tensor: # (heads, places)
+
+# of a table on a GPU: the gradients of millions of places meet in a few numbers, and wait for each
+# other
+_COPIES = 64
+
+
+def from_copies(
+    table: Tensor,  # (heads, rows)
+    rows: Tensor,  # (places,)
+    copies: int,
+) -> Tensor:  # (heads, places)
     "`table[:, rows]`, each place out of the next copy of the table, so that fewer gradients go to one address."
-    if copies == 1: return table.index_select(1, rows)
+    if copies == 1:
+        return table.index_select(1, rows)
     turns = torch.arange(len(rows), device=rows.device) % copies
     return table.repeat(1, copies).index_select(1, rows + table.shape[1] * turns)
 
-def sentence_numbers(positions: Tensor) -> Tensor: # (1 or batch, seq) → the same shape: 0 … 0 1 … 1
+# %% ../../nbs/encoder/00_encoder.ipynb #20d0aac3
+def sentence_numbers(
+    positions: Tensor,
+) -> Tensor:  # (1 or batch, seq) → the same shape: 0 … 0 1 … 1
     "The sentence of each token of a pair: positions start again in the second one."
     return F.pad((positions[:, 1:] < positions[:, :-1]).cumsum(1), (1, 0))
 
+# %% ../../nbs/encoder/00_encoder.ipynb #77b4f381
 class RelativeBias(nn.Module):
     "The d of XLM-E, section 3.3 (unnumbered, after eq. 8): one learned number per bucket and head, for all layers."
+
     def __init__(self, config: EncoderConfig):
         super().__init__()
-        self.buckets, self.max_distance = config.relative_buckets, config.relative_max_distance
-        self.local, self.tables = config.relative_start == "local", 1 + (config.relative_across == "own")
-        self.weight = nn.Parameter(torch.empty(config.num_attention_heads, self.tables * self.buckets))
+        self.buckets = config.relative_buckets
+        self.max_distance = config.relative_max_distance
+        self.local = config.relative_start == "local"
+        self.tables = 1 + (config.relative_across == "own")
+        self.weight = nn.Parameter(
+            torch.empty(config.num_attention_heads, self.tables * self.buckets)
+        )
 
-    def start(self) -> Tensor: # (heads, buckets), or twice as many of which the second half is for the other sentence
+    def start(
+        self,
+    ) -> (
+        Tensor
+    ):  # (heads, buckets), or twice as many of which the second half is for the other sentence
         "N(0, 0.02), or slopes of -1, -1/2, -1/4 and 0 per position by head, level from 8 on; 0 across sentences."
-        table = torch.empty_like(self.weight[:, :self.buckets]).normal_(std=0.02) # drawn in any case: the generator's
-        if self.local: # state, and with it all weights that are drawn after these, is then the same for both starts
+        # drawn in any case: the generator's
+        table = torch.empty_like(self.weight[:, : self.buckets]).normal_(std=0.02)
+        # state, and with it all weights that are drawn after these, is then the same for both
+        # starts
+        if self.local:
             heads = torch.arange(len(table), device=table.device)
             slope = torch.tensor([-1, -0.5, -0.25, 0], device=table.device)[heads % 4]
-            distance = torch.arange(-self.max_distance, self.max_distance + 1, device=table.device).abs().float()
-            nearest = torch.full_like(table[0], _LEVEL).scatter_reduce(0, self.of_distance(), distance, "amin")
+            distance = (
+                torch.arange(-self.max_distance, self.max_distance + 1, device=table.device)
+                .abs()
+                .float()
+            )
+            nearest = torch.full_like(table[0], _LEVEL).scatter_reduce(
+                0, self.of_distance(), distance, "amin"
+            )
             table = slope[:, None] * nearest
         return F.pad(table, (0, (self.tables - 1) * self.buckets))
 
-    def of_distance(self) -> Tensor: # (2·max_distance + 1,)
+    def of_distance(self) -> Tensor:  # (2·max_distance + 1,)
         "The bucket of every distance from -max_distance on."
-        distance = torch.arange(-self.max_distance, self.max_distance + 1, device=self.weight.device)
+        distance = torch.arange(
+            -self.max_distance, self.max_distance + 1, device=self.weight.device
+        )
         return relative_buckets(distance, self.buckets, self.max_distance)
 
-    def of_tables(self, copies: int = 1) -> Tensor: # (copies, tables, heads, 2·max_distance + 1)
+    def of_tables(self, copies: int = 1) -> Tensor:  # (copies, tables, heads, 2·max_distance + 1)
         "The number of every distance and head: of keys in the same sentence and, if they have their own, in the other."
-        tables = self.weight.unflatten(1, (self.tables, self.buckets)).transpose(0, 1)[:, :, self.of_distance()]
+        tables = self.weight.unflatten(1, (self.tables, self.buckets)).transpose(0, 1)[
+            :, :, self.of_distance()
+        ]
         return tables.repeat(copies, 1, 1, 1)
 
-    def forward(self, query_positions, # (1 or batch, queries)
-                key_positions, # (1 or batch, keys)
-                memory: bool = False, # whether all keys are of another sequence
-               ) -> Tensor: # (1 or batch, heads, queries, keys)
+    def forward(
+        self,
+        query_positions,  # (1 or batch, queries)
+        key_positions,  # (1 or batch, keys)
+        memory: bool = False,  # whether all keys are of another sequence
+    ) -> Tensor:  # (1 or batch, heads, queries, keys)
         limit = self.max_distance
         distance = key_positions[:, None, :] - query_positions[:, :, None]
         rows = self.of_distance()[distance.clamp(-limit, limit) + limit]
-        if self.tables == 2 and memory: rows = rows + self.buckets
+        if self.tables == 2 and memory:
+            rows = rows + self.buckets
         elif self.tables == 2:
             sentence = sentence_numbers(key_positions)
-            asking = sentence[:, -query_positions.shape[1]:]
+            asking = sentence[:, -query_positions.shape[1] :]
             rows = rows + self.buckets * (asking[:, :, None] != sentence[:, None, :])
         chosen = from_copies(self.weight, rows.flatten(), _COPIES if rows.is_cuda else 1)
         return chosen.view(-1, *rows.shape).transpose(0, 1)
@@ -259,17 +432,25 @@ class RelativeBias(nn.Module):
 # %% ../../nbs/encoder/00_encoder.ipynb #ce9e962e
 class Gate(nn.Module):
     "1 + g_u + (1 - g_u)·w·g_r with g_u = σ(x·u), g_r = σ(x·v); XLM-E, section 3.3. u, v are shared by a layer's heads."
+
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.input = config.gate_input
-        self.linear = nn.Linear(config.head_width, 2, bias=config.gate_bias) # rows: u, v
-        self.scale = nn.Parameter(torch.ones(config.num_attention_heads)) # w
+        self.linear = nn.Linear(config.head_width, 2, bias=config.gate_bias)  # rows: u, v
+        self.scale = nn.Parameter(torch.ones(config.num_attention_heads))  # w
 
-    def forward(self, hidden, # (batch, seq, hidden): what the layer projects to queries, keys and values
-                query, # (batch, heads, seq, head width), not yet scaled
-               ) -> Tensor: # (batch, heads, seq, 1)
-        x = query if self.input != "hidden" else hidden.unflatten(-1, (query.shape[1], -1)).transpose(1, 2)
-        if self.input == "scaled_query": x = x * x.shape[-1] ** -0.5
+    def forward(
+        self,
+        hidden,  # (batch, seq, hidden): what the layer projects to queries, keys and values
+        query,  # (batch, heads, seq, head width), not yet scaled
+    ) -> Tensor:  # (batch, heads, seq, 1)
+        x = (
+            query
+            if self.input != "hidden"
+            else hidden.unflatten(-1, (query.shape[1], -1)).transpose(1, 2)
+        )
+        if self.input == "scaled_query":
+            x = x * x.shape[-1] ** -0.5
         update, reset = self.linear(x).sigmoid().chunk(2, -1)
         return 1 + update + (1 - update) * self.scale[:, None, None] * reset
 
@@ -278,56 +459,81 @@ def _causal_mask(queries: int, keys: int, device=None) -> Tensor:
     "True where a key may be seen, (queries, keys): the queries are the last of the keys."
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
+
 def _additive_mask(visible: Tensor, dtype) -> Tensor:
     "0 where visible, the least finite number elsewhere, so that a row without any visible key stays finite."
-    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(
+        ~visible, torch.finfo(dtype).min
+    )
 
-# %% ../../nbs/encoder/00_encoder.ipynb #a698f334
+# %% ../../nbs/encoder/00_encoder.ipynb #1a553554
 def _learned_on_cpu(bias, dropout: float) -> bool:
     "Whether PyTorch would have no fused kernel for this bias."
     learned = bias is not None and bias.requires_grad and bias.device.type == "cpu"
     return learned and not dropout and not torch.is_autocast_enabled("cpu")
+
 
 def _attend_unfused(query, key, value, bias):
     "What `scaled_dot_product_attention` computes for a learned bias, in its order: both factors share the scale."
     scale = math.sqrt(1 / math.sqrt(query.shape[-1]))
     return ((query * scale) @ (key * scale).transpose(-1, -2) + bias).softmax(-1) @ value
 
-def attend(query, # (batch, heads, queries, head width)
-           key, value, # (batch, heads, keys, head width)
-           bias=None, # added to the scaled scores, broadcastable to (batch, heads, queries, keys)
-           causal: bool = False, # query i sees keys 0..i; only without `bias`
-           dropout: float = 0.0,
-           eager: bool = False, # True: the reference, which also returns the attention weights
-          ) -> tuple[Tensor, Tensor | None]:
+# %% ../../nbs/encoder/00_encoder.ipynb #a698f334
+def attend(
+    query,  # (batch, heads, queries, head width)
+    key,
+    value,  # (batch, heads, keys, head width)
+    bias=None,  # added to the scaled scores, broadcastable to (batch, heads, queries, keys)
+    causal: bool = False,  # query i sees keys 0..i; only without `bias`
+    dropout: float = 0.0,
+    eager: bool = False,  # True: the reference, which also returns the attention weights
+) -> tuple[Tensor, Tensor | None]:
     "softmax(Q·Kᵀ/√d + bias)·V and the weights; fused, or step by step with a softmax in at least fp32."
-    if not eager and _learned_on_cpu(bias, dropout): return _attend_unfused(query, key, value, bias), None
-    if not eager: return F.scaled_dot_product_attention(query, key, value, bias, dropout, causal), None
+    if not eager and _learned_on_cpu(bias, dropout):
+        return _attend_unfused(query, key, value, bias), None
+    if not eager:
+        return F.scaled_dot_product_attention(query, key, value, bias, dropout, causal), None
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-    if causal: bias = _additive_mask(_causal_mask(scores.shape[-2], scores.shape[-1], scores.device), scores.dtype)
-    if bias is not None: scores = scores + bias
-    weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype)
+    if causal:
+        bias = _additive_mask(
+            _causal_mask(scores.shape[-2], scores.shape[-1], scores.device), scores.dtype
+        )
+    if bias is not None:
+        scores = scores + bias
+    weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(
+        value.dtype
+    )
     return F.dropout(weights, dropout) @ value, weights
 
 # %% ../../nbs/encoder/00_encoder.ipynb #3a119d45
 class Packing:
     "Where the tokens of a packed batch (1, total) stand in the padded one (sequences, longest)."
-    def __init__(self, cu_seqlens: Tensor, # (sequences + 1,): 0, the running sums of the lengths
-                 total: int): # tokens in the batch
+
+    def __init__(
+        self,
+        cu_seqlens: Tensor,  # (sequences + 1,): 0, the running sums of the lengths
+        total: int,
+    ):  # tokens in the batch
         lengths = cu_seqlens.diff().long()
         if cu_seqlens[0] != 0 or cu_seqlens[-1] != total or not (lengths > 0).all():
-            raise ConfigError(f"cu_seqlens must rise from 0 to the number of tokens, {total}; "
-                              f"got {cu_seqlens.tolist()}")
+            raise ConfigError(
+                f"cu_seqlens must rise from 0 to the number of tokens, {total}; "
+                f"got {cu_seqlens.tolist()}"
+            )
         self.sequences, self.longest = len(lengths), int(lengths.max())
         row = torch.repeat_interleave(torch.arange(self.sequences, device=lengths.device), lengths)
-        self.borders, self.row = cu_seqlens, row # (sequences + 1,), (total,)
+        self.borders = cu_seqlens
+        self.row = row  # (sequences + 1,), (total,)
         self.column = torch.arange(total, device=lengths.device) - cu_seqlens[:-1][row]
-        self.place = row * self.longest + self.column # (total,)
-        self.visible = torch.arange(self.longest, device=lengths.device) < lengths[:, None] # (sequences, longest)
+        self.place = row * self.longest + self.column  # (total,)
+        # (sequences, longest)
+        self.visible = torch.arange(self.longest, device=lengths.device) < lengths[:, None]
 
     def pad(self, x: Tensor) -> Tensor:
         "(1, total, …) → (sequences, longest, …), zeros where there is no token."
-        flat = x.new_zeros(self.sequences * self.longest, *x.shape[2:]).index_copy(0, self.place, x[0])
+        flat = x.new_zeros(self.sequences * self.longest, *x.shape[2:]).index_copy(
+            0, self.place, x[0]
+        )
         return flat.unflatten(0, (self.sequences, self.longest))
 
     def unpad(self, x: Tensor) -> Tensor:
@@ -335,135 +541,203 @@ class Packing:
         return x.flatten(0, 1).index_select(0, self.place)[None]
 
 # %% ../../nbs/encoder/00_encoder.ipynb #6f5fca36
-_FLEX_BLOCK = 128 # queries and keys of a block that is skipped as a whole
+_FLEX_BLOCK = 128  # queries and keys of a block that is skipped as a whole
 
-def packed_blocks(cu_seqlens: Tensor, # (sequences + 1,)
-                  sequence: Tensor, # (total,) number of each token's sequence
-                  visible) -> BlockMask: # (batch, head, query, key) → bool
+
+def packed_blocks(
+    cu_seqlens: Tensor,  # (sequences + 1,)
+    sequence: Tensor,  # (total,) number of each token's sequence
+    visible,
+) -> BlockMask:  # (batch, head, query, key) → bool
     "Blocks of a packed batch in which a query may see a key, from the borders alone: no (total, total) mask is made."
-    total, n = len(sequence), -(-len(sequence) // _FLEX_BLOCK)
+    total = len(sequence)
+    n = -(-len(sequence) // _FLEX_BLOCK)
     start = torch.arange(n, device=sequence.device) * _FLEX_BLOCK
     first = cu_seqlens[sequence[start]] // _FLEX_BLOCK
-    last = (cu_seqlens[sequence[(start + _FLEX_BLOCK - 1).clamp(max=total - 1)] + 1] - 1) // _FLEX_BLOCK
-    indices = (first[:, None] + torch.arange(n, device=sequence.device)) % n # the first `counts` of each row are read
-    counts, indices = (last - first + 1).int()[None, None], indices.int()[None, None]
-    return BlockMask.from_kv_blocks(counts, indices, BLOCK_SIZE=_FLEX_BLOCK, mask_mod=visible,
-                                    seq_lengths=(total, total))
+    last = (
+        cu_seqlens[sequence[(start + _FLEX_BLOCK - 1).clamp(max=total - 1)] + 1] - 1
+    ) // _FLEX_BLOCK
+    # the first `counts` of each row are read
+    indices = (first[:, None] + torch.arange(n, device=sequence.device)) % n
+    counts = (last - first + 1).int()[None, None]
+    indices = indices.int()[None, None]
+    return BlockMask.from_kv_blocks(
+        counts, indices, BLOCK_SIZE=_FLEX_BLOCK, mask_mod=visible, seq_lengths=(total, total)
+    )
 
-# %% ../../nbs/encoder/00_encoder.ipynb #e46ad937
+# %% ../../nbs/encoder/00_encoder.ipynb #0fbc644c
 @functools.cache
 def _flex_kernel(compiled: bool):
     "FlexAttention, compiled once; uncompiled it holds all scores."
     return torch.compile(flex_attention) if compiled else flex_attention
 
+# %% ../../nbs/encoder/00_encoder.ipynb #e46ad937
 @dataclass
 class Flexible:
     "Mask and relative bias of one forward pass as functions of (batch, head, query, key)."
-    blocks: BlockMask | None = None # None: every key is visible
-    positions: Tensor | None = None # (batch, seq); None: no relative bias
-    tables: Tensor | None = None # (copies, 1 or 2, heads, 2·max_distance + 1): d of distances; 2: the other sentence
 
-    def bias(self, gate=None): # gate: (batch, heads, seq), or None for a plain bias
+    blocks: BlockMask | None = None  # None: every key is visible
+    positions: Tensor | None = None  # (batch, seq); None: no relative bias
+    tables: Tensor | None = (
+        None  # (copies, 1 or 2, heads, 2·max_distance + 1): d of distances; 2: the other sentence
+    )
+
+    def bias(self, gate=None):  # gate: (batch, heads, seq), or None for a plain bias
         "Score → score + gate · d, two small gathers per pair."
-        positions, tables, limit, copies = self.positions, self.tables, self.tables.shape[3] // 2, len(self.tables)
+        positions = self.positions
+        tables = self.tables
+        limit = self.tables.shape[3] // 2
+        copies = len(self.tables)
         sentence = sentence_numbers(positions)
-        distance = lambda b, i, j: (positions[b, j] - positions[b, i]).clamp(-limit, limit) + limit
-        other = lambda b, i, j: (sentence[b, i] != sentence[b, j]).long() if tables.shape[1] == 2 else 0 * i
-        number = lambda b, h, i, j: tables[i % copies, other(b, i, j), h, distance(b, i, j)]
-        if gate is None: return lambda score, b, h, i, j: score + number(b, h, i, j)
+
+        def distance(b, i, j):
+            return (positions[b, j] - positions[b, i]).clamp(-limit, limit) + limit
+
+        def other(b, i, j):
+            return (sentence[b, i] != sentence[b, j]).long() if tables.shape[1] == 2 else 0 * i
+
+        def number(b, h, i, j):
+            return tables[i % copies, other(b, i, j), h, distance(b, i, j)]
+
+        if gate is None:
+            return lambda score, b, h, i, j: score + number(b, h, i, j)
         return lambda score, b, h, i, j: score + gate[b, h, i] * number(b, h, i, j)
 
     def check_device(self, query):
         "Raise `ConfigError` where gradients are wanted and there are none."
         if query.requires_grad and not query.is_cuda:
-            raise ConfigError(f"attn_implementation='flex_attention' has gradients on 'cuda' only, not on "
-                              f"{query.device.type!r}: use 'sdpa' to train here")
+            raise ConfigError(
+                f"attn_implementation='flex_attention' has gradients on 'cuda' only, not on "
+                f"{query.device.type!r}: use 'sdpa' to train here"
+            )
 
-    def attend(self, query, key, value, gate=None): # (batch, heads, seq, head width)
+    def attend(self, query, key, value, gate=None):  # (batch, heads, seq, head width)
         "softmax(Q·Kᵀ/√d + bias)·V."
         self.check_device(query)
         score = None if self.positions is None else self.bias(gate)
-        return _flex_kernel(query.is_cuda)(query, key, value, score_mod=score, block_mask=self.blocks)
+        return _flex_kernel(query.is_cuda)(
+            query, key, value, score_mod=score, block_mask=self.blocks
+        )
 
-# %% ../../nbs/encoder/00_encoder.ipynb #93a8cb05
+# %% ../../nbs/encoder/00_encoder.ipynb #044f466b
 @dataclass
 class AttentionContext:
     "What the layers of one forward pass have in common."
-    mask: Tensor | None = None # additive, (1 or batch, 1 or heads, 1 or queries, keys); holds a plain relative bias too
-    bias: Tensor | None = None # the relative bias that gates multiply, (1 or batch, heads, queries, keys)
-    causal: bool = False # the fused kernel's own causal mask, where nothing else is to be added
+
+    mask: Tensor | None = (
+        None  # additive, (1 or batch, 1 or heads, 1 or queries, keys); holds a plain relative bias too
+    )
+    bias: Tensor | None = (
+        None  # the relative bias that gates multiply, (1 or batch, heads, queries, keys)
+    )
+    causal: bool = False  # the fused kernel's own causal mask, where nothing else is to be added
     packing: Packing | None = None
-    memory: Tensor | None = None # (batch, source, hidden) of cross-attention
-    memory_mask: Tensor | None = None # additive, (1 or batch, 1 or heads, 1 or queries, source)
+    memory: Tensor | None = None  # (batch, source, hidden) of cross-attention
+    memory_mask: Tensor | None = None  # additive, (1 or batch, 1 or heads, 1 or queries, source)
     cache: DynamicCache | EncoderDecoderCache | None = None
     write_cache: bool = False
-    crosses: bool = False # whether the blocks look at a memory
+    crosses: bool = False  # whether the blocks look at a memory
     eager: bool = False
-    wanted: Tensor | None = None # (batch, seq) bool: tokens that go through the last feed-forward; None: all
-    flexible: Flexible | None = None # in place of `mask`, `bias`, `causal` where FlexAttention runs
+    wanted: Tensor | None = (
+        None  # (batch, seq) bool: tokens that go through the last feed-forward; None: all
+    )
+    flexible: Flexible | None = (
+        None  # in place of `mask`, `bias`, `causal` where FlexAttention runs
+    )
 
     @property
-    def self_cache(self): return getattr(self.cache, "self_attention_cache", self.cache)
-    @property
-    def memory_length(self) -> int: # of the memory, or of its keys in the cache
-        return self.cache.cross_attention_cache.get_seq_length() if self.memory is None else self.memory.shape[1]
-    @property
-    def past(self) -> int: return self.cache.get_seq_length() if self.cache is not None else 0
+    def self_cache(self):
+        return getattr(self.cache, "self_attention_cache", self.cache)
 
+    @property
+    def memory_length(self) -> int:  # of the memory, or of its keys in the cache
+        return (
+            self.cache.cross_attention_cache.get_seq_length()
+            if self.memory is None
+            else self.memory.shape[1]
+        )
+
+    @property
+    def past(self) -> int:
+        return self.cache.get_seq_length() if self.cache is not None else 0
+
+# %% ../../nbs/encoder/00_encoder.ipynb #93a8cb05
 def _split_heads(x: Tensor, parts: int, heads: int):
     "(batch, seq, parts·hidden) → `parts` tensors (batch, heads, seq, head width)."
     return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
-# %% ../../nbs/encoder/00_encoder.ipynb #69528846
+# %% ../../nbs/encoder/00_encoder.ipynb #6830c788
 class SelfAttention(nn.Module):
     "Multi-head self-attention with relative bias (XLM-E, eq. 6 to 8)."
+
     def __init__(self, config: EncoderConfig, layer: int):
         super().__init__()
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
-        if config.relative_positions == "gated": self.gate = Gate(config)
-        self.heads, self.layer, self.dropout = config.num_attention_heads, layer, config.attention_probs_dropout_prob
+        if config.relative_positions == "gated":
+            self.gate = Gate(config)
+        self.heads = config.num_attention_heads
+        self.layer = layer
+        self.dropout = config.attention_probs_dropout_prob
 
-    def forward(self, hidden, context: AttentionContext): # (batch, seq, hidden)
-        if context.flexible: return self._flexible(hidden, context.flexible), None
+    def forward(self, hidden, context: AttentionContext):  # (batch, seq, hidden)
+        if context.flexible:
+            return self._flexible(hidden, context.flexible), None
         pad = context.packing.pad if context.packing else lambda x: x
         query, key, value = _split_heads(pad(self.qkv(hidden)), 3, self.heads)
         bias = context.mask if context.bias is None else self._gated(hidden, query, context, pad)
         key, value = _extend_keys(context, self.layer, key, value)
-        out, weights = attend(query, key, value, bias, context.causal, self.dropout * self.training, context.eager)
+        out, weights = attend(
+            query, key, value, bias, context.causal, self.dropout * self.training, context.eager
+        )
         out = out.transpose(1, 2).flatten(2)
         return self.out(context.packing.unpad(out) if context.packing else out), weights
 
     def _gated(self, hidden, query, context, pad):
-        gate = self.gate(pad(hidden) if self.gate.input == "hidden" else None, query).to(context.bias.dtype)
-        return gate * context.bias if context.mask is None else torch.addcmul(context.mask, gate, context.bias)
+        gate = self.gate(pad(hidden) if self.gate.input == "hidden" else None, query).to(
+            context.bias.dtype
+        )
+        return (
+            gate * context.bias
+            if context.mask is None
+            else torch.addcmul(context.mask, gate, context.bias)
+        )
 
     def _flexible(self, hidden, flexible):
-        query, key, value = _split_heads(self.qkv(hidden), 3, self.heads) # packed batches stay packed
+        # packed batches stay packed
+        query, key, value = _split_heads(self.qkv(hidden), 3, self.heads)
         gate = self.gate(hidden, query).squeeze(-1) if hasattr(self, "gate") else None
         return self.out(flexible.attend(query, key, value, gate).transpose(1, 2).flatten(2))
 
+# %% ../../nbs/encoder/00_encoder.ipynb #69528846
 def _extend_keys(context: AttentionContext, layer: int, key, value):
     "Keys and values of the cache before those of this call; the cache keeps them if this call writes."
     cache = context.self_cache
-    if cache is not None and context.write_cache: return cache.update(key, value, layer)
-    if cache is None or not cache.get_seq_length(layer): return key, value
+    if cache is not None and context.write_cache:
+        return cache.update(key, value, layer)
+    if cache is None or not cache.get_seq_length(layer):
+        return key, value
     old = cache.layers[layer]
     return torch.cat([old.keys, key], 2), torch.cat([old.values, value], 2)
 
 # %% ../../nbs/encoder/00_encoder.ipynb #74015877
 class CrossAttention(nn.Module):
     "Attention from this sequence to the memory; keys and values are projected once per memory if there is a cache."
+
     def __init__(self, config: EncoderConfig, layer: int):
         super().__init__()
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.kv = nn.Linear(config.hidden_size, 2 * config.hidden_size)
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
-        self.heads, self.layer, self.dropout = config.num_attention_heads, layer, config.attention_probs_dropout_prob
+        self.heads = config.num_attention_heads
+        self.layer = layer
+        self.dropout = config.attention_probs_dropout_prob
 
-    def forward(self, hidden, context: AttentionContext): # (batch, seq, hidden)
+    def forward(self, hidden, context: AttentionContext):  # (batch, seq, hidden)
         query = self.query(hidden)
-        query, = _split_heads(context.packing.pad(query) if context.packing else query, 1, self.heads)
+        (query,) = _split_heads(
+            context.packing.pad(query) if context.packing else query, 1, self.heads
+        )
         key, value = self.keys_and_values(context)
         dropout = self.dropout * self.training
         out, weights = attend(query, key, value, context.memory_mask, False, dropout, context.eager)
@@ -484,192 +758,296 @@ class CrossAttention(nn.Module):
 # %% ../../nbs/encoder/00_encoder.ipynb #3922ddc7
 class Block(GradientCheckpointingLayer):
     "Self-attention, cross-attention where there is a memory, feed-forward; a residual sum and a LayerNorm for each."
+
     def __init__(self, config: EncoderConfig, layer: int):
         super().__init__()
-        norm = lambda: nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+        def norm():
+            return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
         self.attention, self.attention_norm = SelfAttention(config, layer), norm()
-        if config.cross_attention: self.cross_attention, self.cross_norm = CrossAttention(config, layer), norm()
+        if config.cross_attention:
+            self.cross_attention, self.cross_norm = CrossAttention(config, layer), norm()
         self.up = nn.Linear(config.hidden_size, config.intermediate_size)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
         self.feed_forward_norm = norm()
-        self.act, self.pre, self.dropout = ACT2FN[config.hidden_act], config.norm == "pre", config.hidden_dropout_prob
+        self.act = ACT2FN[config.hidden_act]
+        self.pre = config.norm == "pre"
+        self.dropout = config.hidden_dropout_prob
 
-    def forward(self, hidden, context: AttentionContext, # (batch, seq, hidden)
-                wanted: Tensor | None = None): # (batch, seq) bool: tokens that go through the feed-forward; None: all
+    def forward(
+        self,
+        hidden,
+        context: AttentionContext,  # (batch, seq, hidden)
+        wanted: Tensor | None = None,
+    ):  # (batch, seq) bool: tokens that go through the feed-forward; None: all
         hidden, weights = self.sublayer(hidden, self.attention_norm, self.attention, context)
         crossed = None
-        if context.crosses: hidden, crossed = self.sublayer(hidden, self.cross_norm, self.cross_attention, context)
-        if wanted is not None: hidden = hidden[wanted]
+        if context.crosses:
+            hidden, crossed = self.sublayer(hidden, self.cross_norm, self.cross_attention, context)
+        if wanted is not None:
+            hidden = hidden[wanted]
         hidden, _ = self.sublayer(hidden, self.feed_forward_norm, self.feed_forward, context)
         return hidden, weights, crossed
 
-    def feed_forward(self, hidden, context): return self.down(self.act(self.up(hidden))), None
+    def feed_forward(self, hidden, context):
+        return self.down(self.act(self.up(hidden))), None
 
     def sublayer(self, hidden, norm, function, context):
         change, weights = function(norm(hidden) if self.pre else hidden, context)
-        if self.dropout: change = F.dropout(change, self.dropout, self.training)
+        if self.dropout:
+            change = F.dropout(change, self.dropout, self.training)
         return (hidden + change if self.pre else norm(hidden + change)), weights
 
 # %% ../../nbs/encoder/00_encoder.ipynb #4b559637
-def compile_blocks(model: nn.Module, # with an encoder somewhere in it
-                   backend: str = "inductor", # of torch.compile
-                  ):
+def compile_blocks(
+    model: nn.Module,  # with an encoder somewhere in it
+    backend: str = "inductor",  # of torch.compile
+):
     "Send every block through torch.compile from its next call on."
     limits = torch._dynamo.config
-    limits.recompile_limit = max(limits.recompile_limit, 64) # beyond it PyTorch goes on uncompiled, with a warning
+    # beyond it PyTorch goes on uncompiled, with a warning
+    limits.recompile_limit = max(limits.recompile_limit, 64)
     for block in model.modules():
-        if isinstance(block, Block): block.compile(backend=backend)
+        if isinstance(block, Block):
+            block.compile(backend=backend)
 
-# %% ../../nbs/encoder/00_encoder.ipynb #3be6653c
+# %% ../../nbs/encoder/00_encoder.ipynb #3496eb3c
 def _prepare_cache(config, cache, use_cache, is_causal, memory):
     "The cache to read and write: a new one if none was given, with room for the memory where there is one."
     if not is_causal and (use_cache or cache is not None and cache.get_seq_length()):
-        raise ConfigError("a cache of earlier tokens needs is_causal=True: they cannot see what comes after them")
-    if not use_cache: return cache
+        raise ConfigError(
+            "a cache of earlier tokens needs is_causal=True: they cannot see what comes after them"
+        )
+    if not use_cache:
+        return cache
     cache = DynamicCache(config=config) if cache is None else cache
-    if memory is None or isinstance(cache, EncoderDecoderCache): return cache
+    if memory is None or isinstance(cache, EncoderDecoderCache):
+        return cache
     return EncoderDecoderCache(cache, DynamicCache(config=config))
 
+# %% ../../nbs/encoder/00_encoder.ipynb #3be6653c
 def _key_positions(context: AttentionContext, positions: Tensor) -> Tensor:
     "Positions of all keys, (1 or batch, past + seq): the cache remembers those of its tokens."
     cache = context.self_cache
-    if cache is None: return positions
+    if cache is None:
+        return positions
     if past := cache.get_seq_length():
         old = cache.xlnb_positions[:, :past]
         rows = max(len(old), len(positions))
         positions = torch.cat([old.expand(rows, -1), positions.expand(rows, -1)], 1)
-    if context.write_cache: cache.xlnb_positions = positions
+    if context.write_cache:
+        cache.xlnb_positions = positions
     return positions
 
-# %% ../../nbs/encoder/00_encoder.ipynb #962fb64a
+# %% ../../nbs/encoder/00_encoder.ipynb #1405f7b9
 def _visible_keys(context: AttentionContext, shape, attention_mask):
     "Which keys are tokens, (batch, 1, 1, keys) bool, or None where all are."
     past = context.past
     if context.packing:
         if past or attention_mask is not None and not attention_mask.all():
-            raise ConfigError("a packed batch has neither padding nor a cache: leave attention_mask and the cache out")
+            raise ConfigError(
+                "a packed batch has neither padding nor a cache: leave attention_mask and the "
+                "cache out"
+            )
         return context.packing.visible[:, None, None]
-    if attention_mask is None: return None
+    if attention_mask is None:
+        return None
     if attention_mask.shape != (shape[0], past + shape[1]):
-        raise ConfigError(f"attention_mask is {tuple(attention_mask.shape)}, the keys {(shape[0], past + shape[1])}: "
-                          "give one number per token, those in the cache included")
+        raise ConfigError(
+            f"attention_mask is {tuple(attention_mask.shape)}, the keys "
+            f"{(shape[0], past + shape[1])}: "
+            "give one number per token, those in the cache included"
+        )
     return None if attention_mask.all() else attention_mask[:, None, None].bool()
 
+# %% ../../nbs/encoder/00_encoder.ipynb #962fb64a
 def _score_dtype(hidden) -> torch.dtype:
     "The type in which queries and keys meet: autocast's, if it is on."
     kind = hidden.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 # %% ../../nbs/encoder/00_encoder.ipynb #dcab17d1
-def _add_functions(context: AttentionContext, encoder, hidden, attention_mask, positions, is_causal: bool):
+def _add_functions(
+    context: AttentionContext, encoder, hidden, attention_mask, positions, is_causal: bool
+):
     "Padding, causality and relative bias of self-attention for FlexAttention; `ConfigError` for what it cannot do."
     config, (batch, seq), packing = encoder.config, hidden.shape[:2], context.packing
     if config.attention_probs_dropout_prob and encoder.training or context.cache is not None:
-        raise ConfigError("attn_implementation='flex_attention' knows neither dropout of attention weights nor a "
-                          "cache: set attention_probs_dropout_prob=0 and use_cache=False, or use 'sdpa'")
+        raise ConfigError(
+            "attn_implementation='flex_attention' knows neither dropout of attention weights nor a "
+            "cache: set attention_probs_dropout_prob=0 and use_cache=False, or use 'sdpa'"
+        )
     visible = _visible_keys(context, hidden.shape, attention_mask)
     context.flexible = flexible = Flexible()
-    ordered = lambda i, j: (i >= j) if is_causal else (i == i)
+
+    def ordered(i, j):
+        return (i >= j) if is_causal else (i == i)
+
     if packing:
         row = packing.row
-        see = lambda b, h, i, j: (row[i] == row[j]) & ordered(i, j)
+
+        def see(b, h, i, j):
+            return (row[i] == row[j]) & ordered(i, j)
+
         flexible.blocks = packed_blocks(packing.borders, row, see)
     elif visible is not None or is_causal:
-        key = attention_mask.bool() if visible is not None else hidden.new_ones(batch, seq, dtype=torch.bool)
-        see = lambda b, h, i, j: key[b, j] & ordered(i, j)
-        flexible.blocks = create_block_mask(see, batch, None, seq, seq, device=hidden.device, BLOCK_SIZE=_FLEX_BLOCK)
+        key = (
+            attention_mask.bool()
+            if visible is not None
+            else hidden.new_ones(batch, seq, dtype=torch.bool)
+        )
+
+        def see(b, h, i, j):
+            return key[b, j] & ordered(i, j)
+
+        flexible.blocks = create_block_mask(
+            see, batch, None, seq, seq, device=hidden.device, BLOCK_SIZE=_FLEX_BLOCK
+        )
     if config.relative_positions != "none":
         flexible.positions = positions.expand(batch, seq).contiguous()
         flexible.tables = encoder.relative_bias.of_tables(_COPIES if hidden.is_cuda else 1)
 
-# %% ../../nbs/encoder/00_encoder.ipynb #9007a0d9
-def _add_masks(context: AttentionContext, encoder, hidden, attention_mask, positions, is_causal: bool):
+# %% ../../nbs/encoder/00_encoder.ipynb #1272348a
+def _add_masks(
+    context: AttentionContext, encoder, hidden, attention_mask, positions, is_causal: bool
+):
     "Padding, causality and relative bias of self-attention, gathered once for all layers."
-    packing, dtype, kind = context.packing, _score_dtype(hidden), encoder.config.relative_positions
+    packing = context.packing
+    dtype = _score_dtype(hidden)
+    kind = encoder.config.relative_positions
     visible = _visible_keys(context, hidden.shape, attention_mask)
     length = packing.longest if packing else hidden.shape[1]
     if is_causal and length > 1:
         context.causal = visible is None and not context.past and kind == "none"
         causal = _causal_mask(length, context.past + length, hidden.device)
-        if not context.causal: visible = causal if visible is None else visible & causal
-    if visible is not None: context.mask = _additive_mask(visible, dtype)
-    if kind == "none": return
+        if not context.causal:
+            visible = causal if visible is None else visible & causal
+    if visible is not None:
+        context.mask = _additive_mask(visible, dtype)
+    if kind == "none":
+        return
     positions = packing.pad(positions.expand(1, -1)) if packing else positions
     bias = encoder.relative_bias(positions, _key_positions(context, positions)).to(dtype)
-    if kind == "gated": context.bias = bias
-    else: context.mask = bias if context.mask is None else bias + context.mask
+    if kind == "gated":
+        context.bias = bias
+    else:
+        context.mask = bias if context.mask is None else bias + context.mask
 
-_NO_CROSS_ATTENTION = "a memory was given to a model without cross-attention: build it with cross_attention=True"
+# %% ../../nbs/encoder/00_encoder.ipynb #5b145380
+_NO_CROSS_ATTENTION = (
+    "a memory was given to a model without cross-attention: build it with cross_attention=True"
+)
 
+# %% ../../nbs/encoder/00_encoder.ipynb #9007a0d9
 def _add_memory_mask(context: AttentionContext, encoder, hidden, mask, positions):
     "Whether the blocks look at a memory, which of its places are tokens, and how far away they are."
     config = encoder.config
-    cached = isinstance(context.cache, EncoderDecoderCache) and any(context.cache.is_updated.values())
+    cached = isinstance(context.cache, EncoderDecoderCache) and any(
+        context.cache.is_updated.values()
+    )
     context.crosses = context.memory is not None or cached
-    if context.crosses and not config.cross_attention: raise ConfigError(_NO_CROSS_ATTENTION)
+    if context.crosses and not config.cross_attention:
+        raise ConfigError(_NO_CROSS_ATTENTION)
     if context.crosses and mask is not None and not mask.all():
         context.memory_mask = _additive_mask(mask[:, None, None].bool(), _score_dtype(hidden))
-    if context.crosses and config.relative_memory == "shared" and config.relative_positions != "none":
+    if (
+        context.crosses
+        and config.relative_memory == "shared"
+        and config.relative_positions != "none"
+    ):
         places = torch.arange(context.memory_length, device=hidden.device)[None]
         queries = context.packing.pad(positions.expand(1, -1)) if context.packing else positions
         bias = encoder.relative_bias(queries, places, memory=True).to(_score_dtype(hidden))
         context.memory_mask = bias if context.memory_mask is None else bias + context.memory_mask
 
-# %% ../../nbs/encoder/00_encoder.ipynb #09f4c45e
-def _run_blocks(encoder, # an `Encoder`
-               hidden, # (batch, seq, hidden): the embeddings
-               context: AttentionContext, hidden_states: bool, attentions: bool):
+# %% ../../nbs/encoder/00_encoder.ipynb #74a841ec
+def _run_blocks(
+    encoder,  # an `Encoder`
+    hidden,  # (batch, seq, hidden): the embeddings
+    context: AttentionContext,
+    hidden_states: bool,
+    attentions: bool,
+):
     "Through all blocks, the final norm and the pooler, keeping on the way what was asked for."
-    states, weights, crossed = [hidden], [], []
+    states = [hidden]
+    weights = []
+    crossed = []
     for n, block in enumerate(encoder.layers, 1):
-        hidden, own, other = block(hidden, context, context.wanted if n == len(encoder.layers) else None)
-        if hidden_states: states.append(hidden)
-        if attentions: weights.append(own), crossed.append(other)
-    if hasattr(encoder, "norm"): hidden = states[-1] = encoder.norm(hidden)
+        hidden, own, other = block(
+            hidden, context, context.wanted if n == len(encoder.layers) else None
+        )
+        if hidden_states:
+            states.append(hidden)
+        if attentions:
+            weights.append(own), crossed.append(other)
+    if hasattr(encoder, "norm"):
+        hidden = states[-1] = encoder.norm(hidden)
     return BaseModelOutputWithPoolingAndCrossAttentions(
-        last_hidden_state=hidden, pooler_output=_pooled(encoder, hidden, context),
+        last_hidden_state=hidden,
+        pooler_output=_pooled(encoder, hidden, context),
         **{CACHE_FIELD: context.cache if context.write_cache else None},
-        hidden_states=tuple(states) if hidden_states else None, attentions=tuple(weights) if attentions else None,
-        cross_attentions=tuple(crossed) if attentions and context.crosses else None)
+        hidden_states=tuple(states) if hidden_states else None,
+        attentions=tuple(weights) if attentions else None,
+        cross_attentions=tuple(crossed) if attentions and context.crosses else None,
+    )
 
-CACHE_FIELD = "cache" if hasattr(BaseModelOutputWithPoolingAndCrossAttentions, "cache") else "past_key_values"
+# %% ../../nbs/encoder/00_encoder.ipynb #09f4c45e
+CACHE_FIELD = (
+    "cache" if hasattr(BaseModelOutputWithPoolingAndCrossAttentions, "cache") else "past_key_values"
+)
 # of an output: transformers renamed it in 5.24
 
-def _pooled(encoder, hidden, context: AttentionContext): # of the first tokens, where all tokens are there
-    if context.wanted is not None or not hasattr(encoder, "pooler"): return None
+
+def _pooled(
+    encoder, hidden, context: AttentionContext
+):  # of the first tokens, where all tokens are there
+    if context.wanted is not None or not hasattr(encoder, "pooler"):
+        return None
     return encoder.pooler((context.packing.pad(hidden) if context.packing else hidden)[:, 0]).tanh()
 
-# %% ../../nbs/encoder/00_encoder.ipynb #ba9bbe35
-LOADING = threading.RLock() # while transformers loads, a model made by another thread would not share its weights
+# %% ../../nbs/encoder/00_encoder.ipynb #450dcb8a
+# while transformers loads, a model made by another thread would not share its weights
+LOADING = threading.RLock()
 
+# %% ../../nbs/encoder/00_encoder.ipynb #ba9bbe35
 class EncoderPreTrainedModel(PreTrainedModel):
     "What `Encoder` and all models with a head share: initialisation, names, a choice of layers."
+
     config_class = EncoderConfig
     base_model_prefix = "encoder"
-    foreign_auto_class = None # the Auto class that reads the same kind of model of another family, if there is one
+    # the Auto class that reads the same kind of model of another family, if there is one
+    foreign_auto_class = None
     _input_embed_layer = "word_embeddings"
     _no_split_modules = ["Block"]
     _supports_sdpa = _supports_flex_attn = True
     supports_gradient_checkpointing = True
-    _keys_to_ignore_on_load_unexpected = [r"^(head|score|qa_outputs)\."] # a body may come from a model with any head
+    # a body may come from a model with any head
+    _keys_to_ignore_on_load_unexpected = [r"^(head|score|qa_outputs)\."]
 
     @classmethod
-    def _can_set_attn_implementation(cls): return True # every forward pass asks the configuration
+    def _can_set_attn_implementation(cls):
+        return True  # every forward pass asks the configuration
 
     def _init_weights(self, module):
         "normal(0, initializer_range) for matrices and tables, 0 for biases; relative positions by `relative_start`."
         super()._init_weights(module)
-        if isinstance(module, RelativeBias): initialization.copy_(module.weight, module.start().detach())
-        if isinstance(module, Gate): nn.init.ones_(module.scale)
+        if isinstance(module, RelativeBias):
+            initialization.copy_(module.weight, module.start().detach())
+        if isinstance(module, Gate):
+            nn.init.ones_(module.scale)
 
     def save_pretrained(self, folder, **options):
         "As in transformers, without its progress bar: a model is one file."
         shown = progress.is_progress_bar_enabled()
         progress.disable_progress_bar()
-        try: super().save_pretrained(folder, **options)
+        try:
+            super().save_pretrained(folder, **options)
         finally:
-            if shown: progress.enable_progress_bar()
-        if Path(folder).is_dir(): write_checksums(folder, "model*.safetensors", "config.json")
+            if shown:
+                progress.enable_progress_bar()
+        if Path(folder).is_dir():
+            write_checksums(folder, "model*.safetensors", "config.json")
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *arguments, **options):
@@ -678,119 +1056,175 @@ class EncoderPreTrainedModel(PreTrainedModel):
         if Path(folder).is_dir():
             verify_checksums(folder)
         try:
-            with LOADING: return super().from_pretrained(folder, *arguments, **options)
+            with LOADING:
+                return super().from_pretrained(folder, *arguments, **options)
         except SafetensorError as e:
-            raise CheckpointError(f"weights of {folder} are damaged ({e}): write or download them again") from e
+            raise CheckpointError(
+                f"weights of {folder} are damaged ({e}): write or download them again"
+            ) from e
 
     def post_init(self):
         "As in transformers, when no other thread is loading: its weights are shared and drawn here."
-        with LOADING: super().post_init()
+        with LOADING:
+            super().post_init()
 
-    def get_input_embeddings(self): return self.base_model.embeddings.word_embeddings
-    def set_input_embeddings(self, table): self.base_model.embeddings.word_embeddings = table
+    def get_input_embeddings(self):
+        return self.base_model.embeddings.word_embeddings
 
-    def subset(self, layers: list[int]): # blocks to keep, counted from 0, in the new order
+    def set_input_embeddings(self, table):
+        self.base_model.embeddings.word_embeddings = table
+
+    def subset(self, layers: list[int]):  # blocks to keep, counted from 0, in the new order
         "A copy of this model with some of its blocks; shares no weight with it. `ConfigError` for a block it lacks."
-        for i in layers: choose("layer", i, range(self.config.num_hidden_layers))
+        for i in layers:
+            choose("layer", i, range(self.config.num_hidden_layers))
         model = copy.deepcopy(self)
-        model.base_model.layers = nn.ModuleList(copy.deepcopy(model.base_model.layers[i]) for i in layers)
+        model.base_model.layers = nn.ModuleList(
+            copy.deepcopy(model.base_model.layers[i]) for i in layers
+        )
         for n, block in enumerate(model.base_model.layers):
             for module in block.modules():
-                if hasattr(module, "layer"): module.layer = n
+                if hasattr(module, "layer"):
+                    module.layer = n
         for module in model.modules():
-            if isinstance(module, PreTrainedModel): module.config.num_hidden_layers = len(layers)
+            if isinstance(module, PreTrainedModel):
+                module.config.num_hidden_layers = len(layers)
         return model
 
 # %% ../../nbs/encoder/00_encoder.ipynb #1224e937
 class Encoder(EncoderPreTrainedModel):
     "The Transformer without a head; arguments and results have transformers' names."
+
     foreign_auto_class = AutoModel
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        if config.relative_positions != "none": self.relative_bias = RelativeBias(config)
+        if config.relative_positions != "none":
+            self.relative_bias = RelativeBias(config)
         self.layers = nn.ModuleList(Block(config, i) for i in range(config.num_hidden_layers))
-        if config.norm == "pre": self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        if config.pooler: self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        if config.norm == "pre":
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        if config.pooler:
+            self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         self.post_init()
 
     @can_return_tuple
-    def forward(self, input_ids=None, # (batch, seq), or (1, total) with `cu_seqlens`
-                attention_mask=None, # (batch, past + seq), 1 = token; None: nothing is padded
-                position_ids=None, # (1 or batch, seq) from 0, whatever the offset; None: 0, 1, 2, …
-                token_type_ids=None, # (batch, seq)
-                inputs_embeds=None, # (batch, seq, table width) in place of input_ids
-                is_causal: bool = False, # a token sees itself and what is before it
-                encoder_hidden_states=None, # (batch, source, hidden): the memory of cross-attention
-                encoder_attention_mask=None, # (batch, source)
-                past_key_values=None, # a cache; read only, unless use_cache
-                cache=None, # the same under the name that transformers 5.24 gave it
-                use_cache: bool = False,
-                output_hidden_states: bool | None = None, # the embeddings, then each block; the last after the norm
-                output_attentions: bool | None = None, # takes the eager path
-                cu_seqlens=None, # (sequences + 1,) int: the batch is packed
-                wanted=None, # (batch, seq) bool: the last state of these tokens alone, (tokens, hidden), and no pooler
-               ) -> BaseModelOutputWithPoolingAndCrossAttentions:
-        if (input_ids is None) == (inputs_embeds is None): raise ConfigError("give either input_ids or inputs_embeds")
-        if inputs_embeds is None: inputs_embeds = self.embeddings.word_embeddings(input_ids)
+    def forward(
+        self,
+        input_ids=None,  # (batch, seq), or (1, total) with `cu_seqlens`
+        attention_mask=None,  # (batch, past + seq), 1 = token; None: nothing is padded
+        position_ids=None,  # (1 or batch, seq) from 0, whatever the offset; None: 0, 1, 2, …
+        token_type_ids=None,  # (batch, seq)
+        inputs_embeds=None,  # (batch, seq, table width) in place of input_ids
+        is_causal: bool = False,  # a token sees itself and what is before it
+        encoder_hidden_states=None,  # (batch, source, hidden): the memory of cross-attention
+        encoder_attention_mask=None,  # (batch, source)
+        past_key_values=None,  # a cache; read only, unless use_cache
+        cache=None,  # the same under the name that transformers 5.24 gave it
+        use_cache: bool = False,
+        output_hidden_states: bool
+        | None = None,  # the embeddings, then each block; the last after the norm
+        output_attentions: bool | None = None,  # takes the eager path
+        cu_seqlens=None,  # (sequences + 1,) int: the batch is packed
+        wanted=None,  # (batch, seq) bool: the last state of these tokens alone, (tokens, hidden), and no pooler
+    ) -> BaseModelOutputWithPoolingAndCrossAttentions:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ConfigError("give either input_ids or inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embeddings.word_embeddings(input_ids)
         cache = past_key_values if cache is None else cache
         cache = _prepare_cache(self.config, cache, use_cache, is_causal, encoder_hidden_states)
         past = cache.get_seq_length() if cache is not None else 0
         packing = Packing(cu_seqlens, inputs_embeds.shape[1]) if cu_seqlens is not None else None
-        if position_ids is None and packing: position_ids = packing.column[None]
+        if position_ids is None and packing:
+            position_ids = packing.column[None]
         if position_ids is None:
-            position_ids = _token_positions(inputs_embeds.shape, self.config, input_ids, past, inputs_embeds.device)
+            position_ids = _token_positions(
+                inputs_embeds.shape, self.config, input_ids, past, inputs_embeds.device
+            )
         hidden = self.embeddings(inputs_embeds, position_ids, token_type_ids)
-        attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        attentions = (
+            self.config.output_attentions if output_attentions is None else output_attentions
+        )
+        states = (
+            self.config.output_hidden_states
+            if output_hidden_states is None
+            else output_hidden_states
+        )
         eager = attentions or self.config._attn_implementation == "eager"
-        context = AttentionContext(packing=packing, cache=cache, write_cache=bool(use_cache), eager=eager,
-                                  memory=encoder_hidden_states, wanted=wanted)
+        context = AttentionContext(
+            packing=packing,
+            cache=cache,
+            write_cache=bool(use_cache),
+            eager=eager,
+            memory=encoder_hidden_states,
+            wanted=wanted,
+        )
         flexible = self.config._attn_implementation == "flex_attention" and not context.eager
         add = _add_functions if flexible else _add_masks
         add(context, self, hidden, attention_mask, position_ids, is_causal)
         _add_memory_mask(context, self, hidden, encoder_attention_mask, position_ids)
         return _run_blocks(self, hidden, context, states, attentions)
 
-    def project_memory(self, memory: Tensor) -> EncoderDecoderCache: # (batch, source, hidden)
+    def project_memory(self, memory: Tensor) -> EncoderDecoderCache:  # (batch, source, hidden)
         "Keys and values of all cross-attentions, once; pass the result as `past_key_values` as often as needed."
-        if not self.config.cross_attention: raise ConfigError(_NO_CROSS_ATTENTION)
-        cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+        if not self.config.cross_attention:
+            raise ConfigError(_NO_CROSS_ATTENTION)
+        cache = EncoderDecoderCache(
+            DynamicCache(config=self.config), DynamicCache(config=self.config)
+        )
         for block in self.layers:
-            block.cross_attention.keys_and_values(AttentionContext(memory=memory, cache=cache, write_cache=True))
+            block.cross_attention.keys_and_values(
+                AttentionContext(memory=memory, cache=cache, write_cache=True)
+            )
         return cache
 
 # %% ../../nbs/encoder/00_encoder.ipynb #6f92f732
-def check_config(config, kind=EncoderConfig): # kind: the class that is asked for
+def check_config(config, kind=EncoderConfig):  # kind: the class that is asked for
     "Raise `ConfigError` for what is no configuration."
     if not isinstance(config, kind):
-        raise ConfigError(f"{config!r:.60} is no EncoderConfig: config_for('tiny', vocab_size) of xlnb.encoder.encoder "
-                          "makes one")
+        raise ConfigError(
+            f"{config!r:.60} is no EncoderConfig: config_for('tiny', vocab_size) of "
+            f"xlnb.encoder.encoder "
+            "makes one"
+        )
+
 
 def new_model(model_class, config: EncoderConfig, seed: int):
     "A model whose initial weights depend on the seed alone; torch's global generator is left as it was."
-    check_config(config, PreTrainedConfig) # models of transformers are drawn in the same way
+    check_config(config, PreTrainedConfig)  # models of transformers are drawn in the same way
     if not isinstance(seed, Integral) or isinstance(seed, bool):
-        raise ConfigError(f"seed={seed!r} is not a whole number: derive_seed of xlnb.base.core makes one of words and "
-                          "numbers")
+        raise ConfigError(
+            f"seed={seed!r} is not a whole number: derive_seed of xlnb.base.core makes one of "
+            f"words and "
+            "numbers"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(seed))
         return model_class(config)
 
-# %% ../../nbs/encoder/00_encoder.ipynb #e3cb3c61
+# %% ../../nbs/encoder/00_encoder.ipynb #d628b49d
 def checkpoint_folder(folder) -> Path:
     "The folder as a path; `ConfigError` for what is no path."
-    try: return Path(folder)
-    except TypeError: raise ConfigError(f"{folder!r:.60} is no path of a folder: give a string or a Path") from None
+    try:
+        return Path(folder)
+    except TypeError:
+        raise ConfigError(
+            f"{folder!r:.60} is no path of a folder: give a string or a Path"
+        ) from None
+
 
 def checkpoint_type(folder) -> str | None:
     "The model type in a folder's config.json; `CheckpointError` where there is none."
     path = checkpoint_folder(folder) / "config.json"
     if not path.is_file():
-        raise CheckpointError(f"{folder} is no folder with a config.json: name one that save_pretrained wrote")
+        raise CheckpointError(
+            f"{folder} is no folder with a config.json: name one that save_pretrained wrote"
+        )
     return read_json_object(path).get("model_type")
 
+# %% ../../nbs/encoder/00_encoder.ipynb #e3cb3c61
 def checkpoint_shapes(folder) -> dict[str, tuple]:
     "Name and shape of every weight in a folder, read from the headers alone."
     shapes = {}
@@ -799,53 +1233,89 @@ def checkpoint_shapes(folder) -> dict[str, tuple]:
             with safe_open(file, framework="pt") as f:
                 shapes |= {name: tuple(f.get_slice(name).get_shape()) for name in f.keys()}
         except (SafetensorError, OSError) as e:
-            raise CheckpointError(f"{file} is damaged or no safetensors file ({e}): write or download it again") from e
-    if not shapes: raise CheckpointError(f"{folder} holds no model.safetensors: name one that save_pretrained wrote")
+            raise CheckpointError(
+                f"{file} is damaged or no safetensors file ({e}): write or download it again"
+            ) from e
+    if not shapes:
+        raise CheckpointError(
+            f"{folder} holds no model.safetensors: name one that save_pretrained wrote"
+        )
     return shapes
 
-# %% ../../nbs/encoder/00_encoder.ipynb #ac3e3fdd
-def shape_differences(ours: dict, theirs: dict) -> list[str]: # weights of the model, of the checkpoint
+# %% ../../nbs/encoder/00_encoder.ipynb #97e2d5e0
+def shape_differences(
+    ours: dict, theirs: dict
+) -> list[str]:  # weights of the model, of the checkpoint
     "One line for each weight that differs or is missing on one side."
-    show = lambda shapes, name: str(shapes.get(name, "absent"))
+
+    def show(shapes, name):
+        return str(shapes.get(name, "absent"))
+
     differing = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
     differing.sort(key=lambda name: (name not in ours, name not in theirs, name))
-    return [f"{name}: checkpoint {show(theirs, name)}, model {show(ours, name)}" for name in differing]
+    return [
+        f"{name}: checkpoint {show(theirs, name)}, model {show(ours, name)}" for name in differing
+    ]
 
-def load(folder, # written by `save_pretrained`
-         model_class=Encoder, # `Encoder` also takes the body of any model with a head
-         config: EncoderConfig | None = None, # the architecture to insist on; None: the folder's own
-        ):
+# %% ../../nbs/encoder/00_encoder.ipynb #0e4f18fa
+def load(
+    folder,  # written by `save_pretrained`
+    model_class=Encoder,  # `Encoder` also takes the body of any model with a head
+    config: EncoderConfig | None = None,  # the architecture to insist on; None: the folder's own
+):
     "A model with every weight from the checkpoint; `CheckpointError` names what differs, where something does."
     if (kind := checkpoint_type(folder)) != EncoderConfig.model_type:
-        raise CheckpointError(f"{folder} is a {kind} checkpoint, and load reads those of this library: use "
-                              "load_foreign of xlnb.encoder.foreign for RoBERTa, XLM-R, BERT or ELECTRA")
-    with refusing_damage(lambda why: f"{folder} holds no model that loads ({why}): write or download it again"):
-        return _load_whole(folder, model_class, config or model_class.config_class.from_pretrained(folder))
+        raise CheckpointError(
+            f"{folder} is a {kind} checkpoint, and load reads those of this library: use "
+            "load_foreign of xlnb.encoder.foreign for RoBERTa, XLM-R, BERT or ELECTRA"
+        )
+    with refusing_damage(
+        lambda why: f"{folder} holds no model that loads ({why}): write or download it again"
+    ):
+        return _load_whole(
+            folder, model_class, config or model_class.config_class.from_pretrained(folder)
+        )
 
+# %% ../../nbs/encoder/00_encoder.ipynb #ac3e3fdd
 def _load_whole(folder, model_class, config):
     "The model, if names and shapes of its weights are those of the folder."
-    with torch.device("meta"): model = model_class(copy.deepcopy(config))
-    ours = {name: tuple(w.shape) for name, w in model.state_dict().items() if name not in model.all_tied_weights_keys}
-    theirs, body = checkpoint_shapes(folder), model_class.base_model_prefix + "."
+    with torch.device("meta"):
+        model = model_class(copy.deepcopy(config))
+    ours = {
+        name: tuple(w.shape)
+        for name, w in model.state_dict().items()
+        if name not in model.all_tied_weights_keys
+    }
+    theirs = checkpoint_shapes(folder)
+    body = model_class.base_model_prefix + "."
     if model_class is Encoder and any(name.startswith(body) for name in theirs):
-        theirs = {name.removeprefix(body): shape for name, shape in theirs.items() if name.startswith(body)}
+        theirs = {
+            name.removeprefix(body): shape
+            for name, shape in theirs.items()
+            if name.startswith(body)
+        }
     if wrong := shape_differences(ours, theirs):
         more = f"\n  and {len(wrong) - 4} more" if len(wrong) > 4 else ""
-        raise CheckpointError(f"{folder} does not fit {model_class.__name__}:\n  " + "\n  ".join(wrong[:4]) + more)
+        raise CheckpointError(
+            f"{folder} does not fit {model_class.__name__}:\n  " + "\n  ".join(wrong[:4]) + more
+        )
     return model_class.from_pretrained(folder, config=config)
 
 # %% ../../nbs/encoder/00_encoder.ipynb #1248baf1
-def forward_flops(config: EncoderConfig, length: int) -> int: # length: tokens in the sequence
+def forward_flops(config: EncoderConfig, length: int) -> int:  # length: tokens in the sequence
     "FLOPs of one token in one forward pass of the body: 2 per weight of the blocks, and 4·d per key and layer."
     check_config(config)
     check_numbers(0, math.inf, length=length)
-    d, inner = config.hidden_size, config.intermediate_size
+    d = config.hidden_size
+    inner = config.intermediate_size
     return config.num_hidden_layers * (2 * (4 * d * d + 2 * d * inner) + 4 * length * d)
+
 
 def parameter_count(config: EncoderConfig, model_class=Encoder) -> dict:
     "Weights of a model that is never allocated: in the tables, in the rest, in all."
     check_config(config, PreTrainedConfig)
-    with torch.device("meta"): model = model_class(config)
+    with torch.device("meta"):
+        model = model_class(config)
     tables = sum(p.numel() for n, p in model.named_parameters() if n.endswith("_embeddings.weight"))
     total = sum(p.numel() for p in model.parameters())
     return {"tables": tables, "rest": total - tables, "total": total}

@@ -14,106 +14,180 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
 from ..base.core import CheckpointError, ConfigError, refusing_damage
-from .encoder import LOADING, Encoder, EncoderConfig, EncoderPreTrainedModel, checkpoint_folder
+from xlnb.encoder.encoder import (
+    LOADING,
+    Encoder,
+    EncoderConfig,
+    EncoderPreTrainedModel,
+    checkpoint_folder,
+)
+
+# %% ../../nbs/encoder/02_foreign.ipynb #dcb40274
+# model_type: family
+FOREIGN = {"roberta": "roberta", "xlm-roberta": "roberta", "bert": "bert", "electra": "electra"}
+
+
+_SAME = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "layer_norm_eps",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "hidden_dropout_prob",
+    "initializer_range",
+    "attention_probs_dropout_prob",
+    "tie_word_embeddings",
+    "bos_token_id",
+    "pad_token_id",
+    "eos_token_id",
+)
 
 # %% ../../nbs/encoder/02_foreign.ipynb #2d45669f
-FOREIGN = {"roberta": "roberta", "xlm-roberta": "roberta", "bert": "bert", "electra": "electra"} # model_type: family
-_SAME = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
-         "layer_norm_eps", "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "initializer_range",
-         "attention_probs_dropout_prob", "tie_word_embeddings", "bos_token_id", "pad_token_id", "eos_token_id")
-
-def foreign_config(theirs, # configuration of a RoBERTa, XLM-R, BERT or ELECTRA model
-                   pooler: bool, # whether the checkpoint has one
-                  ) -> EncoderConfig:
+def foreign_config(
+    theirs,  # configuration of a RoBERTa, XLM-R, BERT or ELECTRA model
+    pooler: bool,  # whether the checkpoint has one
+) -> EncoderConfig:
     "The same architecture in our terms."
     width = getattr(theirs, "embedding_size", theirs.hidden_size)
     reserved = theirs.pad_token_id + 1 if FOREIGN[theirs.model_type] == "roberta" else 0
-    return EncoderConfig(**{name: getattr(theirs, name) for name in _SAME}, pooler=pooler, position_offset=reserved,
-                         embedding_size=None if width == theirs.hidden_size else width,
-                         cross_attention=theirs.add_cross_attention)
+    return EncoderConfig(
+        **{name: getattr(theirs, name) for name in _SAME},
+        pooler=pooler,
+        position_offset=reserved,
+        embedding_size=None if width == theirs.hidden_size else width,
+        cross_attention=theirs.add_cross_attention,
+    )
 
-# %% ../../nbs/encoder/02_foreign.ipynb #9546ed19
-_NAMES = [ # pattern in transformers' names, our spelling; applied in this order
-    (r"^(roberta|bert|electra)\.", "encoder."), (r"embeddings\.LayerNorm", "embeddings.norm"),
-    (r"embeddings_project", "embeddings.projection"), (r"encoder\.layer\.", "layers."),
-    (r"crossattention\.output\.LayerNorm", "cross_norm"), (r"crossattention\.output\.dense", "cross_attention.out"),
-    (r"crossattention\.self", "cross_attention"), (r"attention\.output\.LayerNorm", "attention_norm"),
-    (r"attention\.output\.dense", "attention.out"), (r"attention\.self", "attention"),
-    (r"intermediate\.dense", "up"), (r"output\.dense", "down"), (r"output\.LayerNorm", "feed_forward_norm"),
-    (r"pooler\.dense", "pooler"), (r"^lm_head\.layer_norm", "head.norm"),
+# %% ../../nbs/encoder/02_foreign.ipynb #6580ad43
+_NAMES = [  # pattern in transformers' names, our spelling; applied in this order
+    (r"^(roberta|bert|electra)\.", "encoder."),
+    (r"embeddings\.LayerNorm", "embeddings.norm"),
+    (r"embeddings_project", "embeddings.projection"),
+    (r"encoder\.layer\.", "layers."),
+    (r"crossattention\.output\.LayerNorm", "cross_norm"),
+    (r"crossattention\.output\.dense", "cross_attention.out"),
+    (r"crossattention\.self", "cross_attention"),
+    (r"attention\.output\.LayerNorm", "attention_norm"),
+    (r"attention\.output\.dense", "attention.out"),
+    (r"attention\.self", "attention"),
+    (r"intermediate\.dense", "up"),
+    (r"output\.dense", "down"),
+    (r"output\.LayerNorm", "feed_forward_norm"),
+    (r"pooler\.dense", "pooler"),
+    (r"^lm_head\.layer_norm", "head.norm"),
     (r"^(lm_head|cls\.predictions\.transform|generator_predictions)\.dense", "head.dense"),
     (r"^(cls\.predictions\.transform|generator_predictions)\.LayerNorm", "head.norm"),
-    (r"^(lm_head|cls\.predictions|generator_lm_head)\.(decoder\.)?(bias|weight)", r"head.decoder.\3")]
+    (
+        r"^(lm_head|cls\.predictions|generator_lm_head)\.(decoder\.)?(bias|weight)",
+        r"head.decoder.\3",
+    ),
+]
 
+# %% ../../nbs/encoder/02_foreign.ipynb #9546ed19
 def _our_name(name: str) -> str:
-    for pattern, ours in _NAMES: name = re.sub(pattern, ours, name)
+    for pattern, ours in _NAMES:
+        name = re.sub(pattern, ours, name)
     return name
 
-def rename_foreign(weights: dict) -> dict: # weights under transformers' names
+
+def rename_foreign(weights: dict) -> dict:  # weights under transformers' names
     "The same weights under our names, queries, keys and values side by side; `KeyError` where one of them is missing."
     ours = {_our_name(name): weight for name, weight in weights.items()}
     for name in [name for name in ours if re.search(r"attention\.key\.", name)]:
-        parts, joined = ("query", "key", "value"), "qkv"
-        if "cross_attention" in name: parts, joined = ("key", "value"), "kv"
+        parts = ("query", "key", "value")
+        joined = "qkv"
+        if "cross_attention" in name:
+            parts = ("key", "value")
+            joined = "kv"
         found = [ours.pop(name.replace(".key.", f".{part}.")) for part in parts]
         ours[name.replace(".key.", f".{joined}.")] = torch.cat(found)
     return ours
 
-# %% ../../nbs/encoder/02_foreign.ipynb #54bd854e
+# %% ../../nbs/encoder/02_foreign.ipynb #ec00d078
 @contextmanager
 def quietly():
     "Without transformers' bars, and without its reports of weights that a file lacks or has too many of."
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    shown = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    try: yield
+    try:
+        yield
     finally:
         logging.set_verbosity(level)
-        if shown: logging.enable_progress_bar()
+        if shown:
+            logging.enable_progress_bar()
+
 
 @contextmanager
 def loading_quietly():
     "As `quietly`, while no other thread builds or loads a network."
-    with LOADING, quietly(): yield
+    with LOADING, quietly():
+        yield
 
+# %% ../../nbs/encoder/02_foreign.ipynb #2d5bbad2
 def _read_quietly(auto, folder, config):
     "A transformers model and what its folder lacked."
-    with loading_quietly(): return auto.from_pretrained(folder, config=config, output_loading_info=True)
+    with loading_quietly():
+        return auto.from_pretrained(folder, config=config, output_loading_info=True)
+
 
 def _readable_config(folder, model_class):
     "The folder's own configuration; raises what `load_foreign` raises where the two cannot be brought together."
-    if not issubclass(model_class, EncoderPreTrainedModel) or model_class.foreign_auto_class is None:
-        raise ConfigError(f"model_class={model_class.__name__} has no counterpart in other families: take Encoder for "
-                          "the body, or EncoderForMaskedLM or EncoderForCausalLM of xlnb.encoder.heads")
+    if (
+        not issubclass(model_class, EncoderPreTrainedModel)
+        or model_class.foreign_auto_class is None
+    ):
+        raise ConfigError(
+            f"model_class={model_class.__name__} has no counterpart in other families: take "
+            f"Encoder for "
+            "the body, or EncoderForMaskedLM or EncoderForCausalLM of xlnb.encoder.heads"
+        )
     checkpoint_folder(folder)
     with refusing_damage(lambda why: f"{folder} holds no model that loads ({why}): fetch it again"):
         return _config_of_a_family(folder, model_class)
 
+# %% ../../nbs/encoder/02_foreign.ipynb #54bd854e
 def _config_of_a_family(folder, model_class):
-    try: kind = PreTrainedConfig.get_config_dict(folder)[0].get("model_type")
-    except OSError: kind = None
+    try:
+        kind = PreTrainedConfig.get_config_dict(folder)[0].get("model_type")
+    except OSError:
+        kind = None
     if kind is None:
-        raise CheckpointError(f"{str(folder)!r} is no checkpoint that transformers can read: name a folder that "
-                              "save_pretrained wrote, with a config.json")
+        raise CheckpointError(
+            f"{str(folder)!r} is no checkpoint that transformers can read: name a folder that "
+            "save_pretrained wrote, with a config.json"
+        )
     if kind not in FOREIGN:
-        raise CheckpointError(f"{folder} is a {kind} checkpoint: only {', '.join(FOREIGN)} can be read")
+        raise CheckpointError(
+            f"{folder} is a {kind} checkpoint: only {', '.join(FOREIGN)} can be read"
+        )
     config = AutoConfig.from_pretrained(folder)
     if model_class is not Encoder and kind != "bert" and config.hidden_act != "gelu":
-        raise CheckpointError(f"{folder}: the body uses {config.hidden_act}, the head of {kind} gelu: "
-                              "load the body alone, as Encoder")
+        raise CheckpointError(
+            f"{folder}: the body uses {config.hidden_act}, the head of {kind} gelu: "
+            "load the body alone, as Encoder"
+        )
     return config
 
 # %% ../../nbs/encoder/02_foreign.ipynb #9a3d4819
-def load_foreign(folder, # a RoBERTa, XLM-R, BERT or ELECTRA checkpoint
-                 model_class=Encoder, # `Encoder`, or `EncoderForMaskedLM`, `EncoderForCausalLM` of `xlnb.encoder.heads`
-                ):
+def load_foreign(
+    folder,  # a RoBERTa, XLM-R, BERT or ELECTRA checkpoint
+    model_class=Encoder,  # `Encoder`, or `EncoderForMaskedLM`, `EncoderForCausalLM` of `xlnb.encoder.heads`
+):
     "A checkpoint of another family as one of ours, with equal hidden states; `CheckpointError` if that cannot be."
     config = _readable_config(folder, model_class)
     with refusing_damage(lambda why: f"{folder} holds no model that loads ({why}): fetch it again"):
         theirs, info = _read_quietly(model_class.foreign_auto_class, folder, config)
     lacking = [name for name in info["missing_keys"] if "pooler" not in name]
     if lacking:
-        raise CheckpointError(f"{folder} lacks weights of {type(theirs).__name__}: {', '.join(sorted(lacking)[:4])}")
+        raise CheckpointError(
+            f"{folder} lacks weights of {type(theirs).__name__}: {', '.join(sorted(lacking)[:4])}"
+        )
     pooler = not info["missing_keys"] and any("pooler" in name for name in theirs.state_dict())
     weights = {name: w for name, w in theirs.state_dict().items() if pooler or "pooler" not in name}
     model = model_class(foreign_config(config, pooler))

@@ -12,15 +12,30 @@ __all__ = ['LanguageModelHead', 'EncoderForMaskedLM', 'EncoderForReplacedTokens'
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import (AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForPreTraining,
-                          AutoModelForQuestionAnswering, AutoModelForSequenceClassification,
-                          AutoModelForTokenClassification, GenerationMixin)
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    GenerationMixin,
+)
 from transformers.activations import ACT2FN
-from transformers.modeling_layers import (GenericForQuestionAnswering, GenericForSequenceClassification,
-                                          GenericForTokenClassification)
-from transformers.modeling_outputs import (CausalLMOutputWithCrossAttentions, MaskedLMOutput,
-                                           QuestionAnsweringModelOutput, SequenceClassifierOutput,
-                                           TokenClassifierOutput)
+from transformers.modeling_layers import (
+    GenericForQuestionAnswering,
+    GenericForSequenceClassification,
+    GenericForTokenClassification,
+)
+from transformers.modeling_outputs import (
+    CausalLMOutputWithCrossAttentions,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
 from transformers.utils.generic import can_return_tuple
 
 from ..base.core import ConfigError
@@ -29,6 +44,7 @@ from .encoder import CACHE_FIELD, Encoder, EncoderConfig, EncoderPreTrainedModel
 # %% ../../nbs/encoder/03_heads.ipynb #75594576
 class LanguageModelHead(nn.Module):
     "Hidden state → dense, activation, LayerNorm → product with the embedding matrix, plus a bias."
+
     def __init__(self, config: EncoderConfig):
         super().__init__()
         width = config.table_width
@@ -36,22 +52,32 @@ class LanguageModelHead(nn.Module):
             self.dense = nn.Linear(config.hidden_size, width)
             self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         elif width != config.hidden_size:
-            raise ConfigError(f"head_transform=False needs embedding_size={width} = hidden_size={config.hidden_size}")
+            raise ConfigError(
+                f"head_transform=False needs embedding_size={width} = "
+                f"hidden_size={config.hidden_size}"
+            )
         self.act, self.decoder = ACT2FN[config.hidden_act], nn.Linear(width, config.vocab_size)
 
-    def transform(self, hidden): # (…, hidden) → (…, table width)
+    def transform(self, hidden):  # (…, hidden) → (…, table width)
         return self.norm(self.act(self.dense(hidden))) if hasattr(self, "dense") else hidden
 
-    def forward(self, hidden): return self.decoder(self.transform(hidden)) # (…, hidden) → (…, vocabulary)
+    def forward(self, hidden):
+        return self.decoder(self.transform(hidden))  # (…, hidden) → (…, vocabulary)
 
     @property
-    def weight(self): return self.decoder.weight # (vocabulary, table width), the input table where weights are tied
+    def weight(self):
+        return (
+            self.decoder.weight
+        )  # (vocabulary, table width), the input table where weights are tied
+
     @property
-    def bias(self): return self.decoder.bias # (vocabulary,)
+    def bias(self):
+        return self.decoder.bias  # (vocabulary,)
 
 # %% ../../nbs/encoder/03_heads.ipynb #38c100d8
 class EncoderForMaskedLM(EncoderPreTrainedModel):
     "Encoder and language-model head; training calls `head.transform` and multiplies at the masked places alone."
+
     foreign_auto_class = AutoModelForMaskedLM
     _tied_weights_keys = {"head.decoder.weight": "encoder.embeddings.word_embeddings.weight"}
 
@@ -60,54 +86,75 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         self.encoder, self.head = Encoder(config), LanguageModelHead(config)
         self.post_init()
 
-    def get_output_embeddings(self): return self.head.decoder
-    def set_output_embeddings(self, decoder): self.head.decoder = decoder
+    def get_output_embeddings(self):
+        return self.head.decoder
+
+    def set_output_embeddings(self, decoder):
+        self.head.decoder = decoder
 
     @can_return_tuple
-    def forward(self, input_ids=None, # (batch, seq)
-                attention_mask=None, # (batch, seq), 1 = token
-                labels=None, # (batch, seq), -100 = not counted
-                **inputs, # as for `Encoder`
-               ) -> MaskedLMOutput:
+    def forward(
+        self,
+        input_ids=None,  # (batch, seq)
+        attention_mask=None,  # (batch, seq), 1 = token
+        labels=None,  # (batch, seq), -100 = not counted
+        **inputs,  # as for `Encoder`
+    ) -> MaskedLMOutput:
         out = self.encoder(input_ids, attention_mask, **inputs)
         logits = self.head(out.last_hidden_state)
-        loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
-        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions)
+        loss = (
+            None
+            if labels is None
+            else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
+        )
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions
+        )
 
 # %% ../../nbs/encoder/03_heads.ipynb #bfe765dc
 class EncoderForReplacedTokens(EncoderPreTrainedModel):
     "Encoder and one linear unit per token: the logit that the token was replaced."
+
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
         self.encoder, self.head = Encoder(config), nn.Linear(config.hidden_size, 1)
         self.post_init()
 
     @can_return_tuple
-    def forward(self, input_ids=None, # (batch, seq)
-                attention_mask=None, # (batch, seq), 1 = token
-                labels=None, # (batch, seq): 1 = replaced, 0 = original, -100 = not counted
-                **inputs, # as for `Encoder`
-               ) -> TokenClassifierOutput: # logits (batch, seq)
+    def forward(
+        self,
+        input_ids=None,  # (batch, seq)
+        attention_mask=None,  # (batch, seq), 1 = token
+        labels=None,  # (batch, seq): 1 = replaced, 0 = original, -100 = not counted
+        **inputs,  # as for `Encoder`
+    ) -> TokenClassifierOutput:  # logits (batch, seq)
         out = self.encoder(input_ids, attention_mask, **inputs)
-        logits, loss = self.head(out.last_hidden_state).squeeze(-1), None
+        logits = self.head(out.last_hidden_state).squeeze(-1)
+        loss = None
         if labels is not None:
             counted = labels != -100
-            loss = F.binary_cross_entropy_with_logits(logits[counted].float(), labels[counted].float())
-        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=out.hidden_states,
-                                     attentions=out.attentions)
+            loss = F.binary_cross_entropy_with_logits(
+                logits[counted].float(), labels[counted].float()
+            )
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions
+        )
 
 # %% ../../nbs/encoder/03_heads.ipynb #271c0f1f
 def share_embeddings(generator, discriminator):
     "One word table for both models, the generator's; `ConfigError` where the tables differ in shape."
     ours, theirs = (m.get_input_embeddings().weight for m in (generator, discriminator))
     if ours.shape != theirs.shape:
-        raise ConfigError(f"the generator's word table is {tuple(ours.shape)}, the discriminator's "
-                          f"{tuple(theirs.shape)}: one table needs the same vocab_size and the same width in both")
+        raise ConfigError(
+            f"the generator's word table is {tuple(ours.shape)}, the discriminator's "
+            f"{tuple(theirs.shape)}: one table needs the same vocab_size and the same width in both"
+        )
     discriminator.get_input_embeddings().weight = ours
 
 # %% ../../nbs/encoder/03_heads.ipynb #2d8e842e
 class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
     "The encoder with a causal mask and the language-model head; with a memory, the decoder of a translation model."
+
     foreign_auto_class = AutoModelForCausalLM
     _tied_weights_keys = EncoderForMaskedLM._tied_weights_keys
 
@@ -116,133 +163,223 @@ class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
         self.encoder, self.head = Encoder(config), LanguageModelHead(config)
         self.post_init()
 
-    def get_output_embeddings(self): return self.head.decoder
-    def set_output_embeddings(self, decoder): self.head.decoder = decoder
+    def get_output_embeddings(self):
+        return self.head.decoder
+
+    def set_output_embeddings(self, decoder):
+        self.head.decoder = decoder
 
     @can_return_tuple
-    def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None,
-                past_key_values=None, use_cache=False, encoder_hidden_states=None, encoder_attention_mask=None,
-                labels=None, # (batch, seq): the same ids as input_ids; the loss shifts them by one
-                logits_to_keep: int = 0, # only the last so many positions; 0: all
-                **inputs, # as for `Encoder`
-               ) -> CausalLMOutputWithCrossAttentions:
-        out = self.encoder(input_ids, attention_mask, position_ids, inputs_embeds=inputs_embeds, is_causal=True,
-                           past_key_values=past_key_values, use_cache=use_cache, **inputs,
-                           encoder_hidden_states=encoder_hidden_states, encoder_attention_mask=encoder_attention_mask)
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        inputs_embeds=None,
+        past_key_values=None,
+        use_cache=False,
+        encoder_hidden_states=None,
+        encoder_attention_mask=None,
+        labels=None,  # (batch, seq): the same ids as input_ids; the loss shifts them by one
+        logits_to_keep: int = 0,  # only the last so many positions; 0: all
+        **inputs,  # as for `Encoder`
+    ) -> CausalLMOutputWithCrossAttentions:
+        out = self.encoder(
+            input_ids,
+            attention_mask,
+            position_ids,
+            inputs_embeds=inputs_embeds,
+            is_causal=True,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            **inputs,
+            encoder_hidden_states=encoder_hidden_states,
+            encoder_attention_mask=encoder_attention_mask,
+        )
         logits = self.head(out.last_hidden_state[:, -logits_to_keep:])
-        loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
+        loss = (
+            None
+            if labels is None
+            else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
+        )
         return CausalLMOutputWithCrossAttentions(
-            loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions,
-            cross_attentions=out.cross_attentions, **{CACHE_FIELD: getattr(out, CACHE_FIELD)})
+            loss=loss,
+            logits=logits,
+            hidden_states=out.hidden_states,
+            attentions=out.attentions,
+            cross_attentions=out.cross_attentions,
+            **{CACHE_FIELD: getattr(out, CACHE_FIELD)},
+        )
 
 # %% ../../nbs/encoder/03_heads.ipynb #bec32f52
 class EncoderForSequenceClassification(GenericForSequenceClassification, EncoderPreTrainedModel):
     "A linear layer on the last token, `</s>`; transformers' generic head."
+
     base_model_prefix = "encoder"
+
 
 class EncoderForTokenClassification(GenericForTokenClassification, EncoderPreTrainedModel):
     "Dropout and a linear layer on every token; transformers' generic head."
+
     base_model_prefix = "encoder"
+
 
 class EncoderForQuestionAnswering(GenericForQuestionAnswering, EncoderPreTrainedModel):
     "Start and end logits for every token; transformers' generic head."
+
     base_model_prefix = "encoder"
     get_input_embeddings = EncoderPreTrainedModel.get_input_embeddings
     set_input_embeddings = EncoderPreTrainedModel.set_input_embeddings
 
 # %% ../../nbs/encoder/03_heads.ipynb #62b4172a
 AutoConfig.register("xlnb", EncoderConfig, exist_ok=True)
-for _auto, _model in [(AutoModel, Encoder), (AutoModelForMaskedLM, EncoderForMaskedLM),
-                     (AutoModelForPreTraining, EncoderForReplacedTokens), (AutoModelForCausalLM, EncoderForCausalLM),
-                     (AutoModelForSequenceClassification, EncoderForSequenceClassification),
-                     (AutoModelForTokenClassification, EncoderForTokenClassification),
-                     (AutoModelForQuestionAnswering, EncoderForQuestionAnswering)]:
+for _auto, _model in [
+    (AutoModel, Encoder),
+    (AutoModelForMaskedLM, EncoderForMaskedLM),
+    (AutoModelForPreTraining, EncoderForReplacedTokens),
+    (AutoModelForCausalLM, EncoderForCausalLM),
+    (AutoModelForSequenceClassification, EncoderForSequenceClassification),
+    (AutoModelForTokenClassification, EncoderForTokenClassification),
+    (AutoModelForQuestionAnswering, EncoderForQuestionAnswering),
+]:
     _auto.register(EncoderConfig, _model, exist_ok=True)
 
-# %% ../../nbs/encoder/03_heads.ipynb #cba1feb8
+# %% ../../nbs/encoder/03_heads.ipynb #2b29c1cd
 class BesidePartner(EncoderPreTrainedModel):
     "An encoder with cross-attention, and a linear layer on [H; S]; the base of three heads (VECO, section 3.1)."
+
     base_model_prefix = "encoder"
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
         if not config.cross_attention:
-            raise ConfigError(f"{type(self).__name__} looks at a partner: build it with cross_attention=True, or take "
-                              "the head without one, EncoderFor…")
+            raise ConfigError(
+                f"{type(self).__name__} looks at a partner: build it with cross_attention=True, "
+                f"or take "
+                "the head without one, EncoderFor…"
+            )
         self.encoder, self.dropout = Encoder(config), nn.Dropout(config.classifier_dropout)
         self.head = nn.Linear(2 * config.hidden_size, config.num_labels)
         self.post_init()
 
-    def scores(self, input_ids, attention_mask, partner_input_ids, partner_attention_mask, position_ids=None,
-               partner_position_ids=None):
+    def scores(
+        self,
+        input_ids,
+        attention_mask,
+        partner_input_ids,
+        partner_attention_mask,
+        position_ids=None,
+        partner_position_ids=None,
+    ):
         "The head's outputs for every token, (batch, seq, labels); `ValueError` where there is no partner."
         own = self.encoder(input_ids, attention_mask, position_ids).last_hidden_state
-        if self.config.partner == "self": other, mask = own, attention_mask
+        if self.config.partner == "self":
+            other = own
+            mask = attention_mask
         else:
             self._check_partner(input_ids, partner_input_ids, partner_attention_mask)
             mask = partner_attention_mask
             other = self.encoder(partner_input_ids, mask, partner_position_ids).last_hidden_state
-        if self.config.detach_partner: other = other.detach()
-        beside = self.encoder(input_ids, attention_mask, position_ids, encoder_hidden_states=other,
-                              encoder_attention_mask=mask)
+        if self.config.detach_partner:
+            other = other.detach()
+        beside = self.encoder(
+            input_ids,
+            attention_mask,
+            position_ids,
+            encoder_hidden_states=other,
+            encoder_attention_mask=mask,
+        )
         return self.head(self.dropout(torch.cat([own, beside.last_hidden_state], -1)))
 
     def _check_partner(self, ids, partners, mask):
         if partners is None:
-            raise ConfigError("no partner was given: pass partner_input_ids and partner_attention_mask, the sentences' "
-                              "translations, or build the model with partner='self'")
-        empty = [] if mask is None or mask.is_cuda else (mask.sum(1) == 0).nonzero()[:, 0].tolist() # a GPU would wait
+            raise ConfigError(
+                "no partner was given: pass partner_input_ids and partner_attention_mask, the "
+                "sentences' "
+                "translations, or build the model with partner='self'"
+            )
+        # a GPU would wait
+        empty = [] if mask is None or mask.is_cuda else (mask.sum(1) == 0).nonzero()[:, 0].tolist()
         if not partners.shape[1] or empty:
-            raise ConfigError(f"partners {', '.join(map(str, empty)) or 'of all sentences'} have no token: give each "
-                              "sentence a translation, or leave these sentences out")
+            raise ConfigError(
+                f"partners {', '.join(map(str, empty)) or 'of all sentences'} have no token: "
+                f"give each "
+                "sentence a translation, or leave these sentences out"
+            )
         if len(partners) != len(ids):
-            raise ConfigError(f"{len(ids)} sentences with {len(partners)} partners: give each one its own")
+            raise ConfigError(
+                f"{len(ids)} sentences with {len(partners)} partners: give each one its own"
+            )
 
-def _cross_entropy(logits, labels): # (…, labels), (…), -100 = not counted
-    return None if labels is None else F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
+# %% ../../nbs/encoder/03_heads.ipynb #cba1feb8
+def _cross_entropy(logits, labels):  # (…, labels), (…), -100 = not counted
+    return (
+        None if labels is None else F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
+    )
 
-# %% ../../nbs/encoder/03_heads.ipynb #3fe36b9c
+# %% ../../nbs/encoder/03_heads.ipynb #e4e9ce3b
 class PartneredForLabels(BesidePartner):
     "The base of heads with labels, which name their `output` and `read` from every token's scores what is labelled."
+
     @can_return_tuple
-    def forward(self, input_ids, # (batch, seq)
-                attention_mask=None, # (batch, seq), 1 = token
-                partner_input_ids=None, # (batch, partner's seq)
-                partner_attention_mask=None, # (batch, partner's seq)
-                labels=None, # of sentences (batch,), of tokens (batch, seq); -100 = not counted
-                **positions, # `position_ids` and `partner_position_ids`; 0, 1, 2, … without them
-               ): # transformers' output with logits (batch, labels), of tokens (batch, seq, labels)
-        each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask, **positions)
+    def forward(
+        self,
+        input_ids,  # (batch, seq)
+        attention_mask=None,  # (batch, seq), 1 = token
+        partner_input_ids=None,  # (batch, partner's seq)
+        partner_attention_mask=None,  # (batch, partner's seq)
+        labels=None,  # of sentences (batch,), of tokens (batch, seq); -100 = not counted
+        **positions,  # `position_ids` and `partner_position_ids`; 0, 1, 2, … without them
+    ):  # transformers' output with logits (batch, labels), of tokens (batch, seq, labels)
+        each = self.scores(
+            input_ids, attention_mask, partner_input_ids, partner_attention_mask, **positions
+        )
         logits = self.read(each, attention_mask)
         return self.output(loss=_cross_entropy(logits, labels), logits=logits)
 
+# %% ../../nbs/encoder/03_heads.ipynb #2ac8f753
 class PartneredForSequenceClassification(PartneredForLabels):
     "Labels of sentences beside their translations, read at the last token, `</s>`."
+
     output = SequenceClassifierOutput
+
     def read(self, each, attention_mask):
-        if attention_mask is None: return each[:, -1]
+        if attention_mask is None:
+            return each[:, -1]
         return each[torch.arange(len(each), device=each.device), attention_mask.sum(1) - 1]
+
 
 class PartneredForTokenClassification(PartneredForLabels):
     "Labels of tokens beside the translation of their sentence."
-    output = TokenClassifierOutput
-    def read(self, each, attention_mask): return each
 
+    output = TokenClassifierOutput
+
+    def read(self, each, attention_mask):
+        return each
+
+# %% ../../nbs/encoder/03_heads.ipynb #3fe36b9c
 class PartneredForQuestionAnswering(BesidePartner):
     "Start and end of an answer beside the translation of question and text."
+
     def __init__(self, config: EncoderConfig):
-        if config.num_labels != 2: raise ConfigError(f"num_labels={config.num_labels}: an answer has a start and end")
+        if config.num_labels != 2:
+            raise ConfigError(f"num_labels={config.num_labels}: an answer has a start and end")
         super().__init__(config)
 
     @can_return_tuple
-    def forward(self, input_ids, # (batch, seq)
-                attention_mask=None, # (batch, seq), 1 = token
-                partner_input_ids=None, # (batch, partner's seq)
-                partner_attention_mask=None, # (batch, partner's seq)
-                start_positions=None, end_positions=None, # (batch,)
-                **positions, # `position_ids` and `partner_position_ids`; 0, 1, 2, … without them
-               ) -> QuestionAnsweringModelOutput: # start_logits and end_logits (batch, seq)
-        each = self.scores(input_ids, attention_mask, partner_input_ids, partner_attention_mask, **positions)
+    def forward(
+        self,
+        input_ids,  # (batch, seq)
+        attention_mask=None,  # (batch, seq), 1 = token
+        partner_input_ids=None,  # (batch, partner's seq)
+        partner_attention_mask=None,  # (batch, partner's seq)
+        start_positions=None,
+        end_positions=None,  # (batch,)
+        **positions,  # `position_ids` and `partner_position_ids`; 0, 1, 2, … without them
+    ) -> QuestionAnsweringModelOutput:  # start_logits and end_logits (batch, seq)
+        each = self.scores(
+            input_ids, attention_mask, partner_input_ids, partner_attention_mask, **positions
+        )
         if attention_mask is not None:
             each = each.masked_fill(attention_mask[:, :, None] == 0, torch.finfo(each.dtype).min)
         start, end = each.unbind(-1)
@@ -254,5 +391,6 @@ class PartneredForQuestionAnswering(BesidePartner):
 # %% ../../nbs/encoder/03_heads.ipynb #0a67f317
 def head_flops(config: EncoderConfig) -> int:
     "FLOPs of one predicted token in one forward pass of the language-model head, 2 per weight."
-    d, width = config.hidden_size, config.table_width
+    d = config.hidden_size
+    width = config.table_width
     return 2 * (d * width * config.head_transform + width * config.vocab_size)

@@ -18,8 +18,21 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from transformers import AutoConfig
 
-from ..base.core import CheckpointError, ConfigError, check_counts, choose, refusing_damage, torch_generator
-from .encoder import EncoderConfig, EncoderPreTrainedModel, checkpoint_type, new_model, shape_differences
+from xlnb.base.core import (
+    CheckpointError,
+    ConfigError,
+    check_counts,
+    choose,
+    refusing_damage,
+    torch_generator,
+)
+from xlnb.encoder.encoder import (
+    EncoderConfig,
+    EncoderPreTrainedModel,
+    checkpoint_type,
+    new_model,
+    shape_differences,
+)
 from .foreign import FOREIGN, foreign_config, rename_foreign
 from .heads import EncoderForMaskedLM
 
@@ -28,303 +41,501 @@ def _weight_files(folder) -> list[Path]:
     "The safetensors files of a folder, one or the parts that its index names; `CheckpointError` if there are none."
     checkpoint_type(folder)
     folder = Path(folder)
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.exists(): return [whole]
+    whole = folder / "model.safetensors"
+    index = folder / "model.safetensors.index.json"
+    if whole.exists():
+        return [whole]
     if not index.exists():
-        raise CheckpointError(f"{folder} holds no model.safetensors: load it with transformers (AutoModel, or "
-                              "AutoModelForMaskedLM to keep the output layer) and write it with save_pretrained")
+        raise CheckpointError(
+            f"{folder} holds no model.safetensors: load it with transformers (AutoModel, or "
+            "AutoModelForMaskedLM to keep the output layer) and write it with save_pretrained"
+        )
     with refusing_damage(lambda why: f"{index} is damaged ({why}): fetch the folder again"):
-        files = [folder / name for name in sorted({*json.loads(index.read_text())["weight_map"].values()})]
+        files = [
+            folder / name
+            for name in sorted({*json.loads(index.read_text())["weight_map"].values()})
+        ]
     if lost := [file.name for file in files if not file.exists()]:
-        raise CheckpointError(f"{folder} lacks {', '.join(lost)}, which its index names: fetch the folder again")
+        raise CheckpointError(
+            f"{folder} lacks {', '.join(lost)}, which its index names: fetch the folder again"
+        )
     return files
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #42d6655e
+# %% ../../nbs/encoder/04_initialisation.ipynb #29cb23ae
 @dataclass(frozen=True)
 class Place:
     "A weight in a file."
+
     file: Path
-    name: str # in the file
+    name: str  # in the file
     shape: tuple
 
     def rows(self, first: int = 0, last: int | None = None) -> Tensor:
         "Some rows in float32, read now; the file is closed again, so that what was read can leave memory."
-        with safe_open(self.file, framework="pt") as f: return f.get_slice(self.name)[first:last].float()
+        with safe_open(self.file, framework="pt") as f:
+            return f.get_slice(self.name)[first:last].float()
 
+# %% ../../nbs/encoder/04_initialisation.ipynb #dcf17bc5
 def weight_places(folder) -> dict[str, list[Place]]:
     "Our name → the weights that make it, one below the other, by the headers alone; `CheckpointError` without any."
     found = []
     with refusing_damage(lambda why: f"{folder} holds a damaged file ({why}): fetch it again"):
         for file in _weight_files(folder):
             with safe_open(file, framework="pt") as f:
-                found += [Place(file, name, tuple(f.get_slice(name).get_shape())) for name in f.keys()]
-    modern = [place.name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias") for place in found]
-    try: numbers = rename_foreign({name: torch.tensor([i]) for i, name in enumerate(modern)})
-    except KeyError as e: raise CheckpointError(f"{folder} has a key projection without its partner {e}") from e
-    whole = lambda name: name if name.startswith(("encoder.", "head.")) else f"encoder.{name}"
+                found += [
+                    Place(file, name, tuple(f.get_slice(name).get_shape())) for name in f.keys()
+                ]
+    modern = [
+        place.name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias")
+        for place in found
+    ]
+    try:
+        numbers = rename_foreign({name: torch.tensor([i]) for i, name in enumerate(modern)})
+    except KeyError as e:
+        raise CheckpointError(f"{folder} has a key projection without its partner {e}") from e
+
+    def whole(name):
+        return name if name.startswith(("encoder.", "head.")) else f"encoder.{name}"
+
     return {whole(name): [found[i] for i in which] for name, which in numbers.items()}
 
+# %% ../../nbs/encoder/04_initialisation.ipynb #42d6655e
 def _joined_shape(places: list[Place]) -> tuple:
     "Shape of the parts, one below the other."
     return (sum(place.shape[0] for place in places), *places[0].shape[1:])
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #c6f27b1f
-_MAY_DIFFER = ("vocab_size", "bos_token_id", "pad_token_id", "eos_token_id", "mask_token_id", "pooler",
-               "cross_attention", "restart_positions", "relative_start", "hidden_dropout_prob",
-               "attention_probs_dropout_prob", "classifier_dropout", "trained_on_pairs",
-               "initializer_range") # what a new model need not share with its source
+# %% ../../nbs/encoder/04_initialisation.ipynb #0b934d01
+_MAY_DIFFER = (
+    "vocab_size",
+    "bos_token_id",
+    "pad_token_id",
+    "eos_token_id",
+    "mask_token_id",
+    "pooler",
+    "cross_attention",
+    "restart_positions",
+    "relative_start",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "trained_on_pairs",
+    "initializer_range",
+)  # what a new model need not share with its source
 
+# %% ../../nbs/encoder/04_initialisation.ipynb #35b1cefe
 def source_config(folder) -> EncoderConfig:
     "Architecture of a folder, ours or RoBERTa, XLM-R, BERT or ELECTRA, in our terms; `CheckpointError` for another."
     places = weight_places(folder)
     kind = checkpoint_type(folder)
     if kind not in ("xlnb", *FOREIGN):
-        raise CheckpointError(f"{folder} is a {kind} checkpoint: only xlnb, {', '.join(FOREIGN)} can be read")
+        raise CheckpointError(
+            f"{folder} is a {kind} checkpoint: only xlnb, {', '.join(FOREIGN)} can be read"
+        )
     with refusing_damage(lambda why: f"{folder} holds no model that loads ({why}): fetch it again"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    return config if kind == "xlnb" else foreign_config(config, any("pooler" in name for name in places))
+    return (
+        config
+        if kind == "xlnb"
+        else foreign_config(config, any("pooler" in name for name in places))
+    )
 
-def target_config_for(source, # folder
-                      vocab_size: int, # pieces of the new vocabulary
-                      bos_token_id: int = 0, pad_token_id: int = 1, eos_token_id: int = 2,
-                      mask_token_id: int | None = None, # None: the last piece
-                     ) -> EncoderConfig:
+# %% ../../nbs/encoder/04_initialisation.ipynb #9db3f5c8
+def target_config_for(
+    source,  # folder
+    vocab_size: int,  # pieces of the new vocabulary
+    bos_token_id: int = 0,
+    pad_token_id: int = 1,
+    eos_token_id: int = 2,
+    mask_token_id: int | None = None,  # None: the last piece
+) -> EncoderConfig:
     "The source's architecture, dropout included, with another vocabulary and without a pooler."
     theirs = source_config(source)
     kept = {name: getattr(theirs, name) for name in EncoderConfig.__annotations__}
     check_counts(vocab_size=vocab_size)
     mask = vocab_size - 1 if mask_token_id is None else mask_token_id
-    return EncoderConfig(**kept | dict(vocab_size=vocab_size, bos_token_id=bos_token_id, pad_token_id=pad_token_id,
-                                       eos_token_id=eos_token_id, mask_token_id=mask, pooler=False))
+    return EncoderConfig(
+        **kept
+        | dict(
+            vocab_size=vocab_size,
+            bos_token_id=bos_token_id,
+            pad_token_id=pad_token_id,
+            eos_token_id=eos_token_id,
+            mask_token_id=mask,
+            pooler=False,
+        )
+    )
 
+# %% ../../nbs/encoder/04_initialisation.ipynb #c6f27b1f
 def _check_architecture(new: EncoderConfig, theirs: EncoderConfig):
     "Raise `CheckpointError` with each field that differs and may not, and both values."
-    value = lambda config, name: config.table_width if name == "embedding_size" else getattr(config, name)
-    names = [name for name in EncoderConfig.__annotations__ if name not in _MAY_DIFFER]
-    differ = [f"{name}: new model {value(new, name)!r}, source {value(theirs, name)!r}"
-              for name in names if value(new, name) != value(theirs, name)]
-    if differ:
-        raise CheckpointError("the new model is built otherwise than the source:\n  " + "\n  ".join(differ) +
-                              "\n  take target_config_for(source, vocab_size), or a source that is built alike")
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #1a5e5155
-BLOCK_ROWS = 2048 # rows of a table in memory at a time
+    def value(config, name):
+        return config.table_width if name == "embedding_size" else getattr(config, name)
+
+    names = [name for name in EncoderConfig.__annotations__ if name not in _MAY_DIFFER]
+    differ = [
+        f"{name}: new model {value(new, name)!r}, source {value(theirs, name)!r}"
+        for name in names
+        if value(new, name) != value(theirs, name)
+    ]
+    if differ:
+        raise CheckpointError(
+            "the new model is built otherwise than the source:\n  "
+            + "\n  ".join(differ)
+            + "\n  take target_config_for(source, vocab_size), or a source that is built alike"
+        )
+
+# %% ../../nbs/encoder/04_initialisation.ipynb #8fa34525
+BLOCK_ROWS = 2048  # rows of a table in memory at a time
+
 
 _NO_MATRIX = "is no matrix of numbers: give what match_vocabulary of xlnb.text.matching returns, or a sparse matrix"
 
-def _check_mapping(mapping, # (new pieces, old pieces): a `Matching`, or anything that scipy takes for a sparse matrix
-                  new: int, old: int) -> csr_array:
+# %% ../../nbs/encoder/04_initialisation.ipynb #9e17ba1a
+def _check_mapping(
+    mapping,  # (new pieces, old pieces): a `Matching`, or anything that scipy takes for a sparse matrix
+    new: int,
+    old: int,
+) -> csr_array:
     "The mapping in float32; `ConfigError` where its shape is not (new, old), or a row is neither empty nor sums to 1."
     if mapping is None:
-        raise ConfigError("mapping=None: matched rows need to know which old pieces a new piece matches; give a sparse "
-                          "matrix (new vocabulary × old vocabulary), which match_vocabulary of xlnb.text.matching makes of "
-                          "two tokenizers, or take parts='body'")
-    try: mapping = csr_array(getattr(mapping, "weights", mapping), dtype=np.float32)
-    except (TypeError, ValueError) as e: raise ConfigError(f"mapping={mapping!r:.60} {_NO_MATRIX}") from e
-    if mapping.ndim != 2: raise ConfigError(f"the mapping has {mapping.ndim} axis, and {_NO_MATRIX}")
+        raise ConfigError(
+            "mapping=None: matched rows need to know which old pieces a new piece matches; give "
+            "a sparse "
+            "matrix (new vocabulary × old vocabulary), which match_vocabulary of "
+            "xlnb.text.matching makes of "
+            "two tokenizers, or take parts='body'"
+        )
+    try:
+        mapping = csr_array(getattr(mapping, "weights", mapping), dtype=np.float32)
+    except (TypeError, ValueError) as e:
+        raise ConfigError(f"mapping={mapping!r:.60} {_NO_MATRIX}") from e
+    if mapping.ndim != 2:
+        raise ConfigError(f"the mapping has {mapping.ndim} axis, and {_NO_MATRIX}")
     if mapping.shape != (new, old):
-        raise ConfigError(f"the mapping is {mapping.shape[0]:,} × {mapping.shape[1]:,}, the vocabularies {new:,} (new "
-                          f"model) and {old:,} (source): make it from the tokenizers of these two models; "
-                          "mapping.resize adds empty rows and columns where a table is longer than its tokenizer")
+        raise ConfigError(
+            f"the mapping is {mapping.shape[0]:,} × {mapping.shape[1]:,}, the vocabularies "
+            f"{new:,} (new "
+            f"model) and {old:,} (source): make it from the tokenizers of these two models; "
+            "mapping.resize adds empty rows and columns where a table is longer than its tokenizer"
+        )
     wrong = np.flatnonzero((np.diff(mapping.indptr) > 0) & ~(abs(mapping.sum(axis=1) - 1) < 1e-3))
     if len(wrong):
-        raise ConfigError(f"{len(wrong):,} rows of the mapping do not sum to 1, the first is row {wrong[0]:,} with "
-                          f"{mapping[[wrong[0]]].sum():.4g}: divide each row by its sum, or leave it empty")
+        raise ConfigError(
+            f"{len(wrong):,} rows of the mapping do not sum to 1, the first is row {wrong[0]:,} "
+            f"with "
+            f"{mapping[[wrong[0]]].sum():.4g}: divide each row by its sum, or leave it empty"
+        )
     return mapping
 
+# %% ../../nbs/encoder/04_initialisation.ipynb #1a5e5155
 @torch.no_grad()
-def _add_mapped(table: Tensor, # (new pieces, …): the mapped rows are added to it
-               mapping, # (new pieces, old pieces) CSC
-               place: Place): # of the source's table
+def _add_mapped(
+    table: Tensor,  # (new pieces, …): the mapped rows are added to it
+    mapping,  # (new pieces, old pieces) CSC
+    place: Place,
+):  # of the source's table
     "table += mapping · source, the source read a block of rows at a time."
     for first in range(0, mapping.shape[1], BLOCK_ROWS):
-        borders = mapping.indptr[first:first + BLOCK_ROWS + 1]
-        if borders[0] == borders[-1]: continue
+        borders = mapping.indptr[first : first + BLOCK_ROWS + 1]
+        if borders[0] == borders[-1]:
+            continue
         block = place.rows(first, first + BLOCK_ROWS)
-        row = torch.from_numpy(np.repeat(np.arange(len(borders) - 1), np.diff(borders))) # of the block, of each entry
+        # of the block, of each entry
+        row = torch.from_numpy(np.repeat(np.arange(len(borders) - 1), np.diff(borders)))
         for a in range(0, len(row), BLOCK_ROWS):
             entries = slice(borders[0] + a, borders[0] + min(a + BLOCK_ROWS, len(row)))
             weights = torch.from_numpy(mapping.data[entries]).view(-1, *[1] * (block.ndim - 1))
-            values = block[row[a:a + BLOCK_ROWS]] * weights
+            values = block[row[a : a + BLOCK_ROWS]] * weights
             table.index_add_(0, torch.from_numpy(mapping.indices[entries]).long(), values)
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #07d20211
-def fit_normal(table: Tensor, # (pieces, dim)
-               matched: Tensor, # (n,) numbers of the rows to look at
-              ) -> tuple[Tensor, Tensor, float]: # (dim,), (dim, dim), λ
+# %% ../../nbs/encoder/04_initialisation.ipynb #c197b0f2
+def fit_normal(
+    table: Tensor,  # (pieces, dim)
+    matched: Tensor,  # (n,) numbers of the rows to look at
+) -> tuple[Tensor, Tensor, float]:  # (dim,), (dim, dim), λ
     "Mean and Cholesky factor of the rows' covariance, shrunk by Ledoit and Wolf (2004); `ConfigError` if it is 0."
-    blocks, n, d = matched.split(BLOCK_ROWS), len(matched), table.shape[1]
+    blocks = matched.split(BLOCK_ROWS)
+    n = len(matched)
+    d = table.shape[1]
     mean = (sum(table[i].sum(0).double() for i in blocks) / max(n, 1)).float()
-    second, fourth = torch.zeros(d, d).double(), torch.zeros(()).double()
+    second = torch.zeros(d, d).double()
+    fourth = torch.zeros(()).double()
     for x in (table[i] - mean for i in blocks):
         second += (x.T @ x).double() / n
         fourth += x.square().sum(1).double().square().sum() / n
-    variance, ball = second.trace() / d, torch.eye(d).double()
+    variance = second.trace() / d
+    ball = torch.eye(d).double()
     if not variance > 0:
-        raise ConfigError(f"unmatched='normal' needs two matched rows that differ, and the mapping matches {n}: check "
-                          "that both vocabularies are the right ones, or take unmatched='small' or parts='body'")
+        raise ConfigError(
+            f"unmatched='normal' needs two matched rows that differ, and the mapping matches "
+            f"{n}: check "
+            "that both vocabularies are the right ones, or take unmatched='small' or parts='body'"
+        )
     off = (second - variance * ball).square().sum()
     shrink = ((fourth - second.square().sum()) / n / off).clamp(1e-6, 1)
     factor = torch.linalg.cholesky((1 - shrink) * second + shrink * variance * ball)
     return mean, factor.float(), shrink.item()
 
+# %% ../../nbs/encoder/04_initialisation.ipynb #07d20211
 @torch.no_grad()
-def _draw_rows(table: Tensor, # (pieces, dim); the other rows are written
-              matched: Tensor, # (pieces,) bool
-              generator: torch.Generator):
+def _draw_rows(
+    table: Tensor,  # (pieces, dim); the other rows are written
+    matched: Tensor,  # (pieces,) bool
+    generator: torch.Generator,
+):
     "Draw rows without a match from the normal distribution of those with one."
     mean, factor, _ = fit_normal(table, matched.nonzero()[:, 0])
     for rows in (~matched).nonzero()[:, 0].split(BLOCK_ROWS):
         table[rows] = mean + torch.randn(len(rows), len(mean), generator=generator) @ factor.T
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #e4460149
-PER_PIECE = {"encoder.embeddings.word_embeddings.weight": "word table", "head.decoder.weight": "output table",
-             "head.decoder.bias": "output bias"}
-_GROUPS = {"encoder.embeddings.": "other embeddings", "encoder.layers.": "blocks", "head.": "output layer",
-          "encoder.": "shared by blocks"}
+# %% ../../nbs/encoder/04_initialisation.ipynb #8381fa1c
+PER_PIECE = {
+    "encoder.embeddings.word_embeddings.weight": "word table",
+    "head.decoder.weight": "output table",
+    "head.decoder.bias": "output bias",
+}
 
+
+_GROUPS = {
+    "encoder.embeddings.": "other embeddings",
+    "encoder.layers.": "blocks",
+    "head.": "output layer",
+    "encoder.": "shared by blocks",
+}
+
+# %% ../../nbs/encoder/04_initialisation.ipynb #23b5ae98
 @dataclass(frozen=True)
 class Initialised:
     "What of a new model came from where; weights have the new model's names, sizes are numbers of parameters."
-    family: str | None # of the source: xlnb, roberta, …; None where none was read
+
+    family: str | None  # of the source: xlnb, roberta, …; None where none was read
     parts: str
     unmatched: str
-    copied: dict[str, int] # name → size: taken from the source as they are
-    mapped: dict[str, int] # name → size: with a row per piece, matched ones from the source
-    random: dict[str, int] # name → size: as `new_model` draws them
-    lacking: tuple[str, ...] # those of `random` that should have come from the source, which lacks them
-    unused: tuple[str, ...] # weights of the source that the new model has no place for
+    copied: dict[str, int]  # name → size: taken from the source as they are
+    mapped: dict[str, int]  # name → size: with a row per piece, matched ones from the source
+    random: dict[str, int]  # name → size: as `new_model` draws them
+    lacking: tuple[
+        str, ...
+    ]  # those of `random` that should have come from the source, which lacks them
+    unused: tuple[str, ...]  # weights of the source that the new model has no place for
     rows_matched: int
     rows_drawn: int
 
     def rows(self) -> list[dict]:
         "A short table: weights, how many rows where they are split, how many parameters, from where."
-        found, lacking = [], {name: self.random[name] for name in self.lacking}
+        found = []
+        lacking = {name: self.random[name] for name in self.lacking}
         for name, size in self.mapped.items():
             law = "mean of the matched" if name.endswith("bias") else "normal, like the matched"
-            if self.unmatched == "small": law = "random"
+            if self.unmatched == "small":
+                law = "random"
             width = size // (self.rows_matched + self.rows_drawn)
-            found += [(PER_PIECE[name], rows, rows * width, origin)
-                      for rows, origin in ((self.rows_matched, "source, mapped"), (self.rows_drawn, law)) if rows]
+            found += [
+                (PER_PIECE[name], rows, rows * width, origin)
+                for rows, origin in ((self.rows_matched, "source, mapped"), (self.rows_drawn, law))
+                if rows
+            ]
         chosen = {name: size for name, size in self.random.items() if name not in lacking}
-        for sizes, origin in ((self.copied, "source"), (chosen, "random"), (lacking, "random, the source has none")):
+        for sizes, origin in (
+            (self.copied, "source"),
+            (chosen, "random"),
+            (lacking, "random, the source has none"),
+        ):
             found += [(group, "", size, origin) for group, size in _by_group(sizes).items()]
-        return [{"weights": group, "rows": rows and f"{rows:,}", "parameters": f"{size:,}", "from": origin}
-                for group, rows, size, origin in found]
+        return [
+            {
+                "weights": group,
+                "rows": rows and f"{rows:,}",
+                "parameters": f"{size:,}",
+                "from": origin,
+            }
+            for group, rows, size, origin in found
+        ]
 
     def __str__(self):
-        lines = [f"{row['weights']}: {row['rows']}{' rows, ' * bool(row['rows'])}{row['parameters']} parameters "
-                 f"({row['from']})" for row in self.rows()]
+        lines = [
+            f"{row['weights']}: {row['rows']}{' rows, ' * bool(row['rows'])}{row['parameters']} "
+            f"parameters "
+            f"({row['from']})"
+            for row in self.rows()
+        ]
         lost = [f"not in the source: {name}" for name in self.lacking]
         source = "no source" if self.family is None else f"a source of type {self.family}"
         return "\n  ".join([f"parts={self.parts!r} of {source}", *lines, *lost])
 
-def _by_group(sizes: dict[str, int]) -> dict[str, int]: # name → size
+# %% ../../nbs/encoder/04_initialisation.ipynb #e4460149
+def _by_group(sizes: dict[str, int]) -> dict[str, int]:  # name → size
     "Sizes added up by what the weights belong to."
     found = {}
     for name, size in sizes.items():
-        group = PER_PIECE.get(name) or next(group for start, group in _GROUPS.items() if name.startswith(start))
+        group = PER_PIECE.get(name) or next(
+            group for start, group in _GROUPS.items() if name.startswith(start)
+        )
         found[group] = found.get(group, 0) + size
     return found
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #b6bdf9ae
-_MAY_LACK = ("head.", "encoder.pooler.", "cross_") # parts of names
+# %% ../../nbs/encoder/04_initialisation.ipynb #1db7476e
+_MAY_LACK = ("head.", "encoder.pooler.", "cross_")  # parts of names
 
-def _source_weights(source, # folder
-                   model: EncoderForMaskedLM, # the new one
-                   wanted: list[str], # its weights that should come from the source
-                   theirs: EncoderConfig,
-                   family: str,
-                  ) -> tuple[dict, tuple, tuple]: # name → places; names that are lacking; the source's without a place
+# %% ../../nbs/encoder/04_initialisation.ipynb #b6bdf9ae
+def _source_weights(
+    source,  # folder
+    model: EncoderForMaskedLM,  # the new one
+    wanted: list[str],  # its weights that should come from the source
+    theirs: EncoderConfig,
+    family: str,
+) -> tuple[
+    dict, tuple, tuple
+]:  # name → places; names that are lacking; the source's without a place
     "Where the wanted weights lie; `CheckpointError` where one is missing that may not be, or has another shape."
-    places, own, known = weight_places(source), dict(model.named_parameters()), model.state_dict()
-    unused = sorted(place.name for name, parts in places.items() if name not in known for place in parts)
+    places = weight_places(source)
+    own = dict(model.named_parameters())
+    known = model.state_dict()
+    unused = sorted(
+        place.name for name, parts in places.items() if name not in known for place in parts
+    )
     if FOREIGN.get(family) in ("roberta", "electra") and theirs.hidden_act != "gelu":
-        places = {name: parts for name, parts in places.items() if not name.startswith(("head.dense.", "head.norm."))}
-    lacking = [name for name in wanted if name not in places and any(part in name for part in _MAY_LACK)]
-    expected = {name: (theirs.vocab_size, *own[name].shape[1:]) if name in PER_PIECE else tuple(own[name].shape)
-                for name in wanted if name not in lacking}
-    if wrong := shape_differences(expected, {n: _joined_shape(places[n]) for n in expected if n in places}):
-        raise CheckpointError(f"{source} does not hold what its configuration says:\n  " +
-                              "\n  ".join(wrong[:4]).replace(", model (", ", configuration ("))
+        places = {
+            name: parts
+            for name, parts in places.items()
+            if not name.startswith(("head.dense.", "head.norm."))
+        }
+    lacking = [
+        name for name in wanted if name not in places and any(part in name for part in _MAY_LACK)
+    ]
+    expected = {
+        name: (theirs.vocab_size, *own[name].shape[1:])
+        if name in PER_PIECE
+        else tuple(own[name].shape)
+        for name in wanted
+        if name not in lacking
+    }
+    if wrong := shape_differences(
+        expected, {n: _joined_shape(places[n]) for n in expected if n in places}
+    ):
+        raise CheckpointError(
+            f"{source} does not hold what its configuration says:\n  "
+            + "\n  ".join(wrong[:4]).replace(", model (", ", configuration (")
+        )
     return {name: places[name] for name in expected}, tuple(lacking), tuple(unused)
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #e08fddbd
-PARTS = {"both": (True, True), "body": (True, False), "embeddings": (False, True),
-         "none": (False, False)} # whether body, words come from the source; MetaXLM, Table 5
+# %% ../../nbs/encoder/04_initialisation.ipynb #bf103881
+PARTS = {
+    "both": (True, True),
+    "body": (True, False),
+    "embeddings": (False, True),
+    "none": (False, False),
+}  # whether body, words come from the source; MetaXLM, Table 5
 
-def initialise(target_config: EncoderConfig, # see `target_config_for`
-               source, # folder, ours or RoBERTa, XLM-R, BERT, ELECTRA; safetensors; with parts='none' not looked at
-               parts: str = "both", # 'both', 'body', 'embeddings' or 'none'
-               mapping=None, # a `Matching`, or sparse (new pieces, old pieces): rows sum to 1 or are empty
-               unmatched: str = "normal", # or 'small': rows as a new model has them
-               seed: int = 0, # of all that is random
-              ) -> tuple[EncoderForMaskedLM, Initialised]:
+# %% ../../nbs/encoder/04_initialisation.ipynb #74b5806f
+def initialise(
+    target_config: EncoderConfig,  # see `target_config_for`
+    source,  # folder, ours or RoBERTa, XLM-R, BERT, ELECTRA; safetensors; with parts='none' not looked at
+    parts: str = "both",  # 'both', 'body', 'embeddings' or 'none'
+    mapping=None,  # a `Matching`, or sparse (new pieces, old pieces): rows sum to 1 or are empty
+    unmatched: str = "normal",  # or 'small': rows as a new model has them
+    seed: int = 0,  # of all that is random
+) -> tuple[EncoderForMaskedLM, Initialised]:
     "A model that starts from another (MetaXLM, section 3.2); `CheckpointError`, `ConfigError` for what does not fit."
     body, words = PARTS[choose("parts", parts, PARTS)]
     choose("unmatched", unmatched, ("normal", "small"))
     _check_config(target_config)
-    family, places, lacking, unused = None, {}, (), ()
+    family = None
+    places = {}
+    lacking = ()
+    unused = ()
     if body or words:
         theirs = source_config(source)
         _check_architecture(target_config, theirs)
-    if words: mapping = _check_mapping(mapping, target_config.vocab_size, theirs.vocab_size)
+    if words:
+        mapping = _check_mapping(mapping, target_config.vocab_size, theirs.vocab_size)
     model = new_model(EncoderForMaskedLM, target_config, seed)
     own = dict(model.named_parameters())
     if body or words:
         family = checkpoint_type(source)
         wanted = [name for name in own if (words if name in PER_PIECE else body)]
         places, lacking, unused = _source_weights(source, model, wanted, theirs, family)
-    matched = torch.from_numpy(np.diff(mapping.indptr) > 0) if words else torch.zeros(target_config.vocab_size).bool()
-    if words: _fill_rows(own, places, mapping.tocsc(), matched, unmatched, seed)
-    for name in places.keys() - PER_PIECE.keys(): _copy_weight(own[name], places[name])
+    matched = (
+        torch.from_numpy(np.diff(mapping.indptr) > 0)
+        if words
+        else torch.zeros(target_config.vocab_size).bool()
+    )
+    if words:
+        _fill_rows(own, places, mapping.tocsc(), matched, unmatched, seed)
+    for name in places.keys() - PER_PIECE.keys():
+        _copy_weight(own[name], places[name])
     rows = dict(rows_matched=int(matched.sum()), rows_drawn=int((~matched).sum()))
-    return model, Initialised(family, parts, unmatched, **_sizes(own, places), lacking=lacking, unused=unused, **rows)
+    return model, Initialised(
+        family, parts, unmatched, **_sizes(own, places), lacking=lacking, unused=unused, **rows
+    )
 
+# %% ../../nbs/encoder/04_initialisation.ipynb #e08fddbd
 def _check_config(target_config):
-    if isinstance(target_config, EncoderConfig): return
-    raise ConfigError(f"target_config={target_config!r} is no EncoderConfig: initialise takes the new model's "
-                      "configuration first, such as target_config_for(source, vocab_size), then the source")
+    if isinstance(target_config, EncoderConfig):
+        return
+    raise ConfigError(
+        f"target_config={target_config!r} is no EncoderConfig: initialise takes the new model's "
+        "configuration first, such as target_config_for(source, vocab_size), then the source"
+    )
 
-def _sizes(own: dict, places: dict) -> dict: # name → weight of the new model, name → places in the source
+
+def _sizes(
+    own: dict, places: dict
+) -> dict:  # name → weight of the new model, name → places in the source
     "Number of parameters by name: copied, mapped, random."
-    size = lambda names: {name: own[name].numel() for name in names}
-    return {"copied": size(name for name in places if name not in PER_PIECE),
-            "mapped": size(name for name in places if name in PER_PIECE),
-            "random": size(name for name in own if name not in places)}
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #c0ffee1d
+    def size(names):
+        return {name: own[name].numel() for name in names}
+
+    return {
+        "copied": size(name for name in places if name not in PER_PIECE),
+        "mapped": size(name for name in places if name in PER_PIECE),
+        "random": size(name for name in own if name not in places),
+    }
+
+# %% ../../nbs/encoder/04_initialisation.ipynb #3d2dbd06
 @torch.no_grad()
 def _copy_weight(weight: Tensor, places: list[Place]):
     "Write the parts into the weight, one below the other; one is in memory at a time."
     first = 0
     for rows in (place.rows() for place in places):
-        weight[first:first + len(rows)] = rows
+        weight[first : first + len(rows)] = rows
         first += len(rows)
 
+# %% ../../nbs/encoder/04_initialisation.ipynb #c0ffee1d
 @torch.no_grad()
-def _fill_rows(own: dict, # name → weight of the new model
-              places: dict, # name → places in the source
-              mapping, # (new pieces, old pieces) CSC
-              matched: Tensor, # (new pieces,) bool
-              unmatched: str, seed: int):
+def _fill_rows(
+    own: dict,  # name → weight of the new model
+    places: dict,  # name → places in the source
+    mapping,  # (new pieces, old pieces) CSC
+    matched: Tensor,  # (new pieces,) bool
+    unmatched: str,
+    seed: int,
+):
     "Rows of all that has a row per piece: matched ones from the source, the others by the rule."
     for name in [name for name in PER_PIECE if name in places]:
         table = own[name]
         table[matched] = 0
         _add_mapped(table, mapping, places[name][0])
-        if unmatched == "small" or matched.all(): continue
-        if table.ndim == 1: table[~matched] = table[matched].mean()
-        else: _draw_rows(table, matched, torch_generator("unmatched rows", name, seed))
+        if unmatched == "small" or matched.all():
+            continue
+        if table.ndim == 1:
+            table[~matched] = table[matched].mean()
+        else:
+            _draw_rows(table, matched, torch_generator("unmatched rows", name, seed))
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #ab66824a
-def freeze_body(model: EncoderForMaskedLM) -> list[str]: # the names of what is frozen
+def freeze_body(model: EncoderForMaskedLM) -> list[str]:  # the names of what is frozen
     "Leave only tables (words, positions, types) and output layer to be trained; MetaXLM, section 5.4."
     if not isinstance(model, EncoderPreTrainedModel):
-        raise ConfigError(f"{model!r:.60} is no model of this library: give what initialise, new_model or load "
-                          "returned")
+        raise ConfigError(
+            f"{model!r:.60} is no model of this library: give what initialise, new_model or load "
+            "returned"
+        )
     frozen = []
     for name, weight in model.named_parameters():
         weight.requires_grad_(name.startswith("head.") or name.endswith("_embeddings.weight"))
-        if not weight.requires_grad: frozen.append(name)
+        if not weight.requires_grad:
+            frozen.append(name)
     return frozen

@@ -15,27 +15,53 @@ from torch import Tensor
 try:
     import triton
     import triton.language as tl
-except ImportError: # PyTorch without CUDA: the kernels below are then plain functions that nobody calls
-    triton, tl = None, SimpleNamespace(constexpr=None)
+except (
+    ImportError
+):  # PyTorch without CUDA: the kernels below are then plain functions that nobody calls
+    triton = None
+    tl = SimpleNamespace(constexpr=None)
+
+# %% ../../nbs/encoder/01_kernels.ipynb #c93b961b
+BLOCK = 256  # ids that share one Gumbel number, and the width of a tile
+
+
+# kernels run step by step in Python, on a CPU: for tests
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _jit(function):  # sizes that change from batch to batch must not lead to a compilation each
+    return (
+        triton.jit(function, do_not_specialize=["n", "size", "first", "stripe"])
+        if triton
+        else function
+    )
 
 # %% ../../nbs/encoder/01_kernels.ipynb #857bdfa6
-BLOCK = 256 # ids that share one Gumbel number, and the width of a tile
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" # kernels run step by step in Python, on a CPU: for tests
-
-def _jit(function): # sizes that change from batch to batch must not lead to a compilation each
-    return triton.jit(function, do_not_specialize=["n", "size", "first", "stripe"]) if triton else function
-
 @_jit
-def _logits(hidden, weight, bias, row, column, n, size,
-            DIM: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr):
+def _logits(
+    hidden,
+    weight,
+    bias,
+    row,
+    column,
+    n,
+    size,
+    DIM: tl.constexpr,
+    STEP: tl.constexpr,
+    PRECISION: tl.constexpr,
+    WIDEN: tl.constexpr,
+):
     "Logits (ROWS, BLOCK) of rows and columns in float32; -inf past the end of the vocabulary."
     z = tl.zeros((row.shape[0], column.shape[0]), tl.float32)
-    h_row, w_row = hidden + row[:, None] * DIM, weight + column[None, :].to(tl.int64) * DIM
+    h_row = hidden + row[:, None] * DIM
+    w_row = weight + column[None, :].to(tl.int64) * DIM
     for start in range(0, DIM, STEP):
         d = start + tl.arange(0, STEP)
         h = tl.load(h_row + d[None, :], (row[:, None] < n) & (d[None, :] < DIM), 0.0)
         w = tl.load(w_row + d[:, None], (column[None, :] < size) & (d[:, None] < DIM), 0.0)
-        if WIDEN: h, w = h.to(tl.float32), w.to(tl.float32)
+        if WIDEN:
+            h = h.to(tl.float32)
+            w = w.to(tl.float32)
         z = tl.dot(h, w, z, input_precision=PRECISION)
     return z + tl.load(bias + column, column < size, float("-inf")).to(tl.float32)[None, :]
 
@@ -46,42 +72,95 @@ def _mass(z, peak, temperature):
     top = tl.maximum(peak, -3.0e38)
     return top / temperature + tl.log(tl.sum(tl.exp((z - top[:, None]) / temperature), 1))
 
+
 @_jit
 def _logaddexp(a, b):
     top = tl.maximum(tl.maximum(a, b), -3.0e38)
     return top + tl.log(tl.exp(a - top) + tl.exp(b - top))
 
-# %% ../../nbs/encoder/01_kernels.ipynb #e4f6d3bc
+# %% ../../nbs/encoder/01_kernels.ipynb #8a8fec21
 @_jit
-def _scan(hidden, weight, bias, labels, noise, # of the pass; `weight` and `bias` from id `first` on
-          floats, ints, own, # results: (2 or 3, stripes, n), (1 or 2, stripes, n), (n,)
-          n, size, first, stripe, stripes, blocks, temperature,
-          DIM: tl.constexpr, STRIPE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr,
-          SAMPLE: tl.constexpr, TEMPERED: tl.constexpr, PRECISION: tl.constexpr, WIDEN: tl.constexpr):
+def _scan(
+    hidden,
+    weight,
+    bias,
+    labels,
+    noise,  # of the pass; `weight` and `bias` from id `first` on
+    floats,
+    ints,
+    own,  # results: (2 or 3, stripes, n), (1 or 2, stripes, n), (n,)
+    n,
+    size,
+    first,
+    stripe,
+    stripes,
+    blocks,
+    temperature,
+    DIM: tl.constexpr,
+    STRIPE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STEP: tl.constexpr,
+    SAMPLE: tl.constexpr,
+    TEMPERED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    WIDEN: tl.constexpr,
+):
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    begin, label = tl.program_id(1) * STRIPE, tl.load(labels + row, row < n, -1) - first
+    begin = tl.program_id(1) * STRIPE
+    label = tl.load(labels + row, row < n, -1) - first
     lse = tl.full((ROWS,), float("-inf"), tl.float32)
-    best, key, logit, argmax, block = lse, lse, lse, tl.zeros((ROWS,), tl.int32), tl.zeros((ROWS,), tl.int32)
+    best = lse
+    key = lse
+    logit = lse
+    argmax = tl.zeros((ROWS,), tl.int32)
+    block = tl.zeros((ROWS,), tl.int32)
     for start in range(begin, tl.minimum(begin + STRIPE, size), BLOCK):
         column = start + tl.arange(0, BLOCK)
         z = _logits(hidden, weight, bias, row, column, n, size, DIM, STEP, PRECISION, WIDEN)
-        logit = tl.maximum(logit, tl.max(tl.where(column[None, :] == label[:, None], z, float("-inf")), 1))
+        logit = tl.maximum(
+            logit, tl.max(tl.where(column[None, :] == label[:, None], z, float("-inf")), 1)
+        )
         peak = tl.max(z, 1)
-        place = tl.min(tl.where(z == peak[:, None], column[None, :], 2147483647), 1) # the first of equals
-        argmax, best = tl.where(peak > best, first + place, argmax), tl.maximum(best, peak)
+        # the first of equals
+        place = tl.min(tl.where(z == peak[:, None], column[None, :], 2147483647), 1)
+        argmax = tl.where(peak > best, first + place, argmax)
+        best = tl.maximum(best, peak)
         mass = _mass(z, peak, 1.0)
         lse = _logaddexp(lse, mass)
         if SAMPLE:
-            if TEMPERED: mass = _mass(z, peak, temperature)
+            if TEMPERED:
+                mass = _mass(z, peak, temperature)
             number = (first + start) // BLOCK
             mine = mass + tl.load(noise + row * blocks + number, row < n, 0.0).to(tl.float32)
-            block, key = tl.where(mine > key, number, block), tl.maximum(key, mine)
-    _store(floats, ints, row, n, stripe + tl.program_id(1), stripes, lse, best, argmax, key, block, SAMPLE)
-    tl.store(own + row, logit, (row < n) & (label >= begin) & (label < tl.minimum(begin + STRIPE, size)))
+            block = tl.where(mine > key, number, block)
+            key = tl.maximum(key, mine)
+    _store(
+        floats,
+        ints,
+        row,
+        n,
+        stripe + tl.program_id(1),
+        stripes,
+        lse,
+        best,
+        argmax,
+        key,
+        block,
+        SAMPLE,
+    )
+    tl.store(
+        own + row, logit, (row < n) & (label >= begin) & (label < tl.minimum(begin + STRIPE, size))
+    )
 
+# %% ../../nbs/encoder/01_kernels.ipynb #e4f6d3bc
 @_jit
-def _store(floats, ints, row, n, stripe, stripes, lse, best, argmax, key, block, SAMPLE: tl.constexpr):
-    place, table, inside = stripe * n + row, stripes * n, row < n
+def _store(
+    floats, ints, row, n, stripe, stripes, lse, best, argmax, key, block, SAMPLE: tl.constexpr
+):
+    place = stripe * n + row
+    table = stripes * n
+    inside = row < n
     tl.store(floats + place, lse, inside)
     tl.store(floats + table + place, best, inside)
     tl.store(ints + place, argmax, inside)
@@ -91,8 +170,19 @@ def _store(floats, ints, row, n, stripe, stripes, lse, best, argmax, key, block,
 
 # %% ../../nbs/encoder/01_kernels.ipynb #0893b2a7
 @_jit
-def _pick(hidden, weight, bias, block, uniform, samples, size, temperature,
-          DIM: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr):
+def _pick(
+    hidden,
+    weight,
+    bias,
+    block,
+    uniform,
+    samples,
+    size,
+    temperature,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STEP: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     first = tl.load(block + row) * BLOCK
     column = first + tl.arange(0, BLOCK)
@@ -100,7 +190,11 @@ def _pick(hidden, weight, bias, block, uniform, samples, size, temperature,
     for start in range(0, DIM, STEP):
         d = start + tl.arange(0, STEP)
         h = tl.load(hidden + row * DIM + d, d < DIM, 0.0)
-        w = tl.load(weight + column[:, None] * DIM + d[None, :], (column[:, None] < size) & (d[None, :] < DIM), 0.0)
+        w = tl.load(
+            weight + column[:, None] * DIM + d[None, :],
+            (column[:, None] < size) & (d[None, :] < DIM),
+            0.0,
+        )
         z += tl.sum(w.to(hidden.dtype.element_ty).to(tl.float32) * h.to(tl.float32)[None, :], 1)
     mass = tl.exp((z - tl.max(z, 0)) / temperature)
     below = tl.cumsum(mass, 0) <= tl.load(uniform + row).to(tl.float32) * tl.sum(mass, 0)
@@ -109,29 +203,48 @@ def _pick(hidden, weight, bias, block, uniform, samples, size, temperature,
 
 # %% ../../nbs/encoder/01_kernels.ipynb #5d4aec5d
 @_jit
-def _gradient(hidden, weight, bias, labels, lse, # `weight` and `bias` from id `first` on
-              out, sums, # results: (n, size), (row tiles, size)
-              n, size, first, DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr,
-              PRECISION: tl.constexpr, WIDEN: tl.constexpr):
+def _gradient(
+    hidden,
+    weight,
+    bias,
+    labels,
+    lse,  # `weight` and `bias` from id `first` on
+    out,
+    sums,  # results: (n, size), (row tiles, size)
+    n,
+    size,
+    first,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STEP: tl.constexpr,
+    PRECISION: tl.constexpr,
+    WIDEN: tl.constexpr,
+):
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     z = _logits(hidden, weight, bias, row, column, n, size, DIM, STEP, PRECISION, WIDEN)
     label = tl.load(labels + row, row < n, -1) - first
     inside = (row < n)[:, None] & (column < size)[None, :]
-    d = tl.exp(z - tl.load(lse + row, row < n, 0.0)[:, None]) - (column[None, :] == label[:, None]).to(tl.float32)
+    d = tl.exp(z - tl.load(lse + row, row < n, 0.0)[:, None]) - (
+        column[None, :] == label[:, None]
+    ).to(tl.float32)
     d = tl.where(inside, d, 0.0)
     tl.store(sums + tl.program_id(0) * size + column, tl.sum(d, 0), column < size)
     tl.store(out + row[:, None] * size + column[None, :], d.to(out.dtype.element_ty), inside)
 
 # %% ../../nbs/encoder/01_kernels.ipynb #02a58ef3
-def obstacle(device: torch.device, dtype: torch.dtype, # of the product
-            ) -> str | None: # None: there is none
+def obstacle(
+    device: torch.device,
+    dtype: torch.dtype,  # of the product
+) -> str | None:  # None: there is none
     "Why the kernels cannot run on tensors of this device and type."
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"the product is in {dtype}, and the kernels know float32, bfloat16 and float16"
     if device.type != "cuda" and not INTERPRETED:
         return f"the tensors are on {device.type!r}, and the kernels need 'cuda' (or TRITON_INTERPRET=1, for tests)"
-    if triton is None: return "the package triton is not installed (it comes with PyTorch for CUDA)"
+    if triton is None:
+        return "the package triton is not installed (it comes with PyTorch for CUDA)"
     if device.type == "cuda" and (version := torch.cuda.get_device_capability(device)) < (8, 0):
         return f"the GPU has compute capability {version[0]}.{version[1]}, and the kernels need 8.0"
 
@@ -140,77 +253,145 @@ def _tiling(device: torch.device, dtype: torch.dtype) -> dict:
     "Tile, precision and launch options of the kernels that multiply."
     hopper = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
     launch = dict(BLOCK=BLOCK, WIDEN=INTERPRETED, num_warps=8, enable_fp_fusion=True)
-    if dtype.itemsize == 2: return dict(ROWS=128 if hopper else 64, STEP=64, PRECISION="ieee", num_stages=3, **launch)
+    if dtype.itemsize == 2:
+        return dict(ROWS=128 if hopper else 64, STEP=64, PRECISION="ieee", num_stages=3, **launch)
     exact = torch.get_float32_matmul_precision() == "highest"
-    return dict(ROWS=32 if exact else 64, STEP=32, PRECISION="ieee" if exact else "tf32", num_stages=2, **launch)
+    return dict(
+        ROWS=32 if exact else 64,
+        STEP=32,
+        PRECISION="ieee" if exact else "tf32",
+        num_stages=2,
+        **launch,
+    )
 
 # %% ../../nbs/encoder/01_kernels.ipynb #b4d0638f
-CONVERT = 2**25 # weights converted at a time where the table is not in the type of the product
+CONVERT = 2**25  # weights converted at a time where the table is not in the type of the product
 
-def stripe_width(rows: int, # masked positions
-                 vocab_size: int, # ids
-                 tile: int = 64, # rows of a tile
-                ) -> int: # ids, a multiple of `BLOCK`
+
+def stripe_width(
+    rows: int,  # masked positions
+    vocab_size: int,  # ids
+    tile: int = 64,  # rows of a tile
+) -> int:  # ids, a multiple of `BLOCK`
     "Ids that one program walks over: of few different widths, since each is compiled for itself."
     tiles = -(-rows // tile) * -(-vocab_size // BLOCK)
     return BLOCK * 2 ** (min(max(tiles // 1024, 1), 64).bit_length() - 1)
 
-# %% ../../nbs/encoder/01_kernels.ipynb #8e053304
-def softmax_pass(hidden: Tensor, # (n, dim), in the type of the product
-                 weight: Tensor, # (vocabulary, dim)
-                 bias: Tensor, # (vocabulary,)
-                 labels: Tensor, # (n,) int64 ids
-                 noise: Tensor | None = None, # (n, blocks) Gumbel numbers; None: no samples
-                 uniform: Tensor | None = None, # (n,) on [0, 1), with `noise`
-                 temperature: float = 1.0, # of the samples
-                ) -> tuple: # (n,) each: log-sum-exp and label's logit, float32; most probable ids; samples or None
+# %% ../../nbs/encoder/01_kernels.ipynb #636e40c3
+def softmax_pass(
+    hidden: Tensor,  # (n, dim), in the type of the product
+    weight: Tensor,  # (vocabulary, dim)
+    bias: Tensor,  # (vocabulary,)
+    labels: Tensor,  # (n,) int64 ids
+    noise: Tensor | None = None,  # (n, blocks) Gumbel numbers; None: no samples
+    uniform: Tensor | None = None,  # (n,) on [0, 1), with `noise`
+    temperature: float = 1.0,  # of the samples
+) -> tuple:  # (n,) each: log-sum-exp and label's logit, float32; most probable ids; samples or None
     "What the loss, the accuracy and a sample need of softmax(hidden·weightᵀ + bias), without the logits."
     hidden, tiles = hidden.contiguous(), _tiling(hidden.device, hidden.dtype)
     (n, dim), size, sample = hidden.shape, len(weight), noise is not None
-    if not n: return hidden.new_empty(0, dtype=torch.float32), hidden[:, 0].float(), labels, labels if sample else None
+    if not n:
+        return (
+            hidden.new_empty(0, dtype=torch.float32),
+            hidden[:, 0].float(),
+            labels,
+            labels if sample else None,
+        )
     width = stripe_width(n, size, tiles["ROWS"])
-    stripes, device = -(-size // width), hidden.device
+    stripes = -(-size // width)
+    device = hidden.device
     floats, ints, own = _results(stripes, n, sample, device)
     part = size if weight.dtype == hidden.dtype else width * max(CONVERT // (dim * width), 1)
     with torch.cuda.device_of(hidden):
         for first in range(0, size, part):
-            table = weight[first:first + part].to(hidden.dtype).contiguous()
+            table = weight[first : first + part].to(hidden.dtype).contiguous()
             _scan[-(-n // tiles["ROWS"]), -(-len(table) // width)](
-                hidden, table, bias[first:], labels, noise if sample else own, floats, ints, own,
-                n, len(table), first, first // width, stripes, -(-size // BLOCK), temperature, DIM=dim, STRIPE=width,
-                SAMPLE=sample, TEMPERED=temperature != 1, **tiles)
+                hidden,
+                table,
+                bias[first:],
+                labels,
+                noise if sample else own,
+                floats,
+                ints,
+                own,
+                n,
+                len(table),
+                first,
+                first // width,
+                stripes,
+                -(-size // BLOCK),
+                temperature,
+                DIM=dim,
+                STRIPE=width,
+                SAMPLE=sample,
+                TEMPERED=temperature != 1,
+                **tiles,
+            )
         argmax = ints[0].gather(0, floats[1].argmax(0, keepdim=True))[0].long()
-        samples = _samples(hidden, weight, bias, floats[2], ints[1], uniform, temperature) if sample else None
+        samples = (
+            _samples(hidden, weight, bias, floats[2], ints[1], uniform, temperature)
+            if sample
+            else None
+        )
     return floats[0].logsumexp(0), own, argmax, samples
 
+# %% ../../nbs/encoder/01_kernels.ipynb #80c113c0
 def _results(stripes, n, sample, device):
     "Room for what stripes leave behind: log-sum-exps, maxima, keys; ids, blocks; and each label's logit."
     floats = torch.empty(3 if sample else 2, stripes, n, device=device)
     ints = torch.empty(2 if sample else 1, stripes, n, dtype=torch.int32, device=device)
     return floats, ints, torch.empty(n, device=device)
 
+# %% ../../nbs/encoder/01_kernels.ipynb #8e053304
 def _samples(hidden, weight, bias, key, block, uniform, temperature):
     "The ids drawn inside the blocks that won, (n,)."
     winner = block.gather(0, key.argmax(0, keepdim=True))[0].long()
     out = torch.empty_like(winner)
-    _pick[(len(hidden),)](hidden, weight.contiguous(), bias, winner, uniform, out, len(weight), temperature,
-                          DIM=hidden.shape[1], BLOCK=BLOCK, STEP=64, enable_fp_fusion=True)
+    _pick[(len(hidden),)](
+        hidden,
+        weight.contiguous(),
+        bias,
+        winner,
+        uniform,
+        out,
+        len(weight),
+        temperature,
+        DIM=hidden.shape[1],
+        BLOCK=BLOCK,
+        STEP=64,
+        enable_fp_fusion=True,
+    )
     return out
 
 # %% ../../nbs/encoder/01_kernels.ipynb #d759e24a
-def logit_gradient(hidden: Tensor, # (n, dim), in the type of the product
-                   weight: Tensor, # (ids, dim) of a chunk, in the type of the product
-                   bias: Tensor, # (ids,)
-                   labels: Tensor, # (n,) ids in the vocabulary
-                   lse: Tensor, # (n,) float32 log-sum-exps of whole rows
-                   first: int, # id of the chunk's first row
-                  ) -> tuple[Tensor, Tensor]: # (n, ids) in the type of the product; its column sums, float32
+def logit_gradient(
+    hidden: Tensor,  # (n, dim), in the type of the product
+    weight: Tensor,  # (ids, dim) of a chunk, in the type of the product
+    bias: Tensor,  # (ids,)
+    labels: Tensor,  # (n,) ids in the vocabulary
+    lse: Tensor,  # (n,) float32 log-sum-exps of whole rows
+    first: int,  # id of the chunk's first row
+) -> tuple[Tensor, Tensor]:  # (n, ids) in the type of the product; its column sums, float32
     "p - onehot(y) of a chunk of the vocabulary: the gradient of the summed cross-entropy."
     hidden, tiles = hidden.contiguous(), _tiling(hidden.device, hidden.dtype)
     (n, dim), size = hidden.shape, len(weight)
     row_tiles = -(-n // tiles["ROWS"])
-    out, sums = hidden.new_empty(n, size), torch.zeros(row_tiles, size, device=hidden.device)
+    out = hidden.new_empty(n, size)
+    sums = torch.zeros(row_tiles, size, device=hidden.device)
     with torch.cuda.device_of(hidden):
-        if n: _gradient[row_tiles, -(-size // BLOCK)](hidden, weight.contiguous(), bias, labels, lse, out, sums,
-                                                      n, size, first, DIM=dim, **tiles)
+        if n:
+            _gradient[row_tiles, -(-size // BLOCK)](
+                hidden,
+                weight.contiguous(),
+                bias,
+                labels,
+                lse,
+                out,
+                sums,
+                n,
+                size,
+                first,
+                DIM=dim,
+                **tiles,
+            )
     return out, sums.sum(0)

@@ -20,42 +20,73 @@ from transformers.utils.generic import can_return_tuple
 
 from ..base.core import ConfigError, check_counts, choose
 from ..text.vocab import tokenizer_hash
-from .encoder import CACHE_FIELD, Encoder, EncoderConfig, EncoderPreTrainedModel, new_model
+from xlnb.encoder.encoder import (
+    CACHE_FIELD,
+    Encoder,
+    EncoderConfig,
+    EncoderPreTrainedModel,
+    new_model,
+)
 from .heads import EncoderForMaskedLM
 
-# %% ../../nbs/encoder/05_seq2seq.ipynb #856e68b2
-_PLAIN = {f.name for f in fields(EncoderConfig)} - {f.name for f in fields(PreTrainedConfig)} # what describes a network
+# %% ../../nbs/encoder/05_seq2seq.ipynb #534aac58
+# what describes a network
+_PLAIN = {f.name for f in fields(EncoderConfig)} - {f.name for f in fields(PreTrainedConfig)}
+
+
 _IDS = {"bos_token_id", "pad_token_id", "eos_token_id", "mask_token_id"}
 
+# %% ../../nbs/encoder/05_seq2seq.ipynb #97386a5e
 class TranslationConfig(EncoderConfig):
     "An encoder of `num_hidden_layers` blocks, and a decoder over the same word table."
+
     model_type = "xlnb_translation"
-    decoder_blocks: list[int] | None = None # of each block of the decoder the encoder's block that it was; None: all
-    tied: bool = False # whether the two share what both have: self-attention and feed-forward
+    decoder_blocks: list[int] | None = (
+        None  # of each block of the decoder the encoder's block that it was; None: all
+    )
+    tied: bool = False  # whether the two share what both have: self-attention and feed-forward
     is_encoder_decoder: bool = True
     decoder_start_token_id: int | None = 0
 
     def __post_init__(self, **extra):
         check_counts(num_hidden_layers=self.num_hidden_layers)
-        if self.decoder_blocks is None: self.decoder_blocks = list(range(self.num_hidden_layers))
-        for block in self.decoder_blocks: choose("decoder block", block, range(self.num_hidden_layers))
+        if self.decoder_blocks is None:
+            self.decoder_blocks = list(range(self.num_hidden_layers))
+        for block in self.decoder_blocks:
+            choose("decoder block", block, range(self.num_hidden_layers))
         super().__post_init__(**extra)
 
     @classmethod
-    def of(cls, config: EncoderConfig, # of a network; the ids of its special tokens are kept
-           blocks: list[int] | None = None, tied: bool = False, **changes):
+    def of(
+        cls,
+        config: EncoderConfig,  # of a network; the ids of its special tokens are kept
+        blocks: list[int] | None = None,
+        tied: bool = False,
+        **changes,
+    ):
         "The configuration of an encoder-decoder whose blocks are those of a network."
-        own = {name: getattr(config, name) for name in _PLAIN | _IDS} | {"decoder_start_token_id": config.bos_token_id}
+        own = {name: getattr(config, name) for name in _PLAIN | _IDS} | {
+            "decoder_start_token_id": config.bos_token_id
+        }
         return cls(**own | dict(decoder_blocks=blocks, tied=tied, cross_attention=True) | changes)
 
     def part(self, layers: int, crosses: bool) -> EncoderConfig:
         "The configuration of encoder or decoder as a network of its own."
-        return EncoderConfig(**{name: getattr(self, name) for name in _PLAIN | _IDS} | dict(
-            num_hidden_layers=layers, cross_attention=crosses, attn_implementation=self._attn_implementation))
+        return EncoderConfig(
+            **{name: getattr(self, name) for name in _PLAIN | _IDS}
+            | dict(
+                num_hidden_layers=layers,
+                cross_attention=crosses,
+                attn_implementation=self._attn_implementation,
+            )
+        )
 
-def decoder_blocks(layers: int, # of the encoder
-                   count: int | None = None, # of the decoder; None: as many
-                   end: str = "last") -> list[int]: # last | first
+# %% ../../nbs/encoder/05_seq2seq.ipynb #856e68b2
+def decoder_blocks(
+    layers: int,  # of the encoder
+    count: int | None = None,  # of the decoder; None: as many
+    end: str = "last",
+) -> list[int]:  # last | first
     "Which blocks of an encoder a decoder is made of (VECO, Table 4); `ConfigError` for more than there are."
     count = layers if count is None else count
     check_counts(layers=layers, decoder_layers=count)
@@ -64,11 +95,14 @@ def decoder_blocks(layers: int, # of the encoder
     first = 0 if choose("decoder_from", end, ("first", "last")) == "first" else layers - count
     return list(range(first, first + count))
 
-# %% ../../nbs/encoder/05_seq2seq.ipynb #cf748575
-_SHARED = ("attention.", "attention_norm.", "up.", "down.", "feed_forward_norm.") # of a block, with or without memory
+# %% ../../nbs/encoder/05_seq2seq.ipynb #f0d3587d
+# of a block, with or without memory
+_SHARED = ("attention.", "attention_norm.", "up.", "down.", "feed_forward_norm.")
 
+# %% ../../nbs/encoder/05_seq2seq.ipynb #07ed0faa
 class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
     "A translation model over one word table (VECO, section 3.2); `generate` is transformers'."
+
     config_class = TranslationConfig
     main_input_name = "input_ids"
 
@@ -82,90 +116,149 @@ class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
         self.post_init()
 
     def _shared_blocks(self) -> dict:
-        if not self.config.tied: return {}
-        names = [name for name, _ in self.decoder.layers[0].named_parameters() if name.startswith(_SHARED)]
-        return {f"decoder.layers.{n}.{name}": f"encoder.layers.{block}.{name}"
-                for n, block in enumerate(self.config.decoder_blocks) for name in names}
+        if not self.config.tied:
+            return {}
+        names = [
+            name
+            for name, _ in self.decoder.layers[0].named_parameters()
+            if name.startswith(_SHARED)
+        ]
+        return {
+            f"decoder.layers.{n}.{name}": f"encoder.layers.{block}.{name}"
+            for n, block in enumerate(self.config.decoder_blocks)
+            for name in names
+        }
 
-    def get_encoder(self, *_, **__): return self.encoder
-    def get_decoder(self, *_, **__): return self.decoder
+    def get_encoder(self, *_, **__):
+        return self.encoder
 
-    def shifted(self, labels: torch.Tensor) -> torch.Tensor: # (batch, target), -100 = not counted
+    def get_decoder(self, *_, **__):
+        return self.decoder
+
+    def shifted(self, labels: torch.Tensor) -> torch.Tensor:  # (batch, target), -100 = not counted
         "What the decoder reads: the token before each label, at first `decoder_start_token_id`."
         before = F.pad(labels[:, :-1], (1, 0), value=self.config.decoder_start_token_id)
         return before.masked_fill(before == -100, self.config.pad_token_id)
 
-    def scores(self, hidden): # (…, hidden) → (…, vocabulary)
+    def scores(self, hidden):  # (…, hidden) → (…, vocabulary)
         return F.linear(hidden, self.get_input_embeddings().weight, self.bias)
 
     @can_return_tuple
-    def forward(self, input_ids=None, # (batch, source)
-                attention_mask=None, # (batch, source), 1 = token
-                decoder_input_ids=None, # (batch, target); None: `labels`, shifted
-                decoder_attention_mask=None, # (batch, past + target)
-                encoder_outputs=None, # of the encoder, in place of input_ids
-                past_key_values=None, cache=None, # the second is the first's name from transformers 5.24 on
-                use_cache: bool = False,
-                labels=None, # (batch, target), -100 = not counted
-                logits_to_keep: int = 0, # only the last so many positions; 0: all
-               ) -> Seq2SeqLMOutput:
-        if encoder_outputs is None: encoder_outputs = self.encoder(input_ids, attention_mask)
-        if decoder_input_ids is None: decoder_input_ids = self.shifted(labels)
+    def forward(
+        self,
+        input_ids=None,  # (batch, source)
+        attention_mask=None,  # (batch, source), 1 = token
+        decoder_input_ids=None,  # (batch, target); None: `labels`, shifted
+        decoder_attention_mask=None,  # (batch, past + target)
+        encoder_outputs=None,  # of the encoder, in place of input_ids
+        past_key_values=None,
+        cache=None,  # the second is the first's name from transformers 5.24 on
+        use_cache: bool = False,
+        labels=None,  # (batch, target), -100 = not counted
+        logits_to_keep: int = 0,  # only the last so many positions; 0: all
+    ) -> Seq2SeqLMOutput:
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask)
+        if decoder_input_ids is None:
+            decoder_input_ids = self.shifted(labels)
         cache = past_key_values if cache is None else cache
-        out = self.decoder(decoder_input_ids, decoder_attention_mask, is_causal=True, past_key_values=cache,
-                           use_cache=use_cache, encoder_hidden_states=encoder_outputs[0],
-                           encoder_attention_mask=attention_mask)
+        out = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            is_causal=True,
+            past_key_values=cache,
+            use_cache=use_cache,
+            encoder_hidden_states=encoder_outputs[0],
+            encoder_attention_mask=attention_mask,
+        )
         logits = self.scores(out.last_hidden_state[:, -logits_to_keep:])
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return Seq2SeqLMOutput(loss=loss, logits=logits, encoder_last_hidden_state=encoder_outputs[0],
-                               **{CACHE_FIELD: getattr(out, CACHE_FIELD)})
+        loss = (
+            None
+            if labels is None
+            else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        )
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            encoder_last_hidden_state=encoder_outputs[0],
+            **{CACHE_FIELD: getattr(out, CACHE_FIELD)},
+        )
 
+# %% ../../nbs/encoder/05_seq2seq.ipynb #cf748575
 AutoConfig.register("xlnb_translation", TranslationConfig, exist_ok=True)
+
+
 AutoModelForSeq2SeqLM.register(TranslationConfig, EncoderDecoder, exist_ok=True)
 
 # %% ../../nbs/encoder/05_seq2seq.ipynb #bf46fbea
-def encoder_decoder_from(network: EncoderForMaskedLM,
-                         blocks: list[int] | None = None, # of the encoder, for the decoder; None: all
-                         tied: bool = False, # whether self-attention and feed-forward stay one
-                         seed: int = 0, # of cross-attention that the network lacks
-                         **changes, # other fields, e.g. hidden_dropout_prob
-                        ) -> EncoderDecoder:
+def encoder_decoder_from(
+    network: EncoderForMaskedLM,
+    blocks: list[int] | None = None,  # of the encoder, for the decoder; None: all
+    tied: bool = False,  # whether self-attention and feed-forward stay one
+    seed: int = 0,  # of cross-attention that the network lacks
+    **changes,  # other fields, e.g. hidden_dropout_prob
+) -> EncoderDecoder:
     "Encoder and decoder that start from the weights of one network (VECO, section 3.2)."
     if not isinstance(network, EncoderForMaskedLM):
-        raise ConfigError(f"{network!r:.60} is no EncoderForMaskedLM: load one from its folder first, by "
-                          "load(folder, EncoderForMaskedLM) of xlnb.encoder.encoder")
+        raise ConfigError(
+            f"{network!r:.60} is no EncoderForMaskedLM: load one from its folder first, by "
+            "load(folder, EncoderForMaskedLM) of xlnb.encoder.encoder"
+        )
     config = TranslationConfig.of(network.config, blocks, tied, **changes)
     model = new_model(EncoderDecoder, config, seed)
     body = network.encoder.state_dict()
-    model.encoder.load_state_dict({name: weight for name, weight in body.items() if "cross" not in name})
+    model.encoder.load_state_dict(
+        {name: weight for name, weight in body.items() if "cross" not in name}
+    )
     chosen = network.encoder.subset(config.decoder_blocks).state_dict()
     random = model.decoder.state_dict()
-    model.decoder.load_state_dict({name: chosen.get(name, weight) for name, weight in random.items()})
+    model.decoder.load_state_dict(
+        {name: chosen.get(name, weight) for name, weight in random.items()}
+    )
     model.tie_weights()
     return model
 
-# %% ../../nbs/encoder/05_seq2seq.ipynb #325c9559
-_BLOCK = { # ours: in the pretrained network, in a translation model
-    "attention.qkv": (tuple(f"attention.self.{p}" for p in ("query", "key", "value")),
-                      tuple(f"self_attn.{p}_proj" for p in "qkv")),
+# %% ../../nbs/encoder/05_seq2seq.ipynb #e097f72d
+_BLOCK = {  # ours: in the pretrained network, in a translation model
+    "attention.qkv": (
+        tuple(f"attention.self.{p}" for p in ("query", "key", "value")),
+        tuple(f"self_attn.{p}_proj" for p in "qkv"),
+    ),
     "attention.out": ("attention.output.dense", "self_attn.out_proj"),
     "attention_norm": ("attention.output.LayerNorm", "self_attn_layer_norm"),
     "cross_attention.query": ("cross_attention.self.query", "encoder_attn.q_proj"),
-    "cross_attention.kv": (("cross_attention.self.key", "cross_attention.self.value"),
-                           ("encoder_attn.k_proj", "encoder_attn.v_proj")),
+    "cross_attention.kv": (
+        ("cross_attention.self.key", "cross_attention.self.value"),
+        ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    ),
     "cross_attention.out": ("cross_attention.output.dense", "encoder_attn.out_proj"),
     "cross_norm": ("cross_attention.output.LayerNorm", "encoder_attn_layer_norm"),
-    "up": ("intermediate.dense", "fc1"), "down": ("output.dense", "fc2"),
-    "feed_forward_norm": ("output.LayerNorm", "final_layer_norm")}
-_TABLES = {"embeddings.word_embeddings": ("embeddings.word_embeddings", "embed_tokens"),
-           "embeddings.position_embeddings": ("embeddings.position_embeddings", "embed_positions"),
-           "embeddings.token_type_embeddings": ("embeddings.token_type_embeddings", None),
-           "embeddings.norm": ("embeddings.LayerNorm", "layernorm_embedding"), "pooler": ("pooler.dense", None)}
-_HEAD = {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm", "head.decoder": "lm_head.decoder"}
+    "up": ("intermediate.dense", "fc1"),
+    "down": ("output.dense", "fc2"),
+    "feed_forward_norm": ("output.LayerNorm", "final_layer_norm"),
+}
 
-def veco_names(names: list[str], # of our weights: of EncoderForMaskedLM, or of EncoderDecoder
-               kind: str, # pretrained | translation
-              ) -> dict[str, tuple]: # ours → theirs, the parts of a joined matrix in order
+# %% ../../nbs/encoder/05_seq2seq.ipynb #1b6d5985
+_TABLES = {
+    "embeddings.word_embeddings": ("embeddings.word_embeddings", "embed_tokens"),
+    "embeddings.position_embeddings": ("embeddings.position_embeddings", "embed_positions"),
+    "embeddings.token_type_embeddings": ("embeddings.token_type_embeddings", None),
+    "embeddings.norm": ("embeddings.LayerNorm", "layernorm_embedding"),
+    "pooler": ("pooler.dense", None),
+}
+
+
+_HEAD = {
+    "head.dense": "lm_head.dense",
+    "head.norm": "lm_head.layer_norm",
+    "head.decoder": "lm_head.decoder",
+}
+
+# %% ../../nbs/encoder/05_seq2seq.ipynb #1a169355
+def veco_names(
+    names: list[str],  # of our weights: of EncoderForMaskedLM, or of EncoderDecoder
+    kind: str,  # pretrained | translation
+) -> dict[str, tuple]:  # ours → theirs, the parts of a joined matrix in order
     "What VECO's released checkpoints call our weights; `ConfigError` for one that they have no place for."
     which = ("pretrained", "translation").index(choose("kind", kind, ("pretrained", "translation")))
     tables = {ours: theirs[which] for ours, theirs in _TABLES.items() if theirs[which]}
@@ -173,30 +266,55 @@ def veco_names(names: list[str], # of our weights: of EncoderForMaskedLM, or of 
     for name in names:
         part = re.fullmatch(r"(encoder\.|decoder\.)?(layers\.(\d+)\.)?(.+)\.(weight|bias)", name)
         side, block, number, place, leaf = part.groups() if part else (None,) * 5
-        theirs = _BLOCK[place][which] if block and place in _BLOCK else None if block else tables.get(place)
+        theirs = (
+            _BLOCK[place][which]
+            if block and place in _BLOCK
+            else None
+            if block
+            else tables.get(place)
+        )
         before = {0: "roberta.", 1: side}[which]
-        if block: before += f"encoder.layer.{number}." if which == 0 else block
-        if which == 0 and not side and place in _HEAD: before, theirs = "", _HEAD[place]
+        if block:
+            before += f"encoder.layer.{number}." if which == 0 else block
+        if which == 0 and not side and place in _HEAD:
+            before = ""
+            theirs = _HEAD[place]
         if theirs is None:
-            raise ConfigError(f"{name!r} has no place in a {kind} checkpoint of VECO: build the model with "
-                              "relative_positions='none'" + ", norm='post'" * (which == 0 or "norm" in name))
-        found[name] = tuple(f"{before}{one}.{leaf}" for one in ([theirs] if isinstance(theirs, str) else theirs))
+            raise ConfigError(
+                f"{name!r} has no place in a {kind} checkpoint of VECO: build the model with "
+                "relative_positions='none'" + ", norm='post'" * (which == 0 or "norm" in name)
+            )
+        found[name] = tuple(
+            f"{before}{one}.{leaf}" for one in ([theirs] if isinstance(theirs, str) else theirs)
+        )
     return found
 
-def to_veco(weights: dict, kind: str) -> dict: # weights under our names; pretrained | translation
+# %% ../../nbs/encoder/05_seq2seq.ipynb #325c9559
+def to_veco(weights: dict, kind: str) -> dict:  # weights under our names; pretrained | translation
     "Weights under VECO's names, joined matrices apart, without the output's bias where a translation model lacks it."
-    kept = {name: w for name, w in weights.items() if not (kind == "translation" and name == "bias")}
+    kept = {
+        name: w for name, w in weights.items() if not (kind == "translation" and name == "bias")
+    }
     names = veco_names(list(kept), kind)
-    return {theirs: part for ours, w in kept.items() for theirs, part in zip(names[ours], w.chunk(len(names[ours])))}
+    return {
+        theirs: part
+        for ours, w in kept.items()
+        for theirs, part in zip(names[ours], w.chunk(len(names[ours])))
+    }
 
-def from_veco(weights: dict, # under VECO's names
-              names: list[str], # of our weights that are wanted
-              kind: str) -> dict: # pretrained | translation
+
+def from_veco(
+    weights: dict,  # under VECO's names
+    names: list[str],  # of our weights that are wanted
+    kind: str,
+) -> dict:  # pretrained | translation
     "Weights under our names; `KeyError` names what the checkpoint lacks."
-    wanted = veco_names([name for name in names if not (kind == "translation" and name == "bias")], kind)
+    wanted = veco_names(
+        [name for name in names if not (kind == "translation" and name == "bias")], kind
+    )
     return {ours: torch.cat([weights[one] for one in theirs]) for ours, theirs in wanted.items()}
 
-# %% ../../nbs/encoder/05_seq2seq.ipynb #775b9859
+# %% ../../nbs/encoder/05_seq2seq.ipynb #3c54b25c
 def pieces_in(tokenizer, lines) -> list[int]:
     "Ids that a corpus needs: the special ones, those in use, and single characters, so that other text stays readable."
     tokens = tokenizer.get_vocab()
@@ -204,30 +322,47 @@ def pieces_in(tokenizer, lines) -> list[int]:
     single = {i for piece, i in tokens.items() if len(piece.removeprefix("▁")) <= 1}
     return sorted(used | single | {*tokenizer.all_special_ids})
 
-def keep_pieces(model: EncoderPreTrainedModel, tokenizer, # of a unigram vocabulary
-                ids: list[int], # of `pieces_in`
-               ) -> tuple[EncoderPreTrainedModel, object]:
+# %% ../../nbs/encoder/05_seq2seq.ipynb #390c3bc2
+def keep_pieces(
+    model: EncoderPreTrainedModel,
+    tokenizer,  # of a unigram vocabulary
+    ids: list[int],  # of `pieces_in`
+) -> tuple[EncoderPreTrainedModel, object]:
     "Copies of a model and its tokenizer with these pieces alone, in the same order."
-    if not {*tokenizer.all_special_ids} <= {*ids}: raise ConfigError("ids lack special tokens: take pieces_in's")
-    new_of, state = {old: new for new, old in enumerate(ids)}, json.loads(tokenizer.backend_tokenizer.to_str())
+    if not {*tokenizer.all_special_ids} <= {*ids}:
+        raise ConfigError("ids lack special tokens: take pieces_in's")
+    new_of = {old: new for new, old in enumerate(ids)}
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
     words = state["model"]
-    if words["type"] != "Unigram": raise ConfigError(f"the vocabulary is {words['type']}: give one of unigrams")
+    if words["type"] != "Unigram":
+        raise ConfigError(f"the vocabulary is {words['type']}: give one of unigrams")
     words |= {"vocab": [words["vocab"][old] for old in ids], "unk_id": new_of[words["unk_id"]]}
-    for added in state["added_tokens"]: added["id"] = new_of[added["id"]]
+    for added in state["added_tokens"]:
+        added["id"] = new_of[added["id"]]
     for special in state["post_processor"]["special_tokens"].values():
         special["ids"] = [new_of[old] for old in special["ids"]]
     smaller = copy.deepcopy(tokenizer)
     smaller._tokenizer = type(tokenizer.backend_tokenizer).from_str(json.dumps(state))
-    if "xlnb_sha256" in smaller.init_kwargs: smaller.init_kwargs["xlnb_sha256"] = tokenizer_hash(smaller)
+    if "xlnb_sha256" in smaller.init_kwargs:
+        smaller.init_kwargs["xlnb_sha256"] = tokenizer_hash(smaller)
     return _with_rows(model, ids, new_of), smaller
 
+# %% ../../nbs/encoder/05_seq2seq.ipynb #775b9859
 def _with_rows(model, ids, new_of):
     "The model with some rows of what has a row for each piece."
     config = copy.deepcopy(model.config)
-    special = [name for name in vars(config) if name.endswith("_token_id") and getattr(config, name) in new_of]
-    for name in special: setattr(config, name, new_of[getattr(config, name)])
+    special = [
+        name
+        for name in vars(config)
+        if name.endswith("_token_id") and getattr(config, name) in new_of
+    ]
+    for name in special:
+        setattr(config, name, new_of[getattr(config, name)])
     config.vocab_size = len(ids)
-    weights = {name: w[ids] if len(w) == model.config.vocab_size else w for name, w in model.state_dict().items()}
+    weights = {
+        name: w[ids] if len(w) == model.config.vocab_size else w
+        for name, w in model.state_dict().items()
+    }
     small = type(model)(config)
     small.load_state_dict(weights)
     small.tie_weights()

@@ -18,40 +18,85 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..base.core import (ConfigError, DataError, PALETTE, atomic_path, check_tensor, choose, figure, label_lines,
-                            normalize_text, plain_warnings, read_lines, settings_from_arguments, split_words,
-                            utf8_output)
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    PALETTE,
+    atomic_path,
+    check_tensor,
+    choose,
+    figure,
+    label_lines,
+    normalize_text,
+    plain_warnings,
+    read_lines,
+    settings_from_arguments,
+    split_words,
+    utf8_output,
+)
 from ..text.corpora import AlignedPair, existing_file, file_lines, uneven_files
 from ..text.tokens import SpecialIds, collate_pairs, collate_text
-from .ibm import (HEURISTICS, IBM1_VARIANTS, AlignmentScore, align_both, alignment_error_rate,
-                               diagonal_links, link_set, scored, symmetrise, tokenize_words, train_both)
-from .retrieval import (batches_by_length, check_rows, chosen_layers, draw_by_layer, evaluating,
-                                     is_several, layer_states, line_styles, load_model_and_tokenizer, longest_input,
-                                     percent_by_layer, untrained, warn_unknown)
+from xlnb.measures.ibm import (
+    HEURISTICS,
+    IBM1_VARIANTS,
+    AlignmentScore,
+    align_both,
+    alignment_error_rate,
+    diagonal_links,
+    link_set,
+    scored,
+    symmetrise,
+    tokenize_words,
+    train_both,
+)
+from xlnb.measures.retrieval import (
+    batches_by_length,
+    check_rows,
+    chosen_layers,
+    draw_by_layer,
+    evaluating,
+    is_several,
+    layer_states,
+    line_styles,
+    load_model_and_tokenizer,
+    longest_input,
+    percent_by_layer,
+    untrained,
+    warn_unknown,
+)
 
 # %% ../../nbs/measures/02_alignment.ipynb #28d2881c
-def mutual(rows, # (batch, m, n): compared within a row
-           columns, # (batch, m, n): compared within a column
-           mask, # (batch, m, n) bool: cells that exist
-          ) -> torch.Tensor: # (batch, m, n) bool
+def mutual(
+    rows,  # (batch, m, n): compared within a row
+    columns,  # (batch, m, n): compared within a column
+    mask,  # (batch, m, n) bool: cells that exist
+) -> torch.Tensor:  # (batch, m, n) bool
     "Cells that are the best of their row by `rows` and the best of their column by `columns`; the first of equals."
-    best = lambda values, axis: values.masked_fill(~mask, -torch.inf).argmax(axis, keepdim=True)
+
+    def best(values, axis):
+        return values.masked_fill(~mask, -torch.inf).argmax(axis, keepdim=True)
+
     forward = torch.zeros_like(mask).scatter_(2, best(rows, 2), True)
     return forward & torch.zeros_like(mask).scatter_(1, best(columns, 1), True) & mask
 
-def _dots(first, second): return first @ second.mT # (batch, m, hidden), (batch, n, hidden) → (batch, m, n)
+
+def _dots(first, second):
+    return first @ second.mT  # (batch, m, hidden), (batch, n, hidden) → (batch, m, n)
+
 
 def _cosines(first, second):
     unit = partial(torch.nn.functional.normalize, dim=-1)
     return _dots(unit(first), unit(second))
 
 # %% ../../nbs/measures/02_alignment.ipynb #574bb8d7
-CLAMP = 1e-6 # in place of similarities that are not positive
+CLAMP = 1e-6  # in place of similarities that are not positive
 
-def transport_shares(similarity, # (batch, m, n)
-                     mask, # (batch, m, n) bool
-                     rounds: int = 2, # of normalisation
-                    ): # π and ξ, (batch, m, n): shares of the row and of the column
+
+def transport_shares(
+    similarity,  # (batch, m, n)
+    mask,  # (batch, m, n) bool
+    rounds: int = 2,  # of normalisation
+):  # π and ξ, (batch, m, n): shares of the row and of the column
     "Column- then row-normalisation of positive similarities, as in XLM-Align's aligner."
     tiny = torch.finfo(similarity.dtype).tiny
     row = torch.where(similarity > 0, similarity, CLAMP) * mask
@@ -60,91 +105,141 @@ def transport_shares(similarity, # (batch, m, n)
         row = column / column.sum(2, keepdim=True).clamp_min(tiny)
     return row, column
 
+
 def _optimal_transport(first, second, mask):
     row, column = transport_shares(_dots(first, second), mask)
     return mutual(row, column, mask), torch.minimum(row, column)
 
-# %% ../../nbs/measures/02_alignment.ipynb #951d055c
-REGULARISATION = 0.1 # weight of the entropy against a cost between 0 and 2
+# %% ../../nbs/measures/02_alignment.ipynb #cd511d74
+REGULARISATION = 0.1  # weight of the entropy against a cost between 0 and 2
 
-def _sizes(mask): return mask.any(2).sum(1), mask.any(1).sum(1) # m and n of each pair, (batch,)
 
-def transport_plan(similarity, # (batch, m, n): cosines
-                   mask, # (batch, m, n) bool
-                   regularisation: float = REGULARISATION,
-                  ) -> torch.Tensor: # (batch, m, n) float64
+def _sizes(mask):
+    return mask.any(2).sum(1), mask.any(1).sum(1)  # m and n of each pair, (batch,)
+
+
+def transport_plan(
+    similarity,  # (batch, m, n): cosines
+    mask,  # (batch, m, n) bool
+    regularisation: float = REGULARISATION,
+) -> torch.Tensor:  # (batch, m, n) float64
     "The plan of entropic optimal transport with uniform marginals and cost 1 − similarity, by POT."
     import ot
+
     check_tensor("similarity", similarity, (None, None, None))
     check_tensor("mask", mask, similarity.shape)
-    masses = [torch.where(mask.any(axis), 1 / size[:, None].clamp_min(1).double(), 1e-30)
-              for axis, size in zip((2, 1), _sizes(mask))]
+    masses = [
+        torch.where(mask.any(axis), 1 / size[:, None].clamp_min(1).double(), 1e-30)
+        for axis, size in zip((2, 1), _sizes(mask))
+    ]
     cost = (1 - similarity).double().masked_fill(~mask, 0)
     return ot.solve_batch(cost, regularisation, *masses, max_iter=1000, tol=1e-6).plan
 
+# %% ../../nbs/measures/02_alignment.ipynb #951d055c
 def _entropic_ot(first, second, mask):
     cosines = _cosines(first, second)
     plan, (m, n) = transport_plan(cosines, mask), (size[:, None, None] for size in _sizes(mask))
-    best = torch.where(torch.minimum(m, n) > 1, plan, cosines.double()) # of one subword all plans are the same
+    # of one subword all plans are the same
+    best = torch.where(torch.minimum(m, n) > 1, plan, cosines.double())
     return mutual(best, best, mask), torch.minimum(plan * m, plan * n)
 
-# %% ../../nbs/measures/02_alignment.ipynb #1961781c
-def _similarities(first, second): return (_cosines(first, second) + 1) / 2
+# %% ../../nbs/measures/02_alignment.ipynb #3d601922
+def _similarities(first, second):
+    return (_cosines(first, second) + 1) / 2
+
 
 def _argmax(first, second, mask):
     similarity = _similarities(first, second)
     return mutual(similarity, similarity, mask), similarity
 
+
 def _itermax(first, second, mask):
     links, similarity = _argmax(first, second, mask)
-    row, column = ((mask.any(axis) & ~links.any(axis)) for axis in (2, 1)) # still free
+    row, column = ((mask.any(axis) & ~links.any(axis)) for axis in (2, 1))  # still free
     again = row.any(1) & column.any(1) & (torch.minimum(*_sizes(mask)) > 2)
-    row, column = row[:, :, None], column[:, None]
+    row = row[:, :, None]
+    column = column[:, None]
     rest = similarity * torch.where(row & column, 1.0, torch.where(row | column, 0.9, 0.0))
     return links | mutual(rest, rest, mask) & (row | column) & again[:, None, None], similarity
 
+# %% ../../nbs/measures/02_alignment.ipynb #1961781c
 def _match(first, second, mask):
     from scipy.optimize import linear_sum_assignment
-    similarity, links = _similarities(first, second), torch.zeros_like(mask, device="cpu")
-    for own, matrix, m, n in zip(links, similarity.double().cpu().numpy(), *(s.tolist() for s in _sizes(mask))):
+
+    similarity = _similarities(first, second)
+    links = torch.zeros_like(mask, device="cpu")
+    for own, matrix, m, n in zip(
+        links, similarity.double().cpu().numpy(), *(s.tolist() for s in _sizes(mask))
+    ):
         own[linear_sum_assignment(matrix[:m, :n], maximize=True)] = True
     return links.to(mask.device), similarity
 
 # %% ../../nbs/measures/02_alignment.ipynb #d374eced
 THRESHOLD = 1e-3
 
+
 def _softmax(first, second, mask):
     dots = _dots(first, second).masked_fill(~mask, -torch.inf)
     lower = torch.minimum(dots.softmax(2), dots.softmax(1))
-    return lower > THRESHOLD, lower # a row without cells is NaN, which exceeds nothing
+    return lower > THRESHOLD, lower  # a row without cells is NaN, which exceeds nothing
 
-# %% ../../nbs/measures/02_alignment.ipynb #e8eab776
-_EXTRACTORS = {"optimal_transport": _optimal_transport, "entropic_ot": _entropic_ot, "argmax": _argmax,
-               "itermax": _itermax, "match": _match, "softmax": _softmax}
-METHODS = {method: method in ("optimal_transport", "entropic_ot") for method in _EXTRACTORS} # → encoded jointly?
-CROSSED = "cross_attention" # a method of `align` for models that have it: where each sentence looks
-AS_PUBLISHED = dict(method="optimal_transport", joint=True) # as the papers link words, whatever the encoder
+# %% ../../nbs/measures/02_alignment.ipynb #7d2bdf1d
+_EXTRACTORS = {
+    "optimal_transport": _optimal_transport,
+    "entropic_ot": _entropic_ot,
+    "argmax": _argmax,
+    "itermax": _itermax,
+    "match": _match,
+    "softmax": _softmax,
+}
 
+
+# → encoded jointly?
+METHODS = {method: method in ("optimal_transport", "entropic_ot") for method in _EXTRACTORS}
+
+
+# a method of `align` for models that have it: where each sentence looks
+CROSSED = "cross_attention"
+
+
+# as the papers link words, whatever the encoder
+AS_PUBLISHED = dict(method="optimal_transport", joint=True)
+
+# %% ../../nbs/measures/02_alignment.ipynb #f862f5b2
 def _check_vectors(first, second, mask):
     "`DataError` for other shapes and types, and for vectors that are not finite where the mask has cells."
     given = {"first": first, "second": second, "mask": mask}
     shapes = [tuple(x.shape) if isinstance(x, torch.Tensor) else None for x in given.values()]
-    if not (None not in shapes and [*map(len, shapes)] == [3, 3, 3] and mask.dtype == torch.bool
-            and shapes[0][::2] == shapes[1][::2] and shapes[2] == (*shapes[0][:2], shapes[1][1])):
-        said = [f"{name} {tuple(getattr(x, 'shape', ()))} of {getattr(x, 'dtype', type(x).__name__)}"
-                for name, x in given.items()]
-        raise DataError(f"{', '.join(said)}: give tensors (batch, m, hidden), (batch, n, hidden), (batch, m, n), the "
-                        "last of bools")
+    if not (
+        None not in shapes
+        and [*map(len, shapes)] == [3, 3, 3]
+        and mask.dtype == torch.bool
+        and shapes[0][::2] == shapes[1][::2]
+        and shapes[2] == (*shapes[0][:2], shapes[1][1])
+    ):
+        said = [
+            f"{name} {tuple(getattr(x, 'shape', ()))} of {getattr(x, 'dtype', type(x).__name__)}"
+            for name, x in given.items()
+        ]
+        raise DataError(
+            f"{', '.join(said)}: give tensors (batch, m, hidden), (batch, n, hidden), (batch, "
+            f"m, n), the "
+            "last of bools"
+        )
     for name, vectors, axis in (("first", first, 2), ("second", second, 1)):
         if (lost := mask.any(axis) & ~vectors.isfinite().all(2)).any():
             place = ", ".join(map(str, lost.nonzero()[0].tolist()))
-            raise DataError(f"{name}[{place}] holds NaN or infinity: look at the model that made it")
+            raise DataError(
+                f"{name}[{place}] holds NaN or infinity: look at the model that made it"
+            )
 
-def extract(first, # (batch, m, hidden): vectors of the first sentences' subwords
-            second, # (batch, n, hidden)
-            mask, # (batch, m, n) bool: cells that exist; whatever stands elsewhere does not matter
-            method: str = "optimal_transport", # one of METHODS
-           ) -> tuple[torch.Tensor, torch.Tensor]: # links (batch, m, n) bool, and a score for each cell
+# %% ../../nbs/measures/02_alignment.ipynb #e8eab776
+def extract(
+    first,  # (batch, m, hidden): vectors of the first sentences' subwords
+    second,  # (batch, n, hidden)
+    mask,  # (batch, m, n) bool: cells that exist; whatever stands elsewhere does not matter
+    method: str = "optimal_transport",  # one of METHODS
+) -> tuple[torch.Tensor, torch.Tensor]:  # links (batch, m, n) bool, and a score for each cell
     """Links between subwords by one of the published rules, for a whole batch at once.
 
     Raises `ConfigError` for an unknown method, `DataError` for other shapes and types, NaN, infinity."""
@@ -152,187 +247,286 @@ def extract(first, # (batch, m, hidden): vectors of the first sentences' subword
     return _EXTRACTORS[choose("method", method, METHODS)](first.float(), second.float(), mask)
 
 # %% ../../nbs/measures/02_alignment.ipynb #70fba2bc
-def word_links(links, # (batch, m, n) bool: between subwords
-               scores, # (batch, m, n)
-               first, # (batch, m) int array: which word each subword of the first sentence belongs to
-               second, # (batch, n) int array
-              ) -> list[list[tuple[int, int, float]]]: # per pair (word, word, score), sorted
+def word_links(
+    links,  # (batch, m, n) bool: between subwords
+    scores,  # (batch, m, n)
+    first,  # (batch, m) int array: which word each subword of the first sentence belongs to
+    second,  # (batch, n) int array
+) -> list[list[tuple[int, int, float]]]:  # per pair (word, word, score), sorted
     "Words with a link between any of their subwords, each with its best score."
     pair, i, j = (x.cpu().numpy() for x in links.nonzero(as_tuple=True))
-    score, i, j = scores[links].double().cpu().numpy(), first[pair, i], second[pair, j]
+    score = scores[links].double().cpu().numpy()
+    i = first[pair, i]
+    j = second[pair, j]
     order = np.lexsort((-score, j, i, pair))
     keys = np.stack([pair, i, j])[:, order]
-    best = np.append(True, (np.diff(keys) != 0).any(0))[:len(order)] # the first of each run of equal keys
+    # the first of each run of equal keys
+    best = np.append(True, (np.diff(keys) != 0).any(0))[: len(order)]
     rows = list(zip(*keys[1:, best].tolist(), score[order][best].tolist()))
     ends = np.searchsorted(keys[0, best], np.arange(len(links) + 1))
     return [rows[a:b] for a, b in zip(ends, ends[1:])]
 
-# %% ../../nbs/measures/02_alignment.ipynb #046417d7
+# %% ../../nbs/measures/02_alignment.ipynb #6a503490
 def _are_sides(pairs) -> bool:
     "Whether two lists of sentences were given in place of pairs; of two by two, a tuple of lists says so."
-    if len(pairs) != 2 or any(isinstance(side, (str, tuple)) for side in pairs): return False
-    flat = all(isinstance(side, list) and all(isinstance(line, str) for line in side) for side in pairs)
+    if len(pairs) != 2 or any(isinstance(side, (str, tuple)) for side in pairs):
+        return False
+    flat = all(
+        isinstance(side, list) and all(isinstance(line, str) for line in side) for side in pairs
+    )
     return flat and (isinstance(pairs, tuple) or any(len(side) != 2 for side in pairs))
 
-def _words_of(side, n: int) -> list[str]: # a side of pair n
-    if isinstance(side, str): side = split_words(side)
+
+def _words_of(side, n: int) -> list[str]:  # a side of pair n
+    if isinstance(side, str):
+        side = split_words(side)
     words = list(side) if isinstance(side, (list, tuple)) else [None]
-    if all(isinstance(word, str) for word in words): return [*map(normalize_text, words)]
+    if all(isinstance(word, str) for word in words):
+        return [*map(normalize_text, words)]
     raise DataError(f"pair {n} has {side!r:.60} on one side: give a sentence, or a list of words")
 
+# %% ../../nbs/measures/02_alignment.ipynb #046417d7
 def _word_lists(pairs) -> list[tuple[list[str], list[str]]]:
     "Both sides of every pair as words; `ConfigError` or `DataError` for what is no list of pairs."
-    if isinstance(pairs, str): raise ConfigError("pairs is one string: pass a list of (first, second)")
-    if not isinstance(pairs, Iterable): raise ConfigError(f"pairs={pairs!r:.60}: pass a list of (first, second)")
+    if isinstance(pairs, str):
+        raise ConfigError("pairs is one string: pass a list of (first, second)")
+    if not isinstance(pairs, Iterable):
+        raise ConfigError(f"pairs={pairs!r:.60}: pass a list of (first, second)")
     pairs = pairs if isinstance(pairs, tuple) else list(pairs)
     if _are_sides(pairs):
         n, m = map(len, pairs)
-        raise ConfigError(f"pairs is two lists, of {n} and {m} sentences, not pairs: zip them, "
-                          "align(list(zip(first, second, strict=True)), …)")
+        raise ConfigError(
+            f"pairs is two lists, of {n} and {m} sentences, not pairs: zip them, "
+            "align(list(zip(first, second, strict=True)), …)"
+        )
     for n, pair in enumerate(pairs):
         if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
             raise DataError(f"pair {n} is {pair!r:.60}, not two sentences")
     return [tuple(_words_of(side, n) for side in pair) for n, pair in enumerate(pairs)]
 
 # %% ../../nbs/measures/02_alignment.ipynb #aae8c401
-def _subwords(sentences, # lists of words
-              tokenizer, special: SpecialIds) -> list[tuple[list[int], np.ndarray]]:
+def _subwords(
+    sentences,  # lists of words
+    tokenizer,
+    special: SpecialIds,
+) -> list[tuple[list[int], np.ndarray]]:
     "Ids of each sentence's subwords, and the number of the word that each belongs to."
     known = list(dict.fromkeys(chain.from_iterable(sentences)))
-    encoded = tokenizer([f" {word}" for word in known], add_special_tokens=False)["input_ids"] if known else []
+    encoded = (
+        tokenizer([f" {word}" for word in known], add_special_tokens=False)["input_ids"]
+        if known
+        else []
+    )
     reserved = {special.bos, special.pad, special.eos, special.mask}
-    ids_of = {word: [special.unk if i in reserved else i for i in ids] for word, ids in zip(known, encoded)}
+    ids_of = {
+        word: [special.unk if i in reserved else i for i in ids]
+        for word, ids in zip(known, encoded)
+    }
     rows = [[ids_of[word] for word in words] for words in sentences]
-    return [(list(chain.from_iterable(row)), np.repeat(np.arange(len(row)), [len(ids) for ids in row])) for row in rows]
+    return [
+        (list(chain.from_iterable(row)), np.repeat(np.arange(len(row)), [len(ids) for ids in row]))
+        for row in rows
+    ]
 
 # %% ../../nbs/measures/02_alignment.ipynb #8c0adcdf
 def _cut(rows, config, tokenizer, joint: bool, restart: bool):
     "Subwords of both sides where they are more than the model has positions for; warns how many pairs were cut."
-    limit, cut = longest_input(config, tokenizer), 0
+    limit = longest_input(config, tokenizer)
+    cut = 0
     for n, sides in enumerate(rows):
         a, b = (len(ids) for ids, _ in sides)
-        if joint and not restart: # <s> a </s> b </s>: the shorter side keeps what it has, up to one half
+        # <s> a </s> b </s>: the shorter side keeps what it has, up to one half
+        if joint and not restart:
             room = limit - 3
             keep = max(room - b, room // 2), max(room - a, room - room // 2)
-        else: keep = limit - 2, limit - 2
+        else:
+            keep = limit - 2, limit - 2
         if a > keep[0] or b > keep[1]:
             rows[n] = tuple((ids[:k], words[:k]) for (ids, words), k in zip(sides, keep))
             cut += 1
-    if cut: warnings.warn(f"{cut} of {len(rows)} pairs have more subwords than the model has positions ({limit}): "
-                          "cut, and the words cut off stay without links")
+    if cut:
+        warnings.warn(
+            f"{cut} of {len(rows)} pairs have more subwords than the model has positions "
+            f"({limit}): "
+            "cut, and the words cut off stay without links"
+        )
 
 # %% ../../nbs/measures/02_alignment.ipynb #786a44aa
 def _inputs(rows, config, special: SpecialIds, restart: bool) -> dict:
     "`<s> a </s> b </s>` for each row, in the layout of the model's training."
     batch = collate_pairs(rows, None, restart, special)
-    if getattr(config, "type_vocab_size", 0) > 1: batch["token_type_ids"] = ((batch["side"] == 2).cumsum(1) > 0).long()
+    if getattr(config, "type_vocab_size", 0) > 1:
+        batch["token_type_ids"] = ((batch["side"] == 2).cumsum(1) > 0).long()
     del batch["side"]
-    if config.model_type == "xlnb": return batch
-    if not restart: del batch["position_ids"] # the model counts for itself, from where its table starts
-    elif "roberta" in config.model_type: batch["position_ids"] += config.pad_token_id + 1
+    if config.model_type == "xlnb":
+        return batch
+    # the model counts for itself, from where its table starts
+    if not restart:
+        del batch["position_ids"]
+    elif "roberta" in config.model_type:
+        batch["position_ids"] += config.pad_token_id + 1
     return batch
 
-# %% ../../nbs/measures/02_alignment.ipynb #3bb99743
-def _taken(states, start, lengths): # (batch,) first column and number of the subwords
+# %% ../../nbs/measures/02_alignment.ipynb #d1e9049e
+def _taken(states, start, lengths):  # (batch,) first column and number of the subwords
     "The subwords' states without special tokens, (batch, longest, hidden)."
-    columns = (start[:, None] + torch.arange(int(lengths.max()))).clamp_max(states.shape[1] - 1).to(states.device)
+    columns = (
+        (start[:, None] + torch.arange(int(lengths.max())))
+        .clamp_max(states.shape[1] - 1)
+        .to(states.device)
+    )
     return states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
 
+# %% ../../nbs/measures/02_alignment.ipynb #6e30a918
 def _crossing(model, rows, layers, special: SpecialIds):
     "Per block the weights from first to second subwords and back, (batch, m, n), means over heads; and the mask."
-    sides = [{k: v.to(model.device) for k, v in collate_text([(ids,) for ids in side], special).items()}
-             for side in zip(*rows)]
+    sides = [
+        {k: v.to(model.device) for k, v in collate_text([(ids,) for ids in side], special).items()}
+        for side in zip(*rows)
+    ]
     states = [model(**side).last_hidden_state for side in sides]
-    seen = [model(**own, encoder_hidden_states=memory, encoder_attention_mask=other["attention_mask"],
-                  output_attentions=True).cross_attentions
-            for own, other, memory in zip(sides, sides[::-1], states[::-1])]
-    words = lambda weights: weights.mean(1)[:, 1:-1, 1:-1] # without special tokens
+    seen = [
+        model(
+            **own,
+            encoder_hidden_states=memory,
+            encoder_attention_mask=other["attention_mask"],
+            output_attentions=True,
+        ).cross_attentions
+        for own, other, memory in zip(sides, sides[::-1], states[::-1])
+    ]
+
+    def words(weights):
+        return weights.mean(1)[:, 1:-1, 1:-1]  # without special tokens
+
     lengths = torch.tensor([[len(ids) for ids in row] for row in rows])
     exists = [(torch.arange(int(k.max())) < k[:, None]).to(model.device) for k in lengths.T]
     pairs = [(words(seen[0][layer - 1]), words(seen[1][layer - 1]).mT) for layer in layers]
     return pairs, exists[0][:, :, None] & exists[1][:, None]
 
+# %% ../../nbs/measures/02_alignment.ipynb #3bb99743
 def _encoded(model, rows, layers, special: SpecialIds, joint: bool, restart: bool):
     "Per layer the vectors of both sides, (batch, m, hidden) and (batch, n, hidden); and the mask."
     lengths = torch.tensor([[len(ids) for ids in row] for row in rows])
     exists = [(torch.arange(int(k.max())) < k[:, None]).to(model.device) for k in lengths.T]
     one = torch.ones(len(rows), dtype=torch.long)
-    if joint: states = [layer_states(model, _inputs(rows, model.config, special, restart), layers)] * 2
-    else: states = [layer_states(model, collate_text([(ids,) for ids in side], special), layers) for side in zip(*rows)]
+    if joint:
+        states = [layer_states(model, _inputs(rows, model.config, special, restart), layers)] * 2
+    else:
+        states = [
+            layer_states(model, collate_text([(ids,) for ids in side], special), layers)
+            for side in zip(*rows)
+        ]
     starts = one, lengths[:, 0] + 2 if joint else one
-    sides = [[_taken(s, start, k) for s in states] for states, start, k in zip(states, starts, lengths.T)]
+    sides = [
+        [_taken(s, start, k) for s in states] for states, start, k in zip(states, starts, lengths.T)
+    ]
     return list(zip(*sides)), exists[0][:, :, None] & exists[1][:, None]
 
-# %% ../../nbs/measures/02_alignment.ipynb #db13e4d1
-def trained_on_pairs(config) -> bool: # of a model
+# %% ../../nbs/measures/02_alignment.ipynb #e012ffe2
+def trained_on_pairs(config) -> bool:  # of a model
     """Whether an encoder has read translation pairs, as its configuration says.
 
     Where it says nothing: this library's own have, one that came from elsewhere may not."""
-    if (stated := getattr(config, "trained_on_pairs", None)) is not None: return stated
+    if (stated := getattr(config, "trained_on_pairs", None)) is not None:
+        return stated
     from_elsewhere = getattr(config, "position_offset", 0) or getattr(config, "type_vocab_size", 0)
     return config.model_type == "xlnb" and not from_elsewhere
 
+
 def _methods(method, config) -> list[str]:
     "The methods that are asked for; None: what suits the encoder."
-    if method is None: return ["optimal_transport" if trained_on_pairs(config) else "argmax"]
+    if method is None:
+        return ["optimal_transport" if trained_on_pairs(config) else "argmax"]
     names = [*method] if isinstance(method, (list, tuple)) else [method]
     allowed = (*METHODS, CROSSED)
-    if not names: raise ConfigError(f"method={method!r}: give one of {', '.join(allowed)}, or a list of them")
+    if not names:
+        raise ConfigError(f"method={method!r}: give one of {', '.join(allowed)}, or a list of them")
     return [choose("method", name, allowed) for name in names]
 
+# %% ../../nbs/measures/02_alignment.ipynb #db13e4d1
 def _asked_layers(config, layer, method) -> list[int]:
     "The layers that are asked for; of cross-attention blocks alone, and `ConfigError` where there is none."
     layers = chosen_layers(layer, config.num_hidden_layers)
-    if method != CROSSED: return layers
+    if method != CROSSED:
+        return layers
     if not getattr(config, "cross_attention", False):
-        raise ConfigError(f"method={CROSSED!r} needs a model of this library with cross_attention=True: take another "
-                          "method, such as 'argmax'")
-    if isinstance(layer, str): return layers[1:]
-    if 0 in layers: raise ConfigError("layer=0 are the embeddings, which attend to nothing: take a block, from 1 on")
+        raise ConfigError(
+            f"method={CROSSED!r} needs a model of this library with cross_attention=True: take "
+            f"another "
+            "method, such as 'argmax'"
+        )
+    if isinstance(layer, str):
+        return layers[1:]
+    if 0 in layers:
+        raise ConfigError(
+            "layer=0 are the embeddings, which attend to nothing: take a block, from 1 on"
+        )
     return layers
 
 # %% ../../nbs/measures/02_alignment.ipynb #c9a5e611
 @dataclass(frozen=True)
 class _Reading:
     "How an encoder reads pairs, for one method or several."
-    model: object # loaded, without a head
+
+    model: object  # loaded, without a head
     tokenizer: object
     special: SpecialIds
-    layers: dict # method → layers
-    joint: dict # method → whether both sentences are encoded together
-    restart: bool # positions in the second sentence
+    layers: dict  # method → layers
+    joint: dict  # method → whether both sentences are encoded together
+    restart: bool  # positions in the second sentence
 
     @classmethod
     def of(cls, model, tokenizer, layer, method, joint, restart):
         model, tokenizer = load_model_and_tokenizer(model, tokenizer)
-        config, methods = model.config, _methods(method, model.config)
+        config = model.config
+        methods = _methods(method, model.config)
         if joint and CROSSED in methods:
-            raise ConfigError(f"joint=True with method={CROSSED!r}: it reads the sentences apart; leave joint out")
-        together = {name: METHODS.get(name, False) and trained_on_pairs(config) if joint is None else bool(joint)
-                    for name in methods}
+            raise ConfigError(
+                f"joint=True with method={CROSSED!r}: it reads the sentences apart; leave joint out"
+            )
+        together = {
+            name: METHODS.get(name, False) and trained_on_pairs(config)
+            if joint is None
+            else bool(joint)
+            for name in methods
+        }
         restart = getattr(config, "restart_positions", False) if restart is None else restart
-        return cls(model, tokenizer, SpecialIds.of(tokenizer),
-                   {name: _asked_layers(config, layer, name) for name in methods}, together, restart)
+        return cls(
+            model,
+            tokenizer,
+            SpecialIds.of(tokenizer),
+            {name: _asked_layers(config, layer, name) for name in methods},
+            together,
+            restart,
+        )
 
-    def cut(self, rows) -> dict: # whether both sentences are encoded together → rows
+    def cut(self, rows) -> dict:  # whether both sentences are encoded together → rows
         "The pairs, cut to the positions that there are in either way of encoding."
         cut_rows = {joint: [*rows] for joint in self.joint.values()}
-        for joint, some in cut_rows.items(): _cut(some, self.model.config, self.tokenizer, joint, self.restart)
+        for joint, some in cut_rows.items():
+            _cut(some, self.model.config, self.tokenizer, joint, self.restart)
         return cut_rows
 
-# %% ../../nbs/measures/02_alignment.ipynb #a4329428
-def _pieces(words, tokenizer, special: SpecialIds) -> list: # pairs of lists of words → pairs of what `_subwords` gives
+# %% ../../nbs/measures/02_alignment.ipynb #cf9036f3
+def _pieces(
+    words, tokenizer, special: SpecialIds
+) -> list:  # pairs of lists of words → pairs of what `_subwords` gives
     sentences = [*chain.from_iterable(words)]
     sides = _subwords(sentences, tokenizer, special)
-    warn_unknown([ids for ids, _ in sides], [" ".join(sentence) for sentence in sentences], tokenizer)
+    warn_unknown(
+        [ids for ids, _ in sides], [" ".join(sentence) for sentence in sentences], tokenizer
+    )
     return list(zip(sides[::2], sides[1::2]))
 
-def _padded(rows): # int arrays → (rows, longest)
+
+def _padded(rows):  # int arrays → (rows, longest)
     out = np.zeros((len(rows), max(map(len, rows))), np.int64)
-    for own, row in zip(out, rows): own[:len(row)] = row
+    for own, row in zip(out, rows):
+        own[: len(row)] = row
     return out
 
-def _links_of(rows, reading: _Reading, joint: bool) -> dict: # method → layer → links of each row
+# %% ../../nbs/measures/02_alignment.ipynb #a4329428
+def _links_of(rows, reading: _Reading, joint: bool) -> dict:  # method → layer → links of each row
     "Links of the words of one batch, by all methods that read it in one way: it is encoded once."
     ids, of_word = ([[side[k] for side in row] for row in rows] for k in (0, 1))
     numbers = [_padded(side) for side in zip(*of_word)]
@@ -340,27 +534,36 @@ def _links_of(rows, reading: _Reading, joint: bool) -> dict: # method → layer 
     links = {}
     if CROSSED in methods:
         weights, mask = _crossing(reading.model, ids, reading.layers[CROSSED], reading.special)
-        links[CROSSED] = [word_links(mutual(there, back, mask), torch.minimum(there, back), *numbers)
-                          for there, back in weights]
+        links[CROSSED] = [
+            word_links(mutual(there, back, mask), torch.minimum(there, back), *numbers)
+            for there, back in weights
+        ]
         methods.remove(CROSSED)
     if methods:
         layers = reading.layers[methods[0]]
-        vectors, mask = _encoded(reading.model, ids, layers, reading.special, joint, reading.restart)
+        vectors, mask = _encoded(
+            reading.model, ids, layers, reading.special, joint, reading.restart
+        )
         for method in methods:
-            links[method] = [word_links(*extract(*sides, mask, method), *numbers) for sides in vectors]
+            links[method] = [
+                word_links(*extract(*sides, mask, method), *numbers) for sides in vectors
+            ]
     return links
 
-# %% ../../nbs/measures/02_alignment.ipynb #bab59fe8
-def align(pairs, # n pairs of sentences: strings, whose words end at blank and tab, or lists of words
-          model, # folder of a saved model, or a loaded model (then with `tokenizer`)
-          layer=None, # 0 (embeddings) to L (last block), a list of them, 'all'; None: two thirds up, 8 of 12
-          method=None, # one of METHODS, CROSSED, or a list of them; None: what suits the encoder
-          tokenizer=None, # the folder's own if None
-          joint: bool | None = None, # encode both sentences together; None: as published, if the encoder knows pairs
-          restart_positions: bool | None = None, # in the second sentence; None: as the model's configuration says
-          batch_size: int = 64, # pairs in a batch
-          quiet: bool = False, # no progress bar
-         ): # per pair a list of (word, word, score), words from 0; for 'all' or a list of layers such a list per layer
+# %% ../../nbs/measures/02_alignment.ipynb #01624bde
+def align(
+    pairs,  # n pairs of sentences: strings, whose words end at blank and tab, or lists of words
+    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    layer=None,  # 0 (embeddings) to L (last block), a list of them, 'all'; None: two thirds up, 8 of 12
+    method=None,  # one of METHODS, CROSSED, or a list of them; None: what suits the encoder
+    tokenizer=None,  # the folder's own if None
+    joint: bool
+    | None = None,  # encode both sentences together; None: as published, if the encoder knows pairs
+    restart_positions: bool
+    | None = None,  # in the second sentence; None: as the model's configuration says
+    batch_size: int = 64,  # pairs in a batch
+    quiet: bool = False,  # no progress bar
+):  # per pair a list of (word, word, score), words from 0; for 'all' or a list of layers such a list per layer
     """Word links out of layers of an encoder; words without a link do not occur. Several methods: a dict of results.
 
     Raises `ConfigError` for an unknown method or layer, a tokenizer not the model's own, or two lists in place of
@@ -376,22 +579,32 @@ def align(pairs, # n pairs of sentences: strings, whose words end at blank and t
             numbers = [full[k] for k in batch]
             for joint, cut_rows in ways.items():
                 _put_in(links, _links_of([cut_rows[n] for n in numbers], reading, joint), numbers)
-    results = {name: by_layer if is_several(layer) else by_layer[0] for name, by_layer in links.items()}
+    results = {
+        name: by_layer if is_several(layer) else by_layer[0] for name, by_layer in links.items()
+    }
     return results if isinstance(method, (list, tuple)) else results.popitem()[1]
 
-def _put_in(links, some, numbers): # method → layer → links of all pairs; of a batch; its pairs
+# %% ../../nbs/measures/02_alignment.ipynb #bab59fe8
+def _put_in(links, some, numbers):  # method → layer → links of all pairs; of a batch; its pairs
     for name, by_layer in some.items():
         for of_all, of_batch in zip(links[name], by_layer):
-            for n, of_pair in zip(numbers, of_batch): of_all[n] = of_pair
+            for n, of_pair in zip(numbers, of_batch):
+                of_all[n] = of_pair
 
 # %% ../../nbs/measures/02_alignment.ipynb #3450b3fe
 def _row(test, pair, system, score: AlignmentScore, layer=None, method=None, **facts) -> dict:
     name = [test, pair] + [system] * (system != "model") + [f"layer{layer}"] * (layer is not None)
     measure = "aer" + f"-{method}" * (method not in (None, "optimal_transport"))
-    return {"metric": "/".join([*name, measure]), "test": test, "pair": pair, "system": system, "layer": layer,
-            "method": method, **asdict(score), **facts}
-
-
+    return {
+        "metric": "/".join([*name, measure]),
+        "test": test,
+        "pair": pair,
+        "system": system,
+        "layer": layer,
+        "method": method,
+        **asdict(score),
+        **facts,
+    }
 
 # %% ../../nbs/measures/02_alignment.ipynb #7da3947a
 def _check_gold(gold):
@@ -400,94 +613,133 @@ def _check_gold(gold):
         raise ConfigError(f"gold={gold!r:.60}: give {{'test': {{'de-en': list of AlignedPair}}}}")
     for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
         rows = gold[test][pair]
-        if not isinstance(rows, (list, tuple)) or not all(isinstance(row, AlignedPair) for row in rows):
+        if not isinstance(rows, (list, tuple)) or not all(
+            isinstance(row, AlignedPair) for row in rows
+        ):
             raise ConfigError(f"gold[{test!r}][{pair!r}]={rows!r:.60}: give a list of AlignedPair")
 
 # %% ../../nbs/measures/02_alignment.ipynb #400002b0
-def aer_by_layer(model, # folder of a saved model, or a loaded model (then with `tokenizer`)
-                 gold: dict, # test name → pair → list of AlignedPair
-                 tokenizer=None, # the folder's own if None
-                 layer="all", # or one layer, or a list of layers; None: two thirds up
-                 method=None, # one of METHODS, CROSSED, or a list of them; None: what suits the encoder, as in `align`
-                 joint: bool | None = None, # as in `align`
-                 restart_positions: bool | None = None, # as in `align`
-                 system: str = "model", # name of the model in the rows
-                 batch_size: int = 64, # pairs in a batch
-                 quiet: bool = False, # no progress bar
-                ) -> list[dict]: # one row per test, pair, method and layer
+def aer_by_layer(
+    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    gold: dict,  # test name → pair → list of AlignedPair
+    tokenizer=None,  # the folder's own if None
+    layer="all",  # or one layer, or a list of layers; None: two thirds up
+    method=None,  # one of METHODS, CROSSED, or a list of them; None: what suits the encoder, as in `align`
+    joint: bool | None = None,  # as in `align`
+    restart_positions: bool | None = None,  # as in `align`
+    system: str = "model",  # name of the model in the rows
+    batch_size: int = 64,  # pairs in a batch
+    quiet: bool = False,  # no progress bar
+) -> list[dict]:  # one row per test, pair, method and layer
     "Alignment error rate of a model on every test, pair, method and layer; raises as `align` does."
     _check_gold(gold)
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
-    methods, rows = _methods(method, model.config), []
+    methods = _methods(method, model.config)
+    rows = []
     layers = {name: _asked_layers(model.config, layer, name) for name in methods}
-    if not is_several(layer): layer = chosen_layers(layer, model.config.num_hidden_layers)
+    if not is_several(layer):
+        layer = chosen_layers(layer, model.config.num_hidden_layers)
     for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
         pairs = [(pair.first, pair.second) for pair in gold[test][pair]]
-        links = align(pairs, model, layer, methods, tokenizer, joint, restart_positions, batch_size, quiet)
+        links = align(
+            pairs, model, layer, methods, tokenizer, joint, restart_positions, batch_size, quiet
+        )
         for name, by_layer in links.items():
             scores = [alignment_error_rate(gold[test][pair], of_layer) for of_layer in by_layer]
-            rows += [_row(test, pair, system, score, k, name) for k, score in zip(layers[name], scores)]
+            rows += [
+                _row(test, pair, system, score, k, name) for k, score in zip(layers[name], scores)
+            ]
     return rows
 
-# %% ../../nbs/measures/02_alignment.ipynb #d1268e3a
+# %% ../../nbs/measures/02_alignment.ipynb #306be287
 _SUFFIX = {"intersection": "", "grow-diag": "-grow-diag", "grow-diag-final": "-grow-diag-final"}
+
 
 def _ibm1_rows(row, gold, train, lowercase, iterations):
     "Rows of both models, three heuristics; trained with the gold's sentences and, where there is other text, without."
     own = [(pair.first, pair.second) for pair in gold]
-    texts = {"": ("train+gold", train + own), "-unseen": ("train", train)} if train else {"": ("gold", own)}
+    texts = (
+        {"": ("train+gold", train + own), "-unseen": ("train", train)}
+        if train
+        else {"": ("gold", own)}
+    )
     for (system, options), (unseen, (text, pairs)) in product(IBM1_VARIANTS.items(), texts.items()):
-        both = align_both(train_both(pairs, iterations=iterations, lowercase=lowercase, **options), own)
+        both = align_both(
+            train_both(pairs, iterations=iterations, lowercase=lowercase, **options), own
+        )
         for how, suffix in _SUFFIX.items():
-            score = alignment_error_rate(gold, [symmetrise(*directions, how) for directions in both])
+            score = alignment_error_rate(
+                gold, [symmetrise(*directions, how) for directions in both]
+            )
             yield row(system + suffix + unseen, score, text=text, train_pairs=len(train))
 
-def _as_words(pairs, most): # an iterable of pairs of lines, or of lists of words
-    words = lambda side: tokenize_words(side) if isinstance(side, str) else list(side)
+# %% ../../nbs/measures/02_alignment.ipynb #d1268e3a
+def _as_words(pairs, most):  # an iterable of pairs of lines, or of lists of words
+    def words(side):
+        return tokenize_words(side) if isinstance(side, str) else list(side)
+
     return [tuple(map(words, pair)) for pair in islice(pairs, most)]
 
 # %% ../../nbs/measures/02_alignment.ipynb #6ea58780
-def alignment_baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pairs: lines, or lists of words
-                        gold: dict, # test name → pair → list of AlignedPair
-                        model=None, # a loaded model (then with `tokenizer`): adds the untrained network of its shape
-                        tokenizer=None,
-                        max_pairs: int = 30_000, # read at most so many training pairs of each language pair
-                        iterations: int = 5, # of EM
-                        lowercase: bool = True,
-                        restart_positions: bool | None = None, # for the untrained network, as in `align`
-                        seed: int = 0, # of the untrained weights
-                       ) -> list[dict]: # rows as from `aer_by_layer`
+def alignment_baselines(
+    train_pairs: dict,  # 'de-en' → iterable of (de, en) training pairs: lines, or lists of words
+    gold: dict,  # test name → pair → list of AlignedPair
+    model=None,  # a loaded model (then with `tokenizer`): adds the untrained network of its shape
+    tokenizer=None,
+    max_pairs: int = 30_000,  # read at most so many training pairs of each language pair
+    iterations: int = 5,  # of EM
+    lowercase: bool = True,
+    restart_positions: bool | None = None,  # for the untrained network, as in `align`
+    seed: int = 0,  # of the untrained weights
+) -> list[dict]:  # rows as from `aer_by_layer`
     "Diagonal, IBM-1 and IBM-1 with a diagonal prior and, given a model, the untrained network, on every test and pair."
     _check_gold(gold)
     if not isinstance(train_pairs, dict):
         raise ConfigError(f"train_pairs={train_pairs!r:.60}: give a dict, pair → training pairs")
-    rows, words = [], {}
+    rows = []
+    words = {}
     for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
-        own, row = gold[test][pair], partial(_row, test, pair)
+        own = gold[test][pair]
+        row = partial(_row, test, pair)
         found = [diagonal_links(len(p.first), len(p.second)) for p in own]
         rows.append(row("diagonal", alignment_error_rate(own, found)))
-        if pair not in words: words[pair] = _as_words(train_pairs.get(pair, ()), max_pairs)
+        if pair not in words:
+            words[pair] = _as_words(train_pairs.get(pair, ()), max_pairs)
         rows += _ibm1_rows(row, own, words[pair], lowercase, iterations)
-    if model is None: return rows
+    if model is None:
+        return rows
     twin = untrained(model, seed)
-    return rows + aer_by_layer(twin, gold, tokenizer, restart_positions=restart_positions, system="untrained")
+    return rows + aer_by_layer(
+        twin, gold, tokenizer, restart_positions=restart_positions, system="untrained"
+    )
 
-# %% ../../nbs/measures/02_alignment.ipynb #ed797d03
-_LINK_MARKS = {"Sure, found": dict(marker="s", color=PALETTE["blue"]),
-              "Possible, found": dict(marker="s", color=PALETTE["sky"]),
-              "wrong": dict(marker="X", color=PALETTE["red"]),
-              "Sure, missed": dict(marker="s", facecolors="none", edgecolors=PALETTE["black"], linewidths=0.9),
-              "Possible, left out": dict(marker="s", color="0.85")}
+# %% ../../nbs/measures/02_alignment.ipynb #8a15f621
+_LINK_MARKS = {
+    "Sure, found": dict(marker="s", color=PALETTE["blue"]),
+    "Possible, found": dict(marker="s", color=PALETTE["sky"]),
+    "wrong": dict(marker="X", color=PALETTE["red"]),
+    "Sure, missed": dict(
+        marker="s", facecolors="none", edgecolors=PALETTE["black"], linewidths=0.9
+    ),
+    "Possible, left out": dict(marker="s", color="0.85"),
+}
+
 
 def _drawable(word: str) -> bool:
     "Whether matplotlib's own font has the letters of a word and writes them from left to right."
     from matplotlib.font_manager import findfont, get_font
-    font = get_font(findfont("DejaVu Sans"))
-    return all(font.get_char_index(ord(c)) and unicodedata.bidirectional(c) not in ("R", "AL", "AN") for c in word)
 
-def _labels(words): # a word that cannot be drawn is shown by its number
+    font = get_font(findfont("DejaVu Sans"))
+    return all(
+        font.get_char_index(ord(c)) and unicodedata.bidirectional(c) not in ("R", "AL", "AN")
+        for c in word
+    )
+
+
+def _labels(words):  # a word that cannot be drawn is shown by its number
     return [word if _drawable(word) else str(n) for n, word in enumerate(words)]
 
+# %% ../../nbs/measures/02_alignment.ipynb #ed797d03
 def _judged(pair: AlignedPair, links) -> dict:
     found = link_set(links)
     only = pair.possible - pair.sure
@@ -495,28 +747,49 @@ def _judged(pair: AlignedPair, links) -> dict:
     return dict(zip(_LINK_MARKS, parts))
 
 # %% ../../nbs/measures/02_alignment.ipynb #737b27b2
-def plot_alignment(pair: AlignedPair, # words and gold links
-                   links_by_layer: dict, # layer, or name of a system → links (i, j) or (i, j, score)
-                   columns: int = 4, # pictures in a row
-                  ): # figure and its axes
+def plot_alignment(
+    pair: AlignedPair,  # words and gold links
+    links_by_layer: dict,  # layer, or name of a system → links (i, j) or (i, j, score)
+    columns: int = 4,  # pictures in a row
+):  # figure and its axes
     "The links of one pair beside the gold, one small picture per layer or system."
-    if not isinstance(pair, AlignedPair): raise ConfigError(f"pair={pair!r:.60}: give an AlignedPair")
-    if not isinstance(links_by_layer, dict): raise ConfigError(f"links={links_by_layer!r:.60}: give {{8: links}}")
-    if not links_by_layer: raise ConfigError("no links: give at least one layer, like {8: links}")
+    if not isinstance(pair, AlignedPair):
+        raise ConfigError(f"pair={pair!r:.60}: give an AlignedPair")
+    if not isinstance(links_by_layer, dict):
+        raise ConfigError(f"links={links_by_layer!r:.60}: give {{8: links}}")
+    if not links_by_layer:
+        raise ConfigError("no links: give at least one layer, like {8: links}")
     columns = min(columns, len(links_by_layer))
-    lines, n, m = -(-len(links_by_layer) // columns), len(pair.first), len(pair.second)
+    lines = -(-len(links_by_layer) // columns)
+    n = len(pair.first)
+    m = len(pair.second)
     height = min(9, 0.7 + lines * (0.7 + 6 / columns * n / max(m, 1)))
-    fig, axes = figure("page", height, ncols=columns, nrows=lines, sharex=True, sharey=True, squeeze=False)
-    for ax in axes.flat[len(links_by_layer):]: ax.remove()
+    fig, axes = figure(
+        "page", height, ncols=columns, nrows=lines, sharex=True, sharey=True, squeeze=False
+    )
+    for ax in axes.flat[len(links_by_layer) :]:
+        ax.remove()
     for ax, (name, links) in zip(axes.flat, links_by_layer.items()):
-        _draw_links(ax, pair, links, size=(72 * 0.45 * min(5.6 / columns / (m + 1), height / lines / (n + 3))) ** 2)
-        score = f", AER {100 * alignment_error_rate([pair], [links]).aer:.0f} %" if pair.sure else ""
+        _draw_links(
+            ax,
+            pair,
+            links,
+            size=(72 * 0.45 * min(5.6 / columns / (m + 1), height / lines / (n + 3))) ** 2,
+        )
+        score = (
+            f", AER {100 * alignment_error_rate([pair], [links]).aer:.0f} %" if pair.sure else ""
+        )
         ax.set_title(f"{'layer ' * isinstance(name, int)}{name}{score}")
-    fig.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+    fig.legend(
+        *axes.flat[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=5,
+        frameon=False,
+    )
     return fig, axes
 
 # %% ../../nbs/measures/02_alignment.ipynb #6dfe0a4b
-def _draw_links(ax, pair, links, size): # of a mark, in square points
+def _draw_links(ax, pair, links, size):  # of a mark, in square points
     for label, cells in _judged(pair, links).items():
         i, j = zip(*cells) if cells else ((), ())
         ax.scatter(j, i, s=size, label=label, zorder=2, **_LINK_MARKS[label])
@@ -525,110 +798,165 @@ def _draw_links(ax, pair, links, size): # of a mark, in square points
     ax.set_yticks(range(len(pair.first)), _labels(pair.first))
     ax.grid(True, color="0.93", linewidth=0.5, zorder=0)
 
-# %% ../../nbs/measures/02_alignment.ipynb #ac9753ab
-_BASELINES = {"diagonal": ("grey", ":"), "ibm1": ("black", "-."), "ibm1-diagonal": ("black", ":"),
-              "untrained": ("grey", "--")}
+# %% ../../nbs/measures/02_alignment.ipynb #35d66f01
+_BASELINES = {
+    "diagonal": ("grey", ":"),
+    "ibm1": ("black", "-."),
+    "ibm1-diagonal": ("black", ":"),
+    "untrained": ("grey", "--"),
+}
 
-def plot_aer(rows: list[dict], # of `aer_by_layer` and `alignment_baselines`: any number of systems, pairs and seeds
-             test: str, # which test
-             pair: str | None = None, # one pair; None: the mean over pairs, with their range
-            ): # figure and its axes
+# %% ../../nbs/measures/02_alignment.ipynb #ac9753ab
+def plot_aer(
+    rows: list[
+        dict
+    ],  # of `aer_by_layer` and `alignment_baselines`: any number of systems, pairs and seeds
+    test: str,  # which test
+    pair: str | None = None,  # one pair; None: the mean over pairs, with their range
+):  # figure and its axes
     "Alignment error rate by layer, baselines across; of IBM-1 the intersections that have read the test sentences."
-    check_rows(rows, ("test", "pair", "system", "layer", "aer"), "aer_by_layer and alignment_baselines")
+    check_rows(
+        rows, ("test", "pair", "system", "layer", "aer"), "aer_by_layer and alignment_baselines"
+    )
     rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
     rows = [r for r in rows if r["system"] in _BASELINES or not r["system"].startswith("ibm1")]
-    if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
+    if not rows:
+        raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
     layers = sorted({r["layer"] for r in rows} - {None}) or [0, 1]
     fig, ax = figure("column", 2.8)
     for system, style in line_styles([r["system"] for r in rows], _BASELINES).items():
         points = percent_by_layer([r for r in rows if r["system"] == system], "aer")
         draw_by_layer(ax, points, layers, system, style)
-    ax.set(xlabel="layer (0 = embeddings)", xticks=layers, ylim=(0, 100), ylabel="alignment error rate (%)",
-           title=f"{test}, {pair or 'all pairs'}")
+    ax.set(
+        xlabel="layer (0 = embeddings)",
+        xticks=layers,
+        ylim=(0, 100),
+        ylabel="alignment error rate (%)",
+        title=f"{test}, {pair or 'all pairs'}",
+    )
     label_lines(ax)
     return fig, ax
 
-# %% ../../nbs/measures/02_alignment.ipynb #5114e320
+# %% ../../nbs/measures/02_alignment.ipynb #6fba1bb4
 _USAGE = """usage: python -m xlnb.measures.alignment FIRST SECOND [--model FOLDER] [--layer 8] [--method argmax]
                                 [--symmetrise grow-diag-final-and] [--iterations 5] [--scores] [--output FILE]
 Aligns the words of two files line by line; without --model, learns from the files themselves. A line ends at LF or
 CRLF, a word at blank or tab; - is standard input, for one of the two."""
 
+# %% ../../nbs/measures/02_alignment.ipynb #5114e320
 @dataclass(frozen=True)
 class _CommandLine:
     "What may follow the two files."
-    model: str | None = None # folder of a saved model; None: IBM-1 with a diagonal prior, trained on the two files
-    layer: int | None = None # of the model; None: two thirds up
-    method: str | None = None # of the model, one of METHODS; None: what suits it
-    symmetrise: str | None = None # of IBM-1, one of HEURISTICS; None: grow-diag-final-and
-    iterations: int | None = None # of IBM-1's EM; None: 5
-    scores: bool = False # write 0-0:0.87
-    output: str | None = None # file that appears when it is complete; None: the terminal
+
+    model: str | None = (
+        None  # folder of a saved model; None: IBM-1 with a diagonal prior, trained on the two files
+    )
+    layer: int | None = None  # of the model; None: two thirds up
+    method: str | None = None  # of the model, one of METHODS; None: what suits it
+    symmetrise: str | None = None  # of IBM-1, one of HEURISTICS; None: grow-diag-final-and
+    iterations: int | None = None  # of IBM-1's EM; None: 5
+    scores: bool = False  # write 0-0:0.87
+    output: str | None = None  # file that appears when it is complete; None: the terminal
 
     def __post_init__(self):
         for name in ("layer", "method") if self.model is None else ("symmetrise", "iterations"):
             if getattr(self, name) is not None:
-                raise ConfigError(f"--{name} is for alignment {'with' if self.model is None else 'without'} --model")
+                raise ConfigError(
+                    f"--{name} is for alignment {'with' if self.model is None else 'without'} "
+                    f"--model"
+                )
         if self.iterations is not None and self.iterations < 1:
             raise ConfigError(f"--iterations {self.iterations}: give 1 or more")
-        if self.method: choose("method", self.method, METHODS)
-        if self.symmetrise: choose("symmetrise", self.symmetrise, HEURISTICS)
+        if self.method:
+            choose("method", self.method, METHODS)
+        if self.symmetrise:
+            choose("symmetrise", self.symmetrise, HEURISTICS)
 
-# %% ../../nbs/measures/02_alignment.ipynb #8e222ee6
-def pharaoh(links, # of one pair: (i, j) or (i, j, score)
-            scores: bool = False, # write i-j:score
-           ) -> str:
+# %% ../../nbs/measures/02_alignment.ipynb #434e7166
+def pharaoh(
+    links,  # of one pair: (i, j) or (i, j, score)
+    scores: bool = False,  # write i-j:score
+) -> str:
     "One line in Pharaoh's form, words from 0; `DataError` for what is no link, or has no score to write."
-    if isinstance(links, str) or not isinstance(links, Iterable): links = link_set(links)
+    if isinstance(links, str) or not isinstance(links, Iterable):
+        links = link_set(links)
     links = list(links)
     link_set(links)
     if scores and (bare := [link for link in links if len(link) < 3]):
-        raise DataError(f"the link {bare[0]!r} has no score: give (i, j, score), or leave scores out")
-    return " ".join(f"{i}-{j}" + (f":{rest[0]:.2f}" if scores else "") for i, j, *rest in sorted(links))
+        raise DataError(
+            f"the link {bare[0]!r} has no score: give (i, j, score), or leave scores out"
+        )
+    return " ".join(
+        f"{i}-{j}" + (f":{rest[0]:.2f}" if scores else "") for i, j, *rest in sorted(links)
+    )
 
-def read_sides(first, second) -> list[tuple[list[str], list[str]]]: # two files; one may be '-', standard input
+# %% ../../nbs/measures/02_alignment.ipynb #8e222ee6
+def read_sides(
+    first, second
+) -> list[tuple[list[str], list[str]]]:  # two files; one may be '-', standard input
     "The words of both files, line by line, empty lines included; `DataError` if one has more lines than the other."
     for path in (first, second):
-        if not isinstance(path, (str, Path)): raise ConfigError(f"{path!r:.60} is no path: name a file")
-    if str(first) == str(second) == "-": raise ConfigError("standard input can be one of the two files: name the other")
+        if not isinstance(path, (str, Path)):
+            raise ConfigError(f"{path!r:.60} is no path: name a file")
+    if str(first) == str(second) == "-":
+        raise ConfigError("standard input can be one of the two files: name the other")
     paths = [path if str(path) == "-" else existing_file(path) for path in (first, second)]
     streams = [read_lines(path) if str(path) == "-" else file_lines(path, "\r\n") for path in paths]
     rows = []
     for n, row in enumerate(zip_longest(*streams), 1):
-        if None in row: raise uneven_files(paths, row, streams, n)
+        if None in row:
+            raise uneven_files(paths, row, streams, n)
         rows.append(tuple(map(split_words, row)))
     return rows
 
 # %% ../../nbs/measures/02_alignment.ipynb #1a178907
 def _align_files(pairs, settings: _CommandLine):
     if settings.model is None:
-        models = train_both(pairs, iterations=settings.iterations or 5, **IBM1_VARIANTS["ibm1-diagonal"])
-        return [scored(own, settings.symmetrise or "grow-diag-final-and") for own in align_both(models, pairs)]
+        models = train_both(
+            pairs, iterations=settings.iterations or 5, **IBM1_VARIANTS["ibm1-diagonal"]
+        )
+        return [
+            scored(own, settings.symmetrise or "grow-diag-final-and")
+            for own in align_both(models, pairs)
+        ]
     model, tokenizer = load_model_and_tokenizer(settings.model)
-    if torch.cuda.is_available(): model = model.cuda()
+    if torch.cuda.is_available():
+        model = model.cuda()
     return align(pairs, model, settings.layer, settings.method, tokenizer)
+
 
 def _printed(text: str):
     "Write to the terminal, or into a pipe; whoever has closed the pipe has read enough."
-    try: print(text, end="", flush=True)
-    except BrokenPipeError: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # for the flush at the end
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
 
-# %% ../../nbs/measures/02_alignment.ipynb #a4235d74
+# %% ../../nbs/measures/02_alignment.ipynb #a9e59336
 @plain_warnings()
-def main(argv: list[str]): # e.g. ['a.txt', 'b.txt', '--scores']
+def main(argv: list[str]):  # e.g. ['a.txt', 'b.txt', '--scores']
     "Align two files; invalid input ends with one sentence."
     utf8_output()
-    if {"--help", "-h"} & {*argv}: return _printed(_USAGE + "\n")
-    files, options = argv[:2], ["--scores=True" if a == "--scores" else a for a in argv[2:]]
-    if len(files) < 2 or any(a.startswith("-") and a != "-" for a in files): sys.exit(_USAGE)
+    if {"--help", "-h"} & {*argv}:
+        return _printed(_USAGE + "\n")
+    files = argv[:2]
+    options = ["--scores=True" if a == "--scores" else a for a in argv[2:]]
+    if len(files) < 2 or any(a.startswith("-") and a != "-" for a in files):
+        sys.exit(_USAGE)
     try:
         if options and options[-1].startswith("--") and "=" not in options[-1]:
             raise ConfigError(f"{options[-1]} needs a value\n{_USAGE}")
         settings = settings_from_arguments(_CommandLine, options)
         links = _align_files(read_sides(*files), settings)
         text = "".join(pharaoh(own, settings.scores) + "\n" for own in links)
-        if settings.output is None: return _printed(text)
-        with atomic_path(settings.output) as path: path.write_text(text, encoding="utf-8")
-    except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
+        if settings.output is None:
+            return _printed(text)
+        with atomic_path(settings.output) as path:
+            path.write_text(text, encoding="utf-8")
+    except (ValueError, OSError) as e:
+        sys.exit(f"xlnb: {e}")  # settings and data; files and disks
 
-if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
+# %% ../../nbs/measures/02_alignment.ipynb #a4235d74
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(sys.argv[1:])

@@ -20,106 +20,195 @@ from ..base.core import ConfigError, DataError, atomic_path, choose, normalize_t
 from ..text.corpora import existing_file, file_lines
 from .finetuning import FineTuning, texts_of, usual_rate
 from .readouts import READ
-from .scores import (accuracy, answer_scores, best_margin, f1_scores, matthews, pearson,
-                                  pos_f1_as_published, qa_scores, span_f1, spearman)
+from xlnb.measures.scores import (
+    accuracy,
+    answer_scores,
+    best_margin,
+    f1_scores,
+    matthews,
+    pearson,
+    pos_f1_as_published,
+    qa_scores,
+    span_f1,
+    spearman,
+)
 from .task_sets import read_task
 
 # %% ../../nbs/measures/10_downstream.ipynb #4a9e799e
-def _labels(examples, answers, lang) -> dict: return {"accuracy": accuracy([e.label for e in examples], answers)}
+def _labels(examples, answers, lang) -> dict:
+    return {"accuracy": accuracy([e.label for e in examples], answers)}
 
-def _both(examples, answers, lang) -> dict: # MRPC, QQP
+
+def _both(examples, answers, lang) -> dict:  # MRPC, QQP
     gold = [e.label for e in examples]
-    return {"accuracy": accuracy(gold, answers), "F1": f1_scores(gold, answers)["by class"].get("1", 0.0)}
+    return {
+        "accuracy": accuracy(gold, answers),
+        "F1": f1_scores(gold, answers)["by class"].get("1", 0.0),
+    }
 
-def _matthews(examples, answers, lang) -> dict: return {"Matthews": matthews([e.label for e in examples], answers)}
+
+def _matthews(examples, answers, lang) -> dict:
+    return {"Matthews": matthews([e.label for e in examples], answers)}
+
 
 def _numbers(examples, answers, lang) -> dict:
     gold = [float(e.label) for e in examples]
     return {"Pearson": pearson(gold, answers), "Spearman": spearman(gold, answers)}
 
+
 def _micro(examples, answers, lang) -> dict:
     return {"micro-F1": f1_scores([e.label for e in examples], answers)["micro"]}
 
+# %% ../../nbs/measures/10_downstream.ipynb #7d653612
+def _words(examples, answers, lang) -> dict:  # UD-POS
+    gold = [e.tags for e in examples]
+
+    def flat(rows):
+        return [tag for tags in rows for tag in tags]
+
+    return {
+        "accuracy": accuracy(flat(gold), flat(answers)),
+        "F1 as published": pos_f1_as_published(gold, answers),
+    }
+
+
+def _entities(examples, answers, lang) -> dict:  # PAN-X
+    gold = [e.tags for e in examples]
+    return {
+        "F1": span_f1(gold, answers, strict=False),
+        "F1, strict": span_f1(gold, answers, strict=True),
+    }
+
 # %% ../../nbs/measures/10_downstream.ipynb #216fa2ad
-def _words(examples, answers, lang) -> dict: # UD-POS
-    gold = [e.tags for e in examples]
-    flat = lambda rows: [tag for tags in rows for tag in tags]
-    return {"accuracy": accuracy(flat(gold), flat(answers)), "F1 as published": pos_f1_as_published(gold, answers)}
-
-def _entities(examples, answers, lang) -> dict: # PAN-X
-    gold = [e.tags for e in examples]
-    return {"F1": span_f1(gold, answers, strict=False), "F1, strict": span_f1(gold, answers, strict=True)}
-
 def _spans(style: str, examples, answers, lang) -> dict:
     gold = {e.id: [text for text, _ in e.answers] for e in examples}
     texts = {e.id: answer.text for e, answer in zip(examples, answers)}
     found, own = (qa_scores(gold, texts, lang, how) for how in (style, "by language"))
-    return {"F1": found["f1"], "EM": found["em"], "F1 by language": own["f1"], "EM by language": own["em"]}
+    return {
+        "F1": found["f1"],
+        "EM": found["em"],
+        "F1 by language": own["f1"],
+        "EM by language": own["em"],
+    }
 
-# %% ../../nbs/measures/10_downstream.ipynb #8978c0bf
+# %% ../../nbs/measures/10_downstream.ipynb #03593388
 @dataclass(frozen=True)
 class Benchmark:
     "A task of the field: what is learned, what is tested, what is counted."
-    learned: str # name of the set to learn from
-    tested: str # name of the set to be tested on
-    score: Callable # examples, answers, language → {measure: percent}; the first chooses the epoch
-    recipe: FineTuning
-    learn: str = "train" # split to learn from
-    test: str = "test" # split that the papers report
-    parallel: bool = False # whether tested examples with one id say the same in all languages
-    langs: tuple = () # that are tested where none is named; empty: all
-    each: Callable | None = None # as `score`: the first measure of every example, where the others decide about it
 
-_PAIR, _QA = FineTuning(epochs=10), FineTuning(epochs=4, max_length=384)
-BENCHMARKS = { # name → Benchmark
+    learned: str  # name of the set to learn from
+    tested: str  # name of the set to be tested on
+    score: Callable  # examples, answers, language → {measure: percent}; the first chooses the epoch
+    recipe: FineTuning
+    learn: str = "train"  # split to learn from
+    test: str = "test"  # split that the papers report
+    parallel: bool = False  # whether tested examples with one id say the same in all languages
+    langs: tuple = ()  # that are tested where none is named; empty: all
+    each: Callable | None = (
+        None  # as `score`: the first measure of every example, where the others decide about it
+    )
+
+
+_PAIR = FineTuning(epochs=10)
+
+
+_QA = FineTuning(epochs=4, max_length=384)
+
+# %% ../../nbs/measures/10_downstream.ipynb #8978c0bf
+BENCHMARKS = {  # name → Benchmark
     "xnli": Benchmark("xnli", "xnli", _labels, _PAIR, parallel=True),
     "americasnli": Benchmark("xnli", "americasnli", _labels, _PAIR),
     "paws-x": Benchmark("paws-x", "paws-x", _labels, _PAIR, parallel=True),
     "pos": Benchmark("ud-pos", "ud-pos", _words, FineTuning(epochs=10)),
     "ner": Benchmark("pan-x", "pan-x", _entities, FineTuning(epochs=10, batch_size=8)),
     "xquad": Benchmark("squad1", "xquad", partial(_spans, "squad"), _QA, parallel=True),
-    "mlqa": Benchmark("squad1", "mlqa", partial(_spans, "mlqa"), _QA, parallel=True, # question and text in one language
-                      langs=("ar", "de", "en", "es", "hi", "vi", "zh")),
-    "tydiqa": Benchmark("tydiqa", "tydiqa", partial(_spans, "squad"), replace(_QA, epochs=20), test="dev")}
+    "mlqa": Benchmark(
+        "squad1",
+        "mlqa",
+        partial(_spans, "mlqa"),
+        _QA,
+        parallel=True,  # question and text in one language
+        langs=("ar", "de", "en", "es", "hi", "vi", "zh"),
+    ),
+    "tydiqa": Benchmark(
+        "tydiqa", "tydiqa", partial(_spans, "squad"), replace(_QA, epochs=20), test="dev"
+    ),
+}
 
-# %% ../../nbs/measures/10_downstream.ipynb #07740aca
-def _thresholds(examples, answers, lang) -> list[float]: # of each question, chosen on the other half of the texts
+# %% ../../nbs/measures/10_downstream.ipynb #3580b6f5
+def _thresholds(
+    examples, answers, lang
+) -> list[float]:  # of each question, chosen on the other half of the texts
     gold = {e.id: [text for text, _ in e.answers] for e in examples}
-    said, nothing = {e.id: a.text for e, a in zip(examples, answers)}, dict.fromkeys(gold, "")
+    said = {e.id: a.text for e, a in zip(examples, answers)}
+    nothing = dict.fromkeys(gold, "")
     given, none = (answer_scores(gold, texts, lang, "squad2") for texts in (said, nothing))
     halves = {text: n % 2 for n, text in enumerate(dict.fromkeys(e.context for e in examples))}
-    rows = [(halves[e.context], a.margin, given[e.id][1], none[e.id][1]) for e, a in zip(examples, answers)]
+    rows = [
+        (halves[e.context], a.margin, given[e.id][1], none[e.id][1])
+        for e, a in zip(examples, answers)
+    ]
     others = [[row[1:] for row in rows if row[0] != half] for half in (0, 1)]
     limits = [best_margin(*zip(*other)) if other else 0.0 for other in others]
     return [limits[half] for half, *_ in rows]
 
-def _above(answers, limits): return [a if a.margin > t else a._replace(text="") for a, t in zip(answers, limits)]
 
-def _answerable(examples, answers, lang) -> dict: # SQuAD 2.0: the empty answer is one
+def _above(answers, limits):
+    return [a if a.margin > t else a._replace(text="") for a, t in zip(answers, limits)]
+
+# %% ../../nbs/measures/10_downstream.ipynb #87fa1764
+def _answerable(examples, answers, lang) -> dict:  # SQuAD 2.0: the empty answer is one
     at_zero = _spans("squad2", examples, _above(answers, [0.0] * len(answers)), lang)["F1"]
     chosen = _above(answers, _thresholds(examples, answers, lang))
     return _spans("squad2", examples, chosen, lang) | {"F1, margin 0": at_zero}
 
-def _each_answerable(examples, answers, lang) -> list[float]: # F1 of every question
+
+def _each_answerable(examples, answers, lang) -> list[float]:  # F1 of every question
     gold = {e.id: [text for text, _ in e.answers] for e in examples}
-    said = {e.id: a.text for e, a in zip(examples, _above(answers, _thresholds(examples, answers, lang)))}
+    said = {
+        e.id: a.text
+        for e, a in zip(examples, _above(answers, _thresholds(examples, answers, lang)))
+    }
     found = answer_scores(gold, said, lang, "squad2")
     return [found[e.id][1] for e in examples]
 
-_GLUE = {"cola": _matthews, "sst2": _labels, "mrpc": _both, "stsb": _numbers, "qqp": _both, "mnli": _labels,
-         "qnli": _labels, "rte": _labels}
-_TESTS = {"mnli": "dev_matched", "mrpc": "test"} # of GLUE; of the others 'dev', since their tests have no labels
-BENCHMARKS |= {name: Benchmark(name, name, score, FineTuning(epochs=5), test=_TESTS.get(name, "dev"))
-               for name, score in _GLUE.items()}
-BENCHMARKS |= {
-    "squad1": Benchmark("squad1", "squad1", partial(_spans, "squad"), _QA, test="dev", parallel=True), # translations
-    "squad2": Benchmark("squad2", "squad2", _answerable, _QA, test="dev", each=_each_answerable),
-    "cls": Benchmark("cls", "cls", _labels, FineTuning(epochs=5, max_length=256), "books-train", "books-test"),
-    "chemprot": Benchmark("chemprot", "chemprot", _micro, FineTuning(epochs=5, max_length=256)),
-    "sib200": Benchmark("sib200", "sib200", _labels, FineTuning(epochs=10), parallel=True)}
+# %% ../../nbs/measures/10_downstream.ipynb #2dbe8b8a
+_GLUE = {
+    "cola": _matthews,
+    "sst2": _labels,
+    "mrpc": _both,
+    "stsb": _numbers,
+    "qqp": _both,
+    "mnli": _labels,
+    "qnli": _labels,
+    "rte": _labels,
+}
 
-# %% ../../nbs/measures/10_downstream.ipynb #051d3cde
-TABLES = { # task → where papers print it: 'paper/table', with blanks between
+
+# of GLUE; of the others 'dev', since their tests have no labels
+_TESTS = {"mnli": "dev_matched", "mrpc": "test"}
+
+
+BENCHMARKS |= {
+    name: Benchmark(name, name, score, FineTuning(epochs=5), test=_TESTS.get(name, "dev"))
+    for name, score in _GLUE.items()
+}
+
+# %% ../../nbs/measures/10_downstream.ipynb #07740aca
+BENCHMARKS |= {
+    "squad1": Benchmark(
+        "squad1", "squad1", partial(_spans, "squad"), _QA, test="dev", parallel=True
+    ),  # translations
+    "squad2": Benchmark("squad2", "squad2", _answerable, _QA, test="dev", each=_each_answerable),
+    "cls": Benchmark(
+        "cls", "cls", _labels, FineTuning(epochs=5, max_length=256), "books-train", "books-test"
+    ),
+    "chemprot": Benchmark("chemprot", "chemprot", _micro, FineTuning(epochs=5, max_length=256)),
+    "sib200": Benchmark("sib200", "sib200", _labels, FineTuning(epochs=10), parallel=True),
+}
+
+# %% ../../nbs/measures/10_downstream.ipynb #a94eb140
+TABLES = {  # task → where papers print it: 'paper/table', with blanks between
     "xnli": "xylent/table11_xnli metaxlm/table12_xnli veco/table09_xnli",
     "americasnli": "xylent/table05_americasnli",
     "paws-x": "xylent/table10_pawsx metaxlm/table13_pawsx veco/table10_pawsx",
@@ -127,113 +216,214 @@ TABLES = { # task → where papers print it: 'paper/table', with blanks between
     "ner": "metaxlm/table15_ner veco/table13_ner static/table10_panx",
     "xquad": "xylent/table14_xquad metaxlm/table09_xquad veco/table14_xquad static/table08_xquad",
     "mlqa": "xylent/table12_mlqa metaxlm/table10_mlqa veco/table15_mlqa",
-    "tydiqa": "xylent/table13_tydiqa metaxlm/table11_tydiqa veco/table16_tydiqa static/table09_tydiqa",
-    "cls": "metaxlm/table02_amazon_reviews", "chemprot": "xylent/table07_chemprot",
+    "tydiqa": "xylent/table13_tydiqa metaxlm/table11_tydiqa veco/table16_tydiqa "
+    "static/table09_tydiqa",
+    "cls": "metaxlm/table02_amazon_reviews",
+    "chemprot": "xylent/table07_chemprot",
     "tatoeba": "xlme/table05_tatoeba veco/table17_tatoeba static/table12_tatoeba",
-    "mining": "veco/table11_bucc", "word_alignment": "xlme/table06_aer",
+    "mining": "veco/table11_bucc",
+    "word_alignment": "xlme/table06_aer",
     "bli": "static/table01_muse_summary static/table05_muse_bli",
     "word_similarity": "static/table06_semeval_crosslingual static/table07_semeval_monolingual",
 } | dict.fromkeys([*_GLUE, "squad2"], "xylent/table03_glue_squad")
-_PRINTED_AS = { # task → what tables call it, besides this
-    "paws-x": "pawsx", "americasnli": "xnli", "pos": "udpos", "ner": "panx", "cls": "amazon amazon_reviews",
-    "tatoeba": "tatoeba14 tatoeba36", "mining": "bucc", "bli": "muse_bli",
-    "word_similarity": "semeval2017_task2_cross_lingual semeval2017_task2_monolingual"}
 
-def _names(name) -> set[str]: return {name, *_PRINTED_AS.get(name, "").split()}
+# %% ../../nbs/measures/10_downstream.ipynb #051d3cde
+_PRINTED_AS = {  # task → what tables call it, besides this
+    "paws-x": "pawsx",
+    "americasnli": "xnli",
+    "pos": "udpos",
+    "ner": "panx",
+    "cls": "amazon amazon_reviews",
+    "tatoeba": "tatoeba14 tatoeba36",
+    "mining": "bucc",
+    "bli": "muse_bli",
+    "word_similarity": "semeval2017_task2_cross_lingual semeval2017_task2_monolingual",
+}
+
+
+def _names(name) -> set[str]:
+    return {name, *_PRINTED_AS.get(name, "").split()}
+
+# %% ../../nbs/measures/10_downstream.ipynb #60671008
+_COLUMNS = (
+    "paper",
+    "model",
+    "size",
+    "setting",
+    "lang",
+    "metric",
+    "value",
+    "doubtful",
+    "note",
+    "variant",
+)
+
+
+# columns that only some tables need
+_OF_SOME = ("task", "domain", "direction", "variant", "continued_training")
+
+
+_SAID_AS = {"yes": "continued training", "none": ""}  # of the last
 
 # %% ../../nbs/measures/10_downstream.ipynb #7bedd0d1
-_COLUMNS = ("paper", "model", "size", "setting", "lang", "metric", "value", "doubtful", "note", "variant")
-_OF_SOME = ("task", "domain", "direction", "variant", "continued_training") # columns that only some tables need
-_SAID_AS = {"yes": "continued training", "none": ""} # of the last
-
-def _printed_rows(place, name) -> list[dict]: # of a table, of one task
+def _printed_rows(place, name) -> list[dict]:  # of a table, of one task
     scores = [row for row in paper_table(*place.split("/")) if row["block"] != "difference"]
     rows = [row for row in scores if row["task"] in _names(name)]
     needed = [column for column in _OF_SOME if len({row.get(column) for row in rows}) > 1]
-    facts = lambda row: [_SAID_AS.get(row[column], row[column]) for column in needed]
+
+    def facts(row):
+        return [_SAID_AS.get(row[column], row[column]) for column in needed]
+
     return [row | {"variant": ", ".join(filter(None, facts(row)))} for row in rows]
 
-def printed(name: str, # one of BENCHMARKS or of `readouts.READ`
-           ) -> pd.DataFrame: # paper, model, size, setting, lang, metric, value, doubtful, note, variant
+
+def printed(
+    name: str,  # one of BENCHMARKS or of `readouts.READ`
+) -> pd.DataFrame:  # paper, model, size, setting, lang, metric, value, doubtful, note, variant
     "Scores of a task as the papers print them, no rows where none of them has it; `ConfigError` for what is no task."
     choose("task", name, [*BENCHMARKS, *READ])
     rows = [row for place in TABLES.get(name, "").split() for row in _printed_rows(place, name)]
     found = pd.DataFrame(rows, columns=_COLUMNS)
-    return found.assign(value=pd.to_numeric(found.value).astype(float), doubtful=found.doubtful == "1")
+    return found.assign(
+        value=pd.to_numeric(found.value).astype(float), doubtful=found.doubtful == "1"
+    )
 
-# %% ../../nbs/measures/10_downstream.ipynb #25e27c9f
-RECIPES = {"xlme": "table11_finetuning_hyperparameters", "xylent": "table15_finetuning_hyperparameters",
-           "metaxlm": "table08_finetuning_hyperparameters", "veco": "text_values",
-           "static": "xtreme_scripts"} # paper → where its values are
-_FIELDS = {"Epochs": "epochs", "Learning rate": "learning_rate", "Batch size": "batch_size", "Warmup": "warmup",
-           "Weight decay": "weight_decay", "epochs searched": "epochs", "batch sizes searched": "batch_size",
-           "learning rates searched, transfer": "learning_rate", "Adam β2": "beta2", "Adam ε": "epsilon"}
-_TRANSLATED_RATES = "learning rates searched, translate-train" # of VECO, in place of the last
+# %% ../../nbs/measures/10_downstream.ipynb #57ae9fc9
+RECIPES = {
+    "xlme": "table11_finetuning_hyperparameters",
+    "xylent": "table15_finetuning_hyperparameters",
+    "metaxlm": "table08_finetuning_hyperparameters",
+    "veco": "text_values",
+    "static": "xtreme_scripts",
+}  # paper → where its values are
 
-def _numbers_of(text: str) -> list[float]: # '{5,...,9}e-6', '10%', '12,500 steps', '3; 5; 10'
-    if ";" in text: return [float(number) for number in text.split(";")]
+
+_FIELDS = {
+    "Epochs": "epochs",
+    "Learning rate": "learning_rate",
+    "Batch size": "batch_size",
+    "Warmup": "warmup",
+    "Weight decay": "weight_decay",
+    "epochs searched": "epochs",
+    "batch sizes searched": "batch_size",
+    "learning rates searched, transfer": "learning_rate",
+    "Adam β2": "beta2",
+    "Adam ε": "epsilon",
+}
+
+
+_TRANSLATED_RATES = "learning rates searched, translate-train"  # of VECO, in place of the last
+
+# %% ../../nbs/measures/10_downstream.ipynb #bd6d0fde
+def _numbers_of(text: str) -> list[float]:  # '{5,...,9}e-6', '10%', '12,500 steps', '3; 5; 10'
+    if ";" in text:
+        return [float(number) for number in text.split(";")]
     if not (grid := re.fullmatch(r"\{(.+)\}(e-\d+)?", text)):
         number = text.replace(",", "").removesuffix(" steps")
         return [float(number[:-1]) / 100 if number.endswith("%") else float(number)]
     listed = grid[1].split(",")
-    if "..." in listed: listed = range(int(listed[0]), int(listed[-1]) + 1)
+    if "..." in listed:
+        listed = range(int(listed[0]), int(listed[-1]) + 1)
     return [float(f"{number}{grid[2] or ''}") for number in listed]
 
-def _rows(paper, name) -> list[dict]: # of one task; a value of the running text is of all tasks that have a table
+
+def _rows(
+    paper, name
+) -> list[dict]:  # of one task; a value of the running text is of all tasks that have a table
     rows = paper_table(paper, RECIPES[choose("recipes", paper, RECIPES)])
-    tested = name in BENCHMARKS and any(f"{paper}/" in TABLES.get(task, "") for task in _names(name))
+    tested = name in BENCHMARKS and any(
+        f"{paper}/" in TABLES.get(task, "") for task in _names(name)
+    )
     own = [r for r in rows if (r["task"] in _names(name) if "task" in r else tested)]
     return [r for r in own if r["key"] in _FIELDS]
 
-def has_recipes(paper: str, name: str) -> bool: # of RECIPES, of BENCHMARKS
+# %% ../../nbs/measures/10_downstream.ipynb #0d985c6b
+def has_recipes(paper: str, name: str) -> bool:  # of RECIPES, of BENCHMARKS
     "Whether a paper says how it fine-tuned for a task, itself or by the scripts that it names."
     return bool(_rows(paper, name))
 
-def printed_recipes(paper: str, # one of RECIPES
-                    name: str, # one of BENCHMARKS
-                    hidden_size: int, # of the network
-                    translated: bool = False, # whether translations are learned from as well
-                   ) -> list[FineTuning]: # every point of the grid
+# %% ../../nbs/measures/10_downstream.ipynb #25e27c9f
+def printed_recipes(
+    paper: str,  # one of RECIPES
+    name: str,  # one of BENCHMARKS
+    hidden_size: int,  # of the network
+    translated: bool = False,  # whether translations are learned from as well
+) -> list[FineTuning]:  # every point of the grid
     "How a paper fine-tuned for a task, its rates raised for a narrower network; `ConfigError` where it does not say."
     grid = {_FIELDS[r["key"]]: _numbers_of(r["value"]) for r in _rows(paper, name)}
     if grid and translated:
-        own = [r["value"] for r in paper_table(paper, RECIPES[paper]) if r["key"] == _TRANSLATED_RATES]
+        own = [
+            r["value"] for r in paper_table(paper, RECIPES[paper]) if r["key"] == _TRANSLATED_RATES
+        ]
         grid |= {"learning_rate": _numbers_of(value) for value in own}
     if not grid:
         there = ", ".join(task for task in BENCHMARKS if has_recipes(paper, task))
-        raise ConfigError(f"recipes={paper!r}: none for {name}, only for {there}; leave recipes out for our own")
+        raise ConfigError(
+            f"recipes={paper!r}: none for {name}, only for {there}; leave recipes out for our own"
+        )
     scale = usual_rate(min(hidden_size, 768)) / usual_rate(768)
     points = [dict(zip(grid, values)) for values in product(*grid.values())]
-    whole = lambda point: {k: int(point[k]) for k in ("epochs", "batch_size")}
-    return [replace(BENCHMARKS[name].recipe, **point | whole(point) | {"learning_rate": point["learning_rate"] * scale})
-            for point in points]
 
-# %% ../../nbs/measures/10_downstream.ipynb #91ec8adb
-def _place(task_set, lang, split, folder) -> Path: return Path(folder) / f"{task_set}-{split}-{lang}.txt"
+    def whole(point):
+        return {k: int(point[k]) for k in ("epochs", "batch_size")}
 
-def write_texts(task_set: str, lang: str, split: str, # as for `read_task`
-                folder, # where it goes
-               ) -> Path: # the file: what is said, a text a line
+    return [
+        replace(
+            BENCHMARKS[name].recipe,
+            **point | whole(point) | {"learning_rate": point["learning_rate"] * scale},
+        )
+        for point in points
+    ]
+
+# %% ../../nbs/measures/10_downstream.ipynb #448a24ec
+def _place(task_set, lang, split, folder) -> Path:
+    return Path(folder) / f"{task_set}-{split}-{lang}.txt"
+
+
+def write_texts(
+    task_set: str,
+    lang: str,
+    split: str,  # as for `read_task`
+    folder,  # where it goes
+) -> Path:  # the file: what is said, a text a line
     "Write what is to be translated of a set, as `<set>-<split>-<lang>.source.txt`."
     path = _place(task_set, lang, split, folder).with_suffix(".source.txt")
-    texts = [" ".join(text.split()) for example in read_task(task_set, lang, split) for text in texts_of(example)]
+    texts = [
+        " ".join(text.split())
+        for example in read_task(task_set, lang, split)
+        for text in texts_of(example)
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) as unfinished: unfinished.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    with atomic_path(path) as unfinished:
+        unfinished.write_text("\n".join(texts) + "\n", encoding="utf-8")
     return path
 
-def read_translations(task_set: str, lang: str, split: str, # as for `read_task`
-                      folder, # with `<set>-<split>-<lang>.txt`, a line for each of `write_texts`
-                     ) -> dict: # example → its texts, translated
+# %% ../../nbs/measures/10_downstream.ipynb #91ec8adb
+def read_translations(
+    task_set: str,
+    lang: str,
+    split: str,  # as for `read_task`
+    folder,  # with `<set>-<split>-<lang>.txt`, a line for each of `write_texts`
+) -> dict:  # example → its texts, translated
     "What stands beside the examples of a set; `DataError` if the file is absent or has another number of lines."
-    examples, path = read_task(task_set, lang, split), _place(task_set, lang, split, folder)
-    try: path = existing_file(path)
+    examples = read_task(task_set, lang, split)
+    path = _place(task_set, lang, split, folder)
+    try:
+        path = existing_file(path)
     except FileNotFoundError as e:
-        raise DataError(f"no translations: write what is to be translated with write_texts({task_set!r}, {lang!r}, "
-                        f"{split!r}, folder), and put the translation here", path) from e
-    lines, sizes = [*map(normalize_text, file_lines(path))], [len(texts_of(example)) for example in examples]
-    if len(lines) != sum(sizes): raise DataError(f"{len(lines)} lines for {sum(sizes)} texts: one for each", path)
+        raise DataError(
+            f"no translations: write what is to be translated with write_texts({task_set!r}, "
+            f"{lang!r}, "
+            f"{split!r}, folder), and put the translation here",
+            path,
+        ) from e
+    lines = [*map(normalize_text, file_lines(path))]
+    sizes = [len(texts_of(example)) for example in examples]
+    if len(lines) != sum(sizes):
+        raise DataError(f"{len(lines)} lines for {sum(sizes)} texts: one for each", path)
     texts = (text for example in examples for text in texts_of(example))
     for n, (line, text) in enumerate(zip(lines, texts), 1):
-        if text.strip() and not line.strip("\u200b\ufeff "): raise DataError(f"no translation of {text:.40}", path, n)
+        if text.strip() and not line.strip("\u200b\ufeff "):
+            raise DataError(f"no translation of {text:.40}", path, n)
     rest = iter(lines)
     return {example: tuple(islice(rest, size)) for example, size in zip(examples, sizes)}

@@ -28,25 +28,47 @@ import transformers
 from safetensors.torch import load_model
 from torch import nn
 
-from ..base.core import (CheckpointError, ConfigError, DataError, atomic_path, choose, derive_seed, progress_bar,
-                            read_json_object, refusing_damage, torch_generator)
+from xlnb.base.core import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    atomic_path,
+    choose,
+    derive_seed,
+    progress_bar,
+    read_json_object,
+    refusing_damage,
+    torch_generator,
+)
 from ..encoder.foreign import loading_quietly, quietly
 from ..training.training import TrainingConfig, train
 from .probes import pad_examples, tokenized
-from .retrieval import check_complete, check_tokenizer, evaluating, load_model_tokenizer, longest_input
+from xlnb.measures.retrieval import (
+    check_complete,
+    check_tokenizer,
+    evaluating,
+    load_model_tokenizer,
+    longest_input,
+)
+
+# %% ../../nbs/measures/08_finetuning.ipynb #9267e13f
+IGNORED = -100  # a target that is not counted
 
 # %% ../../nbs/measures/08_finetuning.ipynb #fd37d2d7
-IGNORED = -100 # a target that is not counted
-
 @dataclass
 class Items:
     "What a network reads of some examples, and what it is to say."
-    ids: list = field(default_factory=list) # token ids of each item
-    second: list = field(default_factory=list) # number of the second text's first piece; 0 without one
-    example: list = field(default_factory=list) # number of the example that each item belongs to
-    targets: list = field(default_factory=list) # of each item, as its kind wants it
-    places: list = field(default_factory=list) # of tagging and question answering: where in the example pieces stand
-    partners: "Items | None" = None # of each item what is read beside it; None: each is read alone
+
+    ids: list = field(default_factory=list)  # token ids of each item
+    second: list = field(
+        default_factory=list
+    )  # number of the second text's first piece; 0 without one
+    example: list = field(default_factory=list)  # number of the example that each item belongs to
+    targets: list = field(default_factory=list)  # of each item, as its kind wants it
+    places: list = field(
+        default_factory=list
+    )  # of tagging and question answering: where in the example pieces stand
+    partners: "Items | None" = None  # of each item what is read beside it; None: each is read alone
 
     def lengths(self) -> list[int]:
         "Tokens of each item, or of what is read beside it where that is longer."
@@ -66,39 +88,61 @@ class Items:
 def _label_number(labels, label, example) -> int:
     return labels.index(choose(f"{example.id}: label", label, labels))
 
-def read_labelled(examples: list, # with `texts` and `label`
-                  tokenizer, labels: tuple,
-                  limit: int, # tokens of an item
-                 ) -> Items:
+
+def read_labelled(
+    examples: list,  # with `texts` and `label`
+    tokenizer,
+    labels: tuple,
+    limit: int,  # tokens of an item
+) -> Items:
     "An item for each text or pair of texts; `ConfigError` for a label that is not one of `labels`."
     out = Items()
-    encoded = tokenized([list(column) for column in zip(*(e.texts for e in examples))], tokenizer, limit)
+    encoded = tokenized(
+        [list(column) for column in zip(*(e.texts for e in examples))], tokenizer, limit
+    )
     for n, (example, one) in enumerate(zip(examples, encoded)):
-        out.add(n, one, _label_number(labels, example.label, example) if labels else float(example.label))
+        out.add(
+            n,
+            one,
+            _label_number(labels, example.label, example) if labels else float(example.label),
+        )
     return out
 
 # %% ../../nbs/measures/08_finetuning.ipynb #1f2f5cb9
-def read_choices(examples: list, # with `context`, `question`, `options` and `answer`
-                 tokenizer,
-                 labels: tuple, # as many as each example has options
-                 limit: int, # tokens of an item
-                ) -> Items:
+def read_choices(
+    examples: list,  # with `context`, `question`, `options` and `answer`
+    tokenizer,
+    labels: tuple,  # as many as each example has options
+    limit: int,  # tokens of an item
+) -> Items:
     "An item for each option; `DataError` for an example with more options, or fewer, than the others."
     for example in examples:
         if len(example.options) != len(labels):
-            raise DataError(f"{example.id}: {len(example.options)} options where the set has {len(labels)}")
+            raise DataError(
+                f"{example.id}: {len(example.options)} options where the set has {len(labels)}"
+            )
     pairs = [(f"{e.context} {e.question}", option) for e in examples for option in e.options]
-    out, encoded = Items(), tokenized([list(column) for column in zip(*pairs)], tokenizer, limit)
-    for k, one in enumerate(encoded): out.add(n := k // len(labels), one, examples[n].answer)
+    out = Items()
+    encoded = tokenized([list(column) for column in zip(*pairs)], tokenizer, limit)
+    for k, one in enumerate(encoded):
+        out.add(n := k // len(labels), one, examples[n].answer)
     return out
 
 # %% ../../nbs/measures/08_finetuning.ipynb #14a3c726
-_BLANK = "▁Ġ " # marks of a word's begin
+_BLANK = "▁Ġ "  # marks of a word's begin
 
-def _first_pieces(words, encoded) -> np.ndarray: # (words,): the first piece with some of each word's text, or -1
-    own = np.flatnonzero([side == 0 and token.strip(_BLANK) != "" for side, token in zip(encoded.sequence_ids,
-                                                                                       encoded.tokens)])
-    if not len(own): return np.full(len(words), -1)
+
+def _first_pieces(
+    words, encoded
+) -> np.ndarray:  # (words,): the first piece with some of each word's text, or -1
+    own = np.flatnonzero(
+        [
+            side == 0 and token.strip(_BLANK) != ""
+            for side, token in zip(encoded.sequence_ids, encoded.tokens)
+        ]
+    )
+    if not len(own):
+        return np.full(len(words), -1)
     start, end = np.array(encoded.offsets)[own].T
     lengths = np.array([*map(len, words)])
     begins = np.cumsum(lengths + 1) - lengths - 1
@@ -106,262 +150,404 @@ def _first_pieces(words, encoded) -> np.ndarray: # (words,): the first piece wit
     inside = (end[piece] > begins) & (start[piece] < begins + lengths)
     return np.where(inside, own[piece], -1)
 
-# %% ../../nbs/measures/08_finetuning.ipynb #8c97b2da
+# %% ../../nbs/measures/08_finetuning.ipynb #d97ff822
 def _tag_item(out, n, example, part, encoded, labels):
     "Add the words `part` (first, last + 1) of an example; returns how many have no piece of their own."
     tags = example.tags[slice(*part)]
     pieces = _first_pieces(example.words[slice(*part)], encoded)
     targets = np.full(len(encoded.ids), IGNORED)
-    for piece, tag in zip(pieces[::-1], tags[::-1]): # of two words in one piece the first counts
-        if piece >= 0: targets[piece] = _label_number(labels, tag, example)
+    # of two words in one piece the first counts
+    for piece, tag in zip(pieces[::-1], tags[::-1]):
+        if piece >= 0:
+            targets[piece] = _label_number(labels, tag, example)
     out.add(n, encoded, targets, (part[0], np.maximum(pieces, 0)))
     return int((pieces < 0).sum())
 
-def read_tagged(examples: list, # with `words` and `tags`
-                tokenizer, labels: tuple,
-                limit: int, # tokens of an item
-               ) -> Items:
+# %% ../../nbs/measures/08_finetuning.ipynb #8c97b2da
+def read_tagged(
+    examples: list,  # with `words` and `tags`
+    tokenizer,
+    labels: tuple,
+    limit: int,  # tokens of an item
+) -> Items:
     "An item for each example, or for each part of a long one; warns of words that no piece stands for."
-    out, silent = Items(), 0
+    out = Items()
+    silent = 0
     todo = [(n, (0, len(example.words))) for n, example in enumerate(examples)]
     while todo:
         texts = [" ".join(examples[n].words[slice(*part)]) for n, part in todo]
-        encoded, halves = tokenized([texts], tokenizer, None), []
+        encoded = tokenized([texts], tokenizer, None)
+        halves = []
         for (n, (a, b)), one in zip(todo, encoded):
-            if len(one.ids) > limit and b - a > 1: halves += [(n, (a, (a + b) // 2)), (n, ((a + b) // 2, b))]
+            if len(one.ids) > limit and b - a > 1:
+                halves += [(n, (a, (a + b) // 2)), (n, ((a + b) // 2, b))]
             else:
-                if len(one.ids) > limit: # one word, whose first piece is all that is read
-                    one, = tokenizer([examples[n].words[a]], truncation=True, max_length=limit).encodings
+                if len(one.ids) > limit:  # one word, whose first piece is all that is read
+                    (one,) = tokenizer(
+                        [examples[n].words[a]], truncation=True, max_length=limit
+                    ).encodings
                 silent += _tag_item(out, n, examples[n], (a, b), one, labels)
         todo = halves
-    if silent: warnings.warn(f"{silent} words have no piece of their own: they are tagged by the start of the line")
+    if silent:
+        warnings.warn(
+            f"{silent} words have no piece of their own: they are tagged by the start of the line"
+        )
     return out
 
-# %% ../../nbs/measures/08_finetuning.ipynb #1ca83af0
-LONGEST_QUESTION = 64 # tokens, as in the published scripts
+# %% ../../nbs/measures/08_finetuning.ipynb #8ed4a8e3
+LONGEST_QUESTION = 64  # tokens, as in the published scripts
+
 
 def _cut_questions(examples, tokenizer, most):
     "Questions of at most `most` tokens; warns how many were cut."
     encoded = tokenized([[e.question for e in examples]], tokenizer, None)
     questions = [e.question for e in examples]
-    long = [n for n, one in enumerate(encoded) if sum(side == 0 for side in one.sequence_ids) > most]
+    long = [
+        n for n, one in enumerate(encoded) if sum(side == 0 for side in one.sequence_ids) > most
+    ]
     for n in long:
         own = [o for o, side in zip(encoded[n].offsets, encoded[n].sequence_ids) if side == 0]
-        questions[n] = questions[n][:own[most - 1][1]]
-    if long: warnings.warn(f"{len(long)} of {len(examples)} questions have more than {most} tokens: cut")
+        questions[n] = questions[n][: own[most - 1][1]]
+    if long:
+        warnings.warn(f"{len(long)} of {len(examples)} questions have more than {most} tokens: cut")
     return questions
 
-def _span_target(example, start, end): # (pieces,), (pieces,): characters; the first of published answers is learned
+# %% ../../nbs/measures/08_finetuning.ipynb #1ca83af0
+def _span_target(
+    example, start, end
+):  # (pieces,), (pieces,): characters; the first of published answers is learned
     "First and last piece of the answer, counted in the window; None if it is not in the window as a whole."
-    if not example.answers: return None
+    if not example.answers:
+        return None
     text, at = example.answers[0]
-    first, last = np.searchsorted(end, at, side="right"), np.searchsorted(start, at + len(text)) - 1
+    first = np.searchsorted(end, at, side="right")
+    last = np.searchsorted(start, at + len(text)) - 1
     whole = len(end) and start[0] <= at and at + len(text) <= end[-1] and first <= last
     return (int(first), int(last)) if whole else None
 
 # %% ../../nbs/measures/08_finetuning.ipynb #8e4b27d3
 _GAP = re.compile(r"(\S*)(?:.*\s)?(\S*)", re.DOTALL)
 
-def _with_dropped(text: str,
-                  offsets, # (pieces, 2): characters of the pieces of a window
-                  begins: bool, ends: bool, # whether the window holds the text's first piece, and its last
-                 ) -> np.ndarray: # (pieces, 2)
+
+def _with_dropped(
+    text: str,
+    offsets,  # (pieces, 2): characters of the pieces of a window
+    begins: bool,
+    ends: bool,  # whether the window holds the text's first piece, and its last
+) -> np.ndarray:  # (pieces, 2)
     "What a tokenizer drops goes to the piece that it touches: to the one before, if it stands between two."
-    first, last = 0 if begins else offsets[0, 0], len(text) if ends else offsets[-1, 1]
+    first = 0 if begins else offsets[0, 0]
+    last = len(text) if ends else offsets[-1, 1]
     borders = np.concatenate([[first], offsets.ravel(), [last]])
-    left, right = borders[::2], borders[1::2] # of what stands before each piece, and after the last
+    left = borders[::2]
+    right = borders[1::2]  # of what stands before each piece, and after the last
     for k in np.flatnonzero(right > left).tolist():
-        gap = " " * (k == 0) + text[left[k]:right[k]] + " " * (k == len(offsets))
+        gap = " " * (k == 0) + text[left[k] : right[k]] + " " * (k == len(offsets))
         before, after = _GAP.fullmatch(gap).groups()
         left[k] += len(before)
         right[k] -= len(after)
     return borders[1:-1].reshape(-1, 2)
 
 # %% ../../nbs/measures/08_finetuning.ipynb #f517f2ee
-def read_questions(examples: list, # with `question`, `context` and `answers`
-                   tokenizer,
-                   labels: tuple, # ()
-                   limit: int, # tokens of an item
-                   stride: int | None = None, # tokens that two windows of a text share; None: a third of `limit`
-                  ) -> Items: # places: (first piece of the text, (pieces, 2) characters)
+def read_questions(
+    examples: list,  # with `question`, `context` and `answers`
+    tokenizer,
+    labels: tuple,  # ()
+    limit: int,  # tokens of an item
+    stride: int | None = None,  # tokens that two windows of a text share; None: a third of `limit`
+) -> Items:  # places: (first piece of the text, (pieces, 2) characters)
     "An item for each window; targets are pieces of the window, (0, 0) where it holds no whole answer."
-    stride = limit // 3 if stride is None else stride # 128 of 384, as transformers' example has it
-    if not 0 <= stride <= limit // 2: raise ConfigError(f"stride={stride}: at most half of limit={limit}")
+    # 128 of 384, as transformers' example has it
+    stride = limit // 3 if stride is None else stride
+    if not 0 <= stride <= limit // 2:
+        raise ConfigError(f"stride={stride}: at most half of limit={limit}")
     questions = _cut_questions(examples, tokenizer, min(LONGEST_QUESTION, limit // 3))
-    given = tokenizer(questions, [e.context for e in examples], truncation="only_second", max_length=limit,
-                      stride=stride, return_overflowing_tokens=True, verbose=False)
-    out, of = Items(), given["overflow_to_sample_mapping"]
+    given = tokenizer(
+        questions,
+        [e.context for e in examples],
+        truncation="only_second",
+        max_length=limit,
+        stride=stride,
+        return_overflowing_tokens=True,
+        verbose=False,
+    )
+    out = Items()
+    of = given["overflow_to_sample_mapping"]
     for k, (n, one) in enumerate(zip(of, given.encodings)):
         sides = one.sequence_ids
-        if 1 not in sides: raise DataError(f"{examples[n].id}: a text without tokens")
-        first, pieces = sides.index(1), sides.count(1)
-        begins, ends = of[k - 1:k] != [n], of[k + 1:k + 2] != [n]
-        characters = np.fromiter(chain.from_iterable(one.offsets[first:first + pieces]), int, 2 * pieces)
+        if 1 not in sides:
+            raise DataError(f"{examples[n].id}: a text without tokens")
+        first = sides.index(1)
+        pieces = sides.count(1)
+        begins = of[k - 1 : k] != [n]
+        ends = of[k + 1 : k + 2] != [n]
+        characters = np.fromiter(
+            chain.from_iterable(one.offsets[first : first + pieces]), int, 2 * pieces
+        )
         offsets = _with_dropped(examples[n].context, characters.reshape(-1, 2), begins, ends)
         span = _span_target(examples[n], *offsets.T)
-        out.add(n, one, (0, 0) if span is None else (first + span[0], first + span[1]), (first, offsets))
+        out.add(
+            n, one, (0, 0) if span is None else (first + span[0], first + span[1]), (first, offsets)
+        )
     return out
 
-# %% ../../nbs/measures/08_finetuning.ipynb #316d5c42
-def texts_of(example) -> tuple[str, ...]: # one for a line of words, two for a pair or a question and its text
+# %% ../../nbs/measures/08_finetuning.ipynb #cf156307
+def texts_of(
+    example,
+) -> tuple[str, ...]:  # one for a line of words, two for a pair or a question and its text
     "What an example says, text by text; `ConfigError` for a choice."
-    if hasattr(example, "words"): return (" ".join(example.words),)
-    if hasattr(example, "options"): raise ConfigError("a choice among options is not read beside a translation")
+    if hasattr(example, "words"):
+        return (" ".join(example.words),)
+    if hasattr(example, "options"):
+        raise ConfigError("a choice among options is not read beside a translation")
     return example.texts if hasattr(example, "texts") else (example.question, example.context)
 
-def _read_partners(items: Items, examples, tokenizer, limit, translations) -> Items: # an item for each of `items`
+# %% ../../nbs/measures/08_finetuning.ipynb #316d5c42
+def _read_partners(
+    items: Items, examples, tokenizer, limit, translations
+) -> Items:  # an item for each of `items`
     absent = [example.id for example in examples if example not in translations]
-    if absent: raise DataError(f"{len(absent)} of {len(examples)} examples have no translation, first {absent[0]!r}")
+    if absent:
+        raise DataError(
+            f"{len(absent)} of {len(examples)} examples have no translation, first {absent[0]!r}"
+        )
     columns = [list(texts) for texts in zip(*(translations[example] for example in examples))]
-    encoded, out = tokenized(columns, tokenizer, limit), Items()
-    for n in items.example: out.add(n, encoded[n], None)
+    encoded = tokenized(columns, tokenizer, limit)
+    out = Items()
+    for n in items.example:
+        out.add(n, encoded[n], None)
     return out
 
 # %% ../../nbs/measures/08_finetuning.ipynb #b0c3cf56
-def _cross_entropy(logits, targets, labels): # (…, labels), (…)
-    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+def _cross_entropy(logits, targets, labels):  # (…, labels), (…)
+    return F.cross_entropy(
+        logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
 
-def _squared_error(logits, targets, labels): return F.mse_loss(logits[:, 0], targets, reduction="sum")
 
-def _among_options(logits, targets, labels): # (items, 1): the options of an example are neighbours
-    return F.cross_entropy(logits.view(-1, len(labels)), targets[::len(labels)], reduction="sum")
+def _squared_error(logits, targets, labels):
+    return F.mse_loss(logits[:, 0], targets, reduction="sum")
 
-def _start_and_end(logits, targets, labels): # (items, seq, 2), (items, 2)
+
+def _among_options(logits, targets, labels):  # (items, 1): the options of an example are neighbours
+    return F.cross_entropy(logits.view(-1, len(labels)), targets[:: len(labels)], reduction="sum")
+
+
+def _start_and_end(logits, targets, labels):  # (items, seq, 2), (items, 2)
     return sum(F.cross_entropy(logits[..., k], targets[:, k], reduction="sum") for k in (0, 1)) / 2
 
 # %% ../../nbs/measures/08_finetuning.ipynb #453e59e1
-def _most_likely(items, logits, examples, labels) -> list: return [labels[int(row.argmax())] for row in logits]
+def _most_likely(items, logits, examples, labels) -> list:
+    return [labels[int(row.argmax())] for row in logits]
 
-def _numbers(items, logits, examples, labels) -> list: return [float(row[0]) for row in logits]
+
+def _numbers(items, logits, examples, labels) -> list:
+    return [float(row[0]) for row in logits]
+
 
 def _options(items, logits, examples, labels) -> list:
     return np.array(logits).reshape(-1, len(labels)).argmax(1).tolist()
+
 
 def _tags(items, logits, examples, labels) -> list:
     out = [[None] * len(example.words) for example in examples]
     for n, (first, pieces), row in zip(items.example, items.places, logits):
         best = row[pieces].argmax(1)
-        for k, label in enumerate(best): out[n][first + k] = labels[label]
+        for k, label in enumerate(best):
+            out[n][first + k] = labels[label]
     return [tuple(tags) for tags in out]
 
 # %% ../../nbs/measures/08_finetuning.ipynb #7f8dc737
-LONGEST_ANSWER = 30 # pieces
+LONGEST_ANSWER = 30  # pieces
 
-def best_span(start, end, # (pieces,) logits
-              longest: int = LONGEST_ANSWER, # pieces
-             ) -> tuple[float, int, int]: # score, first and last piece
+
+def best_span(
+    start,
+    end,  # (pieces,) logits
+    longest: int = LONGEST_ANSWER,  # pieces
+) -> tuple[float, int, int]:  # score, first and last piece
     "The pair start ≤ end < start + longest with the largest sum."
     best = (-math.inf, 0, 0)
     for more in range(min(longest, len(start))):
-        sums = start[:len(start) - more] + end[more:]
+        sums = start[: len(start) - more] + end[more:]
         at = int(sums.argmax())
-        if sums[at] > best[0]: best = (float(sums[at]), at, at + more)
+        if sums[at] > best[0]:
+            best = (float(sums[at]), at, at + more)
     return best
 
 # %% ../../nbs/measures/08_finetuning.ipynb #93ed06c7
 class Span(NamedTuple):
     "The best answer in a text, and how much better it is than none."
+
     text: str
-    margin: float # logits: of the answer minus of `<s>`; below a threshold the question has no answer
+    margin: (
+        float  # logits: of the answer minus of `<s>`; below a threshold the question has no answer
+    )
+
 
 def _spans(items, logits, examples, labels) -> list[Span]:
-    best, none = [(-math.inf, 0, 0)] * len(examples), [math.inf] * len(examples)
+    best = [(-math.inf, 0, 0)] * len(examples)
+    none = [math.inf] * len(examples)
     for n, (first, offsets), row in zip(items.example, items.places, logits):
-        own = row[first:first + len(offsets)]
+        own = row[first : first + len(offsets)]
         score, a, b = best_span(own[:, 0], own[:, 1])
-        if score > best[n][0]: best[n] = (score, offsets[a][0], offsets[b][1])
+        if score > best[n][0]:
+            best[n] = (score, offsets[a][0], offsets[b][1])
         none[n] = min(none[n], float(row[0].sum()))
-    return [Span(e.context[a:b].strip(), float(score - null)) for e, (score, a, b), null in zip(examples, best, none)]
+    return [
+        Span(e.context[a:b].strip(), float(score - null))
+        for e, (score, a, b), null in zip(examples, best, none)
+    ]
 
-# %% ../../nbs/measures/08_finetuning.ipynb #7f963e50
+# %% ../../nbs/measures/08_finetuning.ipynb #847e2382
 class Kind(NamedTuple):
     "What tasks of a kind have in common."
-    head: str # class of transformers
-    read: Callable # examples, tokenizer, labels, limit → Items
-    loss: Callable # logits, targets, labels → sum
-    answer: Callable # items, logits of each, examples, labels → an answer for each example
-    count: Callable = lambda targets, labels: len(targets) # what the loss is a mean over
-    by_piece: bool = False # whether there are logits for every piece
 
+    head: str  # class of transformers
+    read: Callable  # examples, tokenizer, labels, limit → Items
+    loss: Callable  # logits, targets, labels → sum
+    answer: Callable  # items, logits of each, examples, labels → an answer for each example
+    count: Callable = lambda targets, labels: len(targets)  # what the loss is a mean over
+    by_piece: bool = False  # whether there are logits for every piece
+
+# %% ../../nbs/measures/08_finetuning.ipynb #d59a8ae4
 KINDS = {
-    "classification": Kind("AutoModelForSequenceClassification", read_labelled, _cross_entropy, _most_likely),
-    "regression": Kind("AutoModelForSequenceClassification", read_labelled, _squared_error, _numbers),
-    "choice": Kind("AutoModelForSequenceClassification", read_choices, _among_options, _options,
-                   lambda targets, labels: len(targets) // len(labels)),
-    "tagging": Kind("AutoModelForTokenClassification", read_tagged, _cross_entropy, _tags,
-                    lambda targets, labels: int((targets != IGNORED).sum()), by_piece=True),
-    "question answering": Kind("AutoModelForQuestionAnswering", read_questions, _start_and_end, _spans, by_piece=True)}
+    "classification": Kind(
+        "AutoModelForSequenceClassification", read_labelled, _cross_entropy, _most_likely
+    ),
+    "regression": Kind(
+        "AutoModelForSequenceClassification", read_labelled, _squared_error, _numbers
+    ),
+    "choice": Kind(
+        "AutoModelForSequenceClassification",
+        read_choices,
+        _among_options,
+        _options,
+        lambda targets, labels: len(targets) // len(labels),
+    ),
+    "tagging": Kind(
+        "AutoModelForTokenClassification",
+        read_tagged,
+        _cross_entropy,
+        _tags,
+        lambda targets, labels: int((targets != IGNORED).sum()),
+        by_piece=True,
+    ),
+    "question answering": Kind(
+        "AutoModelForQuestionAnswering", read_questions, _start_and_end, _spans, by_piece=True
+    ),
+}
 
-def read_items(kind: str, examples: list, tokenizer, labels: tuple,
-               limit: int, # tokens of an item, and of what is read beside it
-               translations: dict | None = None, # example → as of `texts_of`; None: each is read alone
-              ) -> Items:
+# %% ../../nbs/measures/08_finetuning.ipynb #7f963e50
+def read_items(
+    kind: str,
+    examples: list,
+    tokenizer,
+    labels: tuple,
+    limit: int,  # tokens of an item, and of what is read beside it
+    translations: dict | None = None,  # example → as of `texts_of`; None: each is read alone
+) -> Items:
     "The items of some examples, each beside the translation of its example where there are translations."
     items = KINDS[choose("kind", kind, [*KINDS])].read(examples, tokenizer, labels, limit)
-    if translations is not None: items.partners = _read_partners(items, examples, tokenizer, limit, translations)
+    if translations is not None:
+        items.partners = _read_partners(items, examples, tokenizer, limit, translations)
     return items
 
-# %% ../../nbs/measures/08_finetuning.ipynb #c5784e34
+# %% ../../nbs/measures/08_finetuning.ipynb #6c683ddf
 def _auto_class(kind):
-    import_module("xlnb.encoder.heads") # registers the library's own architecture
+    import_module("xlnb.encoder.heads")  # registers the library's own architecture
     return getattr(transformers, KINDS[choose("kind", kind, [*KINDS])].head)
 
-def load_config(folder): # of a saved network, the library's own too
+
+def load_config(folder):  # of a saved network, the library's own too
     "The configuration of a saved network; `ConfigError` for what is no folder of one."
     import_module("xlnb.encoder.heads")
-    if not (Path(folder) / "config.json").is_file(): raise ConfigError(f"{folder} is not the folder of a saved network")
+    if not (Path(folder) / "config.json").is_file():
+        raise ConfigError(f"{folder} is not the folder of a saved network")
     with refusing_damage(partial(_unloadable, folder)):
         return transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
 
-def _unloadable(folder, why: str) -> str: return f"{folder} holds no network that loads ({why}): write it again"
 
+def _unloadable(folder, why: str) -> str:
+    return f"{folder} holds no network that loads ({why}): write it again"
+
+# %% ../../nbs/measures/08_finetuning.ipynb #72472df9
 def check_partner(folder, partner: str):
     "`ConfigError` for a network that cannot look at a partner, or another word for one."
     choose("partner", partner, ("translation", "self"))
-    if getattr(load_config(folder), "cross_attention", False): return
-    raise ConfigError(f"partner={partner!r}: {folder} has no cross-attention to look at it with; take a network of "
-                      "xlnb.veco, or no partner")
+    if getattr(load_config(folder), "cross_attention", False):
+        return
+    raise ConfigError(
+        f"partner={partner!r}: {folder} has no cross-attention to look at it with; take a "
+        f"network of "
+        "xlnb.veco, or no partner"
+    )
 
-def _beside_partner(kind): # the library's own head on [H; S]
+
+def _beside_partner(kind):  # the library's own head on [H; S]
     name = KINDS[choose("kind", kind, [*KINDS])].head.replace("AutoModelFor", "PartneredFor")
     return getattr(import_module("xlnb.encoder.heads"), name)
 
-def new_head(folder, # of a saved encoder, with whatever head or none
-             kind: str, # one of KINDS
-             labels: tuple, # all labels or tags; of a choice as many as there are options; () otherwise
-             seed: int = 0, # of the head's first weights
-             partner: str | None = None, # plugged in: 'translation', or 'self' without one; None: a head on H alone
-            ) -> nn.Module:
+# %% ../../nbs/measures/08_finetuning.ipynb #9be94f72
+def new_head(
+    folder,  # of a saved encoder, with whatever head or none
+    kind: str,  # one of KINDS
+    labels: tuple,  # all labels or tags; of a choice as many as there are options; () otherwise
+    seed: int = 0,  # of the head's first weights
+    partner: str
+    | None = None,  # plugged in: 'translation', or 'self' without one; None: a head on H alone
+) -> nn.Module:
     "The encoder with a new head for a kind of task; `ConfigError` for an architecture that transformers gives none."
-    auto, width = _auto_class(kind), 1 if kind in ("regression", "choice") else len(labels)
+    auto = _auto_class(kind)
+    width = 1 if kind in ("regression", "choice") else len(labels)
     outputs = {} if kind == "question answering" else dict(num_labels=width)
-    if partner: check_partner(folder, partner)
+    if partner:
+        check_partner(folder, partner)
     with torch.random.fork_rng(), loading_quietly(), refusing_damage(partial(_unloadable, folder)):
         torch.manual_seed(derive_seed("head", seed))
-        head, outputs = (_beside_partner(kind), outputs | {"partner": partner}) if partner else (auto, outputs)
-        try: network, info = head.from_pretrained(folder, local_files_only=True, output_loading_info=True, **outputs)
-        except CheckpointError: raise
+        head, outputs = (
+            (_beside_partner(kind), outputs | {"partner": partner}) if partner else (auto, outputs)
+        )
+        try:
+            network, info = head.from_pretrained(
+                folder, local_files_only=True, output_loading_info=True, **outputs
+            )
+        except CheckpointError:
+            raise
         except ValueError as e:
-            raise ConfigError(f"{folder}: this architecture has no {auto.__name__.removeprefix('AutoModelFor')} in "
-                              f"transformers ({str(e).splitlines()[0]:.120})") from e
-    body = f"{network.base_model_prefix}." # below it all but a pooler was pretrained, beside it is the new head
-    check_complete(folder, network, [name for name in info["missing_keys"]
-                                     if name.startswith(body) and "pooler" not in name])
+            raise ConfigError(
+                f"{folder}: this architecture has no "
+                f"{auto.__name__.removeprefix('AutoModelFor')} in "
+                f"transformers ({str(e).splitlines()[0]:.120})"
+            ) from e
+    # below it all but a pooler was pretrained, beside it is the new head
+    body = f"{network.base_model_prefix}."
+    check_complete(
+        folder,
+        network,
+        [name for name in info["missing_keys"] if name.startswith(body) and "pooler" not in name],
+    )
     return network
 
-def _logits(out): # of any head
+# %% ../../nbs/measures/08_finetuning.ipynb #c5784e34
+def _logits(out):  # of any head
     return out.logits if "logits" in out else torch.stack([out.start_logits, out.end_logits], -1)
 
 # %% ../../nbs/measures/08_finetuning.ipynb #c1c83a6d
 class FineTuned(nn.Module):
     "A network with a head as `training.train` wants it: the sum of the loss over what is counted."
-    weights, names = {"task": 1.0}, ["task"]
+
+    weights = {"task": 1.0}
+    names = ["task"]
 
     def __init__(self, network, kind: str, labels: tuple):
         super().__init__()
-        self.network, self.kind, self.labels = network, KINDS[kind], labels
+        self.network = network
+        self.kind = KINDS[kind]
+        self.labels = labels
 
-    def prepare(self, batches, generator) -> list[dict]: return batches
+    def prepare(self, batches, generator) -> list[dict]:
+        return batches
 
     def counts(self, batch) -> dict:
         "Texts, choices, windows or first pieces, which the loss is a mean over."
@@ -370,212 +556,324 @@ class FineTuned(nn.Module):
     def forward(self, batch, generator=None) -> dict:
         given = {name: values for name, values in batch.items() if name != "targets"}
         logits = _logits(self.network(**given)).float()
-        if self.kind.by_piece: # no answer begins where a batch is filled up
-            logits = logits.masked_fill(batch["attention_mask"][..., None] == 0, torch.finfo(logits.dtype).min)
+        if self.kind.by_piece:  # no answer begins where a batch is filled up
+            logits = logits.masked_fill(
+                batch["attention_mask"][..., None] == 0, torch.finfo(logits.dtype).min
+            )
         return {"task": self.kind.loss(logits, batch["targets"], self.labels)}
 
     def save_pretrained(self, folder):
-        with quietly(): self.network.save_pretrained(folder)
+        with quietly():
+            self.network.save_pretrained(folder)
 
-    def load_pretrained(self, folder): load_model(self.network, Path(folder) / "model.safetensors")
+    def load_pretrained(self, folder):
+        load_model(self.network, Path(folder) / "model.safetensors")
 
-# %% ../../nbs/measures/08_finetuning.ipynb #7c1da4b8
-POSITIONS = {"cpu": 1024, "cuda": 4096} # side by side: what a core's cache holds is a tenth faster there
+# %% ../../nbs/measures/08_finetuning.ipynb #7a635325
+# side by side: what a core's cache holds is a tenth faster there
+POSITIONS = {"cpu": 1024, "cuda": 4096}
+
 
 def by_length(lengths: list[int], device: torch.device) -> list[list[int]]:
     "Numbers of items that are read side by side, the longest first: many short ones, few long ones."
-    order, groups, start = sorted(range(len(lengths)), key=lambda n: -lengths[n]), [], 0
+    order = sorted(range(len(lengths)), key=lambda n: -lengths[n])
+    groups = []
+    start = 0
     most = POSITIONS.get(device.type, POSITIONS["cuda"])
     while start < len(order):
         size = max(1, most // max(lengths[order[start]], 1))
-        groups.append(order[start:start + size])
+        groups.append(order[start : start + size])
         start += size
     return groups
 
+# %% ../../nbs/measures/08_finetuning.ipynb #403a20b7
 class ItemBatches:
     "Steps for `training.train`, in batches of like length; every epoch's order is a function of seed and epoch."
+
     micro_batches = 1
 
-    def __init__(self, items: Items, together: int, # neighbours that stay together: the options of a choice
-                 batch_size: int, # examples (or windows) in a step
-                 seed: int, tokenizer, network):
-        self.items, self.together, self.batch_size, self.seed = items, together, batch_size, seed
-        self.tokenizer, self.network = tokenizer, network
+    def __init__(
+        self,
+        items: Items,
+        together: int,  # neighbours that stay together: the options of a choice
+        batch_size: int,  # examples (or windows) in a step
+        seed: int,
+        tokenizer,
+        network,
+    ):
+        self.items = items
+        self.together = together
+        self.batch_size = batch_size
+        self.seed = seed
+        self.tokenizer = tokenizer
+        self.network = network
         self.units = len(items.ids) // together
         self.per_epoch, self.lengths = math.ceil(self.units / batch_size), items.lengths()
 
     def __call__(self, step: int, index: int) -> list[dict]:
-        order = torch.randperm(self.units, generator=torch_generator("fine-tuning", self.seed, step // self.per_epoch))
-        units = order[step % self.per_epoch * self.batch_size:][:self.batch_size].tolist()
+        order = torch.randperm(
+            self.units, generator=torch_generator("fine-tuning", self.seed, step // self.per_epoch)
+        )
+        units = order[step % self.per_epoch * self.batch_size :][: self.batch_size].tolist()
         units = [range(unit * self.together, (unit + 1) * self.together) for unit in units]
-        groups = by_length([sum(self.lengths[r] for r in rows) for rows in units], self.network.device)
-        return [padded(self.items, [r for n in group for r in units[n]], self.tokenizer, self.network)
-                for group in groups]
+        groups = by_length(
+            [sum(self.lengths[r] for r in rows) for rows in units], self.network.device
+        )
+        return [
+            padded(self.items, [r for n in group for r in units[n]], self.tokenizer, self.network)
+            for group in groups
+        ]
 
-    def state(self) -> dict: return {}
-    def load_state(self, state): pass
+    def state(self) -> dict:
+        return {}
 
-def _inputs(items: Items, rows: list[int], tokenizer, network) -> dict: # what the network takes, `partner_…` with it
-    batch = pad_examples([items.ids[r] for r in rows], [items.second[r] for r in rows], tokenizer, network)
-    if items.partners is None: return batch
+    def load_state(self, state):
+        pass
+
+# %% ../../nbs/measures/08_finetuning.ipynb #7c1da4b8
+def _inputs(
+    items: Items, rows: list[int], tokenizer, network
+) -> dict:  # what the network takes, `partner_…` with it
+    batch = pad_examples(
+        [items.ids[r] for r in rows], [items.second[r] for r in rows], tokenizer, network
+    )
+    if items.partners is None:
+        return batch
     beside = _inputs(items.partners, rows, tokenizer, network)
     return batch | {f"partner_{name}": values for name, values in beside.items()}
+
 
 def padded(items: Items, rows: list[int], tokenizer, network) -> dict:
     "Some items side by side, with their targets."
     batch = _inputs(items, rows, tokenizer, network)
     targets = [items.targets[r] for r in rows]
-    if isinstance(targets[0], np.ndarray): # of pieces
+    if isinstance(targets[0], np.ndarray):  # of pieces
         width = batch["input_ids"].shape[1]
         targets = [np.pad(own, (0, width - len(own)), constant_values=IGNORED) for own in targets]
     return batch | {"targets": torch.as_tensor(np.array(targets), device=network.device)}
 
-# %% ../../nbs/measures/08_finetuning.ipynb #041b8094
-def _replica(network): # the same weights; what a forward pass notes in its modules stays there
-    return copy.deepcopy(network, {id(t): t for t in chain(network.parameters(), network.buffers())})
+# %% ../../nbs/measures/08_finetuning.ipynb #7ef69172
+def _replica(network):  # the same weights; what a forward pass notes in its modules stays there
+    return copy.deepcopy(
+        network, {id(t): t for t in chain(network.parameters(), network.buffers())}
+    )
 
-def _popped(batches: deque): # by several threads
+
+def _popped(batches: deque):  # by several threads
     with suppress(IndexError):
-        while True: yield batches.popleft()
+        while True:
+            yield batches.popleft()
 
-def each_batch(network, batches: list, # the longest first
-               read): # (network, batch) → None
+# %% ../../nbs/measures/08_finetuning.ipynb #d949c839
+def each_batch(
+    network,
+    batches: list,  # the longest first
+    read,
+):  # (network, batch) → None
     "Read batches with dropout off; on a CPU every thread of torch has batches, and a replica, of its own."
     given = torch.get_num_threads()
     threads = min(given if network.device.type == "cpu" else 1, len(batches))
-    left, bar = deque(batches), progress_bar(total=len(batches), unit="batch")
+    left = deque(batches)
+    bar = progress_bar(total=len(batches), unit="batch")
+
     def work(own):
         with torch.inference_mode():
             for batch in _popped(left):
                 read(own, batch)
                 bar.update()
+
     with evaluating(network), bar:
-        if threads <= 1: return work(network)
+        if threads <= 1:
+            return work(network)
         replicas = [_replica(network) for _ in range(threads)]
         try:
-            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(given // threads,)) as pool:
+            with ThreadPoolExecutor(
+                threads, initializer=torch.set_num_threads, initargs=(given // threads,)
+            ) as pool:
                 try:
                     jobs = [pool.submit(work, replica) for replica in replicas]
                     wait(jobs, return_when=FIRST_EXCEPTION)
-                finally: left.clear() # an error, or Ctrl-C, ends the others too
-        finally: torch.set_num_threads(given)
-        for job in jobs: job.result()
+                finally:
+                    left.clear()  # an error, or Ctrl-C, ends the others too
+        finally:
+            torch.set_num_threads(given)
+        for job in jobs:
+            job.result()
 
-def item_logits(network, items: Items, kind: str, tokenizer) -> list[np.ndarray]: # of each item, float32
+# %% ../../nbs/measures/08_finetuning.ipynb #041b8094
+def item_logits(
+    network, items: Items, kind: str, tokenizer
+) -> list[np.ndarray]:  # of each item, float32
     "What the head says of every item, with dropout off; items of like length go together."
     out = [None] * len(items.ids)
+
     def read(own, rows):
         logits = _logits(own(**_inputs(items, rows, tokenizer, own))).float().cpu().numpy()
-        for r, values in zip(rows, logits): out[r] = values[:len(items.ids[r])] if KINDS[kind].by_piece else values
+        for r, values in zip(rows, logits):
+            out[r] = values[: len(items.ids[r])] if KINDS[kind].by_piece else values
+
     each_batch(network, by_length(items.lengths(), network.device), read)
     return out
 
-# %% ../../nbs/measures/08_finetuning.ipynb #852b2012
+# %% ../../nbs/measures/08_finetuning.ipynb #e2b686e5
 @dataclass(frozen=True)
 class FineTuning:
     "How a head is trained: Adam, linear warm-up and decay."
+
     epochs: int = 5
-    learning_rate: float | None = None # at the top of the schedule; None: `usual_rate` of the network's width
-    batch_size: int = 32 # examples or windows in a step
-    warmup: float = 0.1 # share of the steps; from 1 on their number
+    learning_rate: float | None = (
+        None  # at the top of the schedule; None: `usual_rate` of the network's width
+    )
+    batch_size: int = 32  # examples or windows in a step
+    warmup: float = 0.1  # share of the steps; from 1 on their number
     weight_decay: float = 0.0
-    beta2: float = 0.98 # of Adam, whose first is 0.9
-    epsilon: float = 1e-6 # of Adam
-    max_length: int = 128 # tokens of an item, at most what the network takes
-    max_minutes: float = 30.0 # of one call; the next goes on
+    beta2: float = 0.98  # of Adam, whose first is 0.9
+    epsilon: float = 1e-6  # of Adam
+    max_length: int = 128  # tokens of an item, at most what the network takes
+    max_minutes: float = 30.0  # of one call; the next goes on
 
     def __post_init__(self):
         for name in ("epochs", "batch_size", "max_length"):
-            if getattr(self, name) < 1: raise ConfigError(f"{name}={getattr(self, name)}: give 1 or more")
-        if self.warmup < 0: raise ConfigError(f"warmup={self.warmup}: a share of the steps, or their number")
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: give 1 or more")
+        if self.warmup < 0:
+            raise ConfigError(f"warmup={self.warmup}: a share of the steps, or their number")
 
+# %% ../../nbs/measures/08_finetuning.ipynb #852b2012
 def usual_rate(hidden_size: int) -> float:
     "2e-5 at 768, as papers have it, and more for narrower networks: 3e-4 at 128."
     return 2e-5 * (768 / hidden_size) ** 1.5
 
+
 @dataclass(frozen=True)
 class LearnedTask:
     "What a head learns, and how the epoch is chosen."
-    kind: str # one of KINDS
-    labels: tuple
-    train: list # examples
-    dev: list # examples, none of them in `train`
-    score: Callable # examples, answers → a number, the higher the better
-    partner: str | None = None # 'translation' or 'self' for a network plugged in, as in `new_head`
-    translations: dict | None = None # of all examples, as in `read_items`
 
-# %% ../../nbs/measures/08_finetuning.ipynb #88dedbd1
-def answers_of(network, tokenizer, kind: str, labels: tuple, examples: list,
-               limit: int, # tokens of an item
-               translations: dict | None = None, # as in `read_items`
-              ) -> list: # of each example: label, number, option, tags, or `Span`
+    kind: str  # one of KINDS
+    labels: tuple
+    train: list  # examples
+    dev: list  # examples, none of them in `train`
+    score: Callable  # examples, answers → a number, the higher the better
+    partner: str | None = None  # 'translation' or 'self' for a network plugged in, as in `new_head`
+    translations: dict | None = None  # of all examples, as in `read_items`
+
+# %% ../../nbs/measures/08_finetuning.ipynb #db862a3f
+def answers_of(
+    network,
+    tokenizer,
+    kind: str,
+    labels: tuple,
+    examples: list,
+    limit: int,  # tokens of an item
+    translations: dict | None = None,  # as in `read_items`
+) -> list:  # of each example: label, number, option, tags, or `Span`
     "What a fine-tuned network answers."
     items = read_items(kind, examples, tokenizer, labels, limit, translations)
     return KINDS[kind].answer(items, item_logits(network, items, kind, tokenizer), examples, labels)
 
+# %% ../../nbs/measures/08_finetuning.ipynb #34fcd5bb
 def _know_padding(folder, config, tokenizer, kind: str):
     "Name the padding where a configuration does not: decoders read a text at its last piece before it."
-    if getattr(config, "pad_token_id", None) is not None: return
+    if getattr(config, "pad_token_id", None) is not None:
+        return
     if tokenizer.pad_token_id is None and not KINDS[kind].by_piece:
-        raise ConfigError(f"{folder}: neither its configuration nor its tokenizer names a padding token, which batches "
-                          "of texts need: set one, as tokenizer.pad_token = tokenizer.eos_token, and save it there")
+        raise ConfigError(
+            f"{folder}: neither its configuration nor its tokenizer names a padding token, "
+            f"which batches "
+            "of texts need: set one, as tokenizer.pad_token = tokenizer.eos_token, and save it "
+            "there"
+        )
     config.pad_token_id = tokenizer.pad_token_id
 
+# %% ../../nbs/measures/08_finetuning.ipynb #5d3106e9
 def _training_config(recipe, batches, config, seed) -> TrainingConfig:
     steps = recipe.epochs * batches.per_epoch
     warmup = recipe.warmup if recipe.warmup >= 1 else recipe.warmup * steps
     if warmup > steps:
         warnings.warn(f"warmup={warmup:g} steps in a training of {steps}: a tenth of them is taken")
         warmup = steps / 10
-    return TrainingConfig(steps, recipe.learning_rate or usual_rate(config.hidden_size), min(int(warmup), steps),
-                          (0.9, recipe.beta2), recipe.epsilon, recipe.weight_decay, clip_norm=1.0, seed=seed,
-                          max_minutes=recipe.max_minutes,
-                          evaluate_every=batches.per_epoch)
+    return TrainingConfig(
+        steps,
+        recipe.learning_rate or usual_rate(config.hidden_size),
+        min(int(warmup), steps),
+        (0.9, recipe.beta2),
+        recipe.epsilon,
+        recipe.weight_decay,
+        clip_norm=1.0,
+        seed=seed,
+        max_minutes=recipe.max_minutes,
+        evaluate_every=batches.per_epoch,
+    )
 
+# %% ../../nbs/measures/08_finetuning.ipynb #88dedbd1
 def _keep_best(network, tokenizer, out, step, found, epoch_ends: bool):
     "Write the network to `best` if it is better there; a network amid an epoch gives way to any at an end of one."
     notes = out / "best" / "selection.json"
-    there = read_json_object(notes, "epoch_ends", "dev") if notes.exists() else {"epoch_ends": False}
-    if there["epoch_ends"] and not (epoch_ends and found > there["dev"]): return
+    there = (
+        read_json_object(notes, "epoch_ends", "dev") if notes.exists() else {"epoch_ends": False}
+    )
+    if there["epoch_ends"] and not (epoch_ends and found > there["dev"]):
+        return
     with atomic_path(out / "best") as folder:
-        with quietly(): network.save_pretrained(folder)
+        with quietly():
+            network.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        (folder / "selection.json").write_text(json.dumps({"step": step, "dev": found, "epoch_ends": epoch_ends}))
+        (folder / "selection.json").write_text(
+            json.dumps({"step": step, "dev": found, "epoch_ends": epoch_ends})
+        )
 
-# %% ../../nbs/measures/08_finetuning.ipynb #0b7f8b3b
-def train_head(model, # folder of a saved encoder with its tokenizer
-               task: LearnedTask,
-               recipe: FineTuning,
-               seed: int, # of the head, the order of examples, dropout
-               out, # folder of the run
-               identity: dict | None = None, # what must not differ when the run is taken up again
-               say=None, # called with the number of steps, before the first
-              ) -> dict: # of `training.train`; the network of the best epoch is in `out/best`
+# %% ../../nbs/measures/08_finetuning.ipynb #7c69b98e
+def train_head(
+    model,  # folder of a saved encoder with its tokenizer
+    task: LearnedTask,
+    recipe: FineTuning,
+    seed: int,  # of the head, the order of examples, dropout
+    out,  # folder of the run
+    identity: dict | None = None,  # what must not differ when the run is taken up again
+    say=None,  # called with the number of steps, before the first
+) -> dict:  # of `training.train`; the network of the best epoch is in `out/best`
     "Train a head and all weights below it, keep the epoch that is best on `dev`; the same call goes on if killed."
-    out, tokenizer = Path(out), load_model_tokenizer(model)
+    out = Path(out)
+    tokenizer = load_model_tokenizer(model)
     network = new_head(model, task.kind, task.labels, seed, task.partner).train()
     check_tokenizer(tokenizer, network.config)
     _know_padding(model, network.config, tokenizer, task.kind)
-    if torch.cuda.is_available(): network.cuda()
+    if torch.cuda.is_available():
+        network.cuda()
     limit = min(recipe.max_length, longest_input(network.config, tokenizer))
     items = read_items(task.kind, task.train, tokenizer, task.labels, limit, task.translations)
     together = len(task.labels) if task.kind == "choice" else 1
     batches = ItemBatches(items, together, recipe.batch_size, seed, tokenizer, network)
+
     def evaluate(step):
-        answers = answers_of(network, tokenizer, task.kind, task.labels, task.dev, limit, task.translations)
+        answers = answers_of(
+            network, tokenizer, task.kind, task.labels, task.dev, limit, task.translations
+        )
         found = task.score(task.dev, answers)
         _keep_best(network, tokenizer, out, step, found, step % batches.per_epoch == 0)
         return {"dev": found}
-    config = _training_config(recipe, batches, network.config, seed)
-    if say: say(config.steps)
-    return train(FineTuned(network, task.kind, task.labels), batches, config, out, identity, evaluate)
 
-def load_head(folder, # `best` of a run
-              kind: str):
+    config = _training_config(recipe, batches, network.config, seed)
+    if say:
+        say(config.steps)
+    return train(
+        FineTuned(network, task.kind, task.labels), batches, config, out, identity, evaluate
+    )
+
+# %% ../../nbs/measures/08_finetuning.ipynb #0b7f8b3b
+def load_head(
+    folder,  # `best` of a run
+    kind: str,
+):
     "The network of a run, with its head; `CheckpointError` where weights are lacking."
     with loading_quietly(), refusing_damage(partial(_unloadable, folder)):
         [name] = load_config(folder).architectures
         own = _beside_partner(kind) if name.startswith("Partnered") else _auto_class(kind)
         network, info = own.from_pretrained(folder, local_files_only=True, output_loading_info=True)
-    check_complete(folder, network, info["missing_keys"], "remove the folder, and the same call trains it again")
+    check_complete(
+        folder,
+        network,
+        info["missing_keys"],
+        "remove the folder, and the same call trains it again",
+    )
     return network

@@ -23,128 +23,194 @@ from ..text.corpora import AlignedPair
 @dataclass(frozen=True)
 class AlignmentScore:
     "Alignment error rate, and the counts that it comes from."
-    aer: float # 1 − (|A∩S| + |A∩P|) / (|A| + |S|)
-    precision: float # |A∩P| / |A|; 0 if nothing was linked
-    recall: float # |A∩S| / |S|
-    links: int # |A|
-    sure: int # |S|
-    sure_found: int # |A∩S|
-    possible_found: int # |A∩P|
+
+    aer: float  # 1 − (|A∩S| + |A∩P|) / (|A| + |S|)
+    precision: float  # |A∩P| / |A|; 0 if nothing was linked
+    recall: float  # |A∩S| / |S|
+    links: int  # |A|
+    sure: int  # |S|
+    sure_found: int  # |A∩S|
+    possible_found: int  # |A∩P|
     pairs: int
 
-# %% ../../nbs/measures/01_ibm.ipynb #5e52c125
+# %% ../../nbs/measures/01_ibm.ipynb #b6f7a396
 _PHARAOH = re.compile(r"(\d+)-(\d+)(?::\S*)?")
 
-def _is_link(link) -> bool: # (i, j), or (i, j, score)
-    if not isinstance(link, (tuple, list)) or len(link) not in (2, 3): return False
+
+def _is_link(link) -> bool:  # (i, j), or (i, j, score)
+    if not isinstance(link, (tuple, list)) or len(link) not in (2, 3):
+        return False
     return all(isinstance(number, Integral) and not isinstance(number, bool) for number in link[:2])
 
-def link_set(links, # of one pair: (i, j) or (i, j, score), or a line in Pharaoh's form
-             number: int = 0, # of the pair, for the message
-            ) -> set[tuple[int, int]]:
+# %% ../../nbs/measures/01_ibm.ipynb #6dc4ff07
+def link_set(
+    links,  # of one pair: (i, j) or (i, j, score), or a line in Pharaoh's form
+    number: int = 0,  # of the pair, for the message
+) -> set[tuple[int, int]]:
     "Links without their scores; `DataError` for what is none."
     if isinstance(links, str):
         matches = {item: _PHARAOH.fullmatch(item) for item in split_words(links)}
-        links = [(int(match[1]), int(match[2])) if match else item for item, match in matches.items()]
+        links = [
+            (int(match[1]), int(match[2])) if match else item for item, match in matches.items()
+        ]
     wanted = "give (i, j), (i, j, score), or a line like '0-0 1-2', words from 0"
-    if not isinstance(links, Iterable): raise DataError(f"links of pair {number} are {links!r:.60}: {wanted}")
+    if not isinstance(links, Iterable):
+        raise DataError(f"links of pair {number} are {links!r:.60}: {wanted}")
     links = list(links)
     for link in links:
-        if not _is_link(link): raise DataError(f"pair {number} has the link {link!r:.60}: {wanted}")
+        if not _is_link(link):
+            raise DataError(f"pair {number} has the link {link!r:.60}: {wanted}")
     return {(int(i), int(j)) for i, j, *_ in links}
 
+# %% ../../nbs/measures/01_ibm.ipynb #5e52c125
 def _checked_links(pair: AlignedPair, links, number: int) -> set:
     "Links as a set of (i, j); `DataError` for one to no word."
-    links, n, m = link_set(links, number), len(pair.first), len(pair.second)
+    links = link_set(links, number)
+    n = len(pair.first)
+    m = len(pair.second)
     if out := sorted((i, j) for i, j in links if not (0 <= i < n and 0 <= j < m)):
-        raise DataError(f"link {out[0]} of pair {number}, which has {n} and {m} words, counted from 0: are the links "
-                        "counted from 1, or the sides swapped?")
+        raise DataError(
+            f"link {out[0]} of pair {number}, which has {n} and {m} words, counted from 0: are "
+            f"the links "
+            "counted from 1, or the sides swapped?"
+        )
     return links
 
+
 def _list_of(values, name: str) -> list:
-    if isinstance(values, Iterable) and not isinstance(values, (str, bytes)): return list(values)
+    if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
+        return list(values)
     raise ConfigError(f"{name}={values!r:.60}: give a list, with one item for each pair")
 
 # %% ../../nbs/measures/01_ibm.ipynb #7302d2c8
-def alignment_error_rate(gold: list[AlignedPair], # n pairs
-                         links: list, # n collections of (i, j) or (i, j, score), words from 0, or n lines '0-0 1-2'
-                        ) -> AlignmentScore:
+def alignment_error_rate(
+    gold: list[AlignedPair],  # n pairs
+    links: list,  # n collections of (i, j) or (i, j, score), words from 0, or n lines '0-0 1-2'
+) -> AlignmentScore:
     """AER, precision and recall, from counts over all pairs (Och and Ney 2003; equation 10 of XLM-E).
 
     Raises `ConfigError` if the lengths differ, `DataError` for what is no link, for a link to no word, and for gold
     without any Sure link."""
-    gold, links = _list_of(gold, "gold"), _list_of(links, "links")
-    if len(gold) != len(links): raise ConfigError(f"{len(gold)} gold pairs against links of {len(links)}: one for one")
+    gold = _list_of(gold, "gold")
+    links = _list_of(links, "links")
+    if len(gold) != len(links):
+        raise ConfigError(f"{len(gold)} gold pairs against links of {len(links)}: one for one")
     for number, pair in enumerate(gold):
         if not isinstance(pair, AlignedPair):
-            raise DataError(f"gold[{number}] is {pair!r:.60}: give AlignedPair, as the readers of gold files return")
-    made_links = [_checked_links(pair, some, number) for number, (pair, some) in enumerate(zip(gold, links))]
-    made, sure = sum(map(len, made_links)), sum(len(pair.sure) for pair in gold)
-    if not sure: raise DataError("gold without a single Sure link: there is nothing to find")
+            raise DataError(
+                f"gold[{number}] is {pair!r:.60}: give AlignedPair, as the readers of gold "
+                f"files return"
+            )
+    made_links = [
+        _checked_links(pair, some, number) for number, (pair, some) in enumerate(zip(gold, links))
+    ]
+    made = sum(map(len, made_links))
+    sure = sum(len(pair.sure) for pair in gold)
+    if not sure:
+        raise DataError("gold without a single Sure link: there is nothing to find")
     in_sure = sum(len(some & pair.sure) for some, pair in zip(made_links, gold))
     in_possible = sum(len(some & pair.possible) for some, pair in zip(made_links, gold))
-    return AlignmentScore(1 - (in_sure + in_possible) / (made + sure), in_possible / max(made, 1), in_sure / sure,
-                          made, sure, in_sure, in_possible, len(gold))
+    return AlignmentScore(
+        1 - (in_sure + in_possible) / (made + sure),
+        in_possible / max(made, 1),
+        in_sure / sure,
+        made,
+        sure,
+        in_sure,
+        in_possible,
+        len(gold),
+    )
 
 # %% ../../nbs/measures/01_ibm.ipynb #eb73f588
-def diagonal_links(n: int, m: int) -> set[tuple[int, int]]: # words of first and second
+def diagonal_links(n: int, m: int) -> set[tuple[int, int]]:  # words of first and second
     "The min(n, m) links nearest to the diagonal, from the middle of each word: a baseline that reads no word."
     for name, words in (("n", n), ("m", m)):
-        if not isinstance(words, Integral) or words < 0: raise ConfigError(f"{name}={words!r}: give a number of words")
-    if not (n and m): return set()
+        if not isinstance(words, Integral) or words < 0:
+            raise ConfigError(f"{name}={words!r}: give a number of words")
+    if not (n and m):
+        return set()
     forward = {(i, (2 * i + 1) * m // (2 * n)) for i in range(n)}
     return forward & {((2 * j + 1) * n // (2 * m), j) for j in range(m)}
 
 # %% ../../nbs/measures/01_ibm.ipynb #d1268e3a
 class _Cells:
     "Runs of cells: for each word of the second sentences, NULL (column 0) and the words of the first."
-    def __init__(self, n, m): # words of first and second of each pair
-        self.pair = np.repeat(np.arange(len(n)), m) # of each run
-        self.row = np.arange(len(self.pair)) - np.repeat(np.cumsum(m) - m, m) # word of the second, of each run
+
+    def __init__(self, n, m):  # words of first and second of each pair
+        self.pair = np.repeat(np.arange(len(n)), m)  # of each run
+        # word of the second, of each run
+        self.row = np.arange(len(self.pair)) - np.repeat(np.cumsum(m) - m, m)
         self.width = n[self.pair] + 1
         self.start = np.cumsum(self.width) - self.width
-    def spread(self, runs): return np.repeat(runs, self.width) # one number per run → per cell
-    def total(self, cells): return np.add.reduceat(cells, self.start)
-    def count_from(self, start): # start, start + 1, … along each run
+
+    def spread(self, runs):
+        return np.repeat(runs, self.width)  # one number per run → per cell
+
+    def total(self, cells):
+        return np.add.reduceat(cells, self.start)
+
+    def count_from(self, start):  # start, start + 1, … along each run
         return self.spread(start - self.start) + np.arange(self.width.sum())
+
     @property
-    def column(self): return self.count_from(np.zeros_like(self.start))
+    def column(self):
+        return self.count_from(np.zeros_like(self.start))
 
 # %% ../../nbs/measures/01_ibm.ipynb #29069a8a
 class _DiagonalPrior:
     "a(i) of fast_align for every shape (n, m) that occurs."
-    def __init__(self, n, m, tension: float, p0: float): # n and m: words of each pair
+
+    def __init__(self, n, m, tension: float, p0: float):  # n and m: words of each pair
         (n, m), of_pair = np.unique(np.stack([n, m]), axis=1, return_inverse=True)
         self.of_pair, self.first_run, self.cells = of_pair.ravel(), np.cumsum(m) - m, _Cells(n, m)
-        spread, column = self.cells.spread, self.cells.column
-        distance = column / spread(self.cells.width - 1) - spread((self.cells.row + 1) / m[self.cells.pair])
+        spread = self.cells.spread
+        column = self.cells.column
+        distance = column / spread(self.cells.width - 1) - spread(
+            (self.cells.row + 1) / m[self.cells.pair]
+        )
         weight = np.exp(-tension * np.abs(distance)) * (column > 0)
         self.value = np.where(column > 0, (1 - p0) * weight / spread(self.cells.total(weight)), p0)
-    def __call__(self, cells: _Cells, pair): # numbers of the pairs that its runs belong to
+
+    def __call__(self, cells: _Cells, pair):  # numbers of the pairs that its runs belong to
         run = self.first_run[self.of_pair[pair]] + cells.row
         return self.value[cells.count_from(self.cells.start[run])]
 
-# %% ../../nbs/measures/01_ibm.ipynb #3bed71ae
-_BLOCK = 2**20 # cells that are worked on at a time
+# %% ../../nbs/measures/01_ibm.ipynb #14f6c776
+_BLOCK = 2**20  # cells that are worked on at a time
 
-def _ids(sentences, index: dict, grow: bool): # lists of words
+
+def _ids(sentences, index: dict, grow: bool):  # lists of words
     "Ids of all words end to end (-1: not in the index), where each sentence starts, and its length."
     flat = [*chain.from_iterable(sentences)]
-    if grow: index |= {word: n for n, word in enumerate(dict.fromkeys(w for w in flat if w not in index), len(index))}
+    if grow:
+        index |= {
+            word: n
+            for n, word in enumerate(dict.fromkeys(w for w in flat if w not in index), len(index))
+        }
     length = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    return np.fromiter((index.get(w, -1) for w in flat), np.int64, len(flat)), np.cumsum(length) - length, length
+    return (
+        np.fromiter((index.get(w, -1) for w in flat), np.int64, len(flat)),
+        np.cumsum(length) - length,
+        length,
+    )
 
-def _keyed_cells(pairs, first: dict, second: dict, grow: bool = False): # pairs of lists of words, none empty
+# %% ../../nbs/measures/01_ibm.ipynb #3bed71ae
+def _keyed_cells(
+    pairs, first: dict, second: dict, grow: bool = False
+):  # pairs of lists of words, none empty
     "n and m of each pair; and blocks of (numbers of the pairs of the runs, cells, key of each cell)."
-    source, start, n = _ids([(None, *a) for a, _ in pairs], first, grow) # None: NULL
+    source, start, n = _ids([(None, *a) for a, _ in pairs], first, grow)  # None: NULL
     target, begin, m = _ids([b for _, b in pairs], second, grow)
     block = np.cumsum(n * m) // _BLOCK
+
     def blocks():
         for part in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(block)) + 1):
             cells = _Cells(n[part] - 1, m[part])
             pair = part[cells.pair]
-            a, b = source[cells.count_from(start[pair])], cells.spread(target[begin[pair] + cells.row])
+            a = source[cells.count_from(start[pair])]
+            b = cells.spread(target[begin[pair] + cells.row])
             yield pair, cells, np.where((a < 0) | (b < 0), -1, a * len(second) + b)
+
     return n - 1, m, blocks()
 
 # %% ../../nbs/measures/01_ibm.ipynb #0a70528d
@@ -152,102 +218,143 @@ def _numbered(blocks):
     "All keys, sorted; and the blocks with the number of each cell's key in place of the key."
     own = [(pair, cells, *np.unique(keys, return_inverse=True)) for pair, cells, keys in blocks]
     keys = np.unique(np.concatenate([some for *_, some, _ in own]))
-    number = lambda some, where: np.searchsorted(keys, some).astype(np.int32)[where.ravel()]
+
+    def number(some, where):
+        return np.searchsorted(keys, some).astype(np.int32)[where.ravel()]
+
     return keys, [(pair, cells, number(some, where)) for pair, cells, some, where in own]
+
 
 def _maximised(counts, owner, alpha):
     "t(second | first) out of expected counts; `owner` is the first word of each entry."
     totals = np.bincount(owner, counts + alpha)[owner]
-    if alpha == 0: return counts / np.maximum(totals, 1e-300)
+    if alpha == 0:
+        return counts / np.maximum(totals, 1e-300)
     from scipy.special import digamma
+
     return np.exp(digamma(counts + alpha) - digamma(totals))
 
-# %% ../../nbs/measures/01_ibm.ipynb #edeed590
+# %% ../../nbs/measures/01_ibm.ipynb #bae0fcdd
 def _best_origins(cells, p, pair):
     "(pair, first's word, second's word, posterior) of each run whose best cell, the first of equals, is not NULL."
     best = np.maximum.reduceat(p, cells.start)
-    column = np.minimum.reduceat(np.where(p == cells.spread(best), cells.column, len(p)), cells.start)
+    column = np.minimum.reduceat(
+        np.where(p == cells.spread(best), cells.column, len(p)), cells.start
+    )
     linked = column > 0
     values = pair, column - 1, cells.row, best / cells.total(p)
     return zip(*(value[linked].tolist() for value in values))
 
-def _words(side, lowercase: bool, number: int) -> list[str]: # of pair `number`
+
+def _words(side, lowercase: bool, number: int) -> list[str]:  # of pair `number`
     advice = "give a list of words, such as tokenize_words(line)"
-    if isinstance(side, str): raise DataError(f"pair {number}, from 0, has the string {side!r:.60}: {advice}")
+    if isinstance(side, str):
+        raise DataError(f"pair {number}, from 0, has the string {side!r:.60}: {advice}")
     words = list(side) if isinstance(side, Iterable) else [side]
     if not {*map(type, words)} <= {str}:
         odd = [word for word in words if not isinstance(word, str)]
-        if odd: raise DataError(f"pair {number}, from 0, has {odd[0]!r:.60} among its words: {advice}")
+        if odd:
+            raise DataError(f"pair {number}, from 0, has {odd[0]!r:.60} among its words: {advice}")
     words = [*map(normalize_text, words)]
     return [word.lower() for word in words] if lowercase else words
 
-def _sides(pairs) -> list[tuple]: # of two sides
+# %% ../../nbs/measures/01_ibm.ipynb #edeed590
+def _sides(pairs) -> list[tuple]:  # of two sides
     "The pairs as tuples; `DataError` for what is no pair."
-    if not isinstance(pairs, Iterable): raise ConfigError(f"pairs={pairs!r:.60}: give pairs of lists of words")
+    if not isinstance(pairs, Iterable):
+        raise ConfigError(f"pairs={pairs!r:.60}: give pairs of lists of words")
     pairs = list(pairs)
     for number, pair in enumerate(pairs):
         if isinstance(pair, (str, dict)) or not hasattr(pair, "__len__") or len(pair) != 2:
-            raise DataError(f"pair {number}, from 0, is {pair!r:.60}, not two sides: give two lists of words, "
-                            "tokenize_words(line) of each")
+            raise DataError(
+                f"pair {number}, from 0, is {pair!r:.60}, not two sides: give two lists of words, "
+                "tokenize_words(line) of each"
+            )
     return [tuple(pair) for pair in pairs]
 
-def _cased(pairs, lowercase) -> list: # of pairs of lists of words
+
+def _cased(pairs, lowercase) -> list:  # of pairs of lists of words
     "Words of both sides of each pair; `DataError` for a string, whose characters would be aligned."
-    return [tuple(_words(side, lowercase, number) for side in pair) for number, pair in enumerate(_sides(pairs))]
+    return [
+        tuple(_words(side, lowercase, number) for side in pair)
+        for number, pair in enumerate(_sides(pairs))
+    ]
+
+# %% ../../nbs/measures/01_ibm.ipynb #1c1d1c7d
+UNSEEN = 1e-9  # t of words that never occurred together
 
 # %% ../../nbs/measures/01_ibm.ipynb #efaa8e0c
-UNSEEN = 1e-9 # t of words that never occurred together
-
 @dataclass(frozen=True)
 class IBM1:
     "A trained table t(second | first), in one direction: each word of the second has one origin in the first, or none."
-    first: dict # word → id; None → 0 is NULL
-    second: dict # word → id
-    keys: np.ndarray # (entries,) sorted: id in first · number of second words + id in second
-    table: np.ndarray # (entries,)
-    tension: float | None # λ of the diagonal prior; None: Model 1, which has none
-    p0: float # prior of NULL, where there is a diagonal prior
+
+    first: dict  # word → id; None → 0 is NULL
+    second: dict  # word → id
+    keys: np.ndarray  # (entries,) sorted: id in first · number of second words + id in second
+    table: np.ndarray  # (entries,)
+    tension: float | None  # λ of the diagonal prior; None: Model 1, which has none
+    p0: float  # prior of NULL, where there is a diagonal prior
     lowercase: bool
 
-    def align(self, pairs) -> list[list[tuple[int, int, float]]]: # pairs of lists of words → (i, j, posterior)
+    def align(
+        self, pairs
+    ) -> list[list[tuple[int, int, float]]]:  # pairs of lists of words → (i, j, posterior)
         "The most probable origin of each word of the second, none where it is NULL; `DataError` for strings."
         pairs = _cased(pairs, self.lowercase)
-        out, full = [[] for _ in pairs], [k for k, pair in enumerate(pairs) if all(pair)]
-        if not full: return out
+        out = [[] for _ in pairs]
+        full = [k for k, pair in enumerate(pairs) if all(pair)]
+        if not full:
+            return out
         n, m, blocks = _keyed_cells([pairs[k] for k in full], self.first, self.second)
         prior = None if self.tension is None else _DiagonalPrior(n, m, self.tension, self.p0)
         for pair, cells, keys in blocks:
             at = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-            p = np.where(self.keys[at] == keys, self.table[at], UNSEEN) * (prior(cells, pair) if prior else 1)
-            for k, i, j, share in _best_origins(cells, p, pair): out[full[k]].append((i, j, share))
+            p = np.where(self.keys[at] == keys, self.table[at], UNSEEN) * (
+                prior(cells, pair) if prior else 1
+            )
+            for k, i, j, share in _best_origins(cells, p, pair):
+                out[full[k]].append((i, j, share))
         return out
 
-# %% ../../nbs/measures/01_ibm.ipynb #d5c55bd5
-def _check_shares(**limits): # name → (value, the most that it may be)
+# %% ../../nbs/measures/01_ibm.ipynb #2173a684
+def _check_shares(**limits):  # name → (value, the most that it may be)
     "Raise `ConfigError` for what is no finite number from 0 to a limit."
     for name, (value, most) in limits.items():
-        if name == "tension" and value is None: continue
-        if not isinstance(value, Real) or isinstance(value, bool) or not (isfinite(value) and 0 <= value <= most):
-            raise ConfigError(f"{name}={value!r}: give a number from 0 {'up' if most == inf else f'to {most}'}")
+        if name == "tension" and value is None:
+            continue
+        if (
+            not isinstance(value, Real)
+            or isinstance(value, bool)
+            or not (isfinite(value) and 0 <= value <= most)
+        ):
+            raise ConfigError(
+                f"{name}={value!r}: give a number from 0 {'up' if most == inf else f'to {most}'}"
+            )
 
-def train_ibm1(pairs, # iterable of pairs of lists of words; those with an empty side are passed over
-               iterations: int = 5, # of EM
-               tension: float | None = None, # λ of the diagonal prior, 4.0 in fast_align; 0: a flat one; None: Model 1
-               alpha: float = 0.0, # of the Dirichlet prior, 0.01 in fast_align -v
-               p0: float = 0.08, # prior of NULL beside a diagonal prior
-               lowercase: bool = True,
-              ) -> IBM1:
+# %% ../../nbs/measures/01_ibm.ipynb #d5c55bd5
+def train_ibm1(
+    pairs,  # iterable of pairs of lists of words; those with an empty side are passed over
+    iterations: int = 5,  # of EM
+    tension: float
+    | None = None,  # λ of the diagonal prior, 4.0 in fast_align; 0: a flat one; None: Model 1
+    alpha: float = 0.0,  # of the Dirichlet prior, 0.01 in fast_align -v
+    p0: float = 0.08,  # prior of NULL beside a diagonal prior
+    lowercase: bool = True,
+) -> IBM1:
     """Expectation maximisation from a uniform table (Brown et al. 1993, Dyer et al. 2013).
 
     Raises `DataError` without pairs and for strings, `ConfigError` for no iterations."""
     check_counts(iterations=iterations)
     _check_shares(tension=(tension, inf), alpha=(alpha, inf), p0=(p0, 1))
-    first, second = {None: 0}, {}
+    first = {None: 0}
+    second = {}
     pairs = [pair for pair in _cased(pairs, lowercase) if all(pair)]
-    if not pairs: raise DataError("no pair with words on both sides: there is nothing to learn from")
+    if not pairs:
+        raise DataError("no pair with words on both sides: there is nothing to learn from")
     n, m, blocks = _keyed_cells(pairs, first, second, grow=True)
     keys, blocks = _numbered(blocks)
-    prior, table = None if tension is None else _DiagonalPrior(n, m, tension, p0), np.ones(len(keys))
+    prior = None if tension is None else _DiagonalPrior(n, m, tension, p0)
+    table = np.ones(len(keys))
     for _ in range(iterations):
         counts = np.zeros(len(keys))
         for pair, cells, number in blocks:
@@ -256,71 +363,111 @@ def train_ibm1(pairs, # iterable of pairs of lists of words; those with an empty
         table = _maximised(counts, keys // len(second), alpha)
     return IBM1(first, second, keys, table, tension, p0, lowercase)
 
-# %% ../../nbs/measures/01_ibm.ipynb #239460e2
+# %% ../../nbs/measures/01_ibm.ipynb #6a7d8fe5
 HEURISTICS = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
 
-def symmetrise(forward, # links (i, j) of one pair, from first to second
-               backward, # links (i, j) of the same pair, from second to first; i is still in the first
-               how: str = "intersection", # one of HEURISTICS
-              ) -> set[tuple[int, int]]:
+# %% ../../nbs/measures/01_ibm.ipynb #239460e2
+def symmetrise(
+    forward,  # links (i, j) of one pair, from first to second
+    backward,  # links (i, j) of the same pair, from second to first; i is still in the first
+    how: str = "intersection",  # one of HEURISTICS
+) -> set[tuple[int, int]]:
     "One set of links out of those of two directions."
-    a, b = link_set(forward), link_set(backward)
-    if choose("how", how, HEURISTICS) == "union": return a | b
+    a = link_set(forward)
+    b = link_set(backward)
+    if choose("how", how, HEURISTICS) == "union":
+        return a | b
     grown = a & b
-    if how == "intersection": return grown
+    if how == "intersection":
+        return grown
     rows, columns = ({link[side] for link in grown} for side in (0, 1))
-    def add(links, accept): # in order; whether any was added
+
+    def add(links, accept):  # in order; whether any was added
         before = len(grown)
         for i, j in sorted(links - grown):
-            if accept(i, j): grown.add((i, j)), rows.add(i), columns.add(j)
+            if accept(i, j):
+                grown.add((i, j)), rows.add(i), columns.add(j)
         return len(grown) > before
-    free = lambda i, j: i not in rows or j not in columns
-    near = lambda i, j: any((i + x, j + y) in grown for x in (-1, 0, 1) for y in (-1, 0, 1))
-    while add(a | b, lambda i, j: free(i, j) and near(i, j)): pass
-    both_free = lambda i, j: i not in rows and j not in columns
-    for links in (a, b) if "final" in how else (): add(links, both_free if how.endswith("and") else free)
+
+    def free(i, j):
+        return i not in rows or j not in columns
+
+    def near(i, j):
+        return any((i + x, j + y) in grown for x in (-1, 0, 1) for y in (-1, 0, 1))
+
+    while add(a | b, lambda i, j: free(i, j) and near(i, j)):
+        pass
+
+    def both_free(i, j):
+        return i not in rows and j not in columns
+
+    for links in (a, b) if "final" in how else ():
+        add(links, both_free if how.endswith("and") else free)
     return grown
 
-# %% ../../nbs/measures/01_ibm.ipynb #fdf40106
-IBM1_VARIANTS = {"ibm1": {}, "ibm1-diagonal": dict(tension=4.0, alpha=0.01)} # options; the second: fast_align -d -v
+# %% ../../nbs/measures/01_ibm.ipynb #ec42e168
+# options; the second: fast_align -d -v
+IBM1_VARIANTS = {"ibm1": {}, "ibm1-diagonal": dict(tension=4.0, alpha=0.01)}
 
-def train_both(pairs, # as in `train_ibm1`
-               **options, # of `train_ibm1`
-              ) -> tuple[IBM1, IBM1]: # first → second, second → first
+
+def train_both(
+    pairs,  # as in `train_ibm1`
+    **options,  # of `train_ibm1`
+) -> tuple[IBM1, IBM1]:  # first → second, second → first
     "The model in both directions; `DataError` without pairs and for strings, which `tokenize_words` splits."
     pairs = _sides(pairs)
     return train_ibm1(pairs, **options), train_ibm1([(b, a) for a, b in pairs], **options)
 
-def align_both(models: tuple[IBM1, IBM1], # of `train_both`
-               pairs, # pairs of lists of words
-              ) -> list[tuple[dict, dict]]: # per pair and direction {(i, j): posterior}
+# %% ../../nbs/measures/01_ibm.ipynb #438e5ba0
+def align_both(
+    models: tuple[IBM1, IBM1],  # of `train_both`
+    pairs,  # pairs of lists of words
+) -> list[tuple[dict, dict]]:  # per pair and direction {(i, j): posterior}
     "The links of either direction, i always in the first sentence; `DataError` for strings."
     if not (isinstance(models, (tuple, list)) and [*map(type, models)] == [IBM1, IBM1]):
         raise ConfigError(f"models={models!r:.60}: give the two that train_both returns")
     pairs = _sides(pairs)
     backward = models[1].align([(b, a) for a, b in pairs])
-    return [({(i, j): p for i, j, p in own}, {(i, j): p for j, i, p in other})
-            for own, other in zip(models[0].align(pairs), backward)]
+    return [
+        ({(i, j): p for i, j, p in own}, {(i, j): p for j, i, p in other})
+        for own, other in zip(models[0].align(pairs), backward)
+    ]
 
-def scored(directions, # {(i, j): posterior} in either direction
-           how: str = "intersection", # one of HEURISTICS
-          ) -> list[tuple[int, int, float]]: # sorted
+# %% ../../nbs/measures/01_ibm.ipynb #fdf40106
+def scored(
+    directions,  # {(i, j): posterior} in either direction
+    how: str = "intersection",  # one of HEURISTICS
+) -> list[tuple[int, int, float]]:  # sorted
     "One set of links, each with the mean of its posteriors; 0 in a direction that lacks it."
-    if not isinstance(directions, (tuple, list)) or [isinstance(links, dict) for links in directions] != [True, True]:
-        raise ConfigError(f"directions={directions!r:.60}: give two dicts (i, j) → posterior, as align_both returns")
-    return [(*link, sum(own.get(link, 0) for own in directions) / 2) for link in sorted(symmetrise(*directions, how))]
+    if not isinstance(directions, (tuple, list)) or [
+        isinstance(links, dict) for links in directions
+    ] != [True, True]:
+        raise ConfigError(
+            f"directions={directions!r:.60}: give two dicts (i, j) → posterior, as align_both "
+            f"returns"
+        )
+    return [
+        (*link, sum(own.get(link, 0) for own in directions) / 2)
+        for link in sorted(symmetrise(*directions, how))
+    ]
 
 # %% ../../nbs/measures/01_ibm.ipynb #c1418504
 class _Marks(dict):
     "What `str.translate` puts for a character: marks of punctuation stand alone; filled as characters are met."
+
     def __missing__(self, code):
         c = chr(code)
-        self[code] = c if unicodedata.category(c)[0] in "LMN" or c in "-'’" or c.isspace() else f" {c} "
+        self[code] = (
+            c if unicodedata.category(c)[0] in "LMN" or c in "-'’" or c.isspace() else f" {c} "
+        )
         return self[code]
+
 
 _MARKS = _Marks()
 
+
 def tokenize_words(line: str) -> list[str]:
     "Words and marks of punctuation, normalised; apostrophes and hyphens are part of words, and so are vowel signs."
-    if not isinstance(line, str): raise DataError(f"line={line!r:.60} is not a string: give one line of text")
+    if not isinstance(line, str):
+        raise DataError(f"line={line!r:.60} is not a string: give one line of text")
     return normalize_text(line).translate(_MARKS).split()

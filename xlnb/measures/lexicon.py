@@ -23,218 +23,327 @@ from ..text.vectors import WordVectors, float_matrix
 from .retrieval import NEIGHBOURS, nearest, neighbourhood
 
 # %% ../../nbs/measures/04_lexicon.ipynb #cb3844a3
-def nearest_products(queries, # (n, width)
-                     keys, # (m, width)
-                     k: int = 1, # keys wanted
-                     block: int | None = None, # as of `nearest`
-                    ) -> tuple[torch.Tensor, torch.Tensor]: # products and numbers of keys, (n, k), largest first
+def nearest_products(
+    queries,  # (n, width)
+    keys,  # (m, width)
+    k: int = 1,  # keys wanted
+    block: int | None = None,  # as of `nearest`
+) -> tuple[torch.Tensor, torch.Tensor]:  # products and numbers of keys, (n, k), largest first
     "The k keys with the largest product with each query, found as the nearest ones with a column more."
-    queries, keys = float_matrix(queries, "queries"), float_matrix(keys, "keys")
+    queries = float_matrix(queries, "queries")
+    keys = float_matrix(keys, "keys")
     lengths = torch.linalg.vector_norm(keys, dim=1)
-    rest = (lengths.max() ** 2 - lengths ** 2).clamp_min(0).sqrt()
+    rest = (lengths.max() ** 2 - lengths**2).clamp_min(0).sqrt()
     queries = torch.cat([queries, queries.new_zeros(len(queries), 1)], 1)
     cosine, found = nearest(queries, torch.cat([keys, rest[:, None]], 1), k, block=block)
     return cosine * torch.linalg.vector_norm(queries, dim=1, keepdim=True) * lengths.max(), found
 
 # %% ../../nbs/measures/04_lexicon.ipynb #b8b5338d
-def unit_rows(matrix) -> torch.Tensor: # (n, width) → the same, float32, rows of length 1
+def unit_rows(matrix) -> torch.Tensor:  # (n, width) → the same, float32, rows of length 1
     "Rows divided by their lengths; a row of zeros stays."
     matrix = float_matrix(matrix).float()
-    return matrix / torch.linalg.vector_norm(matrix, dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+    return matrix / torch.linalg.vector_norm(matrix, dim=1, keepdim=True).clamp_min(
+        torch.finfo(torch.float32).tiny
+    )
 
-def nearest_csls(queries, # (n, width)
-                 keys, # (m, width)
-                 key_means, # (m,), mean cosine of each key to its nearest words of the queries' language
-                 k: int = 1, # keys wanted
-                 block: int | None = None, # as of `nearest`
-                ) -> tuple[torch.Tensor, torch.Tensor]: # 2 cos − r(key) and numbers of keys, (n, k), best first
+
+def nearest_csls(
+    queries,  # (n, width)
+    keys,  # (m, width)
+    key_means,  # (m,), mean cosine of each key to its nearest words of the queries' language
+    k: int = 1,  # keys wanted
+    block: int | None = None,  # as of `nearest`
+) -> tuple[torch.Tensor, torch.Tensor]:  # 2 cos − r(key) and numbers of keys, (n, k), best first
     "The k best keys by CSLS (Conneau et al. 2018), up to the queries' own r, which changes no order."
-    queries, keys = unit_rows(queries), unit_rows(keys)
+    queries = unit_rows(queries)
+    keys = unit_rows(keys)
     queries = torch.cat([2 * queries, -torch.ones_like(queries[:, :1])], 1)
-    return nearest_products(queries, torch.cat([keys, torch.as_tensor(key_means).to(keys)[:, None]], 1), k, block)
+    return nearest_products(
+        queries, torch.cat([keys, torch.as_tensor(key_means).to(keys)[:, None]], 1), k, block
+    )
 
-# %% ../../nbs/measures/04_lexicon.ipynb #9b146b09
+# %% ../../nbs/measures/04_lexicon.ipynb #49e788fe
 @dataclass(frozen=True)
 class TranslationScore:
     "Accuracy of retrieved translations; shares from 0 to 1."
-    words: int # distinct source words of the dictionary
-    coverage: float # share of them that the vectors have, with at least one translation
-    covered: dict # k → accuracy@k over covered words
-    overall: dict # k → accuracy@k over all words: what is not covered is wrong
-    score: str # 'csls' or 'cosine'
-    known: int = 0 # source words that were left out, since the map knows a translation of them
 
-def known_row(vectors: WordVectors, # or whatever has an `index`: word → row
-              word: str,
-             ) -> int | None:
+    words: int  # distinct source words of the dictionary
+    coverage: float  # share of them that the vectors have, with at least one translation
+    covered: dict  # k → accuracy@k over covered words
+    overall: dict  # k → accuracy@k over all words: what is not covered is wrong
+    score: str  # 'csls' or 'cosine'
+    known: int = 0  # source words that were left out, since the map knows a translation of them
+
+
+def known_row(
+    vectors: WordVectors,  # or whatever has an `index`: word → row
+    word: str,
+) -> int | None:
     "The row of a word as it is written, composed, in lower case, or with underscores for blanks; None: there is none."
-    if not isinstance(word, str): raise ConfigError(f"{word!r:.60} is no word: give a string")
+    if not isinstance(word, str):
+        raise ConfigError(f"{word!r:.60} is no word: give a string")
     spellings = dict.fromkeys((word, normalize_text(word)))
     cased = [form for one in spellings for form in (one, one.lower())]
     forms = [*cased, *(form.replace(" ", "_") for form in cased)]
     return next((vectors.index[form] for form in forms if form in vectors.index), None)
 
+# %% ../../nbs/measures/04_lexicon.ipynb #8b2ecf30
 def check_vectors(*sides):
     "Raise `ConfigError` for what is no `WordVectors`."
     for own in sides:
         if not isinstance(own, WordVectors):
-            raise ConfigError(f"{type(own).__name__} is no WordVectors: give those of a language, e.g. "
-                              "spaces.vectors['de']")
+            raise ConfigError(
+                f"{type(own).__name__} is no WordVectors: give those of a language, e.g. "
+                "spaces.vectors['de']"
+            )
 
-def same_width(first: WordVectors, second: WordVectors, hint: str = "map one space into the other first"):
+
+def same_width(
+    first: WordVectors, second: WordVectors, hint: str = "map one space into the other first"
+):
     "Raise `DataError`, with the files that the vectors were read from, for vectors of another width."
     check_vectors(first, second)
-    if first.width == second.width: return
-    (a, b), place = ((v.language or "vectors" for v in (first, second))), f" in {second.file}" if second.file else ""
-    raise DataError(f"{a} of width {first.width}, and {b} of width {second.width}{place}: {hint}", first.file)
+    if first.width == second.width:
+        return
+    (a, b), place = (
+        ((v.language or "vectors" for v in (first, second))),
+        f" in {second.file}" if second.file else "",
+    )
+    raise DataError(
+        f"{a} of width {first.width}, and {b} of width {second.width}{place}: {hint}", first.file
+    )
 
-_NO_ENTRIES = ("entries are a list of (word, translation) pairs, or the path of a file: [*d.items()] of a dict d, "
-               "[tuple(line.split()) for line in lines] of lines")
+# %% ../../nbs/measures/04_lexicon.ipynb #9b146b09
+_NO_ENTRIES = (
+    "entries are a list of (word, translation) pairs, or the path of a file: [*d.items()] of a "
+    "dict d, "
+    "[tuple(line.split()) for line in lines] of lines"
+)
 
-def given_entries(entries, # (word, translation) pairs, or the path of a file that `read_dictionary` reads
-                 ) -> tuple[list, str | Path | None]: # pairs; the file
+
+def given_entries(
+    entries,  # (word, translation) pairs, or the path of a file that `read_dictionary` reads
+) -> tuple[list, str | Path | None]:  # pairs; the file
     "Entries as they are given, or read."
-    if isinstance(entries, str | Path): return read_dictionary(entries), entries
-    if isinstance(entries, Iterable) and not isinstance(entries, bytes | Mapping): return [*entries], None
+    if isinstance(entries, str | Path):
+        return read_dictionary(entries), entries
+    if isinstance(entries, Iterable) and not isinstance(entries, bytes | Mapping):
+        return [*entries], None
     raise ConfigError(_NO_ENTRIES)
 
-# %% ../../nbs/measures/04_lexicon.ipynb #5c4c3b83
-def _is_pair(entry) -> bool: # of two words
-    return isinstance(entry, tuple | list) and len(entry) == 2 and all(isinstance(word, str) for word in entry)
+# %% ../../nbs/measures/04_lexicon.ipynb #c7cf656a
+def _is_pair(entry) -> bool:  # of two words
+    return (
+        isinstance(entry, tuple | list)
+        and len(entry) == 2
+        and all(isinstance(word, str) for word in entry)
+    )
+
 
 def _check_entries(entries):
     "Raise `ConfigError` for what is no pairs of words."
-    if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable) or not all(map(_is_pair, entries)):
+    if (
+        isinstance(entries, str | Mapping)
+        or not isinstance(entries, Iterable)
+        or not all(map(_is_pair, entries))
+    ):
         raise ConfigError(_NO_ENTRIES)
 
-def covered_entries(entries, # (word, translation) pairs
-                    first: WordVectors, # of the words
-                    second: WordVectors, # of the translations
-                    file=None, # where the entries were read, for the message
-                   ) -> dict[int, set[int]]: # row of first → rows of second
+# %% ../../nbs/measures/04_lexicon.ipynb #b8e66f8d
+def covered_entries(
+    entries,  # (word, translation) pairs
+    first: WordVectors,  # of the words
+    second: WordVectors,  # of the translations
+    file=None,  # where the entries were read, for the message
+) -> dict[int, set[int]]:  # row of first → rows of second
     "The entries of which both sides have a vector; `DataError` if there is none, `ConfigError` for what is no pairs."
     check_vectors(first, second)
     _check_entries(entries)
     found = {}
     for word, translation in entries:
         rows = known_row(first, word), known_row(second, translation)
-        if None not in rows: found.setdefault(rows[0], set()).add(rows[1])
-    if found: return found
+        if None not in rows:
+            found.setdefault(rows[0], set()).add(rows[1])
+    if found:
+        return found
     some = "; ".join(f"{a} – {b}" for a, b in [*entries][:3]) or "the dictionary is empty"
-    begin = " and ".join(", ".join(v.words[:3]) + (f" in {v.file}" if v.file else "") for v in (first, second))
-    raise DataError(f"no entry of the dictionary has vectors on both sides ({some}; the vectors begin with {begin}): "
-                    "are the languages swapped, or the words cased otherwise?", file)
+    begin = " and ".join(
+        ", ".join(v.words[:3]) + (f" in {v.file}" if v.file else "") for v in (first, second)
+    )
+    raise DataError(
+        f"no entry of the dictionary has vectors on both sides ({some}; the vectors begin with "
+        f"{begin}): "
+        "are the languages swapped, or the words cased otherwise?",
+        file,
+    )
 
-def linked_entries(entries, # (word of first, word of second) pairs, or their rows
-                  ) -> list[int]: # the number of each entry's group
+# %% ../../nbs/measures/04_lexicon.ipynb #5c4c3b83
+def linked_entries(
+    entries,  # (word of first, word of second) pairs, or their rows
+) -> list[int]:  # the number of each entry's group
     "Groups of entries that share a word on either side, or hang together by others that do."
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
+
     entries = given_entries(entries)[0]
-    if not all(isinstance(entry, tuple | list) and len(entry) == 2 for entry in entries): raise ConfigError(_NO_ENTRIES)
-    if not entries: return []
-    rows, columns = ({word: k for k, word in enumerate(dict.fromkeys(side))} for side in zip(*entries))
+    if not all(isinstance(entry, tuple | list) and len(entry) == 2 for entry in entries):
+        raise ConfigError(_NO_ENTRIES)
+    if not entries:
+        return []
+    rows, columns = (
+        {word: k for k, word in enumerate(dict.fromkeys(side))} for side in zip(*entries)
+    )
     places = [rows[a] for a, _ in entries], [len(rows) + columns[b] for _, b in entries]
     graph = coo_array(([True] * len(entries), places), shape=(len(rows) + len(columns),) * 2)
     return connected_components(graph, directed=False)[1][places[0]].tolist()
 
-# %% ../../nbs/measures/04_lexicon.ipynb #e225d5e5
-def leaked_entries(test, # (word, translation) pairs, or a file's path
-                   known, # the same, of this or of the other direction: what a map was learned from
-                  ) -> list[tuple[str, str]]: # pairs of the test
+# %% ../../nbs/measures/04_lexicon.ipynb #50189709
+def leaked_entries(
+    test,  # (word, translation) pairs, or a file's path
+    known,  # the same, of this or of the other direction: what a map was learned from
+) -> list[tuple[str, str]]:  # pairs of the test
     "The entries of a test that a map knows, in whichever direction they were given."
     (test, _), (known, _) = given_entries(test), given_entries(known)
     _check_entries([*test, *known])
-    composed = lambda entry: tuple(map(normalize_text, entry))
+
+    def composed(entry):
+        return tuple(map(normalize_text, entry))
+
     pairs = {composed(entry) for entry in known}
     return [tuple(entry) for entry in test if {composed(entry), composed(entry[::-1])} & pairs]
 
-def _unknown(entries, known, file) -> tuple[list, int]: # entries of the other words; words that were left out
+# %% ../../nbs/measures/04_lexicon.ipynb #e225d5e5
+def _unknown(
+    entries, known, file
+) -> tuple[list, int]:  # entries of the other words; words that were left out
     words = {word for word, _ in leaked_entries(entries, known)}
     rest = [entry for entry in entries if entry[0] not in words]
-    if rest or not words: return rest, len(words)
-    raise DataError("the map knows a translation of every word of this test: take the test of the same direction as "
-                    "the entries that the map was learned from", file)
+    if rest or not words:
+        return rest, len(words)
+    raise DataError(
+        "the map knows a translation of every word of this test: take the test of the same "
+        "direction as "
+        "the entries that the map was learned from",
+        file,
+    )
 
 # %% ../../nbs/measures/04_lexicon.ipynb #1de92114
-def translation_accuracy(entries, # (word of first, word of second) pairs, several of a word too, or a file's path
-                         first: WordVectors,
-                         second: WordVectors, # in the same space
-                         score: str = "csls", # or 'cosine'
-                         at=(1, 5, 10), # k of accuracy@k, one or several
-                         neighbours: int = 10, # of CSLS; fewer where there are fewer words
-                         vocabulary_cutoff: int = 200_000, # words of each side, the most frequent, that are looked at
-                         known=None, # entries, or their file, that the map was learned from: such words are not asked
-                        ) -> TranslationScore:
+def translation_accuracy(
+    entries,  # (word of first, word of second) pairs, several of a word too, or a file's path
+    first: WordVectors,
+    second: WordVectors,  # in the same space
+    score: str = "csls",  # or 'cosine'
+    at=(1, 5, 10),  # k of accuracy@k, one or several
+    neighbours: int = 10,  # of CSLS; fewer where there are fewer words
+    vocabulary_cutoff: int = 200_000,  # words of each side, the most frequent, that are looked at
+    known=None,  # entries, or their file, that the map was learned from: such words are not asked
+) -> TranslationScore:
     """How often a translation is among the k nearest words (BLI), over covered words and over all.
 
     Raises `DataError` for another width or a dictionary without a covered entry, `ConfigError` for another score."""
-    if choose("score", score, NEIGHBOURS) == "margin": raise ConfigError("score='margin': BLI takes 'csls' or 'cosine'")
+    if choose("score", score, NEIGHBOURS) == "margin":
+        raise ConfigError("score='margin': BLI takes 'csls' or 'cosine'")
     check_counts(vocabulary_cutoff=vocabulary_cutoff, neighbours=neighbours)
     at = tuple(at) if isinstance(at, Iterable) else (at,)
-    if isinstance(at, str | bytes) or not at: raise ConfigError(f"{at=}: name one k of accuracy@k or more")
-    for k in at: check_counts(at=k)
+    if isinstance(at, str | bytes) or not at:
+        raise ConfigError(f"{at=}: name one k of accuracy@k or more")
+    for k in at:
+        check_counts(at=k)
     same_width(first, second)
-    first, second = first.first(vocabulary_cutoff), second.first(vocabulary_cutoff)
+    first = first.first(vocabulary_cutoff)
+    second = second.first(vocabulary_cutoff)
     entries, file = given_entries(entries)
     entries, left_out = (entries, 0) if known is None else _unknown(entries, known, file)
     gold = covered_entries(entries, first, second, file)
-    queries, k = first.matrix[list(gold)], min(max(at), len(second))
+    queries = first.matrix[list(gold)]
+    k = min(max(at), len(second))
     if score == "csls":
-        means = neighbourhood(first.matrix, second.matrix, min(neighbours, len(first), len(second)))[1]
+        means = neighbourhood(
+            first.matrix, second.matrix, min(neighbours, len(first), len(second))
+        )[1]
         found = nearest_csls(queries, second.matrix, means, k)[1].tolist()
-    else: found = nearest(queries, second.matrix, k)[1].tolist()
-    right = {n: sum(not right.isdisjoint(own[:n]) for own, right in zip(found, gold.values())) for n in at}
-    row_of = lambda word: known_row(first, word) # 'Essen' and 'essen' may have one row
-    asked = len({word if (row := row_of(word)) is None else row for word, _ in entries})
-    return TranslationScore(asked, len(gold) / asked, {n: right[n] / len(gold) for n in at},
-                            {n: right[n] / asked for n in at}, score, left_out)
+    else:
+        found = nearest(queries, second.matrix, k)[1].tolist()
+    right = {
+        n: sum(not right.isdisjoint(own[:n]) for own, right in zip(found, gold.values()))
+        for n in at
+    }
 
-# %% ../../nbs/measures/04_lexicon.ipynb #d877dd11
-def read_similarity(path) -> list[tuple[str, str, float]]: # word, word, rating
+    def row_of(word):
+        return known_row(first, word)  # 'Essen' and 'essen' may have one row
+
+    asked = len({word if (row := row_of(word)) is None else row for word, _ in entries})
+    return TranslationScore(
+        asked,
+        len(gold) / asked,
+        {n: right[n] / len(gold) for n in at},
+        {n: right[n] / asked for n in at},
+        score,
+        left_out,
+    )
+
+# %% ../../nbs/measures/04_lexicon.ipynb #71d81261
+def read_similarity(path) -> list[tuple[str, str, float]]:  # word, word, rating
     "Rated pairs of words, word<TAB>word<TAB>number (SemEval-2017 Task 2); `DataError` with the line for others."
-    path, rows = existing_file(path), []
+    path = existing_file(path)
+    rows = []
     for n, line in enumerate(file_lines(path, " \r\n"), 1):
         fields = [field.strip() for field in normalize_text(line).split("\t")]
-        try: rating = float(fields[2]) if len(fields) == 3 and all(fields) else float("nan")
-        except ValueError: rating = float("nan")
-        if not isfinite(rating): raise DataError(f"expected word, tab, word, tab, number, got {line[:60]!r}", path, n)
+        try:
+            rating = float(fields[2]) if len(fields) == 3 and all(fields) else float("nan")
+        except ValueError:
+            rating = float("nan")
+        if not isfinite(rating):
+            raise DataError(f"expected word, tab, word, tab, number, got {line[:60]!r}", path, n)
         rows.append((fields[0], fields[1], rating))
-    if not rows: raise DataError("no rated pairs: the file is empty", path)
+    if not rows:
+        raise DataError("no rated pairs: the file is empty", path)
     return rows
 
+# %% ../../nbs/measures/04_lexicon.ipynb #d877dd11
 @dataclass(frozen=True)
 class SimilarityScore:
     "Agreement of cosines with ratings, over the pairs whose words both have vectors."
+
     pairs: int
-    coverage: float # share of the pairs
+    coverage: float  # share of the pairs
     pearson: float
     spearman: float
-    harmonic: float # mean of the two, the official figure; 0 if one of them is not above 0
+    harmonic: float  # mean of the two, the official figure; 0 if one of them is not above 0
 
-# %% ../../nbs/measures/04_lexicon.ipynb #137b7db1
-def _checked_ratings(rated) -> list: # (word, word, rating)
+# %% ../../nbs/measures/04_lexicon.ipynb #a796d208
+def _checked_ratings(rated) -> list:  # (word, word, rating)
     rated = [*rated] if isinstance(rated, Iterable) else [rated]
     for row in rated:
         if not isinstance(row, tuple | list) or len(row) != 3 or not isinstance(row[2], Real):
-            raise ConfigError(f"{row!r:.60} is no rated pair: give (word, word, rating), as read_similarity returns "
-                              "them")
+            raise ConfigError(
+                f"{row!r:.60} is no rated pair: give (word, word, rating), as read_similarity "
+                f"returns "
+                "them"
+            )
     return rated
 
-def word_similarity(rated, # (word of first, word of second, rating), such as `read_similarity` returns
-                    first: WordVectors,
-                    second: WordVectors | None = None, # in the same space; None: the same vectors
-                   ) -> SimilarityScore:
+# %% ../../nbs/measures/04_lexicon.ipynb #137b7db1
+def word_similarity(
+    rated,  # (word of first, word of second, rating), such as `read_similarity` returns
+    first: WordVectors,
+    second: WordVectors | None = None,  # in the same space; None: the same vectors
+) -> SimilarityScore:
     "Correlations of cosine and rating (SemEval-2017 Task 2); `DataError` if fewer than three pairs are covered."
     from scipy.stats import pearsonr, spearmanr
+
     second = first if second is None else second
     same_width(first, second)
     rated = _checked_ratings(rated)
     rows = [(known_row(first, a), known_row(second, b), rating) for a, b, rating in rated]
     rows = [row for row in rows if None not in row]
-    if len(rows) < 3: raise DataError(f"{len(rows)} of {len(rated)} pairs have vectors: a correlation needs three")
+    if len(rows) < 3:
+        raise DataError(
+            f"{len(rows)} of {len(rated)} pairs have vectors: a correlation needs three"
+        )
     a, b, ratings = zip(*rows)
     cosine = (unit_rows(first.matrix[list(a)]) * unit_rows(second.matrix[list(b)])).sum(1).numpy()
-    pearson, spearman = float(pearsonr(cosine, ratings)[0]), float(spearmanr(cosine, ratings)[0])
+    pearson = float(pearsonr(cosine, ratings)[0])
+    spearman = float(spearmanr(cosine, ratings)[0])
     harmonic = 2 * pearson * spearman / (pearson + spearman) if min(pearson, spearman) > 0 else 0.0
     return SimilarityScore(len(rated), len(rows) / len(rated), pearson, spearman, harmonic)

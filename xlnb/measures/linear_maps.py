@@ -19,88 +19,118 @@ from ..text.vectors import float_matrix
 from .lexicon import nearest_products, unit_rows
 
 # %% ../../nbs/measures/05_linear_maps.ipynb #ea244a72
-def normalise(matrix, # (n, width)
-              steps: str = "unit,centre,unit", # of 'unit' and 'centre', in this order; '': none
-             ) -> torch.Tensor: # (n, width), a copy
+def normalise(
+    matrix,  # (n, width)
+    steps: str = "unit,centre,unit",  # of 'unit' and 'centre', in this order; '': none
+) -> torch.Tensor:  # (n, width), a copy
     "Rows of length one, columns of mean zero, in a named sequence; `ConfigError` for another step."
-    if not isinstance(steps, str): raise ConfigError(f"steps={steps!r}: one string, such as 'unit,centre,unit'")
+    if not isinstance(steps, str):
+        raise ConfigError(f"steps={steps!r}: one string, such as 'unit,centre,unit'")
     matrix = float_matrix(matrix).clone()
-    exact = torch.promote_types(matrix.dtype, torch.float32) # the squares of a half would overflow
+    # the squares of a half would overflow
+    exact = torch.promote_types(matrix.dtype, torch.float32)
     for step in filter(None, steps.split(",")):
         if choose("steps", step, ("unit", "centre")) == "unit":
             length = torch.linalg.vector_norm(matrix, dim=1, keepdim=True, dtype=exact)
             matrix /= length.clamp_min(torch.finfo(exact).tiny)
-        else: matrix -= matrix.mean(0)
+        else:
+            matrix -= matrix.mean(0)
     return matrix
 
 # %% ../../nbs/measures/05_linear_maps.ipynb #9683c401
-_BLOCK = 8192 # rows
+_BLOCK = 8192  # rows
+
 
 def _pair(x, z):
-    x, z = float_matrix(x, "x"), float_matrix(z, "z")
+    x = float_matrix(x, "x")
+    z = float_matrix(z, "z")
     if x.shape != z.shape or not x.numel():
-        raise DataError(f"matrices of shape {tuple(x.shape)} and {tuple(z.shape)}: row i of one belongs to row i of "
-                        "the other, and both have the same width")
+        raise DataError(
+            f"matrices of shape {tuple(x.shape)} and {tuple(z.shape)}: row i of one belongs to "
+            f"row i of "
+            "the other, and both have the same width"
+        )
     return x, z
 
-def _cross(x, z) -> torch.Tensor: # (n, a), (n, b) → xᵀz, (a, b), float64
+
+def _cross(x, z) -> torch.Tensor:  # (n, a), (n, b) → xᵀz, (a, b), float64
     total = torch.zeros(x.shape[1], z.shape[1], dtype=torch.float64, device=x.device)
-    for a, b in zip(x.split(_BLOCK), z.split(_BLOCK)): total += a.double().T @ b.double()
-    if not torch.isfinite(total).all(): raise DataError("the matrices hold NaN or infinity; look at what made them")
+    for a, b in zip(x.split(_BLOCK), z.split(_BLOCK)):
+        total += a.double().T @ b.double()
+    if not torch.isfinite(total).all():
+        raise DataError("the matrices hold NaN or infinity; look at what made them")
     return total
 
-# %% ../../nbs/measures/05_linear_maps.ipynb #cca15a12
-SMALL_MATRIX = 2**20 # elements; more threads than one make its decomposition slower on a machine with other work
+# %% ../../nbs/measures/05_linear_maps.ipynb #64e1feeb
+# elements; more threads than one make its decomposition slower on a machine with other work
+SMALL_MATRIX = 2**20
 
-def decomposed(how, # torch.linalg.svd, eigh, svdvals or cholesky
-               matrix, # of floats
-               **options): # of `how`
+# %% ../../nbs/measures/05_linear_maps.ipynb #cca15a12
+def decomposed(
+    how,  # torch.linalg.svd, eigh, svdvals or cholesky
+    matrix,  # of floats
+    **options,
+):  # of `how`
     "A decomposition, in float64, of the matrix's own type; `DataError` where there is none; small: one thread."
     if not torch.isfinite(float_matrix(matrix)).all():
         raise DataError("a matrix holds NaN or infinity: look at what made it")
     small = matrix.device.type == "cpu" and matrix.numel() <= SMALL_MATRIX
     try:
-        with one_thread() if small else nullcontext(): parts = how(matrix.double(), **options)
+        with one_thread() if small else nullcontext():
+            parts = how(matrix.double(), **options)
     except torch.linalg.LinAlgError as e:
-        raise DataError(f"a matrix of shape {tuple(matrix.shape)} has no {how.__name__.removeprefix('linalg_')} "
-                        f"({e}): look for rows that are nearly zero, or repeat") from None
-    if torch.is_tensor(parts): return parts.to(matrix.dtype)
+        raise DataError(
+            f"a matrix of shape {tuple(matrix.shape)} has no "
+            f"{how.__name__.removeprefix('linalg_')} "
+            f"({e}): look for rows that are nearly zero, or repeat"
+        ) from None
+    if torch.is_tensor(parts):
+        return parts.to(matrix.dtype)
     return tuple(part.to(matrix.dtype) for part in parts)
 
 # %% ../../nbs/measures/05_linear_maps.ipynb #2d510ba8
-def procrustes(x, # (n, width)
-               z, # (n, width), row i belongs to row i of x
-               identity_weight: float = 0.0, # pull towards the identity, as of pairs alike in both spaces
-              ) -> torch.Tensor: # (width, width), orthogonal, of the type of x
+def procrustes(
+    x,  # (n, width)
+    z,  # (n, width), row i belongs to row i of x
+    identity_weight: float = 0.0,  # pull towards the identity, as of pairs alike in both spaces
+) -> torch.Tensor:  # (width, width), orthogonal, of the type of x
     """The orthogonal map with the least squared distance of x @ map from z (Schönemann 1966).
 
     Directions that the pairs leave open turn as little as can be; `identity_weight` is for spaces nearly one."""
     x, z = _pair(x, z)
-    check_numbers(0, math.inf, identity_weight=identity_weight) # n pairs of length 1 weigh n / width
+    # n pairs of length 1 weigh n / width
+    check_numbers(0, math.inf, identity_weight=identity_weight)
     identity = torch.eye(x.shape[1], dtype=torch.float64, device=x.device)
     u, s, v = decomposed(torch.linalg.svd, _cross(x, z) + identity_weight * identity)
-    if rest := int((s <= s[0] * 1e-12).sum()): # of these the pairs say nothing
+    # of these the pairs say nothing
+    if rest := int((s <= s[0] * 1e-12).sum()):
         a, _, b = decomposed(torch.linalg.svd, u[:, -rest:].T @ v[-rest:].T)
         u = torch.cat([u[:, :-rest], u[:, -rest:] @ a @ b], 1)
     return (u @ v).to(x.dtype)
 
-# %% ../../nbs/measures/05_linear_maps.ipynb #ff01cb39
+# %% ../../nbs/measures/05_linear_maps.ipynb #5e83702e
 def _roots(gram, name) -> tuple[torch.Tensor, torch.Tensor]:
     "The square root of a Gram matrix, and its inverse; `DataError` where there are too few rows for one."
     values, vectors = decomposed(torch.linalg.eigh, gram)
     if values[0] <= values[-1] * 1e-10:
         rank = int((values > values[-1] * 1e-10).sum())
-        raise DataError(f"{name} has rank {rank} of {len(gram)}: whitening needs more independent pairs than the "
-                        "vectors are wide; take procrustes, or more pairs")
+        raise DataError(
+            f"{name} has rank {rank} of {len(gram)}: whitening needs more independent pairs "
+            f"than the "
+            "vectors are wide; take procrustes, or more pairs"
+        )
     return (vectors * values.sqrt()) @ vectors.T, (vectors * values.rsqrt()) @ vectors.T
 
-def whitened_maps(x, # (n, width)
-                  z, # (n, width), row i belongs to row i of x
-                  powers=(1.0, 0.0), # of the correlations, for x and for z; (0.5, 0.5): both are moved
-                 ) -> tuple[torch.Tensor, torch.Tensor]: # for x and for z, (width, width)
+# %% ../../nbs/measures/05_linear_maps.ipynb #ff01cb39
+def whitened_maps(
+    x,  # (n, width)
+    z,  # (n, width), row i belongs to row i of x
+    powers=(1.0, 0.0),  # of the correlations, for x and for z; (0.5, 0.5): both are moved
+) -> tuple[torch.Tensor, torch.Tensor]:  # for x and for z, (width, width)
     "Maps that whiten, re-weight and de-whiten (Artetxe et al. 2018), in the directions of z."
     x, z = _pair(x, z)
-    if not hasattr(powers, "__len__") or len(powers) != 2: raise ConfigError(f"{powers=}: give two, of x and of z")
+    if not hasattr(powers, "__len__") or len(powers) != 2:
+        raise ConfigError(f"{powers=}: give two, of x and of z")
     check_numbers(-math.inf, math.inf, power_of_x=powers[0], power_of_z=powers[1])
     (root_x, white_x), (root_z, white_z) = _roots(_cross(x, x), "x"), _roots(_cross(z, z), "z")
     u, s, v = decomposed(torch.linalg.svd, white_x @ _cross(x, z) @ white_z)
@@ -109,36 +139,51 @@ def whitened_maps(x, # (n, width)
     return map_x.to(x.dtype), map_z.to(z.dtype)
 
 # %% ../../nbs/measures/05_linear_maps.ipynb #0ee6bceb
-def cca_maps(x, # (n, width)
-                   z, # (n, other width), row i belongs to row i of x
-                   ridge: float = 1e-3, # of the mean variance of a side, added to all of its directions
-                  ) -> tuple[torch.Tensor, torch.Tensor]: # for x and z, (width, k) and (other width, k), k the smaller
+def cca_maps(
+    x,  # (n, width)
+    z,  # (n, other width), row i belongs to row i of x
+    ridge: float = 1e-3,  # of the mean variance of a side, added to all of its directions
+) -> tuple[
+    torch.Tensor, torch.Tensor
+]:  # for x and z, (width, k) and (other width, k), k the smaller
     "Maps into the directions in which pairs correlate, each weighted by its correlation; centre the sides first."
-    x, z = float_matrix(x, "x"), float_matrix(z, "z")
+    x = float_matrix(x, "x")
+    z = float_matrix(z, "z")
     if len(x) != len(z) or not (x.numel() and z.numel()):
-        raise DataError(f"matrices of shape {tuple(x.shape)} and {tuple(z.shape)}: row i of one belongs to row i of "
-                        "the other")
+        raise DataError(
+            f"matrices of shape {tuple(x.shape)} and {tuple(z.shape)}: row i of one belongs to "
+            f"row i of "
+            "the other"
+        )
     check_numbers(0, math.inf, ridge=ridge)
-    if not (x.any() and z.any()): raise DataError("one side is zero everywhere: nothing correlates with it")
+    if not (x.any() and z.any()):
+        raise DataError("one side is zero everywhere: nothing correlates with it")
+
     def whitening(side):
         values, vectors = decomposed(torch.linalg.eigh, _cross(side, side) / len(side))
         return (vectors * (values.clamp_min(0) + ridge * values.mean()).rsqrt()) @ vectors.T
-    white_x, white_z = whitening(x), whitening(z)
+
+    white_x = whitening(x)
+    white_z = whitening(z)
     between = white_x @ (_cross(x, z) / len(x)) @ white_z
     u, s, v = decomposed(torch.linalg.svd, between, full_matrices=False)
     return (white_x @ u * s).to(x.dtype), (white_z @ v.T * s).to(z.dtype)
 
 # %% ../../nbs/measures/05_linear_maps.ipynb #0f5f0447
-def _neighbour_means(queries, keys, others, k) -> torch.Tensor: # (n, width)
+def _neighbour_means(queries, keys, others, k) -> torch.Tensor:  # (n, width)
     "The mean of the rows of `others` that belong to the k keys with the largest products, for every query."
     found = nearest_products(queries, keys, min(k, len(keys)))[1]
     return F.embedding_bag(found, others, mode="mean")
 
-def rcsls_loss(map_, # (width, width)
-               x, z, # pairs, (n, width) each, rows of length 1
-               all_x, all_z, # all vectors, (words, width) each, among which neighbours are sought
-               neighbours: int = 10,
-              ) -> tuple[float, torch.Tensor]: # loss; gradient, (width, width)
+
+def rcsls_loss(
+    map_,  # (width, width)
+    x,
+    z,  # pairs, (n, width) each, rows of length 1
+    all_x,
+    all_z,  # all vectors, (words, width) each, among which neighbours are sought
+    neighbours: int = 10,
+) -> tuple[float, torch.Tensor]:  # loss; gradient, (width, width)
     "Relaxed CSLS and its gradient (Joulin et al. 2018, equation 3), in the memory of the inputs and a few blocks."
     mapped = x @ map_
     of_z = _neighbour_means(mapped, all_z, all_z, neighbours)
@@ -147,18 +192,24 @@ def rcsls_loss(map_, # (width, width)
     return float(loss), ((of_x.T @ z - x.T @ (2 * z - of_z)) / len(x))
 
 # %% ../../nbs/measures/05_linear_maps.ipynb #a2322459
-def rcsls(x, z, # pairs, (n, width) each, rows of length 1
-          all_x, all_z, # all vectors, (words, width) each; 200,000 in the paper
-          steps: int = 10, # of gradient descent
-          rate: float = 25.0, # step size; halved whenever the loss rises
-          neighbours: int = 10,
-          spectral: bool = True, # singular values stay between 0 and 1
-         ) -> tuple[torch.Tensor, list[float]]: # map, (width, width); loss before each step and at the end
+def rcsls(
+    x,
+    z,  # pairs, (n, width) each, rows of length 1
+    all_x,
+    all_z,  # all vectors, (words, width) each; 200,000 in the paper
+    steps: int = 10,  # of gradient descent
+    rate: float = 25.0,  # step size; halved whenever the loss rises
+    neighbours: int = 10,
+    spectral: bool = True,  # singular values stay between 0 and 1
+) -> tuple[torch.Tensor, list[float]]:  # map, (width, width); loss before each step and at the end
     "The map with the least relaxed CSLS near the best rotation (Joulin et al. 2018); raises as `procrustes` does."
     (x, z), all_x, all_z = _pair(x, z), float_matrix(all_x, "all_x"), float_matrix(all_z, "all_z")
     for name, side in (("all_x", all_x), ("all_z", all_z)):
         if side.shape[1:] != x.shape[1:] or not len(side):
-            raise DataError(f"{name} of shape {tuple(side.shape)}: give vectors of the pairs' width, {x.shape[1]}")
+            raise DataError(
+                f"{name} of shape {tuple(side.shape)}: give vectors of the pairs' width, "
+                f"{x.shape[1]}"
+            )
     check_counts(neighbours=neighbours, steps=steps)
     check_numbers(0, math.inf, rate=rate)
     map_ = procrustes(x, z)
@@ -170,38 +221,56 @@ def rcsls(x, z, # pairs, (n, width) each, rows of length 1
             u, s, v = decomposed(torch.linalg.svd, tried)
             tried = (u * s.clamp(max=1)) @ v
         loss, slope = rcsls_loss(tried, x, z, all_x, all_z, neighbours)
-        if loss < losses[-1]: map_, gradient, losses = tried, slope, [*losses, loss]
-        else: rate /= 2
+        if loss < losses[-1]:
+            map_ = tried
+            gradient = slope
+            losses = [*losses, loss]
+        else:
+            rate /= 2
     return map_, losses
 
-# %% ../../nbs/measures/05_linear_maps.ipynb #82cd8854
+# %% ../../nbs/measures/05_linear_maps.ipynb #9b0f7a54
 def _listed(tables) -> list:
-    if isinstance(tables, Iterable) and not isinstance(tables, str): return [*tables]
+    if isinstance(tables, Iterable) and not isinstance(tables, str):
+        return [*tables]
     raise DataError(f"tables={tables!r:.60}: give a list of matrices, one for each space")
 
-def generalized_procrustes(tables: list, # (n, width) of each space, row i of all belongs together
-                     present=None, # (spaces, n) bool: which rows each space has; None: all
-                     iterations: int = 200, # at most
-                     tolerance: float = 1e-9, # of the loss, relative: when it falls by less, all is done
-                     unmoved: int = 0, # the space whose map is the identity
-                    ) -> tuple[list[torch.Tensor], list[float]]: # maps; mean squared distance from the mean
+# %% ../../nbs/measures/05_linear_maps.ipynb #82cd8854
+def generalized_procrustes(
+    tables: list,  # (n, width) of each space, row i of all belongs together
+    present=None,  # (spaces, n) bool: which rows each space has; None: all
+    iterations: int = 200,  # at most
+    tolerance: float = 1e-9,  # of the loss, relative: when it falls by less, all is done
+    unmoved: int = 0,  # the space whose map is the identity
+) -> tuple[list[torch.Tensor], list[float]]:  # maps; mean squared distance from the mean
     "Orthogonal maps of many spaces to their common mean (Gower 1975); `DataError` for a space without shared rows."
     tables = [float_matrix(table, "a table") for table in _listed(tables)]
     if len(shapes := {tuple(table.shape) for table in tables}) != 1:
-        raise DataError(f"tables of shape {', '.join(map(str, sorted(shapes))) or '(none are given)'}: give each space "
-                        "(n, width), row i of all belongs together; rows that a space lacks are marked by `present`")
+        raise DataError(
+            f"tables of shape {', '.join(map(str, sorted(shapes))) or '(none are given)'}: give "
+            f"each space "
+            "(n, width), row i of all belongs together; rows that a space lacks are marked by "
+            "`present`"
+        )
     x = torch.stack(tables)
-    given = torch.ones(x.shape[:2], dtype=torch.bool) if present is None else torch.as_tensor(present)
+    given = (
+        torch.ones(x.shape[:2], dtype=torch.bool) if present is None else torch.as_tensor(present)
+    )
     given = given.to(x.device)
     shared = given & (given.sum(0) > 1)
     if not shared.any(1).all():
-        raise DataError(f"space {int((~shared.any(1)).nonzero()[0])}, from 0, shares no row with another")
-    x, weight = x * shared[..., None], shared.sum(0).clamp_min(1)[:, None]
-    maps, losses = [torch.eye(x.shape[2], dtype=x.dtype, device=x.device)] * len(x), []
+        raise DataError(
+            f"space {int((~shared.any(1)).nonzero()[0])}, from 0, shares no row with another"
+        )
+    x = x * shared[..., None]
+    weight = shared.sum(0).clamp_min(1)[:, None]
+    maps = [torch.eye(x.shape[2], dtype=x.dtype, device=x.device)] * len(x)
+    losses = []
     for _ in range(iterations):
         mapped = torch.stack([own @ w for own, w in zip(x, maps)])
         mean = mapped.sum(0) / weight
         losses.append(float(((mapped - mean) * shared[..., None]).square().sum() / shared.sum()))
-        if len(losses) > 1 and losses[-2] - losses[-1] <= tolerance * losses[0]: break
+        if len(losses) > 1 and losses[-2] - losses[-1] <= tolerance * losses[0]:
+            break
         maps = [procrustes(own[rows], mean[rows]) for own, rows in zip(x, shared)]
     return [w @ maps[unmoved].T for w in maps], losses

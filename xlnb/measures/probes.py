@@ -20,94 +20,183 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..base.core import (ConfigError, DataError, PALETTE, check_counts, choose, derive_seed, figure,
-                            normalize_text, one_thread, parse_languages, torch_generator)
-from ..text.cldr import (LOCALES, TAGS, codes, entailment_examples, names, parallel_meaning, paraphrase_examples,
-                            render, split_of, tag_tokens, tokenize)
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    PALETTE,
+    check_counts,
+    choose,
+    derive_seed,
+    figure,
+    normalize_text,
+    one_thread,
+    parse_languages,
+    torch_generator,
+)
+from xlnb.text.cldr import (
+    LOCALES,
+    TAGS,
+    codes,
+    entailment_examples,
+    names,
+    parallel_meaning,
+    paraphrase_examples,
+    render,
+    split_of,
+    tag_tokens,
+    tokenize,
+)
 from ..training.training import NonFiniteLoss, TrainingConfig, learning_rate_at, make_optimizer
-from .retrieval import (batches_by_length, check_rows, chosen_layers, column_index, evaluating,
-                                     layer_states, load_model_and_tokenizer, longest_input, pad_batch, sparse_counts,
-                                     threads_for, untrained, warn_unknown, words)
+from xlnb.measures.retrieval import (
+    batches_by_length,
+    check_rows,
+    chosen_layers,
+    column_index,
+    evaluating,
+    layer_states,
+    load_model_and_tokenizer,
+    longest_input,
+    pad_batch,
+    sparse_counts,
+    threads_for,
+    untrained,
+    warn_unknown,
+    words,
+)
 
-# %% ../../nbs/measures/03_probes.ipynb #ab2f6a28
+# %% ../../nbs/measures/03_probes.ipynb #1d5b4f82
 _KINDS = ("tokens", "pairs", "span")
+
 
 def _check_example(kind, labels, example, place):
     width = {"tokens": 3, "pairs": 3, "span": 4}[kind]
-    if len(example) != width: raise ConfigError(f"{place}: {len(example)} fields, {kind} examples have {width}")
+    if len(example) != width:
+        raise ConfigError(f"{place}: {len(example)} fields, {kind} examples have {width}")
     if kind == "tokens" and len(example[1]) != len(example[2]):
-        raise ConfigError(f"{place}: {len(example[1])} words with {len(example[2])} tags: give one tag per word")
+        raise ConfigError(
+            f"{place}: {len(example[1])} words with {len(example[2])} tags: give one tag per word"
+        )
     if kind == "span" and not 0 <= (span := example[3])[0] <= span[1] < len(example[2]):
-        raise ConfigError(f"{place}: words {span} of a text of {len(example[2])}: 0 ≤ first ≤ last < words")
+        raise ConfigError(
+            f"{place}: words {span} of a text of {len(example[2])}: 0 ≤ first ≤ last < words"
+        )
     given = {"tokens": example[2], "pairs": example[2:], "span": ()}[kind]
-    for label in given: choose(f"{place}: label", label, labels)
+    for label in given:
+        choose(f"{place}: label", label, labels)
 
-def _normalized(kind, example) -> tuple: # texts and lists of words come before what is asked of them
-    parts = [normalize_text(part) if isinstance(part, str) else [*map(normalize_text, part)]
-             for part in example[:3 if kind == "span" else 2]]
-    return *parts, *example[len(parts):]
+# %% ../../nbs/measures/03_probes.ipynb #ab2f6a28
+def _normalized(
+    kind, example
+) -> tuple:  # texts and lists of words come before what is asked of them
+    parts = [
+        normalize_text(part) if isinstance(part, str) else [*map(normalize_text, part)]
+        for part in example[: 3 if kind == "span" else 2]
+    ]
+    return *parts, *example[len(parts) :]
+
 
 def _check_crossed(task):
-    if task.kind == "tokens": raise ConfigError(f"{task.name} has one text per example: only two can be crossed")
+    if task.kind == "tokens":
+        raise ConfigError(f"{task.name} has one text per example: only two can be crossed")
     (one, sides), *others = task.examples.items()
     for (other, theirs), split in itertools.product(others, ("train", "test")):
         a, b = ([e[2] if task.kind == "pairs" else None for e in s[split]] for s in (sides, theirs))
-        if a != b: raise ConfigError(f"{task.name} is crossed, but its {split} examples are not the same in {one} "
-                                     f"({len(a)}) and {other} ({len(b)}): put translations at the same place")
+        if a != b:
+            raise ConfigError(
+                f"{task.name} is crossed, but its {split} examples are not the same in {one} "
+                f"({len(a)}) and {other} ({len(b)}): put translations at the same place"
+            )
 
 # %% ../../nbs/measures/03_probes.ipynb #9cac85c6
 @dataclass(frozen=True)
 class Task:
     "Labelled examples by language and split, normalised; `ConfigError` for labels that no probe can learn or score."
-    name: str # of the task, for rows and metrics
-    kind: str # 'tokens', 'pairs' or 'span'
-    labels: tuple # all tags or labels; () for spans
-    examples: dict # language → {'train': […], 'test': […]}
-    crossed: bool = False # tests have the first text in the language of training; examples i say the same everywhere
+
+    name: str  # of the task, for rows and metrics
+    kind: str  # 'tokens', 'pairs' or 'span'
+    labels: tuple  # all tags or labels; () for spans
+    examples: dict  # language → {'train': […], 'test': […]}
+    crossed: bool = False  # tests have the first text in the language of training; examples i say the same everywhere
 
     def __post_init__(self):
         choose("kind", self.kind, _KINDS)
-        if not isinstance(self.examples, dict) or not all(isinstance(s, dict) for s in self.examples.values()):
-            raise ConfigError(f"{self.name} has examples {self.examples!r:.60}: give a dict of languages, each with "
-                              "{'train': […], 'test': […]}")
+        if not isinstance(self.examples, dict) or not all(
+            isinstance(s, dict) for s in self.examples.values()
+        ):
+            raise ConfigError(
+                f"{self.name} has examples {self.examples!r:.60}: give a dict of languages, "
+                f"each with "
+                "{'train': […], 'test': […]}"
+            )
         if isinstance(self.labels, str) or not isinstance(self.labels, Iterable):
-            raise ConfigError(f"{self.name} has labels {self.labels!r:.60}: give a tuple of labels, () for spans")
-        if not self.examples: raise ConfigError(f"{self.name} has no languages: give examples of one at least")
+            raise ConfigError(
+                f"{self.name} has labels {self.labels!r:.60}: give a tuple of labels, () for spans"
+            )
+        if not self.examples:
+            raise ConfigError(f"{self.name} has no languages: give examples of one at least")
         if self.kind != "span" and len({*self.labels}) < 2:
-            raise ConfigError(f"{self.name} has labels {self.labels}: there is nothing to tell apart, name two or more")
+            raise ConfigError(
+                f"{self.name} has labels {self.labels}: there is nothing to tell apart, name "
+                f"two or more"
+            )
         for lang, split in itertools.product(self.examples, ("train", "test")):
             if not (rows := self.examples[lang].get(split)):
-                raise ConfigError(f"{self.name} has no {split} examples in {lang}: every language needs some of both")
+                raise ConfigError(
+                    f"{self.name} has no {split} examples in {lang}: every language needs some "
+                    f"of both"
+                )
             for n, example in enumerate(rows):
                 _check_example(self.kind, self.labels, example, f"{self.name}, {lang}, {split} {n}")
-        if self.crossed: _check_crossed(self)
-        normalized = lambda rows: [_normalized(self.kind, example) for example in rows]
-        examples = {lang: {split: normalized(rows) for split, rows in parts.items()}
-                    for lang, parts in self.examples.items()}
+        if self.crossed:
+            _check_crossed(self)
+
+        def normalized(rows):
+            return [_normalized(self.kind, example) for example in rows]
+
+        examples = {
+            lang: {split: normalized(rows) for split, rows in parts.items()}
+            for lang, parts in self.examples.items()
+        }
         object.__setattr__(self, "examples", examples)
 
 # %% ../../nbs/measures/03_probes.ipynb #24547c36
 def _check_task(task):
     "Raise `ConfigError` for all tasks of `cldr_tasks` in place of one of them, and for what is no task."
-    if isinstance(task, Task): return
+    if isinstance(task, Task):
+        return
     if isinstance(task, dict) and task:
-        raise ConfigError(f"task is a dict of {', '.join(map(str, task))}: give one of them, like "
-                          f"tasks[{next(iter(task))!r}]")
+        raise ConfigError(
+            f"task is a dict of {', '.join(map(str, task))}: give one of them, like "
+            f"tasks[{next(iter(task))!r}]"
+        )
     raise ConfigError(f"task={task!r:.60} is not a Task: make one, or take one of `cldr_tasks`")
 
-# %% ../../nbs/measures/03_probes.ipynb #9dfea767
-def _ambiguous(langs) -> set: # (kind, code) of every name that names something of the other kind too, in some language
+# %% ../../nbs/measures/03_probes.ipynb #557c54e1
+def _ambiguous(
+    langs,
+) -> set:  # (kind, code) of every name that names something of the other kind too, in some language
     "Entries whose tag a word alone does not determine."
     out = set()
     for lang in langs:
         both = {*names(lang, "territories").values()} & {*names(lang, "languages").values()}
-        out |= {(kind, code) for kind in TAGS for code, name in names(lang, kind).items() if name in both}
+        out |= {
+            (kind, code)
+            for kind in TAGS
+            for code, name in names(lang, kind).items()
+            if name in both
+        }
     return out
 
+# %% ../../nbs/measures/03_probes.ipynb #9dfea767
 def _lists(langs, count, split, seed):
     "Meanings of `count` lists of two or three names, the kinds by turns, no two of the same names."
-    draw = lambda kind: (parallel_meaning(seed, i, split, (kind,)) for i in itertools.count())
-    ambiguous, streams, found = _ambiguous(langs), [*map(draw, TAGS)], {}
+
+    def draw(kind):
+        return (parallel_meaning(seed, i, split, (kind,)) for i in itertools.count())
+
+    ambiguous = _ambiguous(langs)
+    streams = [*map(draw, TAGS)]
+    found = {}
     while len(found) < count:
         kind, *parts = meaning = next(streams[len(found) % len(streams)])
         if len(parts) > 1 and not any((kind, code) in ambiguous for code in parts):
@@ -115,129 +204,198 @@ def _lists(langs, count, split, seed):
     return [*found.values()]
 
 # %% ../../nbs/measures/03_probes.ipynb #ac3787d4
-def _tagged(langs, count, split, seed) -> dict: # language → examples
+def _tagged(langs, count, split, seed) -> dict:  # language → examples
     phrases = {lang: [render(m, lang) for m in _lists(langs, count, split, seed)] for lang in langs}
-    return {lang: [(p.text, *map(tuple, tag_tokens(p, lang))) for p in phrases[lang]] for lang in langs}
+    return {
+        lang: [(p.text, *map(tuple, tag_tokens(p, lang))) for p in phrases[lang]] for lang in langs
+    }
 
-# %% ../../nbs/measures/03_probes.ipynb #fa697a24
+# %% ../../nbs/measures/03_probes.ipynb #7bfe7c82
 _PAIR_LABELS = {"entailment": ("neutral", "entailment"), "paraphrase": ("different", "paraphrase")}
 
+
 def _paired(name, langs, count, split, seed) -> dict:
-    if name == "entailment": return {lang: entailment_examples(seed, lang, lang, count, split) for lang in langs}
+    if name == "entailment":
+        return {lang: entailment_examples(seed, lang, lang, count, split) for lang in langs}
     found = {lang: paraphrase_examples(seed, lang, lang, count, split) for lang in langs}
-    return {lang: [(a, b, _PAIR_LABELS[name][y]) for a, b, y in rows] for lang, rows in found.items()}
+    return {
+        lang: [(a, b, _PAIR_LABELS[name][y]) for a, b, y in rows] for lang, rows in found.items()
+    }
+
 
 def _span_meanings(count, split, seed, size=4):
     rng = random.Random(derive_seed("probes span", seed, split))
     for turn in range(count):
         while True:
             meaning = ((kind := rng.choice([*TAGS])), *rng.sample(codes(kind), size))
-            if split_of(meaning) == split: break
+            if split_of(meaning) == split:
+                break
         yield meaning, turn % size
 
+# %% ../../nbs/measures/03_probes.ipynb #fa697a24
 def _spans(langs, count, split, seed) -> dict:
-    return {lang: [_span(m, k, lang) for m, k in _span_meanings(count, split, seed)] for lang in langs}
+    return {
+        lang: [_span(m, k, lang) for m, k in _span_meanings(count, split, seed)] for lang in langs
+    }
+
 
 def _span(meaning, k, lang):
     phrase = render(meaning, lang)
     tokens, touched = tokenize(phrase, lang)
     answer = [i for i, spans in enumerate(touched) if k in spans]
-    return render((meaning[0], meaning[1 + k]), lang).text, phrase.text, tuple(tokens), (answer[0], answer[-1])
+    return (
+        render((meaning[0], meaning[1 + k]), lang).text,
+        phrase.text,
+        tuple(tokens),
+        (answer[0], answer[-1]),
+    )
 
-# %% ../../nbs/measures/03_probes.ipynb #e3032066
+# %% ../../nbs/measures/03_probes.ipynb #290ee661
 TASKS = ("tags", "entailment", "paraphrase", "span")
 
-def cldr_tasks(langs, # two or more of the corpus's languages, as a list or comma-separated
-               train: int = 500, # examples to learn from, per language
-               test: int = 300, # examples to be tested on
-               seed: int = 0, # of all draws; example i depends on the seed and on i
-               tasks=TASKS, # some of TASKS
-              ) -> dict[str, Task]:
+# %% ../../nbs/measures/03_probes.ipynb #e3032066
+def cldr_tasks(
+    langs,  # two or more of the corpus's languages, as a list or comma-separated
+    train: int = 500,  # examples to learn from, per language
+    test: int = 300,  # examples to be tested on
+    seed: int = 0,  # of all draws; example i depends on the seed and on i
+    tasks=TASKS,  # some of TASKS
+) -> dict[str, Task]:
     "The embedded corpus's probing tasks: example i says the same in every language; no test list occurs in training."
     langs = parse_languages(langs, LOCALES)
     check_counts(train=train, test=test)
-    if train < 2: raise ConfigError(f"train={train}, test={test}: at least 2 and 1 examples are needed")
+    if train < 2:
+        raise ConfigError(f"train={train}, test={test}: at least 2 and 1 examples are needed")
     out = {}
     for name in (choose("task", t, TASKS) for t in parse_languages(tasks)):
         make = {"tags": _tagged, "span": _spans}.get(name) or partial(_paired, name)
-        splits = {split: make(langs, n, split, seed) for split, n in (("train", train), ("test", test))}
+        splits = {
+            split: make(langs, n, split, seed) for split, n in (("train", train), ("test", test))
+        }
         examples = {lang: {split: splits[split][lang] for split in splits} for lang in langs}
-        labels = _PAIR_LABELS.get(name) or ("O", *(f"{b}-{t}" for t in TAGS.values() for b in "BI")) * (name == "tags")
+        labels = _PAIR_LABELS.get(name) or (
+            "O",
+            *(f"{b}-{t}" for t in TAGS.values() for b in "BI"),
+        ) * (name == "tags")
         kind = {"tags": "tokens", "span": "span"}.get(name, "pairs")
         out[name] = Task(name, kind, labels, examples, crossed=kind != "tokens")
     return out
 
-# %% ../../nbs/measures/03_probes.ipynb #6c8f07f0
-def _bags(task, example) -> list: # of the texts that carry the label; the question of a span does not
-    texts = example[:2] if task.kind == "pairs" else example[1:2] if task.kind == "span" else example[:1]
+# %% ../../nbs/measures/03_probes.ipynb #10175786
+def _bags(
+    task, example
+) -> list:  # of the texts that carry the label; the question of a span does not
+    texts = (
+        example[:2]
+        if task.kind == "pairs"
+        else example[1:2]
+        if task.kind == "span"
+        else example[:1]
+    )
     return [frozenset(words(text)) for text in texts]
 
-def leakage(task: Task,
-            source: str, # language of training
-            target: str, # language of the test
-           ) -> dict[str, float]: # shares of 1
+# %% ../../nbs/measures/03_probes.ipynb #6c8f07f0
+def leakage(
+    task: Task,
+    source: str,  # language of training
+    target: str,  # language of the test
+) -> dict[str, float]:  # shares of 1
     "What of the test was seen in training: whole texts, in any order of words, and distinct words."
     _check_task(task)
-    for name, lang in (("source", source), ("target", target)): choose(name, lang, task.examples)
+    for name, lang in (("source", source), ("target", target)):
+        choose(name, lang, task.examples)
     learned = {bag for e in task.examples[source]["train"] for bag in _bags(task, e)}
     tested = [bag for e in task.examples[target]["test"] for bag in _bags(task, e)]
-    vocabulary, new = frozenset().union(*learned), frozenset().union(*tested)
-    return {"texts": sum(bag in learned for bag in tested) / len(tested), "words": len(new & vocabulary) / len(new)}
+    vocabulary = frozenset().union(*learned)
+    new = frozenset().union(*tested)
+    return {
+        "texts": sum(bag in learned for bag in tested) / len(tested),
+        "words": len(new & vocabulary) / len(new),
+    }
 
 # %% ../../nbs/measures/03_probes.ipynb #9e8b5e14
-def bilingual(task: Task,
-              first: str, # language of the first text: that of training
-              second: str, # language of all the rest: that of the test
-              split: str, # 'train' or 'test'
-             ) -> list[tuple]: # examples
+def bilingual(
+    task: Task,
+    first: str,  # language of the first text: that of training
+    second: str,  # language of all the rest: that of the test
+    split: str,  # 'train' or 'test'
+) -> list[tuple]:  # examples
     "The examples of a split; of a crossed task, with the first text in another language."
     _check_task(task)
-    for name, lang in (("first", first), ("second", second)): choose(name, lang, task.examples)
+    for name, lang in (("first", first), ("second", second)):
+        choose(name, lang, task.examples)
     rows = task.examples[second][choose("split", split, task.examples[second])]
-    if not task.crossed or first == second: return rows
+    if not task.crossed or first == second:
+        return rows
     return [(other[0], *row[1:]) for other, row in zip(task.examples[first][split], rows)]
 
 # %% ../../nbs/measures/03_probes.ipynb #7a8f1d9b
-def first_pieces(text: str, words: list, # in the order of the text
-                 offsets: list, # (start, end) of each piece, in characters
-                 pieces, # numbers of the pieces that the text consists of
-                ) -> dict[int, int]: # word → its first piece; a word without a piece of its own is not in it
+def first_pieces(
+    text: str,
+    words: list,  # in the order of the text
+    offsets: list,  # (start, end) of each piece, in characters
+    pieces,  # numbers of the pieces that the text consists of
+) -> dict[int, int]:  # word → its first piece; a word without a piece of its own is not in it
     "Where to read each word; `DataError` if it is not in the text."
-    owner, at, found = {}, 0, {}
+    owner = {}
+    at = 0
+    found = {}
     for n, word in enumerate(words):
         if (start := text.find(word, at)) < 0:
-            raise DataError(f"word {n} ({word!r}) is not in {text!r} after character {at}: words come as in the text")
+            raise DataError(
+                f"word {n} ({word!r}) is not in {text!r} after character {at}: words come as in "
+                f"the text"
+            )
         at = start + len(word)
         owner.update(dict.fromkeys(range(start, at), n))
     for piece in pieces:
-        if (word := next((owner[c] for c in range(*offsets[piece]) if c in owner), None)) is not None:
+        if (
+            word := next((owner[c] for c in range(*offsets[piece]) if c in owner), None)
+        ) is not None:
             found.setdefault(word, piece)
     return found
 
-# %% ../../nbs/measures/03_probes.ipynb #a0665ef3
+# %% ../../nbs/measures/03_probes.ipynb #23fdaabb
 @dataclass
 class Reading:
     "Examples as a model gets them, and where to read it."
-    ids: list = field(default_factory=list) # token ids of each example
-    second: list = field(default_factory=list) # number of the second text's first piece; 0 without one
-    ranges: list = field(default_factory=list) # of each example: (start, end) of the pieces that a vector averages
-    words: list = field(default_factory=list) # of each example: the words that vectors belong to
 
+    ids: list = field(default_factory=list)  # token ids of each example
+    second: list = field(
+        default_factory=list
+    )  # number of the second text's first piece; 0 without one
+    ranges: list = field(
+        default_factory=list
+    )  # of each example: (start, end) of the pieces that a vector averages
+    words: list = field(default_factory=list)  # of each example: the words that vectors belong to
+
+# %% ../../nbs/measures/03_probes.ipynb #7063cbb8
 class CutExamples(UserWarning):
     "How many examples of a language, or of a pair, were too long for a model."
-    def __init__(self, cut: int, total: int, limit: int, longest: int, where: str):
-        super().__init__(f"{cut} of {total} examples{f' in {where}' if where else ''} have more than {limit} tokens "
-                         f"(up to {longest}): cut")
-        self.cut, self.total, self.limit, self.where = cut, total, limit, where
 
-def tokenized(texts: list, # a list of first texts and, for pairs, one of second texts
-              tokenizer, # a fast one
-              limit: int | None, # tokens of an example; None: as long as they are
-              where: str = "", # their language or pair of languages, for the warning
-             ) -> list: # of each example: ids, offsets in characters, sequence_ids
+    def __init__(self, cut: int, total: int, limit: int, longest: int, where: str):
+        super().__init__(
+            f"{cut} of {total} examples{f' in {where}' if where else ''} have more than {limit} "
+            f"tokens "
+            f"(up to {longest}): cut"
+        )
+        self.cut = cut
+        self.total = total
+        self.limit = limit
+        self.where = where
+
+# %% ../../nbs/measures/03_probes.ipynb #a0665ef3
+def tokenized(
+    texts: list,  # a list of first texts and, for pairs, one of second texts
+    tokenizer,  # a fast one
+    limit: int | None,  # tokens of an example; None: as long as they are
+    where: str = "",  # their language or pair of languages, for the warning
+) -> list:  # of each example: ids, offsets in characters, sequence_ids
     "Tokenised texts with offsets; `ConfigError` without them. Warns how many were cut, and of unknown pieces."
     if not getattr(tokenizer, "is_fast", False):
-        raise ConfigError(f"{type(tokenizer).__name__} keeps no offsets: load the fast tokenizer of this model")
+        raise ConfigError(
+            f"{type(tokenizer).__name__} keeps no offsets: load the fast tokenizer of this model"
+        )
     encoded = tokenizer(*texts, verbose=False)
     lengths = [len(ids) for ids in encoded["input_ids"]]
     if limit and (cut := sum(n > limit for n in lengths)):
@@ -247,44 +405,70 @@ def tokenized(texts: list, # a list of first texts and, for pairs, one of second
     return encoded.encodings
 
 # %% ../../nbs/measures/03_probes.ipynb #677ac9c6
-def read_examples(kind: str, examples: list, tokenizer, config,
-                  where: str = "", # as for `tokenized`
-                 ) -> Reading:
+def read_examples(
+    kind: str,
+    examples: list,
+    tokenizer,
+    config,
+    where: str = "",  # as for `tokenized`
+) -> Reading:
     "Token ids of the examples and the pieces to read."
-    out, both = Reading(), kind != "tokens"
-    texts = [list(column) for column in zip(*(example[:1 + both] for example in examples))]
-    for example, encoded in zip(examples, tokenized(texts, tokenizer, longest_input(config, tokenizer), where)):
-        sides = [[i for i, s in enumerate(encoded.sequence_ids) if s == side] for side in range(1 + both)]
-        if not all(sides): raise DataError(f"a text without tokens in {example}: remove empty texts first")
-        ranges, found = [(side[0], side[-1] + 1) for side in sides[:both + (kind == "pairs")]], {}
+    out = Reading()
+    both = kind != "tokens"
+    texts = [list(column) for column in zip(*(example[: 1 + both] for example in examples))]
+    for example, encoded in zip(
+        examples, tokenized(texts, tokenizer, longest_input(config, tokenizer), where)
+    ):
+        sides = [
+            [i for i, s in enumerate(encoded.sequence_ids) if s == side] for side in range(1 + both)
+        ]
+        if not all(sides):
+            raise DataError(f"a text without tokens in {example}: remove empty texts first")
+        ranges = [(side[0], side[-1] + 1) for side in sides[: both + (kind == "pairs")]]
+        found = {}
         if kind != "pairs":
-            found = first_pieces(*example[both:both + 2], encoded.offsets, sides[-1]) or {0: sides[-1][0]}
+            found = first_pieces(*example[both : both + 2], encoded.offsets, sides[-1]) or {
+                0: sides[-1][0]
+            }
         out.ids.append(encoded.ids)
         out.second.append(sides[1][0] if both else 0)
         out.ranges.append(ranges + [(piece, piece + 1) for piece in found.values()])
         out.words.append([*found])
     return out
 
-# %% ../../nbs/measures/03_probes.ipynb #9e3e1fc7
-def pad_examples(ids: list, # token ids of each example
-                 second: list[int], # number of each second text's first piece; 0 without one
-                 tokenizer, model) -> dict:
+# %% ../../nbs/measures/03_probes.ipynb #290bdda2
+def pad_examples(
+    ids: list,  # token ids of each example
+    second: list[int],  # number of each second text's first piece; 0 without one
+    tokenizer,
+    model,
+) -> dict:
     "Padded ids and mask, with positions and token types where the model was trained with them."
     batch = pad_batch(ids, tokenizer.pad_token_id or 0, model.device)
     second = torch.tensor(second, device=model.device)[:, None]
     place = torch.arange(batch["input_ids"].shape[1], device=model.device)[None]
     in_second = (second > 0) & (place >= second)
-    if getattr(model.config, "restart_positions", False): # as in training: anew from the </s> before the second text
+    # as in training: anew from the </s> before the second text
+    if getattr(model.config, "restart_positions", False):
         restarted = (second > 0) & (place >= second - 1)
-        batch["position_ids"] = torch.where(restarted, place - second + 1, place) * batch["attention_mask"]
-    if "token_type_ids" in tokenizer.model_input_names and getattr(model.config, "type_vocab_size", 0) > 1:
+        batch["position_ids"] = (
+            torch.where(restarted, place - second + 1, place) * batch["attention_mask"]
+        )
+    if (
+        "token_type_ids" in tokenizer.model_input_names
+        and getattr(model.config, "type_vocab_size", 0) > 1
+    ):
         batch["token_type_ids"] = in_second.long() * batch["attention_mask"]
     return batch
 
+# %% ../../nbs/measures/03_probes.ipynb #9e3e1fc7
 def _batch(reading: Reading, rows, tokenizer, model) -> dict:
-    return pad_examples([reading.ids[r] for r in rows], [reading.second[r] for r in rows], tokenizer, model)
+    return pad_examples(
+        [reading.ids[r] for r in rows], [reading.second[r] for r in rows], tokenizer, model
+    )
 
-def _averages(states, ranges: list): # states (batch, seq, hidden); ranges of each row
+
+def _averages(states, ranges: list):  # states (batch, seq, hidden); ranges of each row
     "(ranges, hidden): the mean of the states in each range, row after row."
     rows = torch.tensor([r for r, every in enumerate(ranges) for _ in every], device=states.device)
     start, end = torch.tensor([pair for every in ranges for pair in every], device=states.device).T
@@ -292,92 +476,143 @@ def _averages(states, ranges: list): # states (batch, seq, hidden); ranges of ea
     return (sums[rows, end] - sums[rows, start]) / (end - start)[:, None]
 
 # %% ../../nbs/measures/03_probes.ipynb #ca574261
-def read_states(reading: Reading, model, tokenizer,
-                layers: list[int], # 0 = embeddings
-                batch_size: int = 64, # examples in a batch
-               ) -> torch.Tensor: # (layers, vectors, hidden) float32 on the CPU; vectors in the order of the examples
+def read_states(
+    reading: Reading,
+    model,
+    tokenizer,
+    layers: list[int],  # 0 = embeddings
+    batch_size: int = 64,  # examples in a batch
+) -> (
+    torch.Tensor
+):  # (layers, vectors, hidden) float32 on the CPU; vectors in the order of the examples
     "What the model says at every place to read, with dropout off."
     starts = np.cumsum([0, *map(len, reading.ranges)])
     out = torch.empty(len(layers), starts[-1], model.config.hidden_size)
     with evaluating(model), torch.inference_mode():
         for rows in batches_by_length([len(ids) for ids in reading.ids], batch_size):
             places = torch.cat([torch.arange(starts[r], starts[r + 1]) for r in rows])
-            for k, states in enumerate(layer_states(model, _batch(reading, rows, tokenizer, model), layers)):
+            for k, states in enumerate(
+                layer_states(model, _batch(reading, rows, tokenizer, model), layers)
+            ):
                 out[k, places] = _averages(states, [reading.ranges[r] for r in rows]).cpu()
     return out
 
 # %% ../../nbs/measures/03_probes.ipynb #c9e6f863
-def _roles(kind: str, ranges: list) -> torch.Tensor: # (vectors,): 1 for those of the second text
-    roles = {"tokens": lambda n: [0] * n, "pairs": lambda n: [0, 1], "span": lambda n: [0] + [1] * (n - 1)}[kind]
+def _roles(kind: str, ranges: list) -> torch.Tensor:  # (vectors,): 1 for those of the second text
+    roles = {
+        "tokens": lambda n: [0] * n,
+        "pairs": lambda n: [0, 1],
+        "span": lambda n: [0] + [1] * (n - 1),
+    }[kind]
     return torch.tensor([role for own in ranges for role in roles(len(own))])
 
-def _means(states, roles): # (vectors, hidden) → (1 or 2, hidden)
+
+def _means(states, roles):  # (vectors, hidden) → (1 or 2, hidden)
     return torch.stack([states[roles == role].mean(0) for role in range(int(roles.max()) + 1)])
 
-def _features(kind: str, states, roles): # (vectors, hidden) → (items, features)
+
+def _features(kind: str, states, roles):  # (vectors, hidden) → (items, features)
     "What the readout sees: an item is a word, or a pair."
-    if kind == "tokens": return states
-    first, second = states[roles == 0], states[roles == 1]
-    if kind == "pairs": return torch.cat([first, second, (first - second).abs(), first * second], 1)
-    first = first[(roles == 0).cumsum(0)[roles == 1] - 1] # the question of every word
+    if kind == "tokens":
+        return states
+    first = states[roles == 0]
+    second = states[roles == 1]
+    if kind == "pairs":
+        return torch.cat([first, second, (first - second).abs(), first * second], 1)
+    first = first[(roles == 0).cumsum(0)[roles == 1] - 1]  # the question of every word
     return torch.cat([second, (first - second).abs(), first * second], 1)
 
-# %% ../../nbs/measures/03_probes.ipynb #e10f7fa8
-def _targets(task: Task, examples: list, items: list) -> torch.Tensor: # items: of each example, the words that count
+# %% ../../nbs/measures/03_probes.ipynb #6a07b3b7
+def _targets(
+    task: Task, examples: list, items: list
+) -> torch.Tensor:  # items: of each example, the words that count
     "Label numbers, (items,) or (pairs,); for spans (examples, 2), the items at which the answer starts and ends."
     number = {label: i for i, label in enumerate(task.labels)}
-    if task.kind == "tokens": return torch.tensor([number[e[2][w]] for e, own in zip(examples, items) for w in own])
-    if task.kind == "pairs": return torch.tensor([number[e[2]] for e in examples])
-    at = lambda own, word: max((i for i, w in enumerate(own) if w <= word), default=0)
+    if task.kind == "tokens":
+        return torch.tensor([number[e[2][w]] for e, own in zip(examples, items) for w in own])
+    if task.kind == "pairs":
+        return torch.tensor([number[e[2]] for e in examples])
+
+    def at(own, word):
+        return max((i for i, w in enumerate(own) if w <= word), default=0)
+
     return torch.tensor([[at(own, word) for word in e[3]] for e, own in zip(examples, items)])
 
-def _by_example(scores, counts: list[int]): # (items, 2) → (examples, most items, 2), −∞ beyond an example's items
+
+def _by_example(
+    scores, counts: list[int]
+):  # (items, 2) → (examples, most items, 2), −∞ beyond an example's items
     rows = torch.tensor([r for r, n in enumerate(counts) for _ in range(n)], device=scores.device)
     columns = torch.tensor([c for n in counts for c in range(n)], device=scores.device)
-    return scores.new_full((len(counts), max(counts), 2), -torch.inf).index_put((rows, columns), scores)
+    return scores.new_full((len(counts), max(counts), 2), -torch.inf).index_put(
+        (rows, columns), scores
+    )
 
-def _loss(kind: str, scores, targets, counts: list[int]): # counts: items of each example, for spans
+# %% ../../nbs/measures/03_probes.ipynb #e10f7fa8
+def _loss(
+    kind: str, scores, targets, counts: list[int]
+):  # counts: items of each example, for spans
     "Mean cross-entropy; of a span, of its start plus of its end."
-    if kind != "span": return F.cross_entropy(scores, targets)
+    if kind != "span":
+        return F.cross_entropy(scores, targets)
     scores = _by_example(scores, counts)
     return sum(F.cross_entropy(scores[..., i], targets[:, i]) for i in (0, 1))
 
-# %% ../../nbs/measures/03_probes.ipynb #5de89256
+# %% ../../nbs/measures/03_probes.ipynb #970455ca
 L2 = 0.1
 
+# %% ../../nbs/measures/03_probes.ipynb #5de89256
 @one_thread()
-def fit(kind: str, # 'tokens', 'pairs' or 'span'
-        features, # (items, features): tensor, or scipy sparse matrix
-        targets: torch.Tensor, # of `_targets`
-        counts: list[int], # items of each example
-        classes: int, # 2 for spans: start and end
-        l2: float = L2, # weight of the penalty: loss + l2/2 · ‖w‖², biases are free
-        iterations: int = 300, # at most
-       ) -> torch.Tensor: # (features + 1, classes) float64; the last row is the bias
+def fit(
+    kind: str,  # 'tokens', 'pairs' or 'span'
+    features,  # (items, features): tensor, or scipy sparse matrix
+    targets: torch.Tensor,  # of `_targets`
+    counts: list[int],  # items of each example
+    classes: int,  # 2 for spans: start and end
+    l2: float = L2,  # weight of the penalty: loss + l2/2 · ‖w‖², biases are free
+    iterations: int = 300,  # at most
+) -> torch.Tensor:  # (features + 1, classes) float64; the last row is the bias
     "Logistic regression by L-BFGS from zero, in double precision."
     from scipy.optimize import minimize
-    x, shape = _double(features), (features.shape[1] + 1, classes)
+
+    x = _double(features)
+    shape = (features.shape[1] + 1, classes)
+
     def value_and_gradient(flat):
         weights = torch.from_numpy(flat).view(shape).requires_grad_()
-        value = _loss(kind, x @ weights[:-1] + weights[-1], targets, counts) + l2 / 2 * weights[:-1].square().sum()
+        value = (
+            _loss(kind, x @ weights[:-1] + weights[-1], targets, counts)
+            + l2 / 2 * weights[:-1].square().sum()
+        )
         value.backward()
         return value.item(), weights.grad.numpy().ravel()
-    found = minimize(value_and_gradient, np.zeros(math.prod(shape)), jac=True, method="L-BFGS-B",
-                     options={"maxiter": iterations, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-5})
+
+    found = minimize(
+        value_and_gradient,
+        np.zeros(math.prod(shape)),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": iterations, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-5},
+    )
     return torch.from_numpy(found.x).view(shape)
 
 # %% ../../nbs/measures/03_probes.ipynb #119f9e81
 def _double(features):
-    if not hasattr(features, "tocoo"): return features.double()
+    if not hasattr(features, "tocoo"):
+        return features.double()
     m = features.tocoo()
     places = torch.from_numpy(np.stack([m.row, m.col]).astype(np.int64))
-    return torch.sparse_coo_tensor(places, torch.from_numpy(m.data).double(), m.shape,
-                                   check_invariants=True).coalesce()
+    return torch.sparse_coo_tensor(
+        places, torch.from_numpy(m.data).double(), m.shape, check_invariants=True
+    ).coalesce()
 
 # %% ../../nbs/measures/03_probes.ipynb #d8f5675f
-def _answers(task: Task, examples: list, items: list, scores) -> list: # items: of each example, the words that count
+def _answers(
+    task: Task, examples: list, items: list, scores
+) -> list:  # items: of each example, the words that count
     "The predicted label, tags, or (first, last) word of every example."
-    if task.kind == "pairs": return [task.labels[i] for i in scores.argmax(1)]
+    if task.kind == "pairs":
+        return [task.labels[i] for i in scores.argmax(1)]
     if task.kind == "span":
         by_example = _by_example(scores, [*map(len, items)])
         best = (by_example[:, :, None, 0] + by_example[:, None, :, 1]).triu()
@@ -386,92 +621,147 @@ def _answers(task: Task, examples: list, items: list, scores) -> list: # items: 
         ends = [[*own[1:], len(e[2])] for e, own in zip(examples, items)]
         width = by_example.shape[1]
         return [(own[b // width], end[b % width] - 1) for b, own, end in zip(best, items, ends)]
-    labels, out = iter([task.labels[i] for i in scores.argmax(1)]), []
+    labels = iter([task.labels[i] for i in scores.argmax(1)])
+    out = []
     for example, own in zip(examples, items):
-        known, tags = dict(zip(own, labels)), ["O" if "O" in task.labels else task.labels[0]]
-        for n in range(len(example[1])): tags.append(known.get(n) or re.sub("^B-", "I-", tags[-1]))
+        known = dict(zip(own, labels))
+        tags = ["O" if "O" in task.labels else task.labels[0]]
+        for n in range(len(example[1])):
+            tags.append(known.get(n) or re.sub("^B-", "I-", tags[-1]))
         out.append(tags[1:])
     return out
 
-# %% ../../nbs/measures/03_probes.ipynb #a42624a6
-def entities(tags: list[str],
-             strict: bool = False, # True: only B- starts an entity (IOB2)
-            ) -> set[tuple[int, int, str]]: # (first word, last word, kind)
+# %% ../../nbs/measures/03_probes.ipynb #97d3b8e7
+def entities(
+    tags: list[str],
+    strict: bool = False,  # True: only B- starts an entity (IOB2)
+) -> set[tuple[int, int, str]]:  # (first word, last word, kind)
     "Entities of a sequence of BIO tags; an I- tag that continues nothing starts one, unless `strict`."
     if not isinstance(tags, (list, tuple)) or not all(isinstance(tag, str) for tag in tags):
-        raise DataError(f"tags={tags!r:.60}: give a list of strings, such as ['B-LOC', 'I-LOC', 'O']")
-    out, start, kind = set(), 0, None
+        raise DataError(
+            f"tags={tags!r:.60}: give a list of strings, such as ['B-LOC', 'I-LOC', 'O']"
+        )
+    out = set()
+    start = 0
+    kind = None
     for n, tag in enumerate([*tags, "O"]):
         mark, _, name = tag.partition("-")
-        if mark == "I" and name == kind: continue
-        if kind is not None: out.add((start, n - 1, kind))
-        start, kind = n, name if mark == "B" or mark == "I" and not strict else None
+        if mark == "I" and name == kind:
+            continue
+        if kind is not None:
+            out.add((start, n - 1, kind))
+        start = n
+        kind = name if mark == "B" or mark == "I" and not strict else None
     return out
 
-def _f1(both: int, predicted: int, gold: int) -> float: return 2 * both / (predicted + gold) if both else 0.0
+# %% ../../nbs/measures/03_probes.ipynb #a42624a6
+def _f1(both: int, predicted: int, gold: int) -> float:
+    return 2 * both / (predicted + gold) if both else 0.0
+
 
 def _mean_f1(predicted: list, gold: list) -> float:
     "Mean over labels that occur in either; 0 for a label that is never right."
     right = Counter(p for p, g in zip(predicted, gold) if p == g)
     counts = Counter(predicted), Counter(gold)
-    return float(np.mean([_f1(right[label], *(c[label] for c in counts)) for label in {*predicted, *gold}]))
+    return float(
+        np.mean([_f1(right[label], *(c[label] for c in counts)) for label in {*predicted, *gold}])
+    )
 
-# %% ../../nbs/measures/03_probes.ipynb #347b46a3
-def _is_bio(labels) -> bool: return "O" in labels and all(l == "O" or l[:2] in ("B-", "I-") for l in labels)
+# %% ../../nbs/measures/03_probes.ipynb #f9ba4786
+def _is_bio(labels) -> bool:
+    return "O" in labels and all(l == "O" or l[:2] in ("B-", "I-") for l in labels)
+
 
 def measures(task: Task) -> tuple[str, str]:
     "The names of a task's two scores, the one to look at first."
     _check_task(task)
-    if task.kind == "span": return "exact", "f1"
-    return ("f1", "accuracy") if task.kind == "tokens" and _is_bio(task.labels) else ("accuracy", "f1")
+    if task.kind == "span":
+        return "exact", "f1"
+    return (
+        ("f1", "accuracy") if task.kind == "tokens" and _is_bio(task.labels) else ("accuracy", "f1")
+    )
+
 
 def _is_answer(task: Task, answer) -> bool:
-    if task.kind == "pairs": return answer in task.labels
-    if not isinstance(answer, (tuple, list)): return False
-    if task.kind == "span": return len(answer) == 2 and all(isinstance(word, Integral) for word in answer)
+    if task.kind == "pairs":
+        return answer in task.labels
+    if not isinstance(answer, (tuple, list)):
+        return False
+    if task.kind == "span":
+        return len(answer) == 2 and all(isinstance(word, Integral) for word in answer)
     return all(tag in task.labels for tag in answer)
 
-def _check_answers(task: Task, n: int, *sides): # what is predicted and what is right in example n
+# %% ../../nbs/measures/03_probes.ipynb #347b46a3
+def _check_answers(task: Task, n: int, *sides):  # what is predicted and what is right in example n
     "`DataError` for answers that cannot be compared: of another type or length, or with labels that the task lacks."
     labels = ", ".join(map(str, task.labels))
-    wanted = {"pairs": f"one of {labels}", "span": "(first, last) word", "tokens": f"a list of tags out of {labels}"}
+    wanted = {
+        "pairs": f"one of {labels}",
+        "span": "(first, last) word",
+        "tokens": f"a list of tags out of {labels}",
+    }
     for answer in sides:
         if not _is_answer(task, answer):
-            raise DataError(f"{task.name}, example {n}: {answer!r:.60} is no answer: give {wanted[task.kind]}")
+            raise DataError(
+                f"{task.name}, example {n}: {answer!r:.60} is no answer: give {wanted[task.kind]}"
+            )
     if task.kind == "tokens" and len(sides[0]) != len(sides[1]):
-        raise DataError(f"{task.name}, example {n}: {len(sides[0])} tags for {len(sides[1])} words: give one for each")
+        raise DataError(
+            f"{task.name}, example {n}: {len(sides[0])} tags for {len(sides[1])} words: give "
+            f"one for each"
+        )
 
-# %% ../../nbs/measures/03_probes.ipynb #134c70a9
-def scores_of(task: Task,
-              predicted: list, # of each example: its tags, its label, or (first, last) word
-              gold: list, # the same
-             ) -> dict[str, float]: # both `measures`, from 0 to 1
+# %% ../../nbs/measures/03_probes.ipynb #ea81e312
+def scores_of(
+    task: Task,
+    predicted: list,  # of each example: its tags, its label, or (first, last) word
+    gold: list,  # the same
+) -> dict[str, float]:  # both `measures`, from 0 to 1
     "How good answers are."
     _check_task(task)
     for name, answers in (("predicted", predicted), ("gold", gold)):
         if not isinstance(answers, (list, tuple)):
             raise DataError(f"{name}={answers!r:.60}: give a list, one for each example")
-    if len(predicted) != len(gold): raise DataError(f"{len(predicted)} answers to {len(gold)} examples")
-    if not gold: raise DataError(f"no answers of {task.name}: there is nothing to score")
-    for n, sides in enumerate(zip(predicted, gold)): _check_answers(task, n, *sides)
-    same = lambda a, b: sum(x == y for x, y in zip(a, b)) / len(b)
-    if task.kind == "pairs": return {"accuracy": same(predicted, gold), "f1": _mean_f1(predicted, gold)}
+    if len(predicted) != len(gold):
+        raise DataError(f"{len(predicted)} answers to {len(gold)} examples")
+    if not gold:
+        raise DataError(f"no answers of {task.name}: there is nothing to score")
+    for n, sides in enumerate(zip(predicted, gold)):
+        _check_answers(task, n, *sides)
+
+    def same(a, b):
+        return sum(x == y for x, y in zip(a, b)) / len(b)
+
+    if task.kind == "pairs":
+        return {"accuracy": same(predicted, gold), "f1": _mean_f1(predicted, gold)}
     if task.kind == "span":
         places = [[{*range(a, b + 1)} for a, b in side] for side in (predicted, gold)]
-        return {"exact": same([*map(tuple, predicted)], [*map(tuple, gold)]),
-                "f1": float(np.mean([_f1(len(p & g), len(p), len(g)) for p, g in zip(*places)]))}
+        return {
+            "exact": same([*map(tuple, predicted)], [*map(tuple, gold)]),
+            "f1": float(np.mean([_f1(len(p & g), len(p), len(g)) for p, g in zip(*places)])),
+        }
     flat = [[tag for tags in side for tag in tags] for side in (predicted, gold)]
-    if not _is_bio(task.labels): return {"accuracy": same(*flat), "f1": _mean_f1(*flat)}
-    found, true = ({(n, *e) for n, tags in enumerate(side) for e in entities(tags)} for side in (predicted, gold))
+    if not _is_bio(task.labels):
+        return {"accuracy": same(*flat), "f1": _mean_f1(*flat)}
+    found, true = (
+        {(n, *e) for n, tags in enumerate(side) for e in entities(tags)}
+        for side in (predicted, gold)
+    )
     return {"f1": _f1(len(found & true), len(found), len(true)), "accuracy": same(*flat)}
 
-def _gold(task: Task, examples: list) -> list: return [e[3] if task.kind == "span" else e[2] for e in examples]
+# %% ../../nbs/measures/03_probes.ipynb #134c70a9
+def _gold(task: Task, examples: list) -> list:
+    return [e[3] if task.kind == "span" else e[2] for e in examples]
 
 # %% ../../nbs/measures/03_probes.ipynb #bfbeb107
-def _rows(task: Task, source: str, in_language: bool,
-          learn, # language → what was learned
-          answer, # (what was learned, first language, second language) → (facts, answers to each example), …
-          **facts) -> list[dict]:
+def _rows(
+    task: Task,
+    source: str,
+    in_language: bool,
+    learn,  # language → what was learned
+    answer,  # (what was learned, first language, second language) → (facts, answers to each example), …
+    **facts,
+) -> list[dict]:
     "Learn in the source and be tested everywhere; then every other language learns for itself."
     _check_task(task)
     choose("source", source, task.examples)
@@ -481,110 +771,172 @@ def _rows(task: Task, source: str, in_language: bool,
         for target in task.examples if lang == source else [lang]:
             gold = _gold(task, bilingual(task, lang, target, "test"))
             for more, answers in answer(learned, lang, target):
-                out += [{"task": task.name, **facts, "source": lang, "target": target, **more, "metric": metric,
-                         "score": score, "n": len(gold)} for metric, score in scores_of(task, answers, gold).items()]
+                out += [
+                    {
+                        "task": task.name,
+                        **facts,
+                        "source": lang,
+                        "target": target,
+                        **more,
+                        "metric": metric,
+                        "score": score,
+                        "n": len(gold),
+                    }
+                    for metric, score in scores_of(task, answers, gold).items()
+                ]
     return out
 
 # %% ../../nbs/measures/03_probes.ipynb #3b8df5fe
 @dataclass
 class _Read:
     "The examples of one test or training set, as states and where they belong."
+
     examples: list
-    states: torch.Tensor # (layers, vectors, hidden)
+    states: torch.Tensor  # (layers, vectors, hidden)
     roles: torch.Tensor
-    items: list # of each example, the words that have a vector
+    items: list  # of each example, the words that have a vector
+
 
 def _read(task, first, second, split, model, tokenizer, layers, batch_size) -> _Read:
     examples = bilingual(task, first, second, split)
     where = "-".join(dict.fromkeys((first, second)))
     reading = read_examples(task.kind, examples, tokenizer, model.config, where)
     states = read_states(reading, model, tokenizer, layers, batch_size)
-    if not torch.isfinite(states).all(): raise DataError(f"{task.name}: states hold NaN or infinity; look at the model")
+    if not torch.isfinite(states).all():
+        raise DataError(f"{task.name}: states hold NaN or infinity; look at the model")
     return _Read(examples, states, _roles(task.kind, reading.ranges), reading.words)
 
-# %% ../../nbs/measures/03_probes.ipynb #ea934db5
-def _learn_layers(task, read: _Read, l2) -> list[tuple]: # of each layer: means, standard deviation, weights
-    targets, counts = _targets(task, read.examples, read.items), [*map(len, read.items)]
+# %% ../../nbs/measures/03_probes.ipynb #aa4be414
+def _learn_layers(
+    task, read: _Read, l2
+) -> list[tuple]:  # of each layer: means, standard deviation, weights
+    targets = _targets(task, read.examples, read.items)
+    counts = [*map(len, read.items)]
     out = []
     for states in read.states:
         means = _means(states, read.roles)
         scale = (states - means[read.roles]).std(0).clamp_min(1e-6)
         features = _features(task.kind, (states - means[read.roles]) / scale, read.roles)
-        out.append((means, scale, fit(task.kind, features, targets, counts, len(task.labels) or 2, l2)))
+        out.append(
+            (means, scale, fit(task.kind, features, targets, counts, len(task.labels) or 2, l2))
+        )
     return out
 
+# %% ../../nbs/measures/03_probes.ipynb #ea934db5
 def _answer_layers(task, learned, read: _Read, layers):
     for layer, states, (means, scale, weights) in zip(layers, read.states, learned):
         for centred in (False, True):
             middle = _means(states, read.roles) if centred else means
             x = _features(task.kind, (states - middle[read.roles]) / scale, read.roles).double()
             scores = x @ weights[:-1] + weights[-1]
-            yield {"layer": layer, "centred": centred}, _answers(task, read.examples, read.items, scores)
+            yield (
+                {"layer": layer, "centred": centred},
+                _answers(task, read.examples, read.items, scores),
+            )
 
 # %% ../../nbs/measures/03_probes.ipynb #3f37629c
-def linear_probe(model, # folder of a saved model, or a loaded model
-                 tokenizer, # a fast one; None: the folder's own
-                 task: Task,
-                 source: str, # language to learn in
-                 layer="all", # or one layer, 0 = embeddings
-                 in_language: bool = True, # also learn in every other language, to be tested there
-                 l2: float = L2, # weight of the penalty
-                 system: str = "model", # name of the model in the rows
-                 batch_size: int = 64, # examples in a batch
-                ) -> list[dict]: # one row per target, layer, metric, and raw or centred
+def linear_probe(
+    model,  # folder of a saved model, or a loaded model
+    tokenizer,  # a fast one; None: the folder's own
+    task: Task,
+    source: str,  # language to learn in
+    layer="all",  # or one layer, 0 = embeddings
+    in_language: bool = True,  # also learn in every other language, to be tested there
+    l2: float = L2,  # weight of the penalty
+    system: str = "model",  # name of the model in the rows
+    batch_size: int = 64,  # examples in a batch
+) -> list[dict]:  # one row per target, layer, metric, and raw or centred
     """Logistic regression on frozen states of every layer, learned in one language and tested in all; deterministic.
 
     Raises `ConfigError` for a language or layer that is not there, a slow or foreign tokenizer, several tasks."""
     _check_task(task)
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     layers = chosen_layers(layer, model.config.num_hidden_layers)
-    read = lambda a, b, split: _read(task, a, b, split, model, tokenizer, layers, batch_size)
-    return _rows(task, source, in_language, lambda lang: _learn_layers(task, read(lang, lang, "train"), l2),
-                 lambda learned, a, b: _answer_layers(task, learned, read(a, b, "test"), layers),
-                 probe="linear", system=system)
 
-# %% ../../nbs/measures/03_probes.ipynb #8ae895ad
+    def read(a, b, split):
+        return _read(task, a, b, split, model, tokenizer, layers, batch_size)
+
+    return _rows(
+        task,
+        source,
+        in_language,
+        lambda lang: _learn_layers(task, read(lang, lang, "train"), l2),
+        lambda learned, a, b: _answer_layers(task, learned, read(a, b, "test"), layers),
+        probe="linear",
+        system=system,
+    )
+
+# %% ../../nbs/measures/03_probes.ipynb #91f4b384
 _OF_ROWS = ("task", "probe", "system", "layer", "centred", "metric", "source", "target", "score")
 
-def transfer_gap(rows: list[dict], # of this module
-                ) -> list[dict]: # one row per task, system, layer, metric and source
+# %% ../../nbs/measures/03_probes.ipynb #8ae895ad
+def transfer_gap(
+    rows: list[dict],  # of this module
+) -> list[dict]:  # one row per task, system, layer, metric and source
     "Score in the source minus the mean of the other languages (XLM-E, Table 7), and the others' own ceiling."
     check_rows(rows, _OF_ROWS, "linear_probe, probe_baselines and fine_tune")
-    keys, groups = ("task", "probe", "system", "layer", "centred", "metric"), defaultdict(dict)
-    for row in rows: groups[tuple(row[k] for k in keys)][row["source"], row["target"]] = row["score"]
+    keys = ("task", "probe", "system", "layer", "centred", "metric")
+    groups = defaultdict(dict)
+    for row in rows:
+        groups[tuple(row[k] for k in keys)][row["source"], row["target"]] = row["score"]
     out = []
     for key, score in groups.items():
         for source in dict.fromkeys(s for s, _ in score):
             others = [t for s, t in score if s == source != t]
-            if not others or (source, source) not in score: continue
+            if not others or (source, source) not in score:
+                continue
             own = [score[t, t] for t in others if (t, t) in score]
             there = float(np.mean([score[source, t] for t in others]))
-            out.append({**dict(zip(keys, key)), "source": source, "score": score[source, source], "others": there,
-                        "gap": score[source, source] - there,
-                        "ceiling": float(np.mean(own)) if len(own) == len(others) else None})
+            out.append(
+                {
+                    **dict(zip(keys, key)),
+                    "source": source,
+                    "score": score[source, source],
+                    "others": there,
+                    "gap": score[source, source] - there,
+                    "ceiling": float(np.mean(own)) if len(own) == len(others) else None,
+                }
+            )
     return out
 
-# %% ../../nbs/measures/03_probes.ipynb #f0d1e4bf
+# %% ../../nbs/measures/03_probes.ipynb #f9a9f57f
 def _trigrams(text: str) -> set:
     text = f" {text.casefold()} "
-    return {text[i:i + 3] for i in range(len(text) - 2)}
+    return {text[i : i + 3] for i in range(len(text) - 2)}
 
-def _share(part: set, whole: set) -> float: return len(part & whole) / max(1, len(part))
 
-def _around(values, outside) -> list[tuple]: # of each value: the one before, itself, the one after
+def _share(part: set, whole: set) -> float:
+    return len(part & whole) / max(1, len(part))
+
+
+def _around(values, outside) -> list[tuple]:  # of each value: the one before, itself, the one after
     return [*zip([outside, *values[:-1]], values, [*values[1:], outside])]
 
-def _word_bags(kind: str, examples) -> list: # of each item
+# %% ../../nbs/measures/03_probes.ipynb #dacf1ef2
+def _word_bags(kind: str, examples) -> list:  # of each item
     "Strings that stand for an item's words and their places."
     if kind == "pairs":
-        return [[f"{side} {w}" for side, text in enumerate(e[:2]) for w in words(text)] for e in examples]
+        return [
+            [f"{side} {w}" for side, text in enumerate(e[:2]) for w in words(text)]
+            for e in examples
+        ]
     every = [[w.casefold() for w in e[1 if kind == "tokens" else 2]] for e in examples]
-    return [[f"{place} {w}" for place, w in enumerate(near)] for own in every for near in _around(own, "")]
+    return [
+        [f"{place} {w}" for place, w in enumerate(near)]
+        for own in every
+        for near in _around(own, "")
+    ]
 
-def _string_features(kind: str, examples) -> list: # of each item: a bag of trigrams, or numbers
-    if kind == "tokens": return [[*_trigrams(w)] for e in examples for w in e[1]]
+# %% ../../nbs/measures/03_probes.ipynb #f0d1e4bf
+def _string_features(kind: str, examples) -> list:  # of each item: a bag of trigrams, or numbers
+    if kind == "tokens":
+        return [[*_trigrams(w)] for e in examples for w in e[1]]
     if kind == "pairs":
-        cuts = [[f(text) for text in e[:2]] for e in examples for f in (lambda t: {*words(t)}, _trigrams)]
+        cuts = [
+            [f(text) for text in e[:2]]
+            for e in examples
+            for f in (lambda t: {*words(t)}, _trigrams)
+        ]
         shares = [(_share(a, b), _share(b, a)) for a, b in cuts]
         return [(*shares[i], *shares[i + 1]) for i in range(0, len(shares), 2)]
     found = [[_share(_trigrams(w), _trigrams(e[0])) for w in e[2]] for e in examples]
@@ -592,65 +944,100 @@ def _string_features(kind: str, examples) -> list: # of each item: a bag of trig
 
 # %% ../../nbs/measures/03_probes.ipynb #1ce364b7
 BASELINES = ("majority", "words", "strings")
-_BASELINE_L2 = 1e-3 # words are rare: the penalty of the probes would keep them from being learned
+# words are rare: the penalty of the probes would keep them from being learned
+_BASELINE_L2 = 1e-3
 
-def _majority(task, examples): # what is most frequent in training
+
+def _majority(task, examples):  # what is most frequent in training
     gold = _gold(task, examples)
     return Counter(itertools.chain(*gold) if task.kind == "tokens" else gold).most_common(1)[0][0]
 
-def _answer_majority(task, most, examples):
-    if task.kind == "tokens": yield False, [[most] * len(e[1]) for e in examples]
-    elif task.kind == "pairs": yield False, [most] * len(examples)
-    else: yield False, [tuple(min(place, len(e[2]) - 1) for place in most) for e in examples]
 
-def _all_words(task, examples) -> list: # items of baselines: every word
+def _answer_majority(task, most, examples):
+    if task.kind == "tokens":
+        yield False, [[most] * len(e[1]) for e in examples]
+    elif task.kind == "pairs":
+        yield False, [most] * len(examples)
+    else:
+        yield False, [tuple(min(place, len(e[2]) - 1) for place in most) for e in examples]
+
+
+def _all_words(task, examples) -> list:  # items of baselines: every word
     return [[*range(len(e[2]))] if task.kind != "pairs" else [0, 1] for e in examples]
 
-# %% ../../nbs/measures/03_probes.ipynb #977ae1c8
-def _surface(kind: str, system: str, examples, index): # index: string → column; None where features are numbers
+# %% ../../nbs/measures/03_probes.ipynb #42b0e9dd
+def _surface(
+    kind: str, system: str, examples, index
+):  # index: string → column; None where features are numbers
     found = (_word_bags if system == "words" else _string_features)(kind, examples)
     return torch.tensor(found).double() if index is None else sparse_counts(found, index)
 
+
 def _learn_surface(task, system, examples):
     index = None
-    if system == "words": index = column_index(_word_bags(task.kind, examples))
-    elif task.kind == "tokens": index = column_index(_string_features(task.kind, examples))
-    x, items = _surface(task.kind, system, examples, index), _all_words(task, examples)
+    if system == "words":
+        index = column_index(_word_bags(task.kind, examples))
+    elif task.kind == "tokens":
+        index = column_index(_string_features(task.kind, examples))
+    x = _surface(task.kind, system, examples, index)
+    items = _all_words(task, examples)
     targets = _targets(task, examples, items)
     middle = x.mean(0) if index is None else None
-    return index, middle, fit(task.kind, x, targets, [*map(len, items)], len(task.labels) or 2, _BASELINE_L2)
+    return (
+        index,
+        middle,
+        fit(task.kind, x, targets, [*map(len, items)], len(task.labels) or 2, _BASELINE_L2),
+    )
 
-def _answer_surface(task, system, learned, examples): # shares can be centred as states are, bags of strings cannot
+# %% ../../nbs/measures/03_probes.ipynb #977ae1c8
+def _answer_surface(
+    task, system, learned, examples
+):  # shares can be centred as states are, bags of strings cannot
     index, middle, weights = learned
     x = _double(_surface(task.kind, system, examples, index))
     for centred in (False, True) if index is None else (False,):
         moved = x - x.mean(0) + middle if centred else x
-        yield centred, _answers(task, examples, _all_words(task, examples), moved @ weights[:-1] + weights[-1])
+        yield (
+            centred,
+            _answers(
+                task, examples, _all_words(task, examples), moved @ weights[:-1] + weights[-1]
+            ),
+        )
 
 # %% ../../nbs/measures/03_probes.ipynb #07236d7f
 def _learn_baseline(task, system, lang):
     examples = bilingual(task, lang, lang, "train")
-    return _majority(task, examples) if system == "majority" else _learn_surface(task, system, examples)
+    return (
+        _majority(task, examples)
+        if system == "majority"
+        else _learn_surface(task, system, examples)
+    )
+
 
 def _answer_baseline(task, system, learned, first, second):
     examples = bilingual(task, first, second, "test")
-    if system == "majority": found = _answer_majority(task, learned, examples)
-    else: found = _answer_surface(task, system, learned, examples)
-    for centred, answers in found: yield {"layer": None, "centred": centred}, answers
+    if system == "majority":
+        found = _answer_majority(task, learned, examples)
+    else:
+        found = _answer_surface(task, system, learned, examples)
+    for centred, answers in found:
+        yield {"layer": None, "centred": centred}, answers
 
 # %% ../../nbs/measures/03_probes.ipynb #a8389597
-def probe_baselines(task: Task,
-                    source: str, # language to learn in
-                    model=None, # a loaded model (then with `tokenizer`): adds the untrained network of its shape
-                    tokenizer=None,
-                    layer="all", # of the untrained network
-                    in_language: bool = True, # also learn in every other language
-                    seed: int = 0, # of the untrained weights
-                   ) -> list[dict]: # rows as of `linear_probe`
+def probe_baselines(
+    task: Task,
+    source: str,  # language to learn in
+    model=None,  # a loaded model (then with `tokenizer`): adds the untrained network of its shape
+    tokenizer=None,
+    layer="all",  # of the untrained network
+    in_language: bool = True,  # also learn in every other language
+    seed: int = 0,  # of the untrained weights
+) -> list[dict]:  # rows as of `linear_probe`
     "What majority, words, strings and, given a model, the untrained network score on the same examples."
     out = []
     for system in BASELINES:
-        learn, answer = partial(_learn_baseline, task, system), partial(_answer_baseline, task, system)
+        learn = partial(_learn_baseline, task, system)
+        answer = partial(_answer_baseline, task, system)
         out += _rows(task, source, in_language, learn, answer, probe="baseline", system=system)
     if model is not None:
         twin = untrained(load_model_and_tokenizer(model, tokenizer)[0], seed)
@@ -660,7 +1047,8 @@ def probe_baselines(task: Task,
 # %% ../../nbs/measures/03_probes.ipynb #8afbd074
 class _Tuned(nn.Module):
     "A copy of a model with the readout that was fitted on its last layer."
-    def __init__(self, task, model, means, scale, weights): # of `_learn_layers`
+
+    def __init__(self, task, model, means, scale, weights):  # of `_learn_layers`
         super().__init__()
         self.task, self.body, self.head = task, copy.deepcopy(model), nn.Linear(*weights[:-1].shape)
         self.head.load_state_dict({"weight": weights[:-1].T.float(), "bias": weights[-1].float()})
@@ -668,11 +1056,14 @@ class _Tuned(nn.Module):
         self.register_buffer("scale", scale)
         self.to(model.device)
 
-    def scores(self, states, roles): # (vectors, hidden), (vectors,) → (items, classes)
-        states, roles = states.to(self.scale.device), roles.to(self.scale.device)
-        return self.head(_features(self.task.kind, (states - self.means[roles]) / self.scale, roles))
+    def scores(self, states, roles):  # (vectors, hidden), (vectors,) → (items, classes)
+        states = states.to(self.scale.device)
+        roles = roles.to(self.scale.device)
+        return self.head(
+            _features(self.task.kind, (states - self.means[roles]) / self.scale, roles)
+        )
 
-    def forward(self, reading: Reading, rows, examples, tokenizer): # → loss of some examples
+    def forward(self, reading: Reading, rows, examples, tokenizer):  # → loss of some examples
         ranges, items = ([values[r] for r in rows] for values in (reading.ranges, reading.words))
         states = self.body(**_batch(reading, rows, tokenizer, self.body)).last_hidden_state
         scores = self.scores(_averages(states, ranges), _roles(self.task.kind, ranges))
@@ -687,105 +1078,159 @@ def _tune(task, lang, model, tokenizer, config: TrainingConfig, batch_size) -> _
     read = _read(task, lang, lang, "train", model, tokenizer, last, batch_size)
     tuned = _Tuned(task, model, *_learn_layers(task, read, L2)[0]).train()
     reading = read_examples(task.kind, read.examples, tokenizer, model.config)
-    optimizer, per_epoch = make_optimizer(tuned, config), math.ceil(len(read.examples) / batch_size)
+    optimizer = make_optimizer(tuned, config)
+    per_epoch = math.ceil(len(read.examples) / batch_size)
     with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
         torch.manual_seed(derive_seed("fine-tune dropout", config.seed, task.name, lang))
         for step in range(config.steps):
             generator = torch_generator("fine-tune", config.seed, step // per_epoch)
             order = torch.randperm(len(read.examples), generator=generator)
-            rows = order[step % per_epoch * batch_size:][:batch_size].tolist()
+            rows = order[step % per_epoch * batch_size :][:batch_size].tolist()
             loss = tuned(reading, rows, read.examples, tokenizer)
             if not loss.isfinite():
-                raise NonFiniteLoss(f"{task.name} in {lang}: loss {loss.item()} at step {step}: lower "
-                                    f"learning_rate={config.learning_rate}")
+                raise NonFiniteLoss(
+                    f"{task.name} in {lang}: loss {loss.item()} at step {step}: lower "
+                    f"learning_rate={config.learning_rate}"
+                )
             loss.backward()
             nn.utils.clip_grad_norm_(tuned.parameters(), config.clip_norm)
-            for group in optimizer.param_groups: group["lr"] = learning_rate_at(step, config)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate_at(step, config)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
     return tuned
 
 # %% ../../nbs/measures/03_probes.ipynb #f39c3789
-def fine_tune(model, # folder of a saved model, or a loaded model, which stays as it is
-              tokenizer, # a fast one; None: the folder's own
-              task: Task,
-              source: str, # language to learn in
-              steps: int = 200, # optimiser steps
-              seed: int = 0, # of the order of examples and of dropout
-              learning_rate: float = 3e-4, # at the top of the schedule; 3e-4 suits tiny, 2e-5 a base model
-              batch_size: int = 32, # examples in a step
-              in_language: bool = True, # also tune a copy in every other language, to be tested there
-              system: str = "model", # name of the model in the rows
-             ) -> list[dict]: # rows as of `linear_probe`, layer None
+def fine_tune(
+    model,  # folder of a saved model, or a loaded model, which stays as it is
+    tokenizer,  # a fast one; None: the folder's own
+    task: Task,
+    source: str,  # language to learn in
+    steps: int = 200,  # optimiser steps
+    seed: int = 0,  # of the order of examples and of dropout
+    learning_rate: float = 3e-4,  # at the top of the schedule; 3e-4 suits tiny, 2e-5 a base model
+    batch_size: int = 32,  # examples in a step
+    in_language: bool = True,  # also tune a copy in every other language, to be tested there
+    system: str = "model",  # name of the model in the rows
+) -> list[dict]:  # rows as of `linear_probe`, layer None
     "All weights and a linear head tuned in one language, tested in all; `NonFiniteLoss` if it diverges."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
-    config = TrainingConfig(steps=steps, learning_rate=learning_rate, warmup_steps=steps // 10, seed=seed)
+    config = TrainingConfig(
+        steps=steps, learning_rate=learning_rate, warmup_steps=steps // 10, seed=seed
+    )
+
     def answer(tuned, a, b):
-        read = _read(task, a, b, "test", tuned.body, tokenizer, [model.config.num_hidden_layers], batch_size)
-        with torch.inference_mode(): scores = tuned.scores(read.states[0], read.roles).cpu()
+        read = _read(
+            task, a, b, "test", tuned.body, tokenizer, [model.config.num_hidden_layers], batch_size
+        )
+        with torch.inference_mode():
+            scores = tuned.scores(read.states[0], read.roles).cpu()
         yield {"layer": None, "centred": False}, _answers(task, read.examples, read.items, scores)
+
     def tune(lang):
-        with threads_for(model): return _tune(task, lang, model, tokenizer, config, batch_size)
+        with threads_for(model):
+            return _tune(task, lang, model, tokenizer, config, batch_size)
+
     return _rows(task, source, in_language, tune, answer, probe="fine_tuned", system=system)
 
 # %% ../../nbs/measures/03_probes.ipynb #412cad7b
-_MARKS = {"majority": ("black", "_"), "words": ("red", "x"), "strings": ("orange", "^"), "untrained": ("grey", "o")}
+_MARKS = {
+    "majority": ("black", "_"),
+    "words": ("red", "x"),
+    "strings": ("orange", "^"),
+    "untrained": ("grey", "o"),
+}
 
-def _first_measure(rows, task): return next(r["metric"] for r in rows if r["task"] == task) # rows come in this order
 
-def _chosen(rows, layer, centred) -> dict: # (task, system, source, target) → per cent
+def _first_measure(rows, task):
+    return next(r["metric"] for r in rows if r["task"] == task)  # rows come in this order
+
+
+def _chosen(rows, layer, centred) -> dict:  # (task, system, source, target) → per cent
     "One score of each system: its first measure at one layer; a system without centred rows shows its raw ones."
     has = {(r["task"], r["system"], r["probe"]) for r in rows if r["centred"]}
     out = {}
     for r in rows:
         kept = r["layer"] in (None, layer) and r["metric"] == _first_measure(rows, r["task"])
-        if not kept or r["centred"] != (centred and (r["task"], r["system"], r["probe"]) in has): continue
+        if not kept or r["centred"] != (centred and (r["task"], r["system"], r["probe"]) in has):
+            continue
         name = r["system"] + ", fine-tuned" * (r["probe"] == "fine_tuned")
         out[r["task"], name, r["source"], r["target"]] = 100 * r["score"]
     return out
 
 # %% ../../nbs/measures/03_probes.ipynb #9060b2d5
-def _draw(ax, x, here, colours): # here: system → (score, ceiling or None)
+def _draw(ax, x, here, colours):  # here: system → (score, ceiling or None)
     "The systems' bars with their ceilings, and the marks of the baselines to their right."
     bars = [system for system in here if system not in _MARKS]
     wide = 0.7 / max(1, len(bars))
     for n, system in enumerate(bars):
         at, (value, own) = x - 0.45 + (n + 0.5) * wide, here[system]
         ax.bar(at, value, 0.9 * wide, color=PALETTE[colours[system]], label=system, alpha=0.75)
-        outline = dict(fill=False, edgecolor="black", linewidth=0.8, label="ceiling: learned in the target")
-        if own is not None: ax.bar(at, own, 0.9 * wide, **outline)
+        outline = dict(
+            fill=False, edgecolor="black", linewidth=0.8, label="ceiling: learned in the target"
+        )
+        if own is not None:
+            ax.bar(at, own, 0.9 * wide, **outline)
     for system in (system for system in _MARKS if system in here):
         colour, mark = _MARKS[system]
         at = x + 0.37 if bars else x
         label = "untrained network" if system == "untrained" else system
-        ax.plot([at], [here[system][0]], mark, color=PALETTE[colour], label=label, ms=8 if mark == "_" else 4)
+        ax.plot(
+            [at],
+            [here[system][0]],
+            mark,
+            color=PALETTE[colour],
+            label=label,
+            ms=8 if mark == "_" else 4,
+        )
 
 # %% ../../nbs/measures/03_probes.ipynb #59ae15ca
-def plot_transfer(rows: list[dict], # of this module, any number of tasks and systems
-                  source: str, # language of training
-                  layer: int | None = None, # of linear probes; None: the last
-                  centred: bool = False, # scores of centred states, where there are some
-                 ): # figure and axes
+def plot_transfer(
+    rows: list[dict],  # of this module, any number of tasks and systems
+    source: str,  # language of training
+    layer: int | None = None,  # of linear probes; None: the last
+    centred: bool = False,  # scores of centred states, where there are some
+):  # figure and axes
     "Transfer scores by task and target language, with same-language ceilings and baselines."
     check_rows(rows, _OF_ROWS, "linear_probe, probe_baselines and fine_tune")
     layers = {r["layer"] for r in rows} - {None}
-    if layer is None: layer = max(layers, default=None)
-    elif layer not in layers: raise ConfigError(f"layer={layer} is not one of {', '.join(map(str, sorted(layers)))}")
+    if layer is None:
+        layer = max(layers, default=None)
+    elif layer not in layers:
+        raise ConfigError(f"layer={layer} is not one of {', '.join(map(str, sorted(layers)))}")
     choose("source", source, dict.fromkeys(r["source"] for r in rows if r["source"] != r["target"]))
     score = _chosen(rows, layer, centred)
-    tasks, targets = (list(dict.fromkeys(key)) for key in ([k[0] for k in score], [k[3] for k in score]))
+    tasks, targets = (
+        list(dict.fromkeys(key)) for key in ([k[0] for k in score], [k[3] for k in score])
+    )
     bars = [s for s in dict.fromkeys(k[1] for k in score) if s not in _MARKS]
     colours = dict(zip(bars, itertools.cycle(("blue", "green", "purple", "sky"))))
     fig, axes = figure("page", 2.6, ncols=len(tasks), sharey=True, squeeze=False)
     for ax, task in zip(axes[0], tasks):
         for x, target in enumerate(targets):
-            here = {system: (score[task, system, source, target], score.get((task, system, target, target)))
-                    for system in [*bars, *_MARKS] if (task, system, source, target) in score}
+            here = {
+                system: (
+                    score[task, system, source, target],
+                    score.get((task, system, target, target)),
+                )
+                for system in [*bars, *_MARKS]
+                if (task, system, source, target) in score
+            }
             _draw(ax, x, here, colours)
-        ax.set(title=f"{task} ({_first_measure(rows, task)})", xticks=range(len(targets)), xticklabels=targets)
+        ax.set(
+            title=f"{task} ({_first_measure(rows, task)})",
+            xticks=range(len(targets)),
+            xticklabels=targets,
+        )
         ax.set(xlim=(-0.6, len(targets) - 0.4), ylim=(0, 103))
     axes[0, 0].set_ylabel("score (%)")
     fig.supxlabel(f"language of the test; learned in {source}", fontsize=8)
     handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
-    fig.legend(handles.values(), handles, loc="outside upper center", ncols=min(4, len(handles)), frameon=False)
+    fig.legend(
+        handles.values(),
+        handles,
+        loc="outside upper center",
+        ncols=min(4, len(handles)),
+        frameon=False,
+    )
     return fig, axes[0]

@@ -16,8 +16,25 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..base.core import ConfigError, DataError, data_root, our_code, pair_name, parse_languages, split_pair
-from ..text.catalogue import GOLD, SETS, checksums, dictionary, gold_alignments, open_set, set_files, tatoeba_tests
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    data_root,
+    our_code,
+    pair_name,
+    parse_languages,
+    split_pair,
+)
+from xlnb.text.catalogue import (
+    GOLD,
+    SETS,
+    checksums,
+    dictionary,
+    gold_alignments,
+    open_set,
+    set_files,
+    tatoeba_tests,
+)
 from ..text.cldr import LOCALES
 from ..text.corpora import LANGUAGES, file_lines, read_parallel
 from ..text.vectors import WordVectors, read_vectors
@@ -25,414 +42,746 @@ from .alignment import aer_by_layer
 from .ibm import alignment_error_rate, diagonal_links
 from .lexicon import read_similarity, translation_accuracy, word_similarity
 from .probes import cldr_tasks, linear_probe, probe_baselines
-from .retrieval import (accuracy as accuracy_at_1, centre, chosen_layers, encode,
-                                     load_model_and_tokenizer, nearest_both, own_pooling, retrieval_by_layer,
-                                     sentence_reading, string_overlap, usual_layer)
+from xlnb.measures.retrieval import (
+    accuracy as accuracy_at_1,
+    centre,
+    chosen_layers,
+    encode,
+    load_model_and_tokenizer,
+    nearest_both,
+    own_pooling,
+    retrieval_by_layer,
+    sentence_reading,
+    string_overlap,
+    usual_layer,
+)
 
-# %% ../../nbs/measures/09_readouts.ipynb #68f274e8
-def row(task: str, measure: str,
-        source: str, # language of learning; '' where nothing is learned
-        target: str, # language or pair
-        score: float, # percent
-        examples: int, **facts) -> dict:
+# %% ../../nbs/measures/09_readouts.ipynb #09e8e90b
+def row(
+    task: str,
+    measure: str,
+    source: str,  # language of learning; '' where nothing is learned
+    target: str,  # language or pair
+    score: float,  # percent
+    examples: int,
+    **facts,
+) -> dict:
     "A score as all tasks report it."
-    return {"task": task, "measure": measure, "source": source, "target": target, "score": score,
-            "examples": examples, **facts}
+    return {
+        "task": task,
+        "measure": measure,
+        "source": source,
+        "target": target,
+        "score": score,
+        "examples": examples,
+        **facts,
+    }
 
-def _of_each(task: str, keys, # languages or pairs
-             read, # key → list: of rows, or of names and tests
-             langs, # as they were asked for: of all languages that are known, absent files are no news
-             offer: str = "", # what could be asked for, where there is no key
-             lacking=(), # what was asked for, and has no key
-            ) -> list: # of all keys, one after another
+# %% ../../nbs/measures/09_readouts.ipynb #76de3cb5
+def _of_each(
+    task: str,
+    keys,  # languages or pairs
+    read,  # key → list: of rows, or of names and tests
+    langs,  # as they were asked for: of all languages that are known, absent files are no news
+    offer: str = "",  # what could be asked for, where there is no key
+    lacking=(),  # what was asked for, and has no key
+) -> list:  # of all keys, one after another
     "What can be read and scored; the rest is named in warnings, or its error raised where nothing is left."
-    found, malformed, absent = [], {}, {}
+    found = []
+    malformed = {}
+    absent = {}
     for key in keys:
-        try: found += read(key)
-        except DataError as e: malformed[key] = e
-        except FileNotFoundError as e: absent[key] = e
-    if not found: raise [*malformed.values(), *absent.values(), ConfigError(f"langs={str(langs)!r:.60}: {offer}")][0]
-    if malformed: warnings.warn(f"{task} leaves out " + "; ".join(f"{key} ({e})" for key, e in malformed.items()))
+        try:
+            found += read(key)
+        except DataError as e:
+            malformed[key] = e
+        except FileNotFoundError as e:
+            absent[key] = e
+    if not found:
+        raise [
+            *malformed.values(),
+            *absent.values(),
+            ConfigError(f"langs={str(langs)!r:.60}: {offer}"),
+        ][0]
+    if malformed:
+        warnings.warn(
+            f"{task} leaves out " + "; ".join(f"{key} ({e})" for key, e in malformed.items())
+        )
     if (nothing := [*absent, *lacking]) and {*LANGUAGES} - {*parse_languages(langs)}:
         warnings.warn(f"{task} has no file of {', '.join(nothing)}")
     return found
 
-def _of_list(task, hub, there, read, langs, offer) -> list: # `_of_each` of the languages that a set lists
+# %% ../../nbs/measures/09_readouts.ipynb #68f274e8
+def _of_list(
+    task, hub, there, read, langs, offer
+) -> list:  # `_of_each` of the languages that a set lists
     asked = [lang for lang in parse_languages(langs) if lang != hub]
-    known, lacking = ([lang for lang in asked if (lang in there) == listed] for listed in (True, False))
+    known, lacking = (
+        [lang for lang in asked if (lang in there) == listed] for listed in (True, False)
+    )
     return _of_each(task, known, read, langs, f"{offer} {', '.join(there)}", lacking)
+
 
 def _not_empty(paths):
     for path in paths:
-        if not any(file_lines(path)): raise DataError("the file is empty: fetch it again", path, 1)
+        if not any(file_lines(path)):
+            raise DataError("the file is empty: fetch it again", path, 1)
     return paths
 
-# %% ../../nbs/measures/09_readouts.ipynb #767904f6
-_FLORES = {"flores200_dataset/{split}": "*.{split}", "floresp*/{split}": "{split}.*"} # folder → names of files
+# %% ../../nbs/measures/09_readouts.ipynb #b2622d0e
+# folder → names of files
+_FLORES = {"flores200_dataset/{split}": "*.{split}", "floresp*/{split}": "{split}.*"}
 
-def _flores_files(split: str, root) -> dict[str, Path]: # our code → file, of the first form that is there
+
+def _flores_files(
+    split: str, root
+) -> dict[str, Path]:  # our code → file, of the first form that is there
     for folder, names in _FLORES.items() if root else ():
         found = sorted(root.glob(f"{folder}/{names}".format(split=split)))
-        if found: return {our_code(path.name.replace(split, "").strip(".")): path for path in found}
+        if found:
+            return {our_code(path.name.replace(split, "").strip(".")): path for path in found}
     raise _no_flores("is not there", split, root)
 
-def _no_flores(what: str, split: str, root) -> FileNotFoundError:
-    places = " or ".join(f"{folder}/{names}".format(split=split) for folder, names in _FLORES.items())
-    return FileNotFoundError(f"FLORES {what}: looked for {places} under XLNB_DATA={root}. Licence of the set: "
-                             "CC BY-SA 4.0; github.com/openlanguagedata/flores says how to come by it")
 
-def flores_tests(langs, # our codes
-                 source: str = "en", # the other side of each pair
-                 split: str = "devtest", # or 'dev'
-                 root=None, # folder of the sets; that of XLNB_DATA if None
-                ) -> dict[str, tuple[list[str], list[str]]]: # 'de-en' → lines of both
+def _no_flores(what: str, split: str, root) -> FileNotFoundError:
+    places = " or ".join(
+        f"{folder}/{names}".format(split=split) for folder, names in _FLORES.items()
+    )
+    return FileNotFoundError(
+        f"FLORES {what}: looked for {places} under XLNB_DATA={root}. Licence of the set: "
+        "CC BY-SA 4.0; github.com/openlanguagedata/flores says how to come by it"
+    )
+
+# %% ../../nbs/measures/09_readouts.ipynb #767904f6
+def flores_tests(
+    langs,  # our codes
+    source: str = "en",  # the other side of each pair
+    split: str = "devtest",  # or 'dev'
+    root=None,  # folder of the sets; that of XLNB_DATA if None
+) -> dict[str, tuple[list[str], list[str]]]:  # 'de-en' → lines of both
     """Pairs of FLORES-200 or FLORES+ with one language (NLLB team 2022; Open Language Data Initiative).
 
     Raises `FileNotFoundError` without files, `DataError` where all that are there are malformed, `ConfigError` where
     `source` is not there or no other language is asked for."""
     files = _flores_files(split, root := data_root() if root is None else Path(root))
     [source] = parse_languages([source], known=files)
+
     def read(lang):
-        if lang not in files: raise _no_flores(f"has no file of {lang}", split, root)
+        if lang not in files:
+            raise _no_flores(f"has no file of {lang}", split, root)
         sides = sorted((lang, source))
         lines = read_parallel(_not_empty([files[side] for side in sides]))
         return [(pair_name(*sides), tuple(map(list, zip(*lines))))]
+
     asked = [lang for lang in parse_languages(langs) if lang != source]
-    return dict(_of_each("flores", asked, read, langs, f"FLORES pairs {source} with {', '.join(files)}"))
+    return dict(
+        _of_each("flores", asked, read, langs, f"FLORES pairs {source} with {', '.join(files)}")
+    )
 
-# %% ../../nbs/measures/09_readouts.ipynb #0e725d95
-_XTREME_LAYERS = {12: 8, 24: 14} # blocks of the network → layer: the scripts count from 0, without the embeddings
+# %% ../../nbs/measures/09_readouts.ipynb #e217a4ba
+# blocks of the network → layer: the scripts count from 0, without the embeddings
+_XTREME_LAYERS = {12: 8, 24: 14}
 
-def xtreme_reading(model, # a loaded model
-                   layer, # as for `chosen_layers`; None: that of XTREME's scripts, two thirds up in other networks
-                   pool: str | None, # None: the mean with special tokens, as there
-                  ) -> tuple: # layer, pool
+
+def xtreme_reading(
+    model,  # a loaded model
+    layer,  # as for `chosen_layers`; None: that of XTREME's scripts, two thirds up in other networks
+    pool: str | None,  # None: the mean with special tokens, as there
+) -> tuple:  # layer, pool
     "How XTREME reads the sentences of Tatoeba (Hu et al. 2020); a network whose folder has a pooling is read by that."
-    if own_pooling(model): return sentence_reading(model, layer, pool)
+    if own_pooling(model):
+        return sentence_reading(model, layer, pool)
     depth = model.config.num_hidden_layers
-    return _XTREME_LAYERS.get(depth, usual_layer(depth)) if layer is None else layer, pool or "mean_special"
+    return _XTREME_LAYERS.get(
+        depth, usual_layer(depth)
+    ) if layer is None else layer, pool or "mean_special"
 
-def _directions(task, pair, hub, both, n, raw="", **facts) -> list[dict]: # both: first → second, second → first
+# %% ../../nbs/measures/09_readouts.ipynb #f9930879
+def _directions(
+    task, pair, hub, both, n, raw="", **facts
+) -> list[dict]:  # both: first → second, second → first
     to = both if split_pair(pair)[1] == hub else both[::-1]
     found = {"": 50 * sum(both), f", to {hub}": 100 * to[0], f", from {hub}": 100 * to[1]}
-    return [row(task, f"accuracy@1{raw}{way}", "", pair, score, n, **facts) for way, score in found.items()]
+    return [
+        row(task, f"accuracy@1{raw}{way}", "", pair, score, n, **facts)
+        for way, score in found.items()
+    ]
 
-def _one_or_each(task, tests: dict, # pair → test
-                 read) -> list: # tests → rows
+
+def _one_or_each(
+    task,
+    tests: dict,  # pair → test
+    read,
+) -> list:  # tests → rows
     "All at once; where one of them cannot be read, each by itself, so that the others are not lost."
-    try: return read(tests)
-    except DataError: return _of_each(task, tests, lambda pair: read({pair: tests[pair]}), [*tests])
+    try:
+        return read(tests)
+    except DataError:
+        return _of_each(task, tests, lambda pair: read({pair: tests[pair]}), [*tests])
 
-def _retrieved(task, model, tests, hub, layer=None, pool=None) -> list[dict]: # vectors centred, and as they are
+# %% ../../nbs/measures/09_readouts.ipynb #d964d95f
+def _retrieved(
+    task, model, tests, hub, layer=None, pool=None
+) -> list[dict]:  # vectors centred, and as they are
     network, tokenizer = load_model_and_tokenizer(model)
     layer, pool = (xtreme_reading if task == "tatoeba" else sentence_reading)(network, layer, pool)
-    def read(given): return retrieval_by_layer(network, {task: given}, tokenizer, layer, pool, each=True)
-    rows, found = _one_or_each(task, tests, read), []
+
+    def read(given):
+        return retrieval_by_layer(network, {task: given}, tokenizer, layer, pool, each=True)
+
+    rows = _one_or_each(task, tests, read)
+    found = []
     for r in sorted(rows, key=lambda r: not r["centred"]):
-        both, facts = (r["forward"], r["backward"]), dict(layer=r["layer"], pool=pool)
-        own = _directions(task, r["pair"], hub, both, r["n"], "" if r["centred"] else ", raw", **facts)
-        if r["centred"]: own[0]["each"] = [100 * hit for hit in r["each"]]
+        both = (r["forward"], r["backward"])
+        facts = dict(layer=r["layer"], pool=pool)
+        own = _directions(
+            task, r["pair"], hub, both, r["n"], "" if r["centred"] else ", raw", **facts
+        )
+        if r["centred"]:
+            own[0]["each"] = [100 * hit for hit in r["each"]]
         found += own
     return found
 
+# %% ../../nbs/measures/09_readouts.ipynb #7c3acd78
 def _shared_trigrams(task, tests, hub) -> list[dict]:
-    return [own for pair, sides in tests.items()
-            for own in _directions(task, pair, hub, accuracy_at_1(*string_overlap(*sides)), len(sides[0]),
-                                   system="shared trigrams")]
+    return [
+        own
+        for pair, sides in tests.items()
+        for own in _directions(
+            task,
+            pair,
+            hub,
+            accuracy_at_1(*string_overlap(*sides)),
+            len(sides[0]),
+            system="shared trigrams",
+        )
+    ]
 
-def _tatoeba_there(langs) -> dict: # pair → lines of both, of the languages that have a test
+
+def _tatoeba_there(langs) -> dict:  # pair → lines of both, of the languages that have a test
     def read(lang):
-        checksums(_not_empty(set_files("tatoeba", [lang]))) # as SHA256SUMS states them, where it is there
+        # as SHA256SUMS states them, where it is there
+        checksums(_not_empty(set_files("tatoeba", [lang])))
         return tatoeba_tests([lang]).items()
+
     there = [lang for lang in SETS["tatoeba"].langs if lang != "en"]
     return dict(_of_list("tatoeba", "en", there, read, langs, "Tatoeba pairs English with"))
 
+# %% ../../nbs/measures/09_readouts.ipynb #0e725d95
 def _flores(model, langs, source, layer=None, pool=None) -> list[dict]:
     return _retrieved("flores", model, flores_tests(langs, source), source, layer, pool)
+
+
 def _flores_baselines(langs, source) -> list[dict]:
     return _shared_trigrams("flores", flores_tests(langs, source), source)
 
-# %% ../../nbs/measures/09_readouts.ipynb #3e8a40c7
-TATOEBA = {"tatoeba-14": "ar bg de el es fr hi ru sw th tr ur vi zh".split(), # the papers list only the 36
-           "tatoeba-36": "af ar bg bn de el es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr nl pt ru sw ta te th "
-                         "tl tr ur vi zh".split()}
+# %% ../../nbs/measures/09_readouts.ipynb #b4f192f1
+TATOEBA = {
+    "tatoeba-14": "ar bg de el es fr hi ru sw th tr ur vi zh".split(),  # the papers list only the 36
+    "tatoeba-36": "af ar bg bn de el es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr nl "
+    "pt ru sw ta te th "
+    "tl tr ur vi zh".split(),
+}
 
-def _mean(task, rows, target) -> dict: # rows: of one measure and system
-    means = {name: float(np.mean([r[name] for r in rows])) for name in ("score", "coverage") if name in rows[0]}
+
+def _mean(task, rows, target) -> dict:  # rows: of one measure and system
+    means = {
+        name: float(np.mean([r[name] for r in rows]))
+        for name in ("score", "coverage")
+        if name in rows[0]
+    }
     of_all = {name: value for name, value in rows[0].items() if name != "each"}
-    return of_all | row(task, rows[0]["measure"], "", target, examples=sum(r["examples"] for r in rows), **means)
+    return of_all | row(
+        task, rows[0]["measure"], "", target, examples=sum(r["examples"] for r in rows), **means
+    )
 
-def tatoeba_means(rows: list[dict], # of `tatoeba` and one system
-                 ) -> list[dict]: # [] where a language lacks
+# %% ../../nbs/measures/09_readouts.ipynb #4bf2034e
+def tatoeba_means(
+    rows: list[dict],  # of `tatoeba` and one system
+) -> list[dict]:  # [] where a language lacks
     "Each measure's mean over the 14 and the 36 languages of the papers, as rows of tasks of their own."
     found = []
     for task, langs in TATOEBA.items():
         pairs = {pair_name(lang, "en") for lang in langs}
         for measure in dict.fromkeys(r["measure"] for r in rows):
             own = [r for r in rows if r["measure"] == measure and r["target"] in pairs]
-            if len(own) < len(langs): continue
+            if len(own) < len(langs):
+                continue
             found.append(_mean(task, own, f"{len(langs)} languages"))
     return found
 
-def _with_means(rows, langs) -> list[dict]: # warns where all languages of a mean were asked for, and some lack
-    asked, there = {*parse_languages(langs)}, {r["target"] for r in rows}
+# %% ../../nbs/measures/09_readouts.ipynb #3e8a40c7
+def _with_means(
+    rows, langs
+) -> list[dict]:  # warns where all languages of a mean were asked for, and some lack
+    asked = {*parse_languages(langs)}
+    there = {r["target"] for r in rows}
     for task, own in TATOEBA.items():
         lacking = [lang for lang in own if pair_name(lang, "en") not in there]
-        if lacking and asked >= {*own}: warnings.warn(f"{task} has no mean: {', '.join(lacking)} lack")
+        if lacking and asked >= {*own}:
+            warnings.warn(f"{task} has no mean: {', '.join(lacking)} lack")
     return rows + tatoeba_means(rows)
 
+
 def _tatoeba(model, langs, source, layer=None, pool=None) -> list[dict]:
-    return _with_means(_retrieved("tatoeba", model, _tatoeba_there(langs), "en", layer, pool), langs)
+    return _with_means(
+        _retrieved("tatoeba", model, _tatoeba_there(langs), "en", layer, pool), langs
+    )
+
+
 def _tatoeba_baselines(langs, source) -> list[dict]:
     return _with_means(_shared_trigrams("tatoeba", _tatoeba_there(langs), "en"), langs)
 
-# %% ../../nbs/measures/09_readouts.ipynb #544beb6b
-def mined_pairs(first, # (n, hidden): array, tensor or scipy sparse matrix
-                second, # (m, hidden)
-                score: str = "margin", # as in `nearest`
-               ) -> list[tuple[float, int, int]]: # score and rows, the best first, each row once
+# %% ../../nbs/measures/09_readouts.ipynb #c34dcd26
+def mined_pairs(
+    first,  # (n, hidden): array, tensor or scipy sparse matrix
+    second,  # (m, hidden)
+    score: str = "margin",  # as in `nearest`
+) -> list[tuple[float, int, int]]:  # score and rows, the best first, each row once
     "Pairs of rows of which one is the nearest of the other (Artetxe & Schwenk 2019, 'max'); errors as in `nearest`."
     (forth, to), (back, of) = nearest_both(first, second, 1, score)
     found = {(i, j): s for i, (j, s) in enumerate(zip(to[:, 0].tolist(), forth[:, 0].tolist()))}
     found |= {(i, j): s for j, (i, s) in enumerate(zip(of[:, 0].tolist(), back[:, 0].tolist()))}
-    kept, used = [], (set(), set())
+    kept = []
+    used = (set(), set())
     for (i, j), s in sorted(found.items(), key=lambda item: (-item[1], item[0])):
-        if i in used[0] or j in used[1]: continue
+        if i in used[0] or j in used[1]:
+            continue
         kept.append((s, i, j))
         used[0].add(i), used[1].add(j)
     return kept
 
-def best_threshold(found: list, # of `mined_pairs`
-                   gold: set, # pairs of rows
-                  ) -> float: # between two scores
+# %% ../../nbs/measures/09_readouts.ipynb #5d06a146
+def best_threshold(
+    found: list,  # of `mined_pairs`
+    gold: set,  # pairs of rows
+) -> float:  # between two scores
     "The score above which F1 is highest; infinite where no pair is right, so that none is taken."
     right = np.cumsum([(i, j) in gold for _, i, j in found])
-    if not len(right) or not right[-1]: return float("inf")
+    if not len(right) or not right[-1]:
+        return float("inf")
     best = int((2 * right / (np.arange(1, len(found) + 1) + len(gold))).argmax())
     return (found[best][0] + found[min(best + 1, len(found) - 1)][0]) / 2
 
-def _f1(taken: set, gold: set) -> float: return 200 * len(taken & gold) / max(1, len(taken) + len(gold))
 
-def mining_f1(found: list, gold: set, threshold: float) -> float: # percent
+def _f1(taken: set, gold: set) -> float:
+    return 200 * len(taken & gold) / max(1, len(taken) + len(gold))
+
+
+def mining_f1(found: list, gold: set, threshold: float) -> float:  # percent
     "F1 of the pairs that score at least the threshold (Zweigenbaum et al. 2017)."
     return _f1({(i, j) for s, i, j in found if s >= threshold}, gold)
 
-def halves_f1(found: list, gold: set) -> float: # percent
+# %% ../../nbs/measures/09_readouts.ipynb #544beb6b
+def halves_f1(found: list, gold: set) -> float:  # percent
     "F1 where even and odd rows of the first text are each cut off at the threshold that is best for the others."
     taken = set()
     for half in (0, 1):
-        threshold = best_threshold(*([p for p in pairs if p[-2] % 2 != half] for pairs in (found, gold)))
+        threshold = best_threshold(
+            *([p for p in pairs if p[-2] % 2 != half] for pairs in (found, gold))
+        )
         taken |= {(i, j) for s, i, j in found if i % 2 == half and s >= threshold}
     return _f1(taken, gold)
 
-# %% ../../nbs/measures/09_readouts.ipynb #fda327d1
-_MINED = {"F1": ("margin", lambda vectors: vectors), "F1, centred": ("csls", centre)} # measure → how
+# %% ../../nbs/measures/09_readouts.ipynb #fc7bcbb9
+# measure → how
+_MINED = {"F1": ("margin", lambda vectors: vectors), "F1, centred": ("csls", centre)}
 
-_MINING = { # pair → set, its languages in its order, its two parts
-    "es-oc": ("belopsem", "oc,es", "train", "test"), "de-en": ("bucc2018", "de,en", "training", "test"),
-    "en-fr": ("bucc2018", "fr,en", "training", "test"), "en-ru": ("bucc2018", "ru,en", "training", "test"),
-    "en-zh": ("bucc2018", "zh,en", "training", "test")}
 
-def _mining_part(name, langs, part) -> tuple: # two lists of different sentences, pairs of their rows
+_MINING = {  # pair → set, its languages in its order, its two parts
+    "es-oc": ("belopsem", "oc,es", "train", "test"),
+    "de-en": ("bucc2018", "de,en", "training", "test"),
+    "en-fr": ("bucc2018", "fr,en", "training", "test"),
+    "en-ru": ("bucc2018", "ru,en", "training", "test"),
+    "en-zh": ("bucc2018", "zh,en", "training", "test"),
+}
+
+
+def _mining_part(
+    name, langs, part
+) -> tuple:  # two lists of different sentences, pairs of their rows
     *sides, gold = open_set(name, langs, part=part)
     different = [[*dict.fromkeys(side.values())] for side in sides]
     rows = [{text: n for n, text in enumerate(own)} for own in different]
-    return different, {tuple(own[side[key]] for own, side, key in zip(rows, sides, keys)) for keys in gold}
+    return different, {
+        tuple(own[side[key]] for own, side, key in zip(rows, sides, keys)) for keys in gold
+    }
 
-def _mining_parts(name, langs, *parts) -> dict: # the training part, and the test if it has gold pairs
+# %% ../../nbs/measures/09_readouts.ipynb #5873f204
+def _mining_parts(
+    name, langs, *parts
+) -> dict:  # the training part, and the test if it has gold pairs
     found = {parts[0]: _mining_part(name, langs, parts[0])}
-    with suppress(FileNotFoundError): found[parts[1]] = _mining_part(name, langs, parts[1])
+    with suppress(FileNotFoundError):
+        found[parts[1]] = _mining_part(name, langs, parts[1])
     return found
 
-def _mining_rows(langs, vectors, measures, **facts) -> list[dict]: # vectors: two lists of sentences → rows of both
+# %% ../../nbs/measures/09_readouts.ipynb #5c548dfa
+def _mining_rows(
+    langs, vectors, measures, **facts
+) -> list[dict]:  # vectors: two lists of sentences → rows of both
     def rows(pair):
-        parts, found = _mining_parts(*_MINING[pair]), []
-        embedded, gold = [vectors(sides) for sides, _ in parts.values()], [links for _, links in parts.values()]
+        parts = _mining_parts(*_MINING[pair])
+        found = []
+        embedded = [vectors(sides) for sides, _ in parts.values()]
+        gold = [links for _, links in parts.values()]
         for measure in measures:
             score, move = _MINED[measure]
             learned, *tested = (mined_pairs(*map(move, sides), score) for sides in embedded)
-            if tested: f1 = mining_f1(*tested, gold[1], best_threshold(learned, gold[0]))
-            else: f1 = halves_f1(learned, gold[0])
-            found.append(row("mining", measure, "", pair, f1, len(gold[-1]), part=[*parts][-1], **facts))
+            if tested:
+                f1 = mining_f1(*tested, gold[1], best_threshold(learned, gold[0]))
+            else:
+                f1 = halves_f1(learned, gold[0])
+            found.append(
+                row("mining", measure, "", pair, f1, len(gold[-1]), part=[*parts][-1], **facts)
+            )
         return found
-    asked = {*parse_languages(langs)}
-    return _of_each("mining", [pair for pair in _MINING if asked >= {*split_pair(pair)}], rows, langs,
-                    f"mining is of two languages, of {', '.join(_MINING)}; name both")
 
+    asked = {*parse_languages(langs)}
+    return _of_each(
+        "mining",
+        [pair for pair in _MINING if asked >= {*split_pair(pair)}],
+        rows,
+        langs,
+        f"mining is of two languages, of {', '.join(_MINING)}; name both",
+    )
+
+# %% ../../nbs/measures/09_readouts.ipynb #fda327d1
 def _mining(model, langs, source, layer=None, pool=None) -> list[dict]:
     network, tokenizer = load_model_and_tokenizer(model)
     layer, pool = sentence_reading(network, layer, pool)
     [number] = chosen_layers(layer, network.config.num_hidden_layers)
-    def vectors(sides): return [encode(side, network, layer, tokenizer, pool) for side in sides]
+
+    def vectors(sides):
+        return [encode(side, network, layer, tokenizer, pool) for side in sides]
+
     return _mining_rows(langs, vectors, _MINED, layer=number, pool=pool)
 
-def _mining_baselines(langs, source) -> list[dict]:
-    return _mining_rows(langs, lambda sides: string_overlap(*sides), ["F1"], system="shared trigrams")
 
-# %% ../../nbs/measures/09_readouts.ipynb #6deab1f8
-def _gold(langs) -> dict: # pair → sentences with links
+def _mining_baselines(langs, source) -> list[dict]:
+    return _mining_rows(
+        langs, lambda sides: string_overlap(*sides), ["F1"], system="shared trigrams"
+    )
+
+# %% ../../nbs/measures/09_readouts.ipynb #6e3e60c5
+def _gold(langs) -> dict:  # pair → sentences with links
     def read(pair):
         found = gold_alignments(pair)
-        if any(p.sure for p in found.get(pair, ())): return found.items()
+        if any(p.sure for p in found.get(pair, ())):
+            return found.items()
         raise DataError(f"not one sure link in the files of {GOLD[pair]}: fetch them again")
+
     pairs = [pair_name(*both) for both in combinations(parse_languages(langs), 2)]
-    return dict(_of_each("word_alignment", [pair for pair in pairs if pair in GOLD], read, langs,
-                         f"links are of two languages, of {', '.join(GOLD)}; name both"))
+    return dict(
+        _of_each(
+            "word_alignment",
+            [pair for pair in pairs if pair in GOLD],
+            read,
+            langs,
+            f"links are of two languages, of {', '.join(GOLD)}; name both",
+        )
+    )
 
+# %% ../../nbs/measures/09_readouts.ipynb #2e881b93
 def _word_alignment(model, langs, source, layer=None) -> list[dict]:
-    def read(gold): return aer_by_layer(model, {"word_alignment": gold}, layer=layer)
-    rows = _one_or_each("word_alignment", _gold(langs), read)
-    return [row("word_alignment", "AER", "", r["pair"], 100 * r["aer"], r["pairs"], layer=r["layer"],
-                method=r["method"]) for r in rows]
+    def read(gold):
+        return aer_by_layer(model, {"word_alignment": gold}, layer=layer)
 
+    rows = _one_or_each("word_alignment", _gold(langs), read)
+    return [
+        row(
+            "word_alignment",
+            "AER",
+            "",
+            r["pair"],
+            100 * r["aer"],
+            r["pairs"],
+            layer=r["layer"],
+            method=r["method"],
+        )
+        for r in rows
+    ]
+
+# %% ../../nbs/measures/09_readouts.ipynb #6deab1f8
 def _word_alignment_baselines(langs, source) -> list[dict]:
     gold = _gold(langs)
-    links = {pair: [diagonal_links(len(p.first), len(p.second)) for p in own] for pair, own in gold.items()}
+    links = {
+        pair: [diagonal_links(len(p.first), len(p.second)) for p in own]
+        for pair, own in gold.items()
+    }
     found = {pair: alignment_error_rate(gold[pair], links[pair]) for pair in gold}
-    return [row("word_alignment", "AER", "", pair, 100 * score.aer, score.pairs, system="diagonal")
-            for pair, score in found.items()]
+    return [
+        row("word_alignment", "AER", "", pair, 100 * score.aer, score.pairs, system="diagonal")
+        for pair, score in found.items()
+    ]
 
-# %% ../../nbs/measures/09_readouts.ipynb #e791c881
+# %% ../../nbs/measures/09_readouts.ipynb #091095e1
 _ENDINGS = (".safetensors", ".vec", ".txt", ".bin")
 
-def vector_files(place # a folder, or a file
-                ) -> dict[str, Path]: # our code → file
+
+def vector_files(
+    place,  # a folder, or a file
+) -> dict[str, Path]:  # our code → file
     "Files of word vectors by the language that their names carry; {} in a folder of a model or of other things."
-    place, found = Path(place), {}
-    if (place / "config.json").exists(): return {}
+    place = Path(place)
+    found = {}
+    if (place / "config.json").exists():
+        return {}
     for path in [place] if place.is_file() else sorted(place.iterdir()) if place.is_dir() else []:
         name = path.name.removesuffix(".gz")
-        if not (end := next(filter(name.endswith, _ENDINGS), None)): continue
+        if not (end := next(filter(name.endswith, _ENDINGS), None)):
+            continue
         codes = [our_code(part) for part in name.removesuffix(end).split(".")]
-        if lang := next((code for code in codes if code in LANGUAGES), None): found.setdefault(lang, path)
+        if lang := next((code for code in codes if code in LANGUAGES), None):
+            found.setdefault(lang, path)
     return found
 
-def word_space(model, # folder of an encoder, or of word vectors (`vector_files`)
-               lang: str, # our code
-               words, # that an encoder reads
-               most: int = 200_000, # of a file
-               layer=None, pool: str | None = None, # of an encoder, as for `encode`
-              ) -> WordVectors:
+# %% ../../nbs/measures/09_readouts.ipynb #e791c881
+def word_space(
+    model,  # folder of an encoder, or of word vectors (`vector_files`)
+    lang: str,  # our code
+    words,  # that an encoder reads
+    most: int = 200_000,  # of a file
+    layer=None,
+    pool: str | None = None,  # of an encoder, as for `encode`
+) -> WordVectors:
     "A language's words: vectors as they are, states centred; `DataError` where a folder has none of the language."
     if not (files := vector_files(model)):
-        return WordVectors(words := [*dict.fromkeys(words)], centre(encode(words, model, layer, pool=pool)), lang)
-    if lang in files: return read_vectors(files[lang], most, lang, "skip")
+        return WordVectors(
+            words := [*dict.fromkeys(words)], centre(encode(words, model, layer, pool=pool)), lang
+        )
+    if lang in files:
+        return read_vectors(files[lang], most, lang, "skip")
     raise DataError(f"{model}: no vectors of {lang!r}, there are {', '.join(files)}")
 
-# %% ../../nbs/measures/09_readouts.ipynb #a59580ed
-def _entries(source, lang, split="test") -> list: # forth and back
+# %% ../../nbs/measures/09_readouts.ipynb #a6b3fcb2
+def _entries(source, lang, split="test") -> list:  # forth and back
     ways = [(source, lang), (lang, source)]
-    for way in ways: _not_empty(set_files("muse", way, split=split))
+    for way in ways:
+        _not_empty(set_files("muse", way, split=split))
     return [dictionary(*way, split=split) for way in ways]
 
-def _words(model, source, lang, forth, back) -> tuple: # of both sides of test and training, that an encoder reads
-    if vector_files(model): return (), ()
+
+def _words(
+    model, source, lang, forth, back
+) -> tuple:  # of both sides of test and training, that an encoder reads
+    if vector_files(model):
+        return (), ()
     train = _entries(source, lang, "train")
     both = [*forth, *train[0], *((b, a) for a, b in (*back, *train[1]))]
     return tuple([*dict.fromkeys(side)] for side in zip(*both))
 
-def _lexicon_rows(langs, source, rows) -> list[dict]: # rows: language, entries of its test forth and back → rows
-    there = [lang for lang in SETS["muse"].langs if lang != source]
-    return _of_list("bli", source, there, lambda lang: rows(lang, *_entries(source, lang)), langs, "MUSE has")
 
+def _lexicon_rows(
+    langs, source, rows
+) -> list[dict]:  # rows: language, entries of its test forth and back → rows
+    there = [lang for lang in SETS["muse"].langs if lang != source]
+    return _of_list(
+        "bli", source, there, lambda lang: rows(lang, *_entries(source, lang)), langs, "MUSE has"
+    )
+
+# %% ../../nbs/measures/09_readouts.ipynb #95048fc2
 def _bli(model, langs, source, layer=None, pool=None) -> list[dict]:
     def rows(lang, forth, back):
         own, other = _words(model, source, lang, forth, back)
         sides = (source, own), (lang, other)
-        first, second = (word_space(model, code, words, layer=layer, pool=pool) for code, words in sides)
+        first, second = (
+            word_space(model, code, words, layer=layer, pool=pool) for code, words in sides
+        )
         both = translation_accuracy(forth, first, second), translation_accuracy(back, second, first)
         asked = round(sum(score.words * score.coverage for score in both))
-        facts = dict(coverage=50 * sum(score.coverage for score in both), choices=len(first) + len(second))
-        return [row("bli", f"accuracy@{k}", "", pair_name(source, lang), 50 * sum(score.covered[k] for score in both),
-                    asked, **facts) for k in (1, 5)]
+        facts = dict(
+            coverage=50 * sum(score.coverage for score in both), choices=len(first) + len(second)
+        )
+        return [
+            row(
+                "bli",
+                f"accuracy@{k}",
+                "",
+                pair_name(source, lang),
+                50 * sum(score.covered[k] for score in both),
+                asked,
+                **facts,
+            )
+            for k in (1, 5)
+        ]
+
     return _lexicon_rows(langs, source, rows)
 
+# %% ../../nbs/measures/09_readouts.ipynb #a59580ed
 def _bli_baselines(langs, source) -> list[dict]:
     def rows(lang, forth, back):
         asked = [{a for a, _ in way} for way in (forth, back)]
         alike = [len({a for a, b in way if a.casefold() == b.casefold()}) for way in (forth, back)]
-        score, words = 50 * sum(n / len(own) for n, own in zip(alike, asked)), sum(map(len, asked))
-        return [row("bli", "accuracy@1", "", pair_name(source, lang), score, words, system="spelling")]
+        score = 50 * sum(n / len(own) for n, own in zip(alike, asked))
+        words = sum(map(len, asked))
+        return [
+            row("bli", "accuracy@1", "", pair_name(source, lang), score, words, system="spelling")
+        ]
+
     return _lexicon_rows(langs, source, rows)
 
-# %% ../../nbs/measures/09_readouts.ipynb #db2c4157
+# %% ../../nbs/measures/09_readouts.ipynb #cfb7880d
 _SEMEVAL = "semeval2017-task2/{}.test.txt"
-def _target(pair) -> str: return "-".join(dict.fromkeys(pair)) # of a language with itself: the language
 
-def rated_pairs(langs) -> dict: # (language, language) → (word, word, rating)
+
+def _target(pair) -> str:
+    return "-".join(dict.fromkeys(pair))  # of a language with itself: the language
+
+# %% ../../nbs/measures/09_readouts.ipynb #86ff87af
+def rated_pairs(langs) -> dict:  # (language, language) → (word, word, rating)
     """SemEval-2017's rated pairs of words, of each language and each two.
 
     Raises `FileNotFoundError` where there are none, `DataError` where all are malformed."""
-    langs, root = parse_languages(langs), data_root()
-    pairs = [pair for lang in langs for pair in ((lang, lang), *((lang, b) for b in langs if b != lang))]
-    names = {_target(pair): pair for pair in pairs if root and (root / _SEMEVAL.format(_target(pair))).exists()}
-    def read(name): return [(names[name], read_similarity(root / _SEMEVAL.format(name)))]
+    langs = parse_languages(langs)
+    root = data_root()
+    pairs = [
+        pair for lang in langs for pair in ((lang, lang), *((lang, b) for b in langs if b != lang))
+    ]
+    names = {
+        _target(pair): pair
+        for pair in pairs
+        if root and (root / _SEMEVAL.format(_target(pair))).exists()
+    }
+
+    def read(name):
+        return [(names[name], read_similarity(root / _SEMEVAL.format(name)))]
+
     there = [lang for lang in langs if any(lang in pair for pair in names.values())]
     lacking = [lang for lang in langs if lang not in there]
-    lacking += [_target(pair) for pair in combinations_with_replacement(there, 2)
-                if not {pair, pair[::-1]} & {*names.values()}]
-    if names: return dict(_of_each("word_similarity", names, read, langs, lacking=lacking))
+    lacking += [
+        _target(pair)
+        for pair in combinations_with_replacement(there, 2)
+        if not {pair, pair[::-1]} & {*names.values()}
+    ]
+    if names:
+        return dict(_of_each("word_similarity", names, read, langs, lacking=lacking))
     places = " and ".join(_SEMEVAL.format(name) for name in ("{lang}", "{lang}-{lang}"))
-    raise FileNotFoundError(f"SemEval-2017 task 2 is not there: looked for {places} under XLNB_DATA={root}. "
-                            "Licence of the set: none stated")
+    raise FileNotFoundError(
+        f"SemEval-2017 task 2 is not there: looked for {places} under XLNB_DATA={root}. "
+        "Licence of the set: none stated"
+    )
 
-def similarity_means(rows: list[dict], # of `word_similarity` and one system
-                    ) -> list[dict]: # [] where there are fewer
+# %% ../../nbs/measures/09_readouts.ipynb #69971dbd
+def similarity_means(
+    rows: list[dict],  # of `word_similarity` and one system
+) -> list[dict]:  # [] where there are fewer
     "SemEval-2017's global scores, the means of the best 4 languages and 6 pairs, as rows of tasks of their own."
-    found, ordered = [], sorted(rows, key=lambda r: -r["score"])
+    found = []
+    ordered = sorted(rows, key=lambda r: -r["score"])
     for most, kind in (4, "languages"), (6, "pairs"):
         best = [r for r in ordered if (r["target"] in LANGUAGES) == (kind == "languages")][:most]
-        if len(best) == most: found.append(_mean(f"word_similarity-{most}", best, f"best {most} {kind}"))
+        if len(best) == most:
+            found.append(_mean(f"word_similarity-{most}", best, f"best {most} {kind}"))
     return found
 
-def _similarity_rows(langs, space, **facts) -> list[dict]: # space: pair, words of both → two WordVectors
+# %% ../../nbs/measures/09_readouts.ipynb #3a54569a
+def _similarity_rows(
+    langs, space, **facts
+) -> list[dict]:  # space: pair, words of both → two WordVectors
     rated = {_target(pair): (pair, own) for pair, own in rated_pairs(langs).items()}
+
     def rows(target):
         pair, own = rated[target]
         words = [[*dict.fromkeys(side)] for side in list(zip(*own))[:2]]
         score = word_similarity(own, *space(pair, words))
-        return [row("word_similarity", "harmonic mean", "", target, 100 * score.harmonic,
-                    round(score.pairs * score.coverage), coverage=score.coverage, **facts)]
+        return [
+            row(
+                "word_similarity",
+                "harmonic mean",
+                "",
+                target,
+                100 * score.harmonic,
+                round(score.pairs * score.coverage),
+                coverage=score.coverage,
+                **facts,
+            )
+        ]
+
     return (found := _of_each("word_similarity", rated, rows, langs)) + similarity_means(found)
 
+# %% ../../nbs/measures/09_readouts.ipynb #db2c4157
 def _word_similarity(model, langs, source, layer=None, pool=None) -> list[dict]:
     def space(pair, words):
-        if pair[0] == pair[1]: words = [words[0] + words[1]] * 2 # of one language there is one centre
-        return [word_space(model, lang, own, layer=layer, pool=pool) for lang, own in zip(pair, words)]
+        # of one language there is one centre
+        if pair[0] == pair[1]:
+            words = [words[0] + words[1]] * 2
+        return [
+            word_space(model, lang, own, layer=layer, pool=pool) for lang, own in zip(pair, words)
+        ]
+
     return _similarity_rows(langs, space)
 
+
 def _word_similarity_baselines(langs, source) -> list[dict]:
-    space = lambda pair, words: [WordVectors(own, side.toarray()) for own, side in zip(words, string_overlap(*words))]
+    def space(pair, words):
+        return [
+            WordVectors(own, side.toarray()) for own, side in zip(words, string_overlap(*words))
+        ]
+
     return _similarity_rows(langs, space, system="shared trigrams")
 
-# %% ../../nbs/measures/09_readouts.ipynb #86fa507e
+# %% ../../nbs/measures/09_readouts.ipynb #48d1ea9d
 def _cldr_tasks(langs, source):
     asked = parse_languages(langs)
     there = [lang for lang in asked if lang in LOCALES]
-    if not there: raise ConfigError(f"langs={langs!r}: cldr is there in {', '.join(LOCALES)}")
+    if not there:
+        raise ConfigError(f"langs={langs!r}: cldr is there in {', '.join(LOCALES)}")
     if (lacking := [*{*asked} - {*there}]) and {*LANGUAGES} - {*asked}:
         warnings.warn(f"cldr has no file of {', '.join(sorted(lacking))}")
     return cldr_tasks([*dict.fromkeys([*there, source])], train=300, test=200)
 
-def _cldr_rows(rows) -> list[dict]: # of the first measure, vectors as they are
-    kept = [r for r in rows if r["metric"] == rows[0]["metric"] and not r["centred"]]
-    return [row(f"cldr {r['task']}", r["metric"], r["source"], r["target"], 100 * r["score"], r["n"],
-                system=r["system"]) for r in kept]
 
-def _cldr(model, langs, source, layer=None) -> list[dict]: # readouts of frozen states
+def _cldr_rows(rows) -> list[dict]:  # of the first measure, vectors as they are
+    kept = [r for r in rows if r["metric"] == rows[0]["metric"] and not r["centred"]]
+    return [
+        row(
+            f"cldr {r['task']}",
+            r["metric"],
+            r["source"],
+            r["target"],
+            100 * r["score"],
+            r["n"],
+            system=r["system"],
+        )
+        for r in kept
+    ]
+
+# %% ../../nbs/measures/09_readouts.ipynb #db235bcf
+def _cldr(model, langs, source, layer=None) -> list[dict]:  # readouts of frozen states
     tasks = _cldr_tasks(langs, source).values()
-    found = (linear_probe(model, None, task, source, layer=layer, in_language=False) for task in tasks)
+    found = (
+        linear_probe(model, None, task, source, layer=layer, in_language=False) for task in tasks
+    )
     return [row for rows in found for row in _cldr_rows(rows)]
+
 
 def _cldr_baselines(langs, source) -> list[dict]:
-    found = (probe_baselines(task, source, in_language=False) for task in _cldr_tasks(langs, source).values())
+    found = (
+        probe_baselines(task, source, in_language=False)
+        for task in _cldr_tasks(langs, source).values()
+    )
     return [row for rows in found for row in _cldr_rows(rows)]
 
-# name → (model's folder, languages, source, layer, pool → rows), (languages, source → rows of what knows no model)
-READ = {"cldr": (_cldr, _cldr_baselines), "tatoeba": (_tatoeba, _tatoeba_baselines),
-        "flores": (_flores, _flores_baselines), "mining": (_mining, _mining_baselines),
-        "word_alignment": (_word_alignment, _word_alignment_baselines), "bli": (_bli, _bli_baselines),
-        "word_similarity": (_word_similarity, _word_similarity_baselines)}
-OF_WORDS = ("bli", "word_similarity") # tasks for which word vectors will do
-NOT_POOLED = ("cldr", "word_alignment") # tasks that read words one by one
-EACH = ("tatoeba", "flores") # tasks whose first measure has the score of every example beside it, under `each`
+# %% ../../nbs/measures/09_readouts.ipynb #86fa507e
+# name → (model's folder, languages, source, layer, pool → rows), (languages, source → rows of what
+# knows no model)
+READ = {
+    "cldr": (_cldr, _cldr_baselines),
+    "tatoeba": (_tatoeba, _tatoeba_baselines),
+    "flores": (_flores, _flores_baselines),
+    "mining": (_mining, _mining_baselines),
+    "word_alignment": (_word_alignment, _word_alignment_baselines),
+    "bli": (_bli, _bli_baselines),
+    "word_similarity": (_word_similarity, _word_similarity_baselines),
+}
+
+
+OF_WORDS = ("bli", "word_similarity")  # tasks for which word vectors will do
+
+
+NOT_POOLED = ("cldr", "word_alignment")  # tasks that read words one by one
+
+
+# tasks whose first measure has the score of every example beside it, under `each`
+EACH = ("tatoeba", "flores")

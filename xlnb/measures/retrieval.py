@@ -27,22 +27,39 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..base.core import (CheckpointError, ConfigError, DataError, PALETTE, check_counts, check_tensor, choose,
-                            figure, label_lines, normalize_text, numpy_generator, one_thread, progress_bar,
-                            refusing_damage, split_pair)
+from xlnb.base.core import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    PALETTE,
+    check_counts,
+    check_tensor,
+    choose,
+    figure,
+    label_lines,
+    normalize_text,
+    numpy_generator,
+    one_thread,
+    progress_bar,
+    refusing_damage,
+    split_pair,
+)
 from ..training.training import evaluation_mode
 
 # %% ../../nbs/measures/00_retrieval.ipynb #f4766da6
 POOLS = ("mean", "mean_special", "first")
 
-def pool_sentences(states: torch.Tensor, # hidden states, (batch, seq, hidden)
-                   attention_mask: torch.Tensor, # (batch, seq), 1 = token, 0 = padding
-                   special_tokens: torch.Tensor, # (batch, seq), 1 = <s>, </s>
-                   pool: str = "mean", # 'mean', 'mean_special' or 'first'
-                  ) -> torch.Tensor: # (batch, hidden), float32
+
+def pool_sentences(
+    states: torch.Tensor,  # hidden states, (batch, seq, hidden)
+    attention_mask: torch.Tensor,  # (batch, seq), 1 = token, 0 = padding
+    special_tokens: torch.Tensor,  # (batch, seq), 1 = <s>, </s>
+    pool: str = "mean",  # 'mean', 'mean_special' or 'first'
+) -> torch.Tensor:  # (batch, hidden), float32
     "One vector per sentence out of one vector per token; `ConfigError` for another way to pool."
     check_tensor("states", states, (None, None, None))
-    if choose("pool", pool, POOLS) == "first": return states[:, 0].float()
+    if choose("pool", pool, POOLS) == "first":
+        return states[:, 0].float()
     check_tensor("attention_mask", attention_mask, states.shape[:2])
     counted = attention_mask.bool()
     if pool == "mean":
@@ -50,93 +67,156 @@ def pool_sentences(states: torch.Tensor, # hidden states, (batch, seq, hidden)
         counted &= ~special_tokens.bool()
     return states.float().masked_fill(~counted[..., None], 0).sum(1) / counted.sum(1, keepdim=True)
 
-# %% ../../nbs/measures/00_retrieval.ipynb #62f491a8
-OF_A_RUN = ("selected", "discriminator", "generator") # of what a run leaves the first that is there is kept
+# %% ../../nbs/measures/00_retrieval.ipynb #5a49f87d
+# of what a run leaves the first that is there is kept
+OF_A_RUN = ("selected", "discriminator", "generator")
 
-def kept_network(folder) -> Path | None: # of a saved model, or of a run; None where it holds neither
+
+def kept_network(
+    folder,
+) -> Path | None:  # of a saved model, or of a run; None where it holds neither
     "The folder itself, or of a finished run that of the network which is kept."
     places = (Path(folder).expanduser() / part for part in ("", *OF_A_RUN))
     return next((place for place in places if (place / "config.json").is_file()), None)
 
-def load_model_tokenizer(folder): # of a saved model, or of a run
+# %% ../../nbs/measures/00_retrieval.ipynb #62f491a8
+def load_model_tokenizer(folder):  # of a saved model, or of a run
     "The tokenizer in a model's folder; `CheckpointError` without its files, for which transformers would make one up."
     from transformers import AutoTokenizer
-    import_module("xlnb.encoder.heads") # registers the library's own architecture
-    if not isinstance(folder, (str, Path)): raise ConfigError(f"folder={folder!r:.60} is no path: give that of a model")
+
+    import_module("xlnb.encoder.heads")  # registers the library's own architecture
+    if not isinstance(folder, (str, Path)):
+        raise ConfigError(f"folder={folder!r:.60} is no path: give that of a model")
     folder = Path(folder).expanduser()
-    if not folder.is_dir(): raise CheckpointError(f"{folder} is not a folder: give the folder of a saved model")
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is not a folder: give the folder of a saved model")
     folder = kept_network(folder) or folder
     advice = "save the model's own there, with tokenizer.save_pretrained"
     with refusing_damage(lambda why: f"{folder} holds no tokenizer that loads: {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     files = sorted({"tokenizer.json", *tokenizer.vocab_files_names.values()})
-    if any((folder / name).is_file() for name in files): return tokenizer
-    of_characters = not tokenizer.vocab_files_names # such as CANINE's, which is its configuration
-    if of_characters and (folder / "tokenizer_config.json").is_file(): return tokenizer
+    if any((folder / name).is_file() for name in files):
+        return tokenizer
+    # such as CANINE's, which is its configuration
+    of_characters = not tokenizer.vocab_files_names
+    if of_characters and (folder / "tokenizer_config.json").is_file():
+        return tokenizer
     raise CheckpointError(f"{folder} holds no tokenizer ({' or '.join(files)}): {advice}")
 
 # %% ../../nbs/measures/00_retrieval.ipynb #1073284b
-def check_tokenizer(tokenizer, # that is to read for a model
-                    config, # of the model
-                   ):
+def check_tokenizer(
+    tokenizer,  # that is to read for a model
+    config,  # of the model
+):
     "Raise `ConfigError` for a tokenizer that cannot be the model's own; warn of special tokens with other ids."
     if not (callable(tokenizer) and hasattr(tokenizer, "all_special_ids")):
-        raise ConfigError(f"tokenizer={tokenizer!r:.60} is not a tokenizer: load one with "
-                          "AutoTokenizer.from_pretrained, or pass the model's folder, which holds its own")
-    pieces, rows = len(tokenizer), config.vocab_size
-    if not 0 <= rows - pieces <= max(64, rows // 100): # tables are rounded up to multiples of 8 to 128
-        raise ConfigError(f"a tokenizer of {pieces} pieces for a model with a vocabulary of {rows}: "
-                          "use the model's own")
+        raise ConfigError(
+            f"tokenizer={tokenizer!r:.60} is not a tokenizer: load one with "
+            "AutoTokenizer.from_pretrained, or pass the model's folder, which holds its own"
+        )
+    pieces = len(tokenizer)
+    rows = config.vocab_size
+    # tables are rounded up to multiples of 8 to 128
+    if not 0 <= rows - pieces <= max(64, rows // 100):
+        raise ConfigError(
+            f"a tokenizer of {pieces} pieces for a model with a vocabulary of {rows}: "
+            "use the model's own"
+        )
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-        own, expected = getattr(tokenizer, name), getattr(config, name, None)
+        own = getattr(tokenizer, name)
+        expected = getattr(config, name, None)
         if None not in (own, expected) and own != expected:
-            warnings.warn(f"{name} is {own} in the tokenizer and {expected} in the model's configuration: "
-                          "is this the model's own tokenizer?", stacklevel=2)
+            warnings.warn(
+                f"{name} is {own} in the tokenizer and {expected} in the model's configuration: "
+                "is this the model's own tokenizer?",
+                stacklevel=2,
+            )
+
+# %% ../../nbs/measures/00_retrieval.ipynb #c49b83e3
+def check_complete(
+    folder,
+    network,
+    lacking,  # names of weights that the folder has not
+    advice: str = "save the whole model there with model.save_pretrained",
+):
+    "Raise `CheckpointError` where weights are lacking: they would be random."
+    if lacking:
+        raise CheckpointError(
+            f"{folder} lacks {len(lacking)} weights of {type(network).__name__}, which would "
+            f"be random: {', '.join(sorted(lacking)[:3])}; {advice}"
+        )
+
+
+def _has_both_halves(network) -> bool:
+    return hasattr(network, "encoder") and hasattr(network, "decoder")
 
 # %% ../../nbs/measures/00_retrieval.ipynb #55a0387f
-def check_complete(folder, network, lacking, # names of weights that the folder has not
-                   advice: str = "save the whole model there with model.save_pretrained"):
-    "Raise `CheckpointError` where weights are lacking: they would be random."
-    if lacking: raise CheckpointError(f"{folder} lacks {len(lacking)} weights of {type(network).__name__}, which would "
-                                      f"be random: {', '.join(sorted(lacking)[:3])}; {advice}")
-
-def _has_both_halves(network) -> bool: return hasattr(network, "encoder") and hasattr(network, "decoder")
-
 def _reading_part(network):
     "The part of a network that reads text; `ConfigError` where there is none, or where it cannot leave padding out."
-    name, body = type(network).__name__, network.get_encoder() if _has_both_halves(network) else network
-    lacking = [part for part in ("vocab_size", "num_hidden_layers", "hidden_size") if not hasattr(body.config, part)]
+    name = type(network).__name__
+    body = network.get_encoder() if _has_both_halves(network) else network
+    lacking = [
+        part
+        for part in ("vocab_size", "num_hidden_layers", "hidden_size")
+        if not hasattr(body.config, part)
+    ]
     if lacking:
-        raise ConfigError(f"{name} is no model of text with layers: its configuration lacks {', '.join(lacking)}; give "
-                          "an encoder, such as BERT or XLM-R")
+        raise ConfigError(
+            f"{name} is no model of text with layers: its configuration lacks "
+            f"{', '.join(lacking)}; give "
+            "an encoder, such as BERT or XLM-R"
+        )
     if "attention_mask" not in inspect.signature(type(body).forward).parameters:
-        raise ConfigError(f"{name} takes no attention_mask: padding would change its vectors, so they would depend on "
-                          "the other sentences of a batch; give an encoder that leaves padding out")
+        raise ConfigError(
+            f"{name} takes no attention_mask: padding would change its vectors, so they would "
+            f"depend on "
+            "the other sentences of a batch; give an encoder that leaves padding out"
+        )
     return body
 
-# %% ../../nbs/measures/00_retrieval.ipynb #0591e3a9
+# %% ../../nbs/measures/00_retrieval.ipynb #9f127469
 def _load_network(folder: Path):
     "The network of a folder without its head, whole; `CheckpointError` for what transformers cannot load."
     from transformers import AutoModel
     from xlnb.encoder.foreign import loading_quietly
-    import_module("xlnb.encoder.heads") # registers the library's own architecture
+
+    import_module("xlnb.encoder.heads")  # registers the library's own architecture
     if not (folder / "config.json").is_file():
-        raise CheckpointError(f"{folder} holds no model (config.json): save it there with model.save_pretrained")
-    said = lambda why: (f"{folder} holds no model that loads ({why}): give a folder with an encoder, saved there with "
-                        "model.save_pretrained")
-    with refusing_damage(said), loading_quietly(): # of a head is no news; weights that are lacking end it below
-        network, info = AutoModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
-    check_complete(folder, network, [name for name in info["missing_keys"] if _is_learned_and_read(network, name)])
+        raise CheckpointError(
+            f"{folder} holds no model (config.json): save it there with model.save_pretrained"
+        )
+
+    def said(why):
+        return (
+            f"{folder} holds no model that loads ({why}): give a folder with an encoder, saved "
+            f"there with "
+            "model.save_pretrained"
+        )
+
+    # of a head is no news; weights that are lacking end it below
+    with refusing_damage(said), loading_quietly():
+        network, info = AutoModel.from_pretrained(
+            folder, local_files_only=True, output_loading_info=True
+        )
+    check_complete(
+        folder,
+        network,
+        [name for name in info["missing_keys"] if _is_learned_and_read(network, name)],
+    )
     return network
 
-def _is_learned_and_read(network, name: str) -> bool: # name of a weight
+# %% ../../nbs/measures/00_retrieval.ipynb #b780a101
+def _is_learned_and_read(network, name: str) -> bool:  # name of a weight
     "Whether vectors depend on a weight that only training can give: not in poolers, decoders and tables of sines."
-    if "pooler" in name or _has_both_halves(network) and name.startswith("decoder."): return False
+    if "pooler" in name or _has_both_halves(network) and name.startswith("decoder."):
+        return False
     return "Sinusoidal" not in type(network.get_submodule(name.rpartition(".")[0])).__name__
 
-def load_model_and_tokenizer(model, # folder of a saved model or of a run, or a loaded model
-                             tokenizer=None, # of a loaded model; the folder's own if None
-                            ) -> tuple: # the model without its head, of an encoder-decoder its encoder; its tokenizer
+# %% ../../nbs/measures/00_retrieval.ipynb #0591e3a9
+def load_model_and_tokenizer(
+    model,  # folder of a saved model or of a run, or a loaded model
+    tokenizer=None,  # of a loaded model; the folder's own if None
+) -> tuple:  # the model without its head, of an encoder-decoder its encoder; its tokenizer
     """A model that can be read, checked.
 
     Raises `CheckpointError` for a folder without model or tokenizer, `ConfigError` for a tokenizer not the model's own
@@ -147,39 +227,56 @@ def load_model_and_tokenizer(model, # folder of a saved model or of a run, or a 
         network = _load_network(folder)
     else:
         if not hasattr(model, "base_model"):
-            raise ConfigError(f"model={model!r:.60} is no model: give a folder, or one that transformers has loaded")
-        if tokenizer is None: raise ConfigError("a loaded model needs tokenizer=; or pass the folder that holds both")
+            raise ConfigError(
+                f"model={model!r:.60} is no model: give a folder, or one that transformers has "
+                f"loaded"
+            )
+        if tokenizer is None:
+            raise ConfigError("a loaded model needs tokenizer=; or pass the folder that holds both")
         network = model.base_model
     body = _reading_part(network)
     check_tokenizer(tokenizer, body.config)
     return body, tokenizer
 
-# %% ../../nbs/measures/00_retrieval.ipynb #f5ac89a5
-def usual_layer(layers: int) -> int: # blocks of the model
+# %% ../../nbs/measures/00_retrieval.ipynb #1525fde2
+def usual_layer(layers: int) -> int:  # blocks of the model
     "Two thirds up, where words and sentences are read: 8 of 12 (SimAlign, XTREME)."
     return round(2 * layers / 3)
 
-def chosen_layers(layer, # 0 (embeddings) to depth, a list of such numbers, 'all', or None: two thirds up
-                  depth: int, # blocks of the model
-                 ) -> list[int]:
-    "The layers that are asked for; `ConfigError` for one that the model lacks."
-    if layer is None: return [usual_layer(depth)]
-    if isinstance(layer, str) and layer == "all": return list(range(depth + 1))
-    layers = list(layer) if is_several(layer) else [layer]
-    if layers and all(isinstance(k, Integral) and not isinstance(k, bool) and 0 <= k <= depth for k in layers):
-        return [int(k) for k in layers]
-    raise ConfigError(f"layer={layer!r} is not one of 0 (embeddings) to {depth} (last block), a list of them, or 'all'")
 
-def is_several(layer) -> bool: # as for `chosen_layers`
+def chosen_layers(
+    layer,  # 0 (embeddings) to depth, a list of such numbers, 'all', or None: two thirds up
+    depth: int,  # blocks of the model
+) -> list[int]:
+    "The layers that are asked for; `ConfigError` for one that the model lacks."
+    if layer is None:
+        return [usual_layer(depth)]
+    if isinstance(layer, str) and layer == "all":
+        return list(range(depth + 1))
+    layers = list(layer) if is_several(layer) else [layer]
+    if layers and all(
+        isinstance(k, Integral) and not isinstance(k, bool) and 0 <= k <= depth for k in layers
+    ):
+        return [int(k) for k in layers]
+    raise ConfigError(
+        f"layer={layer!r} is not one of 0 (embeddings) to {depth} (last block), a list of them, "
+        f"or 'all'"
+    )
+
+# %% ../../nbs/measures/00_retrieval.ipynb #f5ac89a5
+def is_several(layer) -> bool:  # as for `chosen_layers`
     "Whether results come by layer, one more axis in front."
     return isinstance(layer, str) and layer == "all" or isinstance(layer, (list, tuple, range))
 
-SMALL_WIDTH = 256 # below it an encoder gains little from a second thread
+
+SMALL_WIDTH = 256  # below it an encoder gains little from a second thread
+
 
 def threads_for(model):
     "A context in which a network takes the threads that help it: one where it is small and on a CPU."
     small = model.device.type == "cpu" and model.config.hidden_size < SMALL_WIDTH
     return one_thread() if small else nullcontext()
+
 
 @contextmanager
 def evaluating(model):
@@ -187,82 +284,123 @@ def evaluating(model):
     with evaluation_mode(model), threads_for(model):
         yield
 
-# %% ../../nbs/measures/00_retrieval.ipynb #93090415
-_AFTER_PADDING = ("roberta", "camembert", "xmod", "mpnet", "longformer", "ibert", "data2vec-text", "luke", "esm")
+# %% ../../nbs/measures/00_retrieval.ipynb #3dddf178
+_AFTER_PADDING = (
+    "roberta",
+    "camembert",
+    "xmod",
+    "mpnet",
+    "longformer",
+    "ibert",
+    "data2vec-text",
+    "luke",
+    "esm",
+)
 # architectures whose positions start after the padding index
 
-def longest_input(config, tokenizer) -> int: # tokens
+# %% ../../nbs/measures/00_retrieval.ipynb #d549e37e
+def longest_input(config, tokenizer) -> int:  # tokens
     "What the position table holds beyond its reserved rows, and what the tokenizer allows: the smaller of the two."
-    if not getattr(config, "absolute_positions", True): return tokenizer.model_max_length
+    if not getattr(config, "absolute_positions", True):
+        return tokenizer.model_max_length
     places = getattr(config, "max_position_embeddings", None)
-    if not places or places < 0: return tokenizer.model_max_length # relative positions alone, as of T5
+    # relative positions alone, as of T5
+    if not places or places < 0:
+        return tokenizer.model_max_length
     after_padding = any(name in config.model_type for name in _AFTER_PADDING)
-    reserved = getattr(config, "position_offset", (config.pad_token_id or 0) + 1 if after_padding else 0)
+    reserved = getattr(
+        config, "position_offset", (config.pad_token_id or 0) + 1 if after_padding else 0
+    )
     return min(places - reserved, tokenizer.model_max_length)
 
+# %% ../../nbs/measures/00_retrieval.ipynb #93090415
 def check_sentences(sentences) -> list[str]:
     "The sentences as a list, normalised; `ConfigError` for one string, `DataError` with the number of what is none."
-    if isinstance(sentences, str): raise ConfigError("sentences is one string: pass a list of strings")
-    if not isinstance(sentences, Iterable): raise ConfigError(f"sentences={sentences!r:.60}: pass a list of strings")
+    if isinstance(sentences, str):
+        raise ConfigError("sentences is one string: pass a list of strings")
+    if not isinstance(sentences, Iterable):
+        raise ConfigError(f"sentences={sentences!r:.60}: pass a list of strings")
     sentences = list(sentences)
     for n, sentence in enumerate(sentences):
-        if not isinstance(sentence, str): raise DataError(f"sentence {n} is {sentence!r:.60}, not a string")
+        if not isinstance(sentence, str):
+            raise DataError(f"sentence {n} is {sentence!r:.60}, not a string")
     return [*map(normalize_text, sentences)]
 
 # %% ../../nbs/measures/00_retrieval.ipynb #ce14c653
-def warn_unknown(ids: list, # of each text
-                 texts: list, # for an example
-                 tokenizer):
+def warn_unknown(
+    ids: list,  # of each text
+    texts: list,  # for an example
+    tokenizer,
+):
     "Warn if more than half of all pieces, without special tokens and blanks, are unknown to the tokenizer."
     unknown = tokenizer.unk_token_id
-    if unknown is None: return # byte-level: there is nothing that it does not know
-    blank = tokenizer.convert_tokens_to_ids("▁") # stands before an unknown word of SentencePiece
+    # byte-level: there is nothing that it does not know
+    if unknown is None:
+        return
+    blank = tokenizer.convert_tokens_to_ids("▁")  # stands before an unknown word of SentencePiece
     apart = {*tokenizer.all_special_ids, blank} - {unknown, None}
     flat = np.fromiter(chain.from_iterable(ids), np.int64)
     share = (flat == unknown).sum() / max(1, (~np.isin(flat, [*apart])).sum())
-    if share <= 0.5: return
+    if share <= 0.5:
+        return
     example = next(text for text, row in zip(texts, ids) if unknown in row)
-    warnings.warn(f"{share:.0%} of the pieces are unknown to the tokenizer, as in {example!r:.80}: the vectors say "
-                  "little of such text; use a model whose vocabulary covers its language", stacklevel=2)
+    warnings.warn(
+        f"{share:.0%} of the pieces are unknown to the tokenizer, as in {example!r:.80}: the "
+        f"vectors say "
+        "little of such text; use a model whose vocabulary covers its language",
+        stacklevel=2,
+    )
 
 # %% ../../nbs/measures/00_retrieval.ipynb #da6151cb
 def _token_ids(sentences: list[str], tokenizer, config):
     "Token ids of every sentence, and the ids of `<s>`, `</s>` and padding; warns how many sentences had to be cut."
-    ids, limit = tokenizer(sentences)["input_ids"] if sentences else [], longest_input(config, tokenizer)
+    ids = tokenizer(sentences)["input_ids"] if sentences else []
+    limit = longest_input(config, tokenizer)
     if cut := [i for i, row in enumerate(ids) if len(row) > limit]:
         longest = max(len(ids[i]) for i in cut)
-        warnings.warn(f"{len(cut)} of {len(ids)} sentences have more than {limit} tokens (up to {longest}): cut")
-        for i in cut: ids[i] = tokenizer(sentences[i], truncation=True, max_length=limit)["input_ids"]
+        warnings.warn(
+            f"{len(cut)} of {len(ids)} sentences have more than {limit} tokens (up to "
+            f"{longest}): cut"
+        )
+        for i in cut:
+            ids[i] = tokenizer(sentences[i], truncation=True, max_length=limit)["input_ids"]
     special = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id, tokenizer.mask_token_id}
     for i, row in enumerate(ids):
         if special.issuperset(row):
-            raise DataError(f"sentence {i} ({sentences[i]!r}) has no tokens: remove empty lines first")
+            raise DataError(
+                f"sentence {i} ({sentences[i]!r}) has no tokens: remove empty lines first"
+            )
     warn_unknown(ids, sentences, tokenizer)
     return ids, torch.tensor(sorted(special))
 
 # %% ../../nbs/measures/00_retrieval.ipynb #7f11207e
-def pad_batch(ids: list, # token ids of each sentence
-              pad: int, # id of the padding
-              device,
-             ) -> dict: # input_ids and attention_mask, (batch, seq)
+def pad_batch(
+    ids: list,  # token ids of each sentence
+    pad: int,  # id of the padding
+    device,
+) -> dict:  # input_ids and attention_mask, (batch, seq)
     "Sentences side by side, the shorter ones filled up."
     lengths = torch.tensor([len(row) for row in ids])
     padded = torch.tensor([row + [pad] * (int(lengths.max()) - len(row)) for row in ids])
     mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()
     return {"input_ids": padded.to(device), "attention_mask": mask.to(device)}
 
-def batches_by_length(lengths, # of each item, in tokens
-                      batch_size: int, # items in a batch
-                      quiet: bool = False, # no progress bar
-                     ): # of lists of positions
+
+def batches_by_length(
+    lengths,  # of each item, in tokens
+    batch_size: int,  # items in a batch
+    quiet: bool = False,  # no progress bar
+):  # of lists of positions
     "Positions of the items, the longest first, with a `progress_bar` unless `quiet`."
     check_counts(batch_size=batch_size)
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    cut = [order[i:i + batch_size] for i in range(0, len(order), batch_size)]
+    cut = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
     return progress_bar(cut, quiet, unit="batch")
 
-# %% ../../nbs/measures/00_retrieval.ipynb #d04c153d
-class _Reached(Exception): "The states that were asked for are there."
+# %% ../../nbs/measures/00_retrieval.ipynb #27f80d3d
+class _Reached(Exception):
+    "The states that were asked for are there."
+
 
 def _blocks(model):
     "The blocks of an encoder, from the lowest; none where another list of modules is as long."
@@ -270,61 +408,98 @@ def _blocks(model):
     found = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == depth]
     return found[0] if len(found) == 1 else []
 
-def layer_states(model, # without a head
-                 batch: dict, # input_ids (batch, seq) and what else the model takes
-                 layers: list[int], # 0 = embeddings
-                ) -> list[torch.Tensor]: # (batch, seq, hidden) of each
+# %% ../../nbs/measures/00_retrieval.ipynb #d04c153d
+def layer_states(
+    model,  # without a head
+    batch: dict,  # input_ids (batch, seq) and what else the model takes
+    layers: list[int],  # 0 = embeddings
+) -> list[torch.Tensor]:  # (batch, seq, hidden) of each
     "Hidden states of some layers; the blocks above the highest of them do not run."
-    batch, seen = {name: values.to(model.device) for name, values in batch.items()}, {}
+    batch = {name: values.to(model.device) for name, values in batch.items()}
+    seen = {}
+
     def look(layer, block, inputs, named):
         states = next(chain(inputs, named.values()))
-        if states.shape[:2] == batch["input_ids"].shape: seen[layer] = states
-        if seen.keys() == {*layers}: raise _Reached
+        if states.shape[:2] == batch["input_ids"].shape:
+            seen[layer] = states
+        if seen.keys() == {*layers}:
+            raise _Reached
+
     blocks = _blocks(model) if max(layers) < model.config.num_hidden_layers else []
-    hooks = [blocks[n].register_forward_pre_hook(partial(look, n), with_kwargs=True) for n in {*layers} if blocks]
-    try: seen = model(**batch, output_hidden_states=True).hidden_states
-    except _Reached: pass
+    hooks = [
+        blocks[n].register_forward_pre_hook(partial(look, n), with_kwargs=True)
+        for n in {*layers}
+        if blocks
+    ]
+    try:
+        seen = model(**batch, output_hidden_states=True).hidden_states
+    except _Reached:
+        pass
     finally:
-        for hook in hooks: hook.remove()
+        for hook in hooks:
+            hook.remove()
     return [seen[layer] for layer in layers]
 
-# %% ../../nbs/measures/00_retrieval.ipynb #96e18ea9
-_POOL_NAMES = {"mean": "mean_special", "mean_tokens": "mean_special", "cls": "first", "cls_token": "first"}
+# %% ../../nbs/measures/00_retrieval.ipynb #f174c6de
+_POOL_NAMES = {
+    "mean": "mean_special",
+    "mean_tokens": "mean_special",
+    "cls": "first",
+    "cls_token": "first",
+}
 
-def own_pooling(model) -> str | None: # a loaded model; one of 'mean_special' and 'first'
+# %% ../../nbs/measures/00_retrieval.ipynb #107b5c4a
+def own_pooling(model) -> str | None:  # a loaded model; one of 'mean_special' and 'first'
     "How sentences are pooled by the `1_Pooling/config.json` of the folder that a model came from; None without one."
     folder = getattr(model.config, "name_or_path", None)
     path = Path(folder or "-") / "1_Pooling" / "config.json"
-    if not path.is_file(): return None
-    try: settings = json.loads(path.read_text("utf-8"))
+    if not path.is_file():
+        return None
+    try:
+        settings = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as e:
         raise CheckpointError(f"{path} is no JSON ({e}): give layer= and pool=, or mend it") from e
     settings = settings if isinstance(settings, dict) else {}
-    modes = [name.removeprefix("pooling_mode_") for name, used in settings.items()
-             if name.startswith("pooling_mode_") and used is True] or [settings.get("pooling_mode")]
-    if len(modes) == 1 and modes[0] in [*_POOL_NAMES]: return _POOL_NAMES[modes[0]]
-    raise ConfigError(f"{path} asks for pooling by {', '.join(map(str, modes))}, which is not one of mean and cls: "
-                      f"give pool=, one of {', '.join(POOLS)}, and layer=")
+    modes = [
+        name.removeprefix("pooling_mode_")
+        for name, used in settings.items()
+        if name.startswith("pooling_mode_") and used is True
+    ] or [settings.get("pooling_mode")]
+    if len(modes) == 1 and modes[0] in [*_POOL_NAMES]:
+        return _POOL_NAMES[modes[0]]
+    raise ConfigError(
+        f"{path} asks for pooling by {', '.join(map(str, modes))}, which is not one of mean and "
+        f"cls: "
+        f"give pool=, one of {', '.join(POOLS)}, and layer="
+    )
 
-def sentence_reading(model, # a loaded model
-                     layer, # as for `chosen_layers`; None: the last where the folder has a pooling, else two thirds up
-                     pool: str | None, # None: the folder's, else 'mean'
-                    ) -> tuple: # layer, pool
+# %% ../../nbs/measures/00_retrieval.ipynb #96e18ea9
+def sentence_reading(
+    model,  # a loaded model
+    layer,  # as for `chosen_layers`; None: the last where the folder has a pooling, else two thirds up
+    pool: str | None,  # None: the folder's, else 'mean'
+) -> tuple:  # layer, pool
     "How sentences are read: as asked, and where nothing is asked as the model's folder says."
-    if layer is not None and pool is not None: return layer, choose("pool", pool, POOLS)
+    if layer is not None and pool is not None:
+        return layer, choose("pool", pool, POOLS)
     own = own_pooling(model) if pool is None or layer is None else None
-    if layer is None and own: layer = model.config.num_hidden_layers
+    if layer is None and own:
+        layer = model.config.num_hidden_layers
     return layer, own or "mean" if pool is None else choose("pool", pool, POOLS)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #1b36f365
-def encode(sentences: list[str], # n sentences
-           model, # folder of a saved model, or a loaded model (then with `tokenizer`)
-           layer=None, # 0 (embeddings) to L (last block), some of them, 'all'; None: as in `sentence_reading`
-           tokenizer=None, # the folder's own if None
-           pool: str | None = None, # 'mean', 'mean_special' (with <s> and </s>, as XTREME), 'first'; None: as there
-           batch_size: int = 64, # sentences in a batch
-           quiet: bool = False, # no progress bar
-          ) -> torch.Tensor: # (n, hidden), or (layers, n, hidden) for 'all' and for a list; float32 on the CPU
+def encode(
+    sentences: list[str],  # n sentences
+    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    layer=None,  # 0 (embeddings) to L (last block), some of them, 'all'; None: as in `sentence_reading`
+    tokenizer=None,  # the folder's own if None
+    pool: str
+    | None = None,  # 'mean', 'mean_special' (with <s> and </s>, as XTREME), 'first'; None: as there
+    batch_size: int = 64,  # sentences in a batch
+    quiet: bool = False,  # no progress bar
+) -> (
+    torch.Tensor
+):  # (n, hidden), or (layers, n, hidden) for 'all' and for a list; float32 on the CPU
     """Sentence vectors from a layer of an encoder: as its folder says, else the mean two thirds up (`usual_layer`).
 
     Raises `ConfigError` for a layer the model lacks or a tokenizer not its own, `CheckpointError` for a folder without
@@ -340,66 +515,92 @@ def encode(sentences: list[str], # n sentences
             batch = pad_batch([ids[r] for r in rows], tokenizer.pad_token_id or 0, model.device)
             is_special = torch.isin(batch["input_ids"], special.to(model.device))
             for k, states in enumerate(layer_states(model, batch, layers)):
-                out[k, rows] = pool_sentences(states, batch["attention_mask"], is_special, pool).cpu()
+                out[k, rows] = pool_sentences(
+                    states, batch["attention_mask"], is_special, pool
+                ).cpu()
     return out if is_several(layer) else out[0]
 
 # %% ../../nbs/measures/00_retrieval.ipynb #0f02cef3
 def _vectors(vectors, name: str) -> torch.Tensor:
-    try: return torch.as_tensor(vectors)
+    try:
+        return torch.as_tensor(vectors)
     except (TypeError, ValueError, RuntimeError) as e:
-        raise DataError(f"{name}={vectors!r:.60} are no vectors ({e}): give an array or a tensor, (n, hidden)") from e
+        raise DataError(
+            f"{name}={vectors!r:.60} are no vectors ({e}): give an array or a tensor, (n, hidden)"
+        ) from e
 
-def centre(vectors): # (…, n, hidden), one language
+
+def centre(vectors):  # (…, n, hidden), one language
     "Vectors minus their mean over the n sentences."
     vectors = _vectors(vectors, "vectors")
     if vectors.ndim < 2 or not vectors.is_floating_point():
-        raise DataError(f"vectors {tuple(vectors.shape)} of {vectors.dtype}: give floats of shape (…, n, hidden)")
+        raise DataError(
+            f"vectors {tuple(vectors.shape)} of {vectors.dtype}: give floats of shape (…, n, "
+            f"hidden)"
+        )
     return vectors - vectors.mean(-2, keepdim=True)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #5fb538e4
-def similarity(first: list[str], # n sentences
-               second: list[str], # m sentences, in any language
-               model, # folder of a saved model, or a loaded model (then with `tokenizer`)
-               layer=None, # 0 (embeddings) to L (last block); None: as in `encode`
-               tokenizer=None, # the folder's own if None
-               centred: bool = False, # subtract the mean of each list
-               pool: str | None = None, # as in `encode`
-               batch_size: int = 64, # sentences in a batch
-               quiet: bool = False, # no progress bar
-              ) -> torch.Tensor: # (n, m) float32
+def similarity(
+    first: list[str],  # n sentences
+    second: list[str],  # m sentences, in any language
+    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    layer=None,  # 0 (embeddings) to L (last block); None: as in `encode`
+    tokenizer=None,  # the folder's own if None
+    centred: bool = False,  # subtract the mean of each list
+    pool: str | None = None,  # as in `encode`
+    batch_size: int = 64,  # sentences in a batch
+    quiet: bool = False,  # no progress bar
+) -> torch.Tensor:  # (n, m) float32
     "Cosine of every sentence of one list with every one of the other; raises and warns as `encode` does."
     sides = [check_sentences(side) for side in (first, second)]
     if isinstance(layer, str) or is_several(layer):
         raise ConfigError(f"layer={layer!r}: similarity reads one layer, give its number")
     if centred and min(map(len, sides)) < 2:
-        raise ConfigError("centred=True needs two sentences or more on each side: of one, nothing is left")
+        raise ConfigError(
+            "centred=True needs two sentences or more on each side: of one, nothing is left"
+        )
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     vectors = [encode(side, model, layer, tokenizer, pool, batch_size, quiet) for side in sides]
-    if centred: vectors = [centre(side) for side in vectors]
+    if centred:
+        vectors = [centre(side) for side in vectors]
     a, b = (torch.nn.functional.normalize(side, dim=1) for side in vectors)
     return a @ b.T
 
 # %% ../../nbs/measures/00_retrieval.ipynb #65135ce5
 class _Rows:
     "A matrix that hands out its rows in blocks, scaled to unit length; beside the input it keeps one number per row."
+
     def __init__(self, vectors, name: str):
         self.sparse = hasattr(vectors, "tocsr")
         self.x = vectors.tocsr() if self.sparse else _vectors(vectors, name)
         if self.x.ndim != 2 or 0 in self.x.shape:
-            raise DataError(f"{name}: expected vectors of shape (n, hidden), got {tuple(self.x.shape)}")
+            raise DataError(
+                f"{name}: expected vectors of shape (n, hidden), got {tuple(self.x.shape)}"
+            )
         if not self.sparse and not self.x.is_floating_point():
-            raise DataError(f"{name}: vectors of {self.x.dtype}; give floats, such as vectors.float()")
+            raise DataError(
+                f"{name}: vectors of {self.x.dtype}; give floats, such as vectors.float()"
+            )
         self.device = torch.device("cpu") if self.sparse else self.x.device
         self.dtype = torch.float64 if self.x.dtype in (torch.float64, np.float64) else torch.float32
-        if self.sparse: norms = torch.from_numpy(np.sqrt(np.asarray(self.x.multiply(self.x).sum(1)).ravel()))
-        else: norms = torch.linalg.vector_norm(self.x, dim=1, dtype=self.dtype)
+        if self.sparse:
+            norms = torch.from_numpy(np.sqrt(np.asarray(self.x.multiply(self.x).sum(1)).ravel()))
+        else:
+            norms = torch.linalg.vector_norm(self.x, dim=1, dtype=self.dtype)
         if not (finite := torch.isfinite(norms)).all():
             row = int((~finite).nonzero()[0])
-            raise DataError(f"{name}: row {row} holds NaN or infinity; look at the model that made it")
+            raise DataError(
+                f"{name}: row {row} holds NaN or infinity; look at the model that made it"
+            )
         self.scale = 1 / norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None]
-    def __len__(self): return self.x.shape[0]
+
+    def __len__(self):
+        return self.x.shape[0]
+
     def unit(self, rows: slice, dtype):
-        if self.sparse: return self.x[rows].multiply(self.scale[rows].numpy()).tocsr()
+        if self.sparse:
+            return self.x[rows].multiply(self.scale[rows].numpy()).tocsr()
         return self.x[rows].to(dtype) * self.scale[rows].to(dtype)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #a9479cef
@@ -407,54 +608,67 @@ def rows_in_block(device) -> int:
     "Rows and columns of a block of cosines: 2048, and 8192 on a GPU, which then has fewer kernels to start."
     return 8192 if torch.device(device).type == "cuda" else 2048
 
+
 def _cosine_blocks(a: _Rows, b: _Rows, block: int | None, diagonal=False):
     "Blocks (rows, columns, cosines) of the similarity matrix; those on the diagonal only, if asked."
-    if (m := a.x.shape[1]) != (n := b.x.shape[1]): raise DataError(f"vectors of width {m} against {n}: use one model")
+    if (m := a.x.shape[1]) != (n := b.x.shape[1]):
+        raise DataError(f"vectors of width {m} against {n}: use one model")
     block = rows_in_block(a.device) if block is None else block
     check_counts(block=block)
     dtype = torch.promote_types(a.dtype, b.dtype)
-    cut = lambda n: [slice(i, min(i + block, n)) for i in range(0, n, block)]
+
+    def cut(n):
+        return [slice(i, min(i + block, n)) for i in range(0, n, block)]
+
     for i in cut(len(a)):
         left = a.unit(i, dtype)
         for j in [i] if diagonal else cut(len(b)):
             s = left @ b.unit(j, dtype).T
             yield i, j, torch.from_numpy(s.toarray()) if a.sparse else s
 
-# %% ../../nbs/measures/00_retrieval.ipynb #cb0a751f
+# %% ../../nbs/measures/00_retrieval.ipynb #513d29a9
 NEIGHBOURS = {"cosine": None, "csls": 10, "margin": 4}
 
-def _largest(x, k: int): # (n, m), whose rows may be reordered → (n, k), the largest first
+
+def _largest(x, k: int):  # (n, m), whose rows may be reordered → (n, k), the largest first
     "The k largest of every row; on a CPU by NumPy's partition, up to four times as fast as torch's topk."
-    if x.requires_grad or x.device.type != "cpu": return x.topk(k, dim=1).values
+    if x.requires_grad or x.device.type != "cpu":
+        return x.topk(k, dim=1).values
     values = x.numpy()
     values.partition(values.shape[1] - k, axis=1)
     return torch.from_numpy(np.sort(values[:, -k:], axis=1)[:, ::-1].copy())
 
-def nearest_cosines(first, # (n, hidden)
-                    second, # (m, hidden)
-                    k: int, # neighbours
-                    block: int | None = None, # rows and columns of a block; None: `rows_in_block`
-                   ) -> tuple[torch.Tensor, torch.Tensor]: # (n, k) and (m, k), the largest first
+# %% ../../nbs/measures/00_retrieval.ipynb #bee66424
+def nearest_cosines(
+    first,  # (n, hidden)
+    second,  # (m, hidden)
+    k: int,  # neighbours
+    block: int | None = None,  # rows and columns of a block; None: `rows_in_block`
+) -> tuple[torch.Tensor, torch.Tensor]:  # (n, k) and (m, k), the largest first
     "Cosines of every row to its k nearest rows of the other side, for both sides, in one sweep."
-    a, b = _Rows(first, "first"), _Rows(second, "second")
+    a = _Rows(first, "first")
+    b = _Rows(second, "second")
     most = min(len(a), len(b))
     if not (isinstance(k, Integral) and 1 <= k <= most):
         raise ConfigError(f"{k} neighbours among {len(a)} and {len(b)} vectors: take 1 to {most}")
     dtype = torch.promote_types(a.dtype, b.dtype)
     best = [torch.full((len(x), k), -torch.inf, dtype=dtype, device=x.device) for x in (a, b)]
     for i, j, s in _cosine_blocks(a, b, block):
-        turned = s.T.clone(memory_format=torch.contiguous_format) # a copy even of a single row
+        turned = s.T.clone(memory_format=torch.contiguous_format)  # a copy even of a single row
         for side, rows, others, t in ((best[0], i, j, s), (best[1], j, i, turned)):
             new = _largest(t, min(k, t.shape[1]))
-            if others.start: new = _largest(torch.cat([side[rows], new], 1), k)
-            side[rows, :new.shape[1]] = new
+            if others.start:
+                new = _largest(torch.cat([side[rows], new], 1), k)
+            side[rows, : new.shape[1]] = new
     return best[0], best[1]
 
-def neighbourhood(first, # (n, hidden)
-                  second, # (m, hidden)
-                  k: int, # neighbours
-                  block: int | None = None, # rows and columns of a block; None: `rows_in_block`
-                 ) -> tuple[torch.Tensor, torch.Tensor]: # (n,) and (m,)
+# %% ../../nbs/measures/00_retrieval.ipynb #cb0a751f
+def neighbourhood(
+    first,  # (n, hidden)
+    second,  # (m, hidden)
+    k: int,  # neighbours
+    block: int | None = None,  # rows and columns of a block; None: `rows_in_block`
+) -> tuple[torch.Tensor, torch.Tensor]:  # (n,) and (m,)
     "Mean cosine of every row to its k nearest rows of the other side, for both sides, in one sweep."
     near_first, near_second = nearest_cosines(first, second, k, block)
     return near_first.mean(1), near_second.mean(1)
@@ -463,82 +677,108 @@ def neighbourhood(first, # (n, hidden)
 def _means(a: _Rows, b: _Rows, score: str, neighbours: int | None, block: int):
     "The two neighbourhood means that a score needs; None for cosine."
     default = NEIGHBOURS[choose("score", score, NEIGHBOURS)]
-    if default is None: return None
+    if default is None:
+        return None
     means = neighbourhood(a.x, b.x, default if neighbours is None else neighbours, block)
     if score == "margin" and means[0].min() + means[1].min() <= 0:
-        raise DataError("the ratio margin needs positive cosines to neighbours, and here some are not: use 'csls'")
+        raise DataError(
+            "the ratio margin needs positive cosines to neighbours, and here some are not: use "
+            "'csls'"
+        )
     return means
+
 
 def _scored_blocks(a: _Rows, b: _Rows, score: str, means, block: int, diagonal=False):
     "Blocks (rows, columns, scores), best = largest."
     for i, j, s in _cosine_blocks(a, b, block, diagonal):
-        if score == "csls": s = s.mul_(2).sub_(means[0][i, None]).sub_(means[1][j])
-        if score == "margin": s = s.mul_(2).div_(means[0][i, None] + means[1][j])
+        if score == "csls":
+            s = s.mul_(2).sub_(means[0][i, None]).sub_(means[1][j])
+        if score == "margin":
+            s = s.mul_(2).div_(means[0][i, None] + means[1][j])
         yield i, j, s
 
-# %% ../../nbs/measures/00_retrieval.ipynb #0b3b2324
+# %% ../../nbs/measures/00_retrieval.ipynb #e7f8ecbb
 class _Best:
     "The k best of every row so far, the best first."
+
     def __init__(self, rows: int, k: int, dtype, device):
         self.k = k
         self.values = torch.full((rows, k), -torch.inf, dtype=dtype, device=device)
         self.index = torch.zeros(rows, k, dtype=torch.long, device=device)
 
-    def add(self, rows: slice, columns: slice, scores): # (rows, columns)
+    def add(self, rows: slice, columns: slice, scores):  # (rows, columns)
         new = scores.topk(min(self.k, scores.shape[1]), dim=1)
         self.values[rows], order = torch.cat([self.values[rows], new.values], 1).topk(self.k, dim=1)
-        self.index[rows] = torch.cat([self.index[rows], new.indices + columns.start], 1).gather(1, order)
+        self.index[rows] = torch.cat([self.index[rows], new.indices + columns.start], 1).gather(
+            1, order
+        )
 
-def _nearest(first, second, k, score, neighbours, block, names, both: bool) -> tuple: # for one side, or for both
+# %% ../../nbs/measures/00_retrieval.ipynb #0b3b2324
+def _nearest(
+    first, second, k, score, neighbours, block, names, both: bool
+) -> tuple:  # for one side, or for both
     a, b = (_Rows(side, name) for side, name in zip((first, second), names))
     most = min(len(a), len(b)) if both else len(b)
     if not (isinstance(k, Integral) and not isinstance(k, bool) and 1 <= k <= most):
         raise ConfigError(f"k={k!r} of {most} {'rows' if both else 'keys'}: take 1 to {most}")
-    means, dtype = _means(a, b, score, neighbours, block), torch.promote_types(a.dtype, b.dtype)
+    means = _means(a, b, score, neighbours, block)
+    dtype = torch.promote_types(a.dtype, b.dtype)
     best = [_Best(len(side), k, dtype, side.device) for side in ((a, b) if both else (a,))]
     for i, j, scores in _scored_blocks(a, b, score, means, block):
         best[0].add(i, j, scores)
-        if both: best[1].add(j, i, scores.T)
+        if both:
+            best[1].add(j, i, scores.T)
     return tuple((side.values, side.index) for side in best)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #52003b52
-def nearest(queries, # (n, hidden): array, tensor or scipy sparse matrix
-            keys, # (m, hidden)
-            k: int = 1, # how many to return
-            score: str = "cosine", # 'cosine', 'csls' or 'margin'
-            neighbours: int | None = None, # of the neighbourhood; None: 10 for csls, 4 for margin
-            block: int | None = None, # rows and columns of a block; None: `rows_in_block`
-           ) -> tuple[torch.Tensor, torch.Tensor]: # scores and numbers of the keys, (n, k), best first
+def nearest(
+    queries,  # (n, hidden): array, tensor or scipy sparse matrix
+    keys,  # (m, hidden)
+    k: int = 1,  # how many to return
+    score: str = "cosine",  # 'cosine', 'csls' or 'margin'
+    neighbours: int | None = None,  # of the neighbourhood; None: 10 for csls, 4 for margin
+    block: int | None = None,  # rows and columns of a block; None: `rows_in_block`
+) -> tuple[torch.Tensor, torch.Tensor]:  # scores and numbers of the keys, (n, k), best first
     "The k best keys of every query, in the memory of the inputs and a few blocks. Equal scores come in any order."
     return _nearest(queries, keys, k, score, neighbours, block, ("queries", "keys"), both=False)[0]
 
-def nearest_both(first, # (n, hidden): array, tensor or scipy sparse matrix
-                 second, # (m, hidden)
-                 k: int = 1, # how many to return
-                 score: str = "cosine", # 'cosine', 'csls' or 'margin'
-                 neighbours: int | None = None, # of the neighbourhood; None: 10 for csls, 4 for margin
-                 block: int | None = None, # rows and columns of a block; None: `rows_in_block`
-                ) -> tuple: # what `nearest` returns, for first → second and for second → first
+
+def nearest_both(
+    first,  # (n, hidden): array, tensor or scipy sparse matrix
+    second,  # (m, hidden)
+    k: int = 1,  # how many to return
+    score: str = "cosine",  # 'cosine', 'csls' or 'margin'
+    neighbours: int | None = None,  # of the neighbourhood; None: 10 for csls, 4 for margin
+    block: int | None = None,  # rows and columns of a block; None: `rows_in_block`
+) -> tuple:  # what `nearest` returns, for first → second and for second → first
     "The k best rows of the other side for every row of both, with neighbourhoods and cosines computed once."
     return _nearest(first, second, k, score, neighbours, block, ("first", "second"), both=True)
 
-# %% ../../nbs/measures/00_retrieval.ipynb #6f726963
+# %% ../../nbs/measures/00_retrieval.ipynb #c2e66052
 _TIE = 1e-6
 
-def hits_at_1(first, # (n, hidden): array, tensor or scipy sparse matrix
-              second, # (n, hidden): row i translates row i of `first`
-              score: str = "cosine", # 'cosine', 'csls' or 'margin'
-              neighbours: int | None = None, # of the neighbourhood; None: 10 for csls, 4 for margin
-              block: int | None = None, # rows and columns of a block; None: `rows_in_block`
-             ) -> torch.Tensor: # (2, n), float64: first → second, second → first
+# %% ../../nbs/measures/00_retrieval.ipynb #912eb8ab
+def hits_at_1(
+    first,  # (n, hidden): array, tensor or scipy sparse matrix
+    second,  # (n, hidden): row i translates row i of `first`
+    score: str = "cosine",  # 'cosine', 'csls' or 'margin'
+    neighbours: int | None = None,  # of the neighbourhood; None: 10 for csls, 4 for margin
+    block: int | None = None,  # rows and columns of a block; None: `rows_in_block`
+) -> torch.Tensor:  # (2, n), float64: first → second, second → first
     """Of each row in both directions 1 where its translation is nearest, 1/t of t tied best scores, else 0.
 
     Raises `DataError` for sides of different lengths, NaN, whole numbers, or a margin of cosines that are not
     positive, `ConfigError` for neighbours or blocks that cannot be."""
-    a, b = _Rows(first, "first"), _Rows(second, "second")
-    if len(a) != len(b): raise DataError(f"{len(a)} vectors against {len(b)}: row i of one side must translate row i")
+    a = _Rows(first, "first")
+    b = _Rows(second, "second")
+    if len(a) != len(b):
+        raise DataError(
+            f"{len(a)} vectors against {len(b)}: row i of one side must translate row i"
+        )
     means = _means(a, b, score, neighbours, block)
-    gold = torch.cat([s.diagonal() for _, _, s in _scored_blocks(a, b, score, means, block, diagonal=True)])
+    gold = torch.cat(
+        [s.diagonal() for _, _, s in _scored_blocks(a, b, score, means, block, diagonal=True)]
+    )
     better, tied = torch.zeros(2, 2, len(a), dtype=torch.long, device=a.device)
     for i, j, s in _scored_blocks(a, b, score, means, block):
         for side, rows, over in ((0, i, s - gold[i, None]), (1, j, (s - gold[j]).T)):
@@ -546,20 +786,40 @@ def hits_at_1(first, # (n, hidden): array, tensor or scipy sparse matrix
             tied[side, rows] += (over.abs() <= _TIE).sum(1)
     return (better == 0).double() / tied
 
-def accuracy(first, second, score: str = "cosine", neighbours: int | None = None, block: int | None = None, # as there
-            ) -> tuple[float, float]: # first → second, second → first
+# %% ../../nbs/measures/00_retrieval.ipynb #6f726963
+def accuracy(
+    first,
+    second,
+    score: str = "cosine",
+    neighbours: int | None = None,
+    block: int | None = None,  # as there
+) -> tuple[float, float]:  # first → second, second → first
     "Retrieval accuracy@1 in both directions, in one sweep; errors as of `hits_at_1`."
     return tuple(hits_at_1(first, second, score, neighbours, block).mean(1).tolist())
 
 # %% ../../nbs/measures/00_retrieval.ipynb #751fe1de
-def _row(test, pair, system, accuracies, sides, layer=None, centred=False, score="cosine", **facts) -> dict:
+def _row(
+    test, pair, system, accuracies, sides, layer=None, centred=False, score="cosine", **facts
+) -> dict:
     "One measurement; `repeated` counts the lines that repeat an earlier line of their side."
     name = [test, pair] + [system] * (system != "model") + [f"layer{layer}"] * (layer is not None)
     measure = "acc@1" + "c" * centred + f"-{score}" * (score != "cosine")
     repeated = sum(len(side) - len(set(side)) for side in sides)
-    return {"metric": "/".join([*name, measure]), "test": test, "pair": pair, "system": system, "layer": layer,
-            "centred": centred, "score": score, "accuracy": sum(accuracies) / 2, "forward": accuracies[0],
-            "backward": accuracies[1], "n": len(sides[0]), "repeated": repeated, **facts}
+    return {
+        "metric": "/".join([*name, measure]),
+        "test": test,
+        "pair": pair,
+        "system": system,
+        "layer": layer,
+        "centred": centred,
+        "score": score,
+        "accuracy": sum(accuracies) / 2,
+        "forward": accuracies[0],
+        "backward": accuracies[1],
+        "n": len(sides[0]),
+        "repeated": repeated,
+        **facts,
+    }
 
 # %% ../../nbs/measures/00_retrieval.ipynb #cc8a3871
 def _check_tests(tests):
@@ -573,27 +833,33 @@ def _check_tests(tests):
             raise DataError(f"{test}, {pair}: {sides!r:.60} are not two sides: {wanted}")
         first, second = map(check_sentences, sides)
         if len(first) != len(second):
-            raise DataError(f"{test}, {pair}: {len(first)} sentences against {len(second)}: line i of one side must "
-                            "translate line i of the other")
+            raise DataError(
+                f"{test}, {pair}: {len(first)} sentences against {len(second)}: line i of one "
+                f"side must "
+                "translate line i of the other"
+            )
 
 # %% ../../nbs/measures/00_retrieval.ipynb #2d9d97b0
-def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then with `tokenizer`)
-                       tests: dict, # test name → pair → (lines of first, lines of second)
-                       tokenizer=None, # the folder's own if None
-                       layer="all", # or some layers; None: as in `encode`
-                       pool: str | None = None, # 'mean', 'mean_special' or 'first'; None: as in `encode`
-                       score: str = "cosine", # 'cosine', 'csls' or 'margin'
-                       system: str = "model", # name of the model in the rows
-                       batch_size: int = 64, # sentences in a batch
-                       each: bool = False, # also the mean of both directions for every sentence
-                      ) -> list[dict]: # one row per test, pair, layer, and raw or centred
+def retrieval_by_layer(
+    model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
+    tests: dict,  # test name → pair → (lines of first, lines of second)
+    tokenizer=None,  # the folder's own if None
+    layer="all",  # or some layers; None: as in `encode`
+    pool: str | None = None,  # 'mean', 'mean_special' or 'first'; None: as in `encode`
+    score: str = "cosine",  # 'cosine', 'csls' or 'margin'
+    system: str = "model",  # name of the model in the rows
+    batch_size: int = 64,  # sentences in a batch
+    each: bool = False,  # also the mean of both directions for every sentence
+) -> list[dict]:  # one row per test, pair, layer, and raw or centred
     "Retrieval accuracy@1 on every test, pair and layer, in both directions, raw and centred; raises as `encode` does."
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     _check_tests(tests)
     layer, pool = sentence_reading(model, layer, pool)
-    layers, rows = chosen_layers(layer, model.config.num_hidden_layers), []
+    layers = chosen_layers(layer, model.config.num_hidden_layers)
+    rows = []
     for test, pairs in tests.items():
-        vectors, uses = {}, Counter(tuple(side) for sides in pairs.values() for side in sides)
+        vectors = {}
+        uses = Counter(tuple(side) for sides in pairs.values() for side in sides)
         for pair, sides in pairs.items():
             sides = tuple(map(tuple, sides))
             for side in {*sides} - {*vectors}:
@@ -601,31 +867,50 @@ def retrieval_by_layer(model, # folder of a saved model, or a loaded model (then
                 vectors[side] = found.reshape(len(layers), len(side), -1)
             for k, l in enumerate(layers):
                 for centred, move in ((False, torch.as_tensor), (True, centre)):
-                    hits = hits_at_1(*(move(vectors[side][k].to(model.device)) for side in sides), score)
+                    hits = hits_at_1(
+                        *(move(vectors[side][k].to(model.device)) for side in sides), score
+                    )
                     facts = {"each": hits.mean(0).tolist()} if each else {}
-                    rows.append(_row(test, pair, system, hits.mean(1).tolist(), sides, l, centred, score, **facts))
+                    rows.append(
+                        _row(
+                            test,
+                            pair,
+                            system,
+                            hits.mean(1).tolist(),
+                            sides,
+                            l,
+                            centred,
+                            score,
+                            **facts,
+                        )
+                    )
             uses.subtract(sides)
             for side in {*sides}:
-                if not uses[side]: del vectors[side]
+                if not uses[side]:
+                    del vectors[side]
     return rows
 
 # %% ../../nbs/measures/00_retrieval.ipynb #385feed2
-def chance(n: int, # sentences on a side
-           level: float = 0.99, # probability with which guessing stays at or below the bound
-          ) -> tuple[float, float]:
+def chance(
+    n: int,  # sentences on a side
+    level: float = 0.99,  # probability with which guessing stays at or below the bound
+) -> tuple[float, float]:
     "Expected retrieval accuracy@1 of guessing among n, and the bound that guessing keeps to with probability `level`."
     check_counts(n=n)
     if not (isinstance(level, Real) and 0 < level < 1):
         raise ConfigError(f"level={level!r}: give a share between 0 and 1")
     from scipy.stats import binom
+
     return 1 / n, float(binom.ppf(level, n, 1 / n)) / n
 
 # %% ../../nbs/measures/00_retrieval.ipynb #254751df
-def untrained(model, # a loaded model
-              seed: int = 0, # of the new weights
-             ):
+def untrained(
+    model,  # a loaded model
+    seed: int = 0,  # of the new weights
+):
     "A model of the same class and configuration with fresh weights; the global random state stays as it was."
-    if not hasattr(model, "config"): raise ConfigError(f"model={model!r:.60} is no loaded model: load it first")
+    if not hasattr(model, "config"):
+        raise ConfigError(f"model={model!r:.60} is no loaded model: load it first")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return type(model)(model.config).to(model.device)
@@ -633,44 +918,61 @@ def untrained(model, # a loaded model
 # %% ../../nbs/measures/00_retrieval.ipynb #c9b17f3d
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
+
 class _Letters(dict):
     "What `str.translate` puts for a character; filled as characters are met."
+
     def __missing__(self, code):
         c = chr(code)
-        kind, alone = unicodedata.category(c), unicodedata.name(c, "").startswith(_UNSPACED)
-        self[code] = "" if kind == "Cf" else " " if kind[0] not in "LMN" else f" {c} " if alone else c
+        kind = unicodedata.category(c)
+        alone = unicodedata.name(c, "").startswith(_UNSPACED)
+        self[code] = (
+            "" if kind == "Cf" else " " if kind[0] not in "LMN" else f" {c} " if alone else c
+        )
         return self[code]
+
 
 _LETTERS = _Letters()
 
+
 def words(sentence: str) -> list[str]:
     "Case-folded words without punctuation; single characters where a script writes no spaces."
-    if not isinstance(sentence, str): raise DataError(f"sentence {sentence!r:.60} is not a string")
+    if not isinstance(sentence, str):
+        raise DataError(f"sentence {sentence!r:.60} is not a string")
     return normalize_text(sentence).casefold().translate(_LETTERS).split()
 
 # %% ../../nbs/measures/00_retrieval.ipynb #b53d121a
-def sparse_counts(bags, # of strings or numbers, one per row
-                  index: dict, # string → column, of `column_index`
-                 ): # scipy sparse matrix, (rows, columns)
+def sparse_counts(
+    bags,  # of strings or numbers, one per row
+    index: dict,  # string → column, of `column_index`
+):  # scipy sparse matrix, (rows, columns)
     "How often each string of the index occurs in each bag; others are left out."
     from scipy.sparse import csr_matrix
+
     ids = [[index[t] for t in bag if t in index] for bag in bags]
-    ends, flat = np.cumsum([0, *map(len, ids)]), np.array([i for row in ids for i in row], dtype=np.int32)
+    ends = np.cumsum([0, *map(len, ids)])
+    flat = np.array([i for row in ids for i in row], dtype=np.int32)
     matrix = csr_matrix((np.ones(len(flat), np.float32), flat, ends), (len(ids), len(index)))
     matrix.sum_duplicates()
     return matrix
 
-def column_index(bags) -> dict: # string or number → column
+
+def column_index(bags) -> dict:  # string or number → column
     "A column for everything that occurs, in sorted order."
     return {t: i for i, t in enumerate(sorted({t for bag in bags for t in bag}))}
 
 # %% ../../nbs/measures/00_retrieval.ipynb #f6f3a7fe
-def string_overlap(first: list[str], # n sentences
-                   second: list[str], # m sentences
-                  ): # two scipy sparse matrices, (n, trigrams) and (m, trigrams)
+def string_overlap(
+    first: list[str],  # n sentences
+    second: list[str],  # m sentences
+):  # two scipy sparse matrices, (n, trigrams) and (m, trigrams)
     "Which character trigrams each sentence has; the cosine of two rows is the overlap of two sentences."
-    first, second = check_sentences(first), check_sentences(second)
-    grams = lambda line: {line[i:i + 3] for i in range(len(line) - 2)}
+    first = check_sentences(first)
+    second = check_sentences(second)
+
+    def grams(line):
+        return {line[i : i + 3] for i in range(len(line) - 2)}
+
     bags = [[grams(f"  {line.casefold()} ") for line in side] for side in (first, second)]
     index = column_index(bags[0] + bags[1])
     return sparse_counts(bags[0], index), sparse_counts(bags[1], index)
@@ -678,30 +980,42 @@ def string_overlap(first: list[str], # n sentences
 # %% ../../nbs/measures/00_retrieval.ipynb #d0220341
 FREQUENCY_WIDTHS = (0.01, 0.1, 0.3)
 
-def frequency_vectors(first: list[str], # n sentences
-                      second: list[str], # m sentences
-                      counts_first: Counter, # word → count in the training text of the first language
-                      counts_second: Counter,
-                      width: float, # standard deviation of a bump, in units of log count
-                     ) -> tuple[torch.Tensor, torch.Tensor]: # (n, grid) and (m, grid)
+
+def frequency_vectors(
+    first: list[str],  # n sentences
+    second: list[str],  # m sentences
+    counts_first: Counter,  # word → count in the training text of the first language
+    counts_second: Counter,
+    width: float,  # standard deviation of a bump, in units of log count
+) -> tuple[torch.Tensor, torch.Tensor]:  # (n, grid) and (m, grid)
     "Sentences as the mean bump of their words' log counts: identity is lost, frequency is kept."
-    first, second = check_sentences(first), check_sentences(second)
-    sides = [[[counts[w] for w in words(line)] for line in side]
-             for side, counts in ((first, counts_first), (second, counts_second))]
+    first = check_sentences(first)
+    second = check_sentences(second)
+    sides = [
+        [[counts[w] for w in words(line)] for line in side]
+        for side, counts in ((first, counts_first), (second, counts_second))
+    ]
     index = column_index(sides[0] + sides[1])
     x = np.log1p(list(index))
-    bumps = np.exp(-0.5 * ((x[:, None] - np.arange(0, x.max() + width, width)) / width) ** 2).astype(np.float32)
+    bumps = np.exp(
+        -0.5 * ((x[:, None] - np.arange(0, x.max() + width, width)) / width) ** 2
+    ).astype(np.float32)
     return tuple(torch.from_numpy(sparse_counts(side, index) @ bumps) for side in sides)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #fe36590a
 @dataclass(frozen=True)
 class TermVectors:
     "One language's half of the space of `lsa`; called with sentences, it returns their vectors."
-    index: dict[str, int] # word → row
-    weight: np.ndarray # (words,) log(pairs / pairs that contain the word)
-    vectors: np.ndarray # (words, dimensions)
-    def __call__(self, sentences: list[str]) -> torch.Tensor: # (n, dimensions)
-        return torch.from_numpy(_weighted(sparse_counts(map(words, sentences), self.index), self.weight) @ self.vectors)
+
+    index: dict[str, int]  # word → row
+    weight: np.ndarray  # (words,) log(pairs / pairs that contain the word)
+    vectors: np.ndarray  # (words, dimensions)
+
+    def __call__(self, sentences: list[str]) -> torch.Tensor:  # (n, dimensions)
+        return torch.from_numpy(
+            _weighted(sparse_counts(map(words, sentences), self.index), self.weight) @ self.vectors
+        )
+
 
 def _weighted(counts, weight):
     counts = counts.copy()
@@ -710,56 +1024,82 @@ def _weighted(counts, weight):
 
 # %% ../../nbs/measures/00_retrieval.ipynb #f45aafe1
 @one_thread()
-def lsa(pairs, # iterable of (first, second) training pairs
-        dimensions: int = 200, # of the space
-        seed: int = 0, # of the solver's start vector
-       ) -> tuple[TermVectors, TermVectors]:
+def lsa(
+    pairs,  # iterable of (first, second) training pairs
+    dimensions: int = 200,  # of the space
+    seed: int = 0,  # of the solver's start vector
+) -> tuple[TermVectors, TermVectors]:
     "Latent semantic analysis of the two languages' word counts, side by side in one row per pair; deterministic."
     from scipy.sparse import hstack
     from scipy.sparse.linalg import svds
-    if not isinstance(pairs, Iterable): raise ConfigError(f"pairs={pairs!r:.60}: give (first, second) training pairs")
+
+    if not isinstance(pairs, Iterable):
+        raise ConfigError(f"pairs={pairs!r:.60}: give (first, second) training pairs")
     pairs = list(pairs)
     for number, pair in enumerate(pairs):
         if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
-            raise DataError(f"pair {number} is {pair!r:.60}, not two sentences: give (first, second)")
+            raise DataError(
+                f"pair {number} is {pair!r:.60}, not two sentences: give (first, second)"
+            )
     sides = [[words(line) for line in side] for side in zip(*pairs)]
-    if not sides: raise DataError("no training pairs: LSA learns from translations, give it some")
+    if not sides:
+        raise DataError("no training pairs: LSA learns from translations, give it some")
     indexes = [column_index(side) for side in sides]
     counts = [sparse_counts(side, index) for side, index in zip(sides, indexes)]
     weights = [np.log(c.shape[0] / c.getnnz(0)).astype(np.float32) for c in counts]
     stacked = hstack([_weighted(c, w) for c, w in zip(counts, weights)]).tocsr()
     if dimensions >= (most := min(stacked.shape)):
         n, m = stacked.shape
-        raise ConfigError(f"{dimensions} dimensions of {n} pairs with {m} words: take fewer than {most}")
+        raise ConfigError(
+            f"{dimensions} dimensions of {n} pairs with {m} words: take fewer than {most}"
+        )
     start = numpy_generator(seed, "lsa").standard_normal(most).astype(np.float32)
-    terms = np.ascontiguousarray(svds(stacked, k=dimensions, v0=start, return_singular_vectors="vh")[2].T)
+    terms = np.ascontiguousarray(
+        svds(stacked, k=dimensions, v0=start, return_singular_vectors="vh")[2].T
+    )
     halves = np.split(terms, [len(indexes[0])])
     return tuple(TermVectors(*half) for half in zip(indexes, weights, halves))
 
-# %% ../../nbs/measures/00_retrieval.ipynb #628a1d41
-def _word_counts(streams) -> dict[str, Counter]: # of (languages, lines of each)
+# %% ../../nbs/measures/00_retrieval.ipynb #ead87ec7
+def _word_counts(streams) -> dict[str, Counter]:  # of (languages, lines of each)
     "Language → how often each word occurs in the streams."
     counts = {}
-    for lang, side in ((lang, side) for langs, sides in streams for lang, side in zip(langs, sides)):
+    for lang, side in (
+        (lang, side) for langs, sides in streams for lang, side in zip(langs, sides)
+    ):
         counts.setdefault(lang, Counter()).update(w for line in side for w in words(line))
     return counts
 
-def _rank(pairs: list) -> int: # the most that the matrix of LSA can have
-    return min(len(pairs), sum(len({w for line in side for w in words(line)}) for side in zip(*pairs)))
 
+def _rank(pairs: list) -> int:  # the most that the matrix of LSA can have
+    return min(
+        len(pairs), sum(len({w for line in side for w in words(line)}) for side in zip(*pairs))
+    )
+
+# %% ../../nbs/measures/00_retrieval.ipynb #bdc36359
 def _frequencies(pairs: dict, text: dict, most: int) -> tuple[dict, dict]:
     "Word counts of all training text by language, and of each pair's own lines: either may give more away."
-    sides = lambda pair: (split_pair(pair), zip(*islice(pairs[pair], most)))
-    whole = _word_counts([*map(sides, pairs), *(([lang], [islice(lines, most)]) for lang, lines in text.items())])
+
+    def sides(pair):
+        return (split_pair(pair), zip(*islice(pairs[pair], most)))
+
+    whole = _word_counts(
+        [*map(sides, pairs), *(([lang], [islice(lines, most)]) for lang, lines in text.items())]
+    )
     return whole, {pair: _word_counts([sides(pair)]) for pair in pairs}
 
-def _best_frequency(sides, candidates, move): # candidates: pairs of Counters
+
+def _best_frequency(sides, candidates, move):  # candidates: pairs of Counters
     "The most favourable counts and width of the bumps, and what they find."
-    tried = [(width, accuracy(*map(move, frequency_vectors(*sides, *counts, width))))
-             for counts in candidates for width in FREQUENCY_WIDTHS]
+    tried = [
+        (width, accuracy(*map(move, frequency_vectors(*sides, *counts, width))))
+        for counts in candidates
+        for width in FREQUENCY_WIDTHS
+    ]
     return max(tried, key=lambda item: sum(item[1]))
 
-def _learned_rows(row, sides, candidates, terms): # pairs of Counters; two TermVectors, or None
+# %% ../../nbs/measures/00_retrieval.ipynb #628a1d41
+def _learned_rows(row, sides, candidates, terms):  # pairs of Counters; two TermVectors, or None
     "Frequency and LSA, raw and centred, where there was text to learn from."
     for centred, move in ((False, torch.as_tensor), (True, centre)):
         if candidates:
@@ -776,64 +1116,82 @@ def _text_baselines(train_pairs, tests, train_text, dimensions, max_pairs, seed)
     for test, pair in ((test, pair) for test, pairs in tests.items() for pair in pairs):
         sides, (a, b) = tests[test][pair], split_pair(pair)
         row, (expected, bound) = partial(_row, test, pair, sides=sides), chance(len(sides[0]))
-        rows += [row("chance", (expected, expected), bound=bound), row("trigrams", accuracy(*string_overlap(*sides)))]
+        rows += [
+            row("chance", (expected, expected), bound=bound),
+            row("trigrams", accuracy(*string_overlap(*sides))),
+        ]
         if pair in train_pairs and pair not in terms:
             lines = list(islice(train_pairs[pair], max_pairs))
-            if (most := _rank(lines)) > 1: terms[pair] = lsa(lines, min(dimensions, most - 1), seed)
+            if (most := _rank(lines)) > 1:
+                terms[pair] = lsa(lines, min(dimensions, most - 1), seed)
         candidates = [(c[a], c[b]) for c in (counts, by_pair.get(pair)) if c and a in c and b in c]
         rows += _learned_rows(row, sides, candidates, terms.get(pair))
     return rows
 
 # %% ../../nbs/measures/00_retrieval.ipynb #7a44bb02
-def baselines(train_pairs: dict, # 'de-en' → iterable of (de, en) training pairs
-              tests: dict, # test name → pair → (lines of first, lines of second)
-              train_text: dict | None = None, # language → iterable of further training lines, for frequencies
-              model=None, # a loaded model (then with `tokenizer`): adds the untrained network of its shape
-              tokenizer=None,
-              dimensions: int = 200, # of LSA; fewer where a pair has fewer lines or words
-              max_pairs: int = 30_000, # read at most so many pairs, or lines, of each source
-              seed: int = 0, # of LSA's solver and of the untrained weights
-             ) -> list[dict]: # rows as from `retrieval_by_layer`
+def baselines(
+    train_pairs: dict,  # 'de-en' → iterable of (de, en) training pairs
+    tests: dict,  # test name → pair → (lines of first, lines of second)
+    train_text: dict
+    | None = None,  # language → iterable of further training lines, for frequencies
+    model=None,  # a loaded model (then with `tokenizer`): adds the untrained network of its shape
+    tokenizer=None,
+    dimensions: int = 200,  # of LSA; fewer where a pair has fewer lines or words
+    max_pairs: int = 30_000,  # read at most so many pairs, or lines, of each source
+    seed: int = 0,  # of LSA's solver and of the untrained weights
+) -> list[dict]:  # rows as from `retrieval_by_layer`
     "Chance, trigrams, frequency, LSA and, given a model, the untrained network, on every test and pair."
     _check_tests(tests)
     if not isinstance(train_pairs, dict):
         raise ConfigError(f"train_pairs={train_pairs!r:.60}: give a dict, pair → training pairs")
     rows = _text_baselines(train_pairs, tests, train_text or {}, dimensions, max_pairs, seed)
-    if model is not None: rows += retrieval_by_layer(untrained(model, seed), tests, tokenizer, system="untrained")
+    if model is not None:
+        rows += retrieval_by_layer(untrained(model, seed), tests, tokenizer, system="untrained")
     return rows
 
-# %% ../../nbs/measures/00_retrieval.ipynb #0d33ed2d
-def check_rows(rows, # of measurements
-               needed, # names that every row has
-               makers: str, # functions that return such rows, for the message
-              ):
+# %% ../../nbs/measures/00_retrieval.ipynb #dad42276
+def check_rows(
+    rows,  # of measurements
+    needed,  # names that every row has
+    makers: str,  # functions that return such rows, for the message
+):
     "Raise `DataError` for what are no rows of some functions."
-    if not isinstance(rows, (list, tuple)): raise DataError(f"rows={rows!r:.60}: give a list of rows of {makers}")
+    if not isinstance(rows, (list, tuple)):
+        raise DataError(f"rows={rows!r:.60}: give a list of rows of {makers}")
     for n, row in enumerate(rows):
         lacking = [name for name in needed if not isinstance(row, dict) or name not in row]
-        if lacking: raise DataError(f"rows[{n}] lacks {', '.join(lacking)}: give rows of {makers}")
+        if lacking:
+            raise DataError(f"rows[{n}] lacks {', '.join(lacking)}: give rows of {makers}")
 
-def percent_by_layer(rows: list[dict], # of one system
-                     measure: str, # 'accuracy' or 'aer'
-                    ) -> dict: # layer (None for a baseline without layers) → values in per cent
+
+def percent_by_layer(
+    rows: list[dict],  # of one system
+    measure: str,  # 'accuracy' or 'aer'
+) -> dict:  # layer (None for a baseline without layers) → values in per cent
     "What there is to draw: one value per pair and seed."
     points = {}
-    for row in rows: points.setdefault(row["layer"], []).append(100 * row[measure])
+    for row in rows:
+        points.setdefault(row["layer"], []).append(100 * row[measure])
     return points
 
-def line_styles(systems, # names, in the order of their colours
-                baselines: dict, # name → (colour, dash)
-               ) -> dict: # name → (colour, dash)
+# %% ../../nbs/measures/00_retrieval.ipynb #f758b064
+def line_styles(
+    systems,  # names, in the order of their colours
+    baselines: dict,  # name → (colour, dash)
+) -> dict:  # name → (colour, dash)
     "Baselines as they are always drawn, other systems as full lines in colours of their own."
     systems = list(dict.fromkeys(systems))
     colours = iter([c for c in PALETTE if c not in ("black", "grey", "yellow")] * len(systems))
     return {s: baselines.get(s) or (next(colours), "-") for s in systems}
 
-def draw_by_layer(ax, points: dict, # of `percent_by_layer`
-                  layers: list[int], # of the axis
-                  system: str, # its name
-                  style: tuple[str, str], # colour and dash
-                 ):
+# %% ../../nbs/measures/00_retrieval.ipynb #0d33ed2d
+def draw_by_layer(
+    ax,
+    points: dict,  # of `percent_by_layer`
+    layers: list[int],  # of the axis
+    system: str,  # its name
+    style: tuple[str, str],  # colour and dash
+):
     "The mean by layer with the range as a band; a baseline without layers goes across, its mean in the label."
     across, (colour, dash) = None in points, style
     x = [layers[0], layers[-1]] if across else sorted(points)
@@ -845,29 +1203,49 @@ def draw_by_layer(ax, points: dict, # of `percent_by_layer`
     low, high = ([f(values) for values in y] for f in (min, max))
     ax.fill_between(x, low, high, color=PALETTE[colour], alpha=0.12, linewidth=0)
 
-# %% ../../nbs/measures/00_retrieval.ipynb #c1ca681f
-_BASELINES = {"lsa": ("black", ":"), "trigrams": ("black", "-."), "frequency": ("grey", "-."), "chance": ("grey", ":"),
-              "untrained": ("grey", "--")}
+# %% ../../nbs/measures/00_retrieval.ipynb #a7c3172d
+_BASELINES = {
+    "lsa": ("black", ":"),
+    "trigrams": ("black", "-."),
+    "frequency": ("grey", "-."),
+    "chance": ("grey", ":"),
+    "untrained": ("grey", "--"),
+}
 
-def plot_layers(rows: list[dict], # of `retrieval_by_layer` and `baselines`: any number of systems, pairs and seeds
-                test: str, # which test
-                pair: str | None = None, # one pair; None: the mean over pairs, with their range
-               ): # figure and its two axes
+# %% ../../nbs/measures/00_retrieval.ipynb #c1ca681f
+def plot_layers(
+    rows: list[
+        dict
+    ],  # of `retrieval_by_layer` and `baselines`: any number of systems, pairs and seeds
+    test: str,  # which test
+    pair: str | None = None,  # one pair; None: the mean over pairs, with their range
+):  # figure and its two axes
     """Retrieval accuracy@1 by layer, raw and centred, with the baselines as lines across.
 
     A system without centred rows shows its raw ones twice. Raises `ConfigError` without rows of the test and pair."""
-    check_rows(rows, ("test", "pair", "system", "layer", "centred", "accuracy"), "retrieval_by_layer and baselines")
+    check_rows(
+        rows,
+        ("test", "pair", "system", "layer", "centred", "accuracy"),
+        "retrieval_by_layer and baselines",
+    )
     rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
-    if not rows: raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
+    if not rows:
+        raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
     layers = sorted({r["layer"] for r in rows} - {None}) or [0, 1]
     fig, axes = figure("page", 2.6, ncols=2, sharey=True)
     for ax, centred in zip(axes, (False, True)):
         for system, style in line_styles([r["system"] for r in rows], _BASELINES).items():
             own = [r for r in rows if r["system"] == system]
-            points = percent_by_layer([r for r in own if r["centred"] == centred] or own, "accuracy")
+            points = percent_by_layer(
+                [r for r in own if r["centred"] == centred] or own, "accuracy"
+            )
             draw_by_layer(ax, points, layers, system, style)
-        ax.set(xlabel="layer (0 = embeddings)", xticks=layers, ylim=(0, 100),
-               title=f"{test}, {pair or 'all pairs'}, {'centred' if centred else 'raw'}")
+        ax.set(
+            xlabel="layer (0 = embeddings)",
+            xticks=layers,
+            ylim=(0, 100),
+            title=f"{test}, {pair or 'all pairs'}, {'centred' if centred else 'raw'}",
+        )
         label_lines(ax)
     axes[0].set_ylabel("retrieval accuracy@1 (%)")
     return fig, axes

@@ -22,38 +22,61 @@ from scipy.stats import rankdata
 from ..base.core import ConfigError, DataError, choose, normalize_text, numpy_generator, our_code
 from .probes import entities
 
-# %% ../../nbs/measures/07_scores.ipynb #ab13554f
-def _values(side) -> list: # of a list, an array or a tensor
+# %% ../../nbs/measures/07_scores.ipynb #be4364f2
+def _values(side) -> list:  # of a list, an array or a tensor
     "Python values, which are counted as equal where they are: a tensor is equal to itself alone."
     side = side.tolist() if hasattr(side, "tolist") else side
     if isinstance(side, (str, bytes)):
         raise DataError(f"{side!r:.60} is one string: give a list, with a value for each example")
     if isinstance(side, (Mapping, Set)):
-        raise DataError(f"a {type(side).__name__} has no order to compare examples in: give two lists in one order, of "
-                        "dictionaries [gold[key] for key in gold] and [predicted[key] for key in gold]")
-    if not isinstance(side, Iterable): raise DataError(f"{side!r} is no list: give a value for each example")
+        raise DataError(
+            f"a {type(side).__name__} has no order to compare examples in: give two lists in "
+            f"one order, of "
+            "dictionaries [gold[key] for key in gold] and [predicted[key] for key in gold]"
+        )
+    if not isinstance(side, Iterable):
+        raise DataError(f"{side!r} is no list: give a value for each example")
     return [value.tolist() if hasattr(value, "tolist") else value for value in side]
 
+# %% ../../nbs/measures/07_scores.ipynb #e40f480b
 def _side_by_side(gold, predicted, what: str) -> tuple[list, list]:
     "Both as lists; `DataError` for other lengths, for nothing, and for a prediction that is None."
-    gold, predicted = _values(gold), _values(predicted)
+    gold = _values(gold)
+    predicted = _values(predicted)
     if len(gold) != len(predicted):
-        raise DataError(f"{len(gold)} gold {what} and {len(predicted)} predicted: give one prediction for each example")
-    if not gold: raise DataError(f"no gold {what}: there is nothing to score")
+        raise DataError(
+            f"{len(gold)} gold {what} and {len(predicted)} predicted: give one prediction for "
+            f"each example"
+        )
+    if not gold:
+        raise DataError(f"no gold {what}: there is nothing to score")
     if None in predicted:
-        raise DataError(f"the prediction of example {predicted.index(None)}, from 0, is None: predict one for each")
+        raise DataError(
+            f"the prediction of example {predicted.index(None)}, from 0, is None: predict one "
+            f"for each"
+        )
     if None in gold:
-        raise DataError(f"gold[{gold.index(None)}] is None: leave examples without a label out of both lists")
+        raise DataError(
+            f"gold[{gold.index(None)}] is None: leave examples without a label out of both lists"
+        )
     return gold, predicted
 
-def _kind_of(label, name: str) -> str: # name: where it stands
+# %% ../../nbs/measures/07_scores.ipynb #16706ab6
+def _kind_of(label, name: str) -> str:  # name: where it stands
     "What sort of label this is, since labels of two sorts are never equal; `DataError` for what is no label."
-    if isinstance(label, (str, bytes)): return type(label).__name__
-    if isinstance(label, Number) and label == label: return "number"
-    if isinstance(label, Hashable) and label == label: return type(label).__name__
-    raise DataError(f"{name} is {label!r:.60}: give one label for each example, (n,); of logits take argmax(-1), of "
-                    "tag sequences the tags one by one")
+    if isinstance(label, (str, bytes)):
+        return type(label).__name__
+    if isinstance(label, Number) and label == label:
+        return "number"
+    if isinstance(label, Hashable) and label == label:
+        return type(label).__name__
+    raise DataError(
+        f"{name} is {label!r:.60}: give one label for each example, (n,); of logits take "
+        f"argmax(-1), of "
+        "tag sequences the tags one by one"
+    )
 
+# %% ../../nbs/measures/07_scores.ipynb #ab13554f
 def _check_one_kind(**sides):
     "`DataError` for labels that can never be equal, such as '1' and 1."
     seen = {}
@@ -63,8 +86,11 @@ def _check_one_kind(**sides):
             seen.setdefault(_kind_of(label, place), f"{place} is {label!r:.40}")
     if len(seen) > 1:
         first, second, *_ = (f"{said} ({kind})" for kind, said in seen.items())
-        raise DataError(f"{first} and {second}, which are never equal: give labels of one type, such as "
-                        "[str(label) for label in predicted]")
+        raise DataError(
+            f"{first} and {second}, which are never equal: give labels of one type, such as "
+            "[str(label) for label in predicted]"
+        )
+
 
 def _labels(gold, predicted) -> tuple[list, list]:
     "Labels side by side; `DataError` for a list in place of a label, and for labels of two types."
@@ -73,49 +99,67 @@ def _labels(gold, predicted) -> tuple[list, list]:
     return gold, predicted
 
 # %% ../../nbs/measures/07_scores.ipynb #2078f47c
-def matches(gold, # labels: a list, an array or a tensor, (n,)
-            predicted, # labels, in the same order
-           ) -> list[float]: # 100 where they are equal, 0 elsewhere
+def matches(
+    gold,  # labels: a list, an array or a tensor, (n,)
+    predicted,  # labels, in the same order
+) -> list[float]:  # 100 where they are equal, 0 elsewhere
     "The score of each example, whose mean is `accuracy`; `DataError` for other lengths or shapes."
     return [100.0 * (g == p) for g, p in zip(*_labels(gold, predicted))]
 
-def accuracy(gold, # labels: a list, an array or a tensor, (n,)
-             predicted, # labels, in the same order
-            ) -> float: # percent
+
+def accuracy(
+    gold,  # labels: a list, an array or a tensor, (n,)
+    predicted,  # labels, in the same order
+) -> float:  # percent
     "Share of examples that are labelled as in gold; `DataError` for other lengths or shapes."
     return sum(found := matches(gold, predicted)) / len(found)
 
-# %% ../../nbs/measures/07_scores.ipynb #83a017c9
-def _f1(right: int, predicted: int, gold: int) -> float: # percent
+# %% ../../nbs/measures/07_scores.ipynb #6dae95cd
+def _f1(right: int, predicted: int, gold: int) -> float:  # percent
     return 200.0 * right / (predicted + gold) if right else 0.0
 
-def f1_scores(gold, # labels: a list, an array or a tensor, (n,)
-              predicted, # labels, in the same order
-              ignore=(), # list of labels that are no class: what is found or missed of them does not count
-             ) -> dict: # 'micro', 'macro': percent; 'by class': label → percent
+# %% ../../nbs/measures/07_scores.ipynb #83a017c9
+def f1_scores(
+    gold,  # labels: a list, an array or a tensor, (n,)
+    predicted,  # labels, in the same order
+    ignore=(),  # list of labels that are no class: what is found or missed of them does not count
+) -> dict:  # 'micro', 'macro': percent; 'by class': label → percent
     "F1 over classes that occur on either side; `DataError` for other lengths or shapes, or if all are ignored."
     gold, predicted = _labels(gold, predicted)
     ignore = _values(ignore)
     _check_one_kind(gold=gold, ignore=ignore)
     classes = [label for label in dict.fromkeys([*gold, *predicted]) if label not in ignore]
-    if not classes: raise DataError(f"every label is in ignore={ignore!r}: no class is left to score")
+    if not classes:
+        raise DataError(f"every label is in ignore={ignore!r}: no class is left to score")
     right = Counter(g for g, p in zip(gold, predicted) if g == p)
-    found, true = Counter(predicted), Counter(gold)
+    found = Counter(predicted)
+    true = Counter(gold)
     by_class = {label: _f1(right[label], found[label], true[label]) for label in classes}
-    total = lambda counts: sum(counts[label] for label in classes)
-    return {"micro": _f1(total(right), total(found), total(true)),
-            "macro": sum(by_class.values()) / len(classes), "by class": by_class}
+
+    def total(counts):
+        return sum(counts[label] for label in classes)
+
+    return {
+        "micro": _f1(total(right), total(found), total(true)),
+        "macro": sum(by_class.values()) / len(classes),
+        "by class": by_class,
+    }
 
 # %% ../../nbs/measures/07_scores.ipynb #6153947a
-def matthews(gold, # labels, two or more classes: a list, an array or a tensor, (n,)
-             predicted, # labels, in the same order
-            ) -> float: # percent, −100 to 100
+def matthews(
+    gold,  # labels, two or more classes: a list, an array or a tensor, (n,)
+    predicted,  # labels, in the same order
+) -> float:  # percent, −100 to 100
     "Matthews' correlation (Gorodkin 2004, R_K); 0 where a side has one class; `DataError` for other lengths or shapes."
     gold, predicted = _labels(gold, predicted)
-    n, right = len(gold), sum(g == p for g, p in zip(gold, predicted))
-    true, found = Counter(gold), Counter(predicted)
+    n = len(gold)
+    right = sum(g == p for g, p in zip(gold, predicted))
+    true = Counter(gold)
+    found = Counter(predicted)
     covariance = n * right - sum(true[label] * found[label] for label in true)
-    left_over = [n * n - sum(count * count for count in counts.values()) for counts in (true, found)]
+    left_over = [
+        n * n - sum(count * count for count in counts.values()) for counts in (true, found)
+    ]
     return 100.0 * covariance / sqrt(left_over[0] * left_over[1]) if all(left_over) else 0.0
 
 # %% ../../nbs/measures/07_scores.ipynb #60b4e465
@@ -123,125 +167,198 @@ def _numbers(values, side: str) -> np.ndarray:
     "Values as floats; `DataError` for one that is no finite number."
     found = []
     for n, value in enumerate(values):
-        try: number = float(value)
-        except (TypeError, ValueError): number = float("nan")
-        if not isfinite(number): raise DataError(f"{side}[{n}] is {value!r}: give finite numbers")
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not isfinite(number):
+            raise DataError(f"{side}[{n}] is {value!r}: give finite numbers")
         found.append(number)
     return np.array(found)
 
+
 def _correlation(gold: np.ndarray, predicted: np.ndarray) -> float:
     if len(gold) < 2 or np.ptp(gold) == 0:
-        raise DataError(f"{len(gold)} gold scores, all of them the same: a correlation needs two different ones")
-    if np.ptp(predicted) == 0: return 0.0
+        raise DataError(
+            f"{len(gold)} gold scores, all of them the same: a correlation needs two different ones"
+        )
+    if np.ptp(predicted) == 0:
+        return 0.0
     return 100.0 * float(np.corrcoef(gold, predicted)[0, 1])
 
 # %% ../../nbs/measures/07_scores.ipynb #038a4826
-def pearson(gold, # numbers, or strings that are numbers
-            predicted, # numbers, in the same order
-           ) -> float: # percent, −100 to 100
+def pearson(
+    gold,  # numbers, or strings that are numbers
+    predicted,  # numbers, in the same order
+) -> float:  # percent, −100 to 100
     "Pearson's correlation; 0 for constant predictions; `DataError` for no number, other lengths, constant gold."
     gold, predicted = _side_by_side(gold, predicted, "scores")
     return _correlation(_numbers(gold, "gold"), _numbers(predicted, "predicted"))
 
-def spearman(gold, # as in `pearson`
-             predicted,
-            ) -> float: # percent, −100 to 100
+
+def spearman(
+    gold,  # as in `pearson`
+    predicted,
+) -> float:  # percent, −100 to 100
     "Spearman's correlation: Pearson's of ranks, with mean ranks for ties; errors as in `pearson`."
     gold, predicted = _side_by_side(gold, predicted, "scores")
-    return _correlation(rankdata(_numbers(gold, "gold")), rankdata(_numbers(predicted, "predicted")))
+    return _correlation(
+        rankdata(_numbers(gold, "gold")), rankdata(_numbers(predicted, "predicted"))
+    )
 
-# %% ../../nbs/measures/07_scores.ipynb #9d11b664
-def _tags(tags, n: int) -> list: # of sentence n
+# %% ../../nbs/measures/07_scores.ipynb #a751c861
+def _tags(tags, n: int) -> list:  # of sentence n
     if isinstance(tags, str):
-        raise DataError(f"sentence {n}, from 0, is the string {tags!r:.60}: give a list of tags for each sentence, and "
-                        "of one sentence [tags]")
+        raise DataError(
+            f"sentence {n}, from 0, is the string {tags!r:.60}: give a list of tags for each "
+            f"sentence, and "
+            "of one sentence [tags]"
+        )
     return _values(tags)
 
+# %% ../../nbs/measures/07_scores.ipynb #7c8f244d
 def _sequences(gold, predicted) -> tuple[list, list]:
     "Both as lists of tag lists; `DataError` for one flat list, and for a sentence with more or fewer predicted tags."
     gold, predicted = _side_by_side(gold, predicted, "tag sequences")
-    gold, predicted = ([_tags(tags, n) for n, tags in enumerate(side)] for side in (gold, predicted))
+    gold, predicted = (
+        [_tags(tags, n) for n, tags in enumerate(side)] for side in (gold, predicted)
+    )
     for n, (true, found) in enumerate(zip(gold, predicted)):
         if len(true) != len(found):
-            raise DataError(f"sentence {n}, from 0, has {len(true)} gold tags and {len(found)} predicted: one per word")
+            raise DataError(
+                f"sentence {n}, from 0, has {len(true)} gold tags and {len(found)} predicted: "
+                f"one per word"
+            )
         for tag in (*true, *found):
-            if not isinstance(tag, str) or not tag: raise DataError(f"sentence {n}, from 0: {tag!r} is no tag")
+            if not isinstance(tag, str) or not tag:
+                raise DataError(f"sentence {n}, from 0: {tag!r} is no tag")
     return gold, predicted
+
 
 _BIO = re.compile("O|[BI]-.+", re.DOTALL)
 
-def _spans(sentences, side: str, strict: bool) -> set[tuple]: # (sentence, first word, last word, kind)
+# %% ../../nbs/measures/07_scores.ipynb #9d11b664
+def _spans(
+    sentences, side: str, strict: bool
+) -> set[tuple]:  # (sentence, first word, last word, kind)
     found = set()
     for n, tags in enumerate(sentences):
         if odd := [tag for tag in tags if not _BIO.fullmatch(tag)]:
-            raise DataError(f"{side}[{n}] has the tag {odd[0]!r}, which is not O, B-… or I-…: parts of speech have no "
-                            "spans, take accuracy and pos_f1_as_published for them")
+            raise DataError(
+                f"{side}[{n}] has the tag {odd[0]!r}, which is not O, B-… or I-…: parts of "
+                f"speech have no "
+                "spans, take accuracy and pos_f1_as_published for them"
+            )
         found |= {(n, *span) for span in entities(tags, strict)}
     return found
 
-# %% ../../nbs/measures/07_scores.ipynb #090571b5
-def span_counts(gold, # tag sequences, IOB2
-                predicted, # tag sequences of the same lengths
-                strict: bool = True, # only B- begins a span; False: conlleval's reading, that of seqeval by default
-               ) -> np.ndarray: # (sequences, 3): spans that are right in ends and kind, predicted, gold
+# %% ../../nbs/measures/07_scores.ipynb #84c7e810
+def span_counts(
+    gold,  # tag sequences, IOB2
+    predicted,  # tag sequences of the same lengths
+    strict: bool = True,  # only B- begins a span; False: conlleval's reading, that of seqeval by default
+) -> np.ndarray:  # (sequences, 3): spans that are right in ends and kind, predicted, gold
     "What `span_f1` sums; `DataError` as there, but for gold without a span."
     gold, predicted = _sequences(gold, predicted)
-    true, found = _spans(gold, "gold", strict), _spans(predicted, "predicted", strict)
-    per_sequence = lambda spans: np.bincount([n for n, *_ in spans], minlength=len(gold)) # of no span too
+    true = _spans(gold, "gold", strict)
+    found = _spans(predicted, "predicted", strict)
+
+    def per_sequence(spans):
+        return np.bincount([n for n, *_ in spans], minlength=len(gold))  # of no span too
+
     return np.stack([per_sequence(spans) for spans in (true & found, found, true)], 1)
 
-def span_f1(gold, predicted, strict: bool = True, # as for `span_counts`
-           ) -> float: # percent
+# %% ../../nbs/measures/07_scores.ipynb #090571b5
+def span_f1(
+    gold,
+    predicted,
+    strict: bool = True,  # as for `span_counts`
+) -> float:  # percent
     """F1 of spans whose ends and kind are right (Tjong Kim Sang & De Meulder 2003), all kinds together.
 
     Raises `DataError` for sequences of different lengths, tags that are not IOB2, and gold without any span."""
     right, found, true = map(int, span_counts(gold, predicted, strict).sum(0))
-    if not true: raise DataError(f"{len(gold)} gold sequences without a span: there is nothing to score")
+    if not true:
+        raise DataError(f"{len(gold)} gold sequences without a span: there is nothing to score")
     return _f1(right, found, true)
 
-# %% ../../nbs/measures/07_scores.ipynb #df8adf91
-def _merged(sentences) -> set[tuple]: # (kind, first word, last word), numbered through
+# %% ../../nbs/measures/07_scores.ipynb #b2263d43
+def _merged(sentences) -> set[tuple]:  # (kind, first word, last word), numbered through
     "What seqeval 1.2.2 takes for spans: a tag's first letter is its mark, the rest its kind."
-    found, first, mark, kind = set(), 0, "O", ""
+    found = set()
+    first = 0
+    mark = "O"
+    kind = ""
     for n, tag in enumerate([*(tag for tags in sentences for tag in (*tags, "O")), "O"]):
-        new_mark, new_kind = tag[0], tag[1:].split("-", 1)[-1] or "_"
+        new_mark = tag[0]
+        new_kind = tag[1:].split("-", 1)[-1] or "_"
         other = new_kind != kind
         ends = mark in "ES" or mark in "BI" and new_mark in "BSO" or mark not in "O." and other
-        begins = new_mark in "BS" or mark in "ESO" and new_mark in "EI" or new_mark not in "O." and other
-        if ends: found.add((kind, first, n - 1))
-        if begins: first = n
-        mark, kind = new_mark, new_kind
+        begins = (
+            new_mark in "BS" or mark in "ESO" and new_mark in "EI" or new_mark not in "O." and other
+        )
+        if ends:
+            found.add((kind, first, n - 1))
+        if begins:
+            first = n
+        mark = new_mark
+        kind = new_kind
     return found
 
-def pos_f1_as_published(gold, # tag sequences without B- and I-, such as UPOS
-                        predicted, # tag sequences of the same lengths
-                       ) -> float: # percent
+# %% ../../nbs/measures/07_scores.ipynb #df8adf91
+def pos_f1_as_published(
+    gold,  # tag sequences without B- and I-, such as UPOS
+    predicted,  # tag sequences of the same lengths
+) -> float:  # percent
     "The F1 of XTREME's tables for parts of speech: that of seqeval 1.2.2 on bare tags; `DataError` as in `span_f1`."
     true, found = map(_merged, _sequences(gold, predicted))
     return _f1(len(true & found), len(found), len(true))
 
-# %% ../../nbs/measures/07_scores.ipynb #912524db
-_ARTICLES = {"en": "a an the", "es": "un una unos unas el la los las", "vi": "của là cái chiếc những",
-             "de": "ein eine einen einem eines einer der die das den dem des"}
+# %% ../../nbs/measures/07_scores.ipynb #f62bc06d
+_ARTICLES = {
+    "en": "a an the",
+    "es": "un una unos unas el la los las",
+    "vi": "của là cái chiếc những",
+    "de": "ein eine einen einem eines einer der die das den dem des",
+}
+
+
 _MORE_ARTICLES = _ARTICLES | {
-    "vi": "cái chiếc những", "el": "ο η το οι τα του της των τον την τους τις ένας μια ένα",
-    "fr": "le la les un une des", "it": "il lo la i gli le un uno una", "pt": "o a os as um uma uns umas",
-    "nl": "de het een"}
+    "vi": "cái chiếc những",
+    "el": "ο η το οι τα του της των τον την τους τις ένας μια ένα",
+    "fr": "le la les un une des",
+    "it": "il lo la i gli le un uno una",
+    "pt": "o a os as um uma uns umas",
+    "nl": "de het een",
+}
+
+
 _MLQA_LANGUAGES = ("ar", "de", "en", "es", "hi", "vi", "zh")
-_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR") # how names of such characters begin
+
+
+# how names of such characters begin
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+
+# %% ../../nbs/measures/07_scores.ipynb #912524db
 STYLES = ("squad", "squad2", "mlqa", "by language")
 
-def _is_punctuation(char: str) -> bool: return char in string.punctuation or unicodedata.category(char)[0] == "P"
+
+def _is_punctuation(char: str) -> bool:
+    return char in string.punctuation or unicodedata.category(char)[0] == "P"
+
 
 def _without_articles(text: str, articles: str) -> str:
     return re.sub(rf"\b({'|'.join(articles.split())})\b", " ", text) if articles else text
 
+
 def _characters(text: str) -> str:
     "Blanks around every character of a script without blanks; a mark stays with the character that carries it."
-    parts, after = [], False
+    parts = []
+    after = False
     for char in text:
         alone = unicodedata.name(char, "").startswith(_UNSPACED)
-        if (alone or after) and unicodedata.category(char)[0] != "M": parts.append(" ")
+        if (alone or after) and unicodedata.category(char)[0] != "M":
+            parts.append(" ")
         parts.append(char)
         after = alone
     return "".join(parts)
@@ -249,81 +366,118 @@ def _characters(text: str) -> str:
 # %% ../../nbs/measures/07_scores.ipynb #f2db353c
 def _mlqa(text: str, language: str) -> str:
     text = _without_articles(text, _ARTICLES.get(language, ""))
-    if language == "ar": text = text.replace("ال", " ") # as published: inside words too
+    # as published: inside words too
+    if language == "ar":
+        text = text.replace("ال", " ")
     return re.sub("([\u4e00-\u9fa5])", r" \1 ", text) if language == "zh" else text
+
 
 def _by_language(text: str, language: str) -> str:
     text = _without_articles(text, _MORE_ARTICLES.get(language, ""))
-    if language == "ar": text = re.sub(r"\bال(?=\w\w)", "", text)
+    if language == "ar":
+        text = re.sub(r"\bال(?=\w\w)", "", text)
     return _characters(text)
 
-# %% ../../nbs/measures/07_scores.ipynb #d79fd412
+# %% ../../nbs/measures/07_scores.ipynb #50eb5590
 @cache
 def _code_of(language: str) -> str:
     "The language in which an answer is; `ConfigError` for what is no code, or the code of another standard."
     from babel.core import get_global
+
     code = language.partition("-")[0]
-    if (ours := our_code(code)) != code: raise ConfigError(f"language={language!r} is {ours!r} here: give our code")
-    two_letters = {*get_global("likely_subtags"), *get_global("language_aliases")} # of three there are thousands
+    if (ours := our_code(code)) != code:
+        raise ConfigError(f"language={language!r} is {ours!r} here: give our code")
+    # of three there are thousands
+    two_letters = {*get_global("likely_subtags"), *get_global("language_aliases")}
     if not re.fullmatch("[a-z]{3}", code) and code not in two_letters:
         raise ConfigError(f"language={language!r} is no code such as 'en' or 'zh'")
     return code
 
-def normalise_answer(text: str,
-                     language: str, # our code, of the answer; 'en-de' counts as 'en': MLQA's context comes first
-                     style: str = "by language", # one of STYLES
-                    ) -> str: # words with single blanks between them
+# %% ../../nbs/measures/07_scores.ipynb #d79fd412
+def normalise_answer(
+    text: str,
+    language: str,  # our code, of the answer; 'en-de' counts as 'en': MLQA's context comes first
+    style: str = "by language",  # one of STYLES
+) -> str:  # words with single blanks between them
     """An answer as it is compared: lower case, without punctuation and articles.
 
     `squad`, `squad2`: Rajpurkar et al. 2016, 2018; `mlqa`: Lewis et al. 2020. Raises `ConfigError` for an unknown
     style, for what is no code of a language or not ours, and for one that MLQA's definition does not have; `DataError`
     for an answer that is no string."""
-    if not isinstance(text, str): raise DataError(f"the answer is {text!r:.60}: give a string")
+    if not isinstance(text, str):
+        raise DataError(f"the answer is {text!r:.60}: give a string")
     code = _code_of(language)
-    if choose("style", style, STYLES) == "mlqa": choose("language of style 'mlqa'", code, _MLQA_LANGUAGES)
+    if choose("style", style, STYLES) == "mlqa":
+        choose("language of style 'mlqa'", code, _MLQA_LANGUAGES)
     of_squad = style in ("squad", "squad2")
     drop = string.punctuation.__contains__ if of_squad else _is_punctuation
     text = "".join(char for char in normalize_text(text).lower() if not drop(char))
-    if of_squad: text = _without_articles(text, _ARTICLES["en"])
-    else: text = (_mlqa if style == "mlqa" else _by_language)(text, code)
+    if of_squad:
+        text = _without_articles(text, _ARTICLES["en"])
+    else:
+        text = (_mlqa if style == "mlqa" else _by_language)(text, code)
     return " ".join(text.split())
 
-# %% ../../nbs/measures/07_scores.ipynb #b83699be
+# %% ../../nbs/measures/07_scores.ipynb #a86f6615
 def _check_ids(gold: dict, predicted: dict):
     "`DataError` for questions without a prediction and predictions without a question, with the first of them."
     for name, side in (("gold", gold), ("predicted", predicted)):
         if not isinstance(side, Mapping):
-            raise DataError(f"{name} is a {type(side).__name__}: give a dictionary, question id → "
-                            f"{'list of answers' if name == 'gold' else 'answer'}")
-    if not gold: raise DataError("no gold answers: there is nothing to score")
-    said = lambda ids: f"{len(ids)} ({', '.join(map(repr, ids[:3]))}{', …' if len(ids) > 3 else ''})"
+            raise DataError(
+                f"{name} is a {type(side).__name__}: give a dictionary, question id → "
+                f"{'list of answers' if name == 'gold' else 'answer'}"
+            )
+    if not gold:
+        raise DataError("no gold answers: there is nothing to score")
+
+    def said(ids):
+        return f"{len(ids)} ({', '.join(map(repr, ids[:3]))}{', …' if len(ids) > 3 else ''})"
+
     missing = [key for key in gold if predicted.get(key) is None]
     unknown = [key for key in predicted if key not in gold]
-    if missing: raise DataError(f"no prediction for {said(missing)} of {len(gold)} questions: give '' for no answer")
-    if unknown: raise DataError(f"predictions for {said(unknown)} that no question has as its id: is this another set?")
+    if missing:
+        raise DataError(
+            f"no prediction for {said(missing)} of {len(gold)} questions: give '' for no answer"
+        )
+    if unknown:
+        raise DataError(
+            f"predictions for {said(unknown)} that no question has as its id: is this another set?"
+        )
 
-def _word_f1(predicted: str, gold: str, both_empty: float) -> float: # percent, of normalised answers
-    a, b = predicted.split(), gold.split()
-    if not a and not b: return both_empty
+# %% ../../nbs/measures/07_scores.ipynb #b83699be
+def _word_f1(
+    predicted: str, gold: str, both_empty: float
+) -> float:  # percent, of normalised answers
+    a = predicted.split()
+    b = gold.split()
+    if not a and not b:
+        return both_empty
     return _f1((Counter(a) & Counter(b)).total(), len(a), len(b))
 
-# %% ../../nbs/measures/07_scores.ipynb #9ee04ef3
-def _answer_texts(answers, key) -> list[str]: # of the question `key`
+# %% ../../nbs/measures/07_scores.ipynb #52a598da
+def _answer_texts(answers, key) -> list[str]:  # of the question `key`
     "The texts of gold answers: strings, or records with a `text`, in the form of SQuAD or of Hugging Face."
-    if isinstance(answers, Mapping) and "text" in answers: answers = answers["text"]
-    if isinstance(answers, str): raise DataError(f"the gold answers of {key!r} are one string: give a list of answers")
+    if isinstance(answers, Mapping) and "text" in answers:
+        answers = answers["text"]
+    if isinstance(answers, str):
+        raise DataError(f"the gold answers of {key!r} are one string: give a list of answers")
     if isinstance(answers, (Mapping, Set)) or not isinstance(answers, Iterable):
-        raise DataError(f"the gold answers of {key!r} are {answers!r:.60}: give a list, or {{'text': [...]}}")
+        raise DataError(
+            f"the gold answers of {key!r} are {answers!r:.60}: give a list, or {{'text': [...]}}"
+        )
     texts = [answer.get("text") if isinstance(answer, Mapping) else answer for answer in answers]
     for text in texts:
-        if not isinstance(text, str): raise DataError(f"a gold answer of {key!r} is {text!r:.60}: give strings")
+        if not isinstance(text, str):
+            raise DataError(f"a gold answer of {key!r} is {text!r:.60}: give strings")
     return texts
 
-def answer_scores(gold: dict, # question id → gold answers, strings or as SQuAD has them; [] where there is none
-                  predicted: dict, # question id → answer, '' for none
-                  language: str, # of the answers, as in `normalise_answer`
-                  style: str = "by language", # one of STYLES
-                 ) -> dict[str, tuple[float, float]]: # question id → EM and F1, percent
+# %% ../../nbs/measures/07_scores.ipynb #9ee04ef3
+def answer_scores(
+    gold: dict,  # question id → gold answers, strings or as SQuAD has them; [] where there is none
+    predicted: dict,  # question id → answer, '' for none
+    language: str,  # of the answers, as in `normalise_answer`
+    style: str = "by language",  # one of STYLES
+) -> dict[str, tuple[float, float]]:  # question id → EM and F1, percent
     "Scores of every question, by its best gold answer; `DataError` for ids that only one side has."
     _check_ids(gold, predicted)
     scores = {}
@@ -331,108 +485,158 @@ def answer_scores(gold: dict, # question id → gold answers, strings or as SQuA
         answers = _answer_texts(entry, key)
         own = normalise_answer(predicted[key], language, style)
         true = [normalise_answer(answer, language, style) for answer in answers]
-        if style == "squad2": true = [*filter(None, true)] # an article alone is no answer there
+        # an article alone is no answer there
+        if style == "squad2":
+            true = [*filter(None, true)]
         both_empty = 0.0 if answers and style in ("squad", "mlqa") else 100.0
         true = true or [""]
-        scores[key] = 100.0 * (own in true), max(_word_f1(own, answer, both_empty) for answer in true)
+        scores[key] = (
+            100.0 * (own in true),
+            max(_word_f1(own, answer, both_empty) for answer in true),
+        )
     return scores
 
 # %% ../../nbs/measures/07_scores.ipynb #68082587
-def qa_scores(gold: dict, # question id → gold answers, strings or as SQuAD has them; [] where there is none
-              predicted: dict, # question id → answer, '' for none
-              language: str, # of the answers, as in `normalise_answer`
-              style: str = "by language", # one of STYLES: 'squad' for published XQuAD and TyDiQA, 'mlqa' for MLQA
-             ) -> dict[str, float]: # 'em' and 'f1', percent
+def qa_scores(
+    gold: dict,  # question id → gold answers, strings or as SQuAD has them; [] where there is none
+    predicted: dict,  # question id → answer, '' for none
+    language: str,  # of the answers, as in `normalise_answer`
+    style: str = "by language",  # one of STYLES: 'squad' for published XQuAD and TyDiQA, 'mlqa' for MLQA
+) -> dict[str, float]:  # 'em' and 'f1', percent
     "Exact match and word F1, means over questions; `DataError` for ids that only one side has."
     scores = answer_scores(gold, predicted, language, style).values()
     return {name: sum(column) / len(scores) for name, column in zip(("em", "f1"), zip(*scores))}
 
 # %% ../../nbs/measures/07_scores.ipynb #e05bbe7b
-def best_margin(margins, # (questions,): logits of the answer minus of none
-                answered, silent, # (questions,): score with the answer, and with none
-               ) -> float: # answer where the margin is above it; ±inf where all or none should be answered
+def best_margin(
+    margins,  # (questions,): logits of the answer minus of none
+    answered,
+    silent,  # (questions,): score with the answer, and with none
+) -> float:  # answer where the margin is above it; ±inf where all or none should be answered
     "The threshold with the highest mean score; of several the highest. 0 without questions; `DataError` for NaN."
-    sides = [_numbers(_values(side), name) for side, name in ((margins, "margins"), (answered, "answered"),
-                                                              (silent, "silent"))]
+    sides = [
+        _numbers(_values(side), name)
+        for side, name in ((margins, "margins"), (answered, "answered"), (silent, "silent"))
+    ]
     if len({*map(len, sides)}) > 1:
-        raise DataError(f"{', '.join(str(len(side)) for side in sides)} margins and scores: give three numbers for "
-                        "each question")
-    margins, gain = sides[0], sides[1] - sides[2]
-    if not len(margins): return 0.0
+        raise DataError(
+            f"{', '.join(str(len(side)) for side in sides)} margins and scores: give three "
+            f"numbers for "
+            "each question"
+        )
+    margins = sides[0]
+    gain = sides[1] - sides[2]
+    if not len(margins):
+        return 0.0
     order = np.argsort(-margins)
-    down, total = margins[order], np.append(0.0, np.cumsum(gain[order])) # of the first k that answer
+    down = margins[order]
+    total = np.append(0.0, np.cumsum(gain[order]))  # of the first k that answer
     edges = np.concatenate([[np.inf], down, [-np.inf]])
-    possible = np.flatnonzero(np.diff(edges)) # questions of one margin go together
+    possible = np.flatnonzero(np.diff(edges))  # questions of one margin go together
     k = possible[total[possible].argmax()]
     return float((edges[k] + edges[k + 1]) / 2)
 
 # %% ../../nbs/measures/07_scores.ipynb #97e989ac
-def transfer_gap(scores: dict, # language → score
-                 source: str = "en", # the language of training
-                ) -> float: # in the unit of the scores
+def transfer_gap(
+    scores: dict,  # language → score
+    source: str = "en",  # the language of training
+) -> float:  # in the unit of the scores
     "Score of the source minus the mean of the others (Hu et al. 2020); `ConfigError` where one of them is not there."
     choose("source", source, [*scores])
     _numbers(scores.values(), "scores")
-    if len(scores) < 2: raise ConfigError(f"scores of {source!r} alone have no gap: give those of other languages too")
+    if len(scores) < 2:
+        raise ConfigError(
+            f"scores of {source!r} alone have no gap: give those of other languages too"
+        )
     others = [score for language, score in scores.items() if language != source]
     return scores[source] - sum(others) / len(others)
 
-# %% ../../nbs/measures/07_scores.ipynb #395d0660
+# %% ../../nbs/measures/07_scores.ipynb #1390ee59
 class Difference(NamedTuple):
     "How far one system is ahead of another on one test, in the unit of the scores."
-    difference: float # mean of the first minus mean of the second
-    low: float # ends of the 95 % interval
+
+    difference: float  # mean of the first minus mean of the second
+    low: float  # ends of the 95 % interval
     high: float
-    p: float # two-sided: how often chance alone makes a difference as large
+    p: float  # two-sided: how often chance alone makes a difference as large
 
-_BLOCK = 1 << 20 # numbers held at a time
 
+_BLOCK = 1 << 20  # numbers held at a time
+
+# %% ../../nbs/measures/07_scores.ipynb #395d0660
 def _differences(a, b) -> np.ndarray:
     "Of each example; `DataError` for what no draw of examples can say anything of."
-    a, b = _numbers(_values(a), "a"), _numbers(_values(b), "b")
+    a = _numbers(_values(a), "a")
+    b = _numbers(_values(b), "b")
     if len(a) != len(b):
-        raise DataError(f"{len(a)} scores of the first system and {len(b)} of the second: give both for every example")
-    if len(a) < 2: raise DataError(f"number of examples: {len(a)}; all draws would be the same, give two or more")
+        raise DataError(
+            f"{len(a)} scores of the first system and {len(b)} of the second: give both for "
+            f"every example"
+        )
+    if len(a) < 2:
+        raise DataError(
+            f"number of examples: {len(a)}; all draws would be the same, give two or more"
+        )
     if (a != b).any() and np.ptp(a - b) <= 1e-12 * np.abs(a - b).max():
-        raise DataError(f"the difference is {a[0] - b[0]:g} in each of {len(a)} examples, so all draws are the same "
-                        "and give no interval: report the difference alone, or test on more examples")
+        raise DataError(
+            f"the difference is {a[0] - b[0]:g} in each of {len(a)} examples, so all draws are "
+            f"the same "
+            "and give no interval: report the difference alone, or test on more examples"
+        )
     return a - b
 
-# %% ../../nbs/measures/07_scores.ipynb #0b21c61e
-def paired_bootstrap(a, # scores of the first system, one per example
-                     b, # of the second, in the same order
-                     seed: int,
-                     draws: int = 10_000,
-                    ) -> Difference:
+# %% ../../nbs/measures/07_scores.ipynb #225fc912
+def paired_bootstrap(
+    a,  # scores of the first system, one per example
+    b,  # of the second, in the same order
+    seed: int,
+    draws: int = 10_000,
+) -> Difference:
     """Difference of means with its percentile interval over resampled examples (Efron 1979), and a two-sided p.
 
     p is the share of draws that are as far from the observed difference as that is from 0 (Berg-Kirkpatrick et al.
     2012), with one such draw added; systems that are equal everywhere have p = 1. Raises `ConfigError` for too few
     draws, `DataError` for other lengths, no numbers, fewer than two examples, and one difference everywhere."""
     values, counts = np.unique(_differences(a, b), return_counts=True)
-    return _resampled(values[:, None], counts, lambda sums: sums[:, 0] / counts.sum(), seed, draws,
-                      1e-12 * np.abs(values).max())
+    return _resampled(
+        values[:, None],
+        counts,
+        lambda sums: sums[:, 0] / counts.sum(),
+        seed,
+        draws,
+        1e-12 * np.abs(values).max(),
+    )
 
-def _resampled(values, # (different examples, columns)
-               counts, # (different examples,) how often each is there
-               score, # (draws, columns) of sums → (draws,) differences
-               seed: int, draws: int,
-               slack: float, # what sums in another order may differ by
-              ) -> Difference:
-    if draws < 100: raise ConfigError(f"draws={draws} give no interval: take 100 or more")
-    n, generator, rows = counts.sum(), numpy_generator("bootstrap", seed), max(1, _BLOCK // len(values))
-    drawn = (generator.multinomial(n, counts / n, min(rows, draws - k)) for k in range(0, draws, rows))
+# %% ../../nbs/measures/07_scores.ipynb #5588cf29
+def _resampled(
+    values,  # (different examples, columns)
+    counts,  # (different examples,) how often each is there
+    score,  # (draws, columns) of sums → (draws,) differences
+    seed: int,
+    draws: int,
+    slack: float,  # what sums in another order may differ by
+) -> Difference:
+    if draws < 100:
+        raise ConfigError(f"draws={draws} give no interval: take 100 or more")
+    n = counts.sum()
+    generator = numpy_generator("bootstrap", seed)
+    rows = max(1, _BLOCK // len(values))
+    drawn = (
+        generator.multinomial(n, counts / n, min(rows, draws - k)) for k in range(0, draws, rows)
+    )
     found = np.concatenate([score(times @ values) for times in drawn])
     observed = float(score((counts @ values)[None])[0])
     further = np.abs(found - observed) >= abs(observed) - slack
     low, high = np.quantile(found, [0.025, 0.975])
     return Difference(observed, float(low), float(high), float((further.sum() + 1) / (draws + 1)))
 
-def paired_bootstrap_of_ratios(a, # (seeds, examples, 2): of each example the numerator and the denominator
-                               b, # of the second system, (seeds, examples, 2), the examples in the same order
-                               seed: int,
-                               draws: int = 10_000,
-                              ) -> Difference:
+# %% ../../nbs/measures/07_scores.ipynb #0b21c61e
+def paired_bootstrap_of_ratios(
+    a,  # (seeds, examples, 2): of each example the numerator and the denominator
+    b,  # of the second system, (seeds, examples, 2), the examples in the same order
+    seed: int,
+    draws: int = 10_000,
+) -> Difference:
     """As `paired_bootstrap`, of measures that are a ratio of sums over examples, such as F1; means over seeds.
 
     Raises `ConfigError` for too few draws, `DataError` for other shapes and fewer than two examples."""
@@ -440,15 +644,23 @@ def paired_bootstrap_of_ratios(a, # (seeds, examples, 2): of each example the nu
     if not all(np.isfinite(side).all() for side in (a, b)):
         raise DataError("ratios with NaN or infinity: give finite numbers")
     if a.ndim != 3 or a.shape[1:] != b.shape[1:] or a.shape[1] < 2 or a.shape[2] != 2:
-        raise DataError(f"ratios of shape {a.shape} and {b.shape}: give (seeds, examples, 2) twice, of two examples or "
-                        "more")
-    joined = np.concatenate([*a, *b], 1) # (examples, 2 · seeds of both)
+        raise DataError(
+            f"ratios of shape {a.shape} and {b.shape}: give (seeds, examples, 2) twice, of two "
+            f"examples or "
+            "more"
+        )
+    joined = np.concatenate([*a, *b], 1)  # (examples, 2 · seeds of both)
     values, counts = np.unique(joined, axis=0, return_counts=True)
     if len(values) == 1 and (a[:, 0] != b[:, 0]).any():
-        raise DataError(f"all {len(joined)} examples are alike, so all draws are the same and give no interval: report "
-                        "the difference alone, or test on more examples")
+        raise DataError(
+            f"all {len(joined)} examples are alike, so all draws are the same and give no "
+            f"interval: report "
+            "the difference alone, or test on more examples"
+        )
+
     def score(sums):
         above, below = np.moveaxis(sums.reshape(len(sums), -1, 2), -1, 0)
         ratios = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-        return ratios[:, :len(a)].mean(1) - ratios[:, len(a):].mean(1)
+        return ratios[:, : len(a)].mean(1) - ratios[:, len(a) :].mean(1)
+
     return _resampled(values, counts, score, seed, draws, 1e-10)

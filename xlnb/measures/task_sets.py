@@ -18,323 +18,487 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from ..base.core import DataError, choose, data_root, normalize_text, normalized_place, our_code, parse_languages
-from ..text.corpora import LANGUAGES, NORMALISED, Report, existing_file, file_lines, normalized_lines
+from xlnb.base.core import (
+    DataError,
+    choose,
+    data_root,
+    normalize_text,
+    normalized_place,
+    our_code,
+    parse_languages,
+)
+from xlnb.text.corpora import (
+    LANGUAGES,
+    NORMALISED,
+    Report,
+    existing_file,
+    file_lines,
+    normalized_lines,
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #dd8eb43d
 class Labelled(NamedTuple):
     "One text or two with a label; for STS-B the label is the score as it stands in the file."
+
     id: str
     texts: tuple[str, ...]
     label: str
 
+
 class Choice(NamedTuple):
     "A question on a text with options to choose from."
+
     id: str
     context: str
     question: str
     options: tuple[str, ...]
-    answer: int # index of the right option, from 0
+    answer: int  # index of the right option, from 0
 
 # %% ../../nbs/measures/06_task_sets.ipynb #41b3679c
 class Tagged(NamedTuple):
     "A sentence with a tag for every word."
+
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...]
 
+
 class Question(NamedTuple):
     "A question whose answers are pieces of a text."
+
     id: str
     question: str
     context: str
-    answers: tuple[tuple[str, int], ...] # text, and its first character in `context`, from 0; () where there is none
+    answers: tuple[
+        tuple[str, int], ...
+    ]  # text, and its first character in `context`, from 0; () where there is none
 
 # %% ../../nbs/measures/06_task_sets.ipynb #5b23fe11
 class Source(NamedTuple):
     "One form in which files of a set come."
-    files: tuple[str, ...] # names under the data folder, with {lang}, {split}, {domain}, {part}, *
+
+    files: tuple[str, ...]  # names under the data folder, with {lang}, {split}, {domain}, {part}, *
     splits: tuple[str, ...]
-    read: Callable # paths, TaskSet, language, report → examples
-    langs: tuple[str, ...] = () # our codes of the languages that it has; (): all of the set
+    read: Callable  # paths, TaskSet, language, report → examples
+    langs: tuple[str, ...] = ()  # our codes of the languages that it has; (): all of the set
 
 # %% ../../nbs/measures/06_task_sets.ipynb #9e6bf871
 @dataclass(frozen=True)
 class TaskSet:
     "What is known of a downstream set: what it asks, on which terms, and in which forms its files come."
+
     name: str
-    kind: str # one of KINDS
-    labels: tuple[str, ...] # all there are; () for question answering and regression
+    kind: str  # one of KINDS
+    labels: tuple[str, ...]  # all there are; () for question answering and regression
     licence: str
-    papers: str # that describe the set
-    sources: tuple[Source, ...] # the first that is there is read
-    languages: tuple[str, ...] = ("en",) # our codes; () where the files that are there say which
-    codes: dict[str, str] = field(default_factory=dict) # our code → the set's, where it is another
+    papers: str  # that describe the set
+    sources: tuple[Source, ...]  # the first that is there is read
+    languages: tuple[str, ...] = ("en",)  # our codes; () where the files that are there say which
+    codes: dict[str, str] = field(default_factory=dict)  # our code → the set's, where it is another
 
     @property
     def splits(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(split for source in self.sources for split in source.splits))
 
-    def where(self, language: str, split: str) -> list[tuple[str, ...]]: # patterns of the files of each form
+    def where(
+        self, language: str, split: str
+    ) -> list[tuple[str, ...]]:  # patterns of the files of each form
         "Where the files of a language and split are looked for, under the data folder, the preferred form first."
         code = self.codes.get(language, language)
-        return [_names(source, code, split, language) for source in self.sources if split in source.splits
-                and (not source.langs or language in (*source.langs, "{lang}"))]
+        return [
+            _names(source, code, split, language)
+            for source in self.sources
+            if split in source.splits
+            and (not source.langs or language in (*source.langs, "{lang}"))
+        ]
 
 # %% ../../nbs/measures/06_task_sets.ipynb #e0780fb5
 KINDS = ("classification", "choice", "tagging", "question answering", "regression")
 
+
 def _names(source: Source, code: str, split: str, ours: str = "") -> tuple[str, ...]:
-    domain, _, part = split.partition("-") # 'books-train'
-    context, _, question = code.partition("-") # 'en-de'
-    parts = dict(lang=code, ours=ours, split=split, domain=domain, part=part, context=context,
-                 question=question or context)
+    domain, _, part = split.partition("-")  # 'books-train'
+    context, _, question = code.partition("-")  # 'en-de'
+    parts = dict(
+        lang=code,
+        ours=ours,
+        split=split,
+        domain=domain,
+        part=part,
+        context=context,
+        question=question or context,
+    )
     return tuple(name.format(**parts) for name in source.files)
 
-# %% ../../nbs/measures/06_task_sets.ipynb #2237626e
+# %% ../../nbs/measures/06_task_sets.ipynb #36edc329
 _PACKED = ("", ".gz", ".xz")
+
 
 def _files(root: Path, pattern: str) -> list[Path]:
     "Files of a pattern, packed or not, in the order of their names; each once."
-    if "*" not in pattern: return [path for end in _PACKED if (path := root / f"{pattern}{end}").is_file()][:1]
-    found = {path.with_suffix("") if path.suffix in _PACKED else path: path
-             for end in _PACKED for path in root.glob(f"{pattern}{end}")}
+    if "*" not in pattern:
+        return [path for end in _PACKED if (path := root / f"{pattern}{end}").is_file()][:1]
+    found = {
+        path.with_suffix("") if path.suffix in _PACKED else path: path
+        for end in _PACKED
+        for path in root.glob(f"{pattern}{end}")
+    }
     return [found[name] for name in sorted(found)]
 
-def _codes_there(root: Path, source: Source, split: str) -> dict[str, str]: # our code → the set's
+
+def _codes_there(root: Path, source: Source, split: str) -> dict[str, str]:  # our code → the set's
     "Languages of a source whose files name them, by the files that are there."
     [pattern] = _names(source, "{lang}", split)
     parts = [re.escape(part).replace(r"\*", "[^/]*") for part in pattern.split("{lang}")]
     form = re.compile(rf"{parts[0]}([A-Za-z]+(?:_[A-Za-z]{{4}})?){parts[1]}(\.gz|\.xz)?")
-    names = (path.relative_to(root).as_posix() for path in _files(root, pattern.replace("{lang}", "*")))
+    names = (
+        path.relative_to(root).as_posix() for path in _files(root, pattern.replace("{lang}", "*"))
+    )
     return {our_code(m[1]): m[1] for name in names if (m := form.fullmatch(name))}
 
+# %% ../../nbs/measures/06_task_sets.ipynb #2237626e
 def _paths(root: Path, task: TaskSet, source: Source, language: str, split: str) -> list[Path]:
     "All files of a source for a language, or [] if one of them is not there."
-    if source.langs and language not in source.langs: return []
+    if source.langs and language not in source.langs:
+        return []
     code = task.codes.get(language, language)
-    if not task.languages: code = _codes_there(root, source, split).get(language, code)
+    if not task.languages:
+        code = _codes_there(root, source, split).get(language, code)
     found = [_files(root, name) for name in _names(source, code, split, language)]
     return [path for paths in found for path in paths] if all(found) else []
 
-# %% ../../nbs/measures/06_task_sets.ipynb #9e46c860
-MALFORMED = "malformed" # counts that begin with it are warned of
+# %% ../../nbs/measures/06_task_sets.ipynb #4de668ad
+MALFORMED = "malformed"  # counts that begin with it are warned of
 
-def _add_id(ids: dict, key, path, n: int, name: str = ""): # name: what the message calls it
+
+def _add_id(ids: dict, key, path, n: int, name: str = ""):  # name: what the message calls it
     "Note an id; `DataError` if it stood there before."
-    if ids.setdefault(key, n) == n: return
+    if ids.setdefault(key, n) == n:
+        return
     raise DataError(f"{name or f'id {key!r}'} stands in line {ids[key]} too: keep one row", path, n)
 
+# %% ../../nbs/measures/06_task_sets.ipynb #32541441
 def _check_label(task: TaskSet, label: str, path, n: int) -> str:
     "The label, if the set has it; a score, if it is a number."
     if task.kind != "regression":
-        if label in task.labels: return label
-        raise DataError(f"label {label!r:.40} is not one of {', '.join(task.labels)}: is this {task.name}?", path, n)
-    try: number = float(label)
-    except ValueError: number = float("nan")
-    if not isfinite(number): raise DataError(f"{label!r:.40} is no score", path, n)
+        if label in task.labels:
+            return label
+        raise DataError(
+            f"label {label!r:.40} is not one of {', '.join(task.labels)}: is this {task.name}?",
+            path,
+            n,
+        )
+    try:
+        number = float(label)
+    except ValueError:
+        number = float("nan")
+    if not isfinite(number):
+        raise DataError(f"{label!r:.40} is no score", path, n)
     return label
 
+# %% ../../nbs/measures/06_task_sets.ipynb #9e46c860
 def _fields(line: str, quoted: bool, path, n: int) -> list[str]:
-    if not quoted: return line.split("\t")
-    try: return next(csv.reader([line], delimiter="\t", strict=True))
-    except csv.Error as e: raise DataError(f"quotation marks do not match ({e}): mend the row", path, n) from None
+    if not quoted:
+        return line.split("\t")
+    try:
+        return next(csv.reader([line], delimiter="\t", strict=True))
+    except csv.Error as e:
+        raise DataError(f"quotation marks do not match ({e}): mend the row", path, n) from None
 
 # %% ../../nbs/measures/06_task_sets.ipynb #553f591d
 def _warn(report: Report, paths):
     "A warning for each count of what is malformed in these files."
     for row in report.rows():
         if row["what"].startswith(MALFORMED) and row["file"] in [path.name for path in paths]:
-            warnings.warn("{file}: {count} × {what}; the first in line {first line}".format_map(row))
+            warnings.warn(
+                "{file}: {count} × {what}; the first in line {first line}".format_map(row)
+            )
 
 # %% ../../nbs/measures/06_task_sets.ipynb #d3b7ebe5
 @dataclass(frozen=True)
 class Table:
     "Tab-separated columns, by name under a header, by number (from 0) without one; reads `Labelled`."
-    texts: tuple # columns of the texts
-    label: str | int | None # column; None: `labels_file` has them
-    id: str | int | None = None # column; None: the number of the row, from 1
-    width: tuple[int, ...] = () # how many columns there may be, where there is no header
-    renamed: dict[str, str] = field(default_factory=dict) # label in the file → label of the set
-    left_out: dict[str, str] = field(default_factory=dict) # label or text → why rows with it are left out and counted
-    language: str = "" # column of the row's language, where a file has several
-    labels_file: str = "" # beside the file: a label per row in its last column, perhaps after an id
-    quoted: bool = False # fields may be quoted, as spreadsheets write them
-    uneven: str = "raise" # rows with more or fewer columns: 'raise', or 'count', which warns
+
+    texts: tuple  # columns of the texts
+    label: str | int | None  # column; None: `labels_file` has them
+    id: str | int | None = None  # column; None: the number of the row, from 1
+    width: tuple[int, ...] = ()  # how many columns there may be, where there is no header
+    renamed: dict[str, str] = field(default_factory=dict)  # label in the file → label of the set
+    left_out: dict[str, str] = field(
+        default_factory=dict
+    )  # label or text → why rows with it are left out and counted
+    language: str = ""  # column of the row's language, where a file has several
+    labels_file: str = (
+        ""  # beside the file: a label per row in its last column, perhaps after an id
+    )
+    quoted: bool = False  # fields may be quoted, as spreadsheets write them
+    uneven: str = "raise"  # rows with more or fewer columns: 'raise', or 'count', which warns
 
     def __call__(self, paths, task: TaskSet, language: str, report: Report) -> list[Labelled]:
         rows = [row for path in paths for row in _table_rows(self, path, task, language, report)]
-        found, ids = [], {}
+        found = []
+        ids = {}
         for number, (path, n, key, texts, label) in enumerate(rows, 1):
-            key, label = key or str(number), self.renamed.get(label, label)
+            key = key or str(number)
+            label = self.renamed.get(label, label)
             _add_id(ids, key, path, n)
             why = [self.left_out[value] for value in (label, *texts) if value in self.left_out]
-            if why: report.add(why[0], path, n)
-            else: found.append(Labelled(key, texts, _check_label(task, label, path, n)))
+            if why:
+                report.add(why[0], path, n)
+            else:
+                found.append(Labelled(key, texts, _check_label(task, label, path, n)))
         return found
 
-# %% ../../nbs/measures/06_task_sets.ipynb #c5d78087
+# %% ../../nbs/measures/06_task_sets.ipynb #4e75f277
 def _is_in(language: str, code: str, task: TaskSet, path, n: int) -> bool:
     "Whether a row whose code this is, is in a language; `DataError` for a code that the set does not have."
     codes = {lang: task.codes.get(lang, lang) for lang in task.languages}
-    if code in codes.values(): return code == codes[language]
+    if code in codes.values():
+        return code == codes[language]
     raise DataError(f"{code!r:.40} is no language of {task.name}: fetch the file again", path, n)
 
-def _columns(table: Table, header, path) -> dict: # column as the table names it → its number
+# %% ../../nbs/measures/06_task_sets.ipynb #f10be35c
+def _columns(table: Table, header, path) -> dict:  # column as the table names it → its number
     "Where columns stand; `DataError` names those that are absent."
-    wanted = [column for column in (*table.texts, table.label, table.id, table.language) if column not in (None, "")]
-    if header is None: return {column: column for column in wanted}
+    wanted = [
+        column
+        for column in (*table.texts, table.label, table.id, table.language)
+        if column not in (None, "")
+    ]
+    if header is None:
+        return {column: column for column in wanted}
     if absent := [column for column in wanted if column not in header]:
         raise DataError(f"no column {absent[0]!r}, there are {', '.join(header)[:200]}", path, 1)
     if twice := [column for column in wanted if header.count(column) > 1]:
-        raise DataError(f"{twice[0]!r} is the name of {header.count(twice[0])} columns: name them apart", path, 1)
+        raise DataError(
+            f"{twice[0]!r} is the name of {header.count(twice[0])} columns: name them apart",
+            path,
+            1,
+        )
     return {column: header.index(column) for column in wanted}
 
-def _labels_beside(table: Table, path: Path) -> Iterator[tuple[str, str]]: # id or '', label
+# %% ../../nbs/measures/06_task_sets.ipynb #c5d78087
+def _labels_beside(table: Table, path: Path) -> Iterator[tuple[str, str]]:  # id or '', label
     "What stands in the file of labels, without its header."
     for end in _PACKED:
-        if (beside := path.with_name(f"{table.labels_file}{end}")).is_file(): break
-    else: raise DataError(f"its labels, {table.labels_file}, are not beside it", path)
+        if (beside := path.with_name(f"{table.labels_file}{end}")).is_file():
+            break
+    else:
+        raise DataError(f"its labels, {table.labels_file}, are not beside it", path)
     for line in file_lines(beside, "\r\n"):
         *key, label = line.split("\t")
-        if label != "label": yield "".join(key), label
+        if label != "label":
+            yield "".join(key), label
 
 # %% ../../nbs/measures/06_task_sets.ipynb #8074577b
-def _table_rows(table: Table, path: Path, task: TaskSet, language: str, report: Report) -> Iterator[tuple]:
+def _table_rows(
+    table: Table, path: Path, task: TaskSet, language: str, report: Report
+) -> Iterator[tuple]:
     "(path, line, id or '', texts, label) of each row; `DataError` for other numbers of columns or of labels."
     report.start(path)
     lines = enumerate(normalized_lines(file_lines(path, "\r\n"), path, report), 1)
     lines = ((n, _fields(line, table.quoted, path, n)) for n, line in lines)
     header = next(lines, (0, []))[1] if isinstance(table.texts[0], str) else None
-    columns, beside = _columns(table, header, path), _labels_beside(table, path) if table.labels_file else None
-    n, widths = 0, table.width or (len(header),)
+    columns = _columns(table, header, path)
+    beside = _labels_beside(table, path) if table.labels_file else None
+    n = 0
+    widths = table.width or (len(header),)
     for n, fields in lines:
         if len(fields) not in widths:
-            if table.uneven == "raise": raise DataError(f"{len(fields)} columns where there are {widths[0]}", path, n)
+            if table.uneven == "raise":
+                raise DataError(f"{len(fields)} columns where there are {widths[0]}", path, n)
             report.add(f"{MALFORMED}: row without {widths[0]} columns, left out", path, n)
             continue
-        key, label = (fields[columns[name]] if name in columns else "" for name in (table.id, table.label))
-        if beside: key, label = next(beside, ("", None))
-        if label is None: raise DataError(f"{table.labels_file} ends before this row: fetch both again", path, n)
-        if table.language and not _is_in(language, fields[columns[table.language]], task, path, n): continue
-        if table.id is not None and not key.strip(): raise DataError(f"nothing in column {table.id!r}", path, n)
+        key, label = (
+            fields[columns[name]] if name in columns else "" for name in (table.id, table.label)
+        )
+        if beside:
+            key, label = next(beside, ("", None))
+        if label is None:
+            raise DataError(f"{table.labels_file} ends before this row: fetch both again", path, n)
+        if table.language and not _is_in(language, fields[columns[table.language]], task, path, n):
+            continue
+        if table.id is not None and not key.strip():
+            raise DataError(f"nothing in column {table.id!r}", path, n)
         texts = tuple(fields[columns[text]] for text in table.texts)
-        if not all(map(str.strip, texts)): report.add(f"{MALFORMED}: empty text, kept", path, n)
+        if not all(map(str.strip, texts)):
+            report.add(f"{MALFORMED}: empty text, kept", path, n)
         yield path, n, key, texts, label
-    if beside and next(beside, None): raise DataError(f"{table.labels_file} has more rows: fetch both again", path, n)
+    if beside and next(beside, None):
+        raise DataError(f"{table.labels_file} has more rows: fetch both again", path, n)
 
-# %% ../../nbs/measures/06_task_sets.ipynb #70a87c28
-def _blocks(path: Path, closed: bool = False) -> Iterator[list[tuple[int, list[str]]]]: # of each line: number, columns
+# %% ../../nbs/measures/06_task_sets.ipynb #7ad30392
+def _blocks(
+    path: Path, closed: bool = False
+) -> Iterator[list[tuple[int, list[str]]]]:  # of each line: number, columns
     "Sentences between blank lines, split at tabs; `closed`: `DataError` where no blank line comes after the last."
     block = []
     for n, line in enumerate(file_lines(path, "\r\n"), 1):
-        if line: block.append((n, line.split("\t")))
+        if line:
+            block.append((n, line.split("\t")))
         if block and not line:
             yield block
             block = []
-    if block and closed: raise DataError("no blank line after the last sentence: the file is cut off", path, n)
-    if block: yield block
+    if block and closed:
+        raise DataError("no blank line after the last sentence: the file is cut off", path, n)
+    if block:
+        yield block
 
+# %% ../../nbs/measures/06_task_sets.ipynb #70a87c28
 def _tagged(sentences, task: TaskSet, report: Report) -> list[Tagged]:
     "Examples of (path, [(line, word, tag), …]), numbered from 1; `DataError` for a tag that the set does not have."
     found = []
     for number, (path, rows) in enumerate(sentences, 1):
         before = "O"
         for n, word, tag in rows:
-            if not word.strip(): raise DataError("a tag without a word: fetch the file again", path, n)
+            if not word.strip():
+                raise DataError("a tag without a word: fetch the file again", path, n)
             _check_label(task, tag, path, n)
-            if tag[:2] == "I-" and before[2:] != tag[2:]: report.add("I- that continues nothing, kept", path, n)
+            if tag[:2] == "I-" and before[2:] != tag[2:]:
+                report.add("I- that continues nothing, kept", path, n)
             before = tag
         found.append(Tagged(str(number), *(tuple(column) for column in list(zip(*rows))[1:])))
     return found
 
-# %% ../../nbs/measures/06_task_sets.ipynb #ade10c86
-def _word_rows(path: Path, prefix: str, report: Report
-              ) -> Iterator[list[tuple[int, str, str]]]: # of each sentence: line, word, tag
+# %% ../../nbs/measures/06_task_sets.ipynb #30e17c55
+def _word_rows(
+    path: Path, prefix: str, report: Report
+) -> Iterator[list[tuple[int, str, str]]]:  # of each sentence: line, word, tag
     "Sentences of words and tags; where the first word of a file has the prefix, all must, and none keeps it."
     marked = None
     for block in _blocks(path):
-        if marked is None: marked = block[0][1][0].startswith(prefix)
+        if marked is None:
+            marked = block[0][1][0].startswith(prefix)
         rows = []
         for n, fields in block:
-            if len(fields) != 2: raise DataError(f"{len(fields)} columns, not a word and a tag", path, n)
+            if len(fields) != 2:
+                raise DataError(f"{len(fields)} columns, not a word and a tag", path, n)
             if marked and not fields[0].startswith(prefix):
-                raise DataError(f"{fields[0]!r:.40} without the {prefix!r} that the first word has", path, n)
-            word, = report.normalize([fields[0].removeprefix(prefix) if marked else fields[0]], path, n)
+                raise DataError(
+                    f"{fields[0]!r:.40} without the {prefix!r} that the first word has", path, n
+                )
+            (word,) = report.normalize(
+                [fields[0].removeprefix(prefix) if marked else fields[0]], path, n
+            )
             rows.append((n, word, fields[1]))
         yield rows
 
+# %% ../../nbs/measures/06_task_sets.ipynb #ade10c86
 def _two_columns(paths, task: TaskSet, language: str, report: Report) -> list[Tagged]:
     "Word, tab, tag; words may carry their language (`ru:Москва`), then all of a file do."
     prefix = f"{task.codes.get(language, language)}:"
-    return _tagged(((path, rows) for path in paths for rows in _word_rows(path, prefix, report)), task, report)
+    return _tagged(
+        ((path, rows) for path in paths for rows in _word_rows(path, prefix, report)), task, report
+    )
 
 # %% ../../nbs/measures/06_task_sets.ipynb #c80d0209
-def _conllu_rows(block, path, surface: bool, report: Report) -> list[tuple[int, str, str]]: # line, word, tag
+def _conllu_rows(
+    block, path, surface: bool, report: Report
+) -> list[tuple[int, str, str]]:  # line, word, tag
     "Words of a sentence; `surface`: a multiword token counts once, with the tag of its first word."
-    rows, last, covered, waiting = [], 0, 0, None # number of the last word, end of the multiword token, its form
+    rows = []
+    last = 0
+    covered = 0
+    waiting = None  # number of the last word, end of the multiword token, its form
     for n, fields in block:
-        if fields[0].startswith("#"): continue
-        if len(fields) != 10: raise DataError(f"{len(fields)} columns, CoNLL-U has 10", path, n)
-        number, tag = fields[0], fields[3]
-        form, = report.normalize([fields[1]], path, n)
-        if re.fullmatch(r"\d+\.\d+", number): continue # an empty node
-        if span := re.fullmatch(r"(\d+)-(\d+)", number):
-            if not last + 1 == int(span[1]) <= int(span[2]): raise DataError(f"{number} after word {last}", path, n)
-            if surface: covered, waiting = int(span[2]), form
+        if fields[0].startswith("#"):
             continue
-        if number != str(last + 1): raise DataError(f"word {number} after word {last}", path, n)
-        if last < covered and waiting is None: form = "" # a later word of a multiword token
-        last, form, waiting = last + 1, form if waiting is None else waiting, None
-        if form: rows.append((n, form.replace(" ", "") if surface else form, tag))
-    if not rows or last < covered: raise DataError("the sentence ends before its words do", path, block[-1][0])
+        if len(fields) != 10:
+            raise DataError(f"{len(fields)} columns, CoNLL-U has 10", path, n)
+        number = fields[0]
+        tag = fields[3]
+        (form,) = report.normalize([fields[1]], path, n)
+        # an empty node
+        if re.fullmatch(r"\d+\.\d+", number):
+            continue
+        if span := re.fullmatch(r"(\d+)-(\d+)", number):
+            if not last + 1 == int(span[1]) <= int(span[2]):
+                raise DataError(f"{number} after word {last}", path, n)
+            if surface:
+                covered = int(span[2])
+                waiting = form
+            continue
+        if number != str(last + 1):
+            raise DataError(f"word {number} after word {last}", path, n)
+        # a later word of a multiword token
+        if last < covered and waiting is None:
+            form = ""
+        last = last + 1
+        form = form if waiting is None else waiting
+        waiting = None
+        if form:
+            rows.append((n, form.replace(" ", "") if surface else form, tag))
+    if not rows or last < covered:
+        raise DataError("the sentence ends before its words do", path, block[-1][0])
     return rows
 
 # %% ../../nbs/measures/06_task_sets.ipynb #02b8e0e3
-def read_conllu(path,                  # .conllu, perhaps packed
-                surface: bool = False, # True: as XTREME, multiword tokens once, no blanks in words
-                report: Report | None = None, # counts normalised words; a new one if None
-               ) -> list[list[tuple[int, str, str]]]: # of each sentence its words: line, form, UPOS
+def read_conllu(
+    path,  # .conllu, perhaps packed
+    surface: bool = False,  # True: as XTREME, multiword tokens once, no blanks in words
+    report: Report | None = None,  # counts normalised words; a new one if None
+) -> list[list[tuple[int, str, str]]]:  # of each sentence its words: line, form, UPOS
     "Sentences of a treebank (Universal Dependencies 2) without empty nodes; `DataError` for one that is cut off."
-    path, report = existing_file(path), Report() if report is None else report
+    path = existing_file(path)
+    report = Report() if report is None else report
     report.start(path)
     return [_conllu_rows(block, path, surface, report) for block in _blocks(path, closed=True)]
 
-def _conllu(paths, task: TaskSet, language: str, report: Report) -> list[Tagged]:
-    return _tagged([(path, rows) for path in paths for rows in read_conllu(path, True, report)], task, report)
 
-# %% ../../nbs/measures/06_task_sets.ipynb #eda2c677
-def _text(path: Path) -> str: return "\n".join(file_lines(path, "\r\n"))
+def _conllu(paths, task: TaskSet, language: str, report: Report) -> list[Tagged]:
+    return _tagged(
+        [(path, rows) for path in paths for rows in read_conllu(path, True, report)], task, report
+    )
+
+# %% ../../nbs/measures/06_task_sets.ipynb #ad096330
+def _text(path: Path) -> str:
+    return "\n".join(file_lines(path, "\r\n"))
+
 
 def _json(path: Path):
     "The JSON of a file; `DataError` with the line for one that is cut off."
     text = _text(path)
-    try: return _parsed(text)
-    except _NO_JSON as e: raise _no_json(e, path, getattr(e, "lineno", None)) from None
+    try:
+        return _parsed(text)
+    except _NO_JSON as e:
+        raise _no_json(e, path, getattr(e, "lineno", None)) from None
+
 
 def _once(members: list[tuple]) -> dict:
     "A JSON object; `ValueError` for a name that stands in it twice."
     record = dict(members)
-    if len(record) == len(members): return record
+    if len(record) == len(members):
+        return record
     name, _ = Counter(name for name, _ in members).most_common(1)[0]
     raise ValueError(f"{name!r} stands twice in one object")
 
+
 _parsed = partial(json.loads, object_pairs_hook=_once)
+
+# %% ../../nbs/measures/06_task_sets.ipynb #eda2c677
 _NO_JSON = (ValueError, RecursionError)
 
+
 def _no_json(e: Exception, path, n: int | None) -> DataError:
-    why = f"{e.msg} at character {e.colno}" if isinstance(e, json.JSONDecodeError) else \
-          "nested too deep" if isinstance(e, RecursionError) else str(e)
+    why = (
+        f"{e.msg} at character {e.colno}"
+        if isinstance(e, json.JSONDecodeError)
+        else "nested too deep"
+        if isinstance(e, RecursionError)
+        else str(e)
+    )
     return DataError(f"no JSON ({why:.200}): fetch the file again", path, n)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #eda2c678
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
+
 class _Place(NamedTuple):
     "How far a JSON file is read: to the question with this id."
+
     path: Path
-    key: str | None = None # None: before the first question
-    again: bool = False # True: the id stands there for the second time
+    key: str | None = None  # None: before the first question
+    again: bool = False  # True: the id stands there for the second time
 
     def error(self, message: str) -> DataError:
         "An error in the line of the question, for which the file is read once more."
@@ -343,356 +507,836 @@ class _Place(NamedTuple):
         end = starts[self.again] if starts else 0
         return DataError(message, self.path, text.count("\n", 0, end) + 1)
 
-# %% ../../nbs/measures/06_task_sets.ipynb #eda2c679
-def _half_a_character(text: str) -> bool: # JSON may hold one as \ud800, no file of text can
-    if text.isascii(): return False
-    try: text.encode()
-    except UnicodeEncodeError: return True
+# %% ../../nbs/measures/06_task_sets.ipynb #c1acacc6
+def _half_a_character(text: str) -> bool:  # JSON may hold one as \ud800, no file of text can
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
     return False
+
 
 def _member(record, name: str, kind, place: _Place, where: str):
     "A member of a JSON record; `DataError` where it is absent or of another type."
     value = record.get(name) if isinstance(record, dict) else None
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         if kind is str and _half_a_character(value):
-            raise place.error(f"{where}: {name!r} holds half a character ({value!r:.60}): fetch the file again")
+            raise place.error(
+                f"{where}: {name!r} holds half a character ({value!r:.60}): fetch the file again"
+            )
         return value
     has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
-    raise place.error(f"{where}: {name!r} is absent or of another type ({has[:80]}): is this SQuAD's form?")
+    raise place.error(
+        f"{where}: {name!r} is absent or of another type ({has[:80]}): is this SQuAD's form?"
+    )
 
+# %% ../../nbs/measures/06_task_sets.ipynb #2dd0717d
 class _Context(NamedTuple):
     "A text as it is published, in which answers have their places, and normalised."
+
     published: str
     text: str
 
-    def answer(self, text: str, start: int) -> tuple[str, int] | None: # and its place, both in the published text
+    def answer(
+        self, text: str, start: int
+    ) -> tuple[str, int] | None:  # and its place, both in the published text
         "An answer and its place, normalised; None where it is not there, or begins or ends inside a letter."
-        if not 0 <= start <= len(self.published): return None
-        if self.text != self.published: start = normalized_place(self.published, start)
+        if not 0 <= start <= len(self.published):
+            return None
+        if self.text != self.published:
+            start = normalized_place(self.published, start)
         text = normalize_text(text)
         return (text, start) if start is not None and self.text.startswith(text, start) else None
 
+# %% ../../nbs/measures/06_task_sets.ipynb #eda2c679
 def _answers(question, context: _Context, place: _Place) -> Iterator[tuple[str, int]]:
     key = place.key
     for answer in _member(question, "answers", list, place, f"question {key}"):
         text = _member(answer, "text", str, place, f"answer of {key}")
         start = _member(answer, "answer_start", int, place, f"answer of {key}")
-        if not text.strip(): raise place.error(f"an answer of question {key} is empty: have they been taken out?")
+        if not text.strip():
+            raise place.error(f"an answer of question {key} is empty: have they been taken out?")
         if not (answer := context.answer(text, start)):
-            found = context.published[max(start, 0):][:len(text)]
+            found = context.published[max(start, 0) :][: len(text)]
             inside = ", which begins or ends inside a letter: move its place" * (found == text)
-            raise place.error(f"answer {text!r:.40} of question {key}: at its place {start} stands {found!r:.40}"
-                              f"{inside}")
+            raise place.error(
+                f"answer {text!r:.40} of question {key}: at its place {start} stands {found!r:.40}"
+                f"{inside}"
+            )
         yield answer
 
-# %% ../../nbs/measures/06_task_sets.ipynb #0a735502
-TRANSLATE_TRAIN = "translate-train" # split of translations, beside one that is not translated
+# %% ../../nbs/measures/06_task_sets.ipynb #b23ab6b3
+TRANSLATE_TRAIN = "translate-train"  # split of translations, beside one that is not translated
+
+
 MISPLACED = f"{MALFORMED}: translated answer that is empty or not at its place, question left out"
 
-def _squad(paths, task: TaskSet, language: str, report: Report, unanswerable: bool = False,
-           translated: bool = False) -> list[Question]: # whether answers that a machine put in place may be lost
+# %% ../../nbs/measures/06_task_sets.ipynb #55e77e2d
+def _squad(
+    paths,
+    task: TaskSet,
+    language: str,
+    report: Report,
+    unanswerable: bool = False,
+    translated: bool = False,
+) -> list[Question]:  # whether answers that a machine put in place may be lost
     "SQuAD's form, 1.1 or (`unanswerable`) 2.0; of translations, questions whose answer is lost are counted."
     found = []
     for path in paths:
-        ids, place, after, lost, changed = {}, _Place(path), "", set(), set()
+        ids = {}
+        place = _Place(path)
+        after = ""
+        lost = set()
+        changed = set()
         for article in _member(_json(path), "data", list, place, "the file"):
             for paragraph in _member(article, "paragraphs", list, place, f"an article{after}"):
                 published = _member(paragraph, "context", str, place, f"a paragraph{after}")
                 context = _Context(published, normalize_text(published))
                 for question in _member(paragraph, "qas", list, place, f"a paragraph{after}"):
                     key = _member(question, "id", str, place, f"a question{after}")
-                    place, after = _Place(path, key, key in ids), f" after question {key}"
-                    if place.again: raise place.error(f"question {key} stands in the file twice: keep one")
-                    if translated and _misplaced(question, context): lost.add(key)
-                    ids[key] = None if key in lost else _question(question, context, place, unanswerable)
-                    if ids[key] and (published, question["question"]) != (context.text, ids[key].question):
+                    place = _Place(path, key, key in ids)
+                    after = f" after question {key}"
+                    if place.again:
+                        raise place.error(f"question {key} stands in the file twice: keep one")
+                    if translated and _misplaced(question, context):
+                        lost.add(key)
+                    ids[key] = (
+                        None if key in lost else _question(question, context, place, unanswerable)
+                    )
+                    if ids[key] and (published, question["question"]) != (
+                        context.text,
+                        ids[key].question,
+                    ):
                         changed.add(key)
         found += filter(None, ids.values())
-        for line in _lines_of(path, lost): report.add(MISPLACED, path, line)
-        for line in _lines_of(path, changed): report.add(NORMALISED, path, line)
+        for line in _lines_of(path, lost):
+            report.add(MISPLACED, path, line)
+        for line in _lines_of(path, changed):
+            report.add(NORMALISED, path, line)
     return found
 
-def _misplaced(question, context: _Context) -> bool: # whether an answer is one that `_answers` refuses
-    if (answers := question.get("answers")) == []: return True
-    try: return not all(a["text"].strip() and context.answer(a["text"], a["answer_start"]) for a in answers)
-    except (AttributeError, KeyError, TypeError): return False # no SQuAD: `_question` says so
+# %% ../../nbs/measures/06_task_sets.ipynb #020b8f5b
+def _misplaced(
+    question, context: _Context
+) -> bool:  # whether an answer is one that `_answers` refuses
+    if (answers := question.get("answers")) == []:
+        return True
+    try:
+        return not all(
+            a["text"].strip() and context.answer(a["text"], a["answer_start"]) for a in answers
+        )
+    except (AttributeError, KeyError, TypeError):
+        return False  # no SQuAD: `_question` says so
 
-def _lines_of(path, keys: set) -> Iterator[int]: # lines in which questions with these ids stand
-    if not keys: return
-    text, line, last = _text(path), 1, 0
+
+def _lines_of(path, keys: set) -> Iterator[int]:  # lines in which questions with these ids stand
+    if not keys:
+        return
+    text = _text(path)
+    line = 1
+    last = 0
     for m in _ID.finditer(text):
-        line, last = line + text.count("\n", last, m.start()), m.start()
-        if json.loads(m[1]) in keys: yield line
+        line = line + text.count("\n", last, m.start())
+        last = m.start()
+        if json.loads(m[1]) in keys:
+            yield line
 
+# %% ../../nbs/measures/06_task_sets.ipynb #0a735502
 def _of_language(paths, task: TaskSet, language: str, report: Report) -> list[Question]:
     "Questions of one language out of a file of all: ids begin with its name (TyDiQA, as published)."
     found = _squad(paths, task, language, report)
-    return [question for question in found
-            if _is_in(language, question.id.partition("-")[0], task, paths[0], None)]
+    return [
+        question
+        for question in found
+        if _is_in(language, question.id.partition("-")[0], task, paths[0], None)
+    ]
+
 
 def _question(question: dict, context: _Context, place: _Place, unanswerable: bool) -> Question:
     key = place.key
     text = _member(question, "question", str, place, f"question {key}")
     answers = tuple(_answers(question, context, place))
     without = unanswerable and _member(question, "is_impossible", bool, place, f"question {key}")
-    if without and answers: raise place.error(f"question {key} is said to have no answer, and has one")
-    if not without and not answers: raise place.error(f"question {key} has no answer: have they been taken out?")
+    if without and answers:
+        raise place.error(f"question {key} is said to have no answer, and has one")
+    if not without and not answers:
+        raise place.error(f"question {key} has no answer: have they been taken out?")
     return Question(key, normalize_text(text), context.text, answers)
 
-# %% ../../nbs/measures/06_task_sets.ipynb #d3be83a8
+# %% ../../nbs/measures/06_task_sets.ipynb #af9bddf9
 def _json_lines(paths) -> Iterator[tuple[Path, int, dict]]:
     for path in paths:
         for n, line in enumerate(file_lines(path), 1):
-            try: yield path, n, _parsed(line)
-            except _NO_JSON as e: raise _no_json(e, path, n) from None
+            try:
+                yield path, n, _parsed(line)
+            except _NO_JSON as e:
+                raise _no_json(e, path, n) from None
 
+# %% ../../nbs/measures/06_task_sets.ipynb #c87031a5
 def _values(record, keys, path, n, report: Report) -> list[str]:
     "Members of a record, texts or whole numbers, as normalised strings; `DataError` for what is empty or another type."
-    record, found = record if isinstance(record, dict) else {}, []
+    record = record if isinstance(record, dict) else {}
+    found = []
     for key in keys:
         value = record.get(key, "")
         if not isinstance(value, (str, int)) or isinstance(value, bool):
-            raise DataError(f"{key!r} is {json.dumps(value):.60}, which is no text: fetch the file again", path, n)
+            raise DataError(
+                f"{key!r} is {json.dumps(value):.60}, which is no text: fetch the file again",
+                path,
+                n,
+            )
         text = str(value).strip()
-        if not text: raise DataError(f"{key!r} is absent or empty", path, n)
-        if _half_a_character(text): raise DataError(f"{key!r} holds half a character ({text!r:.60})", path, n)
+        if not text:
+            raise DataError(f"{key!r} is absent or empty", path, n)
+        if _half_a_character(text):
+            raise DataError(f"{key!r} holds half a character ({text!r:.60})", path, n)
         found.append(text)
     return report.normalize(found, path, n)
 
-def _labelled_lines(paths, task, language, report, text="text", label="label", renamed=None, rows=None):
+# %% ../../nbs/measures/06_task_sets.ipynb #d3be83a8
+def _labelled_lines(
+    paths, task, language, report, text="text", label="label", renamed=None, rows=None
+):
     "A record with a text and a label per line; `rows`: the first that counts, and that after the last, from 0."
     found = []
     for number, (path, n, record) in enumerate(_json_lines(paths)):
         value, name = _values(record, (text, label), path, n, report)
         name = _check_label(task, (renamed or {}).get(name, name), path, n)
-        if rows is None or rows[0] <= number < rows[1]: found.append(Labelled(str(number + 1), (value,), name))
+        if rows is None or rows[0] <= number < rows[1]:
+            found.append(Labelled(str(number + 1), (value,), name))
     return found
 
-# %% ../../nbs/measures/06_task_sets.ipynb #345dd6bd
+# %% ../../nbs/measures/06_task_sets.ipynb #19b1857e
 def _belebele(paths, task, language, report) -> list[Choice]:
     "Records of a passage, a question and four options; the right one is numbered from 1."
-    members = ("flores_passage", "question_number", "question", "correct_answer_num",
-               *(f"mc_answer{k}" for k in range(1, 5)))
-    found, ids = [], {}
+    members = (
+        "flores_passage",
+        "question_number",
+        "question",
+        "correct_answer_num",
+        *(f"mc_answer{k}" for k in range(1, 5)),
+    )
+    found = []
+    ids = {}
     for number, (path, n, record) in enumerate(_json_lines(paths), 1):
         context, own, question, right, *texts = _values(record, members, path, n, report)
         _add_id(ids, (context, own), path, n, f"question {own} on this passage")
-        if right not in ("1", "2", "3", "4"): raise DataError(f"correct_answer_num is {right!r}, not 1 to 4", path, n)
+        if right not in ("1", "2", "3", "4"):
+            raise DataError(f"correct_answer_num is {right!r}, not 1 to 4", path, n)
         found.append(Choice(str(number), context, question, tuple(texts), int(right) - 1))
     return found
 
+# %% ../../nbs/measures/06_task_sets.ipynb #6ceec0ed
 def _item_lines(path) -> list[int]:
     "The lines where items begin, for which the file is read once more."
-    lines, parser = [], expat.ParserCreate()
-    parser.StartElementHandler = lambda name, _: lines.append(parser.CurrentLineNumber) if name == "item" else None
+    lines = []
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = lambda name, _: (
+        lines.append(parser.CurrentLineNumber) if name == "item" else None
+    )
     parser.Parse(_text(path), True)
     return lines
 
-def _item_error(message: str, path, number: int) -> DataError: # number of the `<item>` in the file, from 0
+
+def _item_error(
+    message: str, path, number: int
+) -> DataError:  # number of the `<item>` in the file, from 0
     return DataError(f"review {number + 1} {message}", path, _item_lines(path)[number])
 
+# %% ../../nbs/measures/06_task_sets.ipynb #345dd6bd
 def _reviews(paths, task, language, report) -> list[Labelled]:
     "Amazon reviews in XML, `<item>` after `<item>`, with a rating and a text."
     found = []
     for path in paths:
-        try: root = ElementTree.fromstring(_text(path))
-        except ElementTree.ParseError as e: raise DataError(f"no well-formed XML ({e})", path, e.position[0]) from None
+        try:
+            root = ElementTree.fromstring(_text(path))
+        except ElementTree.ParseError as e:
+            raise DataError(f"no well-formed XML ({e})", path, e.position[0]) from None
         changed = []
         for number, item in enumerate(root.iter("item")):
             rating, text = ((item.findtext(name) or "").strip() for name in ("rating", "text"))
             if rating not in ("1.0", "2.0", "4.0", "5.0"):
-                raise _item_error(f"has the rating {rating!r}, not 1.0, 2.0, 4.0 or 5.0", path, number)
-            if not text: raise _item_error("has no text", path, number)
-            if normalize_text(text) != text: changed.append(number)
+                raise _item_error(
+                    f"has the rating {rating!r}, not 1.0, 2.0, 4.0 or 5.0", path, number
+                )
+            if not text:
+                raise _item_error("has no text", path, number)
+            if normalize_text(text) != text:
+                changed.append(number)
             sentiment = "positive" if rating > "3" else "negative"
             found.append(Labelled(str(len(found) + 1), (normalize_text(text),), sentiment))
         lines = _item_lines(path) if changed else []
-        for number in changed: report.add(NORMALISED, path, lines[number])
+        for number in changed:
+            report.add(NORMALISED, path, lines[number])
     return found
 
-# %% ../../nbs/measures/06_task_sets.ipynb #bf622c7f
+# %% ../../nbs/measures/06_task_sets.ipynb #8361d107
 _NLI = ("entailment", "neutral", "contradiction")
+
+
 _XNLI = tuple("ar bg de el en es fr hi ru sw th tr ur vi zh".split())
+
+
 _NO_GOLD = {"-": "no gold label"}
-_CONTRADICTORY = {"contradictory": "contradiction"} # in the translated training part
 
+
+_CONTRADICTORY = {"contradictory": "contradiction"}  # in the translated training part
+
+# %% ../../nbs/measures/06_task_sets.ipynb #278341b6
 _XNLI_SOURCES = (
-    Source(("xnli/XNLI-1.0/xnli.{split}.tsv",), ("dev", "test"),
-           Table(("sentence1", "sentence2"), "gold_label", "pairID", left_out=_NO_GOLD, language="language")),
-    Source(("xnli/XNLI-MT-1.0/multinli/multinli.train.{lang}.tsv",), ("train",),
-           Table(("premise", "hypo"), "label", renamed=_CONTRADICTORY, left_out=_NO_GOLD)),
-    Source(("xnli/{split}-{lang}.tsv",), ("train", "dev"),
-           Table((0, 1), 2, width=(3,), renamed=_CONTRADICTORY, left_out=_NO_GOLD)),
-    Source(("xnli/test-{lang}.tsv",), ("test",), # XTREME takes labels out
-           Table((0, 1), None, width=(2,), left_out=_NO_GOLD, labels_file="test-labels.derived.txt")))
+    Source(
+        ("xnli/XNLI-1.0/xnli.{split}.tsv",),
+        ("dev", "test"),
+        Table(
+            ("sentence1", "sentence2"),
+            "gold_label",
+            "pairID",
+            left_out=_NO_GOLD,
+            language="language",
+        ),
+    ),
+    Source(
+        ("xnli/XNLI-MT-1.0/multinli/multinli.train.{lang}.tsv",),
+        ("train",),
+        Table(("premise", "hypo"), "label", renamed=_CONTRADICTORY, left_out=_NO_GOLD),
+    ),
+    Source(
+        ("xnli/{split}-{lang}.tsv",),
+        ("train", "dev"),
+        Table((0, 1), 2, width=(3,), renamed=_CONTRADICTORY, left_out=_NO_GOLD),
+    ),
+    Source(
+        ("xnli/test-{lang}.tsv",),
+        ("test",),  # XTREME takes labels out
+        Table((0, 1), None, width=(2,), left_out=_NO_GOLD, labels_file="test-labels.derived.txt"),
+    ),
+)
 
+# %% ../../nbs/measures/06_task_sets.ipynb #bf622c7f
 _PLACEHOLDER = {"NS": "untranslated (NS)", "?": "label unknown"}
+
+
 _PAWS_HEADER = Table(("sentence1", "sentence2"), "label", "id", left_out=_PLACEHOLDER)
+
+
 _PAWSX_SOURCES = (
     Source(("pawsx/x-final/{lang}/{split}_2k.tsv",), ("dev", "test"), _PAWS_HEADER),
     Source(("pawsx/x-final/{lang}/translated_train.tsv",), ("train",), _PAWS_HEADER),
-    Source(("pawsx/x-final/{lang}/train.tsv",), ("train",), _PAWS_HEADER), # English
-    Source(("pawsx/{split}-{lang}.tsv",), ("train", "dev"), Table((0, 1), 2, width=(3,), left_out=_PLACEHOLDER)),
-    Source(("pawsx/test-{lang}.tsv",), ("test",),
-           Table((0, 1), None, width=(2,), left_out=_PLACEHOLDER, labels_file="test-labels.derived.tsv")))
+    Source(("pawsx/x-final/{lang}/train.tsv",), ("train",), _PAWS_HEADER),  # English
+    Source(
+        ("pawsx/{split}-{lang}.tsv",),
+        ("train", "dev"),
+        Table((0, 1), 2, width=(3,), left_out=_PLACEHOLDER),
+    ),
+    Source(
+        ("pawsx/test-{lang}.tsv",),
+        ("test",),
+        Table(
+            (0, 1), None, width=(2,), left_out=_PLACEHOLDER, labels_file="test-labels.derived.tsv"
+        ),
+    ),
+)
 
-# %% ../../nbs/measures/06_task_sets.ipynb #ef6dfac8
+# %% ../../nbs/measures/06_task_sets.ipynb #d780873a
 _AMERICAS = tuple("ay bzd cni gn hch nah oto quy shp tar".split())
 
-TASK_SETS = {task.name: task for task in ( # name → TaskSet
-    TaskSet("xnli", "classification", _NLI, "CC BY-NC 4.0", "Conneau et al. 2018", _XNLI_SOURCES, _XNLI),
-    TaskSet("americasnli", "classification", _NLI, "CC BY-SA 4.0", "Ebrahimi et al. 2022", (
-        Source(("americasnli/{split}/{lang}.tsv",), ("dev", "test"), Table(("premise", "hypothesis"), "label", "id")),),
-        _AMERICAS, {"ay": "aym"}),
-    TaskSet("paws-x", "classification", ("0", "1"), "free for any purpose, Google asks to be named", "Yang et al. 2019",
-            _PAWSX_SOURCES, ("de", "en", "es", "fr", "ja", "ko", "zh")),
-    TaskSet("chemprot", "classification", tuple(
-        "ACTIVATOR AGONIST AGONIST-ACTIVATOR AGONIST-INHIBITOR ANTAGONIST DOWNREGULATOR INDIRECT-DOWNREGULATOR "
-        "INDIRECT-UPREGULATOR INHIBITOR PRODUCT-OF SUBSTRATE SUBSTRATE_PRODUCT-OF UPREGULATOR".split()),
-        "Apache 2.0 (this form); BioCreative VI: research use", "Kringelum et al. 2016, Beltagy et al. 2019", (
-        Source(("chemprot/{split}.txt",), ("train", "dev", "test"), _labelled_lines),)),
-    TaskSet("sib200", "classification", ("entertainment", "geography", "health", "politics", "science/technology",
-                                        "sports", "travel"), "CC BY-SA 4.0", "Adelani et al. 2024", (
-        Source(("sib200/{lang}/{split}.tsv",), ("train", "dev", "test"),
-               Table(("text",), "category", "index_id", quoted=True)),), ()),
-    TaskSet("belebele", "choice", ("0", "1", "2", "3"), "CC BY-SA 4.0", "Bandarkar et al. 2024", (
-        Source(("belebele/{lang}.jsonl",), ("test",), _belebele),), ()))}
+# %% ../../nbs/measures/06_task_sets.ipynb #ef6dfac8
+TASK_SETS = {
+    task.name: task
+    for task in (  # name → TaskSet
+        TaskSet(
+            "xnli",
+            "classification",
+            _NLI,
+            "CC BY-NC 4.0",
+            "Conneau et al. 2018",
+            _XNLI_SOURCES,
+            _XNLI,
+        ),
+        TaskSet(
+            "americasnli",
+            "classification",
+            _NLI,
+            "CC BY-SA 4.0",
+            "Ebrahimi et al. 2022",
+            (
+                Source(
+                    ("americasnli/{split}/{lang}.tsv",),
+                    ("dev", "test"),
+                    Table(("premise", "hypothesis"), "label", "id"),
+                ),
+            ),
+            _AMERICAS,
+            {"ay": "aym"},
+        ),
+        TaskSet(
+            "paws-x",
+            "classification",
+            ("0", "1"),
+            "free for any purpose, Google asks to be named",
+            "Yang et al. 2019",
+            _PAWSX_SOURCES,
+            ("de", "en", "es", "fr", "ja", "ko", "zh"),
+        ),
+        TaskSet(
+            "chemprot",
+            "classification",
+            tuple(
+                "ACTIVATOR AGONIST AGONIST-ACTIVATOR AGONIST-INHIBITOR ANTAGONIST DOWNREGULATOR "
+                "INDIRECT-DOWNREGULATOR "
+                "INDIRECT-UPREGULATOR INHIBITOR PRODUCT-OF SUBSTRATE SUBSTRATE_PRODUCT-OF "
+                "UPREGULATOR".split()
+            ),
+            "Apache 2.0 (this form); BioCreative VI: research use",
+            "Kringelum et al. 2016, Beltagy et al. 2019",
+            (Source(("chemprot/{split}.txt",), ("train", "dev", "test"), _labelled_lines),),
+        ),
+        TaskSet(
+            "sib200",
+            "classification",
+            (
+                "entertainment",
+                "geography",
+                "health",
+                "politics",
+                "science/technology",
+                "sports",
+                "travel",
+            ),
+            "CC BY-SA 4.0",
+            "Adelani et al. 2024",
+            (
+                Source(
+                    ("sib200/{lang}/{split}.tsv",),
+                    ("train", "dev", "test"),
+                    Table(("text",), "category", "index_id", quoted=True),
+                ),
+            ),
+            (),
+        ),
+        TaskSet(
+            "belebele",
+            "choice",
+            ("0", "1", "2", "3"),
+            "CC BY-SA 4.0",
+            "Bandarkar et al. 2024",
+            (Source(("belebele/{lang}.jsonl",), ("test",), _belebele),),
+            (),
+        ),
+    )
+}
+
+# %% ../../nbs/measures/06_task_sets.ipynb #07e63a0a
+_SENTIMENT = {"1": "negative", "2": "positive"}
+
+
+# 1,000 English reviews, half of them of the test
+_SAMPLE = ("cls-acl10-{lang}-books/data_bookReviews.converted.jsonl",)
+
+
+_SAMPLED = partial(_labelled_lines, text="review", label="sentiment", renamed=_SENTIMENT)
+
+
+_REVIEW_SPLITS = tuple(
+    f"{domain}-{part}" for domain in ("books", "dvd", "music") for part in ("train", "test")
+)
+
+
+_ENTITIES = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER")
+
+
+_UPOS = tuple(
+    "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #3306c7ac
-_SENTIMENT = {"1": "negative", "2": "positive"}
-_SAMPLE = ("cls-acl10-{lang}-books/data_bookReviews.converted.jsonl",) # 1,000 English reviews, half of them of the test
-_SAMPLED = partial(_labelled_lines, text="review", label="sentiment", renamed=_SENTIMENT)
-_REVIEW_SPLITS = tuple(f"{domain}-{part}" for domain in ("books", "dvd", "music") for part in ("train", "test"))
-_ENTITIES = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER")
-_UPOS = tuple("ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split())
+TASK_SETS |= {
+    task.name: task
+    for task in (
+        TaskSet(
+            "cls",
+            "classification",
+            ("negative", "positive"),
+            "research use, on request; sample: GPL 2 or later",
+            "Prettenhofer & Stein 2010",
+            (
+                Source(
+                    ("cls-acl10-unprocessed/{lang}/{domain}/{part}.review",),
+                    _REVIEW_SPLITS,
+                    _reviews,
+                ),
+                Source(_SAMPLE, ("sample-train",), partial(_SAMPLED, rows=(0, 500))),
+                Source(_SAMPLE, ("sample-test",), partial(_SAMPLED, rows=(500, 1000))),
+            ),
+            ("de", "en", "fr", "ja"),
+            {"ja": "jp"},
+        ),
+        TaskSet(
+            "ud-pos",
+            "tagging",
+            _UPOS,
+            "each treebank its own, several non-commercial",
+            "Zeman et al. 2019 (UD 2.5)",
+            (
+                Source(
+                    ("udpos-xtreme/{split}-{lang}.tsv",), ("train", "dev", "test"), _two_columns
+                ),
+                Source(
+                    ("ud-2.5/UD_*/{lang}_*-ud-{split}.conllu",), ("train", "dev", "test"), _conllu
+                ),
+            ),
+            (),
+        ),
+        TaskSet(
+            "pan-x",
+            "tagging",
+            _ENTITIES,
+            "text CC BY-SA (Wikipedia); annotation: none stated",
+            "Pan et al. 2017, Rahimi et al. 2019",
+            (
+                Source(("panx/{split}-{lang}.tsv",), ("train", "dev", "test"), _two_columns),
+                Source(("panx/{lang}/{split}",), ("train", "dev", "test"), _two_columns),
+            ),
+            (),
+        ),
+    )
+}
 
-TASK_SETS |= {task.name: task for task in (
-    TaskSet("cls", "classification", ("negative", "positive"), "research use, on request; sample: GPL 2 or later",
-            "Prettenhofer & Stein 2010", (
-        Source(("cls-acl10-unprocessed/{lang}/{domain}/{part}.review",), _REVIEW_SPLITS, _reviews),
-        Source(_SAMPLE, ("sample-train",), partial(_SAMPLED, rows=(0, 500))),
-        Source(_SAMPLE, ("sample-test",), partial(_SAMPLED, rows=(500, 1000)))),
-        ("de", "en", "fr", "ja"), {"ja": "jp"}),
-    TaskSet("ud-pos", "tagging", _UPOS, "each treebank its own, several non-commercial", "Zeman et al. 2019 (UD 2.5)", (
-        Source(("udpos-xtreme/{split}-{lang}.tsv",), ("train", "dev", "test"), _two_columns),
-        Source(("ud-2.5/UD_*/{lang}_*-ud-{split}.conllu",), ("train", "dev", "test"), _conllu)), ()),
-    TaskSet("pan-x", "tagging", _ENTITIES, "text CC BY-SA (Wikipedia); annotation: none stated",
-            "Pan et al. 2017, Rahimi et al. 2019", (
-        Source(("panx/{split}-{lang}.tsv",), ("train", "dev", "test"), _two_columns),
-        Source(("panx/{lang}/{split}",), ("train", "dev", "test"), _two_columns)), ()))}
+# %% ../../nbs/measures/06_task_sets.ipynb #7affe3f6
+_TYDI = {
+    "ar": "arabic",
+    "bn": "bengali",
+    "en": "english",
+    "fi": "finnish",
+    "id": "indonesian",
+    "ko": "korean",
+    "ru": "russian",
+    "sw": "swahili",
+    "te": "telugu",
+}
 
-# %% ../../nbs/measures/06_task_sets.ipynb #bf92bd7f
-_TYDI = {"ar": "arabic", "bn": "bengali", "en": "english", "fi": "finnish", "id": "indonesian", "ko": "korean",
-         "ru": "russian", "sw": "swahili", "te": "telugu"}
+
 _MLQA = ("ar", "de", "en", "es", "hi", "vi", "zh")
-_MLQA_PAIRS = (*_MLQA, *(f"{context}-{question}" for context in _MLQA for question in _MLQA if context != question))
-_SQUAD_TRANSLATED = tuple("ar de el es hi ru th tr vi zh".split()) # for translate-train, by machine
+
+
+_MLQA_PAIRS = (
+    *_MLQA,
+    *(f"{context}-{question}" for context in _MLQA for question in _MLQA if context != question),
+)
+
+
+# for translate-train, by machine
+_SQUAD_TRANSLATED = tuple("ar de el es hi ru th tr vi zh".split())
+
+# %% ../../nbs/measures/06_task_sets.ipynb #712b678d
 _QA = "question answering"
 
-TASK_SETS |= {task.name: task for task in (
-    TaskSet("xquad", _QA, (), "CC BY-SA 4.0", "Artetxe et al. 2020", (
-        Source(("xquad/xquad.{lang}.json",), ("test",), _squad),),
-        tuple("ar de el en es hi ro ru th tr vi zh".split())),
-    TaskSet("mlqa", _QA, (), "CC BY-SA 3.0", "Lewis et al. 2020", (
-        Source(("mlqa/{split}/{split}-context-{context}-question-{question}.json",), ("dev", "test"), _squad),
-        Source(("mlqa/MLQA_V1/{split}/{split}-context-{context}-question-{question}.json",), ("dev", "test"), _squad)),
-        _MLQA_PAIRS),
-    TaskSet("tydiqa", _QA, (), "Apache 2.0", "Clark et al. 2020", (
-        Source(("tydiqa-goldp/{lang}_tydiqa_{split}.json",), ("train", "dev"), _squad),
-        Source(("tydiqa-goldp/tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-{lang}.json",), ("dev",), _squad),
-        Source(("tydiqa-goldp/tydiqa-goldp-v1.1-{split}/tydiqa.goldp.{ours}.{split}.json",), ("train", "dev"), _squad),
-        Source(("tydiqa-goldp/tydiqa-goldp-v1.1-{split}.json",), ("train", "dev"), _of_language),
-        *(Source((f"tydiqa-goldp/{name}",), (TRANSLATE_TRAIN,), _squad, ("en",)) for name in (
-            "{lang}_tydiqa_train.json", "tydiqa-goldp-v1.1-train/tydiqa.goldp.{ours}.train.json")),
-        Source(("tydiqa-goldp/translate-train/tydiqa.translate.train.en-{ours}.json",), (TRANSLATE_TRAIN,),
-               partial(_squad, translated=True), tuple(lang for lang in _TYDI if lang != "en"))),
-        tuple(_TYDI), _TYDI),
-    TaskSet("squad1", _QA, (), "CC BY-SA 4.0", "Rajpurkar et al. 2016", (
-        Source(("squad/{split}-v1.1.json",), ("train", "dev"), _squad, ("en",)),
-        Source(("squad/translate-{split}/squad.translate.{split}.en-{lang}.json",), ("train", "dev"),
-               partial(_squad, translated=True), _SQUAD_TRANSLATED),
-        Source(("mlqa/mlqa-translate-train/{lang}_squad-translate-train-{split}-v1.1.json",), ("train", "dev"),
-               partial(_squad, translated=True), _SQUAD_TRANSLATED)), # MLQA's own translations
-        ("en", *_SQUAD_TRANSLATED)),
-    TaskSet("squad2", _QA, (), "CC BY-SA 4.0", "Rajpurkar et al. 2018", (
-        Source(("squad/{split}-v2.0.json",), ("train", "dev"), partial(_squad, unanswerable=True)),
-        Source(("squad/cs224n/dev-v2.0.json",), ("cs224n-dev",), partial(_squad, unanswerable=True)))))}
+# %% ../../nbs/measures/06_task_sets.ipynb #bf92bd7f
+TASK_SETS |= {
+    task.name: task
+    for task in (
+        TaskSet(
+            "xquad",
+            _QA,
+            (),
+            "CC BY-SA 4.0",
+            "Artetxe et al. 2020",
+            (Source(("xquad/xquad.{lang}.json",), ("test",), _squad),),
+            tuple("ar de el en es hi ro ru th tr vi zh".split()),
+        ),
+        TaskSet(
+            "mlqa",
+            _QA,
+            (),
+            "CC BY-SA 3.0",
+            "Lewis et al. 2020",
+            (
+                Source(
+                    ("mlqa/{split}/{split}-context-{context}-question-{question}.json",),
+                    ("dev", "test"),
+                    _squad,
+                ),
+                Source(
+                    ("mlqa/MLQA_V1/{split}/{split}-context-{context}-question-{question}.json",),
+                    ("dev", "test"),
+                    _squad,
+                ),
+            ),
+            _MLQA_PAIRS,
+        ),
+        TaskSet(
+            "tydiqa",
+            _QA,
+            (),
+            "Apache 2.0",
+            "Clark et al. 2020",
+            (
+                Source(("tydiqa-goldp/{lang}_tydiqa_{split}.json",), ("train", "dev"), _squad),
+                Source(
+                    ("tydiqa-goldp/tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-{lang}.json",),
+                    ("dev",),
+                    _squad,
+                ),
+                Source(
+                    ("tydiqa-goldp/tydiqa-goldp-v1.1-{split}/tydiqa.goldp.{ours}.{split}.json",),
+                    ("train", "dev"),
+                    _squad,
+                ),
+                Source(
+                    ("tydiqa-goldp/tydiqa-goldp-v1.1-{split}.json",), ("train", "dev"), _of_language
+                ),
+                *(
+                    Source((f"tydiqa-goldp/{name}",), (TRANSLATE_TRAIN,), _squad, ("en",))
+                    for name in (
+                        "{lang}_tydiqa_train.json",
+                        "tydiqa-goldp-v1.1-train/tydiqa.goldp.{ours}.train.json",
+                    )
+                ),
+                Source(
+                    ("tydiqa-goldp/translate-train/tydiqa.translate.train.en-{ours}.json",),
+                    (TRANSLATE_TRAIN,),
+                    partial(_squad, translated=True),
+                    tuple(lang for lang in _TYDI if lang != "en"),
+                ),
+            ),
+            tuple(_TYDI),
+            _TYDI,
+        ),
+        TaskSet(
+            "squad1",
+            _QA,
+            (),
+            "CC BY-SA 4.0",
+            "Rajpurkar et al. 2016",
+            (
+                Source(("squad/{split}-v1.1.json",), ("train", "dev"), _squad, ("en",)),
+                Source(
+                    ("squad/translate-{split}/squad.translate.{split}.en-{lang}.json",),
+                    ("train", "dev"),
+                    partial(_squad, translated=True),
+                    _SQUAD_TRANSLATED,
+                ),
+                Source(
+                    ("mlqa/mlqa-translate-train/{lang}_squad-translate-train-{split}-v1.1.json",),
+                    ("train", "dev"),
+                    partial(_squad, translated=True),
+                    _SQUAD_TRANSLATED,
+                ),
+            ),  # MLQA's own translations
+            ("en", *_SQUAD_TRANSLATED),
+        ),
+        TaskSet(
+            "squad2",
+            _QA,
+            (),
+            "CC BY-SA 4.0",
+            "Rajpurkar et al. 2018",
+            (
+                Source(
+                    ("squad/{split}-v2.0.json",),
+                    ("train", "dev"),
+                    partial(_squad, unanswerable=True),
+                ),
+                Source(
+                    ("squad/cs224n/dev-v2.0.json",),
+                    ("cs224n-dev",),
+                    partial(_squad, unanswerable=True),
+                ),
+            ),
+        ),
+    )
+}
 
-# %% ../../nbs/measures/06_task_sets.ipynb #9c73ac2c
+# %% ../../nbs/measures/06_task_sets.ipynb #52d21736
 _ENTAILS = ("entailment", "not_entailment")
+
+
 _PAIR = ("sentence1", "sentence2")
+
+
 _MNLI_SPLITS = ("train", "dev_matched", "dev_mismatched")
-_COLA, _MSR = Table((3,), 1, width=(4,)), Table(("#1 String", "#2 String"), "Quality")
+
+
+_COLA = Table((3,), 1, width=(4,))
+
+
+_MSR = Table(("#1 String", "#2 String"), "Quality")
+
+
 _COLA_DEV = tuple(f"glue/CoLA/cola_public/raw/{part}_domain_dev.tsv" for part in ("in", "out_of"))
+
 
 def _glue(folder: str, table, splits=("train", "dev")) -> Source:
     return Source((f"glue/{folder}/{{split}}.tsv",), splits, table)
 
-TASK_SETS |= {task.name: task for task in (
-    TaskSet("cola", "classification", ("0", "1"), "fair use, research", "Warstadt et al. 2019", (
-        _glue("CoLA", _COLA), Source(("glue/CoLA/cola_public/raw/in_domain_train.tsv",), ("train",), _COLA),
-        Source(_COLA_DEV, ("dev",), _COLA))),
-    TaskSet("sst2", "classification", ("0", "1"), "none stated", "Socher et al. 2013", (
-        _glue("SST-2", Table(("sentence",), "label")),)),
-    TaskSet("mrpc", "classification", ("0", "1"), "Microsoft Research licence", "Dolan & Brockett 2005", (
-        _glue("MRPC", _MSR), Source(("glue/MRPC/msr_paraphrase_{split}.txt",), ("train", "test"), _MSR))),
-    TaskSet("stsb", "regression", (), "scores CC BY-SA 4.0; texts: each source its own", "Cer et al. 2017", (
-        _glue("STS-B", Table(_PAIR, "score", "index")),
-        Source(("glue/STS-B/original/sts-{split}.tsv",), ("train", "dev", "test"),
-               Table((5, 6), 4, width=(7, 8, 9))))),
-    TaskSet("qqp", "classification", ("0", "1"), "Quora's terms, non-commercial", "GLUE: Wang et al. 2019", (
-        _glue("QQP", Table(("question1", "question2"), "is_duplicate", "id", uneven="count")),
-        Source(("glue/QQP/new_dev.tsv",), ("resampled-dev",), Table((3, 4), 5, 0, width=(6,), uneven="count")))))}
+# %% ../../nbs/measures/06_task_sets.ipynb #9c73ac2c
+TASK_SETS |= {
+    task.name: task
+    for task in (
+        TaskSet(
+            "cola",
+            "classification",
+            ("0", "1"),
+            "fair use, research",
+            "Warstadt et al. 2019",
+            (
+                _glue("CoLA", _COLA),
+                Source(("glue/CoLA/cola_public/raw/in_domain_train.tsv",), ("train",), _COLA),
+                Source(_COLA_DEV, ("dev",), _COLA),
+            ),
+        ),
+        TaskSet(
+            "sst2",
+            "classification",
+            ("0", "1"),
+            "none stated",
+            "Socher et al. 2013",
+            (_glue("SST-2", Table(("sentence",), "label")),),
+        ),
+        TaskSet(
+            "mrpc",
+            "classification",
+            ("0", "1"),
+            "Microsoft Research licence",
+            "Dolan & Brockett 2005",
+            (
+                _glue("MRPC", _MSR),
+                Source(("glue/MRPC/msr_paraphrase_{split}.txt",), ("train", "test"), _MSR),
+            ),
+        ),
+        TaskSet(
+            "stsb",
+            "regression",
+            (),
+            "scores CC BY-SA 4.0; texts: each source its own",
+            "Cer et al. 2017",
+            (
+                _glue("STS-B", Table(_PAIR, "score", "index")),
+                Source(
+                    ("glue/STS-B/original/sts-{split}.tsv",),
+                    ("train", "dev", "test"),
+                    Table((5, 6), 4, width=(7, 8, 9)),
+                ),
+            ),
+        ),
+        TaskSet(
+            "qqp",
+            "classification",
+            ("0", "1"),
+            "Quora's terms, non-commercial",
+            "GLUE: Wang et al. 2019",
+            (
+                _glue(
+                    "QQP", Table(("question1", "question2"), "is_duplicate", "id", uneven="count")
+                ),
+                Source(
+                    ("glue/QQP/new_dev.tsv",),
+                    ("resampled-dev",),
+                    Table((3, 4), 5, 0, width=(6,), uneven="count"),
+                ),
+            ),
+        ),
+    )
+}
 
 # %% ../../nbs/measures/06_task_sets.ipynb #73132c77
-TASK_SETS |= {task.name: task for task in (
-    TaskSet("mnli", "classification", _NLI, "OANC's, some parts CC BY(-SA) 3.0", "Williams et al. 2018", (
-        _glue("MNLI", Table(_PAIR, "gold_label", "index", left_out=_NO_GOLD), _MNLI_SPLITS),
-        Source(("multinli_1.0/multinli_1.0_{split}.txt",), _MNLI_SPLITS,
-               Table(_PAIR, "gold_label", "pairID", left_out=_NO_GOLD)),
-        Source(("glue/AX/diagnostic-full.tsv",), ("diagnostic",), Table(("Premise", "Hypothesis"), "Label")))),
-    TaskSet("qnli", "classification", _ENTAILS, "CC BY-SA 4.0 (SQuAD)", "GLUE: Wang et al. 2019", (
-        _glue("QNLI", Table(("question", "sentence"), "label", "index")),)),
-    TaskSet("rte", "classification", _ENTAILS, "none stated", "Dagan et al. 2006, Bentivogli et al. 2009", (
-        _glue("RTE", Table(_PAIR, "label", "index")),)))}
+TASK_SETS |= {
+    task.name: task
+    for task in (
+        TaskSet(
+            "mnli",
+            "classification",
+            _NLI,
+            "OANC's, some parts CC BY(-SA) 3.0",
+            "Williams et al. 2018",
+            (
+                _glue("MNLI", Table(_PAIR, "gold_label", "index", left_out=_NO_GOLD), _MNLI_SPLITS),
+                Source(
+                    ("multinli_1.0/multinli_1.0_{split}.txt",),
+                    _MNLI_SPLITS,
+                    Table(_PAIR, "gold_label", "pairID", left_out=_NO_GOLD),
+                ),
+                Source(
+                    ("glue/AX/diagnostic-full.tsv",),
+                    ("diagnostic",),
+                    Table(("Premise", "Hypothesis"), "Label"),
+                ),
+            ),
+        ),
+        TaskSet(
+            "qnli",
+            "classification",
+            _ENTAILS,
+            "CC BY-SA 4.0 (SQuAD)",
+            "GLUE: Wang et al. 2019",
+            (_glue("QNLI", Table(("question", "sentence"), "label", "index")),),
+        ),
+        TaskSet(
+            "rte",
+            "classification",
+            _ENTAILS,
+            "none stated",
+            "Dagan et al. 2006, Bentivogli et al. 2009",
+            (_glue("RTE", Table(_PAIR, "label", "index")),),
+        ),
+    )
+}
 
-# %% ../../nbs/measures/06_task_sets.ipynb #f441512c
+# %% ../../nbs/measures/06_task_sets.ipynb #43c66793
 def _looked_for(task: TaskSet, language: str, split: str) -> str:
     "What an error says of a set that is not there: its files and its licence."
     places = "; or ".join(" and ".join(names) for names in task.where(language, split))
     return f"looked for {places}, also packed (.gz, .xz). Licence of the set: {task.licence}"
 
+
 def _root(root, task: TaskSet, split: str, language: str = "{lang}") -> Path:
     "The folder of the sets; `DataError` where none is named."
     root = data_root() if root is None else Path(root)
-    if root is not None: return root
-    raise DataError("XLNB_DATA is not set: set it to the folder that holds the downstream sets, or give root=…; "
-                    f"{task.name}, {split}: {_looked_for(task, language, split)}")
+    if root is not None:
+        return root
+    raise DataError(
+        "XLNB_DATA is not set: set it to the folder that holds the downstream sets, or give "
+        "root=…; "
+        f"{task.name}, {split}: {_looked_for(task, language, split)}"
+    )
+
 
 def _chosen(name: str, split: str) -> TaskSet:
     task = TASK_SETS[choose("task", name, TASK_SETS)]
     choose(f"split of {name!r}", split, task.splits)
     return task
 
-def task_languages(name: str, # a key of TASK_SETS
-                   split: str, # one of the set's
-                   root=None, # folder of the sets; that of XLNB_DATA if None
-                  ) -> list[str]: # our codes, in the set's order
+# %% ../../nbs/measures/06_task_sets.ipynb #f441512c
+def task_languages(
+    name: str,  # a key of TASK_SETS
+    split: str,  # one of the set's
+    root=None,  # folder of the sets; that of XLNB_DATA if None
+) -> list[str]:  # our codes, in the set's order
     """Languages of a set that have files for a split.
 
     Raises `ConfigError` for an unknown set or split, `DataError` where no folder is named."""
     task = _chosen(name, split)
     root = _root(root, task, split)
     sources = [source for source in task.sources if split in source.splits]
-    langs = task.languages or sorted({code for source in sources for code in _codes_there(root, source, split)})
-    return [lang for lang in langs if any(_paths(root, task, source, lang, split) for source in sources)]
+    langs = task.languages or sorted(
+        {code for source in sources for code in _codes_there(root, source, split)}
+    )
+    return [
+        lang for lang in langs if any(_paths(root, task, source, lang, split) for source in sources)
+    ]
 
 # %% ../../nbs/measures/06_task_sets.ipynb #b5e008d9
 def _absent(task: TaskSet, language: str, split: str, root: Path) -> DataError:
     "The error that says where files were looked for."
     there = ", ".join(task_languages(task.name, split, root)) or "none"
-    return DataError(f"{task.name}, {split}, {language!r} is not there: {_looked_for(task, language, split)}. "
-                     f"Languages with files: {there}", root)
+    return DataError(
+        f"{task.name}, {split}, {language!r} is not there: {_looked_for(task, language, split)}. "
+        f"Languages with files: {there}",
+        root,
+    )
+
 
 def _source(name: str, language: str, split: str, root) -> tuple[TaskSet, Source, str, list[Path]]:
     "The set, the first of its forms that is there, our code of the language, and the files."
@@ -705,27 +1349,33 @@ def _source(name: str, language: str, split: str, root) -> tuple[TaskSet, Source
             return task, source, language, paths
     raise _absent(task, language, split, root)
 
-# %% ../../nbs/measures/06_task_sets.ipynb #e6903fc2
-def task_files(name: str, # a key of TASK_SETS
-               language: str, # as in `read_task`
-               split: str, # one of the set's
-               root=None, # folder of the sets; that of XLNB_DATA if None
-              ) -> list[Path]:
+# %% ../../nbs/measures/06_task_sets.ipynb #8ea813bd
+def task_files(
+    name: str,  # a key of TASK_SETS
+    language: str,  # as in `read_task`
+    split: str,  # one of the set's
+    root=None,  # folder of the sets; that of XLNB_DATA if None
+) -> list[Path]:
     "The files that `read_task` reads, for a record's checksums (`catalogue.checksums`); errors as there."
     return _source(name, language, split, root)[3]
 
-def read_task(name: str, # a key of TASK_SETS
-              language: str, # our code; MLQA: of the context, or context and question ('en-de')
-              split: str, # one of the set's, e.g. 'train', 'dev', 'test'
-              root=None, # folder of the sets; that of XLNB_DATA if None
-              report: Report | None = None, # counts what the rules leave out and what is normalised; a new one if None
-             ) -> list: # of Labelled, Choice, Tagged or Question
+# %% ../../nbs/measures/06_task_sets.ipynb #e6903fc2
+def read_task(
+    name: str,  # a key of TASK_SETS
+    language: str,  # our code; MLQA: of the context, or context and question ('en-de')
+    split: str,  # one of the set's, e.g. 'train', 'dev', 'test'
+    root=None,  # folder of the sets; that of XLNB_DATA if None
+    report: Report
+    | None = None,  # counts what the rules leave out and what is normalised; a new one if None
+) -> list:  # of Labelled, Choice, Tagged or Question
     """All examples of a downstream set in one language and split, in the order of the file, their texts normalised.
 
     Raises `ConfigError` for an unknown set, language or split, `DataError` for files that are absent or malformed."""
     task, source, language, paths = _source(name, language, split, root)
     report = Report() if report is None else report
-    for path in paths: report.start(path)
-    if not (found := source.read(paths, task, language, report)): raise DataError("no examples in it", paths[0])
+    for path in paths:
+        report.start(path)
+    if not (found := source.read(paths, task, language, report)):
+        raise DataError("no examples in it", paths[0])
     _warn(report, paths)
     return found

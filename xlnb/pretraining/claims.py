@@ -17,248 +17,414 @@ from scipy.special import stdtrit
 from ..base.core import ConfigError, choose
 from .reports import LEARNED, baseline_mean, best_layer, has_learned, spread
 
-# %% ../../nbs/pretraining/05_claims.ipynb #a1969540
+# %% ../../nbs/pretraining/05_claims.ipynb #625b0178
 @dataclass(frozen=True)
 class Comparison:
     "A measure on which one arm of an experiment should be ahead of another."
-    measure: str # name and unit
-    ahead: tuple[str, str] # experiment and arm
-    behind: tuple[str, str]
-    value: Callable # record → number, NaN where it has none
-    baselines: dict[str, Callable] = field(default_factory=dict) # name → record → the same measure of it
-    lower: bool = False # whether less is better
-    start: Callable | None = None # record → the same of the run that it goes on from: gains since then are compared
 
+    measure: str  # name and unit
+    ahead: tuple[str, str]  # experiment and arm
+    behind: tuple[str, str]
+    value: Callable  # record → number, NaN where it has none
+    baselines: dict[str, Callable] = field(
+        default_factory=dict
+    )  # name → record → the same measure of it
+    lower: bool = False  # whether less is better
+    start: Callable | None = (
+        None  # record → the same of the run that it goes on from: gains since then are compared
+    )
+
+# %% ../../nbs/pretraining/05_claims.ipynb #a1969540
 @dataclass(frozen=True)
 class Claim:
     "A statement of a paper, the paper's numbers for it, and what it comes to here."
+
     says: str
     paper: str
     comparisons: tuple[Comparison, ...]
-    either: tuple[Comparison, ...] = () # of which one, the kindest to the claim, counts beside the others
+    either: tuple[
+        Comparison, ...
+    ] = ()  # of which one, the kindest to the claim, counts beside the others
+
 
 DIRECTIONS = ("reproduced", "undecided", "contradicted")
-_SEEDS = 5 # of both arms, and more, before a difference has a direction
+
+
+_SEEDS = 5  # of both arms, and more, before a difference has a direction
 
 # %% ../../nbs/pretraining/05_claims.ipynb #3895f654
-def layer_score(test: str, # e.g. 'tags'
-                measure: str, # as in `reports.best_layer`
-                *baselines, # their names in the records, or (name, measure) where theirs is another
-                lower: bool = False,
-                goes_on: bool = False, # whether runs go on from others, whose scores are named 'before'
-               ) -> dict: # value, baselines, lower, start: of a `Comparison`
+def layer_score(
+    test: str,  # e.g. 'tags'
+    measure: str,  # as in `reports.best_layer`
+    *baselines,  # their names in the records, or (name, measure) where theirs is another
+    lower: bool = False,
+    goes_on: bool = False,  # whether runs go on from others, whose scores are named 'before'
+) -> dict:  # value, baselines, lower, start: of a `Comparison`
     "The score of a test at the best held-out layer, as a comparison takes it."
     named = [(name, measure) if isinstance(name, str) else name for name in baselines]
     others = {s: lambda r, s=s, m=m: baseline_mean(r, test, s, m) for s, m in named}
     untrained = {"untrained": lambda r: best_layer(r, test, measure, "untrained")}
     start = (lambda r: best_layer(r, test, measure, "before")) if goes_on else None
-    return dict(value=lambda r: best_layer(r, test, measure), baselines=untrained | others, lower=lower, start=start)
+    return dict(
+        value=lambda r: best_layer(r, test, measure),
+        baselines=untrained | others,
+        lower=lower,
+        start=start,
+    )
 
-# %% ../../nbs/pretraining/05_claims.ipynb #7423f01a
-def interval(values, # one per seed, two or more
-            ) -> tuple[float, float]: # mean, and half of the interval around it
+# %% ../../nbs/pretraining/05_claims.ipynb #18c1fe35
+def interval(
+    values,  # one per seed, two or more
+) -> tuple[float, float]:  # mean, and half of the interval around it
     "Mean over seeds and half of its 95 % interval, by Student's t."
-    mean, n = sum(values) / len(values), len(values)
+    mean = sum(values) / len(values)
+    n = len(values)
     error = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
     return mean, float(stdtrit(n - 1, 0.975)) * error
 
-def _said(values) -> str: # mean and interval
+
+def _said(values) -> str:  # mean and interval
     mean, half = interval(values)
     return "–" if math.isnan(mean) else f"{mean:+.3g} ± {half:.2g}"
 
-def _side(values) -> int: # 1 above zero, -1 below, 0 where the interval holds it
+
+def _side(values) -> int:  # 1 above zero, -1 below, 0 where the interval holds it
     mean, half = interval(values)
     return (mean > half) - (mean < -half)
 
-def _unlearned(runs) -> str: # arm → records: which of them have networks that have not learned
-    slow = {arm: [str(r["parameters"]["seed"]) for r in records if not has_learned(r)] for arm, records in runs.items()}
+# %% ../../nbs/pretraining/05_claims.ipynb #869ca179
+def _unlearned(runs) -> str:  # arm → records: which of them have networks that have not learned
+    slow = {
+        arm: [str(r["parameters"]["seed"]) for r in records if not has_learned(r)]
+        for arm, records in runs.items()
+    }
     named = [f"{arm} (seed {', '.join(seeds)})" for arm, seeds in slow.items() if seeds]
     return f"not {LEARNED} nats below word frequency: {'; '.join(named)}" if named else ""
 
-NO_DIFFERENCE, NO_SIDE = "zero is inside the interval", "its seeds do not side" # why a claim is undecided
+
+NO_DIFFERENCE = "zero is inside the interval"
+
+
+NO_SIDE = "its seeds do not side"  # why a claim is undecided
+
+
 DIFFER = "measures differ"
 
-def _direction(values, runs, # differences, or signs; arm → records
-               within: str = NO_DIFFERENCE,
-              ) -> tuple[str, str]: # a direction, and why it is undecided
-    if len(values) < _SEEDS: why = f"{len(values)} seeds of {_SEEDS}"
-    elif why := _unlearned(runs): pass
-    elif lacking := sum(map(math.isnan, values)): why = f"a value in {len(values) - lacking} of {len(values)} seeds"
-    else: why = "" if _side(values) else within
+# %% ../../nbs/pretraining/05_claims.ipynb #64bfb27c
+def _direction(
+    values,
+    runs,  # differences, or signs; arm → records
+    within: str = NO_DIFFERENCE,
+) -> tuple[str, str]:  # a direction, and why it is undecided
+    if len(values) < _SEEDS:
+        why = f"{len(values)} seeds of {_SEEDS}"
+    elif why := _unlearned(runs):
+        pass
+    elif lacking := sum(map(math.isnan, values)):
+        why = f"a value in {len(values) - lacking} of {len(values)} seeds"
+    else:
+        why = "" if _side(values) else within
     return DIRECTIONS[1 if why else 1 - _side(values)], why
 
-def _best_baseline(measure, baselines, records, sign) -> tuple: # name and score; of none ('', None)
+# %% ../../nbs/pretraining/05_claims.ipynb #7423f01a
+def _best_baseline(
+    measure, baselines, records, sign
+) -> tuple:  # name and score; of none ('', None)
     "The best by its mean over the records that have it; `ConfigError` for one that none has."
     means = {}
     for name, value in baselines.items():
         found = [v for record in records if not math.isnan(v := value(record))]
-        if not found: raise ConfigError(f"{measure}: no record has {name!r}; name a baseline that was run")
+        if not found:
+            raise ConfigError(f"{measure}: no record has {name!r}; name a baseline that was run")
         means[name] = sum(found) / len(found)
     return max(means.items(), key=lambda item: sign * item[1], default=("", None))
 
-_BASELINES = {"lsa": "LSA", "ibm1-unseen": "IBM-1", "diagonal": "by position"} # baselines, as they stand in records
 
-def _beats(values, name, score, sign) -> str: # of the better arm
-    if not name: return ""
+# baselines, as they stand in records
+_BASELINES = {"lsa": "LSA", "ibm1-unseen": "IBM-1", "diagonal": "by position"}
+
+
+def _beats(values, name, score, sign) -> str:  # of the better arm
+    if not name:
+        return ""
     beaten = _side([sign * (v - score) for v in values]) > 0
     return f"{'yes' if beaten else 'no'}: {_BASELINES.get(name, name)} {score:.3g}"
 
-# %% ../../nbs/pretraining/05_claims.ipynb #e53f679f
+# %% ../../nbs/pretraining/05_claims.ipynb #b5d3160b
 def _pairs_of(comparison, finished) -> list[tuple]:
     "Records of both arms under the same seed, where both have a value."
-    arms = [finished.get(experiment, {}).get(arm, {}) for experiment, arm in (comparison.ahead, comparison.behind)]
-    pairs = [tuple(runs[seed] for runs in arms) for seed in sorted(set.intersection(*map(set, arms)))]
-    return [pair for pair in pairs if not any(math.isnan(comparison.value(record)) for record in pair)]
+    arms = [
+        finished.get(experiment, {}).get(arm, {})
+        for experiment, arm in (comparison.ahead, comparison.behind)
+    ]
+    pairs = [
+        tuple(runs[seed] for runs in arms) for seed in sorted(set.intersection(*map(set, arms)))
+    ]
+    return [
+        pair for pair in pairs if not any(math.isnan(comparison.value(record)) for record in pair)
+    ]
+
 
 def _differences(comparison, pairs) -> list[float]:
     "Of scores; where runs go on from others, of gains since then, as those may have been trained twice."
-    score = lambda r: comparison.value(r) - (comparison.start(r) if comparison.start else 0.0)
+
+    def score(r):
+        return comparison.value(r) - (comparison.start(r) if comparison.start else 0.0)
+
     return [score(a) - score(b) for a, b in pairs]
 
-def paired_difference(comparison: Comparison,
-                      finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`
-                     ) -> tuple[float, float, int]: # mean, half of its 95 % interval, seeds; nan with fewer than two
+# %% ../../nbs/pretraining/05_claims.ipynb #f7ff1e90
+def paired_difference(
+    comparison: Comparison,
+    finished: dict,  # experiment → arm → {seed: record}, of `experiments.finished_runs`
+) -> tuple[float, float, int]:  # mean, half of its 95 % interval, seeds; nan with fewer than two
     "By how much the arm that should be ahead is higher, seed by seed."
     differences = _differences(comparison, _pairs_of(comparison, finished))
-    if len(differences) < 2: return math.nan, math.nan, len(differences)
+    if len(differences) < 2:
+        return math.nan, math.nan, len(differences)
     return *interval(differences), len(differences)
 
-def said_difference(comparison: Comparison, finished: dict) -> str: # as of `paired_difference`
+
+def said_difference(comparison: Comparison, finished: dict) -> str:  # as of `paired_difference`
     "The difference with its interval, in words, after the name of the measure where it has one."
     mean, half, seeds = paired_difference(comparison, finished)
     said = f"{mean:+.2f} ± {half:.2f} ({seeds} seeds)" if seeds > 1 else "fewer than two seeds yet"
     return ": ".join(filter(None, (comparison.measure, said)))
 
-def judge(comparison: Comparison,
-          finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`
-         ) -> dict | None: # numbers over the seeds that both arms have; None with fewer than two
+# %% ../../nbs/pretraining/05_claims.ipynb #e53f679f
+def judge(
+    comparison: Comparison,
+    finished: dict,  # experiment → arm → {seed: record}, of `experiments.finished_runs`
+) -> dict | None:  # numbers over the seeds that both arms have; None with fewer than two
     "Both arms, their difference seed by seed, its direction, and the baseline; `ConfigError` for one that was not run."
-    pairs, sign = _pairs_of(comparison, finished), -1 if comparison.lower else 1
-    if len(pairs) < 2: return None
+    pairs = _pairs_of(comparison, finished)
+    sign = -1 if comparison.lower else 1
+    if len(pairs) < 2:
+        return None
     records = dict(zip((comparison.ahead[1], comparison.behind[1]), zip(*pairs)))
     ahead, behind = ([comparison.value(record) for record in arm] for arm in records.values())
     differences = _differences(comparison, pairs)
-    baseline = _best_baseline(comparison.measure, comparison.baselines, [r for pair in pairs for r in pair], sign)
+    baseline = _best_baseline(
+        comparison.measure, comparison.baselines, [r for pair in pairs for r in pair], sign
+    )
     better = max(ahead, behind, key=lambda values: sign * sum(values))
     direction, why = _direction([sign * d for d in differences], records)
     arms = f"{comparison.ahead[1]} before {comparison.behind[1]}"
-    return {"measure": comparison.measure, "arms": arms, "ahead": spread(ahead), "behind": spread(behind),
-            "seeds": len(pairs),
-            "difference": _said(differences), "direction": direction,
-            "beats the baseline": _beats(better, *baseline, sign), "why": why}
+    return {
+        "measure": comparison.measure,
+        "arms": arms,
+        "ahead": spread(ahead),
+        "behind": spread(behind),
+        "seeds": len(pairs),
+        "difference": _said(differences),
+        "direction": direction,
+        "beats the baseline": _beats(better, *baseline, sign),
+        "why": why,
+    }
 
-# %% ../../nbs/pretraining/05_claims.ipynb #0fc76348
+# %% ../../nbs/pretraining/05_claims.ipynb #5a412f98
 @dataclass(frozen=True)
 class Rule:
     "A number of the arms of one seed that a claim says something about."
-    measure: str # name and unit
-    arms: dict[str, str] # arm → its experiment
-    number: Callable # {arm: record} → number; NaN where it has none
-    sign: Callable | None = None # number → 1 for the claim, -1 against it, 0; None: above zero is for it
-    beside: str = "" # an arm that is set against its baselines
-    value: Callable | None = None # of its record, more being better
-    baselines: dict[str, Callable] = field(default_factory=dict) # name → record → the same measure of it
 
-def judge_rule(rule: Rule,
-               finished: dict, # experiment → arm → {seed: record}, of `experiments.finished_runs`
-              ) -> dict | None: # None with fewer than two seeds
+    measure: str  # name and unit
+    arms: dict[str, str]  # arm → its experiment
+    number: Callable  # {arm: record} → number; NaN where it has none
+    sign: Callable | None = (
+        None  # number → 1 for the claim, -1 against it, 0; None: above zero is for it
+    )
+    beside: str = ""  # an arm that is set against its baselines
+    value: Callable | None = None  # of its record, more being better
+    baselines: dict[str, Callable] = field(
+        default_factory=dict
+    )  # name → record → the same measure of it
+
+# %% ../../nbs/pretraining/05_claims.ipynb #0fc76348
+def judge_rule(
+    rule: Rule,
+    finished: dict,  # experiment → arm → {seed: record}, of `experiments.finished_runs`
+) -> dict | None:  # None with fewer than two seeds
     "The number over seeds, seeds for and against, its direction, the baseline; `ConfigError` for one that was not run."
     runs = {arm: finished.get(experiment, {}).get(arm, {}) for arm, experiment in rule.arms.items()}
     seeds = sorted(set.intersection(*map(set, runs.values())))
-    if len(seeds) < 2: return None
+    if len(seeds) < 2:
+        return None
     numbers = [rule.number({arm: records[seed] for arm, records in runs.items()}) for seed in seeds]
     sign = rule.sign or (lambda n: (n > 0) - (n < 0))
     signs = [0 if math.isnan(n) else sign(n) for n in numbers]
     records = {arm: [found[seed] for seed in seeds] for arm, found in runs.items()}
     sided = rule.sign and not any(map(math.isnan, numbers))
-    if sided: direction, why = _direction(signs, records, NO_SIDE)
-    else: direction, why = _direction(numbers, records)
-    have, tested = [n for n in numbers if not math.isnan(n)], records.get(rule.beside, [])
+    if sided:
+        direction, why = _direction(signs, records, NO_SIDE)
+    else:
+        direction, why = _direction(numbers, records)
+    have = [n for n in numbers if not math.isnan(n)]
+    tested = records.get(rule.beside, [])
     baseline = _best_baseline(rule.measure, rule.baselines, tested, 1) if tested else ("", None)
-    return {"measure": rule.measure, "arms": "; ".join(rule.arms), "number": _said(have) if len(have) > 1 else "–",
-            "seeds": len(have), "for": signs.count(1), "against": signs.count(-1), "direction": direction,
-            "beats the baseline": _beats([rule.value(r) for r in tested], *baseline, 1) if tested else "", "why": why}
+    return {
+        "measure": rule.measure,
+        "arms": "; ".join(rule.arms),
+        "number": _said(have) if len(have) > 1 else "–",
+        "seeds": len(have),
+        "for": signs.count(1),
+        "against": signs.count(-1),
+        "direction": direction,
+        "beats the baseline": _beats([rule.value(r) for r in tested], *baseline, 1)
+        if tested
+        else "",
+        "why": why,
+    }
 
 # %% ../../nbs/pretraining/05_claims.ipynb #eb9d1ea0
-def rule_rows(rules: dict[str, list[Rule]], # claim → rules
-              finished: dict, # experiment → arm → {seed: record}
-             ) -> list[dict]:
+def rule_rows(
+    rules: dict[str, list[Rule]],  # claim → rules
+    finished: dict,  # experiment → arm → {seed: record}
+) -> list[dict]:
     "Every rule that has runs, judged."
     judged = ((claim, judge_rule(rule, finished)) for claim, some in rules.items() for rule in some)
     return [{"claim": claim} | row for claim, row in judged if row]
 
 # %% ../../nbs/pretraining/05_claims.ipynb #96a6fadd
-def judged_rows(claim: Claim,
-                rules: list[Rule], # of the claim
-                finished: dict, # experiment → arm → {seed: record}
-               ) -> list[dict]: # of `judge` and `judge_rule`
+def judged_rows(
+    claim: Claim,
+    rules: list[Rule],  # of the claim
+    finished: dict,  # experiment → arm → {seed: record}
+) -> list[dict]:  # of `judge` and `judge_rule`
     "A claim's comparisons and rules that have runs, judged; of alternatives the one that serves the claim best."
-    rows = [*(judge(c, finished) for c in claim.comparisons), *(judge_rule(rule, finished) for rule in rules)]
+    rows = [
+        *(judge(c, finished) for c in claim.comparisons),
+        *(judge_rule(rule, finished) for rule in rules),
+    ]
     either = [row for c in claim.either if (row := judge(c, finished))]
-    return [row for row in rows if row] + sorted(either, key=lambda row: DIRECTIONS.index(row["direction"]))[:1]
+    return [row for row in rows if row] + sorted(
+        either, key=lambda row: DIRECTIONS.index(row["direction"])
+    )[:1]
 
-def direction(rows: list[dict], # of `judged_rows`
-             ) -> str: # one of `DIRECTIONS`, or 'too few runs'
+
+def direction(
+    rows: list[dict],  # of `judged_rows`
+) -> str:  # one of `DIRECTIONS`, or 'too few runs'
     "What all rows of a claim say; 'undecided' where they do not agree."
     said = {row["direction"] for row in rows}
     return said.pop() if len(said) == 1 else "undecided" if said else "too few runs"
 
-# %% ../../nbs/pretraining/05_claims.ipynb #4f3fd61c
-_LEDGER = {"measure": "measure", "arms": "A before B", "ahead": "A", "behind": "B", "difference": "A − B (seeds)",
-           "direction": "direction", "beats the baseline": "beats the baseline"}
+# %% ../../nbs/pretraining/05_claims.ipynb #406b3f8f
+_LEDGER = {
+    "measure": "measure",
+    "arms": "A before B",
+    "ahead": "A",
+    "behind": "B",
+    "difference": "A − B (seeds)",
+    "direction": "direction",
+    "beats the baseline": "beats the baseline",
+}
 
-def _under(head: dict, rows: list[dict]) -> list[dict]: # the head beside the first row, blank beside the others
+
+def _under(
+    head: dict, rows: list[dict]
+) -> list[dict]:  # the head beside the first row, blank beside the others
     return [(dict.fromkeys(head, "") if n else head) | row for n, row in enumerate(rows)]
 
-def ledger(claims: dict[str, Claim],
-           finished: dict, # experiment → arm → {seed: record}
-          ) -> list[dict]: # a row per comparison
+# %% ../../nbs/pretraining/05_claims.ipynb #4f3fd61c
+def ledger(
+    claims: dict[str, Claim],
+    finished: dict,  # experiment → arm → {seed: record}
+) -> list[dict]:  # a row per comparison
     "Every claim with its direction and its numbers; one without runs says so."
     table = []
     for name, claim in claims.items():
         judged = [(c, row) for c in claim.comparisons if (row := judge(c, finished))]
-        rows = [row | {"arms": f"{row['arms']} ({c.ahead[0]})", "difference": f"{row['difference']} ({row['seeds']})"}
-                for c, row in judged]
+        rows = [
+            row
+            | {
+                "arms": f"{row['arms']} ({c.ahead[0]})",
+                "difference": f"{row['difference']} ({row['seeds']})",
+            }
+            for c, row in judged
+        ]
         head = {"claim": name, "says": claim.says, "paper": claim.paper, "verdict": direction(rows)}
-        said = [row | {"direction": ": ".join(filter(None, (row["direction"], row["why"])))} for row in rows]
-        table += _under(head, [{title: row.get(k, "") for k, title in _LEDGER.items()} for row in said or [{}]])
+        said = [
+            row | {"direction": ": ".join(filter(None, (row["direction"], row["why"])))}
+            for row in rows
+        ]
+        table += _under(
+            head, [{title: row.get(k, "") for k, title in _LEDGER.items()} for row in said or [{}]]
+        )
     return table
 
-# %% ../../nbs/pretraining/05_claims.ipynb #3f245ede
-def _beaten(rows) -> str: # 'yes' where every better arm is ahead of its baselines; otherwise the baselines that are not
+# %% ../../nbs/pretraining/05_claims.ipynb #294b744f
+def _beaten(
+    rows,
+) -> (
+    str
+):  # 'yes' where every better arm is ahead of its baselines; otherwise the baselines that are not
     said = [row["beats the baseline"] for row in rows if row["beats the baseline"]]
-    ahead = dict.fromkeys(text.removeprefix("no: ").rsplit(" ", 1)[0] for text in said if text.startswith("no"))
+    ahead = dict.fromkeys(
+        text.removeprefix("no: ").rsplit(" ", 1)[0] for text in said if text.startswith("no")
+    )
     return f"no: {', '.join(ahead)}" if ahead else "yes" if said else "–"
 
-def _reasons(rows) -> str: # why a claim is undecided
-    if len({row["direction"] for row in rows}) > 1: return DIFFER
+
+def _reasons(rows) -> str:  # why a claim is undecided
+    if len({row["direction"] for row in rows}) > 1:
+        return DIFFER
     return "; ".join(dict.fromkeys(row["why"] for row in rows if row["why"]))
 
-def claim_rows(claims: dict[str, Claim],
-               rules: dict[str, list[Rule]], # claim → its rules, where it has any
-               finished: dict, # experiment → arm → {seed: record}
-              ) -> list[dict]: # a row per claim
+# %% ../../nbs/pretraining/05_claims.ipynb #3f245ede
+def claim_rows(
+    claims: dict[str, Claim],
+    rules: dict[str, list[Rule]],  # claim → its rules, where it has any
+    finished: dict,  # experiment → arm → {seed: record}
+) -> list[dict]:  # a row per claim
     "Every claim: direction, measures for and against it, whether the better arms beat their baselines, why undecided."
-    judged = {name: judged_rows(claim, rules.get(name, []), finished) for name, claim in claims.items()}
-    count = lambda rows: [sum(row["direction"] == d for row in rows) for d in DIRECTIONS]
-    return [{"claim": name, "says": claims[name].says, "direction": direction(rows),
-             **dict(zip(("measures for it", "open", "against it"), count(rows))),
-             "beats the baseline": _beaten(rows), "why": _reasons(rows)} for name, rows in judged.items()]
+    judged = {
+        name: judged_rows(claim, rules.get(name, []), finished) for name, claim in claims.items()
+    }
 
-# %% ../../nbs/pretraining/05_claims.ipynb #5f0f166b
+    def count(rows):
+        return [sum(row["direction"] == d for row in rows) for d in DIRECTIONS]
+
+    return [
+        {
+            "claim": name,
+            "says": claims[name].says,
+            "direction": direction(rows),
+            **dict(zip(("measures for it", "open", "against it"), count(rows))),
+            "beats the baseline": _beaten(rows),
+            "why": _reasons(rows),
+        }
+        for name, rows in judged.items()
+    ]
+
+# %% ../../nbs/pretraining/05_claims.ipynb #baedc75d
 _HOLDS = {True: "yes", False: "no", None: ""}
 
-def check_rows(checks: dict[str, list[tuple]], # claim → (measure, printed, recomputed, whether the claim holds there)
-               names, # of claims
-              ) -> list[dict]:
-    "The checks of some claims."
-    return [{"claim": name, "measure": measure, "printed": printed, "recomputed": recomputed, "holds": _HOLDS[holds]}
-            for name in names for measure, printed, recomputed, holds in checks[name]]
 
-def checked_claims(claims: dict[str, Claim],
-                   checks: dict[str, list[tuple]], # as of `check_rows`
-                   marks: dict[str, str], # claim → direction
-                  ) -> list[dict]: # a row per check
+def check_rows(
+    checks: dict[
+        str, list[tuple]
+    ],  # claim → (measure, printed, recomputed, whether the claim holds there)
+    names,  # of claims
+) -> list[dict]:
+    "The checks of some claims."
+    return [
+        {
+            "claim": name,
+            "measure": measure,
+            "printed": printed,
+            "recomputed": recomputed,
+            "holds": _HOLDS[holds],
+        }
+        for name in names
+        for measure, printed, recomputed, holds in checks[name]
+    ]
+
+# %% ../../nbs/pretraining/05_claims.ipynb #5f0f166b
+def checked_claims(
+    claims: dict[str, Claim],
+    checks: dict[str, list[tuple]],  # as of `check_rows`
+    marks: dict[str, str],  # claim → direction
+) -> list[dict]:  # a row per check
     "Every claim with its direction by runs and its checks; `ConfigError` for a claim without checks."
     table = []
     for name, claim in claims.items():

@@ -13,223 +13,340 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
-from ..base.core import ConfigError, DataError, PALETTE, choose, figure, plain_warnings, read_records, repo_root
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    PALETTE,
+    choose,
+    figure,
+    plain_warnings,
+    read_records,
+    repo_root,
+)
 from ..encoder.encoder import SIZES
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #bc14e8b9
 @dataclass(frozen=True)
 class Experiment:
     "A grid: every arm under every seed."
-    claim: str # what it is to show, in a sentence
-    arms: dict[str, dict] # name → parameters of the notebook in which the arm differs from the others
-    shared: dict # parameters of all arms
+
+    claim: str  # what it is to show, in a sentence
+    arms: dict[
+        str, dict
+    ]  # name → parameters of the notebook in which the arm differs from the others
+    shared: dict  # parameters of all arms
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def runs(self) -> list[tuple[str, dict]]:
         "Arm and parameters of each run, the first seed of every arm before the second of any."
-        return [(arm, {**self.shared, **changes, "seed": seed}) for seed in self.seeds
-                for arm, changes in self.arms.items()]
+        return [
+            (arm, {**self.shared, **changes, "seed": seed})
+            for seed in self.seeds
+            for arm, changes in self.arms.items()
+        ]
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #78313105
-def filled_in(recipe, # of a paper
-              given: dict, # parameters of a run
-             ) -> dict:
+def filled_in(
+    recipe,  # of a paper
+    given: dict,  # parameters of a run
+) -> dict:
     "All parameters that shape a run; raises `ConfigError` for one that cannot be."
-    for name in given: choose("parameter", name, recipe.Settings.__dataclass_fields__)
-    settings = recipe.resolve(recipe.Settings(**given)).for_record() # folders by what is in them
+    for name in given:
+        choose("parameter", name, recipe.Settings.__dataclass_fields__)
+    settings = recipe.resolve(recipe.Settings(**given)).for_record()  # folders by what is in them
     return {name: value for name, value in settings.items() if name not in recipe.not_identity}
 
-# %% ../../nbs/pretraining/02_experiments.ipynb #5aec6b67
+# %% ../../nbs/pretraining/02_experiments.ipynb #2c5138fa
 def _shaping(record: dict, recipe) -> tuple[dict, list[str]]:
     "A record's parameters under today's names, those that came later as they were, and the names that have none."
-    known, today, unknown = recipe.Settings.__dataclass_fields__, {}, []
+    known = recipe.Settings.__dataclass_fields__
+    today = {}
+    unknown = []
     for name, value in record["parameters"].items():
-        if name in recipe.not_identity: continue
+        if name in recipe.not_identity:
+            continue
         now = name if name in known else recipe.renamed.get(name, name)
-        if now in known and now not in today: today[now] = value
-        elif now is not None and not (callable(now) and now(value)): unknown.append(name)
+        if now in known and now not in today:
+            today[now] = value
+        elif now is not None and not (callable(now) and now(value)):
+            unknown.append(name)
     return recipe.absent | today, unknown
 
+# %% ../../nbs/pretraining/02_experiments.ipynb #5aec6b67
 def _identities(records: list[dict], recipe) -> list[dict]:
     "What shaped each run, filled in; `ConfigError` names the parameters that the recipe does not know."
-    shaped, refused = [], {}
+    shaped = []
+    refused = {}
     for number, record in enumerate(records, 1):
         today, unknown = _shaping(record, recipe)
         for name in unknown:
             given = record["parameters"][name]
             refused.setdefault(name, []).append(f"{name}={given!r} in no. {number}")
-        if not refused: shaped.append(filled_in(recipe, today))
-    if not refused: return shaped
+        if not refused:
+            shaped.append(filled_in(recipe, today))
+    if not refused:
+        return shaped
     named = "; ".join(f"{found[0]}, {len(found)} in all" for found in refused.values())
-    raise ConfigError(f"of {len(records)} finished records of {recipe.notebook} (oldest first) some have parameters "
-                      f"that its settings do not know: {named}. Say in the recipe's `renamed` what became of each")
+    raise ConfigError(
+        f"of {len(records)} finished records of {recipe.notebook} (oldest first) some have "
+        f"parameters "
+        f"that its settings do not know: {named}. Say in the recipe's `renamed` what became of each"
+    )
 
-# %% ../../nbs/pretraining/02_experiments.ipynb #879f75a8
+# %% ../../nbs/pretraining/02_experiments.ipynb #353d9ac1
 def _checked(records: list[dict], notebook: str, *parameters: str) -> list[dict]:
     "The records; `DataError` for one without the parts that a run writes, which a damaged line may lack."
     for number, record in enumerate(records, 1):
-        given, run = record.get("parameters"), record.get("run")
+        given = record.get("parameters")
+        run = record.get("run")
         known = isinstance(given, dict) and set(parameters) <= set(given)
         if not known or not isinstance(run, dict) or "finished" not in run:
-            raise DataError(f"record {number} of {notebook}, the oldest first, lacks its parameters, or whether the "
-                            "run has finished: remove its line")
+            raise DataError(
+                f"record {number} of {notebook}, the oldest first, lacks its parameters, or "
+                f"whether the "
+                "run has finished: remove its line"
+            )
     return records
 
-def records_of(experiment: Experiment,
-               recipe, # of the paper whose experiment it is
-               records: list[dict], # oldest first
-              ) -> dict[str, dict[int, dict]]: # arm → {seed: newest finished record}
+# %% ../../nbs/pretraining/02_experiments.ipynb #7907cd03
+def records_of(
+    experiment: Experiment,
+    recipe,  # of the paper whose experiment it is
+    records: list[dict],  # oldest first
+) -> dict[str, dict[int, dict]]:  # arm → {seed: newest finished record}
     "The finished records of an experiment; `ConfigError` for records with a parameter that the recipe does not know."
-    found, done = {arm: {} for arm in experiment.arms}, [
-        r for r in _checked(records, recipe.notebook) if r["run"]["finished"]]
+    found = {arm: {} for arm in experiment.arms}
+    done = [r for r in _checked(records, recipe.notebook) if r["run"]["finished"]]
     identities = _identities(done, recipe)
     for arm, given in experiment.runs():
         wanted = filled_in(recipe, given)
         same = [record for record, identity in zip(done, identities) if identity == wanted]
-        if same: found[arm][given["seed"]] = same[-1]
+        if same:
+            found[arm][given["seed"]] = same[-1]
     return found
+
 
 def missing(experiment: Experiment, recipe, records: list[dict]) -> list[tuple[str, dict]]:
     "Arm and parameters of the runs without a finished record."
     found = records_of(experiment, recipe, records)
     return [(arm, given) for arm, given in experiment.runs() if given["seed"] not in found[arm]]
 
-def finished_runs(experiments: dict[str, Experiment],
-                  recipe, records: list[dict], # oldest first
-                 ) -> dict[str, dict]: # experiment → arm → {seed: record}
+# %% ../../nbs/pretraining/02_experiments.ipynb #b35c5677
+def finished_runs(
+    experiments: dict[str, Experiment],
+    recipe,
+    records: list[dict],  # oldest first
+) -> dict[str, dict]:  # experiment → arm → {seed: record}
     "The finished records of several experiments, without arms that have none."
-    found = {name: records_of(experiment, recipe, records) for name, experiment in experiments.items()}
+    found = {
+        name: records_of(experiment, recipe, records) for name, experiment in experiments.items()
+    }
     return {name: {arm: runs for arm, runs in arms.items() if runs} for name, arms in found.items()}
 
-def runs_of_size(size: str, # one of SIZES
-                 *notebooks: str, # e.g. '03_xlm_e'
-                ) -> tuple[dict, dict]: # experiment → `Experiment`; → arm → {seed: record}
+# %% ../../nbs/pretraining/02_experiments.ipynb #5395ab88
+def runs_of_size(
+    size: str,  # one of SIZES
+    *notebooks: str,  # e.g. '03_xlm_e'
+) -> tuple[dict, dict]:  # experiment → `Experiment`; → arm → {seed: record}
     "The experiments of one notebook or several at one size, and their finished records; `ConfigError` for others."
     choose("size", size, SIZES)
-    experiments, finished = {}, {}
+    experiments = {}
+    finished = {}
     for recipe in map(recipe_of, notebooks):
         records = _checked(read_records(recipe.notebook), recipe.notebook, "size")
         records = [r for r in records if r["parameters"]["size"] == size]
-        sized = {name: replace(e, shared={**e.shared, "size": size}) for name, e in recipe.experiments.items()
-                 if e.shared.get("size", size) == size}
+        sized = {
+            name: replace(e, shared={**e.shared, "size": size})
+            for name, e in recipe.experiments.items()
+            if e.shared.get("size", size) == size
+        }
         experiments |= sized
         finished |= finished_runs(sized, recipe, records)
     return experiments, finished
 
-def run_rows(experiments: dict, finished: dict) -> list[dict]: # of `runs_of_size`
+# %% ../../nbs/pretraining/02_experiments.ipynb #879f75a8
+def run_rows(experiments: dict, finished: dict) -> list[dict]:  # of `runs_of_size`
     "What each experiment is to test, and how many of its runs are on record."
-    return [{"experiment": name, "to test": e.claim, "runs on record": sum(map(len, finished[name].values())),
-             "of": len(e.runs())} for name, e in experiments.items()]
+    return [
+        {
+            "experiment": name,
+            "to test": e.claim,
+            "runs on record": sum(map(len, finished[name].values())),
+            "of": len(e.runs()),
+        }
+        for name, e in experiments.items()
+    ]
 
-# %% ../../nbs/pretraining/02_experiments.ipynb #a4fce619
-def notebook_path(notebook: str, # e.g. '03_xlm_e', in whichever folder of `nbs`
-                 ) -> Path:
+# %% ../../nbs/pretraining/02_experiments.ipynb #65f19a05
+def notebook_path(
+    notebook: str,  # e.g. '03_xlm_e', in whichever folder of `nbs`
+) -> Path:
     "The file of a notebook of this checkout; `ConfigError` names the nearest for one that is not there."
-    paths = {path.stem: path for path in (repo_root() / "nbs").rglob("*.ipynb") if path.parent.name[0] != "."}
+    paths = {
+        path.stem: path
+        for path in (repo_root() / "nbs").rglob("*.ipynb")
+        if path.parent.name[0] != "."
+    }
     return paths[choose("notebook", notebook, sorted(paths))]
 
-def run_command(notebook: str, # e.g. '03_xlm_e'
-                given: dict, # parameters
-                output: Path, # the executed notebook
-               ) -> list[str]:
+# %% ../../nbs/pretraining/02_experiments.ipynb #d1cc2f34
+def run_command(
+    notebook: str,  # e.g. '03_xlm_e'
+    given: dict,  # parameters
+    output: Path,  # the executed notebook
+) -> list[str]:
     "The papermill call of one run."
     parameters = [w for name, value in given.items() for w in ("-p", name, str(value))]
     script = "import sys; from papermill.cli import papermill; sys.exit(papermill())"
     path = notebook_path(notebook)
-    return [sys.executable, "-c", script, str(path), str(output), *parameters,
-            "--cwd", str(path.parent), "--no-progress-bar"]
+    return [
+        sys.executable,
+        "-c",
+        script,
+        str(path),
+        str(output),
+        *parameters,
+        "--cwd",
+        str(path.parent),
+        "--no-progress-bar",
+    ]
 
-def _environment() -> dict: # of a run: one thread, and a record that the repository keeps
+# %% ../../nbs/pretraining/02_experiments.ipynb #84436dda
+def _environment() -> dict:  # of a run: one thread, and a record that the repository keeps
     results = os.environ.get("XLNB_RESULTS") or str(repo_root() / "data" / "results")
     return {**os.environ, "OMP_NUM_THREADS": "1", "XLNB_RESULTS": results}
 
-def run_one(command: list[str], # of `run_command`
-            output: Path, # its lock and its log lie beside it
-            stop: threading.Event, # set: end the run
-           ) -> str: # 'done', 'failed', 'stopped' or 'running elsewhere'
+# %% ../../nbs/pretraining/02_experiments.ipynb #a4fce619
+def run_one(
+    command: list[str],  # of `run_command`
+    output: Path,  # its lock and its log lie beside it
+    stop: threading.Event,  # set: end the run
+) -> str:  # 'done', 'failed', 'stopped' or 'running elsewhere'
     "Execute one run in a process of its own."
     output.parent.mkdir(parents=True, exist_ok=True)
     with open(output.with_suffix(".lock"), "w") as lock:
-        try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError: return "running elsewhere"
-        with open(output.with_suffix(".log"), "w") as log: # only now: it may be the log of the other process
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                       env=_environment(), start_new_session=True)
-        while process.poll() is None and not stop.wait(0.2): pass
-        if process.poll() is None: os.killpg(process.pid, signal.SIGTERM)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return "running elsewhere"
+        # only now: it may be the log of the other process
+        with open(output.with_suffix(".log"), "w") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,
+            )
+        while process.poll() is None and not stop.wait(0.2):
+            pass
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
         return "stopped" if stop.is_set() else "failed" if process.wait() else "done"
 
-# %% ../../nbs/pretraining/02_experiments.ipynb #e17587df
-def run_missing(notebook: str, name: str, # of the notebook and of its experiment
-                todo: list[tuple[str, dict]], # of `missing`
-                workers: int | None = None, # runs side by side; one per core if None
-                say=print, # called with a line about each run
-               ) -> list[str]: # a line for each run that did not end well
+# %% ../../nbs/pretraining/02_experiments.ipynb #48b9d276
+def run_missing(
+    notebook: str,
+    name: str,  # of the notebook and of its experiment
+    todo: list[tuple[str, dict]],  # of `missing`
+    workers: int | None = None,  # runs side by side; one per core if None
+    say=print,  # called with a line about each run
+) -> list[str]:  # a line for each run that did not end well
     "Run what is missing through papermill; an interrupt ends what is running."
     stop = threading.Event()
+
     def one(number, run):
         arm, given = run
         output = _output_of(notebook, name, arm, given["seed"])
         say(f"{number} of {len(todo)}: {arm}, seed {given['seed']}")
         outcome = run_one(run_command(notebook, given, output), output, stop)
-        if outcome == "done": return ""
+        if outcome == "done":
+            return ""
         return f"{arm}, seed {given['seed']}: {outcome}, see {output.with_suffix('.log')}"
+
     pool = ThreadPoolExecutor(workers or os.cpu_count())
-    try: return list(filter(None, pool.map(one, range(1, len(todo) + 1), todo)))
+    try:
+        return list(filter(None, pool.map(one, range(1, len(todo) + 1), todo)))
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
 
+# %% ../../nbs/pretraining/02_experiments.ipynb #e17587df
 def _output_of(notebook, name, arm, seed) -> Path:
     words = arm.replace(" ", "_").replace("/", "_")
     return repo_root() / "runs" / "experiments" / notebook / name / f"{words}-seed{seed}.ipynb"
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #fc213f76
-def recipe_of(notebook: str): # e.g. '03_xlm_e'
+def recipe_of(notebook: str):  # e.g. '03_xlm_e'
     "The recipe of a notebook's module; `ConfigError` for a notebook that is not there or names no experiments."
-    exported = re.search(r"#\| *default_exp +([\w.]+)", notebook_path(notebook).read_text(encoding="utf-8"))
+    exported = re.search(
+        r"#\| *default_exp +([\w.]+)", notebook_path(notebook).read_text(encoding="utf-8")
+    )
     recipe = getattr(import_module(f"xlnb.{exported[1]}"), "RECIPE", None) if exported else None
-    if recipe is None: raise ConfigError(f"notebook {notebook} names no experiments: its module has no RECIPE")
+    if recipe is None:
+        raise ConfigError(f"notebook {notebook} names no experiments: its module has no RECIPE")
     return recipe
 
-# %% ../../nbs/pretraining/02_experiments.ipynb #664c8f1c
+# %% ../../nbs/pretraining/02_experiments.ipynb #c53851f3
 def _list_or_run(notebook: str, names: list[str]) -> list[str]:
     "What is on record of a notebook's experiments, or of those named, which are then run; what did not end well."
-    recipe, failed = recipe_of(notebook), []
-    for name in names: choose("experiment", name, recipe.experiments)
+    recipe = recipe_of(notebook)
+    failed = []
+    for name in names:
+        choose("experiment", name, recipe.experiments)
     for name in names or recipe.experiments:
         experiment = recipe.experiments[name]
-        todo, total = missing(experiment, recipe, read_records(notebook)), len(experiment.runs())
-        print(f"{name}: {total - len(todo)} of {total} runs on record. {experiment.claim}", flush=True)
-        if names: failed += run_missing(notebook, name, todo, say=lambda line: print(" ", line, flush=True))
+        todo = missing(experiment, recipe, read_records(notebook))
+        total = len(experiment.runs())
+        print(
+            f"{name}: {total - len(todo)} of {total} runs on record. {experiment.claim}", flush=True
+        )
+        if names:
+            failed += run_missing(
+                notebook, name, todo, say=lambda line: print(" ", line, flush=True)
+            )
     return failed
+
 
 _USAGE = """usage: python -m xlnb.pretraining.experiments NOTEBOOK [EXPERIMENT …]
 
 Lists what is on record of a notebook's experiments (03_xlm_e); of those that are named it runs what is missing."""
 
+# %% ../../nbs/pretraining/02_experiments.ipynb #664c8f1c
 @plain_warnings()
-def main(argv: list[str]): # [notebook] or [notebook, experiment, …]
+def main(argv: list[str]):  # [notebook] or [notebook, experiment, …]
     "What is missing of a notebook's experiments, or, with names, running it; ends with a sentence if something failed."
-    if {"--help", "-h"} & {*argv}: return print(_USAGE)
+    if {"--help", "-h"} & {*argv}:
+        return print(_USAGE)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the same command goes on"))
-    try: failed = _list_or_run(argv[0] if argv else "", argv[1:])
-    except (ConfigError, DataError, ImportError) as e: sys.exit(f"xlnb: {e}")
-    if failed: sys.exit("xlnb: " + "; ".join(failed))
+    try:
+        failed = _list_or_run(argv[0] if argv else "", argv[1:])
+    except (ConfigError, DataError, ImportError) as e:
+        sys.exit(f"xlnb: {e}")
+    if failed:
+        sys.exit("xlnb: " + "; ".join(failed))
 
-if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
 
-# %% ../../nbs/pretraining/02_experiments.ipynb #415cb621
-def plot_grid(groups: dict, # arm → records, or {seed: record}
-              measures: dict, # label → function of a record, NaN where it has no such measure
-              baselines: dict | None = None, # label → function of a record: the same measure of a baseline
-             ):
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(sys.argv[1:])
+
+# %% ../../nbs/pretraining/02_experiments.ipynb #db28f9d4
+def plot_grid(
+    groups: dict,  # arm → records, or {seed: record}
+    measures: dict,  # label → function of a record, NaN where it has no such measure
+    baselines: dict | None = None,  # label → function of a record: the same measure of a baseline
+):
     "A figure: an arm in a row, a panel for every measure that a record has; `ConfigError` where none has any."
     rows = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
     every = [record for records in rows.values() for record in records]
     shown = {label: f for label, f in measures.items() if not all(math.isnan(f(r)) for r in every)}
-    if not shown: raise ConfigError(f"no record has any of these measures: {', '.join(measures)}")
-    fig, axes = figure("page", height=0.8 + 0.24 * len(rows), ncols=len(shown), sharey=True, squeeze=False)
+    if not shown:
+        raise ConfigError(f"no record has any of these measures: {', '.join(measures)}")
+    fig, axes = figure(
+        "page", height=0.8 + 0.24 * len(rows), ncols=len(shown), sharey=True, squeeze=False
+    )
     for ax, (label, measure) in zip(axes[0], shown.items()):
         baseline = (baselines or {}).get(label, lambda _: math.nan)
         for y, records in enumerate(rows.values()):
@@ -239,9 +356,13 @@ def plot_grid(groups: dict, # arm → records, or {seed: record}
     axes[0][0].set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.5, -0.5))
     return fig
 
+# %% ../../nbs/pretraining/02_experiments.ipynb #415cb621
 def _draw_arm(ax, y, values, baseline):
     values, baseline = ([v for v in some if not math.isnan(v)] for some in (values, baseline))
     ax.plot(values, [y] * len(values), "o", ms=3.5, color=PALETTE["blue"], alpha=0.6, mew=0)
-    for some, reach, style in ((values, 0.3, dict(color=PALETTE["blue"], lw=2)),
-                               (baseline, 0.35, dict(color=PALETTE["grey"], lw=1.2, ls="--"))):
-        if some: ax.plot([sum(some) / len(some)] * 2, [y - reach, y + reach], **style)
+    for some, reach, style in (
+        (values, 0.3, dict(color=PALETTE["blue"], lw=2)),
+        (baseline, 0.35, dict(color=PALETTE["grey"], lw=1.2, ls="--")),
+    ):
+        if some:
+            ax.plot([sum(some) / len(some)] * 2, [y - reach, y + reach], **style)

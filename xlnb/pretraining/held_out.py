@@ -22,10 +22,30 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ..base.core import (AGAIN, DataError, PALETTE, atomic_path, figure, label_lines, progress, progress_bar,
-                            read_json, split_pair, torch_generator)
-from ..text.batches import (Prepared, encode_pairs, pack_blocks, script, short_hash, source_hash,
-                               token_frequencies, unigram_loss, without_digits)
+from xlnb.base.core import (
+    AGAIN,
+    DataError,
+    PALETTE,
+    atomic_path,
+    figure,
+    label_lines,
+    progress,
+    progress_bar,
+    read_json,
+    split_pair,
+    torch_generator,
+)
+from xlnb.text.batches import (
+    Prepared,
+    encode_pairs,
+    pack_blocks,
+    script,
+    short_hash,
+    source_hash,
+    token_frequencies,
+    unigram_loss,
+    without_digits,
+)
 from ..text.cldr import LOCALES
 from ..text.tokens import SpecialIds, collate_pairs, collate_text
 from ..training.objectives import Masking, MaskIds, guess, replaced_tokens, rtd_diagnostics
@@ -36,160 +56,237 @@ from ..measures import alignment, probes, retrieval
 @dataclass(frozen=True)
 class HeldOutSpec:
     "Lengths, masks and amounts of held-out text: those that the run trains with."
-    length: int # tokens of a text block
-    max_side: int # tokens of one side of a pair, at most
+
+    length: int  # tokens of a text block
+    max_side: int  # tokens of one side of a pair, at most
     masking: Masking
-    restart_positions: bool = True # count anew in the second sentence of a pair
-    text_tokens: int = 1024 # of each language
-    gain_pairs: int = 32 # of each language pair, for losses beside a translation
-    retrieval_pairs: int = 128 # of each language pair, for retrieval
+    restart_positions: bool = True  # count anew in the second sentence of a pair
+    text_tokens: int = 1024  # of each language
+    gain_pairs: int = 32  # of each language pair, for losses beside a translation
+    retrieval_pairs: int = 128  # of each language pair, for retrieval
+
 
 class Measured(NamedTuple):
     "The parts of a model that held-out measures look at."
-    network: nn.Module # whose hidden states are kept
-    masked_lm: nn.Module # `EncoderForMaskedLM`: guesses masked tokens
-    detect: Callable | None = None # (ids, batch) → logits (batch, seq) that a token was replaced; None: no such network
 
-# %% ../../nbs/pretraining/00_held_out.ipynb #114ee82a
-def held_out_sentences(valid: dict, # language pair → held-out (line, line)
-                       tokenizer,
-                       longest: int, # tokens of a sentence; the rest is cut
-                      ) -> dict: # language → list of (tokens,)
+    network: nn.Module  # whose hidden states are kept
+    masked_lm: nn.Module  # `EncoderForMaskedLM`: guesses masked tokens
+    detect: Callable | None = (
+        None  # (ids, batch) → logits (batch, seq) that a token was replaced; None: no such network
+    )
+
+# %% ../../nbs/pretraining/00_held_out.ipynb #bd914fe3
+def held_out_sentences(
+    valid: dict,  # language pair → held-out (line, line)
+    tokenizer,
+    longest: int,  # tokens of a sentence; the rest is cut
+) -> dict:  # language → list of (tokens,)
     "Each held-out sentence of a language once."
     lines = {}
     for pair, rows in valid.items():
-        for lang, side in zip(split_pair(pair), zip(*rows)): lines.setdefault(lang, {}).update(dict.fromkeys(side))
-    encode = lambda some: tokenizer(list(some), add_special_tokens=False)["input_ids"]
+        for lang, side in zip(split_pair(pair), zip(*rows)):
+            lines.setdefault(lang, {}).update(dict.fromkeys(side))
+
+    def encode(some):
+        return tokenizer(list(some), add_special_tokens=False)["input_ids"]
+
     return {lang: [tokens[:longest] for tokens in encode(some)] for lang, some in lines.items()}
 
-def masked_text(sentences: list, # of (tokens,)
-                spec: HeldOutSpec, tokenizer,
-                name: str, # of the language, or whatever text it is: what the masks are drawn from
-                tokens: int = 2048, # at most
-                times: int = 1, # that the text is masked, each time anew
-               ) -> dict: # batch
+# %% ../../nbs/pretraining/00_held_out.ipynb #6cc87140
+def masked_text(
+    sentences: list,  # of (tokens,)
+    spec: HeldOutSpec,
+    tokenizer,
+    name: str,  # of the language, or whatever text it is: what the masks are drawn from
+    tokens: int = 2048,  # at most
+    times: int = 1,  # that the text is masked, each time anew
+) -> dict:  # batch
     "Held-out text in blocks, masked, the same at every call."
-    blocks = pack_blocks(sentences, spec.length)[:max(1, tokens // spec.length)] * times
+    blocks = pack_blocks(sentences, spec.length)[: max(1, tokens // spec.length)] * times
     batch = collate_text(blocks, SpecialIds.of(tokenizer))
     return spec.masking(batch, MaskIds.of(tokenizer), torch_generator("held out", name))
 
+
 class LanguageText(NamedTuple):
     "Masked held-out text of one language, and its baselines."
-    batch: dict
-    unigram: float # nats per masked token, guessed by the frequencies of the language
-    drawn: torch.Tensor # (holes,) pieces drawn by frequency
 
-def texts_by_language(data: Prepared, spec: HeldOutSpec,
-                      langs, # with training text
-                      valid: dict | None = None, # language pair → held-out (line, line); None: the corpus's own
-                      tokens: int = 2048, # of each language, at most
-                     ) -> dict[str, LanguageText]:
+    batch: dict
+    unigram: float  # nats per masked token, guessed by the frequencies of the language
+    drawn: torch.Tensor  # (holes,) pieces drawn by frequency
+
+# %% ../../nbs/pretraining/00_held_out.ipynb #114ee82a
+def texts_by_language(
+    data: Prepared,
+    spec: HeldOutSpec,
+    langs,  # with training text
+    valid: dict | None = None,  # language pair → held-out (line, line); None: the corpus's own
+    tokens: int = 2048,  # of each language, at most
+) -> dict[str, LanguageText]:
     "Held-out text of some languages, masked."
     valid = data.corpus.valid if valid is None else valid
-    sentences, found = held_out_sentences(valid, data.tokenizer, spec.length - 2), {}
+    sentences = held_out_sentences(valid, data.tokenizer, spec.length - 2)
+    found = {}
     for lang in langs:
         batch = masked_text(sentences[lang], spec, data.tokenizer, lang, tokens)
-        hidden, frequencies = batch["labels"][batch["labels"] >= 0], token_frequencies(data.store, lang)
-        drawn = torch.multinomial(torch.from_numpy(frequencies), len(hidden), True,
-                                  generator=torch_generator("drawn", lang))
+        hidden = batch["labels"][batch["labels"] >= 0]
+        frequencies = token_frequencies(data.store, lang)
+        drawn = torch.multinomial(
+            torch.from_numpy(frequencies),
+            len(hidden),
+            True,
+            generator=torch_generator("drawn", lang),
+        )
         found[lang] = LanguageText(batch, round(unigram_loss(hidden, frequencies), 5), drawn)
     return found
 
-# %% ../../nbs/pretraining/00_held_out.ipynb #3973c613
+# %% ../../nbs/pretraining/00_held_out.ipynb #691939ca
 def _on_device(model: Measured, batch: dict) -> dict:
     device = next(model.network.parameters()).device
     return {name: values.to(device) for name, values in batch.items()}
 
+
 def _generator(model: Measured) -> torch.Generator:
     return torch_generator("held out", device=next(model.network.parameters()).device)
 
-def detection(model: Measured, batch: dict, # masked, on the model's device
-              pieces: torch.Tensor, # (holes,) ids to fill them with
-              ids: MaskIds) -> dict: # as of `rtd_diagnostics`
+
+def detection(
+    model: Measured,
+    batch: dict,  # masked, on the model's device
+    pieces: torch.Tensor,  # (holes,) ids to fill them with
+    ids: MaskIds,
+) -> dict:  # as of `rtd_diagnostics`
     "How well replaced pieces are told from the originals, over words: specials are never replaced, so too easy."
     shown, labels = replaced_tokens(batch["input_ids"], batch["labels"], pieces)
     original = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
     special = torch.isin(original, torch.tensor(ids.special, device=original.device))
-    return rtd_diagnostics(model.detect(shown, batch), labels, (batch["attention_mask"] == 1) & ~special)
+    return rtd_diagnostics(
+        model.detect(shown, batch), labels, (batch["attention_mask"] == 1) & ~special
+    )
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #44cac143
 def without_dropout(measure: Callable) -> Callable:
     "A function of `Measured` and more, during which all networks are in evaluation mode."
+
     @wraps(measure)
     def measured(model, *arguments, **options):
-        with evaluation_mode(model.network, model.masked_lm, getattr(model.detect, "__self__", None)):
+        with evaluation_mode(
+            model.network, model.masked_lm, getattr(model.detect, "__self__", None)
+        ):
             return measure(model, *arguments, **options)
+
     return measured
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #f4223b50
 @without_dropout
 @torch.inference_mode()
-def text_metrics(model: Measured, batch: dict, # masked
-                 ids: MaskIds,
-                 drawn: torch.Tensor | None = None, # (holes,) pieces by frequency, for the AUC at a fixed corruption
-                ) -> dict:
+def text_metrics(
+    model: Measured,
+    batch: dict,  # masked
+    ids: MaskIds,
+    drawn: torch.Tensor
+    | None = None,  # (holes,) pieces by frequency, for the AUC at a fixed corruption
+) -> dict:
     "Loss (nats) and accuracy in the holes; of replaced tokens the diagnostics on samples, and the AUC on `drawn`."
     batch = _on_device(model, batch)
     out = guess(model.masked_lm, batch, model.detect is not None, _generator(model))
     seen = {"mlm": out.loss_sum.item() / out.count, "accuracy": out.correct.float().mean().item()}
-    if model.detect is None: return seen
+    if model.detect is None:
+        return seen
     seen |= {f"rtd_{k}": v for k, v in detection(model, batch, out.samples, ids).items()}
-    if drawn is None: return seen
-    return seen | {"rtd_auc_drawn": detection(model, batch, drawn.to(out.samples.device), ids)["auc"]}
+    if drawn is None:
+        return seen
+    return seen | {
+        "rtd_auc_drawn": detection(model, batch, drawn.to(out.samples.device), ids)["auc"]
+    }
 
-def language_metrics(model: Measured, texts: dict, # language → LanguageText
-                     ids: MaskIds) -> dict: # language → 'mlm' in nats, of replaced tokens 'auc' at a fixed corruption
+# %% ../../nbs/pretraining/00_held_out.ipynb #3973c613
+def language_metrics(
+    model: Measured,
+    texts: dict,  # language → LanguageText
+    ids: MaskIds,
+) -> dict:  # language → 'mlm' in nats, of replaced tokens 'auc' at a fixed corruption
     "What a model knows of each language, in measures that can be compared between models."
     found = {}
     for lang, text in texts.items():
         seen = text_metrics(model, text.batch, ids, text.drawn)
-        found[lang] = {"mlm": seen["mlm"]} | ({"auc": seen["rtd_auc_drawn"]} if "rtd_auc_drawn" in seen else {})
+        found[lang] = {"mlm": seen["mlm"]} | (
+            {"auc": seen["rtd_auc_drawn"]} if "rtd_auc_drawn" in seen else {}
+        )
     return found
 
-# %% ../../nbs/pretraining/00_held_out.ipynb #6dbb8e27
+# %% ../../nbs/pretraining/00_held_out.ipynb #2dd08afb
 class PairText(NamedTuple):
     "Pairs of one language pair with holes, beside their translations and beside other sentences."
-    true: dict # batch; `scored` marks the tokens of the side that both batches share
-    random: dict # batch with the same holes on that side
-    alone: dict # batch: that side by itself
-    unigram: float # nats per hole, guessed by the frequencies of its language
-    across: bool # whether the two languages have different scripts
 
-def partner_batches(pairs: list, # held-out (tokens, tokens), of one language pair
-                    spec: HeldOutSpec, tokenizer, generator: torch.Generator) -> tuple[dict, dict, dict]:
+    true: dict  # batch; `scored` marks the tokens of the side that both batches share
+    random: dict  # batch with the same holes on that side
+    alone: dict  # batch: that side by itself
+    unigram: float  # nats per hole, guessed by the frequencies of its language
+    across: bool  # whether the two languages have different scripts
+
+# %% ../../nbs/pretraining/00_held_out.ipynb #5b13c723
+def partner_batches(
+    pairs: list,  # held-out (tokens, tokens), of one language pair
+    spec: HeldOutSpec,
+    tokenizer,
+    generator: torch.Generator,
+) -> tuple[dict, dict, dict]:
     "The same holes on one side, drawn at random, in three batches: beside the translation, beside another's, alone."
-    special, ids = SpecialIds.of(tokenizer), MaskIds.of(tokenizer)
-    kept = (torch.rand(len(pairs), generator=generator) < 0.5).long().tolist() # the side that both batches share
+    special = SpecialIds.of(tokenizer)
+    ids = MaskIds.of(tokenizer)
+    # the side that both batches share
+    kept = (torch.rand(len(pairs), generator=generator) < 0.5).long().tolist()
     flips = torch.rand(len(pairs), generator=generator) < 0.5
     scored = [pair[k] for pair, k in zip(pairs, kept)]
-    partners = [[pair[1 - k] for pair, k in zip(pairs, kept)], [_another(pairs, n, 1 - k) for n, k in enumerate(kept)]]
+    partners = [
+        [pair[1 - k] for pair, k in zip(pairs, kept)],
+        [_another(pairs, n, 1 - k) for n, k in enumerate(kept)],
+    ]
     rate = spec.masking.pair_rate
     holes = _masked(scored, rate, spec, ids, special, generator)
     both = rate if spec.masking.pair_sides == "both" else 0.0
-    batches = [_beside(holes, _masked(side, both, spec, ids, special, generator), flips, spec, special)
-               for side in partners]
-    language = {"language": torch.tensor(kept)} # 0 or 1: which the shared side is of
+    batches = [
+        _beside(holes, _masked(side, both, spec, ids, special, generator), flips, spec, special)
+        for side in partners
+    ]
+    language = {"language": torch.tensor(kept)}  # 0 or 1: which the shared side is of
     return *(batch | language for batch in batches), _alone(holes, special)
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #7817fadc
 def _masked(sentences, rate, spec, ids, special, generator) -> tuple[list, list]:
     "What is seen of each sentence, and its labels."
     rule = replace(spec.masking, text_rate=rate, spans=None)
     out = rule(collate_text([[tokens] for tokens in sentences], special), ids, generator)
-    cut = lambda rows: [row[1:1 + len(tokens)].tolist() for row, tokens in zip(rows, sentences)]
+
+    def cut(rows):
+        return [row[1 : 1 + len(tokens)].tolist() for row, tokens in zip(rows, sentences)]
+
     return cut(out["input_ids"]), cut(out["labels"])
+
 
 def _beside(first, second, flips, spec, special) -> dict:
     "Scored sides and partners as a batch of pairs, in the order that `flips` says."
-    order = lambda a, b: [(y, x) if flip else (x, y) for x, y, flip in zip(a, b, flips)]
-    seen, labels = (collate_pairs(order(a, b), None, spec.restart_positions, special) for a, b in zip(first, second))
+
+    def order(a, b):
+        return [(y, x) if flip else (x, y) for x, y, flip in zip(a, b, flips)]
+
+    seen, labels = (
+        collate_pairs(order(a, b), None, spec.restart_positions, special)
+        for a, b in zip(first, second)
+    )
     inside = seen["side"] > 0
     own = torch.where(flips, 2, 1)[:, None]
     return seen | {"labels": labels["input_ids"].where(inside, -100), "scored": seen["side"] == own}
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #6dbb8e27
 def _alone(holes, special) -> dict:
     "Scored sides as text, with their holes."
     seen, labels = (collate_text([[tokens] for tokens in side], special) for side in holes)
-    column, length = torch.arange(seen["input_ids"].shape[1]), seen["attention_mask"].sum(1, keepdim=True)
+    column = torch.arange(seen["input_ids"].shape[1])
+    length = seen["attention_mask"].sum(1, keepdim=True)
     inside = (column > 0) & (column < length - 1)
     return seen | {"labels": labels["input_ids"].where(inside, -100)}
+
 
 def _another(pairs, number, side):
     "The sentence of that side, of another pair, that is nearest in length and not the same."
@@ -197,159 +294,262 @@ def _another(pairs, number, side):
     others = [pair[side] for pair in pairs if list(pair[side]) != own]
     return min(others, key=lambda tokens: abs(len(tokens) - len(own)))
 
-# %% ../../nbs/pretraining/00_held_out.ipynb #3c664a94
-def pair_unigram(ids: torch.Tensor, # (tokens,) of both languages of a pair
-                 language: torch.Tensor, # (tokens,) 0 or 1: of which each is
-                 pair: str, frequencies: dict, # language → (vocabulary,) relative frequencies
-                ) -> float: # nats per token
+# %% ../../nbs/pretraining/00_held_out.ipynb #0485477d
+def pair_unigram(
+    ids: torch.Tensor,  # (tokens,) of both languages of a pair
+    language: torch.Tensor,  # (tokens,) 0 or 1: of which each is
+    pair: str,
+    frequencies: dict,  # language → (vocabulary,) relative frequencies
+) -> float:  # nats per token
     "Loss of guessing every token by the frequencies of its own language."
     each = [(ids[language == k], frequencies[lang]) for k, lang in enumerate(split_pair(pair))]
     return sum(unigram_loss(own, table) * len(own) for own, table in each if len(own)) / len(ids)
 
-def pair_text(rows: list, # held-out (line, line) of one language pair
-              pair: str, frequencies: dict, # language → (vocabulary,) relative frequencies
-              spec: HeldOutSpec, tokenizer) -> PairText:
+# %% ../../nbs/pretraining/00_held_out.ipynb #713413db
+def pair_text(
+    rows: list,  # held-out (line, line) of one language pair
+    pair: str,
+    frequencies: dict,  # language → (vocabulary,) relative frequencies
+    spec: HeldOutSpec,
+    tokenizer,
+) -> PairText:
     "Some pairs without digits, which a model could copy, as batches with holes."
     if not (wordy := without_digits(rows)):
-        raise DataError(f"no held-out pair of {pair} is without digits, which a model could copy: give some hundred")
-    cut = [tuple(side[:spec.max_side] for side in row)
-           for row in encode_pairs(wordy[:spec.gain_pairs], tokenizer)]
+        raise DataError(
+            f"no held-out pair of {pair} is without digits, which a model could copy: give some "
+            f"hundred"
+        )
+    cut = [
+        tuple(side[: spec.max_side] for side in row)
+        for row in encode_pairs(wordy[: spec.gain_pairs], tokenizer)
+    ]
     true, random, alone = partner_batches(cut, spec, tokenizer, torch_generator("held out", pair))
     holes = true["scored"] & (true["labels"] >= 0)
-    language, labels = true["language"][:, None].expand_as(holes)[holes], true["labels"][holes]
+    language = true["language"][:, None].expand_as(holes)[holes]
+    labels = true["labels"][holes]
     across = len({script(side) for side in zip(*rows)}) == 2
     return PairText(true, random, alone, pair_unigram(labels, language, pair, frequencies), across)
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #7d0443f4
 @torch.inference_mode()
 @without_dropout
 def pair_metrics(model: Measured, text: PairText, ids: MaskIds) -> dict:
     "TLM loss, its translation gain, and the loss of the sentence alone; of replaced tokens loss, baseline, AUC, gain."
     true, random = (_on_device(model, batch) for batch in (text.true, text.random))
-    outs = [guess(model.masked_lm, batch, model.detect is not None, _generator(model)) for batch in (true, random)]
+    outs = [
+        guess(model.masked_lm, batch, model.detect is not None, _generator(model))
+        for batch in (true, random)
+    ]
     mine = [batch["scored"][batch["labels"] >= 0] for batch in (true, random)]
     losses = [out.losses[own].mean().item() for out, own in zip(outs, mine)]
     single = guess(model.masked_lm, _on_device(model, text.alone), False, _generator(model))
-    gain = {"tlm": losses[0], "tlm_gap": losses[1] - losses[0], "tlm_alone": single.loss_sum.item() / single.count}
-    if model.detect is None: return gain
+    gain = {
+        "tlm": losses[0],
+        "tlm_gap": losses[1] - losses[0],
+        "tlm_alone": single.loss_sum.item() / single.count,
+    }
+    if model.detect is None:
+        return gain
     samples = outs[1].samples.clone()
-    samples[mine[1]] = outs[0].samples[mine[0]] # the same corrupted sentence beside both partners
+    # the same corrupted sentence beside both partners
+    samples[mine[1]] = outs[0].samples[mine[0]]
     whole = detection(model, true, outs[0].samples, ids)
-    beside = [_scored_loss(model, batch, pieces) for batch, pieces in ((true, outs[0].samples), (random, samples))]
-    return gain | {"trtd": whole["loss"], "trtd_base": whole["base_loss"], "trtd_auc": whole["auc"],
-                   "trtd_gap": beside[1] - beside[0]}
+    beside = [
+        _scored_loss(model, batch, pieces)
+        for batch, pieces in ((true, outs[0].samples), (random, samples))
+    ]
+    return gain | {
+        "trtd": whole["loss"],
+        "trtd_base": whole["base_loss"],
+        "trtd_auc": whole["auc"],
+        "trtd_gap": beside[1] - beside[0],
+    }
 
-def _scored_loss(model, batch, pieces) -> float: # nats per token of the side that both batches share
+# %% ../../nbs/pretraining/00_held_out.ipynb #3c664a94
+def _scored_loss(
+    model, batch, pieces
+) -> float:  # nats per token of the side that both batches share
     shown, labels = replaced_tokens(batch["input_ids"], batch["labels"], pieces)
     return rtd_diagnostics(model.detect(shown, batch), labels, batch["scored"])["loss"]
 
-# %% ../../nbs/pretraining/00_held_out.ipynb #a13061aa
+# %% ../../nbs/pretraining/00_held_out.ipynb #507cd8a9
 @dataclass(frozen=True)
 class HeldOut:
     "Held-out batches with fixed masks, the same at every evaluation of a run."
-    texts: dict[str, LanguageText]
-    partners: list[PairText] # one for each language pair
-    pairs: dict # language pair → lines of the first and of the second language, to be found for each other
-    tokenizer: object
-    read: tuple[bool, ...] # for each of `partners`, whether the run trains on pairs of these two languages
 
+    texts: dict[str, LanguageText]
+    partners: list[PairText]  # one for each language pair
+    pairs: dict  # language pair → lines of the first and of the second language, to be found for each other
+    tokenizer: object
+    read: tuple[
+        bool, ...
+    ]  # for each of `partners`, whether the run trains on pairs of these two languages
+
+# %% ../../nbs/pretraining/00_held_out.ipynb #ce1b3751
 def hold_out(data: Prepared, spec: HeldOutSpec) -> HeldOut:
     "The held-out text of a run, from held-out pairs only; `DataError` where there are none."
     if not data.corpus.valid:
-        raise DataError(f"{data.corpus.name} has no held-out pairs, on which a run is measured while it trains: give "
-                        "some hundred as `Corpus(…, valid={'de-en': [(…, …), …]})`")
+        raise DataError(
+            f"{data.corpus.name} has no held-out pairs, on which a run is measured while it "
+            f"trains: give "
+            "some hundred as `Corpus(…, valid={'de-en': [(…, …), …]})`"
+        )
     sentences = {lang for pair in data.corpus.valid for lang in split_pair(pair)}
     langs = [lang for lang in data.corpus.langs if lang in sentences]
-    read = [lang for lang in langs if lang in data.store.text or any(lang in split_pair(p) for p in data.store.pairs)]
+    read = [
+        lang
+        for lang in langs
+        if lang in data.store.text or any(lang in split_pair(p) for p in data.store.pairs)
+    ]
     texts = texts_by_language(data, spec, read, tokens=spec.text_tokens)
     frequencies = {lang: token_frequencies(data.store, lang) for lang in read}
-    partners = [pair_text(rows, pair, frequencies, spec, data.tokenizer) for pair, rows in data.corpus.valid.items()]
-    pairs = {pair: _unambiguous(rows, spec.retrieval_pairs) for pair, rows in data.corpus.valid.items()}
+    partners = [
+        pair_text(rows, pair, frequencies, spec, data.tokenizer)
+        for pair, rows in data.corpus.valid.items()
+    ]
+    pairs = {
+        pair: _unambiguous(rows, spec.retrieval_pairs) for pair, rows in data.corpus.valid.items()
+    }
     own = tuple(pair in data.store.pairs for pair in data.corpus.valid)
     return HeldOut(texts, partners, pairs, data.tokenizer, own)
 
-def _unambiguous(rows, most: int) -> tuple: # lines of the first and of the second language
+# %% ../../nbs/pretraining/00_held_out.ipynb #a13061aa
+def _unambiguous(rows, most: int) -> tuple:  # lines of the first and of the second language
     "Pairs neither side of which stands in another pair."
     counts = [Counter(side) for side in zip(*rows)]
     once = [row for row in rows if all(count[line] == 1 for count, line in zip(counts, row))]
     return tuple(zip(*once[:most]))
 
-# %% ../../nbs/pretraining/00_held_out.ipynb #1bb9b619
-def held_out_metrics(model: Measured, held_out: HeldOut) -> dict: # 'held_out/…'; losses in nats per counted token
+# %% ../../nbs/pretraining/00_held_out.ipynb #7ff5a38d
+def held_out_metrics(
+    model: Measured, held_out: HeldOut
+) -> dict:  # 'held_out/…'; losses in nats per counted token
     "Losses beside their baselines, AUC, translation gain, and retrieval accuracy@1 by layer."
     ids = MaskIds.of(held_out.tokenizer)
-    texts = [(text_metrics(model, t.batch, ids, t.drawn), int((t.batch["labels"] >= 0).sum()))
-             for t in held_out.texts.values()]
-    found = {f"text_{name}": _weighted([seen[name] for seen, _ in texts], [n for _, n in texts])
-             for name in texts[0][0]}
+    texts = [
+        (text_metrics(model, t.batch, ids, t.drawn), int((t.batch["labels"] >= 0).sum()))
+        for t in held_out.texts.values()
+    ]
+    found = {
+        f"text_{name}": _weighted([seen[name] for seen, _ in texts], [n for _, n in texts])
+        for name in texts[0][0]
+    }
     pairs = [pair_metrics(model, text, ids) for text in held_out.partners]
     found |= {name: _mean([seen[name] for seen in pairs]) for name in pairs[0]}
     across = [seen for seen, text in zip(pairs, held_out.partners) if text.across]
-    found |= {f"{name}_across": _mean([seen[name] for seen in across]) for name in ("tlm_gap", "trtd_gap")
-              if across and name in across[0]}
-    found |= {"unigram": _weighted([t.unigram for t in held_out.texts.values()], [n for _, n in texts]),
-              "tlm_unigram": _mean([text.unigram for text in held_out.partners])}
+    found |= {
+        f"{name}_across": _mean([seen[name] for seen in across])
+        for name in ("tlm_gap", "trtd_gap")
+        if across and name in across[0]
+    }
+    found |= {
+        "unigram": _weighted([t.unigram for t in held_out.texts.values()], [n for _, n in texts]),
+        "tlm_unigram": _mean([text.unigram for text in held_out.partners]),
+    }
     found |= _of_read_pairs(pairs, held_out)
     found |= retrieval_by_layer_mean(model.network, held_out)
     return {f"held_out/{name}": value for name, value in found.items() if math.isfinite(value)}
 
-def retrieval_by_layer_mean(network, held_out: HeldOut) -> dict: # 'found_layer0' …
+# %% ../../nbs/pretraining/00_held_out.ipynb #7348261e
+def retrieval_by_layer_mean(network, held_out: HeldOut) -> dict:  # 'found_layer0' …
     "Retrieval accuracy@1 of held-out sentences, centred, mean over language pairs and both directions."
     rows = retrieval.retrieval_by_layer(network, {"": held_out.pairs}, held_out.tokenizer)
     layers = dict.fromkeys(r["layer"] for r in rows)
-    return {f"found_layer{k}": _mean([r["accuracy"] for r in rows if r["centred"] and r["layer"] == k]) for k in layers}
+    return {
+        f"found_layer{k}": _mean([r["accuracy"] for r in rows if r["centred"] and r["layer"] == k])
+        for k in layers
+    }
 
-def _of_read_pairs(pairs, held_out) -> dict: # TLM of the pairs that the run trains on, where it does not on all
-    read = [(seen["tlm"], text.unigram) for seen, text, own in zip(pairs, held_out.partners, held_out.read) if own]
-    if not 0 < len(read) < len(pairs): return {}
+
+def _of_read_pairs(
+    pairs, held_out
+) -> dict:  # TLM of the pairs that the run trains on, where it does not on all
+    read = [
+        (seen["tlm"], text.unigram)
+        for seen, text, own in zip(pairs, held_out.partners, held_out.read)
+        if own
+    ]
+    if not 0 < len(read) < len(pairs):
+        return {}
     return dict(zip(("tlm_read", "tlm_read_unigram"), map(_mean, zip(*read))))
 
-def _mean(values): return sum(values) / len(values)
-def _weighted(values, weights): return sum(v * w for v, w in zip(values, weights)) / sum(weights)
+# %% ../../nbs/pretraining/00_held_out.ipynb #1bb9b619
+def _mean(values):
+    return sum(values) / len(values)
 
-# %% ../../nbs/pretraining/00_held_out.ipynb #159443d3
-PANELS = [("MLM loss, nats", "text_mlm", "unigram"), ("generator right, share of masks", "text_accuracy", None),
-          ("replaced, share of tokens", "text_rtd_replaced", None),
-          ("RTD loss, nats", "text_rtd_loss", "text_rtd_base_loss"), ("RTD AUC", "text_rtd_auc", 0.5),
-          ("translation gain, nats", "tlm_gap", 0.0)]
 
-def plot_held_out(runs: dict, # name → runs of that name, each the lines of a log
-                  fig=None, # a figure that `plot_held_out` made: drawn anew
-                  panels=PANELS, # three or six of (title, measure, its baseline: a measure, a number or None)
-                 ):
+def _weighted(values, weights):
+    return sum(v * w for v, w in zip(values, weights)) / sum(weights)
+
+# %% ../../nbs/pretraining/00_held_out.ipynb #0bb05996
+PANELS = [
+    ("MLM loss, nats", "text_mlm", "unigram"),
+    ("generator right, share of masks", "text_accuracy", None),
+    ("replaced, share of tokens", "text_rtd_replaced", None),
+    ("RTD loss, nats", "text_rtd_loss", "text_rtd_base_loss"),
+    ("RTD AUC", "text_rtd_auc", 0.5),
+    ("translation gain, nats", "tlm_gap", 0.0),
+]
+
+# %% ../../nbs/pretraining/00_held_out.ipynb #989fd065
+def plot_held_out(
+    runs: dict,  # name → runs of that name, each the lines of a log
+    fig=None,  # a figure that `plot_held_out` made: drawn anew
+    panels=PANELS,  # three or six of (title, measure, its baseline: a measure, a number or None)
+):
     "Panels over tokens, one colour per name; the dashed grey line is the baseline."
-    height = len(panels) // 3 # rows
+    height = len(panels) // 3  # rows
     fig = fig or figure("page", height=1.8 * height, nrows=height, ncols=3)[0]
     for ax, (title, key, base) in zip(fig.axes, panels):
         ax.clear()
         ax.set_title(title, loc="left")
         for (name, logs), colour in zip(runs.items(), ("blue", "red", "green", "purple")):
-            for n, lines in enumerate(logs): _draw_run(ax, lines, key, base, PALETTE[colour], name if n == 0 else "_")
-    for ax in fig.axes[-3:]: ax.set_xlabel("million tokens")
+            for n, lines in enumerate(logs):
+                _draw_run(ax, lines, key, base, PALETTE[colour], name if n == 0 else "_")
+    for ax in fig.axes[-3:]:
+        ax.set_xlabel("million tokens")
     if len(runs) > 1:
-        for ax in fig.axes[2::3]: label_lines(ax)
+        for ax in fig.axes[2::3]:
+            label_lines(ax)
     return fig
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #159443d3
 def _draw_run(ax, lines, key, base, colour, label):
     "One run's curve in one panel, and the dashed line beside it."
-    seen = [{k.removeprefix("held_out/"): v for k, v in line.items()} for line in lines if "held_out/text_mlm" in line]
-    if not seen or key not in seen[-1]: return
+    seen = [
+        {k.removeprefix("held_out/"): v for k, v in line.items()}
+        for line in lines
+        if "held_out/text_mlm" in line
+    ]
+    if not seen or key not in seen[-1]:
+        return
     x = [line["tokens"] / 1e6 for line in seen]
     if base is not None:
-        ax.plot(x, [line.get(base, base) for line in seen], "--", color=PALETTE["grey"], lw=0.9, label="_")
+        ax.plot(
+            x,
+            [line.get(base, base) for line in seen],
+            "--",
+            color=PALETTE["grey"],
+            lw=0.9,
+            label="_",
+        )
     ax.plot(x, [line.get(key, math.nan) for line in seen], color=colour, label=label)
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #23870c40
 @dataclass(frozen=True)
 class Evaluation:
     "Rows of the three measurements of a network, and how much of the tests they are of."
+
     retrieval: list[dict]
     alignment: list[dict]
     probes: list[dict]
-    measured: str = "all test lines" # or what part of them
+    measured: str = "all test lines"  # or what part of them
 
     def metrics(self) -> dict[str, float]:
         "Flat names and values for a record: directions and targets are averaged."
-        found = {r["metric"]: r["accuracy"] for r in self.retrieval} | {r["metric"]: r["aer"] for r in self.alignment}
+        found = {r["metric"]: r["accuracy"] for r in self.retrieval} | {
+            r["metric"]: r["aer"] for r in self.alignment
+        }
         for gap in probes.transfer_gap(self.probes):
             place = [gap["task"], gap["source"]] + [gap["system"]] * (gap["system"] != "model")
             name = "/".join(place + [f"layer{gap['layer']}"] * (gap["layer"] is not None))
@@ -360,19 +560,21 @@ class Evaluation:
 @dataclass(frozen=True)
 class Probed:
     "The languages of the probes, those that CLDR has, and how many phrases."
+
     langs: list[str]
-    source: str | None # to learn in
-    train: int = 250 # phrases of each language to learn from; 0: no probes
+    source: str | None  # to learn in
+    train: int = 250  # phrases of each language to learn from; 0: no probes
     test: int = 200
 
     @classmethod
-    def of(cls, langs, source: str | None): # asked for
+    def of(cls, langs, source: str | None):  # asked for
         "Those of the languages that CLDR has; the first teaches where the one asked for is not among them."
         known = [lang for lang in langs if lang in LOCALES]
         return cls(known, source if source in known else next(iter(known), None))
 
     @property
-    def asks(self) -> bool: return len(self.langs) > 1 and self.train > 0 # there has to be another language
+    def asks(self) -> bool:
+        return len(self.langs) > 1 and self.train > 0  # there has to be another language
 
     def key(self) -> list:
         "What its rows depend on, beside a network."
@@ -380,60 +582,110 @@ class Probed:
         versions = [version(name) for name in ("babel", "torch", "scipy")] if self.asks else []
         return [self.langs, self.source, self.train, self.test, code, *versions]
 
-    def rows(self, probe: Callable) -> list[dict]: # task → rows
+    def rows(self, probe: Callable) -> list[dict]:  # task → rows
         "Each task's first measure, states as they are; no rows where there is no other language."
-        if not self.asks: return []
+        if not self.asks:
+            return []
         tasks = probes.cldr_tasks(self.langs, train=self.train, test=self.test).values()
-        return [r for task in tasks for r in probe(task)
-                if r["metric"] == probes.measures(task)[0] and not r["centred"]]
+        return [
+            r
+            for task in tasks
+            for r in probe(task)
+            if r["metric"] == probes.measures(task)[0] and not r["centred"]
+        ]
 
-# %% ../../nbs/pretraining/00_held_out.ipynb #cd9732a3
-def cached_rows(folder: Path, name: str, key: list, # what the rows depend on
-                compute: Callable) -> list: # rows, or lists of rows
+# %% ../../nbs/pretraining/00_held_out.ipynb #5ca053ee
+def cached_rows(
+    folder: Path,
+    name: str,
+    key: list,  # what the rows depend on
+    compute: Callable,
+) -> list:  # rows, or lists of rows
     "What was computed for the same key by an earlier run; otherwise it is computed now, and kept."
     path = folder / f"{name}-{short_hash(key)}.json"
     if not path.exists():
-        with atomic_path(path) as unfinished: unfinished.write_text(json.dumps(compute(), default=float), "utf-8")
+        with atomic_path(path) as unfinished:
+            unfinished.write_text(json.dumps(compute(), default=float), "utf-8")
     return read_json(path, list, AGAIN)
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #a7a09d0b
 def _tests_key(data: Prepared) -> list:
     "The tests and the code that reads them."
-    links = {test: {pair: [(p.first, p.second, sorted(p.sure), sorted(p.possible)) for p in rows]
-                    for pair, rows in by_pair.items()} for test, by_pair in data.corpus.gold.items()}
+    links = {
+        test: {
+            pair: [(p.first, p.second, sorted(p.sure), sorted(p.possible)) for p in rows]
+            for pair, rows in by_pair.items()
+        }
+        for test, by_pair in data.corpus.gold.items()
+    }
     code = source_hash("corpora", "cldr", "retrieval", "alignment")
     return [data.corpus.facts, data.corpus.tests, links, code]
 
-def baseline_rows(data: Prepared,
-                  own_pairs: bool, # whether the baselines may learn from the corpus's pairs
-                 ) -> list: # rows of retrieval and of alignment
+# %% ../../nbs/pretraining/00_held_out.ipynb #9a631810
+def baseline_rows(
+    data: Prepared,
+    own_pairs: bool,  # whether the baselines may learn from the corpus's pairs
+) -> list:  # rows of retrieval and of alignment
     "Rows of the baselines that need no network."
-    corpus, pairs = data.corpus, data.corpus.pairs if own_pairs else {}
-    return cached_rows(data.folder, "baselines", [*_tests_key(data), own_pairs], lambda: [
-        retrieval.baselines(pairs, corpus.tests, corpus.text), alignment.alignment_baselines(pairs, corpus.gold)])
+    corpus = data.corpus
+    pairs = data.corpus.pairs if own_pairs else {}
+    return cached_rows(
+        data.folder,
+        "baselines",
+        [*_tests_key(data), own_pairs],
+        lambda: [
+            retrieval.baselines(pairs, corpus.tests, corpus.text),
+            alignment.alignment_baselines(pairs, corpus.gold),
+        ],
+    )
 
-def _network_rows(make: Callable, # () → network; called if a part is not there yet
-                  data: Prepared, probed: Probed, system: str,
-                  keep: Callable) -> list: # (name of a part, function that computes it) → its rows
+# %% ../../nbs/pretraining/00_held_out.ipynb #787a51cf
+def _network_rows(
+    make: Callable,  # () → network; called if a part is not there yet
+    data: Prepared,
+    probed: Probed,
+    system: str,
+    keep: Callable,
+) -> list:  # (name of a part, function that computes it) → its rows
     "Rows of retrieval, of alignment and of probes."
-    network, tokenizer = cache(make), data.tokenizer
-    probe = lambda task: probes.linear_probe(network(), tokenizer, task, probed.source, system=system)
+    network = cache(make)
+    tokenizer = data.tokenizer
+
+    def probe(task):
+        return probes.linear_probe(network(), tokenizer, task, probed.source, system=system)
+
     options = dict(system=system, **alignment.AS_PUBLISHED)
-    parts = {"retrieval": lambda: retrieval.retrieval_by_layer(network(), data.corpus.tests, tokenizer, system=system),
-             "alignment": lambda: alignment.aer_by_layer(network(), data.corpus.gold, tokenizer, **options),
-             "probes": lambda: probed.rows(probe)}
+    parts = {
+        "retrieval": lambda: retrieval.retrieval_by_layer(
+            network(), data.corpus.tests, tokenizer, system=system
+        ),
+        "alignment": lambda: alignment.aer_by_layer(
+            network(), data.corpus.gold, tokenizer, **options
+        ),
+        "probes": lambda: probed.rows(probe),
+    }
     return [keep(name, part) for name, part in parts.items()]
 
-def untrained_rows(network, # of the shape
-                   data: Prepared, probed: Probed) -> list: # rows of retrieval, of alignment and of probes
+# %% ../../nbs/pretraining/00_held_out.ipynb #cd9732a3
+def untrained_rows(
+    network,  # of the shape
+    data: Prepared,
+    probed: Probed,
+) -> list:  # rows of retrieval, of alignment and of probes
     "Rows of a network of the same shape with fresh weights."
-    passing = ("_name_or_path", "trained_on_pairs") # what fresh weights do not depend on
-    shape = {k: v for k, v in network.config.to_dict().items() if k not in passing} # transformers' version included
+    passing = ("_name_or_path", "trained_on_pairs")  # what fresh weights do not depend on
+    # transformers' version included
+    shape = {k: v for k, v in network.config.to_dict().items() if k not in passing}
     key = [type(network).__name__, shape, source_hash("encoder"), *probed.key(), *_tests_key(data)]
-    keep = lambda part, compute: cached_rows(data.folder, f"untrained-{part}", key, compute)
+
+    def keep(part, compute):
+        return cached_rows(data.folder, f"untrained-{part}", key, compute)
+
     return _network_rows(lambda: retrieval.untrained(network), data, probed, "untrained", keep)
 
-# %% ../../nbs/pretraining/00_held_out.ipynb #616cfad5
-LEAST_LINES = 16 # of each test, however short the time
+# %% ../../nbs/pretraining/00_held_out.ipynb #36f9408e
+LEAST_LINES = 16  # of each test, however short the time
+
 
 def sentences_of(data: Prepared, probed: Probed) -> tuple[int, int]:
     "Sentences that a network reads for retrieval and alignment, and for the probes."
@@ -442,64 +694,112 @@ def sentences_of(data: Prepared, probed: Probed) -> tuple[int, int]:
     tasks = len(probes.TASKS) if len(probed.langs) > 1 else 0
     return lists + gold, tasks * len(probed.langs) * (probed.train + probed.test)
 
-def first_lines(data: Prepared, share: float) -> Prepared: # of each test
+# %% ../../nbs/pretraining/00_held_out.ipynb #0b832e88
+def first_lines(data: Prepared, share: float) -> Prepared:  # of each test
     "The data with a share of every test, its first lines, and `LEAST_LINES` at least."
-    count = lambda rows: max(LEAST_LINES, int(share * len(rows)))
-    tests = {test: {pair: (a[:count(a)], b[:count(a)]) for pair, (a, b) in pairs.items()}
-             for test, pairs in data.corpus.tests.items()}
-    gold = {test: {pair: rows[:count(rows)] for pair, rows in pairs.items()}
-            for test, pairs in data.corpus.gold.items()}
+
+    def count(rows):
+        return max(LEAST_LINES, int(share * len(rows)))
+
+    tests = {
+        test: {pair: (a[: count(a)], b[: count(a)]) for pair, (a, b) in pairs.items()}
+        for test, pairs in data.corpus.tests.items()
+    }
+    gold = {
+        test: {pair: rows[: count(rows)] for pair, rows in pairs.items()}
+        for test, pairs in data.corpus.gold.items()
+    }
     return replace(data, corpus=replace(data.corpus, tests=tests, gold=gold))
 
+# %% ../../nbs/pretraining/00_held_out.ipynb #74f5f58d
 def seconds_per_sentence(network, data: Prepared, most: int = 8) -> float:
     "What a network takes to read a sentence of the held-out text here, now; 0 without held-out text."
-    lines = [line for rows in data.corpus.valid.values() for row in rows[:most] for line in row][:most]
-    if not lines: return 0.0
-    retrieval.encode(lines[:1], network, "all", tokenizer=data.tokenizer) # the first call also makes ready
+    lines = [line for rows in data.corpus.valid.values() for row in rows[:most] for line in row][
+        :most
+    ]
+    if not lines:
+        return 0.0
+    # the first call also makes ready
+    retrieval.encode(lines[:1], network, "all", tokenizer=data.tokenizer)
     start = time.perf_counter()
     retrieval.encode(lines, network, "all", tokenizer=data.tokenizer)
     return (time.perf_counter() - start) / len(lines)
 
-def fitted(network, data: Prepared, probed: Probed, minutes: float,
-           kept: tuple[Path, list] | None = None, # folder and key of a run: what was fitted for it once holds
-          ) -> tuple[Prepared, Probed, str]: # the last says what part it is
+# %% ../../nbs/pretraining/00_held_out.ipynb #3cfd498a
+def fitted(
+    network,
+    data: Prepared,
+    probed: Probed,
+    minutes: float,
+    kept: tuple[Path, list]
+    | None = None,  # folder and key of a run: what was fitted for it once holds
+) -> tuple[Prepared, Probed, str]:  # the last says what part it is
     "As much of the tests as a network and its untrained twin read in some minutes, half of them for each of the two."
-    now = lambda: [30 * minutes / max(seconds_per_sentence(network, data), 1e-9)]
-    room, = _keep(kept, "time", [minutes, *probed.key(), *_tests_key(data)], now)
+
+    def now():
+        return [30 * minutes / max(seconds_per_sentence(network, data), 1e-9)]
+
+    (room,) = _keep(kept, "time", [minutes, *probed.key(), *_tests_key(data)], now)
     tests, phrases = sentences_of(data, probed)
-    if room >= tests + phrases: return data, probed, "all test lines"
+    if room >= tests + phrases:
+        return data, probed, "all test lines"
     with_probes = room >= 0.2 * (tests + phrases)
     share = min(1, room / (tests + phrases if with_probes else tests))
-    probed = replace(probed, train=int(with_probes * share * probed.train), test=int(with_probes * share * probed.test))
+    probed = replace(
+        probed,
+        train=int(with_probes * share * probed.train),
+        test=int(with_probes * share * probed.test),
+    )
     said = f"the first {share:.0%} of every test ({LEAST_LINES} lines at least)"
     probes_said = f"probes on {probed.train} phrases" if with_probes else "no probes"
-    return first_lines(data, share), probed, f"{said}, {probes_said}: what fits into {minutes:.2g} minutes"
+    return (
+        first_lines(data, share),
+        probed,
+        f"{said}, {probes_said}: what fits into {minutes:.2g} minutes",
+    )
 
-def _keep(kept, name, key, compute): # rows of the run's folder; without a run they are computed
+# %% ../../nbs/pretraining/00_held_out.ipynb #616cfad5
+def _keep(kept, name, key, compute):  # rows of the run's folder; without a run they are computed
     return cached_rows(kept[0], name, [*kept[1], *key], compute) if kept else compute()
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #f5be0e5d
-def evaluate(network, # loaded: the one that pretraining was for
-             data: Prepared,
-             own_pairs: bool = True, # False for a network that was trained on random pairs: no baseline sees true ones
-             probed: tuple | None = None, # languages of the probes, first the one to learn from; None: the corpus's
-             minutes: float = math.inf, # for the networks; baselines come on top, once for a corpus
-             kept: tuple[Path, list] | None = None, # folder and key of a run, to keep what is finished
-            ) -> Evaluation:
+def evaluate(
+    network,  # loaded: the one that pretraining was for
+    data: Prepared,
+    own_pairs: bool = True,  # False for a network that was trained on random pairs: no baseline sees true ones
+    probed: tuple
+    | None = None,  # languages of the probes, first the one to learn from; None: the corpus's
+    minutes: float = math.inf,  # for the networks; baselines come on top, once for a corpus
+    kept: tuple[Path, list] | None = None,  # folder and key of a run, to keep what is finished
+) -> Evaluation:
     "Retrieval, alignment and probes of a network by layer, each beside its baselines."
     langs = data.corpus.langs if probed is None else probed
     asked = Probed.of(langs, "en" if probed is None and "en" in langs else next(iter(langs), None))
-    data, asked, measured = fitted(network, data, asked, 0.7 * minutes, kept) # the rest: baselines
-    keep = lambda part, compute: _keep(kept, f"evaluation-{part}", [*asked.key(), *_tests_key(data)], compute)
-    surface = lambda task: probes.probe_baselines(task, asked.source)
-    parts = {"baselines": lambda: baseline_rows(data, own_pairs),
-             "spelling": lambda: cached_rows(data.folder, "surface", asked.key(), lambda: asked.rows(surface)),
-             "untrained network": lambda: untrained_rows(network, data, asked),
-             "trained network": lambda: _network_rows(lambda: network, data, asked, "model", keep)}
+    # the rest: baselines
+    data, asked, measured = fitted(network, data, asked, 0.7 * minutes, kept)
+
+    def keep(part, compute):
+        return _keep(kept, f"evaluation-{part}", [*asked.key(), *_tests_key(data)], compute)
+
+    def surface(task):
+        return probes.probe_baselines(task, asked.source)
+
+    parts = {
+        "baselines": lambda: baseline_rows(data, own_pairs),
+        "spelling": lambda: cached_rows(
+            data.folder, "surface", asked.key(), lambda: asked.rows(surface)
+        ),
+        "untrained network": lambda: untrained_rows(network, data, asked),
+        "trained network": lambda: _network_rows(lambda: network, data, asked, "model", keep),
+    }
     found = {}
     for name, part in progress_bar(parts.items(), quiet=None, desc="evaluation"):
         progress(f"evaluation: {name}")
         found[name] = part()
     baselines, spelling, bare, own = found.values()
-    return Evaluation([*baselines[0], *own[0], *bare[0]], [*baselines[1], *own[1], *bare[1]],
-                      [*own[2], *spelling, *bare[2]], measured)
+    return Evaluation(
+        [*baselines[0], *own[0], *bare[0]],
+        [*baselines[1], *own[1], *bare[1]],
+        [*own[2], *spelling, *bare[2]],
+        measured,
+    )

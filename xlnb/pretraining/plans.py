@@ -18,47 +18,64 @@ from ..encoder.encoder import forward_flops
 from ..encoder.heads import head_flops, share_embeddings
 from ..training.objectives import head_chunk
 
-# %% ../../nbs/pretraining/03_plans.ipynb #378b1943
-def skeleton(networks: dict, # part → (model class, EncoderConfig); with a shared word table its owner first
-             tied: bool = True, # whether all parts share one word table
-            ) -> nn.ModuleDict:
+# %% ../../nbs/pretraining/03_plans.ipynb #952533cd
+def skeleton(
+    networks: dict,  # part → (model class, EncoderConfig); with a shared word table its owner first
+    tied: bool = True,  # whether all parts share one word table
+) -> nn.ModuleDict:
     "The networks without memory for their weights; `ConfigError` for anything but a dictionary of networks."
     if not isinstance(networks, dict) or not networks:
-        raise ConfigError(f"networks={networks!r} names no network: give {{part: (model class, EncoderConfig)}}, "
-                          "such as {'encoder': (EncoderForMaskedLM, config_for('tiny', 4000))}")
-    with torch.device("meta"): models = nn.ModuleDict({k: kind(config) for k, (kind, config) in networks.items()})
+        raise ConfigError(
+            f"networks={networks!r} names no network: give {{part: (model class, EncoderConfig)}}, "
+            "such as {'encoder': (EncoderForMaskedLM, config_for('tiny', 4000))}"
+        )
+    with torch.device("meta"):
+        models = nn.ModuleDict({k: kind(config) for k, (kind, config) in networks.items()})
     first, *others = models.values()
-    for other in others if tied else []: share_embeddings(first, other)
+    for other in others if tied else []:
+        share_embeddings(first, other)
     return models
 
+# %% ../../nbs/pretraining/03_plans.ipynb #378b1943
 def count_weights(models: nn.ModuleDict) -> dict:
     "Number of parameters of the embedding matrices, and of each part beside them."
     tables = {id(p): p for m in models.values() for p in [m.get_input_embeddings().weight]}
-    rest = {k: sum(p.numel() for p in m.parameters() if id(p) not in tables) for k, m in models.items()}
-    return {"word table" if len(tables) == 1 else "word tables": sum(p.numel() for p in tables.values()), **rest}
+    rest = {
+        k: sum(p.numel() for p in m.parameters() if id(p) not in tables) for k, m in models.items()
+    }
+    return {
+        "word table" if len(tables) == 1 else "word tables": sum(
+            p.numel() for p in tables.values()
+        ),
+        **rest,
+    }
 
 # %% ../../nbs/pretraining/03_plans.ipynb #ad85a098
 @dataclass(frozen=True)
 class Step:
     "One optimiser step and how it is computed; `ConfigError` for a value that cannot be."
-    tokens: int # of a step, over all processes
-    length: int # tokens of a row
-    predicted: float = 0.15 # share of the tokens that a vocabulary head predicts
-    micro_tokens: int = 8192 # of a micro-batch, at most
-    precision: str = "fp32" # 'fp32' or 'bf16'
-    parallel: str = "ddp" # what processes hold: 'ddp' (everything) or 'fsdp' (a share)
+
+    tokens: int  # of a step, over all processes
+    length: int  # tokens of a row
+    predicted: float = 0.15  # share of the tokens that a vocabulary head predicts
+    micro_tokens: int = 8192  # of a micro-batch, at most
+    precision: str = "fp32"  # 'fp32' or 'bf16'
+    parallel: str = "ddp"  # what processes hold: 'ddp' (everything) or 'fsdp' (a share)
     processes: int = 1
 
     def __post_init__(self):
         choose("precision", self.precision, ("fp32", "bf16"))
         choose("parallel", self.parallel, ("ddp", "fsdp"))
         for name in ("tokens", "length", "micro_tokens", "processes"):
-            if getattr(self, name) < 1: raise ConfigError(f"{name}={getattr(self, name)} is not 1 or more")
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is not 1 or more")
         if not 0 <= self.predicted <= 1:
-            raise ConfigError(f"predicted={self.predicted} is not a share from 0 to 1, such as 0.15")
+            raise ConfigError(
+                f"predicted={self.predicted} is not a share from 0 to 1, such as 0.15"
+            )
 
     @property
-    def held_tokens(self) -> int: # that one process computes at a time
+    def held_tokens(self) -> int:  # that one process computes at a time
         return min(self.micro_tokens, -(-self.tokens // self.processes))
 
 # %% ../../nbs/pretraining/03_plans.ipynb #aa15843e
@@ -66,14 +83,21 @@ def step_flops(models: nn.ModuleDict, step: Step) -> dict:
     "FLOPs of a step, 'standard' (3 × forward, head at predicted tokens) and 'electra' (2 × forward, no head)."
     body = sum(forward_flops(m.config, step.length) for m in models.values())
     heads = sum(head_flops(m.config) for m in models.values() if _predicts(m))
-    return {"standard": 3 * step.tokens * (body + step.predicted * heads), "electra": 2 * step.tokens * body}
+    return {
+        "standard": 3 * step.tokens * (body + step.predicted * heads),
+        "electra": 2 * step.tokens * body,
+    }
 
-def _predicts(model): return model.get_output_embeddings() is not None
+
+def _predicts(model):
+    return model.get_output_embeddings() is not None
 
 # %% ../../nbs/pretraining/03_plans.ipynb #6baf350a
-def weight_bytes(models: nn.ModuleDict, step: Step,
-                 kind: str = "cpu", # 'cpu' or 'cuda'
-                ) -> dict: # part → bytes
+def weight_bytes(
+    models: nn.ModuleDict,
+    step: Step,
+    kind: str = "cpu",  # 'cpu' or 'cuda'
+) -> dict:  # part → bytes
     "What one process holds for the weights: themselves, gradients, moments, and copies while a step lasts."
     total = sum(p.numel() for p in models.parameters())
     lists = [m for m in models.modules() if isinstance(m, nn.ModuleList)]
@@ -82,133 +106,190 @@ def weight_bytes(models: nn.ModuleDict, step: Step,
     held = {"weights": 4 * total, "gradients": 4 * total, "moments": 8 * total}
     held = {part: -(-n // shares) for part, n in held.items()}
     low = step.precision == "bf16"
-    travels = 2 if low and kind == "cuda" else 4 # bytes of a weight of a block on its way
-    if shares > 1: held["gathered"] = 8 * (total - sum(blocks)) + 3 * travels * max(blocks)
-    elif low: held["bf16 copies"] = 2 * sum(blocks)
+    travels = 2 if low and kind == "cuda" else 4  # bytes of a weight of a block on its way
+    if shares > 1:
+        held["gathered"] = 8 * (total - sum(blocks)) + 3 * travels * max(blocks)
+    elif low:
+        held["bf16 copies"] = 2 * sum(blocks)
     return held
 
-# %% ../../nbs/pretraining/03_plans.ipynb #feb4697c
-def _kept_numbers(config, # EncoderConfig
-                 length: int, # tokens of a row
-                ) -> tuple[int, int]:
+# %% ../../nbs/pretraining/03_plans.ipynb #8806d574
+def _kept_numbers(
+    config,  # EncoderConfig
+    length: int,  # tokens of a row
+) -> tuple[int, int]:
     "Numbers that one block keeps of a token for the backward pass: always float32, and in the type of the products."
-    d, inner, relative = config.hidden_size, config.intermediate_size, config.relative_positions
+    d = config.hidden_size
+    inner = config.intermediate_size
+    relative = config.relative_positions
     gate = d if relative == "gated" and config.gate_input != "hidden" else 0
-    return 2 * d, 6 * d + gate + 2 * inner + (0 if relative == "none" else config.num_attention_heads * length)
+    return 2 * d, 6 * d + gate + 2 * inner + (
+        0 if relative == "none" else config.num_attention_heads * length
+    )
 
-def _block_bytes(config, step: Step) -> int: # config: EncoderConfig
+
+def _block_bytes(config, step: Step) -> int:  # config: EncoderConfig
     "Bytes that one block keeps of a micro-batch for the backward pass."
     always, other = _kept_numbers(config, step.length)
     return step.held_tokens * (4 * always + (2 if step.precision == "bf16" else 4) * other)
 
+# %% ../../nbs/pretraining/03_plans.ipynb #feb4697c
 def _activation_bytes(models: nn.ModuleDict, step: Step) -> int:
     "Bytes that the forward pass keeps: what the blocks keep, and the embeddings and final states."
     blocks = sum(m.config.num_hidden_layers * _block_bytes(m.config, step) for m in models.values())
     ends = sum(8 * step.held_tokens * m.config.hidden_size for m in models.values())
     return blocks + ends
 
-# %% ../../nbs/pretraining/03_plans.ipynb #9ab88e0d
-def _head_bytes(config, predicted: int, # tokens that a micro-batch predicts
-               kind: str = "cpu", # 'cpu' or 'cuda'
-              ) -> int:
+# %% ../../nbs/pretraining/03_plans.ipynb #17b4cb56
+def _head_bytes(
+    config,
+    predicted: int,  # tokens that a micro-batch predicts
+    kind: str = "cpu",  # 'cpu' or 'cuda'
+) -> int:
     "Bytes that the vocabulary head needs while it works: states, chunks of logits, one more gradient of the table."
     chunk = predicted * head_chunk(predicted, config.vocab_size, kind)
     states = predicted * (config.hidden_size + 3 * config.table_width)
     return 4 * (states + 2 * chunk + config.vocab_size * config.table_width)
 
-def step_memory(models: nn.ModuleDict, step: Step,
-                kind: str = "cpu", # 'cpu' or 'cuda'
-               ) -> dict: # part → bytes of one process
+# %% ../../nbs/pretraining/03_plans.ipynb #9ab88e0d
+def step_memory(
+    models: nn.ModuleDict,
+    step: Step,
+    kind: str = "cpu",  # 'cpu' or 'cuda'
+) -> dict:  # part → bytes of one process
     "Memory of a step by part; the sum is an upper bound, since not all of it is there at the same time."
     predicted = round(step.predicted * step.held_tokens)
     blocks = [_block_bytes(m.config, step) for m in models.values()]
     heads = [_head_bytes(m.config, predicted, kind) for m in models.values() if _predicts(m)]
-    return {**weight_bytes(models, step, kind), "activations": _activation_bytes(models, step),
-            "block at work": max(blocks), "vocabulary head": sum(heads)}
+    return {
+        **weight_bytes(models, step, kind),
+        "activations": _activation_bytes(models, step),
+        "block at work": max(blocks),
+        "vocabulary head": sum(heads),
+    }
 
-# %% ../../nbs/pretraining/03_plans.ipynb #e8fba7e8
-PEAKS = {"H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12} # dense bf16, FLOP/s
+# %% ../../nbs/pretraining/03_plans.ipynb #5ad2eb26
+# dense bf16, FLOP/s
+PEAKS = {"H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12}
 
-def device_peak(device: str | None = None) -> tuple[str, float]: # a name of PEAKS; None: what this machine has
+
+def device_peak(
+    device: str | None = None,
+) -> tuple[str, float]:  # a name of PEAKS; None: what this machine has
     "Name and peak in FLOP/s; of a device that is not in `PEAKS`, the measured rate of a large product."
-    if device is not None: return device, PEAKS[choose("device", device, PEAKS)]
+    if device is not None:
+        return device, PEAKS[choose("device", device, PEAKS)]
     found = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     for name, peak in PEAKS.items():
-        if name in found: return name, peak
+        if name in found:
+            return name, peak
     return found or "this processor", product_rate("cuda" if found else "cpu")
 
-def product_rate(kind: str, # 'cpu' (float32) or 'cuda' (bf16)
-                 size: int | None = None) -> float: # FLOP/s
+# %% ../../nbs/pretraining/03_plans.ipynb #e8fba7e8
+def product_rate(
+    kind: str,  # 'cpu' (float32) or 'cuda' (bf16)
+    size: int | None = None,
+) -> float:  # FLOP/s
     "The best rate of five products of two square matrices."
-    size, dtype = size or (8192 if kind == "cuda" else 1024), torch.bfloat16 if kind == "cuda" else torch.float32
-    a, best = torch.ones(size, size, dtype=dtype, device=kind), float("inf")
+    size = size or (8192 if kind == "cuda" else 1024)
+    dtype = torch.bfloat16 if kind == "cuda" else torch.float32
+    a = torch.ones(size, size, dtype=dtype, device=kind)
+    best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
-        float((a @ a)[0, 0]) # waits for the device
+        float((a @ a)[0, 0])  # waits for the device
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
 
 # %% ../../nbs/pretraining/03_plans.ipynb #bfdfd58c
-def disk_bytes(models: nn.ModuleDict, corpus_tokens: int = 0, corpus_sentences: int = 0) -> dict: # part → bytes
+def disk_bytes(
+    models: nn.ModuleDict, corpus_tokens: int = 0, corpus_sentences: int = 0
+) -> dict:  # part → bytes
     "What a run leaves on the disk, at most."
     total = sum(p.numel() for p in models.parameters())
     entry = 2 if max(m.config.vocab_size for m in models.values()) <= 2**16 else 4
     each = sum(p.numel() for m in models.values() for p in m.parameters())
     found = {"two checkpoints": 24 * total, "networks": 4 * each}
-    return found | ({"token store": entry * corpus_tokens + 8 * corpus_sentences} if corpus_tokens else {})
+    return found | (
+        {"token store": entry * corpus_tokens + 8 * corpus_sentences} if corpus_tokens else {}
+    )
 
 # %% ../../nbs/pretraining/03_plans.ipynb #1b76df2e
 @dataclass(frozen=True)
 class Plan:
     "What a run will cost."
-    weights: dict # part → number
+
+    weights: dict  # part → number
     steps: int
-    tokens: int # of a step, over all processes
-    flops: dict # convention → FLOPs of the whole run
-    memory: dict # part → bytes of one process
-    disk: dict # part → bytes
-    machine: str # processes, device and MFU that the hours are for
+    tokens: int  # of a step, over all processes
+    flops: dict  # convention → FLOPs of the whole run
+    memory: dict  # part → bytes of one process
+    disk: dict  # part → bytes
+    machine: str  # processes, device and MFU that the hours are for
     hours: float
-    epochs: float | None # how often the corpus is read; None where its size was not given
+    epochs: float | None  # how often the corpus is read; None where its size was not given
 
     def __str__(self):
         flops = f"{self.flops['standard']:.3g} FLOPs (forward × 3), {self.flops['electra']:.3g} by ELECTRA's count"
         seen = f", {self.epochs:.3g} times the corpus" if self.epochs is not None else ""
-        rows = {"weights": _parts(self.weights, {1e6: "million"}), "compute": flops,
-                "tokens": f"{self.steps * self.tokens:,} in {self.steps:,} steps of {self.tokens:,}{seen}",
-                "time": f"{_duration(self.hours)} on {self.machine}",
-                "memory": f"{_parts(self.memory, _BYTES)}, for each process", "disk": _parts(self.disk, _BYTES)}
+        rows = {
+            "weights": _parts(self.weights, {1e6: "million"}),
+            "compute": flops,
+            "tokens": f"{self.steps * self.tokens:,} in {self.steps:,} steps of "
+            f"{self.tokens:,}{seen}",
+            "time": f"{_duration(self.hours)} on {self.machine}",
+            "memory": f"{_parts(self.memory, _BYTES)}, for each process",
+            "disk": _parts(self.disk, _BYTES),
+        }
         return "\n".join(f"{name:8} {text}" for name, text in rows.items())
 
 # %% ../../nbs/pretraining/03_plans.ipynb #32771f87
-_BYTES = {1e9: "GB", 1e6: "MB"} # the first that is not too large for the sum
+_BYTES = {1e9: "GB", 1e6: "MB"}  # the first that is not too large for the sum
+
 
 def _parts(parts, units):
     total = sum(parts.values())
     unit = next((u for u in units if total >= u), min(units))
-    number = lambda n: f"{n / unit:,.2f}" if n < 10 * unit else f"{n / unit:,.0f}"
-    return f"{number(total)} {units[unit]}: " + ", ".join(f"{k} {number(n)}" for k, n in parts.items())
+
+    def number(n):
+        return f"{n / unit:,.2f}" if n < 10 * unit else f"{n / unit:,.0f}"
+
+    return f"{number(total)} {units[unit]}: " + ", ".join(
+        f"{k} {number(n)}" for k, n in parts.items()
+    )
+
 
 def _duration(hours):
-    if hours < 2: return f"{60 * hours:.1f} minutes"
+    if hours < 2:
+        return f"{60 * hours:.1f} minutes"
     return f"{hours:.1f} hours" if hours < 72 else f"{hours / 24:,.1f} days"
 
 # %% ../../nbs/pretraining/03_plans.ipynb #3108503e
-def plan(networks: dict, # part → (model class, EncoderConfig); the owner of a shared word table first
-         step: Step,
-         steps: int,
-         tied: bool = True, # whether the parts share one word table
-         device: str | None = None, # a name of PEAKS; None: what this machine has
-         mfu: float = 0.25, # share of the peak that training reaches
-         corpus_tokens: int = 0, corpus_sentences: int = 0, # of the token store; 0: not known
-        ) -> Plan:
+def plan(
+    networks: dict,  # part → (model class, EncoderConfig); the owner of a shared word table first
+    step: Step,
+    steps: int,
+    tied: bool = True,  # whether the parts share one word table
+    device: str | None = None,  # a name of PEAKS; None: what this machine has
+    mfu: float = 0.25,  # share of the peak that training reaches
+    corpus_tokens: int = 0,
+    corpus_sentences: int = 0,  # of the token store; 0: not known
+) -> Plan:
     "Weights, FLOPs, memory, hours and disk of a run; `ConfigError` for a device, MFU or networks that cannot be."
-    if not 0 < mfu <= 1: raise ConfigError(f"mfu={mfu} is not a share above 0 and up to 1, such as 0.25")
+    if not 0 < mfu <= 1:
+        raise ConfigError(f"mfu={mfu} is not a share above 0 and up to 1, such as 0.25")
     models, (name, peak) = skeleton(networks, tied), device_peak(device)
     flops = {k: steps * v for k, v in step_flops(models, step).items()}
     kind = "cuda" if name in PEAKS or torch.cuda.is_available() else "cpu"
     machine = f"{step.processes} × {name}, {mfu:.1%} of its {peak / 1e12:.3g} TFLOP/s"
-    return Plan(count_weights(models), steps, step.tokens, flops, step_memory(models, step, kind),
-                disk_bytes(models, corpus_tokens, corpus_sentences), machine,
-                hours=flops["standard"] / (step.processes * peak * mfu) / 3600,
-                epochs=steps * step.tokens / corpus_tokens if corpus_tokens else None)
+    return Plan(
+        count_weights(models),
+        steps,
+        step.tokens,
+        flops,
+        step_memory(models, step, kind),
+        disk_bytes(models, corpus_tokens, corpus_sentences),
+        machine,
+        hours=flops["standard"] / (step.processes * peak * mfu) / 3600,
+        epochs=steps * step.tokens / corpus_tokens if corpus_tokens else None,
+    )

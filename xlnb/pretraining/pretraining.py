@@ -25,294 +25,540 @@ import torch.distributed as dist
 from safetensors.torch import load_model
 from torch import nn
 
-from ..base.core import (CheckpointError, ConfigError, append_record, atomic_path, check_types, choose,
-                            derive_seed, parse_languages, plain_warnings, progress, runs_folder,
-                            settings_from_arguments, sha256_once)
-from ..text.batches import (BatchShape, MixedBatches, Prepared, folder_lock, open_corpus, prepare, short_hash,
-                               source_hash)
+from xlnb.base.core import (
+    CheckpointError,
+    ConfigError,
+    append_record,
+    atomic_path,
+    check_types,
+    choose,
+    derive_seed,
+    parse_languages,
+    plain_warnings,
+    progress,
+    runs_folder,
+    settings_from_arguments,
+    sha256_once,
+)
+from xlnb.text.batches import (
+    BatchShape,
+    MixedBatches,
+    Prepared,
+    folder_lock,
+    open_corpus,
+    prepare,
+    short_hash,
+    source_hash,
+)
 from ..text.contamination import describe as describe_overlap
 from ..text.tokens import SpecialIds
-from ..encoder.encoder import (SIZES, EncoderConfig, checkpoint_type, compile_blocks, config_for, forward_flops,
-                                  new_model)
+from xlnb.encoder.encoder import (
+    SIZES,
+    EncoderConfig,
+    checkpoint_type,
+    compile_blocks,
+    config_for,
+    forward_flops,
+    new_model,
+)
 from ..encoder.heads import EncoderForMaskedLM, head_flops
 from ..training.objectives import Masking, MaskIds, guess
-from ..training.training import (NonFiniteLoss, TrainingConfig, from_first, gathered, in_shares, latest_checkpoint,
-                                    load_weights, rank_and_world, read_log, start_processes, train)
+from xlnb.training.training import (
+    NonFiniteLoss,
+    TrainingConfig,
+    from_first,
+    gathered,
+    in_shares,
+    latest_checkpoint,
+    load_weights,
+    rank_and_world,
+    read_log,
+    start_processes,
+    train,
+)
 from .held_out import HeldOutSpec, Measured
 from .plans import Plan, Step, plan
 from .reports import make_record, write_cards
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #489ec531
+# %% ../../nbs/pretraining/04_pretraining.ipynb #8a8dbfc8
 @dataclass(frozen=True)
 class SizeDefaults:
     "What a size brings along beside its shape."
-    length: int # tokens of a text block
-    test_lines: int # of each generated test list
-    most_pieces: int # of a vocabulary
+
+    length: int  # tokens of a text block
+    test_lines: int  # of each generated test list
+    most_pieces: int  # of a vocabulary
     learning_rate: float
-    text_tokens: int # held out, of each language
-    gain_pairs: int # held out, of each language pair, for losses beside a translation
-    retrieval_pairs: int # held out, of each language pair
+    text_tokens: int  # held out, of each language
+    gain_pairs: int  # held out, of each language pair, for losses beside a translation
+    retrieval_pairs: int  # held out, of each language pair
     parallel: str = "ddp"
-    learns_in_minutes: bool = False # whether the choices are those that were seen to learn on a CPU
-    threads: int | None = None # of a CPU; None: as many as torch finds cores
+    learns_in_minutes: bool = (
+        False  # whether the choices are those that were seen to learn on a CPU
+    )
+    threads: int | None = None  # of a CPU; None: as many as torch finds cores
 
-BY_SIZE = {"tiny": SizeDefaults(64, 500, 4000, 2e-3, 1024, 32, 128, learns_in_minutes=True, threads=1),
-           "small": SizeDefaults(128, 500, 16_000, 1e-3, 1024, 32, 128, learns_in_minutes=True),
-           "base": SizeDefaults(512, 100, 64_000, 2e-4, 512, 8, 16),
-           "large": SizeDefaults(512, 100, 64_000, 1e-4, 512, 8, 16, parallel="fsdp"),
-           "xl": SizeDefaults(512, 100, 64_000, 5e-5, 512, 8, 16, parallel="fsdp")}
-PIECES = {"cldr": dict(tiny=500, other=500), "multi30k": dict(tiny=1000, other=2500),
-          "bible": dict(tiny=1000, other=4000), "ntrex": dict(tiny=500, other=1000)} # of a vocabulary, per language
-WARMUP_SHARE = 0.08 # of the steps, as 10,000 of XLM-E's 125,000
+# %% ../../nbs/pretraining/04_pretraining.ipynb #d7a29466
+BY_SIZE = {
+    "tiny": SizeDefaults(64, 500, 4000, 2e-3, 1024, 32, 128, learns_in_minutes=True, threads=1),
+    "small": SizeDefaults(128, 500, 16_000, 1e-3, 1024, 32, 128, learns_in_minutes=True),
+    "base": SizeDefaults(512, 100, 64_000, 2e-4, 512, 8, 16),
+    "large": SizeDefaults(512, 100, 64_000, 1e-4, 512, 8, 16, parallel="fsdp"),
+    "xl": SizeDefaults(512, 100, 64_000, 5e-5, 512, 8, 16, parallel="fsdp"),
+}
 
+
+# of a vocabulary, per language
+PIECES = {
+    "cldr": dict(tiny=500, other=500),
+    "multi30k": dict(tiny=1000, other=2500),
+    "bible": dict(tiny=1000, other=4000),
+    "ntrex": dict(tiny=500, other=1000),
+}
+
+
+WARMUP_SHARE = 0.08  # of the steps, as 10,000 of XLM-E's 125,000
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #489ec531
 @dataclass(frozen=True)
 class RunSettings:
     "Parameters that every run has; `None` is filled in by the paper's `resolve`."
-    size: str = "tiny" # tiny | small | base | large | xl
-    corpus: str = "cldr" # cldr (embedded) | multi30k | bible | ntrex
-    langs: str = "en,de,ru" # comma-separated codes
-    steps: int | None = None # optimiser steps
-    batch_tokens: int | None = None # tokens of a task in a step
-    alpha: float = 0.7 # exponent of the language sampling
-    learning_rate: float | None = None # at the top of the schedule
-    warmup_steps: int | None = None # of the learning rate
-    clip_norm: float | None = None # largest norm of the whole gradient
-    vocab_size: int | None = None # ids, special ones included
-    width: int | None = None # of the hidden states
-    layers: int | None = None # of the network that is kept
-    relative_positions: str = "gated" # gated | plain | none
-    relative_start: str = "local" # of their table: local (neighbours count most) | random
-    relative_across: str = "shared" # buckets for the other sentence of a pair: shared with its own sentence | own
-    norm: str | None = None # post | pre
-    initializer_range: float | None = None # standard deviation of the initial weights
-    micro_tokens: int = 8192 # tokens that go through the networks at a time, and what processes share
-    precision: str = "fp32" # fp32 | bf16
-    compiled: bool = False # whether the blocks go through torch.compile, which pays in a long run on a GPU
-    parallel: str | None = None # what processes hold: ddp (everything) | fsdp (a share)
-    seed: int = 0 # of initial weights, batches and masks
-    max_minutes: float = 30.0 # training stops there, evaluation takes half of it at most; the same command goes on
-    checkpoint_minutes: float = 5.0 # at most so much work is lost if the machine goes down
-    test_lines: int | None = None # lines of each generated test list
-    recipe: str = "default" # default | paper
-    out: str = "" # folder of the run; empty: runs/<name>-<size>-<hash of the settings and the code>
+
+    size: str = "tiny"  # tiny | small | base | large | xl
+    corpus: str = "cldr"  # cldr (embedded) | multi30k | bible | ntrex
+    langs: str = "en,de,ru"  # comma-separated codes
+    steps: int | None = None  # optimiser steps
+    batch_tokens: int | None = None  # tokens of a task in a step
+    alpha: float = 0.7  # exponent of the language sampling
+    learning_rate: float | None = None  # at the top of the schedule
+    warmup_steps: int | None = None  # of the learning rate
+    clip_norm: float | None = None  # largest norm of the whole gradient
+    vocab_size: int | None = None  # ids, special ones included
+    width: int | None = None  # of the hidden states
+    layers: int | None = None  # of the network that is kept
+    relative_positions: str = "gated"  # gated | plain | none
+    relative_start: str = "local"  # of their table: local (neighbours count most) | random
+    relative_across: str = (
+        "shared"  # buckets for the other sentence of a pair: shared with its own sentence | own
+    )
+    norm: str | None = None  # post | pre
+    initializer_range: float | None = None  # standard deviation of the initial weights
+    micro_tokens: int = (
+        8192  # tokens that go through the networks at a time, and what processes share
+    )
+    precision: str = "fp32"  # fp32 | bf16
+    compiled: bool = (
+        False  # whether the blocks go through torch.compile, which pays in a long run on a GPU
+    )
+    parallel: str | None = None  # what processes hold: ddp (everything) | fsdp (a share)
+    seed: int = 0  # of initial weights, batches and masks
+    max_minutes: float = (
+        30.0  # training stops there, evaluation takes half of it at most; the same command goes on
+    )
+    checkpoint_minutes: float = 5.0  # at most so much work is lost if the machine goes down
+    test_lines: int | None = None  # lines of each generated test list
+    recipe: str = "default"  # default | paper
+    out: str = (
+        ""  # folder of the run; empty: runs/<name>-<size>-<hash of the settings and the code>
+    )
 
     def for_record(self) -> dict:
         "The settings as records have them: without paths of this machine."
         return asdict(replace(self, out=""))
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #2b4f0079
-def fill_in(settings: RunSettings, **values) -> RunSettings: # of what was not given
+# %% ../../nbs/pretraining/04_pretraining.ipynb #beef8e35
+def fill_in(settings: RunSettings, **values) -> RunSettings:  # of what was not given
     "The settings with values in place of `None`."
     return replace(settings, **{k: v for k, v in values.items() if getattr(settings, k) is None})
 
+
 def size_defaults(settings: RunSettings) -> dict:
     "What size, corpus and languages say where nothing was given."
-    size, per_language = BY_SIZE[settings.size], PIECES[settings.corpus]
-    pieces = per_language.get(settings.size, per_language["other"]) * len(parse_languages(settings.langs))
+    size = BY_SIZE[settings.size]
+    per_language = PIECES[settings.corpus]
+    pieces = per_language.get(settings.size, per_language["other"]) * len(
+        parse_languages(settings.langs)
+    )
     width = settings.width or SIZES[settings.size]["hidden_size"]
     small = dict(norm="pre", initializer_range=width**-0.5)
-    return dict(learning_rate=size.learning_rate, clip_norm=2.0, vocab_size=min(pieces, size.most_pieces), width=width,
-                layers=SIZES[settings.size]["num_hidden_layers"], parallel=size.parallel, test_lines=size.test_lines,
-                **small if size.learns_in_minutes else dict(norm="post", initializer_range=0.02))
+    return dict(
+        learning_rate=size.learning_rate,
+        clip_norm=2.0,
+        vocab_size=min(pieces, size.most_pieces),
+        width=width,
+        layers=SIZES[settings.size]["num_hidden_layers"],
+        parallel=size.parallel,
+        test_lines=size.test_lines,
+        **small if size.learns_in_minutes else dict(norm="post", initializer_range=0.02),
+    )
 
-def check_choices(settings: RunSettings, **allowed): # field → values
+# %% ../../nbs/pretraining/04_pretraining.ipynb #55e16f9c
+def check_choices(settings: RunSettings, **allowed):  # field → values
     "Refuse types and values that cannot be; `ConfigError` says what can."
-    check_types(settings, free=("langs", "source_lang", "unseen")) # 'no' and 'nan' may arrive as false and a number
-    every = {"size": SIZES, "corpus": PIECES, "precision": ("fp32", "bf16"), "recipe": ("default", "paper"),
-             "relative_positions": ("gated", "plain", "none"), "relative_start": ("local", "random"),
-             "relative_across": ("shared", "own"), "norm": (None, "pre", "post"),
-             "parallel": (None, "ddp", "fsdp")}
-    for name, values in (every | allowed).items(): choose(name, getattr(settings, name), values)
+    # 'no' and 'nan' may arrive as false and a number
+    check_types(settings, free=("langs", "source_lang", "unseen"))
+    every = {
+        "size": SIZES,
+        "corpus": PIECES,
+        "precision": ("fp32", "bf16"),
+        "recipe": ("default", "paper"),
+        "relative_positions": ("gated", "plain", "none"),
+        "relative_start": ("local", "random"),
+        "relative_across": ("shared", "own"),
+        "norm": (None, "pre", "post"),
+        "parallel": (None, "ddp", "fsdp"),
+    }
+    for name, values in (every | allowed).items():
+        choose(name, getattr(settings, name), values)
     head = SIZES[settings.size]["hidden_size"] // SIZES[settings.size]["num_attention_heads"]
     if settings.width is not None and settings.width % head and not getattr(settings, "init", ""):
-        raise ConfigError(f"width={settings.width} is not a multiple of {head}, the width of a head at {settings.size}")
+        raise ConfigError(
+            f"width={settings.width} is not a multiple of {head}, the width of a head at "
+            f"{settings.size}"
+        )
 
-def check_amounts(settings: RunSettings, # filled in
-                  *more: str): # further fields that are above 0
+# %% ../../nbs/pretraining/04_pretraining.ipynb #2b4f0079
+def check_amounts(
+    settings: RunSettings,  # filled in
+    *more: str,
+):  # further fields that are above 0
     "Raise `ConfigError` for an amount that is not above 0, and for a micro-batch that cannot hold a row."
-    for name in ("steps", "batch_tokens", "vocab_size", "test_lines", "max_minutes", "learning_rate", "clip_norm",
-                 "width", "layers", *more):
-        if not (value := getattr(settings, name)) > 0: raise ConfigError(f"{name}={value!r} is not above 0")
-        if value == math.inf: raise ConfigError(f"{name}=inf is not finite")
+    for name in (
+        "steps",
+        "batch_tokens",
+        "vocab_size",
+        "test_lines",
+        "max_minutes",
+        "learning_rate",
+        "clip_norm",
+        "width",
+        "layers",
+        *more,
+    ):
+        if not (value := getattr(settings, name)) > 0:
+            raise ConfigError(f"{name}={value!r} is not above 0")
+        if value == math.inf:
+            raise ConfigError(f"{name}=inf is not finite")
     least = 2 * BY_SIZE[settings.size].length
     if settings.batch_tokens < least / 2:
-        raise ConfigError(f"batch_tokens={settings.batch_tokens}: a step reads a block of {least // 2} tokens or more "
-                          f"at size={settings.size!r}")
+        raise ConfigError(
+            f"batch_tokens={settings.batch_tokens}: a step reads a block of {least // 2} tokens "
+            f"or more "
+            f"at size={settings.size!r}"
+        )
     if settings.micro_tokens < least:
-        raise ConfigError(f"micro_tokens={settings.micro_tokens}: a row may need {least} at size={settings.size!r}")
+        raise ConfigError(
+            f"micro_tokens={settings.micro_tokens}: a row may need {least} at "
+            f"size={settings.size!r}"
+        )
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #cdc37eec
+# %% ../../nbs/pretraining/04_pretraining.ipynb #92f6d42f
 def restarts(settings: RunSettings) -> bool:
     "Whether positions start again in the second sentence of a pair: the setting, or what the size says."
     given = getattr(settings, "restart_positions", None)
     return BY_SIZE[settings.size].learns_in_minutes if given is None else given
+
 
 def max_side(settings: RunSettings) -> int:
     "Tokens of one side of a pair: a pair takes the room of one text block, or two where positions start again."
     length = BY_SIZE[settings.size].length
     return (length if restarts(settings) else length // 2) - 2
 
-def network_config(settings: RunSettings, # filled in
-                   layers: int | None = None): # None: those of the settings
+# %% ../../nbs/pretraining/04_pretraining.ipynb #c40a20ce
+def network_config(
+    settings: RunSettings,  # filled in
+    layers: int | None = None,
+):  # None: those of the settings
     "`EncoderConfig` of a network of the run."
     size = SIZES[settings.size]
     scaled = ("hidden_size", "num_attention_heads", "intermediate_size")
     shape = {name: size[name] * settings.width // size["hidden_size"] for name in scaled}
-    return config_for(settings.size, settings.vocab_size, num_hidden_layers=layers or settings.layers,
-                      norm=settings.norm, initializer_range=settings.initializer_range,
-                      relative_positions=settings.relative_positions, relative_start=settings.relative_start,
-                      relative_across=settings.relative_across, restart_positions=restarts(settings),
-                      max_position_embeddings=2 * BY_SIZE[settings.size].length, trained_on_pairs=False, **shape)
+    return config_for(
+        settings.size,
+        settings.vocab_size,
+        num_hidden_layers=layers or settings.layers,
+        norm=settings.norm,
+        initializer_range=settings.initializer_range,
+        relative_positions=settings.relative_positions,
+        relative_start=settings.relative_start,
+        relative_across=settings.relative_across,
+        restart_positions=restarts(settings),
+        max_position_embeddings=2 * BY_SIZE[settings.size].length,
+        trained_on_pairs=False,
+        **shape,
+    )
 
-_SHAPE = {"width": "hidden_size", "layers": "num_hidden_layers", # setting → field of a configuration
-          **{k: k for k in ("norm", "initializer_range", "relative_positions", "relative_across")}}
+# %% ../../nbs/pretraining/04_pretraining.ipynb #cdc37eec
+_SHAPE = {
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",  # setting → field of a configuration
+    **{k: k for k in ("norm", "initializer_range", "relative_positions", "relative_across")},
+}
 
-def shape_of(config, # of the network that a run starts from
-             given: RunSettings, # not filled in
-             named: str, # e.g. 'init=…', for the message
-             *more: str) -> dict: # fields of other settings of the same name
+
+def shape_of(
+    config,  # of the network that a run starts from
+    given: RunSettings,  # not filled in
+    named: str,  # e.g. 'init=…', for the message
+    *more: str,
+) -> dict:  # fields of other settings of the same name
     "What a network says where settings are `None`; `ConfigError` where they say another."
-    shape = {name: getattr(config, field) for name, field in (_SHAPE | {k: k for k in more}).items()}
+    shape = {
+        name: getattr(config, field) for name, field in (_SHAPE | {k: k for k in more}).items()
+    }
     for name, value in shape.items():
         if getattr(given, name) not in (None, value):
-            raise ConfigError(f"{name}={getattr(given, name)!r} with {named}: that network has {value!r}")
+            raise ConfigError(
+                f"{name}={getattr(given, name)!r} with {named}: that network has {value!r}"
+            )
     return shape
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #cdc37s34
-def init_for_record(init: str) -> str: # folder, empty, or what records have
+# %% ../../nbs/pretraining/04_pretraining.ipynb #40b30f28
+def init_for_record(init: str) -> str:  # folder, empty, or what records have
     "The first digits of the hash of a network's weights; `CheckpointError` for a folder without."
-    if not init or is_recorded(init): return init
+    if not init or is_recorded(init):
+        return init
     hashes = file_hashes(sorted(Path(init).glob("model*.safetensors")))
-    if not hashes: raise CheckpointError(f"{init} holds no weights (model.safetensors): save it with save_pretrained")
-    return (hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest())[:12]
+    if not hashes:
+        raise CheckpointError(
+            f"{init} holds no weights (model.safetensors): save it with save_pretrained"
+        )
+    return (
+        hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+    )[:12]
+
 
 def file_hashes(paths) -> list[str]:
     "SHA-256 of files; each is read once while it stays."
     return [sha256_once(path) for path in paths]
 
-def is_recorded(init: str) -> bool: # as of `init_for_record`
+
+def is_recorded(init: str) -> bool:  # as of `init_for_record`
     "Whether `init` is the hash that records have in place of a folder."
     return bool(re.fullmatch("[0-9a-f]{12}", init)) and not Path(init).exists()
 
-def start_shape(given: RunSettings # with `init`, a folder, its hash or nothing
-               ) -> dict:
+# %% ../../nbs/pretraining/04_pretraining.ipynb #63b6d323
+def start_shape(
+    given: RunSettings,  # with `init`, a folder, its hash or nothing
+) -> dict:
     "Shape and vocabulary of the network to start from, if there is one; `ConfigError` where the settings say another."
-    if not given.init or is_recorded(given.init): return {} # a record has them
+    # a record has them
+    if not given.init or is_recorded(given.init):
+        return {}
     if (kind := checkpoint_type(given.init)) != EncoderConfig.model_type:
-        raise ConfigError(f"init={given.init!r} is a {kind} checkpoint: read it with xlnb.encoder.foreign.load_foreign, "
-                          "write it and its tokenizer with save_pretrained, and name that folder")
-    config, named = EncoderConfig.from_pretrained(given.init), f"init={given.init!r}"
-    nearest = min(SIZES, key=lambda size: abs(math.log(SIZES[size]["hidden_size"] / config.hidden_size)))
+        raise ConfigError(
+            f"init={given.init!r} is a {kind} checkpoint: read it with "
+            f"xlnb.encoder.foreign.load_foreign, "
+            "write it and its tokenizer with save_pretrained, and name that folder"
+        )
+    config = EncoderConfig.from_pretrained(given.init)
+    named = f"init={given.init!r}"
+    nearest = min(
+        SIZES, key=lambda size: abs(math.log(SIZES[size]["hidden_size"] / config.hidden_size))
+    )
     if given.size != nearest:
-        raise ConfigError(f"size={given.size!r} with {named}: rate, steps and lengths come with the size, and a "
-                          f"network of width {config.hidden_size} is {nearest!r}; give size={nearest}")
+        raise ConfigError(
+            f"size={given.size!r} with {named}: rate, steps and lengths come with the size, and a "
+            f"network of width {config.hidden_size} is {nearest!r}; give size={nearest}"
+        )
     room = config.max_position_embeddings - config.position_offset
     if config.absolute_positions and BY_SIZE[given.size].length > room:
-        raise ConfigError(f"{named} has {room} positions, and a row of text {BY_SIZE[given.size].length} tokens at "
-                          f"size={given.size!r}: take a network with more")
+        raise ConfigError(
+            f"{named} has {room} positions, and a row of text {BY_SIZE[given.size].length} "
+            f"tokens at "
+            f"size={given.size!r}: take a network with more"
+        )
     more = [name for name in ("vocab_size", "restart_positions") if hasattr(given, name)]
     return shape_of(config, given, named, *more)
 
-def prepare_data(settings: RunSettings, # filled in
-                 shuffle_pairs: bool = False,
-                 vocabulary: Path | None = None, # folder of a tokenizer; None: trained on the corpus
-                ) -> Prepared:
+# %% ../../nbs/pretraining/04_pretraining.ipynb #cdc37s34
+def prepare_data(
+    settings: RunSettings,  # filled in
+    shuffle_pairs: bool = False,
+    vocabulary: Path | None = None,  # folder of a tokenizer; None: trained on the corpus
+) -> Prepared:
     "Corpus, vocabulary and token store of a run."
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
-    return prepare(corpus, settings.vocab_size, shuffle_pairs, max_side=max_side(settings), vocabulary=vocabulary)
+    return prepare(
+        corpus,
+        settings.vocab_size,
+        shuffle_pairs,
+        max_side=max_side(settings),
+        vocabulary=vocabulary,
+    )
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #89505132
-def step_tokens(settings: RunSettings) -> tuple[int, int]: # of a paper with `uses_pairs` and `parallel_share`
+# %% ../../nbs/pretraining/04_pretraining.ipynb #36939e9a
+def step_tokens(
+    settings: RunSettings,
+) -> tuple[int, int]:  # of a paper with `uses_pairs` and `parallel_share`
     "Tokens of text and of pairs in a step: of two tasks twice `batch_tokens`, shared as `parallel_share` says."
-    if not settings.uses_pairs: return settings.batch_tokens, 0
+    if not settings.uses_pairs:
+        return settings.batch_tokens, 0
     pairs = round(2 * settings.batch_tokens * settings.parallel_share)
     return 2 * settings.batch_tokens - pairs, pairs
 
-def make_batches(settings: RunSettings, data: Prepared,
-                 text_tokens: int, pair_tokens: int = 0, # of a step
-                 text_probabilities: dict | None = None, # language → share; None: by `alpha`
-                 pair_probabilities: dict | None = None, # language pair → share; None: by `alpha`
-                 pair_form: str = "joined") -> MixedBatches: # or 'separate'
+# %% ../../nbs/pretraining/04_pretraining.ipynb #22b29c61
+def make_batches(
+    settings: RunSettings,
+    data: Prepared,
+    text_tokens: int,
+    pair_tokens: int = 0,  # of a step
+    text_probabilities: dict | None = None,  # language → share; None: by `alpha`
+    pair_probabilities: dict | None = None,  # language pair → share; None: by `alpha`
+    pair_form: str = "joined",
+) -> MixedBatches:  # or 'separate'
     "The batches of a run."
-    shape = BatchShape(BY_SIZE[settings.size].length, max_side(settings), text_tokens, pair_tokens,
-                       settings.micro_tokens, pair_form, restarts(settings))
-    return MixedBatches(data.store, SpecialIds.of(data.tokenizer), shape, settings.seed, settings.alpha,
-                        text_probabilities, pair_probabilities)
+    shape = BatchShape(
+        BY_SIZE[settings.size].length,
+        max_side(settings),
+        text_tokens,
+        pair_tokens,
+        settings.micro_tokens,
+        pair_form,
+        restarts(settings),
+    )
+    return MixedBatches(
+        data.store,
+        SpecialIds.of(data.tokenizer),
+        shape,
+        settings.seed,
+        settings.alpha,
+        text_probabilities,
+        pair_probabilities,
+    )
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #89505132
 def held_out_spec(settings: RunSettings, masking: Masking) -> HeldOutSpec:
     "What is held out of a run: its lengths, its masks, and the amounts of its size."
     size = BY_SIZE[settings.size]
-    return HeldOutSpec(size.length, max_side(settings), masking, restarts(settings), size.text_tokens, size.gain_pairs,
-                       size.retrieval_pairs)
+    return HeldOutSpec(
+        size.length,
+        max_side(settings),
+        masking,
+        restarts(settings),
+        size.text_tokens,
+        size.gain_pairs,
+        size.retrieval_pairs,
+    )
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #972c24db
-def step_flops(configs: list, # EncoderConfig of each network; the first has the vocabulary head
-               length: int, # tokens of a row
-               text_tokens: int, pair_tokens: int, masking: Masking) -> dict: # convention → FLOPs
+# %% ../../nbs/pretraining/04_pretraining.ipynb #104e3ff3
+def step_flops(
+    configs: list,  # EncoderConfig of each network; the first has the vocabulary head
+    length: int,  # tokens of a row
+    text_tokens: int,
+    pair_tokens: int,
+    masking: Masking,
+) -> dict:  # convention → FLOPs
     "FLOPs of a step, 'standard' (3 × forward, head in the holes) and 'electra' (2 × forward, no head)."
-    body, head = sum(forward_flops(c, length) for c in configs), head_flops(configs[0])
+    body = sum(forward_flops(c, length) for c in configs)
+    head = head_flops(configs[0])
     shares = ((text_tokens, masking.text_rate), (pair_tokens, masking.pair_share))
-    return {"standard": sum(3 * n * (body + rate * head) for n, rate in shares),
-            "electra": 2 * (text_tokens + pair_tokens) * body}
+    return {
+        "standard": sum(3 * n * (body + rate * head) for n, rate in shares),
+        "electra": 2 * (text_tokens + pair_tokens) * body,
+    }
 
-def plan_run(settings: RunSettings, data: Prepared,
-             networks: dict, # part → (model class, EncoderConfig); with a shared word table its owner first
-             tokens: int, # of a step
-             predicted: float, # share of them that a vocabulary head predicts
-             tied: bool = True) -> Plan:
+# %% ../../nbs/pretraining/04_pretraining.ipynb #59ba70e3
+def plan_run(
+    settings: RunSettings,
+    data: Prepared,
+    networks: dict,  # part → (model class, EncoderConfig); with a shared word table its owner first
+    tokens: int,  # of a step
+    predicted: float,  # share of them that a vocabulary head predicts
+    tied: bool = True,
+) -> Plan:
     "What a run will cost: weights, FLOPs, hours on this machine, memory, disk."
     counts = data.store.counts().values()
-    step = Step(tokens, BY_SIZE[settings.size].length, predicted, settings.micro_tokens, settings.precision,
-                settings.parallel, rank_and_world()[1])
-    return plan(networks, step, settings.steps, tied, corpus_tokens=sum(c["tokens"] for c in counts),
-                corpus_sentences=sum(c["items"] for c in counts))
+    step = Step(
+        tokens,
+        BY_SIZE[settings.size].length,
+        predicted,
+        settings.micro_tokens,
+        settings.precision,
+        settings.parallel,
+        rank_and_world()[1],
+    )
+    return plan(
+        networks,
+        step,
+        settings.steps,
+        tied,
+        corpus_tokens=sum(c["tokens"] for c in counts),
+        corpus_sentences=sum(c["items"] for c in counts),
+    )
 
-def common_choices(settings: RunSettings, # filled in
-                   config, # EncoderConfig of the network that is kept
-                   paper: dict[str, str]) -> list[tuple]: # row → the paper's value
+# %% ../../nbs/pretraining/04_pretraining.ipynb #a3bc37eb
+def common_choices(
+    settings: RunSettings,  # filled in
+    config,  # EncoderConfig of the network that is kept
+    paper: dict[str, str],
+) -> list[tuple]:  # row → the paper's value
     "What every paper chooses, as rows of (what, in the paper, in this run, why)."
     shape = "{0.num_hidden_layers} × {0.hidden_size} ({0.num_attention_heads} heads, {0.intermediate_size})"
     budget = "minutes on a laptop" if settings.recipe == "default" else "recipe"
-    rows = [("network", shape.format(config), f"size={settings.size}"),
-            ("vocabulary", f"{settings.vocab_size:,}", "a small corpus fills a small vocabulary"),
-            ("steps", f"{settings.steps:,}", budget),
-            ("tokens per task and step", f"{settings.batch_tokens:,}", budget),
-            ("learning rate", f"{settings.learning_rate:g}", "smaller batch, smaller model"),
-            ("schedule", f"{100 * settings.warmup_steps / settings.steps:.0f} % warm-up, linear decay", ""),
-            ("language exponent α", f"{settings.alpha:g}", "")]
+    rows = [
+        ("network", shape.format(config), f"size={settings.size}"),
+        ("vocabulary", f"{settings.vocab_size:,}", "a small corpus fills a small vocabulary"),
+        ("steps", f"{settings.steps:,}", budget),
+        ("tokens per task and step", f"{settings.batch_tokens:,}", budget),
+        ("learning rate", f"{settings.learning_rate:g}", "smaller batch, smaller model"),
+        (
+            "schedule",
+            f"{100 * settings.warmup_steps / settings.steps:.0f} % warm-up, linear decay",
+            "",
+        ),
+        ("language exponent α", f"{settings.alpha:g}", ""),
+    ]
     return [(what, paper[what], ours, why) for what, ours, why in rows]
 
-def comparison_table(rows: list[tuple]) -> list[dict]: # of (what, in the paper, in this run, why)
+# %% ../../nbs/pretraining/04_pretraining.ipynb #972c24db
+def comparison_table(rows: list[tuple]) -> list[dict]:  # of (what, in the paper, in this run, why)
     "Rows for `show_table`."
     return [dict(zip(("", "paper", "this run", "why"), row)) for row in rows]
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #n0tepa1r
-def note_pairs(network, # whose configuration is saved with it
-               pairs: bool, # whether it is now trained on sentence pairs
-              ):
+def note_pairs(
+    network,  # whose configuration is saved with it
+    pairs: bool,  # whether it is now trained on sentence pairs
+):
     "Write down that a network reads pairs; what it has read before stays on record."
-    if pairs: network.config.trained_on_pairs = True
+    if pairs:
+        network.config.trained_on_pairs = True
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #8c796774
-def loss_names(batch: dict) -> tuple[str, str]: # of masked and of replaced tokens
+# %% ../../nbs/pretraining/04_pretraining.ipynb #3a4eace6
+def loss_names(batch: dict) -> tuple[str, str]:  # of masked and of replaced tokens
     "Names of the losses of a batch: a pair batch knows its sides."
     return ("tlm", "trtd") if "side" in batch else ("mlm", "mrtd")
 
-def sums_by_group(name: str, # of the loss
-                  groups: list, # names
-                  group: torch.Tensor, # (tokens,) number of the group of each token
-                  **values: torch.Tensor): # measure → (tokens,)
-    "Sums and numbers of tokens of each group, as parts of a loss: 'tlm/loss/de-en', 'tlm/tokens/de-en'."
-    count = lambda weights=None: torch.bincount(group, weights, minlength=len(groups)).unbind()
-    found = {what: count(each.double()) for what, each in values.items()} | {"tokens": count()}
-    return {f"{name}/{what}/{g}": n for what, numbers in found.items() for g, n in zip(groups, numbers)}
 
+def sums_by_group(
+    name: str,  # of the loss
+    groups: list,  # names
+    group: torch.Tensor,  # (tokens,) number of the group of each token
+    **values: torch.Tensor,
+):  # measure → (tokens,)
+    "Sums and numbers of tokens of each group, as parts of a loss: 'tlm/loss/de-en', 'tlm/tokens/de-en'."
+
+    def count(weights=None):
+        return torch.bincount(group, weights, minlength=len(groups)).unbind()
+
+    found = {what: count(each.double()) for what, each in values.items()} | {"tokens": count()}
+    return {
+        f"{name}/{what}/{g}": n for what, numbers in found.items() for g, n in zip(groups, numbers)
+    }
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #9e651515
 class MaskedLanguageModel(nn.Module):
     "A masked language model as `training.train` wants it: sums of losses on text (MLM) and on joined pairs (TLM)."
-    def __init__(self, network: EncoderForMaskedLM, masking: Masking, ids: MaskIds,
-                 pairs: bool = False, # whether there are batches of pairs
-                 groups: list = ()): # language pairs whose losses are summed apart as well
+
+    def __init__(
+        self,
+        network: EncoderForMaskedLM,
+        masking: Masking,
+        ids: MaskIds,
+        pairs: bool = False,  # whether there are batches of pairs
+        groups: list = (),
+    ):  # language pairs whose losses are summed apart as well
         super().__init__()
         note_pairs(network, pairs)
         self.generator, self.masking, self.ids, self.groups = network, masking, ids, list(groups)
@@ -322,12 +568,21 @@ class MaskedLanguageModel(nn.Module):
         self.names += [f"tlm/{what}/{g}" for what in ("loss", "tokens") for g in self.groups]
 
     @property
-    def kept(self): return self.generator # the network that the run is for
+    def kept(self):
+        return self.generator  # the network that the run is for
+
     @property
-    def measured(self) -> Measured: return Measured(self.kept, self.generator)
-    def parts(self) -> list[str]: return ["generator"]
-    def whole(self, part: str): return getattr(self, part) # a network as it stands alone
-    def prepare(self, batch, generator) -> dict: return self.masking(batch, self.ids, generator)
+    def measured(self) -> Measured:
+        return Measured(self.kept, self.generator)
+
+    def parts(self) -> list[str]:
+        return ["generator"]
+
+    def whole(self, part: str):
+        return getattr(self, part)  # a network as it stands alone
+
+    def prepare(self, batch, generator) -> dict:
+        return self.masking(batch, self.ids, generator)
 
     def counts(self, batch) -> dict:
         "Masked tokens, which the loss is a mean over."
@@ -336,97 +591,177 @@ class MaskedLanguageModel(nn.Module):
     def forward(self, batch, generator) -> dict:
         return self.masked_sums(batch, guess(self.generator, batch, False, generator))
 
-    def masked_sums(self, batch, out) -> dict: # out: of `guess`
+    def masked_sums(self, batch, out) -> dict:  # out: of `guess`
         "Sums of the masked tokens of a batch; of pairs also by language pair, where that is wanted."
         name, _ = loss_names(batch)
         sums = {name: out.loss_sum, f"{name}/correct": out.correct.sum()}
-        if name == "mlm" or not self.groups: return sums
-        return sums | sums_by_group(name, self.groups, batch["group"][batch["labels"] != -100], loss=out.losses)
+        if name == "mlm" or not self.groups:
+            return sums
+        return sums | sums_by_group(
+            name, self.groups, batch["group"][batch["labels"] != -100], loss=out.losses
+        )
 
     def save_pretrained(self, folder):
         "Each network as a folder that `AutoModel` loads by itself."
-        for part in self.parts(): getattr(self, part).save_pretrained(Path(folder) / part)
+        for part in self.parts():
+            getattr(self, part).save_pretrained(Path(folder) / part)
 
     def load_pretrained(self, folder):
         "Weights of a folder that `save_pretrained` wrote, into the networks as they are."
-        for part in self.parts(): load_model(getattr(self, part), Path(folder) / part / "model.safetensors")
+        for part in self.parts():
+            load_model(getattr(self, part), Path(folder) / part / "model.safetensors")
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #8c796774
 def new_masked_lm(settings: RunSettings, layers: int | None = None) -> EncoderForMaskedLM:
     "The masked language model that a run starts with: a function of its settings and seed."
-    return new_model(EncoderForMaskedLM, network_config(settings, layers), derive_seed(settings.seed, "generator"))
+    return new_model(
+        EncoderForMaskedLM,
+        network_config(settings, layers),
+        derive_seed(settings.seed, "generator"),
+    )
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #7f1539bf
-NOT_IDENTITY = frozenset({"max_minutes", "checkpoint_minutes", "test_lines", "budget_flops", # `steps` says it all
-                          "compiled", "parallel", "out"})
-EVALUATIONS = 12 # of held-out measures, in a whole run
-APART = 20 # steps between two of them, at least: in a run of a few steps they would cost more than the steps
+# %% ../../nbs/pretraining/04_pretraining.ipynb #cfcda59d
+NOT_IDENTITY = frozenset(
+    {
+        "max_minutes",
+        "checkpoint_minutes",
+        "test_lines",
+        "budget_flops",  # `steps` says it all
+        "compiled",
+        "parallel",
+        "out",
+    }
+)
 
+
+EVALUATIONS = 12  # of held-out measures, in a whole run
+
+
+# steps between two of them, at least: in a run of a few steps they would cost more than the steps
+APART = 20
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #9da77d88
 @dataclass(frozen=True)
 class Phase:
     "One training. All functions take (settings, data)."
-    name: str # of the runs' folders
-    code: tuple[str, ...] # modules of its own that shape what a run learns
-    model: Callable # → module for `training.train`, with `parts`, `whole`, `kept`
-    batches: Callable # → batches for `training.train`
-    measures: Callable # → function: model → dict of 'held_out/…', at every evaluation
-    on_step: Callable | None = None # (batches, model) → function (step, sums), called after every step
-    schedule: Callable = lambda settings: settings # → the settings whose steps, rate and warm-up the loop follows
 
-EVERY_PHASE = ("core", "corpora", "formats", "catalogue", "cldr", "vocab", "tokens", "sampling", "data", "encoder",
-               "kernels", "heads", "objectives", "training", "pretraining") # modules that shape what any run learns
+    name: str  # of the runs' folders
+    code: tuple[str, ...]  # modules of its own that shape what a run learns
+    model: Callable  # → module for `training.train`, with `parts`, `whole`, `kept`
+    batches: Callable  # → batches for `training.train`
+    measures: Callable  # → function: model → dict of 'held_out/…', at every evaluation
+    on_step: Callable | None = (
+        None  # (batches, model) → function (step, sums), called after every step
+    )
+    schedule: Callable = lambda settings: (
+        settings
+    )  # → the settings whose steps, rate and warm-up the loop follows
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #8aa9bb65
+# modules that shape what any run learns
+EVERY_PHASE = (
+    "core",
+    "corpora",
+    "formats",
+    "catalogue",
+    "cldr",
+    "vocab",
+    "tokens",
+    "sampling",
+    "data",
+    "encoder",
+    "kernels",
+    "heads",
+    "objectives",
+    "training",
+    "pretraining",
+)
+
 
 def run_identity(phase: Phase, settings: RunSettings, data: Prepared) -> dict:
     "What must agree for two calls to be one run."
     same = {k: v for k, v in settings.for_record().items() if k not in NOT_IDENTITY}
     return same | {"data": data.folder.name, "code": source_hash(*EVERY_PHASE, *phase.code)[:12]}
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #94994c61
 def run_folder(phase: Phase, settings: RunSettings, data: Prepared) -> Path:
     "`out`, or `<name>-<size>-<hash>` in `runs_folder`."
-    if settings.out: return Path(settings.out).expanduser()
+    if settings.out:
+        return Path(settings.out).expanduser()
     name = f"{phase.name}-{settings.size}-{short_hash(run_identity(phase, settings, data))}"
     return runs_folder() / name
 
-def shown_path(folder) -> str: # of a run
+
+def shown_path(folder) -> str:  # of a run
     "A run's folder as it is shown: from the folder of all runs on, where it lies there."
     home = runs_folder().parent
-    return Path(folder).relative_to(home).as_posix() if Path(folder).is_relative_to(home) else str(folder)
+    return (
+        Path(folder).relative_to(home).as_posix()
+        if Path(folder).is_relative_to(home)
+        else str(folder)
+    )
 
-def training_config(s: RunSettings, # filled in
-                    minutes: float | None = None) -> TrainingConfig: # for the loop; None: `max_minutes`
+# %% ../../nbs/pretraining/04_pretraining.ipynb #7f1539bf
+def training_config(
+    s: RunSettings,  # filled in
+    minutes: float | None = None,
+) -> TrainingConfig:  # for the loop; None: `max_minutes`
     "What the loop is told."
     stretch = max(s.steps // EVALUATIONS, min(s.steps, APART))
-    return TrainingConfig(s.steps, s.learning_rate, s.warmup_steps, clip_norm=s.clip_norm, precision=s.precision,
-                          parallel=s.parallel, seed=s.seed, max_minutes=s.max_minutes if minutes is None else minutes,
-                          checkpoint_minutes=s.checkpoint_minutes, evaluate_every=stretch)
+    return TrainingConfig(
+        s.steps,
+        s.learning_rate,
+        s.warmup_steps,
+        clip_norm=s.clip_norm,
+        precision=s.precision,
+        parallel=s.parallel,
+        seed=s.seed,
+        max_minutes=s.max_minutes if minutes is None else minutes,
+        checkpoint_minutes=s.checkpoint_minutes,
+        evaluate_every=stretch,
+    )
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #713bbf1f
+# %% ../../nbs/pretraining/04_pretraining.ipynb #1bfa9653
 @contextmanager
 def threads_of(settings: RunSettings):
     "Inside, the threads of a size: two gain little at tiny, and wait long for a core that is busy."
-    before, threads = torch.get_num_threads(), BY_SIZE[settings.size].threads
-    if threads and "OMP_NUM_THREADS" not in os.environ: torch.set_num_threads(threads)
-    try: yield
-    finally: torch.set_num_threads(before)
+    before = torch.get_num_threads()
+    threads = BY_SIZE[settings.size].threads
+    if threads and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 @contextmanager
 def _own_folder(folder: Path):
     "Joins the processes; one call at a time trains in a folder, and the other processes of a call wait for its first."
     start_processes()
     with nullcontext() if rank_and_world()[0] else folder_lock(folder):
-        if dist.is_initialized(): dist.barrier() # until process 0 has the folder
+        # until process 0 has the folder
+        if dist.is_initialized():
+            dist.barrier()
         yield
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #9c3e95e9
 class Trained(NamedTuple):
     "What a training left: how far it got, the networks (whole in process 0), and the measures from before step 0 on."
+
     summary: dict
     model: nn.Module
     log: list
-    losses: list # names of what is minimised
+    losses: list  # names of what is minimised
 
-def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
-                minutes: float | None = None, # None: `max_minutes`
-                show: Callable | None = None, # called with the log after each evaluation, to draw it
-               ) -> Trained:
+
+def train_phase(
+    phase: Phase,
+    settings: RunSettings,
+    data: Prepared,
+    minutes: float | None = None,  # None: `max_minutes`
+    show: Callable | None = None,  # called with the log after each evaluation, to draw it
+) -> Trained:
     """Train until `steps` or the time is up; the same call goes on. Each network is then a folder that loads by itself.
 
     A process that trains in the same folder is waited for.
@@ -434,28 +769,51 @@ def train_phase(phase: Phase, settings: RunSettings, data: Prepared,
     with _own_folder(run_folder(phase, settings, data)):
         return _train(phase, settings, data, minutes, show)
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #713bbf1f
 def _train(phase, settings, data, minutes=None, show=None) -> Trained:
     "`train_phase` in a folder that is this process's own."
-    with threads_of(settings): return _train_here(phase, settings, data, minutes, show)
+    with threads_of(settings):
+        return _train_here(phase, settings, data, minutes, show)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #tra1nhere
 def _train_here(phase, settings, data, minutes, show) -> Trained:
-    device, folder = start_processes(), run_folder(phase, settings, data)
-    model, batches = phase.model(settings, data).to(device), phase.batches(settings, data)
-    if settings.compiled: compile_blocks(model)
-    measure, began = phase.measures(settings, data), time.monotonic()
-    with gathered(model): before = {"step": -1, "tokens": 0.0, **measure(model)}
-    measuring = (time.monotonic() - began) / 60 # once before, once where the call stops: part of the promise
+    device = start_processes()
+    folder = run_folder(phase, settings, data)
+    model = phase.model(settings, data).to(device)
+    batches = phase.batches(settings, data)
+    if settings.compiled:
+        compile_blocks(model)
+    measure = phase.measures(settings, data)
+    began = time.monotonic()
+    with gathered(model):
+        before = {"step": -1, "tokens": 0.0, **measure(model)}
+    # once before, once where the call stops: part of the promise
+    measuring = (time.monotonic() - began) / 60
     minutes = max(1e-9, (settings.max_minutes if minutes is None else minutes) - 2 * measuring)
+
     def evaluate(step):
         found = measure(model)
         lines = [before, *read_log(folder)]
-        if show: show([*lines, {"step": step - 1, "tokens": lines[-1]["tokens"] * step / max(1, step - 1), **found}])
+        if show:
+            show(
+                [
+                    *lines,
+                    {
+                        "step": step - 1,
+                        "tokens": lines[-1]["tokens"] * step / max(1, step - 1),
+                        **found,
+                    },
+                ]
+            )
         return found
+
     config = training_config(phase.schedule(settings), minutes)
     on_step = phase.on_step(batches, model) if phase.on_step else None
-    summary = train(model, batches, config, folder, run_identity(phase, settings, data), evaluate, on_step)
-    if rank_and_world()[0]: return Trained(summary, model, [], list(model.weights))
+    summary = train(
+        model, batches, config, folder, run_identity(phase, settings, data), evaluate, on_step
+    )
+    if rank_and_world()[0]:
+        return Trained(summary, model, [], list(model.weights))
     if in_shares(model):
         model = phase.model(settings, data).to(device)
         load_weights(latest_checkpoint(folder), model)
@@ -466,9 +824,10 @@ def _train_here(phase, settings, data, minutes, show) -> Trained:
     progress(f"{phase.name}: {progress_report(summary)}; model: {shown_path(folder)}", keep=True)
     return Trained(summary, model, [before, *read_log(folder)], list(model.weights))
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #4a8cec24
-def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
-                   minutes: float | None = None) -> Path: # checkpoint
+# %% ../../nbs/pretraining/04_pretraining.ipynb #bd538cf4
+def finished_phase(
+    phase: Phase, settings: RunSettings, data: Prepared, minutes: float | None = None
+) -> Path:  # checkpoint
     "The end of a phase that others build on, trained once; raises `CheckpointError` where the time is up before it."
     folder = run_folder(phase, settings, data)
     with _own_folder(folder):
@@ -477,80 +836,128 @@ def finished_phase(phase: Phase, settings: RunSettings, data: Prepared,
         is_finished = from_first(lambda: done.exists() and bool(list(folder.glob("*/config.json"))))
         if not is_finished:
             summary = _train(phase, settings, data, minutes).summary
-            if dist.is_initialized(): dist.barrier() # until process 0 has written the networks
-            if not summary["finished"]: raise CheckpointError(f"{phase.name}: {progress_report(summary)}")
+            # until process 0 has written the networks
+            if dist.is_initialized():
+                dist.barrier()
+            if not summary["finished"]:
+                raise CheckpointError(f"{phase.name}: {progress_report(summary)}")
         if not done.exists():
-            raise CheckpointError(f"this process does not see {done}, from which the next phase starts: a run of "
-                                  "several phases needs a folder that all machines share")
+            raise CheckpointError(
+                f"this process does not see {done}, from which the next phase starts: a run of "
+                "several phases needs a folder that all machines share"
+            )
         return done
 
-def progress_report(summary: dict) -> str: # of `training.train`
+# %% ../../nbs/pretraining/04_pretraining.ipynb #4a8cec24
+def progress_report(summary: dict) -> str:  # of `training.train`
     "Where a run stands, in a sentence."
     done = f"{summary['step']:,} of {summary['steps']:,} steps, {summary['tokens']:,} tokens"
-    if summary.get("broken"): return f"diverged after {done}: {summary['error']}"
-    if summary["finished"]: return f"finished: {done}"
+    if summary.get("broken"):
+        return f"diverged after {done}: {summary['error']}"
+    if summary["finished"]:
+        return f"finished: {done}"
     rest = summary["minutes_left"]
-    pace = f"the rest would take about {rest:,.0f} minutes" if rest else "no step was done in this call"
+    pace = (
+        f"the rest would take about {rest:,.0f} minutes"
+        if rest
+        else "no step was done in this call"
+    )
     return f"stopped at the time limit after {done}; {pace} at this pace; the same command goes on from here"
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #0b2906fd
+# %% ../../nbs/pretraining/04_pretraining.ipynb #375407ae
 @dataclass(frozen=True)
 class Recipe:
     "A paper: functions with one contract each, handed to `run`."
-    notebook: str # whose records its runs join, e.g. '03_xlm_e'
+
+    notebook: str  # whose records its runs join, e.g. '03_xlm_e'
     phase: Phase
-    Settings: type # frozen dataclass of `RunSettings`
-    resolve: Callable # settings → settings, filled in; raises `ConfigError`
-    prepare: Callable # settings → `Prepared`, or a subclass that holds more
-    evaluate: Callable # (settings, data, Trained, minutes) → metrics by flat name, and which part of the tests it is
-    describe: Callable # record → what kind of run it is of, in words
-    plan: Callable = lambda settings, data: "" # → what it will cost, as text
-    prior: Callable = lambda settings, data: data # phases that come first; → the data with what they left
-    more: Callable = lambda settings, data, trained: {} # → further entries of the record
-    records_divergence: bool = False # whether a run whose loss is no number has a record
-    renamed: dict = field(default_factory=dict) # parameter of older records → name today, None or a test of its value
-    absent: dict = field(default_factory=lambda: {"relative_start": "random"}) # what later parameters were before
-    experiments: dict = field(default_factory=dict) # name → `Experiment`
+    Settings: type  # frozen dataclass of `RunSettings`
+    resolve: Callable  # settings → settings, filled in; raises `ConfigError`
+    prepare: Callable  # settings → `Prepared`, or a subclass that holds more
+    evaluate: Callable  # (settings, data, Trained, minutes) → metrics by flat name, and which part of the tests it is
+    describe: Callable  # record → what kind of run it is of, in words
+    plan: Callable = lambda settings, data: ""  # → what it will cost, as text
+    prior: Callable = lambda settings, data: (
+        data
+    )  # phases that come first; → the data with what they left
+    more: Callable = lambda settings, data, trained: {}  # → further entries of the record
+    records_divergence: bool = False  # whether a run whose loss is no number has a record
+    renamed: dict = field(
+        default_factory=dict
+    )  # parameter of older records → name today, None or a test of its value
+    absent: dict = field(
+        default_factory=lambda: {"relative_start": "random"}
+    )  # what later parameters were before
+    experiments: dict = field(default_factory=dict)  # name → `Experiment`
 
     @property
-    def not_identity(self) -> frozenset: return NOT_IDENTITY # parameters that do not shape a result
+    def not_identity(self) -> frozenset:
+        return NOT_IDENTITY  # parameters that do not shape a result
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #110d84ff
 def overlap_report(data: Prepared) -> str:
     "What of the tests stands in the training text, in lines for a person."
-    name, facts = data.corpus.name, data.corpus.facts
-    if "overlap" in facts: return describe_overlap(facts)
-    if "cldr" in facts: return f"{name}: tests are kept out of training text"
+    name = data.corpus.name
+    facts = data.corpus.facts
+    if "overlap" in facts:
+        return describe_overlap(facts)
+    if "cldr" in facts:
+        return f"{name}: tests are kept out of training text"
     return f"{name}: whether tests stand in the training text was not looked at: xlnb.text.contamination.survey does"
 
-def record_of(recipe: Recipe, settings: RunSettings, data: Prepared, trained: Trained,
-              metrics: dict, # flat name → number
-              measured: str = "all test lines") -> dict: # or what part of them
+# %% ../../nbs/pretraining/04_pretraining.ipynb #b40a397d
+def record_of(
+    recipe: Recipe,
+    settings: RunSettings,
+    data: Prepared,
+    trained: Trained,
+    metrics: dict,  # flat name → number
+    measured: str = "all test lines",
+) -> dict:  # or what part of them
     "What one run leaves behind."
     more = recipe.more(settings, data, trained)
-    return make_record(settings.for_record(), data, trained.summary, metrics, trained.log, measured=measured,
-                       losses=trained.losses, **more)
+    return make_record(
+        settings.for_record(),
+        data,
+        trained.summary,
+        metrics,
+        trained.log,
+        measured=measured,
+        losses=trained.losses,
+        **more,
+    )
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #0b2906fd
 def write_run_cards(recipe: Recipe, record: dict, trained: Trained):
     "A card beside each network of a run."
     folder = Path(trained.summary["folder"])
-    write_cards(record, {folder / part: f"{recipe.describe(record)}, {part}" for part in trained.model.parts()})
+    write_cards(
+        record,
+        {folder / part: f"{recipe.describe(record)}, {part}" for part in trained.model.parts()},
+    )
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #553659bf
-def run(recipe: Recipe, settings: RunSettings, # filled in
-       ) -> dict | None: # the record; None in processes other than the first
+# %% ../../nbs/pretraining/04_pretraining.ipynb #583a0fe9
+def run(
+    recipe: Recipe,
+    settings: RunSettings,  # filled in
+) -> dict | None:  # the record; None in processes other than the first
     "Prepare, train what comes first, train, evaluate and describe a run, by one process or by many together."
     start_processes()
     rank = rank_and_world()[0]
     data = _prepared_by_one(recipe, settings)
-    if not rank: announce(recipe, settings, data)
+    if not rank:
+        announce(recipe, settings, data)
     begin = time.monotonic()
     data = recipe.prior(settings, data)
     left = max(1e-9, settings.max_minutes - (time.monotonic() - begin) / 60)
-    try: trained = train_phase(recipe.phase, settings, data, left)
+    try:
+        trained = train_phase(recipe.phase, settings, data, left)
     except NonFiniteLoss as e:
-        if not recipe.records_divergence: raise
+        if not recipe.records_divergence:
+            raise
         trained = _diverged(recipe.phase, settings, data, e)
-    if rank: return None
+    if rank:
+        return None
     print(f"{progress_report(trained.summary)}\nevaluating", flush=True)
     metrics, measured = recipe.evaluate(settings, data, trained, settings.max_minutes / 2)
     record = record_of(recipe, settings, data, trained, metrics, measured)
@@ -559,49 +966,80 @@ def run(recipe: Recipe, settings: RunSettings, # filled in
         print(f"model: {shown_path(trained.summary['folder'])}", flush=True)
     return record
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #553659bf
 def _prepared_by_one(recipe, settings) -> Prepared:
     "Process 0 makes vocabulary and store, the others find them."
     rank = rank_and_world()[0]
-    if rank: dist.barrier()
+    if rank:
+        dist.barrier()
     data = recipe.prepare(settings)
-    if not rank and dist.is_initialized(): dist.barrier()
+    if not rank and dist.is_initialized():
+        dist.barrier()
     return data
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #ann0unce
+# %% ../../nbs/pretraining/04_pretraining.ipynb #0f0ad370
 def announce(recipe: Recipe, settings: RunSettings, data: Prepared):
     "What of the tests stands in the text, and on standard error what the run will cost."
     print(overlap_report(data), flush=True)
     announce_plan(recipe.plan(settings, data), settings)
 
-def announce_plan(text: str, # what a run will cost, as of `Recipe.plan`
-                  settings: RunSettings): # filled in
+
+def announce_plan(
+    text: str,  # what a run will cost, as of `Recipe.plan`
+    settings: RunSettings,
+):  # filled in
     "Say on standard error, and at the terminal where papermill runs, what a run will cost and what its limit covers."
-    limit = (f"limit    {settings.max_minutes:g} minutes for training, one step at least, and half of that for the "
-             "evaluation; the data are prepared before")
+    limit = (
+        f"limit    {settings.max_minutes:g} minutes for training, one step at least, and half "
+        f"of that for the "
+        "evaluation; the data are prepared before"
+    )
     for line in filter(None, [*text.splitlines(), limit]):
         print(line, file=sys.stderr, flush=True)
         progress(line, keep=True)
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #613d5e44
 def _diverged(phase, settings, data, error) -> Trained:
     "A run that can only end as it did: its last good step, and the loss that was no number."
     folder = run_folder(phase, settings, data)
     before = {"step": -1, "tokens": 0, "seconds": 0.0}
     done = (read_log(folder) or [before])[-1]
-    summary = {"step": done["step"] + 1, "steps": phase.schedule(settings).steps, "finished": True,
-               "tokens": int(done["tokens"]), "seconds": done["seconds"], "minutes_left": 0.0, "folder": str(folder),
-               "broken": True, "error": str(error).replace(str(folder), folder.name)} # no path of a machine
+    # no path of a machine
+    summary = {
+        "step": done["step"] + 1,
+        "steps": phase.schedule(settings).steps,
+        "finished": True,
+        "tokens": int(done["tokens"]),
+        "seconds": done["seconds"],
+        "minutes_left": 0.0,
+        "folder": str(folder),
+        "broken": True,
+        "error": str(error).replace(str(folder), folder.name),
+    }
     untrained = phase.model(settings, data).to(start_processes())
-    with gathered(untrained): start = phase.measures(settings, data)(untrained)
-    return Trained(summary, None, [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)], list(untrained.weights))
+    with gathered(untrained):
+        start = phase.measures(settings, data)(untrained)
+    return Trained(
+        summary,
+        None,
+        [{"step": -1, "tokens": 0.0, **start}, *read_log(folder)],
+        list(untrained.weights),
+    )
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #ann0unce
 @plain_warnings()
-def main(recipe: Recipe, argv: list[str]): # e.g. ['--size', 'base']
+def main(recipe: Recipe, argv: list[str]):  # e.g. ['--size', 'base']
     "A run from the command line, recorded; invalid settings, a diverged loss and an interrupt end with one sentence."
     try:
         settings = recipe.resolve(settings_from_arguments(recipe.Settings, argv))
         if record := run(recipe, settings):
-            print(f"recorded in {append_record(recipe.notebook, record, record['parameters']['corpus'])}")
-    except (ValueError, NonFiniteLoss, OSError) as e: sys.exit(f"xlnb: {e}") # settings, data, losses; files and disks
+            print(
+                f"recorded in {append_record(recipe.notebook, record, record['parameters']['corpus'])}"
+            )
+    except (ValueError, NonFiniteLoss, OSError) as e:
+        sys.exit(f"xlnb: {e}")  # settings, data, losses; files and disks
     except KeyboardInterrupt:
-        print("xlnb: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        print(
+            "xlnb: interrupted; the same command goes on from the last checkpoint", file=sys.stderr
+        )
         sys.exit(130)

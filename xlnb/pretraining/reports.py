@@ -18,250 +18,438 @@ from ..base.core import PALETTE, label_lines, run_facts
 from ..text.batches import Prepared
 
 # %% ../../nbs/pretraining/01_reports.ipynb #7d99e05b
-def group_records(records: list[dict], # oldest first
-                  kind: Callable, # record → name of its kind
-                  **parameters, # e.g. corpus='cldr', size='tiny'
-                 ) -> dict: # kind → finished records with these parameters, by seed
+def group_records(
+    records: list[dict],  # oldest first
+    kind: Callable,  # record → name of its kind
+    **parameters,  # e.g. corpus='cldr', size='tiny'
+) -> dict:  # kind → finished records with these parameters, by seed
     "Finished runs of each kind in the order of names, the newest record of each seed."
     groups = {}
     for record in records:
-        if record["run"]["finished"] and all(record["parameters"][k] == v for k, v in parameters.items()):
+        if record["run"]["finished"] and all(
+            record["parameters"][k] == v for k, v in parameters.items()
+        ):
             groups.setdefault(kind(record), {})[record["parameters"]["seed"]] = record
     return {name: [groups[name][k] for k in sorted(groups[name])] for name in sorted(groups)}
 
 # %% ../../nbs/pretraining/01_reports.ipynb #16c7b987
-def spread(values, # numbers; nan = not measured
-          ) -> str: # e.g. '2 ± 1'
+def spread(
+    values,  # numbers; nan = not measured
+) -> str:  # e.g. '2 ± 1'
     "Mean, with the standard deviation of the sample where values differ; '–' for none."
     values = [v for v in values if not math.isnan(v)]
-    if not values: return "–"
+    if not values:
+        return "–"
     mean = sum(values) / len(values)
-    if max(values) - min(values) <= 1e-9 * abs(mean): return f"{mean:.3g}" # a baseline that no seed moves
+    # a baseline that no seed moves
+    if max(values) - min(values) <= 1e-9 * abs(mean):
+        return f"{mean:.3g}"
     return f"{mean:.3g} ± {math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1)):.2g}"
 
-# %% ../../nbs/pretraining/01_reports.ipynb #b06793e2
-def make_record(parameters: dict, # of the run, filled in
-                data: Prepared,
-                summary: dict, # of `training.train`
-                metrics: dict[str, float], # flat names such as 'T3/de-en/layer3/acc@1'
-                log: list, # lines of the run's log
-                **more, # e.g. flops
-               ) -> dict:
+# %% ../../nbs/pretraining/01_reports.ipynb #94ddc769
+def make_record(
+    parameters: dict,  # of the run, filled in
+    data: Prepared,
+    summary: dict,  # of `training.train`
+    metrics: dict[str, float],  # flat names such as 'T3/de-en/layer3/acc@1'
+    log: list,  # lines of the run's log
+    **more,  # e.g. flops
+) -> dict:
     "What one run leaves behind."
     run = {k: v for k, v in summary.items() if k != "folder"}
-    if "folder" in summary: run["model"] = Path(summary["folder"]).name
-    named = {} if data.corpus.identified else {"name": data.corpus.name} # by the parameters, or one's own
-    if not data.corpus.identified: parameters = parameters | {"corpus": data.corpus.name}
-    return {"parameters": parameters, **run_facts(), "run": run, **more, "corpus": named | data.corpus.facts,
-            "curve": _curve(log), "metrics": metrics}
+    if "folder" in summary:
+        run["model"] = Path(summary["folder"]).name
+    # by the parameters, or one's own
+    named = {} if data.corpus.identified else {"name": data.corpus.name}
+    if not data.corpus.identified:
+        parameters = parameters | {"corpus": data.corpus.name}
+    return {
+        "parameters": parameters,
+        **run_facts(),
+        "run": run,
+        **more,
+        "corpus": named | data.corpus.facts,
+        "curve": _curve(log),
+        "metrics": metrics,
+    }
 
-def _curve(log) -> list[dict]: # lines of held-out measures, rounded
-    is_measure = lambda name: name.startswith("held_out/")
-    kept = lambda line: {k: round(v, 5) for k, v in line.items() if k in ("step", "tokens") or is_measure(k)}
+# %% ../../nbs/pretraining/01_reports.ipynb #b06793e2
+def _curve(log) -> list[dict]:  # lines of held-out measures, rounded
+    def is_measure(name):
+        return name.startswith("held_out/")
+
+    def kept(line):
+        return {k: round(v, 5) for k, v in line.items() if k in ("step", "tokens") or is_measure(k)}
+
     return [kept(line) for line in log if any(map(is_measure, line))]
 
-# %% ../../nbs/pretraining/01_reports.ipynb #a1b8d2e3
-def layer_means(record: dict, test: str, # e.g. 'T3'
-                measure: str = "acc@1c", # centred; 'acc@1' raw; 'aer'; of a probe 'score', 'others', 'ceiling'
-                system: str = "", # or 'untrained', 'before'
-               ) -> list[float]: # percent, layer by layer from 0; empty without that test
+# %% ../../nbs/pretraining/01_reports.ipynb #5a05e94a
+def layer_means(
+    record: dict,
+    test: str,  # e.g. 'T3'
+    measure: str = "acc@1c",  # centred; 'acc@1' raw; 'aer'; of a probe 'score', 'others', 'ceiling'
+    system: str = "",  # or 'untrained', 'before'
+) -> list[float]:  # percent, layer by layer from 0; empty without that test
     "Scores of a record's model at every layer, mean over language pairs."
-    found, inner = {}, [system] if system else []
+    found = {}
+    inner = [system] if system else []
     for name, value in record["metrics"].items():
         words = name.split("/")
-        if (words[0], words[-1], words[2:-2]) == (test, measure, inner) and words[-2].startswith("layer"):
+        if (words[0], words[-1], words[2:-2]) == (test, measure, inner) and words[-2].startswith(
+            "layer"
+        ):
             found.setdefault(int(words[-2].removeprefix("layer")), []).append(100 * value)
     return [sum(v) / len(v) for _, v in sorted(found.items())]
 
-def _held_out_retrieval(line) -> list[float]: # of a record's curve: by layer from 0
-    layers = {int(k.removeprefix("held_out/found_layer")): v for k, v in line.items() if "/found_layer" in k}
+# %% ../../nbs/pretraining/01_reports.ipynb #5cb904f5
+def _held_out_retrieval(line) -> list[float]:  # of a record's curve: by layer from 0
+    layers = {
+        int(k.removeprefix("held_out/found_layer")): v
+        for k, v in line.items()
+        if "/found_layer" in k
+    }
     return [layers[k] for k in sorted(layers)]
 
-def best_layer(record: dict, test: str, measure: str = "acc@1c", system: str = "", # as of `layer_means`
-              ) -> float: # percent; nan without that test
+# %% ../../nbs/pretraining/01_reports.ipynb #1ad42494
+def best_layer(
+    record: dict,
+    test: str,
+    measure: str = "acc@1c",
+    system: str = "",  # as of `layer_means`
+) -> float:  # percent; nan without that test
     "The score at the layer above 0 that is best at *held-out* retrieval, the last where that was not measured."
     scores = layer_means(record, test, measure, system)
-    held_out = _held_out_retrieval(record["curve"][0 if system in ("untrained", "before") else -1])[1:]
-    if not scores: return math.nan
-    return scores[1 + held_out.index(max(held_out))] if held_out and len(scores) > len(held_out) else scores[-1]
+    held_out = _held_out_retrieval(record["curve"][0 if system in ("untrained", "before") else -1])[
+        1:
+    ]
+    if not scores:
+        return math.nan
+    return (
+        scores[1 + held_out.index(max(held_out))]
+        if held_out and len(scores) > len(held_out)
+        else scores[-1]
+    )
 
-def baseline_mean(record: dict, test: str,
-                  system: str, # e.g. 'lsa', or 'untrained/layer0'
-                  measure: str = "acc@1c",
-                 ) -> float: # percent; nan where the record has none
+# %% ../../nbs/pretraining/01_reports.ipynb #a1b8d2e3
+def baseline_mean(
+    record: dict,
+    test: str,
+    system: str,  # e.g. 'lsa', or 'untrained/layer0'
+    measure: str = "acc@1c",
+) -> float:  # percent; nan where the record has none
     "Score of a baseline, mean over language pairs."
     place = [test, *system.split("/"), measure]
     words = {name: name.split("/") for name in record["metrics"]}
-    found = [100 * value for name, value in record["metrics"].items() if words[name][:1] + words[name][2:] == place]
+    found = [
+        100 * value
+        for name, value in record["metrics"].items()
+        if words[name][:1] + words[name][2:] == place
+    ]
     return sum(found) / len(found) if found else math.nan
 
-# %% ../../nbs/pretraining/01_reports.ipynb #1588efeb
-_BELOW = {"MLM below unigram": ("unigram", "text_mlm"), "TLM below unigram": ("tlm_unigram", "tlm"),
-          "RTD below base rate": ("text_rtd_base_loss", "text_rtd_loss")}
-_AS_LOGGED = {"RTD AUC": "text_rtd_auc", "translation gain, TLM": "tlm_gap",
-              "translation gain across scripts": "tlm_gap_across", "translation gain, RTD": "trtd_gap"}
+# %% ../../nbs/pretraining/01_reports.ipynb #ea8c6324
+_BELOW = {
+    "MLM below unigram": ("unigram", "text_mlm"),
+    "TLM below unigram": ("tlm_unigram", "tlm"),
+    "RTD below base rate": ("text_rtd_base_loss", "text_rtd_loss"),
+}
 
-def last_held_out(record: dict) -> dict[str, float]: # nats, AUC from 0 to 1; nan = not measured
+
+_AS_LOGGED = {
+    "RTD AUC": "text_rtd_auc",
+    "translation gain, TLM": "tlm_gap",
+    "translation gain across scripts": "tlm_gap_across",
+    "translation gain, RTD": "trtd_gap",
+}
+
+# %% ../../nbs/pretraining/01_reports.ipynb #1588efeb
+def last_held_out(record: dict) -> dict[str, float]:  # nats, AUC from 0 to 1; nan = not measured
     "The last held-out measures of a record's curve, losses as what they stand below."
     line = {k.removeprefix("held_out/"): v for k, v in record["curve"][-1].items()}
-    of = lambda name: line.get(name, math.nan)
-    return ({label: of(level) - of(loss) for label, (level, loss) in _BELOW.items()}
-            | {label: of(name) for label, name in _AS_LOGGED.items()})
 
-def best_accuracy(line: dict, # of a record's curve
-                 ) -> float: # percent; nan = not measured
+    def of(name):
+        return line.get(name, math.nan)
+
+    return {label: of(level) - of(loss) for label, (level, loss) in _BELOW.items()} | {
+        label: of(name) for label, name in _AS_LOGGED.items()
+    }
+
+
+def best_accuracy(
+    line: dict,  # of a record's curve
+) -> float:  # percent; nan = not measured
     "Retrieval accuracy@1 of held-out pairs at the layer where it is highest, layer 0 included."
     return 100 * max(_held_out_retrieval(line), default=math.nan)
 
-# %% ../../nbs/pretraining/01_reports.ipynb #bde9c33a
-LEARNED = 0.5 # nats below word frequency: what every loss of words in a run reaches before the run is compared
-_LEVELS = {"mlm": ("MLM", "unigram", "text_mlm"), "tlm": ("TLM", "tlm_unigram", "tlm"),
-           "pair_denoise": ("written", "pair_denoise_unigram", "pair_denoise"),
-           "translation": ("translation", "unigram", "loss")} # loss → name, its level by word frequency, its value
+# %% ../../nbs/pretraining/01_reports.ipynb #38d23daa
+# nats below word frequency: what every loss of words in a run reaches before the run is compared
+LEARNED = 0.5
 
-def nats_learned(record: dict, line: dict # of its curve
-                ) -> dict[str, float]: # loss → nats below word frequency
+
+# loss → name, its level by word frequency, its value
+_LEVELS = {
+    "mlm": ("MLM", "unigram", "text_mlm"),
+    "tlm": ("TLM", "tlm_unigram", "tlm"),
+    "pair_denoise": ("written", "pair_denoise_unigram", "pair_denoise"),
+    "translation": ("translation", "unigram", "loss"),
+}
+
+# %% ../../nbs/pretraining/01_reports.ipynb #85b26a67
+def nats_learned(
+    record: dict,
+    line: dict,  # of its curve
+) -> dict[str, float]:  # loss → nats below word frequency
     "How far the held-out losses that a run trains on lie below word frequency, by language where they are measured so."
     held_out = {k.removeprefix("held_out/"): v for k, v in line.items()}
     of_read = {k.replace("_read", ""): v for k, v in held_out.items() if k.startswith("tlm_read")}
-    held_out |= of_read # pairs that the run reads, where there are others
+    held_out |= of_read  # pairs that the run reads, where there are others
     whole = [entry for loss, entry in _LEVELS.items() if loss in record["losses"]]
-    found = {name: held_out[level] - held_out[loss] for name, level, loss in whole if level in held_out}
-    levels = record.get("unigram", {}) # of runs whose text is measured language by language
+    found = {
+        name: held_out[level] - held_out[loss] for name, level, loss in whole if level in held_out
+    }
+    levels = record.get("unigram", {})  # of runs whose text is measured language by language
     in_line = {lang: level for lang, level in levels.items() if f"mlm/{lang}" in held_out}
-    return found | {f"MLM {lang}": level - held_out[f"mlm/{lang}"] for lang, level in in_line.items()}
+    return found | {
+        f"MLM {lang}": level - held_out[f"mlm/{lang}"] for lang, level in in_line.items()
+    }
 
-def tokens_to_learn(record: dict) -> float: # million tokens, linear between evaluations; nan if it has not learned
+# %% ../../nbs/pretraining/01_reports.ipynb #aaa46d6d
+def tokens_to_learn(
+    record: dict,
+) -> float:  # million tokens, linear between evaluations; nan if it has not learned
     "When the last of a run's masked losses gets `LEARNED` nats below word frequency for good."
     lines = record["curve"]
     least = [min(nats_learned(record, line).values(), default=math.nan) - LEARNED for line in lines]
     below = [n for n, value in enumerate(least) if not value >= 0]
-    if not below: return lines[0]["tokens"] / 1e6
-    if (n := below[-1]) + 1 == len(lines): return math.nan
+    if not below:
+        return lines[0]["tokens"] / 1e6
+    if (n := below[-1]) + 1 == len(lines):
+        return math.nan
     share = -least[n] / (least[n + 1] - least[n])
     return (lines[n]["tokens"] + share * (lines[n + 1]["tokens"] - lines[n]["tokens"])) / 1e6
 
+
 def has_learned(record: dict) -> bool:
     "Whether a run has learned; one that continues another and may forget, whether that one had."
-    if "base_learned" in record: return min(record["base_learned"].values()) >= LEARNED
+    if "base_learned" in record:
+        return min(record["base_learned"].values()) >= LEARNED
     return not math.isnan(tokens_to_learn(record))
 
-def regime_rows(arms: dict[str, list[dict]]) -> list[dict]: # arm → records
+# %% ../../nbs/pretraining/01_reports.ipynb #bde9c33a
+def regime_rows(arms: dict[str, list[dict]]) -> list[dict]:  # arm → records
     "Runs past the learning threshold: how many seeds, nats below word frequency at the end, tokens to get there."
-    rows, ends = [], {arm: [nats_learned(r, r["curve"][-1]) for r in runs if r["curve"]] for arm, runs in arms.items()}
+    rows = []
+    ends = {
+        arm: [nats_learned(r, r["curve"][-1]) for r in runs if r["curve"]]
+        for arm, runs in arms.items()
+    }
     measured = {loss for found in ends.values() for end in found for loss in end}
     named = [name for name, _, _ in _LEVELS.values() if name in measured]
     for arm, runs in arms.items():
         below = {loss: spread([end[loss] for end in ends[arm] if loss in end]) for loss in named}
-        rows.append({"arm": arm, "learned": f"{sum(map(has_learned, runs))} of {len(runs)}"}
-                    | {f"{loss}, nats below frequency": value for loss, value in below.items()}
-                    | {"million tokens to learn": spread([tokens_to_learn(r) for r in runs])})
+        rows.append(
+            {"arm": arm, "learned": f"{sum(map(has_learned, runs))} of {len(runs)}"}
+            | {f"{loss}, nats below frequency": value for loss, value in below.items()}
+            | {"million tokens to learn": spread([tokens_to_learn(r) for r in runs])}
+        )
     return rows
 
-# %% ../../nbs/pretraining/01_reports.ipynb #5ff207ec
-BASELINE = {"acc@1c": ("retrieval, centred", "lsa"), "aer": ("alignment error rate", "ibm1-unseen"),
-            "others": ("transfer to the other languages", "strings")} # measure → what it is, its baseline
+# %% ../../nbs/pretraining/01_reports.ipynb #0a524d76
+# measure → what it is, its baseline
+BASELINE = {
+    "acc@1c": ("retrieval, centred", "lsa"),
+    "aer": ("alignment error rate", "ibm1-unseen"),
+    "others": ("transfer to the other languages", "strings"),
+}
 
-def summarise(groups: dict, # name → records, or {seed: record}
-             ) -> list[dict]: # a row per group, all with the same columns
+
+def summarise(
+    groups: dict,  # name → records, or {seed: record}
+) -> list[dict]:  # a row per group, all with the same columns
     "Mean ± standard deviation over seeds: losses against what they have to beat, and scores beside their baselines."
-    groups = {name: list(g.values()) if isinstance(g, dict) else list(g) for name, g in groups.items()}
+    groups = {
+        name: list(g.values()) if isinstance(g, dict) else list(g) for name, g in groups.items()
+    }
     rows = [_summary_row(name, runs) for name, runs in groups.items() if runs]
     columns = list(dict.fromkeys(k for row in rows for k in row))
     return [{k: row.get(k, "–") for k in columns} for row in rows]
 
+# %% ../../nbs/pretraining/01_reports.ipynb #5ff207ec
 def _summary_row(name, runs) -> dict:
     held_out = [last_held_out(r) for r in runs]
-    row = {"run": name, "seeds": len(runs), "million tokens": spread([r["run"]["tokens"] / 1e6 for r in runs])}
+    row = {
+        "run": name,
+        "seeds": len(runs),
+        "million tokens": spread([r["run"]["tokens"] / 1e6 for r in runs]),
+    }
     row |= {label: spread([h[label] for h in held_out]) for label in held_out[0]}
     for test, measure in _scored(runs):
         baseline = BASELINE[measure][1]
         row[f"{test}, best layer"] = spread([best_layer(r, test, measure) for r in runs])
-        row[f"{test}, untrained"] = spread([best_layer(r, test, measure, "untrained") for r in runs])
-        row[f"{test}, {baseline}"] = spread([baseline_mean(r, test, baseline, measure) for r in runs])
+        row[f"{test}, untrained"] = spread(
+            [best_layer(r, test, measure, "untrained") for r in runs]
+        )
+        row[f"{test}, {baseline}"] = spread(
+            [baseline_mean(r, test, baseline, measure) for r in runs]
+        )
     return row
 
-def _scored(runs) -> list[tuple[str, str]]: # test and measure, of those that have a baseline
+
+def _scored(runs) -> list[tuple[str, str]]:  # test and measure, of those that have a baseline
     words = [name.split("/") for r in runs for name in r["metrics"]]
     return list(dict.fromkeys((w[0], w[-1]) for w in words if w[-1] in BASELINE))
 
-# %% ../../nbs/pretraining/01_reports.ipynb #dcc092a1
-def over_tokens(record: dict, value: Callable, # line of the curve → number
-               ) -> tuple[list, list]: # million tokens, numbers
+# %% ../../nbs/pretraining/01_reports.ipynb #a55be228
+def over_tokens(
+    record: dict,
+    value: Callable,  # line of the curve → number
+) -> tuple[list, list]:  # million tokens, numbers
     "A held-out measure of a run on the way."
-    return [line["tokens"] / 1e6 for line in record["curve"]], [value(line) for line in record["curve"]]
+    return [line["tokens"] / 1e6 for line in record["curve"]], [
+        value(line) for line in record["curve"]
+    ]
 
-def draw_seeds(ax,
-               curves: list, # one per seed: (x, y), x ascending
-               colour: str, label: str,
-               style: str = "-"): # of matplotlib; marks are left off the thin lines
+# %% ../../nbs/pretraining/01_reports.ipynb #dcc092a1
+def draw_seeds(
+    ax,
+    curves: list,  # one per seed: (x, y), x ascending
+    colour: str,
+    label: str,
+    style: str = "-",
+):  # of matplotlib; marks are left off the thin lines
     "A thin line per seed, and thick their mean over the x that all of them reach."
-    if not curves: return
+    if not curves:
+        return
     thin = dict(ls=style.lstrip("o"), color=colour, lw=0.5, alpha=0.5, label="_")
-    for x, y in curves if len(curves) > 1 else (): ax.plot(x, y, **thin)
+    for x, y in curves if len(curves) > 1 else ():
+        ax.plot(x, y, **thin)
     end = min(x[-1] for x, _ in curves)
     shared = [x for x in curves[0][0] if x < end] + [end]
     mean = np.mean([np.interp(shared, x, y) for x, y in curves], 0)
     ax.plot(shared, mean, style, ms=3.5, color=colour, label=label)
 
 # %% ../../nbs/pretraining/01_reports.ipynb #1f7962e2
-def draw_by_layer(ax, groups: dict, # arm → {seed: record}
-                  colours: dict, # arm → name in PALETTE
-                  test: str, measure: str, # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
-                  baselines: dict, # label → name of a baseline in the records
-                  top: float | None = None, bottom: float = 0): # of the axis, in percent
+def draw_by_layer(
+    ax,
+    groups: dict,  # arm → {seed: record}
+    colours: dict,  # arm → name in PALETTE
+    test: str,
+    measure: str,  # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
+    baselines: dict,  # label → name of a baseline in the records
+    top: float | None = None,
+    bottom: float = 0,
+):  # of the axis, in percent
     "Runs by layer: a thin line per seed, a thick one for their mean; baselines black, the untrained network grey."
     records = [r for runs in groups.values() for r in runs.values()]
-    by_layer = lambda runs, *system: [(range(len(c)), c) for r in runs if (c := layer_means(r, test, measure, *system))]
-    for name, runs in groups.items(): draw_seeds(ax, by_layer(runs.values()), PALETTE[colours[name]], name)
+
+    def by_layer(runs, *system):
+        return [(range(len(c)), c) for r in runs if (c := layer_means(r, test, measure, *system))]
+
+    for name, runs in groups.items():
+        draw_seeds(ax, by_layer(runs.values()), PALETTE[colours[name]], name)
     last = max((x[-1] for x, _ in by_layer(records)), default=0)
     if untrained := by_layer(records, "untrained"):
         mean = [sum(scores) / len(scores) for scores in zip(*(c for _, c in untrained))]
         ax.plot(range(len(mean)), mean, "s--", ms=2, lw=1, color=PALETTE["grey"], label="untrained")
     for (label, system), dash in zip(baselines.items(), (":", "--", "-.", (0, (1, 3)))):
         found = [v for r in records if not math.isnan(v := baseline_mean(r, test, system, measure))]
-        if found: ax.plot([0, last], [sum(found) / len(found)] * 2, ls=dash, color=PALETTE["black"], lw=1, label=label)
-    ax.set(xlabel="layer (0 = embeddings)", xticks=range(0, last + 1, 1 + last // 10), ylim=(bottom, top))
+        if found:
+            ax.plot(
+                [0, last],
+                [sum(found) / len(found)] * 2,
+                ls=dash,
+                color=PALETTE["black"],
+                lw=1,
+                label=label,
+            )
+    ax.set(
+        xlabel="layer (0 = embeddings)",
+        xticks=range(0, last + 1, 1 + last // 10),
+        ylim=(bottom, top),
+    )
     label_lines(ax)
 
-# %% ../../nbs/pretraining/01_reports.ipynb #4273bd5a
+# %% ../../nbs/pretraining/01_reports.ipynb #fe7b8c70
 def _card_row(record, test, measure) -> str:
     "A row of a card: the model by layer, the untrained network, and the baseline."
     what, system = BASELINE[measure]
-    number = lambda v: "–" if math.isnan(v) else f"{v:.1f}"
+
+    def number(v):
+        return "–" if math.isnan(v) else f"{v:.1f}"
+
     layers = " / ".join(map(number, layer_means(record, test, measure)))
-    untrained, baseline = (number(baseline_mean(record, test, s, measure)) for s in ("untrained/layer0", system))
+    untrained, baseline = (
+        number(baseline_mean(record, test, s, measure)) for s in ("untrained/layer0", system)
+    )
     return f"| {test}, {what} | {layers} | {untrained} | {baseline} ({system}) |"
 
-def _opened(translates) -> list[str]: # lines
-    module, auto = ("encoder.seq2seq", "AutoModelForSeq2SeqLM") if translates else ("encoder.heads", "AutoModel")
-    return ["```python", f"import xlnb.{module} # makes the architecture known to transformers",
-            f"from transformers import {auto}, AutoTokenizer", "", 'folder = "path/of/this/folder"',
-            f"model, tokenizer = {auto}.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)", "```"]
+# %% ../../nbs/pretraining/01_reports.ipynb #0b6488c8
+def _opened(translates) -> list[str]:  # lines
+    module, auto = (
+        ("encoder.seq2seq", "AutoModelForSeq2SeqLM")
+        if translates
+        else ("encoder.heads", "AutoModel")
+    )
+    return [
+        "```python",
+        f"import xlnb.{module} # makes the architecture known to transformers",
+        f"from transformers import {auto}, AutoTokenizer",
+        "",
+        'folder = "path/of/this/folder"',
+        f"model, tokenizer = {auto}.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)",
+        "```",
+    ]
 
-def model_card(record: dict,
-               title: str, # e.g. 'XLM-E, discriminator'
-               translates: bool = False, # whether it is an encoder-decoder
-              ) -> str: # Markdown
+# %% ../../nbs/pretraining/01_reports.ipynb #a6e61081
+def model_card(
+    record: dict,
+    title: str,  # e.g. 'XLM-E, discriminator'
+    translates: bool = False,  # whether it is an encoder-decoder
+) -> str:  # Markdown
     "What a model is, from the record of its run, for the folder of the model."
-    p, run = record["parameters"], record["run"]
+    p = record["parameters"]
+    run = record["run"]
     rows = [_card_row(record, test, measure) for test, measure in _scored([record])]
     head = "| in %, mean of pairs or languages | by layer from 0 | untrained, layer 0 | baseline |"
     plain = [f"- {name}: {value:.3g}" for name, value in record["metrics"].items()]
     scores = [head, "|---|---|---|---|", *rows] if rows else plain
     last = record["curve"][-1] if record["curve"] else {}
-    measures = [f"- {k.removeprefix('held_out/')}: {v:.3g}" for k, v in last.items() if k.startswith("held_out/")]
-    return "\n".join([
-        f"# {title}, size {p['size']}", "",
-        f"Trained with xlnb on `{p['corpus']}` in {p['langs']}: {run['step']:,} of {run['steps']:,} steps, "
-        f"{run['tokens']:,} tokens, seed {p['seed']}, commit {record['commit']}.",
-        f"Licence of the data: {record['corpus'].get('licence', 'not stated')}.", "", *_opened(translates), "",
-        *scores, "", "Held out (losses in nats per token):", "", *measures, "",
-        "Limits: made to study a method at this size, on the text named above and nothing else.", ""])
+    measures = [
+        f"- {k.removeprefix('held_out/')}: {v:.3g}"
+        for k, v in last.items()
+        if k.startswith("held_out/")
+    ]
+    return "\n".join(
+        [
+            f"# {title}, size {p['size']}",
+            "",
+            f"Trained with xlnb on `{p['corpus']}` in {p['langs']}: {run['step']:,} of "
+            f"{run['steps']:,} steps, "
+            f"{run['tokens']:,} tokens, seed {p['seed']}, commit {record['commit']}.",
+            f"Licence of the data: {record['corpus'].get('licence', 'not stated')}.",
+            "",
+            *_opened(translates),
+            "",
+            *scores,
+            "",
+            "Held out (losses in nats per token):",
+            "",
+            *measures,
+            "",
+            "Limits: made to study a method at this size, on the text named above and nothing "
+            "else.",
+            "",
+        ]
+    )
 
-def write_cards(record: dict,
-                titles: dict): # folder of a model → title
+# %% ../../nbs/pretraining/01_reports.ipynb #4273bd5a
+def write_cards(record: dict, titles: dict):  # folder of a model → title
     "Write a `README.md` beside each model."
     for folder, title in titles.items():
-        translates = "translation" in json.loads((Path(folder) / "config.json").read_text("utf-8"))["model_type"]
-        (Path(folder) / "README.md").write_text(model_card(record, title, translates), encoding="utf-8")
+        translates = (
+            "translation"
+            in json.loads((Path(folder) / "config.json").read_text("utf-8"))["model_type"]
+        )
+        (Path(folder) / "README.md").write_text(
+            model_card(record, title, translates), encoding="utf-8"
+        )

@@ -28,12 +28,34 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
-from transformers import (ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, EncoderDecoderModel,
-                          PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForCausalLM, XLMRobertaModel, pipeline)
+from transformers import (
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+    EncoderDecoderModel,
+    PreTrainedTokenizerFast,
+    XLMRobertaConfig,
+    XLMRobertaForCausalLM,
+    XLMRobertaModel,
+    pipeline,
+)
 
-from ..base.core import (PALETTE, ConfigError, append_record, choose, derive_seed, figure, label_lines,
-                            numpy_generator, plain_warnings, read_records, repo_root, run_facts, runs_folder,
-                            torch_generator)
+from xlnb.base.core import (
+    PALETTE,
+    ConfigError,
+    append_record,
+    choose,
+    derive_seed,
+    figure,
+    label_lines,
+    numpy_generator,
+    plain_warnings,
+    read_records,
+    repo_root,
+    run_facts,
+    runs_folder,
+    torch_generator,
+)
 from ..text.batches import BatchShape, MixedBatches, Prepared, short_hash
 from ..text.cldr import cldr_corpus
 from ..text.corpora import Lines
@@ -44,10 +66,25 @@ from ..encoder.encoder import Encoder, SelfAttention, config_for, forward_flops,
 from ..encoder.foreign import quietly
 from ..encoder.seq2seq import EncoderDecoder, TranslationConfig
 from ..training.objectives import MaskIds, network_inputs, vocabulary_head
-from ..training.training import accumulate_gradients, keep_freed_memory, make_optimizer, step_work
+from xlnb.training.training import (
+    accumulate_gradients,
+    keep_freed_memory,
+    make_optimizer,
+    step_work,
+)
 from ..measures.alignment import align
-from ..measures.finetuning import (IGNORED, FineTuned, KINDS as TASK_KINDS, answers_of, by_length, item_logits,
-                                      new_head, padded, read_questions, texts_of)
+from xlnb.measures.finetuning import (
+    IGNORED,
+    FineTuned,
+    KINDS as TASK_KINDS,
+    answers_of,
+    by_length,
+    item_logits,
+    new_head,
+    padded,
+    read_questions,
+    texts_of,
+)
 from ..measures.lexicon import nearest_csls
 from ..measures.linear_maps import normalise, procrustes
 from ..measures.probes import tokenized
@@ -61,22 +98,33 @@ from ..veco import Veco
 from ..x2static import Distillation, distil, read_contexts
 from ..xlm_e import Settings, XlmE, make_batches, network_configs, resolve
 
-# %% ../../nbs/results/11_benchmarks.ipynb #7d788b45
-def _word_tokenizer(vocab_size: int # ids, special ones included
-                  ) -> PreTrainedTokenizerFast:
+# %% ../../nbs/results/11_benchmarks.ipynb #c56fa855
+def _word_tokenizer(
+    vocab_size: int,  # ids, special ones included
+) -> PreTrainedTokenizerFast:
     "Whole words `0`, `1`, …; special ids as in XLM-R."
     words = ["<s>", "<pad>", "</s>", "<unk>", *map(str, range(vocab_size - 5)), "<mask>"]
     core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), words), mask_token="<mask>")
+    names = dict(
+        zip(("bos_token", "pad_token", "eos_token", "unk_token"), words), mask_token="<mask>"
+    )
     return PreTrainedTokenizerFast(tokenizer_object=core, **names)
 
-_WORDS = 20, 0.4 # of a sentence: median, standard deviation of the logarithm
 
-def sentences(vocab_size: int, lines: int, sides: int, # 1: text; 2: pairs
-              *seed, median_words: int = _WORDS[0]):
+_WORDS = 20, 0.4  # of a sentence: median, standard deviation of the logarithm
+
+# %% ../../nbs/results/11_benchmarks.ipynb #e70b0f59
+def sentences(
+    vocab_size: int,
+    lines: int,
+    sides: int,  # 1: text; 2: pairs
+    *seed,
+    median_words: int = _WORDS[0],
+):
     "Sentences, or pairs of them, by Zipf's law; drawn a thousand at a time."
-    rng, words = numpy_generator("benchmark", *seed), vocab_size - 5
+    rng = numpy_generator("benchmark", *seed)
+    words = vocab_size - 5
     for first in range(0, lines, 1000):
         n = min(1000, lines - first)
         spread = _WORDS[1] * rng.standard_normal((n, 1)) + 0.15 * rng.standard_normal((n, sides))
@@ -86,28 +134,41 @@ def sentences(vocab_size: int, lines: int, sides: int, # 1: text; 2: pairs
         texts = [" ".join(drawn[a:b]) for a, b in zip([0, *ends], ends)]
         yield from texts if sides == 1 else zip(texts[::2], texts[1::2])
 
-def synthetic_data(vocab_size: int,
-                   lines: int, # of text in all languages together, and as many pairs of lines
-                   pairs: int = 3, # language pairs, over as few languages as have so many
-                   seed: int = 0,
-                   folder=None, # `runs/data` of the checkout if None
-                  ) -> Prepared:
+# %% ../../nbs/results/11_benchmarks.ipynb #7d788b45
+def synthetic_data(
+    vocab_size: int,
+    lines: int,  # of text in all languages together, and as many pairs of lines
+    pairs: int = 3,  # language pairs, over as few languages as have so many
+    seed: int = 0,
+    folder=None,  # `runs/data` of the checkout if None
+) -> Prepared:
     "A token store of made-up text, written on the first call and opened on later ones."
-    tokenizer, name = _word_tokenizer(vocab_size), f"synthetic-{short_hash([vocab_size, lines, pairs, seed])}"
+    tokenizer = _word_tokenizer(vocab_size)
+    name = f"synthetic-{short_hash([vocab_size, lines, pairs, seed])}"
     folder = Path(folder or runs_folder() / "data") / name
-    if (folder / "manifest.json").exists(): return Prepared(None, tokenizer, open_store(folder), folder)
+    if (folder / "manifest.json").exists():
+        return Prepared(None, tokenizer, open_store(folder), folder)
     langs = next(n for n in count(2) if n * (n - 1) // 2 >= pairs)
     codes = [f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"][:langs]
     named = ["-".join(p) for p in combinations(codes, 2)][:pairs]
-    draw = lambda name, total, sides: Lines(sentences, vocab_size, -(-lines // total), sides, seed, name)
-    text, bitext = {c: draw(c, langs, 1) for c in codes}, {p: draw(p, pairs, 2) for p in named}
-    return Prepared(None, tokenizer, build_store(text, bitext, tokenizer, folder, progress=False), folder)
 
-# %% ../../nbs/results/11_benchmarks.ipynb #928f8808
-def plain_head(logits: Tensor, # (…, vocabulary)
-               labels: Tensor, # (…) original id in a hole, -100 elsewhere
-               generator: torch.Generator,
-              ) -> tuple[Tensor, Tensor, Tensor]: # summed loss; ids drawn for the holes; where the best id is right
+    def draw(name, total, sides):
+        return Lines(sentences, vocab_size, -(-lines // total), sides, seed, name)
+
+    text = {c: draw(c, langs, 1) for c in codes}
+    bitext = {p: draw(p, pairs, 2) for p in named}
+    return Prepared(
+        None, tokenizer, build_store(text, bitext, tokenizer, folder, progress=False), folder
+    )
+
+# %% ../../nbs/results/11_benchmarks.ipynb #a9bebdb9
+def plain_head(
+    logits: Tensor,  # (…, vocabulary)
+    labels: Tensor,  # (…) original id in a hole, -100 elsewhere
+    generator: torch.Generator,
+) -> tuple[
+    Tensor, Tensor, Tensor
+]:  # summed loss; ids drawn for the holes; where the best id is right
     "What a step needs of logits that are there as a whole."
     hole = labels != -100
     loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum")
@@ -115,17 +176,35 @@ def plain_head(logits: Tensor, # (…, vocabulary)
     drawn = seen.softmax(-1, dtype=torch.float32).multinomial(1, generator=generator)[:, 0]
     return loss, drawn, seen.argmax(-1) == labels[hole]
 
+# %% ../../nbs/results/11_benchmarks.ipynb #abad7b0d
 class Electra(XlmE):
     "XLM-E's step from transformers' ELECTRA classes, on the padded form of the same batches."
-    everywhere = True # logits at every place
+
+    everywhere = True  # logits at every place
 
     def new_network(self, settings, part):
-        ours, kind = network_configs(settings)[part], {"generator": ElectraForMaskedLM}
-        same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                "max_position_embeddings", "layer_norm_eps", "initializer_range", "pad_token_id")
-        config = ElectraConfig(**{k: getattr(ours, k) for k in same}, embedding_size=ours.hidden_size,
-                               hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        return new_model(kind.get(part, ElectraForPreTraining), config, derive_seed(settings.seed, part))
+        ours = network_configs(settings)[part]
+        kind = {"generator": ElectraForMaskedLM}
+        same = (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "layer_norm_eps",
+            "initializer_range",
+            "pad_token_id",
+        )
+        config = ElectraConfig(
+            **{k: getattr(ours, k) for k in same},
+            embedding_size=ours.hidden_size,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+        return new_model(
+            kind.get(part, ElectraForPreTraining), config, derive_seed(settings.seed, part)
+        )
 
     def prepare(self, batch, generator):
         batch = super().prepare(batch, generator)
@@ -133,52 +212,78 @@ class Electra(XlmE):
 
     def counts(self, batch):
         masked, found = loss_names(batch)
-        return {masked: int((batch["labels"] != -100).sum()), found: int(batch["attention_mask"].sum())}
+        return {
+            masked: int((batch["labels"] != -100).sum()),
+            found: int(batch["attention_mask"].sum()),
+        }
 
-    def detect(self, ids, batch): return self.discriminator(ids, **network_inputs(batch)).logits
+    def detect(self, ids, batch):
+        return self.discriminator(ids, **network_inputs(batch)).logits
 
     def forward(self, batch, generator):
         (masked, _), network, labels = loss_names(batch), self.generator, batch["labels"]
-        if self.everywhere: logits = network(batch["input_ids"], **network_inputs(batch)).logits
+        if self.everywhere:
+            logits = network(batch["input_ids"], **network_inputs(batch)).logits
         else:
             hole = labels != -100
             hidden = network.electra(batch["input_ids"], **network_inputs(batch)).last_hidden_state
-            logits, labels = network.generator_lm_head(network.generator_predictions(hidden[hole])), labels[hole]
+            logits = network.generator_lm_head(network.generator_predictions(hidden[hole]))
+            labels = labels[hole]
         loss, drawn, correct = plain_head(logits, labels, generator)
-        return {masked: loss, f"{masked}/correct": correct.sum(), **self.replaced_sums(batch, drawn)}
+        return {
+            masked: loss,
+            f"{masked}/correct": correct.sum(),
+            **self.replaced_sums(batch, drawn),
+        }
 
+# %% ../../nbs/results/11_benchmarks.ipynb #928f8808
 class MaskedElectra(Electra):
     "The same, with logits at the masked places alone."
+
     everywhere = False
+
 
 KINDS = {"xlnb": XlmE, "masked": MaskedElectra, "electra": Electra}
 
-# %% ../../nbs/results/11_benchmarks.ipynb #c17de3e3
-def step_settings(size: str, vocab_size: int,
-                  batch_tokens: int = 2048, # of text in a step, and as many of pairs
-                  **more, # fields of `Settings`
-                 ) -> Settings:
+# %% ../../nbs/results/11_benchmarks.ipynb #8d2bee8f
+def step_settings(
+    size: str,
+    vocab_size: int,
+    batch_tokens: int = 2048,  # of text in a step, and as many of pairs
+    **more,  # fields of `Settings`
+) -> Settings:
     "The settings of a step that is to be measured."
     return resolve(Settings(size=size, vocab_size=vocab_size, batch_tokens=batch_tokens, **more))
 
-def step_of(settings: Settings, # of `step_settings`
-            data: Prepared, # of `synthetic_data`
-            kind: str = "xlnb", # of KINDS
-            device="cpu",
-            loading: bool = False, # True: draw and mask new batches in every step; False: the same ones again
-            length: int | None = None, # tokens of a row of text, for ours; None: that of the size
-           ):
+
+def step_of(
+    settings: Settings,  # of `step_settings`
+    data: Prepared,  # of `synthetic_data`
+    kind: str = "xlnb",  # of KINDS
+    device="cpu",
+    loading: bool = False,  # True: draw and mask new batches in every step; False: the same ones again
+    length: int | None = None,  # tokens of a row of text, for ours; None: that of the size
+):
     "A function that trains one step: gradients of all micro-batches, clipping, AdamW."
     model = KINDS[choose("kind", kind, KINDS)](settings, MaskIds.of(data.tokenizer))
-    batches = make_batches(settings, data) if length is None else _rows_of(length, settings, data, model)
+    batches = (
+        make_batches(settings, data) if length is None else _rows_of(length, settings, data, model)
+    )
     return training_step(model.to(device), batches, settings, loading)
 
-def training_step(model, batches, settings, # filled in, of any paper
-                  loading: bool = False): # as of `step_of`
+# %% ../../nbs/results/11_benchmarks.ipynb #1c1bdca2
+def training_step(
+    model,
+    batches,
+    settings,  # filled in, of any paper
+    loading: bool = False,
+):  # as of `step_of`
     "A function that trains one step. It tells `mark` where it is."
-    config, numbers = training_config(settings), count()
+    config = training_config(settings)
+    numbers = count()
     optimizer = make_optimizer(model, config)
     work = step_work(model, batches, config, 0)
+
     def step(mark=lambda part: None):
         mark("loading")
         now = step_work(model, batches, config, next(numbers)) if loading else work
@@ -189,30 +294,49 @@ def training_step(model, batches, settings, # filled in, of any paper
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         mark(None)
-    step.model, step.work, step.load = model, work, lambda: step_work(model, batches, config, next(numbers))
+
+    step.model, step.work, step.load = (
+        model,
+        work,
+        lambda: step_work(model, batches, config, next(numbers)),
+    )
     return step
 
-def batch_facts(work: list) -> dict: # of `step_work`
+# %% ../../nbs/results/11_benchmarks.ipynb #5f74df51
+def batch_facts(work: list) -> dict:  # of `step_work`
     "Tokens, masked tokens, and places with padding, in a step's batches."
     batches = [batch for batch, _ in work]
-    return {"tokens": sum(int(b["attention_mask"].sum()) for b in batches),
-            "masked": sum(int((b["labels"] != -100).sum()) for b in batches),
-            "places": sum(b["input_ids"].numel() for b in batches)}
+    return {
+        "tokens": sum(int(b["attention_mask"].sum()) for b in batches),
+        "masked": sum(int((b["labels"] != -100).sum()) for b in batches),
+        "places": sum(b["input_ids"].numel() for b in batches),
+    }
 
+# %% ../../nbs/results/11_benchmarks.ipynb #c17de3e3
 def _rows_of(length, settings, data, model):
     "Batches of text of another length, and positions for them."
     for part in model.parts():
         tables = getattr(model, part).encoder.embeddings
         tables.position_embeddings = nn.Embedding(length, tables.norm.normalized_shape[0])
     text_tokens, pair_tokens = step_tokens(settings)
-    shape = BatchShape(length, length - 2, text_tokens, pair_tokens, settings.micro_tokens,
-                       restart_positions=settings.restart_positions)
-    return MixedBatches(data.store, SpecialIds.of(data.tokenizer), shape, settings.seed, settings.alpha)
+    shape = BatchShape(
+        length,
+        length - 2,
+        text_tokens,
+        pair_tokens,
+        settings.micro_tokens,
+        restart_positions=settings.restart_positions,
+    )
+    return MixedBatches(
+        data.store, SpecialIds.of(data.tokenizer), shape, settings.seed, settings.alpha
+    )
 
-# %% ../../nbs/results/11_benchmarks.ipynb #378f866e
+# %% ../../nbs/results/11_benchmarks.ipynb #40686a7b
 def _synchronize(device="cpu"):
     "Wait for what was begun on a GPU."
-    if torch.device(device).type == "cuda": torch.cuda.synchronize(device)
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
 
 def seconds_of(call, device="cpu") -> float:
     "Wall-clock seconds of a call."
@@ -222,36 +346,46 @@ def seconds_of(call, device="cpu") -> float:
     _synchronize(device)
     return time.perf_counter() - start
 
-def compare(calls: dict, # name → function without arguments
-            repeats: int = 5, # rounds
-            device="cpu",
-            warm: int = 1, # calls of each before the first round
-           ) -> dict: # name → seconds of every round
+# %% ../../nbs/results/11_benchmarks.ipynb #21206344
+def compare(
+    calls: dict,  # name → function without arguments
+    repeats: int = 5,  # rounds
+    device="cpu",
+    warm: int = 1,  # calls of each before the first round
+) -> dict:  # name → seconds of every round
     "Seconds of calls that take turns."
     for _ in range(warm):
-        for call in calls.values(): call()
-    seconds, names = {name: [] for name in calls}, list(calls)
+        for call in calls.values():
+            call()
+    seconds = {name: [] for name in calls}
+    names = list(calls)
     for r in range(repeats):
         turn = r % len(names)
-        for name in names[turn:] + names[:turn]: seconds[name].append(seconds_of(calls[name], device))
+        for name in names[turn:] + names[:turn]:
+            seconds[name].append(seconds_of(calls[name], device))
     return seconds
 
-def ratios(seconds: dict, # of `compare`
-           base: str, # the name to divide by
-          ) -> dict: # name → median, least and largest ratio of a round
+# %% ../../nbs/results/11_benchmarks.ipynb #378f866e
+def ratios(
+    seconds: dict,  # of `compare`
+    base: str,  # the name to divide by
+) -> dict:  # name → median, least and largest ratio of a round
     "How many times as long as `base` each call took, round by round."
     found = {name: [a / b for a, b in zip(times, seconds[base])] for name, times in seconds.items()}
     return {name: {"ratio": median(r), "low": min(r), "high": max(r)} for name, r in found.items()}
 
-# %% ../../nbs/results/11_benchmarks.ipynb #baf6a764
+# %% ../../nbs/results/11_benchmarks.ipynb #29a274ce
 PEAK_RESET = Path("/proc/self/clear_refs")
 
-def resident(line: str = "VmRSS") -> int: # bytes; 'VmHWM': the largest so far
+
+def resident(line: str = "VmRSS") -> int:  # bytes; 'VmHWM': the largest so far
     "Resident memory of this process, as Linux counts it; raises `ConfigError` elsewhere."
-    if not PEAK_RESET.exists(): raise ConfigError(f"memory is read through {PEAK_RESET}, which is not here: use Linux")
+    if not PEAK_RESET.exists():
+        raise ConfigError(f"memory is read through {PEAK_RESET}, which is not here: use Linux")
     lines = PEAK_RESET.with_name("status").read_text().splitlines()
     return 1024 * next(int(l.split()[1]) for l in lines if l.startswith(line))
 
+# %% ../../nbs/results/11_benchmarks.ipynb #baf6a764
 def peak_memory(call, device="cpu") -> int:
     "Bytes that a call needs at its height, beyond what was held before it."
     gc.collect()
@@ -262,89 +396,130 @@ def peak_memory(call, device="cpu") -> int:
         call()
         _synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    resident() # refuses where nobody counts
-    getattr(ctypes.CDLL(None), "malloc_trim", abs)(0) # glibc's
+    resident()  # refuses where nobody counts
+    getattr(ctypes.CDLL(None), "malloc_trim", abs)(0)  # glibc's
     PEAK_RESET.write_text("5")
     before = resident()
     call()
     return max(resident("VmHWM") - before, 0)
 
 # %% ../../nbs/results/11_benchmarks.ipynb #904b5dc7
-def fresh(function: str, # name of a function of this module
-          **arguments, # JSON values
-         ):
+def fresh(
+    function: str,  # name of a function of this module
+    **arguments,  # JSON values
+):
     "What a function returns in a process of its own; `RuntimeError` with what the process said if it fails."
     code = f"import json, sys, xlnb.results.benchmarks as b; print(json.dumps(b.{function}(**json.loads(sys.argv[1]))))"
-    run = subprocess.run([sys.executable, "-c", code, json.dumps(arguments)], capture_output=True, text=True,
-                         env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"})
-    if run.returncode: raise RuntimeError(f"{function}({arguments}) failed:\n{run.stderr[-2000:]}")
+    run = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},
+    )
+    if run.returncode:
+        raise RuntimeError(f"{function}({arguments}) failed:\n{run.stderr[-2000:]}")
     return json.loads(run.stdout.splitlines()[-1])
 
-# %% ../../nbs/results/11_benchmarks.ipynb #e1636b08
-def step_peak(size: str, vocab_size: int, batch_tokens: int, kind: str = "xlnb", folder=None) -> int: # bytes
+# %% ../../nbs/results/11_benchmarks.ipynb #eb47e10c
+def step_peak(
+    size: str, vocab_size: int, batch_tokens: int, kind: str = "xlnb", folder=None
+) -> int:  # bytes
     "Peak memory of the second of two steps and of everything that training holds; for a process of its own."
-    data, settings = synthetic_data(vocab_size, _LINES, folder=folder), step_settings(size, vocab_size, batch_tokens)
+    data = synthetic_data(vocab_size, _LINES, folder=folder)
+    settings = step_settings(size, vocab_size, batch_tokens)
+
     def train():
         step = step_of(settings, data, kind)
-        step() # the first makes the moments
+        step()  # the first makes the moments
         step()
+
     return peak_memory(train)
 
-def head_of(kind: str, # of KINDS
-            tokens: int, # of a micro-batch, of which `rate` are masked
-            vocab_size: int,
-            width: int, # of the embedding matrix
-            rate: float = 0.15,
-            device="cpu"):
+# %% ../../nbs/results/11_benchmarks.ipynb #c06c24be
+def head_of(
+    kind: str,  # of KINDS
+    tokens: int,  # of a micro-batch, of which `rate` are masked
+    vocab_size: int,
+    width: int,  # of the embedding matrix
+    rate: float = 0.15,
+    device="cpu",
+):
     "A function that computes loss, samples and gradients of the generator's last product alone."
     number = partial(torch.randn, generator=torch_generator("head"))
-    leaves = [x.to(device).requires_grad_() for x in (number(tokens, width), number(vocab_size, width) * 0.02,
-                                                      torch.zeros(vocab_size))]
+    leaves = [
+        x.to(device).requires_grad_()
+        for x in (number(tokens, width), number(vocab_size, width) * 0.02, torch.zeros(vocab_size))
+    ]
     hidden, weight, bias = leaves
-    ids, hole = torch.arange(tokens, device=device) % vocab_size, torch.arange(tokens, device=device) < rate * tokens
+    ids = torch.arange(tokens, device=device) % vocab_size
+    hole = torch.arange(tokens, device=device) < rate * tokens
     draw = torch_generator("draw", device=device)
+
     def call():
         if kind == "xlnb":
-            loss = vocabulary_head(hidden[hole], weight, bias, ids[hole], sample=True, generator=draw).loss_sum
-        elif kind == "masked": loss, *_ = plain_head(F.linear(hidden[hole], weight, bias), ids[hole], draw)
-        else: loss, *_ = plain_head(F.linear(hidden, weight, bias), ids.where(hole, -100), draw)
+            loss = vocabulary_head(
+                hidden[hole], weight, bias, ids[hole], sample=True, generator=draw
+            ).loss_sum
+        elif kind == "masked":
+            loss, *_ = plain_head(F.linear(hidden[hole], weight, bias), ids[hole], draw)
+        else:
+            loss, *_ = plain_head(F.linear(hidden, weight, bias), ids.where(hole, -100), draw)
         loss.backward()
-        for x in leaves: x.grad = None
+        for x in leaves:
+            x.grad = None
+
     return call
 
-def head_peak(kind: str, tokens: int, vocab_size: int, width: int) -> int: # bytes
+# %% ../../nbs/results/11_benchmarks.ipynb #e1636b08
+def head_peak(kind: str, tokens: int, vocab_size: int, width: int) -> int:  # bytes
     "Peak memory of the head alone; for a process of its own."
-    head_of(kind, 64, 1000, width)() # what the libraries need for themselves
+    head_of(kind, 64, 1000, width)()  # what the libraries need for themselves
     return peak_memory(head_of(kind, tokens, vocab_size, width))
 
-# %% ../../nbs/results/11_benchmarks.ipynb #bd203ec4
+# %% ../../nbs/results/11_benchmarks.ipynb #b373c226
 class Clock:
     "Seconds by part."
-    def __init__(self, device="cpu"): self.device, self.seconds, self.part, self.last = device, {}, None, 0.0
 
-    def now(self) -> float: # on a CPU what this thread computed: other programs' turns are no part of a step
-        if torch.device(self.device).type == "cpu": return time.thread_time()
+    def __init__(self, device="cpu"):
+        self.device = device
+        self.seconds = {}
+        self.part = None
+        self.last = 0.0
+
+    def now(
+        self,
+    ) -> float:  # on a CPU what this thread computed: other programs' turns are no part of a step
+        if torch.device(self.device).type == "cpu":
+            return time.thread_time()
         _synchronize(self.device)
         return time.perf_counter()
 
-    def mark(self, part: str | None): # from here on; None: of no part
+    def mark(self, part: str | None):  # from here on; None: of no part
         now = self.now()
-        if self.part: self.seconds[self.part] = self.seconds.get(self.part, 0.0) + now - self.last
-        self.part, self.last = part, now
+        if self.part:
+            self.seconds[self.part] = self.seconds.get(self.part, 0.0) + now - self.last
+        self.part = part
+        self.last = now
 
-    def begins(self, part): return lambda *_: self.mark(part) # a hook
+    def begins(self, part):
+        return lambda *_: self.mark(part)  # a hook
 
+# %% ../../nbs/results/11_benchmarks.ipynb #5d21b0a5
 def watch(model: XlmE, clock: Clock):
     "Let a model's passes set the marks of a clock."
+
     def attention(module, args):
-        args[0].register_hook(clock.begins("bodies")) # the end of its backward pass
+        args[0].register_hook(clock.begins("bodies"))  # the end of its backward pass
         clock.mark("attention")
-    def left(part, module, args, output): # `part` is entered again by the backward pass
+
+    def left(part, module, args, output):  # `part` is entered again by the backward pass
         (output[0] if isinstance(output, tuple) else output).register_hook(clock.begins(part))
         clock.mark("bodies")
+
     def guessed(module, args, output):
         output.last_hidden_state.register_hook(clock.begins("bodies"))
         clock.mark("head")
+
     for part in model.parts():
         encoder = getattr(model, part).encoder
         encoder.register_forward_pre_hook(clock.begins("bodies"))
@@ -356,12 +531,18 @@ def watch(model: XlmE, clock: Clock):
     model.generator.encoder.register_forward_hook(guessed)
     model.register_forward_hook(lambda module, args, sums: _head_hook(sums, clock))
 
+# %% ../../nbs/results/11_benchmarks.ipynb #bd203ec4
 def _head_hook(sums, clock):
-    for name in {"mlm", "tlm"} & {*sums}: sums[name].grad_fn.register_prehook(clock.begins("head"))
+    for name in {"mlm", "tlm"} & {*sums}:
+        sums[name].grad_fn.register_prehook(clock.begins("head"))
 
-def time_by_part(settings: Settings, data: Prepared, repeats: int = 5, device="cpu") -> dict: # part → seconds
+
+def time_by_part(
+    settings: Settings, data: Prepared, repeats: int = 5, device="cpu"
+) -> dict:  # part → seconds
     "Median seconds of every part of a step, batches drawn anew."
-    step, found = step_of(settings, data, device=device, loading=True), []
+    step = step_of(settings, data, device=device, loading=True)
+    found = []
     watch(step.model, clock := Clock(device))
     for _ in range(1 + repeats):
         clock.seconds = {}
@@ -369,12 +550,18 @@ def time_by_part(settings: Settings, data: Prepared, repeats: int = 5, device="c
         found.append(clock.seconds)
     return {part: median(f[part] for f in found[1:]) for part in found[0]}
 
-# %% ../../nbs/results/11_benchmarks.ipynb #0e1efa1f
-def step_cost(step, # of `step_of`
-              steps: int = 40) -> dict: # seconds: median of the thread's time; page_faults: mean
+# %% ../../nbs/results/11_benchmarks.ipynb #d09b3313
+def step_cost(
+    step,  # of `step_of`
+    steps: int = 40,
+) -> dict:  # seconds: median of the thread's time; page_faults: mean
     "What a step costs."
-    clock, seconds, faults = Clock(), [], lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(3): step() # the first ones make the moments
+    clock = Clock()
+    seconds = []
+    faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    # the first ones make the moments
+    for _ in range(3):
+        step()
     began = faults()
     for _ in range(steps):
         start = clock.now()
@@ -382,26 +569,46 @@ def step_cost(step, # of `step_of`
         seconds.append(clock.now() - start)
     return {"seconds": median(seconds), "page_faults": (faults() - began) / steps}
 
+# %% ../../nbs/results/11_benchmarks.ipynb #0e1efa1f
 def measure_freed(tasks=("mlm+tlm", "mrtd+trtd"), batch_tokens: int = 512, steps: int = 40) -> dict:
     "Cost of steps of the tiny size before and after freed memory is kept; from then on this process keeps it."
     data = synthetic_data(3000, _LINES)
-    calls = {t: step_of(step_settings("tiny", 3000, batch_tokens, tasks=t), data, loading=True) for t in tasks}
+    calls = {
+        t: step_of(step_settings("tiny", 3000, batch_tokens, tasks=t), data, loading=True)
+        for t in tasks
+    }
     before = {t: step_cost(call, steps) for t, call in calls.items()}
     kept = keep_freed_memory()
-    rows = [{"tasks": t, "before": before[t], "after": step_cost(call, steps)} for t, call in calls.items()]
+    rows = [
+        {"tasks": t, "before": before[t], "after": step_cost(call, steps)}
+        for t, call in calls.items()
+    ]
     return {"kept": kept, "rows": rows}
 
-# %% ../../nbs/results/11_benchmarks.ipynb #1110d6bf
+# %% ../../nbs/results/11_benchmarks.ipynb #c8e3a245
 class AtOnce(Veco):
     "CA-MLM that computes H and S in one part of a batch and goes back through both at the end."
+
     def _parts(self, masked, prefix):
         joined = [part for part in super()._parts(masked, prefix) if part["part"] == "whole"]
         return [*joined, masked | {"part": "both", "losses": [f"{prefix}mlm", f"{prefix}ca_mlm"]}]
 
-CROSSINGS = {"in parts": (Veco, {}), "at once": (AtOnce, {}), "with gradient": (Veco, {"stop_gradient": False})}
 
-def crossing_step(kind: str, # of CROSSINGS
-                  size: str, batch_tokens: int, data: Prepared, device="cpu", **more): # fields of `veco.Settings`
+CROSSINGS = {
+    "in parts": (Veco, {}),
+    "at once": (AtOnce, {}),
+    "with gradient": (Veco, {"stop_gradient": False}),
+}
+
+# %% ../../nbs/results/11_benchmarks.ipynb #c3eb8c6c
+def crossing_step(
+    kind: str,  # of CROSSINGS
+    size: str,
+    batch_tokens: int,
+    data: Prepared,
+    device="cpu",
+    **more,
+):  # fields of `veco.Settings`
     "A function that trains one step of CA-MLM + TLM."
     made, changes = CROSSINGS[choose("kind", kind, CROSSINGS)]
     more |= changes | dict(size=size, vocab_size=len(data.tokenizer), batch_tokens=batch_tokens)
@@ -409,56 +616,118 @@ def crossing_step(kind: str, # of CROSSINGS
     model = made(s, veco.new_network(s, None), data.tokenizer)
     return training_step(model.to(device), veco.make_batches(s, data), s)
 
-def crossing_peak(kind: str, size: str, batch_tokens: int, vocab_size: int) -> int: # bytes
+
+def crossing_peak(kind: str, size: str, batch_tokens: int, vocab_size: int) -> int:  # bytes
     "Peak memory of a step beyond what training holds; for a process of its own."
     step = crossing_step(kind, size, batch_tokens, synthetic_data(vocab_size, _LINES))
-    step() # the first makes the moments of the optimiser
+    step()  # the first makes the moments of the optimiser
     return peak_memory(step)
 
-def measure_crossing(size: str = "small", vocab_size: int = 8000, batch_tokens: int = 4096, repeats: int = 5) -> dict:
+# %% ../../nbs/results/11_benchmarks.ipynb #1110d6bf
+def measure_crossing(
+    size: str = "small", vocab_size: int = 8000, batch_tokens: int = 4096, repeats: int = 5
+) -> dict:
     "Time, in turns, and memory of CA-MLM's step in parts, at once, and with the gradient into the partner."
-    data, shape = synthetic_data(vocab_size, _LINES), dict(size=size, batch_tokens=batch_tokens)
-    seconds = compare({kind: crossing_step(kind, data=data, **shape) for kind in CROSSINGS}, repeats)
-    peak = {kind: fresh("crossing_peak", kind=kind, vocab_size=vocab_size, **shape) for kind in CROSSINGS}
-    return {"size": size, "batch_tokens": batch_tokens,
-            "rows": [{"kind": kind, "peak": peak[kind], **found} for kind, found in ratios(seconds, "at once").items()]}
+    data = synthetic_data(vocab_size, _LINES)
+    shape = dict(size=size, batch_tokens=batch_tokens)
+    seconds = compare(
+        {kind: crossing_step(kind, data=data, **shape) for kind in CROSSINGS}, repeats
+    )
+    peak = {
+        kind: fresh("crossing_peak", kind=kind, vocab_size=vocab_size, **shape)
+        for kind in CROSSINGS
+    }
+    return {
+        "size": size,
+        "batch_tokens": batch_tokens,
+        "rows": [
+            {"kind": kind, "peak": peak[kind], **found}
+            for kind, found in ratios(seconds, "at once").items()
+        ],
+    }
 
-# %% ../../nbs/results/11_benchmarks.ipynb #8d8aef6c
-def translators(size: str, vocab_size: int) -> dict: # name → model
+# %% ../../nbs/results/11_benchmarks.ipynb #1a68a94f
+def translators(size: str, vocab_size: int) -> dict:  # name → model
     "Two encoder-decoders of one shape, with absolute positions and without a relative bias."
     ours = config_for(size, vocab_size, cross_attention=True, max_position_embeddings=128)
-    shape = {name: getattr(ours, name) for name in ("vocab_size", "hidden_size", "num_hidden_layers", "hidden_act",
-                                                    "num_attention_heads", "intermediate_size")}
+    shape = {
+        name: getattr(ours, name)
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "hidden_act",
+            "num_attention_heads",
+            "intermediate_size",
+        )
+    }
     shape |= dict(max_position_embeddings=130, type_vocab_size=1)
     decoder = XLMRobertaConfig(**shape, is_decoder=True, add_cross_attention=True)
-    theirs = EncoderDecoderModel(encoder=XLMRobertaModel(XLMRobertaConfig(**shape)),
-                                 decoder=XLMRobertaForCausalLM(decoder))
-    theirs.generation_config.update(decoder_start_token_id=0, bos_token_id=0, pad_token_id=1, eos_token_id=2)
-    return {"xlnb": new_model(EncoderDecoder, TranslationConfig.of(ours), 0).eval(), "transformers": theirs.eval()}
+    theirs = EncoderDecoderModel(
+        encoder=XLMRobertaModel(XLMRobertaConfig(**shape)), decoder=XLMRobertaForCausalLM(decoder)
+    )
+    theirs.generation_config.update(
+        decoder_start_token_id=0, bos_token_id=0, pad_token_id=1, eos_token_id=2
+    )
+    return {
+        "xlnb": new_model(EncoderDecoder, TranslationConfig.of(ours), 0).eval(),
+        "transformers": theirs.eval(),
+    }
 
-def measure_generation(cases=(("tiny", 8000), ("small", 8000)), sentences: int = 32, tokens: int = 40, beams=(1, 5),
-                       repeats: int = 5) -> dict:
+# %% ../../nbs/results/11_benchmarks.ipynb #8d8aef6c
+def measure_generation(
+    cases=(("tiny", 8000), ("small", 8000)),
+    sentences: int = 32,
+    tokens: int = 40,
+    beams=(1, 5),
+    repeats: int = 5,
+) -> dict:
     "Seconds to write a number of tokens of every sentence, in turns."
     rows = []
     for size, vocab_size in cases:
-        source = torch.randint(5, vocab_size - 1, (sentences, 20), generator=torch.Generator().manual_seed(0))
+        source = torch.randint(
+            5, vocab_size - 1, (sentences, 20), generator=torch.Generator().manual_seed(0)
+        )
         for width in beams:
-            calls = {name: partial(model.generate, source, attention_mask=torch.ones_like(source), do_sample=False,
-                                   num_beams=width, min_new_tokens=tokens, max_new_tokens=tokens)
-                     for name, model in translators(size, vocab_size).items()}
-            with torch.inference_mode(): seconds = compare(calls, repeats)
-            rows += [{"size": size, "beams": width, "model": name, "tokens_per_second": sentences * tokens /
-                      median(seconds[name]), **found} for name, found in ratios(seconds, "transformers").items()]
+            calls = {
+                name: partial(
+                    model.generate,
+                    source,
+                    attention_mask=torch.ones_like(source),
+                    do_sample=False,
+                    num_beams=width,
+                    min_new_tokens=tokens,
+                    max_new_tokens=tokens,
+                )
+                for name, model in translators(size, vocab_size).items()
+            }
+            with torch.inference_mode():
+                seconds = compare(calls, repeats)
+            rows += [
+                {
+                    "size": size,
+                    "beams": width,
+                    "model": name,
+                    "tokens_per_second": sentences * tokens / median(seconds[name]),
+                    **found,
+                }
+                for name, found in ratios(seconds, "transformers").items()
+            ]
     return {"rows": rows}
 
-# %% ../../nbs/results/11_benchmarks.ipynb #94a3d7b7
-def run_memory(case: dict, # of `growth_cases`
-               steps: int = 3, folder=None) -> dict: # bytes
+# %% ../../nbs/results/11_benchmarks.ipynb #7e7c7ef4
+def run_memory(
+    case: dict,  # of `growth_cases`
+    steps: int = 3,
+    folder=None,
+) -> dict:  # bytes
     "Resident memory of a process that trains: when the libraries are loaded, and at its height."
     libraries = resident()
     step = growth_step(case, folder)
-    for _ in range(steps): step()
+    for _ in range(steps):
+        step()
     return {"libraries": libraries, "peak": resident("VmHWM")}
+
 
 def build_memory(case: dict, folder=None) -> dict:
     "The same of a process that encodes text into a store."
@@ -467,162 +736,293 @@ def build_memory(case: dict, folder=None) -> dict:
     tokens = sum(c["tokens"] for c in data.store.counts().values())
     return {"libraries": libraries, "peak": resident("VmHWM"), "tokens": tokens}
 
+# %% ../../nbs/results/11_benchmarks.ipynb #94a3d7b7
 def growth_step(case: dict, folder=None):
     "A step of the tiny size on the store of a case, batches drawn anew."
     data = synthetic_data(case["vocab_size"], case["lines"], case["pairs"], folder=folder)
     settings = step_settings("tiny", case["vocab_size"], tasks=case["tasks"], micro_tokens=16_384)
     return step_of(settings, data, loading=True, length=case["length"])
 
+
 def growth_cases(lines: int = 5_000, vocab_size: int = 4_000) -> list[dict]:
     "Stores and rows to compare: one dial is turned at a time."
     case = dict(vocab_size=vocab_size, lines=10 * lines, pairs=3, tasks="mrtd+trtd", length=64)
-    return [*({"dial": "corpus", "value": n, **case, "lines": n * lines} for n in (1, 10, 100)),
-            *({"dial": "pairs", "value": n, **case, "pairs": n} for n in (1, 10, 100, 1000)),
-            *({"dial": "length", "value": n, **case, "tasks": "mrtd", "length": n} for n in (64, 128, 256, 512))]
+    return [
+        *({"dial": "corpus", "value": n, **case, "lines": n * lines} for n in (1, 10, 100)),
+        *({"dial": "pairs", "value": n, **case, "pairs": n} for n in (1, 10, 100, 1000)),
+        *(
+            {"dial": "length", "value": n, **case, "tasks": "mrtd", "length": n}
+            for n in (64, 128, 256, 512)
+        ),
+    ]
 
 # %% ../../nbs/results/11_benchmarks.ipynb #ef417bbc
 def retrieval_check(sentences: int, width: int, checked: int = 200) -> dict:
     "Nearest of so many vectors for each of as many; peak memory, and agreement with brute force on some rows."
-    libraries, draw = resident(), torch_generator("retrieval")
+    libraries = resident()
+    draw = torch_generator("retrieval")
     keys = torch.randn(sentences, width, generator=draw)
-    queries = torch.randn(sentences, width, generator=draw).mul_(3).add_(keys) # mostly nearest to its own key
+    # mostly nearest to its own key
+    queries = torch.randn(sentences, width, generator=draw).mul_(3).add_(keys)
     start = time.perf_counter()
     _, found = nearest(queries, keys)
-    seconds, peak = time.perf_counter() - start, resident("VmHWM")
+    seconds = time.perf_counter() - start
+    peak = resident("VmHWM")
     exact = (F.normalize(queries[:checked]) @ F.normalize(keys).T).argmax(1)
     own = found[:, 0] == torch.arange(sentences)
-    return {"sentences": sentences, "width": width, "libraries": libraries, "peak": peak, "seconds": seconds,
-            "checked": checked, "agree": int((exact == found[:checked, 0]).sum()), "own": float(own.double().mean())}
+    return {
+        "sentences": sentences,
+        "width": width,
+        "libraries": libraries,
+        "peak": peak,
+        "seconds": seconds,
+        "checked": checked,
+        "agree": int((exact == found[:checked, 0]).sum()),
+        "own": float(own.double().mean()),
+    }
 
-# %% ../../nbs/results/11_benchmarks.ipynb #fbd196b3
-def made_up_languages(words: int, width: int, noise: float = 0.5) -> tuple[Tensor, Tensor]: # (words, width) each
+# %% ../../nbs/results/11_benchmarks.ipynb #5d60d151
+def made_up_languages(
+    words: int, width: int, noise: float = 0.5
+) -> tuple[Tensor, Tensor]:  # (words, width) each
     "Vectors of one language, and a rotation of them with noise: row i translates row i."
     draw = torch_generator("made-up languages")
     x = torch.randn(words, width, generator=draw) * torch.linspace(2, 0.5, width)
     turned = x @ torch.linalg.qr(torch.randn(width, width, generator=draw))[0]
     return x, turned.add_(torch.randn(words, width, generator=draw), alpha=noise)
 
-def plain_iteration(x, z, pairs, keep: float, generator, rows: int = 2000) -> tuple: # NumPy arrays
+# %% ../../nbs/results/11_benchmarks.ipynb #fbd196b3
+def plain_iteration(x, z, pairs, keep: float, generator, rows: int = 2000) -> tuple:  # NumPy arrays
     "One iteration of self-learning, formula by formula: best partners of x, best partners of z, objective."
     u, _, v = np.linalg.svd(x[pairs[0]].T @ z[pairs[1]])
-    sides, best, cosine = (x @ (u @ v), z), [], []
-    near = [np.concatenate([np.partition(a[i:i + rows] @ b.T, -10, axis=1)[:, -10:].mean(1)
-                            for i in range(0, len(a), rows)]) for a, b in (sides, sides[::-1])]
+    sides = (x @ (u @ v), z)
+    best = []
+    cosine = []
+    near = [
+        np.concatenate(
+            [
+                np.partition(a[i : i + rows] @ b.T, -10, axis=1)[:, -10:].mean(1)
+                for i in range(0, len(a), rows)
+            ]
+        )
+        for a, b in (sides, sides[::-1])
+    ]
     for a, b, means in ((*sides, near[1]), (*sides[::-1], near[0])):
         for i in range(0, len(a), rows):
-            scores = a[i:i + rows] @ b.T
+            scores = a[i : i + rows] @ b.T
             cosine.append(scores.max(1).mean())
             scores = 2 * scores - means
-            best.append(np.where(generator.random(scores.shape, np.float32) < keep, scores, -np.inf).argmax(1))
+            best.append(
+                np.where(generator.random(scores.shape, np.float32) < keep, scores, -np.inf).argmax(
+                    1
+                )
+            )
     return best, np.mean(cosine)
 
-# %% ../../nbs/results/11_benchmarks.ipynb #89e63a3a
+# %% ../../nbs/results/11_benchmarks.ipynb #d7a694c4
 def iteration_check(words: int, width: int, keep: float = 0.1, repeats: int = 3) -> dict:
     "Seconds of an iteration of self-learning beside plain NumPy, in turns."
     x, z = map(normalise, made_up_languages(words, width))
     pairs = torch.arange(words).expand(2, -1)
-    arrays, draw, random = (x.numpy(), z.numpy(), pairs.numpy()), torch_generator("cells"), numpy_generator("cells")
-    def ours(): return induce_pairs(x @ procrustes(x[pairs[0]], z[pairs[1]]), z, keep, draw)
-    seconds = compare({"xlnb": ours, "numpy": lambda: plain_iteration(*arrays, keep, random)}, repeats, warm=0)
-    return {"words": words, "width": width, "keep": keep, "threads": torch.get_num_threads(),
-            "seconds": median(seconds["xlnb"]), **ratios(seconds, "xlnb")["numpy"]}
+    arrays = (x.numpy(), z.numpy(), pairs.numpy())
+    draw = torch_generator("cells")
+    random = numpy_generator("cells")
 
+    def ours():
+        return induce_pairs(x @ procrustes(x[pairs[0]], z[pairs[1]]), z, keep, draw)
+
+    seconds = compare(
+        {"xlnb": ours, "numpy": lambda: plain_iteration(*arrays, keep, random)}, repeats, warm=0
+    )
+    return {
+        "words": words,
+        "width": width,
+        "keep": keep,
+        "threads": torch.get_num_threads(),
+        "seconds": median(seconds["xlnb"]),
+        **ratios(seconds, "xlnb")["numpy"],
+    }
+
+# %% ../../nbs/results/11_benchmarks.ipynb #0043942b
 def mapping_check(words: int, width: int, pairs: int = 5000) -> dict:
     "A supervised map of whole vocabularies, checks included: seconds, peak memory, accuracy on words not given."
-    libraries, names = resident(), [str(i) for i in range(words)]
+    libraries = resident()
+    names = [str(i) for i in range(words)]
     spaces = dict(zip(("de", "en"), made_up_languages(words, width)))
     vectors = [WordVectors(names, matrix, lang) for lang, matrix in spaces.items()]
-    given, found = 4 * words * width * 2, {}
-    seconds = seconds_of(lambda: found.update(map_to(vectors, "en", {"de": [*zip(names, names)][:pairs]}).vectors))
-    queries = torch.arange(words)[pairs:pairs + 1000] if words > pairs else torch.arange(words)
+    given = 4 * words * width * 2
+    found = {}
+    seconds = seconds_of(
+        lambda: found.update(map_to(vectors, "en", {"de": [*zip(names, names)][:pairs]}).vectors)
+    )
+    queries = torch.arange(words)[pairs : pairs + 1000] if words > pairs else torch.arange(words)
     right = nearest(found["de"].matrix[queries], found["en"].matrix)[1][:, 0] == queries
-    facts = {"words": words, "width": width, "pairs": pairs, "threads": torch.get_num_threads(), "inputs": given}
-    return facts | {"seconds": seconds, "libraries": libraries, "peak": resident("VmHWM"),
-                    "accuracy": float(right.double().mean())}
+    facts = {
+        "words": words,
+        "width": width,
+        "pairs": pairs,
+        "threads": torch.get_num_threads(),
+        "inputs": given,
+    }
+    return facts | {
+        "seconds": seconds,
+        "libraries": libraries,
+        "peak": resident("VmHWM"),
+        "accuracy": float(right.double().mean()),
+    }
 
-def csls_check(words: int, width: int, checked: int = 200, device="cpu",
-               block: int | None = None) -> dict: # rows and columns of a block of cosines
+# %% ../../nbs/results/11_benchmarks.ipynb #89e63a3a
+def csls_check(
+    words: int, width: int, checked: int = 200, device="cpu", block: int | None = None
+) -> dict:  # rows and columns of a block of cosines
     "The best partner of every word by CSLS: seconds, peak memory, agreement with brute force on some rows."
     libraries = resident()
     x, z = (normalise(side).to(device) for side in made_up_languages(words, width, 2.0))
-    means, found = [], []
-    def both(): means.extend(neighbourhood(x, z, 10, block)), found.extend(nearest_csls(x, z, means[1], block=block))
-    seconds, peak = seconds_of(both, device), resident("VmHWM")
+    means = []
+    found = []
+
+    def both():
+        (
+            means.extend(neighbourhood(x, z, 10, block)),
+            found.extend(nearest_csls(x, z, means[1], block=block)),
+        )
+
+    seconds = seconds_of(both, device)
+    peak = resident("VmHWM")
     exact = (2 * x[:checked] @ z.T - means[1]).argmax(1)
-    return {"words": words, "width": width, "threads": torch.get_num_threads(), "seconds": seconds,
-            "libraries": libraries, "peak": peak, "checked": checked,
-            "agree": int((exact == found[1][:checked, 0]).sum())}
+    return {
+        "words": words,
+        "width": width,
+        "threads": torch.get_num_threads(),
+        "seconds": seconds,
+        "libraries": libraries,
+        "peak": peak,
+        "checked": checked,
+        "agree": int((exact == found[1][:checked, 0]).sum()),
+    }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #97e7ce91
-def aligning(size: str, vocab_size: int, pairs: int, words: int = _WORDS[0], # median of a sentence
-             device="cpu", dtype: str = "float32", # of the network
-             repeats: int = 3, # rounds
-            ) -> dict:
+def aligning(
+    size: str,
+    vocab_size: int,
+    pairs: int,
+    words: int = _WORDS[0],  # median of a sentence
+    device="cpu",
+    dtype: str = "float32",  # of the network
+    repeats: int = 3,  # rounds
+) -> dict:
     "Pairs per second in batches and one at a time, in turns; FLOPs of a pair; pairs whose links differ."
-    tokenizer, links = _word_tokenizer(vocab_size), {}
+    tokenizer = _word_tokenizer(vocab_size)
+    links = {}
     model = new_model(Encoder, network_config(step_settings(size, vocab_size)), 0)
     model = model.to(device, getattr(torch, dtype))
     lines = [*sentences(vocab_size, pairs, 2, "align", median_words=words)]
     depth = model.config.num_hidden_layers
     layer = usual_layer(depth)
-    def one_call(): links["batches"] = align(lines, model, layer, tokenizer=tokenizer)
-    def a_call_each(): links["one at a time"] = [align([pair], model, layer, tokenizer=tokenizer)[0] for pair in lines]
+
+    def one_call():
+        links["batches"] = align(lines, model, layer, tokenizer=tokenizer)
+
+    def a_call_each():
+        links["one at a time"] = [
+            align([pair], model, layer, tokenizer=tokenizer)[0] for pair in lines
+        ]
+
     seconds = compare({"batches": one_call, "one at a time": a_call_each}, repeats, device)
     unscored = ([[link[:2] for link in own] for own in found] for found in links.values())
-    tokens = [sum(len(side.split()) for side in pair) + 4 for pair in lines] # <s> … </s> </s> … </s>
+    # <s> … </s> </s> … </s>
+    tokens = [sum(len(side.split()) for side in pair) + 4 for pair in lines]
     flops = sum(n * forward_flops(model.config, n) for n in tokens) * layer / depth / pairs
-    return {"size": size, "pairs": pairs, "words": words, "flops": flops,
-            "pairs_per_second": {k: pairs / median(v) for k, v in seconds.items()},
-            **ratios(seconds, "batches")["one at a time"], "links": sum(map(len, links["batches"])),
-            "different": sum(a != b for a, b in zip(*unscored))}
+    return {
+        "size": size,
+        "pairs": pairs,
+        "words": words,
+        "flops": flops,
+        "pairs_per_second": {k: pairs / median(v) for k, v in seconds.items()},
+        **ratios(seconds, "batches")["one at a time"],
+        "links": sum(map(len, links["batches"])),
+        "different": sum(a != b for a, b in zip(*unscored)),
+    }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #d15711e2
 def distilling(size: str, vocab_size: int, lines: int, epochs: int, repeats: int = 3) -> dict:
     "Seconds of vectors from one pass of an encoder, in turns with a pass for every epoch; and of the pass alone."
-    tokenizer, text = _word_tokenizer(vocab_size), [*sentences(vocab_size, lines, 1, "distil")]
+    tokenizer = _word_tokenizer(vocab_size)
+    text = [*sentences(vocab_size, lines, 1, "distil")]
     model = new_model(Encoder, network_config(step_settings(size, vocab_size)), 0)
     found = {}
+
     def vectors(n):
         settings = Distillation(method="x2static", epochs=n)
         return distil(model, text, tokenizer=tokenizer, segmenter="regex", settings=settings)
-    def a_pass():
-        with TemporaryDirectory() as folder: read_contexts(model, text, folder, None, tokenizer, segmenter="regex")
-    def one_pass(): found["words"] = len(vectors(epochs))
-    def a_pass_each(): found["each"] = [len(vectors(1)) for _ in range(epochs)]
-    seconds = compare({"one": one_pass, "each": a_pass_each, "pass": a_pass}, repeats, warm=0)
-    if {*found["each"]} != {found["words"]}: raise AssertionError(f"other words were learned: {found}")
-    return {"size": size, "lines": lines, "epochs": epochs, "words": found["words"],
-            "threads": torch.get_num_threads(), "seconds": median(seconds["one"]), "pass": median(seconds["pass"]),
-            **ratios(seconds, "one")["each"]}
 
-# %% ../../nbs/results/11_benchmarks.ipynb #126da9d4
+    def a_pass():
+        with TemporaryDirectory() as folder:
+            read_contexts(model, text, folder, None, tokenizer, segmenter="regex")
+
+    def one_pass():
+        found["words"] = len(vectors(epochs))
+
+    def a_pass_each():
+        found["each"] = [len(vectors(1)) for _ in range(epochs)]
+
+    seconds = compare({"one": one_pass, "each": a_pass_each, "pass": a_pass}, repeats, warm=0)
+    if {*found["each"]} != {found["words"]}:
+        raise AssertionError(f"other words were learned: {found}")
+    return {
+        "size": size,
+        "lines": lines,
+        "epochs": epochs,
+        "words": found["words"],
+        "threads": torch.get_num_threads(),
+        "seconds": median(seconds["one"]),
+        "pass": median(seconds["pass"]),
+        **ratios(seconds, "one")["each"],
+    }
+
+# %% ../../nbs/results/11_benchmarks.ipynb #433c6b5f
 _PIPELINES = {"classification": "text-classification", "tagging": "token-classification"}
-_LONGEST = 128 # tokens of an example that is measured: nothing is cut, by neither
+
+
+_LONGEST = 128  # tokens of an example that is measured: nothing is cut, by neither
+
 
 def _in_one_piece(examples, kind, labels, tokenizer) -> list:
     "Examples that a network reads whole, without words that no piece stands for: a pipeline says nothing of those."
     encoded = tokenized([[*column] for column in zip(*map(texts_of, examples))], tokenizer, None)
     short = [example for example, one in zip(examples, encoded) if len(one.ids) <= _LONGEST]
-    if kind != "tagging": return short
+    if kind != "tagging":
+        return short
     targets = TASK_KINDS[kind].read(short, tokenizer, labels, _LONGEST).targets
-    return [example for example, own in zip(short, targets) if (own != IGNORED).sum() == len(example.words)]
+    return [
+        example
+        for example, own in zip(short, targets)
+        if (own != IGNORED).sum() == len(example.words)
+    ]
 
-def _piped(pipe, kind, examples, items) -> list: # items: of `finetuning`, which know each word's first piece
+# %% ../../nbs/results/11_benchmarks.ipynb #126da9d4
+def _piped(
+    pipe, kind, examples, items
+) -> list:  # items: of `finetuning`, which know each word's first piece
     "What a pipeline says, as `answers_of` says it."
     given = [dict(zip(("text", "text_pair"), texts_of(example))) for example in examples]
-    if kind == "classification": return [found["label"] for found in pipe(given)]
+    if kind == "classification":
+        return [found["label"] for found in pipe(given)]
     found = pipe([one["text"] for one in given], ignore_labels=[])
     entities = [{piece["index"]: piece["entity"] for piece in own} for own in found]
-    return [tuple(own[piece] for piece in pieces) for own, (_, pieces) in zip(entities, items.places)]
+    return [
+        tuple(own[piece] for piece in pieces) for own, (_, pieces) in zip(entities, items.places)
+    ]
 
-# %% ../../nbs/results/11_benchmarks.ipynb #d001a728
-def _with_head(folder, kind, labels, size, tokenizer): # an untrained network, as from a folder
+# %% ../../nbs/results/11_benchmarks.ipynb #428c6e36
+def _with_head(folder, kind, labels, size, tokenizer):  # an untrained network, as from a folder
     tokenizer.save_pretrained(folder)
     config = config_for(size, len(tokenizer), max_position_embeddings=_LONGEST)
     new_model(Encoder, config, 0).save_pretrained(folder)
     network = new_head(folder, kind, labels).eval()
     network.config.id2label = dict(enumerate(labels))
     return network
+
 
 def _one_at_a_time(network, items, tokenizer):
     "The same batches as `item_logits`, each on all threads."
@@ -631,143 +1031,267 @@ def _one_at_a_time(network, items, tokenizer):
             batch = padded(items, rows, tokenizer, network)
             network(**{name: values for name, values in batch.items() if name != "targets"})
 
-def answering(examples: list, # `Labelled` or `Tagged`
-              kind: str, # 'classification' or 'tagging'
-              labels: tuple, size: str, tokenizer, repeats: int = 3) -> dict:
+# %% ../../nbs/results/11_benchmarks.ipynb #d001a728
+def answering(
+    examples: list,  # `Labelled` or `Tagged`
+    kind: str,  # 'classification' or 'tagging'
+    labels: tuple,
+    size: str,
+    tokenizer,
+    repeats: int = 3,
+) -> dict:
     "Examples per second by `finetuning` in turns with a pipeline, the places that either fills, answers that differ."
     choose("kind", kind, _PIPELINES)
-    examples, found, places = _in_one_piece(examples, kind, labels, tokenizer), {}, {}
+    examples = _in_one_piece(examples, kind, labels, tokenizer)
+    found = {}
+    places = {}
     with TemporaryDirectory() as folder, quietly():
         network = _with_head(folder, kind, labels, size, tokenizer)
-        pipe = pipeline(_PIPELINES[kind], model=network, tokenizer=tokenizer, device="cpu", batch_size=32)
+        pipe = pipeline(
+            _PIPELINES[kind], model=network, tokenizer=tokenizer, device="cpu", batch_size=32
+        )
     items = TASK_KINDS[kind].read(examples, tokenizer, labels, _LONGEST)
+
     def note(name, answers):
         found[name], places[name] = [], []
-        look = lambda _, inputs, named: places[name].append(named["input_ids"].numel())
+
+        def look(_, inputs, named):
+            return places[name].append(named["input_ids"].numel())
+
         hook = network.register_forward_pre_hook(look, with_kwargs=True)
-        try: found[name] = answers()
-        finally: hook.remove()
-    calls = {"xlnb": partial(note, "xlnb", lambda: answers_of(network, tokenizer, kind, labels, examples, _LONGEST)),
-             "pipeline": partial(note, "pipeline", lambda: _piped(pipe, kind, examples, items))}
+        try:
+            found[name] = answers()
+        finally:
+            hook.remove()
+
+    calls = {
+        "xlnb": partial(
+            note, "xlnb", lambda: answers_of(network, tokenizer, kind, labels, examples, _LONGEST)
+        ),
+        "pipeline": partial(note, "pipeline", lambda: _piped(pipe, kind, examples, items)),
+    }
     seconds = compare(calls, repeats)
-    return {"kind": kind, "size": size, "examples": len(examples), "threads": torch.get_num_threads(),
-            "per_second": {name: len(examples) / median(times) for name, times in seconds.items()},
-            "places": {name: sum(each) / sum(map(len, items.ids)) for name, each in places.items()},
-            **ratios(seconds, "xlnb")["pipeline"],
-            "different": sum(a != b for a, b in zip(*found.values()))}
+    return {
+        "kind": kind,
+        "size": size,
+        "examples": len(examples),
+        "threads": torch.get_num_threads(),
+        "per_second": {name: len(examples) / median(times) for name, times in seconds.items()},
+        "places": {name: sum(each) / sum(map(len, items.ids)) for name, each in places.items()},
+        **ratios(seconds, "xlnb")["pipeline"],
+        "different": sum(a != b for a, b in zip(*found.values())),
+    }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #bf27a2cc
-def learning(examples: list, # `Labelled` or `Tagged`
-             kind: str, labels: tuple, size: str, tokenizer,
-             steps: int = 8, repeats: int = 3) -> dict:
+def learning(
+    examples: list,  # `Labelled` or `Tagged`
+    kind: str,
+    labels: tuple,
+    size: str,
+    tokenizer,
+    steps: int = 8,
+    repeats: int = 3,
+) -> dict:
     """Steps of fine-tuning in batches of like length, in turns with steps that are filled up to their longest example,
     and answers with a batch on each thread, in turns with one batch at a time on all."""
     examples = _in_one_piece(examples, kind, labels, tokenizer)
-    with TemporaryDirectory() as folder, quietly(): network = _with_head(folder, kind, labels, size, tokenizer)
+    with TemporaryDirectory() as folder, quietly():
+        network = _with_head(folder, kind, labels, size, tokenizer)
     items = TASK_KINDS[kind].read(examples, tokenizer, labels, _LONGEST)
-    model, lengths = FineTuned(network.train(), kind, labels), items.lengths()
-    order = numpy_generator("learning", 0).permutation(len(lengths))[:32 * steps].tolist()
-    filled = [[order[start:start + 32]] for start in range(0, len(order), 32)] # batches of each step
-    grouped = [[[own[n] for n in group] for group in by_length([lengths[r] for r in own], network.device)]
-               for [own] in filled]
+    model = FineTuned(network.train(), kind, labels)
+    lengths = items.lengths()
+    order = numpy_generator("learning", 0).permutation(len(lengths))[: 32 * steps].tolist()
+    # batches of each step
+    filled = [[order[start : start + 32]] for start in range(0, len(order), 32)]
+    grouped = [
+        [[own[n] for n in group] for group in by_length([lengths[r] for r in own], network.device)]
+        for [own] in filled
+    ]
+
     def learn(plan):
         for batches in plan:
-            accumulate_gradients(model, [(padded(items, rows, tokenizer, network), None) for rows in batches])
+            accumulate_gradients(
+                model, [(padded(items, rows, tokenizer, network), None) for rows in batches]
+            )
             model.zero_grad()
+
     plans = {"xlnb": grouped, "filled": filled}
     seconds = compare({name: partial(learn, plan) for name, plan in plans.items()}, repeats)
-    turns = compare({"xlnb": lambda: item_logits(network, items, kind, tokenizer),
-                     "one": lambda: _one_at_a_time(network.eval(), items, tokenizer)}, repeats)
-    places = {name: sum(len(rows) * max(lengths[r] for r in rows) for batches in plan for rows in batches)
-              for name, plan in plans.items()}
-    return {"kind": kind, "size": size, "threads": torch.get_num_threads(),
-            "per_second": {name: len(filled) / median(times) for name, times in seconds.items()},
-            "places": {name: n / sum(lengths[r] for r in order) for name, n in places.items()},
-            "one_at_a_time": ratios(turns, "xlnb")["one"], **ratios(seconds, "xlnb")["filled"]}
+    turns = compare(
+        {
+            "xlnb": lambda: item_logits(network, items, kind, tokenizer),
+            "one": lambda: _one_at_a_time(network.eval(), items, tokenizer),
+        },
+        repeats,
+    )
+    places = {
+        name: sum(len(rows) * max(lengths[r] for r in rows) for batches in plan for rows in batches)
+        for name, plan in plans.items()
+    }
+    return {
+        "kind": kind,
+        "size": size,
+        "threads": torch.get_num_threads(),
+        "per_second": {name: len(filled) / median(times) for name, times in seconds.items()},
+        "places": {name: n / sum(lengths[r] for r in order) for name, n in places.items()},
+        "one_at_a_time": ratios(turns, "xlnb")["one"],
+        **ratios(seconds, "xlnb")["filled"],
+    }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #722cdb3e
-def reading(questions: list, tokenizer, # `Question`, a fast tokenizer
-            repeats: int = 3) -> dict:
+def reading(
+    questions: list,
+    tokenizer,  # `Question`, a fast tokenizer
+    repeats: int = 3,
+) -> dict:
     "Questions with their texts that are read in a second of a core, and the windows they make."
     times = []
     for _ in range(repeats):
-        start, items = time.process_time(), read_questions(questions, tokenizer, (), 384)
+        start = time.process_time()
+        items = read_questions(questions, tokenizer, (), 384)
         times.append(time.process_time() - start)
-    return {"questions": len(questions), "windows": len(items.ids), "tokens": sum(map(len, items.ids)),
-            "per_second": len(questions) / median(times)}
+    return {
+        "questions": len(questions),
+        "windows": len(items.ids),
+        "tokens": sum(map(len, items.ids)),
+        "per_second": len(questions) / median(times),
+    }
 
-# %% ../../nbs/results/11_benchmarks.ipynb #commandsc
-def _untouched(folder, **more) -> dict: # an environment whose commands find nothing made, and leave all in the folder
+# %% ../../nbs/results/11_benchmarks.ipynb #d7685cb3
+def _untouched(
+    folder, **more
+) -> dict:  # an environment whose commands find nothing made, and leave all in the folder
     ours = {name: value for name, value in os.environ.items() if not name.startswith("XLNB_")}
     return ours | {"XLNB_ROOT": str(folder), "XLNB_RESULTS": str(Path(folder) / "results")} | more
 
-def evaluating(langs: str = "", # our codes; '': all that the tasks have
-               vocab_size: int = 1_500) -> dict:
+# %% ../../nbs/results/11_benchmarks.ipynb #a79e139e
+def evaluating(
+    langs: str = "",  # our codes; '': all that the tasks have
+    vocab_size: int = 1_500,
+) -> dict:
     "Seconds of the command that asks a new encoder the tasks of the embedded corpus, and the kinds of files it leaves."
     with TemporaryDirectory() as folder:
-        model, out = Path(folder) / "model", Path(folder) / "out"
+        model = Path(folder) / "model"
+        out = Path(folder) / "out"
         text = cldr_corpus("de,en,ru", parallel_lines=100, monolingual_lines=2000).text
-        tokenizer = train_vocab({lang: [*lines] for lang, lines in text.items()}, vocab_size, Path(folder) / "vocab")
+        tokenizer = train_vocab(
+            {lang: [*lines] for lang, lines in text.items()}, vocab_size, Path(folder) / "vocab"
+        )
         tokenizer.save_pretrained(model)
         new_model(Encoder, config_for("tiny", len(tokenizer)), 0).save_pretrained(model)
-        command = [sys.executable, "-m", "xlnb.evaluation", "--model", model, "--tasks", "cldr", "--out", out]
+        command = [
+            sys.executable,
+            "-m",
+            "xlnb.evaluation",
+            "--model",
+            model,
+            "--tasks",
+            "cldr",
+            "--out",
+            out,
+        ]
         start = time.perf_counter()
-        subprocess.run([*command, *(["--langs", langs] if langs else [])], env=_untouched(folder), check=True,
-                       capture_output=True)
+        subprocess.run(
+            [*command, *(["--langs", langs] if langs else [])],
+            env=_untouched(folder),
+            check=True,
+            capture_output=True,
+        )
         seconds = time.perf_counter() - start
-        with open(next(out.glob("*.csv")), newline="") as file: rows = [*csv.DictReader(file)]
+        with open(next(out.glob("*.csv")), newline="") as file:
+            rows = [*csv.DictReader(file)]
         targets = {row["target"] for row in rows}
-        return {"languages": len(targets), "seconds": seconds, "threads": torch.get_num_threads(),
-                "files": sorted(path.suffix for path in out.iterdir() if path.is_file())}
+        return {
+            "languages": len(targets),
+            "seconds": seconds,
+            "threads": torch.get_num_threads(),
+            "files": sorted(path.suffix for path in out.iterdir() if path.is_file()),
+        }
 
+# %% ../../nbs/results/11_benchmarks.ipynb #commandsc
 def notebook_seconds(name: str) -> float:
     "Of papermill on one thread, in a new clone of this checkout; `CalledProcessError` where the notebook fails."
     with TemporaryDirectory() as folder:
         place = Path(folder) / "clone"
         subprocess.run(["git", "clone", "-q", repo_root(), place], check=True)
         start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "papermill", f"nbs/{name}.ipynb", str(Path(folder) / "out.ipynb")],
-                       cwd=place, env=_untouched(place, OMP_NUM_THREADS="1", PYTHONPATH=str(place)), check=True,
-                       capture_output=True, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "papermill",
+                f"nbs/{name}.ipynb",
+                str(Path(folder) / "out.ipynb"),
+            ],
+            cwd=place,
+            env=_untouched(place, OMP_NUM_THREADS="1", PYTHONPATH=str(place)),
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
         return time.perf_counter() - start
 
-# %% ../../nbs/results/11_benchmarks.ipynb #6091d5d2
-_LINES = 5_000 # of a store where its size does not matter
+# %% ../../nbs/results/11_benchmarks.ipynb #6c4a61f0
+_LINES = 5_000  # of a store where its size does not matter
+
+
 _CASES = [(size, vocab_size) for size in ("tiny", "small") for vocab_size in (8_000, 250_002)]
 
+# %% ../../nbs/results/11_benchmarks.ipynb #6091d5d2
 def measure_steps(cases=_CASES, batch_tokens: int = 1024, repeats: int = 3) -> dict:
     "Time of all forms of a step, in turns."
     rows = []
     for size, vocab_size in cases:
-        data, settings = synthetic_data(vocab_size, _LINES), step_settings(size, vocab_size, batch_tokens)
+        data = synthetic_data(vocab_size, _LINES)
+        settings = step_settings(size, vocab_size, batch_tokens)
         calls = {kind: step_of(settings, data, kind) for kind in KINDS}
-        calls["plain"] = step_of(step_settings(size, vocab_size, batch_tokens, relative_positions="none"), data)
+        calls["plain"] = step_of(
+            step_settings(size, vocab_size, batch_tokens, relative_positions="none"), data
+        )
         seconds = compare(calls, repeats)
-        rows += [{"size": size, "vocab_size": vocab_size, "kind": kind, **batch_facts(calls[kind].work), **found,
-                  "seconds": seconds[kind]} for kind, found in ratios(seconds, "xlnb").items()]
+        rows += [
+            {
+                "size": size,
+                "vocab_size": vocab_size,
+                "kind": kind,
+                **batch_facts(calls[kind].work),
+                **found,
+                "seconds": seconds[kind],
+            }
+            for kind, found in ratios(seconds, "xlnb").items()
+        ]
     return {"batch_tokens": batch_tokens, "rows": rows}
 
-# %% ../../nbs/results/11_benchmarks.ipynb #aa26178f
-def measure_memory(cases=_CASES, batch_tokens: int = 1024, head_tokens=(512, 1024, 2048, 4096, 8192)) -> dict:
+# %% ../../nbs/results/11_benchmarks.ipynb #095a75d8
+def measure_memory(
+    cases=_CASES, batch_tokens: int = 1024, head_tokens=(512, 1024, 2048, 4096, 8192)
+) -> dict:
     "Peak memory of whole steps, and of heads over the tokens of a micro-batch."
     one = dict(batch_tokens=batch_tokens)
     steps = [dict(size=size, vocab_size=n, kind=kind) for size, n in cases for kind in KINDS]
-    heads = [dict(kind=kind, tokens=n, vocab_size=250_002, width=256) for n in head_tokens for kind in KINDS
-             if kind != "electra" or n <= 4096] # its logits would take 8 GB, and as much again for each copy
+    # its logits would take 8 GB, and as much again for each copy
+    heads = [
+        dict(kind=kind, tokens=n, vocab_size=250_002, width=256)
+        for n in head_tokens
+        for kind in KINDS
+        if kind != "electra" or n <= 4096
+    ]
     steps = [{**row, "peak": fresh("step_peak", **row, **one)} for row in steps]
     heads = [{**row, "peak": fresh("head_peak", **row)} for row in heads]
     return {**one, "steps": steps, "heads": heads}
 
+# %% ../../nbs/results/11_benchmarks.ipynb #aa26178f
 def measure_parts(cases=(*_CASES, ("base", 250_002)), batch_tokens: int = 1024) -> dict:
     "Seconds by part of a step."
     rows = []
     for size, vocab_size in cases:
-        data, settings = synthetic_data(vocab_size, _LINES), step_settings(size, vocab_size, batch_tokens)
+        data = synthetic_data(vocab_size, _LINES)
+        settings = step_settings(size, vocab_size, batch_tokens)
         parts = time_by_part(settings, data, repeats=1 if size == "base" else 3)
         rows.append({"size": size, "vocab_size": vocab_size, "parts": parts})
     return {"batch_tokens": batch_tokens, "rows": rows}
 
-# %% ../../nbs/results/11_benchmarks.ipynb #064b3e67
+# %% ../../nbs/results/11_benchmarks.ipynb #647902ad
 def measure_growth(lines: int = 5_000, repeats: int = 8) -> dict:
     "Memory of encoding and of training, in processes of their own; then tokens per second of both, in turns."
     cases = growth_cases(lines)
@@ -775,125 +1299,203 @@ def measure_growth(lines: int = 5_000, repeats: int = 8) -> dict:
         case["encoding"] = fresh("build_memory", case=case)
         case["training"] = fresh("run_memory", case=case)
     steps = {f"{c['dial']}/{c['value']}": growth_step(c) for c in cases}
-    tokens = {k: sum(batch_facts(step.load())["tokens"] for _ in range(5)) / 5 for k, step in steps.items()}
-    whole, loading = compare(steps, repeats), compare({k: step.load for k, step in steps.items()}, repeats)
+    tokens = {
+        k: sum(batch_facts(step.load())["tokens"] for _ in range(5)) / 5
+        for k, step in steps.items()
+    }
+    whole = compare(steps, repeats)
+    loading = compare({k: step.load for k, step in steps.items()}, repeats)
     for case, k in zip(cases, steps):
         case["tokens_per_second"] = tokens[k] / median(whole[k])
         case["loading_per_second"] = tokens[k] / median(loading[k])
     return {"rows": cases}
 
+
 def measure_retrieval(sentences: int = 100_000, width: int = 768) -> dict:
     "Retrieval in a process of its own."
     return {"rows": [fresh("retrieval_check", sentences=sentences, width=width)]}
 
+# %% ../../nbs/results/11_benchmarks.ipynb #64aadb29
 def measure_alignment(pairs: int = 500, words=(3, 5, 10, 20), repeats: int = 5) -> dict:
     "Aligning pairs of several lengths, with one thread and with all cores."
-    given, rows = torch.get_num_threads(), []
+    given = torch.get_num_threads()
+    rows = []
     try:
         for threads in sorted({1, os.cpu_count()}):
             torch.set_num_threads(threads)
             facts = {"threads": threads, "flops_per_second": product_rate("cpu")}
             rows += [facts | aligning("tiny", 8_000, pairs, n, repeats=repeats) for n in words]
-    finally: torch.set_num_threads(given)
+    finally:
+        torch.set_num_threads(given)
     return {"rows": rows}
+
 
 def measure_mapping(words: int = 200_000, learned: int = 20_000, width: int = 300) -> dict:
     "A supervised map, in a process of its own, and an iteration of self-learning beside NumPy."
-    return {"rows": [fresh("mapping_check", words=words, width=width)],
-            "iterations": [iteration_check(learned, width)]} # `fresh` gives memory back at once, which takes time
+    # `fresh` gives memory back at once, which takes time
+    return {
+        "rows": [fresh("mapping_check", words=words, width=width)],
+        "iterations": [iteration_check(learned, width)],
+    }
 
+# %% ../../nbs/results/11_benchmarks.ipynb #064b3e67
 def measure_csls(words: int = 50_000, width: int = 300) -> dict:
     "CSLS of all words with all words, in a process of its own."
     return {"rows": [fresh("csls_check", words=words, width=width)]}
 
-def measure_distil(cases=(("tiny", 5_000), ("small", 5_000), ("base", 500)), # sizes, and lines of text
-                   vocab_size: int = 8_000, epochs: int = 5) -> dict:
+
+def measure_distil(
+    cases=(("tiny", 5_000), ("small", 5_000), ("base", 500)),  # sizes, and lines of text
+    vocab_size: int = 8_000,
+    epochs: int = 5,
+) -> dict:
     "Vectors from one pass, and from a pass for every epoch."
     return {"rows": [distilling(size, vocab_size, lines, epochs) for size, lines in cases]}
 
-# %% ../../nbs/results/11_benchmarks.ipynb #a6b4d903
-_TESTS = (("ud-pos", "test"), ("pan-x", "dev"), ("xnli", "test"), ("paws-x", "test")) # tagging and classification
+# %% ../../nbs/results/11_benchmarks.ipynb #ebce7907
+# tagging and classification
+_TESTS = (("ud-pos", "test"), ("pan-x", "dev"), ("xnli", "test"), ("paws-x", "test"))
 
-def _on_sets(measure, sizes, tests, each: int = 50, vocab_size: int = 8_000, threads=None, # of torch, in turn
-             ) -> tuple: # rows, questions, tokenizer
+# %% ../../nbs/results/11_benchmarks.ipynb #e46ee28b
+def _on_sets(
+    measure,
+    sizes,
+    tests,
+    each: int = 50,
+    vocab_size: int = 8_000,
+    threads=None,  # of torch, in turn
+) -> tuple:  # rows, questions, tokenizer
     "What is measured on published tests in all languages; `DataError` where no set is there."
-    read = lambda name, split: [e for lang in task_languages(name, split) for e in read_task(name, lang, split)[:each]]
-    given, questions = {name: read(name, split) for name, split in tests}, read("xquad", "test")
+
+    def read(name, split):
+        return [
+            e for lang in task_languages(name, split) for e in read_task(name, lang, split)[:each]
+        ]
+
+    given = {name: read(name, split) for name, split in tests}
+    questions = read("xquad", "test")
     text = {name: [" ".join(texts_of(e)) for e in examples] for name, examples in given.items()}
     with TemporaryDirectory() as folder:
-        tokenizer = train_vocab({**text, "xquad": [e.context for e in questions]}, vocab_size, Path(folder) / "vocab")
-    usual, rows = torch.get_num_threads(), []
+        tokenizer = train_vocab(
+            {**text, "xquad": [e.context for e in questions]}, vocab_size, Path(folder) / "vocab"
+        )
+    usual = torch.get_num_threads()
+    rows = []
     try:
         for n, size, (name, examples) in product(threads or [usual], sizes, given.items()):
             torch.set_num_threads(n)
             found = measure(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)
             rows.append({"set": name, **found})
-    finally: torch.set_num_threads(usual)
+    finally:
+        torch.set_num_threads(usual)
     return rows, questions, tokenizer
 
-def measure_answers(sizes=("tiny", "small"), tests=_TESTS, threads=(1, 2)) -> dict: # threads of torch, in turn
+# %% ../../nbs/results/11_benchmarks.ipynb #8ca952df
+def measure_answers(
+    sizes=("tiny", "small"), tests=_TESTS, threads=(1, 2)
+) -> dict:  # threads of torch, in turn
     "Answers on published tests in all languages, and the reader of questions; `DataError` where no set is there."
     rows, questions, tokenizer = _on_sets(answering, sizes, tests, threads=threads)
     return {"rows": rows, "reading": reading(questions, tokenizer)}
+
 
 def measure_learning(sizes=("tiny",), tests=_TESTS) -> dict:
     "Steps and answers of `learning` on published tests in all languages; `DataError` where no set is there."
     return {"rows": _on_sets(learning, sizes, tests)[0]}
 
+
 def measure_evaluate() -> dict:
     "The command that needs no download, in all languages."
     return {"rows": [evaluating()]}
 
-_NOTEBOOKS = {"03_xlm_e": 180, **dict.fromkeys(("07_x2static", "07a_mapping", "07b_static_transfer", "07c_static_runs",
-                                                "08_evaluation"), 75)} # name → seconds that it may take
+# %% ../../nbs/results/11_benchmarks.ipynb #fe355f7c
+# name → seconds that it may take
+_NOTEBOOKS = {
+    "03_xlm_e": 180,
+    **dict.fromkeys(
+        ("07_x2static", "07a_mapping", "07b_static_transfer", "07c_static_runs", "08_evaluation"),
+        75,
+    ),
+}
+
 
 def measure_notebooks(names=_NOTEBOOKS) -> dict:
     "Default runs of notebooks."
     return {"rows": [{"name": name, "seconds": notebook_seconds(name)} for name in names]}
 
-MEASUREMENTS = {"memory": measure_memory, "retrieval": measure_retrieval, "alignment": measure_alignment,
-                "mapping": measure_mapping, "csls": measure_csls, "distil": measure_distil,
-                "answers": measure_answers, "learning": measure_learning, "evaluate": measure_evaluate,
-                "notebooks": measure_notebooks,
-                "steps": measure_steps, "parts": measure_parts, "growth": measure_growth,
-                "crossing": measure_crossing, "generation": measure_generation,
-                "freed": measure_freed} # last, since it changes the process
+# %% ../../nbs/results/11_benchmarks.ipynb #a6b4d903
+MEASUREMENTS = {
+    "memory": measure_memory,
+    "retrieval": measure_retrieval,
+    "alignment": measure_alignment,
+    "mapping": measure_mapping,
+    "csls": measure_csls,
+    "distil": measure_distil,
+    "answers": measure_answers,
+    "learning": measure_learning,
+    "evaluate": measure_evaluate,
+    "notebooks": measure_notebooks,
+    "steps": measure_steps,
+    "parts": measure_parts,
+    "growth": measure_growth,
+    "crossing": measure_crossing,
+    "generation": measure_generation,
+    "freed": measure_freed,
+}  # last, since it changes the process
 
-# %% ../../nbs/results/11_benchmarks.ipynb #6b5cfed1
+# %% ../../nbs/results/11_benchmarks.ipynb #1fcaddf1
 _USAGE = f"""usage: python -m xlnb.results.benchmarks [MEASUREMENT …]
 
-Takes measurements, all of them if none is named: {', '.join(MEASUREMENTS)}."""
+Takes measurements, all of them if none is named: {", ".join(MEASUREMENTS)}."""
+
 
 @plain_warnings()
-def main(argv: list[str]): # names of MEASUREMENTS; none: all
+def main(argv: list[str]):  # names of MEASUREMENTS; none: all
     "Take measurements and append their records."
-    if {"--help", "-h"} & {*argv}: return print(_USAGE)
-    try: names = [choose("measurement", name, MEASUREMENTS) for name in argv] or list(MEASUREMENTS)
-    except ConfigError as e: sys.exit(f"xlnb: {e}")
+    if {"--help", "-h"} & {*argv}:
+        return print(_USAGE)
+    try:
+        names = [choose("measurement", name, MEASUREMENTS) for name in argv] or list(MEASUREMENTS)
+    except ConfigError as e:
+        sys.exit(f"xlnb: {e}")
     for name in names:
         facts = {"measurement": name, "seed": 0, **run_facts()}
         print(name, append_record("benchmarks", {**facts, **MEASUREMENTS[name]()}), flush=True)
 
-if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
 
-def newest(name: str) -> dict | None: # of MEASUREMENTS
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(sys.argv[1:])
+
+# %% ../../nbs/results/11_benchmarks.ipynb #6b5cfed1
+def newest(name: str) -> dict | None:  # of MEASUREMENTS
     "The last record of a measurement; `None` if there is none."
     return next((r for r in reversed(read_records("benchmarks")) if r["measurement"] == name), None)
 
-# %% ../../nbs/results/11_benchmarks.ipynb #20e670a5
-_LOOK = {"xlnb": ("xlnb", PALETTE["blue"]), "plain": ("xlnb without relative positions", PALETTE["sky"]),
-         "masked": ("ELECTRA classes, logits at masked places", PALETTE["orange"]),
-         "electra": ("ELECTRA classes", PALETTE["red"])} # name and colour of a form
+# %% ../../nbs/results/11_benchmarks.ipynb #8ca35498
+_LOOK = {
+    "xlnb": ("xlnb", PALETTE["blue"]),
+    "plain": ("xlnb without relative positions", PALETTE["sky"]),
+    "masked": ("ELECTRA classes, logits at masked places", PALETTE["orange"]),
+    "electra": ("ELECTRA classes", PALETTE["red"]),
+}  # name and colour of a form
 
-def plot_steps(steps: dict, memory: dict): # records of these measurements
+# %% ../../nbs/results/11_benchmarks.ipynb #fed7999d
+def plot_steps(steps: dict, memory: dict):  # records of these measurements
     "Time of a step and memory of a step by form, and memory of the head over the tokens of a micro-batch."
     fig, (time_axis, step_axis, head_axis) = figure("page", height=2.8, ncols=3)
     cases = list(dict.fromkeys((r["size"], r["vocab_size"]) for r in steps["rows"]))
-    place = lambda r: cases.index((r["size"], r["vocab_size"])) + 0.17 * (list(_LOOK).index(r["kind"]) - 1.5)
+
+    def place(r):
+        return cases.index((r["size"], r["vocab_size"])) + 0.17 * (
+            list(_LOOK).index(r["kind"]) - 1.5
+        )
+
     for r in steps["rows"]:
         time_axis.plot([r["low"], r["high"]], [place(r)] * 2, color=_LOOK[r["kind"]][1], lw=1)
         time_axis.plot(r["ratio"], place(r), "o", color=_LOOK[r["kind"]][1])
-    for r in memory["steps"]: step_axis.plot(r["peak"] / 1e9, place(r), "o", color=_LOOK[r["kind"]][1])
+    for r in memory["steps"]:
+        step_axis.plot(r["peak"] / 1e9, place(r), "o", color=_LOOK[r["kind"]][1])
     for ax, ticks in ((time_axis, (1, 2, 5, 10)), (step_axis, (0.1, 1, 10))):
         names = [f"{size}, {n // 1000}k" if ax is time_axis else "" for size, n in cases]
         ax.set(xscale="log", ylim=(len(cases) - 0.5, -0.5))
@@ -901,59 +1503,101 @@ def plot_steps(steps: dict, memory: dict): # records of these measurements
         _plain_ticks(ax.xaxis, ticks)
         ax.grid(axis="x", alpha=0.3)
     _plot_heads(head_axis, memory["heads"])
-    for ax, title in ((time_axis, "time of a step / xlnb's"), (step_axis, "memory of a step, GB"),
-                      (head_axis, "memory of the head, GB")): ax.set_title(title, loc="left")
-    dots = [time_axis.plot([], [], "o", color=colour, label=name)[0] for name, colour in _LOOK.values()]
+    for ax, title in (
+        (time_axis, "time of a step / xlnb's"),
+        (step_axis, "memory of a step, GB"),
+        (head_axis, "memory of the head, GB"),
+    ):
+        ax.set_title(title, loc="left")
+    dots = [
+        time_axis.plot([], [], "o", color=colour, label=name)[0] for name, colour in _LOOK.values()
+    ]
     fig.legend(handles=dots, loc="outside lower center", ncols=4, frameon=False)
     return fig
 
+# %% ../../nbs/results/11_benchmarks.ipynb #1579fe6d
 def _plain_ticks(axis, values):
     axis.set_ticks(values, labels=[f"{v:,.3g}" if v < 1000 else f"{v:,}" for v in values])
     axis.minorticks_off()
 
+# %% ../../nbs/results/11_benchmarks.ipynb #20e670a5
 def _plot_heads(ax, rows):
     for kind in KINDS:
         own = [r for r in rows if r["kind"] == kind]
-        ax.plot([r["tokens"] for r in own], [r["peak"] / 1e9 for r in own], "o-", color=_LOOK[kind][1])
+        ax.plot(
+            [r["tokens"] for r in own], [r["peak"] / 1e9 for r in own], "o-", color=_LOOK[kind][1]
+        )
     table = 4 * rows[0]["vocab_size"] * rows[0]["width"] / 1e9
     ax.axhline(table, ls="--", lw=1, color=PALETTE["grey"])
-    ax.text(1, 0.02, "dashed: gradient of the embeddings", transform=ax.transAxes, ha="right", fontsize=6,
-            color=PALETTE["grey"])
+    ax.text(
+        1,
+        0.02,
+        "dashed: gradient of the embeddings",
+        transform=ax.transAxes,
+        ha="right",
+        fontsize=6,
+        color=PALETTE["grey"],
+    )
     ax.set(xscale="log", yscale="log", xlabel="tokens of a micro-batch", ylim=(table / 2, None))
     _plain_ticks(ax.xaxis, sorted({r["tokens"] for r in rows}))
     _plain_ticks(ax.yaxis, (0.2, 0.5, 1, 2, 5, 10, 20))
 
-# %% ../../nbs/results/11_benchmarks.ipynb #47bfc9aa
-def plot_parts(record: dict): # of `measure_parts`
+# %% ../../nbs/results/11_benchmarks.ipynb #72e20b75
+def plot_parts(record: dict):  # of `measure_parts`
     "Share of each part in the time of a step."
-    parts = {"loading": "loading", "bodies": "other layers", "attention": "attention", "word table": "embeddings",
-             "head": "head", "optimiser": "optimiser"} # as records and readers call them
+    parts = {
+        "loading": "loading",
+        "bodies": "other layers",
+        "attention": "attention",
+        "word table": "embeddings",
+        "head": "head",
+        "optimiser": "optimiser",
+    }  # as records and readers call them
     rows = record["rows"]
     fig, ax = figure("page", height=0.9 + 0.25 * len(rows))
     left = [0.0] * len(rows)
-    for (part, said), colour in zip(parts.items(), ("black", "sky", "blue", "green", "red", "orange")):
+    for (part, said), colour in zip(
+        parts.items(), ("black", "sky", "blue", "green", "red", "orange")
+    ):
         share = [100 * r["parts"][part] / sum(r["parts"].values()) for r in rows]
         ax.barh(range(len(rows)), share, left=left, height=0.7, color=PALETTE[colour], label=said)
         left = [a + b for a, b in zip(left, share)]
-    ax.set_yticks(range(len(rows)), labels=[f"{r['size']}, {r['vocab_size'] // 1000}k" for r in rows])
+    ax.set_yticks(
+        range(len(rows)), labels=[f"{r['size']}, {r['vocab_size'] // 1000}k" for r in rows]
+    )
     ax.set(xlim=(0, 100), ylim=(len(rows) - 0.5, -0.5), xlabel="% of a step's time")
     fig.legend(loc="outside upper center", ncols=len(parts), frameon=False)
     return fig
 
-def plot_growth(record: dict): # of `measure_growth`
+# %% ../../nbs/results/11_benchmarks.ipynb #47bfc9aa
+def plot_growth(record: dict):  # of `measure_growth`
     "Speed and memory over the size of the corpus, the number of pairs, the length of rows."
-    dials = {"corpus": "million tokens in the store", "pairs": "language pairs", "length": "sequence length, tokens"}
+    dials = {
+        "corpus": "million tokens in the store",
+        "pairs": "language pairs",
+        "length": "sequence length, tokens",
+    }
     fig, axes = figure("page", height=3.4, ncols=3, nrows=2, sharey="row", sharex="col")
-    for ax in axes.flat: ax.margins(y=0.1)
+    for ax in axes.flat:
+        ax.margins(y=0.1)
     for (dial, label), (speed, memory) in zip(dials.items(), axes.T):
         rows = [r for r in record["rows"] if r["dial"] == dial]
-        x = [round(r["encoding"]["tokens"] / 1e6, 2) if dial == "corpus" else r["value"] for r in rows]
-        lines = [(speed, "training", "blue", [r["tokens_per_second"] / 1e3 for r in rows]),
-                 (speed, "loading alone", "green", [r["loading_per_second"] / 1e3 for r in rows]),
-                 (memory, "training", "blue", [r["training"]["peak"] / 1e6 for r in rows]),
-                 (memory, "imports alone", "grey", [r["training"]["libraries"] / 1e6 for r in rows])]
-        if dial != "length": lines.append((memory, "encoding", "orange", [r["encoding"]["peak"] / 1e6 for r in rows]))
-        for ax, name, colour, y in lines: ax.plot(x, y, "o-", color=PALETTE[colour], label=name)
+        x = [
+            round(r["encoding"]["tokens"] / 1e6, 2) if dial == "corpus" else r["value"]
+            for r in rows
+        ]
+        lines = [
+            (speed, "training", "blue", [r["tokens_per_second"] / 1e3 for r in rows]),
+            (speed, "loading alone", "green", [r["loading_per_second"] / 1e3 for r in rows]),
+            (memory, "training", "blue", [r["training"]["peak"] / 1e6 for r in rows]),
+            (memory, "imports alone", "grey", [r["training"]["libraries"] / 1e6 for r in rows]),
+        ]
+        if dial != "length":
+            lines.append(
+                (memory, "encoding", "orange", [r["encoding"]["peak"] / 1e6 for r in rows])
+            )
+        for ax, name, colour, y in lines:
+            ax.plot(x, y, "o-", color=PALETTE[colour], label=name)
         memory.set(xlabel=label, xscale="log")
         speed.set(yscale="log")
         _plain_ticks(memory.xaxis, x)
@@ -964,7 +1608,7 @@ def plot_growth(record: dict): # of `measure_growth`
     return fig
 
 # %% ../../nbs/results/11_benchmarks.ipynb #gpu135751
-def on_gpu() -> dict: # (phase, case) → record
+def on_gpu() -> dict:  # (phase, case) → record
     "Measurements at size base, the newest of each case; without what found no room."
     lacking = {"error", "out_of_memory", "left_out"}
     records = [r for r in read_records("gpu") if r["size"] == "base" and not lacking & r.keys()]

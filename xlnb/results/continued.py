@@ -15,7 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from ..base.core import ConfigError, PALETTE, choose, figure, label_lines, parse_languages, sha256_file, split_pair
+from xlnb.base.core import (
+    ConfigError,
+    PALETTE,
+    choose,
+    figure,
+    label_lines,
+    parse_languages,
+    sha256_file,
+    split_pair,
+)
 from ..text.batches import Prepared, prepare, token_frequencies, unigram_loss, without_digits
 from ..text.catalogue import set_folder
 from ..text.corpora import Corpus, Lines, read_text
@@ -26,355 +35,624 @@ from ..measures.probes import cldr_tasks, linear_probe
 from ..measures.retrieval import retrieval_by_layer, untrained
 from ..pretraining.experiments import Experiment
 from ..pretraining.held_out import Probed, fitted, held_out_sentences, masked_text, text_metrics
-from ..pretraining.pretraining import (WARMUP_SHARE, Phase, Recipe, Trained, finished_phase, held_out_spec, main,
-                                          max_side, note_pairs, run_folder, step_tokens)
+from xlnb.pretraining.pretraining import (
+    WARMUP_SHARE,
+    Phase,
+    Recipe,
+    Trained,
+    finished_phase,
+    held_out_spec,
+    main,
+    max_side,
+    note_pairs,
+    run_folder,
+    step_tokens,
+)
 from ..pretraining.reports import nats_learned
 from .. import xlm_e, xy_lent
 
-# %% ../../nbs/results/04c_continued.ipynb #e1419912
+# %% ../../nbs/results/04c_continued.ipynb #c0b54338
 DOMAINS = ("digits", "captions")
-DOMAIN_SHARE = 0.4 # of the base run's steps, where `domain_steps` is not given
+
+
+DOMAIN_SHARE = 0.4  # of the base run's steps, where `domain_steps` is not given
+
 
 @dataclass(frozen=True)
 class Settings(xy_lent.Settings):
     "Parameters of a continued run: those of the XY-LENT run that it continues, the domain, its steps and rate."
-    domain: str = "digits" # digits: the pivot's lines that hold a digit | captions: Multi30k's in the pivot
-    domain_steps: int | None = None # optimiser steps on the domain
-    rate: float = 1.0 # highest learning rate on the domain, as a multiple of the base run's
 
+    domain: str = (
+        "digits"  # digits: the pivot's lines that hold a digit | captions: Multi30k's in the pivot
+    )
+    domain_steps: int | None = None  # optimiser steps on the domain
+    rate: float = 1.0  # highest learning rate on the domain, as a multiple of the base run's
+
+# %% ../../nbs/results/04c_continued.ipynb #e1419912
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
     full = xy_lent.resolve(given)
     choose("domain", given.domain, DOMAINS)
     if not 0 < given.rate < math.inf:
-        raise ConfigError(f"rate={given.rate}: the highest learning rate is this multiple of the base run's, above 0")
+        raise ConfigError(
+            f"rate={given.rate}: the highest learning rate is this multiple of the base run's, "
+            f"above 0"
+        )
     if given.domain == "captions" and given.corpus == "multi30k":
-        raise ConfigError("domain='captions' with corpus='multi30k': the base run has read them; use another corpus, "
-                          "or domain='digits'")
-    if full.domain_steps is None: full = replace(full, domain_steps=max(1, round(DOMAIN_SHARE * full.steps)))
-    if full.domain_steps < 1: raise ConfigError(f"domain_steps={full.domain_steps} is not above 0")
+        raise ConfigError(
+            "domain='captions' with corpus='multi30k': the base run has read them; use another "
+            "corpus, "
+            "or domain='digits'"
+        )
+    if full.domain_steps is None:
+        full = replace(full, domain_steps=max(1, round(DOMAIN_SHARE * full.steps)))
+    if full.domain_steps < 1:
+        raise ConfigError(f"domain_steps={full.domain_steps} is not above 0")
     return full
 
-# %% ../../nbs/results/04c_continued.ipynb #ea90e0c9
-def base_of(s: Settings # resolved
-           ) -> xy_lent.Settings:
+# %% ../../nbs/results/04c_continued.ipynb #b6aa3b8a
+def base_of(
+    s: Settings,  # resolved
+) -> xy_lent.Settings:
     "The run that is continued."
-    return xy_lent.Settings(**{f.name: getattr(s, f.name) for f in fields(xy_lent.Settings)} | {"out": ""})
+    return xy_lent.Settings(
+        **{f.name: getattr(s, f.name) for f in fields(xy_lent.Settings)} | {"out": ""}
+    )
 
-def continuation_of(s: Settings # resolved
-            ) -> Settings:
+
+def continuation_of(
+    s: Settings,  # resolved
+) -> Settings:
     "What XLM-E's parts are told about the steps on the domain."
-    return replace(s, tasks=s.tasks.split("+")[0], steps=s.domain_steps, learning_rate=s.rate * s.learning_rate,
-                   warmup_steps=warmup_of(s), batch_tokens=sum(step_tokens(s)), contrast=0.0)
+    return replace(
+        s,
+        tasks=s.tasks.split("+")[0],
+        steps=s.domain_steps,
+        learning_rate=s.rate * s.learning_rate,
+        warmup_steps=warmup_of(s),
+        batch_tokens=sum(step_tokens(s)),
+        contrast=0.0,
+    )
 
+# %% ../../nbs/results/04c_continued.ipynb #ea90e0c9
 def warmup_of(s: Settings) -> int:
     "Steps of warm-up on the domain."
     return round(WARMUP_SHARE * s.domain_steps)
 
-# %% ../../nbs/results/04c_continued.ipynb #a5e8c5bb
+# %% ../../nbs/results/04c_continued.ipynb #78ac626b
 def has_digit(line: str) -> bool:
     "Whether a line has a digit, of whatever script."
     return any(map(str.isdigit, line))
 
-def _with_digits(lines): return filter(has_digit, lines)
+
+def _with_digits(lines):
+    return filter(has_digit, lines)
+
 
 @dataclass(frozen=True)
 class Domain:
     "Text of one domain in the pivot language."
-    lines: Lines # to train on
+
+    lines: Lines  # to train on
     held_out: list[str]
     facts: dict
 
-def open_domain(s: Settings, # resolved
-                corpus: Corpus, # of the base run
-               ) -> Domain:
+# %% ../../nbs/results/04c_continued.ipynb #a5e8c5bb
+def open_domain(
+    s: Settings,  # resolved
+    corpus: Corpus,  # of the base run
+) -> Domain:
     "The domain's text; raises `ConfigError` where there is none, `FileNotFoundError` where a set is not there."
     if s.domain == "digits":
         lines = Lines(_with_digits, corpus.text[s.pivot])
-        sides = [split_pair(pair).index(s.pivot) for pair in corpus.valid if s.pivot in split_pair(pair)]
+        sides = [
+            split_pair(pair).index(s.pivot) for pair in corpus.valid if s.pivot in split_pair(pair)
+        ]
         rows = [rows for pair, rows in corpus.valid.items() if s.pivot in split_pair(pair)]
-        held_out, facts = filter(has_digit, (row[k] for k, own in zip(sides, rows) for row in own)), {}
+        held_out = filter(has_digit, (row[k] for k, own in zip(sides, rows) for row in own))
+        facts = {}
     else:
         parse_languages([s.pivot], known=("en", "de", "fr", "cs"))
         paths = [set_folder("multi30k") / f"{part}.{s.pivot}.gz" for part in ("train", "val")]
-        (lines, held_out), facts = map(read_text, paths), {"sha256": {p.name: sha256_file(p) for p in paths}}
+        (lines, held_out), facts = (
+            map(read_text, paths),
+            {"sha256": {p.name: sha256_file(p) for p in paths}},
+        )
     held_out = list(dict.fromkeys(held_out))
     found = sum(1 for _ in lines), len(held_out)
     if not all(found):
-        raise ConfigError(f"domain={s.domain!r}: {found[0]} lines to train on and {found[1]} held-out lines were found "
-                          f"in {s.pivot} of {corpus.name}, and one of each is needed: choose another domain or corpus")
-    return Domain(lines, held_out, facts | {"domain": s.domain, "lines": found[0], "held_out": found[1]})
+        raise ConfigError(
+            f"domain={s.domain!r}: {found[0]} lines to train on and {found[1]} held-out lines "
+            f"were found "
+            f"in {s.pivot} of {corpus.name}, and one of each is needed: choose another domain "
+            f"or corpus"
+        )
+    return Domain(
+        lines, held_out, facts | {"domain": s.domain, "lines": found[0], "held_out": found[1]}
+    )
 
-# %% ../../nbs/results/04c_continued.ipynb #1b2d4a09
+# %% ../../nbs/results/04c_continued.ipynb #1ca001b9
 @dataclass(frozen=True)
 class ContinuedData(Prepared):
     "The base run's data, the domain, its token store, and the base run where it is finished."
+
     domain: Domain
     domain_data: Prepared
-    base: Path | None = None # checkpoint
+    base: Path | None = None  # checkpoint
 
-def prepare_data(s: Settings # resolved
-                ) -> ContinuedData:
+# %% ../../nbs/results/04c_continued.ipynb #1b2d4a09
+def prepare_data(
+    s: Settings,  # resolved
+) -> ContinuedData:
     "Text of both parts of a run, cut by the same vocabulary."
     base = base_of(s)
     data = xy_lent.prepare_data(base)
     domain = open_domain(s, data.corpus)
-    corpus = Corpus(f"{data.corpus.name}-{s.domain}", (s.pivot,), {s.pivot: domain.lines}, {}, {}, {},
-                    data.corpus.facts | domain.facts)
+    corpus = Corpus(
+        f"{data.corpus.name}-{s.domain}",
+        (s.pivot,),
+        {s.pivot: domain.lines},
+        {},
+        {},
+        {},
+        data.corpus.facts | domain.facts,
+    )
     words = xy_lent.shared_vocabulary(base, data.corpus)
     domain_data = prepare(corpus, s.vocab_size, max_side=max_side(s), vocabulary=words)
     return ContinuedData(**vars(data), domain=domain, domain_data=domain_data)
 
-# %% ../../nbs/results/04c_continued.ipynb #d58d7b13
-_MASKINGS = 4 # times that the domain's held-out text is masked, for a steadier number
-_WATCHED = ("mlm", "rtd_auc"), ("rtd_loss", "rtd_base_loss") # of every text; of the domain's alone
+# %% ../../nbs/results/04c_continued.ipynb #da2602ea
+_MASKINGS = 4  # times that the domain's held-out text is masked, for a steadier number
+
+
+# of every text; of the domain's alone
+_WATCHED = ("mlm", "rtd_auc"), ("rtd_loss", "rtd_base_loss")
+
 
 @dataclass(frozen=True)
 class DomainHeldOut:
     "Masked batches, the same at every evaluation, and the loss of guessing each token by its frequency."
-    batches: dict # language, or 'domain' → batch
-    unigram: dict # the same → nats per masked token
 
-def hold_out(s: Settings, # resolved
-             data: ContinuedData) -> DomainHeldOut:
+    batches: dict  # language, or 'domain' → batch
+    unigram: dict  # the same → nats per masked token
+
+# %% ../../nbs/results/04c_continued.ipynb #06633ef9
+def hold_out(
+    s: Settings,  # resolved
+    data: ContinuedData,
+) -> DomainHeldOut:
     "The domain's held-out text and the general text of every language."
     valid = data.corpus.valid
-    if s.domain == "digits": valid = {pair: without_digits(rows) for pair, rows in valid.items()}
+    if s.domain == "digits":
+        valid = {pair: without_digits(rows) for pair, rows in valid.items()}
     spec = held_out_spec(s, s.masking)
     texts = held_out_sentences(valid, data.tokenizer, spec.length - 2)
     lines = data.tokenizer(data.domain.held_out, add_special_tokens=False)["input_ids"]
-    texts["domain"] = [tokens[:spec.length - 2] for tokens in lines]
-    batches, unigram = {}, {}
+    texts["domain"] = [tokens[: spec.length - 2] for tokens in lines]
+    batches = {}
+    unigram = {}
     for name, sentences in texts.items():
         times = _MASKINGS if name == "domain" else 1
-        batches[name] = masked_text(sentences, spec, data.tokenizer, name, 2 * spec.text_tokens, times)
+        batches[name] = masked_text(
+            sentences, spec, data.tokenizer, name, 2 * spec.text_tokens, times
+        )
         labels = batches[name]["labels"]
         here = (data.domain_data.store, s.pivot) if name == "domain" else (data.store, name)
         unigram[name] = round(unigram_loss(labels[labels >= 0], token_frequencies(*here)), 5)
     return DomainHeldOut(batches, unigram)
 
-def domain_metrics(model: xlm_e.XlmE, held_out: DomainHeldOut) -> dict: # e.g. 'held_out/mlm/de'
+# %% ../../nbs/results/04c_continued.ipynb #d58d7b13
+def domain_metrics(model: xlm_e.XlmE, held_out: DomainHeldOut) -> dict:  # e.g. 'held_out/mlm/de'
     "Losses and AUC on every held-out text."
     found = {}
     for name, batch in held_out.batches.items():
         seen = text_metrics(model.measured, batch, model.ids)
         wanted = sum(_WATCHED, ()) if name == "domain" else _WATCHED[0]
-        found |= {f"held_out/{key}/{name}": seen[key] for key in wanted if math.isfinite(seen.get(key, math.nan))}
+        found |= {
+            f"held_out/{key}/{name}": seen[key]
+            for key in wanted
+            if math.isfinite(seen.get(key, math.nan))
+        }
     return found
 
-def measures(s: Settings, data: ContinuedData) -> Callable: # model → as of `domain_metrics`
+
+def measures(s: Settings, data: ContinuedData) -> Callable:  # model → as of `domain_metrics`
     "What is asked at every evaluation."
     held_out = hold_out(s, data)
     return lambda model: domain_metrics(model, held_out)
 
 # %% ../../nbs/results/04c_continued.ipynb #a5e727ab
-def pretrained(s: Settings, # resolved
-               data: ContinuedData) -> ContinuedData:
+def pretrained(
+    s: Settings,  # resolved
+    data: ContinuedData,
+) -> ContinuedData:
     "The data with the finished base run; raises `CheckpointError` where the time limit came first."
     return replace(data, base=finished_phase(xy_lent.PHASE, base_of(s), data, s.max_minutes))
 
-# %% ../../nbs/results/04c_continued.ipynb #5c8c8634
-def load(s: Settings, # resolved
-         data: ContinuedData) -> xlm_e.XlmE: # with its base
+# %% ../../nbs/results/04c_continued.ipynb #c815c4c5
+def load(
+    s: Settings,  # resolved
+    data: ContinuedData,
+) -> xlm_e.XlmE:  # with its base
     "The networks of the base run, set up for the domain."
     model = xlm_e.XlmE(continuation_of(s), MaskIds.of(data.tokenizer))
     load_weights(data.base, model)
-    for part in model.parts(): note_pairs(getattr(model, part), base_of(s).uses_pairs)
+    for part in model.parts():
+        note_pairs(getattr(model, part), base_of(s).uses_pairs)
     return model
+
 
 def make_batches(s: Settings, data: ContinuedData):
     "Text of the domain."
     return xlm_e.make_batches(continuation_of(s), data.domain_data)
 
-PHASE = Phase("continued", ("xlm_e", "xy_lent", "continued"), load, make_batches, measures, schedule=continuation_of)
+# %% ../../nbs/results/04c_continued.ipynb #5c8c8634
+PHASE = Phase(
+    "continued",
+    ("xlm_e", "xy_lent", "continued"),
+    load,
+    make_batches,
+    measures,
+    schedule=continuation_of,
+)
 
-# %% ../../nbs/results/04c_continued.ipynb #e7cf5e36
-def measure(s: Settings, # resolved
-            data: Prepared,
-            network, # loaded
-            probed: Probed,
-            system: str = "model", # or 'before', 'untrained'
-           ) -> dict: # e.g. 'T3/de/before/layer2/acc@1c', 'tags/de/layer2/f1'
+# %% ../../nbs/results/04c_continued.ipynb #d984d6d2
+def measure(
+    s: Settings,  # resolved
+    data: Prepared,
+    network,  # loaded
+    probed: Probed,
+    system: str = "model",  # or 'before', 'untrained'
+) -> dict:  # e.g. 'T3/de/before/layer2/acc@1c', 'tags/de/layer2/f1'
     "Retrieval and alignment by the language that stands beside the pivot; tags learned in the pivot, by language."
-    groups = {pair: _beside(s.pivot, pair, group) for pair, group in xy_lent.measured_pairs(s).items()}
+    groups = {
+        pair: _beside(s.pivot, pair, group) for pair, group in xy_lent.measured_pairs(s).items()
+    }
     tests = _first(data.corpus.tests, groups)
     gold = _first(data.corpus.gold, [pair for pair in groups if s.pivot in split_pair(pair)])
-    found = {r["metric"]: r["accuracy"] for r in retrieval_by_layer(network, tests, data.tokenizer, system=system)}
+    found = {
+        r["metric"]: r["accuracy"]
+        for r in retrieval_by_layer(network, tests, data.tokenizer, system=system)
+    }
     rows = aer_by_layer(network, gold, data.tokenizer, system=system, **AS_PUBLISHED)
     found |= {r["metric"]: r["aer"] for r in rows}
     return xy_lent.grouped(found, groups) | _tags(data, network, probed, system)
 
-def _first(named: dict, pairs) -> dict: # of several tests the first, in these pairs
-    return {name: {p: by_pair[p] for p in pairs if p in by_pair} for name, by_pair in list(named.items())[:1]}
+# %% ../../nbs/results/04c_continued.ipynb #8bb6f57b
+def _first(named: dict, pairs) -> dict:  # of several tests the first, in these pairs
+    return {
+        name: {p: by_pair[p] for p in pairs if p in by_pair}
+        for name, by_pair in list(named.items())[:1]
+    }
 
-def _beside(pivot, pair, group): # the language of a pair with the pivot; the group of any other
-    return next(lang for lang in split_pair(pair) if lang != pivot) if pivot in split_pair(pair) else group
 
+def _beside(pivot, pair, group):  # the language of a pair with the pivot; the group of any other
+    return (
+        next(lang for lang in split_pair(pair) if lang != pivot)
+        if pivot in split_pair(pair)
+        else group
+    )
+
+# %% ../../nbs/results/04c_continued.ipynb #e7cf5e36
 def _tags(data, network, probed, system) -> dict:
-    if len(probed.langs) < 2 or not probed.train: return {}
+    if len(probed.langs) < 2 or not probed.train:
+        return {}
     task = cldr_tasks(probed.langs, train=probed.train, test=probed.test, tasks=("tags",))["tags"]
-    rows = linear_probe(network, data.tokenizer, task, probed.source, in_language=False, system=system)
+    rows = linear_probe(
+        network, data.tokenizer, task, probed.source, in_language=False, system=system
+    )
     place = [] if system == "model" else [system]
-    return {"/".join(["tags", r["target"], *place, f"layer{r['layer']}", "f1"]): round(r["score"], 5)
-            for r in rows if r["metric"] == "f1" and not r["centred"]}
+    return {
+        "/".join(["tags", r["target"], *place, f"layer{r['layer']}", "f1"]): round(r["score"], 5)
+        for r in rows
+        if r["metric"] == "f1" and not r["centred"]
+    }
 
 # %% ../../nbs/results/04c_continued.ipynb #ab71fefa
-def evaluate_run(s: Settings, # resolved
-                 data: ContinuedData, trained: Trained, minutes: float) -> tuple[dict, str]:
+def evaluate_run(
+    s: Settings,  # resolved
+    data: ContinuedData,
+    trained: Trained,
+    minutes: float,
+) -> tuple[dict, str]:
     "The base run's network, the continued one where it did not break, and fresh weights; which part of the tests."
-    before, device = load(s, data).kept, next(iter(trained.model.parameters())).device if trained.model else "cpu"
+    before = load(s, data).kept
+    device = next(iter(trained.model.parameters())).device if trained.model else "cpu"
     langs = data.corpus.langs if s.pivot in Probed.of(data.corpus.langs, s.pivot).langs else ()
-    part, probed, measured = fitted(before, data, Probed.of(langs, s.pivot), 2 * minutes / 3) # for two of three
+    # for two of three
+    part, probed, measured = fitted(before, data, Probed.of(langs, s.pivot), 2 * minutes / 3)
     networks = {"before": before, "untrained": untrained(before)}
-    if trained.model: networks["model"] = trained.model.kept
-    found = [measure(s, part, network.to(device), probed, name) for name, network in networks.items()]
+    if trained.model:
+        networks["model"] = trained.model.kept
+    found = [
+        measure(s, part, network.to(device), probed, name) for name, network in networks.items()
+    ]
     return {k: v for metrics in found for k, v in metrics.items()}, measured
 
-# %% ../../nbs/results/04c_continued.ipynb #4816e334
-def record_facts(s: Settings, # resolved
-                 data: ContinuedData, trained: Trained) -> dict:
+# %% ../../nbs/results/04c_continued.ipynb #a3cd3428
+def record_facts(
+    s: Settings,  # resolved
+    data: ContinuedData,
+    trained: Trained,
+) -> dict:
     "What a record has beside what every record has: FLOPs on the domain, the domain, the base run, baselines."
-    return xlm_e.record_facts(continuation_of(s), data, trained) | base_facts(s, data) | {
-        "domain": data.domain.facts, "unigram": hold_out(s, data).unigram}
+    return (
+        xlm_e.record_facts(continuation_of(s), data, trained)
+        | base_facts(s, data)
+        | {"domain": data.domain.facts, "unigram": hold_out(s, data).unigram}
+    )
 
-def base_facts(s: Settings, # resolved
-               data: ContinuedData) -> dict:
+# %% ../../nbs/results/04c_continued.ipynb #f3b4a3e7
+def base_facts(
+    s: Settings,  # resolved
+    data: ContinuedData,
+) -> dict:
     "The base run: its folder, how far it has learned, and the layer from 1 that is best at held-out retrieval."
     end = read_log(data.base.parent)[-1]
-    learned = nats_learned({"losses": ["mlm", "tlm"][:1 + s.uses_pairs]}, end)
+    learned = nats_learned({"losses": ["mlm", "tlm"][: 1 + s.uses_pairs]}, end)
     found = {k: end[f"held_out/found_layer{k}"] for k in range(1, s.layers + 1)}
-    return {"base": data.base.parent.name, "base_learned": {name: round(v, 5) for name, v in learned.items()},
-            "base_layer": max(found, key=found.get)}
+    return {
+        "base": data.base.parent.name,
+        "base_learned": {name: round(v, 5) for name, v in learned.items()},
+        "base_layer": max(found, key=found.get),
+    }
 
-def plan_of(s: Settings, data: ContinuedData) -> str: # resolved
+
+def plan_of(s: Settings, data: ContinuedData) -> str:  # resolved
     "What both parts of a run will cost."
-    return f"{xlm_e.plan_of(base_of(s), data)}\n{xlm_e.plan_of(continuation_of(s), data.domain_data)}"
+    return (
+        f"{xlm_e.plan_of(base_of(s), data)}\n{xlm_e.plan_of(continuation_of(s), data.domain_data)}"
+    )
 
+# %% ../../nbs/results/04c_continued.ipynb #4816e334
 def describe(record: dict) -> str:
     "What kind of run a record is of."
     p = record["parameters"]
     return f"{xy_lent.describe(record)}, continued on {p['domain']} in {p['pivot']} at {p['rate']:g} of the rate"
 
 # %% ../../nbs/results/04c_continued.ipynb #b4f5141b
-_EIGHT = dict(langs="ar,de,en,es,fi,hi,ru,tr", steps=3000, batch_tokens=512, parallel_share=0.7, pair_lines=42_000,
-              domain_steps=375, max_minutes=120.0)
+_EIGHT = dict(
+    langs="ar,de,en,es,fi,hi,ru,tr",
+    steps=3000,
+    batch_tokens=512,
+    parallel_share=0.7,
+    pair_lines=42_000,
+    domain_steps=375,
+    max_minutes=120.0,
+)
 _OBJECTIVES = {"masked tokens": {"tasks": "mlm+tlm"}, "replaced tokens": {"tasks": "mrtd+trtd"}}
 _RATES = {"a tenth": 0.1, "full rate": 1.0}
 
 EXPERIMENTS = {
-    "continued": Experiment("Others lose more than the pivot, less at a tenth of the rate and with replaced tokens.",
-                            {f"{name}, {label}": {**given, "rate": rate} for name, given in _OBJECTIVES.items()
-                             for label, rate in _RATES.items()}, _EIGHT, seeds=(0, 1, 2, 3, 4))}
+    "continued": Experiment(
+        "Others lose more than the pivot, less at a tenth of the rate and with replaced tokens.",
+        {
+            f"{name}, {label}": {**given, "rate": rate}
+            for name, given in _OBJECTIVES.items()
+            for label, rate in _RATES.items()
+        },
+        _EIGHT,
+        seeds=(0, 1, 2, 3, 4),
+    )
+}
 
 # %% ../../nbs/results/04c_continued.ipynb #6aea6795
-RECIPE = Recipe("04c_continued", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of, pretrained,
-                record_facts, records_divergence=True, experiments=EXPERIMENTS)
+RECIPE = Recipe(
+    "04c_continued",
+    PHASE,
+    Settings,
+    resolve,
+    prepare_data,
+    evaluate_run,
+    describe,
+    plan_of,
+    pretrained,
+    record_facts,
+    records_divergence=True,
+    experiments=EXPERIMENTS,
+)
 
 # %% ../../nbs/results/04c_continued.ipynb #37d16965
-def relative_drop(before: float, after: float) -> float: # percent of what was there; nan where nothing was
+def relative_drop(
+    before: float, after: float
+) -> float:  # percent of what was there; nan where nothing was
     "What is lost, relative to what was there (XY-LENT, Table 6); negative for a gain."
     return 100 * (before - after) / before if before > 0 else math.nan
 
-# %% ../../nbs/results/04c_continued.ipynb #ae628f19
-MEASURES = {"f1": "tags, zero-shot F1", "acc@1c": "retrieval accuracy@1", "aer": "words linked",
-            "mlm": "nats below unigram"}
+# %% ../../nbs/results/04c_continued.ipynb #0300fb8a
+MEASURES = {
+    "f1": "tags, zero-shot F1",
+    "acc@1c": "retrieval accuracy@1",
+    "aer": "words linked",
+    "mlm": "nats below unigram",
+}
 
-def scores(record: dict,
-           measure: str, # of MEASURES; alignment as 1 - AER
-           system: str = "", # '' after, 'before', 'untrained'
-          ) -> dict[str, float]: # language (or 'others') → score at the layer that was best before
+# %% ../../nbs/results/04c_continued.ipynb #054212f0
+def scores(
+    record: dict,
+    measure: str,  # of MEASURES; alignment as 1 - AER
+    system: str = "",  # '' after, 'before', 'untrained'
+) -> dict[str, float]:  # language (or 'others') → score at the layer that was best before
     "Scores of every language that has them."
-    if measure == "mlm": return _below_unigram(record, system)
-    test = next((name.split("/")[0] for name in record["metrics"] if name.endswith("/" + measure)), "")
+    if measure == "mlm":
+        return _below_unigram(record, system)
+    test = next(
+        (name.split("/")[0] for name in record["metrics"] if name.endswith("/" + measure)), ""
+    )
     place = [test, *[system] * bool(system), f"layer{record['base_layer']}", measure]
-    found = {words[1]: value for name, value in record["metrics"].items()
-             if (words := name.split("/"))[:1] + words[2:] == place}
+    found = {
+        words[1]: value
+        for name, value in record["metrics"].items()
+        if (words := name.split("/"))[:1] + words[2:] == place
+    }
     return {lang: 1 - value for lang, value in found.items()} if measure == "aer" else found
 
+# %% ../../nbs/results/04c_continued.ipynb #cab9c009
 def _below_unigram(record, system) -> dict:
-    if system == "untrained": return {}
-    line, start = record["curve"][0 if system == "before" else -1], "held_out/mlm/"
-    return {lang: free - line[start + lang] for lang, free in record["unigram"].items() if start + lang in line}
+    if system == "untrained":
+        return {}
+    line = record["curve"][0 if system == "before" else -1]
+    start = "held_out/mlm/"
+    return {
+        lang: free - line[start + lang]
+        for lang, free in record["unigram"].items()
+        if start + lang in line
+    }
 
-def drops(record: dict, measure: str) -> dict[str, float]: # language → percent
+
+def drops(record: dict, measure: str) -> dict[str, float]:  # language → percent
     "Relative drop of each language, in the order of the run's languages; a score that was not above 0 has none."
-    before, after = scores(record, measure, "before"), scores(record, measure)
+    before = scores(record, measure, "before")
+    after = scores(record, measure)
     order = [*parse_languages(record["parameters"]["langs"]), "others", "unseen", "domain"]
-    found = {lang: relative_drop(before[lang], after[lang]) for lang in order if lang in before and lang in after}
+    found = {
+        lang: relative_drop(before[lang], after[lang])
+        for lang in order
+        if lang in before and lang in after
+    }
     return {lang: value for lang, value in found.items() if not math.isnan(value)}
 
-def mean_drop(record: dict, measure: str) -> tuple[float, float]: # percent: of the pivot, of all other languages
+# %% ../../nbs/results/04c_continued.ipynb #ae628f19
+def mean_drop(
+    record: dict, measure: str
+) -> tuple[float, float]:  # percent: of the pivot, of all other languages
     "What the pivot loses, and what the mean score of the others loses (as the paper's column of means)."
-    pivot, langs = record["parameters"]["pivot"], parse_languages(record["parameters"]["langs"])
-    before, after = scores(record, measure, "before"), scores(record, measure)
+    pivot = record["parameters"]["pivot"]
+    langs = parse_languages(record["parameters"]["langs"])
+    before = scores(record, measure, "before")
+    after = scores(record, measure)
     both = {lang: (before[lang], after[lang]) for lang in langs if lang in before and lang in after}
-    lost = lambda pairs: relative_drop(*map(sum, zip(*pairs))) if pairs else math.nan
-    own, others = ([p for lang, p in both.items() if (lang == pivot) == is_pivot] for is_pivot in (True, False))
+
+    def lost(pairs):
+        return relative_drop(*map(sum, zip(*pairs))) if pairs else math.nan
+
+    own, others = (
+        [p for lang, p in both.items() if (lang == pivot) == is_pivot] for is_pivot in (True, False)
+    )
     return lost(own), lost(others)
 
-# %% ../../nbs/results/04c_continued.ipynb #74227869
-TABLE = {"loss": "held-out loss, nats", "f1": "tags, F1 %", "aer": "links, AER %", "acc@1c": "retrieval accuracy@1 %"}
+# %% ../../nbs/results/04c_continued.ipynb #265149b0
+TABLE = {
+    "loss": "held-out loss, nats",
+    "f1": "tags, F1 %",
+    "aer": "links, AER %",
+    "acc@1c": "retrieval accuracy@1 %",
+}
 
-def _values(record, measure) -> dict: # row → before, after, baseline; the pivot's are the means of its pairs
+# %% ../../nbs/results/04c_continued.ipynb #213b291c
+def _values(
+    record, measure
+) -> dict:  # row → before, after, baseline; the pivot's are the means of its pairs
     if measure == "loss":
-        ends, start = [record["curve"][k] for k in (0, -1)], "held_out/mlm/"
-        return {lang: [*(line[start + lang] for line in ends), free] for lang, free in record["unigram"].items()
-                if start + lang in ends[0]}
+        ends = [record["curve"][k] for k in (0, -1)]
+        start = "held_out/mlm/"
+        return {
+            lang: [*(line[start + lang] for line in ends), free]
+            for lang, free in record["unigram"].items()
+            if start + lang in ends[0]
+        }
     parts = [scores(record, measure, system) for system in ("before", "", "untrained")]
     rows = {lang: [part.get(lang, math.nan) for part in parts] for lang in parts[0]}
     paired = [values for lang, values in rows.items() if lang not in ("others", "unseen")]
-    own = {record["parameters"]["pivot"]: [sum(column) / len(column) for column in zip(*paired)]} if paired else {}
-    return {lang: [100 * (1 - v if measure == "aer" else v) for v in values] for lang, values in (own | rows).items()}
+    own = (
+        {record["parameters"]["pivot"]: [sum(column) / len(column) for column in zip(*paired)]}
+        if paired
+        else {}
+    )
+    return {
+        lang: [100 * (1 - v if measure == "aer" else v) for v in values]
+        for lang, values in (own | rows).items()
+    }
 
-def before_and_after(records: list[dict]) -> list[dict]: # a row per text or language, a column per measure
+# %% ../../nbs/results/04c_continued.ipynb #74227869
+def before_and_after(
+    records: list[dict],
+) -> list[dict]:  # a row per text or language, a column per measure
     "Every measure of every language, before → after and its baseline in brackets; means over the records."
     found = {measure: [_values(record, measure) for record in records] for measure in TABLE}
     langs, pivot = (records[0]["parameters"][name] for name in ("langs", "pivot"))
-    order = ["domain", pivot, *(lang for lang in parse_languages(langs) if lang != pivot), "others", "unseen"]
+    order = [
+        "domain",
+        pivot,
+        *(lang for lang in parse_languages(langs) if lang != pivot),
+        "others",
+        "unseen",
+    ]
+
     def cell(row, rows):
         runs = [values[row] for values in rows if row in values]
-        before, after, baseline = (sum(column) / len(column) for column in zip(*runs)) if runs else [math.nan] * 3
+        before, after, baseline = (
+            (sum(column) / len(column) for column in zip(*runs)) if runs else [math.nan] * 3
+        )
         return f"{before:.1f} → {after:.1f} ({baseline:.1f})".replace("nan", "–") if runs else "–"
-    return [{"": row} | {title: cell(row, found[measure]) for measure, title in TABLE.items()}
-            for row in order if any(row in values for rows in found.values() for values in rows)]
 
-# %% ../../nbs/results/04c_continued.ipynb #bc47973f
-MARGIN = 0.001 # nats; discriminators of this size end 2,500 steps of `03_xlm_e` 0.010 to 0.015 below the entropy
+    return [
+        {"": row} | {title: cell(row, found[measure]) for measure, title in TABLE.items()}
+        for row in order
+        if any(row in values for rows in found.values() for values in rows)
+    ]
 
-def collapse(record: dict) -> dict: # shares of evaluations; all but 'mlm' and how it ended, of the discriminator
+# %% ../../nbs/results/04c_continued.ipynb #2a11c7f9
+# nats; discriminators of this size end 2,500 steps of `03_xlm_e` 0.010 to 0.015 below the entropy
+MARGIN = 0.001
+
+# %% ../../nbs/results/04c_continued.ipynb #40edc3ef
+def collapse(
+    record: dict,
+) -> dict:  # shares of evaluations; all but 'mlm' and how it ended, of the discriminator
     "How often, after warm-up, the losses on the domain were no better than their baselines, and how it ended."
     warmup = round(WARMUP_SHARE * record["parameters"]["domain_steps"])
     start, *_ = lines = [_of_domain(line) for line in record["curve"]]
     curve = [seen for line, seen in zip(record["curve"], lines) if line["step"] >= warmup]
     failed = {"mlm": [line["mlm"] > record["unigram"]["domain"] - MARGIN for line in curve]}
     if discriminated := [line for line in curve if "rtd_loss" in line]:
-        failed["rtd"] = [line["rtd_loss"] > line["rtd_base_loss"] - MARGIN for line in discriminated]
-    *_, kept = failed.values() # of the discriminator, if there is one
+        failed["rtd"] = [
+            line["rtd_loss"] > line["rtd_base_loss"] - MARGIN for line in discriminated
+        ]
+    *_, kept = failed.values()  # of the discriminator, if there is one
     found = {name: sum(f) / len(f) if f else math.nan for name, f in failed.items()}
-    below = lambda line: line["rtd_base_loss"] - line["rtd_loss"]
-    if discriminated: found |= {"below_before": below(start), "below_after": below(discriminated[-1]),
-                                "auc": discriminated[-1].get("rtd_auc", 0.5)}
+
+    def below(line):
+        return line["rtd_base_loss"] - line["rtd_loss"]
+
+    if discriminated:
+        found |= {
+            "below_before": below(start),
+            "below_after": below(discriminated[-1]),
+            "auc": discriminated[-1].get("rtd_auc", 0.5),
+        }
     broken = record["run"].get("broken", False)
     return found | {"broken": broken, "collapsed": broken or kept[-1:] == [True]}
 
+# %% ../../nbs/results/04c_continued.ipynb #bc47973f
 def _of_domain(line) -> dict:
     return {name.split("/")[1]: v for name, v in line.items() if name.endswith("/domain")}
 
-# %% ../../nbs/results/04c_continued.ipynb #1f9b4434
+# %% ../../nbs/results/04c_continued.ipynb #f8c457f8
 _COLOURS = ("blue", "sky", "red", "orange", "green", "purple")
 
-def draw_drops(groups: dict, # arm → records, or {seed: record}
-               measures=("f1", "acc@1c", "aer"), # of MEASURES, a panel each
-              ):
+
+def draw_drops(
+    groups: dict,  # arm → records, or {seed: record}
+    measures=("f1", "acc@1c", "aer"),  # of MEASURES, a panel each
+):
     "Relative drop by language, arms side by side (form of XY-LENT, Figure 5)."
     runs = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
-    measures = [m for m in measures if any(drops(r, m) for rs in runs.values() for r in rs)] or measures[:1]
+    measures = [
+        m for m in measures if any(drops(r, m) for rs in runs.values() for r in rs)
+    ] or measures[:1]
     fig, axes = figure("page", height=0.5 + 1.5 * len(measures), nrows=len(measures), squeeze=False)
-    for ax, measure in zip(axes[:, 0], measures): _draw_panel(ax, runs, measure)
-    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(runs)),
-               frameon=False)
+    for ax, measure in zip(axes[:, 0], measures):
+        _draw_panel(ax, runs, measure)
+    fig.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=min(4, len(runs)),
+        frameon=False,
+    )
     return fig
 
+# %% ../../nbs/results/04c_continued.ipynb #1f9b4434
 def _draw_panel(ax, runs, measure):
     found = {arm: [drops(r, measure) for r in records] for arm, records in runs.items()}
     langs = list(dict.fromkeys(lang for rows in found.values() for row in rows for lang in row))
@@ -382,47 +660,77 @@ def _draw_panel(ax, runs, measure):
     for k, ((arm, rows), colour) in enumerate(zip(found.items(), _COLOURS)):
         values = [[row[lang] for row in rows if lang in row] for lang in langs]
         x = [n + (k - (len(runs) - 1) / 2) * width for n in range(len(langs))]
-        ax.bar(x, [sum(v) / len(v) if v else math.nan for v in values], 0.9 * width, color=PALETTE[colour], label=arm)
+        ax.bar(
+            x,
+            [sum(v) / len(v) if v else math.nan for v in values],
+            0.9 * width,
+            color=PALETTE[colour],
+            label=arm,
+        )
         for place, own in zip(x, values):
-            if len(own) > 1: ax.plot([place] * len(own), own, "o", ms=2, color="0.2", mew=0)
+            if len(own) > 1:
+                ax.plot([place] * len(own), own, "o", ms=2, color="0.2", mew=0)
     ax.axhline(0, color="0.5", lw=0.6)
     ax.set(xticks=range(len(langs)), xticklabels=langs, xlim=(-0.6, len(langs) - 0.4))
     ax.set_title(f"{MEASURES[measure]}: relative drop, %", loc="left")
 
-# %% ../../nbs/results/04c_continued.ipynb #908a1af6
-def _others(line, pivot) -> float: # mean MLM loss of all languages but the pivot
-    found = [v for name, v in line.items() if name.startswith("held_out/mlm/")
-             and name.split("/")[2] not in ("domain", pivot)]
+# %% ../../nbs/results/04c_continued.ipynb #770eaa1d
+def _others(line, pivot) -> float:  # mean MLM loss of all languages but the pivot
+    found = [
+        v
+        for name, v in line.items()
+        if name.startswith("held_out/mlm/") and name.split("/")[2] not in ("domain", pivot)
+    ]
     return sum(found) / len(found)
 
-def _panels(record: dict) -> dict: # title → function of a line of the curve; KeyError without a discriminator
-    free, start, pivot = record["unigram"]["domain"], record["curve"][0], record["parameters"]["pivot"]
-    return {"domain: RTD loss above label entropy, nats": lambda line: line["held_out/rtd_loss/domain"]
-            - line["held_out/rtd_base_loss/domain"],
-            "domain: RTD AUC": lambda line: line["held_out/rtd_auc/domain"],
-            "domain: MLM loss above unigram, nats": lambda line: line["held_out/mlm/domain"] - free,
-            "other languages: MLM loss, change, nats": lambda line: _others(line, pivot) - _others(start, pivot)}
+# %% ../../nbs/results/04c_continued.ipynb #1b0fc258
+def _panels(
+    record: dict,
+) -> dict:  # title → function of a line of the curve; KeyError without a discriminator
+    free = record["unigram"]["domain"]
+    start = record["curve"][0]
+    pivot = record["parameters"]["pivot"]
+    return {
+        "domain: RTD loss above label entropy, nats": lambda line: (
+            line["held_out/rtd_loss/domain"] - line["held_out/rtd_base_loss/domain"]
+        ),
+        "domain: RTD AUC": lambda line: line["held_out/rtd_auc/domain"],
+        "domain: MLM loss above unigram, nats": lambda line: line["held_out/mlm/domain"] - free,
+        "other languages: MLM loss, change, nats": lambda line: (
+            _others(line, pivot) - _others(start, pivot)
+        ),
+    }
 
-def draw_curves(groups: dict): # arm → records, or {seed: record}
+# %% ../../nbs/results/04c_continued.ipynb #8199b55c
+def draw_curves(groups: dict):  # arm → records, or {seed: record}
     "Losses over the steps on the domain, a line per seed; dashed the baselines."
     fig, axes = figure("page", height=4.2, nrows=2, ncols=2)
     for (arm, g), colour in zip(groups.items(), _COLOURS):
         for n, record in enumerate(g.values() if isinstance(g, dict) else g):
             for ax, (title, value) in zip(axes.flat, _panels(record).items()):
                 ax.set_title(title, loc="left")
-                _draw_curve(ax, record, value, PALETTE[colour], arm if n == 0 and len(groups) > 1 else "_")
+                _draw_curve(
+                    ax, record, value, PALETTE[colour], arm if n == 0 and len(groups) > 1 else "_"
+                )
     for ax, free in zip(axes.flat, (0.0, 0.5, 0.0, 0.0)):
         ax.axhline(free, ls="--", color=PALETTE["grey"], lw=0.9, zorder=0, label="_")
-    for ax in axes[:, 1]: label_lines(ax)
-    for ax in axes[1]: ax.set_xlabel("steps on the domain")
+    for ax in axes[:, 1]:
+        label_lines(ax)
+    for ax in axes[1]:
+        ax.set_xlabel("steps on the domain")
     return fig
 
+# %% ../../nbs/results/04c_continued.ipynb #908a1af6
 def _draw_curve(ax, record, value: Callable, colour, label):
     points = []
     for line in record["curve"]:
-        try: points.append((line["step"] + 1, value(line)))
-        except KeyError: return # a masked language model has no discriminator
+        try:
+            points.append((line["step"] + 1, value(line)))
+        except KeyError:
+            return  # a masked language model has no discriminator
     ax.plot(*zip(*points), color=colour, label=label)
 
 # %% ../../nbs/results/04c_continued.ipynb #49f3f704
-if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(RECIPE, sys.argv[1:])

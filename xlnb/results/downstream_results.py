@@ -26,23 +26,40 @@ from ..pretraining.pretraining import finished_phase
 from ..pretraining.reports import last_held_out, nats_learned, spread
 from . import static_runs
 from .. import meta_xlm
-from ..evaluation import (Settings, baseline_rows, checked, evaluate, scorable, train_split_of, scores_record,
-                             untrained_folder)
+from xlnb.evaluation import (
+    Settings,
+    baseline_rows,
+    checked,
+    evaluate,
+    scorable,
+    train_split_of,
+    scores_record,
+    untrained_folder,
+)
 
-# %% ../../nbs/results/08a_downstream_results.ipynb #d964390c
+# %% ../../nbs/results/08a_downstream_results.ipynb #f85e04e9
 class Encoder(NamedTuple):
     "What an encoder is trained by: the notebook of its recipe, its parameters, and which network of the run is kept."
+
     notebook: str
     given: dict
     part: str = "generator"
 
+
 _CAPTIONS = dict(corpus="multi30k", langs="de,en,fr", vocab_size=3000, max_minutes=120.0)
+
+
 _PAIRS = dict(_CAPTIONS, parallel_share=0.7, batch_tokens=512, steps=6000)
+
+
 _CONTINUED = static_runs.EXPERIMENTS["frequent"]
 
-def _continued(arm): return Encoder("07c_static_runs", _CONTINUED.shared | _CONTINUED.arms[arm], "selected")
 
-ENCODERS = { # name → how it is trained
+def _continued(arm):
+    return Encoder("07c_static_runs", _CONTINUED.shared | _CONTINUED.arms[arm], "selected")
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #448700ec
+ENCODERS = {  # name → how it is trained
     "MLM": Encoder("03_xlm_e", dict(_PAIRS, tasks="mlm", batch_tokens=1024)),
     "MLM + TLM": Encoder("03_xlm_e", dict(_PAIRS, tasks="mlm+tlm")),
     "XLM-E": Encoder("03_xlm_e", dict(_PAIRS, tasks="mrtd+trtd"), "discriminator"),
@@ -52,174 +69,317 @@ ENCODERS = { # name → how it is trained
     "MetaXLM": Encoder("05_meta_xlm", dict(_CAPTIONS, meta_steps=5000, steps=7000)),
     "MLM + TLM, then MLM": _continued("MLM alone"),
     "MLM + TLM, then static vectors": _continued("dcca_ey, LSA"),
-    "MLM + TLM, then shuffled vectors": _continued("dcca_ey, LSA shuffled")}
+    "MLM + TLM, then shuffled vectors": _continued("dcca_ey, LSA shuffled"),
+}
 
-def _run(name, seed, size): # settings and data of an encoder's training
+
+def _run(name, seed, size):  # settings and data of an encoder's training
     own = ENCODERS[choose("encoder", name, ENCODERS)]
     recipe = recipe_of(own.notebook)
     settings = recipe.resolve(recipe.Settings(**own.given, seed=seed, size=size))
     return recipe, settings, recipe.prior(settings, recipe.prepare(settings))
 
+# %% ../../nbs/results/08a_downstream_results.ipynb #d964390c
 @functools.cache
-def trained_folder(name: str, # one of ENCODERS
-                   seed: int,
-                   size: str = "tiny", # one of SIZES
-                  ) -> Path:
+def trained_folder(
+    name: str,  # one of ENCODERS
+    seed: int,
+    size: str = "tiny",  # one of SIZES
+) -> Path:
     "The kept network of an encoder, trained once; `CheckpointError` where the time is up before."
     recipe, settings, data = _run(name, seed, size)
     return finished_phase(recipe.phase, settings, data).parent / ENCODERS[name].part
 
-# %% ../../nbs/results/08a_downstream_results.ipynb #3728e31e
-_LANGS, IN_LANGUAGE_OF = "de,en,fr", "MLM + TLM" # one encoder learns in each language too
-TASKS = { # what can be asked of an encoder: parameters of an evaluation
+# %% ../../nbs/results/08a_downstream_results.ipynb #a9d31736
+_LANGS = "de,en,fr"
+
+
+IN_LANGUAGE_OF = "MLM + TLM"  # one encoder learns in each language too
+
+
+TASKS = {  # what can be asked of an encoder: parameters of an evaluation
     "tatoeba": dict(langs=_LANGS, pool="mean"),
     "xnli": dict(langs=_LANGS, train_split="dev", epochs=3),
     "paws-x": dict(langs=_LANGS, train_split="dev", epochs=3),
     "pos": dict(train_split="dev", epochs=4),
     "ner": dict(test_split="dev", epochs=4),
-    "tydiqa": dict(epochs=2)}
-IN_LANGUAGE = {f"{task}, same language": TASKS[task] | dict(tasks=task, langs=langs, in_language=True)
-               for task, langs in {"xnli": _LANGS, "paws-x": _LANGS, "pos": _LANGS, "ner": "de,en"}.items()}
-TASKS |= IN_LANGUAGE # of names, French has none to learn from at hand
-LABELLED = ("xnli", "paws-x", "pos", "ner", "tydiqa") # whose baselines are of labels
-UNTRAINED, BASELINES, LEARNED, NOTEBOOK = "untrained", "baselines", "learned", "08a_downstream_results"
+    "tydiqa": dict(epochs=2),
+}
 
-def _asked(task) -> dict: # parameters that a record of a task has, where it has them
+
+IN_LANGUAGE = {
+    f"{task}, same language": TASKS[task] | dict(tasks=task, langs=langs, in_language=True)
+    for task, langs in {"xnli": _LANGS, "paws-x": _LANGS, "pos": _LANGS, "ner": "de,en"}.items()
+}
+
+
+TASKS |= IN_LANGUAGE  # of names, French has none to learn from at hand
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #dac495f5
+LABELLED = ("xnli", "paws-x", "pos", "ner", "tydiqa")  # whose baselines are of labels
+
+
+UNTRAINED = "untrained"
+
+
+BASELINES = "baselines"
+
+
+LEARNED = "learned"
+
+
+NOTEBOOK = "08a_downstream_results"
+
+
+def _asked(task) -> dict:  # parameters that a record of a task has, where it has them
     return {"tasks": task, "langs": "", "in_language": False} | TASKS.get(task, {})
+
 
 def _settings(task, model, name) -> Settings:
     return checked(Settings(str(model), name=name, controls=False, **_asked(task)))
 
-def learned_record(name: str, seed: int, size: str = "tiny") -> dict: # as for `trained_folder`
+# %% ../../nbs/results/08a_downstream_results.ipynb #6bcc06f8
+def learned_record(name: str, seed: int, size: str = "tiny") -> dict:  # as for `trained_folder`
     "A record of how far an encoder's held-out losses ended below guessing by frequency, nats."
     log = read_log(trained_folder(name, seed, size).parent)
-    line, levels = [line for line in log if any(key.startswith("held_out/") for key in line)][-1], {}
-    if any(key.startswith("held_out/mlm/") for key in line): # MetaXLM measures by language
+    line = [line for line in log if any(key.startswith("held_out/") for key in line)][-1]
+    levels = {}
+    if any(key.startswith("held_out/mlm/") for key in line):  # MetaXLM measures by language
         _, settings, data = _run(name, seed, size)
         levels = meta_xlm.hold_out(settings, data, settings.source_lang).texts
-    facts = {"losses": [*line], "curve": [line], "unigram": {lang: text.unigram for lang, text in levels.items()}}
+    facts = {
+        "losses": [*line],
+        "curve": [line],
+        "unigram": {lang: text.unigram for lang, text in levels.items()},
+    }
     found = nats_learned(facts, line) | {"RTD": last_held_out(facts)["RTD below base rate"]}
-    rows = [row(LEARNED, loss, "", lang, nats, 1, system="model", seed=0) for what, nats in found.items()
-            if not math.isnan(nats) for loss, _, lang in [what.partition(" ")]]
+    rows = [
+        row(LEARNED, loss, "", lang, nats, 1, system="model", seed=0)
+        for what, nats in found.items()
+        if not math.isnan(nats)
+        for loss, _, lang in [what.partition(" ")]
+    ]
     parameters = {"encoder": name, "pretraining_seed": seed, "size": size, "tasks": LEARNED}
-    return {"parameters": parameters, **run_facts(), "run": {"finished": True},
-            "scores": {key: [own[key] for own in rows] for key in rows[0]}}
+    return {
+        "parameters": parameters,
+        **run_facts(),
+        "run": {"finished": True},
+        "scores": {key: [own[key] for own in rows] for key in rows[0]},
+    }
 
+# %% ../../nbs/results/08a_downstream_results.ipynb #09e4b7f7
 def _check_tests(task):
     "Raise, before an encoder is trained for hours, where its test is not there or cannot be scored."
-    settings, failed = Settings(**_asked(task)), []
-    if settings.tasks in READ: tatoeba_tests([lang for lang in _LANGS.split(",") if lang != "en"])
-    elif not scorable(settings.tasks, settings, failed): raise DataError(f"nothing to test: {'; '.join(failed)}")
+    settings = Settings(**_asked(task))
+    failed = []
+    if settings.tasks in READ:
+        tatoeba_tests([lang for lang in _LANGS.split(",") if lang != "en"])
+    elif not scorable(settings.tasks, settings, failed):
+        raise DataError(f"nothing to test: {'; '.join(failed)}")
 
-def encoder_record(name: str, # one of ENCODERS, or UNTRAINED
-                   task: str, # one of TASKS, or LEARNED
-                   seed: int, # of pretraining; that of the head is 0
-                   size: str = "tiny", # one of SIZES
-                  ) -> dict:
+# %% ../../nbs/results/08a_downstream_results.ipynb #3728e31e
+def encoder_record(
+    name: str,  # one of ENCODERS, or UNTRAINED
+    task: str,  # one of TASKS, or LEARNED
+    seed: int,  # of pretraining; that of the head is 0
+    size: str = "tiny",  # one of SIZES
+) -> dict:
     "A record of one encoder on one task; `FileNotFoundError` where the set is not there."
-    if task == LEARNED: return learned_record(name, seed, size)
+    if task == LEARNED:
+        return learned_record(name, seed, size)
     _check_tests(task)
     folder = trained_folder("MLM + TLM" if name == UNTRAINED else name, seed, size)
     settings = _settings(task, folder, name)
-    if name == UNTRAINED: settings = _settings(task, untrained_folder(folder, settings, seed), name)
+    if name == UNTRAINED:
+        settings = _settings(task, untrained_folder(folder, settings, seed), name)
     record = scores_record(settings, evaluate(settings))
-    return record | {"parameters": record["parameters"] | {"encoder": name, "pretraining_seed": seed, "size": size}}
+    return record | {
+        "parameters": record["parameters"]
+        | {"encoder": name, "pretraining_seed": seed, "size": size}
+    }
 
-# %% ../../nbs/results/08a_downstream_results.ipynb #20f98c84
-def _learnable(task, settings) -> list[str]: # languages that have labels to learn from
-    return [lang for lang in _LANGS.split(",") if lang in task_languages(BENCHMARKS[task].learned,
-                                                                         train_split_of(task, settings))]
+# %% ../../nbs/results/08a_downstream_results.ipynb #9f804bf8
+def _learnable(task, settings) -> list[str]:  # languages that have labels to learn from
+    return [
+        lang
+        for lang in _LANGS.split(",")
+        if lang in task_languages(BENCHMARKS[task].learned, train_split_of(task, settings))
+    ]
 
-def _labelled_rows(task) -> list[dict]: # learned in English and tested everywhere, then in each language by itself
+
+def _labelled_rows(
+    task,
+) -> list[dict]:  # learned in English and tested everywhere, then in each language by itself
     settings = Settings(**_asked(task))
     rows = baseline_rows(task, settings)
     for lang in _learnable(task, settings):
-        if lang != "en": rows += baseline_rows(task, replace(settings, source=lang, langs=lang))
+        if lang != "en":
+            rows += baseline_rows(task, replace(settings, source=lang, langs=lang))
     return rows
 
-def baseline_record(task: str) -> dict: # 'tatoeba', or one of LABELLED
+# %% ../../nbs/results/08a_downstream_results.ipynb #20f98c84
+def baseline_record(task: str) -> dict:  # 'tatoeba', or one of LABELLED
     "A record of what a task's baselines score."
     rows = _labelled_rows(task) if task in LABELLED else READ[task][1](_LANGS, "en")
     parameters = {"encoder": BASELINES, "pretraining_seed": 0, **_asked(task)}
-    return {"parameters": parameters, **run_facts(), "run": {"finished": True},
-            "scores": {key: [row.get(key) for row in rows] for key in rows[0]}}
+    return {
+        "parameters": parameters,
+        **run_facts(),
+        "run": {"finished": True},
+        "scores": {key: [row.get(key) for row in rows] for key in rows[0]},
+    }
 
-# %% ../../nbs/results/08a_downstream_results.ipynb #1dd974fa
-def _tasks_of(parameters) -> list[str]: # which a record is of, as they are asked now
-    return [task for task in (LEARNED, *TASKS)
-            if all(parameters.get(key, value) == value for key, value in _asked(task).items())]
+# %% ../../nbs/results/08a_downstream_results.ipynb #f00744a9
+def _tasks_of(parameters) -> list[str]:  # which a record is of, as they are asked now
+    return [
+        task
+        for task in (LEARNED, *TASKS)
+        if all(parameters.get(key, value) == value for key, value in _asked(task).items())
+    ]
 
-def missing_records(records: list[dict], seeds: list[int], encoders: list[str]) -> list[tuple[str, str, int]]:
+# %% ../../nbs/results/08a_downstream_results.ipynb #e9ffdb6e
+def missing_records(
+    records: list[dict], seeds: list[int], encoders: list[str]
+) -> list[tuple[str, str, int]]:
     "Encoder, task and seed of what has no finished record, one seed after the other; baselines have one."
-    there = {(p["encoder"], task, p["pretraining_seed"]) for r in records
-             if r["run"]["finished"] and (p := r["parameters"]) for task in _tasks_of(p)}
-    asked = [(name, task, seed) for seed in seeds for name in encoders for task in (LEARNED, *TASKS)
-             if (name, task) != (UNTRAINED, LEARNED) and (task not in IN_LANGUAGE or name == IN_LANGUAGE_OF)]
+    there = {
+        (p["encoder"], task, p["pretraining_seed"])
+        for r in records
+        if r["run"]["finished"] and (p := r["parameters"])
+        for task in _tasks_of(p)
+    }
+    asked = [
+        (name, task, seed)
+        for seed in seeds
+        for name in encoders
+        for task in (LEARNED, *TASKS)
+        if (name, task) != (UNTRAINED, LEARNED)
+        and (task not in IN_LANGUAGE or name == IN_LANGUAGE_OF)
+    ]
     asked = [(BASELINES, task, 0) for task in ("tatoeba", *LABELLED)] * bool(asked) + asked
     return [run for run in asked if run not in there]
 
-def merged(records: list[dict] # oldest first
-          ) -> dict[str, dict[int, dict]]: # encoder or baseline → {seed: {(task, measure, source, target): score}}
+# %% ../../nbs/results/08a_downstream_results.ipynb #1976e8cb
+def merged(
+    records: list[dict],  # oldest first
+) -> dict[
+    str, dict[int, dict]
+]:  # encoder or baseline → {seed: {(task, measure, source, target): score}}
     "All scores of an encoder and a seed together, of finished tasks as they are asked now; the newest of two."
     found = {}
     for record in (r for r in records if r["run"]["finished"] and _tasks_of(r["parameters"])):
-        parameters, scores = record["parameters"], record["scores"]
-        rows = zip(*(scores[key] for key in ("system", "task", "measure", "source", "target", "score")))
+        parameters = record["parameters"]
+        scores = record["scores"]
+        rows = zip(
+            *(scores[key] for key in ("system", "task", "measure", "source", "target", "score"))
+        )
         for system, task, measure, source, target, score in rows:
-            if parameters.get("in_language") and source == "en": continue # of the record without ceilings
+            # of the record without ceilings
+            if parameters.get("in_language") and source == "en":
+                continue
             free = parameters["encoder"] == BASELINES
-            if free and measure == "accuracy@1": measure += ", raw" # trigrams have nothing to centre
+            # trigrams have nothing to centre
+            if free and measure == "accuracy@1":
+                measure += ", raw"
             name = system if free else parameters["encoder"]
             own = found.setdefault(name, {}).setdefault(parameters["pretraining_seed"], {})
             own[task, measure, source or "", target] = score
     order = [*ENCODERS, UNTRAINED]
-    return {name: found[name] for name in sorted(found, key=lambda n: order.index(n) if n in order else len(order))}
+    return {
+        name: found[name]
+        for name in sorted(found, key=lambda n: order.index(n) if n in order else len(order))
+    }
 
-COLUMNS = {"Tatoeba, accuracy@1": ("tatoeba", "accuracy@1, raw"), "Tatoeba, vectors centred": ("tatoeba", "accuracy@1"),
-           "XNLI, accuracy": ("xnli", "accuracy"), "PAWS-X, accuracy": ("paws-x", "accuracy"),
-           "UD-POS, accuracy": ("pos", "accuracy"), "PAN-X, F1": ("ner", "F1"),
-           "TyDiQA, F1": ("tydiqa", "F1")} # what is shown: task and measure
-PLACES = ("English", "German and French", "languages never read") # by an encoder
+# %% ../../nbs/results/08a_downstream_results.ipynb #a6dad162
+COLUMNS = {
+    "Tatoeba, accuracy@1": ("tatoeba", "accuracy@1, raw"),
+    "Tatoeba, vectors centred": ("tatoeba", "accuracy@1"),
+    "XNLI, accuracy": ("xnli", "accuracy"),
+    "PAWS-X, accuracy": ("paws-x", "accuracy"),
+    "UD-POS, accuracy": ("pos", "accuracy"),
+    "PAN-X, F1": ("ner", "F1"),
+    "TyDiQA, F1": ("tydiqa", "F1"),
+}  # what is shown: task and measure
 
-def place_of(target: str) -> str: # a language, or a pair of them; one of PLACES
+
+PLACES = ("English", "German and French", "languages never read")  # by an encoder
+
+
+def place_of(target: str) -> str:  # a language, or a pair of them; one of PLACES
     return PLACES[0 if target == "en" else 1 if {*target.split("-")} <= {*_LANGS.split(",")} else 2]
 
-def average(column: str, # one of COLUMNS
-            place: str = PLACES[1],
-           ): # scores of `merged` → their mean over languages, percent; NaN where there are none
+# %% ../../nbs/results/08a_downstream_results.ipynb #1dd974fa
+def average(
+    column: str,  # one of COLUMNS
+    place: str = PLACES[1],
+):  # scores of `merged` → their mean over languages, percent; NaN where there are none
     "What an encoder scores that has learned in English, in English or elsewhere."
+
     def value(scores) -> float:
-        own = [score for (*named, source, target), score in scores.items()
-               if tuple(named) == COLUMNS[column] and source in ("", "en") and place_of(target) == place]
+        own = [
+            score
+            for (*named, source, target), score in scores.items()
+            if tuple(named) == COLUMNS[column]
+            and source in ("", "en")
+            and place_of(target) == place
+        ]
         return mean(own) if own else math.nan
+
     return value
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #0fba0cc0
-def score_rows(groups: dict, # of `merged`
-               place: str = PLACES[1],
-              ) -> list[dict]: # an encoder in a row, what was tested there in a column, mean ± standard deviation
+def score_rows(
+    groups: dict,  # of `merged`
+    place: str = PLACES[1],
+) -> list[
+    dict
+]:  # an encoder in a row, what was tested there in a column, mean ± standard deviation
     "What every encoder scores, percent."
-    found = {column: {name: [v for scores in runs.values() if not math.isnan(v := average(column, place)(scores))]
-                      for name, runs in groups.items()} for column in COLUMNS}
-    def cell(values, seeds): return spread(values) + f" ({len(values)})" * (0 < len(values) < seeds)
-    return [{"encoder": name, "seeds": str(len(runs))}
-            | {column: cell(own[name], len(runs)) for column, own in found.items() if any(own.values())}
-            for name, runs in groups.items()]
+    found = {
+        column: {
+            name: [
+                v for scores in runs.values() if not math.isnan(v := average(column, place)(scores))
+            ]
+            for name, runs in groups.items()
+        }
+        for column in COLUMNS
+    }
+
+    def cell(values, seeds):
+        return spread(values) + f" ({len(values)})" * (0 < len(values) < seeds)
+
+    return [
+        {"encoder": name, "seeds": str(len(runs))}
+        | {column: cell(own[name], len(runs)) for column, own in found.items() if any(own.values())}
+        for name, runs in groups.items()
+    ]
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #37b519d1
+PAIRS = {
+    "MLM + TLM minus untrained": ("MLM + TLM", UNTRAINED),
+    "MLM + TLM minus MLM": ("MLM + TLM", "MLM"),
+    **{f"{name} minus MLM + TLM": (name, "MLM + TLM") for name in ("XLM-E", "VECO", "MetaXLM")},
+    "XLM-E minus untrained": ("XLM-E", UNTRAINED),
+    **{f"denoiser minus {name}": ("denoiser", name) for name in ("MLM", "MLM + TLM")},
+    "denoiser minus the same of random pairs": ("denoiser", "denoiser, random pairs"),
+    "static vectors minus MLM, both after MLM + TLM": (
+        "MLM + TLM, then static vectors",
+        "MLM + TLM, then MLM",
+    ),
+    "static vectors minus the same shuffled": (
+        "MLM + TLM, then static vectors",
+        "MLM + TLM, then shuffled vectors",
+    ),
+}
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #078a1b8c
-PAIRS = {"MLM + TLM minus untrained": ("MLM + TLM", UNTRAINED), "MLM + TLM minus MLM": ("MLM + TLM", "MLM"),
-         **{f"{name} minus MLM + TLM": (name, "MLM + TLM") for name in ("XLM-E", "VECO", "MetaXLM")},
-         "XLM-E minus untrained": ("XLM-E", UNTRAINED),
-         **{f"denoiser minus {name}": ("denoiser", name) for name in ("MLM", "MLM + TLM")},
-         "denoiser minus the same of random pairs": ("denoiser", "denoiser, random pairs"),
-         "static vectors minus MLM, both after MLM + TLM": ("MLM + TLM, then static vectors", "MLM + TLM, then MLM"),
-         "static vectors minus the same shuffled": ("MLM + TLM, then static vectors",
-                                                     "MLM + TLM, then shuffled vectors")}
-
-def difference(groups: dict, # of `merged`
-               pair: tuple[str, str], # of encoders
-               column: str, # one of COLUMNS
-               place: str = PLACES[1],
-              ) -> tuple[float, float, int]: # as of `claims.paired_difference`, points
+def difference(
+    groups: dict,  # of `merged`
+    pair: tuple[str, str],  # of encoders
+    column: str,  # one of COLUMNS
+    place: str = PLACES[1],
+) -> tuple[float, float, int]:  # as of `claims.paired_difference`, points
     "What the first scores beyond the second, seed by seed."
-    return paired_difference(Comparison(column, *(("", name) for name in pair), average(column, place)), {"": groups})
+    return paired_difference(
+        Comparison(column, *(("", name) for name in pair), average(column, place)), {"": groups}
+    )

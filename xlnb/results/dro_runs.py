@@ -13,141 +13,230 @@ import json, math, sys
 from dataclasses import dataclass, replace
 from statistics import median
 
-from ..base.core import ConfigError, choose, derive_seed, numpy_generator, read_json_object, split_pair
+from xlnb.base.core import (
+    ConfigError,
+    choose,
+    derive_seed,
+    numpy_generator,
+    read_json_object,
+    split_pair,
+)
 from ..text.batches import MixedBatches, Prepared
 from ..text.corpora import Corpus
 from ..training.objectives import MaskIds
 from ..training.training import latest_checkpoint
 from ..pretraining.experiments import Experiment
 from ..pretraining.held_out import Evaluation, evaluate
-from ..pretraining.pretraining import EVALUATIONS, Phase, Recipe, Trained, finished_phase, main, run_folder
+from xlnb.pretraining.pretraining import (
+    EVALUATIONS,
+    Phase,
+    Recipe,
+    Trained,
+    finished_phase,
+    main,
+    run_folder,
+)
 from .. import xlm_e, xy_lent
-from ..dro import (DEFECTS, ESTIMATORS, FLOORS, GroupLosses, excess_losses, find_bad_bitext, first_round,
-                      lsa_margin_scores, next_round, plant_defects, residual_losses, score_ranking, weight_ratios)
+from xlnb.dro import (
+    DEFECTS,
+    ESTIMATORS,
+    FLOORS,
+    GroupLosses,
+    excess_losses,
+    find_bad_bitext,
+    first_round,
+    lsa_margin_scores,
+    next_round,
+    plant_defects,
+    residual_losses,
+    score_ranking,
+    weight_ratios,
+)
 from ..xy_lent import describe as describe_bitext, open_bitext, prepared
 
-# %% ../../nbs/results/04b_dro_runs.ipynb #e42042cf
+# %% ../../nbs/results/04b_dro_runs.ipynb #a46eb90f
 DRIVES = ("raw", "excess", "by language")
-ROUNDS = EVALUATIONS - 2 # moves in a run; before them one stretch to warm up, after them one to finish
+
+
+# moves in a run; before them one stretch to warm up, after them one to finish
+ROUNDS = EVALUATIONS - 2
+
 
 @dataclass(frozen=True)
 class Settings(xy_lent.Settings):
     "Parameters of a robust run: those of XY-LENT, the adversary's, and what is planted for it to find."
-    langs: str = "ar,de,en,hi,ru"
-    robust: bool = True # False: the pairs stay as they are drawn, and their losses are kept all the same
-    drive: str = "raw" # what the adversary answers: raw losses | excess | by language
-    rho: float = 0.05 # radius of the ball
-    estimator: str = "counts" # of a pair's loss: counts | corrected | published
-    shrinkage: float = 200.0 # tokens at the mean of all pairs that are mixed into each pair's own
-    floor: str | None = None # ratio | as_published: a least probability for every pair
-    planted: int = 1 # pairs of languages damaged with each of the four kinds of defect
-    damage: float = 0.5 # share of the lines of such a pair that are damaged
 
+    langs: str = "ar,de,en,hi,ru"
+    robust: bool = (
+        True  # False: the pairs stay as they are drawn, and their losses are kept all the same
+    )
+    drive: str = "raw"  # what the adversary answers: raw losses | excess | by language
+    rho: float = 0.05  # radius of the ball
+    estimator: str = "counts"  # of a pair's loss: counts | corrected | published
+    shrinkage: float = 200.0  # tokens at the mean of all pairs that are mixed into each pair's own
+    floor: str | None = None  # ratio | as_published: a least probability for every pair
+    planted: int = 1  # pairs of languages damaged with each of the four kinds of defect
+    damage: float = 0.5  # share of the lines of such a pair that are damaged
+
+# %% ../../nbs/results/04b_dro_runs.ipynb #7714b4ac
 FEW_STEPS = {"tiny": 156}
+
 
 def resolve(given: Settings) -> Settings:
     "The settings with what size, corpus and recipe say for `None`; raises `ConfigError`, saying what can be."
-    if given.steps is None and given.budget_flops is None: given = replace(given, steps=FEW_STEPS.get(given.size))
+    if given.steps is None and given.budget_flops is None:
+        given = replace(given, steps=FEW_STEPS.get(given.size))
     full = xy_lent.resolve(given)
     _check(given)
     if full.steps < EVALUATIONS:
         raise ConfigError(f"steps={full.steps}: {ROUNDS} moves need {EVALUATIONS} steps and more")
     return full
 
+# %% ../../nbs/results/04b_dro_runs.ipynb #e42042cf
 def _check(given):
     for name, allowed in {"drive": DRIVES, "estimator": ESTIMATORS, "floor": FLOORS}.items():
         choose(name, getattr(given, name), allowed)
-    if not given.uses_pairs: raise ConfigError(f"tasks={given.tasks!r} reads no pairs: use mrtd+trtd or mlm+tlm")
-    if not 0 < given.rho < math.inf: raise ConfigError(f"rho={given.rho}: the radius of the ball is above 0")
-    if not 0 < given.damage <= 1: raise ConfigError(f"damage={given.damage} is not above 0 and at most 1")
+    if not given.uses_pairs:
+        raise ConfigError(f"tasks={given.tasks!r} reads no pairs: use mrtd+trtd or mlm+tlm")
+    if not 0 < given.rho < math.inf:
+        raise ConfigError(f"rho={given.rho}: the radius of the ball is above 0")
+    if not 0 < given.damage <= 1:
+        raise ConfigError(f"damage={given.damage} is not above 0 and at most 1")
     pairs = len(xy_lent.bitext_pairs(given))
     if given.drive != "raw" and not given.robust:
-        raise ConfigError(f"drive={given.drive!r} with robust=False: nothing is driven; leave drive out")
+        raise ConfigError(
+            f"drive={given.drive!r} with robust=False: nothing is driven; leave drive out"
+        )
     if given.drive == "by language" and pairs <= len(given.trained):
-        raise ConfigError(f"drive='by language': {len(given.trained)} languages explain the losses of {pairs} pairs "
-                          "exactly; take four languages or more and bitext='x-y'")
+        raise ConfigError(
+            f"drive='by language': {len(given.trained)} languages explain the losses of {pairs} "
+            f"pairs "
+            "exactly; take four languages or more and bitext='x-y'"
+        )
     if not 0 <= given.planted * len(DEFECTS) <= pairs / 2:
-        raise ConfigError(f"planted={given.planted} of each of {len(DEFECTS)} kinds in {pairs} pairs: at most half of "
-                          f"the pairs can be bad; take planted={pairs // 2 // len(DEFECTS)}, or more languages")
+        raise ConfigError(
+            f"planted={given.planted} of each of {len(DEFECTS)} kinds in {pairs} pairs: at most "
+            f"half of "
+            f"the pairs can be bad; take planted={pairs // 2 // len(DEFECTS)}, or more languages"
+        )
 
-# %% ../../nbs/results/04b_dro_runs.ipynb #5c5ccd58
-def planted_pairs(s: Settings) -> dict: # pair → one of DEFECTS
+# %% ../../nbs/results/04b_dro_runs.ipynb #b8affaf1
+def planted_pairs(s: Settings) -> dict:  # pair → one of DEFECTS
     "The pairs that are damaged, and how."
     names = xy_lent.bitext_pairs(s)
-    chosen = numpy_generator("planted", s.seed).choice(names, s.planted * len(DEFECTS), replace=False).tolist()
+    chosen = (
+        numpy_generator("planted", s.seed)
+        .choice(names, s.planted * len(DEFECTS), replace=False)
+        .tolist()
+    )
     return dict(zip(chosen, DEFECTS * s.planted))
 
+# %% ../../nbs/results/04b_dro_runs.ipynb #ad523436
 def damaged(s: Settings, corpus: Corpus) -> Corpus:
     "The corpus with its defects; its facts name them."
+
     def spoil(pair, kind):
         others = [lang for lang in s.trained if lang not in split_pair(pair)]
         other = numpy_generator("foreign", s.seed, pair).choice(others).item()
         stream = corpus.text[other] if kind == "wrong language" else None
-        return plant_defects(corpus.pairs[pair], kind, s.damage, derive_seed("planted", s.seed, pair), stream)
+        return plant_defects(
+            corpus.pairs[pair], kind, s.damage, derive_seed("planted", s.seed, pair), stream
+        )
+
     bad = planted_pairs(s)
     pairs = corpus.pairs | {pair: spoil(pair, kind) for pair, kind in bad.items()}
-    return replace(corpus, pairs=pairs, facts=corpus.facts | {"planted": bad, "damage": s.damage if bad else 0})
+    return replace(
+        corpus, pairs=pairs, facts=corpus.facts | {"planted": bad, "damage": s.damage if bad else 0}
+    )
+
 
 @dataclass(frozen=True)
 class RobustData(Prepared):
     "Corpus and token store of a run, and what its excess is measured against."
-    baseline: dict | None = None # pair → loss of the same run without re-sampling
 
-def prepare_data(s: Settings # resolved
-                ) -> RobustData:
+    baseline: dict | None = None  # pair → loss of the same run without re-sampling
+
+# %% ../../nbs/results/04b_dro_runs.ipynb #5c5ccd58
+def prepare_data(
+    s: Settings,  # resolved
+) -> RobustData:
     "Damaged corpus, shared vocabulary and token store of a run."
     return RobustData(**vars(prepared(s, damaged(s, open_bitext(s)))))
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #acd4e20c
-def losses_of_pairs(seen: dict, # kind of loss → `GroupLosses`
-                    s: Settings, # resolved
-                   ) -> dict: # losses, counts and rtd_accuracy: pair → number
+def losses_of_pairs(
+    seen: dict,  # kind of loss → `GroupLosses`
+    s: Settings,  # resolved
+) -> dict:  # losses, counts and rtd_accuracy: pair → number
     "Losses L_G + λ L_D per token (XY-LENT equation 3, with XLM-E's λ), tokens behind them, RTD accuracy."
     found = {kind: group.losses(s.estimator) for kind, group in seen.items()}
     counts = seen["trtd" if s.replaces else "tlm"].counts()
-    if not s.replaces: return {"losses": found["tlm"], "counts": counts}
+    if not s.replaces:
+        return {"losses": found["tlm"], "counts": counts}
     losses = {pair: loss + s.lam * found["trtd"][pair] for pair, loss in found["tlm"].items()}
     right = {pair: 1 - wrong for pair, wrong in seen["wrong"].losses().items()}
     return {"losses": losses, "counts": counts, "rtd_accuracy": right}
 
-def driving(losses: dict, # pair → loss
-            drive: str, # one of DRIVES
-            baseline: dict | None, # pair → loss of the same run without re-sampling, for 'excess'
-           ) -> dict: # pair → number
+
+def driving(
+    losses: dict,  # pair → loss
+    drive: str,  # one of DRIVES
+    baseline: dict | None,  # pair → loss of the same run without re-sampling, for 'excess'
+) -> dict:  # pair → number
     "What the adversary answers."
-    if drive == "excess": return excess_losses(losses, baseline)
+    if drive == "excess":
+        return excess_losses(losses, baseline)
     return residual_losses(losses) if drive == "by language" else losses
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #107c441e
 class RobustBatches:
     "Batches whose pairs an adversary draws anew ten times in a run; keeps the losses of pairs and the trajectory."
-    def __init__(self, batches: MixedBatches, s: Settings, # resolved
-                 baseline: dict | None = None): # pair → loss of the same run without re-sampling
-        self.batches, self.settings, self.baseline = batches, s, baseline
+
+    def __init__(
+        self,
+        batches: MixedBatches,
+        s: Settings,  # resolved
+        baseline: dict | None = None,
+    ):  # pair → loss of the same run without re-sampling
+        self.batches = batches
+        self.settings = s
+        self.baseline = baseline
         self.names = list(batches.groups)
-        self.stretch = s.steps // EVALUATIONS # steps between moves
+        self.stretch = s.steps // EVALUATIONS  # steps between moves
         self.trajectory = [first_round(batches.parts["pairs"].planned)]
-        shares = {"tlm": s.masking.pair_share} | ({"trtd": 1.0, "wrong": 1.0} if s.replaces else {}) # masked, all
-        self.seen = {kind: GroupLosses(self.names, share * s.shrinkage) for kind, share in shares.items()}
+        # masked, all
+        shares = {"tlm": s.masking.pair_share} | ({"trtd": 1.0, "wrong": 1.0} if s.replaces else {})
+        self.seen = {
+            kind: GroupLosses(self.names, share * s.shrinkage) for kind, share in shares.items()
+        }
 
     @property
-    def micro_batches(self) -> int: return self.batches.micro_batches
-    def __call__(self, step: int, index: int) -> dict: return self.batches(step, index)
+    def micro_batches(self) -> int:
+        return self.batches.micro_batches
+
+    def __call__(self, step: int, index: int) -> dict:
+        return self.batches(step, index)
 
     def forget(self):
-        for group in self.seen.values(): group.reset()
+        for group in self.seen.values():
+            group.reset()
 
-    def on_step(self, step: int, sums: dict): # 'tlm/loss/de-en', 'tlm/tokens/de-en', … over all processes
+    def on_step(
+        self, step: int, sums: dict
+    ):  # 'tlm/loss/de-en', 'tlm/tokens/de-en', … over all processes
         "Add a step's losses to those of its pairs; after every stretch but the first and the last, move."
         places = {"tlm": ("tlm", "loss"), "trtd": ("trtd", "loss"), "wrong": ("trtd", "wrong")}
         for kind, group in self.seen.items():
             name, what = places[kind]
             for pair in self.names:
                 tokens = int(sums[f"{name}/tokens/{pair}"])
-                if tokens: group.add(pair, sums[f"{name}/{what}/{pair}"], tokens)
+                if tokens:
+                    group.add(pair, sums[f"{name}/{what}/{pair}"], tokens)
         done = step + 1
-        if done % self.stretch: return
-        if 1 < done // self.stretch <= ROUNDS + 1: self._move(done, losses_of_pairs(self.seen, self.settings))
+        if done % self.stretch:
+            return
+        if 1 < done // self.stretch <= ROUNDS + 1:
+            self._move(done, losses_of_pairs(self.seen, self.settings))
         self.forget()
 
     def _move(self, step, measured):
@@ -157,13 +246,24 @@ class RobustBatches:
             self.trajectory.append({"step": step, "probabilities": q, **measured})
             return
         drive = driving(measured["losses"], self.settings.drive, self.baseline)
-        self.trajectory.append(next_round(self.trajectory, step, rho=self.settings.rho, floor=self.settings.floor,
-                                          drive=drive, **measured))
+        self.trajectory.append(
+            next_round(
+                self.trajectory,
+                step,
+                rho=self.settings.rho,
+                floor=self.settings.floor,
+                drive=drive,
+                **measured,
+            )
+        )
         self.batches.change_pairs(step, self.trajectory[-1]["probabilities"])
 
     def state(self) -> dict:
-        return {"mixtures": self.batches.state(), "trajectory": self.trajectory,
-                "seen": {kind: group.state() for kind, group in self.seen.items()}}
+        return {
+            "mixtures": self.batches.state(),
+            "trajectory": self.trajectory,
+            "seen": {kind: group.state() for kind, group in self.seen.items()},
+        }
 
     def load_state(self, state: dict):
         self.batches.load_state(state["mixtures"])
@@ -171,109 +271,190 @@ class RobustBatches:
         self.seen = {kind: GroupLosses.from_state(group) for kind, group in state["seen"].items()}
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #33efecb0
-def trajectory_of(folder) -> list[dict]: # of a run
+def trajectory_of(folder) -> list[dict]:  # of a run
     "The rounds of a run, from its last checkpoint; raises `ConfigError` where there is none."
-    if (path := latest_checkpoint(folder)) is None: raise ConfigError(f"{folder} holds no checkpoint of a run")
+    if (path := latest_checkpoint(folder)) is None:
+        raise ConfigError(f"{folder} holds no checkpoint of a run")
     state = read_json_object(path / "state.json", "batches")["batches"]
     if not isinstance(state, dict) or not isinstance(state.get("trajectory"), list):
         raise ConfigError(f"{folder} is of a run that kept no losses of pairs")
     return state["trajectory"]
 
+
 def make_batches(s: Settings, data: RobustData) -> RobustBatches:
     "The batches of a run, drawn at the start as XY-LENT draws them; `ConfigError` for an excess over nothing."
     if s.drive == "excess" and data.baseline is None:
-        raise ConfigError("drive='excess' without the losses of a run with robust=False: call with_baseline first")
+        raise ConfigError(
+            "drive='excess' without the losses of a run with robust=False: call with_baseline first"
+        )
     return RobustBatches(xy_lent.make_batches(s, data), s, data.baseline)
 
-# %% ../../nbs/results/04b_dro_runs.ipynb #a312e81e
+# %% ../../nbs/results/04b_dro_runs.ipynb #d9775ad4
 def new_model(s: Settings, data: Prepared) -> xlm_e.XlmE:
     "XLM-E's networks, whose losses are summed by language pair too."
     return xlm_e.XlmE(s, MaskIds.of(data.tokenizer), list(data.store.pairs))
 
-PHASE = Phase("dro_runs", ("xlm_e", "xy_lent", "dro", "dro_runs"), new_model, make_batches, xlm_e.measures,
-              on_step=lambda batches, model: batches.on_step)
 
-def baseline_of(s: Settings # resolved
-               ) -> Settings:
+PHASE = Phase(
+    "dro_runs",
+    ("xlm_e", "xy_lent", "dro", "dro_runs"),
+    new_model,
+    make_batches,
+    xlm_e.measures,
+    on_step=lambda batches, model: batches.on_step,
+)
+
+
+def baseline_of(
+    s: Settings,  # resolved
+) -> Settings:
     "The same run without re-sampling, whatever the ball."
     return replace(s, robust=False, drive="raw", rho=Settings.rho, floor=None, out="")
 
-def with_baseline(s: Settings, # resolved
-                  data: RobustData) -> RobustData:
+# %% ../../nbs/results/04b_dro_runs.ipynb #a312e81e
+def with_baseline(
+    s: Settings,  # resolved
+    data: RobustData,
+) -> RobustData:
     "The data with the losses that the excess is measured against; `CheckpointError` where the time limit came first."
-    if s.drive != "excess": return data
+    if s.drive != "excess":
+        return data
     checkpoint = finished_phase(PHASE, baseline_of(s), data, s.max_minutes)
     return replace(data, baseline=trajectory_of(checkpoint.parent)[-1]["losses"])
 
-def plan_of(s: Settings, # resolved
-            data: Prepared) -> str:
+
+def plan_of(
+    s: Settings,  # resolved
+    data: Prepared,
+) -> str:
     "What a run will cost, and the run before it if there is one."
     own = xlm_e.plan_of(s, data)
     return f"without re-sampling: {own}\nre-sampled: {own}" if s.drive == "excess" else own
 
-# %% ../../nbs/results/04b_dro_runs.ipynb #39fc2fba
-def measure_layers(s: Settings, data: Prepared, trained: Trained,
-                   minutes: float = math.inf) -> Evaluation: # for the networks
+# %% ../../nbs/results/04b_dro_runs.ipynb #5df33071
+def measure_layers(
+    s: Settings, data: Prepared, trained: Trained, minutes: float = math.inf
+) -> Evaluation:  # for the networks
     "Retrieval and alignment of the measured pairs."
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
     return evaluate(trained.model.kept, data, not s.mismatched, (), minutes, kept)
+
 
 def evaluate_run(s: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
     "Metrics of a trained run by group of pairs, and which part of the tests they are of."
     found = measure_layers(s, data, trained, minutes)
     return xy_lent.grouped(found.metrics(), xy_lent.measured_pairs(s)), found.measured
 
-def rankings(trajectory: list[dict], pairs: dict, # pair → re-iterable lines
-             seed: int = 0,
-             baseline: dict | None = None, # pair → loss of the same run without re-sampling
-            ) -> dict: # name → pair → suspicion
+# %% ../../nbs/results/04b_dro_runs.ipynb #b81d3b8b
+def rankings(
+    trajectory: list[dict],
+    pairs: dict,  # pair → re-iterable lines
+    seed: int = 0,
+    baseline: dict | None = None,  # pair → loss of the same run without re-sampling
+) -> dict:  # name → pair → suspicion
     "Suspicion of each pair by seven measures: four of the trajectory, two of the text, one of both."
-    search = lambda *given: {r["pair"]: r["score"] for r in find_bad_bitext(*given, baseline, seed=seed)}
+
+    def search(*given):
+        return {r["pair"]: r["score"] for r in find_bad_bitext(*given, baseline, seed=seed)}
+
     names = list(trajectory[0]["probabilities"])
-    moved = {pair: abs(math.log(max(ratio, 1e-9))) for pair, ratio in weight_ratios(trajectory).items()}
-    margins = {pair: -m for pair, m in lsa_margin_scores({p: pairs[p] for p in names}, seed=seed).items()}
+    moved = {
+        pair: abs(math.log(max(ratio, 1e-9))) for pair, ratio in weight_ratios(trajectory).items()
+    }
+    margins = {
+        pair: -m for pair, m in lsa_margin_scores({p: pairs[p] for p in names}, seed=seed).items()
+    }
     losses = trajectory[-1]["losses"]
     far = {pair: abs(loss - median(losses.values())) for pair, loss in losses.items()}
     own = {pair: abs(rest) for pair, rest in residual_losses(losses).items()}
-    return {"moved by the adversary": moved, "loss": far, "loss, by language": own,
-            "trajectory": search(trajectory, None), "text": search(None, pairs),
-            "trajectory and text": search(trajectory, pairs), "LSA margin": margins}
+    return {
+        "moved by the adversary": moved,
+        "loss": far,
+        "loss, by language": own,
+        "trajectory": search(trajectory, None),
+        "text": search(None, pairs),
+        "trajectory and text": search(trajectory, pairs),
+        "LSA margin": margins,
+    }
 
+# %% ../../nbs/results/04b_dro_runs.ipynb #63f6ff29
 def record_facts(s: Settings, data: RobustData, trained: Trained) -> dict:
     "What a record has beside that of XY-LENT: the trajectory, what was planted, and how well it is found."
-    rounds, bad = trajectory_of(run_folder(PHASE, s, data)), planted_pairs(s)
+    rounds = trajectory_of(run_folder(PHASE, s, data))
+    bad = planted_pairs(s)
     more = {"trajectory": [_rounded(r) for r in rounds], "planted": bad}
     if bad and len(rounds) > 1:
         scores = rankings(rounds, data.corpus.pairs, s.seed, data.baseline)
-        more["detection"] = {name: {k: round(v, 4) for k, v in score_ranking(found, bad).items()}
-                             for name, found in scores.items()}
+        more["detection"] = {
+            name: {k: round(v, 4) for k, v in score_ranking(found, bad).items()}
+            for name, found in scores.items()
+        }
     return xy_lent.record_facts(s, data, trained) | more
 
+
 def _rounded(part):
-    if isinstance(part, dict): return {k: _rounded(v) for k, v in part.items()}
+    if isinstance(part, dict):
+        return {k: _rounded(v) for k, v in part.items()}
     return round(part, 5) if isinstance(part, float) else part
 
+# %% ../../nbs/results/04b_dro_runs.ipynb #39fc2fba
 def describe(record: dict) -> str:
     "What kind of run a record is of."
     p = record["parameters"]
-    kind = f"robust, {p['drive']}, ρ {p['rho']:g}, {p['estimator']}" if p["robust"] else "not robust"
+    kind = (
+        f"robust, {p['drive']}, ρ {p['rho']:g}, {p['estimator']}" if p["robust"] else "not robust"
+    )
     return f"{describe_bitext(record, FEW_STEPS.get(p['size']))}, {kind}, {len(record['planted'])} pairs damaged"
 
-# %% ../../nbs/results/04b_dro_runs.ipynb #49f60513
-_EIGHT = dict(langs="ar,de,en,es,fi,hi,ru,tr", steps=3000, batch_tokens=512, parallel_share=0.7, pair_lines=42_000,
-              max_minutes=120.0)
-_PLAIN, _CLEAN = {"robust": False}, {"planted": 0}
+# %% ../../nbs/results/04b_dro_runs.ipynb #4211d9e7
+_EIGHT = dict(
+    langs="ar,de,en,es,fi,hi,ru,tr",
+    steps=3000,
+    batch_tokens=512,
+    parallel_share=0.7,
+    pair_lines=42_000,
+    max_minutes=120.0,
+)
 
+
+_PLAIN = {"robust": False}
+
+
+_CLEAN = {"planted": 0}
+
+# %% ../../nbs/results/04b_dro_runs.ipynb #49f60513
 EXPERIMENTS = {
-    "defects": Experiment("The adversary moves weight so that damaged pairs are at the ends, and costs little.",
-                          {"robust": {}, "robust, excess": {"drive": "excess"},
-                           "robust, by language": {"drive": "by language"}, "not robust": _PLAIN,
-                           "robust, clean": _CLEAN, "not robust, clean": _PLAIN | _CLEAN},
-                          _EIGHT, seeds=(0, 1, 2, 3, 4))}
+    "defects": Experiment(
+        "The adversary moves weight so that damaged pairs are at the ends, and costs little.",
+        {
+            "robust": {},
+            "robust, excess": {"drive": "excess"},
+            "robust, by language": {"drive": "by language"},
+            "not robust": _PLAIN,
+            "robust, clean": _CLEAN,
+            "not robust, clean": _PLAIN | _CLEAN,
+        },
+        _EIGHT,
+        seeds=(0, 1, 2, 3, 4),
+    )
+}
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #7794ce2c
-RECIPE = Recipe("04b_dro_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
-                with_baseline, record_facts, experiments=EXPERIMENTS)
+RECIPE = Recipe(
+    "04b_dro_runs",
+    PHASE,
+    Settings,
+    resolve,
+    prepare_data,
+    evaluate_run,
+    describe,
+    plan_of,
+    with_baseline,
+    record_facts,
+    experiments=EXPERIMENTS,
+)
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #b8329ca5
-if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(RECIPE, sys.argv[1:])

@@ -19,228 +19,449 @@ from ..pretraining.reports import LEARNED, baseline_mean, best_layer, draw_seeds
 from ..meta_xlm import by_language, curve
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #l0sse1se
-def loss_elsewhere(record: dict) -> float: # nats below word frequency
+def loss_elsewhere(record: dict) -> float:  # nats below word frequency
     "Held-out masked loss at the end, mean over the languages that the monolingual model has not read."
     return by_language(record, record["curve"][-1], "mlm")[1]
 
-def meta_tokens(record: dict) -> float: # million; 0 where there is no such phase, or its tokens are not known
+
+def meta_tokens(
+    record: dict,
+) -> float:  # million; 0 where there is no such phase, or its tokens are not known
     "What the monolingual phase read."
     return (record["meta"] or {}).get("tokens", 0) / 1e6
 
-# %% ../../nbs/results/05a_meta_xlm_results.ipynb #11676890
-_COLOURS = {"both": "blue", "from scratch": "red", "from scratch, all steps": "orange", "both, dictionary": "green",
-            "both, words out of order": "purple", "both, random start": "blue", "from scratch, random start": "red"}
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #d704c170
+_COLOURS = {
+    "both": "blue",
+    "from scratch": "red",
+    "from scratch, all steps": "orange",
+    "both, dictionary": "green",
+    "both, words out of order": "purple",
+    "both, random start": "blue",
+    "from scratch, random start": "red",
+}
 
-def plot_starts(panels: dict, # title → arm → {seed: record}
-                total: bool = False): # whether the tokens of the monolingual phase count
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #11676890
+def plot_starts(
+    panels: dict,  # title → arm → {seed: record}
+    total: bool = False,
+):  # whether the tokens of the monolingual phase count
     "The same loss over tokens, a panel for each set of arms; thin lines are seeds."
     fig, axes = figure("page", height=2.3, ncols=len(panels), sharey=True, squeeze=False)
     for ax, (title, arms) in zip(axes[0], panels.items()):
         for arm, runs in arms.items():
             curves = [curve(r, "mlm", total) for r in runs.values()]
-            label = arm.removesuffix(", random start") # which the title says
+            label = arm.removesuffix(", random start")  # which the title says
             draw_seeds(ax, [(x, others) for x, _, others in curves], PALETTE[_COLOURS[arm]], label)
         ax.axhline(LEARNED, ls="--", color=PALETTE["grey"], lw=0.9)
-        ax.text(1, LEARNED, "learned", transform=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=7,
-                color=PALETTE["grey"])
+        ax.text(
+            1,
+            LEARNED,
+            "learned",
+            transform=ax.get_yaxis_transform(),
+            ha="right",
+            va="bottom",
+            fontsize=7,
+            color=PALETTE["grey"],
+        )
         begin = max((meta_tokens(r) for runs in arms.values() for r in runs.values()), default=0)
         if total and begin:
             ax.axvline(begin, ls=":", color=PALETTE["grey"], lw=0.9)
-            ax.text(begin, 0, "monolingual phase ", transform=ax.get_xaxis_transform(), ha="right", va="bottom",
-                    fontsize=7, color=PALETTE["grey"])
-        ax.set(xlabel=f"million tokens, {'both phases' if total else 'cross-lingual phase'}", ylim=(-1, None))
+            ax.text(
+                begin,
+                0,
+                "monolingual phase ",
+                transform=ax.get_xaxis_transform(),
+                ha="right",
+                va="bottom",
+                fontsize=7,
+                color=PALETTE["grey"],
+            )
+        ax.set(
+            xlabel=f"million tokens, {'both phases' if total else 'cross-lingual phase'}",
+            ylim=(-1, None),
+        )
         ax.set_title(title, loc="left")
         label_lines(ax)
     axes[0, 0].set_ylabel("nats below word frequency,\nother languages")
     return fig
 
-# %% ../../nbs/results/05a_meta_xlm_results.ipynb #800e2cd5
-def _at(k, measure, which): # k: 0 before training, -1 after; which: 0 the source, 1 the others
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #8a7c8d25
+def _at(k, measure, which):  # k: 0 before training, -1 after; which: 0 the source, 1 the others
     return lambda r: by_language(r, r["curve"][k], measure)[which]
 
-def _usual(record): return usual_layer(record["parameters"]["layers"])
-def _untrained(test, measure): return lambda r: layer_means(r, test, measure, "untrained")[_usual(r)]
-def _spelling(test, measure): return lambda r: baseline_mean(r, test, "strings", measure)
-def _both(test, measure): return {"untrained": _untrained(test, measure), "spelling": _spelling(test, measure)}
-def _with_dictionary(f): return lambda r: f(r) if r["parameters"]["dictionaries"] != "none" else math.nan
 
-def _same_language(record): # tags learned and tested in one language, not the source; percent
+def _usual(record):
+    return usual_layer(record["parameters"]["layers"])
+
+
+def _untrained(test, measure):
+    return lambda r: layer_means(r, test, measure, "untrained")[_usual(r)]
+
+
+def _spelling(test, measure):
+    return lambda r: baseline_mean(r, test, "strings", measure)
+
+
+def _both(test, measure):
+    return {"untrained": _untrained(test, measure), "spelling": _spelling(test, measure)}
+
+
+def _with_dictionary(f):
+    return lambda r: f(r) if r["parameters"]["dictionaries"] != "none" else math.nan
+
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #c7cd374f
+def _same_language(record):  # tags learned and tested in one language, not the source; percent
     source = record["parameters"]["source_lang"]
     return 100 * mean(row[lang] for lang, row in record["directions"].items() if lang != source)
 
+
 _TAGS = dict(value=_at(-1, "tags", 1), baselines=_both("tags", "others"))
+
+
 _OWN_TAGS = dict(value=_at(-1, "tags", 0), baselines=_both("tags", "score"))
-_SPANS = dict(value=lambda r: layer_means(r, "span", "others")[_usual(r)], baselines=_both("span", "others"))
+
+
+_SPANS = dict(
+    value=lambda r: layer_means(r, "span", "others")[_usual(r)], baselines=_both("span", "others")
+)
+
+
 _LOSS = dict(value=loss_elsewhere, baselines={"word frequency": lambda r: 0.0})
+
+
 _SAME = dict(value=_same_language, baselines=_both("tags", "ceiling"))
-_HELPED = _TAGS | {"baselines": _TAGS["baselines"] | {"before training": _with_dictionary(_at(0, "tags", 1))}}
 
-# %% ../../nbs/results/05a_meta_xlm_results.ipynb #63de05d7
-_TESTS = {"acc@1c": ("T3", {"LSA": ("lsa", "acc@1c"), "trigrams": ("trigrams", "acc@1")}, ("dictionary", "acc@1")),
-          "aer": ("lists", {"IBM-1": ("ibm1-unseen", "aer"), "by position": ("diagonal", "aer")},
-                  ("dictionary", "aer"))} # measure → test, baselines, that of a dictionary
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #800e2cd5
+_HELPED = _TAGS | {
+    "baselines": _TAGS["baselines"] | {"before training": _with_dictionary(_at(0, "tags", 1))}
+}
 
-def _of_source(record): # pairs with the source language alone: what a dictionary can be asked
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #2f0c9d9c
+_TESTS = {
+    "acc@1c": (
+        "T3",
+        {"LSA": ("lsa", "acc@1c"), "trigrams": ("trigrams", "acc@1")},
+        ("dictionary", "acc@1"),
+    ),
+    "aer": (
+        "lists",
+        {"IBM-1": ("ibm1-unseen", "aer"), "by position": ("diagonal", "aer")},
+        ("dictionary", "aer"),
+    ),
+}  # measure → test, baselines, that of a dictionary
+
+
+def _of_source(record):  # pairs with the source language alone: what a dictionary can be asked
     own = record["parameters"]["source_lang"]
     kept = {k: v for k, v in record["metrics"].items() if own in k.split("/")[1].split("-")}
     return record | {"metrics": kept}
 
-def _by_layer(measure, dictionary=False): # at the layer that is best at held-out retrieval, beside baselines
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #63de05d7
+def _by_layer(
+    measure, dictionary=False
+):  # at the layer that is best at held-out retrieval, beside baselines
     of = _of_source if dictionary else lambda r: r
     test, systems, with_dictionary = _TESTS[measure]
-    best = lambda system="": lambda r: best_layer(of(r), test, measure, system)
-    fixed = lambda system, name: lambda r: baseline_mean(of(r), test, system, name)
-    baselines = {"untrained": best("untrained")} | {name: fixed(*entry) for name, entry in systems.items()}
-    if dictionary: baselines |= {"the dictionary": fixed(*with_dictionary),
-                                 "before training": _with_dictionary(best("initial"))}
+
+    def best(system=""):
+        return lambda r: best_layer(of(r), test, measure, system)
+
+    def fixed(system, name):
+        return lambda r: baseline_mean(of(r), test, system, name)
+
+    baselines = {"untrained": best("untrained")} | {
+        name: fixed(*entry) for name, entry in systems.items()
+    }
+    if dictionary:
+        baselines |= {
+            "the dictionary": fixed(*with_dictionary),
+            "before training": _with_dictionary(best("initial")),
+        }
     return dict(value=best(), baselines=baselines, lower=measure == "aer")
 
-# %% ../../nbs/results/05a_meta_xlm_results.ipynb #d0305ddf
-_GRID = {"both, frozen body": "rivals", "from scratch, distilled": "rivals", "20% of the text": "rivals",
-         "80% of the text": "rivals"} # arm → its experiment; `starts` for the others
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #df0c2185
+_GRID = {
+    "both, frozen body": "rivals",
+    "from scratch, distilled": "rivals",
+    "20% of the text": "rivals",
+    "80% of the text": "rivals",
+}  # arm → its experiment; `starts` for the others
+
+
 _TWO = ("both", "from scratch")
+
+
 _DICT = ("both, dictionary", "both")
+
+
 _PROBES = {"tags elsewhere, F1 %": _TAGS, "spans elsewhere, %": _SPANS}
+
+
 _LISTS = {"retrieval accuracy@1, %": _by_layer("acc@1c"), "AER, %": _by_layer("aer")}
 
-def _in(arm): return _GRID.get(arm, "starts"), arm
 
-def _versus(ahead, behind, measures): # label → value, baselines, lower
-    return tuple(Comparison(label, _in(ahead), _in(behind), **given) for label, given in measures.items())
+def _in(arm):
+    return _GRID.get(arm, "starts"), arm
 
-def _rule(measure, arms, number, sign=None, **beside): # arms by name
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #d0305ddf
+def _versus(ahead, behind, measures):  # label → value, baselines, lower
+    return tuple(
+        Comparison(label, _in(ahead), _in(behind), **given) for label, given in measures.items()
+    )
+
+
+def _rule(measure, arms, number, sign=None, **beside):  # arms by name
     return Rule(measure, {arm: _in(arm)[0] for arm in arms}, number, sign, **beside)
 
-def _beside(arm, given): return dict(beside=arm, value=given["value"], baselines=given["baselines"])
 
-# %% ../../nbs/results/05a_meta_xlm_results.ipynb #73cad88c
-def _onset(values): # evaluation; one past the last where the end is not above the beginning
+def _beside(arm, given):
+    return dict(beside=arm, value=given["value"], baselines=given["baselines"])
+
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #afa2da23
+def _onset(values):  # evaluation; one past the last where the end is not above the beginning
     gain = values[-1] - values[0]
-    return next(n for n, v in enumerate(values) if v > values[0] + 0.2 * gain) if gain > 0 else len(values)
+    return (
+        next(n for n, v in enumerate(values) if v > values[0] + 0.2 * gain)
+        if gain > 0
+        else len(values)
+    )
 
-def _tags_of(record): return curve(record, "tags", False)[1:] # of the source, of the others, by evaluation
 
-def _lag(arms): # evaluations by which the others come later; NaN where neither comes
+def _tags_of(record):
+    return curve(record, "tags", False)[1:]  # of the source, of the others, by evaluation
+
+
+def _lag(arms):  # evaluations by which the others come later; NaN where neither comes
     two = _tags_of(arms["from scratch"])
     own, others = map(_onset, two)
     return others - own if min(own, others) < len(two[0]) else math.nan
 
-def _gap_after(arms): # evaluations from the source's onset to the largest gap; NaN without an onset
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #73cad88c
+def _gap_after(
+    arms,
+):  # evaluations from the source's onset to the largest gap; NaN without an onset
     own, others = _tags_of(arms["from scratch"])
     begin = _onset(own)
     return int(np.argmax(np.subtract(own, others))) - begin if begin < len(own) else math.nan
 
-def _gap_slope(arms): # points per million tokens
+
+def _gap_slope(arms):  # points per million tokens
     tokens, own, others = curve(arms["both"], "tags", False)
     return float(np.polyfit(tokens, np.subtract(own, others), 1)[0])
 
-def _risen(arms): # the others, from before the first step to the end; points
+
+def _risen(arms):  # the others, from before the first step to the end; points
     return _TAGS["value"](arms["both"]) - _at(0, "tags", 1)(arms["both"])
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #2457927e
-def _layers_ahead(measure): # percent of the layers above the embeddings
+def _layers_ahead(measure):  # percent of the layers above the embeddings
     def number(arms):
         own, other = (layer_means(arms[arm], _TESTS[measure][0], measure)[1:] for arm in _TWO)
         return 100 * mean((a < b) if measure == "aer" else (a > b) for a, b in zip(own, other))
+
     return number
 
-def _improved(arms): # percent of the directions
+
+def _improved(arms):  # percent of the directions
     own, other = (arms[arm]["directions"] for arm in _TWO)
     return 100 * mean(own[a][b] > other[a][b] for a in own for b in own[a])
 
-def _close_before_far(arms): # points, both directions of each
+
+def _close_before_far(arms):  # points, both directions of each
     found = arms["both"]["directions"]
     return 50 * (found["de"]["en"] - found["de"]["zh"] + found["en"]["de"] - found["zh"]["de"])
 
-# %% ../../nbs/results/05a_meta_xlm_results.ipynb #ecd88b93
-def _rest_of(middle, value): # what both has above the best of these, minus what that has above scratch
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #9d0d7550
+def _rest_of(
+    middle, value
+):  # what both has above the best of these, minus what that has above scratch
     def number(arms):
         one = max(value(arms[arm]) for arm in middle)
         return value(arms["both"]) + value(arms["from scratch"]) - 2 * one
+
     return number
 
-def _outside(arms): # how far both is ahead, in both scores, of a point between the two shares
-    a, b, two = (np.array(by_language(arms[arm], arms[arm]["curve"][-1], "tags")) for arm in (*_SHARES, "both"))
+
+def _outside(arms):  # how far both is ahead, in both scores, of a point between the two shares
+    a, b, two = (
+        np.array(by_language(arms[arm], arms[arm]["curve"][-1], "tags"))
+        for arm in (*_SHARES, "both")
+    )
     return float(max(min(two - (1 - t) * a - t * b) for t in np.linspace(0, 1, 11)))
 
-def _count(n): return (n >= 80) - (n < 50)
-def _sixteen(n): return (n >= 100 * 13 / 16) - (n < 50) # of 16 directions
-def _later(n): return int(n > 1) - int(n < -1) # more than one evaluation
-def _below(n): return int(n < 0) - int(n > 0)
 
-# %% ../../nbs/results/05a_meta_xlm_results.ipynb #88051b07
-_PARTS, _FROZEN, _KD = ("body", "words"), "both, frozen body", "from scratch, distilled"
-_SHARES = ("20% of the text", "80% of the text") # in the source language
+def _count(n):
+    return (n >= 80) - (n < 50)
+
+
+def _sixteen(n):
+    return (n >= 100 * 13 / 16) - (n < 50)  # of 16 directions
+
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #ecd88b93
+def _later(n):
+    return int(n > 1) - int(n < -1)  # more than one evaluation
+
+
+def _below(n):
+    return int(n < 0) - int(n > 0)
+
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #f6426262
+_PARTS = ("body", "words")
+
+
+_FROZEN = "both, frozen body"
+
+
+_KD = "from scratch, distilled"
+
+
+_SHARES = ("20% of the text", "80% of the text")  # in the source language
+
+
 _ON_TAGS = _beside("both", _TAGS)
 
-def _rests(label, middle): # for both probes
-    return [_rule(f"{name}: {label}", (*_TWO, *middle), _rest_of(middle, given["value"]))
-            for name, given in _PROBES.items()]
 
+def _rests(label, middle):  # for both probes
+    return [
+        _rule(f"{name}: {label}", (*_TWO, *middle), _rest_of(middle, given["value"]))
+        for name, given in _PROBES.items()
+    ]
+
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #88051b07
 RULES = {
-    "metaxlm-04": [_rule("retrieval: layers ahead, %", _TWO, _layers_ahead("acc@1c"), _count),
-                   _rule("AER: layers ahead, %", _TWO, _layers_ahead("aer"), _count)],
-    "metaxlm-05": [_rule("tags: onset, others after source, evaluations", _TWO[1:], _lag, _later,
-                         **_beside("from scratch", _TAGS)),
-                   _rule("tags: largest gap after the source's onset, evaluations", _TWO[1:], _gap_after)],
-    "metaxlm-06": [_rule("tags: slope of the gap, points per million tokens", _TWO[:1], _gap_slope, _below, **_ON_TAGS),
-                   _rule("tags: others at the end over the start, points", _TWO[:1], _risen)],
-    "metaxlm-07": [_rule("tags: directions that improve, %", _TWO, _improved, _sixteen, **_ON_TAGS),
-                   _rule("tags: de-en before de-zh, points", _TWO[:1], _close_before_far)],
+    "metaxlm-04": [
+        _rule("retrieval: layers ahead, %", _TWO, _layers_ahead("acc@1c"), _count),
+        _rule("AER: layers ahead, %", _TWO, _layers_ahead("aer"), _count),
+    ],
+    "metaxlm-05": [
+        _rule(
+            "tags: onset, others after source, evaluations",
+            _TWO[1:],
+            _lag,
+            _later,
+            **_beside("from scratch", _TAGS),
+        ),
+        _rule("tags: largest gap after the source's onset, evaluations", _TWO[1:], _gap_after),
+    ],
+    "metaxlm-06": [
+        _rule(
+            "tags: slope of the gap, points per million tokens",
+            _TWO[:1],
+            _gap_slope,
+            _below,
+            **_ON_TAGS,
+        ),
+        _rule("tags: others at the end over the start, points", _TWO[:1], _risen),
+    ],
+    "metaxlm-07": [
+        _rule("tags: directions that improve, %", _TWO, _improved, _sixteen, **_ON_TAGS),
+        _rule("tags: de-en before de-zh, points", _TWO[:1], _close_before_far),
+    ],
     "metaxlm-08": _rests("start over distilled, less that over scratch", [_KD]),
     "metaxlm-10": _rests("both over the better part, less that over scratch", _PARTS),
-    "metaxlm-11": [_rule("tags: both is ahead of the shares in both, points", (*_SHARES, "both"), _outside,
-                         **_ON_TAGS)]}
+    "metaxlm-11": [
+        _rule(
+            "tags: both is ahead of the shares in both, points",
+            (*_SHARES, "both"),
+            _outside,
+            **_ON_TAGS,
+        )
+    ],
+}
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #b651915c
 CLAIMS = {
-    "metaxlm-01": Claim("A monolingual start beats scratch at equal cross-lingual text, also elsewhere; not in tagging",
-                        "mean 55.7 > 49.2", _versus(*_TWO, _PROBES)),
-    "metaxlm-02": Claim("Dictionaries for more word vectors add to that", "mean 59.3 > 55.7",
-                        _versus(*_DICT, _PROBES | {"tags elsewhere, F1 %": _HELPED})),
-    "metaxlm-03": Claim("It holds within one language, also others than the source", "12 of 12 cells",
-                        _versus(*_TWO, {"tags in the same language, not the source, F1 %": _SAME})),
-    "metaxlm-04": Claim("Retrieval and alignment are better on every layer above the embeddings", "picture",
-                        _versus(*_TWO, _LISTS)),
-    "metaxlm-05": Claim("From scratch the source language takes off first; the gap opens, then stays",
-                        "14K < 20K steps", ()),
+    "metaxlm-01": Claim(
+        "A monolingual start beats scratch at equal cross-lingual text, also elsewhere; not in "
+        "tagging",
+        "mean 55.7 > 49.2",
+        _versus(*_TWO, _PROBES),
+    ),
+    "metaxlm-02": Claim(
+        "Dictionaries for more word vectors add to that",
+        "mean 59.3 > 55.7",
+        _versus(*_DICT, _PROBES | {"tags elsewhere, F1 %": _HELPED}),
+    ),
+    "metaxlm-03": Claim(
+        "It holds within one language, also others than the source",
+        "12 of 12 cells",
+        _versus(*_TWO, {"tags in the same language, not the source, F1 %": _SAME}),
+    ),
+    "metaxlm-04": Claim(
+        "Retrieval and alignment are better on every layer above the embeddings",
+        "picture",
+        _versus(*_TWO, _LISTS),
+    ),
+    "metaxlm-05": Claim(
+        "From scratch the source language takes off first; the gap opens, then stays",
+        "14K < 20K steps",
+        (),
+    ),
     "metaxlm-06": Claim("With the start the gap begins high and shrinks", "picture", ()),
-    "metaxlm-07": Claim("Nearly all directions gain, and close languages transfer better", "15 of 16", ()),
-    "metaxlm-08": Claim("Distillation is a poor replacement", "MLQA 39.9, 40.4, 51.5", _versus("both", _KD, _PROBES)),
-    "metaxlm-09": Claim("A frozen body is usable, better than scratch on some tasks; training all is best",
-                        "MLQA 51.5, 41.1, 39.9", _versus("both", _FROZEN, _PROBES),
-                        either=_versus(_FROZEN, "from scratch", _PROBES | _LISTS)),
-    "metaxlm-10": Claim("Body and words have to come together", "XQuAD 57.9, 43.5, 46.8, 47.3",
-                        tuple(c for part in _PARTS for c in _versus("both", part, _PROBES))),
-    "metaxlm-11": Claim("In one phase more of the source costs the others; two phases are outside that curve", "sketch",
-                        _versus(*_SHARES[::-1], {"tags in the source, F1 %": _OWN_TAGS})
-                        + _versus(*_SHARES, {"tags elsewhere, F1 %": _TAGS}))}
+    "metaxlm-07": Claim(
+        "Nearly all directions gain, and close languages transfer better", "15 of 16", ()
+    ),
+    "metaxlm-08": Claim(
+        "Distillation is a poor replacement", "MLQA 39.9, 40.4, 51.5", _versus("both", _KD, _PROBES)
+    ),
+    "metaxlm-09": Claim(
+        "A frozen body is usable, better than scratch on some tasks; training all is best",
+        "MLQA 51.5, 41.1, 39.9",
+        _versus("both", _FROZEN, _PROBES),
+        either=_versus(_FROZEN, "from scratch", _PROBES | _LISTS),
+    ),
+    "metaxlm-10": Claim(
+        "Body and words have to come together",
+        "XQuAD 57.9, 43.5, 46.8, 47.3",
+        tuple(c for part in _PARTS for c in _versus("both", part, _PROBES)),
+    ),
+    "metaxlm-11": Claim(
+        "In one phase more of the source costs the others; two phases are outside that curve",
+        "sketch",
+        _versus(*_SHARES[::-1], {"tags in the source, F1 %": _OWN_TAGS})
+        + _versus(*_SHARES, {"tags elsewhere, F1 %": _TAGS}),
+    ),
+}
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #8a37ea6f
 _NATS = {"nats below frequency, elsewhere": _LOSS}
 
-BY_LOSS = {"metaxlm-01": _versus(*_TWO, _NATS), "metaxlm-02": _versus(*_DICT, _NATS),
-           "metaxlm-08": _versus("both", _KD, _NATS),
-           "metaxlm-09": _versus("both", _FROZEN, _NATS) + _versus(_FROZEN, "from scratch", _NATS),
-           "metaxlm-10": tuple(c for part in _PARTS for c in _versus("both", part, _NATS)),
-           "metaxlm-11": _versus(*_SHARES, _NATS)} # the same arms by the held-out loss: what the paper does not measure
+# the same arms by the held-out loss: what the paper does not measure
+BY_LOSS = {
+    "metaxlm-01": _versus(*_TWO, _NATS),
+    "metaxlm-02": _versus(*_DICT, _NATS),
+    "metaxlm-08": _versus("both", _KD, _NATS),
+    "metaxlm-09": _versus("both", _FROZEN, _NATS) + _versus(_FROZEN, "from scratch", _NATS),
+    "metaxlm-10": tuple(c for part in _PARTS for c in _versus("both", part, _NATS)),
+    "metaxlm-11": _versus(*_SHARES, _NATS),
+}
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #05fd311c
-_WITH_SOURCE = {f"{name}, pairs with the source": _by_layer(measure, True)
-                for name, measure in zip(_LISTS, ("acc@1c", "aer"))}
+_WITH_SOURCE = {
+    f"{name}, pairs with the source": _by_layer(measure, True)
+    for name, measure in zip(_LISTS, ("acc@1c", "aer"))
+}
 
 CONTROLS = {
-    "metaxlm-01": [*_versus("both", "from scratch, all steps", _NATS | _PROBES),
-                   *_versus("both", "both, words out of order", _NATS | _PROBES),
-                   *_versus("both, words out of order", "from scratch", _NATS | _PROBES),
-                   *_versus("both, random start", "from scratch, random start", _NATS)],
+    "metaxlm-01": [
+        *_versus("both", "from scratch, all steps", _NATS | _PROBES),
+        *_versus("both", "both, words out of order", _NATS | _PROBES),
+        *_versus("both, words out of order", "from scratch", _NATS | _PROBES),
+        *_versus("both, random start", "from scratch, random start", _NATS),
+    ],
     "metaxlm-02": [*_versus(*_DICT, _WITH_SOURCE)],
-    "metaxlm-08": [*_versus(_KD, "from scratch", _NATS)]}
+    "metaxlm-08": [*_versus(_KD, "from scratch", _NATS)],
+}
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #f480c897
-_PANELS = {"acc@1c": ("retrieval of lists", "accuracy@1, %"), "aer": ("links in lists", "alignment error rate, %")}
+_PANELS = {
+    "acc@1c": ("retrieval of lists", "accuracy@1, %"),
+    "aer": ("links in lists", "alignment error rate, %"),
+}
 
-def plot_layers(arms: dict): # arm → {seed: record}
+
+def plot_layers(arms: dict):  # arm → {seed: record}
     "Retrieval accuracy@1, centred by language, and alignment error rate by layer, before and after training."
     fig, axes = figure("page", height=2.9, ncols=2)
     every = [r for runs in arms.values() for r in runs.values()]
@@ -259,47 +480,66 @@ def plot_layers(arms: dict): # arm → {seed: record}
     return fig
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #c45c0e01
-def _layer_curves(runs, test, measure, system): # one per seed: (layers, percent)
+def _layer_curves(runs, test, measure, system):  # one per seed: (layers, percent)
     found = [layer_means(r, test, measure, system) for r in runs]
     return [(range(len(scores)), scores) for scores in found if scores]
+
 
 def _draw_baselines(ax, runs, test, systems):
     (low, high), outside = ax.get_ylim(), []
     for label, (system, measure) in systems.items():
         values = [v for r in runs if not math.isnan(v := baseline_mean(r, test, system, measure))]
-        if not values: continue
-        if low < mean(values) < high: ax.axhline(mean(values), ls="-.", color=PALETTE["black"], lw=0.8, label=label)
-        else: outside += [f"{label} {mean(values):.1f}"]
-    if outside: ax.set_xlabel(f"{ax.get_xlabel()}\noutside: {', '.join(outside)}")
+        if not values:
+            continue
+        if low < mean(values) < high:
+            ax.axhline(mean(values), ls="-.", color=PALETTE["black"], lw=0.8, label=label)
+        else:
+            outside += [f"{label} {mean(values):.1f}"]
+    if outside:
+        ax.set_xlabel(f"{ax.get_xlabel()}\noutside: {', '.join(outside)}")
+
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #95a79abb
+def _place(record, measure):
+    return by_language(record, record["curve"][-1], measure)  # source, others
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #13ca5f4a
-def _place(record, measure): return by_language(record, record["curve"][-1], measure) # source, others
-
-def plot_shares(line: dict, # arm → {seed: record}: shares of the source language
-                beside: dict): # the same: other arms to compare
+def plot_shares(
+    line: dict,  # arm → {seed: record}: shares of the source language
+    beside: dict,
+):  # the same: other arms to compare
     "Mean of the others over the source's score: loss, tags; small dots are seeds."
     fig, axes = figure("page", height=2.7, ncols=2)
-    for ax, (measure, what) in zip(axes, {"mlm": "nats below word frequency", "tags": "tags, F1 in %"}.items()):
-        places = {arm: [_place(r, measure) for r in runs.values()] for arm, runs in (line | beside).items()}
+    for ax, (measure, what) in zip(
+        axes, {"mlm": "nats below word frequency", "tags": "tags, F1 in %"}.items()
+    ):
+        places = {
+            arm: [_place(r, measure) for r in runs.values()]
+            for arm, runs in (line | beside).items()
+        }
         middle = {arm: np.mean(points, 0) for arm, points in places.items()}
         ax.plot(*zip(*(middle[arm] for arm in line)), "o-", color=PALETTE["grey"])
         for arm, points in places.items():
             colour = PALETTE[_COLOURS.get(arm, "grey")]
             ax.plot(*zip(*points), ".", ms=3, alpha=0.5, color=colour)
             ax.plot(*middle[arm], "o", color=colour, label="_" if arm in line else arm)
-        for arm in line: ax.annotate(arm.split()[0], middle[arm], (5, 4), textcoords="offset points", fontsize=7)
+        for arm in line:
+            ax.annotate(arm.split()[0], middle[arm], (5, 4), textcoords="offset points", fontsize=7)
         ax.margins(0.15)
         ax.set(xlabel=f"source language: {what}", ylabel="mean of the others")
     fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     return fig
 
-# %% ../../nbs/results/05a_meta_xlm_results.ipynb #fe700e51
-def _transfer(runs: dict) -> dict: # {seed: record} → {(learned in, tested in): F1 in percent}
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #81072787
+def _transfer(runs: dict) -> dict:  # {seed: record} → {(learned in, tested in): F1 in percent}
     "Scores by direction, mean over seeds."
-    every = [{(a, b): 100 * v for a, row in r["directions"].items() for b, v in row.items()} for r in runs.values()]
+    every = [
+        {(a, b): 100 * v for a, row in r["directions"].items() for b, v in row.items()}
+        for r in runs.values()
+    ]
     return {key: mean(d[key] for d in every) for key in every[0]}
 
-def plot_figure6(rows: dict): # what → two sets of values by direction, and their names
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #5806065a
+def plot_figure6(rows: dict):  # what → two sets of values by direction, and their names
     "Heat maps: a model, another, and their difference; a row for the paper and one for our runs."
     fig, axes = figure("page", height=2.1 * len(rows), nrows=len(rows), ncols=3, squeeze=False)
     for line, (what, (worse, better, names)) in zip(axes, rows.items()):
@@ -312,9 +552,11 @@ def plot_figure6(rows: dict): # what → two sets of values by direction, and th
         _draw_heat(line[2], difference, "PuOr_r", -edge, edge, "+.1f")
         line[2].set_title("difference", loc="left")
         line[0].set_ylabel("learned in")
-    for ax in axes[-1]: ax.set_xlabel("tested in")
+    for ax in axes[-1]:
+        ax.set_xlabel("tested in")
     return fig
 
+# %% ../../nbs/results/05a_meta_xlm_results.ipynb #fe700e51
 def _draw_heat(ax, values, colours, low, high, form=".1f"):
     langs = list(dict.fromkeys(a for a, _ in values))
     grid = np.array([[values[a, b] for b in langs] for a in langs])
@@ -322,7 +564,15 @@ def _draw_heat(ax, values, colours, low, high, form=".1f"):
     ax.figure.colorbar(picture, ax=ax, shrink=0.85).ax.tick_params(labelsize=6)
     for (y, x), v in np.ndenumerate(grid):
         light = np.dot(picture.cmap(picture.norm(v))[:3], (0.299, 0.587, 0.114)) > 0.5
-        ax.text(x, y, f"{v:{form}}", ha="center", va="center", fontsize=6.5, color="black" if light else "white")
+        ax.text(
+            x,
+            y,
+            f"{v:{form}}",
+            ha="center",
+            va="center",
+            fontsize=6.5,
+            color="black" if light else "white",
+        )
     ax.set(xticks=range(len(langs)), xticklabels=langs, yticks=range(len(langs)), yticklabels=langs)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)

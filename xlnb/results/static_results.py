@@ -16,38 +16,83 @@ from typing import NamedTuple
 
 import torch
 
-from ..base.core import (PALETTE, DataError, figure, label_lines, pair_name, read_records, run_facts,
-                            torch_generator)
+from xlnb.base.core import (
+    PALETTE,
+    DataError,
+    figure,
+    label_lines,
+    pair_name,
+    read_records,
+    run_facts,
+    torch_generator,
+)
 from ..text.catalogue import SETS, dictionary
 from ..training.training import read_log
 from ..measures.lexicon import translation_accuracy, word_similarity
 from ..measures.readouts import rated_pairs
-from ..pretraining.claims import Claim, Comparison, Rule, interval, layer_score, paired_difference
+from xlnb.pretraining.claims import (
+    Claim,
+    Comparison,
+    Rule,
+    interval,
+    layer_score,
+    paired_difference,
+)
 from ..pretraining.reports import baseline_mean, best_layer, draw_seeds, nats_learned
-from .static_runs import (EXPERIMENTS, Settings, TransferData, base_network, base_of, fasttext, lexicons,
-                                      lsa_space, new_base, prepare_data, resolve, translation_scores, with_base,
-                                      written_forms)
+from xlnb.results.static_runs import (
+    EXPERIMENTS,
+    Settings,
+    TransferData,
+    base_network,
+    base_of,
+    fasttext,
+    lexicons,
+    lsa_space,
+    new_base,
+    prepare_data,
+    resolve,
+    translation_scores,
+    with_base,
+    written_forms,
+)
 from ..mapping import NearIdentity, map_to
 from ..x2static import Distillation, distil
 
-# %% ../../nbs/results/07d_static_results.ipynb #8de5c3fe
-def _retrieved(record, test, wanted, system=""): # percent, mean over the pairs that are wanted
+# %% ../../nbs/results/07d_static_results.ipynb #eb1a4d4d
+def _retrieved(record, test, wanted, system=""):  # percent, mean over the pairs that are wanted
     return best_layer(_of_pairs(record, wanted), test, system=system)
 
-def _of_pairs(record, wanted): # its metrics of some pairs alone
-    return record | {"metrics": {name: v for name, v in record["metrics"].items() if wanted(name.split("/")[1])}}
 
-def _gains(groups, test, wanted, over) -> dict: # arm → mean, half of the interval; of those with two seeds
+def _of_pairs(record, wanted):  # its metrics of some pairs alone
+    return record | {
+        "metrics": {name: v for name, v in record["metrics"].items() if wanted(name.split("/")[1])}
+    }
+
+# %% ../../nbs/results/07d_static_results.ipynb #f0b2c2b5
+def _gains(
+    groups, test, wanted, over
+) -> dict:  # arm → mean, half of the interval; of those with two seeds
     after = partial(_retrieved, test=test, wanted=wanted)
-    versus = lambda arm: Comparison("", ("", arm), ("", over), after, start=partial(after, system="before"))
-    compared = {arm: paired_difference(versus(arm), {"": groups}) for arm in groups}
-    found = {arm: (middle, half) for arm, (middle, half, seeds) in compared.items() if seeds > 1 and arm != over}
-    return {"base run": interval([after(r, system="before") - after(r) for r in groups[over].values()])} | found
 
-def plot_gains(groups: dict, # arm → {seed: record}
-               panels: dict, # title → test, e.g. 'T3', and which pairs of it: their name → bool
-               over: str = "MLM alone", # an arm
-              ):
+    def versus(arm):
+        return Comparison("", ("", arm), ("", over), after, start=partial(after, system="before"))
+
+    compared = {arm: paired_difference(versus(arm), {"": groups}) for arm in groups}
+    found = {
+        arm: (middle, half)
+        for arm, (middle, half, seeds) in compared.items()
+        if seeds > 1 and arm != over
+    }
+    return {
+        "base run": interval([after(r, system="before") - after(r) for r in groups[over].values()])
+    } | found
+
+# %% ../../nbs/results/07d_static_results.ipynb #8de5c3fe
+def plot_gains(
+    groups: dict,  # arm → {seed: record}
+    panels: dict,  # title → test, e.g. 'T3', and which pairs of it: their name → bool
+    over: str = "MLM alone",  # an arm
+):
     "Retrieval of every arm, and of the base run that all continue, minus that of one arm; means and 95 % intervals."
     found = {title: _gains(groups, *what, over) for title, what in panels.items()}
     first = next(iter(found.values()))
@@ -66,94 +111,153 @@ def plot_gains(groups: dict, # arm → {seed: record}
 # %% ../../nbs/results/07d_static_results.ipynb #7217ce21
 _SENTENCES, _WORDS, _TATOEBA, _NTREX, _CAPTIONS = (
     layer_score(test, "acc@1c", ("trigrams", "acc@1"), "lsa", goes_on=True)
-    for test in ("T3", "words", "tatoeba", "ntrex", "multi30k-2016"))
-_TAGS, _LINKS = (layer_score(test, measure, goes_on=True) for test, measure in (("tags", "f1"), ("gold", "aer")))
+    for test in ("T3", "words", "tatoeba", "ntrex", "multi30k-2016")
+)
+_TAGS, _LINKS = (
+    layer_score(test, measure, goes_on=True) for test, measure in (("tags", "f1"), ("gold", "aer"))
+)
 
 # %% ../../nbs/results/07d_static_results.ipynb #a430e0d3
-SHARES = (0, 10, 50, 90, 100) # of a dictionary's entries, how many are right, percent
+SHARES = (0, 10, 50, 90, 100)  # of a dictionary's entries, how many are right, percent
 
-def spoiled(entries: list, # (word, translation)
-            right: int, # percent
-            seed: int) -> list: # the same words, their order too
+
+def spoiled(
+    entries: list,  # (word, translation)
+    right: int,  # percent
+    seed: int,
+) -> list:  # the same words, their order too
     "A dictionary of which a share is right; the others go round to other words, so that fewest fit."
     order = torch.randperm(len(entries), generator=torch_generator("spoiled", seed)).tolist()
-    wrong, true = order[:round(len(entries) * (100 - right) / 100)], {*entries}
-    def moved(n): # every word the translation of the n-th after it
-        return {k: (entries[k][0], entries[other][1]) for k, other in zip(wrong, wrong[n:] + wrong[:n])}
-    fits = lambda rows: sum(row in true for row in rows.values()) # of a synonym, or of one of several translations
+    wrong = order[: round(len(entries) * (100 - right) / 100)]
+    true = {*entries}
+
+    def moved(n):  # every word the translation of the n-th after it
+        return {
+            k: (entries[k][0], entries[other][1]) for k, other in zip(wrong, wrong[n:] + wrong[:n])
+        }
+
+    def fits(rows):
+        # of a synonym, or of one of several translations
+        return sum(row in true for row in rows.values())
+
     best = min(map(moved, range(1, max(2, len(wrong)))), key=fits)
     return [best.get(k, entry) for k, entry in enumerate(entries)]
 
-# %% ../../nbs/results/07d_static_results.ipynb #7c053e9e
-def _base(seed: int): # settings of the base run
+# %% ../../nbs/results/07d_static_results.ipynb #fbbb5aea
+def _base(seed: int):  # settings of the base run
     return resolve(Settings(**EXPERIMENTS["path"].shared, loss="none", seed=seed))
 
-def xling_entries(corpus, hub: str,
-                  known: dict, # language → entries of MUSE that a map may know
-                 ) -> dict: # language → (word, word of the hub) pairs
+
+def xling_entries(
+    corpus,
+    hub: str,
+    known: dict,  # language → entries of MUSE that a map may know
+) -> dict:  # language → (word, word of the hub) pairs
     "XLing's entries of the words that no map knows, in languages that it has."
     told = {lang: {word for row in rows for word in row} for lang, rows in known.items()}
     test = lexicons(corpus, hub, "xling")[1]
-    return {lang: [row for row in rows if not told.get(lang, {*()}) & {*row}] for lang, rows in test.items()}
+    return {
+        lang: [row for row in rows if not told.get(lang, {*()}) & {*row}]
+        for lang, rows in test.items()
+    }
+
 
 class Published(NamedTuple):
     "A published dictionary in its own two parts."
-    train: dict # language → (word, word of the hub) pairs
-    test: dict # (language, language) → pairs, both directions
 
-def published_lists(corpus, hub: str, source: str # 'muse' or 'xling'
-                   ) -> Published:
+    train: dict  # language → (word, word of the hub) pairs
+    test: dict  # (language, language) → pairs, both directions
+
+# %% ../../nbs/results/07d_static_results.ipynb #7c053e9e
+def published_lists(
+    corpus,
+    hub: str,
+    source: str,  # 'muse' or 'xling'
+) -> Published:
     "Its parts whole, words as the text writes them where it has them; no map knows a word of a test."
     langs = [lang for lang in corpus.langs if lang != hub and {lang, hub} <= {*SETS[source].langs}]
     forms = {lang: written_forms(corpus.text[lang], lang) for lang in (hub, *langs)}
-    written = lambda lang, word: forms[lang].get(word.casefold(), word)
-    part = lambda a, b, split: [(written(a, x), written(b, y)) for x, y in dictionary(a, b, source, split)]
+
+    def written(lang, word):
+        return forms[lang].get(word.casefold(), word)
+
+    def part(a, b, split):
+        return [(written(a, x), written(b, y)) for x, y in dictionary(a, b, source, split)]
+
     test = {pair: part(*pair, "test") for lang in langs for pair in ((lang, hub), (hub, lang))}
+
     def train(lang):
-        asked = {word for a, b in test[lang, hub] + [row[::-1] for row in test[hub, lang]] for word in (a, b)}
+        asked = {
+            word
+            for a, b in test[lang, hub] + [row[::-1] for row in test[hub, lang]]
+            for word in (a, b)
+        }
         return [row for row in part(lang, hub, "train") if not asked & {*row}]
+
     return Published({lang: train(lang) for lang in langs}, test)
 
-# %% ../../nbs/results/07d_static_results.ipynb #7c053eb1
+# %% ../../nbs/results/07d_static_results.ipynb #55369426
 class Tests(NamedTuple):
     "What word vectors are asked, and what a map may know."
-    hub: str
-    known: dict # language → entries
-    sets: dict # 'bli' (MUSE) and 'xling' → language → entries
-    rated: dict # (language, language) → rated pairs
-    lists: dict # 'muse-test' and 'xling-test' → `Published`
 
-def _tests_of(s: Settings, data: TransferData) -> Tests: # resolved
+    hub: str
+    known: dict  # language → entries
+    sets: dict  # 'bli' (MUSE) and 'xling' → language → entries
+    rated: dict  # (language, language) → rated pairs
+    lists: dict  # 'muse-test' and 'xling-test' → `Published`
+
+
+def _tests_of(s: Settings, data: TransferData) -> Tests:  # resolved
     "MUSE's and XLing's entries, and SemEval's rated pairs, in the languages of a run."
     known, test = data.lexicon
     sets = {"bli": test, "xling": xling_entries(data.corpus, s.hub, known)}
-    lists = {f"{source}-test": published_lists(data.corpus, s.hub, source) for source in ("muse", "xling")}
+    lists = {
+        f"{source}-test": published_lists(data.corpus, s.hub, source)
+        for source in ("muse", "xling")
+    }
     return Tests(s.hub, known, sets, rated_pairs(",".join(data.corpus.langs)), lists)
 
-def list_scores(vectors: dict, # language → WordVectors
-                lists: dict, # name → Published
-                place: str) -> dict: # e.g. 'muse-test/de-en/x2static/unmapped/overall@1'
+# %% ../../nbs/results/07d_static_results.ipynb #ab13e704
+def list_scores(
+    vectors: dict,  # language → WordVectors
+    lists: dict,  # name → Published
+    place: str,
+) -> dict:  # e.g. 'muse-test/de-en/x2static/unmapped/overall@1'
     "Translation of published lists, of the words that have vectors and of all."
     found = {}
     for name, given in lists.items():
         for (a, b), entries in given.test.items():
-            try: score, near = (translation_accuracy(entries, vectors[a], vectors[b], by) for by in ("csls", "cosine"))
-            except DataError: continue # none of the entries has a vector on both sides
+            try:
+                score, near = (
+                    translation_accuracy(entries, vectors[a], vectors[b], by)
+                    for by in ("csls", "cosine")
+                )
+            except DataError:
+                continue  # none of the entries has a vector on both sides
             of = f"{name}/{a}-{b}/{place}"
-            found |= {f"{of}/acc@{k}": v for k, v in score.covered.items()} | {f"{of}/nearest@1": near.covered[1]}
+            found |= {f"{of}/acc@{k}": v for k, v in score.covered.items()} | {
+                f"{of}/nearest@1": near.covered[1]
+            }
             found |= {f"{of}/overall@{k}": v for k, v in score.overall.items()}
             found |= {f"{of}/coverage": score.coverage, f"{of}/words": score.words}
     return found
 
+# %% ../../nbs/results/07d_static_results.ipynb #9cf8f3c5
 def _mapped_list_scores(own: dict, tests: Tests, system: str, **how) -> dict:
     "The same of vectors that the published training part maps."
     found = {}
     for name, given in tests.lists.items():
-        spaces = map_to([own[lang] for lang in (tests.hub, *given.train)], tests.hub, given.train, min_agreement=0.0,
-                        **how)
+        spaces = map_to(
+            [own[lang] for lang in (tests.hub, *given.train)],
+            tests.hub,
+            given.train,
+            min_agreement=0.0,
+            **how,
+        )
         found |= list_scores(spaces.vectors, {name: given}, f"{system}/mapped")
     return found
 
+# %% ../../nbs/results/07d_static_results.ipynb #51159317
 def _asked(vectors: dict, tests: Tests, space: str, system: str) -> dict:
     "Translation and similarity scores of one space."
     found = {}
@@ -163,45 +267,70 @@ def _asked(vectors: dict, tests: Tests, space: str, system: str) -> dict:
     for (a, b), rated in tests.rated.items():
         score = word_similarity(rated, vectors[a], vectors[b])
         place = f"similarity/{a if a == b else pair_name(a, b)}/{system}/{space}"
-        found |= {f"{place}/harmonic": score.harmonic, f"{place}/pairs": round(score.pairs * score.coverage)}
+        found |= {
+            f"{place}/harmonic": score.harmonic,
+            f"{place}/pairs": round(score.pairs * score.coverage),
+        }
     return found
 
-def _mapped_scores(own: dict, tests: Tests, system: str, place: str = "", seed: int = 0, **how) -> dict:
+# %% ../../nbs/results/07d_static_results.ipynb #7c053eb1
+def _mapped_scores(
+    own: dict, tests: Tests, system: str, place: str = "", seed: int = 0, **how
+) -> dict:
     "Scores of the map as it is, refused or not, and its agreement (`MapReport`)."
     spaces = map_to(own.values(), tests.hub, seed=seed, min_agreement=0.0, **how)
-    agreement = {f"map/{pair_name(lang, tests.hub)}/{system}/mapped{place}/agreement": report.agreement
-                 for lang, report in spaces.reports.items()}
+    agreement = {
+        f"map/{pair_name(lang, tests.hub)}/{system}/mapped{place}/agreement": report.agreement
+        for lang, report in spaces.reports.items()
+    }
     return _asked(spaces.vectors, tests, f"mapped{place}", system) | agreement
 
-# %% ../../nbs/results/07d_static_results.ipynb #7a286852
+# %% ../../nbs/results/07d_static_results.ipynb #5a205cdd
 def _method_scores(own: dict, tests: Tests, method: str, place: str = "", seed: int = 0) -> dict:
     "Scores of vectors as they are, and mapped."
-    return (_asked(own, tests, f"unmapped{place}", method) |
-            _mapped_scores(own, tests, method, place, seed, dictionaries=tests.known))
+    return _asked(own, tests, f"unmapped{place}", method) | _mapped_scores(
+        own, tests, method, place, seed, dictionaries=tests.known
+    )
+
 
 def _spoiled_scores(own: dict, tests: Tests, system: str, seed: int, **how) -> dict:
     "Scores of maps by dictionaries of which a share is right."
-    known, found = {lang: [(a, b) for a, b in rows if a in own[lang] and b in own[tests.hub]]
-                    for lang, rows in tests.known.items()}, {}
+    known = {
+        lang: [(a, b) for a, b in rows if a in own[lang] and b in own[tests.hub]]
+        for lang, rows in tests.known.items()
+    }
+    found = {}
     for right in SHARES:
         entries = {lang: spoiled(rows, right, seed) for lang, rows in known.items()}
-        found |= _mapped_scores(own, tests, f"{system}/right{right}", seed=seed, dictionaries=entries, **how)
+        found |= _mapped_scores(
+            own, tests, f"{system}/right{right}", seed=seed, dictionaries=entries, **how
+        )
     return found
 
+# %% ../../nbs/results/07d_static_results.ipynb #db2bb24f
 def _free_scores(s, data, tests, text) -> dict:
     "Scores of what costs no training, on the same words: LSA of the translations, and the network before it learned."
     start = new_base(base_of(s), data).kept.base_model
-    given = Distillation(method="x2static", layer=middle(s.layers), min_count=5, lowercase=False, seed=s.seed)
+    given = Distillation(
+        method="x2static", layer=middle(s.layers), min_count=5, lowercase=False, seed=s.seed
+    )
     own = {lang: distil(start, text[lang], lang, data.tokenizer, settings=given) for lang in text}
-    counted, free = lsa_space(s, data), {}
+    counted = lsa_space(s, data)
+    free = {}
     for lang, v in counted.items():
         words = [word for word in own[lang].words if word in v]
         free[lang] = replace(v, words=words, matrix=v.matrix[[v.index[word] for word in words]])
-    return (_asked(free, tests, "unmapped", "lsa") | _method_scores(own, tests, "untrained", seed=s.seed) |
-            list_scores(counted, tests.lists, "lsa/unmapped"))
+    return (
+        _asked(free, tests, "unmapped", "lsa")
+        | _method_scores(own, tests, "untrained", seed=s.seed)
+        | list_scores(counted, tests.lists, "lsa/unmapped")
+    )
 
-def vector_scores(s: Settings, data: TransferData, # with its base
-                 ) -> dict: # e.g. 'bli/de-en/x2static/unmapped/layer2/acc@1'
+# %% ../../nbs/results/07d_static_results.ipynb #7a286852
+def vector_scores(
+    s: Settings,
+    data: TransferData,  # with its base
+) -> dict:  # e.g. 'bli/de-en/x2static/unmapped/layer2/acc@1'
     "Translation and similarity of words by vectors of every layer, and with spoiled dictionaries."
     tests = _tests_of(s, data)
     encoder = base_network(s, data).base_model
@@ -209,13 +338,28 @@ def vector_scores(s: Settings, data: TransferData, # with its base
     found = {}
     for method, name in (("x2static", "x2static"), ("aggregate", "aggregated")):
         for layer in range(s.layers + 1):
-            given = Distillation(method=method, layer=layer, min_count=5, lowercase=False, seed=s.seed)
-            own = {lang: distil(encoder, text[lang], lang, data.tokenizer, settings=given) for lang in text}
+            given = Distillation(
+                method=method, layer=layer, min_count=5, lowercase=False, seed=s.seed
+            )
+            own = {
+                lang: distil(encoder, text[lang], lang, data.tokenizer, settings=given)
+                for lang in text
+            }
             found |= _method_scores(own, tests, name, f"/layer{layer}", s.seed)
-            if (method, layer) != ("x2static", middle(s.layers)): continue
-            found |= _mapped_scores(own, tests, "x2static/regularised", seed=s.seed, dictionaries=tests.known,
-                                    method=NearIdentity(1.0))
-            for place, how in (("x2static", "orthogonal"), ("x2static/regularised", NearIdentity(1.0))):
+            if (method, layer) != ("x2static", middle(s.layers)):
+                continue
+            found |= _mapped_scores(
+                own,
+                tests,
+                "x2static/regularised",
+                seed=s.seed,
+                dictionaries=tests.known,
+                method=NearIdentity(1.0),
+            )
+            for place, how in (
+                ("x2static", "orthogonal"),
+                ("x2static/regularised", NearIdentity(1.0)),
+            ):
                 found |= _spoiled_scores(own, tests, place, s.seed, method=how)
                 found |= _mapped_list_scores(own, tests, place, method=how)
             found |= list_scores(own, tests.lists, "x2static/unmapped")
@@ -223,139 +367,272 @@ def vector_scores(s: Settings, data: TransferData, # with its base
     return {name: round(value, 5) for name, value in found.items()}
 
 # %% ../../nbs/results/07d_static_results.ipynb #776f8f19
-def fasttext_scores(s: Settings, data: TransferData) -> dict: # e.g. 'bli/de-en/fasttext/mapped/acc@1'
+def fasttext_scores(
+    s: Settings, data: TransferData
+) -> dict:  # e.g. 'bli/de-en/fasttext/mapped/acc@1'
     "The same of fastText, which knows the text of each language alone; with a dictionary, a spoiled one, and none."
-    own, tests = fasttext(s, data), _tests_of(s, data)
-    found = _method_scores(own, tests, "fasttext", seed=s.seed) | _spoiled_scores(own, tests, "fasttext", s.seed)
+    own = fasttext(s, data)
+    tests = _tests_of(s, data)
+    found = _method_scores(own, tests, "fasttext", seed=s.seed) | _spoiled_scores(
+        own, tests, "fasttext", s.seed
+    )
     found |= _mapped_scores(own, tests, "fasttext/unsupervised", seed=s.seed)
-    found |= _mapped_scores(own, tests, "fasttext/rcsls", seed=s.seed, dictionaries=tests.known, method="rcsls")
+    found |= _mapped_scores(
+        own, tests, "fasttext/rcsls", seed=s.seed, dictionaries=tests.known, method="rcsls"
+    )
     for place, method in (("fasttext", "orthogonal"), ("fasttext/rcsls", "rcsls")):
         found |= _mapped_list_scores(own, tests, place, method=method)
     return {name: round(value, 5) for name, value in found.items()}
+
 
 def middle(layers: int) -> int:
     "The middle layer: 6 of 12, as in the paper."
     return (layers + 1) // 2
 
-# %% ../../nbs/results/07d_static_results.ipynb #fc4a8e99
+# %% ../../nbs/results/07d_static_results.ipynb #b985ff25
 def vector_record(seed: int) -> dict:
     "A record of vectors out of a base run of captions; `FileNotFoundError` where a set is not there."
     s = _base(seed)
     data = with_base(s, prepare_data(s))
     learned = nats_learned({"losses": ["mlm", "tlm"]}, read_log(data.made)[-1])
-    return {"parameters": s.for_record(), **run_facts(), "run": {"finished": True}, "base": data.made.name,
-            "base_learned": {name: round(v, 5) for name, v in learned.items()}, "corpus": data.corpus.facts,
-            "metrics": vector_scores(s, data)}
+    return {
+        "parameters": s.for_record(),
+        **run_facts(),
+        "run": {"finished": True},
+        "base": data.made.name,
+        "base_learned": {name: round(v, 5) for name, v in learned.items()},
+        "corpus": data.corpus.facts,
+        "metrics": vector_scores(s, data),
+    }
 
-def more_runs(size: str) -> dict: # experiment → arm → {seed: record}
+# %% ../../nbs/results/07d_static_results.ipynb #f3b992af
+def more_runs(size: str) -> dict:  # experiment → arm → {seed: record}
     "Of each seed the newest record of vectors out of a network, with fastText's newest scores beside it."
     asked = resolve(Settings(**EXPERIMENTS["path"].shared, size=size, loss="none")).for_record()
-    same = lambda p: all(p[name] == asked[name] for name in ("size", "corpus", "langs", "steps", "teacher_lines"))
+
+    def same(p):
+        return all(
+            p[name] == asked[name] for name in ("size", "corpus", "langs", "steps", "teacher_lines")
+        )
+
     own = [r for r in read_records("07d_static_results") if same(r["parameters"])]
-    networks, texts = ({r["parameters"]["seed"]: r for r in own if ("base" in r) == has} for has in (True, False))
-    found = {seed: r | {"metrics": r["metrics"] | texts.get(seed, {}).get("metrics", {})}
-             for seed, r in sorted(networks.items())}
+    networks, texts = (
+        {r["parameters"]["seed"]: r for r in own if ("base" in r) == has} for has in (True, False)
+    )
+    found = {
+        seed: r | {"metrics": r["metrics"] | texts.get(seed, {}).get("metrics", {})}
+        for seed, r in sorted(networks.items())
+    }
     return {"vectors": {"captions": found} if found else {}}
 
+# %% ../../nbs/results/07d_static_results.ipynb #fc4a8e99
 def fasttext_record(seed: int) -> dict:
     "A record of fastText on the same captions; `FileNotFoundError` where a set is not there."
     s = _base(seed)
-    return {"parameters": s.for_record(), **run_facts(), "run": {"finished": True},
-            "metrics": fasttext_scores(s, prepare_data(s))}
+    return {
+        "parameters": s.for_record(),
+        **run_facts(),
+        "run": {"finished": True},
+        "metrics": fasttext_scores(s, prepare_data(s)),
+    }
 
-# %% ../../nbs/results/07d_static_results.ipynb #b9d6b86f
-def _found(*place): return lambda r: baseline_mean(r, "bli", "/".join(place), "acc@1") # percent, mean over pairs
+# %% ../../nbs/results/07d_static_results.ipynb #1b0d2327
+def _found(*place):
+    return lambda r: baseline_mean(r, "bli", "/".join(place), "acc@1")  # percent, mean over pairs
 
-def _by_layer(record, method, space) -> tuple: # layers, percent
+
+def _by_layer(record, method, space) -> tuple:  # layers, percent
     layers = range(record["parameters"]["layers"] + 1)
     return layers, [_found(method, space, f"layer{k}")(record) for k in layers]
 
-_KINDS = {"X2Static, unmapped": ("x2static", "unmapped", "sky"), "X2Static, mapped": ("x2static", "mapped", "blue"),
-          "aggregated, unmapped": ("aggregated", "unmapped", "purple"),
-          "aggregated, mapped": ("aggregated", "mapped", "orange")} # label → method, space, colour
 
-def plot_vectors(runs: dict): # {seed: record} of `vector_record`
+# label → method, space, colour
+_KINDS = {
+    "X2Static, unmapped": ("x2static", "unmapped", "sky"),
+    "X2Static, mapped": ("x2static", "mapped", "blue"),
+    "aggregated, unmapped": ("aggregated", "unmapped", "purple"),
+    "aggregated, mapped": ("aggregated", "mapped", "orange"),
+}
+
+# %% ../../nbs/results/07d_static_results.ipynb #694af3f6
+def plot_vectors(runs: dict):  # {seed: record} of `vector_record`
     "Word translation by the layer that vectors come from, and by how much of the dictionary is right."
     fig, axes = figure("page", height=2.5, ncols=2, sharey=True)
     for label, (method, space, colour) in _KINDS.items():
-        draw_seeds(axes[0], [_by_layer(r, method, space) for r in runs.values()], PALETTE[colour], label)
-    by_share = lambda r, method: (SHARES, [_found(method, f"right{n}", "mapped")(r) for n in SHARES])
-    for label, method, colour in (("X2Static, mapped", "x2static", "blue"),
-                                  ("X2Static, regularised", "x2static/regularised", "red"),
-                                  ("fastText, mapped", "fasttext", "green")):
-        curves = [curve for r in runs.values() if not math.isnan((curve := by_share(r, method))[1][0])] # on record
-        if curves: draw_seeds(axes[1], curves, PALETTE[colour], label, "o-")
+        draw_seeds(
+            axes[0], [_by_layer(r, method, space) for r in runs.values()], PALETTE[colour], label
+        )
+
+    def by_share(r, method):
+        return (SHARES, [_found(method, f"right{n}", "mapped")(r) for n in SHARES])
+
+    for label, method, colour in (
+        ("X2Static, mapped", "x2static", "blue"),
+        ("X2Static, regularised", "x2static/regularised", "red"),
+        ("fastText, mapped", "fasttext", "green"),
+    ):
+        # on record
+        curves = [
+            curve for r in runs.values() if not math.isnan((curve := by_share(r, method))[1][0])
+        ]
+        if curves:
+            draw_seeds(axes[1], curves, PALETTE[colour], label, "o-")
     unmapped = [_at_middle("x2static", "unmapped")(r) for r in runs.values()]
-    axes[1].axhline(sum(unmapped) / len(unmapped), ls="--", lw=1, color=PALETTE["sky"], label="X2Static, unmapped")
+    axes[1].axhline(
+        sum(unmapped) / len(unmapped),
+        ls="--",
+        lw=1,
+        color=PALETTE["sky"],
+        label="X2Static, unmapped",
+    )
     axes[0].set(xlabel="layer (0 = embeddings)", ylabel="accuracy@1, %", ylim=(0, None))
     axes[0].set_xticks(next(_by_layer(r, "x2static", "unmapped")[0] for r in runs.values()))
     axes[1].set(xlabel="entries of the dictionary that are right, %")
-    for ax in axes: label_lines(ax)
+    for ax in axes:
+        label_lines(ax)
     return fig
 
-def _at_middle(method, space): # of the network, as in the paper
+# %% ../../nbs/results/07d_static_results.ipynb #b9d6b86f
+def _at_middle(method, space):  # of the network, as in the paper
     return lambda r: _found(method, space, f"layer{middle(r['parameters']['layers'])}")(r)
 
-# %% ../../nbs/results/07d_static_results.ipynb #b0217021
+# %% ../../nbs/results/07d_static_results.ipynb #94d156c6
 _FOUND = {"captions, accuracy@1 %": _CAPTIONS, "Tatoeba, accuracy@1 %": _TATOEBA}
-_DCCA, _OWN = ("dcca_as_published", "dcca_ey"), "dcca_ey, own vectors"
+
+
+_DCCA = ("dcca_as_published", "dcca_ey")
+
+
+_OWN = "dcca_ey, own vectors"
+
 
 def _versus(ahead, behind, measures, experiment="losses"):
-    return tuple(Comparison(label, (experiment, ahead), (experiment, behind), **given)
-                 for label, given in measures.items())
+    return tuple(
+        Comparison(label, (experiment, ahead), (experiment, behind), **given)
+        for label, given in measures.items()
+    )
 
-def _gained(arm, test, measure, given): # {arm: record} → points above the base run
+
+def _gained(arm, test, measure, given):  # {arm: record} → points above the base run
     return lambda arms: given["value"](arms[arm]) - best_layer(arms[arm], test, measure, "before")
 
+# %% ../../nbs/results/07d_static_results.ipynb #1eb3be1d
 def _since_base(label, arm, test, measure, given, sign=None, experiment="losses"):
-    return Rule(f"{label}: {arm} minus the base run, points", {arm: experiment}, _gained(arm, test, measure, given),
-                sign)
+    return Rule(
+        f"{label}: {arm} minus the base run, points",
+        {arm: experiment},
+        _gained(arm, test, measure, given),
+        sign,
+    )
 
-def _least(arm, test): # of the pairs of languages: points above MLM alone; NaN where their mean has not risen
+
+def _least(
+    arm, test
+):  # of the pairs of languages: points above MLM alone; NaN where their mean has not risen
     def number(arms):
         pairs = {name.split("/")[1] for name in arms[arm]["metrics"] if name.startswith(f"{test}/")}
-        since = lambda r, pair: _retrieved(r, test, pair.__eq__) - _retrieved(r, test, pair.__eq__, "before")
+
+        def since(r, pair):
+            return _retrieved(r, test, pair.__eq__) - _retrieved(r, test, pair.__eq__, "before")
+
         gains = [since(arms[arm], pair) - since(arms["MLM alone"], pair) for pair in pairs]
         return min(gains) if sum(gains) > 0 else math.nan
+
     return number
 
-def _more_than_tags(arms): # points above MLM alone: of captions, less those of tags
-    since = lambda given, arm: given["value"](arms[arm]) - given["start"](arms[arm])
-    gain = lambda given: since(given, _OWN) - since(given, "MLM alone")
+# %% ../../nbs/results/07d_static_results.ipynb #85b9af79
+def _more_than_tags(arms):  # points above MLM alone: of captions, less those of tags
+    def since(given, arm):
+        return given["value"](arms[arm]) - given["start"](arms[arm])
+
+    def gain(given):
+        return since(given, _OWN) - since(given, "MLM alone")
+
     return gain(_CAPTIONS) - gain(_TAGS)
 
-_FREE = {"lsa": _found("lsa", "unmapped"), "untrained": _found("untrained", "unmapped")}
-_FALLS = lambda n: (n < 0) - (n > 0) # whether it falls
 
-def _of_vectors(measure, number, sign=None, value=None): # number, value: record → number; value is set beside _FREE
-    return Rule(measure, {"captions": "vectors"}, lambda arms: number(arms["captions"]), sign,
-                "captions" * bool(value), value, _FREE if value else {})
+_FREE = {"lsa": _found("lsa", "unmapped"), "untrained": _found("untrained", "unmapped")}
+
+
+def _FALLS(n):
+    return (n < 0) - (n > 0)  # whether it falls
+
+# %% ../../nbs/results/07d_static_results.ipynb #b0217021
+def _of_vectors(
+    measure, number, sign=None, value=None
+):  # number, value: record → number; value is set beside _FREE
+    return Rule(
+        measure,
+        {"captions": "vectors"},
+        lambda arms: number(arms["captions"]),
+        sign,
+        "captions" * bool(value),
+        value,
+        _FREE if value else {},
+    )
+
+# %% ../../nbs/results/07d_static_results.ipynb #3929afdc
+_RUNS = {
+    "static-07": [
+        c
+        for behind in ("MLM alone", f"{_OWN} shuffled")
+        for c in _versus(_OWN, behind, _FOUND, "frequent")
+    ],
+    "static-08": [
+        c for arm in _DCCA for c in _versus(arm, "mse", {"phrases, accuracy@1 %": _SENTENCES})
+    ],
+    "static-09": [*_versus(_OWN, "dcca_ey, fastText", _FOUND, "frequent")],
+    "static-10": [
+        *(c for arm in _DCCA for c in _versus("MLM alone", arm, {"tags, F1 %": _TAGS})),
+        *_versus("MLM alone", _OWN, {"tags after captions, F1 %": _TAGS}, "frequent"),
+    ],
+}
 
 # %% ../../nbs/results/07d_static_results.ipynb #0e03897f
-_RUNS = {
-    "static-07": [c for behind in ("MLM alone", f"{_OWN} shuffled") for c in _versus(_OWN, behind, _FOUND, "frequent")],
-    "static-08": [c for arm in _DCCA for c in _versus(arm, "mse", {"phrases, accuracy@1 %": _SENTENCES})],
-    "static-09": [*_versus(_OWN, "dcca_ey, fastText", _FOUND, "frequent")],
-    "static-10": [*(c for arm in _DCCA for c in _versus("MLM alone", arm, {"tags, F1 %": _TAGS})),
-                  *_versus("MLM alone", _OWN, {"tags after captions, F1 %": _TAGS}, "frequent")]}
-
 RULES = {
-    "static-07": [_since_base("captions", "MLM alone", "multi30k-2016", "acc@1c", _CAPTIONS, None, "frequent"),
-                  Rule("captions gained over MLM alone, less tags gained, points",
-                       {_OWN: "frequent", "MLM alone": "frequent"}, _more_than_tags)],
-    "static-08": [_since_base("phrases", "mse", "T3", "acc@1c", _SENTENCES, _FALLS),
-                  _since_base("tags", "mse", "tags", "f1", _TAGS, lambda n: 1 if abs(n) <= 2 else -1)],
-    "static-11": [Rule(f"{label}: {arm} minus MLM alone, the pair that gains least, points",
-                       dict.fromkeys((arm, "MLM alone"), experiment), _least(arm, test), _FALLS)
-                  for arm, label, experiment, test in (
-                      ("dcca_as_published", "phrases", "losses", "T3"), ("dcca_ey", "phrases", "losses", "T3"),
-                      (_OWN, "captions", "frequent", "multi30k-2016"), (_OWN, "Tatoeba", "frequent", "tatoeba"))]}
+    "static-07": [
+        _since_base(
+            "captions", "MLM alone", "multi30k-2016", "acc@1c", _CAPTIONS, None, "frequent"
+        ),
+        Rule(
+            "captions gained over MLM alone, less tags gained, points",
+            {_OWN: "frequent", "MLM alone": "frequent"},
+            _more_than_tags,
+        ),
+    ],
+    "static-08": [
+        _since_base("phrases", "mse", "T3", "acc@1c", _SENTENCES, _FALLS),
+        _since_base("tags", "mse", "tags", "f1", _TAGS, lambda n: 1 if abs(n) <= 2 else -1),
+    ],
+    "static-11": [
+        Rule(
+            f"{label}: {arm} minus MLM alone, the pair that gains least, points",
+            dict.fromkeys((arm, "MLM alone"), experiment),
+            _least(arm, test),
+            _FALLS,
+        )
+        for arm, label, experiment, test in (
+            ("dcca_as_published", "phrases", "losses", "T3"),
+            ("dcca_ey", "phrases", "losses", "T3"),
+            (_OWN, "captions", "frequent", "multi30k-2016"),
+            (_OWN, "Tatoeba", "frequent", "tatoeba"),
+        )
+    ],
+}
 
-# %% ../../nbs/results/07d_static_results.ipynb #numbersv
-_unmapped, _mapped = _at_middle("x2static", "unmapped"), _at_middle("x2static", "mapped")
+# %% ../../nbs/results/07d_static_results.ipynb #a57dd108
+_unmapped = _at_middle("x2static", "unmapped")
+
+
+_mapped = _at_middle("x2static", "mapped")
+
+
 _without_entries = _found("fasttext", "unsupervised", "mapped")
 
-def _worst_gains_most(record) -> float: # points, of the pair that is worst without a map: its gain or lead, the less
+
+def _worst_gains_most(
+    record,
+) -> float:  # points, of the pair that is worst without a map: its gain or lead, the less
     pairs = {name.split("/")[1] for name in record["metrics"] if name.startswith("bli/")}
     of = {pair: _of_pairs(record, pair.__eq__) for pair in pairs}
     gains = {pair: _mapped(own) - _unmapped(own) for pair, own in of.items()}
@@ -363,62 +640,167 @@ def _worst_gains_most(record) -> float: # points, of the pair that is worst with
     gain = gains.pop(worst)
     return min(gain, gain - sum(gains.values()) / len(gains))
 
-_ENOUGH = 100 # rated pairs: of fewer a correlation has a standard error above 0.1
 
-def _similarity(record, across: bool) -> float: # points: X2Static minus fastText, both mapped
+_ENOUGH = 100  # rated pairs: of fewer a correlation has a standard error above 0.1
+
+# %% ../../nbs/results/07d_static_results.ipynb #1102c102
+def _similarity(record, across: bool) -> float:  # points: X2Static minus fastText, both mapped
     own = _of_pairs(record, lambda pair: ("-" in pair) == across)
-    if baseline_mean(own, "similarity", "fasttext/mapped", "pairs") < 100 * _ENOUGH: return math.nan # it is in percent
+    # it is in percent
+    if baseline_mean(own, "similarity", "fasttext/mapped", "pairs") < 100 * _ENOUGH:
+        return math.nan
     place = f"x2static/mapped/layer{middle(record['parameters']['layers'])}"
-    return baseline_mean(own, "similarity", place, "harmonic") - baseline_mean(own, "similarity", "fasttext/mapped",
-                                                                               "harmonic")
+    return baseline_mean(own, "similarity", place, "harmonic") - baseline_mean(
+        own, "similarity", "fasttext/mapped", "harmonic"
+    )
 
-def _over_last(space): # points: the middle layer minus the last
-    last = lambda r: _found("x2static", space, f"layer{r['parameters']['layers']}")(r)
+
+def _over_last(space):  # points: the middle layer minus the last
+    def last(r):
+        return _found("x2static", space, f"layer{r['parameters']['layers']}")(r)
+
     return lambda r: _at_middle("x2static", space)(r) - last(r)
 
-def _over_fasttext(record) -> float: # points; NaN where its map was refused, so that there is nothing to be level with
-    if baseline_mean(record, "map", "fasttext/unsupervised/mapped", "agreement") < 10: return math.nan
+
+def _over_fasttext(
+    record,
+) -> float:  # points; NaN where its map was refused, so that there is nothing to be level with
+    if baseline_mean(record, "map", "fasttext/unsupervised/mapped", "agreement") < 10:
+        return math.nan
     return _unmapped(record) - _without_entries(record)
 
-_regularised, _halved = (_found("x2static/regularised", *place) for place in (("mapped",), ("right50", "mapped")))
-_by_entries, _by_rcsls = _found("fasttext", "mapped"), _found("fasttext/rcsls", "mapped")
+# %% ../../nbs/results/07d_static_results.ipynb #numbersv
+_regularised, _halved = (
+    _found("x2static/regularised", *place) for place in (("mapped",), ("right50", "mapped"))
+)
 
-def _half_helps(record) -> float: # points; NaN where all entries do not help either, so that half of them tell nothing
-    return _halved(record) - _unmapped(record) if _regularised(record) > _unmapped(record) else math.nan
+
+_by_entries = _found("fasttext", "mapped")
+
+
+_by_rcsls = _found("fasttext/rcsls", "mapped")
+
+
+def _half_helps(
+    record,
+) -> float:  # points; NaN where all entries do not help either, so that half of them tell nothing
+    return (
+        _halved(record) - _unmapped(record)
+        if _regularised(record) > _unmapped(record)
+        else math.nan
+    )
 
 # %% ../../nbs/results/07d_static_results.ipynb #e4811f91
-RULES |= { # of what is measured outside the grid of losses
-    "static-01": [_of_vectors("X2Static, unmapped, minus fastText mapped without a dictionary, points", _over_fasttext,
-                              lambda n: (abs(n) <= 10) - (abs(n) > 20), _unmapped)],
-    "static-02": [_of_vectors(f"X2Static, mapped{how} minus unmapped, points", lambda r, at=at: at(r) - _unmapped(r),
-                              lambda n: (n >= 3) - (n < 0), at)
-                  for how, at in (("", _mapped), (", regularised,", _regularised))] + [
-        _of_vectors("X2Static minus fastText, both mapped by entries, points", lambda r: _mapped(r) - _by_entries(r),
-                    lambda n: 1 if abs(n) <= 5 else -1),
-        _of_vectors("X2Static mapped minus fastText by RCSLS, points", lambda r: _mapped(r) - _by_rcsls(r), _FALLS)],
-    "static-03": [_of_vectors("the pair that is worst without a map: its gain or its lead, points",
-                              _worst_gains_most)],
-    "static-04": [_of_vectors(f"{space}: middle layer minus the last, points", _over_last(space), None,
-                              _at_middle("x2static", space)) for space in ("unmapped", "mapped")],
-    "static-05": [_of_vectors("half of the entries right: mapped, regularised, minus unmapped, points", _half_helps,
-                              _FALLS, _unmapped),
-                  _of_vectors("mapped, regularised: half of the entries right minus all, points",
-                              lambda r: _halved(r) - _regularised(r), _FALLS, _regularised)],
-    "static-06": [_of_vectors("similarity across languages: X2Static minus fastText, points",
-                              lambda r: _similarity(r, True), lambda n: 1 if abs(n) <= 5 else -1),
-                  _of_vectors("similarity within a language: X2Static minus fastText, points",
-                              lambda r: _similarity(r, False), _FALLS)]}
+RULES |= {  # of what is measured outside the grid of losses
+    "static-01": [
+        _of_vectors(
+            "X2Static, unmapped, minus fastText mapped without a dictionary, points",
+            _over_fasttext,
+            lambda n: (abs(n) <= 10) - (abs(n) > 20),
+            _unmapped,
+        )
+    ],
+    "static-02": [
+        _of_vectors(
+            f"X2Static, mapped{how} minus unmapped, points",
+            lambda r, at=at: at(r) - _unmapped(r),
+            lambda n: (n >= 3) - (n < 0),
+            at,
+        )
+        for how, at in (("", _mapped), (", regularised,", _regularised))
+    ]
+    + [
+        _of_vectors(
+            "X2Static minus fastText, both mapped by entries, points",
+            lambda r: _mapped(r) - _by_entries(r),
+            lambda n: 1 if abs(n) <= 5 else -1,
+        ),
+        _of_vectors(
+            "X2Static mapped minus fastText by RCSLS, points",
+            lambda r: _mapped(r) - _by_rcsls(r),
+            _FALLS,
+        ),
+    ],
+    "static-03": [
+        _of_vectors(
+            "the pair that is worst without a map: its gain or its lead, points", _worst_gains_most
+        )
+    ],
+    "static-04": [
+        _of_vectors(
+            f"{space}: middle layer minus the last, points",
+            _over_last(space),
+            None,
+            _at_middle("x2static", space),
+        )
+        for space in ("unmapped", "mapped")
+    ],
+    "static-05": [
+        _of_vectors(
+            "half of the entries right: mapped, regularised, minus unmapped, points",
+            _half_helps,
+            _FALLS,
+            _unmapped,
+        ),
+        _of_vectors(
+            "mapped, regularised: half of the entries right minus all, points",
+            lambda r: _halved(r) - _regularised(r),
+            _FALLS,
+            _regularised,
+        ),
+    ],
+    "static-06": [
+        _of_vectors(
+            "similarity across languages: X2Static minus fastText, points",
+            lambda r: _similarity(r, True),
+            lambda n: 1 if abs(n) <= 5 else -1,
+        ),
+        _of_vectors(
+            "similarity within a language: X2Static minus fastText, points",
+            lambda r: _similarity(r, False),
+            _FALLS,
+        ),
+    ],
+}
 
 # %% ../../nbs/results/07d_static_results.ipynb #a4dc15a8
-CLAIMS = {name: Claim(says, paper, tuple(_RUNS.get(name, ()))) for name, says, paper in (
-    ("static-01", "Vectors out of the encoder translate before any map, as fastText mapped unsupervised", "55.6, 56.5"),
-    ("static-02", "Mapping them gains clearly, to MUSE's level, below RCSLS", "62.0 > 55.6; 62.1; 69.6"),
-    ("static-03", "The gain is largest where they translate worst", "bn 18.0 to 34.6"),
-    ("static-04", "The middle of the encoder is better than its output", "text"),
-    ("static-05", "Where the dictionary failed, mapping does not help", "ko 26.7, 25.8"),
-    ("static-06", "Similarity: level with fastText across languages, below it within one", ".713, .712; .706 < .743"),
-    ("static-07", "MLM and the correlation loss beat MLM alone, most in retrieval", "Tatoeba 68.1 > 60.9 > 50.4"),
-    ("static-08", "MSE ruins retrieval, and fine-tuned tasks survive", "Tatoeba 10.1; UD-POS 72.95"),
-    ("static-09", "The encoder's own vectors are better teachers than others", "mean 64.96 > 63.45"),
-    ("static-10", "Tagging loses a little with the correlation loss", "UD-POS 72.1 < 72.9"),
-    ("static-11", "Some languages lose though the mean rises", "Tatoeba ml -38.7, mr -15.8"))}
+CLAIMS = {
+    name: Claim(says, paper, tuple(_RUNS.get(name, ())))
+    for name, says, paper in (
+        (
+            "static-01",
+            "Vectors out of the encoder translate before any map, as fastText mapped unsupervised",
+            "55.6, 56.5",
+        ),
+        (
+            "static-02",
+            "Mapping them gains clearly, to MUSE's level, below RCSLS",
+            "62.0 > 55.6; 62.1; 69.6",
+        ),
+        ("static-03", "The gain is largest where they translate worst", "bn 18.0 to 34.6"),
+        ("static-04", "The middle of the encoder is better than its output", "text"),
+        ("static-05", "Where the dictionary failed, mapping does not help", "ko 26.7, 25.8"),
+        (
+            "static-06",
+            "Similarity: level with fastText across languages, below it within one",
+            ".713, .712; .706 < .743",
+        ),
+        (
+            "static-07",
+            "MLM and the correlation loss beat MLM alone, most in retrieval",
+            "Tatoeba 68.1 > 60.9 > 50.4",
+        ),
+        (
+            "static-08",
+            "MSE ruins retrieval, and fine-tuned tasks survive",
+            "Tatoeba 10.1; UD-POS 72.95",
+        ),
+        (
+            "static-09",
+            "The encoder's own vectors are better teachers than others",
+            "mean 64.96 > 63.45",
+        ),
+        ("static-10", "Tagging loses a little with the correlation loss", "UD-POS 72.1 < 72.9"),
+        ("static-11", "Some languages lose though the mean rises", "Tatoeba ml -38.7, mr -15.8"),
+    )
+}

@@ -26,8 +26,19 @@ from tempfile import TemporaryDirectory
 import torch
 from safetensors.torch import load_file, save_file
 
-from ..base.core import (ConfigError, DataError, atomic_path, choose, derive_seed, pair_name, parse_languages,
-                            runs_folder, torch_generator, verify_checksums, write_checksums)
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    atomic_path,
+    choose,
+    derive_seed,
+    pair_name,
+    parse_languages,
+    runs_folder,
+    torch_generator,
+    verify_checksums,
+    write_checksums,
+)
 from ..text.batches import MappedBatches, Prepared, folder_lock, short_hash, source_hash
 from ..text.catalogue import SETS, dictionary as published_dictionary
 from ..text.cldr import LOCALES, dictionary
@@ -45,276 +56,489 @@ from ..measures.probes import cldr_tasks, linear_probe
 from ..measures.retrieval import lsa, retrieval_by_layer, untrained
 from ..pretraining import pretraining
 from ..pretraining.experiments import Experiment
-from ..pretraining.held_out import (Measured, Probed, baseline_rows, cached_rows, fitted, held_out_metrics,
-                                       hold_out, language_metrics)
-from ..pretraining.pretraining import (BY_SIZE, EVALUATIONS, WARMUP_SHARE, MaskedLanguageModel, Phase, Recipe,
-                                          RunSettings, Trained, check_amounts, check_choices, common_choices,
-                                          comparison_table, fill_in, file_hashes, finished_phase, held_out_spec,
-                                          init_for_record, main, network_config, new_masked_lm, plan_run, restarts,
-                                          start_shape, size_defaults, step_tokens)
+from xlnb.pretraining.held_out import (
+    Measured,
+    Probed,
+    baseline_rows,
+    cached_rows,
+    fitted,
+    held_out_metrics,
+    hold_out,
+    language_metrics,
+)
+from xlnb.pretraining.pretraining import (
+    BY_SIZE,
+    EVALUATIONS,
+    WARMUP_SHARE,
+    MaskedLanguageModel,
+    Phase,
+    Recipe,
+    RunSettings,
+    Trained,
+    check_amounts,
+    check_choices,
+    common_choices,
+    comparison_table,
+    fill_in,
+    file_hashes,
+    finished_phase,
+    held_out_spec,
+    init_for_record,
+    main,
+    network_config,
+    new_masked_lm,
+    plan_run,
+    restarts,
+    start_shape,
+    size_defaults,
+    step_tokens,
+)
 from ..pretraining.reports import nats_learned
 from ..mapping import NearIdentity, map_to
-from ..static_transfer import LOSSES, TransferLoss, cached_vectors, noise_correlation, word_batches, word_vectors
+from xlnb.static_transfer import (
+    LOSSES,
+    TransferLoss,
+    cached_vectors,
+    noise_correlation,
+    word_batches,
+    word_vectors,
+)
 from ..x2static import Distillation, count_words, distil, find_segmenter
 
 # %% ../../nbs/results/07c_static_runs.ipynb #ssettings
 TASKS = ("mlm", "mlm+tlm")
-OWN = {"x2static": {}, "x2static_included": {"target": "included"}, # vectors out of the base run, and how
-       "aggregated": {"method": "aggregate"}}
-MAPPED = *OWN, "fasttext" # vectors that a map brings into one space
+OWN = {
+    "x2static": {},
+    "x2static_included": {"target": "included"},  # vectors out of the base run, and how
+    "aggregated": {"method": "aggregate"},
+}
+MAPPED = *OWN, "fasttext"  # vectors that a map brings into one space
 TEACHERS = *MAPPED, "lsa"
-MASKING = Masking(pair_rate=0.4, pair_sides="one", policy="80-10-10") # of text 15 %
+MASKING = Masking(pair_rate=0.4, pair_sides="one", policy="80-10-10")  # of text 15 %
+
 
 @dataclass(frozen=True)
 class Base(RunSettings):
     "Parameters of the base run."
-    tasks: str = "mlm" # mlm | mlm+tlm, with as many tokens in pairs as in text
+
+    tasks: str = "mlm"  # mlm | mlm+tlm, with as many tokens in pairs as in text
 
     @property
-    def uses_pairs(self) -> bool: return self.tasks == "mlm+tlm"
-    @property
-    def parallel_share(self) -> float: return 0.5 # of a step's tokens, how many are pairs
+    def uses_pairs(self) -> bool:
+        return self.tasks == "mlm+tlm"
 
-# %% ../../nbs/results/07c_static_runs.ipynb #ssettings2
+    @property
+    def parallel_share(self) -> float:
+        return 0.5  # of a step's tokens, how many are pairs
+
+# %% ../../nbs/results/07c_static_runs.ipynb #f54c5ce1
 @dataclass(frozen=True)
 class Settings(Base):
     "Parameters of a run: those of the base run, and of its continuation; `None` is filled in by `resolve`."
-    init: str = "" # folder of a masked language model with its tokenizer, continued in place of a base run
-    alpha: float | None = None # exponent of the language sampling of text
-    relative_positions: str | None = None # gated | plain | none
-    relative_across: str | None = None # buckets for the other sentence of a pair: shared with its own sentence | own
-    restart_positions: bool | None = None # whether positions start again in the second sentence of a pair
-    loss: str = "cosine" # one of LOSSES, or none: masked language modelling alone
-    weight: float | None = None # of that loss
-    teacher: str | None = None # x2static | x2static_included (a word in its own contexts, as in the published code) |
-                               # aggregated | fasttext | lsa, or files of vectors that share a space
-    teacher_width: int | None = None # of fastText's vectors; None: that of the network
-    identity_weight: float | None = None # pull of the teacher's map towards the identity, as of `NearIdentity`
-    hub: str = "en" # language whose space is the common one
-    teacher_lines: int | None = None # of text in each language that vectors are distilled from
-    transfer_steps: int | None = None # optimiser steps of the continuation
-    rate: float | None = None # highest learning rate of the continuation, as a multiple of the base run's
-    words: int | None = None # of a step, every language in turn
-    words_at_once: int | None = None # that meet in one loss
-    layer: int | None = None # whose states of the words are pulled
-    goes_on: str = "mlm" # what the continuation reads: mlm | mlm+tlm, as many tokens of both
-    most_words: int | None = None # of a language that are pulled, the most frequent; None: all that the teacher has
-    shuffled: bool = False # control: the teacher's vectors, shuffled among its words
+
+    init: str = (
+        ""  # folder of a masked language model with its tokenizer, continued in place of a base run
+    )
+    alpha: float | None = None  # exponent of the language sampling of text
+    relative_positions: str | None = None  # gated | plain | none
+    relative_across: str | None = (
+        None  # buckets for the other sentence of a pair: shared with its own sentence | own
+    )
+    restart_positions: bool | None = (
+        None  # whether positions start again in the second sentence of a pair
+    )
+    loss: str = "cosine"  # one of LOSSES, or none: masked language modelling alone
+    weight: float | None = None  # of that loss
+    teacher: str | None = (
+        None  # x2static | x2static_included (a word in its own contexts, as in the published code) |
+    )
+    # aggregated | fasttext | lsa, or files of vectors that share a space
+    teacher_width: int | None = None  # of fastText's vectors; None: that of the network
+    identity_weight: float | None = (
+        None  # pull of the teacher's map towards the identity, as of `NearIdentity`
+    )
+    hub: str = "en"  # language whose space is the common one
+    teacher_lines: int | None = None  # of text in each language that vectors are distilled from
+    transfer_steps: int | None = None  # optimiser steps of the continuation
+    rate: float | None = (
+        None  # highest learning rate of the continuation, as a multiple of the base run's
+    )
+    words: int | None = None  # of a step, every language in turn
+    words_at_once: int | None = None  # that meet in one loss
+    layer: int | None = None  # whose states of the words are pulled
+    goes_on: str = "mlm"  # what the continuation reads: mlm | mlm+tlm, as many tokens of both
+    most_words: int | None = (
+        None  # of a language that are pulled, the most frequent; None: all that the teacher has
+    )
+    shuffled: bool = False  # control: the teacher's vectors, shuffled among its words
 
     @property
-    def reads_files(self) -> bool: return self.teacher not in TEACHERS
+    def reads_files(self) -> bool:
+        return self.teacher not in TEACHERS
+
     @property
-    def is_recorded(self) -> bool: # whether the teacher is named as by `named_files`
-        return bool(re.fullmatch(r".+-[0-9a-f]{8}", self.teacher)) and \
-            not any(path.exists() for path in vector_files(self).values())
+    def is_recorded(self) -> bool:  # whether the teacher is named as by `named_files`
+        return bool(re.fullmatch(r".+-[0-9a-f]{8}", self.teacher)) and not any(
+            path.exists() for path in vector_files(self).values()
+        )
+
     def for_record(self) -> dict:
         "The settings as records have them: files of vectors by name and contents, `init` by its weights."
         files = {"teacher": named_files(self)} if self.reads_files and not self.is_recorded else {}
         return super().for_record() | files | {"init": init_for_record(self.init)}
 
-def vector_files(s: Settings) -> dict[str, Path]: # language → file
+# %% ../../nbs/results/07c_static_runs.ipynb #ssettings2
+def vector_files(s: Settings) -> dict[str, Path]:  # language → file
     "A folder has <code>.safetensors; another path has {lang} in place of the code."
     pattern = s.teacher if "{lang}" in s.teacher else str(Path(s.teacher) / "{lang}.safetensors")
     langs = parse_languages(s.langs)
     return {lang: Path(pattern.replace("{lang}", lang)).expanduser() for lang in langs}
 
+
 def named_files(s: Settings) -> str:
     "The name of a folder or pattern, and a hash of what is in the files."
     return f"{Path(s.teacher).name}-{short_hash(file_hashes(vector_files(s).values()))}"
 
-# %% ../../nbs/results/07c_static_runs.ipynb #sresolve
-BUDGET = {"tiny": dict(steps=160, batch_tokens=512, teacher_lines=1000, transfer_steps=60, words=192),
-          "small": dict(steps=4000, batch_tokens=2048, teacher_lines=10_000, transfer_steps=1000, words=1280),
-          **dict.fromkeys(("base", "large", "xl"), dict(steps=20_000, batch_tokens=4096, teacher_lines=1_000_000,
-                                                        transfer_steps=7500, words=1024))}
-PAPER = dict(learning_rate=5e-5, rate=1.0, transfer_steps=7500, warmup_steps=0, batch_tokens=8192, words=1024,
-             clip_norm=1.0, alpha=0.0, weight=1.0, identity_weight=0.0, teacher_lines=1_000_000) # of XLM-R-base
-WEIGHTS = {"cosine": 10.0, "dcca": 0.1, "dcca_ey": 0.1} # a cosine is one number, DCCA a sum of about a hundred; else 1
-FEW_TESTS = {"tiny": 100} # enough to see every part at work
-PUBLISHED_PART = 64 # words that meet in a loss of the published code
+# %% ../../nbs/results/07c_static_runs.ipynb #547ffa74
+BUDGET = {
+    "tiny": dict(steps=160, batch_tokens=512, teacher_lines=1000, transfer_steps=60, words=192),
+    "small": dict(
+        steps=4000, batch_tokens=2048, teacher_lines=10_000, transfer_steps=1000, words=1280
+    ),
+    **dict.fromkeys(
+        ("base", "large", "xl"),
+        dict(
+            steps=20_000,
+            batch_tokens=4096,
+            teacher_lines=1_000_000,
+            transfer_steps=7500,
+            words=1024,
+        ),
+    ),
+}
 
+# %% ../../nbs/results/07c_static_runs.ipynb #59eb6969
+# of XLM-R-base
+PAPER = dict(
+    learning_rate=5e-5,
+    rate=1.0,
+    transfer_steps=7500,
+    warmup_steps=0,
+    batch_tokens=8192,
+    words=1024,
+    clip_norm=1.0,
+    alpha=0.0,
+    weight=1.0,
+    identity_weight=0.0,
+    teacher_lines=1_000_000,
+)
+
+
+# a cosine is one number, DCCA a sum of about a hundred; else 1
+WEIGHTS = {"cosine": 10.0, "dcca": 0.1, "dcca_ey": 0.1}
+
+
+FEW_TESTS = {"tiny": 100}  # enough to see every part at work
+
+
+PUBLISHED_PART = 64  # words that meet in a loss of the published code
+
+# %% ../../nbs/results/07c_static_runs.ipynb #949d4fc4
 def resolve(given: Settings) -> Settings:
     "The settings with what size and loss say for `None`; raises `ConfigError`, saying what can be."
-    given = replace(given, hub=parse_languages([given.hub])[0]) # 'no' may arrive as false
+    given = replace(given, hub=parse_languages([given.hub])[0])  # 'no' may arrive as false
     given = fill_in(given, teacher="lsa" if given.corpus == "cldr" else "x2static")
     _check(given)
     given = fill_in(given, **start_shape(given), **(PAPER if given.recipe == "paper" else {}))
-    given = fill_in(given, alpha=0.7, rate=0.5, relative_positions="gated", relative_across="shared")
+    given = fill_in(
+        given, alpha=0.7, rate=0.5, relative_positions="gated", relative_across="shared"
+    )
     by_size = restarts(base_of(given))
     if not given.init and given.restart_positions not in (None, by_size):
-        raise ConfigError(f"restart_positions={given.restart_positions} without init: the base run has {by_size}, by "
-                          "its size; leave it out")
+        raise ConfigError(
+            f"restart_positions={given.restart_positions} without init: the base run has "
+            f"{by_size}, by "
+            "its size; leave it out"
+        )
     given = fill_in(given, restart_positions=by_size)
-    identity_weight = 1.0 if given.loss != "none" and given.teacher in OWN else 0.0 # its spaces are nearly one
-    given = fill_in(given, weight=WEIGHTS.get(given.loss, 1.0), test_lines=FEW_TESTS.get(given.size),
-                    identity_weight=identity_weight)
+    # its spaces are nearly one
+    identity_weight = 1.0 if given.loss != "none" and given.teacher in OWN else 0.0
+    given = fill_in(
+        given,
+        weight=WEIGHTS.get(given.loss, 1.0),
+        test_lines=FEW_TESTS.get(given.size),
+        identity_weight=identity_weight,
+    )
     budget = BUDGET[given.size]
     given = fill_in(given, transfer_steps=budget["transfer_steps"])
-    if given.init: given = _without_base(given)
+    if given.init:
+        given = _without_base(given)
     full = fill_in(given, **budget, **size_defaults(given))
     at_once = PUBLISHED_PART if given.loss == "dcca_as_published" else full.words
-    full = fill_in(full, warmup_steps=round(WARMUP_SHARE * full.steps), layer=full.layers, words_at_once=at_once)
-    check_amounts(full, "teacher_lines", "transfer_steps", "rate", "weight", "words", "words_at_once")
+    full = fill_in(
+        full,
+        warmup_steps=round(WARMUP_SHARE * full.steps),
+        layer=full.layers,
+        words_at_once=at_once,
+    )
+    check_amounts(
+        full, "teacher_lines", "transfer_steps", "rate", "weight", "words", "words_at_once"
+    )
     choose("layer", full.layer, range(full.layers + 1))
     _check_words(full)
     return full
 
-def _without_base(given): # `init` in place of it: its steps are those of the continuation
+# %% ../../nbs/results/07c_static_runs.ipynb #sresolve
+def _without_base(given):  # `init` in place of it: its steps are those of the continuation
     for name, only in (("steps", given.transfer_steps), ("tasks", "mlm")):
         if (value := getattr(given, name)) not in (None, only):
-            raise ConfigError(f"{name}={value!r} with init={given.init!r}: there is no base run; leave it out. How "
-                              "long the encoder goes on is transfer_steps, and on what goes_on")
+            raise ConfigError(
+                f"{name}={value!r} with init={given.init!r}: there is no base run; leave it "
+                f"out. How "
+                "long the encoder goes on is transfer_steps, and on what goes_on"
+            )
     return replace(given, steps=given.transfer_steps)
 
-# %% ../../nbs/results/07c_static_runs.ipynb #scheck
+# %% ../../nbs/results/07c_static_runs.ipynb #3e6d6616
 def _check(s: Settings):
     "Refuse values and combinations that cannot be."
-    check_choices(s, tasks=TASKS, goes_on=TASKS, loss=("none", *LOSSES),
-                  relative_positions=(None, "gated", "plain", "none"), relative_across=(None, "shared", "own"))
+    check_choices(
+        s,
+        tasks=TASKS,
+        goes_on=TASKS,
+        loss=("none", *LOSSES),
+        relative_positions=(None, "gated", "plain", "none"),
+        relative_across=(None, "shared", "own"),
+    )
     if s.shuffled and s.loss == "none":
         raise ConfigError("shuffled=True with loss='none': nothing is pulled; give a loss")
     if s.goes_on != "mlm" and s.loss != "none":
-        raise ConfigError(f"goes_on={s.goes_on!r} with loss={s.loss!r}: words come beside text alone; give loss='none'")
-    if len(parse_languages(s.langs)) < 2: raise ConfigError(f"langs={s.langs!r}: give two languages or more")
+        raise ConfigError(
+            f"goes_on={s.goes_on!r} with loss={s.loss!r}: words come beside text alone; give "
+            f"loss='none'"
+        )
+    if len(parse_languages(s.langs)) < 2:
+        raise ConfigError(f"langs={s.langs!r}: give two languages or more")
     choose("hub", s.hub, parse_languages(s.langs))
     if not 0 <= (s.identity_weight or 0) < math.inf:
         raise ConfigError(f"identity_weight={s.identity_weight}: give a number from 0 on")
     for name, value in {"weight": s.weight, "rate": s.rate}.items():
-        if not math.isfinite(value or 0): raise ConfigError(f"{name}={value}: give a finite number above 0")
+        if not math.isfinite(value or 0):
+            raise ConfigError(f"{name}={value}: give a finite number above 0")
     for name, value in {"teacher_width": s.teacher_width, "most_words": s.most_words}.items():
-        if value is not None and value < 1: raise ConfigError(f"{name}={value} is not above 0")
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}={value} is not above 0")
     if s.teacher_width and s.teacher != "fasttext":
-        raise ConfigError(f"teacher_width={s.teacher_width} with teacher={s.teacher!r}: fastText's alone can be chosen")
+        raise ConfigError(
+            f"teacher_width={s.teacher_width} with teacher={s.teacher!r}: fastText's alone can "
+            f"be chosen"
+        )
     if s.identity_weight and (s.loss == "none" or s.teacher not in MAPPED):
-        raise ConfigError(f"identity_weight={s.identity_weight} with loss={s.loss!r} and teacher={s.teacher!r}: there "
-                          f"is no map; take a loss and one of {', '.join(MAPPED)}")
+        raise ConfigError(
+            f"identity_weight={s.identity_weight} with loss={s.loss!r} and "
+            f"teacher={s.teacher!r}: there "
+            f"is no map; take a loss and one of {', '.join(MAPPED)}"
+        )
     if s.recipe == "paper" and not s.init:
-        raise ConfigError("recipe='paper': the paper goes on from XLM-R-base, which is no run of this notebook; name "
-                          "its folder, or that of another encoder of its size, by init=")
-    if s.reads_files and not s.is_recorded: _check_files(s)
+        raise ConfigError(
+            "recipe='paper': the paper goes on from XLM-R-base, which is no run of this "
+            "notebook; name "
+            "its folder, or that of another encoder of its size, by init="
+        )
+    if s.reads_files and not s.is_recorded:
+        _check_files(s)
 
+# %% ../../nbs/results/07c_static_runs.ipynb #scheck
 def _check_files(s: Settings):
     "Refuse a teacher that is neither a name nor files for every language."
     lacking = [path for path in vector_files(s).values() if not path.is_file()]
-    if lacking: raise ConfigError(f"teacher={s.teacher!r} is not one of {', '.join(TEACHERS)}, and as files it lacks "
-                                  f"{lacking[0].name}: name a folder with <code>.safetensors for each language, or "
-                                  "a path with {lang} in place of the code")
+    if lacking:
+        raise ConfigError(
+            f"teacher={s.teacher!r} is not one of {', '.join(TEACHERS)}, and as files it lacks "
+            f"{lacking[0].name}: name a folder with <code>.safetensors for each language, or "
+            "a path with {lang} in place of the code"
+        )
 
-# %% ../../nbs/results/07c_static_runs.ipynb #sresolve2
+# %% ../../nbs/results/07c_static_runs.ipynb #882c821b
 def micro_batches(s: Settings) -> int:
     "How many a step has."
     return math.ceil(sum(step_tokens(s)) / s.micro_tokens)
 
-def _teacher_widths(s: Settings) -> set[int]: # filled in; files say it themselves
-    if not s.reads_files or s.is_recorded: return {s.teacher_width or s.width}
+
+def _teacher_widths(s: Settings) -> set[int]:  # filled in; files say it themselves
+    if not s.reads_files or s.is_recorded:
+        return {s.teacher_width or s.width}
     return {read_vectors(path, limit=1).matrix.shape[1] for path in vector_files(s).values()}
 
-def _check_words(s: Settings): # filled in
+# %% ../../nbs/results/07c_static_runs.ipynb #bc9aab1d
+def _check_words(s: Settings):  # filled in
     "Refuse numbers of words that cannot be divided, or about which a correlation loss says nothing, and other widths."
     if s.loss in ("mse", "cosine") and (other := _teacher_widths(s) - {s.width}):
-        raise ConfigError(f"loss={s.loss!r} with a teacher of width {min(other)} and width={s.width}: it compares "
-                          "number by number; take a teacher of the network's width, or loss='dcca_ey'")
-    n, at_once, least = micro_batches(s), s.words_at_once, {"dcca_as_published": 22, "dcca_ey": 4}.get(s.loss, 1)
-    if at_once < least: raise ConfigError(f"words_at_once={at_once}: {s.loss} needs {least} or more")
+        raise ConfigError(
+            f"loss={s.loss!r} with a teacher of width {min(other)} and width={s.width}: it "
+            f"compares "
+            "number by number; take a teacher of the network's width, or loss='dcca_ey'"
+        )
+    n = micro_batches(s)
+    at_once = s.words_at_once
+    least = {"dcca_as_published": 22, "dcca_ey": 4}.get(s.loss, 1)
+    if at_once < least:
+        raise ConfigError(f"words_at_once={at_once}: {s.loss} needs {least} or more")
     if s.loss == "dcca" and (noise := noise_correlation(at_once, s.width, s.width)) > 0.5:
-        raise ConfigError(f"loss='dcca' with {at_once} words in a loss: unrelated vectors of width {s.width} would "
-                          f"reach correlations of {noise:.2f}; give {4 * s.width + 1} words or more, or loss='dcca_ey'")
+        raise ConfigError(
+            f"loss='dcca' with {at_once} words in a loss: unrelated vectors of width {s.width} "
+            f"would "
+            f"reach correlations of {noise:.2f}; give {4 * s.width + 1} words or more, or "
+            f"loss='dcca_ey'"
+        )
     if s.words % (n * at_once):
-        raise ConfigError(f"words={s.words} and words_at_once={at_once}, with {n} micro-batches of text in a step: "
-                          f"give a multiple of {n * at_once} words, or other words_at_once")
+        raise ConfigError(
+            f"words={s.words} and words_at_once={at_once}, with {n} micro-batches of text in a "
+            f"step: "
+            f"give a multiple of {n * at_once} words, or other words_at_once"
+        )
 
-def start_config(s: Settings # resolved
-                ) -> EncoderConfig:
+# %% ../../nbs/results/07c_static_runs.ipynb #3325468d
+def start_config(
+    s: Settings,  # resolved
+) -> EncoderConfig:
     "Configuration of the network that is continued."
     return EncoderConfig.from_pretrained(s.init) if s.init else network_config(s)
 
-def base_of(s: Settings # resolved
-           ) -> Base:
+
+def base_of(
+    s: Settings,  # resolved
+) -> Base:
     "The run that is continued."
     return Base(**{f.name: getattr(s, f.name) for f in fields(Base)} | {"out": ""})
 
-def continuation_of(s: Settings # resolved
-                   ) -> Settings:
+# %% ../../nbs/results/07c_static_runs.ipynb #sresolve2
+def continuation_of(
+    s: Settings,  # resolved
+) -> Settings:
     "What the loop is told about the continuation: as many tokens in a step as the base run had."
     tokens = sum(step_tokens(s)) // (2 if s.goes_on == "mlm+tlm" else 1)
     warmup = s.warmup_steps if s.init else round(WARMUP_SHARE * s.transfer_steps)
-    return replace(s, tasks=s.goes_on, batch_tokens=tokens, steps=s.transfer_steps,
-                   learning_rate=s.rate * s.learning_rate, warmup_steps=warmup)
+    return replace(
+        s,
+        tasks=s.goes_on,
+        batch_tokens=tokens,
+        steps=s.transfer_steps,
+        learning_rate=s.rate * s.learning_rate,
+        warmup_steps=warmup,
+    )
 
 # %% ../../nbs/results/07c_static_runs.ipynb #6896a9bf
-def written_forms(lines, # of one language
-                  lang: str) -> dict[str, str]: # case-folded word → how it is mostly written, the most frequent first
+def written_forms(
+    lines,  # of one language
+    lang: str,
+) -> dict[str, str]:  # case-folded word → how it is mostly written, the most frequent first
     "Words of a text by their case-folded forms."
     counts, _ = count_words(lines, find_segmenter("auto", lang), lowercase=False)
     forms = {}
-    for word, _ in counts.most_common(): forms.setdefault(word.casefold(), word)
+    for word, _ in counts.most_common():
+        forms.setdefault(word.casefold(), word)
     return forms
 
-# %% ../../nbs/results/07c_static_runs.ipynb #steacher1
-def _names(lang, hub) -> list: # of one word on both sides
-    one = lambda word, lang: len(find_segmenter("auto", lang).words(word)) == 1
+# %% ../../nbs/results/07c_static_runs.ipynb #b80ce121
+def _names(lang, hub) -> list:  # of one word on both sides
+    def one(word, lang):
+        return len(find_segmenter("auto", lang).words(word)) == 1
+
     return [(a, b) for a, b, _ in dictionary(lang, hub) if one(a, lang) and one(b, hub)]
 
-def _published(lang, hub, source, forms) -> list: # of words that the text has, as it mostly writes them
+
+def _published(
+    lang, hub, source, forms
+) -> list:  # of words that the text has, as it mostly writes them
     rows = chain(*(published_dictionary(lang, hub, source, part) for part in ("train", "test")))
     folded = ((a.casefold(), b.casefold()) for a, b in rows)
-    return [(forms[lang][a], forms[hub][b]) for a, b in folded if a in forms[lang] and b in forms[hub]]
+    return [
+        (forms[lang][a], forms[hub][b]) for a, b in folded if a in forms[lang] and b in forms[hub]
+    ]
 
-def _families(entries) -> list[str]: # (word, word of the hub) → a word of the hub for each
+
+def _families(entries) -> list[str]:  # (word, word of the hub) → a word of the hub for each
     "Entries that share a word, or hang together by others that do, have one name."
-    groups, names = linked_entries(entries), {}
-    for (_, b), group in zip(entries, groups): names[group] = min(b, names.get(group, b))
+    groups = linked_entries(entries)
+    names = {}
+    for (_, b), group in zip(entries, groups):
+        names[group] = min(b, names.get(group, b))
     return [names[group] for group in groups]
 
-def lexicons(corpus, hub: str,
-             source: str | None = None, # 'muse' or 'xling'; None: CLDR's names for the embedded corpus, else MUSE
-            ) -> tuple[dict, dict]: # known; for the test: language → (word, word of the hub) pairs
+# %% ../../nbs/results/07c_static_runs.ipynb #steacher1
+def lexicons(
+    corpus,
+    hub: str,
+    source: str
+    | None = None,  # 'muse' or 'xling'; None: CLDR's names for the embedded corpus, else MUSE
+) -> tuple[dict, dict]:  # known; for the test: language → (word, word of the hub) pairs
     "Entries of one word on both sides; words that hang together by them are all known or all for the test."
     source = source or ("cldr" if corpus.name == "cldr" else "muse")
     there = {*LOCALES} if source == "cldr" else {*SETS[source].langs}
     langs = [lang for lang in corpus.langs if lang != hub and {lang, hub} <= there]
-    forms = {} if source == "cldr" else {lang: written_forms(corpus.text[lang], lang) for lang in [hub, *langs]}
-    known, test = {}, {}
+    forms = (
+        {}
+        if source == "cldr"
+        else {lang: written_forms(corpus.text[lang], lang) for lang in [hub, *langs]}
+    )
+    known = {}
+    test = {}
     for lang in langs:
-        rows = dict.fromkeys(_names(lang, hub) if source == "cldr" else _published(lang, hub, source, forms))
+        rows = dict.fromkeys(
+            _names(lang, hub) if source == "cldr" else _published(lang, hub, source, forms)
+        )
         told = [derive_seed("known entry", family) % 2 == 0 for family in _families([*rows])]
-        known[lang], test[lang] = ([row for row, own in zip(rows, told) if own == kind] for kind in (True, False))
+        known[lang], test[lang] = (
+            [row for row, own in zip(rows, told) if own == kind] for kind in (True, False)
+        )
     return known, test
 
-# %% ../../nbs/results/07c_static_runs.ipynb #sdata
+# %% ../../nbs/results/07c_static_runs.ipynb #86649f8b
 @dataclass(frozen=True)
 class TransferData(Prepared):
     "The data of a run, and what comes before the continuation where it is finished."
-    lexicon: tuple[dict, dict] = ({}, {}) # as of `lexicons`
-    start: Path | None = None # network that is continued
-    made: Path | None = None # folder of what is made of it: vectors, teachers
-    teacher: dict | None = None # language → WordVectors, in one space
 
-def prepare_data(s: Settings # resolved
-                ) -> TransferData:
+    lexicon: tuple[dict, dict] = ({}, {})  # as of `lexicons`
+    start: Path | None = None  # network that is continued
+    made: Path | None = None  # folder of what is made of it: vectors, teachers
+    teacher: dict | None = None  # language → WordVectors, in one space
+
+
+def prepare_data(
+    s: Settings,  # resolved
+) -> TransferData:
     "Corpus, vocabulary (that of `init`, if it is given), token store and lexicon."
-    if s.reads_files: _check_files(s) # as a record names them they cannot be read
+    # as a record names them they cannot be read
+    if s.reads_files:
+        _check_files(s)
     data = pretraining.prepare_data(s, vocabulary=Path(s.init) if s.init else None)
     return TransferData(**vars(data), lexicon=lexicons(data.corpus, s.hub))
 
-def new_base(s: Base, data: Prepared) -> MaskedLanguageModel: # resolved
+
+def new_base(s: Base, data: Prepared) -> MaskedLanguageModel:  # resolved
     "A masked language model as the base run starts with it."
     return MaskedLanguageModel(new_masked_lm(s), MASKING, MaskIds.of(data.tokenizer), s.uses_pairs)
 
+# %% ../../nbs/results/07c_static_runs.ipynb #sdata
 def text_batches(s: Base, data: Prepared):
     "Text, and pairs where the tasks use them."
     return pretraining.make_batches(s, data, *step_tokens(s))
 
-def measures(s: Base, data: Prepared) -> Callable: # model → dict of 'held_out/…'
+
+def measures(s: Base, data: Prepared) -> Callable:  # model → dict of 'held_out/…'
     "Losses and retrieval on held-out text, at every evaluation of both parts."
     held_out = hold_out(data, held_out_spec(s, MASKING))
     return lambda model: held_out_metrics(Measured(model.generator, model.generator), held_out)
 
+
 BASE = Phase("static_base", ("held_out", "static_runs"), new_base, text_batches, measures)
 
 # %% ../../nbs/results/07c_static_runs.ipynb #sprior
-def with_base(s: Settings, # resolved
-              data: TransferData) -> TransferData:
+def with_base(
+    s: Settings,  # resolved
+    data: TransferData,
+) -> TransferData:
     "The data with `init` or the finished base run; `CheckpointError` where the time limit came first."
     if s.init:
         name = short_hash([init_for_record(s.init), data.folder.name, s.size])
@@ -324,69 +548,118 @@ def with_base(s: Settings, # resolved
     base = finished_phase(BASE, base_of(s), data, s.max_minutes).parent
     return replace(data, start=base / "generator", made=base)
 
-def base_network(s: Settings, data: TransferData) -> EncoderForMaskedLM: # of `with_base`
+
+def base_network(s: Settings, data: TransferData) -> EncoderForMaskedLM:  # of `with_base`
     "The network that is continued, ready to be trained."
-    return load(data.start, EncoderForMaskedLM).train() # what transformers loads has its dropout off
+    # what transformers loads has its dropout off
+    return load(data.start, EncoderForMaskedLM).train()
+
 
 def with_teacher(s: Settings, data: TransferData) -> TransferData:
     "The data with the finished base run and the teacher."
     data = with_base(s, data)
     return replace(data, teacher=teacher_vectors(s, data))
 
-# %% ../../nbs/results/07c_static_runs.ipynb #steacher2
-def _first(lines, n: int): return islice(lines, n)
+# %% ../../nbs/results/07c_static_runs.ipynb #e1777e69
+def _first(lines, n: int):
+    return islice(lines, n)
 
-def distilled(s: Settings, data: Prepared,
-              encoder, # loaded, without a head
-              cache: Path, # folder; what is there of the same encoder is not done again
-             method: str = "x2static", # as of `Distillation`
-             **how, # other settings of it
-             ) -> dict[str, WordVectors]: # language → vectors, in no common space
+# %% ../../nbs/results/07c_static_runs.ipynb #e128c7e8
+def distilled(
+    s: Settings,
+    data: Prepared,
+    encoder,  # loaded, without a head
+    cache: Path,  # folder; what is there of the same encoder is not done again
+    method: str = "x2static",  # as of `Distillation`
+    **how,  # other settings of it
+) -> dict[str, WordVectors]:  # language → vectors, in no common space
     "Vectors of every language out of an encoder, words as they are written."
     few = dict(min_count=5) if BY_SIZE[s.size].learns_in_minutes else {}
-    if few and s.corpus == "cldr" and method == "x2static": few["epochs"] = 40 # of few lines
+    # of few lines
+    if few and s.corpus == "cldr" and method == "x2static":
+        few["epochs"] = 40
     settings = Distillation(method=method, lowercase=False, seed=s.seed, **few, **how)
-    text = {lang: Lines(_first, data.corpus.text[lang], s.teacher_lines) for lang in data.corpus.langs}
-    return {lang: distil(encoder, text[lang], lang, data.tokenizer, cache / lang, settings=settings) for lang in text}
+    text = {
+        lang: Lines(_first, data.corpus.text[lang], s.teacher_lines) for lang in data.corpus.langs
+    }
+    return {
+        lang: distil(encoder, text[lang], lang, data.tokenizer, cache / lang, settings=settings)
+        for lang in text
+    }
 
-LEAST_PAIRS = 10 # of known entries with vectors on both sides: of fewer `map_to` can not tell right from wrong
+# %% ../../nbs/results/07c_static_runs.ipynb #66ac8ad4
+# of known entries with vectors on both sides: of fewer `map_to` can not tell right from wrong
+LEAST_PAIRS = 10
 
-def in_one_space(own: dict, # language → WordVectors
-                 hub: str,
-                 known: dict, # of `lexicons`
-                 identity_weight: float = 0.0, # as of `NearIdentity`; 0: free
-                 min_agreement: float = 0.1, # as of `map_to`
-                ) -> dict: # the same, normalised
+# %% ../../nbs/results/07c_static_runs.ipynb #steacher2
+def in_one_space(
+    own: dict,  # language → WordVectors
+    hub: str,
+    known: dict,  # of `lexicons`
+    identity_weight: float = 0.0,  # as of `NearIdentity`; 0: free
+    min_agreement: float = 0.1,  # as of `map_to`
+) -> dict:  # the same, normalised
     "All languages mapped to the hub by the known entries; where these are too few, by the shapes of the spaces."
-    has = lambda lang, a, b: a in own[lang] and b in own[hub]
+
+    def has(lang, a, b):
+        return a in own[lang] and b in own[hub]
+
     known = {lang: [e for e in rows if has(lang, *e)] for lang, rows in known.items()}
-    spaces = map_to(own.values(), hub, {lang: rows for lang, rows in known.items() if len(rows) >= LEAST_PAIRS},
-                    method=NearIdentity(identity_weight) if identity_weight else "orthogonal",
-                    min_agreement=min_agreement)
+    spaces = map_to(
+        own.values(),
+        hub,
+        {lang: rows for lang, rows in known.items() if len(rows) >= LEAST_PAIRS},
+        method=NearIdentity(identity_weight) if identity_weight else "orthogonal",
+        min_agreement=min_agreement,
+    )
     return spaces.vectors
 
-# %% ../../nbs/results/07c_static_runs.ipynb #steacher3
-def fasttext(s: Settings, data: Prepared) -> dict[str, WordVectors]: # language → vectors, in no common space
+# %% ../../nbs/results/07c_static_runs.ipynb #5580ed21
+def fasttext(
+    s: Settings, data: Prepared
+) -> dict[str, WordVectors]:  # language → vectors, in no common space
     "Skip-gram vectors of gensim's fastText on the text of each language; `ConfigError` without gensim."
-    try: FastText = import_module("gensim.models").FastText
-    except ModuleNotFoundError as e: raise ConfigError("fastText needs gensim: pip install 'xlnb[static]'") from e
+    try:
+        FastText = import_module("gensim.models").FastText
+    except ModuleNotFoundError as e:
+        raise ConfigError("fastText needs gensim: pip install 'xlnb[static]'") from e
     found = {}
     for lang, lines in data.corpus.text.items():
         spans = find_segmenter("auto", lang).words
         words = [[line[a:b] for a, b in spans(line)] for line in islice(lines, s.teacher_lines)]
-        own = FastText(words, vector_size=s.teacher_width or s.width, sg=1, min_count=5, epochs=15, seed=s.seed,
-                       workers=1).wv
-        found[lang] = WordVectors(own.index_to_key, torch.from_numpy(own.vectors.copy()), lang, {"method": "fastText"})
+        own = FastText(
+            words,
+            vector_size=s.teacher_width or s.width,
+            sg=1,
+            min_count=5,
+            epochs=15,
+            seed=s.seed,
+            workers=1,
+        ).wv
+        found[lang] = WordVectors(
+            own.index_to_key, torch.from_numpy(own.vectors.copy()), lang, {"method": "fastText"}
+        )
     return found
 
-def lsa_space(s: Settings, data: Prepared) -> dict[str, WordVectors]: # language → vectors, normalised
+# %% ../../nbs/results/07c_static_runs.ipynb #steacher3
+def lsa_space(
+    s: Settings, data: Prepared
+) -> dict[str, WordVectors]:  # language → vectors, normalised
     """LSA of all translations with the hub, each a document; what two other languages spell alike shares a vector.
 
     Raises `ConfigError` where there are no translations."""
     others = [lang for lang in data.corpus.langs if lang != s.hub]
     if lacking := [p for lang in others if (p := pair_name(lang, s.hub)) not in data.corpus.pairs]:
-        raise ConfigError(f"teacher='lsa' needs translations, and {data.corpus.name} has none of {', '.join(lacking)}")
-    turned = lambda lang: (row if lang < s.hub else row[::-1] for row in data.corpus.pairs[pair_name(lang, s.hub)])
+        raise ConfigError(
+            f"teacher='lsa' needs translations, and {data.corpus.name} has none of "
+            f"{', '.join(lacking)}"
+        )
+
+    def turned(lang):
+        return (
+            row if lang < s.hub else row[::-1] for row in data.corpus.pairs[pair_name(lang, s.hub)]
+        )
+
     documents = chain.from_iterable(islice(turned(lang), s.teacher_lines) for lang in others)
     own, of_hub = lsa(documents, s.width, s.seed)
     found = {}
@@ -398,39 +671,54 @@ def lsa_space(s: Settings, data: Prepared) -> dict[str, WordVectors]: # language
         found[lang] = WordVectors([*rows], matrix, lang, {"method": "lsa"})
     return found
 
-# %% ../../nbs/results/07c_static_runs.ipynb #steacher4
-def kept_vectors(folder: Path, langs, make: Callable) -> dict[str, WordVectors]: # make: () → the same
+# %% ../../nbs/results/07c_static_runs.ipynb #d7921ea7
+def kept_vectors(
+    folder: Path, langs, make: Callable
+) -> dict[str, WordVectors]:  # make: () → the same
     "What is in the folder; made first, by one process at a time, where it is not there."
     with folder_lock(folder):
         if not (place := folder / "vectors").is_dir():
             with atomic_path(place) as unfinished:
                 unfinished.mkdir()
-                for lang, v in make().items(): v.save(unfinished / f"{lang}.safetensors")
+                for lang, v in make().items():
+                    v.save(unfinished / f"{lang}.safetensors")
                 write_checksums(unfinished)
         verify_checksums(place, "delete the folder that it is in, and the same call makes it again")
     return {lang: read_vectors(place / f"{lang}.safetensors") for lang in langs}
 
-def teacher_vectors(s: Settings, # resolved
-                    data: TransferData, # with its base
-                   ) -> dict[str, WordVectors]: # language → vectors of length 1, in one space
+# %% ../../nbs/results/07c_static_runs.ipynb #steacher4
+def teacher_vectors(
+    s: Settings,  # resolved
+    data: TransferData,  # with its base
+) -> dict[str, WordVectors]:  # language → vectors of length 1, in one space
     "The teacher that is asked for, made once for all arms of an experiment."
     if s.reads_files:
         read = {lang: read_vectors(path, language=lang) for lang, path in vector_files(s).items()}
         return {lang: replace(v, matrix=normalise(v.matrix, "unit")) for lang, v in read.items()}
     code = source_hash("x2static", "mapping", "linear_maps", "lexicon", "retrieval", "static_runs")
-    key = short_hash([s.teacher, s.teacher_width, s.identity_weight, s.teacher_lines, s.hub, s.seed, code])
+    key = short_hash(
+        [s.teacher, s.teacher_width, s.identity_weight, s.teacher_lines, s.hub, s.seed, code]
+    )
     folder = data.made / f"teacher-{key}"
-    if s.teacher == "lsa": return kept_vectors(folder, data.corpus.langs, lambda: lsa_space(s, data))
+    if s.teacher == "lsa":
+        return kept_vectors(folder, data.corpus.langs, lambda: lsa_space(s, data))
+
     def own_vectors():
-        if s.teacher == "fasttext": return fasttext(s, data)
+        if s.teacher == "fasttext":
+            return fasttext(s, data)
         encoder = base_network(s, data).base_model.to(start_processes())
         return distilled(s, data, encoder, folder / "contexts", **OWN[s.teacher])
-    def make(): return in_one_space(own_vectors(), s.hub, data.lexicon[0], s.identity_weight)
+
+    def make():
+        return in_one_space(own_vectors(), s.hub, data.lexicon[0], s.identity_weight)
+
     return kept_vectors(folder, data.corpus.langs, make)
 
 # %% ../../nbs/results/07c_static_runs.ipynb #sbli
-def base_vectors(s: Settings, # resolved
-                 data: TransferData) -> dict[str, WordVectors]: # with its base; language → vectors, in no common space
+def base_vectors(
+    s: Settings,  # resolved
+    data: TransferData,
+) -> dict[str, WordVectors]:  # with its base; language → vectors, in no common space
     "X2Static vectors of the network that is continued, made once for all arms."
     code = source_hash("x2static", "retrieval", "static_runs")
     key = short_hash([s.teacher_lines, s.seed, code])
@@ -438,84 +726,142 @@ def base_vectors(s: Settings, # resolved
     return distilled(s, data, encoder, data.made / f"vectors-{key}")
 
 # %% ../../nbs/results/07c_static_runs.ipynb #sscores
-def translation_scores(own: dict, # language → WordVectors
-                       hub: str,
-                       test: dict, # of `lexicons`
-                       space: str, # 'unmapped': as they are | 'mapped'
-                       system: str = "model", # or 'before', 'teacher'
-                      ) -> dict: # e.g. 'bli/de-en/before/mapped/acc@1'; covered words, both directions, mean
+def translation_scores(
+    own: dict,  # language → WordVectors
+    hub: str,
+    test: dict,  # of `lexicons`
+    space: str,  # 'unmapped': as they are | 'mapped'
+    system: str = "model",  # or 'before', 'teacher'
+) -> dict:  # e.g. 'bli/de-en/before/mapped/acc@1'; covered words, both directions, mean
     "How often the words of a test are found among the words of the other language (CSLS)."
-    found, place = {}, [space] if system == "model" else [system, space]
+    found = {}
+    place = [space] if system == "model" else [system, space]
     for lang, entries in test.items():
         turned = [(b, a) for a, b in entries]
-        try: sides = [translation_accuracy(rows, own[a], own[b]) for rows, a, b in
-                      ((entries, lang, hub), (turned, hub, lang))]
-        except DataError: continue # none of the entries has a vector on both sides
+        try:
+            sides = [
+                translation_accuracy(rows, own[a], own[b])
+                for rows, a, b in ((entries, lang, hub), (turned, hub, lang))
+            ]
+        except DataError:
+            continue  # none of the entries has a vector on both sides
         name = "/".join(["bli", pair_name(lang, hub), *place])
         found |= {f"{name}/acc@{k}": sum(side.covered[k] for side in sides) / 2 for k in (1, 5)}
         found[f"{name}/words"] = sides[0].words * sides[0].coverage
     return found
 
+# %% ../../nbs/results/07c_static_runs.ipynb #435c2299
+def _started(s):
+    return (
+        ("init", "an encoder that is there")
+        if s.init
+        else (f"{s.tasks}, {s.steps:,} steps", "trained here")
+    )
+
 # %% ../../nbs/results/07c_static_runs.ipynb #scompare
-def _started(s): return ("init", "an encoder that is there") if s.init else (f"{s.tasks}, {s.steps:,} steps",
-                                                                             "trained here")
-def compare_with_paper(s: Settings) -> list[dict]: # resolved
+def compare_with_paper(s: Settings) -> list[dict]:  # resolved
     "Paper's value, this run's value and the reason, for everything that shapes the result."
-    paper = {"network": "XLM-R-base: 12 × 768 (12 heads, 3072)", "vocabulary": "250,002", "steps": "7,500",
-             "tokens per task and step": "8,192 (64 blocks)", "learning rate": "5e-5",
-             "language exponent α": "all alike", "schedule": "no warm-up, linear decay"}
+    paper = {
+        "network": "XLM-R-base: 12 × 768 (12 heads, 3072)",
+        "vocabulary": "250,002",
+        "steps": "7,500",
+        "tokens per task and step": "8,192 (64 blocks)",
+        "learning rate": "5e-5",
+        "language exponent α": "all alike",
+        "schedule": "no warm-up, linear decay",
+    }
     at_once = f"{s.words} of {len(parse_languages(s.langs))} languages, {s.words_at_once} in a loss"
-    space = {"lsa": "one SVD of all translations"}.get(s.teacher, "as given" if s.reads_files else f"mapped to {s.hub}")
-    rows = [("base run", "XLM-R, MLM on 100 languages", *_started(s)),
-            *common_choices(continuation_of(s), start_config(s), paper),
-            ("static vectors", "X2Static, layer 6, 40 languages", s.teacher, "see The teacher"),
-            ("common space", "VecMap, or unaligned where that is better", space, "one hub: 07a_mapping"),
-            ("loss", "MSE | DCCA", s.loss, "five in 07b_static_transfer"),
-            ("its weight", "1", f"{s.weight:g}", "by loss"),
-            ("words in a step", "1,024 (its code: 64 in a loss)", at_once,
-             "two of each in turn: a loss sees all languages"),
-            ("words as read", "lower case", "as written", "the encoder's vocabulary has both"),
-            ("their layer, pool", "last, mean (its code: with <s>, </s>, padding)", f"{s.layer}, mean of their pieces",
-             ""),
-            ("optimiser", "AdamW, β 0.9, 0.999, no decay, clip 1", f"β 0.9, 0.98, decay 0.01, clip {s.clip_norm:g}",
-             "as the base run"),
-            ("selected by", "MLM loss on other text", "the same; the last network is measured too", "")]
+    space = {"lsa": "one SVD of all translations"}.get(
+        s.teacher, "as given" if s.reads_files else f"mapped to {s.hub}"
+    )
+    rows = [
+        ("base run", "XLM-R, MLM on 100 languages", *_started(s)),
+        *common_choices(continuation_of(s), start_config(s), paper),
+        ("static vectors", "X2Static, layer 6, 40 languages", s.teacher, "see The teacher"),
+        (
+            "common space",
+            "VecMap, or unaligned where that is better",
+            space,
+            "one hub: 07a_mapping",
+        ),
+        ("loss", "MSE | DCCA", s.loss, "five in 07b_static_transfer"),
+        ("its weight", "1", f"{s.weight:g}", "by loss"),
+        (
+            "words in a step",
+            "1,024 (its code: 64 in a loss)",
+            at_once,
+            "two of each in turn: a loss sees all languages",
+        ),
+        ("words as read", "lower case", "as written", "the encoder's vocabulary has both"),
+        (
+            "their layer, pool",
+            "last, mean (its code: with <s>, </s>, padding)",
+            f"{s.layer}, mean of their pieces",
+            "",
+        ),
+        (
+            "optimiser",
+            "AdamW, β 0.9, 0.999, no decay, clip 1",
+            f"β 0.9, 0.98, decay 0.01, clip {s.clip_norm:g}",
+            "as the base run",
+        ),
+        ("selected by", "MLM loss on other text", "the same; the last network is measured too", ""),
+    ]
     return comparison_table(rows)
 
-# %% ../../nbs/results/07c_static_runs.ipynb #sbatches
-def pulled_words(teacher: dict, # language → WordVectors
-                 hub: str,
-                 test: dict, # of `lexicons`
-                 most: int | None = None, # of a language, the most frequent; None: all
-                ) -> dict: # the same without the words of the test, in whatever case
+# %% ../../nbs/results/07c_static_runs.ipynb #04bcaa45
+def pulled_words(
+    teacher: dict,  # language → WordVectors
+    hub: str,
+    test: dict,  # of `lexicons`
+    most: int | None = None,  # of a language, the most frequent; None: all
+) -> dict:  # the same without the words of the test, in whatever case
     "The words that a loss sees: no test asks for one of them."
     asked = {lang: set() for lang in teacher}
     for lang, entries in test.items():
-        for name, own in zip((lang, hub), zip(*entries)): asked[name] |= {word.casefold() for word in own}
-    kept = lambda lang, v: [k for k, word in enumerate(v.words) if word.casefold() not in asked[lang]][:most]
-    part = lambda v, rows: replace(v, words=[v.words[k] for k in rows], matrix=v.matrix[rows])
+        for name, own in zip((lang, hub), zip(*entries)):
+            asked[name] |= {word.casefold() for word in own}
+
+    def kept(lang, v):
+        return [k for k, word in enumerate(v.words) if word.casefold() not in asked[lang]][:most]
+
+    def part(v, rows):
+        return replace(v, words=[v.words[k] for k in rows], matrix=v.matrix[rows])
+
     return {lang: part(v, kept(lang, v)) for lang, v in teacher.items()}
 
+# %% ../../nbs/results/07c_static_runs.ipynb #f7fe0bed
 def shuffled_vectors(vectors: WordVectors, seed: int) -> WordVectors:
     "The same vectors under the same words, each under one at random."
-    drawn = torch_generator("dealt", seed, vectors.language) # as the runs on record drew
+    drawn = torch_generator("dealt", seed, vectors.language)  # as the runs on record drew
     order = torch.randperm(len(vectors), generator=drawn)
     return replace(vectors, matrix=vectors.matrix[order])
 
+# %% ../../nbs/results/07c_static_runs.ipynb #sbatches
 class WordBatches(MappedBatches):
     "Batches of text, and beside each of them words with their static vectors, two of every language in turn."
-    def __init__(self, batches, # MixedBatches of text alone
-                 teacher: dict, # language → WordVectors, in one space
-                 tokenizer, words: int, # of a step
-                 seed: int):
-        super().__init__(batches, self.with_words)
-        self.teacher, self.tokenizer, self.seed = teacher, tokenizer, seed
-        self.langs, self.share = [*teacher], words // batches.micro_batches
-        for vectors in teacher.values(): word_batches(vectors.words, tokenizer) # refuses a word without pieces now
 
-    def draw(self, number: int) -> tuple[str, torch.Tensor]: # word, (width,)
+    def __init__(
+        self,
+        batches,  # MixedBatches of text alone
+        teacher: dict,  # language → WordVectors, in one space
+        tokenizer,
+        words: int,  # of a step
+        seed: int,
+    ):
+        super().__init__(batches, self.with_words)
+        self.teacher = teacher
+        self.tokenizer = tokenizer
+        self.seed = seed
+        self.langs = [*teacher]
+        self.share = words // batches.micro_batches
+        # refuses a word without pieces now
+        for vectors in teacher.values():
+            word_batches(vectors.words, tokenizer)
+
+    def draw(self, number: int) -> tuple[str, torch.Tensor]:  # word, (width,)
         "A word of the whole sequence: in an epoch of its language every word once."
-        turn, which = divmod(number, 2) # two of a language, one for each half of `dcca_ey`
+        turn, which = divmod(number, 2)  # two of a language, one for each half of `dcca_ey`
         lang = self.langs[turn % len(self.langs)]
         own = self.teacher[lang]
         row = permuted(2 * (turn // len(self.langs)) + which, len(own), self.seed, f"words/{lang}")
@@ -524,28 +870,47 @@ class WordBatches(MappedBatches):
     def with_words(self, step: int, index: int, batch: dict) -> dict:
         first = (step * self.micro_batches + index) * self.share
         words, static = zip(*(self.draw(first + k) for k in range(self.share)))
-        read, = word_batches(words, self.tokenizer, self.share)
-        return batch | {f"word_{name}": values for name, values in read.items()} | {"static": torch.stack(static)}
+        (read,) = word_batches(words, self.tokenizer, self.share)
+        return (
+            batch
+            | {f"word_{name}": values for name, values in read.items()}
+            | {"static": torch.stack(static)}
+        )
 
 # %% ../../nbs/results/07c_static_runs.ipynb #smodel
 class Selected(MaskedLanguageModel):
     "A masked language model, and a copy of it as it was at the evaluation with the lowest held-out loss."
-    def __init__(self, network: EncoderForMaskedLM, ids: MaskIds,
-                 judge: Callable, # network → held-out loss
-                 due: Callable, # step → whether it is an evaluation's
-                 pairs: bool = False): # whether the continuation reads pairs
+
+    def __init__(
+        self,
+        network: EncoderForMaskedLM,
+        ids: MaskIds,
+        judge: Callable,  # network → held-out loss
+        due: Callable,  # step → whether it is an evaluation's
+        pairs: bool = False,
+    ):  # whether the continuation reads pairs
         super().__init__(network, MASKING, ids, pairs)
         self.judge, self.due, self.selected = judge, due, deepcopy(network).requires_grad_(False)
-        self.register_buffer("best", torch.tensor([math.inf, -1.0], dtype=torch.float64)) # loss, step
+        # loss, step
+        self.register_buffer("best", torch.tensor([math.inf, -1.0], dtype=torch.float64))
 
     @property
-    def kept(self): return self.selected
-    @property
-    def measured(self) -> Measured: return Measured(self.generator, self.generator)
-    def parts(self): return ["generator", "selected"]
+    def kept(self):
+        return self.selected
 
-    def _state(self): # beside the networks: which one was selected, and what the loss has learned
-        return {name: v for name, v in self.state_dict().items() if not name.startswith(("generator.", "selected."))}
+    @property
+    def measured(self) -> Measured:
+        return Measured(self.generator, self.generator)
+
+    def parts(self):
+        return ["generator", "selected"]
+
+    def _state(self):  # beside the networks: which one was selected, and what the loss has learned
+        return {
+            name: v
+            for name, v in self.state_dict().items()
+            if not name.startswith(("generator.", "selected."))
+        }
 
     def save_pretrained(self, folder):
         super().save_pretrained(folder)
@@ -557,221 +922,453 @@ class Selected(MaskedLanguageModel):
 
     def after_step(self, step: int, sums: dict):
         "Keep the network as it is now, if this is an evaluation and none was better."
-        if not self.due(step): return
-        with gathered(self): loss = self.judge(self.generator)
-        if loss >= self.best[0]: return
+        if not self.due(step):
+            return
+        with gathered(self):
+            loss = self.judge(self.generator)
+        if loss >= self.best[0]:
+            return
         self.best.copy_(torch.tensor([loss, step]))
         with torch.no_grad():
-            for own, now in zip(self.selected.parameters(), self.generator.parameters()): own.copy_(now)
+            for own, now in zip(self.selected.parameters(), self.generator.parameters()):
+                own.copy_(now)
 
 # %% ../../nbs/results/07c_static_runs.ipynb #smodel2
 class Transfer(Selected):
     "It too, whose words, each read alone, are pulled towards their static vectors."
-    def __init__(self, network: EncoderForMaskedLM, ids: MaskIds, judge: Callable, due: Callable,
-                 loss: TransferLoss, s: Settings): # of `continuation_of`
+
+    def __init__(
+        self,
+        network: EncoderForMaskedLM,
+        ids: MaskIds,
+        judge: Callable,
+        due: Callable,
+        loss: TransferLoss,
+        s: Settings,
+    ):  # of `continuation_of`
         super().__init__(network, ids, judge, due)
-        self.transfer, self.layer, self.at_once, self.room = loss, s.layer, s.words_at_once, s.micro_tokens
+        self.transfer = loss
+        self.layer = s.layer
+        self.at_once = s.words_at_once
+        self.room = s.micro_tokens
         self.weights |= {"transfer": s.weight}
         self.names += ["transfer"]
 
-    def counts(self, batch): return super().counts(batch) | {"transfer": len(batch["static"])}
+    def counts(self, batch):
+        return super().counts(batch) | {"transfer": len(batch["static"])}
 
     def forward(self, batch, generator) -> dict:
-        words = {name.removeprefix("word_"): v for name, v in batch.items() if name.startswith("word_")}
-        encode = lambda part: word_vectors(self.generator, part, self.layer)
+        words = {
+            name.removeprefix("word_"): v for name, v in batch.items() if name.startswith("word_")
+        }
+
+        def encode(part):
+            return word_vectors(self.generator, part, self.layer)
+
         vectors = cached_vectors(encode, words, room=self.room)
         parts = zip(vectors.split(self.at_once), batch["static"].split(self.at_once))
         total = sum(len(static) * self.transfer(own, static) for own, static in parts)
         return super().forward(batch, generator) | {"transfer": total}
 
-# %% ../../nbs/results/07c_static_runs.ipynb #sphase
-def make_model(s: Settings, # resolved
-               data: TransferData) -> Selected: # of `with_teacher`
+# %% ../../nbs/results/07c_static_runs.ipynb #7a81dee5
+def make_model(
+    s: Settings,  # resolved
+    data: TransferData,
+) -> Selected:  # of `with_teacher`
     "The base run's network, ready to go on."
-    held_out, ids = hold_out(data, held_out_spec(s, MASKING)), MaskIds.of(data.tokenizer)
-    def judge(network): # mean loss of the languages
+    held_out = hold_out(data, held_out_spec(s, MASKING))
+    ids = MaskIds.of(data.tokenizer)
+
+    def judge(network):  # mean loss of the languages
         found = language_metrics(Measured(network, network), held_out.texts, ids).values()
         return sum(seen["mlm"] for seen in found) / len(found)
-    every = max(1, s.transfer_steps // EVALUATIONS)
-    due = lambda step: (step + 1) % every == 0 or step + 1 == s.transfer_steps
-    given = base_network(s, data), ids, judge, due
-    if s.loss == "none": return Selected(*given, s.goes_on == "mlm+tlm")
-    widths = s.width, next(iter(data.teacher.values())).width
-    return Transfer(*given, TransferLoss(s.loss, *widths, seed=s.seed, **_part(s)), continuation_of(s))
 
-def _part(s): return {"part": s.words_at_once} if s.loss == "dcca_as_published" else {}
+    every = max(1, s.transfer_steps // EVALUATIONS)
+
+    def due(step):
+        return (step + 1) % every == 0 or step + 1 == s.transfer_steps
+
+    given = base_network(s, data), ids, judge, due
+    if s.loss == "none":
+        return Selected(*given, s.goes_on == "mlm+tlm")
+    widths = s.width, next(iter(data.teacher.values())).width
+    return Transfer(
+        *given, TransferLoss(s.loss, *widths, seed=s.seed, **_part(s)), continuation_of(s)
+    )
+
+# %% ../../nbs/results/07c_static_runs.ipynb #a976f281
+def _part(s):
+    return {"part": s.words_at_once} if s.loss == "dcca_as_published" else {}
+
 
 def make_batches(s: Settings, data: TransferData):
     "Text, and words beside it where there is a loss for them."
     text = text_batches(continuation_of(s), data)
-    if s.loss == "none": return text
+    if s.loss == "none":
+        return text
     pulled = pulled_words(data.teacher, s.hub, data.lexicon[1], s.most_words)
-    if s.shuffled: pulled = {lang: shuffled_vectors(vectors, s.seed) for lang, vectors in pulled.items()}
+    if s.shuffled:
+        pulled = {lang: shuffled_vectors(vectors, s.seed) for lang, vectors in pulled.items()}
     return WordBatches(text, pulled, data.tokenizer, s.words, s.seed)
 
-PHASE = Phase("static_runs", ("held_out", "retrieval", "x2static", "mapping", "linear_maps", "static_transfer",
-                                  "static_runs"),
-              make_model, make_batches, measures, on_step=lambda batches, model: model.after_step,
-              schedule=continuation_of)
+# %% ../../nbs/results/07c_static_runs.ipynb #sphase
+PHASE = Phase(
+    "static_runs",
+    (
+        "held_out",
+        "retrieval",
+        "x2static",
+        "mapping",
+        "linear_maps",
+        "static_transfer",
+        "static_runs",
+    ),
+    make_model,
+    make_batches,
+    measures,
+    on_step=lambda batches, model: model.after_step,
+    schedule=continuation_of,
+)
 
-# %% ../../nbs/results/07c_static_runs.ipynb #smeasure
-def word_tests(test: dict, # of `lexicons`
-               hub: str) -> dict: # pair → (words of the first, of the second language)
+# %% ../../nbs/results/07c_static_runs.ipynb #93d39782
+def word_tests(
+    test: dict,  # of `lexicons`
+    hub: str,
+) -> dict:  # pair → (words of the first, of the second language)
     "Words that were kept for the test, with one translation each, spelled differently."
     found = {}
     for lang, entries in test.items():
         counts = [Counter(side) for side in zip(*entries)]
         once = [e for e in entries if e[0] != e[1] and all(c[w] == 1 for c, w in zip(counts, e))]
-        if once: found[pair_name(lang, hub)] = tuple(zip(*(e if lang < hub else e[::-1] for e in once)))
+        if once:
+            found[pair_name(lang, hub)] = tuple(zip(*(e if lang < hub else e[::-1] for e in once)))
     return found
 
-def measure(data: Prepared, network, # with its tests; loaded
-            probed: Probed,
-            system: str = "model", # or 'before', 'untrained', 'last'
-           ) -> dict: # e.g. 'T3/de-en/before/layer2/acc@1c', 'tags/de/layer2/f1'
+# %% ../../nbs/results/07c_static_runs.ipynb #smeasure
+def measure(
+    data: Prepared,
+    network,  # with its tests; loaded
+    probed: Probed,
+    system: str = "model",  # or 'before', 'untrained', 'last'
+) -> dict:  # e.g. 'T3/de-en/before/layer2/acc@1c', 'tags/de/layer2/f1'
     "Retrieval, alignment, and tags learned in the hub's language, by layer."
     rows = retrieval_by_layer(network, data.corpus.tests, data.tokenizer, system=system)
     found = {r["metric"]: r["accuracy"] for r in rows}
     rows = aer_by_layer(network, data.corpus.gold, data.tokenizer, system=system, **AS_PUBLISHED)
     found |= {r["metric"]: r["aer"] for r in rows}
     if len(probed.langs) > 1 and probed.train:
-        task = cldr_tasks(probed.langs, train=probed.train, test=probed.test, tasks=("tags",))["tags"]
-        rows = linear_probe(network, data.tokenizer, task, probed.source, in_language=False, system=system)
+        task = cldr_tasks(probed.langs, train=probed.train, test=probed.test, tasks=("tags",))[
+            "tags"
+        ]
+        rows = linear_probe(
+            network, data.tokenizer, task, probed.source, in_language=False, system=system
+        )
         place = [] if system == "model" else [system]
-        found |= {"/".join(["tags", r["target"], *place, f"layer{r['layer']}", "f1"]): r["score"] for r in rows
-                  if r["metric"] == "f1" and not r["centred"]}
+        found |= {
+            "/".join(["tags", r["target"], *place, f"layer{r['layer']}", "f1"]): r["score"]
+            for r in rows
+            if r["metric"] == "f1" and not r["centred"]
+        }
     return found
 
-# %% ../../nbs/results/07c_static_runs.ipynb #sscores2
-MAPS = {"free": 0.0, "regularised": 1.0} # space → identity_weight
+# %% ../../nbs/results/07c_static_runs.ipynb #a01ae9b5
+MAPS = {"free": 0.0, "regularised": 1.0}  # space → identity_weight
 
-def distilled_scores(own: dict, # language → WordVectors, in no common space
-                     hub: str, lexicon: tuple[dict, dict], # of `lexicons`
-                     system: str = "model") -> dict: # as of `translation_scores`; 'agreement' of each map
+# %% ../../nbs/results/07c_static_runs.ipynb #sscores2
+def distilled_scores(
+    own: dict,  # language → WordVectors, in no common space
+    hub: str,
+    lexicon: tuple[dict, dict],  # of `lexicons`
+    system: str = "model",
+) -> dict:  # as of `translation_scores`; 'agreement' of each map
     "Translations by vectors that are distilled from a network: as they are, and by maps, kept or refused alike."
-    spaces = {space: in_one_space(own, hub, lexicon[0], weight, min_agreement=0.0) for space, weight in MAPS.items()}
+    spaces = {
+        space: in_one_space(own, hub, lexicon[0], weight, min_agreement=0.0)
+        for space, weight in MAPS.items()
+    }
     found = {}
     for space, vectors in ({"unmapped": own} | spaces).items():
         found |= translation_scores(vectors, hub, lexicon[1], f"x2static/{space}", system)
-    return found | {"/".join(["bli", pair_name(lang, hub), *[system] * (system != "model"), "x2static", space,
-                              "agreement"]): v.made_by["map"]["agreement"]
-                    for space, vectors in spaces.items() for lang, v in vectors.items() if lang != hub}
+    return found | {
+        "/".join(
+            [
+                "bli",
+                pair_name(lang, hub),
+                *[system] * (system != "model"),
+                "x2static",
+                space,
+                "agreement",
+            ]
+        ): v.made_by["map"]["agreement"]
+        for space, vectors in spaces.items()
+        for lang, v in vectors.items()
+        if lang != hub
+    }
 
-# %% ../../nbs/results/07c_static_runs.ipynb #sevaluate
+# %% ../../nbs/results/07c_static_runs.ipynb #5dc91159
 def _of_start(s, data, part, network, probed, measured) -> dict:
     "Measures of the network that is continued, and of one with fresh weights: once for all arms."
     both = {"before": network, "untrained": untrained(network)}
+
     def compute():
         found = distilled_scores(base_vectors(s, data), s.hub, data.lexicon, "before")
-        for system, own in both.items(): found |= measure(part, own, probed, system)
+        for system, own in both.items():
+            found |= measure(part, own, probed, system)
         return found
-    return cached_rows(data.made, "measures", [s.hub, s.test_lines, s.teacher_lines, measured, source_hash()], compute)
 
-def evaluate_run(s: Settings, # resolved
-                 data: TransferData, trained: Trained, minutes: float) -> tuple[dict, str]:
+    return cached_rows(
+        data.made,
+        "measures",
+        [s.hub, s.test_lines, s.teacher_lines, measured, source_hash()],
+        compute,
+    )
+
+# %% ../../nbs/results/07c_static_runs.ipynb #sevaluate
+def evaluate_run(
+    s: Settings,  # resolved
+    data: TransferData,
+    trained: Trained,
+    minutes: float,
+) -> tuple[dict, str]:
     "The network that was continued, the last and the selected one, and fresh weights; which part of the tests."
     device = next(trained.model.parameters()).device
-    before, kept = base_network(s, data).to(device), trained.model.kept
+    before = base_network(s, data).to(device)
+    kept = trained.model.kept
     tests = {**data.corpus.tests, "words": word_tests(data.lexicon[1], s.hub)}
     data = replace(data, corpus=replace(data.corpus, tests=tests))
-    part, probed, measured = fitted(before, data, Probed.of(data.corpus.langs, s.hub), 2 * minutes / 3)
+    part, probed, measured = fitted(
+        before, data, Probed.of(data.corpus.langs, s.hub), 2 * minutes / 3
+    )
     sentences, links = baseline_rows(part, own_pairs=True)
     found = {r["metric"]: r["accuracy"] for r in sentences} | {r["metric"]: r["aer"] for r in links}
     found |= _of_start(s, data, part, before, probed, measured)
     for system, network in {"last": trained.model.generator, "model": kept}.items():
         found |= measure(part, network, probed, system)
     found |= translation_scores(data.teacher, s.hub, data.lexicon[1], "mapped", "teacher")
-    with TemporaryDirectory() as place: after = distilled(s, data, kept.base_model, Path(place))
+    with TemporaryDirectory() as place:
+        after = distilled(s, data, kept.base_model, Path(place))
     found |= distilled_scores(after, s.hub, data.lexicon)
     return {name: round(value, 5) for name, value in found.items()}, measured
 
-# %% ../../nbs/results/07c_static_runs.ipynb #sfacts
-def _pulled(s, data) -> dict: # the loss towards vectors: at the first step, and the mean of the last fifty
-    found = [row["transfer"] for row in read_log(pretraining.run_folder(PHASE, s, data)) if "transfer" in row]
-    return {"transfer": [round(found[0], 5), round(sum(found[-50:]) / len(found[-50:]), 5)]} if found else {}
+# %% ../../nbs/results/07c_static_runs.ipynb #738efc26
+def _pulled(
+    s, data
+) -> dict:  # the loss towards vectors: at the first step, and the mean of the last fifty
+    found = [
+        row["transfer"]
+        for row in read_log(pretraining.run_folder(PHASE, s, data))
+        if "transfer" in row
+    ]
+    return (
+        {"transfer": [round(found[0], 5), round(sum(found[-50:]) / len(found[-50:]), 5)]}
+        if found
+        else {}
+    )
 
-def record_facts(s: Settings, # resolved
-                 data: TransferData, trained: Trained) -> dict:
+# %% ../../nbs/results/07c_static_runs.ipynb #dffd854c
+def record_facts(
+    s: Settings,  # resolved
+    data: TransferData,
+    trained: Trained,
+) -> dict:
     "What a record has beside what every record has: the base run, the teacher, what was learned of it, which step."
-    before, last = trained.log[0], trained.model.best
-    learned = nats_learned({"losses": ["mlm", "tlm"][:1 + s.uses_pairs]}, before)
+    before = trained.log[0]
+    last = trained.model.best
+    learned = nats_learned({"losses": ["mlm", "tlm"][: 1 + s.uses_pairs]}, before)
     maps = {lang: v.made_by.get("map", {}) for lang, v in data.teacher.items()}
-    teacher = {lang: {"words": len(v)} | {k: maps[lang][k] for k in ("mapped", "agreement", "pairs") if k in maps[lang]}
-               for lang, v in data.teacher.items()}
-    return {"base": data.made.name, "base_learned": {name: round(v, 5) for name, v in learned.items()},
-            "teacher": teacher, "selected": {"step": int(last[1]), "mlm": round(float(last[0]), 5)},
-            **_pulled(s, data)}
+    teacher = {
+        lang: {"words": len(v)}
+        | {k: maps[lang][k] for k in ("mapped", "agreement", "pairs") if k in maps[lang]}
+        for lang, v in data.teacher.items()
+    }
+    return {
+        "base": data.made.name,
+        "base_learned": {name: round(v, 5) for name, v in learned.items()},
+        "teacher": teacher,
+        "selected": {"step": int(last[1]), "mlm": round(float(last[0]), 5)},
+        **_pulled(s, data),
+    }
 
-def plan_of(s: Settings, data: TransferData) -> str: # resolved
+# %% ../../nbs/results/07c_static_runs.ipynb #04e15091
+def plan_of(s: Settings, data: TransferData) -> str:  # resolved
     "What both parts of a run will cost; a word counts as six tokens."
-    plans, base = [], [] if s.init else [(base_of(s), 0)]
+    plans = []
+    base = [] if s.init else [(base_of(s), 0)]
     for part, words in (*base, (continuation_of(s), 0 if s.loss == "none" else 6 * s.words)):
         tokens = sum(step_tokens(part))
         predicted = MASKING.text_rate * tokens / (tokens + words)
-        plans.append(str(plan_run(part, data, {"generator": (EncoderForMaskedLM, start_config(s))},
-                                  tokens + words, predicted)))
+        plans.append(
+            str(
+                plan_run(
+                    part,
+                    data,
+                    {"generator": (EncoderForMaskedLM, start_config(s))},
+                    tokens + words,
+                    predicted,
+                )
+            )
+        )
     return "\n".join(plans)
 
+# %% ../../nbs/results/07c_static_runs.ipynb #sfacts
 def describe(record: dict) -> str:
     "What kind of run a record is of."
     p = record["parameters"]
     base = p.get("init") or {"mlm": "MLM", "mlm+tlm": "MLM + TLM"}[p["tasks"]]
     text = {"mlm": "MLM", "mlm+tlm": "MLM + TLM"}[p.get("goes_on", "mlm")]
-    if p["loss"] == "none": return f"{base}, continued with {text} alone"
+    if p["loss"] == "none":
+        return f"{base}, continued with {text} alone"
     vectors = f"vectors of {p['teacher']}" + ", shuffled" * p.get("shuffled", False)
     vectors += ", their map regularised" * (p.get("identity_weight", 0.0) > 0)
-    return f"{base}, continued with {text} and {p['loss']} (weight {p['weight']:g}) towards {vectors}"
+    return (
+        f"{base}, continued with {text} and {p['loss']} (weight {p['weight']:g}) towards {vectors}"
+    )
 
-# %% ../../nbs/results/07c_static_runs.ipynb #srecipe
-_LONG = dict(tasks="mlm+tlm", steps=1200, transfer_steps=400, teacher_lines=4000, test_lines=200, max_minutes=120.0)
+# %% ../../nbs/results/07c_static_runs.ipynb #dc23107a
+_LONG = dict(
+    tasks="mlm+tlm",
+    steps=1200,
+    transfer_steps=400,
+    teacher_lines=4000,
+    test_lines=200,
+    max_minutes=120.0,
+)
+
+
 _PULLED = ("mse", "cosine", "dcca_as_published", "dcca_ey")
-_ARMS = {"MLM alone": {"loss": "none"}, **{name: {"loss": name} for name in _PULLED},
-         "dcca, 576 words": {"loss": "dcca", "words": 576}, # enough for its guards
-         "dcca_ey, 576 words": {"loss": "dcca_ey", "words": 576}, # its controls
-         "dcca_ey, 576 words, weight 0.3": {"loss": "dcca_ey", "words": 576, "weight": 0.3},
-         "cosine, own vectors": {"loss": "cosine", "teacher": "aggregated", "identity_weight": 0.0}}
+
+
+_ARMS = {
+    "MLM alone": {"loss": "none"},
+    **{name: {"loss": name} for name in _PULLED},
+    "dcca, 576 words": {"loss": "dcca", "words": 576},  # enough for its guards
+    "dcca_ey, 576 words": {"loss": "dcca_ey", "words": 576},  # its controls
+    "dcca_ey, 576 words, weight 0.3": {"loss": "dcca_ey", "words": 576, "weight": 0.3},
+    "cosine, own vectors": {"loss": "cosine", "teacher": "aggregated", "identity_weight": 0.0},
+}
+
 
 _NAMES = dict(_LONG, langs="cs,de,en,ru", teacher="x2static")
-_OF_NAMES = {"MLM alone": {"loss": "none"}, "dcca_ey, own vectors": {"loss": "dcca_ey"},
-             "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "shuffled": True}}
 
-_PATH = dict(corpus="multi30k", langs="cs,de,en,fr", vocab_size=3000, tasks="mlm+tlm", steps=5000,
-             teacher="x2static", teacher_lines=10_000, transfer_steps=600, most_words=1000, max_minutes=120.0)
-_ON_THE_PATH = {"MLM alone": {"loss": "none"}, **{f"{name}, own vectors": {"loss": name} for name in _PULLED},
-                "dcca, own vectors, 576 words": {"loss": "dcca", "words": 576},
-                "dcca_ey, own vectors unmapped": {"loss": "dcca_ey", "identity_weight": 1e6}, # which turns nothing
-                "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "shuffled": True},
-                "dcca_ey, own vectors, word included": {"loss": "dcca_ey", "teacher": "x2static_included"},
-                "dcca_ey, own vectors, word included shuffled": {"loss": "dcca_ey", "teacher": "x2static_included",
-                                                                 "shuffled": True},
-                "dcca_ey, aggregated vectors": {"loss": "dcca_ey", "teacher": "aggregated"},
-                "dcca_ey, aggregated vectors shuffled": {"loss": "dcca_ey", "teacher": "aggregated", "shuffled": True},
-                "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},
-                "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
+# %% ../../nbs/results/07c_static_runs.ipynb #06f0522e
+_OF_NAMES = {
+    "MLM alone": {"loss": "none"},
+    "dcca_ey, own vectors": {"loss": "dcca_ey"},
+    "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "shuffled": True},
+}
 
+
+_PATH = dict(
+    corpus="multi30k",
+    langs="cs,de,en,fr",
+    vocab_size=3000,
+    tasks="mlm+tlm",
+    steps=5000,
+    teacher="x2static",
+    teacher_lines=10_000,
+    transfer_steps=600,
+    most_words=1000,
+    max_minutes=120.0,
+)
+
+# %% ../../nbs/results/07c_static_runs.ipynb #812462cc
+_ON_THE_PATH = {
+    "MLM alone": {"loss": "none"},
+    **{f"{name}, own vectors": {"loss": name} for name in _PULLED},
+    "dcca, own vectors, 576 words": {"loss": "dcca", "words": 576},
+    "dcca_ey, own vectors unmapped": {
+        "loss": "dcca_ey",
+        "identity_weight": 1e6,
+    },  # which turns nothing
+    "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "shuffled": True},
+    "dcca_ey, own vectors, word included": {"loss": "dcca_ey", "teacher": "x2static_included"},
+    "dcca_ey, own vectors, word included shuffled": {
+        "loss": "dcca_ey",
+        "teacher": "x2static_included",
+        "shuffled": True,
+    },
+    "dcca_ey, aggregated vectors": {"loss": "dcca_ey", "teacher": "aggregated"},
+    "dcca_ey, aggregated vectors shuffled": {
+        "loss": "dcca_ey",
+        "teacher": "aggregated",
+        "shuffled": True,
+    },
+    "dcca_ey, LSA": {"loss": "dcca_ey", "teacher": "lsa"},
+    "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96},
+}
+
+# %% ../../nbs/results/07c_static_runs.ipynb #89bf6533
 _FREQUENT = dict(_PATH, langs="de,en,fr", teacher="lsa", transfer_steps=1000)
-_OF_FREQUENT = {"MLM alone": {"loss": "none"}, "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
-                "dcca_ey, LSA": {"loss": "dcca_ey"}, "dcca_ey, LSA shuffled": {"loss": "dcca_ey", "shuffled": True},
-                "dcca_ey, own vectors": {"loss": "dcca_ey", "teacher": "x2static", "identity_weight": 1.0},
-                "dcca_ey, own vectors shuffled": {"loss": "dcca_ey", "teacher": "x2static", "identity_weight": 1.0,
-                                                   "shuffled": True},
-                "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96}}
 
+
+_OF_FREQUENT = {
+    "MLM alone": {"loss": "none"},
+    "MLM + TLM": {"loss": "none", "goes_on": "mlm+tlm"},
+    "dcca_ey, LSA": {"loss": "dcca_ey"},
+    "dcca_ey, LSA shuffled": {"loss": "dcca_ey", "shuffled": True},
+    "dcca_ey, own vectors": {"loss": "dcca_ey", "teacher": "x2static", "identity_weight": 1.0},
+    "dcca_ey, own vectors shuffled": {
+        "loss": "dcca_ey",
+        "teacher": "x2static",
+        "identity_weight": 1.0,
+        "shuffled": True,
+    },
+    "dcca_ey, fastText": {"loss": "dcca_ey", "teacher": "fasttext", "teacher_width": 96},
+}
+
+# %% ../../nbs/results/07c_static_runs.ipynb #24dfc730
 EXPERIMENTS = {
-    "losses": Experiment("At equal steps, a loss towards static vectors brings languages nearer than MLM alone.",
-                         _ARMS, _LONG, seeds=(0, 1, 2, 3, 4)),
-    "names": Experiment("Four languages' vectors translate names that their map has not seen, before it and after.",
-                        _OF_NAMES, _NAMES),
-    "path": Experiment("Four languages, frequent words, every loss towards the encoder's own vectors, mapped.",
-                       _ON_THE_PATH, dict(_PATH, steps=12_000), seeds=(0, 1, 2, 3, 4)),
-    "frequent": Experiment("Captions come nearer where frequent words are pulled towards static vectors.",
-                           _OF_FREQUENT, _FREQUENT, seeds=(0, 1, 2, 3, 4))}
+    "losses": Experiment(
+        "At equal steps, a loss towards static vectors brings languages nearer than MLM alone.",
+        _ARMS,
+        _LONG,
+        seeds=(0, 1, 2, 3, 4),
+    ),
+    "names": Experiment(
+        "Four languages' vectors translate names that their map has not seen, before it and after.",
+        _OF_NAMES,
+        _NAMES,
+    ),
+    "path": Experiment(
+        "Four languages, frequent words, every loss towards the encoder's own vectors, mapped.",
+        _ON_THE_PATH,
+        dict(_PATH, steps=12_000),
+        seeds=(0, 1, 2, 3, 4),
+    ),
+    "frequent": Experiment(
+        "Captions come nearer where frequent words are pulled towards static vectors.",
+        _OF_FREQUENT,
+        _FREQUENT,
+        seeds=(0, 1, 2, 3, 4),
+    ),
+}
 
-_BEFORE = {"relative_start": "random", "identity_weight": 0.0, "init": "", "restart_positions": True}
-RECIPE = Recipe("07c_static_runs", PHASE, Settings, resolve, prepare_data, evaluate_run, describe, plan_of,
-                with_teacher, record_facts, absent=_BEFORE,
-                renamed={"dealt": "shuffled", "held_back": "identity_weight"},
-                experiments=EXPERIMENTS)
+# %% ../../nbs/results/07c_static_runs.ipynb #srecipe
+_BEFORE = {
+    "relative_start": "random",
+    "identity_weight": 0.0,
+    "init": "",
+    "restart_positions": True,
+}
+
+
+RECIPE = Recipe(
+    "07c_static_runs",
+    PHASE,
+    Settings,
+    resolve,
+    prepare_data,
+    evaluate_run,
+    describe,
+    plan_of,
+    with_teacher,
+    record_facts,
+    absent=_BEFORE,
+    renamed={"dealt": "shuffled", "held_back": "identity_weight"},
+    experiments=EXPERIMENTS,
+)
 
 # %% ../../nbs/results/07c_static_runs.ipynb #smain
-if __name__ == "__main__" and "__file__" in globals(): main(RECIPE, sys.argv[1:]) # not in a notebook
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(RECIPE, sys.argv[1:])

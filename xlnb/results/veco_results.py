@@ -18,24 +18,49 @@ from ..pretraining.reports import draw_by_layer, draw_seeds, over_tokens
 _CAPTIONS = layer_score("multi30k-2016", "acc@1c", ("trigrams", "acc@1"), "lsa")
 _PHRASES = layer_score("T3", "acc@1c", "lsa")
 
-def _beside(record) -> float: return record["curve"][-1]["held_out/ca_mlm"] # nats, of holes guessed beside the partner
 
-def _bleu(year, metric="bleu"): return lambda r: r["metrics"][f"{metric}/multi30k-{year}"]
+def _beside(record) -> float:
+    return record["curve"][-1]["held_out/ca_mlm"]  # nats, of holes guessed beside the partner
+
+
+def _bleu(year, metric="bleu"):
+    return lambda r: r["metrics"][f"{metric}/multi30k-{year}"]
+
+# %% ../../nbs/results/06b_veco_results.ipynb #907d96e7
+_COLOURS = {
+    "CA-MLM + TLM": "blue",
+    "CA-MLM + TLM, random pairs": "sky",
+    "MLM + TLM": "red",
+    "denoiser": "green",
+    "denoiser, random pairs": "purple",
+    "MLM": "black",
+    "CA-MLM": "yellow",
+    "MLM of both sides + TLM": "orange",
+    "random": "grey",
+    "beside the translation": "blue",
+    "joined with the translation": "red",
+    "beside it, text too": "orange",
+}
+
+
+_SHOWN = (
+    "CA-MLM + TLM",
+    "CA-MLM + TLM, random pairs",
+    "MLM + TLM",
+    "MLM of both sides + TLM",
+    "denoiser",
+    "denoiser, random pairs",
+)
 
 # %% ../../nbs/results/06b_veco_results.ipynb #a66e0a7d
-_COLOURS = {"CA-MLM + TLM": "blue", "CA-MLM + TLM, random pairs": "sky", "MLM + TLM": "red", "denoiser": "green",
-            "denoiser, random pairs": "purple", "MLM": "black", "CA-MLM": "yellow",
-            "MLM of both sides + TLM": "orange", "random": "grey",
-            "beside the translation": "blue", "joined with the translation": "red", "beside it, text too": "orange"}
-_SHOWN = ("CA-MLM + TLM", "CA-MLM + TLM, random pairs", "MLM + TLM", "MLM of both sides + TLM", "denoiser",
-          "denoiser, random pairs")
-
-def plot_layers(captions: dict, phrases: dict): # arm → {seed: record}
+def plot_layers(captions: dict, phrases: dict):  # arm → {seed: record}
     "Retrieval, above, and word alignment of captions and of phrases, by layer."
     fig, axes = figure("page", height=4.6, ncols=2, nrows=2)
     free = {"IBM-1": "ibm1-unseen", "by position": "diagonal"}
-    parts = ((captions, "captions, among 1,000", "multi30k-2016", "gold"),
-             (phrases, "lists of three territories", "T3", "lists"))
+    parts = (
+        (captions, "captions, among 1,000", "multi30k-2016", "gold"),
+        (phrases, "lists of three territories", "T3", "lists"),
+    )
     for column, (groups, title, retrieval, links) in zip(axes.T, parts):
         shown = {arm: groups[arm] for arm in _SHOWN if arm in groups}
         draw_by_layer(column[0], shown, _COLOURS, retrieval, "acc@1c", {})
@@ -45,17 +70,26 @@ def plot_layers(captions: dict, phrases: dict): # arm → {seed: record}
     axes[1, 0].set_ylabel("alignment error rate, %\n(lower is better)")
     return fig
 
-# %% ../../nbs/results/06b_veco_results.ipynb #adec3442
-def _gain(name): return lambda line: line[f"held_out/{name}_gap"]
+# %% ../../nbs/results/06b_veco_results.ipynb #68e2bc80
+def _gain(name):
+    return lambda line: line[f"held_out/{name}_gap"]
 
-_READ = {"beside the translation": ("CA-MLM + TLM", "ca"), "joined with the translation": ("CA-MLM + TLM", "tlm"),
-         "beside it, text too": ("CA-MLM + TLM, text too", "ca")} # label → arm, who guesses
 
-def _crossing(record): # by block: share of attention across, as a part of what even attention gives
+_READ = {
+    "beside the translation": ("CA-MLM + TLM", "ca"),
+    "joined with the translation": ("CA-MLM + TLM", "tlm"),
+    "beside it, text too": ("CA-MLM + TLM, text too", "ca"),
+}  # label → arm, who guesses
+
+
+def _crossing(
+    record,
+):  # by block: share of attention across, as a part of what even attention gives
     rows = record["attention"]
     return [row["layer"] for row in rows], [100 * row["share"] / row["even"] for row in rows]
 
-def plot_gains(groups: dict): # arm → {seed: record}
+# %% ../../nbs/results/06b_veco_results.ipynb #adec3442
+def plot_gains(groups: dict):  # arm → {seed: record}
     "The translation gain on the way, and attention across the sentences of a joined pair by block."
     fig, axes = figure("page", height=2.4, ncols=2)
     for label, (arm, name) in _READ.items():
@@ -65,102 +99,235 @@ def plot_gains(groups: dict): # arm → {seed: record}
     axes[0].set(xlabel="million tokens", ylabel="translation gain, nats per hole")
     axes[0].set_title("CA-MLM + TLM", loc="left")
     for name in ("MLM", "MLM + TLM", "CA-MLM + TLM"):
-        draw_seeds(axes[1], [_crossing(r) for r in groups.get(name, {}).values()], PALETTE[_COLOURS[name]], name)
+        draw_seeds(
+            axes[1],
+            [_crossing(r) for r in groups.get(name, {}).values()],
+            PALETTE[_COLOURS[name]],
+            name,
+        )
     axes[1].axhline(100, ls=":", color=PALETTE["grey"], lw=0.9)
     axes[1].set(xlabel="block", ylabel="attention across, % of even", ylim=(0, None))
     axes[1].set_title("self-attention of joined pairs", loc="left")
     axes[1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    for ax in axes: label_lines(ax)
+    for ax in axes:
+        label_lines(ax)
     return fig
 
 # %% ../../nbs/results/06b_veco_results.ipynb #ead75786
-def plot_translation(groups: dict): # start → {seed: record}
+def plot_translation(groups: dict):  # start → {seed: record}
     "BLEU of held-out captions over tokens, by what training starts from (VECO, Table 3, right)."
     fig, ax = figure("column", height=2.4)
-    bleu = lambda line: line["held_out/bleu"]
+
+    def bleu(line):
+        return line["held_out/bleu"]
+
     for name, runs in groups.items():
         draw_seeds(ax, [over_tokens(r, bleu) for r in runs.values()], PALETTE[_COLOURS[name]], name)
     ax.set(xlabel="million tokens of translation", ylabel="BLEU, held out", ylim=(0, None))
     label_lines(ax)
     return fig
 
-# %% ../../nbs/results/06b_veco_results.ipynb #dfb7285e
+# %% ../../nbs/results/06b_veco_results.ipynb #1496de38
 _AER = layer_score("gold", "aer", "diagonal", "ibm1-unseen", lower=True)
-_TAGS, _SPANS, _NLI = (layer_score(test, "others", "strings") for test in ("tags", "span", "entailment"))
-_PROBES = {"tags elsewhere, F1 %": _TAGS, "spans elsewhere, %": _SPANS, "entailment elsewhere, %": _NLI}
+
+
+_TAGS, _SPANS, _NLI = (
+    layer_score(test, "others", "strings") for test in ("tags", "span", "entailment")
+)
+
+
+_PROBES = {
+    "tags elsewhere, F1 %": _TAGS,
+    "spans elsewhere, %": _SPANS,
+    "entailment elsewhere, %": _NLI,
+}
+
+
 _ALL = {"captions, accuracy@1 %": _CAPTIONS, "AER, %": _AER, **_PROBES}
+
+
 _BLEU = {"BLEU, test 2016": dict(value=_bleu(2016)), "BLEU, test 2017": dict(value=_bleu(2017))}
 
+# %% ../../nbs/results/06b_veco_results.ipynb #fb08b3c0
 def _versus(experiment, ahead, behind, measures):
-    return tuple(Comparison(label, (experiment, ahead), (experiment, behind), **given)
-                 for label, given in measures.items())
+    return tuple(
+        Comparison(label, (experiment, ahead), (experiment, behind), **given)
+        for label, given in measures.items()
+    )
 
-def _gains(arms): # by how many points CA-MLM + TLM is ahead of MLM: retrieval, less the most of any probe
-    better, worse = arms["CA-MLM + TLM"], arms["MLM"]
-    gain = lambda given: given["value"](better) - given["value"](worse)
+
+def _gains(
+    arms,
+):  # by how many points CA-MLM + TLM is ahead of MLM: retrieval, less the most of any probe
+    better = arms["CA-MLM + TLM"]
+    worse = arms["MLM"]
+
+    def gain(given):
+        return given["value"](better) - given["value"](worse)
+
     return gain(_CAPTIONS) - max(map(gain, _PROBES.values()))
 
-def _extra(arms): # what cross-attention adds with pairs, less what it adds without: captions, points
+
+def _extra(
+    arms,
+):  # what cross-attention adds with pairs, less what it adds without: captions, points
     found = {arm: _CAPTIONS["value"](record) for arm, record in arms.items()}
     return (found["CA-MLM + TLM"] - found["MLM + TLM"]) - (found["CA-MLM"] - found["MLM"])
 
-def _passes(arms): # share of the run after which VECO has passed the end of the random start; infinite: never
+# %% ../../nbs/results/06b_veco_results.ipynb #4d01c794
+def _passes(
+    arms,
+):  # share of the run after which VECO has passed the end of the random start; infinite: never
     end = arms["random"]["curve"][-1]["held_out/bleu"]
     x, y = over_tokens(arms["CA-MLM + TLM"], lambda line: line["held_out/bleu"])
     return next((t / x[-1] for t, found in zip(x, y) if found > end), math.inf)
 
-def _flattens(arms): # what a second block of the decoder adds, less what a third adds: BLEU
+
+def _flattens(arms):  # what a second block of the decoder adds, less what a third adds: BLEU
     one, two, three = (_bleu(2016)(arms[f"last {n}"]) for n in (1, 2, 3))
     return (two - one) - (three - two)
 
-def _at(rate): return f"constant, rate {rate}", f"with gradient, rate {rate}"
 
-def _excess(rate): # {arm: record} → nats by which the gradient makes holes harder to guess
+def _at(rate):
+    return f"constant, rate {rate}", f"with gradient, rate {rate}"
+
+
+def _excess(rate):  # {arm: record} → nats by which the gradient makes holes harder to guess
     def number(arms):
         constant, other = (_beside(arms[arm]) for arm in _at(rate))
         return other - constant
+
     return number
 
+# %% ../../nbs/results/06b_veco_results.ipynb #dfb7285e
 def _rule(measure, experiment, arms, number, sign=None):
     return Rule(measure, dict.fromkeys(arms, experiment), number, sign)
 
-def _below(low, high): return lambda n: (n <= low) - (n >= high)
 
-# %% ../../nbs/results/06b_veco_results.ipynb #2a56a8b9
+def _below(low, high):
+    return lambda n: (n <= low) - (n >= high)
+
+# %% ../../nbs/results/06b_veco_results.ipynb #3f9101ae
 _RATES = ("0.001", "0.002", "0.004")
+
+
 _RUNS = {
     "veco-01": _versus("tasks", "CA-MLM", "MLM", _PROBES),
-    "veco-02": (*_versus("tasks", "CA-MLM + TLM", "MLM + TLM", _ALL),
-                *_versus("phrases", "CA-MLM + TLM", "MLM + TLM", {"phrases, accuracy@1 %": _PHRASES}),
-                *_versus("long", "CA-MLM + TLM", "MLM + TLM", _ALL),
-                *_versus("starts", "CA-MLM + TLM", "MLM + TLM", _BLEU)),
-    "veco-03": (*_versus("tasks", "MLM + TLM", "denoiser", _PROBES),
-                *_versus("tasks", "CA-MLM + TLM", "denoiser", _PROBES),
-                *_versus("starts", "CA-MLM + TLM", "denoiser", _BLEU)),
-    "veco-06": (*_versus("starts", "CA-MLM + TLM", "MLM", _BLEU), *_versus("starts", "MLM", "random", _BLEU)),
-    "veco-09": [c for n in (1, 2) for c in _versus("depth", f"last {n}", f"first {n}", _BLEU)]}
+    "veco-02": (
+        *_versus("tasks", "CA-MLM + TLM", "MLM + TLM", _ALL),
+        *_versus("phrases", "CA-MLM + TLM", "MLM + TLM", {"phrases, accuracy@1 %": _PHRASES}),
+        *_versus("long", "CA-MLM + TLM", "MLM + TLM", _ALL),
+        *_versus("starts", "CA-MLM + TLM", "MLM + TLM", _BLEU),
+    ),
+    "veco-03": (
+        *_versus("tasks", "MLM + TLM", "denoiser", _PROBES),
+        *_versus("tasks", "CA-MLM + TLM", "denoiser", _PROBES),
+        *_versus("starts", "CA-MLM + TLM", "denoiser", _BLEU),
+    ),
+    "veco-06": (
+        *_versus("starts", "CA-MLM + TLM", "MLM", _BLEU),
+        *_versus("starts", "MLM", "random", _BLEU),
+    ),
+    "veco-09": [c for n in (1, 2) for c in _versus("depth", f"last {n}", f"first {n}", _BLEU)],
+}
 
+# %% ../../nbs/results/06b_veco_results.ipynb #b49164cc
 RULES = {
-    "veco-02": [_rule("captions, accuracy@1: with pairs minus without, points", "tasks",
-                      ("CA-MLM + TLM", "MLM + TLM", "CA-MLM", "MLM"), _extra)],
-    "veco-05": [_rule("gain of retrieval less that of the best probe, points", "tasks", ("CA-MLM + TLM", "MLM"),
-                      _gains)],
-    "veco-07": [_rule("share of training", "starts", ("CA-MLM + TLM", "random"), _passes, _below(0.5, math.inf))],
-    "veco-10": [_rule("what a second decoder block adds less what a third adds, BLEU", "depth",
-                      ("last 1", "last 2", "last 3"), _flattens)],
-    "veco-12": [_rule(f"rate {rate}: nats per hole beside the partner, with gradient minus constant", "gradient",
-                      _at(rate), _excess(rate)) for rate in _RATES]}
+    "veco-02": [
+        _rule(
+            "captions, accuracy@1: with pairs minus without, points",
+            "tasks",
+            ("CA-MLM + TLM", "MLM + TLM", "CA-MLM", "MLM"),
+            _extra,
+        )
+    ],
+    "veco-05": [
+        _rule(
+            "gain of retrieval less that of the best probe, points",
+            "tasks",
+            ("CA-MLM + TLM", "MLM"),
+            _gains,
+        )
+    ],
+    "veco-07": [
+        _rule(
+            "share of training",
+            "starts",
+            ("CA-MLM + TLM", "random"),
+            _passes,
+            _below(0.5, math.inf),
+        )
+    ],
+    "veco-10": [
+        _rule(
+            "what a second decoder block adds less what a third adds, BLEU",
+            "depth",
+            ("last 1", "last 2", "last 3"),
+            _flattens,
+        )
+    ],
+    "veco-12": [
+        _rule(
+            f"rate {rate}: nats per hole beside the partner, with gradient minus constant",
+            "gradient",
+            _at(rate),
+            _excess(rate),
+        )
+        for rate in _RATES
+    ],
+}
 
-CLAIMS = {name: Claim(says, paper, tuple(_RUNS.get(name, ()))) for name, says, paper in (
-    ("veco-01", "Without pairs, cross-attention is slightly better than MLM", "XNLI 60.6 > 59.8"),
-    ("veco-02", "With pairs it is far better than MLM + TLM", "XNLI 67.7 > 64.5"),
-    ("veco-03", "A denoiser on the same data is the weakest at understanding", "XNLI 60.8 < 64.5 < 67.7"),
-    ("veco-04", "Plugged in, fine-tuning on translated pairs beats plugged out", "mean 81.0 > 77.2"),
-    ("veco-05", "Of all zero-shot gains that of retrieval is the largest", "Tatoeba +17.8; XNLI +0.7"),
-    ("veco-06", "Translation: from VECO before from XLM-R before random", "SacreBLEU 30.6 > 29.9 > 27.8"),
-    ("veco-07", "From VECO, an early score is already above the last of random", "28 at epoch 10 > 27.8 at 35"),
-    ("veco-08", "More pairs for a random start do not close the distance", "SacreBLEU 30.6 > 29.5"),
-    ("veco-09", "For a shallow decoder the last blocks are better than the first", "SacreBLEU 30.3 > 29.8"),
-    ("veco-10", "More decoder blocks gain a little, then hardly anything", "SacreBLEU +0.2, +0.1"),
-    ("veco-11", "Self-attention hardly crosses between the sentences of a pair", "picture"),
-    ("veco-12", "A constant partner trains faster, and no less stably", "text"))}
+# %% ../../nbs/results/06b_veco_results.ipynb #2a56a8b9
+CLAIMS = {
+    name: Claim(says, paper, tuple(_RUNS.get(name, ())))
+    for name, says, paper in (
+        (
+            "veco-01",
+            "Without pairs, cross-attention is slightly better than MLM",
+            "XNLI 60.6 > 59.8",
+        ),
+        ("veco-02", "With pairs it is far better than MLM + TLM", "XNLI 67.7 > 64.5"),
+        (
+            "veco-03",
+            "A denoiser on the same data is the weakest at understanding",
+            "XNLI 60.8 < 64.5 < 67.7",
+        ),
+        (
+            "veco-04",
+            "Plugged in, fine-tuning on translated pairs beats plugged out",
+            "mean 81.0 > 77.2",
+        ),
+        (
+            "veco-05",
+            "Of all zero-shot gains that of retrieval is the largest",
+            "Tatoeba +17.8; XNLI +0.7",
+        ),
+        (
+            "veco-06",
+            "Translation: from VECO before from XLM-R before random",
+            "SacreBLEU 30.6 > 29.9 > 27.8",
+        ),
+        (
+            "veco-07",
+            "From VECO, an early score is already above the last of random",
+            "28 at epoch 10 > 27.8 at 35",
+        ),
+        (
+            "veco-08",
+            "More pairs for a random start do not close the distance",
+            "SacreBLEU 30.6 > 29.5",
+        ),
+        (
+            "veco-09",
+            "For a shallow decoder the last blocks are better than the first",
+            "SacreBLEU 30.3 > 29.8",
+        ),
+        (
+            "veco-10",
+            "More decoder blocks gain a little, then hardly anything",
+            "SacreBLEU +0.2, +0.1",
+        ),
+        ("veco-11", "Self-attention hardly crosses between the sentences of a pair", "picture"),
+        ("veco-12", "A constant partner trains faster, and no less stably", "text"),
+    )
+}

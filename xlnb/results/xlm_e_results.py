@@ -17,40 +17,77 @@ from ..measures.linear_maps import cca_maps
 from ..measures.retrieval import accuracy, encode, load_model_and_tokenizer, untrained
 from ..pretraining.claims import Claim, Comparison, layer_score
 from ..pretraining.pretraining import finished_phase
-from ..pretraining.reports import (LEARNED, baseline_mean, best_accuracy, best_layer, draw_by_layer, draw_seeds,
-                                      last_held_out, layer_means, nats_learned, over_tokens)
+from xlnb.pretraining.reports import (
+    LEARNED,
+    baseline_mean,
+    best_accuracy,
+    best_layer,
+    draw_by_layer,
+    draw_seeds,
+    last_held_out,
+    layer_means,
+    nats_learned,
+    over_tokens,
+)
 from .. import xlm_e
 
-# %% ../../nbs/results/03a_xlm_e_results.ipynb #06ad6864
-_COLOURS = {"XLM-E": "blue", "MLM + TLM": "red", "XLM-E, random pairs": "sky", "MLM + TLM, random pairs": "orange",
-           "MLM": "grey", "MRTD": "green", "XLM-R": "grey", "XLM-E-TRTD": "sky", "XLM-Align": "green",
-           "fast_align": "black", "local": "blue", "random": "orange", "local start": "blue", "random start": "orange",
-           "local start, random pairs": "sky"}
+# %% ../../nbs/results/03a_xlm_e_results.ipynb #35b27eaa
+_COLOURS = {
+    "XLM-E": "blue",
+    "MLM + TLM": "red",
+    "XLM-E, random pairs": "sky",
+    "MLM + TLM, random pairs": "orange",
+    "MLM": "grey",
+    "MRTD": "green",
+    "XLM-R": "grey",
+    "XLM-E-TRTD": "sky",
+    "XLM-Align": "green",
+    "fast_align": "black",
+    "local": "blue",
+    "random": "orange",
+    "local start": "blue",
+    "random start": "orange",
+    "local start, random pairs": "sky",
+}
 
-def plot_start(arms: dict): # '<network>, random' and '<network>, local' → {seed: record}
+# %% ../../nbs/results/03a_xlm_e_results.ipynb #06ad6864
+def plot_start(arms: dict):  # '<network>, random' and '<network>, local' → {seed: record}
     "The masked loss that is last to be learned, over tokens, from both starts of the relative bias."
     networks = list(dict.fromkeys(name.split(", ")[0] for name in arms))
     fig, axes = figure("page", height=2.3, ncols=len(networks), sharey=True, squeeze=False)
     for ax, network in zip(axes[0], networks):
         for start in ("random", "local"):
             runs = arms.get(f"{network}, {start}", {}).values()
-            least = lambda r: over_tokens(r, lambda line: min(nats_learned(r, line).values()))
+
+            def least(r):
+                return over_tokens(r, lambda line: min(nats_learned(r, line).values()))
+
             draw_seeds(ax, [least(r) for r in runs], PALETTE[_COLOURS[start]], start)
         ax.axhline(LEARNED, ls="--", color=PALETTE["grey"], lw=0.9)
-        ax.annotate("learned", (0, LEARNED), (0, 2), textcoords="offset points", fontsize=7, color=PALETTE["grey"])
+        ax.annotate(
+            "learned",
+            (0, LEARNED),
+            (0, 2),
+            textcoords="offset points",
+            fontsize=7,
+            color=PALETTE["grey"],
+        )
         ax.set(xlabel="million tokens", ylim=(-0.3, None))
         ax.set_title(network, loc="left")
         label_lines(ax)
     axes[0, 0].set_ylabel("nats below word frequency")
     return fig
 
-# %% ../../nbs/results/03a_xlm_e_results.ipynb #c517053b
-def plot_layers(groups: dict, # arm → {seed: record}
-                mapped: dict, # the same of `mapped_record`, of fewer arms
-               ):
+# %% ../../nbs/results/03a_xlm_e_results.ipynb #b74d4511
+def plot_layers(
+    groups: dict,  # arm → {seed: record}
+    mapped: dict,  # the same of `mapped_record`, of fewer arms
+):
     "Retrieval of test captions by layer, by states as they are and after linear maps of both languages."
     fig, axes = figure("page", height=2.6, ncols=1 + bool(mapped), sharey=True, squeeze=False)
-    draw_by_layer(axes[0, 0], groups, _COLOURS, "multi30k-2016", "acc@1c", {}, 100 if mapped else None)
+    draw_by_layer(
+        axes[0, 0], groups, _COLOURS, "multi30k-2016", "acc@1c", {}, 100 if mapped else None
+    )
     axes[0, 0].set_ylabel("retrieval accuracy@1, %")
     axes[0, 0].set_title("captions among 1,000, states as they are", loc="left")
     if mapped:
@@ -58,77 +95,131 @@ def plot_layers(groups: dict, # arm → {seed: record}
         axes[0, 1].set_title("after linear maps", loc="left")
     return fig
 
-def plot_links(groups: dict): # arm → {seed: record}
+# %% ../../nbs/results/03a_xlm_e_results.ipynb #c517053b
+def plot_links(groups: dict):  # arm → {seed: record}
     "Word alignment against gold, by layer."
     fig, ax = figure("column", height=2.6)
-    draw_by_layer(ax, groups, _COLOURS, "gold", "aer", {"IBM-1": "ibm1-unseen", "linked by position": "diagonal"}, 100)
+    draw_by_layer(
+        ax,
+        groups,
+        _COLOURS,
+        "gold",
+        "aer",
+        {"IBM-1": "ibm1-unseen", "linked by position": "diagonal"},
+        100,
+    )
     ax.set_ylabel("alignment error rate, %")
     return fig
 
-# %% ../../nbs/results/03a_xlm_e_results.ipynb #a38e9e4a
-LEARNED_PAIRS = 4000 # of the training text, of each two languages
+# %% ../../nbs/results/03a_xlm_e_results.ipynb #c7b519b0
+LEARNED_PAIRS = 4000  # of the training text, of each two languages
 
-def mapped_retrieval(network, tokenizer,
-                     test: dict, train: dict, # pair → (lines of first, lines of second)
-                     system: str = "", # or 'untrained/'
-                    ) -> dict: # e.g. 'multi30k-2016/de-en/layer2/mapped@1'
+
+def mapped_retrieval(
+    network,
+    tokenizer,
+    test: dict,
+    train: dict,  # pair → (lines of first, lines of second)
+    system: str = "",  # or 'untrained/'
+) -> dict:  # e.g. 'multi30k-2016/de-en/layer2/mapped@1'
     "Retrieval accuracy@1 by layer, after maps into the directions in which other pairs correlate."
-    found, states = {}, lambda sides: [encode(list(side), network, "all", tokenizer) for side in sides]
+    found = {}
+    states = lambda sides: [encode(list(side), network, "all", tokenizer) for side in sides]
     for pair, sides in test.items():
         for layer, (x, z, a, b) in enumerate(zip(*states(train[pair]), *states(sides))):
             maps = cca_maps(x - x.mean(0), z - z.mean(0))
             moved = [(own - of.mean(0)) @ map_ for own, of, map_ in zip((a, b), (x, z), maps)]
-            found[f"multi30k-2016/{pair}/{system}layer{layer}/mapped@1"] = round(sum(accuracy(*moved)) / 2, 5)
+            found[f"multi30k-2016/{pair}/{system}layer{layer}/mapped@1"] = round(
+                sum(accuracy(*moved)) / 2, 5
+            )
     return found
 
-def mapped_record(given: xlm_e.Settings) -> dict: # of captions
+# %% ../../nbs/results/03a_xlm_e_results.ipynb #a38e9e4a
+def mapped_record(given: xlm_e.Settings) -> dict:  # of captions
     "A record of what linear maps find in the layers of a run, trained where it is not there, and untrained."
     s = xlm_e.resolve(given)
     data = xlm_e.prepare_data(s)
     run = finished_phase(xlm_e.PHASE, s, data).parent
-    network, tokenizer = load_model_and_tokenizer(run / ("discriminator" if s.replaces else "generator"))
-    train = {pair: [*zip(*islice(lines, LEARNED_PAIRS))] for pair, lines in data.corpus.pairs.items()}
+    network, tokenizer = load_model_and_tokenizer(
+        run / ("discriminator" if s.replaces else "generator")
+    )
+    train = {
+        pair: [*zip(*islice(lines, LEARNED_PAIRS))] for pair, lines in data.corpus.pairs.items()
+    }
     test = data.corpus.tests["multi30k-2016"]
     metrics = mapped_retrieval(network, tokenizer, test, train)
     metrics |= mapped_retrieval(untrained(network, s.seed), tokenizer, test, train, "untrained/")
-    return {"parameters": s.for_record(), **run_facts(), "run": {"finished": True}, "metrics": metrics}
+    return {
+        "parameters": s.for_record(),
+        **run_facts(),
+        "run": {"finished": True},
+        "metrics": metrics,
+    }
 
 # %% ../../nbs/results/03a_xlm_e_results.ipynb #98f7afd0
-def plot_detection(arms: dict): # name → {seed: record}; colours by name
+def plot_detection(arms: dict):  # name → {seed: record}; colours by name
     "How well the discriminator ranks replaced tokens, over tokens, and what it gains over the base rate."
     fig, axes = figure("page", height=2.3, ncols=2)
-    below = lambda line: line["held_out/text_rtd_base_loss"] - line["held_out/text_rtd_loss"]
-    panels = [("AUC at a fixed corruption", lambda line: line["held_out/text_rtd_auc_drawn"], 0.5),
-              ("loss below the base rate, nats", below, 0)]
+
+    def below(line):
+        return line["held_out/text_rtd_base_loss"] - line["held_out/text_rtd_loss"]
+
+    panels = [
+        ("AUC at a fixed corruption", lambda line: line["held_out/text_rtd_auc_drawn"], 0.5),
+        ("loss below the base rate, nats", below, 0),
+    ]
     for ax, (title, value, level) in zip(axes, panels):
         for name, runs in arms.items():
-            draw_seeds(ax, [over_tokens(r, value) for r in runs.values()], PALETTE[_COLOURS[name]], name)
+            draw_seeds(
+                ax, [over_tokens(r, value) for r in runs.values()], PALETTE[_COLOURS[name]], name
+            )
         ax.axhline(level, ls="--", color=PALETTE["grey"], lw=0.9)
         ax.set_title(title, loc="left")
         ax.set_xlabel("million tokens")
-    axes[1].set_ylim(-0.05, None) # a start is far below
-    for ax in axes: label_lines(ax)
+    axes[1].set_ylim(-0.05, None)  # a start is far below
+    for ax in axes:
+        label_lines(ax)
     return fig
 
 # %% ../../nbs/results/03a_xlm_e_results.ipynb #d008b5e2
-def plot_spotting(local: dict, random: dict): # {seed: record} of XLM-E with either start of the relative bias
+def plot_spotting(
+    local: dict, random: dict
+):  # {seed: record} of XLM-E with either start of the relative bias
     "How well the discriminator spots replaced tokens, over tokens: one picture for readers who know none of this."
     fig, ax = figure("column", height=2)
-    value = lambda line: line["held_out/text_rtd_auc_drawn"]
+
+    def value(line):
+        return line["held_out/text_rtd_auc_drawn"]
+
     for name, runs in (("local", local), ("random", random)):
-        draw_seeds(ax, [over_tokens(r, value) for r in runs.values()], PALETTE[_COLOURS[name]], name)
+        draw_seeds(
+            ax, [over_tokens(r, value) for r in runs.values()], PALETTE[_COLOURS[name]], name
+        )
     means = [line for line in ax.lines if not line.get_label().startswith("_")]
-    for line, label in zip(means, ("local start", "random start")): line.set_label(label)
+    for line, label in zip(means, ("local start", "random start")):
+        line.set_label(label)
     ax.axhline(0.5, ls="--", color=PALETTE["grey"], lw=0.9)
-    ax.annotate("guessing", (1, 0.5), (-2, -2), xycoords=("axes fraction", "data"), textcoords="offset points",
-                ha="right", va="top", fontsize=7, color=PALETTE["grey"])
+    ax.annotate(
+        "guessing",
+        (1, 0.5),
+        (-2, -2),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        fontsize=7,
+        color=PALETTE["grey"],
+    )
     ax.set(xlabel="training tokens, millions", ylabel="replaced words found (AUC)", ylim=(0.4, 1))
     label_lines(ax)
     return fig
 
 # %% ../../nbs/results/03a_xlm_e_results.ipynb #gpu568121
-def plot_wide(groups: dict, # arm → {seed: record}
-              test: str = "multi30k-2016", title: str = "captions among 1,000"):
+def plot_wide(
+    groups: dict,  # arm → {seed: record}
+    test: str = "multi30k-2016",
+    title: str = "captions among 1,000",
+):
     "Retrieval of a test and word alignment against gold, by layer."
     fig, axes = figure("page", height=2.6, ncols=2)
     draw_by_layer(axes[0], groups, _COLOURS, test, "acc@1c", {}, None)
@@ -140,97 +231,219 @@ def plot_wide(groups: dict, # arm → {seed: record}
     axes[1].set_ylabel("alignment error rate, %")
     return fig
 
-# %% ../../nbs/results/03a_xlm_e_results.ipynb #63590720
-def _sentences(measure): # mean of entailment and paraphrase
-    mean = lambda f: lambda r: sum(f(r, task) for task in ("entailment", "paraphrase")) / 2
-    return dict(value=mean(lambda r, task: best_layer(r, task, measure)),
-                baselines={"untrained": mean(lambda r, task: best_layer(r, task, measure, "untrained")),
-                           "strings": mean(lambda r, task: baseline_mean(r, task, "strings", measure))})
+# %% ../../nbs/results/03a_xlm_e_results.ipynb #eec0dec7
+def _sentences(measure):  # mean of entailment and paraphrase
+    def mean(f):
+        return lambda r: sum(f(r, task) for task in ("entailment", "paraphrase")) / 2
 
-def _retrieval_at(flops: float): # 10¹², on the way: validation captions; NaN where a run did not get there
+    return dict(
+        value=mean(lambda r, task: best_layer(r, task, measure)),
+        baselines={
+            "untrained": mean(lambda r, task: best_layer(r, task, measure, "untrained")),
+            "strings": mean(lambda r, task: baseline_mean(r, task, "strings", measure)),
+        },
+    )
+
+
+def _retrieval_at(
+    flops: float,
+):  # 10¹², on the way: validation captions; NaN where a run did not get there
     def value(record):
         spent = record["flops"]["standard"] / 1e12 / record["run"]["tokens"]
         points = [(line["tokens"] * spent, best_accuracy(line)) for line in record["curve"]]
         return float(np.interp(flops, *zip(*points))) if points[-1][0] > 0.98 * flops else math.nan
+
     return dict(value=value, baselines={"untrained": lambda r: best_accuracy(r["curve"][0])})
 
-def _at_best(test, measure, value): # a function of the curve over layers
+# %% ../../nbs/results/03a_xlm_e_results.ipynb #c1dc2f39
+def _at_best(test, measure, value):  # a function of the curve over layers
     def of(record):
         curve = layer_means(record, test, measure)
         return float(value(curve)) if curve else math.nan
+
     return dict(value=of)
 
-_PEAK = lambda curve: max(range(len(curve)), key=curve.__getitem__)
-_LOW = lambda curve: min(range(len(curve)), key=curve.__getitem__)
-_DROP = lambda curve: 100 * (1 - curve[-1] / max(curve)) # from the best layer to the top, in percent
+
+def _PEAK(curve):
+    return max(range(len(curve)), key=curve.__getitem__)
+
+
+def _LOW(curve):
+    return min(range(len(curve)), key=curve.__getitem__)
+
+
+def _DROP(curve):
+    return 100 * (1 - curve[-1] / max(curve))  # from the best layer to the top, in percent
+
+
 _TAGS = layer_score("tags", "others", "strings")
+
+
 _CAPTIONS = layer_score("multi30k-2016", "acc@1c", ("trigrams", "acc@1"), "lsa")
+
+# %% ../../nbs/results/03a_xlm_e_results.ipynb #63590720
 _AER = layer_score("gold", "aer", "diagonal", "ibm1-unseen", lower=True)
 
-def _gap(record): # percent, at the layer that is best in the other languages
+
+def _gap(record):  # percent, at the layer that is best in the other languages
     score, others = (layer_means(record, "tags", measure) for measure in ("score", "others"))
     return score[_PEAK(others)] - max(others)
 
-def _versus(experiment, ahead, behind, **measures): # label → value, baselines, lower
-    return tuple(Comparison(label.replace("_", " "), (experiment, ahead), (experiment, behind), **m)
-                 for label, m in measures.items())
+
+def _versus(experiment, ahead, behind, **measures):  # label → value, baselines, lower
+    return tuple(
+        Comparison(label.replace("_", " "), (experiment, ahead), (experiment, behind), **m)
+        for label, m in measures.items()
+    )
 
 # %% ../../nbs/results/03a_xlm_e_results.ipynb #9ad3588c
 CLAIMS = {
-    "xlme-01": Claim("Replaced tokens in text beat masked ones at equal FLOPs (here: tokens)", "XTREME 67.6 > 66.4",
-        _versus("tasks", "MRTD", "MLM", tags_elsewhere=_TAGS)),
-    "xlme-02": Claim("XLM-E is further on at every budget than MLM + TLM", "1/130 of the updates",
-        _versus("tasks", "XLM-E", "MLM + TLM",
-                **{f"validation_retrieval_at_{n}·10¹²_FLOPs": _retrieval_at(n) for n in (7, 14, 20)})),
-    "xlme-03": Claim("The gain over MLM + TLM is in sentences, not in tags", "mean 69.3 > 68.9, tagging 75.6 < 76.0",
+    "xlme-01": Claim(
+        "Replaced tokens in text beat masked ones at equal FLOPs (here: tokens)",
+        "XTREME 67.6 > 66.4",
+        _versus("tasks", "MRTD", "MLM", tags_elsewhere=_TAGS),
+    ),
+    "xlme-02": Claim(
+        "XLM-E is further on at every budget than MLM + TLM",
+        "1/130 of the updates",
+        _versus(
+            "tasks",
+            "XLM-E",
+            "MLM + TLM",
+            **{f"validation_retrieval_at_{n}·10¹²_FLOPs": _retrieval_at(n) for n in (7, 14, 20)},
+        ),
+    ),
+    "xlme-03": Claim(
+        "The gain over MLM + TLM is in sentences, not in tags",
+        "mean 69.3 > 68.9, tagging 75.6 < 76.0",
         _versus("tasks", "XLM-E", "MLM + TLM", sentences_elsewhere=_sentences("others"))
-        + _versus("tasks", "MLM + TLM", "XLM-E", tags_elsewhere=_TAGS)),
-    "xlme-04": Claim("The translation task raises transfer", "XNLI 76.6 > 75.1, mean 69.3 > 67.6",
-        _versus("tasks", "XLM-E", "MRTD", tags_elsewhere=_TAGS)),
-    "xlme-05": Claim("The gate adds a little", "MLQA 67.8 > 67.4",
-        _versus("choices", "default", "plain bias", RTD_below_base_rate=dict(
-            value=lambda r: last_held_out(r)["RTD below base rate"], baselines={"the base rate": lambda r: 0.0}))),
-    "xlme-06": Claim("Replaced tokens without pairs beat MLM + TLM at equal steps", "MLQA 67.4 > 66.2",
-        _versus("tasks", "MRTD", "MLM + TLM", tags_in_English=layer_score("tags", "score", "strings"))),
-    "xlme-07": Claim("TLM helps MLM", "MLQA 66.2 > 64.0",
+        + _versus("tasks", "MLM + TLM", "XLM-E", tags_elsewhere=_TAGS),
+    ),
+    "xlme-04": Claim(
+        "The translation task raises transfer",
+        "XNLI 76.6 > 75.1, mean 69.3 > 67.6",
+        _versus("tasks", "XLM-E", "MRTD", tags_elsewhere=_TAGS),
+    ),
+    "xlme-05": Claim(
+        "The gate adds a little",
+        "MLQA 67.8 > 67.4",
+        _versus(
+            "choices",
+            "default",
+            "plain bias",
+            RTD_below_base_rate=dict(
+                value=lambda r: last_held_out(r)["RTD below base rate"],
+                baselines={"the base rate": lambda r: 0.0},
+            ),
+        ),
+    ),
+    "xlme-06": Claim(
+        "Replaced tokens without pairs beat MLM + TLM at equal steps",
+        "MLQA 67.4 > 66.2",
+        _versus(
+            "tasks", "MRTD", "MLM + TLM", tags_in_English=layer_score("tags", "score", "strings")
+        ),
+    ),
+    "xlme-07": Claim(
+        "TLM helps MLM",
+        "MLQA 66.2 > 64.0",
         _versus("tasks", "MLM + TLM", "MLM", captions=_CAPTIONS)
-        + _versus("tasks", "MLM + TLM", "MLM + TLM, random pairs", captions=_CAPTIONS)),
-    "xlme-08": Claim("Larger is better", "XNLI 83.7 > 81.3 > 76.6", _versus("choices", "default", "width 64",
-        translation_gain_of_the_generator=dict(value=lambda r: last_held_out(r)["translation gain, TLM"]),
-        AUC_of_the_discriminator=dict(value=lambda r: r["curve"][-1]["held_out/text_rtd_auc_drawn"],
-                                      baselines={"guessing": lambda r: 0.5}))),
-    "xlme-09": Claim("Retrieval: XLM-E before MLM before MRTD", "Tatoeba 65.0 > 55.5 > 46.4",
-        _versus("tasks", "XLM-E", "MLM", captions=_CAPTIONS) + _versus("tasks", "MLM", "MRTD", captions=_CAPTIONS)),
-    "xlme-10": Claim("A contrast of sentences finds more translations", "Tatoeba 68.6 > 65.0",
-        _versus("choices", "with a contrast", "default", phrases=layer_score("T3", "acc@1c", "lsa"))),
-    "xlme-11": Claim("Fewer alignment errors than a masked model, thanks to translations", "AER 19.3 < 22.4, 22.6",
-        _versus("tasks", "XLM-E", "MLM", AER=_AER) + _versus("tasks", "XLM-E", "MRTD", AER=_AER)),
-    "xlme-12": Claim("Retrieval peaks in a higher layer and keeps more at the top", "layer 9 > 7",
-        _versus("tasks", "XLM-E", "MLM + TLM", best_layer=_at_best("multi30k-2016", "acc@1", _PEAK),
-                drop_to_the_top=_at_best("multi30k-2016", "acc@1", _DROP) | {"lower": True})),
-    "xlme-13": Claim("Alignment is best in a higher layer", "layer 9 > 7",
-        _versus("tasks", "XLM-E", "MLM + TLM", best_layer=_at_best("gold", "aer", _LOW))),
-    "xlme-14": Claim("The transfer gap is smaller than a masked model's", "PAWS-X 8.8 < 11.4",
-        _versus("tasks", "XLM-E", "MLM", gap_of_tags=dict(value=_gap, lower=True)))}
+        + _versus("tasks", "MLM + TLM", "MLM + TLM, random pairs", captions=_CAPTIONS),
+    ),
+    "xlme-08": Claim(
+        "Larger is better",
+        "XNLI 83.7 > 81.3 > 76.6",
+        _versus(
+            "choices",
+            "default",
+            "width 64",
+            translation_gain_of_the_generator=dict(
+                value=lambda r: last_held_out(r)["translation gain, TLM"]
+            ),
+            AUC_of_the_discriminator=dict(
+                value=lambda r: r["curve"][-1]["held_out/text_rtd_auc_drawn"],
+                baselines={"guessing": lambda r: 0.5},
+            ),
+        ),
+    ),
+    "xlme-09": Claim(
+        "Retrieval: XLM-E before MLM before MRTD",
+        "Tatoeba 65.0 > 55.5 > 46.4",
+        _versus("tasks", "XLM-E", "MLM", captions=_CAPTIONS)
+        + _versus("tasks", "MLM", "MRTD", captions=_CAPTIONS),
+    ),
+    "xlme-10": Claim(
+        "A contrast of sentences finds more translations",
+        "Tatoeba 68.6 > 65.0",
+        _versus(
+            "choices", "with a contrast", "default", phrases=layer_score("T3", "acc@1c", "lsa")
+        ),
+    ),
+    "xlme-11": Claim(
+        "Fewer alignment errors than a masked model, thanks to translations",
+        "AER 19.3 < 22.4, 22.6",
+        _versus("tasks", "XLM-E", "MLM", AER=_AER) + _versus("tasks", "XLM-E", "MRTD", AER=_AER),
+    ),
+    "xlme-12": Claim(
+        "Retrieval peaks in a higher layer and keeps more at the top",
+        "layer 9 > 7",
+        _versus(
+            "tasks",
+            "XLM-E",
+            "MLM + TLM",
+            best_layer=_at_best("multi30k-2016", "acc@1", _PEAK),
+            drop_to_the_top=_at_best("multi30k-2016", "acc@1", _DROP) | {"lower": True},
+        ),
+    ),
+    "xlme-13": Claim(
+        "Alignment is best in a higher layer",
+        "layer 9 > 7",
+        _versus("tasks", "XLM-E", "MLM + TLM", best_layer=_at_best("gold", "aer", _LOW)),
+    ),
+    "xlme-14": Claim(
+        "The transfer gap is smaller than a masked model's",
+        "PAWS-X 8.8 < 11.4",
+        _versus("tasks", "XLM-E", "MLM", gap_of_tags=dict(value=_gap, lower=True)),
+    ),
+}
 
 # %% ../../nbs/results/03a_xlm_e_results.ipynb #a7ab12e3
-def plot_printed(costs: list[dict], # rows of the paper's Table 4
-                 errors: list[dict]): # of its Table 6
+def plot_printed(
+    costs: list[dict],  # rows of the paper's Table 4
+    errors: list[dict],
+):  # of its Table 6
     "What the paper prints of its Figures 1 and 4: score against compute, and alignment error rates at the best layers."
     fig, axes = figure("page", height=2.5, ncols=2)
     value = {(r["model"], r["metric"]): r["value"] for r in costs}
     for model in dict.fromkeys(r["model"] for r in costs):
-        if not value.get((model, "score")): continue
-        x, y = sum(float(v) for v in value[model, "flops"].split("+")), float(value[model, "score"])
+        if not value.get((model, "score")):
+            continue
+        x = sum(float(v) for v in value[model, "flops"].split("+"))
+        y = float(value[model, "score"])
         axes[0].plot(x, y, "o", color=PALETTE["blue" if model.startswith("XLM-E") else "grey"])
         name = {"XLM-E-TRTD": "without TRTD"}.get(model, model)
         axes[0].annotate(name, (x, y), (4, 4), textcoords="offset points", fontsize=7)
-    axes[0].set(xscale="log", xlabel="pretraining FLOPs, as printed", ylabel="XTREME, mean of 7 tasks",
-                xlim=(4e19, 8e22), ylim=(62.5, 70))
+    axes[0].set(
+        xscale="log",
+        xlabel="pretraining FLOPs, as printed",
+        ylabel="XTREME, mean of 7 tasks",
+        xlim=(4e19, 8e22),
+        ylim=(62.5, 70),
+    )
     for name in ("fast_align", "XLM-R", "XLM-Align", "XLM-E-TRTD", "XLM-E"):
-        error = {r["lang"]: float(r["value"]) for r in errors if r["model"] == name and r["lang"] != "avg"}
-        axes[1].plot(list(error), list(error.values()), "o", ms=4, color=PALETTE[_COLOURS[name]],
-                     label=name.replace("-TRTD", " without TRTD"))
+        error = {
+            r["lang"]: float(r["value"])
+            for r in errors
+            if r["model"] == name and r["lang"] != "avg"
+        }
+        axes[1].plot(
+            list(error),
+            list(error.values()),
+            "o",
+            ms=4,
+            color=PALETTE[_COLOURS[name]],
+            label=name.replace("-TRTD", " without TRTD"),
+        )
     axes[1].set(ylabel="alignment error rate, %", ylim=(0, 65))
     axes[1].legend(fontsize=6, frameon=False)
     return fig

@@ -15,123 +15,267 @@ from . import continued
 from .. import xy_lent
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #ca6b57af
-def _ranked(by): return lambda record: record["detection"][by]["auc"]
-_DETECTED = dict(value=_ranked("moved by the adversary"),
-                 baselines={by: _ranked(by) for by in ("loss", "text", "LSA margin")})
+def _ranked(by):
+    return lambda record: record["detection"][by]["auc"]
 
-def _lost(measure): return lambda record: continued.mean_drop(record, measure)[True] # in the other languages
-def _kept(better, worse): # arms of `continued`: what the other languages lose
+
+_DETECTED = dict(
+    value=_ranked("moved by the adversary"),
+    baselines={by: _ranked(by) for by in ("loss", "text", "LSA margin")},
+)
+
+
+def _lost(measure):
+    return lambda record: continued.mean_drop(record, measure)[True]  # in the other languages
+
+
+def _kept(better, worse):  # arms of `continued`: what the other languages lose
     arms = ("continued", better), ("continued", worse)
-    return [Comparison(f"lost elsewhere, {name}, %", *arms, _lost(measure), lower=True)
-            for measure, name in (("f1", "tags"), ("aer", "words linked"))]
+    return [
+        Comparison(f"lost elsewhere, {name}, %", *arms, _lost(measure), lower=True)
+        for measure, name in (("f1", "tags"), ("aer", "words linked"))
+    ]
 
-def _ended_so(record): return float(continued.collapse(record)["collapsed"])
+
+def _ended_so(record):
+    return float(continued.collapse(record)["collapsed"])
+
+# %% ../../nbs/results/04d_xy_lent_results.ipynb #3d85a311
+# experiment → tests of retrieval and of links; all others:
+_TESTS = {"bitext": ("multi30k-2016", "gold")}
+
+
+_GENERATED = ("T3", "lists")
+
+
+_LABELS = {
+    "acc@1c": "retrieval",
+    "aer": "AER",
+    "pivot": "with English",
+    "others": "without English",
+}
+
+
+def _baseline(record, test, group, system, measure):  # chance and trigrams have nothing to centre
+    names = (f"{test}/{group}/{system}/{m}" for m in (measure, measure.removesuffix("c")))
+    return max(
+        (100 * record["metrics"][name] for name in names if name in record["metrics"]),
+        default=math.nan,
+    )
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #96fc79b1
-_TESTS = {"bitext": ("multi30k-2016", "gold")} # experiment → tests of retrieval and of links; all others:
-_GENERATED = ("T3", "lists")
-_LABELS = {"acc@1c": "retrieval", "aer": "AER", "pivot": "with English", "others": "without English"}
-
-def _baseline(record, test, group, system, measure): # chance and trigrams have nothing to centre
-    names = (f"{test}/{group}/{system}/{m}" for m in (measure, measure.removesuffix("c")))
-    return max((100 * record["metrics"][name] for name in names if name in record["metrics"]), default=math.nan)
-
-def _scored(experiment, group, measure): # value, baselines and direction of a comparison
+def _scored(experiment, group, measure):  # value, baselines and direction of a comparison
     test = _TESTS.get(experiment, _GENERATED)[measure == "aer"]
-    score = lambda system="": lambda r: xy_lent.best_score(r, test, group, measure, system)
+
+    def score(system=""):
+        return lambda r: xy_lent.best_score(r, test, group, measure, system)
+
     systems = ("diagonal", "ibm1-unseen") if measure == "aer" else ("trigrams", "frequency", "lsa")
     baselines = {s: lambda r, s=s: _baseline(r, test, group, s, measure) for s in systems}
-    return dict(value=score(), baselines={"untrained": score("untrained")} | baselines, lower=measure == "aer")
+    return dict(
+        value=score(),
+        baselines={"untrained": score("untrained")} | baselines,
+        lower=measure == "aer",
+    )
+
 
 def _versus(experiment, ahead, behind, groups=("others",), measures=("acc@1c",)):
     arms = (experiment, ahead), (experiment, behind)
-    return [Comparison(f"{_LABELS[measure]}, {_LABELS[group]}, %", *arms, **_scored(experiment, group, measure))
-            for group in groups for measure in measures]
+    return [
+        Comparison(
+            f"{_LABELS[measure]}, {_LABELS[group]}, %", *arms, **_scored(experiment, group, measure)
+        )
+        for group in groups
+        for measure in measures
+    ]
+
+# %% ../../nbs/results/04d_xy_lent_results.ipynb #74570fb4
+def _spelling(measure):
+    return lambda r: baseline_mean(r, "tags", "strings", measure)
+
+
+def _tags(measure):
+    return dict(
+        value=lambda r: best_layer(r, "tags", measure),
+        baselines={
+            "untrained": lambda r: best_layer(r, "tags", measure, "untrained"),
+            "strings": _spelling(measure),
+        },
+    )
+
+
+def _gap(record):
+    return best_layer(record, "tags", "score") - best_layer(record, "tags", "others")
+
+
+_KNOWN = dict(
+    value=lambda r: xy_lent.words_known(r, "pivot"), baselines={"word frequency": lambda r: 0.0}
+)
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #d3a1d24e
-def _spelling(measure): return lambda r: baseline_mean(r, "tags", "strings", measure)
-def _tags(measure):
-    return dict(value=lambda r: best_layer(r, "tags", measure),
-                baselines={"untrained": lambda r: best_layer(r, "tags", measure, "untrained"),
-                           "strings": _spelling(measure)})
+_GAIN = dict(
+    value=lambda r: last_held_out(r)["translation gain, TLM"],
+    baselines={"no use of it": lambda r: 0.0},
+)
 
-def _gap(record): return best_layer(record, "tags", "score") - best_layer(record, "tags", "others")
-_KNOWN = dict(value=lambda r: xy_lent.words_known(r, "pivot"), baselines={"word frequency": lambda r: 0.0})
-_GAIN = dict(value=lambda r: last_held_out(r)["translation gain, TLM"], baselines={"no use of it": lambda r: 0.0})
+# %% ../../nbs/results/04d_xy_lent_results.ipynb #6e6a3919
+_BOTH = ("pivot", "others")
+
+
+_WORLDS = (("bitext", "X-Y"), ("bitext", "EN-X"))
+
+
+_TWIN = (("bitext", "X-Y"), ("bitext", "X-Y, random pairs"))
+
+
+_FULL = (("continued", "masked tokens, full rate"), ("continued", "replaced tokens, full rate"))
+
+
+def _detected(arm):
+    return Comparison(
+        "damaged pairs moved most, AUC", ("defects", arm), ("defects", "not robust"), **_DETECTED
+    )
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #cde5d5c5
-_BOTH = ("pivot", "others")
-_WORLDS = (("bitext", "X-Y"), ("bitext", "EN-X"))
-_TWIN = (("bitext", "X-Y"), ("bitext", "X-Y, random pairs"))
-_FULL = (("continued", "masked tokens, full rate"), ("continued", "replaced tokens, full rate"))
-def _detected(arm):
-    return Comparison("damaged pairs moved most, AUC", ("defects", arm), ("defects", "not robust"), **_DETECTED)
-
 _RUNS = {
-    "xylent-01": [c for other in ("m2m", "exponent") for c in _versus("sampler", "entropic", other, _BOTH)],
-    "xylent-03": [*_versus("bitext", "X-Y", "EN-X", _BOTH), *_versus("bitext", "X-Y", "X-Y, random pairs"),
-                  Comparison("translation gain, nats", *_WORLDS, **_GAIN)],
+    "xylent-01": [
+        c for other in ("m2m", "exponent") for c in _versus("sampler", "entropic", other, _BOTH)
+    ],
+    "xylent-03": [
+        *_versus("bitext", "X-Y", "EN-X", _BOTH),
+        *_versus("bitext", "X-Y", "X-Y, random pairs"),
+        Comparison("translation gain, nats", *_WORLDS, **_GAIN),
+    ],
     "xylent-04": _versus("bitext", "X-Y", "X-Y, a tenth of the lines", _BOTH),
     "xylent-06": _versus("bitext", "X-Y, replaced tokens", "X-Y", _BOTH),
-    "xylent-09": [Comparison("words of English, nats below frequency", *_WORLDS, **_KNOWN),
-                  Comparison("tags in English, F1 %", *_WORLDS, **_tags("score"))],
-    "xylent-11": [Comparison("transfer gap of tags", *_WORLDS, _gap, lower=True),
-                  *[Comparison("tags elsewhere, F1 %", *arms, **_tags("others")) for arms in (_WORLDS, _TWIN)]],
-    "xylent-12": [*map(_detected, ("robust", "robust, excess", "robust, by language")),
-                  *_versus("defects", "not robust, clean", "robust, clean", measures=("acc@1c", "aer"))],
-    "xylent-14": [*_kept("masked tokens, a tenth", "masked tokens, full rate"),
-                  *_kept("replaced tokens, a tenth", "masked tokens, a tenth")],
-    "xylent-15": [Comparison("ended no better than a guess", *_FULL, _ended_so, lower=True)]}
+    "xylent-09": [
+        Comparison("words of English, nats below frequency", *_WORLDS, **_KNOWN),
+        Comparison("tags in English, F1 %", *_WORLDS, **_tags("score")),
+    ],
+    "xylent-11": [
+        Comparison("transfer gap of tags", *_WORLDS, _gap, lower=True),
+        *[
+            Comparison("tags elsewhere, F1 %", *arms, **_tags("others"))
+            for arms in (_WORLDS, _TWIN)
+        ],
+    ],
+    "xylent-12": [
+        *map(_detected, ("robust", "robust, excess", "robust, by language")),
+        *_versus("defects", "not robust, clean", "robust, clean", measures=("acc@1c", "aer")),
+    ],
+    "xylent-14": [
+        *_kept("masked tokens, a tenth", "masked tokens, full rate"),
+        *_kept("replaced tokens, a tenth", "masked tokens, a tenth"),
+    ],
+    "xylent-15": [Comparison("ended no better than a guess", *_FULL, _ended_so, lower=True)],
+}
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #a6180540
-CLAIMS = {name: Claim(says, paper, tuple(_RUNS.get(name, ()))) for name, says, paper in (
-    ("xylent-01", "The trace objective draws few pairs, the entropic one all that have data", "picture"),
-    ("xylent-02", "A vocabulary twice as large helps", "XNLI 78.1 > 76.6"),
-    ("xylent-03", "X-Y text beats EN-X text of the same kind of mining", "XNLI 79.5 > 78.1"),
-    ("xylent-04", "Globally mined text adds to that, by diversity", "XNLI 80.5 > 79.5"),
-    ("xylent-05", "X-Y text lets a masked model pass one trained 12 times longer without", "XNLI 78.4 > 76.2"),
-    ("xylent-06", "On the same X-Y text ELECTRA beats masking", "XNLI 80.5 > 78.4"),
-    ("xylent-07", "Ahead of XLM-E at every size, by less the larger", "+3.1, +1.8, +0.9"),
-    ("xylent-08", "The distance to an English-only model shrinks with size", "GLUE 1.9, 1.8, 0.6"),
-    ("xylent-09", "X-Y text helps English itself more than EN-X text", "GLUE 87.6 > 86.4"),
-    ("xylent-10", "Every family of languages gains over XLM-E", "picture"),
-    ("xylent-11", "A smaller transfer gap than XLM-E on three of five tasks", "8.6, 7.8, 6.8 < 13.1, 11.2, 8.8"),
-    ("xylent-12", "DRO moves weight to noisy pairs, away from trivial ones, at a small price", "XNLI 79.7 < 80.5"),
-    ("xylent-13", "Size hardly helps languages never seen", "41.6 to 42.8"),
-    ("xylent-14", "Continued training helps its domain and costs others, unevenly; less at a low rate or with ELECTRA",
-     "drops 13.9, 6.3, 5.9 %"),
-    ("xylent-15", "At its full peak rate ELECTRA diverges when continued, a masked model does not", "text"))}
+CLAIMS = {
+    name: Claim(says, paper, tuple(_RUNS.get(name, ())))
+    for name, says, paper in (
+        (
+            "xylent-01",
+            "The trace objective draws few pairs, the entropic one all that have data",
+            "picture",
+        ),
+        ("xylent-02", "A vocabulary twice as large helps", "XNLI 78.1 > 76.6"),
+        ("xylent-03", "X-Y text beats EN-X text of the same kind of mining", "XNLI 79.5 > 78.1"),
+        ("xylent-04", "Globally mined text adds to that, by diversity", "XNLI 80.5 > 79.5"),
+        (
+            "xylent-05",
+            "X-Y text lets a masked model pass one trained 12 times longer without",
+            "XNLI 78.4 > 76.2",
+        ),
+        ("xylent-06", "On the same X-Y text ELECTRA beats masking", "XNLI 80.5 > 78.4"),
+        ("xylent-07", "Ahead of XLM-E at every size, by less the larger", "+3.1, +1.8, +0.9"),
+        (
+            "xylent-08",
+            "The distance to an English-only model shrinks with size",
+            "GLUE 1.9, 1.8, 0.6",
+        ),
+        ("xylent-09", "X-Y text helps English itself more than EN-X text", "GLUE 87.6 > 86.4"),
+        ("xylent-10", "Every family of languages gains over XLM-E", "picture"),
+        (
+            "xylent-11",
+            "A smaller transfer gap than XLM-E on three of five tasks",
+            "8.6, 7.8, 6.8 < 13.1, 11.2, 8.8",
+        ),
+        (
+            "xylent-12",
+            "DRO moves weight to noisy pairs, away from trivial ones, at a small price",
+            "XNLI 79.7 < 80.5",
+        ),
+        ("xylent-13", "Size hardly helps languages never seen", "41.6 to 42.8"),
+        (
+            "xylent-14",
+            "Continued training helps its domain and costs others, unevenly; less at a low rate "
+            "or with ELECTRA",
+            "drops 13.9, 6.3, 5.9 %",
+        ),
+        (
+            "xylent-15",
+            "At its full peak rate ELECTRA diverges when continued, a masked model does not",
+            "text",
+        ),
+    )
+}
 
-# %% ../../nbs/results/04d_xy_lent_results.ipynb #ff61fc2d
+# %% ../../nbs/results/04d_xy_lent_results.ipynb #c2d98929
 _COLOURS = {"XY-LENT": "green", "XLM-E": "blue", "XLM-R": "red", "mT5": "purple"}
-_DOUBTS = {("mT5", "base"): "a", ("XLM-R", "base"): "b", ("mT5", "xl"): "c", ("mT5", "xxl"): "c"}
-_ELSEWHERE = {("mT5", "base"): 0.3, ("XLM-R", "base"): 0.279} # billion parameters
 
-def _billions(text: str) -> float: # '180M' or '10.7B'
+
+_DOUBTS = {("mT5", "base"): "a", ("XLM-R", "base"): "b", ("mT5", "xl"): "c", ("mT5", "xxl"): "c"}
+
+
+_ELSEWHERE = {("mT5", "base"): 0.3, ("XLM-R", "base"): 0.279}  # billion parameters
+
+
+def _billions(text: str) -> float:  # '180M' or '10.7B'
     "Parameters in billions."
     return float(text[:-1]) * {"M": 1e-3, "B": 1}[text[-1]]
 
-def plot_figure1(rows: list[dict]): # of Table 11
+# %% ../../nbs/results/04d_xy_lent_results.ipynb #fa5a8f4f
+def plot_figure1(rows: list[dict]):  # of Table 11
     "Printed XNLI mean over printed parameters, a line for each family."
     fig, ax = figure("column", height=3)
     for model, colour in _COLOURS.items():
-        points = [r for r in rows if r["model"] == model and r["lang"] == "avg" and r["setting"] == "zero_shot"
-                  and r["variant"] in ("", "CCMatrix")]
-        x, y = [_billions(r["params"]) for r in points], [float(r["value"]) for r in points]
+        points = [
+            r
+            for r in rows
+            if r["model"] == model
+            and r["lang"] == "avg"
+            and r["setting"] == "zero_shot"
+            and r["variant"] in ("", "CCMatrix")
+        ]
+        x = [_billions(r["params"]) for r in points]
+        y = [float(r["value"]) for r in points]
         ax.plot(x, y, "-", color=PALETTE[colour], label=model, zorder=2)
-        for r, *at in zip(points, x, y): _draw_point(ax, at, (model, r["size"]), PALETTE[colour])
-    ax.set(xscale="log", xlim=(0.16, 17), ylim=(74.5, 86), ylabel="XNLI, mean of 15 languages, %",
-           xlabel="parameters, billion")
+        for r, *at in zip(points, x, y):
+            _draw_point(ax, at, (model, r["size"]), PALETTE[colour])
+    ax.set(
+        xscale="log",
+        xlim=(0.16, 17),
+        ylim=(74.5, 86),
+        ylabel="XNLI, mean of 15 languages, %",
+        xlabel="parameters, billion",
+    )
     ax.set_xticks((0.2, 0.5, 1, 2, 5, 10), ("0.2", "0.5", "1", "2", "5", "10"))
     ax.minorticks_off()
     label_lines(ax)
-    fig.supxlabel("a (E11), b: the stroke is printed elsewhere    c (E10): single languages in doubt", fontsize=6)
+    fig.supxlabel(
+        "a (E11), b: the stroke is printed elsewhere    c (E10): single languages in doubt",
+        fontsize=6,
+    )
     return fig
 
+# %% ../../nbs/results/04d_xy_lent_results.ipynb #ff61fc2d
 def _draw_point(ax, at, name, colour):
     doubt = _DOUBTS.get(name, "")
     ax.plot(*at, "o", ms=5, color=colour, mfc="white" if doubt else colour, zorder=3)
-    ax.annotate(doubt, at, (-4, 3), textcoords="offset points", fontsize=7, color=colour, ha="right")
+    ax.annotate(
+        doubt, at, (-4, 3), textcoords="offset points", fontsize=7, color=colour, ha="right"
+    )
     if other := _ELSEWHERE.get(name):
         ax.plot([at[0], other], [at[1]] * 2, ":", color=colour, lw=1, zorder=1)
         ax.plot(other, at[1], "|", ms=7, color=colour, zorder=1)

@@ -22,182 +22,264 @@ import numpy as np
 import torch
 
 import xlnb
-from ..base.core import ConfigError, choose, derive_seed, runs_folder, sha256_file, split_pair, torch_generator
+from xlnb.base.core import (
+    ConfigError,
+    choose,
+    derive_seed,
+    runs_folder,
+    sha256_file,
+    split_pair,
+    torch_generator,
+)
 from .catalogue import load_corpus
 from .cldr import cldr_corpus
 from .contamination import check_streams, line_pairs, text_lines
 from .corpora import Corpus, Lines, mismatched
 from .sampling import Mixture, checked_probabilities, exponent_probabilities
-from .tokens import (PairBundles, SpecialIds, Store, TextBlocks, build_store, collate_pairs, collate_text,
-                              open_store, pack, permuted)
+from xlnb.text.tokens import (
+    PairBundles,
+    SpecialIds,
+    Store,
+    TextBlocks,
+    build_store,
+    collate_pairs,
+    collate_text,
+    open_store,
+    pack,
+    permuted,
+)
 from .vocab import LEARNED_BY, load_tokenizer, require_fast, train_vocab
 
 # %% ../../nbs/text/11_batches.ipynb #e0a8c87d
 CORPORA = ("cldr", "multi30k", "bible", "ntrex")
 
-def open_corpus(name: str, # one of CORPORA
-                langs: list[str], # language codes
-                test_lines: int = 500, # lines of each generated test list
-                **options, # of `cldr_corpus`, e.g. parallel_lines, which is of no use elsewhere
-               ) -> Corpus:
+
+def open_corpus(
+    name: str,  # one of CORPORA
+    langs: list[str],  # language codes
+    test_lines: int = 500,  # lines of each generated test list
+    **options,  # of `cldr_corpus`, e.g. parallel_lines, which is of no use elsewhere
+) -> Corpus:
     "The corpus of that name in those languages; raises `ConfigError` or `DataError`."
-    if choose("corpus", name, CORPORA) == "cldr": return cldr_corpus(langs, test_lines=test_lines, **options)
+    if choose("corpus", name, CORPORA) == "cldr":
+        return cldr_corpus(langs, test_lines=test_lines, **options)
     return load_corpus(name, langs)
 
-# %% ../../nbs/text/11_batches.ipynb #2d008356
+# %% ../../nbs/text/11_batches.ipynb #2aecb4cf
 @cache
-def _sources() -> dict: # module → its source; read once, since an edit while a run goes on is no part of it
+def _sources() -> (
+    dict
+):  # module → its source; read once, since an edit while a run goes on is no part of it
     return {path.stem: path.read_bytes() for path in Path(xlnb.__file__).parent.rglob("*.py")}
 
+
 @cache
-def _code_of(source: bytes) -> bytes: # without comments and blank lines; what a string says stays
-    lines, inside = source.decode().split("\n"), set()
+def _code_of(source: bytes) -> bytes:  # without comments and blank lines; what a string says stays
+    lines = source.decode().split("\n")
+    inside = set()
     for token in tokenize.tokenize(io.BytesIO(source).readline):
         row, column = token.start
-        if token.type == tokenize.COMMENT: lines[row - 1] = lines[row - 1][:column]
-        inside.update(range(row, token.end[0])) # rows that end within a string
+        if token.type == tokenize.COMMENT:
+            lines[row - 1] = lines[row - 1][:column]
+        inside.update(range(row, token.end[0]))  # rows that end within a string
     kept = (line if n in inside else line.rstrip() for n, line in enumerate(lines, 1))
     return "\n".join(line for n, line in enumerate(kept, 1) if line or n in inside).encode()
 
-def source_hash(*modules: str) -> str: # e.g. 'cldr', 'vocab'; none: all
+# %% ../../nbs/text/11_batches.ipynb #2d008356
+def source_hash(*modules: str) -> str:  # e.g. 'cldr', 'vocab'; none: all
     "Hash of the code of the library's modules of these names, as it was at the first call; comments do not count."
-    return hashlib.sha256(b"\n".join(_code_of(_sources()[m]) for m in modules or sorted(_sources()))).hexdigest()
+    return hashlib.sha256(
+        b"\n".join(_code_of(_sources()[m]) for m in modules or sorted(_sources()))
+    ).hexdigest()
+
 
 def short_hash(value) -> str:
     "Eight hex digits that depend on a JSON value."
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:8]
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True, ensure_ascii=False).encode()
+    ).hexdigest()[:8]
 
 # %% ../../nbs/text/11_batches.ipynb #f41f8e7a
 @contextmanager
 def folder_lock(folder: Path):
     "Lets one process at a time prepare a folder; the others wait, and find it prepared."
-    while (lock := _locked(folder)) is None: pass
-    with lock: yield
+    while (lock := _locked(folder)) is None:
+        pass
+    with lock:
+        yield
 
-def _locked(folder: Path): # an open file; None where the folder was removed while its lock was waited for
+
+def _locked(
+    folder: Path,
+):  # an open file; None where the folder was removed while its lock was waited for
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ".lock"
     with suppress(FileNotFoundError):
         lock = open(path, "w")
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.samestat(os.fstat(lock.fileno()), path.stat()): return lock
+        if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+            return lock
         lock.close()
 
-# %% ../../nbs/text/11_batches.ipynb #5e8a3ea4
+# %% ../../nbs/text/11_batches.ipynb #4a47923c
 @dataclass(frozen=True)
 class Prepared:
     "A corpus, its tokenizer and its token store."
-    corpus: Corpus
-    tokenizer: object # Hugging Face fast tokenizer
-    store: Store
-    folder: Path # holds the stores, and `vocab/` if it was made for them
 
-def prepare(corpus: Corpus,
-            vocab_size: int, # ids, special ones included
-            shuffle_pairs: bool = False, # True: the control with the same sentences and random partners
-            alpha: float = 0.7, # exponent of the vocabulary's sampling
-            max_side: int = 254, # pieces of one side of a pair
-            workers: int = 1,
-            folder=None, # `runs/data/<corpus>-<hash>` of the checkout if None
-            vocabulary: Path | None = None, # folder of one that is there already; None: from all text of the corpus
-           ) -> Prepared:
+    corpus: Corpus
+    tokenizer: object  # Hugging Face fast tokenizer
+    store: Store
+    folder: Path  # holds the stores, and `vocab/` if it was made for them
+
+# %% ../../nbs/text/11_batches.ipynb #1d873dab
+def prepare(
+    corpus: Corpus,
+    vocab_size: int,  # ids, special ones included
+    shuffle_pairs: bool = False,  # True: the control with the same sentences and random partners
+    alpha: float = 0.7,  # exponent of the vocabulary's sampling
+    max_side: int = 254,  # pieces of one side of a pair
+    workers: int = 1,
+    folder=None,  # `runs/data/<corpus>-<hash>` of the checkout if None
+    vocabulary: Path
+    | None = None,  # folder of one that is there already; None: from all text of the corpus
+) -> Prepared:
     "Vocabulary and token store of a corpus, made on the first call and opened on later ones."
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "data")
-    for streams in (corpus.text, corpus.pairs): check_streams(streams)
+    for streams in (corpus.text, corpus.pairs):
+        check_streams(streams)
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
-    if not corpus.identified: key.append(_text_hash(corpus))
+    if not corpus.identified:
+        key.append(_text_hash(corpus))
     key.append(sha256_file(vocabulary / "tokenizer.json") if vocabulary else LEARNED_BY)
     folder = Path(folder or runs_folder() / "data") / f"{corpus.name}-{short_hash(key)}"
     with folder_lock(folder):
         words = vocabulary or folder / "vocab"
-        if not words.exists(): train_vocab(_all_text(corpus), vocab_size, words, alpha=alpha)
+        if not words.exists():
+            train_vocab(_all_text(corpus), vocab_size, words, alpha=alpha)
         tokenizer = load_tokenizer(words)
         place = folder / f"{'random' if shuffle_pairs else 'true'}-pairs-{max_side}"
-        if (place / "manifest.json").exists(): return Prepared(corpus, tokenizer, open_store(place, tokenizer), folder)
+        if (place / "manifest.json").exists():
+            return Prepared(corpus, tokenizer, open_store(place, tokenizer), folder)
         pairs = corpus.pairs
-        if shuffle_pairs: pairs = {p: mismatched(lines, derive_seed("partners", p)) for p, lines in pairs.items()}
-        store = build_store(corpus.text, pairs, tokenizer, place, workers=workers, max_length=max_side)
+        if shuffle_pairs:
+            pairs = {p: mismatched(lines, derive_seed("partners", p)) for p, lines in pairs.items()}
+        store = build_store(
+            corpus.text, pairs, tokenizer, place, workers=workers, max_length=max_side
+        )
     return Prepared(corpus, tokenizer, store, folder)
 
+# %% ../../nbs/text/11_batches.ipynb #5e8a3ea4
 def _text_hash(corpus: Corpus) -> str:
     "Hash of all lines to train on and of the held-out ones."
     digest = hashlib.sha256()
     for part in (corpus.text, corpus.pairs, corpus.valid):
         for name, rows in part.items():
             digest.update(f"\n{name}\n".encode())
-            for row in rows: digest.update(json.dumps(row).encode())
+            for row in rows:
+                digest.update(json.dumps(row).encode())
     return digest.hexdigest()
+
 
 def _all_text(corpus: Corpus) -> dict:
     "All training text of each language: its own lines, and its side of every pair."
+
     def lines_of(lang):
         yield from corpus.text.get(lang, ())
         for pair, lines in corpus.pairs.items():
-            if lang in (names := split_pair(pair)): yield from (p[names.index(lang)] for p in lines)
+            if lang in (names := split_pair(pair)):
+                yield from (p[names.index(lang)] for p in lines)
+
     return {lang: Lines(lines_of, lang) for lang in corpus.langs}
 
 # %% ../../nbs/text/11_batches.ipynb #f41f8e79
-BUNDLES = 4 # of a pair batch, so that a small step does not consist of one language pair
+BUNDLES = 4  # of a pair batch, so that a small step does not consist of one language pair
 PAIR_FORMS = ("joined", "separate")
+
 
 @dataclass(frozen=True)
 class BatchShape:
     "Lengths and amounts of a step; raises `ConfigError` for a form of pairs that is none."
-    length: int # tokens of a text block
-    max_side: int # tokens of one side of a pair, at most
-    text_tokens: int # of a step; 0 for none
-    pair_tokens: int # of a step; 0 for none
-    micro_tokens: int = 8192 # of a micro-batch, at most
-    pair_form: str = "joined" # one sequence of both sentences, or 'separate': a sequence for each
-    restart_positions: bool = True # of joined pairs: count anew in the second sentence
 
-    def __post_init__(self): choose("pair_form", self.pair_form, PAIR_FORMS)
+    length: int  # tokens of a text block
+    max_side: int  # tokens of one side of a pair, at most
+    text_tokens: int  # of a step; 0 for none
+    pair_tokens: int  # of a step; 0 for none
+    micro_tokens: int = 8192  # of a micro-batch, at most
+    pair_form: str = "joined"  # one sequence of both sentences, or 'separate': a sequence for each
+    restart_positions: bool = True  # of joined pairs: count anew in the second sentence
 
-# %% ../../nbs/text/11_batches.ipynb #shar0es2
-UNEVEN = 0.1 # of a planned share of tokens; up to it, draws are as the plan
+    def __post_init__(self):
+        choose("pair_form", self.pair_form, PAIR_FORMS)
+
+# %% ../../nbs/text/11_batches.ipynb #74b7ac24
+UNEVEN = 0.1  # of a planned share of tokens; up to it, draws are as the plan
+
 
 def _normalised(weights: dict) -> dict:
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 
-def draws_for_shares(planned: dict, # source → share of the tokens; they sum to 1
-                     tokens_each: dict, # source → tokens of an item, on average
-                    ) -> dict: # source → share of the draws
+# %% ../../nbs/text/11_batches.ipynb #f17d2425
+def draws_for_shares(
+    planned: dict,  # source → share of the tokens; they sum to 1
+    tokens_each: dict,  # source → tokens of an item, on average
+) -> dict:  # source → share of the draws
     """Shares of draws that give every source its planned share of the tokens; `ConfigError` for a source without any.
 
     Where no source misses its share by more than a tenth, items are drawn as planned."""
     planned = checked_probabilities(planned)
     if empty := [name for name, share in planned.items() if share and not tokens_each.get(name)]:
-        raise ConfigError(f"probabilities for {', '.join(empty[:5])}, of which the store has nothing: sources with "
-                          f"text are {', '.join(sorted(name for name, n in tokens_each.items() if n)[:20])}")
-    by_plan = _normalised({name: share * tokens_each.get(name, 0) for name, share in planned.items()})
+        raise ConfigError(
+            f"probabilities for {', '.join(empty[:5])}, of which the store has nothing: sources "
+            f"with "
+            f"text are {', '.join(sorted(name for name, n in tokens_each.items() if n)[:20])}"
+        )
+    by_plan = _normalised(
+        {name: share * tokens_each.get(name, 0) for name, share in planned.items()}
+    )
     if all(abs(by_plan[name] - share) <= UNEVEN * share for name, share in planned.items()):
         return planned
-    return _normalised({name: share / tokens_each[name] if share else 0.0 for name, share in planned.items()})
+    return _normalised(
+        {name: share / tokens_each[name] if share else 0.0 for name, share in planned.items()}
+    )
 
+# %% ../../nbs/text/11_batches.ipynb #shar0es2
 class SourceMixture:
     "Items of several sources, drawn so that each source has its planned share of the tokens."
-    def __init__(self, kind: str, # 'text' or 'pairs'
-                 items: dict, # source → its blocks or bundles
-                 tokens: dict, # source → all its tokens
-                 planned: dict, # source → share of the tokens
-                 seed: int):
-        self.kind, self.items, self.planned, self.seed = kind, items, planned, seed
+
+    def __init__(
+        self,
+        kind: str,  # 'text' or 'pairs'
+        items: dict,  # source → its blocks or bundles
+        tokens: dict,  # source → all its tokens
+        planned: dict,  # source → share of the tokens
+        seed: int,
+    ):
+        self.kind = kind
+        self.items = items
+        self.planned = planned
+        self.seed = seed
         self.tokens_each = {name: tokens[name] / max(1, len(items[name])) for name in items}
         self.mixture = Mixture(draws_for_shares(planned, self.tokens_each), derive_seed(seed, kind))
 
-    def draw(self, first: int, count: int) -> tuple[list, list]: # the number of the first draw; how many
+    def draw(
+        self, first: int, count: int
+    ) -> tuple[list, list]:  # the number of the first draw; how many
         "Names of the sources that come next, and of each the item; a pure function."
         names, draws = self.mixture.draw(first, count)
-        order = [permuted(int(draw), len(self.items[name]), self.seed, f"{self.kind}/{name}")
-                 for name, draw in zip(names, draws)]
+        order = [
+            permuted(int(draw), len(self.items[name]), self.seed, f"{self.kind}/{name}")
+            for name, draw in zip(names, draws)
+        ]
         return names, [self.items[name][k] for name, k in zip(names, order)]
 
-    def change(self, first: int, planned: dict): # the number of the first draw; source → share of the tokens
+    def change(
+        self, first: int, planned: dict
+    ):  # the number of the first draw; source → share of the tokens
         "From this draw on sources have other shares; the earlier ones stay on record."
         self.mixture = self.mixture.change(first, draws_for_shares(planned, self.tokens_each))
 
-    def token_shares(self) -> dict: # source → share
+    def token_shares(self) -> dict:  # source → share
         "The share of the tokens that every source gets by the draws of the newest version."
         drawn = self.mixture.versions[-1].probabilities
         return _normalised({name: share * self.tokens_each[name] for name, share in drawn.items()})
@@ -205,15 +287,26 @@ class SourceMixture:
 # %% ../../nbs/text/11_batches.ipynb #404e0311
 class MixedBatches:
     "Text blocks and pair bundles by given probabilities; `batches(step, index)` is a pure function."
-    def __init__(self, store: Store, special: SpecialIds, shape: BatchShape, seed: int,
-                 alpha: float = 0.7, # exponent of a mixture whose probabilities are not given (XLM-E: 0.7)
-                 text_probabilities: dict | None = None, # language → share of the tokens of text; None: by `alpha`
-                 pair_probabilities: dict | None = None): # language pair → share of their tokens; None: by `alpha`
-        self.special, self.shape, self.seed, self.alpha = special, shape, seed, alpha
+
+    def __init__(
+        self,
+        store: Store,
+        special: SpecialIds,
+        shape: BatchShape,
+        seed: int,
+        alpha: float = 0.7,  # exponent of a mixture whose probabilities are not given (XLM-E: 0.7)
+        text_probabilities: dict
+        | None = None,  # language → share of the tokens of text; None: by `alpha`
+        pair_probabilities: dict | None = None,
+    ):  # language pair → share of their tokens; None: by `alpha`
+        self.special = special
+        self.shape = shape
+        self.seed = seed
+        self.alpha = alpha
         self.text_micro = math.ceil(shape.text_tokens / shape.micro_tokens)
         self.pair_micro = math.ceil(shape.pair_tokens / shape.micro_tokens)
         self.micro_batches = self.text_micro + self.pair_micro
-        self.parts = {} # 'text', 'pairs' → `SourceMixture`
+        self.parts = {}  # 'text', 'pairs' → `SourceMixture`
         if shape.text_tokens:
             self.rows = max(1, shape.text_tokens // self.text_micro // shape.length)
             blocks = {lang: TextBlocks(store, lang, shape.length) for lang in store.text}
@@ -222,7 +315,9 @@ class MixedBatches:
             share = shape.pair_tokens // self.pair_micro
             bundle = max(2 * shape.max_side + 3, share // BUNDLES)
             self.bundles = max(1, share // bundle)
-            bundles = {pair: PairBundles(store, pair, bundle, shape.max_side) for pair in store.pairs}
+            bundles = {
+                pair: PairBundles(store, pair, bundle, shape.max_side) for pair in store.pairs
+            }
             self._add("pairs", bundles, store.pairs, pair_probabilities)
             self.groups = {name: number for number, name in enumerate(bundles)}
 
@@ -231,92 +326,141 @@ class MixedBatches:
         planned = probabilities or exponent_probabilities(tokens, self.alpha)
         self.parts[kind] = SourceMixture(kind, items, tokens, planned, self.seed)
 
-    def languages(self, step: int, index: int) -> list[str]: # of the rows of a text batch
+    def languages(self, step: int, index: int) -> list[str]:  # of the rows of a text batch
         "The language of each row."
-        return self.parts["text"].mixture.draw((step * self.text_micro + index) * self.rows, self.rows)[0]
+        return self.parts["text"].mixture.draw(
+            (step * self.text_micro + index) * self.rows, self.rows
+        )[0]
 
-    def __call__(self, step: int, index: int) -> dict: # index < micro_batches; text first
+    def __call__(self, step: int, index: int) -> dict:  # index < micro_batches; text first
         if index < self.text_micro:
             first = (step * self.text_micro + index) * self.rows
             return collate_text(self.parts["text"].draw(first, self.rows)[1], self.special)
         first = (step * self.pair_micro + index - self.text_micro) * self.bundles
         names, bundles = self.parts["pairs"].draw(first, self.bundles)
         pairs = list(chain.from_iterable(bundles))
-        group = torch.tensor([self.groups[name] for name, some in zip(names, bundles) for _ in some])
-        if self.shape.pair_form == "separate": return separate_sides(pairs, self.special) | {"group": group}
+        group = torch.tensor(
+            [self.groups[name] for name, some in zip(names, bundles) for _ in some]
+        )
+        if self.shape.pair_form == "separate":
+            return separate_sides(pairs, self.special) | {"group": group}
         order = torch_generator(self.seed, "order", step, index)
         batch = collate_pairs(pairs, order, self.shape.restart_positions, self.special)
-        return pack(batch | {"group": group[:, None].expand_as(batch["side"])}) # which language pair a token is of
+        # which language pair a token is of
+        return pack(batch | {"group": group[:, None].expand_as(batch["side"])})
 
-    def change_pairs(self, step: int, probabilities: dict): # language pair → share of the tokens
+    def change_pairs(self, step: int, probabilities: dict):  # language pair → share of the tokens
         "From this step on pairs have other shares; the earlier ones stay on record."
         self.parts["pairs"].change(step * self.pair_micro * self.bundles, probabilities)
 
-    def state(self) -> dict: return {kind: part.mixture.state() for kind, part in self.parts.items()}
+    def state(self) -> dict:
+        return {kind: part.mixture.state() for kind, part in self.parts.items()}
 
     def load_state(self, state: dict):
-        for kind, saved in state.items(): self.parts[kind].mixture = Mixture.from_state(saved)
+        for kind, saved in state.items():
+            self.parts[kind].mixture = Mixture.from_state(saved)
 
-# %% ../../nbs/text/11_batches.ipynb #14e7b5ed
-def separate_sides(pairs: list, # of (tokens, tokens)
-                   special: SpecialIds = SpecialIds()) -> dict:
+# %% ../../nbs/text/11_batches.ipynb #cbc2b902
+def separate_sides(
+    pairs: list,  # of (tokens, tokens)
+    special: SpecialIds = SpecialIds(),
+) -> dict:
     "`<s> a </s>` and `<s> b </s>` in rows of the same number: input_ids, attention_mask, partner_… (pairs, seq)."
     first, second = (collate_text([[tokens] for tokens in side], special) for side in zip(*pairs))
     return first | {f"partner_{name}": values for name, values in second.items()}
 
+# %% ../../nbs/text/11_batches.ipynb #14e7b5ed
 class MappedBatches:
     "Batches that a function changes one by one: `change(step, index, batch)`, pure as they are."
-    def __init__(self, batches, change: Callable): self.batches, self.change = batches, change
+
+    def __init__(self, batches, change: Callable):
+        self.batches = batches
+        self.change = change
+
     @property
-    def micro_batches(self) -> int: return self.batches.micro_batches
-    def __call__(self, step: int, index: int) -> dict: return self.change(step, index, self.batches(step, index))
-    def state(self) -> dict: return self.batches.state()
-    def load_state(self, state: dict): self.batches.load_state(state)
+    def micro_batches(self) -> int:
+        return self.batches.micro_batches
+
+    def __call__(self, step: int, index: int) -> dict:
+        return self.change(step, index, self.batches(step, index))
+
+    def state(self) -> dict:
+        return self.batches.state()
+
+    def load_state(self, state: dict):
+        self.batches.load_state(state)
 
 # %% ../../nbs/text/11_batches.ipynb #4f5a8490
 def without_digits(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     "The pairs in which neither side has a digit."
-    return [p for p in line_pairs(pairs, "the pairs") if not any(c.isdigit() for side in p for c in side)]
+    return [
+        p
+        for p in line_pairs(pairs, "the pairs")
+        if not any(c.isdigit() for side in p for c in side)
+    ]
 
-def script(lines: list[str]) -> str: # of one language
+
+def script(lines: list[str]) -> str:  # of one language
     "Script of most letters, by their Unicode names: 'LATIN', 'CYRILLIC', 'ARABIC', 'CJK', …"
-    letters = Counter(unicodedata.name(c, "?").split()[0] for line in text_lines(lines, "the lines")
-                      for c in line if c.isalpha())
+    letters = Counter(
+        unicodedata.name(c, "?").split()[0]
+        for line in text_lines(lines, "the lines")
+        for c in line
+        if c.isalpha()
+    )
     return letters.most_common(1)[0][0] if letters else "?"
 
-# %% ../../nbs/text/11_batches.ipynb #32c3a413
-def token_frequencies(store: Store, lang: str) -> np.ndarray: # (vocabulary,) relative frequencies, add-one
+# %% ../../nbs/text/11_batches.ipynb #b86cc6f8
+def token_frequencies(
+    store: Store, lang: str
+) -> np.ndarray:  # (vocabulary,) relative frequencies, add-one
     "How often each id occurs in a language's text and its sides of pairs; of each source the first shard is read."
     counts = np.ones(store.manifest["vocabulary"])
-    if lang in store.text: counts += _bincount(store, store.text[lang], len(counts))
+    if lang in store.text:
+        counts += _bincount(store, store.text[lang], len(counts))
     for pair, source in store.pairs.items():
-        if lang in (names := split_pair(pair)): counts += _bincount(store, source, len(counts), names.index(lang))
+        if lang in (names := split_pair(pair)):
+            counts += _bincount(store, source, len(counts), names.index(lang))
     return counts / counts.sum()
+
 
 def _bincount(store, source, size, side=None):
     tokens, lengths = (store.map(f"{source.stems[0]}.{kind}") for kind in ("tokens", "offsets"))
-    if side is None: return np.bincount(tokens, minlength=size)
+    if side is None:
+        return np.bincount(tokens, minlength=size)
     lengths = np.diff(lengths)
-    return np.bincount(tokens[np.repeat(np.arange(len(lengths)) % 2 == side, lengths)], minlength=size)
+    return np.bincount(
+        tokens[np.repeat(np.arange(len(lengths)) % 2 == side, lengths)], minlength=size
+    )
 
-def unigram_loss(ids, # held-out tokens of one language, flat
-                 frequencies: np.ndarray) -> float: # nats per token
+# %% ../../nbs/text/11_batches.ipynb #32c3a413
+def unigram_loss(
+    ids,  # held-out tokens of one language, flat
+    frequencies: np.ndarray,
+) -> float:  # nats per token
     "Mean cross-entropy of guessing every token by its training frequency."
     return float(-np.log(frequencies[np.asarray(ids)]).mean())
 
-# %% ../../nbs/text/11_batches.ipynb #410df3c0
-def encode_pairs(pairs: list, # of (sentence, sentence)
-                 tokenizer) -> list: # of (tokens, tokens), no special tokens
+# %% ../../nbs/text/11_batches.ipynb #bf1c74b9
+def encode_pairs(
+    pairs: list,  # of (sentence, sentence)
+    tokenizer,
+) -> list:  # of (tokens, tokens), no special tokens
     "Token ids of sentence pairs."
     require_fast(tokenizer)
     sides = zip(*line_pairs(pairs, "the pairs"))
-    return list(zip(*(tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in sides)))
+    return list(
+        zip(*(tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in sides))
+    )
 
-def pack_blocks(sentences: list, # of (tokens,), none longer than length - 2
-                length: int, # of a block, special tokens included
-               ) -> list: # of lists of (tokens,)
+# %% ../../nbs/text/11_batches.ipynb #410df3c0
+def pack_blocks(
+    sentences: list,  # of (tokens,), none longer than length - 2
+    length: int,  # of a block, special tokens included
+) -> list:  # of lists of (tokens,)
     "Held-out sentences in blocks as in training: in order, as many as fit."
-    blocks, room = [], 0
+    blocks = []
+    room = 0
     for tokens in sentences:
         if len(tokens) + 1 > room:
             blocks.append([])

@@ -14,149 +14,311 @@ from inspect import signature
 from itertools import combinations
 from pathlib import Path
 
-from ..base.core import (AGAIN, ConfigError, DataError, atomic_path, choose, data_root, derive_seed, pair_name,
-                            parse_languages, read_json_object, repo_root, sha256_file, sha256_once, split_pair)
+from xlnb.base.core import (
+    AGAIN,
+    ConfigError,
+    DataError,
+    atomic_path,
+    choose,
+    data_root,
+    derive_seed,
+    pair_name,
+    parse_languages,
+    read_json_object,
+    repo_root,
+    sha256_file,
+    sha256_once,
+    split_pair,
+)
 from . import contamination
-from .corpora import (LANGUAGES, MULTI30K_PARTS, AlignedPair, Corpus, Lines, Report, existing_file,
-                               file_lines, language_code, read_multi30k, read_parallel, read_tatoeba, read_text,
-                               read_tsv_pairs, read_verses)
-from .formats import (read_bucc, read_cc100, read_dictionary, read_json_gold, read_opus, read_pharaoh_gold,
-                               read_references, read_triples, read_udhr, read_wmt)
+from xlnb.text.corpora import (
+    LANGUAGES,
+    MULTI30K_PARTS,
+    AlignedPair,
+    Corpus,
+    Lines,
+    Report,
+    existing_file,
+    file_lines,
+    language_code,
+    read_multi30k,
+    read_parallel,
+    read_tatoeba,
+    read_text,
+    read_tsv_pairs,
+    read_verses,
+)
+from xlnb.text.formats import (
+    read_bucc,
+    read_cc100,
+    read_dictionary,
+    read_json_gold,
+    read_opus,
+    read_pharaoh_gold,
+    read_references,
+    read_triples,
+    read_udhr,
+    read_wmt,
+)
 
 # %% ../../nbs/text/03_catalogue.ipynb #f40c483f
 @dataclass(frozen=True)
 class PublishedSet:
     "What is known of a published set, and how its files are named and read."
-    what: str                          # one line
+
+    what: str  # one line
     licence: str
-    source: str                        # name, publisher, papers
-    folder: str                        # under XLNB_DATA and in the cache
-    files: Callable[..., list[str]]    # the set's codes of some languages, options → file names in `folder`
-    read: Callable                     # paths in the order of `files`, the reader's options → records
-    place: str = ""                    # of `folder` when published: a URL, or GitHub's 'owner/repository commit folder'
-    how: str = ""                      # where there is no plain file to fetch: how to come by the set
-    scheme: str | None = None          # of its language codes; None: ours
-    only: str = ""                     # its languages, where they are fewer than the scheme knows
-    sha256: dict[str, str] = field(default_factory=dict) # file name → checksum, beside `data/checksums.tsv`
+    source: str  # name, publisher, papers
+    folder: str  # under XLNB_DATA and in the cache
+    files: Callable[
+        ..., list[str]
+    ]  # the set's codes of some languages, options → file names in `folder`
+    read: Callable  # paths in the order of `files`, the reader's options → records
+    place: str = (
+        ""  # of `folder` when published: a URL, or GitHub's 'owner/repository commit folder'
+    )
+    how: str = ""  # where there is no plain file to fetch: how to come by the set
+    scheme: str | None = None  # of its language codes; None: ours
+    only: str = ""  # its languages, where they are fewer than the scheme knows
+    sha256: dict[str, str] = field(
+        default_factory=dict
+    )  # file name → checksum, beside `data/checksums.tsv`
+
     @property
-    def langs(self) -> tuple[str, ...]: # our codes
-        return tuple(self.only.split() or (lang for lang, codes in LANGUAGES.items() if self.scheme in codes))
+    def langs(self) -> tuple[str, ...]:  # our codes
+        return tuple(
+            self.only.split() or (lang for lang, codes in LANGUAGES.items() if self.scheme in codes)
+        )
+
     @property
-    def address(self) -> str: # of `folder`; a file's own is this, a slash and its name
-        if "://" in self.place: return self.place
+    def address(self) -> str:  # of `folder`; a file's own is this, a slash and its name
+        if "://" in self.place:
+            return self.place
         return "https://raw.githubusercontent.com/" + self.place.replace(" ", "/")
+
     @property
-    def origin(self) -> str: # for a result's facts
-        if "://" in self.place or not self.place: return self.source
+    def origin(self) -> str:  # for a result's facts
+        if "://" in self.place or not self.place:
+            return self.source
         return f"{self.source} (GitHub {self.place.split()[0]}, commit {self.place.split()[1][:7]})"
 
-# %% ../../nbs/text/03_catalogue.ipynb #889c4e19
-def _each(read): return lambda paths, **options: [read(path, **options) for path in paths]
-def _apart(read): return lambda paths, **options: read(*paths, **options) # each path an argument of its own
+# %% ../../nbs/text/03_catalogue.ipynb #04eecc25
+def _each(read):
+    return lambda paths, **options: [read(path, **options) for path in paths]
 
-SETS = { # name → PublishedSet
+
+def _apart(read):
+    return lambda paths, **options: read(*paths, **options)  # each path an argument of its own
+
+# %% ../../nbs/text/03_catalogue.ipynb #889c4e19
+SETS = {  # name → PublishedSet
     "multi30k": PublishedSet(
-        "29,000 captions of photographs, n-way", "none stated; derived from Flickr30k: research use only",
-        "Multi30k task 1, raw captions; Elliott et al. 2016, 2017, Barrault et al. 2018", "multi30k/task1/raw",
-        lambda codes, part="train": [f"{choose('part', part, MULTI30K_PARTS)}.{code}.gz" for code in codes],
-        read_parallel, "multi30k/dataset a3d2e0d26b56f3846f66a952536ffed4e401d05a data/task1/raw", only="en de fr cs"),
+        "29,000 captions of photographs, n-way",
+        "none stated; derived from Flickr30k: research use only",
+        "Multi30k task 1, raw captions; Elliott et al. 2016, 2017, Barrault et al. 2018",
+        "multi30k/task1/raw",
+        lambda codes, part="train": [
+            f"{choose('part', part, MULTI30K_PARTS)}.{code}.gz" for code in codes
+        ],
+        read_parallel,
+        "multi30k/dataset a3d2e0d26b56f3846f66a952536ffed4e401d05a data/task1/raw",
+        only="en de fr cs",
+    ),
     "bible": PublishedSet(
-        "Bible translations, verse by verse", "public domain (eBible files), CC0 1.0 (bible-corpus files)",
-        "GitHub BibleNLP/ebible-corpus, commit d46013e (Akerman et al. 2023) and christos-c/bible-corpus, commit "
-        "44e5fca (Christodouloupoulos & Steedman 2015), one verse_id<TAB>text per line", "bible",
-        lambda codes: [f"{code}.tsv" for code in codes], _each(read_verses), scheme="bible",
-        how="join corpus/<name>.txt line by line with metadata/vref.txt, without the lines that are blank"),
+        "Bible translations, verse by verse",
+        "public domain (eBible files), CC0 1.0 (bible-corpus files)",
+        "GitHub BibleNLP/ebible-corpus, commit d46013e (Akerman et al. 2023) and "
+        "christos-c/bible-corpus, commit "
+        "44e5fca (Christodouloupoulos & Steedman 2015), one verse_id<TAB>text per line",
+        "bible",
+        lambda codes: [f"{code}.tsv" for code in codes],
+        _each(read_verses),
+        scheme="bible",
+        how="join corpus/<name>.txt line by line with metadata/vref.txt, without the lines that "
+        "are blank",
+    ),
     "tatoeba": PublishedSet(
-        "up to 1,000 sentences with English", "CC BY 2.0 FR", "Tatoeba test sets of LASER; Artetxe & Schwenk 2019",
-        "tatoeba-laser/v1", lambda codes: [f"tatoeba.{codes[0]}-eng.{side}" for side in (codes[0], "eng")],
-        read_parallel, "facebookresearch/LASER 74bc6ae7ffb7cba670fe0f428d0ede9f666fb821 data/tatoeba/v1",
-        scheme="tatoeba")}
+        "up to 1,000 sentences with English",
+        "CC BY 2.0 FR",
+        "Tatoeba test sets of LASER; Artetxe & Schwenk 2019",
+        "tatoeba-laser/v1",
+        lambda codes: [f"tatoeba.{codes[0]}-eng.{side}" for side in (codes[0], "eng")],
+        read_parallel,
+        "facebookresearch/LASER 74bc6ae7ffb7cba670fe0f428d0ede9f666fb821 data/tatoeba/v1",
+        scheme="tatoeba",
+    ),
+}
 
 # %% ../../nbs/text/03_catalogue.ipynb #a1421b95
 SETS |= {
     "ntrex": PublishedSet(
-        "1,997 sentences of news, n-way", "CC BY-SA 4.0", "NTREX-128; Federmann, Kocmi & Xin 2022",
+        "1,997 sentences of news, n-way",
+        "CC BY-SA 4.0",
+        "NTREX-128; Federmann, Kocmi & Xin 2022",
         "ntrex-128/NTREX-128",
-        lambda codes: [f"newstest2019-{'src.eng' if code == 'eng' else f'ref.{code}'}.txt" for code in codes],
-        read_parallel, "MicrosoftTranslator/NTREX 8561f6a622db9edad1217683e5c83daefd8bb2bf NTREX-128", scheme="ntrex"),
+        lambda codes: [
+            f"newstest2019-{'src.eng' if code == 'eng' else f'ref.{code}'}.txt" for code in codes
+        ],
+        read_parallel,
+        "MicrosoftTranslator/NTREX 8561f6a622db9edad1217683e5c83daefd8bb2bf NTREX-128",
+        scheme="ntrex",
+    ),
     "nllb-seed": PublishedSet(
-        "6,193 sentences of Wikipedia, n-way, languages with little text", "CC BY-SA 4.0",
-        "Multitext NLLB-Seed; NLLB team 2022, Doumbouya et al. 2023", "multitext-nllb-seed/multitext", list,
-        read_parallel, "common-parallel-corpora/multitext-nllb-seed 42170f92635562f7948a3ea0a7f91d531e3f6abc "
-        "data/Multitext-NLLB-Seed/multitext", scheme="nllb",
-        only="en gn ary arz bm ban bho crh fur hne lij mi ps prs scn vec"), # 16 of its 40, those that were looked at
+        "6,193 sentences of Wikipedia, n-way, languages with little text",
+        "CC BY-SA 4.0",
+        "Multitext NLLB-Seed; NLLB team 2022, Doumbouya et al. 2023",
+        "multitext-nllb-seed/multitext",
+        list,
+        read_parallel,
+        "common-parallel-corpora/multitext-nllb-seed 42170f92635562f7948a3ea0a7f91d531e3f6abc "
+        "data/Multitext-NLLB-Seed/multitext",
+        scheme="nllb",
+        only="en gn ary arz bm ban bho crh fur hne lij mi ps prs scn vec",
+    ),  # 16 of its 40, those that were looked at
     "udhr": PublishedSet(
-        "Universal Declaration of Human Rights, 30 articles", "© OHCHR, free to reproduce with attribution",
-        "UDHR in Unicode", "udhr", lambda codes: [f"udhr_{code}.xml" for code in codes], _each(read_udhr),
-        "unicode-org/udhr 91daa23a768864dfd2f5a9ddeeefe37e95fac31b data/udhr", scheme="udhr"),
+        "Universal Declaration of Human Rights, 30 articles",
+        "© OHCHR, free to reproduce with attribution",
+        "UDHR in Unicode",
+        "udhr",
+        lambda codes: [f"udhr_{code}.xml" for code in codes],
+        _each(read_udhr),
+        "unicode-org/udhr 91daa23a768864dfd2f5a9ddeeefe37e95fac31b data/udhr",
+        scheme="udhr",
+    ),
     "xnli": PublishedSet(
-        "premise, hypothesis and, in `dev`, label; n-way", "CC BY-NC 4.0",
-        "XNLI 1.0 in XTREME's form; Conneau et al. 2018", "xnli",
-        lambda codes, part="dev": [f"{choose('part', part, ('dev', 'test'))}-{code}.tsv" for code in codes],
-        _each(read_tsv_pairs), "GautamGupta17/MESH 68f82e29e71a4e425069ff398a61387c24c0f30d data/xnli", scheme="xnli")}
+        "premise, hypothesis and, in `dev`, label; n-way",
+        "CC BY-NC 4.0",
+        "XNLI 1.0 in XTREME's form; Conneau et al. 2018",
+        "xnli",
+        lambda codes, part="dev": [
+            f"{choose('part', part, ('dev', 'test'))}-{code}.tsv" for code in codes
+        ],
+        _each(read_tsv_pairs),
+        "GautamGupta17/MESH 68f82e29e71a4e425069ff398a61387c24c0f30d data/xnli",
+        scheme="xnli",
+    ),
+}
 
-# %% ../../nbs/text/03_catalogue.ipynb #870cebe3
-def _wmt14(codes, source=None): # a code; if None, the language that is not English
+# %% ../../nbs/text/03_catalogue.ipynb #c0619fb7
+def _wmt14(codes, source=None):  # a code; if None, the language that is not English
     pair = sorted(codes, key="en".__eq__)
     source = choose("source", source or pair[0], pair)
-    return [f"newstest2014-{''.join(pair)}-{'src' if code == source else 'ref'}.{code}.sgm" for code in codes]
+    return [
+        f"newstest2014-{''.join(pair)}-{'src' if code == source else 'ref'}.{code}.sgm"
+        for code in codes
+    ]
+
 
 def _indian(codes, part="dev"):
-    if codes[1:] != ["en"]: raise ConfigError(f"langs={','.join(codes)!r}: name one of bn hi ml ta te ur, then en")
+    if codes[1:] != ["en"]:
+        raise ConfigError(f"langs={','.join(codes)!r}: name one of bn hi ml ta te ur, then en")
     stem = f"{codes[0]}-en/{choose('part', part, ('dev', 'devtest', 'test'))}.{codes[0]}-en"
     return [f"{stem}.{codes[0]}", *(f"{stem}.en.{n}" for n in range(4))]
 
+# %% ../../nbs/text/03_catalogue.ipynb #870cebe3
 SETS |= {
     "wmt14": PublishedSet(
-        "newstest2014 with English, SGML", "research use", "WMT14; Bojar et al. 2014", "wmt14-newstest2014", _wmt14,
-        _apart(read_wmt), "nyu-mll/jiant ad60d996ed865e59969ca71fe156d4a728e0a0ab test-full", only="de en fr hi ru"),
+        "newstest2014 with English, SGML",
+        "research use",
+        "WMT14; Bojar et al. 2014",
+        "wmt14-newstest2014",
+        _wmt14,
+        _apart(read_wmt),
+        "nyu-mll/jiant ad60d996ed865e59969ca71fe156d4a728e0a0ab test-full",
+        only="de en fr hi ru",
+    ),
     "iwslt14": PublishedSet(
-        "talks, lower-cased and tokenised; valid and test", "CC BY-NC-ND 4.0 (transcripts)",
-        "IWSLT14 de-en; Cettolo et al. 2014, Ranzato et al. 2016", "iwslt14-de-en",
-        lambda codes, part="valid": [f"{choose('part', part, ('valid', 'test'))}.de-en.{code}" for code in codes],
-        read_parallel, "pcyin/pytorch_nmt bf28dae8a4c71e1f3f3fcb51e989fab905886f44 data", only="de en")}
+        "talks, lower-cased and tokenised; valid and test",
+        "CC BY-NC-ND 4.0 (transcripts)",
+        "IWSLT14 de-en; Cettolo et al. 2014, Ranzato et al. 2016",
+        "iwslt14-de-en",
+        lambda codes, part="valid": [
+            f"{choose('part', part, ('valid', 'test'))}.de-en.{code}" for code in codes
+        ],
+        read_parallel,
+        "pcyin/pytorch_nmt bf28dae8a4c71e1f3f3fcb51e989fab905886f44 data",
+        only="de en",
+    ),
+}
 
-# %% ../../nbs/text/03_catalogue.ipynb #fa269b70
-def _ordered(codes, published) -> str: # the pair as published
+# %% ../../nbs/text/03_catalogue.ipynb #3fb223a7
+def _ordered(codes, published) -> str:  # the pair as published
     "Name of a pair; `ConfigError` if the set has none, or has it the other way round."
     name, other = ("-".join(order) for order in (codes, codes[::-1]))
     if other in published and name not in published:
-        raise ConfigError(f"langs={','.join(codes)!r}: the set has this pair as {other!r}: name them in that order")
+        raise ConfigError(
+            f"langs={','.join(codes)!r}: the set has this pair as {other!r}: name them in that "
+            f"order"
+        )
     return choose("pair", name, published)
+
 
 def _bucc(codes, part="training"):
     pair = _ordered(codes, ("de-en", "fr-en", "ru-en", "zh-en"))
-    return [f"{pair}/{pair}.{choose('part', part, ('sample', 'training', 'test'))}.{end}" for end in (*codes, "gold")]
+    return [
+        f"{pair}/{pair}.{choose('part', part, ('sample', 'training', 'test'))}.{end}"
+        for end in (*codes, "gold")
+    ]
 
+# %% ../../nbs/text/03_catalogue.ipynb #fa269b70
 SETS |= {
     "indian": PublishedSet(
-        "sentences of Wikipedia, each with four English translations", "CC BY-SA 3.0",
-        "Indian parallel corpora; Post, Callison-Burch & Osborne 2012", "indian-parallel-corpora", _indian,
+        "sentences of Wikipedia, each with four English translations",
+        "CC BY-SA 3.0",
+        "Indian parallel corpora; Post, Callison-Burch & Osborne 2012",
+        "indian-parallel-corpora",
+        _indian,
         lambda paths, **options: read_references(paths[0], paths[1:], **options),
-        "joshua-decoder/indian-parallel-corpora a2cd1a99a4f2dbf3a15fffce8182162cd27c1b7b", only="bn hi ml ta te ur en"),
+        "joshua-decoder/indian-parallel-corpora a2cd1a99a4f2dbf3a15fffce8182162cd27c1b7b",
+        only="bn hi ml ta te ur en",
+    ),
     "belopsem": PublishedSet(
-        "bitext mining with gold pairs, in BUCC's form", "CC BY-SA (oci-es)", "Belopsem; Okabe, Hämmerl & Fraser 2025",
+        "bitext mining with gold pairs, in BUCC's form",
+        "CC BY-SA (oci-es)",
+        "Belopsem; Okabe, Hämmerl & Fraser 2025",
         "bucc-style-belopsem",
-        lambda codes, part="train": [f"{'-'.join(codes)}/{'-'.join(codes)}.{part}.{end}" for end in (*codes, "gold")],
-        _apart(read_bucc), "shuokabe/Belopsem 308da3ad5ae8da5b56d845bf3eef073f7738e18c bucc_style_data", scheme="bucc",
-        only="oc es"),
+        lambda codes, part="train": [
+            f"{'-'.join(codes)}/{'-'.join(codes)}.{part}.{end}" for end in (*codes, "gold")
+        ],
+        _apart(read_bucc),
+        "shuokabe/Belopsem 308da3ad5ae8da5b56d845bf3eef073f7738e18c bucc_style_data",
+        scheme="bucc",
+        only="oc es",
+    ),
     "bucc2018": PublishedSet(
-        "bitext mining with gold pairs, mostly of Wikipedia", "none stated",
-        "BUCC 2018; Zweigenbaum, Sharoff & Rapp 2018", "bucc2018", _bucc, _apart(read_bucc), scheme="bucc",
-        how="unpack bucc2018-*-en.training-gold.tar.bz2 and the test of comparable.limsi.fr/bucc2018 there",
-        only="de fr ru zh en")}
+        "bitext mining with gold pairs, mostly of Wikipedia",
+        "none stated",
+        "BUCC 2018; Zweigenbaum, Sharoff & Rapp 2018",
+        "bucc2018",
+        _bucc,
+        _apart(read_bucc),
+        scheme="bucc",
+        how="unpack bucc2018-*-en.training-gold.tar.bz2 and the test of "
+        "comparable.limsi.fr/bucc2018 there",
+        only="de fr ru zh en",
+    ),
+}
 
 # %% ../../nbs/text/03_catalogue.ipynb #63c61b33
-_XLM_ALIGN = {"de-en": ("alignv2.txt", 0), "en-fr": ("alignv2.txt", 1), "en-hi": ("align.txt", None),
-              "ro-en": ("alignv2.txt", None), "en-cs": ("align.txt", 0)} # links, number of the first sentence
+# links, number of the first sentence
+_XLM_ALIGN = {
+    "de-en": ("alignv2.txt", 0),
+    "en-fr": ("alignv2.txt", 1),
+    "en-hi": ("align.txt", None),
+    "ro-en": ("alignv2.txt", None),
+    "en-cs": ("align.txt", 0),
+}
 _BINARYALIGN = {"en-cs": "en-cz/czenali", "en-es": "en-es/es_golden", "en-fr": "en-fr/fr_golden"}
+
 
 def _xlm_align(codes):
     pair = _ordered(codes, _XLM_ALIGN)
     return [f"{pair}/{name}" for name in (_XLM_ALIGN[pair][0], *(f"test.{code}" for code in codes))]
 
-def _read_xlm_align(paths, **options): # the pair is the name of the folder
+
+def _read_xlm_align(paths, **options):  # the pair is the name of the folder
     return read_triples(*paths, first_id=_XLM_ALIGN[paths[0].parent.name][1], **options)
+
 
 def _binaryalign(codes):
     stem = _BINARYALIGN[_ordered(codes, _BINARYALIGN)]
@@ -165,161 +327,278 @@ def _binaryalign(codes):
 # %% ../../nbs/text/03_catalogue.ipynb #58f01791
 SETS |= {
     "xlm-align": PublishedSet(
-        "gold word alignments, Sure and Possible", "repository MIT; publishers: research use, en-cs CC BY-SA 4.0",
-        "XLM-Align's test sets (GitHub CZWin32768/XLM-Align, commit 1c5c2b6): Vilar et al. 2006 (de), Och & Ney 2000 "
-        "(fr), Martin et al. 2005 (hi, ro), Mareček 2016 (cs)", "word-alignment/alignment-test-sets", _xlm_align,
+        "gold word alignments, Sure and Possible",
+        "repository MIT; publishers: research use, en-cs CC BY-SA 4.0",
+        "XLM-Align's test sets (GitHub CZWin32768/XLM-Align, commit 1c5c2b6): Vilar et al. 2006 "
+        "(de), Och & Ney 2000 "
+        "(fr), Martin et al. 2005 (hi, ro), Mareček 2016 (cs)",
+        "word-alignment/alignment-test-sets",
+        _xlm_align,
         _read_xlm_align,
-        how="unpack word_aligner/alignment-test-sets.tar.gz of the repository there", only="de en fr hi ro cs"),
+        how="unpack word_aligner/alignment-test-sets.tar.gz of the repository there",
+        only="de en fr hi ro cs",
+    ),
     "binaryalign": PublishedSet(
-        "gold word alignments, Sure links only", "en-cs CC BY-SA 4.0; en-es, en-fr no restriction (Europarl)",
-        "Graça et al. 2008 (es, fr), Mareček 2016 (cs), as JSON lines", "word-alignment/binaryalign/processed",
+        "gold word alignments, Sure links only",
+        "en-cs CC BY-SA 4.0; en-es, en-fr no restriction (Europarl)",
+        "Graça et al. 2008 (es, fr), Mareček 2016 (cs), as JSON lines",
+        "word-alignment/binaryalign/processed",
         _binaryalign,
-        lambda paths, **options: [pair for path in paths for pair in read_json_gold(path, **options)],
-        "loganbrenningmeyer/binaryalign 874d7efe48af4c2a4c982dd792abd4b524725e7b datasets/processed",
-        only="en cs es fr"),
+        lambda paths, **options: [
+            pair for path in paths for pair in read_json_gold(path, **options)
+        ],
+        "loganbrenningmeyer/binaryalign 874d7efe48af4c2a4c982dd792abd4b524725e7b "
+        "datasets/processed",
+        only="en cs es fr",
+    ),
     "awesome-align": PublishedSet(
-        "gold word alignments, Sure and Possible: en-fr, ro-en", "BSD 3-clause (repository)",
-        "awesome-align's examples; Dou & Neubig 2021, Mihalcea & Pedersen 2003", "word-alignment/awesome-align",
-        lambda codes: [f"{_ordered(codes, ('en-fr', 'ro-en')).replace('-', '')}.{end}" for end in ("gold", "src-tgt")],
-        _apart(read_pharaoh_gold), "neulab/awesome-align 5f150d45bbe51e167daf0a84abebaeb07c3323d1 examples",
-        only="en fr ro")}
+        "gold word alignments, Sure and Possible: en-fr, ro-en",
+        "BSD 3-clause (repository)",
+        "awesome-align's examples; Dou & Neubig 2021, Mihalcea & Pedersen 2003",
+        "word-alignment/awesome-align",
+        lambda codes: [
+            f"{_ordered(codes, ('en-fr', 'ro-en')).replace('-', '')}.{end}"
+            for end in ("gold", "src-tgt")
+        ],
+        _apart(read_pharaoh_gold),
+        "neulab/awesome-align 5f150d45bbe51e167daf0a84abebaeb07c3323d1 examples",
+        only="en fr ro",
+    ),
+}
 
-# %% ../../nbs/text/03_catalogue.ipynb #55ae0136
+# %% ../../nbs/text/03_catalogue.ipynb #1d70644b
 _MUSE = {"train": ".0-5000", "test": ".5000-6500", "full": ""}
-def _muse(codes, split="train"): return [f"{'-'.join(codes)}{_MUSE[choose('split', split, _MUSE)]}.txt"]
 
-def _xling(codes, split="train", size="5k"): # size: of the training part, 500, 1k, 3k or 5k
-    part = {"train": f"train.freq.{choose('size', size, ('500', '1k', '3k', '5k'))}", "test": "test.freq.2k"}
+
+def _muse(codes, split="train"):
+    return [f"{'-'.join(codes)}{_MUSE[choose('split', split, _MUSE)]}.txt"]
+
+
+def _xling(codes, split="train", size="5k"):  # size: of the training part, 500, 1k, 3k or 5k
+    part = {
+        "train": f"train.freq.{choose('size', size, ('500', '1k', '3k', '5k'))}",
+        "test": "test.freq.2k",
+    }
     return [f"{'-'.join(codes)}/yacle.{part[choose('split', split, part)]}.{'-'.join(codes)}.tsv"]
 
-def _panlex(codes, split="train", size="5000"): # size: 500, 1000, 2000 or 5000
-    part = {"train": f"train.{choose('size', size, ('500', '1000', '2000', '5000'))}", "test": "test.2000"}
+
+def _panlex(codes, split="train", size="5000"):  # size: 500, 1000, 2000 or 5000
+    part = {
+        "train": f"train.{choose('size', size, ('500', '1000', '2000', '5000'))}",
+        "test": "test.2000",
+    }
     pair = "-".join(codes)
     return [f"{codes[0]}-l2.zip/{pair}/{pair}.{part[choose('split', split, part)]}.cc.trans"]
 
+# %% ../../nbs/text/03_catalogue.ipynb #55ae0136
 def _opus(codes, corpus="CCMatrix", version="v1"):
     return [f"OPUS-{corpus}/{version}/moses/{_ordered(codes, ['-'.join(sorted(codes))])}.txt.zip"]
 
 # %% ../../nbs/text/03_catalogue.ipynb #456bb930
 SETS |= {
     "muse": PublishedSet(
-        "bilingual dictionaries, 5,000 + 1,500 words", "CC BY-NC 4.0", "MUSE; Conneau et al. 2018", "muse-dictionaries",
-        _muse, _apart(read_dictionary), "https://dl.fbaipublicfiles.com/arrival/dictionaries", scheme="muse"),
+        "bilingual dictionaries, 5,000 + 1,500 words",
+        "CC BY-NC 4.0",
+        "MUSE; Conneau et al. 2018",
+        "muse-dictionaries",
+        _muse,
+        _apart(read_dictionary),
+        "https://dl.fbaipublicfiles.com/arrival/dictionaries",
+        scheme="muse",
+    ),
     "xling": PublishedSet(
-        "bilingual dictionaries, 5,000 + 2,000 words", "none stated", "XLing-Eval; Glavaš et al. 2019",
-        "xling-eval-bli", _xling, _apart(read_dictionary),
-        "codogogo/xling-eval 008a643439707ff64a95e282cc10613124dffce1 bli_datasets", scheme="xling"),
+        "bilingual dictionaries, 5,000 + 2,000 words",
+        "none stated",
+        "XLing-Eval; Glavaš et al. 2019",
+        "xling-eval-bli",
+        _xling,
+        _apart(read_dictionary),
+        "codogogo/xling-eval 008a643439707ff64a95e282cc10613124dffce1 bli_datasets",
+        scheme="xling",
+    ),
     "panlex": PublishedSet(
-        "bilingual dictionaries without English, 5,000 + 2,000 words", "Apache 2.0; data CC0",
-        "PanLex-BLI; Vulić et al. 2019", "panlex-bli/lexicons", _panlex, _apart(read_dictionary),
-        "cambridgeltl/panlex-bli bb9b7cd58f3acb2ec9df9e1209225e5cf6867257 lexicons", scheme="panlex"),
+        "bilingual dictionaries without English, 5,000 + 2,000 words",
+        "Apache 2.0; data CC0",
+        "PanLex-BLI; Vulić et al. 2019",
+        "panlex-bli/lexicons",
+        _panlex,
+        _apart(read_dictionary),
+        "cambridgeltl/panlex-bli bb9b7cd58f3acb2ec9df9e1209225e5cf6867257 lexicons",
+        scheme="panlex",
+    ),
     "opus": PublishedSet(
-        "bitext of OPUS: CCMatrix, MultiCCAligned, …", "each corpus its own; CCMatrix: that of Common Crawl",
-        "OPUS, Moses form; Tiedemann 2012; CCMatrix: Schwenk et al. 2021", "opus",
-        _opus, _apart(read_opus), "https://object.pouta.csc.fi", scheme="opus"),
+        "bitext of OPUS: CCMatrix, MultiCCAligned, …",
+        "each corpus its own; CCMatrix: that of Common Crawl",
+        "OPUS, Moses form; Tiedemann 2012; CCMatrix: Schwenk et al. 2021",
+        "opus",
+        _opus,
+        _apart(read_opus),
+        "https://object.pouta.csc.fi",
+        scheme="opus",
+    ),
     "cc100": PublishedSet(
-        "web text by language, documents divided by blank lines", "that of Common Crawl",
-        "CC-100; Conneau et al. 2020, Wenzek et al. 2020", "cc-100", lambda codes: [f"{code}.txt.xz" for code in codes],
-        _each(read_cc100), "https://data.statmt.org/cc-100", scheme="cc100")}
+        "web text by language, documents divided by blank lines",
+        "that of Common Crawl",
+        "CC-100; Conneau et al. 2020, Wenzek et al. 2020",
+        "cc-100",
+        lambda codes: [f"{code}.txt.xz" for code in codes],
+        _each(read_cc100),
+        "https://data.statmt.org/cc-100",
+        scheme="cc100",
+    ),
+}
 
-# %% ../../nbs/text/03_catalogue.ipynb #89ddad08
+# %% ../../nbs/text/03_catalogue.ipynb #fbd3e08e
 def _cache_folder() -> Path:
     "Where fetched sets and surveys are kept: `XLNB_CACHE`, or `data/cache` of the checkout, which git ignores."
     return Path(os.environ.get("XLNB_CACHE") or repo_root() / "data" / "cache").expanduser()
 
+
 def _folders(entry: PublishedSet) -> dict[str, Path]:
     "Where a set may be: 'XLNB_DATA' → folder, 'cache' → folder; outside a checkout there may be no cache."
     folders = {"XLNB_DATA": root / entry.folder} if (root := data_root()) else {}
-    try: return folders | {"cache": _cache_folder() / entry.folder}
-    except FileNotFoundError: return folders
+    try:
+        return folders | {"cache": _cache_folder() / entry.folder}
+    except FileNotFoundError:
+        return folders
 
-def _absent(name: str, what: str) -> FileNotFoundError: # what was looked for and where it is not
+
+def _absent(name: str, what: str) -> FileNotFoundError:  # what was looked for and where it is not
     entry = SETS[name]
     fetch = f"call set_files({name!r}, …, fetch=True)" if entry.place else entry.how
-    return FileNotFoundError(f"the set {name!r} cannot be read: {what}. Set XLNB_DATA to a folder that holds "
-                             f"{entry.folder}, or {fetch}. The set is published as: {entry.origin}. "
-                             f"Licence: {entry.licence}")
+    return FileNotFoundError(
+        f"the set {name!r} cannot be read: {what}. Set XLNB_DATA to a folder that holds "
+        f"{entry.folder}, or {fetch}. The set is published as: {entry.origin}. "
+        f"Licence: {entry.licence}"
+    )
 
-def set_folder(name: str) -> Path: # a key of SETS
+# %% ../../nbs/text/03_catalogue.ipynb #89ddad08
+def set_folder(name: str) -> Path:  # a key of SETS
     "Folder of a published set; `FileNotFoundError` says what was looked for and how to provide it."
     folders = _folders(SETS[choose("set", name, SETS)])
     for folder in folders.values():
-        if folder.is_dir(): return folder
+        if folder.is_dir():
+            return folder
     unset = [] if "XLNB_DATA" in folders else ["XLNB_DATA is not set"]
-    raise _absent(name, ", ".join(unset + [f"{folder} is not a folder" for folder in folders.values()]))
+    raise _absent(
+        name, ", ".join(unset + [f"{folder} is not a folder" for folder in folders.values()])
+    )
 
-# %% ../../nbs/text/03_catalogue.ipynb #f559a506
-_IN_ZIP = re.compile(r"(.+?\.zip)(/.+)?") # a name may go on inside a zip
+# %% ../../nbs/text/03_catalogue.ipynb #483c699a
+_IN_ZIP = re.compile(r"(.+?\.zip)(/.+)?")  # a name may go on inside a zip
+
 
 def _find(name: str, file: str, fetch: bool) -> Path:
     "Path of a set's file, perhaps inside a zip; fetched if it is nowhere and may be."
-    if zipped := _IN_ZIP.fullmatch(file): file = zipped[1]
+    if zipped := _IN_ZIP.fullmatch(file):
+        file = zipped[1]
     inside = (zipped[2] or "").strip("/") if zipped else ""
-    where = {"XLNB_DATA": "XLNB_DATA is not set", "cache": f"for {file} no cache, as XLNB_CACHE is not set"}
+    where = {
+        "XLNB_DATA": "XLNB_DATA is not set",
+        "cache": f"for {file} no cache, as XLNB_CACHE is not set",
+    }
     for place, folder in _folders(SETS[name]).items():
         try:
             path = existing_file(folder / file)
-            if place == "cache": _check_fetched(name, file, path)
+            if place == "cache":
+                _check_fetched(name, file, path)
             return path / inside
-        except FileNotFoundError as e: where[place] = str(e) if place == "XLNB_DATA" else f"{file} is not in the cache"
-    if fetch: return _fetched(name, file) / inside
+        except FileNotFoundError as e:
+            where[place] = str(e) if place == "XLNB_DATA" else f"{file} is not in the cache"
+    if fetch:
+        return _fetched(name, file) / inside
     raise _absent(name, ", and ".join(where.values()))
 
-def set_files(name: str,           # a key of SETS
-              langs,               # 'de,en' or a list of our codes, in the order in which the files are wanted
-              fetch: bool = False, # True: what is not there is fetched into the cache and checked
-              **options,           # the set's own, e.g. part='val' or split='test'
-             ) -> list[Path]:
+# %% ../../nbs/text/03_catalogue.ipynb #f559a506
+def set_files(
+    name: str,  # a key of SETS
+    langs,  # 'de,en' or a list of our codes, in the order in which the files are wanted
+    fetch: bool = False,  # True: what is not there is fetched into the cache and checked
+    **options,  # the set's own, e.g. part='val' or split='test'
+) -> list[Path]:
     "Files of a set for some languages; `FileNotFoundError` for one that is neither in `XLNB_DATA` nor in the cache."
     entry = SETS[choose("set", name, SETS)]
     langs = parse_languages(langs, known=entry.langs)
     codes = [language_code(lang, entry.scheme) if entry.scheme else lang for lang in langs]
     return [_find(name, file, fetch) for file in entry.files(codes, **options)]
 
-# %% ../../nbs/text/03_catalogue.ipynb #33a26f27
-def known_sha256(name: str, file: str) -> str | None: # a key of SETS, and a file as its publisher names it
+# %% ../../nbs/text/03_catalogue.ipynb #3b6ec4b4
+def known_sha256(
+    name: str, file: str
+) -> str | None:  # a key of SETS, and a file as its publisher names it
     "Checksum of a published file, out of the entry or `data/checksums.tsv`; None where it is not known."
-    if file in SETS[name].sha256: return SETS[name].sha256[file]
+    if file in SETS[name].sha256:
+        return SETS[name].sha256[file]
     for line in file_lines(existing_file(repo_root() / "data" / "checksums.tsv")):
-        if line.startswith(f"{name}\t{file}\t"): return line.rpartition("\t")[2]
+        if line.startswith(f"{name}\t{file}\t"):
+            return line.rpartition("\t")[2]
 
-def _stated_sums(path: Path) -> dict[str, str]: # of a `SHA256SUMS`
+# %% ../../nbs/text/03_catalogue.ipynb #3491214e
+def _stated_sums(path: Path) -> dict[str, str]:  # of a `SHA256SUMS`
     "File name → sha256; `DataError` for a line that states none, which would leave its file unchecked."
     sums = {}
     for n, line in enumerate(file_lines(path), 1):
-        if not line: continue
+        if not line:
+            continue
         if not (stated := re.fullmatch("([0-9a-f]{64}) [ *](.+)", line)):
-            raise DataError(f"expected a sha256, two blanks and the name of a file, got {line[:60]!r}: write the list "
-                            "again with sha256sum", path, n)
+            raise DataError(
+                f"expected a sha256, two blanks and the name of a file, got {line[:60]!r}: "
+                f"write the list "
+                "again with sha256sum",
+                path,
+                n,
+            )
         sums[stated[2]] = stated[1]
     return sums
 
+# %% ../../nbs/text/03_catalogue.ipynb #7464265b
 def _check_fetched(name: str, file: str, path: Path):
     "Raise `DataError` for a file of the cache that is no longer the published one, or what was fetched first."
-    actual, reference = sha256_once(path), {}
+    actual = sha256_once(path)
+    reference = {}
     stated = path.parents[len(Path(file).parts) - 1] / "SHA256SUMS"
-    if stated.is_file(): reference = _stated_sums(stated)
-    try: known = known_sha256(name, file)
-    except FileNotFoundError: known = None # outside a checkout there is no list
+    if stated.is_file():
+        reference = _stated_sums(stated)
+    try:
+        known = known_sha256(name, file)
+    except FileNotFoundError:
+        known = None  # outside a checkout there is no list
     expected = known or reference.get(file)
     if path.name == Path(file).name and expected and actual != expected:
-        raise DataError(f"changed since it was published or fetched: sha256 is {actual[:12]}…, not {expected[:12]}…: "
-                        "delete it and fetch it again", path)
+        raise DataError(
+            f"changed since it was published or fetched: sha256 is {actual[:12]}…, not "
+            f"{expected[:12]}…: "
+            "delete it and fetch it again",
+            path,
+        )
 
+# %% ../../nbs/text/03_catalogue.ipynb #33a26f27
 def _fetched(name: str, file: str) -> Path:
     "Download one file of a set into the cache; `DataError` if it cannot be had or is not the published one."
     import pooch
-    entry, known = SETS[name], known_sha256(name, file)
-    if not entry.place: raise _absent(name, "there is no plain file to fetch")
-    path, url = _cache_folder() / entry.folder / file, f"{entry.address}/{file}"
+
+    entry = SETS[name]
+    known = known_sha256(name, file)
+    if not entry.place:
+        raise _absent(name, "there is no plain file to fetch")
+    path = _cache_folder() / entry.folder / file
+    url = f"{entry.address}/{file}"
     pooch.get_logger().setLevel("WARNING")
-    try: pooch.retrieve(url, known and f"sha256:{known}", path.name, path.parent, progressbar=True)
-    except (ValueError, OSError) as e: # a wrong checksum; everything that goes wrong on the way
-        raise DataError(f"cannot be fetched: {e} Nothing was kept. Try again, or put the file into {path.parent}", url
-                        ) from None
+    try:
+        pooch.retrieve(url, known and f"sha256:{known}", path.name, path.parent, progressbar=True)
+    except (ValueError, OSError) as e:  # a wrong checksum; everything that goes wrong on the way
+        raise DataError(
+            f"cannot be fetched: {e} Nothing was kept. Try again, or put the file into "
+            f"{path.parent}",
+            url,
+        ) from None
     if known is None:
-        warnings.warn(f"{name}: no checksum of {file} is known; it is taken as it came, and a later change is noticed")
-    with open(_cache_folder() / entry.folder / "SHA256SUMS", "a") as sums: sums.write(f"{sha256_file(path)}  {file}\n")
+        warnings.warn(
+            f"{name}: no checksum of {file} is known; it is taken as it came, and a later "
+            f"change is noticed"
+        )
+    with open(_cache_folder() / entry.folder / "SHA256SUMS", "a") as sums:
+        sums.write(f"{sha256_file(path)}  {file}\n")
     return path
 
 # %% ../../nbs/text/03_catalogue.ipynb #1b48952e
@@ -328,23 +607,34 @@ def checksums(paths) -> dict[str, str]:
     sums = {}
     for path in map(existing_file, paths):
         sums[path.name] = sha256_file(path)
-        lists = [folder / "SHA256SUMS" for folder in path.resolve().parents[:3] if (folder / "SHA256SUMS").is_file()]
-        if not lists: continue
+        lists = [
+            folder / "SHA256SUMS"
+            for folder in path.resolve().parents[:3]
+            if (folder / "SHA256SUMS").is_file()
+        ]
+        if not lists:
+            continue
         name = path.resolve().relative_to(lists[0].parent.resolve()).as_posix()
         stated = _stated_sums(lists[0]).get(name)
         if stated and stated != sums[path.name]:
-            raise DataError(f"sha256 is {sums[path.name][:12]}…, SHA256SUMS has {stated[:12]}…: fetch it again", path)
+            raise DataError(
+                f"sha256 is {sums[path.name][:12]}…, SHA256SUMS has {stated[:12]}…: fetch it again",
+                path,
+            )
     return sums
 
 # %% ../../nbs/text/03_catalogue.ipynb #4d501b22
-def open_set(name: str,           # a key of SETS
-             langs,               # 'de,en' or a list of our codes, in the order wanted
-             fetch: bool = False, # as in `set_files`
-             **options,           # of the set's file names, e.g. part='val', and of its reader, e.g. empty='skip'
-            ):
+def open_set(
+    name: str,  # a key of SETS
+    langs,  # 'de,en' or a list of our codes, in the order wanted
+    fetch: bool = False,  # as in `set_files`
+    **options,  # of the set's file names, e.g. part='val', and of its reader, e.g. empty='skip'
+):
     "What the set's reader makes of its files: mostly a stream of tuples, or a list of streams, one for each language."
     entry = SETS[choose("set", name, SETS)]
-    naming = {key: options.pop(key) for key in list(options) if key in signature(entry.files).parameters}
+    naming = {
+        key: options.pop(key) for key in list(options) if key in signature(entry.files).parameters
+    }
     return entry.read(set_files(name, langs, fetch, **naming), **options)
 
 # %% ../../nbs/text/03_catalogue.ipynb #c6cf9596
@@ -353,230 +643,378 @@ def catalogue() -> list[dict]:
     rows = []
     for name, entry in SETS.items():
         here = next((place for place, folder in _folders(entry).items() if folder.is_dir()), "–")
-        rows.append({"set": name, "what": entry.what, "licence": entry.licence, "languages": len(entry.langs),
-                     "here": here})
+        rows.append(
+            {
+                "set": name,
+                "what": entry.what,
+                "licence": entry.licence,
+                "languages": len(entry.langs),
+                "here": here,
+            }
+        )
     return rows
 
 # %% ../../nbs/text/03_catalogue.ipynb #4068eb9b
 def _paths(name: str, langs, facts: dict | None, label: str) -> list[Path] | None:
     "Paths of a set's files; with `facts`, None and a note there if they are absent."
-    if facts is None: return set_files(name, langs)
+    if facts is None:
+        return set_files(name, langs)
     entry = SETS[name]
     try:
-        if set(langs) <= set(entry.langs): return set_files(name, langs)
-    except FileNotFoundError: pass
+        if set(langs) <= set(entry.langs):
+            return set_files(name, langs)
+    except FileNotFoundError:
+        pass
     here = any(folder.is_dir() for folder in _folders(entry).values())
     absent = {f"{name}/{label}": "no file"} if here else {name: f"no folder {entry.folder}"}
     facts.setdefault("absent", {}).update(absent)
 
-# %% ../../nbs/text/03_catalogue.ipynb #26a725a9
-def tatoeba_tests(langs,                     # our codes; each beside English
-                  facts: dict | None = None, # collects `sha256` and `absent`; None: what is absent is an error
-                 ) -> dict[str, tuple[list[str], list[str]]]:
+# %% ../../nbs/text/03_catalogue.ipynb #02f73493
+def tatoeba_tests(
+    langs,  # our codes; each beside English
+    facts: dict | None = None,  # collects `sha256` and `absent`; None: what is absent is an error
+) -> dict[str, tuple[list[str], list[str]]]:
     "Tatoeba tests: 'de-en' → its German and its English lines (Artetxe & Schwenk 2019)."
     tests = {}
     for lang in parse_languages(langs, known=LANGUAGES):
-        if lang == "en" or not (paths := _paths("tatoeba", [lang], facts, lang)): continue
-        if facts is not None: facts.setdefault("sha256", {}).update(checksums(paths))
+        if lang == "en" or not (paths := _paths("tatoeba", [lang], facts, lang)):
+            continue
+        if facts is not None:
+            facts.setdefault("sha256", {}).update(checksums(paths))
         sides = read_tatoeba(paths[0].parent, lang)
         tests[pair_name(lang, "en")] = sides if lang < "en" else sides[::-1]
     return tests
 
-def ntrex_tests(langs,                     # our codes, two or more
-                facts: dict | None = None, # as in `tatoeba_tests`
-               ) -> dict[str, tuple[list[str], list[str]]]:
+# %% ../../nbs/text/03_catalogue.ipynb #26a725a9
+def ntrex_tests(
+    langs,  # our codes, two or more
+    facts: dict | None = None,  # as in `tatoeba_tests`
+) -> dict[str, tuple[list[str], list[str]]]:
     "NTREX-128 as tests of every pair: 'de-zh' → 1,997 lines of both (Federmann et al. 2022)."
-    found = {lang: _paths("ntrex", [lang], facts, lang) for lang in parse_languages(langs, known=LANGUAGES)}
+    found = {
+        lang: _paths("ntrex", [lang], facts, lang)
+        for lang in parse_languages(langs, known=LANGUAGES)
+    }
     paths = {lang: place[0] for lang, place in found.items() if place}
-    if len(paths) < 2: return {}
-    if facts is not None: facts.setdefault("sha256", {}).update(checksums(paths.values()))
+    if len(paths) < 2:
+        return {}
+    if facts is not None:
+        facts.setdefault("sha256", {}).update(checksums(paths.values()))
     lines = dict(zip(paths, map(list, zip(*read_parallel(paths.values())))))
-    return {"-".join(pair): (lines[pair[0]], lines[pair[1]]) for pair in combinations(sorted(lines), 2)}
+    return {
+        "-".join(pair): (lines[pair[0]], lines[pair[1]]) for pair in combinations(sorted(lines), 2)
+    }
 
-# %% ../../nbs/text/03_catalogue.ipynb #0a7d7d40
-GOLD = {pair_name(*split_pair(pair)): pair for pair in (*_XLM_ALIGN, "en-es")} # our name → the publisher's order
+# %% ../../nbs/text/03_catalogue.ipynb #2759a865
+# our name → the publisher's order
+GOLD = {pair_name(*split_pair(pair)): pair for pair in (*_XLM_ALIGN, "en-es")}
+
 
 def _with_sure(all_links, sure_links, path, report: Report) -> list[AlignedPair]:
     "Pairs whose links are possible, and sure where the same sentence pair in the second list has them."
-    sure, found = {}, []
-    for pair in sure_links: sure.setdefault((pair.first, pair.second), []).append(pair.sure)
+    sure = {}
+    found = []
+    for pair in sure_links:
+        sure.setdefault((pair.first, pair.second), []).append(pair.sure)
     for n, pair in enumerate(all_links, 1):
-        candidates = sure.get((pair.first, pair.second), []) # several where a sentence pair occurs several times
+        # several where a sentence pair occurs several times
+        candidates = sure.get((pair.first, pair.second), [])
         if fitting := [links for links in candidates if links <= pair.possible]:
             candidates.remove(links := max(fitting, key=len))
             found.append(AlignedPair(pair.first, pair.second, links, pair.possible))
-        else: report.add("sentence without known sure links", path, n)
+        else:
+            report.add("sentence without known sure links", path, n)
     return found
 
+# %% ../../nbs/text/03_catalogue.ipynb #0a7d7d40
 def _gold(pair: str, facts: dict | None, report: Report) -> list[AlignedPair] | None:
     "Gold alignment of one pair, its languages in sorted order; None and a note in `facts` if a file is absent."
-    langs, read = split_pair(GOLD[pair]), []
-    for name in {"en-es": ["binaryalign"], "cs-en": ["xlm-align", "binaryalign"]}.get(pair, ["xlm-align"]):
-        if not (paths := _paths(name, langs, facts, pair)): return None
+    langs = split_pair(GOLD[pair])
+    read = []
+    for name in {"en-es": ["binaryalign"], "cs-en": ["xlm-align", "binaryalign"]}.get(
+        pair, ["xlm-align"]
+    ):
+        if not (paths := _paths(name, langs, facts, pair)):
+            return None
         read.append(SETS[name].read(paths, report=report))
-        if facts is None: continue
-        facts.setdefault("sha256", {}).update({"/".join(p.parts[-3:]): checksums([p])[p.name] for p in paths})
+        if facts is None:
+            continue
+        facts.setdefault("sha256", {}).update(
+            {"/".join(p.parts[-3:]): checksums([p])[p.name] for p in paths}
+        )
     rows = read[0] if len(read) == 1 else _with_sure(*read, f"{pair} gold", report)
     return rows if langs == split_pair(pair) else [row.flipped() for row in rows]
 
 # %% ../../nbs/text/03_catalogue.ipynb #8ae06787
-def gold_alignments(langs,                        # 'en,de,fr', a list of our codes, or one pair, 'de-en'
-                    facts: dict | None = None,    # as in `tatoeba_tests`
-                    report: Report | None = None, # counts links to no word, repeated links, sentences left out
-                   ) -> dict[str, list[AlignedPair]]:
+def gold_alignments(
+    langs,  # 'en,de,fr', a list of our codes, or one pair, 'de-en'
+    facts: dict | None = None,  # as in `tatoeba_tests`
+    report: Report | None = None,  # counts links to no word, repeated links, sentences left out
+) -> dict[str, list[AlignedPair]]:
     "Gold word alignments for every pair of these languages that has one: 'de-en' → sentence pairs with their links."
     one = isinstance(langs, str) and "," not in langs
     langs = parse_languages(split_pair(langs) if one else langs, known=LANGUAGES)
-    report, pairs = Report() if report is None else report, [pair_name(a, b) for a, b in combinations(langs, 2)]
-    if one: choose("pair", pairs[0], GOLD)
+    report = Report() if report is None else report
+    pairs = [pair_name(a, b) for a, b in combinations(langs, 2)]
+    if one:
+        choose("pair", pairs[0], GOLD)
     gold = {pair: _gold(pair, facts, report) for pair in pairs if pair in GOLD}
     return {pair: rows for pair, rows in gold.items() if rows}
 
 # %% ../../nbs/text/03_catalogue.ipynb #0402c224
-def dictionary(lang_a: str,           # our code, of the words
-               lang_b: str,           # our code, of their translations
-               source: str = "muse",  # 'muse', 'xling' or 'panlex'
-               split: str = "train",  # 'train' or 'test'; MUSE has 'full' too
-               fetch: bool = False,   # as in `set_files`
-               **options,             # size='500' and so on (xling, panlex), report=…
-              ) -> list[tuple[str, str]]:
+def dictionary(
+    lang_a: str,  # our code, of the words
+    lang_b: str,  # our code, of their translations
+    source: str = "muse",  # 'muse', 'xling' or 'panlex'
+    split: str = "train",  # 'train' or 'test'; MUSE has 'full' too
+    fetch: bool = False,  # as in `set_files`
+    **options,  # size='500' and so on (xling, panlex), report=…
+) -> list[tuple[str, str]]:
     "Words with their translations, in the published order; `FileNotFoundError` where the lexicon is absent."
-    open_one = lambda *pair: open_set(source, pair, fetch, split=split, **options)
-    if choose("source", source, ("muse", "xling", "panlex")) == "muse": return open_one(lang_a, lang_b)
-    try: return open_one(lang_a, lang_b)
-    except (FileNotFoundError, DataError) as absent: # a pair has one order; the publisher has no file of the other
-        try: return [entry[::-1] for entry in open_one(lang_b, lang_a)]
-        except (FileNotFoundError, DataError): raise absent from None
 
-# %% ../../nbs/text/03_catalogue.ipynb #4fa16a57
+    def open_one(*pair):
+        return open_set(source, pair, fetch, split=split, **options)
+
+    if choose("source", source, ("muse", "xling", "panlex")) == "muse":
+        return open_one(lang_a, lang_b)
+    try:
+        return open_one(lang_a, lang_b)
+    except (
+        FileNotFoundError,
+        DataError,
+    ) as absent:  # a pair has one order; the publisher has no file of the other
+        try:
+            return [entry[::-1] for entry in open_one(lang_b, lang_a)]
+        except (FileNotFoundError, DataError):
+            raise absent from None
+
+# %% ../../nbs/text/03_catalogue.ipynb #e49f2707
 def _facts(name, paths) -> dict:
     entry = SETS[name]
-    return {"corpus": name, "origin": entry.origin, "licence": entry.licence, "sha256": checksums(paths)}
+    return {
+        "corpus": name,
+        "origin": entry.origin,
+        "licence": entry.licence,
+        "sha256": checksums(paths),
+    }
+
 
 def _outside(langs, tests: dict, facts: dict) -> tuple[dict, dict]:
     "Tests and gold alignments from outside the corpus, for `Corpus.tests` and `Corpus.gold`; what is absent is noted."
-    found = {"tatoeba": tatoeba_tests(langs, facts) if "en" in langs else {}, "ntrex": ntrex_tests(langs, facts)}
+    found = {
+        "tatoeba": tatoeba_tests(langs, facts) if "en" in langs else {},
+        "ntrex": ntrex_tests(langs, facts),
+    }
     gold = gold_alignments(langs, facts, report := Report())
-    if gold: facts["gold"] = {pair: len(rows) for pair, rows in gold.items()}
-    if report.left_out: facts["gold_left_out"] = report.left_out
-    return tests | {name: by_pair for name, by_pair in found.items() if by_pair}, {"gold": gold} if gold else {}
+    if gold:
+        facts["gold"] = {pair: len(rows) for pair, rows in gold.items()}
+    if report.left_out:
+        facts["gold_left_out"] = report.left_out
+    return tests | {name: by_pair for name, by_pair in found.items() if by_pair}, {
+        "gold": gold
+    } if gold else {}
 
-def _columns(rows) -> tuple[list[str], list[str]]: return tuple(map(list, zip(*rows))) or ([], [])
+# %% ../../nbs/text/03_catalogue.ipynb #4fa16a57
+def _columns(rows) -> tuple[list[str], list[str]]:
+    return tuple(map(list, zip(*rows))) or ([], [])
 
 # %% ../../nbs/text/03_catalogue.ipynb #f39dd19e
 def _multi30k(langs) -> Corpus:
     folder = set_folder("multi30k")
-    path = lambda part, lang: folder / f"{part}.{lang}.gz"
+
+    def path(part, lang):
+        return folder / f"{part}.{lang}.gz"
+
     parts = ("train", "val", "test_2016_flickr")
     parse_languages(langs, known=("en", "de", "fr", "cs"))
     facts = _facts("multi30k", [path(part, lang) for part in parts for lang in langs])
     names = [pair_name(a, b) for a, b in combinations(langs, 2)]
-    rows = lambda part, pair: read_multi30k(folder, part, split_pair(pair))
+
+    def rows(part, pair):
+        return read_multi30k(folder, part, split_pair(pair))
+
     tests = {"multi30k-2016": {pair: _columns(rows("test_2016_flickr", pair)) for pair in names}}
     tests, gold = _outside(langs, tests, facts)
     text = {lang: read_text(path("train", lang)) for lang in langs}
-    return Corpus("multi30k", tuple(langs), text, {pair: rows("train", pair) for pair in names},
-                  {pair: list(rows("val", pair)) for pair in names}, tests, facts, gold)
+    return Corpus(
+        "multi30k",
+        tuple(langs),
+        text,
+        {pair: rows("train", pair) for pair in names},
+        {pair: list(rows("val", pair)) for pair in names},
+        tests,
+        facts,
+        gold,
+    )
 
 # %% ../../nbs/text/03_catalogue.ipynb #d4770037
-def verse_split(verse: str,                 # identifier, e.g. 'MAT 5:3'
-                valid_share: float = 0.02,  # expected share of verses held out for losses
-                test_share: float = 0.03,   # expected share of verses in the test
-               ) -> str:
+def verse_split(
+    verse: str,  # identifier, e.g. 'MAT 5:3'
+    valid_share: float = 0.02,  # expected share of verses held out for losses
+    test_share: float = 0.03,  # expected share of verses in the test
+) -> str:
     "'train', 'valid' or 'test', by a hash of the identifier and nothing else."
-    u = derive_seed("verse", verse) / 2**63 # uniform in [0, 1)
+    u = derive_seed("verse", verse) / 2**63  # uniform in [0, 1)
     return "test" if u < test_share else "valid" if u < test_share + valid_share else "train"
 
+
 def _train_text(path, shares, report):
-    return (text for verse, text in read_verses(path, report) if verse_split(verse, *shares) == "train")
+    return (
+        text for verse, text in read_verses(path, report) if verse_split(verse, *shares) == "train"
+    )
+
 
 def _train_pairs(paths, shares, report):
     "Verses of the first Bible beside the same verses of the second, which is held in memory (at most a few MB)."
     second = dict(read_verses(paths[1], report))
-    return ((text, second[verse]) for verse, text in read_verses(paths[0], report)
-            if verse in second and verse_split(verse, *shares) == "train")
+    return (
+        (text, second[verse])
+        for verse, text in read_verses(paths[0], report)
+        if verse in second and verse_split(verse, *shares) == "train"
+    )
 
-# %% ../../nbs/text/03_catalogue.ipynb #a8ebc125
+# %% ../../nbs/text/03_catalogue.ipynb #6339dd30
 def _held_out(paths, shares, report) -> tuple[dict, dict]:
     "By split and language the held-out verses {id: text}, and by language the identifiers of training verses."
-    held, train = {"valid": {}, "test": {}}, {}
+    held = {"valid": {}, "test": {}}
+    train = {}
     for lang, path in paths.items():
         parts = {"train": {}, "valid": {}, "test": {}}
-        for verse, text in read_verses(path, report): parts[verse_split(verse, *shares)][verse] = text
+        for verse, text in read_verses(path, report):
+            parts[verse_split(verse, *shares)][verse] = text
         train[lang] = set(parts["train"])
-        for split in held: held[split][lang] = parts[split]
+        for split in held:
+            held[split][lang] = parts[split]
     return held, train
+
 
 def _joined(a: dict, b: dict) -> list[tuple[str, str]]:
     return [(text, b[verse]) for verse, text in a.items() if verse in b]
 
+# %% ../../nbs/text/03_catalogue.ipynb #a8ebc125
 def _different(rows, pair, report) -> list[tuple[str, str]]:
     "Rows whose two texts have both not occurred before; the others are counted."
-    seen, kept = (set(), set()), []
+    seen = (set(), set())
+    kept = []
     for n, row in enumerate(rows, 1):
         if row[0] in seen[0] or row[1] in seen[1]:
             report.add("repeated test line", pair, n)
             continue
-        for side, text in zip(seen, row): side.add(text)
+        for side, text in zip(seen, row):
+            side.add(text)
         kept.append(row)
     return kept
 
 # %% ../../nbs/text/03_catalogue.ipynb #4747f464
-def _bible(langs,
-           versions: dict | None = None, # language → file name without .tsv.gz, where another translation is wanted
-           valid_share: float = 0.02, test_share: float = 0.03) -> Corpus:
-    folder, report, shares = set_folder("bible"), Report(), (valid_share, test_share)
+def _bible(
+    langs,
+    versions: dict
+    | None = None,  # language → file name without .tsv.gz, where another translation is wanted
+    valid_share: float = 0.02,
+    test_share: float = 0.03,
+) -> Corpus:
+    folder = set_folder("bible")
+    report = Report()
+    shares = (valid_share, test_share)
     files = {lang: (versions or {}).get(lang) or language_code(lang, "bible") for lang in langs}
     paths = {lang: existing_file(folder / f"{file}.tsv.gz") for lang, file in files.items()}
-    facts = _facts("bible", paths.values()) | {"versions": files, "shares": {"valid": valid_share, "test": test_share}}
+    facts = _facts("bible", paths.values()) | {
+        "versions": files,
+        "shares": {"valid": valid_share, "test": test_share},
+    }
     held, train = _held_out(paths, shares, report)
     names = {pair_name(a, b): sorted((a, b)) for a, b in combinations(langs, 2)}
-    join = {split: {pair: _joined(held[split][a], held[split][b]) for pair, (a, b) in names.items()} for split in held}
-    tests = {"bible": {pair: _columns(_different(rows, pair, report)) for pair, rows in join["test"].items()}}
+    join = {
+        split: {pair: _joined(held[split][a], held[split][b]) for pair, (a, b) in names.items()}
+        for split in held
+    }
+    tests = {
+        "bible": {
+            pair: _columns(_different(rows, pair, report)) for pair, rows in join["test"].items()
+        }
+    }
     tests, gold = _outside(langs, tests, facts)
     text = {lang: Lines(_train_text, path, shares, report=Report()) for lang, path in paths.items()}
-    pairs = {pair: Lines(_train_pairs, (paths[a], paths[b]), shares, report=Report()) for pair, (a, b) in names.items()}
-    facts |= {"pairs": {pair: len(train[a] & train[b]) for pair, (a, b) in names.items()}, "left_out": report.left_out}
+    pairs = {
+        pair: Lines(_train_pairs, (paths[a], paths[b]), shares, report=Report())
+        for pair, (a, b) in names.items()
+    }
+    facts |= {
+        "pairs": {pair: len(train[a] & train[b]) for pair, (a, b) in names.items()},
+        "left_out": report.left_out,
+    }
     return Corpus("bible", tuple(langs), text, pairs, join["valid"], tests, facts, gold)
 
 # %% ../../nbs/text/03_catalogue.ipynb #2bf7ac70
 def _ntrex(langs) -> Corpus:
     facts = _facts("ntrex", [])
     rows = ntrex_tests(langs, facts)
-    if absent := facts.get("absent"): raise _absent("ntrex", f"text in {', '.join(absent)}")
+    if absent := facts.get("absent"):
+        raise _absent("ntrex", f"text in {', '.join(absent)}")
     cuts = [round(share * len(next(iter(rows.values()))[0])) for share in (0, 0.8, 0.85, 1)]
-    train, valid, test = ({pair: tuple(side[a:b] for side in sides) for pair, sides in rows.items()}
-                          for a, b in zip(cuts, cuts[1:]))
-    text = {lang: side for pair, sides in train.items() for lang, side in zip(split_pair(pair), sides)}
+    train, valid, test = (
+        {pair: tuple(side[a:b] for side in sides) for pair, sides in rows.items()}
+        for a, b in zip(cuts, cuts[1:])
+    )
+    text = {
+        lang: side for pair, sides in train.items() for lang, side in zip(split_pair(pair), sides)
+    }
     tests, gold = _outside(langs, {}, facts)
-    return Corpus("ntrex", tuple(langs), {lang: text[lang] for lang in langs},
-                  {pair: list(zip(*sides)) for pair, sides in train.items()},
-                  {pair: list(zip(*sides)) for pair, sides in valid.items()}, tests | {"ntrex": test}, facts, gold)
+    return Corpus(
+        "ntrex",
+        tuple(langs),
+        {lang: text[lang] for lang in langs},
+        {pair: list(zip(*sides)) for pair, sides in train.items()},
+        {pair: list(zip(*sides)) for pair, sides in valid.items()},
+        tests | {"ntrex": test},
+        facts,
+        gold,
+    )
 
 # %% ../../nbs/text/03_catalogue.ipynb #ca302532
 def _survey(corpus: Corpus) -> dict:
     "Contamination of the tests and the held-out pairs; computed once for the same files, splits and code."
     tests = corpus.tests | {"valid": {pair: _columns(rows) for pair, rows in corpus.valid.items()}}
-    modules = (Path(contamination.__file__).with_name(f"{m}.py") for m in ("contamination", "corpora", "catalogue"))
+    modules = (
+        Path(contamination.__file__).with_name(f"{m}.py")
+        for m in ("contamination", "corpora", "catalogue")
+    )
     code = [sha256_file(module) for module in modules]
-    try: kept = _cache_folder() / "surveys" / f"{corpus.name}-{derive_seed(corpus.langs, corpus.facts, code):016x}.json"
-    except FileNotFoundError: kept = None # outside a checkout
-    if kept and kept.is_file(): return read_json_object(kept, "lines", advice=AGAIN)
+    try:
+        kept = (
+            _cache_folder()
+            / "surveys"
+            / f"{corpus.name}-{derive_seed(corpus.langs, corpus.facts, code):016x}.json"
+        )
+    except FileNotFoundError:
+        kept = None  # outside a checkout
+    if kept and kept.is_file():
+        return read_json_object(kept, "lines", advice=AGAIN)
     found = contamination.survey(corpus.text, tests, corpus.pairs)
     if kept:
-        with atomic_path(kept) as path: path.write_text(json.dumps(found))
+        with atomic_path(kept) as path:
+            path.write_text(json.dumps(found))
     return found
 
 # %% ../../nbs/text/03_catalogue.ipynb #bb6b7104
-def load_corpus(name: str,   # 'multi30k', 'bible' or 'ntrex'
-                langs,       # 'en,de,fr' or a list of our codes
-                **options,   # for 'bible': versions, valid_share, test_share
-               ) -> Corpus:
+def load_corpus(
+    name: str,  # 'multi30k', 'bible' or 'ntrex'
+    langs,  # 'en,de,fr' or a list of our codes
+    **options,  # for 'bible': versions, valid_share, test_share
+) -> Corpus:
     "A published corpus, checked, split and surveyed; `FileNotFoundError` if the set is not there."
     loaders = {"multi30k": _multi30k, "bible": _bible, "ntrex": _ntrex}
-    corpus = loaders[choose("corpus", name, loaders)](parse_languages(langs, known=LANGUAGES), **options)
+    corpus = loaders[choose("corpus", name, loaders)](
+        parse_languages(langs, known=LANGUAGES), **options
+    )
     found = _survey(corpus)
-    if name != "bible": corpus.facts["pairs"] = dict.fromkeys(corpus.pairs, next(iter(found["lines"].values())))
-    sizes = {name: {pair: len(sides[0]) for pair, sides in by_pair.items()} for name, by_pair in corpus.tests.items()}
-    corpus.facts.update(found, valid={pair: len(rows) for pair, rows in corpus.valid.items()}, tests=sizes)
+    if name != "bible":
+        corpus.facts["pairs"] = dict.fromkeys(corpus.pairs, next(iter(found["lines"].values())))
+    sizes = {
+        name: {pair: len(sides[0]) for pair, sides in by_pair.items()}
+        for name, by_pair in corpus.tests.items()
+    }
+    corpus.facts.update(
+        found, valid={pair: len(rows) for pair, rows in corpus.valid.items()}, tests=sizes
+    )
     return corpus

@@ -16,50 +16,84 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from ..base.core import (ConfigError, DataError, choose, derive_seed, pair_name, parse_languages, sha256_file,
-                            split_pair)
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    choose,
+    derive_seed,
+    pair_name,
+    parse_languages,
+    sha256_file,
+    split_pair,
+)
 from .corpora import AlignedPair, Corpus, Lines
 
+# %% ../../nbs/text/04_cldr.ipynb #63ab7390
+_FIELDS = (
+    "plural_form",
+    "territories",
+    "languages",
+    "list_patterns",
+    "months",
+    "days",
+    "eras",
+    "date_formats",
+    "date_fields",
+    "unit_patterns",
+    "currency_names",
+    "currency_names_plural",
+    "currency_unit_patterns",
+    "numbering_systems",
+)
+
+
+def _data_file(name: str) -> Path:
+    return Path(find_spec("babel").submodule_search_locations[0]) / name
+
 # %% ../../nbs/text/04_cldr.ipynb #fb66153e
-_FIELDS = ("plural_form", "territories", "languages", "list_patterns", "months", "days", "eras", "date_formats",
-           "date_fields", "unit_patterns", "currency_names", "currency_names_plural", "currency_unit_patterns",
-           "numbering_systems")
-
-def _data_file(name: str) -> Path: return Path(find_spec("babel").submodule_search_locations[0]) / name
-
 @functools.cache
-def _read(locale: str) -> dict: # locale in CLDR's spelling: 'ru', 'zh_Hant', 'root'
+def _read(locale: str) -> dict:  # locale in CLDR's spelling: 'ru', 'zh_Hant', 'root'
     "The fields that phrases need, exactly as the locale's own file has them."
-    with open(_data_file(f"locale-data/{locale}.dat"), "rb") as f: data = pickle.load(f)
+    with open(_data_file(f"locale-data/{locale}.dat"), "rb") as f:
+        data = pickle.load(f)
     return {key: data[key] for key in _FIELDS if key in data}
+
 
 @functools.cache
 def _world() -> dict:
     "What belongs to no single locale: likely scripts, exceptional parents, the version of CLDR."
-    with open(_data_file("global.dat"), "rb") as f: return pickle.load(f)
+    with open(_data_file("global.dat"), "rb") as f:
+        return pickle.load(f)
 
-# %% ../../nbs/text/04_cldr.ipynb #c67e6a14
+# %% ../../nbs/text/04_cldr.ipynb #ed14e574
 @functools.cache
 def _script(locale: str) -> str:
     "The script a locale is written in, e.g. 'Latn'; the likely one if its name does not say."
     language, *rest = locale.split("_")
-    if rest and len(rest[0]) == 4: return rest[0]
+    if rest and len(rest[0]) == 4:
+        return rest[0]
     return _world()["likely_subtags"].get(language, "x_Latn_x").split("_")[1]
+
 
 @functools.cache
 def _chain(locale: str) -> tuple[str, ...]:
     "The locale and those it inherits from, nearest first, 'root' last."
-    if locale == "root": return ("root",)
+    if locale == "root":
+        return ("root",)
     prefix = locale.rpartition("_")[0]
     usual = prefix if prefix and _script(prefix) == _script(locale) else "root"
     return (locale, *_chain(_world()["parent_exceptions"].get(locale, usual)))
 
+# %% ../../nbs/text/04_cldr.ipynb #c67e6a14
 def _look_up(chain, *path):
     "The nearest locale's value at `path`; `None` if no locale of the chain has one."
     for locale in chain:
         value = _read(locale)
-        for key in path: value = value.get(key) if isinstance(value, dict) else None
-        if value is not None: return value
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+
 
 def _own(locale, *path):
     "The value from the locale or an ancestor other than 'root': what somebody wrote for this language."
@@ -68,80 +102,124 @@ def _own(locale, *path):
 # %% ../../nbs/text/04_cldr.ipynb #f9b2b62b
 _CLEAN = {0xA0: " ", 0x202F: " ", 0x200B: None, 0x200E: None, 0x200F: None}
 
+
 def clean(text: str) -> str:
     "`text` in NFC with plain spaces and without direction marks and invisible breaks; joiners stay, they are spelling."
     return unicodedata.normalize("NFC", text).translate(_CLEAN)
 
 # %% ../../nbs/text/04_cldr.ipynb #03193ffd
-LOCALES = tuple("""
+LOCALES = tuple(
+    """
 af am ar as ast az be bew bg bn br brx bs bs-Cyrl ca ccp chr cs cy da de dsb el en eo es et eu fa ff-Adlm fi
 fo fr frr fy ga gd gl gu ha he hi hr hsb hu hy ia id is it ja jv ka kab kgp kk km kn ko ky lb lij lo lt lv mai
 mk ml mr ms mt my ne nl nn no or pa pcm pl ps pt ro ru sc si sk sl so sq sr sr-Latn sv sw ta te th ti tk to tr
-uk ur uz vec vi xnr yrl yue yue-Hans zh zh-Hant zu""".split())
-_UNITS = ("length-kilometer", "length-meter", "length-centimeter", "mass-kilogram", "mass-gram", "volume-liter",
-          "duration-day", "duration-month", "area-square-kilometer", "length-mile")
+uk ur uz vec vi xnr yrl yue yue-Hans zh zh-Hant zu""".split()
+)
+_UNITS = (
+    "length-kilometer",
+    "length-meter",
+    "length-centimeter",
+    "mass-kilogram",
+    "mass-gram",
+    "volume-liter",
+    "duration-day",
+    "duration-month",
+    "area-square-kilometer",
+    "length-mile",
+)
 WITHOUT_UNITS = ("brx", "bs-Cyrl", "cy", "mai", "mt", "xnr", "zu")
 WITHOUT_MONEY = tuple("af am ar brx chr eo fy gu he hi kab lij mai mt ne nl or pa to ur zu".split())
 _RELATIVE_UNITS = ("minute", "hour", "day", "week", "month", "year")
 
 # %% ../../nbs/text/04_cldr.ipynb #48cd837c
-_NOT_TERRITORIES = "EU EZ QO UN XA XB ZZ".split() # unions, regions without a country, test codes
-_OMITTED = {"territories": [*_NOT_TERRITORIES, "CQ", "MK"], # and what some core locale has no name for
-            "languages": "aa ae cr cu ho ie ik kg oj pi sh tl tw vo za".split()}
+_NOT_TERRITORIES = "EU EZ QO UN XA XB ZZ".split()  # unions, regions without a country, test codes
+_OMITTED = {
+    "territories": [*_NOT_TERRITORIES, "CQ", "MK"],  # and what some core locale has no name for
+    "languages": "aa ae cr cu ho ie ik kg oj pi sh tl tw vo za".split(),
+}
+
 
 @functools.cache
-def codes(kind: str) -> tuple[str, ...]: # 'territories' or 'languages'
+def codes(kind: str) -> tuple[str, ...]:  # 'territories' or 'languages'
     "The two-letter codes whose names every core language writes itself: 255 territories, 169 languages."
     names = _read("en")[choose("kind", kind, _OMITTED)]
-    return tuple(sorted(c for c in names if len(c) == 2 and c.isalpha() and c not in _OMITTED[kind]))
+    return tuple(
+        sorted(c for c in names if len(c) == 2 and c.isalpha() and c not in _OMITTED[kind])
+    )
 
 # %% ../../nbs/text/04_cldr.ipynb #dc1ec441
-def _in_script(locale, text): return _script(locale) == "Latn" or not re.search("[A-Za-z\u00c0-\u024f]", text)
+def _in_script(locale, text):
+    return _script(locale) == "Latn" or not re.search("[A-Za-z\u00c0-\u024f]", text)
+
 
 @functools.cache
 def _plural_tags(locale) -> list[str]:
     "The plural categories that the integers 0–999 reach; Russian, for one, never reaches 'other'."
     return sorted({*map(_look_up(_chain(locale), "plural_form"), range(1000))})
 
+
 def _names_fail(locale, kind, least):
     every = sorted({*codes(kind), *_OMITTED[kind]} - {*_NOT_TERRITORIES})
-    good = lambda code, name: name and name.casefold() != code.casefold() and _in_script(locale, name)
+
+    def good(code, name):
+        return name and name.casefold() != code.casefold() and _in_script(locale, name)
+
     found = {code: name for code in every if good(code, name := _own(locale, kind, code))}
     english = sum(found[c] == _read("en")[kind][c] for c in found)
-    if len(found) < least * len(every): return f"{kind}: {len(found)} of {len(every)} named"
-    if locale != "en" and english > 0.7 * len(found): return f"{kind}: {english} of {len(found)} as in English"
+    if len(found) < least * len(every):
+        return f"{kind}: {len(found)} of {len(every)} named"
+    if locale != "en" and english > 0.7 * len(found):
+        return f"{kind}: {english} of {len(found)} as in English"
 
 # %% ../../nbs/text/04_cldr.ipynb #cb409bc5
 def _relative_fails(locale):
-    for unit, direction, tag in itertools.product(_RELATIVE_UNITS, ("future", "past"), _plural_tags(locale)):
+    for unit, direction, tag in itertools.product(
+        _RELATIVE_UNITS, ("future", "past"), _plural_tags(locale)
+    ):
         pattern = _relative_pattern(locale, unit, direction, tag)
         words = re.sub(r"\{0\}|[-+−±\s]", "", pattern or "").lower()
         if words in ("", "d", "h", "m", "min", "mon", "w", "y") or not _in_script(locale, words):
             return f"relative times: {unit} {direction} is {pattern!r}"
 
+
 def _relative_pattern(locale, unit, direction, tag):
     path = "date_fields", unit, direction
     return _own(locale, *path, tag) or _own(locale, *path, "other")
 
-# %% ../../nbs/text/04_cldr.ipynb #6a7c5d4a
+# %% ../../nbs/text/04_cldr.ipynb #0d7847ae
 def _date_fails(locale):
     months = [_own(locale, "months", "format", "wide", i + 1) for i in range(12)]
     days = [_own(locale, "days", "format", "wide", i) for i in range(7)]
-    if None in months + days or not _own(locale, "date_formats", "full"): return "full dates: incomplete"
-    if locale != "en" and months == [*_read("en")["months"]["format"]["wide"].values()]: return "full dates: in English"
+    if None in months + days or not _own(locale, "date_formats", "full"):
+        return "full dates: incomplete"
+    if locale != "en" and months == [*_read("en")["months"]["format"]["wide"].values()]:
+        return "full dates: in English"
+
 
 def _list_fails(locale):
     pattern = _own(locale, "list_patterns", "standard", "2")
-    if pattern is None or (locale != "en" and pattern == "{0} and {1}"): return f"lists: pattern for two is {pattern!r}"
+    if pattern is None or (locale != "en" and pattern == "{0} and {1}"):
+        return f"lists: pattern for two is {pattern!r}"
 
+# %% ../../nbs/text/04_cldr.ipynb #6a7c5d4a
 def _reasons(locale) -> list[str]:
     "Why a locale cannot carry the corpus; empty if it can."
-    language, parents = locale.partition("_")[0], _chain(locale)[1:-1]
-    foreign = [p for p in parents if p.partition("_")[0] != language and (locale, p) != ("nn", "no")]
-    if foreign: return [f"words of another language: {foreign[0]}"]
-    if "_" in locale and parents: return [f"no words of its own: the same as {parents[0]}"]
-    fails = [_names_fail(locale, "territories", 0.95), _names_fail(locale, "languages", 0.9), _relative_fails(locale),
-             _date_fails(locale), _list_fails(locale)]
+    language = locale.partition("_")[0]
+    parents = _chain(locale)[1:-1]
+    foreign = [
+        p for p in parents if p.partition("_")[0] != language and (locale, p) != ("nn", "no")
+    ]
+    if foreign:
+        return [f"words of another language: {foreign[0]}"]
+    if "_" in locale and parents:
+        return [f"no words of its own: the same as {parents[0]}"]
+    fails = [
+        _names_fail(locale, "territories", 0.95),
+        _names_fail(locale, "languages", 0.9),
+        _relative_fails(locale),
+        _date_fails(locale),
+        _list_fails(locale),
+    ]
     return [reason for reason in fails if reason]
 
 # %% ../../nbs/text/04_cldr.ipynb #2e4f9c53
@@ -149,95 +227,136 @@ def excluded_locales() -> list[tuple[str, str]]:
     "Code and reason of every CLDR locale without a territory that is not in `LOCALES`; reads all of them."
     files = [p.stem for p in _data_file("locale-data").glob("*.dat")]
     locales = sorted(name for name in files if re.fullmatch("[a-z]{2,3}(_[A-Z][a-z]{3})?", name))
-    rows = [(name.replace("_", "-"), "; ".join(reasons)) for name in locales if (reasons := _reasons(name))]
-    _read.cache_clear() # 366 files: more than a corpus needs
+    rows = [
+        (name.replace("_", "-"), "; ".join(reasons))
+        for name in locales
+        if (reasons := _reasons(name))
+    ]
+    _read.cache_clear()  # 366 files: more than a corpus needs
     return rows
 
 # %% ../../nbs/text/04_cldr.ipynb #332afd07
 def _unit_pattern(locale, unit, tag):
     tries = itertools.product(("long", "short"), (tag, "other"))
-    return next((p for length, t in tries if (p := _own(locale, "unit_patterns", unit, length, t))), None)
+    return next(
+        (p for length, t in tries if (p := _own(locale, "unit_patterns", unit, length, t))), None
+    )
 
-def units_missing(lang: str) -> list[str]: # one of LOCALES
+
+def units_missing(lang: str) -> list[str]:  # one of LOCALES
     "Those of `_UNITS` for which a language has no words: nothing of its own, an abbreviation, or the common symbol."
     locale = _locale(lang)
+
     def missing(unit):
         patterns = [_unit_pattern(locale, unit, tag) for tag in _plural_tags(locale)]
         symbol = _read("root")["unit_patterns"][unit]["short"]["other"]
-        return any(p is None or p == symbol or "." in p or not _in_script(locale, p) for p in patterns)
+        return any(
+            p is None or p == symbol or "." in p or not _in_script(locale, p) for p in patterns
+        )
+
     return [unit for unit in _UNITS if missing(unit)]
 
+
 @functools.cache
-def _locale(lang: str) -> str: return parse_languages([lang], LOCALES)[0].replace("-", "_")
+def _locale(lang: str) -> str:
+    return parse_languages([lang], LOCALES)[0].replace("-", "_")
 
 # %% ../../nbs/text/04_cldr.ipynb #e9e6b505
 class Phrase(NamedTuple):
     "A line and where its parts are: (start, end, tag, part) in characters, in order of position."
+
     text: str
     spans: tuple[tuple[int, int, str, object], ...]
 
+
 TAGS = {"territories": "TERRITORY", "languages": "LANGUAGE"}
 
+
 @functools.cache
-def _calendar(locale, kind, context): # context: 'format' inside a date, or 'stand-alone'
+def _calendar(locale, kind, context):  # context: 'format' inside a date, or 'stand-alone'
     field, keys = {"month": ("months", range(1, 13)), "weekday": ("days", range(7))}[kind]
-    name = lambda k: _own(locale, field, context, "wide", k) or _own(locale, field, "format", "wide", k)
+
+    def name(k):
+        return _own(locale, field, context, "wide", k) or _own(locale, field, "format", "wide", k)
+
     return {k: clean(name(k)) for k in keys}
 
 # %% ../../nbs/text/04_cldr.ipynb #85703adc
 @functools.cache
-def names(lang: str, # one of LOCALES
-          kind: str, # 'territories', 'languages', 'month' or 'weekday'
-         ) -> dict: # code or number (months 1–12, weekdays 0 = Monday) → name
+def names(
+    lang: str,  # one of LOCALES
+    kind: str,  # 'territories', 'languages', 'month' or 'weekday'
+) -> dict:  # code or number (months 1–12, weekdays 0 = Monday) → name
     "The clean names of one language; months and weekdays as they stand alone. `DataError` if babel's data lack some."
     choose("kind", kind, (*TAGS, "month", "weekday"))
-    if kind not in TAGS: return _calendar(_locale(lang), kind, "stand-alone")
+    if kind not in TAGS:
+        return _calendar(_locale(lang), kind, "stand-alone")
     found = {c: _own(_locale(lang), kind, c) for c in codes(kind)}
     if missing := [c for c, name in found.items() if not name]:
-        raise DataError(f"{lang} has no {kind} {', '.join(missing)}: the core holds for CLDR 47, and this is CLDR "
-                        f"{_world()['cldr']['version']}; install babel 2.18")
+        raise DataError(
+            f"{lang} has no {kind} {', '.join(missing)}: the core holds for CLDR 47, and this "
+            f"is CLDR "
+            f"{_world()['cldr']['version']}; install babel 2.18"
+        )
     return {c: clean(name) for c, name in found.items()}
 
-# %% ../../nbs/text/04_cldr.ipynb #d3c17f18
-_CONJUNCTIONS = { # language: as CLDR writes it, before the sounds of the expression, otherwise, the expression
-    "es": (" y ", " e ", " y ", "(?i)h?[ií](?!e)"), "cy": (" a(c) ", " ac ", " a ", "(?i)[aeiouwyâêîôûŵŷ]"),
-    "lb": (" a(n) ", " an ", " a ", "(?i)[aeiouyäëéöühdntz]")}
+# %% ../../nbs/text/04_cldr.ipynb #84ba32a5
+_CONJUNCTIONS = {  # language: as CLDR writes it, before the sounds of the expression, otherwise, the expression
+    "es": (" y ", " e ", " y ", "(?i)h?[ií](?!e)"),
+    "cy": (" a(c) ", " ac ", " a ", "(?i)[aeiouwyâêîôûŵŷ]"),
+    "lb": (" a(n) ", " an ", " a ", "(?i)[aeiouyäëéöühdntz]"),
+}
+
 
 def _conjunction(text, name, written, before_sound, otherwise, sound):
-    if not text.endswith(written): return text
+    if not text.endswith(written):
+        return text
     return text.removesuffix(written) + (before_sound if re.match(sound, name) else otherwise)
 
+# %% ../../nbs/text/04_cldr.ipynb #d3c17f18
 @functools.cache
 def _list_literals(lang: str, n: int) -> list[str]:
     "The n + 1 literals around and between the names of a list of n."
+
     def pattern(key):
         text = clean(_look_up(_chain(_locale(lang)), "list_patterns", "standard", key))
         return re.fullmatch(r"(.*)\{0\}(.*)\{1\}(.*)", text).groups()
+
     literals = ["", ""]
     keys = ["2"] * (n == 2) or ["start", *["middle"] * (n - 3), "end"] * (n > 2)
     for before, between, after in map(pattern, keys):
         literals = [before + literals[0], *literals[1:-1], literals[-1] + between, after]
     return literals
 
-# %% ../../nbs/text/04_cldr.ipynb #2d080069
+# %% ../../nbs/text/04_cldr.ipynb #65c7176a
 @functools.cache
 def _one_name(kind, code, lang):
     name = _name(kind, code, lang)
     return Phrase(name, ((0, len(name), TAGS[kind], code),))
 
-def _name(kind, code, lang):
-    try: return names(lang, kind)[code]
-    except KeyError:
-        raise ConfigError(f"{code!r} is not one of the shared {kind}: codes({kind!r}) lists them") from None
 
+def _name(kind, code, lang):
+    try:
+        return names(lang, kind)[code]
+    except KeyError:
+        raise ConfigError(
+            f"{code!r} is not one of the shared {kind}: codes({kind!r}) lists them"
+        ) from None
+
+# %% ../../nbs/text/04_cldr.ipynb #2d080069
 def _render_list(meaning, lang, digits):
     kind, *parts = meaning
-    if len(parts) == 1: return _one_name(kind, parts[0], lang)
-    if not parts: raise ConfigError(f"{meaning} lists nothing: give at least one code, {codes(kind)[0]!r} for example")
+    if len(parts) == 1:
+        return _one_name(kind, parts[0], lang)
+    if not parts:
+        raise ConfigError(
+            f"{meaning} lists nothing: give at least one code, {codes(kind)[0]!r} for example"
+        )
     (text, *literals), spans = _list_literals(lang, len(parts)), []
     for code, after in zip(parts, literals):
         name = _name(kind, code, lang)
-        if lang in _CONJUNCTIONS: text = _conjunction(text, name, *_CONJUNCTIONS[lang])
+        if lang in _CONJUNCTIONS:
+            text = _conjunction(text, name, *_CONJUNCTIONS[lang])
         spans.append((len(text), len(text) + len(name), TAGS[kind], code))
         text += name + after
     return Phrase(text, tuple(spans))
@@ -245,15 +364,20 @@ def _render_list(meaning, lang, digits):
 # %% ../../nbs/text/04_cldr.ipynb #c871259e
 def _pieces(pattern: str, tag: str) -> tuple[tuple[str, str | None], ...]:
     "(text, tag) of a pattern with one number: the words around it are one part, white space belongs to none."
-    pattern, pieces = clean(pattern), []
-    if "{0}" not in pattern: return ((pattern, "QUANTITY"),)
+    pattern = clean(pattern)
+    pieces = []
+    if "{0}" not in pattern:
+        return ((pattern, "QUANTITY"),)
     for piece in re.split(r"(\{0\})", pattern):
         before, words, after = re.fullmatch(r"(\s*)(.*?)(\s*)", piece).groups()
         pieces += [(before, None), (words, "NUMBER" if words == "{0}" else tag), (after, None)]
     return tuple(piece for piece in pieces if piece[0])
 
-# %% ../../nbs/text/04_cldr.ipynb #d2bc7910
-_RELATIVE = tuple(f"{unit}-{direction}" for unit in _RELATIVE_UNITS for direction in ("future", "past"))
+# %% ../../nbs/text/04_cldr.ipynb #490723ec
+_RELATIVE = tuple(
+    f"{unit}-{direction}" for unit in _RELATIVE_UNITS for direction in ("future", "past")
+)
+
 
 @functools.cache
 def _count_pieces(kind, unit, tag, lang):
@@ -261,124 +385,216 @@ def _count_pieces(kind, unit, tag, lang):
     if kind == "relative":
         unit, direction = choose("unit", unit, _RELATIVE).split("-")
         return _pieces(_relative_pattern(_locale(lang), unit, direction, tag), "UNIT")
-    if kind == "money": return _pieces(_money_pattern(lang, unit, tag), "MONEY")
-    if lang in WITHOUT_UNITS: raise ConfigError(f"{lang} has no words for units: leave 'quantity' out of its kinds")
+    if kind == "money":
+        return _pieces(_money_pattern(lang, unit, tag), "MONEY")
+    if lang in WITHOUT_UNITS:
+        raise ConfigError(f"{lang} has no words for units: leave 'quantity' out of its kinds")
     return _pieces(_unit_pattern(_locale(lang), choose("unit", unit, _UNITS), tag), "UNIT")
 
+# %% ../../nbs/text/04_cldr.ipynb #d2bc7910
 def _money_pattern(lang, code, tag):
-    if lang in WITHOUT_MONEY: raise ConfigError(f"{lang} has no reliable plurals of currencies: leave 'money' out")
+    if lang in WITHOUT_MONEY:
+        raise ConfigError(f"{lang} has no reliable plurals of currencies: leave 'money' out")
     locale = _locale(lang)
-    plural = lambda t: _own(locale, "currency_names_plural", code, t)
+
+    def plural(t):
+        return _own(locale, "currency_names_plural", code, t)
+
     name = plural(tag) or plural("other") or _own(locale, "currency_names", code)
-    if not name: raise ConfigError(f"{lang} has no name for {code!r}: give an ISO 4217 code in use, like 'USD'")
-    amount = lambda t: _look_up(_chain(locale), "currency_unit_patterns", t)
+    if not name:
+        raise ConfigError(
+            f"{lang} has no name for {code!r}: give an ISO 4217 code in use, like 'USD'"
+        )
+
+    def amount(t):
+        return _look_up(_chain(locale), "currency_unit_patterns", t)
+
     return (amount(tag) or amount("other")).replace("{1}", name)
 
-# %% ../../nbs/text/04_cldr.ipynb #0b887323
-_ZEROS = dict(arab=0x660, arabext=0x6F0, adlm=0x1E950, beng=0x9E6, cakm=0x11136, deva=0x966, gujr=0xAE6, guru=0xA66,
-              java=0xA9D0, khmr=0x17E0, knda=0xCE6, laoo=0xED0, latn=0x30, mlym=0xD66, mymr=0x1040, orya=0xB66,
-              tamldec=0xBE6, telu=0xC66, thai=0xE50)
+# %% ../../nbs/text/04_cldr.ipynb #a44c72ab
+_ZEROS = dict(
+    arab=0x660,
+    arabext=0x6F0,
+    adlm=0x1E950,
+    beng=0x9E6,
+    cakm=0x11136,
+    deva=0x966,
+    gujr=0xAE6,
+    guru=0xA66,
+    java=0xA9D0,
+    khmr=0x17E0,
+    knda=0xCE6,
+    laoo=0xED0,
+    latn=0x30,
+    mlym=0xD66,
+    mymr=0x1040,
+    orya=0xB66,
+    tamldec=0xBE6,
+    telu=0xC66,
+    thai=0xE50,
+)
+
+
 _DIGITS = {name: "".join(chr(zero + i) for i in range(10)) for name, zero in _ZEROS.items()}
+
+# %% ../../nbs/text/04_cldr.ipynb #a92ab70f
 _DIGITS["hanidec"] = "〇一二三四五六七八九"
+
 
 @functools.cache
 def _digit_table(lang):
-    return str.maketrans(_DIGITS["latn"], _DIGITS[_look_up(_chain(_locale(lang)), "numbering_systems", "native")])
+    return str.maketrans(
+        _DIGITS["latn"], _DIGITS[_look_up(_chain(_locale(lang)), "numbering_systems", "native")]
+    )
 
-def _number(text, lang, digits): return text if digits == "latin" else text.translate(_digit_table(lang))
+
+def _number(text, lang, digits):
+    return text if digits == "latin" else text.translate(_digit_table(lang))
+
 
 @functools.cache
-def _plural_tag(lang, n): return _look_up(_chain(_locale(lang)), "plural_form")(n)
+def _plural_tag(lang, n):
+    return _look_up(_chain(_locale(lang)), "plural_form")(n)
 
+# %% ../../nbs/text/04_cldr.ipynb #0b887323
 def _render_count(meaning, lang, digits):
     kind, unit, n = meaning
-    text, spans, number = "", [], _number(str(n), lang, digits)
+    text = ""
+    spans = []
+    number = _number(str(n), lang, digits)
     parts = {"NUMBER": str(n), "QUANTITY": (str(n), unit)}
     for piece, tag in _count_pieces(kind, unit, _plural_tag(lang, n), lang):
         start = len(text)
         text += number if tag == "NUMBER" else piece
-        if tag: spans.append((start, len(text), tag, parts.get(tag, unit)))
+        if tag:
+            spans.append((start, len(text), tag, parts.get(tag, unit)))
     return Phrase(text, tuple(spans))
 
-# %% ../../nbs/text/04_cldr.ipynb #946f2731
+# %% ../../nbs/text/04_cldr.ipynb #89a990cc
 _CONTEXT = {"E": "format", "M": "format", "c": "stand-alone", "L": "stand-alone"}
 
+# %% ../../nbs/text/04_cldr.ipynb #946f2731
 @functools.cache
 def _date_pieces(lang: str) -> tuple[tuple, ...]:
     "(tag, source, width) of the full date pattern; a source is a literal, a table of names, or what follows a number."
-    locale, pieces = _locale(lang), []
+    locale = _locale(lang)
+    pieces = []
     pattern = clean(_own(locale, "date_formats", "full").pattern)
-    for quoted, run, field, plain in re.findall(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)", pattern):
-        if not field: pieces.append((None, quoted or plain, 0))
-        elif field == "G": pieces.append((None, clean(_look_up(_chain(locale), "eras", "abbreviated", 1)), 0))
-        elif field in "Ec": pieces.append(("WEEKDAY", _calendar(locale, "weekday", _CONTEXT[field]), 0))
-        elif field in "ML" and len(run) > 2: pieces.append(("MONTH", _calendar(locale, "month", _CONTEXT[field]), 0))
-        else: pieces.append(({"M": "MONTH", "d": "DAY", "y": "YEAR"}[field], "", len(run)))
+    for quoted, run, field, plain in re.findall(
+        r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)", pattern
+    ):
+        if not field:
+            pieces.append((None, quoted or plain, 0))
+        elif field == "G":
+            pieces.append((None, clean(_look_up(_chain(locale), "eras", "abbreviated", 1)), 0))
+        elif field in "Ec":
+            pieces.append(("WEEKDAY", _calendar(locale, "weekday", _CONTEXT[field]), 0))
+        elif field in "ML" and len(run) > 2:
+            pieces.append(("MONTH", _calendar(locale, "month", _CONTEXT[field]), 0))
+        else:
+            pieces.append(({"M": "MONTH", "d": "DAY", "y": "YEAR"}[field], "", len(run)))
     for i, (tag, source, width) in enumerate(pieces[:-1]):
         if (tag, source) == ("MONTH", "") and pieces[i + 1][1].startswith("月"):
-            pieces[i:i + 2] = [(tag, "月", width), (None, pieces[i + 1][1][1:], 0)]
+            pieces[i : i + 2] = [(tag, "月", width), (None, pieces[i + 1][1][1:], 0)]
     return tuple(pieces)
 
 # %% ../../nbs/text/04_cldr.ipynb #028b17dc
 def _render_date(meaning, lang, digits):
     _, year, month, day = meaning
-    values = {"YEAR": year, "MONTH": month, "DAY": day, "WEEKDAY": datetime.date(year, month, day).weekday()}
-    text, spans = "", []
+    values = {
+        "YEAR": year,
+        "MONTH": month,
+        "DAY": day,
+        "WEEKDAY": datetime.date(year, month, day).weekday(),
+    }
+    text = ""
+    spans = []
     for tag, source, width in _date_pieces(lang):
-        start, value = len(text), values.get(tag)
-        if tag is None: text += source
-        elif isinstance(source, dict): text += source[value]
-        else: text += _number(f"{value:0{width}}", lang, digits) + source
-        if tag: spans.append((start, len(text), tag, f"{tag.lower()}-{value}"))
+        start = len(text)
+        value = values.get(tag)
+        if tag is None:
+            text += source
+        elif isinstance(source, dict):
+            text += source[value]
+        else:
+            text += _number(f"{value:0{width}}", lang, digits) + source
+        if tag:
+            spans.append((start, len(text), tag, f"{tag.lower()}-{value}"))
     return Phrase(text, tuple(spans))
 
-# %% ../../nbs/text/04_cldr.ipynb #1cabe674
+# %% ../../nbs/text/04_cldr.ipynb #cb3c9ad4
 def _render_name(meaning, lang, digits):
     kind, value = meaning
     name = names(lang, kind)[choose(kind, value, names(lang, kind))]
     return Phrase(name, ((0, len(name), kind.upper(), f"{kind}-{value}"),))
 
-_RENDERERS = {"territories": _render_list, "languages": _render_list, "date": _render_date, "relative": _render_count,
-              "quantity": _render_count, "money": _render_count, "month": _render_name, "weekday": _render_name}
+
+_RENDERERS = {
+    "territories": _render_list,
+    "languages": _render_list,
+    "date": _render_date,
+    "relative": _render_count,
+    "quantity": _render_count,
+    "money": _render_count,
+    "month": _render_name,
+    "weekday": _render_name,
+}
+
+
 KINDS = tuple(_RENDERERS)
 
-def render(meaning: tuple, # ('territories', 'DE', 'FR'), ('date', 2024, 3, 15), ('relative', 'day-past', 2), …
-           lang: str, # one of LOCALES
-           digits: str = "latin", # or 'native': the digits of the language's own script, where it has some
-          ) -> Phrase: # text, and spans (start, end, tag, part)
+# %% ../../nbs/text/04_cldr.ipynb #1cabe674
+def render(
+    meaning: tuple,  # ('territories', 'DE', 'FR'), ('date', 2024, 3, 15), ('relative', 'day-past', 2), …
+    lang: str,  # one of LOCALES
+    digits: str = "latin",  # or 'native': the digits of the language's own script, where it has some
+) -> Phrase:  # text, and spans (start, end, tag, part)
     "The phrase that says `meaning` in a language; `ConfigError` for what the language or the core lacks."
     choose("digits", digits, ("latin", "native"))
     return _RENDERERS[choose("kind", meaning[0], _RENDERERS)](meaning, lang, digits)
 
 # %% ../../nbs/text/04_cldr.ipynb #916f00dc
-_SPLITS = {"train": 50, "monolingual": 30, "valid": 10, "test": 10} # percent of all meanings
+_SPLITS = {"train": 50, "monolingual": 30, "valid": 10, "test": 10}  # percent of all meanings
 
-def split_of(meaning: tuple) -> str: # 'train', 'monolingual', 'valid' or 'test'
+
+def split_of(meaning: tuple) -> str:  # 'train', 'monolingual', 'valid' or 'test'
     "The split that owns a meaning: a hash of its kind and of the set of its parts, so order and seed play no role."
     key = "|".join([meaning[0], *sorted(map(str, meaning[1:]))])
     place = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest()) % 100
     for split, percent in _SPLITS.items():
-        if (place := place - percent) < 0: return split
+        if (place := place - percent) < 0:
+            return split
 
-# %% ../../nbs/text/04_cldr.ipynb #ca1c215f
+# %% ../../nbs/text/04_cldr.ipynb #cbc0aef1
 def _list_sizes(n: int) -> list[int]:
     "Lengths 1, 2, 3 in equal numbers that use n names up."
     k, rest = divmod(n, 6)
     return [1, 2, 3] * k + [[], [1], [2], [3], [1, 3], [2, 3]][rest]
 
+# %% ../../nbs/text/04_cldr.ipynb #ca1c215f
 def _balanced_lists(kind, split, rng):
     "Lists that say every name of a kind once, all of them in `split`: shuffled, then repaired by swaps."
-    order, sizes = list(codes(kind)), _list_sizes(len(codes(kind)))
+    order = list(codes(kind))
+    sizes = _list_sizes(len(codes(kind)))
     rng.shuffle(order)
-    lists = [[kind, *order[end - size:end]] for size, end in zip(sizes, itertools.accumulate(sizes))]
-    inside = lambda i: split_of(lists[i]) == split
+    lists = [
+        [kind, *order[end - size : end]] for size, end in zip(sizes, itertools.accumulate(sizes))
+    ]
+
+    def inside(i):
+        return split_of(lists[i]) == split
+
     wrong = {i for i in range(len(lists)) if not inside(i)}
     while wrong:
-        i, j = min(wrong), rng.randrange(len(lists))
-        a, b = rng.randrange(1, len(lists[i])), rng.randrange(1, len(lists[j]))
+        i = min(wrong)
+        j = rng.randrange(len(lists))
+        a = rng.randrange(1, len(lists[i]))
+        b = rng.randrange(1, len(lists[j]))
         lists[i][a], lists[j][b] = lists[j][b], lists[i][a]
-        if inside(i) and (j in wrong or inside(j)): wrong -= {k for k in (i, j) if inside(k)}
-        else: lists[i][a], lists[j][b] = lists[j][b], lists[i][a]
+        if inside(i) and (j in wrong or inside(j)):
+            wrong -= {k for k in (i, j) if inside(k)}
+        else:
+            lists[i][a], lists[j][b] = lists[j][b], lists[i][a]
     return [tuple(m) for m in lists]
 
 # %% ../../nbs/text/04_cldr.ipynb #2e8fd761
@@ -389,43 +605,61 @@ def _zipf_order(seed, lang, kind):
     random.Random(derive_seed("cldr zipf", seed, lang, kind)).shuffle(order)
     return order, list(itertools.accumulate(1 / rank for rank in range(1, len(order) + 1)))
 
-def _draw_list(kind, size, rng, seed=0, lang=""): # lang: draw by its Zipf order; '': all names alike
-    if not lang: return (kind, *rng.sample(codes(kind), size))
+
+def _draw_list(
+    kind, size, rng, seed=0, lang=""
+):  # lang: draw by its Zipf order; '': all names alike
+    if not lang:
+        return (kind, *rng.sample(codes(kind), size))
     order, weights = _zipf_order(seed, lang, kind)
-    while len({*(drawn := rng.choices(order, cum_weights=weights, k=size))}) < size: pass
+    while len({*(drawn := rng.choices(order, cum_weights=weights, k=size))}) < size:
+        pass
     return (kind, *drawn)
 
 # %% ../../nbs/text/04_cldr.ipynb #a547f90d
 def _draw_other(kind, rng):
-    number = lambda limit: int(limit ** rng.random()) # log-uniform on 1 … limit - 1
-    if kind == "quantity": return kind, rng.choice(_UNITS), number(1000)
-    if kind == "relative": return kind, rng.choice(_RELATIVE), number(100)
+    def number(limit):
+        return int(limit ** rng.random())  # log-uniform on 1 … limit - 1
+
+    if kind == "quantity":
+        return kind, rng.choice(_UNITS), number(1000)
+    if kind == "relative":
+        return kind, rng.choice(_RELATIVE), number(100)
     day = datetime.date(1950, 1, 1) + datetime.timedelta(rng.randrange(36_525))
     return "date", day.year, day.month, day.day
 
+
 def _until(split, draw, *inputs):
-    while split_of(meaning := draw(*inputs)) != split: pass
+    while split_of(meaning := draw(*inputs)) != split:
+        pass
     return meaning
 
-# %% ../../nbs/text/04_cldr.ipynb #71cfaf53
+# %% ../../nbs/text/04_cldr.ipynb #7971cc62
 DRAWN_KINDS = (*TAGS, "date", "quantity", "relative")
+
 
 def _round(seed: int, split: str, lang: str, kinds: tuple, number: int) -> list[tuple]:
     "One round, shuffled: lists with as many places as there are names (65 %), the other kinds in equal shares (35 %)."
-    rng, meanings = random.Random(derive_seed("cldr round", seed, split, lang, *kinds, number)), []
+    rng = random.Random(derive_seed("cldr round", seed, split, lang, *kinds, number))
+    meanings = []
     for kind in (k for k in kinds if k in TAGS):
-        if split == "train": meanings += _balanced_lists(kind, split, rng)
+        if split == "train":
+            meanings += _balanced_lists(kind, split, rng)
         else:
             sizes = _list_sizes(len(codes(kind)))
             meanings += [_until(split, _draw_list, kind, n, rng, seed, lang) for n in sizes]
     others = [k for k in kinds if k not in TAGS]
-    each = round(len(meanings) * 35 / 65 / max(1, len(others))) or 100 # 100 a round where there are no lists
+    # 100 a round where there are no lists
+    each = round(len(meanings) * 35 / 65 / max(1, len(others))) or 100
     meanings += [_until(split, _draw_other, kind, rng) for kind in others for _ in range(each)]
     rng.shuffle(meanings)
     return meanings
 
-_cached_round = functools.lru_cache(2048)(_round) # a vocabulary and a store read pairs five times; some 50 MB
 
+# a vocabulary and a store read pairs five times; some 50 MB
+_cached_round = functools.lru_cache(2048)(_round)
+
+# %% ../../nbs/text/04_cldr.ipynb #71cfaf53
 def _meanings(seed, split, lang, kinds, count):
     rounds = (_cached_round(seed, split, lang, kinds, number) for number in itertools.count())
     return itertools.islice(itertools.chain.from_iterable(rounds), count)
@@ -436,104 +670,149 @@ def _meaning(seed, split, lang, kinds, index):
     size = len(_cached_round(seed, split, lang, kinds, 0))
     return _cached_round(seed, split, lang, kinds, index // size)[index % size]
 
-def parallel_meaning(seed: int, # of the corpus
-                     index: int, # line number, from 0
-                     split: str = "train", # 'train', 'valid' or 'test'
-                     kinds=DRAWN_KINDS, # some of DRAWN_KINDS
-                    ) -> tuple:
+
+def parallel_meaning(
+    seed: int,  # of the corpus
+    index: int,  # line number, from 0
+    split: str = "train",  # 'train', 'valid' or 'test'
+    kinds=DRAWN_KINDS,  # some of DRAWN_KINDS
+) -> tuple:
     "Meaning of one line of parallel text, a pure function of its arguments; training says all names equally often."
     return _meaning(seed, choose("split", split, ("train", "valid", "test")), "", kinds, index)
 
-def monolingual_meaning(seed: int, # of the corpus
-                        lang: str, # one of LOCALES
-                        index: int, # line number, from 0
-                        kinds=DRAWN_KINDS, # some of DRAWN_KINDS
-                       ) -> tuple:
+
+def monolingual_meaning(
+    seed: int,  # of the corpus
+    lang: str,  # one of LOCALES
+    index: int,  # line number, from 0
+    kinds=DRAWN_KINDS,  # some of DRAWN_KINDS
+) -> tuple:
     "Meaning of one line of a language's own text, drawn by a private Zipf order; none of them occurs in parallel text."
     return _meaning(seed, "monolingual", _locale(lang).replace("_", "-"), kinds, index)
 
-# %% ../../nbs/text/04_cldr.ipynb #8c48ca4f
+# %% ../../nbs/text/04_cldr.ipynb #810dd71e
 TESTS = {"T3": ("territories", 3), "L2": ("languages", 2)}
+
 
 def _test_meanings(kind, size, n, seed):
     bound = math.comb(len(codes(kind)), size) * _SPLITS["test"] // 100 * 4 // 5
-    if n > bound: raise ConfigError(f"n={n} is more than the test split holds of {size} {kind} each: at most {bound}")
-    rng, found = random.Random(derive_seed("cldr test", seed, kind, size)), {}
+    if n > bound:
+        raise ConfigError(
+            f"n={n} is more than the test split holds of {size} {kind} each: at most {bound}"
+        )
+    rng = random.Random(derive_seed("cldr test", seed, kind, size))
+    found = {}
     while len(found) < n:
         meaning = _until("test", _draw_list, kind, size, rng)
         found.setdefault(frozenset(meaning), meaning)
     return list(found.values())
 
-def test_lists(langs, # codes, as a list or comma-separated
-               kind: str, # 'territories' or 'languages'
-               size: int, # names in a list
-               n: int, # lists
-               seed: int = 0, # of the draw
-              ) -> dict[str, list[str]]: # language → n lines, line i of every language saying the same
+# %% ../../nbs/text/04_cldr.ipynb #8c48ca4f
+def test_lists(
+    langs,  # codes, as a list or comma-separated
+    kind: str,  # 'territories' or 'languages'
+    size: int,  # names in a list
+    n: int,  # lists
+    seed: int = 0,  # of the draw
+) -> dict[str, list[str]]:  # language → n lines, line i of every language saying the same
     "Digit-free lists for retrieval, no two of the same names, none of which is said in training or validation text."
     meanings = _test_meanings(choose("kind", kind, TAGS), size, n, seed)
-    return {lang: [render(m, lang).text for m in meanings] for lang in parse_languages(langs, LOCALES)}
+    return {
+        lang: [render(m, lang).text for m in meanings] for lang in parse_languages(langs, LOCALES)
+    }
 
 # %% ../../nbs/text/04_cldr.ipynb #87c7f557
-UNSPACED = ("ja", "km", "lo", "my", "th", "yue", "yue-Hans", "zh", "zh-Hant") # without blanks between words
-_INSIDE = "-\u2010'’‘՚׳״·॰\u200c\u200d" # spelling, not punctuation, when it follows a letter
+# without blanks between words
+UNSPACED = ("ja", "km", "lo", "my", "th", "yue", "yue-Hans", "zh", "zh-Hant")
+_INSIDE = "-\u2010'’‘՚׳״·॰\u200c\u200d"  # spelling, not punctuation, when it follows a letter
+
 
 @functools.cache
-def _is_word(char): return unicodedata.category(char)[0] in "LMN"
+def _is_word(char):
+    return unicodedata.category(char)[0] in "LMN"
 
-# %% ../../nbs/text/04_cldr.ipynb #45d41e0c
+# %% ../../nbs/text/04_cldr.ipynb #d85534e4
 def _offsets(phrase, lang):
     "[start, end] of words and punctuation marks; without spaces between words, the borders of the parts cut too."
-    borders = {b for start, end, *_ in phrase.spans for b in (start, end)} if lang in UNSPACED else ()
-    offsets, text = [], phrase.text
+    borders = (
+        {b for start, end, *_ in phrase.spans for b in (start, end)} if lang in UNSPACED else ()
+    )
+    offsets = []
+    text = phrase.text
     for i, char in enumerate(text):
-        if char == " ": continue
-        joins = offsets and offsets[-1][1] == i and _is_word(text[offsets[-1][0]]) and i not in borders
-        if joins and (_is_word(char) or char in _INSIDE): offsets[-1][1] = i + 1
-        else: offsets.append([i, i + 1])
+        if char == " ":
+            continue
+        joins = (
+            offsets and offsets[-1][1] == i and _is_word(text[offsets[-1][0]]) and i not in borders
+        )
+        if joins and (_is_word(char) or char in _INSIDE):
+            offsets[-1][1] = i + 1
+        else:
+            offsets.append([i, i + 1])
     return offsets
 
-def tokenize(phrase: Phrase, # of `render`
-             lang: str, # its language
-            ) -> tuple[list[str], list[list[int]]]: # tokens; for each the numbers of the spans it touches
+# %% ../../nbs/text/04_cldr.ipynb #45d41e0c
+def tokenize(
+    phrase: Phrase,  # of `render`
+    lang: str,  # its language
+) -> tuple[list[str], list[list[int]]]:  # tokens; for each the numbers of the spans it touches
     "Words and punctuation marks of a phrase, with the spans that each of them covers, wholly or in part."
     offsets = _offsets(phrase, lang)
-    touched = [[k for k, (s, e, *_) in enumerate(phrase.spans) if s < end and start < e] for start, end in offsets]
+    touched = [
+        [k for k, (s, e, *_) in enumerate(phrase.spans) if s < end and start < e]
+        for start, end in offsets
+    ]
     return [phrase.text[start:end] for start, end in offsets], touched
 
-# %% ../../nbs/text/04_cldr.ipynb #be95e0c2
+# %% ../../nbs/text/04_cldr.ipynb #2bfef4cf
 def _places(phrase, tokens, touched):
     "Part → numbers of its tokens; the words between the names of a list are the part 'and'."
-    places, listed = {}, any(span[2] in TAGS.values() for span in phrase.spans)
+    places = {}
+    listed = any(span[2] in TAGS.values() for span in phrase.spans)
     for i, spans in enumerate(touched):
         parts = [part for k in spans for part in _as_parts(phrase.spans[k][3])]
-        if listed and not parts and _is_word(tokens[i][0]): parts = ["and"]
-        for part in parts: places.setdefault(part, []).append(i)
+        if listed and not parts and _is_word(tokens[i][0]):
+            parts = ["and"]
+        for part in parts:
+            places.setdefault(part, []).append(i)
     return places
 
-def _as_parts(part): return part if isinstance(part, tuple) else (part,)
 
-def gold_alignment(phrase_a: Phrase, lang_a: str, # a rendering and its language
-                   phrase_b: Phrase, lang_b: str, # another of the same meaning
-                  ): # tokens of a, tokens of b, Sure links, Possible links (a superset)
+def _as_parts(part):
+    return part if isinstance(part, tuple) else (part,)
+
+# %% ../../nbs/text/04_cldr.ipynb #be95e0c2
+def gold_alignment(
+    phrase_a: Phrase,
+    lang_a: str,  # a rendering and its language
+    phrase_b: Phrase,
+    lang_b: str,  # another of the same meaning
+):  # tokens of a, tokens of b, Sure links, Possible links (a superset)
     "Word alignment of two renderings of one meaning; a link is a pair of token numbers from 0."
     (a, touched_a), (b, touched_b) = tokenize(phrase_a, lang_a), tokenize(phrase_b, lang_b)
-    places_a, places_b = _places(phrase_a, a, touched_a), _places(phrase_b, b, touched_b)
-    load_a, load_b = (Counter(i for tokens in places.values() for i in tokens) for places in (places_a, places_b))
-    sure, possible = set(), set()
+    places_a = _places(phrase_a, a, touched_a)
+    places_b = _places(phrase_b, b, touched_b)
+    load_a, load_b = (
+        Counter(i for tokens in places.values() for i in tokens) for places in (places_a, places_b)
+    )
+    sure = set()
+    possible = set()
     for part in places_a.keys() & places_b.keys():
         links = [*itertools.product(places_a[part], places_b[part])]
         possible.update(links)
-        if len(links) == 1 and part != "and": sure.update((i, j) for i, j in links if load_a[i] == load_b[j] == 1)
+        if len(links) == 1 and part != "and":
+            sure.update((i, j) for i, j in links if load_a[i] == load_b[j] == 1)
     return a, b, sure, possible
 
 # %% ../../nbs/text/04_cldr.ipynb #848f3c7d
-def tag_tokens(phrase: Phrase, # of `render`
-               lang: str, # its language
-              ) -> tuple[list[str], list[str]]: # tokens, tags
+def tag_tokens(
+    phrase: Phrase,  # of `render`
+    lang: str,  # its language
+) -> tuple[list[str], list[str]]:  # tokens, tags
     "BIO tags of the tokens; a token that holds a number and its unit is a QUANTITY, else its first part decides."
     tokens, touched = tokenize(phrase, lang)
-    tags, before = [], []
+    tags = []
+    before = []
     for spans in touched:
         kinds = [phrase.spans[k][2] for k in spans]
         tag = "QUANTITY" if len(kinds) > 1 and "NUMBER" in kinds else kinds[0] if kinds else None
@@ -541,125 +820,183 @@ def tag_tokens(phrase: Phrase, # of `render`
         before = spans
     return tokens, tags
 
-# %% ../../nbs/text/04_cldr.ipynb #52b171d3
+# %% ../../nbs/text/04_cldr.ipynb #5dcdf1aa
 @functools.lru_cache(16)
 def _judged_meanings(make, what, seed, split, count):
     "Two meanings and a label, of `make(rng, kind, turn)`, until `count` rows have both in the split; no language yet."
-    rng, rows = random.Random(derive_seed(f"cldr {what}", seed, split)), []
+    rng = random.Random(derive_seed(f"cldr {what}", seed, split))
+    rows = []
     while len(rows) < count:
         row = make(rng, rng.choice([*TAGS]), len(rows))
-        if row and split_of(row[0]) == split_of(row[1]) == split: rows.append(row)
+        if row and split_of(row[0]) == split_of(row[1]) == split:
+            rows.append(row)
     return rows
+
 
 def _examples(make, what, lang_a, lang_b, seed, split, count):
     rows = _judged_meanings(make, what, seed, choose("split", split, _SPLITS), count)
     return [(render(a, lang_a).text, render(b, lang_b).text, label) for a, b, label in rows]
 
+# %% ../../nbs/text/04_cldr.ipynb #52b171d3
 def _entailing(rng, kind, turn):
-    label, size = ("entailment", "neutral")[turn % 2], 2 + turn // 2 % 2
+    label = ("entailment", "neutral")[turn % 2]
+    size = 2 + turn // 2 % 2
     _, stranger, *four = _draw_list(kind, 5, rng)
     chosen = rng.sample(four, size)
-    if label == "neutral": chosen[rng.randrange(size)] = stranger
+    if label == "neutral":
+        chosen[rng.randrange(size)] = stranger
     return (kind, *four), (kind, *chosen), label
 
-def entailment_examples(seed: int, # the same seed gives the same meanings in all languages
-                        lang_a: str, lang_b: str, # of premise and hypothesis
-                        count: int, # examples
-                        split: str = "train", # that premise and hypothesis belong to
-                       ) -> list[tuple[str, str, str]]: # premise, hypothesis, 'entailment' or 'neutral'
+
+def entailment_examples(
+    seed: int,  # the same seed gives the same meanings in all languages
+    lang_a: str,
+    lang_b: str,  # of premise and hypothesis
+    count: int,  # examples
+    split: str = "train",  # that premise and hypothesis belong to
+) -> list[tuple[str, str, str]]:  # premise, hypothesis, 'entailment' or 'neutral'
     "Four names, then two or three: all of them from the four, or all but one; labels by turns."
     return _examples(_entailing, "entailment", lang_a, lang_b, seed, split, count)
 
 # %% ../../nbs/text/04_cldr.ipynb #baeb4a26
-def _paraphrasing(rng, kind, turn): # None where the second list has the order of the first
+def _paraphrasing(rng, kind, turn):  # None where the second list has the order of the first
     _, stranger, *three = _draw_list(kind, 4, rng)
     other = rng.sample(three, 3)
-    if turn % 2: other[rng.randrange(3)] = stranger
+    if turn % 2:
+        other[rng.randrange(3)] = stranger
     return ((kind, *three), (kind, *other), 1 - turn % 2) if other != three else None
 
-def paraphrase_examples(seed: int, # the same seed gives the same meanings in all languages
-                        lang_a: str, lang_b: str, # of the two lists
-                        count: int, # examples
-                        split: str = "train", # that both lists belong to
-                       ) -> list[tuple[str, str, int]]: # first, second, 1 = paraphrase
+
+def paraphrase_examples(
+    seed: int,  # the same seed gives the same meanings in all languages
+    lang_a: str,
+    lang_b: str,  # of the two lists
+    count: int,  # examples
+    split: str = "train",  # that both lists belong to
+) -> list[tuple[str, str, int]]:  # first, second, 1 = paraphrase
     "Three names twice in different order, label 1; or with one of them swapped for a stranger, label 0; by turns."
     return _examples(_paraphrasing, "paraphrase", lang_a, lang_b, seed, split, count)
 
 # %% ../../nbs/text/04_cldr.ipynb #068bd93c
-def dictionary(lang_a: str, lang_b: str, # two of LOCALES
-               kinds=(*TAGS, "month", "weekday"), # some of these
-              ) -> list[tuple[str, str, str]]: # word of a, word of b, kind
+def dictionary(
+    lang_a: str,
+    lang_b: str,  # two of LOCALES
+    kinds=(*TAGS, "month", "weekday"),  # some of these
+) -> list[tuple[str, str, str]]:  # word of a, word of b, kind
     "The names that both languages share; a month whose form inside a date differs gives a second row."
     rows = []
     for kind in kinds:
         tables = [(names(lang_a, kind), names(lang_b, kind))]
-        if kind not in TAGS: tables.append(tuple(_calendar(_locale(lang), kind, "format") for lang in (lang_a, lang_b)))
+        if kind not in TAGS:
+            tables.append(
+                tuple(_calendar(_locale(lang), kind, "format") for lang in (lang_a, lang_b))
+            )
         rows += [(a[key], b[key], kind) for a, b in tables for key in a]
     return list(dict.fromkeys(rows))
 
 # %% ../../nbs/text/04_cldr.ipynb #3fbf5dfa
-def aligned_lists(lang_a: str, lang_b: str, # two of LOCALES
-                  n: int = 300, # pairs
-                  seed: int = 0, # of the draw
-                 ) -> list[AlignedPair]:
+def aligned_lists(
+    lang_a: str,
+    lang_b: str,  # two of LOCALES
+    n: int = 300,  # pairs
+    seed: int = 0,  # of the draw
+) -> list[AlignedPair]:
     "Unseen lists of three territories with gold links, the second list in another order than the first."
     rng = random.Random(derive_seed("cldr aligned", seed))
     orders = [o for o in itertools.permutations(range(3)) if o != (0, 1, 2)]
     rows = []
     for kind, *parts in _test_meanings(*TESTS["T3"], n, seed):
         other = (kind, *(parts[k] for k in rng.choice(orders)))
-        a, b, sure, possible = gold_alignment(render((kind, *parts), lang_a), lang_a, render(other, lang_b), lang_b)
-        marks = [[k for k, token in enumerate(tokens) if not any(map(_is_word, token))] for tokens in (a, b)]
+        a, b, sure, possible = gold_alignment(
+            render((kind, *parts), lang_a), lang_a, render(other, lang_b), lang_b
+        )
+        marks = [
+            [k for k, token in enumerate(tokens) if not any(map(_is_word, token))]
+            for tokens in (a, b)
+        ]
         possible = frozenset(possible) | {*itertools.product(*marks)}
         rows.append(AlignedPair(tuple(a), tuple(b), frozenset(sure), possible))
     return rows
 
 # %% ../../nbs/text/04_cldr.ipynb #9449dc8a
 def _lines(lang, seed, kinds, count, digits):
-    for meaning in _meanings(seed, "monolingual", lang, kinds, count): yield render(meaning, lang, digits).text
+    for meaning in _meanings(seed, "monolingual", lang, kinds, count):
+        yield render(meaning, lang, digits).text
+
 
 def _pairs(a, b, seed, kinds, count, digits):
     for meaning in _meanings(seed, "train", "", kinds, count):
         yield render(meaning, a, digits).text, render(meaning, b, digits).text
 
-def _kinds_for(*langs): return tuple(k for k in DRAWN_KINDS if k != "quantity" or not {*langs} & {*WITHOUT_UNITS})
+
+def _kinds_for(*langs):
+    return tuple(k for k in DRAWN_KINDS if k != "quantity" or not {*langs} & {*WITHOUT_UNITS})
+
 
 def _pair_names(pairs, langs):
     every = dict.fromkeys(pair_name(a, b) for a, b in itertools.combinations(langs, 2))
-    if pairs is None: return list(every)
+    if pairs is None:
+        return list(every)
     if unknown := [p for p in pairs if p not in every]:
-        raise ConfigError(f"pairs={unknown} are no pairs of {', '.join(langs)}: write them sorted, like 'de-en'")
+        raise ConfigError(
+            f"pairs={unknown} are no pairs of {', '.join(langs)}: write them sorted, like 'de-en'"
+        )
     return list(pairs)
 
 # %% ../../nbs/text/04_cldr.ipynb #e3ba50d3
-def cldr_corpus(langs, # codes out of LOCALES, as a list or comma-separated
-                parallel_lines: int = 10_000, # training pairs of each language pair
-                monolingual_lines: int = 10_000, # training lines of each language
-                valid_lines: int = 500, # held-out pairs of each language pair
-                test_lines: int = 1_000, # lists in each of T3 and L2
-                seed: int = 0, # of all draws
-                pairs=None, # names like 'de-en'; None: all pairs of `langs`
-                digits: str = "latin", # or 'native'
-               ) -> Corpus:
+def cldr_corpus(
+    langs,  # codes out of LOCALES, as a list or comma-separated
+    parallel_lines: int = 10_000,  # training pairs of each language pair
+    monolingual_lines: int = 10_000,  # training lines of each language
+    valid_lines: int = 500,  # held-out pairs of each language pair
+    test_lines: int = 1_000,  # lists in each of T3 and L2
+    seed: int = 0,  # of all draws
+    pairs=None,  # names like 'de-en'; None: all pairs of `langs`
+    digits: str = "latin",  # or 'native'
+) -> Corpus:
     "Text, translation pairs and retrieval tests in any core languages, generated while they are read, never stored."
     langs = tuple(parse_languages(langs, LOCALES))
-    pairs, digits = _pair_names(pairs, langs), choose("digits", digits, ("latin", "native"))
+    pairs = _pair_names(pairs, langs)
+    digits = choose("digits", digits, ("latin", "native"))
     kinds = {pair: _kinds_for(*split_pair(pair)) for pair in pairs}
     held_out = functools.cache(lambda kinds: list(_meanings(seed, "valid", "", kinds, valid_lines)))
-    lines = functools.cache(lambda lang, kinds: [render(m, lang, digits).text for m in held_out(kinds)])
+    lines = functools.cache(
+        lambda lang, kinds: [render(m, lang, digits).text for m in held_out(kinds)]
+    )
     tests = {name: test_lists(langs, *TESTS[name], test_lines, seed) for name in TESTS}
     return Corpus(
-        name="cldr", langs=langs,
-        text={lang: Lines(_lines, lang, seed, _kinds_for(lang), monolingual_lines, digits) for lang in langs},
-        pairs={p: Lines(_pairs, *split_pair(p), derive_seed(seed, p), kinds[p], parallel_lines, digits) for p in pairs},
+        name="cldr",
+        langs=langs,
+        text={
+            lang: Lines(_lines, lang, seed, _kinds_for(lang), monolingual_lines, digits)
+            for lang in langs
+        },
+        pairs={
+            p: Lines(_pairs, *split_pair(p), derive_seed(seed, p), kinds[p], parallel_lines, digits)
+            for p in pairs
+        },
         valid={p: [*zip(*(lines(lang, kinds[p]) for lang in split_pair(p)))] for p in pairs},
-        tests={name: {p: tuple(sides[lang] for lang in split_pair(p)) for p in pairs} for name, sides in tests.items()},
-        gold={"lists": {p: aligned_lists(*split_pair(p), min(test_lines, 300), seed) for p in pairs}},
-        facts=_facts(langs) | {"seed": seed, "digits": digits, "lines": (parallel_lines, monolingual_lines)})
+        tests={
+            name: {p: tuple(sides[lang] for lang in split_pair(p)) for p in pairs}
+            for name, sides in tests.items()
+        },
+        gold={
+            "lists": {p: aligned_lists(*split_pair(p), min(test_lines, 300), seed) for p in pairs}
+        },
+        facts=_facts(langs)
+        | {"seed": seed, "digits": digits, "lines": (parallel_lines, monolingual_lines)},
+    )
 
 # %% ../../nbs/text/04_cldr.ipynb #fb61845e
 def _facts(langs):
     reason = "no words for units: other kinds instead"
-    return {"origin": "Unicode CLDR", "licence": "Unicode-3.0", "cldr": _world()["cldr"]["version"],
-            "babel": version("babel"), "without_quantities": {lang: reason for lang in langs if lang in WITHOUT_UNITS},
-            "sha256": {lang: sha256_file(_data_file(f"locale-data/{_locale(lang)}.dat")) for lang in langs}}
+    return {
+        "origin": "Unicode CLDR",
+        "licence": "Unicode-3.0",
+        "cldr": _world()["cldr"]["version"],
+        "babel": version("babel"),
+        "without_quantities": {lang: reason for lang in langs if lang in WITHOUT_UNITS},
+        "sha256": {
+            lang: sha256_file(_data_file(f"locale-data/{_locale(lang)}.dat")) for lang in langs
+        },
+    }

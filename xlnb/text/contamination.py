@@ -17,128 +17,199 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.core import (ConfigError, DataError, check_pair_names, normalize_text, numpy_generator,
-                            parse_languages, split_pair)
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    check_pair_names,
+    normalize_text,
+    numpy_generator,
+    parse_languages,
+    split_pair,
+)
 from .corpora import Lines, XTREME_40
 
-# %% ../../nbs/text/02_contamination.ipynb #972fc74c
+# %% ../../nbs/text/02_contamination.ipynb #1576dc25
 _AGAIN = "give a list, or xlnb.text.corpora.Lines over a function that opens the source"
+
 
 def _check_stream(stream, name):
     if isinstance(stream, str | Path):
-        raise DataError(f"{name}: a stream is a list of lines or what gives lines again and again, such as "
-                        f"xlnb.text.corpora.read_text(path); got one string or path: {str(stream)!r:.40}")
-    if not isinstance(stream, Iterable): raise DataError(f"{name} is {stream!r:.40}, not lines: {_AGAIN}")
+        raise DataError(
+            f"{name}: a stream is a list of lines or what gives lines again and again, such as "
+            f"xlnb.text.corpora.read_text(path); got one string or path: {str(stream)!r:.40}"
+        )
+    if not isinstance(stream, Iterable):
+        raise DataError(f"{name} is {stream!r:.40}, not lines: {_AGAIN}")
 
-def check_streams(streams: dict[str, Iterable], # language or pair → stream
-                 ):
+# %% ../../nbs/text/02_contamination.ipynb #972fc74c
+def check_streams(
+    streams: dict[str, Iterable],  # language or pair → stream
+):
     "Raise `DataError` for a stream that cannot be read twice: a generator, one string, a path, no iterable."
     if not isinstance(streams, Mapping):
         raise DataError(f"got {type(streams).__name__}, where a dict of language → lines is wanted")
     for name, stream in streams.items():
         _check_stream(stream, name)
         if isinstance(stream, Iterator):
-            raise DataError(f"{name}: a {type(stream).__name__} can be read only once, and this text is read "
-                            f"again: {_AGAIN}")
+            raise DataError(
+                f"{name}: a {type(stream).__name__} can be read only once, and this text is read "
+                f"again: {_AGAIN}"
+            )
 
-# %% ../../nbs/text/02_contamination.ipynb #9425d00d
-def text_lines(stream: Iterable[str],
-               name: str, # for the message, such as 'the text of de'
-              ) -> Iterator[str]:
+# %% ../../nbs/text/02_contamination.ipynb #708088ae
+def text_lines(
+    stream: Iterable[str],
+    name: str,  # for the message, such as 'the text of de'
+) -> Iterator[str]:
     "The lines of a stream, normalised; `DataError` with the number of the first that is no string."
     _check_stream(stream, name)
     for n, line in enumerate(stream, 1):
-        if not isinstance(line, str): raise DataError(f"line {n} of {name} is {line!r:.60}, not a string")
+        if not isinstance(line, str):
+            raise DataError(f"line {n} of {name} is {line!r:.60}, not a string")
         yield normalize_text(line)
 
-def line_pairs(stream: Iterable[tuple[str, str]],
-               pair: str, # its name, for the message
-              ) -> Iterator[tuple[str, str]]:
+# %% ../../nbs/text/02_contamination.ipynb #9425d00d
+def line_pairs(
+    stream: Iterable[tuple[str, str]],
+    pair: str,  # its name, for the message
+) -> Iterator[tuple[str, str]]:
     "The pairs of a stream, normalised; `DataError` with the number of the first that is not two strings."
     _check_stream(stream, pair)
     for n, row in enumerate(stream, 1):
-        two = isinstance(row, tuple | list) and len(row) == 2 and all(isinstance(side, str) for side in row)
+        two = (
+            isinstance(row, tuple | list)
+            and len(row) == 2
+            and all(isinstance(side, str) for side in row)
+        )
         if not two:
-            raise DataError(f"line {n} of {pair} is {row!r:.60}, not two strings (line, line) such as "
-                            "xlnb.text.corpora.read_moses(path_a, path_b) gives")
+            raise DataError(
+                f"line {n} of {pair} is {row!r:.60}, not two strings (line, line) such as "
+                "xlnb.text.corpora.read_moses(path_a, path_b) gives"
+            )
         yield tuple(map(normalize_text, row))
 
 # %% ../../nbs/text/02_contamination.ipynb #73393806
-_LETTER, _BLANK, _DROP, _END = 1, 2, 3, 4
-_kinds = np.zeros(0x110000, np.uint8) # what each code point is to `normalised`; 0: not seen yet
+_LETTER = 1
+_BLANK = 2
+_DROP = 3
+_END = 4
+_kinds = np.zeros(0x110000, np.uint8)  # what each code point is to `normalised`; 0: not seen yet
+
 
 def _kind(code: int) -> int:
     category = unicodedata.category(chr(code))
-    return _END if code == 10 else _LETTER if category[0] in "LMN" else _DROP if category == "Cf" else _BLANK
+    return (
+        _END
+        if code == 10
+        else _LETTER
+        if category[0] in "LMN"
+        else _DROP
+        if category == "Cf"
+        else _BLANK
+    )
 
-def _code_points(text: str): return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+
+def _code_points(text: str):
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 # %% ../../nbs/text/02_contamination.ipynb #c3886781
 def _without(codes, at_ends):
     "Code points without a blank that follows a blank, or (`at_ends`) that stands at an end of a line."
     edge = (codes == 10) | (codes == 32) & (not at_ends)
-    after, before = np.r_[True, edge[:-1]], np.r_[codes[1:] == 10, True] & at_ends
+    after = np.r_[True, edge[:-1]]
+    before = np.r_[codes[1:] == 10, True] & at_ends
     return codes[~((codes == 32) & (after | before))]
+
 
 def normalised(lines: list[str]) -> list[str]:
     "Lines in NFKC and lower case, letters, marks and digits alone, words one blank apart; one without any as it was."
     lines = [line.replace("\n", " ") for line in text_lines(lines, "the list of lines")]
-    if not lines: return []
+    if not lines:
+        return []
     text = unicodedata.normalize("NFKC", "\n".join(lines)).casefold()
     codes = _code_points(unicodedata.normalize("NFKC", text))
-    for code in np.unique(codes[_kinds[codes] == 0]): _kinds[code] = _kind(int(code))
+    for code in np.unique(codes[_kinds[codes] == 0]):
+        _kinds[code] = _kind(int(code))
     kinds = _kinds[codes]
     codes = np.where(kinds == _BLANK, np.uint32(32), codes)[kinds != _DROP]
     codes = _without(_without(codes, False), True)
     plain = codes.tobytes().decode("utf-32-le", "surrogatepass").split("\n")
     return [after or before for after, before in zip(plain, lines)]
 
-# %% ../../nbs/text/02_contamination.ipynb #e6e51ce3
-SHARE = 0.7 # of a line's grams that have to be found in one training line
-LEAST = 20  # different grams that a line must have for that
-_PRIME = np.uint64(0x9E3779B97F4A7C15) # odd, near 2^64 / golden ratio
+# %% ../../nbs/text/02_contamination.ipynb #1a8de3b1
+SHARE = 0.7  # of a line's grams that have to be found in one training line
 
-def grams(lines: list[str] # normalised
-         ) -> tuple[np.ndarray, np.ndarray]: # 64-bit hash of each gram (n,); number of its line (n,)
+
+LEAST = 20  # different grams that a line must have for that
+
+
+_PRIME = np.uint64(0x9E3779B97F4A7C15)  # odd, near 2^64 / golden ratio
+
+# %% ../../nbs/text/02_contamination.ipynb #4add0fa7
+def grams(
+    lines: list[str],  # normalised
+) -> tuple[np.ndarray, np.ndarray]:  # 64-bit hash of each gram (n,); number of its line (n,)
     "Hashed 8-grams of letters of every line, with a blank at both ends; characters from U+2E80 (CJK, Hangul) are two."
     units = _code_points("\n" + "\n".join(lines) + "\n")
-    if (wide := units >= 0x2E80).any(): units = np.repeat(units, 1 + wide)
+    if (wide := units >= 0x2E80).any():
+        units = np.repeat(units, 1 + wide)
     ends = np.cumsum(units == 10, dtype=np.int32)
     hashed = np.where(units == 10, 32, units).astype(np.uint64)
     factor = _PRIME
-    for width in (1, 2, 4): # two neighbours of `width` letters make one of twice as many
-        if len(hashed) <= width: return np.zeros(0, np.uint64), np.zeros(0, np.int32)
+    for width in (1, 2, 4):  # two neighbours of `width` letters make one of twice as many
+        if len(hashed) <= width:
+            return np.zeros(0, np.uint64), np.zeros(0, np.int32)
         hashed = hashed[:-width] * factor + hashed[width:]
         factor = np.multiply(factor, factor, dtype=np.uint64)
-    inside = ends[:len(hashed)] == ends[6:6 + len(hashed)] # no end of line among the six in the middle
-    return hashed[inside], ends[:len(hashed)][inside] - 1
+    # no end of line among the six in the middle
+    inside = ends[: len(hashed)] == ends[6 : 6 + len(hashed)]
+    return hashed[inside], ends[: len(hashed)][inside] - 1
 
-def containment(a: str, b: str) -> float: # 0 to 1; not a number for an `a` of fewer than six letters
+# %% ../../nbs/text/02_contamination.ipynb #e6e51ce3
+def containment(
+    a: str, b: str
+) -> float:  # 0 to 1; not a number for an `a` of fewer than six letters
     "Share of the different grams of line `a` that line `b` has; both are normalised first."
     one, two = (np.unique(grams(normalised([line]))[0]) for line in (a, b))
     return float(np.isin(one, two).mean()) if len(one) else float("nan")
 
-# %% ../../nbs/text/02_contamination.ipynb #a8d80933
-_TOGETHER = 12 # rare grams that make a candidate; at most 0.6 * LEAST, so that every near line has as many
-_SLOTS = 20    # bits of a gram's place in the tables that are looked into first
-_AT_ONCE = 4_000_000 # entries that are expanded together: bounds memory at about 200 MB
+# %% ../../nbs/text/02_contamination.ipynb #cc80a800
+# rare grams that make a candidate; at most 0.6 * LEAST, so that every near line has as many
+_TOGETHER = 12
 
-def _slot(hashes): return ((hashes * _PRIME) >> np.uint64(64 - _SLOTS)).astype(np.int64)
+
+_SLOTS = 20  # bits of a gram's place in the tables that are looked into first
+
+
+_AT_ONCE = 4_000_000  # entries that are expanded together: bounds memory at about 200 MB
+
+
+def _slot(hashes):
+    return ((hashes * _PRIME) >> np.uint64(64 - _SLOTS)).astype(np.int64)
+
 
 def _different(values, owners):
     "Without the pairs that occurred before; sorted by owner, then value."
     order = np.lexsort((values, owners))
-    values, owners = values[order], owners[order]
-    new = np.r_[True, (values[1:] != values[:-1]) | (owners[1:] != owners[:-1])][:len(values)]
+    values = values[order]
+    owners = owners[order]
+    new = np.r_[True, (values[1:] != values[:-1]) | (owners[1:] != owners[:-1])][: len(values)]
     return values[new], owners[new]
 
+# %% ../../nbs/text/02_contamination.ipynb #a8d80933
 def _ranges(starts, counts):
     "For each start the numbers start, start + 1, … as many as counted, in one array."
-    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(starts, counts)
+    return (
+        np.arange(counts.sum())
+        - np.repeat(np.cumsum(counts) - counts, counts)
+        + np.repeat(starts, counts)
+    )
+
 
 def _place(ordered, values):
     "Where each value would stand among the sorted ones, and whether it is there."
-    if not len(ordered): return np.zeros(len(values), np.int64), np.zeros(len(values), bool)
+    if not len(ordered):
+        return np.zeros(len(values), np.int64), np.zeros(len(values), bool)
     at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
     return at, ordered[at] == values
 
@@ -152,39 +223,54 @@ def _first_of_each(hashes, owners, start, count):
 # %% ../../nbs/text/02_contamination.ipynb #35fe6f39
 class LineIndex:
     "Finds the training lines that repeat one of its lines, exactly or nearly; `ConfigError` for a share below 0.6."
-    def __init__(self,
-                 lines: list[str], # normalised, all different
-                 share: float = SHARE, # of a line's grams in one training line
-                 common: np.ndarray | None = None, # occurrences of grams in training text by slot, (2 ** 20,)
-                ):
-        if not 0.6 <= share <= 1: raise ConfigError(f"share={share}: allowed is 0.6 to 1; below, chance decides")
+
+    def __init__(
+        self,
+        lines: list[str],  # normalised, all different
+        share: float = SHARE,  # of a line's grams in one training line
+        common: np.ndarray
+        | None = None,  # occurrences of grams in training text by slot, (2 ** 20,)
+    ):
+        if not 0.6 <= share <= 1:
+            raise ConfigError(f"share={share}: allowed is 0.6 to 1; below, chance decides")
         self.lines, self.place = lines, {line: i for i, line in enumerate(lines) if line}
         hashes, owners = _different(*grams(lines))
-        order = np.lexsort((hashes if common is None else common[_slot(hashes)], owners)) # rare ones first
-        self.hashes, owners = hashes[order], owners[order]
+        # rare ones first
+        order = np.lexsort((hashes if common is None else common[_slot(hashes)], owners))
+        self.hashes = hashes[order]
+        owners = owners[order]
         self.size = np.bincount(owners, minlength=len(lines))
-        self.start, self.need = np.cumsum(self.size) - self.size, np.ceil(share * self.size - 1e-9).astype(np.int64)
+        self.start, self.need = (
+            np.cumsum(self.size) - self.size,
+            np.ceil(share * self.size - 1e-9).astype(np.int64),
+        )
         self.compared = self.size >= LEAST
         looked_up = np.where(self.compared, self.size - self.need + _TOGETHER, 0)
         self._look_up(*_first_of_each(self.hashes, owners, self.start, looked_up))
 
-    def _look_up(self, hashes, owners): # of the rare grams, sorted by hash
-        self.rare, self.owners = hashes, owners
+    def _look_up(self, hashes, owners):  # of the rare grams, sorted by hash
+        self.rare = hashes
+        self.owners = owners
         self.keys, self.first, self.many = np.unique(hashes, return_index=True, return_counts=True)
         self.known = np.zeros(1 << _SLOTS, bool)
         self.known[_slot(self.keys)] = True
 
-    def close(self, lines: np.ndarray): # numbers of lines
+    def close(self, lines: np.ndarray):  # numbers of lines
         "Look no longer for these lines: their near repeats are not reported any more."
         keep = ~np.isin(self.owners, lines)
         self._look_up(self.rare[keep], self.owners[keep])
 
-# %% ../../nbs/text/02_contamination.ipynb #dccbc05d
-def _mixed(hashes, rows): return hashes * _PRIME + rows.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
+# %% ../../nbs/text/02_contamination.ipynb #14f0fc2c
+def _mixed(hashes, rows):
+    return hashes * _PRIME + rows.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
 
-def near(index: LineIndex,
-         block: list[str], # training lines, normalised
-        ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: # line of the block, line of the index, share; each (n,)
+# %% ../../nbs/text/02_contamination.ipynb #dccbc05d
+def near(
+    index: LineIndex,
+    block: list[str],  # training lines, normalised
+) -> tuple[
+    np.ndarray, np.ndarray, np.ndarray
+]:  # line of the block, line of the index, share; each (n,)
     "The lines of a block that have enough grams of an indexed line and are not equal to it."
     hashes, rows = grams(block)
     maybe = index.known[_slot(hashes)]
@@ -195,7 +281,10 @@ def near(index: LineIndex,
         half = len(block) // 2
         (a, *first), (b, *second) = near(index, block[:half]), near(index, block[half:])
         return np.r_[a, b + half], *(np.r_[x, y] for x, y in zip(first, second))
-    key = np.repeat(owners.astype(np.int64), many) * len(index.lines) + index.owners[_ranges(index.first[at], many)]
+    key = (
+        np.repeat(owners.astype(np.int64), many) * len(index.lines)
+        + index.owners[_ranges(index.first[at], many)]
+    )
     key, hits = np.unique(key, return_counts=True)
     row, line = np.divmod(key[hits >= _TOGETHER], max(1, len(index.lines)))
     shares = _shares(index, hashes, rows, row, line)
@@ -207,110 +296,157 @@ def near(index: LineIndex,
 def _shares(index, hashes, rows, row, line):
     "Share of the grams of indexed lines in rows of a block, candidate by candidate."
     candidate = np.isin(rows, row)
-    there, shares = np.unique(_mixed(hashes[candidate], rows[candidate])), [np.zeros(0)]
+    there = np.unique(_mixed(hashes[candidate], rows[candidate]))
+    shares = [np.zeros(0)]
     for k in range(0, len(row), 20_000):
-        r, i = row[k:k + 20_000], line[k:k + 20_000]
+        r = row[k : k + 20_000]
+        i = line[k : k + 20_000]
         many = index.size[i]
         wanted = _mixed(index.hashes[_ranges(index.start[i], many)], np.repeat(r, many))
-        shares.append(np.add.reduceat(_place(there, wanted)[1], np.cumsum(many) - many, dtype=np.int64) / many)
+        shares.append(
+            np.add.reduceat(_place(there, wanted)[1], np.cumsum(many) - many, dtype=np.int64) / many
+        )
     return np.concatenate(shares)
 
 # %% ../../nbs/text/02_contamination.ipynb #56117acb
-_BLOCK, _HELD = 4096, 16 # lines of a block; blocks that are held so that a small text is read once
-_SLICE = 256 # lines that are looked at before what was found is closed: text of one mould has matches everywhere
+_BLOCK = 4096
+_HELD = 16  # lines of a block; blocks that are held so that a small text is read once
+# lines that are looked at before what was found is closed: text of one mould has matches everywhere
+_SLICE = 256
 
-def _hash(line: str) -> int: # 64 bits, the same in every process
-    return int.from_bytes(hashlib.blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
-# %% ../../nbs/text/02_contamination.ipynb #1aa1be9c
+def _hash(line: str) -> int:  # 64 bits, the same in every process
+    return int.from_bytes(
+        hashlib.blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+    )
+
+# %% ../../nbs/text/02_contamination.ipynb #c36b7b35
 class Distinct:
     "Counts different lines by their hashes: exactly up to `most`, then by a sample of hashes."
-    def __init__(self, most: int = 1 << 20): self.most, self.bits, self.kept = most, 0, set()
+
+    def __init__(self, most: int = 1 << 20):
+        self.most, self.bits, self.kept = most, 0, set()
+
     def add(self, hashes: Iterable[int]):
         self.kept.update(h for h in hashes if not h >> 64 - self.bits)
         while len(self.kept) > self.most:
             self.bits += 1
             self.kept = {h for h in self.kept if not h >> 64 - self.bits}
-    def __len__(self): return len(self.kept) << self.bits
 
+    def __len__(self):
+        return len(self.kept) << self.bits
+
+# %% ../../nbs/text/02_contamination.ipynb #1aa1be9c
 def _blocks(stream) -> Iterator[list]:
     "Lists of lines, or of pairs of lines, bounded in number and in characters."
-    block, letters = [], 0
+    block = []
+    letters = 0
     for item in stream:
         block.append(item)
         letters += len(item) if isinstance(item, str) else sum(map(len, item))
         if len(block) == _BLOCK or letters > 256 * _BLOCK:
             yield block
-            block, letters = [], 0
-    if block: yield block
+            block = []
+            letters = 0
+    if block:
+        yield block
 
 # %% ../../nbs/text/02_contamination.ipynb #107fd5f5
 class _Reading:
     "Counts of one language's training text, and what of the wanted lines is in it."
-    def __init__(self, wanted: list[str], # test lines, normalised, all different
-                 share: float, sample: int, # different training lines to look for near repeats of
-                 all_matches: bool, # keep every training line that repeats a wanted line, which pairs need
-                ):
-        self.wanted, self.share, self.sample = wanted, share, sample
+
+    def __init__(
+        self,
+        wanted: list[str],  # test lines, normalised, all different
+        share: float,
+        sample: int,  # different training lines to look for near repeats of
+        all_matches: bool,  # keep every training line that repeats a wanted line, which pairs need
+    ):
+        self.wanted = wanted
+        self.share = share
+        self.sample = sample
         self.lines, self.distinct, self.matched = 0, Distinct(), {} if all_matches else None
 
-    def make_index(self, sampled, common): # sampled lines; occurrences of grams by slot
+    def make_index(self, sampled, common):  # sampled lines; occurrences of grams by slot
         lines = list(dict.fromkeys([*self.wanted, *sampled]))
         self.index = LineIndex(lines, self.share, common)
         self.exact, self.near = np.zeros(len(lines), bool), np.zeros(len(lines), bool)
 
-# %% ../../nbs/text/02_contamination.ipynb #d28785c3
-def _look_through(reading: _Reading,
-                  lines: list[str], # training lines, normalised
-                 ):
+# %% ../../nbs/text/02_contamination.ipynb #d1a67d62
+def _look_through(
+    reading: _Reading,
+    lines: list[str],  # training lines, normalised
+):
     "Mark which of the wanted and sampled lines are repeated in a block of training text."
     lines = list(dict.fromkeys(lines))
-    for k in range(0, len(lines), _SLICE): _look(reading, lines[k:k + _SLICE])
+    for k in range(0, len(lines), _SLICE):
+        _look(reading, lines[k : k + _SLICE])
 
+# %% ../../nbs/text/02_contamination.ipynb #d28785c3
 def _look(reading, lines):
-    place, wanted = reading.index.place, len(reading.wanted)
+    place = reading.index.place
+    wanted = len(reading.wanted)
     same = [(row, place[line]) for row, line in enumerate(lines) if line in place]
     row, line, _ = near(reading.index, lines)
     reading.exact[[i for _, i in same]] = True
     reading.near[line] = True
     done = np.unique(line if reading.matched is None else line[line >= wanted])
-    if len(done): reading.index.close(done)
-    if reading.matched is None: return
+    if len(done):
+        reading.index.close(done)
+    if reading.matched is None:
+        return
     for r, i in [*same, *zip(row.tolist(), line.tolist())]:
-        if i < wanted: reading.matched.setdefault(lines[r], set()).add(i)
+        if i < wanted:
+            reading.matched.setdefault(lines[r], set()).add(i)
 
 # %% ../../nbs/text/02_contamination.ipynb #13344def
-def _read(reading: _Reading,
-          stream: Iterable[str], # training lines, re-iterable
-         ):
+def _read(
+    reading: _Reading,
+    stream: Iterable[str],  # training lines, re-iterable
+):
     "Count the lines of a text, draw its sample, then look for everything that is wanted."
-    held, sampled = [], {}
+    held = []
+    sampled = {}
     for block in _blocks(stream):
         lines = normalised(block)
         hashes = list(map(_hash, lines))
         reading.lines += len(lines)
         reading.distinct.add(hashes)
-        if reading.sample: sampled = dict(sorted((sampled | dict(zip(hashes, lines))).items())[:reading.sample])
-        if len(held) <= _HELD: held.append(lines) # one more than is held tells that the text is longer
+        if reading.sample:
+            sampled = dict(sorted((sampled | dict(zip(hashes, lines))).items())[: reading.sample])
+        # one more than is held tells that the text is longer
+        if len(held) <= _HELD:
+            held.append(lines)
     common = np.zeros(1 << _SLOTS, np.int64)
-    for lines in held[:_HELD]: common += np.bincount(_slot(grams(lines)[0]), minlength=1 << _SLOTS)
+    for lines in held[:_HELD]:
+        common += np.bincount(_slot(grams(lines)[0]), minlength=1 << _SLOTS)
     reading.make_index(sampled.values(), common)
-    for lines in held if len(held) <= _HELD else map(normalised, _blocks(stream)): _look_through(reading, lines)
+    for lines in held if len(held) <= _HELD else map(normalised, _blocks(stream)):
+        _look_through(reading, lines)
     numbers = [reading.index.place[line] for line in sampled.values() if line]
     reading.sampled, reading.near_repeated = len(numbers), int(reading.near[numbers].sum())
 
-# %% ../../nbs/text/02_contamination.ipynb #9f9da8c6
+# %% ../../nbs/text/02_contamination.ipynb #092bd83d
 def _sides(test, name, part) -> list[tuple[str, list[str]]]:
     "(language, lines) of a part of a test: one for a language, two for a pair; `DataError` for another shape."
-    if isinstance(part, list): return [(name, part)]
+    if isinstance(part, list):
+        return [(name, part)]
     shape = [len(side) if isinstance(side, list | tuple) else repr(side)[:20] for side in part]
-    if len(shape) == 2 and shape[0] == shape[1]: return list(zip(split_pair(name), map(list, part)))
-    raise DataError(f"test {test!r}, {name}: give (lines, lines), equally many of either; got {shape}")
+    if len(shape) == 2 and shape[0] == shape[1]:
+        return list(zip(split_pair(name), map(list, part)))
+    raise DataError(
+        f"test {test!r}, {name}: give (lines, lines), equally many of either; got {shape}"
+    )
 
+# %% ../../nbs/text/02_contamination.ipynb #4ede2003
 def _wanted(tests) -> tuple[dict, dict]:
     "Language → normalised line → number; (test, language) → numbers of its lines. Blank lines are left out."
-    lines, sets = {}, {}
-    if not all(isinstance(x, Mapping) for x in (tests or {}, *(tests.values() if isinstance(tests, Mapping) else ()))):
+    lines = {}
+    sets = {}
+    if not all(
+        isinstance(x, Mapping)
+        for x in (tests or {}, *(tests.values() if isinstance(tests, Mapping) else ()))
+    ):
         raise DataError("tests is no dict of test → language or pair → lines")
     for test, parts in (tests or {}).items():
         for name, part in parts.items():
@@ -320,11 +456,19 @@ def _wanted(tests) -> tuple[dict, dict]:
                 sets[test, lang] = sets.get((test, lang), set()) | numbers
     return lines, sets
 
+# %% ../../nbs/text/02_contamination.ipynb #9f9da8c6
 def _test_pairs(tests, lines) -> dict:
     "(test, pair) → the (number, number) of its pairs of lines."
-    numbers = lambda lang, side: [lines[lang].get(line) for line in normalised(list(side))]
-    return {(test, name): {two for two in zip(*map(numbers, split_pair(name), part)) if None not in two}
-            for test, parts in (tests or {}).items() for name, part in parts.items() if not isinstance(part, list)}
+
+    def numbers(lang, side):
+        return [lines[lang].get(line) for line in normalised(list(side))]
+
+    return {
+        (test, name): {two for two in zip(*map(numbers, split_pair(name), part)) if None not in two}
+        for test, parts in (tests or {}).items()
+        for name, part in parts.items()
+        if not isinstance(part, list)
+    }
 
 # %% ../../nbs/text/02_contamination.ipynb #c7e24642
 def _read_pairs(pairs, readings, asked) -> dict:
@@ -336,7 +480,11 @@ def _read_pairs(pairs, readings, asked) -> dict:
         for block in _blocks(line_pairs(stream, pair)):
             sides = [normalised(list(side)) for side in zip(*block, strict=True)]
             for reading, lines in zip(two, sides):
-                new = {line: h for line in dict.fromkeys(lines) if (h := _hash(line)) not in reading.distinct.kept}
+                new = {
+                    line: h
+                    for line in dict.fromkeys(lines)
+                    if (h := _hash(line)) not in reading.distinct.kept
+                }
                 _look_through(reading, list(new))
                 reading.distinct.kept.update(new.values())
             for a, b in zip(*sides):
@@ -347,89 +495,154 @@ def _read_pairs(pairs, readings, asked) -> dict:
 # %% ../../nbs/text/02_contamination.ipynb #9f4ef30c
 def _pair_counts(numbers, found, first, second) -> dict:
     "Of test pairs: found beside each other, both sides found elsewhere, one side found."
-    seen = lambda reading, i: bool(reading.exact[i] | reading.near[i])
+
+    def seen(reading, i):
+        return bool(reading.exact[i] | reading.near[i])
+
     sides = Counter(seen(first, i) + seen(second, j) for i, j in numbers)
     both = len(numbers & found)
     return {"pairs": len(numbers), "both": both, "apart": sides[2] - both, "one": sides[1]}
 
 # %% ../../nbs/text/02_contamination.ipynb #588c13f5
-def survey(text: dict[str, Iterable[str]], # language → re-iterable training lines
-           tests: dict | None = None, # test → pair → (lines, lines), as in Corpus.tests; or test → language → lines
-           pairs: dict[str, Iterable[tuple[str, str]]] | None = None, # pair → re-iterable training pairs
-           share: float = SHARE, # of a line's 8-grams in one training line that make it near
-           sample: int = 2000, # different lines of each language of which near repeats are counted; 0 for none
-          ) -> dict: # JSON values
+def survey(
+    text: dict[str, Iterable[str]],  # language → re-iterable training lines
+    tests: dict
+    | None = None,  # test → pair → (lines, lines), as in Corpus.tests; or test → language → lines
+    pairs: dict[str, Iterable[tuple[str, str]]] | None = None,  # pair → re-iterable training pairs
+    share: float = SHARE,  # of a line's 8-grams in one training line that make it near
+    sample: int = 2000,  # different lines of each language of which near repeats are counted; 0 for none
+) -> dict:  # JSON values
     "Training lines and repeats by language, and what is found of each test; `ConfigError` for a share below 0.6."
-    for streams in (text, pairs or {}): check_streams(streams)
-    if sample < 0: raise ConfigError(f"sample={sample!r} lines of each language: 0 or more")
+    for streams in (text, pairs or {}):
+        check_streams(streams)
+    if sample < 0:
+        raise ConfigError(f"sample={sample!r} lines of each language: 0 or more")
     lines, numbers = _wanted(tests)
-    in_pairs = (name for parts in (tests or {}).values() for name, part in parts.items() if not isinstance(part, list))
+    in_pairs = (
+        name
+        for parts in (tests or {}).values()
+        for name, part in parts.items()
+        if not isinstance(part, list)
+    )
     check_pair_names([*(pairs or ()), *in_pairs])
     languages = dict.fromkeys([*text, *(lang for pair in pairs or () for lang in split_pair(pair))])
-    readings = {lang: _Reading(list(lines.get(lang, ())), share, sample, bool(pairs)) for lang in languages}
+    readings = {
+        lang: _Reading(list(lines.get(lang, ())), share, sample, bool(pairs)) for lang in languages
+    }
     for lang, reading in readings.items():
         _read(reading, Lines(text_lines, text.get(lang, ()), f"the text of {lang}"))
     of = {lang: readings[lang] for lang in text}
-    facts = {"near_share": share, "lines": {lang: r.lines for lang, r in of.items()},
-             "repeated": {lang: max(0, r.lines - len(r.distinct)) for lang, r in of.items()},
-             "near_sampled": {lang: r.sampled for lang, r in of.items()},
-             "near_repeated": {lang: r.near_repeated for lang, r in of.items()}}
+    facts = {
+        "near_share": share,
+        "lines": {lang: r.lines for lang, r in of.items()},
+        "repeated": {lang: max(0, r.lines - len(r.distinct)) for lang, r in of.items()},
+        "near_sampled": {lang: r.sampled for lang, r in of.items()},
+        "near_repeated": {lang: r.near_repeated for lang, r in of.items()},
+    }
     asked = _test_pairs(tests, lines)
     found = _read_pairs(pairs or {}, readings, asked)
     facts |= _test_counts(tests or (), numbers, readings)
-    if pairs: facts["pair_overlap"] = {test: {
-        pair: _pair_counts(ids, found[pair], *map(readings.get, split_pair(pair)))
-        for (name, pair), ids in asked.items() if name == test and pair in pairs} for test in tests or ()}
+    if pairs:
+        facts["pair_overlap"] = {
+            test: {
+                pair: _pair_counts(ids, found[pair], *map(readings.get, split_pair(pair)))
+                for (name, pair), ids in asked.items()
+                if name == test and pair in pairs
+            }
+            for test in tests or ()
+        }
     return facts
 
 # %% ../../nbs/text/02_contamination.ipynb #84478b07
 def _test_counts(tests, numbers, readings) -> dict:
     "By test and language: lines, those long enough to be near one, those found exactly, those found nearly only."
-    what = {"test_lines": lambda r: np.ones(len(r.exact), bool), "test_compared": lambda r: r.index.compared,
-            "overlap": lambda r: r.exact, "near_overlap": lambda r: r.near & ~r.exact}
-    return {key: {test: {lang: int(flags(reading)[sorted(numbers[test, lang])].sum())
-                         for lang, reading in readings.items() if (test, lang) in numbers} for test in tests}
-            for key, flags in what.items()}
+    what = {
+        "test_lines": lambda r: np.ones(len(r.exact), bool),
+        "test_compared": lambda r: r.index.compared,
+        "overlap": lambda r: r.exact,
+        "near_overlap": lambda r: r.near & ~r.exact,
+    }
+    return {
+        key: {
+            test: {
+                lang: int(flags(reading)[sorted(numbers[test, lang])].sum())
+                for lang, reading in readings.items()
+                if (test, lang) in numbers
+            }
+            for test in tests
+        }
+        for key, flags in what.items()
+    }
 
 # %% ../../nbs/text/02_contamination.ipynb #275c9a73
 def _percent(part, whole) -> str:
-    if not whole: return "–"
+    if not whole:
+        return "–"
     percent = 100 * part / whole
     return f"{percent:.{0 if percent >= 10 else 2 if 0 < percent < 0.1 else 1}f} %"
 
 # %% ../../nbs/text/02_contamination.ipynb #99b79393
-def overlap_rows(facts: dict # from `survey`
-                ) -> list[dict]: # for a table
+def overlap_rows(
+    facts: dict,  # from `survey`
+) -> list[dict]:  # for a table
     "One row for each test and language: its lines, those in the training text, and those near a training line."
-    return [{"test": test, "language": lang, "lines": n, "exact": (e := facts["overlap"][test][lang]),
-             "near": (m := facts["near_overlap"][test][lang]), "together": _percent(e + m, n)}
-            for test, by_lang in facts["test_lines"].items() for lang, n in by_lang.items()]
+    return [
+        {
+            "test": test,
+            "language": lang,
+            "lines": n,
+            "exact": (e := facts["overlap"][test][lang]),
+            "near": (m := facts["near_overlap"][test][lang]),
+            "together": _percent(e + m, n),
+        }
+        for test, by_lang in facts["test_lines"].items()
+        for lang, n in by_lang.items()
+    ]
 
-# %% ../../nbs/text/02_contamination.ipynb #824ddb83
-def describe(facts: dict # from `survey`, alone or among others
-            ) -> str:
+# %% ../../nbs/text/02_contamination.ipynb #39d35024
+def describe(
+    facts: dict,  # from `survey`, alone or among others
+) -> str:
     "What was found in the training text, for people: one line for the text itself and one for each test."
-    repeats = [f"{lang} {n:,} lines ({facts['repeated'][lang]:,} repeated, "
-               f"{_percent(facts['near_repeated'][lang], facts['near_sampled'][lang])} near another)"
-               for lang, n in facts["lines"].items()]
-    out = [f"training text: {', '.join(repeats)}", "test lines in the training text, word for word + nearly:"]
+    repeats = [
+        f"{lang} {n:,} lines ({facts['repeated'][lang]:,} repeated, "
+        f"{_percent(facts['near_repeated'][lang], facts['near_sampled'][lang])} near another)"
+        for lang, n in facts["lines"].items()
+    ]
+    out = [
+        f"training text: {', '.join(repeats)}",
+        "test lines in the training text, word for word + nearly:",
+    ]
     for test in facts["test_lines"]:
         rows = [r for r in overlap_rows(facts) if r["test"] == test]
-        hits = [f"{r['language']} {r['exact']:,} + {r['near']:,} of {r['lines']:,} ({r['together']})"
-                for r in rows if r["exact"] + r["near"]]
+        hits = [
+            f"{r['language']} {r['exact']:,} + {r['near']:,} of {r['lines']:,} ({r['together']})"
+            for r in rows
+            if r["exact"] + r["near"]
+        ]
         none = [r["language"] for r in rows if not r["exact"] + r["near"]]
-        if none: hits.append(f"nothing in {', '.join(none)}")
-        if line := _describe_pairs(facts.get("pair_overlap", {}).get(test, {})): hits.append(line)
+        if none:
+            hits.append(f"nothing in {', '.join(none)}")
+        if line := _describe_pairs(facts.get("pair_overlap", {}).get(test, {})):
+            hits.append(line)
         out.append(f"  {test}: {'; '.join(hits) or 'no language in common'}")
     return "\n".join(out)
 
+# %% ../../nbs/text/02_contamination.ipynb #824ddb83
 def _describe_pairs(pairs):
     total = {key: sum(n[key] for n in pairs.values()) for key in ("both", "pairs")}
-    if not total["both"]: return ""
+    if not total["both"]:
+        return ""
     most = max(pairs, key=lambda pair: pairs[pair]["both"] / max(1, pairs[pair]["pairs"]))
-    first = "" if len(pairs) == 1 else f", most in {most} ({_percent(pairs[most]['both'], pairs[most]['pairs'])})"
-    return (f"{total['both']:,} of {total['pairs']:,} pairs beside each other "
-            f"({_percent(total['both'], total['pairs'])}{first})")
+    first = (
+        ""
+        if len(pairs) == 1
+        else f", most in {most} ({_percent(pairs[most]['both'], pairs[most]['pairs'])})"
+    )
+    return (
+        f"{total['both']:,} of {total['pairs']:,} pairs beside each other "
+        f"({_percent(total['both'], total['pairs'])}{first})"
+    )
 
 # %% ../../nbs/text/02_contamination.ipynb #2fe799d1
 def _originals(tests, lang) -> dict:
@@ -438,108 +651,156 @@ def _originals(tests, lang) -> dict:
     for test, parts in tests.items():
         for name, part in parts.items():
             for code, side in _sides(test, name, part):
-                if code != lang: continue
+                if code != lang:
+                    continue
                 for n, (line, plain) in enumerate(zip(side, normalised(side)), 1):
-                    if plain: first.setdefault((test, plain), (n, line))
+                    if plain:
+                        first.setdefault((test, plain), (n, line))
     return first
 
 # %% ../../nbs/text/02_contamination.ipynb #1f201dc1
-def overlapping(text: dict[str, Iterable[str]], # language → training lines
-                tests: dict, # as for `survey`
-                share: float = SHARE,
-               ) -> Iterator[dict]: # test, language, the two lines with their numbers, share, exact
+def overlapping(
+    text: dict[str, Iterable[str]],  # language → training lines
+    tests: dict,  # as for `survey`
+    share: float = SHARE,
+) -> Iterator[dict]:  # test, language, the two lines with their numbers, share, exact
     "Every test line with every training line that repeats it, exactly or nearly, in the order of the training text."
     for lang in text:
-        first, start = _originals(tests, lang), 0
+        first = _originals(tests, lang)
+        start = 0
         index = LineIndex(list(dict.fromkeys(line for _, line in first)), share)
         for block in _blocks(text_lines(text[lang], f"the text of {lang}")):
             plain = normalised(block)
-            same = [(row, index.place[line], 1.0) for row, line in enumerate(plain) if line in index.place]
+            same = [
+                (row, index.place[line], 1.0)
+                for row, line in enumerate(plain)
+                if line in index.place
+            ]
             for row, i, part in sorted([*same, *zip(*(a.tolist() for a in near(index, plain)))]):
                 for test in (test for test in tests if (test, index.lines[i]) in first):
                     n, line = first[test, index.lines[i]]
-                    yield {"test": test, "language": lang, "test line": line, "in the test": n,
-                           "training line": block[row], "in the text": start + row + 1, "share": part,
-                           "exact": plain[row] == index.lines[i]}
+                    yield {
+                        "test": test,
+                        "language": lang,
+                        "test line": line,
+                        "in the test": n,
+                        "training line": block[row],
+                        "in the text": start + row + 1,
+                        "share": part,
+                        "exact": plain[row] == index.lines[i],
+                    }
             start += len(block)
 
-# %% ../../nbs/text/02_contamination.ipynb #fa8d8244
+# %% ../../nbs/text/02_contamination.ipynb #e6512d0e
 def _strings(value) -> Iterator[str]:
-    if isinstance(value, str): yield value
+    if isinstance(value, str):
+        yield value
     elif hasattr(value, "values"):
-        for part in value.values(): yield from _strings(part)
+        for part in value.values():
+            yield from _strings(part)
 
+# %% ../../nbs/text/02_contamination.ipynb #fa8d8244
 @cache
-def _cldr_grams(lang: str) -> Counter | None: # None: CLDR has too few names
+def _cldr_grams(lang: str) -> Counter | None:  # None: CLDR has too few names
     from babel import Locale, UnknownLocaleError
-    try: locale = Locale.parse(lang, sep="-")
-    except (UnknownLocaleError, ValueError): return None
-    parts = locale.territories, locale.languages, locale.scripts, locale.currencies, locale.unit_display_names
+
+    try:
+        locale = Locale.parse(lang, sep="-")
+    except (UnknownLocaleError, ValueError):
+        return None
+    parts = (
+        locale.territories,
+        locale.languages,
+        locale.scripts,
+        locale.currencies,
+        locale.unit_display_names,
+    )
     names = normalised(list(dict.fromkeys(name for part in parts for name in _strings(part))))
     return Counter(g for name in names for g in _letters(name)) if len(names) > 300 else None
 
-def _letters(line): # single letters, pairs and triples of a normalised line
+
+def _letters(line):  # single letters, pairs and triples of a normalised line
     line = f" {line} "
-    return [line[i:i + n] for n in (1, 2, 3) for i in range(len(line) - n + 1)]
+    return [line[i : i + n] for n in (1, 2, 3) for i in range(len(line) - n + 1)]
 
 # %% ../../nbs/text/02_contamination.ipynb #3185eb21
-def names_identifier(langs, # codes among which to choose; those without enough names in CLDR are left out
-                     unseen: float = 0.01, # probability of all letters that a profile lacks
-                    ) -> Callable[[list[str]], list[str]]: # its `languages` are the codes that it can return
+def names_identifier(
+    langs,  # codes among which to choose; those without enough names in CLDR are left out
+    unseen: float = 0.01,  # probability of all letters that a profile lacks
+) -> Callable[[list[str]], list[str]]:  # its `languages` are the codes that it can return
     "Identifier of languages by the letters, pairs and triples of CLDR's names; good for files, not for single lines."
     profiles = {lang: grams for lang in parse_languages(langs) if (grams := _cldr_grams(lang))}
-    if not profiles: raise ConfigError(f"CLDR has names in none of {', '.join(langs)}: pass an identifier of your own")
+    if not profiles:
+        raise ConfigError(
+            f"CLDR has names in none of {', '.join(langs)}: pass an identifier of your own"
+        )
     places = {g: i for i, g in enumerate(sorted(set().union(*profiles.values())))}
     scores = np.full((len(places), len(profiles)), unseen / len(places))
     for k, profile in enumerate(profiles.values()):
         total = profile.total() / (1 - unseen)
-        for g, n in profile.items(): scores[places[g], k] += n / total
-    scores, codes = np.log(scores), list(profiles)
+        for g, n in profile.items():
+            scores[places[g], k] += n / total
+    scores = np.log(scores)
+    codes = list(profiles)
+
     def identify(lines):
         rows = [[places[g] for g in _letters(line) if g in places] for line in normalised(lines)]
         return [codes[int(scores[row].sum(0).argmax())] for row in rows]
+
     identify.languages = codes
     return identify
 
 # %% ../../nbs/text/02_contamination.ipynb #d9e517ff
-def language_check(text: dict[str, Iterable[str]], # language → lines
-                   identify: Callable[[list[str]], list[str]] | None = None, # lines → codes; CLDR's names if None
-                   sample: int = 500, # lines of each language
-                   seed: int = 0,
-                  ) -> dict[str, dict]: # language → {'sampled': lines, 'as': {code: lines}}, most frequent first
+def language_check(
+    text: dict[str, Iterable[str]],  # language → lines
+    identify: Callable[[list[str]], list[str]] | None = None,  # lines → codes; CLDR's names if None
+    sample: int = 500,  # lines of each language
+    seed: int = 0,
+) -> dict[str, dict]:  # language → {'sampled': lines, 'as': {code: lines}}, most frequent first
     "What sampled lines of each language are identified as; a language that the identifier does not know is left out."
     identify = identify or names_identifier(dict.fromkeys([*text, *XTREME_40]))
     known = getattr(identify, "languages", text)
     found = {}
     for lang, stream in text.items():
-        if lang not in known: continue
+        if lang not in known:
+            continue
         generator = numpy_generator("languages", seed, lang)
         lines = sample_items(text_lines(stream, f"the text of {lang}"), sample, generator)
         found[lang] = {"sampled": len(lines), "as": dict(Counter(identify(lines)).most_common())}
     return found
 
 # %% ../../nbs/text/02_contamination.ipynb #b85d9d33
-def sample_items(stream: Iterable, # lines, or pairs of lines; read once
-                 size: int,        # all, if there are fewer
-                 generator,        # of NumPy
-                ) -> list:
+def sample_items(
+    stream: Iterable,  # lines, or pairs of lines; read once
+    size: int,  # all, if there are fewer
+    generator,  # of NumPy
+) -> list:
     "So many items of a stream, each with the same probability (Vitter 1985, algorithm R)."
-    kept, seen = [], 0
+    kept = []
+    seen = 0
     for block in _blocks(stream):
         for line, place in zip(block, generator.integers(np.arange(seen, seen + len(block)) + 1)):
-            if len(kept) < size: kept.append(line)
-            elif place < size: kept[place] = line
+            if len(kept) < size:
+                kept.append(line)
+            elif place < size:
+                kept[place] = line
         seen += len(block)
     return kept
 
 # %% ../../nbs/text/02_contamination.ipynb #510a8ce7
-def describe_languages(check: dict # from `language_check`
-                      ) -> str:
+def describe_languages(
+    check: dict,  # from `language_check`
+) -> str:
     "A line for each language of which less than half of the sampled lines were identified as it."
     odd = []
     for lang, found in check.items():
-        own, others = found["as"].get(lang, 0), [code for code in found["as"] if code != lang]
+        own = found["as"].get(lang, 0)
+        others = [code for code in found["as"] if code != lang]
         if own < found["sampled"] / 2:
-            odd.append(f"{lang}: {own:,} of {found['sampled']:,} lines look like it, "
-                       f"{found['as'][others[0]]:,} like {others[0]}")
-    return "\n".join(odd) or f"each text reads as its language: {', '.join(check) or 'none checked'}"
+            odd.append(
+                f"{lang}: {own:,} of {found['sampled']:,} lines look like it, "
+                f"{found['as'][others[0]]:,} like {others[0]}"
+            )
+    return (
+        "\n".join(odd) or f"each text reads as its language: {', '.join(check) or 'none checked'}"
+    )

@@ -19,272 +19,448 @@ from operator import index
 from pathlib import Path
 from unicodedata import is_normalized
 
-from ..base.core import (ConfigError, DataError, check_pair_names, check_texts, choose, normalize_text,
-                            numpy_generator, parse_languages, split_pair)
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    check_pair_names,
+    check_texts,
+    choose,
+    normalize_text,
+    numpy_generator,
+    parse_languages,
+    split_pair,
+)
 
 # %% ../../nbs/text/00_corpora.ipynb #bef94c94
 class Lines:
     "A re-iterable stream: each `iter()` opens its source anew, and nothing is held between two passes."
-    def __init__(self,
-                 open_function: Callable[..., Iterable], # called with the arguments at the start of every pass
-                 *arguments,                             # passed on; a module-level function lets it be pickled
-                 **options):                             # passed on
-        self.open_function, self.arguments, self.options = open_function, arguments, options
-    def __iter__(self) -> Iterator: return iter(self.open_function(*self.arguments, **self.options))
-    def __repr__(self): return f"Lines({self.open_function.__name__}, {', '.join(map(str, self.arguments))})"
+
+    def __init__(
+        self,
+        open_function: Callable[
+            ..., Iterable
+        ],  # called with the arguments at the start of every pass
+        *arguments,  # passed on; a module-level function lets it be pickled
+        **options,
+    ):  # passed on
+        self.open_function = open_function
+        self.arguments = arguments
+        self.options = options
+
+    def __iter__(self) -> Iterator:
+        return iter(self.open_function(*self.arguments, **self.options))
+
+    def __repr__(self):
+        return f"Lines({self.open_function.__name__}, {', '.join(map(str, self.arguments))})"
+
     @property
-    def report(self): return self.options.get("report") # counts of its last pass; None if it counts nothing
+    def report(self):
+        return self.options.get("report")  # counts of its last pass; None if it counts nothing
 
 # %% ../../nbs/text/00_corpora.ipynb #1d48025c
 @dataclass(frozen=True)
 class Corpus:
     "Everything a run reads: training streams, held-out pairs, test lists, and the facts that go into its record."
-    name: str                                          # 'multi30k', 'bible', 'cldr', …
-    langs: tuple[str, ...]                             # our codes, in the order asked for
-    text: dict[str, Iterable[str]]                     # language → re-iterable training lines
-    pairs: dict[str, Iterable[tuple[str, str]]]        # 'de-en' → re-iterable (de, en) training pairs
-    valid: dict[str, list[tuple[str, str]]]            # 'de-en' → held-out pairs, for losses
-    tests: dict[str, dict[str, tuple[list[str], list[str]]]]  # test name → pair → (lines of first, lines of second)
-    facts: dict = field(default_factory=dict)          # origin, licence, versions, sha256 of files, counts
-    gold: dict[str, dict[str, list["AlignedPair"]]] = field(default_factory=dict) # name → pair → links by hand
+
+    name: str  # 'multi30k', 'bible', 'cldr', …
+    langs: tuple[str, ...]  # our codes, in the order asked for
+    text: dict[str, Iterable[str]]  # language → re-iterable training lines
+    pairs: dict[str, Iterable[tuple[str, str]]]  # 'de-en' → re-iterable (de, en) training pairs
+    valid: dict[str, list[tuple[str, str]]]  # 'de-en' → held-out pairs, for losses
+    tests: dict[
+        str, dict[str, tuple[list[str], list[str]]]
+    ]  # test name → pair → (lines of first, lines of second)
+    facts: dict = field(default_factory=dict)  # origin, licence, versions, sha256 of files, counts
+    gold: dict[str, dict[str, list["AlignedPair"]]] = field(
+        default_factory=dict
+    )  # name → pair → links by hand
+
     def __repr__(self):
-        named = lambda parts: ", ".join(parts) or "none"
+        def named(parts):
+            return ", ".join(parts) or "none"
+
         return f"Corpus({self.name}: text {named(self.text)}; pairs {named(self.pairs)}; tests {named(self.tests)})"
+
     @property
-    def identified(self) -> bool: # by checksums of files; text of one's own is hashed instead
+    def identified(self) -> bool:  # by checksums of files; text of one's own is hashed instead
         "Whether the facts stand for the text."
         return "sha256" in self.facts
-    def __post_init__(self): # normalises held-out and test lines; `DataError` for names that do not fit, no strings
-        check_pair_names([*self.pairs, *self.valid, *(pair for by_pair in self.tests.values() for pair in by_pair)])
-        read = dict.fromkeys([*self.text, *(lang for pair in self.pairs for lang in split_pair(pair))])
+
+    def __post_init__(
+        self,
+    ):  # normalises held-out and test lines; `DataError` for names that do not fit, no strings
+        check_pair_names(
+            [
+                *self.pairs,
+                *self.valid,
+                *(pair for by_pair in self.tests.values() for pair in by_pair),
+            ]
+        )
+        read = dict.fromkeys(
+            [*self.text, *(lang for pair in self.pairs for lang in split_pair(pair))]
+        )
         if lacking := [lang for lang in read if lang not in self.langs]:
-            raise DataError(f"text of {', '.join(lacking)}, but langs={self.langs}: name all languages that are read")
+            raise DataError(
+                f"text of {', '.join(lacking)}, but langs={self.langs}: name all languages that "
+                f"are read"
+            )
         for pair, rows in self.valid.items():
-            for n, row in enumerate(rows): check_texts(row, f"valid[{pair!r}][{n}]")
+            for n, row in enumerate(rows):
+                check_texts(row, f"valid[{pair!r}][{n}]")
         for name, by_pair in self.tests.items():
             for pair, sides in by_pair.items():
-                for n, side in enumerate(sides): check_texts(side, f"tests[{name!r}][{pair!r}][{n}]")
-        valid = {pair: [tuple(map(normalize_text, row)) for row in rows] for pair, rows in self.valid.items()}
-        normalized = lambda sides: tuple([*map(normalize_text, side)] for side in sides)
-        tests = {name: {pair: normalized(sides) for pair, sides in by_pair.items()}
-                 for name, by_pair in self.tests.items()}
+                for n, side in enumerate(sides):
+                    check_texts(side, f"tests[{name!r}][{pair!r}][{n}]")
+        valid = {
+            pair: [tuple(map(normalize_text, row)) for row in rows]
+            for pair, rows in self.valid.items()
+        }
+
+        def normalized(sides):
+            return tuple([*map(normalize_text, side)] for side in sides)
+
+        tests = {
+            name: {pair: normalized(sides) for pair, sides in by_pair.items()}
+            for name, by_pair in self.tests.items()
+        }
         object.__setattr__(self, "valid", valid)
         object.__setattr__(self, "tests", tests)
 
-# %% ../../nbs/text/00_corpora.ipynb #0be64e34
+# %% ../../nbs/text/00_corpora.ipynb #05b3f64f
 def _word_tuple(words, name: str) -> tuple[str, ...]:
-    if isinstance(words, (tuple, list)) and all(isinstance(word, str) for word in words): return tuple(words)
+    if isinstance(words, (tuple, list)) and all(isinstance(word, str) for word in words):
+        return tuple(words)
     raise DataError(f"{name}={words!r:.60}: give a list of words, such as split_words(line)")
+
 
 def _link_numbers(links, name: str) -> frozenset[tuple[int, int]]:
     "Pairs of whole numbers out of any collection of them."
-    try: return frozenset((index(i), index(j)) for i, j in links)
+    try:
+        return frozenset((index(i), index(j)) for i, j in links)
     except (TypeError, ValueError):
-        raise DataError(f"{name}={links!r:.60}: give pairs of word numbers, such as {{(0, 0), (1, 2)}}") from None
+        raise DataError(
+            f"{name}={links!r:.60}: give pairs of word numbers, such as {{(0, 0), (1, 2)}}"
+        ) from None
 
+# %% ../../nbs/text/00_corpora.ipynb #0be64e34
 @dataclass(frozen=True)
 class AlignedPair:
     "A sentence pair in words with gold links (i, j) counted from 0; raises `DataError` for a link to no word."
-    first: tuple[str, ...]                 # words
+
+    first: tuple[str, ...]  # words
     second: tuple[str, ...]
     sure: frozenset[tuple[int, int]]
-    possible: frozenset[tuple[int, int]]   # sure ones included
+    possible: frozenset[tuple[int, int]]  # sure ones included
+
     def __post_init__(self):
-        for name in ("first", "second"): object.__setattr__(self, name, _word_tuple(getattr(self, name), name))
-        for name in ("sure", "possible"): object.__setattr__(self, name, _link_numbers(getattr(self, name), name))
+        for name in ("first", "second"):
+            object.__setattr__(self, name, _word_tuple(getattr(self, name), name))
+        for name in ("sure", "possible"):
+            object.__setattr__(self, name, _link_numbers(getattr(self, name), name))
         object.__setattr__(self, "possible", self.possible | self.sure)
-        n, m = len(self.first), len(self.second)
+        n = len(self.first)
+        m = len(self.second)
         if out := sorted((i, j) for i, j in self.possible if not (0 <= i < n and 0 <= j < m)):
-            raise DataError(f"link {out[0]} with {n} words on the left and {m} on the right, counted from 0")
+            raise DataError(
+                f"link {out[0]} with {n} words on the left and {m} on the right, counted from 0"
+            )
+
     def flipped(self) -> "AlignedPair":
-        turn = lambda links: frozenset((j, i) for i, j in links)
+        def turn(links):
+            return frozenset((j, i) for i, j in links)
+
         return AlignedPair(self.second, self.first, turn(self.sure), turn(self.possible))
 
-# %% ../../nbs/text/00_corpora.ipynb #b2669456
-NORMALISED = "normalised" # a line whose letters were composed or whose soft hyphens were removed
+# %% ../../nbs/text/00_corpora.ipynb #84b7890a
+NORMALISED = "normalised"  # a line whose letters were composed or whose soft hyphens were removed
 
+# %% ../../nbs/text/00_corpora.ipynb #b2669456
 @dataclass
 class Report:
     "Named counts of what readers left out or changed, by file, with the first line of each."
-    places: dict[tuple[str, str], list[int]] = field(default_factory=dict) # (what, file) → [count, first line]
-    def start(self, path): # a new pass over a file: what an earlier pass counted is forgotten
+
+    places: dict[tuple[str, str], list[int]] = field(
+        default_factory=dict
+    )  # (what, file) → [count, first line]
+
+    def start(self, path):  # a new pass over a file: what an earlier pass counted is forgotten
         self.places = {key: value for key, value in self.places.items() if key[1] != str(path)}
+
     def add(self, what: str, path, line: int):
         self.places.setdefault((what, str(path)), [0, line])[0] += 1
-    def normalize(self, texts, path, line: int) -> list[str]: # of one line
+
+    def normalize(self, texts, path, line: int) -> list[str]:  # of one line
         "The texts as `normalize_text` returns them; a line that this changes is counted."
         normalized = list(map(normalize_text, texts))
-        if normalized != list(texts): self.add(NORMALISED, path, line)
+        if normalized != list(texts):
+            self.add(NORMALISED, path, line)
         return normalized
-    @property
-    def left_out(self) -> dict[str, int]: # totals over files, without lines that were only normalised
-        return {what: n for what, n in self.counts.items() if what != NORMALISED}
-    @property
-    def counts(self) -> dict[str, int]: # totals over files
-        names = sorted({what for what, _ in self.places})
-        return {name: sum(n for (what, _), (n, _) in self.places.items() if what == name) for name in names}
-    def rows(self) -> list[dict]: # for a table
-        return [{"what": w, "file": Path(f).name, "count": n, "first line": line}
-                for (w, f), (n, line) in self.places.items()]
 
-# %% ../../nbs/text/00_corpora.ipynb #4d83faa9
+    @property
+    def left_out(
+        self,
+    ) -> dict[str, int]:  # totals over files, without lines that were only normalised
+        return {what: n for what, n in self.counts.items() if what != NORMALISED}
+
+    @property
+    def counts(self) -> dict[str, int]:  # totals over files
+        names = sorted({what for what, _ in self.places})
+        return {
+            name: sum(n for (what, _), (n, _) in self.places.items() if what == name)
+            for name in names
+        }
+
+    def rows(self) -> list[dict]:  # for a table
+        return [
+            {"what": w, "file": Path(f).name, "count": n, "first line": line}
+            for (w, f), (n, line) in self.places.items()
+        ]
+
+# %% ../../nbs/text/00_corpora.ipynb #06a52cb5
 _OPEN = {".gz": gzip.open, ".xz": lzma.open}
-DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) # errors of a packed file that is not whole
+
+
+# errors of a packed file that is not whole
+DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+
 
 def open_bytes(path: Path):
     "A file to read its bytes, unpacked as its ending says."
     return _OPEN.get(path.suffix, open)(path, "rb")
 
+
 def _unpack_all(path: Path):
     "Raise one of `DAMAGE` for a packed file that is not as it was written."
     with open_bytes(path) as f:
-        while f.read(2**20): pass
+        while f.read(2**20):
+            pass
 
+# %% ../../nbs/text/00_corpora.ipynb #4d83faa9
 def _not_utf8(path: Path) -> DataError:
     "The error that names the first line, column and byte of a file that is not UTF-8."
-    if path.suffix in _OPEN: _unpack_all(path) # damage is found at the end, and shows as odd bytes before
+    # damage is found at the end, and shows as odd bytes before
+    if path.suffix in _OPEN:
+        _unpack_all(path)
     with open_bytes(path) as f:
         for n, raw in enumerate(f, 1):
-            try: raw.decode("utf-8")
+            try:
+                raw.decode("utf-8")
             except UnicodeDecodeError as e:
                 guess = "UTF-16" if n == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "Latin-1"
-                shown = "" if guess == "UTF-16" else f" (as Latin-1 the line is {raw.decode('latin-1').strip()[:60]!r})"
+                shown = (
+                    ""
+                    if guess == "UTF-16"
+                    else f" (as Latin-1 the line is {raw.decode('latin-1').strip()[:60]!r})"
+                )
                 what = f"byte {e.start + 1} of the line, 0x{raw[e.start]:02x}, is not UTF-8 but rather {guess}{shown}"
                 command = f"iconv -f {guess.upper().replace('LATIN-', 'LATIN')} -t UTF-8"
                 return DataError(f"{what}: convert the file first, e.g. with {command}", path, n)
 
-# %% ../../nbs/text/00_corpora.ipynb #15dc6fca
+# %% ../../nbs/text/00_corpora.ipynb #0201ebd7
 def _damaged(path, n, error) -> DataError:
-    return DataError(f"compressed file damaged or cut off after this line ({error}): fetch it again", path, n)
+    return DataError(
+        f"compressed file damaged or cut off after this line ({error}): fetch it again", path, n
+    )
+
 
 def file_lines(path: Path, ends: str | None = None) -> Iterator[str]:
     "All lines of a file, blank ones too, without a byte-order mark and stripped of `ends` (None: of all blanks)."
     n = 0
     try:
         with open_bytes(path) as binary, TextIOWrapper(binary, "utf-8", newline="\n") as f:
-            for n, line in enumerate(f, 1): yield (line.removeprefix("\ufeff") if n == 1 else line).strip(ends)
+            for n, line in enumerate(f, 1):
+                yield (line.removeprefix("\ufeff") if n == 1 else line).strip(ends)
     except UnicodeDecodeError:
-        try: error = _not_utf8(path)
-        except DAMAGE as e: error = _damaged(path, n, e)
+        try:
+            error = _not_utf8(path)
+        except DAMAGE as e:
+            error = _damaged(path, n, e)
         raise error from None
-    except DAMAGE as e: raise _damaged(path, n, e) from None
+    except DAMAGE as e:
+        raise _damaged(path, n, e) from None
     if n == 0 and path.suffix in _OPEN and path.stat().st_size == 0:
         raise DataError("an empty file is no compressed file: fetch it again", path, 0)
 
-def normalized_lines(lines, # of a file, as `file_lines` yields them
-                     path, report: Report) -> Iterator[str]:
+# %% ../../nbs/text/00_corpora.ipynb #7fc741ef
+def normalized_lines(
+    lines,  # of a file, as `file_lines` yields them
+    path,
+    report: Report,
+) -> Iterator[str]:
     "The lines as `normalize_text` returns them, counted where this changes them."
     for n, line in enumerate(lines, 1):
-        if not line.isascii() and ("\u00ad" in line or not is_normalized("NFC", line)): # the quick check, for speed
-            line, = report.normalize([line], path, n)
+        # the quick check, for speed
+        if not line.isascii() and ("\u00ad" in line or not is_normalized("NFC", line)):
+            (line,) = report.normalize([line], path, n)
         yield line
 
+# %% ../../nbs/text/00_corpora.ipynb #15dc6fca
 def existing_file(path) -> Path:
     "The path, or the same file packed or unpacked; otherwise `FileNotFoundError` names what is there instead."
-    try: path = Path(path).expanduser()
-    except TypeError: raise ConfigError(f"{path!r:.60} is no path of a file: give a string or a Path") from None
+    try:
+        path = Path(path).expanduser()
+    except TypeError:
+        raise ConfigError(f"{path!r:.60} is no path of a file: give a string or a Path") from None
     plain = path.with_suffix("") if path.suffix in _OPEN else path
-    packed = [plain.with_name(plain.name + ending) for ending in _OPEN] if plain.name else [] # '' and '.' have none
+    # '' and '.' have none
+    packed = [plain.with_name(plain.name + ending) for ending in _OPEN] if plain.name else []
     for candidate in (path, plain, *packed):
-        if candidate.is_file(): return candidate
-    if not path.parent.is_dir(): raise FileNotFoundError(f"{path} is not there, nor is its folder")
-    if path.is_dir(): raise FileNotFoundError(f"{path} is a folder: name a file in it")
+        if candidate.is_file():
+            return candidate
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} is not there, nor is its folder")
+    if path.is_dir():
+        raise FileNotFoundError(f"{path} is a folder: name a file in it")
     near = get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=3)
-    raise FileNotFoundError(f"{path} is not there; nearest in its folder: {', '.join(near) or 'nothing like it'}")
+    raise FileNotFoundError(
+        f"{path} is not there; nearest in its folder: {', '.join(near) or 'nothing like it'}"
+    )
 
 # %% ../../nbs/text/00_corpora.ipynb #429125d3
 def _text(path, report):
     report.start(path)
     for n, line in enumerate(normalized_lines(file_lines(path), path, report), 1):
-        if line: yield line
-        else: report.add("blank line", path, n)
+        if line:
+            yield line
+        else:
+            report.add("blank line", path, n)
 
-def read_text(path,                         # .gz, .xz, or plain text under any other ending; one sentence per line
-              report: Report | None = None, # counts blank lines and those that were normalised; a new one if None
-             ) -> Lines:
+
+def read_text(
+    path,  # .gz, .xz, or plain text under any other ending; one sentence per line
+    report: Report
+    | None = None,  # counts blank lines and those that were normalised; a new one if None
+) -> Lines:
     """Lines of a text file that are not blank, normalised.
 
     Raises `FileNotFoundError` at once, `DataError` with file and line when read."""
     return Lines(_text, existing_file(path), report=Report() if report is None else report)
 
-# %% ../../nbs/text/00_corpora.ipynb #737abf54
-_ADVICE = {"empty side": "one side is empty: mend the files, or read with empty='skip', which counts such rows",
-           "duplicate": "this row stood in the file before: remove it, or read with duplicate='skip' or 'keep'"}
+# %% ../../nbs/text/00_corpora.ipynb #c433e9a5
+_ADVICE = {
+    "empty side": "one side is empty: mend the files, or read with empty='skip', which counts "
+    "such rows",
+    "duplicate": "this row stood in the file before: remove it, or read with duplicate='skip' "
+    "or 'keep'",
+}
+
 
 def _leave_out(what, how, path, n, report):
     "Count row `n` under `what`, or raise where rows may not be left out."
-    if how == "raise": raise DataError(_ADVICE[what], path, n)
+    if how == "raise":
+        raise DataError(_ADVICE[what], path, n)
     report.add(what, path, n)
 
-def checked_rows(rows, path, empty, duplicate, report,
-             sides=None): # the file of each side, where a row is one line of each
+# %% ../../nbs/text/00_corpora.ipynb #737abf54
+def checked_rows(
+    rows, path, empty, duplicate, report, sides=None
+):  # the file of each side, where a row is one line of each
     "Rows (line number, texts) without their numbers, once empty sides and repeated rows are dealt with as asked."
-    for file in sides or [path]: report.start(file)
+    for file in sides or [path]:
+        report.start(file)
     seen = set()
     for n, row in rows:
         if not all(row):
-            _leave_out("empty side", empty, sides[[*map(bool, row)].index(False)] if sides else path, n, report)
-        elif duplicate == "keep": yield row
-        elif (key := hash(row)) in seen: _leave_out("duplicate", duplicate, path, n, report)
+            _leave_out(
+                "empty side",
+                empty,
+                sides[[*map(bool, row)].index(False)] if sides else path,
+                n,
+                report,
+            )
+        elif duplicate == "keep":
+            yield row
+        elif (key := hash(row)) in seen:
+            _leave_out("duplicate", duplicate, path, n, report)
         else:
             seen.add(key)
             yield row
 
-# %% ../../nbs/text/00_corpora.ipynb #5cb3a99e
+# %% ../../nbs/text/00_corpora.ipynb #a49f625a
 def uneven_files(paths, row, streams, n) -> DataError:
     "The error that says which side of aligned files ends first, and how long the longest one is."
-    lengths = [n - 1 if line is None else n + sum(1 for _ in stream) for line, stream in zip(row, streams)]
-    short, long = lengths.index(min(lengths)), lengths.index(max(lengths))
-    return DataError(f"this file ends after {min(lengths)} lines, {paths[long]} has {max(lengths)}: aligned files "
-                     "match line by line, so one of them is cut off or has lost a line", paths[short], n - 1)
+    lengths = [
+        n - 1 if line is None else n + sum(1 for _ in stream) for line, stream in zip(row, streams)
+    ]
+    short = lengths.index(min(lengths))
+    long = lengths.index(max(lengths))
+    return DataError(
+        f"this file ends after {min(lengths)} lines, {paths[long]} has {max(lengths)}: aligned "
+        f"files "
+        "match line by line, so one of them is cut off or has lost a line",
+        paths[short],
+        n - 1,
+    )
 
+# %% ../../nbs/text/00_corpora.ipynb #5cb3a99e
 def _parallel(paths, empty, duplicate, report):
     streams = [normalized_lines(file_lines(path), path, report) for path in paths]
+
     def rows():
         for n, row in enumerate(zip_longest(*streams), 1):
-            if None in row: raise uneven_files(paths, row, streams, n)
+            if None in row:
+                raise uneven_files(paths, row, streams, n)
             yield n, row
+
     return checked_rows(rows(), paths[0], empty, duplicate, report, paths)
 
 # %% ../../nbs/text/00_corpora.ipynb #3fc20976
-def read_parallel(paths,                         # one file per language, line i beside line i
-                  empty: str = "raise",          # a row with an empty side: 'raise' or 'skip' (counted)
-                  duplicate: str = "keep",       # a row seen before: 'keep', 'skip' (counted) or 'raise'
-                  report: Report | None = None,  # collects the counts; a new one if None
-                 ) -> Lines:
+def read_parallel(
+    paths,  # one file per language, line i beside line i
+    empty: str = "raise",  # a row with an empty side: 'raise' or 'skip' (counted)
+    duplicate: str = "keep",  # a row seen before: 'keep', 'skip' (counted) or 'raise'
+    report: Report | None = None,  # collects the counts; a new one if None
+) -> Lines:
     "N-way text, normalised: one tuple per line, in the order of `paths`; `DataError` where the files do not match."
-    choose("empty", empty, ("raise", "skip")), choose("duplicate", duplicate, ("keep", "skip", "raise"))
+    (
+        choose("empty", empty, ("raise", "skip")),
+        choose("duplicate", duplicate, ("keep", "skip", "raise")),
+    )
     report = Report() if report is None else report
     return Lines(_parallel, tuple(map(existing_file, paths)), empty, duplicate, report=report)
+
 
 def read_moses(path_a, path_b, **options) -> Lines:
     "Bitext in two files, line i beside line i: `read_parallel` of two, with its options and errors."
     return read_parallel((path_a, path_b), **options)
 
-# %% ../../nbs/text/00_corpora.ipynb #5fd025c7
+# %% ../../nbs/text/00_corpora.ipynb #ce73f3d9
 def _tsv(path, columns, empty, duplicate, report):
     def rows():
-        lines = file_lines(path, "\r\n") # tabs at the ends divide empty fields: they stay
+        lines = file_lines(path, "\r\n")  # tabs at the ends divide empty fields: they stay
         for n, line in enumerate(normalized_lines(lines, path, report), 1):
             fields = line.split("\t")
             if len(fields) <= max(columns):
-                raise DataError(f"column {max(columns)} (from 0) is wanted, but there are {len(fields)} tab-separated "
-                                f"fields: {line[:60]!r}", path, n)
+                raise DataError(
+                    f"column {max(columns)} (from 0) is wanted, but there are {len(fields)} "
+                    f"tab-separated "
+                    f"fields: {line[:60]!r}",
+                    path,
+                    n,
+                )
             yield n, tuple(fields[c].strip() for c in columns)
+
     return checked_rows(rows(), path, empty, duplicate, report)
 
-def read_tsv_pairs(path,                         # one pair per line
-                   columns: tuple = (0, 1),      # which fields to take, from 0
-                   empty: str = "raise",         # as in `read_parallel`
-                   duplicate: str = "keep",      # as in `read_parallel`
-                   report: Report | None = None, # as in `read_parallel`
-                  ) -> Lines:
+# %% ../../nbs/text/00_corpora.ipynb #5fd025c7
+def read_tsv_pairs(
+    path,  # one pair per line
+    columns: tuple = (0, 1),  # which fields to take, from 0
+    empty: str = "raise",  # as in `read_parallel`
+    duplicate: str = "keep",  # as in `read_parallel`
+    report: Report | None = None,  # as in `read_parallel`
+) -> Lines:
     "Pairs out of tab-separated fields, normalised; `DataError` for a line that has too few."
-    choose("empty", empty, ("raise", "skip")), choose("duplicate", duplicate, ("keep", "skip", "raise"))
+    (
+        choose("empty", empty, ("raise", "skip")),
+        choose("duplicate", duplicate, ("keep", "skip", "raise")),
+    )
     report = Report() if report is None else report
     columns = tuple(columns) if isinstance(columns, (tuple, list)) else (columns,)
     if not columns or not all(type(column) is int and column >= 0 for column in columns):
-        raise ConfigError(f"columns={columns}: give numbers of fields, counted from 0, such as (0, 1)")
+        raise ConfigError(
+            f"columns={columns}: give numbers of fields, counted from 0, such as (0, 1)"
+        )
     return Lines(_tsv, existing_file(path), columns, empty, duplicate, report=report)
 
 # %% ../../nbs/text/00_corpora.ipynb #cce31a2a
@@ -302,7 +478,7 @@ zu:zul
 """
 
 # %% ../../nbs/text/00_corpora.ipynb #218b8c6b
-_CODES = {} # set → the languages that it has
+_CODES = {}  # set → the languages that it has
 _CODES["tatoeba"] = """
 af am ang ar:ara arq arz ast awa az:aze be ber bg bn br bs ca cbk ceb ch cs csb cy da de dsb dtp el en eo es et eu fa
 fi fo fr fy ga gd gl gsw he hi hr hsb hu hy ia id ie io is it ja jv ka kab kk km ko ku:kur kw kzj la lfn lt lv max mhr
@@ -356,7 +532,9 @@ _CODES["panlex"] = "bg ca eo et eu fi he hu id ka ko lt no th tr"
 _CODES["xnli"] = "ar bg de el en es fr hi ru sw th tr ur vi zh"
 _CODES["americasnli"] = "ay:aym bzd cni gn hch nah oto quy shp tar"
 _CODES["bucc"] = "cv:chv de en es fr oc:oci ru zh"
-_CODES["wmt"] = "bn cs de en es et fi fr gu ha hi hr hu is iu ja kk km lt lv pl ps ro ru ta tr uk xh zh zu"
+_CODES["wmt"] = (
+    "bn cs de en es et fi fr gu ha hi hr hu is iu ja kk km lt lv pl ps ro ru ta tr uk xh zh zu"
+)
 
 # %% ../../nbs/text/00_corpora.ipynb #20e6492e
 _CODES["ud"] = """
@@ -373,127 +551,211 @@ eu:bible-corpus.Basque-NT gu:bible-corpus.Gujarati-NT he:heb-heb hr:hrv-hrv hy:b
 ja:jpn-jpn1965 lv:bible-corpus.Latvian-NT sw:swh-swh1850 uk:ukr-ukr1871 wo:bible-corpus.Wolof-NT zh:cmn-cmn-cu89s
 zu:bible-corpus.Zulu-NT"""
 
-# %% ../../nbs/text/00_corpora.ipynb #0cf63802
+# %% ../../nbs/text/00_corpora.ipynb #c0b25599
 def _code_table() -> dict[str, dict[str, str]]:
     "Our code → {set: the set's own code}, for the sets that have the language."
     iso = dict(entry.split(":") for entry in _ISO.split())
-    long = lambda ours: iso.get(language := ours.partition("-")[0], language)
-    usual = {"tatoeba": long, "ntrex": long, "udhr": long, "nllb": lambda ours: f"{long(ours)}_Latn"}
-    entries = [(scheme, *entry.partition(":")[::2]) for scheme, text in _CODES.items() for entry in text.split()]
+
+    def long(ours):
+        return iso.get(language := ours.partition("-")[0], language)
+
+    usual = {
+        "tatoeba": long,
+        "ntrex": long,
+        "udhr": long,
+        "nllb": lambda ours: f"{long(ours)}_Latn",
+    }
+    entries = [
+        (scheme, *entry.partition(":")[::2])
+        for scheme, text in _CODES.items()
+        for entry in text.split()
+    ]
     table = {ours: {} for ours in sorted({ours for _, ours, _ in entries})}
-    for scheme, ours, code in entries: table[ours][scheme] = code or usual.get(scheme, str)(ours)
+    for scheme, ours, code in entries:
+        table[ours][scheme] = code or usual.get(scheme, str)(ours)
     for ours in table:
-        if "-" not in ours: table[ours]["opus"] = ours
+        if "-" not in ours:
+            table[ours]["opus"] = ours
     table["zh-Hant"]["opus"] = "zh_TW"
     return table
 
+# %% ../../nbs/text/00_corpora.ipynb #0cf63802
 LANGUAGES = _code_table()
-SCHEMES = (*_CODES, "opus")
-XTREME_40 = tuple("af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru sw ta te "
-                  "th tl tr ur vi yo zh".split())
 
-# %% ../../nbs/text/00_corpora.ipynb #7832e80d
-def language_code(code: str,   # ours, e.g. 'de' or 'zh-Hant'
-                  scheme: str, # one of SCHEMES
-                 ) -> str:
+
+SCHEMES = (*_CODES, "opus")
+
+
+XTREME_40 = tuple(
+    "af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru "
+    "sw ta te "
+    "th tl tr ur vi yo zh".split()
+)
+
+# %% ../../nbs/text/00_corpora.ipynb #1b334ae2
+def language_code(
+    code: str,  # ours, e.g. 'de' or 'zh-Hant'
+    scheme: str,  # one of SCHEMES
+) -> str:
     "A set's own code for a language; `ConfigError` if the language is unknown or the set does not have it."
     [code] = parse_languages([code], known=LANGUAGES)
     codes = LANGUAGES[code]
-    if choose("scheme", scheme, SCHEMES) in codes: return codes[scheme]
-    raise ConfigError(f"the {scheme} set has no {code!r}; sets that have it: {', '.join(codes) or 'none'}")
+    if choose("scheme", scheme, SCHEMES) in codes:
+        return codes[scheme]
+    raise ConfigError(
+        f"the {scheme} set has no {code!r}; sets that have it: {', '.join(codes) or 'none'}"
+    )
 
-def from_code(code: str,   # the set's own, e.g. 'cmn'
-              scheme: str, # one of SCHEMES
-             ) -> str:
+# %% ../../nbs/text/00_corpora.ipynb #7832e80d
+def from_code(
+    code: str,  # the set's own, e.g. 'cmn'
+    scheme: str,  # one of SCHEMES
+) -> str:
     "Our code for a set's own; `ConfigError` names the nearest if there is none."
-    ours = {codes[choose("scheme", scheme, SCHEMES)]: lang for lang, codes in LANGUAGES.items() if scheme in codes}
-    if code in ours: return ours[code]
+    ours = {
+        codes[choose("scheme", scheme, SCHEMES)]: lang
+        for lang, codes in LANGUAGES.items()
+        if scheme in codes
+    }
+    if code in ours:
+        return ours[code]
     near = get_close_matches(code, ours, n=1) or sorted(ours)[:1]
-    raise ConfigError(f"{code!r} is none of the {len(ours)} {scheme} codes known here; did you mean {near[0]!r}?")
+    raise ConfigError(
+        f"{code!r} is none of the {len(ours)} {scheme} codes known here; did you mean {near[0]!r}?"
+    )
 
-# %% ../../nbs/text/00_corpora.ipynb #0f7cd94d
+# %% ../../nbs/text/00_corpora.ipynb #83114ee6
 def _no_repeats(lines: list[str], path):
     "`DataError` at the first line of a test list that has occurred before."
     first = {}
     for n, line in enumerate(lines, 1):
         if first.setdefault(line, n) != n:
-            raise DataError(f"repeats line {first[line]} ({line[:40]!r}): remove it, a retrieval test must have one "
-                            "right answer", path, n)
+            raise DataError(
+                f"repeats line {first[line]} ({line[:40]!r}): remove it, a retrieval test must "
+                f"have one "
+                "right answer",
+                path,
+                n,
+            )
 
-def read_tatoeba(folder, # with files such as tatoeba.deu-eng.deu
-                 lang: str, # our code, not 'en'
-                ) -> tuple[list[str], list[str]]:
+# %% ../../nbs/text/00_corpora.ipynb #0f7cd94d
+def read_tatoeba(
+    folder,  # with files such as tatoeba.deu-eng.deu
+    lang: str,  # our code, not 'en'
+) -> tuple[list[str], list[str]]:
     "Tatoeba test of a language with English (Artetxe & Schwenk 2019): its lines, and their English translations."
     code = language_code(lang, "tatoeba")
-    if code == "eng": raise ConfigError(f"lang={lang!r} is the other side of every Tatoeba pair: name another language")
+    if code == "eng":
+        raise ConfigError(
+            f"lang={lang!r} is the other side of every Tatoeba pair: name another language"
+        )
     paths = [Path(folder) / f"tatoeba.{code}-eng.{side}" for side in (code, "eng")]
     first, second = map(list, zip(*read_parallel(paths)))
-    for lines, path in ((first, paths[0]), (second, paths[1])): _no_repeats(lines, path)
+    for lines, path in ((first, paths[0]), (second, paths[1])):
+        _no_repeats(lines, path)
     return first, second
 
-# %% ../../nbs/text/00_corpora.ipynb #4e706b0d
+# %% ../../nbs/text/00_corpora.ipynb #8aef6037
 _VERSE = re.compile(r"[A-Z0-9]{3} \d+:\d+")
 
+# %% ../../nbs/text/00_corpora.ipynb #94c34eea
 def _verses(path, report):
     report.start(path)
-    seen, held = set(), None # a row waits for the next one, which may be a <range>
+    seen = set()
+    held = None  # a row waits for the next one, which may be a <range>
     for n, line in enumerate(normalized_lines(file_lines(path), path, report), 1):
         verse, tab, text = line.partition("\t")
         if not (tab and text and _VERSE.fullmatch(verse) and "\t" not in text):
-            raise DataError(f"expected a verse, a tab and text, such as 'MAT 5:3<TAB>…', got {line[:60]!r}", path, n)
-        if verse in seen: raise DataError(f"verse {verse} stood in the file before: keep one of the two rows", path, n)
+            raise DataError(
+                f"expected a verse, a tab and text, such as 'MAT 5:3<TAB>…', got {line[:60]!r}",
+                path,
+                n,
+            )
+        if verse in seen:
+            raise DataError(
+                f"verse {verse} stood in the file before: keep one of the two rows", path, n
+            )
         seen.add(verse)
-        if text == "<range>": report.add("verse inside a range", path, n)
-        if text == "<range>" and held: report.add("verse that holds a range", path, n - 1)
-        elif held: yield held
+        if text == "<range>":
+            report.add("verse inside a range", path, n)
+        if text == "<range>" and held:
+            report.add("verse that holds a range", path, n - 1)
+        elif held:
+            yield held
         held = None if text == "<range>" else (verse, text.strip())
-    if held: yield held
+    if held:
+        yield held
 
-def read_verses(path,                         # verse_id<TAB>text, one verse per line; .tsv, .gz or .xz
-                report: Report | None = None, # collects the counts of verses in ranges; a new one if None
-               ) -> Lines:
+# %% ../../nbs/text/00_corpora.ipynb #4e706b0d
+def read_verses(
+    path,  # verse_id<TAB>text, one verse per line; .tsv, .gz or .xz
+    report: Report | None = None,  # collects the counts of verses in ranges; a new one if None
+) -> Lines:
     "(verse id, text) of one Bible, without `<range>` rows and the block before them; `DataError` for other rows."
     return Lines(_verses, existing_file(path), report=Report() if report is None else report)
 
-# %% ../../nbs/text/00_corpora.ipynb #459d318e
-MULTI30K_PARTS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "test_2018_flickr")
+# %% ../../nbs/text/00_corpora.ipynb #d26ae065
+MULTI30K_PARTS = (
+    "train",
+    "val",
+    "test_2016_flickr",
+    "test_2017_flickr",
+    "test_2017_mscoco",
+    "test_2018_flickr",
+)
 
-def read_multi30k(folder,                     # with files such as train.de.gz, as published (task1/raw)
-                  part: str,                  # one of MULTI30K_PARTS
-                  langs,                      # of en, de, fr, cs
-                  report: Report | None = None,
-                 ) -> Lines:
+
+def read_multi30k(
+    folder,  # with files such as train.de.gz, as published (task1/raw)
+    part: str,  # one of MULTI30K_PARTS
+    langs,  # of en, de, fr, cs
+    report: Report | None = None,
+) -> Lines:
     "Captions of Multi30k (Elliott et al. 2016, 2017; Barrault et al. 2018): a tuple per picture, ordered as `langs`."
     choose("part", part, MULTI30K_PARTS)
     langs = parse_languages(langs, known=("en", "de", "fr", "cs"))
     return read_parallel([Path(folder) / f"{part}.{lang}.gz" for lang in langs], report=report)
 
-def read_ntrex(folder,                        # with files such as newstest2019-ref.deu.txt.gz, as published
-               langs,                         # our codes
-               report: Report | None = None,
-              ) -> Lines:
+# %% ../../nbs/text/00_corpora.ipynb #459d318e
+def read_ntrex(
+    folder,  # with files such as newstest2019-ref.deu.txt.gz, as published
+    langs,  # our codes
+    report: Report | None = None,
+) -> Lines:
     "News of NTREX-128 (Federmann et al. 2022): one tuple per sentence, ordered as `langs`."
     codes = [language_code(lang, "ntrex") for lang in parse_languages(langs)]
     names = ["src.eng" if code == "eng" else f"ref.{code}" for code in codes]
-    return read_parallel([Path(folder) / f"newstest2019-{name}.txt.gz" for name in names], report=report)
+    return read_parallel(
+        [Path(folder) / f"newstest2019-{name}.txt.gz" for name in names], report=report
+    )
 
-# %% ../../nbs/text/00_corpora.ipynb #7e150d42
-def in_blocks(items, # an iterable
-              size: int):
+# %% ../../nbs/text/00_corpora.ipynb #6fe86b26
+def in_blocks(
+    items,  # an iterable
+    size: int,
+):
     "Lists of `size` items; what is left at the end joins the last one."
     items = iter(items)
     block = list(islice(items, size))
     while len(following := list(islice(items, size))) == size:
         yield block
         block = following
-    if block: yield block + following
+    if block:
+        yield block + following
 
+# %% ../../nbs/text/00_corpora.ipynb #7e150d42
 def _derange(block, generator) -> tuple[list[int], list[int]]:
     "Partner index for each pair of the block, and the positions where a true pair could not be avoided."
-    n, true = len(block), set(block)
-    cycle, partner = generator.permutation(n).tolist(), [0] * n
-    for i, place in enumerate(cycle): partner[place] = cycle[(i + 1) % n]
-    hit = lambda i, j: (block[i][0], block[j][1]) in true
+    n = len(block)
+    true = set(block)
+    cycle = generator.permutation(n).tolist()
+    partner = [0] * n
+    for i, place in enumerate(cycle):
+        partner[place] = cycle[(i + 1) % n]
+
+    def hit(i, j):
+        return (block[i][0], block[j][1]) in true
+
     for i in [i for i in range(n) if hit(i, partner[i])]:
         for step in range(1, n):
             j = (i + step) % n
@@ -507,17 +769,22 @@ def _mismatched(pairs, seed, block, report):
     report.start("mismatched")
     start = 0
     for number, items in enumerate(in_blocks(pairs, block)):
-        if len(items) == 1: raise DataError("a single pair cannot be mismatched: a control needs two pairs or more")
+        if len(items) == 1:
+            raise DataError("a single pair cannot be mismatched: a control needs two pairs or more")
         partner, kept = _derange(items, numpy_generator("mismatched", seed, number))
-        for i in kept: report.add("true pair kept", "mismatched", start + i + 1)
+        for i in kept:
+            report.add("true pair kept", "mismatched", start + i + 1)
         yield from ((items[i][0], items[j][1]) for i, j in enumerate(partner))
         start += len(items)
 
-def mismatched(pairs: Iterable[tuple[str, str]], # re-iterable; only `block` (at the end twice that) is held
-               seed: int,                        # another seed, another pairing
-               block: int = 4096,                # pairs among which partners change places
-               report: Report | None = None,     # counts true pairs that could not be avoided; a new one if None
-              ) -> Lines:
+
+def mismatched(
+    pairs: Iterable[tuple[str, str]],  # re-iterable; only `block` (at the end twice that) is held
+    seed: int,  # another seed, another pairing
+    block: int = 4096,  # pairs among which partners change places
+    report: Report | None = None,  # counts true pairs that could not be avoided; a new one if None
+) -> Lines:
     "The same texts in pairs that are no translations: the control for every claim that translation pairs help."
-    if block < 2: raise ConfigError(f"block={block} cannot be permuted: allowed are 2 and more")
+    if block < 2:
+        raise ConfigError(f"block={block} cannot be permuted: allowed are 2 and more")
     return Lines(_mismatched, pairs, seed, block, report=Report() if report is None else report)

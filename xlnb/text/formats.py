@@ -21,88 +21,150 @@ from xml.parsers import expat
 from zipfile import BadZipFile, ZipFile
 
 from ..base.core import ConfigError, DataError, choose, parse_languages, split_words
-from .corpora import (AlignedPair, Lines, Report, checked_rows, existing_file, file_lines, normalized_lines,
-                               uneven_files)
+from xlnb.text.corpora import (
+    AlignedPair,
+    Lines,
+    Report,
+    checked_rows,
+    existing_file,
+    file_lines,
+    normalized_lines,
+    uneven_files,
+)
 
 # %% ../../nbs/text/01_formats.ipynb #9935704c
 def _optional(module: str, purpose: str):
     "A module of a package that is no dependency; `ConfigError` names the package if it is not there."
-    try: return import_module(module)
+    try:
+        return import_module(module)
     except ImportError:
         package = module.partition(".")[0]
-        raise ConfigError(f"{purpose} needs the package {package}, which is not there: pip install {package}") from None
+        raise ConfigError(
+            f"{purpose} needs the package {package}, which is not there: pip install {package}"
+        ) from None
+
 
 def _inside(path: Path) -> tuple[Path, str] | None:
     "The zip and the name of its member, for a path that goes on inside a zip."
     for parent in path.parents:
-        if parent.suffix == ".zip" and parent.is_file(): return parent, path.relative_to(parent).as_posix()
+        if parent.suffix == ".zip" and parent.is_file():
+            return parent, path.relative_to(parent).as_posix()
 
-# %% ../../nbs/text/01_formats.ipynb #fa94d801
-_DAMAGE = (BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, OSError, ValueError)
+# %% ../../nbs/text/01_formats.ipynb #b6a419fd
+_DAMAGE = (
+    BadZipFile,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+)
+
 
 @contextmanager
-def _readable(path, line=None): # turns what unpackers raise into one error
-    try: yield
-    except (DataError, ConfigError, FileNotFoundError): raise
-    except _DAMAGE as e: raise DataError(f"packed file damaged or cut off ({e}): fetch it again", path, line) from None
+def _readable(path, line=None):  # turns what unpackers raise into one error
+    try:
+        yield
+    except (DataError, ConfigError, FileNotFoundError):
+        raise
+    except _DAMAGE as e:
+        raise DataError(
+            f"packed file damaged or cut off ({e}): fetch it again", path, line
+        ) from None
 
+# %% ../../nbs/text/01_formats.ipynb #fa94d801
 def members(path) -> list[str]:
     "Names of the files in a zip; `DataError` for a zip that is damaged, which one cut off always is."
     path = existing_file(path)
-    with _readable(path), ZipFile(path) as z: return [name for name in z.namelist() if not name.endswith("/")]
+    with _readable(path), ZipFile(path) as z:
+        return [name for name in z.namelist() if not name.endswith("/")]
+
 
 def _found(path) -> Path:
     "The path of a file or of a zip's member, if it is there; otherwise `FileNotFoundError` names the nearest."
-    if not isinstance(path, str | Path): raise ConfigError(f"{path!r:.60} is not the path of a file")
+    if not isinstance(path, str | Path):
+        raise ConfigError(f"{path!r:.60} is not the path of a file")
     path = Path(path)
-    if path.suffix == ".zst": _optional("zstandard", ".zst")
-    if (inside := _inside(path)) is None: return existing_file(path)
-    if inside[1] in (names := members(inside[0])): return path
+    if path.suffix == ".zst":
+        _optional("zstandard", ".zst")
+    if (inside := _inside(path)) is None:
+        return existing_file(path)
+    if inside[1] in (names := members(inside[0])):
+        return path
     near = ", ".join(get_close_matches(inside[1], names, n=3)) or "nothing like it"
     raise FileNotFoundError(f"{inside[0]} has no member {inside[1]}; nearest in it: {near}")
 
-# %% ../../nbs/text/01_formats.ipynb #cbe674f7
-_BLOCK = 1 << 18 # bytes
+# %% ../../nbs/text/01_formats.ipynb #06bab48d
+_BLOCK = 1 << 18  # bytes
+
 
 def _zip_blocks(archive, name) -> Iterator[bytes]:
-    with ZipFile(archive) as z, z.open(name) as f: # the checksum is compared at the end of the member
-        while block := f.read(_BLOCK): yield block
+    # the checksum is compared at the end of the member
+    with ZipFile(archive) as z, z.open(name) as f:
+        while block := f.read(_BLOCK):
+            yield block
 
+# %% ../../nbs/text/01_formats.ipynb #cbe674f7
 def _zst_blocks(path) -> Iterator[bytes]:
-    zstandard, frame = _optional("zstandard", ".zst"), None
-    if path.stat().st_size == 0: raise EOFError("an empty file is no compressed file")
+    zstandard = _optional("zstandard", ".zst")
+    frame = None
+    if path.stat().st_size == 0:
+        raise EOFError("an empty file is no compressed file")
     with open(path, "rb") as f:
         while block := f.read(_BLOCK):
-            while block: # one frame may end in the middle of a block and another begin
+            while block:  # one frame may end in the middle of a block and another begin
                 frame = frame or zstandard.ZstdDecompressor().decompressobj()
-                try: yield frame.decompress(block)
-                except zstandard.ZstdError as e: raise EOFError(e) from None
+                try:
+                    yield frame.decompress(block)
+                except zstandard.ZstdError as e:
+                    raise EOFError(e) from None
                 block, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
-    if frame: raise EOFError("its last frame is not complete")
+    if frame:
+        raise EOFError("its last frame is not complete")
 
-# %% ../../nbs/text/01_formats.ipynb #4b13df8e
-def _decoded(data: bytes, path, n: int) -> str: # n lines come before
-    try: return data.decode("utf-8")
+# %% ../../nbs/text/01_formats.ipynb #9cf1956b
+def _decoded(data: bytes, path, n: int) -> str:  # n lines come before
+    try:
+        return data.decode("utf-8")
     except UnicodeDecodeError as e:
         line = n + 1 + data.count(b"\n", 0, e.start)
-        raise DataError(f"byte 0x{data[e.start]:02x} in this line is not UTF-8: convert the file first, e.g. with "
-                        "iconv", path, line) from None
+        raise DataError(
+            f"byte 0x{data[e.start]:02x} in this line is not UTF-8: convert the file first, "
+            f"e.g. with "
+            "iconv",
+            path,
+            line,
+        ) from None
 
+# %% ../../nbs/text/01_formats.ipynb #aec72660
 def _unpacked(path, blocks, ends) -> Iterator[str]:
-    n, rest = 0, b""
+    n = 0
+    rest = b""
     while True:
-        with _readable(path, n): block = next(blocks, b"\n" if rest else None) # a last line may lack its end
-        if block is None: return
+        # a last line may lack its end
+        with _readable(path, n):
+            block = next(blocks, b"\n" if rest else None)
+        if block is None:
+            return
         whole, end, rest = (rest + block).rpartition(b"\n")
         for line in _decoded(whole, path, n).split("\n") if end else ():
             n += 1
             yield (line.removeprefix("\ufeff") if n == 1 else line).strip(ends)
 
+
 def _all_lines(path: Path, ends: str | None = None) -> Iterator[str]:
     "`corpora`'s lines of a file, blank ones too and stripped of `ends`, also out of a zip or a .zst."
-    if inside := _inside(path): return _unpacked(path, _zip_blocks(*inside), ends)
-    return _unpacked(path, _zst_blocks(path), ends) if path.suffix == ".zst" else file_lines(path, ends)
+    if inside := _inside(path):
+        return _unpacked(path, _zip_blocks(*inside), ends)
+    return (
+        _unpacked(path, _zst_blocks(path), ends)
+        if path.suffix == ".zst"
+        else file_lines(path, ends)
+    )
 
+# %% ../../nbs/text/01_formats.ipynb #4b13df8e
 def _all_texts(path: Path, report: Report, ends: str | None = None) -> Iterator[str]:
     "Such lines, normalised and counted."
     return normalized_lines(_all_lines(path, ends), path, report)
@@ -110,77 +172,120 @@ def _all_texts(path: Path, report: Report, ends: str | None = None) -> Iterator[
 # %% ../../nbs/text/01_formats.ipynb #a5de561e
 def _bitexts(path) -> list[dict[str, str]]:
     "For each pair of members such as X.de-en.de and X.de-en.en: code of the side → name of the member."
-    names, found = members(path), []
+    names = members(path)
+    found = []
     for name in names:
         stem, _, code = name.rpartition(".")
         pair = stem.rpartition(".")[2]
-        other = pair.removeprefix(f"{code}-") # the name is that of the first side if this took something away
+        # the name is that of the first side if this took something away
+        other = pair.removeprefix(f"{code}-")
         if other not in (pair, code) and f"{stem}.{other}" in names:
             found.append({code: name, other: f"{stem}.{other}"})
     return found
 
+
 def _beside(paths, report, empty="raise", duplicate="keep"):
     streams = [_all_texts(path, report) for path in paths]
+
     def rows():
         for n, row in enumerate(zip_longest(*streams), 1):
-            if None in row: raise uneven_files(paths, row, streams, n)
+            if None in row:
+                raise uneven_files(paths, row, streams, n)
             yield n, row
+
     return checked_rows(rows(), paths[0], empty, duplicate, report, paths)
 
-# %% ../../nbs/text/01_formats.ipynb #133ccb3a
-def _row_options(empty: str = "raise", duplicate: str = "keep", report: Report | None = None) -> dict:
+# %% ../../nbs/text/01_formats.ipynb #be31507e
+def _row_options(
+    empty: str = "raise", duplicate: str = "keep", report: Report | None = None
+) -> dict:
     "The options of `read_parallel`, checked."
     choose("empty", empty, ("raise", "skip"))
     choose("duplicate", duplicate, ("keep", "skip", "raise"))
-    return {"empty": empty, "duplicate": duplicate, "report": Report() if report is None else report}
+    return {
+        "empty": empty,
+        "duplicate": duplicate,
+        "report": Report() if report is None else report,
+    }
 
-def read_opus(path,       # .zip in Moses format
-              langs=None, # its two codes as it spells them, in the order wanted; that of the file names if None
-              **options,  # empty, duplicate, report, as in `read_parallel`
-             ) -> Lines:
+# %% ../../nbs/text/01_formats.ipynb #133ccb3a
+def read_opus(
+    path,  # .zip in Moses format
+    langs=None,  # its two codes as it spells them, in the order wanted; that of the file names if None
+    **options,  # empty, duplicate, report, as in `read_parallel`
+) -> Lines:
     "Pairs out of a zip as OPUS ships it (Tiedemann 2012), not unpacked; `DataError` if it holds no bitext, or several."
     if len(found := _bitexts(path)) != 1:
-        raise DataError(f"{len(found)} pairs of members such as X.de-en.de and X.de-en.en, where one is wanted, among "
-                        f"{', '.join(members(path)[:8]) or 'no members'}: unpack it and use read_moses", path)
+        raise DataError(
+            f"{len(found)} pairs of members such as X.de-en.de and X.de-en.en, where one is "
+            f"wanted, among "
+            f"{', '.join(members(path)[:8]) or 'no members'}: unpack it and use read_moses",
+            path,
+        )
     codes = parse_languages(list(found[0]) if langs is None else langs, known=found[0])
-    if len(codes) != 2: raise ConfigError(f"langs={langs!r} is not {' and '.join(found[0])} in one order or the other")
-    return Lines(_beside, tuple(Path(path) / found[0][code] for code in codes), **_row_options(**options))
+    if len(codes) != 2:
+        raise ConfigError(
+            f"langs={langs!r} is not {' and '.join(found[0])} in one order or the other"
+        )
+    return Lines(
+        _beside, tuple(Path(path) / found[0][code] for code in codes), **_row_options(**options)
+    )
 
-# %% ../../nbs/text/01_formats.ipynb #65187bcb
-MINED = {"ccmatrix": (3, 0, (1, 2)),            # margin score, text, text (Schwenk et al. 2021); WikiMatrix too
-         "ccaligned": (3, 2, (0, 1)),           # text, text, LASER score (El-Kishky et al. 2020)
-         "ccaligned-documents": (5, None, (2, 4))} # domain, address, text, address, text
+# %% ../../nbs/text/01_formats.ipynb #266d5cd8
+MINED = {
+    "ccmatrix": (3, 0, (1, 2)),  # margin score, text, text (Schwenk et al. 2021); WikiMatrix too
+    "ccaligned": (3, 2, (0, 1)),  # text, text, LASER score (El-Kishky et al. 2020)
+    "ccaligned-documents": (5, None, (2, 4)),
+}  # domain, address, text, address, text
+
 
 def _score(field: str, layout, path, n) -> float:
-    try: score = float(field)
-    except ValueError: score = float("nan")
-    if isfinite(score): return score
-    raise DataError(f"{field[:20]!r} is no score: is this file in another layout than {layout!r}?", path, n)
+    try:
+        score = float(field)
+    except ValueError:
+        score = float("nan")
+    if isfinite(score):
+        return score
+    raise DataError(
+        f"{field[:20]!r} is no score: is this file in another layout than {layout!r}?", path, n
+    )
 
+# %% ../../nbs/text/01_formats.ipynb #65187bcb
 def _mined(path, layout, min_score, empty, duplicate, report):
     width, column, (a, b) = MINED[layout]
+
     def rows():
         for n, line in enumerate(_all_texts(path, report, "\r\n"), 1):
             fields = line.split("\t")
             if len(fields) != width:
-                raise DataError(f"{len(fields)} tab-separated fields where the layout {layout!r} has {width}: "
-                                f"{line[:60]!r}", path, n)
+                raise DataError(
+                    f"{len(fields)} tab-separated fields where the layout {layout!r} has {width}: "
+                    f"{line[:60]!r}",
+                    path,
+                    n,
+                )
             score = None if column is None else _score(fields[column], layout, path, n)
-            if min_score is not None and score < min_score: report.add(f"score below {min_score}", path, n)
-            else: yield n, (fields[a].strip(), fields[b].strip())
+            if min_score is not None and score < min_score:
+                report.add(f"score below {min_score}", path, n)
+            else:
+                yield n, (fields[a].strip(), fields[b].strip())
+
     return checked_rows(rows(), path, empty, duplicate, report)
 
 # %% ../../nbs/text/01_formats.ipynb #ea870c4c
-def read_mined(path,                           # .tsv, .gz, .xz or .zst
-               layout: str,                    # one of MINED: which columns hold score and texts
-               min_score: float | None = None, # pairs below it are left out and counted; None keeps all
-               **options,                      # empty, duplicate, report, as in `read_parallel`
-              ) -> Lines:
+def read_mined(
+    path,  # .tsv, .gz, .xz or .zst
+    layout: str,  # one of MINED: which columns hold score and texts
+    min_score: float | None = None,  # pairs below it are left out and counted; None keeps all
+    **options,  # empty, duplicate, report, as in `read_parallel`
+) -> Lines:
     "Pairs of mined bitext in the columns of a published layout; `DataError` for a line that does not fit it."
     if MINED[choose("layout", layout, MINED)][1] is None and min_score is not None:
         raise ConfigError(f"min_score={min_score}, but {layout!r} has no scores: leave it out")
     if min_score is not None and not (isinstance(min_score, Real) and isfinite(min_score)):
-        raise ConfigError(f"min_score={min_score!r}: give a number, such as 1.06, or None for all pairs")
+        raise ConfigError(
+            f"min_score={min_score!r}: give a number, such as 1.06, or None for all pairs"
+        )
     return Lines(_mined, _found(path), layout, min_score, **_row_options(**options))
 
 # %% ../../nbs/text/01_formats.ipynb #2f3541cd
@@ -188,73 +293,100 @@ def _cc100(path, documents, report):
     report.start(path)
     document = []
     for n, line in enumerate(_all_texts(path, report), 1):
-        if not line: report.add("blank line", path, n)
-        elif documents: document.append(line)
-        else: yield line
+        if not line:
+            report.add("blank line", path, n)
+        elif documents:
+            document.append(line)
+        else:
+            yield line
         if document and not line:
             yield tuple(document)
             document = []
-    if document: yield tuple(document)
+    if document:
+        yield tuple(document)
 
-def read_cc100(path,                         # .xz, .gz or plain: one paragraph per line, a blank line after a document
-               documents: bool = False,      # a tuple of lines per document; otherwise a string per line
-               report: Report | None = None, # counts blank and normalised lines; a new one if None
-              ) -> Lines:
+
+def read_cc100(
+    path,  # .xz, .gz or plain: one paragraph per line, a blank line after a document
+    documents: bool = False,  # a tuple of lines per document; otherwise a string per line
+    report: Report | None = None,  # counts blank and normalised lines; a new one if None
+) -> Lines:
     "Text of CC-100 (Conneau et al. 2020; Wenzek et al. 2020); `DataError` with file and line when read."
     return Lines(_cc100, _found(path), documents, report=Report() if report is None else report)
 
-# %% ../../nbs/text/01_formats.ipynb #cd5a88c5
+# %% ../../nbs/text/01_formats.ipynb #d1ed678b
 def _json(line: str, path, n):
     "The value that a line of JSON holds."
     try:
         value = json.loads(line)
-        if "\\u" in line: json.dumps(value, ensure_ascii=False).encode() # half a surrogate pair cannot be stored
+        # half a surrogate pair cannot be stored
+        if "\\u" in line:
+            json.dumps(value, ensure_ascii=False).encode()
         return value
     except (ValueError, RecursionError) as e:
-        raise DataError(f"no JSON ({e}): mend the line; if it is the last one, fetch the file again", path, n) from None
+        raise DataError(
+            f"no JSON ({e}): mend the line; if it is the last one, fetch the file again", path, n
+        ) from None
 
+# %% ../../nbs/text/01_formats.ipynb #cd5a88c5
 def _json_texts(path, field) -> Iterator[tuple[int, str]]:
     for n, line in enumerate(_all_lines(path), 1):
-        record = _json(line, path, n) if line else {field: ""} # counted as an empty document
+        record = _json(line, path, n) if line else {field: ""}  # counted as an empty document
         if not isinstance(record, dict) or not isinstance(record.get(field), str):
             has = ", ".join(list(record)[:9]) if isinstance(record, dict) else type(record).__name__
-            raise DataError(f"no text under {field!r} (the record has {has}): name the field with field=…", path, n)
+            raise DataError(
+                f"no text under {field!r} (the record has {has}): name the field with field=…",
+                path,
+                n,
+            )
         yield n, record[field]
 
-# %% ../../nbs/text/01_formats.ipynb #77e0635d
+# %% ../../nbs/text/01_formats.ipynb #9e079dee
 def _parquet_texts(path, field) -> Iterator[tuple[int, str]]:
-    parquet, n = _optional("pyarrow.parquet", "parquet"), 0
+    parquet = _optional("pyarrow.parquet", "parquet")
+    n = 0
     with _readable(path), parquet.ParquetFile(path) as table:
         if field not in (names := table.schema_arrow.names):
-            raise DataError(f"no column {field!r}, there are {', '.join(names)}: name the column with field=…", path)
+            raise DataError(
+                f"no column {field!r}, there are {', '.join(names)}: name the column with field=…",
+                path,
+            )
         for batch in table.iter_batches(batch_size=1024, columns=[field]):
             for n, text in enumerate(batch.column(0).to_pylist(), n + 1):
-                if not isinstance(text, str | None): raise DataError(f"column {field!r} holds no text", path, n)
+                if not isinstance(text, str | None):
+                    raise DataError(f"column {field!r} holds no text", path, n)
                 yield n, text or ""
 
+# %% ../../nbs/text/01_formats.ipynb #77e0635d
 def _documents(read, path, field, documents, report):
     report.start(path)
     for n, text in read(path, field):
-        text, = report.normalize([text], path, n)
+        (text,) = report.normalize([text], path, n)
         parts = [part.strip() for part in text.split("\n")]
-        if not all(parts): report.add("blank line in a document" if any(parts) else "empty document", path, n)
-        if lines := tuple(filter(None, parts)): yield from (lines,) if documents else lines
+        if not all(parts):
+            report.add("blank line in a document" if any(parts) else "empty document", path, n)
+        if lines := tuple(filter(None, parts)):
+            yield from (lines,) if documents else lines
 
 # %% ../../nbs/text/01_formats.ipynb #6158b69f
-def read_jsonl(path,                         # .jsonl, .jsonl.gz, or .jsonl.zst (which needs the package zstandard)
-               field: str = "text",          # the key of the text
-               documents: bool = False,      # a tuple of lines per record; otherwise a string per line
-               report: Report | None = None, # counts documents that are empty, have blank lines, or were normalised
-              ) -> Lines:
+def read_jsonl(
+    path,  # .jsonl, .jsonl.gz, or .jsonl.zst (which needs the package zstandard)
+    field: str = "text",  # the key of the text
+    documents: bool = False,  # a tuple of lines per record; otherwise a string per line
+    report: Report
+    | None = None,  # counts documents that are empty, have blank lines, or were normalised
+) -> Lines:
     "Text of a file with one JSON record per line; `DataError` for a record without text."
     report = Report() if report is None else report
     return Lines(_documents, _json_texts, _found(path), field, documents, report=report)
 
-def read_parquet(path,                         # .parquet; needs the package pyarrow
-                 field: str = "text",          # the column of the text
-                 documents: bool = False,      # as in `read_jsonl`
-                 report: Report | None = None, # as in `read_jsonl`, with rows for lines
-                ) -> Lines:
+
+def read_parquet(
+    path,  # .parquet; needs the package pyarrow
+    field: str = "text",  # the column of the text
+    documents: bool = False,  # as in `read_jsonl`
+    report: Report | None = None,  # as in `read_jsonl`, with rows for lines
+) -> Lines:
     "Text of a parquet table; `DataError` if it is damaged or has no such column, `ConfigError` without pyarrow."
     _optional("pyarrow.parquet", "parquet")
     report = Report() if report is None else report
@@ -262,49 +394,69 @@ def read_parquet(path,                         # .parquet; needs the package pya
 
 # %% ../../nbs/text/01_formats.ipynb #ea4221c8
 def _referenced(columns, paths, report) -> list[tuple]:
-    found, seen = [], set()
+    found = []
+    seen = set()
     for n, (text, *translations, number) in enumerate(zip_longest(*columns, fillvalue=""), 1):
         for path, translation in zip(paths[1:], translations):
-            if not translation: report.add("reference absent", path, n)
-        if number is not None and number in seen: report.add("repeated segment id", paths[-1], n)
+            if not translation:
+                report.add("reference absent", path, n)
+        if number is not None and number in seen:
+            report.add("repeated segment id", paths[-1], n)
         if not text or number == "" or not any(translations):
-            raise DataError("a line without a sentence, an id or any translation: mend the files", paths[0], n)
+            raise DataError(
+                "a line without a sentence, an id or any translation: mend the files", paths[0], n
+            )
         seen.add(number)
         found.append((number, text, tuple(filter(None, translations))))
     return found
 
 # %% ../../nbs/text/01_formats.ipynb #5fff3a17
-def read_references(source,                       # sentences, one per line
-                    references,                   # files with one translation per line, or a blank line
-                    ids=None,                     # file with the segment id of each line, if there is one
-                    short: int = 0,               # lines that a file of references may lack at its end
-                    report: Report | None = None, # counts absent references, repeated ids, normalised lines
-                   ) -> list[tuple[str | None, str, tuple[str, ...]]]:
+def read_references(
+    source,  # sentences, one per line
+    references,  # files with one translation per line, or a blank line
+    ids=None,  # file with the segment id of each line, if there is one
+    short: int = 0,  # lines that a file of references may lack at its end
+    report: Report | None = None,  # counts absent references, repeated ids, normalised lines
+) -> list[tuple[str | None, str, tuple[str, ...]]]:
     "(id, sentence, its translations) for each line; `DataError` for files of other lengths and sentences without any."
     if isinstance(references, str | Path):
-        raise ConfigError(f"references={str(references)!r} is one path: give a list of files, [{str(references)!r}]")
+        raise ConfigError(
+            f"references={str(references)!r} is one path: give a list of files, "
+            f"[{str(references)!r}]"
+        )
     paths = [_found(path) for path in (source, *references, *([] if ids is None else [ids]))]
     report = Report() if report is None else report
-    for path in paths: report.start(path)
+    for path in paths:
+        report.start(path)
     columns = [list(_all_texts(path, report)) for path in paths]
     for k, (path, column) in enumerate(zip(paths, columns)):
         lacking = len(columns[0]) - len(column)
         if not 0 <= lacking <= (short if 0 < k <= len(references) else 0):
-            raise DataError(f"{len(column)} lines beside {len(columns[0])} in {paths[0]}: fetch both again; references "
-                            "may end early by short=… lines", path, len(column))
-    if ids is None: columns.append([None] * len(columns[0]))
+            raise DataError(
+                f"{len(column)} lines beside {len(columns[0])} in {paths[0]}: fetch both again; "
+                f"references "
+                "may end early by short=… lines",
+                path,
+                len(column),
+            )
+    if ids is None:
+        columns.append([None] * len(columns[0]))
     return _referenced(columns, paths, report)
 
 # %% ../../nbs/text/01_formats.ipynb #a216dfbc
 _SEG = re.compile(r'<seg\s+id="?([^">]+)"?\s*>(.*)</seg>', re.I)
 _DOC = re.compile(r'<doc\b[^<>]*\bdocid="([^"]+)"[^<>]*>', re.I)
-_TAG = re.compile(r"(<[?!/]?[a-z][^<>]*>)?", re.I) # alone in its line, or nothing
+_TAG = re.compile(r"(<[?!/]?[a-z][^<>]*>)?", re.I)  # alone in its line, or nothing
+
 
 def _open_after(line, document, path, n) -> str | None:
     "The document that is open after a line of markup, if `document` was open before it."
-    opened, closed = _DOC.fullmatch(line), line.lower() == "</doc>"
+    opened = _DOC.fullmatch(line)
+    closed = line.lower() == "</doc>"
     if not _TAG.fullmatch(line) or re.match(r"<(doc|seg)\b", line, re.I) and not opened:
-        raise DataError(f"no <seg id=…>…</seg>, no <doc docid=…>, nor another tag alone: {line[:60]!r}", path, n)
+        raise DataError(
+            f"no <seg id=…>…</seg>, no <doc docid=…>, nor another tag alone: {line[:60]!r}", path, n
+        )
     if (opened or closed) and (document is None) == closed:
         where = "outside" if closed else "inside"
         raise DataError(f"{line[:40]!r} {where} a document: lines are missing before it", path, n)
@@ -314,14 +466,22 @@ def _open_after(line, document, path, n) -> str | None:
 def _segments(path, report) -> dict[tuple[str, str], tuple[int, str]]:
     "(document, segment) → (line, text), in the order of the file."
     report.start(path)
-    found, document, line, n = {}, None, "", 0
+    found = {}
+    document = None
+    line = ""
+    n = 0
     for n, line in enumerate(_all_lines(path), 1):
         if segment := _SEG.fullmatch(line):
             key = document, segment[1]
             if document is None or key in found:
-                raise DataError(f"segment {segment[1]} of document {document} again, or outside a document: fetch the "
-                                "file again", path, n)
-            text, = report.normalize([segment[2].strip()], path, n)
+                raise DataError(
+                    f"segment {segment[1]} of document {document} again, or outside a document: "
+                    f"fetch the "
+                    "file again",
+                    path,
+                    n,
+                )
+            (text,) = report.normalize([segment[2].strip()], path, n)
             found[key] = n, text
             continue
         document = _open_after(line, document, path, n)
@@ -330,68 +490,104 @@ def _segments(path, report) -> dict[tuple[str, str], tuple[int, str]]:
         raise DataError("its last tags are not there, it is cut off: fetch it again", path, n)
     return found
 
-# %% ../../nbs/text/01_formats.ipynb #2ed8242e
+# %% ../../nbs/text/01_formats.ipynb #a752b22d
 def _wmt(paths, empty, duplicate, report):
     def rows():
         first, second = (_segments(path, report) for path in paths)
-        for path, has, other, lacks in ((paths[0], first, paths[1], second), (paths[1], second, paths[0], first)):
+        for path, has, other, lacks in (
+            (paths[0], first, paths[1], second),
+            (paths[1], second, paths[0], first),
+        ):
             if odd := [key for key in has if key not in lacks]:
-                raise DataError(f"segment {odd[0][1]} of {odd[0][0]} is not in {other}, nor are {len(odd) - 1} more: "
-                                "are these the two sides of one set?", path, has[odd[0]][0])
-        for key, (n, text) in first.items(): yield n, (text, second[key][1])
+                raise DataError(
+                    f"segment {odd[0][1]} of {odd[0][0]} is not in {other}, nor are "
+                    f"{len(odd) - 1} more: "
+                    "are these the two sides of one set?",
+                    path,
+                    has[odd[0]][0],
+                )
+        for key, (n, text) in first.items():
+            yield n, (text, second[key][1])
+
     return checked_rows(rows(), paths[0], empty, duplicate, report)
 
-def read_wmt(source,    # .sgm, perhaps packed
-             reference, # the other side
-             **options, # empty, duplicate, report, as in `read_parallel`; the report counts lines of markup, too
-            ) -> Lines:
+# %% ../../nbs/text/01_formats.ipynb #2ed8242e
+def read_wmt(
+    source,  # .sgm, perhaps packed
+    reference,  # the other side
+    **options,  # empty, duplicate, report, as in `read_parallel`; the report counts lines of markup, too
+) -> Lines:
     "Pairs of a WMT test set (Bojar et al. 2014) by document and segment; `DataError` if one side has other segments."
     return Lines(_wmt, (_found(source), _found(reference)), **_row_options(**options))
 
 # %% ../../nbs/text/01_formats.ipynb #0ac4ccc1
 def _udhr_handlers(parser, found, path, report):
     "Put paragraphs into `found` (article → paragraphs) while the parser runs; count other text."
-    open_tags, texts, state = [], [], {"number": None} # texts: pieces of the text of the innermost element
-    error = lambda what: DataError(f"{what}: fetch the file again", path, parser.CurrentLineNumber)
+    open_tags = []
+    texts = []
+    state = {"number": None}  # texts: pieces of the text of the innermost element
+
+    def error(what):
+        return DataError(f"{what}: fetch the file again", path, parser.CurrentLineNumber)
+
     def start(tag, attributes):
-        if "".join(texts).strip(): raise error(f"<{tag}> in the middle of a text")
+        if "".join(texts).strip():
+            raise error(f"<{tag}> in the middle of a text")
         open_tags.append(tag)
         texts.clear()
-        if tag not in ("preamble", "article"): return
+        if tag not in ("preamble", "article"):
+            return
         number = attributes.get("number", "") if tag == "article" else "0"
-        if not re.fullmatch("[0-9]{1,3}", number): raise error(f"an article whose number is {number!r}")
-        if int(number) in found: raise error(f"article {number} for the second time")
+        if not re.fullmatch("[0-9]{1,3}", number):
+            raise error(f"an article whose number is {number!r}")
+        if int(number) in found:
+            raise error(f"article {number} for the second time")
         state["number"] = int(number)
         found[int(number)] = []
+
     def end(tag):
         text = re.sub(r"[ \t\r\n]+", " ", "".join(texts)).strip()
         inside = tag == "para" and "note" not in open_tags and state["number"] is not None
-        if inside and text: found[state["number"]] += report.normalize([text], path, parser.CurrentLineNumber)
-        elif inside: report.add("empty paragraph", path, parser.CurrentLineNumber)
+        if inside and text:
+            found[state["number"]] += report.normalize([text], path, parser.CurrentLineNumber)
+        elif inside:
+            report.add("empty paragraph", path, parser.CurrentLineNumber)
         elif text:
-            where = open_tags[-2:][0] if tag == "para" else tag # a paragraph of a note
+            where = open_tags[-2:][0] if tag == "para" else tag  # a paragraph of a note
             report.add(f"text in <{where}>", path, parser.CurrentLineNumber)
-        if tag in ("preamble", "article"): state["number"] = None
+        if tag in ("preamble", "article"):
+            state["number"] = None
         open_tags.pop(), texts.clear()
+
     return start, end, texts.append
 
 # %% ../../nbs/text/01_formats.ipynb #d6920e2d
-def read_udhr(path,                         # udhr_<code>.xml, perhaps packed
-              report: Report | None = None, # counts titles, notes, empty, absent and normalised parts
-             ) -> dict[int, tuple[str, ...]]:
+def read_udhr(
+    path,  # udhr_<code>.xml, perhaps packed
+    report: Report | None = None,  # counts titles, notes, empty, absent and normalised parts
+) -> dict[int, tuple[str, ...]]:
     "Article → its paragraphs, of UDHR in Unicode, the preamble as number 0; `DataError` for what is no such XML."
-    path, report, found, n = _found(path), Report() if report is None else report, {}, 0
+    path = _found(path)
+    report = Report() if report is None else report
+    found = {}
+    n = 0
     report.start(path)
     parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = _udhr_handlers(
-        parser, found, path, report)
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = (
+        _udhr_handlers(parser, found, path, report)
+    )
     try:
-        for n, line in enumerate(_all_lines(path, "\r\n"), 1): parser.Parse(f"{line}\n", False)
+        for n, line in enumerate(_all_lines(path, "\r\n"), 1):
+            parser.Parse(f"{line}\n", False)
         parser.Parse("", True)
     except expat.ExpatError as e:
-        raise DataError(f"no well-formed XML ({expat.ErrorString(e.code)}): fetch it again", path, n) from None
-    if not found: raise DataError("no preamble and no article: this is no declaration", path, n)
-    for number in set(range(31)) - set(found): report.add("article absent", path, n)
+        raise DataError(
+            f"no well-formed XML ({expat.ErrorString(e.code)}): fetch it again", path, n
+        ) from None
+    if not found:
+        raise DataError("no preamble and no article: this is no declaration", path, n)
+    for number in set(range(31)) - set(found):
+        report.add("article absent", path, n)
     return {number: tuple(found[number]) for number in sorted(found)}
 
 # %% ../../nbs/text/01_formats.ipynb #67c67211
@@ -402,64 +598,90 @@ def _identified(path, report) -> dict[str, str]:
         key, _, text = line.partition("\t")
         if not (key and text.strip()) or "\t" in text:
             raise DataError(f"expected an id, a tab and a sentence, got {line[:60]!r}", path, n)
-        if key in found: raise DataError(f"id {key!r} stood in the file before: keep one of the two rows", path, n)
+        if key in found:
+            raise DataError(
+                f"id {key!r} stood in the file before: keep one of the two rows", path, n
+            )
         found[key] = text.strip()
     return found
 
 # %% ../../nbs/text/01_formats.ipynb #08b5eebd
-def read_bucc(first,                        # id<TAB>sentence
-              second,                       # id<TAB>sentence of the other language
-              gold=None,                    # first id<TAB>second id of the pairs that are translations
-              report: Report | None = None, # counts repeated gold pairs and normalised lines
-             ) -> tuple[dict[str, str], dict[str, str], list[tuple[str, str]]]:
+def read_bucc(
+    first,  # id<TAB>sentence
+    second,  # id<TAB>sentence of the other language
+    gold=None,  # first id<TAB>second id of the pairs that are translations
+    report: Report | None = None,  # counts repeated gold pairs and normalised lines
+) -> tuple[dict[str, str], dict[str, str], list[tuple[str, str]]]:
     "Sentences by id of both sides, and the gold pairs of ids (Zweigenbaum et al. 2017); `DataError` for unknown ids."
     report = Report() if report is None else report
-    sides, pairs = [_identified(_found(path), report) for path in (first, second)], {}
-    if gold is None: return *sides, []
+    sides = [_identified(_found(path), report) for path in (first, second)]
+    pairs = {}
+    if gold is None:
+        return *sides, []
     gold = _found(gold)
     report.start(gold)
     for n, line in enumerate(_all_lines(gold), 1):
         ids = tuple(line.split("\t"))
-        if len(ids) != 2: raise DataError(f"expected two ids with a tab between, got {line[:60]!r}", gold, n)
+        if len(ids) != 2:
+            raise DataError(f"expected two ids with a tab between, got {line[:60]!r}", gold, n)
         for key, side, other, path in zip(ids, sides, sides[::-1], (first, second)):
-            if key in side: continue
+            if key in side:
+                continue
             hint = "swap the two files" if key in other else "fetch the files again"
             raise DataError(f"id {key!r} is not in {path}: {hint}", gold, n)
-        if ids in pairs: report.add("repeated gold pair", gold, n)
+        if ids in pairs:
+            report.add("repeated gold pair", gold, n)
         pairs[ids] = None
     return *sides, list(pairs)
 
-# %% ../../nbs/text/01_formats.ipynb #84523bf0
-def _gold_options(path, out_of_range: str = "count", report: Report | None = None) -> tuple[Report, bool]:
+# %% ../../nbs/text/01_formats.ipynb #ba92fb09
+def _gold_options(
+    path, out_of_range: str = "count", report: Report | None = None
+) -> tuple[Report, bool]:
     "The report, and whether a link to no word is an error: the options of all readers of gold alignments."
     report = Report() if report is None else report
     report.start(path)
     return report, choose("out_of_range", out_of_range, ("count", "raise")) == "raise"
 
+# %% ../../nbs/text/01_formats.ipynb #84523bf0
 def _aligned(sides, links, base, path, report, strict) -> AlignedPair:
     "A pair of word tuples with links (line, i, j, sure) counted from `base`; what is odd about these is counted."
     chosen = {True: set(), False: set()}
     for n, i, j, sure in links:
         link = i - base, j - base
         if all(0 <= k < len(words) for k, words in zip(link, sides)):
-            if link in chosen[sure]: report.add("repeated link", path, n)
-            elif link in chosen[not sure]: report.add("link both sure and possible", path, n)
+            if link in chosen[sure]:
+                report.add("repeated link", path, n)
+            elif link in chosen[not sure]:
+                report.add("link both sure and possible", path, n)
             chosen[sure].add(link)
-        elif not strict: report.add("link out of range", path, n)
-        else: raise DataError(f"link {i} {j}, counted from {base}, but there are {len(sides[0])} and {len(sides[1])} "
-                              "words: mend it, or read with out_of_range='count'", path, n)
+        elif not strict:
+            report.add("link out of range", path, n)
+        else:
+            raise DataError(
+                f"link {i} {j}, counted from {base}, but there are {len(sides[0])} and "
+                f"{len(sides[1])} "
+                "words: mend it, or read with out_of_range='count'",
+                path,
+                n,
+            )
     return AlignedPair(*sides, frozenset(chosen[True]), frozenset(chosen[False]))
 
-# %% ../../nbs/text/01_formats.ipynb #119e8518
+# %% ../../nbs/text/01_formats.ipynb #0f785d89
 def _triples(path) -> list[tuple[int, int, int, int, bool]]:
     "(line, sentence, i, j, sure), as published."
     found = []
     for n, line in enumerate(_all_lines(path), 1):
-        if not (m := re.fullmatch(r"([0-9]{1,9})\s+(-?[0-9]{1,9})\s+(-?[0-9]{1,9})(\s+[SP])?", line)):
-            raise DataError(f"expected 'sentence i j', perhaps with S or P, got {line[:60]!r}", path, n)
+        if not (
+            m := re.fullmatch(r"([0-9]{1,9})\s+(-?[0-9]{1,9})\s+(-?[0-9]{1,9})(\s+[SP])?", line)
+        ):
+            raise DataError(
+                f"expected 'sentence i j', perhaps with S or P, got {line[:60]!r}", path, n
+            )
         found.append((n, int(m[1]), int(m[2]), int(m[3]), (m[4] or "S").strip() == "S"))
     return found
 
+# %% ../../nbs/text/01_formats.ipynb #119e8518
 def _sentences(path, report) -> dict[int | None, tuple[str, ...]]:
     "Words by the number that the file gives the sentence; by minus the line where it numbers none."
     report.start(path)
@@ -468,46 +690,85 @@ def _sentences(path, report) -> dict[int | None, tuple[str, ...]]:
         m = re.fullmatch(r"<s snum=([0-9]{1,9})>(.*)</s>", line)
         number, text = (int(m[1]), m[2]) if m else (-n, line)
         words = tuple(report.normalize(split_words(text), path, n))
-        if not words or number in found or not m and line.startswith("<s ") or m and n > 1 and min(found) < 0:
-            raise DataError(f"no sentence, a number again, or no whole '<s snum=13> … </s>': {line[:60]!r}", path, n)
+        if (
+            not words
+            or number in found
+            or not m
+            and line.startswith("<s ")
+            or m
+            and n > 1
+            and min(found) < 0
+        ):
+            raise DataError(
+                f"no sentence, a number again, or no whole '<s snum=13> … </s>': {line[:60]!r}",
+                path,
+                n,
+            )
         found[number] = words
     return found
 
 # %% ../../nbs/text/01_formats.ipynb #05882b1a
 def _plain_ids(triples, count, first_id, path) -> list[int]:
     "The numbers that links give to sentences without any."
-    ids = sorted({number for _, number, *_ in triples}) if first_id is None else range(first_id, first_id + count)
-    if len(ids) == count: return list(ids)
-    raise DataError(f"{len(ids)} different sentence numbers for {count} sentences: give the number of the first one "
-                    "with first_id=…", path, len(triples))
+    ids = (
+        sorted({number for _, number, *_ in triples})
+        if first_id is None
+        else range(first_id, first_id + count)
+    )
+    if len(ids) == count:
+        return list(ids)
+    raise DataError(
+        f"{len(ids)} different sentence numbers for {count} sentences: give the number of the "
+        f"first one "
+        "with first_id=…",
+        path,
+        len(triples),
+    )
 
 # %% ../../nbs/text/01_formats.ipynb #8d23e3a2
-def read_triples(links,                       # 'sentence i j' and perhaps S or P, words counted from 1
-                 first,                       # sentences, words divided by blanks; plain, or '<s snum=13> … </s>'
-                 second,                      # the other side: line by line, or with the same numbers in any order
-                 first_id: int | None = None, # number of the first plain sentence; None: k-th smallest is line k
-                 **options,                   # out_of_range: a link to no word, 'count' (in `report`) or 'raise'
-                ) -> list[AlignedPair]:
+def read_triples(
+    links,  # 'sentence i j' and perhaps S or P, words counted from 1
+    first,  # sentences, words divided by blanks; plain, or '<s snum=13> … </s>'
+    second,  # the other side: line by line, or with the same numbers in any order
+    first_id: int
+    | None = None,  # number of the first plain sentence; None: k-th smallest is line k
+    **options,  # out_of_range: a link to no word, 'count' (in `report`) or 'raise'
+) -> list[AlignedPair]:
     "Gold alignment of WPT 2003 and 2005 and their kin ('wa', talp), in the order of `first`; `DataError` for others."
-    links, paths = _found(links), (_found(first), _found(second))
+    links = _found(links)
+    paths = (_found(first), _found(second))
     (report, strict), triples = _gold_options(links, **options), _triples(links)
     sides = [_sentences(path, report) for path in paths]
     if odd := sides[0].keys() ^ sides[1].keys():
-        raise DataError(f"{len(odd)} sentences are on one side only, beside {paths[1]}: fetch both again", paths[0],
-                        min(map(len, sides)))
-    ids = list(sides[0]) if min(sides[0], default=0) >= 0 else _plain_ids(triples, len(sides[0]), first_id, links)
+        raise DataError(
+            f"{len(odd)} sentences are on one side only, beside {paths[1]}: fetch both again",
+            paths[0],
+            min(map(len, sides)),
+        )
+    ids = (
+        list(sides[0])
+        if min(sides[0], default=0) >= 0
+        else _plain_ids(triples, len(sides[0]), first_id, links)
+    )
     by_id = {number: [] for number in ids}
     for n, number, *link in triples:
-        if number not in by_id: raise DataError(f"there is no sentence {number} in {paths[0]}", links, n)
+        if number not in by_id:
+            raise DataError(f"there is no sentence {number} in {paths[0]}", links, n)
         by_id[number].append((n, *link))
     for number in ids:
-        if not by_id[number]: report.add("sentence without links", links, len(triples))
+        if not by_id[number]:
+            report.add("sentence without links", links, len(triples))
     words = ((words, sides[1][number]) for number, words in sides[0].items())
-    return [_aligned(pair, by_id[number], 1, links, report, strict) for number, pair in zip(ids, words)]
+    return [
+        _aligned(pair, by_id[number], 1, links, report, strict) for number, pair in zip(ids, words)
+    ]
 
-# %% ../../nbs/text/01_formats.ipynb #fc57d39d
+# %% ../../nbs/text/01_formats.ipynb #31d07b66
 _LINK = re.compile("([0-9]{1,9})([-p])([0-9]{1,9})")
+
+
 _LINKS = re.compile(r"(?:[0-9]{1,9}[-p][0-9]{1,9}(?:\s+|$))*")
+
 
 def _items(path) -> Iterator[list[tuple[int, int, int, bool]]]:
     "For each line its links (line, i, j, sure), as published."
@@ -517,82 +778,125 @@ def _items(path) -> Iterator[list[tuple[int, int, int, bool]]]:
             raise DataError(f"{odd[:20]!r} is no link such as 3-5", path, n)
         yield [(n, int(i), int(j), kind == "-") for i, kind, j in _LINK.findall(line)]
 
-def read_pharaoh(path,                         # one line per sentence, links such as 3-5
-                 base: int = 0,                # number of the first word
-                 report: Report | None = None, # counts repeated links
-                ) -> list[frozenset[tuple[int, int]]]:
+# %% ../../nbs/text/01_formats.ipynb #fc57d39d
+def read_pharaoh(
+    path,  # one line per sentence, links such as 3-5
+    base: int = 0,  # number of the first word
+    report: Report | None = None,  # counts repeated links
+) -> list[frozenset[tuple[int, int]]]:
     "Links of a system's output, counted from 0, a set per line; `DataError` for possible links, which only gold has."
-    path, report, found = _found(path), Report() if report is None else report, []
+    path = _found(path)
+    report = Report() if report is None else report
+    found = []
     report.start(path)
     for n, items in enumerate(_items(path), 1):
         if any(not sure or min(i, j) < base for _, i, j, sure in items):
-            raise DataError(f"a link such as 3p5, or a word below {base}: is this gold, or counted from another number "
-                            "(base=…)?", path, n)
+            raise DataError(
+                f"a link such as 3p5, or a word below {base}: is this gold, or counted from "
+                f"another number "
+                "(base=…)?",
+                path,
+                n,
+            )
         found.append(frozenset((i - base, j - base) for _, i, j, _ in items))
-        for _ in range(len(items) - len(found[-1])): report.add("repeated link", path, n)
+        for _ in range(len(items) - len(found[-1])):
+            report.add("repeated link", path, n)
     return found
 
-# %% ../../nbs/text/01_formats.ipynb #716acb2b
+# %% ../../nbs/text/01_formats.ipynb #4a0a75d8
 def _split_sides(path, report) -> Iterator[tuple[str, str]]:
     report.start(path)
     for n, line in enumerate(_all_texts(path, report), 1):
         sides = tuple(side.strip() for side in line.split("|||"))
-        if len(sides) != 2 or not all(sides): raise DataError(f"expected 'words ||| words', got {line[:60]!r}", path, n)
+        if len(sides) != 2 or not all(sides):
+            raise DataError(f"expected 'words ||| words', got {line[:60]!r}", path, n)
         yield sides
 
-def read_pharaoh_gold(links,         # one line per sentence: 3-5 sure, 4p6 possible
-                      sentences,     # file of 'words ||| words', or the paths of two files
-                      base: int = 1, # number of the first word
-                      **options,     # out_of_range, report, as in `read_triples`
-                     ) -> list[AlignedPair]:
+# %% ../../nbs/text/01_formats.ipynb #716acb2b
+def read_pharaoh_gold(
+    links,  # one line per sentence: 3-5 sure, 4p6 possible
+    sentences,  # file of 'words ||| words', or the paths of two files
+    base: int = 1,  # number of the first word
+    **options,  # out_of_range, report, as in `read_triples`
+) -> list[AlignedPair]:
     "Gold alignment as awesome-align publishes it (Dou & Neubig 2021); `DataError` for another number of lines."
     links = _found(links)
     report, strict = _gold_options(links, **options)
-    paths = [_found(path) for path in ([sentences] if isinstance(sentences, str | Path) else sentences)]
+    paths = [
+        _found(path) for path in ([sentences] if isinstance(sentences, str | Path) else sentences)
+    ]
     rows = list(_split_sides(*paths, report) if len(paths) == 1 else _beside(paths, report))
     items = list(_items(links))
     if len(items) != len(rows):
-        raise DataError(f"{len(items)} lines of links for {len(rows)} sentences: fetch both again", links, len(items))
+        raise DataError(
+            f"{len(items)} lines of links for {len(rows)} sentences: fetch both again",
+            links,
+            len(items),
+        )
     words = ([tuple(split_words(side)) for side in row] for row in rows)
     return [_aligned(pair, item, base, links, report, strict) for pair, item in zip(words, items)]
 
-# %% ../../nbs/text/01_formats.ipynb #ffdc0d15
+# %% ../../nbs/text/01_formats.ipynb #b2a74161
 def _json_pair(record, path, n, report) -> tuple[list, list]:
     "The two word tuples of a record, and its links."
     record = record if isinstance(record, dict) else {}
     *sides, links = (record.get(key) for key in ("src_words", "tgt_words", "alignment"))
-    is_words = lambda words: isinstance(words, list) and all(isinstance(word, str) and word for word in words)
-    is_link = lambda link: isinstance(link, list) and [type(x) for x in link] == [int, int]
+
+    def is_words(words):
+        return isinstance(words, list) and all(isinstance(word, str) and word for word in words)
+
+    def is_link(link):
+        return isinstance(link, list) and [type(x) for x in link] == [int, int]
+
     if all(map(is_words, sides)) and isinstance(links, list) and all(map(is_link, links)):
         words = report.normalize([*sides[0], *sides[1]], path, n)
         links = [(n, *link, True) for link in links]
-        return [tuple(words[:len(sides[0])]), tuple(words[len(sides[0]):])], links
-    raise DataError("expected src_words and tgt_words, lists of words, and alignment, pairs of numbers", path, n)
+        return [tuple(words[: len(sides[0])]), tuple(words[len(sides[0]) :])], links
+    raise DataError(
+        "expected src_words and tgt_words, lists of words, and alignment, pairs of numbers", path, n
+    )
 
-def read_json_gold(path,          # a record per line: src_words, tgt_words, alignment
-                   base: int = 0, # number of the first word
-                   **options,     # out_of_range, report, as in `read_triples`
-                  ) -> list[AlignedPair]:
+# %% ../../nbs/text/01_formats.ipynb #ffdc0d15
+def read_json_gold(
+    path,  # a record per line: src_words, tgt_words, alignment
+    base: int = 0,  # number of the first word
+    **options,  # out_of_range, report, as in `read_triples`
+) -> list[AlignedPair]:
     "Gold alignment in JSON lines, all links sure; `DataError` for records without words or links."
     path = _found(path)
     report, strict = _gold_options(path, **options)
-    rows = (_json_pair(_json(line, path, n), path, n, report) for n, line in enumerate(_all_lines(path), 1))
+    rows = (
+        _json_pair(_json(line, path, n), path, n, report)
+        for n, line in enumerate(_all_lines(path), 1)
+    )
     return [_aligned(*row, base, path, report, strict) for row in rows]
 
 # %% ../../nbs/text/01_formats.ipynb #d960fc03
-def read_dictionary(path,                         # 'word translation' or word<TAB>translation; also inside a zip
-                    report: Report | None = None, # counts identical and repeated entries, kept, and normalised lines
-                   ) -> list[tuple[str, str]]:
+def read_dictionary(
+    path,  # 'word translation' or word<TAB>translation; also inside a zip
+    report: Report
+    | None = None,  # counts identical and repeated entries, kept, and normalised lines
+) -> list[tuple[str, str]]:
     "Entries of MUSE (Conneau et al. 2018), XLing-Eval (Glavaš et al. 2019) or PanLex-BLI (Vulić et al. 2019)."
-    path, report = _found(path), Report() if report is None else report
+    path = _found(path)
+    report = Report() if report is None else report
     report.start(path)
-    entries, seen = [], set()
+    entries = []
+    seen = set()
     for n, line in enumerate(_all_texts(path, report, "\r\n"), 1):
-        entry = tuple(map(str.strip, line.split("\t"))) if "\t" in line else tuple(split_words(line))
+        entry = (
+            tuple(map(str.strip, line.split("\t"))) if "\t" in line else tuple(split_words(line))
+        )
         if len(entry) != 2 or not all(entry):
-            raise DataError(f"expected a word, a tab or a blank, and its translation, got {line[:60]!r}", path, n)
-        if entry[0] == entry[1]: report.add("identical words, kept", path, n)
-        if entry in seen: report.add("repeated entry, kept", path, n)
+            raise DataError(
+                f"expected a word, a tab or a blank, and its translation, got {line[:60]!r}",
+                path,
+                n,
+            )
+        if entry[0] == entry[1]:
+            report.add("identical words, kept", path, n)
+        if entry in seen:
+            report.add("repeated entry, kept", path, n)
         seen.add(entry)
         entries.append(entry)
     return entries

@@ -15,400 +15,666 @@ import numpy as np
 from scipy import sparse
 from tokenizers import Tokenizer
 
-from ..base.core import (ConfigError, DataError, PALETTE, atomic_path, choose, figure, numpy_generator,
-                            parse_languages)
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    PALETTE,
+    atomic_path,
+    choose,
+    figure,
+    numpy_generator,
+    parse_languages,
+)
 from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import UNSPACED, dictionary as names_dictionary
 from .contamination import text_lines
 from .corpora import existing_file, file_lines, in_blocks
 from .vocab import require_fast
 
-# %% ../../nbs/text/08_matching.ipynb #04c62c59
+# %% ../../nbs/text/08_matching.ipynb #945b2f02
 def _letters() -> dict[int, int]:
     "GPT-2's 256 letters → bytes: 188 stand for themselves, the others are U+0100 and on."
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    return {c: c for c in plain} | {0x100 + n: byte for n, byte in enumerate(sorted({*range(256)} - {*plain}))}
+    return {c: c for c in plain} | {
+        0x100 + n: byte for n, byte in enumerate(sorted({*range(256)} - {*plain}))
+    }
+
 
 _BYTES = _letters()
+
+
 _BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
 
+# %% ../../nbs/text/08_matching.ipynb #021b1182
 def _marks(tokenizer) -> str:
     "'bytes', '▁', or the prefix of pieces that go on ('##'); `ConfigError` for a tokenizer that cannot be read."
     backend = tokenizer.backend_tokenizer
-    parts = [p for p in (backend.normalizer, backend.pre_tokenizer, backend.decoder) if p is not None]
+    parts = [
+        p for p in (backend.normalizer, backend.pre_tokenizer, backend.decoder) if p is not None
+    ]
     described = b"".join(p.__getstate__() for p in parts).decode()
-    if '"ByteLevel"' in described: return "bytes"
-    if prefix := getattr(backend.model, "continuing_subword_prefix", None): return prefix
-    if "▁" in described: return "▁"
-    raise ConfigError(f"cannot tell which pieces of this {type(backend.model).__name__} tokenizer begin a word: it has "
-                      "neither byte-level letters, nor a prefix like '##', nor the mark '▁'")
+    if '"ByteLevel"' in described:
+        return "bytes"
+    if prefix := getattr(backend.model, "continuing_subword_prefix", None):
+        return prefix
+    if "▁" in described:
+        return "▁"
+    raise ConfigError(
+        f"cannot tell which pieces of this {type(backend.model).__name__} tokenizer begin a "
+        f"word: it has "
+        "neither byte-level letters, nor a prefix like '##', nor the mark '▁'"
+    )
 
+# %% ../../nbs/text/08_matching.ipynb #9d4982e2
 def _form(piece: str, marks: str) -> str | bytes:
     "The text of a piece, with a blank before it if it begins a word; bytes where they are not whole characters."
     if marks == "bytes":
-        try: raw = piece.translate(_BYTES).encode("latin-1")
-        except UnicodeEncodeError: return piece # not in GPT-2's letters
-        try: return raw.decode()
-        except UnicodeDecodeError: return raw
-    if marks != "▁": return piece[len(marks):] if piece.startswith(marks) else f" {piece}"
-    return bytes.fromhex(byte[1]) if (byte := _BYTE_PIECE.fullmatch(piece)) else piece.replace("▁", " ")
+        try:
+            raw = piece.translate(_BYTES).encode("latin-1")
+        except UnicodeEncodeError:
+            return piece  # not in GPT-2's letters
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw
+    if marks != "▁":
+        return piece[len(marks) :] if piece.startswith(marks) else f" {piece}"
+    return (
+        bytes.fromhex(byte[1])
+        if (byte := _BYTE_PIECE.fullmatch(piece))
+        else piece.replace("▁", " ")
+    )
 
-_ROLES = (("bos", "cls"), ("cls", "bos"), ("eos", "sep"), ("sep", "eos"), ("pad",), ("unk",), ("mask",))
+# %% ../../nbs/text/08_matching.ipynb #b65cb1bf
+_ROLES = (
+    ("bos", "cls"),
+    ("cls", "bos"),
+    ("eos", "sep"),
+    ("sep", "eos"),
+    ("pad",),
+    ("unk",),
+    ("mask",),
+)
 
-def _id(tokenizer, role: str) -> int | None: return getattr(tokenizer, f"{role}_token_id", None)
 
-def _pieces(tokenizer) -> list[str]: # by id; '' where an id has no piece
+def _id(tokenizer, role: str) -> int | None:
+    return getattr(tokenizer, f"{role}_token_id", None)
+
+
+def _pieces(tokenizer) -> list[str]:  # by id; '' where an id has no piece
     vocab = tokenizer.get_vocab()
     pieces = [""] * (max(vocab.values()) + 1)
-    for piece, i in vocab.items(): pieces[i] = piece
+    for piece, i in vocab.items():
+        pieces[i] = piece
     return pieces
 
-def _forms(tokenizer) -> list[str | bytes | None]: # by id; None for special tokens
+# %% ../../nbs/text/08_matching.ipynb #04c62c59
+def _forms(tokenizer) -> list[str | bytes | None]:  # by id; None for special tokens
     "Common form of every piece. An added token stands for its text as written."
     marks = _marks(tokenizer)
     forms = [_form(piece, marks) if piece else None for piece in _pieces(tokenizer)]
-    for i, token in tokenizer.added_tokens_decoder.items(): forms[i] = None if token.special else token.content
-    for (role, *_) in _ROLES:
-        if (i := _id(tokenizer, role)) is not None: forms[i] = None
+    for i, token in tokenizer.added_tokens_decoder.items():
+        forms[i] = None if token.special else token.content
+    for role, *_ in _ROLES:
+        if (i := _id(tokenizer, role)) is not None:
+            forms[i] = None
     return forms
 
-# %% ../../nbs/text/08_matching.ipynb #6f4e7398
+# %% ../../nbs/text/08_matching.ipynb #c89704f3
 RULES = ("special", "exact", "normalised", "dictionary", "subwords", "similarity", "unmatched")
-ORDERS = {"exact": ("exact", "normalised", "dictionary"), "dictionary": ("dictionary", "exact", "normalised")}
+
+
+ORDERS = {
+    "exact": ("exact", "normalised", "dictionary"),
+    "dictionary": ("dictionary", "exact", "normalised"),
+}
+
+
 _ACCENTS = re.compile("[\u0300-\u036f]+")
 
-def _plain(form: str) -> str | None: # None if nothing is left
+
+def _plain(form: str) -> str | None:  # None if nothing is left
     "NFKC without accents; the blank that begins a word stays, case too."
-    if form.isascii(): return form if form.strip() else None
+    if form.isascii():
+        return form if form.strip() else None
     begins = form.startswith(" ")
     body = _ACCENTS.sub("", unicodedata.normalize("NFKD", form[begins:]))
     body = unicodedata.normalize("NFC", body).strip()
     return " " * begins + body if body else None
 
-def _folded(plain: str | None) -> str | None: return plain and plain.casefold()
 
+def _folded(plain: str | None) -> str | None:
+    return plain and plain.casefold()
+
+# %% ../../nbs/text/08_matching.ipynb #f265f799
 def _apart(form) -> bool:
     "Whether WordPiece sets the piece apart, blank or not: a punctuation mark or a Chinese character."
-    if not isinstance(form, str) or len(form) != 2 or form[0] != " ": return False
+    if not isinstance(form, str) or len(form) != 2 or form[0] != " ":
+        return False
     c = form[1]
-    if c.isascii(): return not c.isalnum()
+    if c.isascii():
+        return not c.isalnum()
     return unicodedata.category(c)[0] == "P" or unicodedata.name(c, "").startswith("CJK ")
 
-def _lowest(entries) -> dict: # of (form, id), by id
+
+def _lowest(entries) -> dict:  # of (form, id), by id
     table = {}
-    for form, i in entries: table.setdefault(form, i)
+    for form, i in entries:
+        table.setdefault(form, i)
     table.pop(None, None)
     return table
 
+# %% ../../nbs/text/08_matching.ipynb #6f4e7398
 def _tables(forms: list, wordpiece: bool) -> tuple[dict, dict, dict]:
     "Exact, plain and folded form → old id. What WordPiece sets apart stands for itself without the blank, too."
     entries = [(form, i) for i, form in enumerate(forms) if form is not None]
-    if wordpiece: entries = [(form[1:], i) for form, i in entries if _apart(form)] + entries
+    if wordpiece:
+        entries = [(form[1:], i) for form, i in entries if _apart(form)] + entries
     plain = [(_plain(form), i) for form, i in entries if isinstance(form, str)]
     return _lowest(entries), _lowest(plain), _lowest((_folded(form), i) for form, i in plain)
 
-def _special(source, target) -> dict[int, int]: # id in target → id in source
+
+def _special(source, target) -> dict[int, int]:  # id in target → id in source
     "Special tokens of the same role; others of the same name."
     found = {}
     for roles in _ROLES:
-        new, old = _id(target, roles[0]), next((i for r in roles if (i := _id(source, r)) is not None), None)
-        if None not in (new, old): found.setdefault(new, old)
+        new = _id(target, roles[0])
+        old = next((i for r in roles if (i := _id(source, r)) is not None), None)
+        if None not in (new, old):
+            found.setdefault(new, old)
     names = {t.content: i for i, t in source.added_tokens_decoder.items() if t.special}
-    same = {i: names[t.content] for i, t in target.added_tokens_decoder.items() if t.special and t.content in names}
+    same = {
+        i: names[t.content]
+        for i, t in target.added_tokens_decoder.items()
+        if t.special and t.content in names
+    }
     return same | found
 
-# %% ../../nbs/text/08_matching.ipynb #cba163da
-def _fold(word: str) -> str: return word.lower() if word.isascii() else unicodedata.normalize("NFKC", word).casefold()
+# %% ../../nbs/text/08_matching.ipynb #be707fec
+def _fold(word: str) -> str:
+    return word.lower() if word.isascii() else unicodedata.normalize("NFKC", word).casefold()
 
-def _cuts(backend, texts: list[str]) -> list[list[int]]: # ids of each text
-    backend.no_padding() # either may have been left on by a call of the tokenizer
+
+def _cuts(backend, texts: list[str]) -> list[list[int]]:  # ids of each text
+    backend.no_padding()  # either may have been left on by a call of the tokenizer
     backend.no_truncation()
-    return [encoding.ids for block in in_blocks(texts, 10_000)
-            for encoding in backend.encode_batch_fast(block, add_special_tokens=False)]
+    return [
+        encoding.ids
+        for block in in_blocks(texts, 10_000)
+        for encoding in backend.encode_batch_fast(block, add_special_tokens=False)
+    ]
+
 
 def _known_cuts(source, backend, texts: list[str]) -> list[list[int]]:
     "Ids of each text without unknown pieces; none where nothing but blanks is left."
-    special, blank = {*source.all_special_ids}, {i for i, p in enumerate(_pieces(source)) if not p.strip("Ġ▁")}
+    special = {*source.all_special_ids}
+    blank = {i for i, p in enumerate(_pieces(source)) if not p.strip("Ġ▁")}
     known = ([i for i in ids if i not in special] for ids in _cuts(backend, texts))
     return [ids if {*ids} - blank else [] for ids in known]
 
+# %% ../../nbs/text/08_matching.ipynb #89af1513
 def _is_entry(entry) -> bool:
-    return isinstance(entry, tuple | list) and len(entry) == 2 and all(isinstance(word, str) for word in entry)
+    return (
+        isinstance(entry, tuple | list)
+        and len(entry) == 2
+        and all(isinstance(word, str) for word in entry)
+    )
 
-def _entries(dictionaries: dict, forms: dict): # form → new id
+# %% ../../nbs/text/08_matching.ipynb #ae742c1a
+def _entries(dictionaries: dict, forms: dict):  # form → new id
     "(new id → (language, translation) pairs, counts by language); words as written come before those in another case."
-    written, other, counts, cased = {}, {}, {}, {}
+    written = {}
+    other = {}
+    counts = {}
+    cased = {}
     for form, i in forms.items():
-        if (folded := _fold(form)) != form: cased.setdefault(folded, []).append(i)
+        if (folded := _fold(form)) != form:
+            cased.setdefault(folded, []).append(i)
     for lang, entries in dictionaries.items():
-        blanks, several, words, hits = (" ", "") if lang in UNSPACED else (" ",), 0, set(), set()
+        blanks = (" ", "") if lang in UNSPACED else (" ",)
+        several = 0
+        words = set()
+        hits = set()
         for entry in entries:
             if not _is_entry(entry):
-                raise ConfigError(f"dictionaries[{lang!r}] holds {entry!r}: give pairs (word, word of the source)")
-            word, pair = entry[0], (lang, entry[1])
+                raise ConfigError(
+                    f"dictionaries[{lang!r}] holds {entry!r}: give pairs (word, word of the source)"
+                )
+            word = entry[0]
+            pair = (lang, entry[1])
             several += " " in word
             words.add(word)
             for form in (blank + word for blank in blanks):
                 folded = _fold(form)
-                if form in forms: written.setdefault(forms[form], []).append(pair)
+                if form in forms:
+                    written.setdefault(forms[form], []).append(pair)
                 lower = [forms[folded]] if folded != form and folded in forms else []
-                for i in (*lower, *cased.get(folded, ())): other.setdefault(i, []).append(pair)
-                if form in forms or lower or folded in cased: hits.add(word)
-        counts[lang] = {"entries": len(entries), "of several words": several, "words": len(words), "pieces": len(hits)}
+                for i in (*lower, *cased.get(folded, ())):
+                    other.setdefault(i, []).append(pair)
+                if form in forms or lower or folded in cased:
+                    hits.add(word)
+        counts[lang] = {
+            "entries": len(entries),
+            "of several words": several,
+            "words": len(words),
+            "pieces": len(hits),
+        }
     return other | written, counts
 
+# %% ../../nbs/text/08_matching.ipynb #cba163da
 def _translated(source, found: dict, translations: str) -> tuple[dict, tuple]:
     "New id → languages, and the cells of the matrix: new ids, old ids, weights."
     texts = list(dict.fromkeys(text for entries in found.values() for _, text in entries))
     cuts = _known_cuts(source, source.backend_tokenizer, [f" {text}" for text in texts])
-    cut, language, cells = {text: ids for text, ids in zip(texts, cuts) if ids}, {}, ([], [], [])
+    cut = {text: ids for text, ids in zip(texts, cuts) if ids}
+    language = {}
+    cells = ([], [], [])
     for i, entries in found.items():
         known = [entry for entry in dict.fromkeys(entries) if entry[1] in cut]
-        if translations == "first": known = known[:1]
-        for _, text in known: _add(cells, i, cut[text], 1 / len(known))
-        if known: language[i] = ",".join(dict.fromkeys(lang for lang, _ in known))
+        if translations == "first":
+            known = known[:1]
+        for _, text in known:
+            _add(cells, i, cut[text], 1 / len(known))
+        if known:
+            language[i] = ",".join(dict.fromkeys(lang for lang, _ in known))
     return language, cells
 
-def _add(cells, i: int, old: list[int], share: float = 1.0): # of the row, in equal parts
-    for values, more in zip(cells, ([i] * len(old), old, [share / len(old)] * len(old))): values += more
+
+def _add(cells, i: int, old: list[int], share: float = 1.0):  # of the row, in equal parts
+    for values, more in zip(cells, ([i] * len(old), old, [share / len(old)] * len(old))):
+        values += more
+
+# %% ../../nbs/text/08_matching.ipynb #5e4e67aa
+_COLUMNS = ("id", "piece", "rule", "language", "source ids", "source pieces", "weights")
+
+
+_WRITTEN = {"piece", "source ids", "source pieces", "weights"}  # as JSON
 
 # %% ../../nbs/text/08_matching.ipynb #e406fc80
-_COLUMNS = ("id", "piece", "rule", "language", "source ids", "source pieces", "weights")
-_WRITTEN = {"piece", "source ids", "source pieces", "weights"} # as JSON
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Matching:
     "Which old pieces each new piece takes its vector from."
-    weights: sparse.csr_array # (new pieces, old pieces), float32; a row sums to 1, or is empty
-    rule: np.ndarray          # of each new piece, its name in `RULES`
-    source: object            # tokenizer of the old vocabulary
-    target: object            # tokenizer of the new one
-    language: dict[int, str] = field(default_factory=dict) # new id → languages of the dictionaries it was found in
-    entries: dict[str, dict] = field(default_factory=dict) # language → counts of its dictionary
+
+    weights: sparse.csr_array  # (new pieces, old pieces), float32; a row sums to 1, or is empty
+    rule: np.ndarray  # of each new piece, its name in `RULES`
+    source: object  # tokenizer of the old vocabulary
+    target: object  # tokenizer of the new one
+    language: dict[int, str] = field(
+        default_factory=dict
+    )  # new id → languages of the dictionaries it was found in
+    entries: dict[str, dict] = field(default_factory=dict)  # language → counts of its dictionary
 
     def __repr__(self):
-        counts = ", ".join(f"{rule} {n:,}" for rule in RULES if (n := int((self.rule == rule).sum())))
+        counts = ", ".join(
+            f"{rule} {n:,}" for rule in RULES if (n := int((self.rule == rule).sum()))
+        )
         return f"Matching of {len(self.rule):,} pieces with {self.weights.shape[1]:,}: {counts}"
 
     def table(self):
         "The whole mapping as a pandas frame, one row per new piece."
         import pandas as pd
-        old, w = _pieces(self.source), self.weights
-        cut = lambda values: [values[a:b] for a, b in zip(w.indptr, w.indptr[1:])]
+
+        old = _pieces(self.source)
+        w = self.weights
+
+        def cut(values):
+            return [values[a:b] for a, b in zip(w.indptr, w.indptr[1:])]
+
         ids = w.indices.tolist()
-        columns = (range(w.shape[0]), _pieces(self.target), self.rule.tolist(),
-                   [self.language.get(i, "") for i in range(w.shape[0])], cut(ids), cut([old[i] for i in ids]),
-                   cut([float(f"{v:.9g}") for v in w.data.tolist()]))
+        columns = (
+            range(w.shape[0]),
+            _pieces(self.target),
+            self.rule.tolist(),
+            [self.language.get(i, "") for i in range(w.shape[0])],
+            cut(ids),
+            cut([old[i] for i in ids]),
+            cut([float(f"{v:.9g}") for v in w.data.tolist()]),
+        )
         return pd.DataFrame(dict(zip(_COLUMNS, columns)))
 
-    def save_table(self, path): # .tsv
+    def save_table(self, path):  # .tsv
         "Write `table` as tab-separated text, whole or not at all; pieces and lists are JSON. `read_table` reads it."
         frame = self.table()
-        columns = [(_json(v) for v in frame[c]) if c in _WRITTEN else map(str, frame[c]) for c in _COLUMNS]
-        with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as f:
+        columns = [
+            (_json(v) for v in frame[c]) if c in _WRITTEN else map(str, frame[c]) for c in _COLUMNS
+        ]
+        with (
+            atomic_path(path) as temporary,
+            open(temporary, "w", encoding="utf-8", newline="\n") as f,
+        ):
             f.write("\t".join(_COLUMNS) + "\n")
             f.writelines("\t".join(row) + "\n" for row in zip(*columns))
 
-    def report(self, texts: dict[str, Iterable[str]] | None = None): # language → lines, read once
+    def report(self, texts: dict[str, Iterable[str]] | None = None):  # language → lines, read once
         "Pieces by rule, and for each language the share of running tokens and of word types; `DataError` for no text."
         import pandas as pd
+
         numbers = np.array([RULES.index(rule) for rule in self.rule.tolist()])
-        by_rule = lambda counts: np.bincount(numbers, counts, minlength=len(RULES))
+
+        def by_rule(counts):
+            return np.bincount(numbers, counts, minlength=len(RULES))
+
         columns = {"pieces": by_rule(None), "share": by_rule(None) / len(numbers)}
         for lang, lines in (texts or {}).items():
-            tokens, types = _running(self.target, text_lines(lines, f"the text of {lang}"), len(numbers))
+            tokens, types = _running(
+                self.target, text_lines(lines, f"the text of {lang}"), len(numbers)
+            )
             for what, counts in {"tokens": tokens, "types": types}.items():
-                if not counts.sum(): raise DataError(f"no text in {lang}: leave it out, or mend its stream")
+                if not counts.sum():
+                    raise DataError(f"no text in {lang}: leave it out, or mend its stream")
                 columns[f"{lang} {what}"] = by_rule(counts) / counts.sum()
         return pd.DataFrame(columns, index=pd.Index(RULES, name="rule"))
 
     def dictionary_report(self):
         "By dictionary: entries, those of several words (which no piece can equal), words, words that are a piece."
         import pandas as pd
+
         frame = pd.DataFrame.from_dict(self.entries, orient="index").rename_axis("language")
         taken = [lang for langs in self.language.values() for lang in langs.split(",")]
         return frame.assign(**{"rows taken": [taken.count(lang) for lang in frame.index]})
 
-# %% ../../nbs/text/08_matching.ipynb #32e38635
-def _json(value) -> str: return json.dumps(value, ensure_ascii=False)
+# %% ../../nbs/text/08_matching.ipynb #7c07e6c7
+def _json(value) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
-def read_table(path): # written by `Matching.save_table`
+
+def read_table(path):  # written by `Matching.save_table`
     "The frame of `Matching.table` again; `DataError` for a line that is none of it."
     import pandas as pd
-    rows, lines = [], file_lines(existing_file(path), "\r\n")
-    if next(lines, "").split("\t") != [*_COLUMNS]: raise DataError("not a table of a matching", path, 1)
+
+    rows = []
+    lines = file_lines(existing_file(path), "\r\n")
+    if next(lines, "").split("\t") != [*_COLUMNS]:
+        raise DataError("not a table of a matching", path, 1)
     for n, line in enumerate(lines, 2):
-        try: rows.append([json.loads(v) if c in _WRITTEN or c == "id" else v
-                          for c, v in zip(_COLUMNS, line.split("\t"), strict=True)])
-        except (ValueError, RecursionError) as e: raise DataError(f"not a row of a matching: {e}", path, n) from None
+        try:
+            rows.append(
+                [
+                    json.loads(v) if c in _WRITTEN or c == "id" else v
+                    for c, v in zip(_COLUMNS, line.split("\t"), strict=True)
+                ]
+            )
+        except (ValueError, RecursionError) as e:
+            raise DataError(f"not a row of a matching: {e}", path, n) from None
     return pd.DataFrame(rows, columns=_COLUMNS)
 
+# %% ../../nbs/text/08_matching.ipynb #32e38635
 def _running(tokenizer, lines, size) -> tuple[np.ndarray, np.ndarray]:
     "Occurrences of each id in running text, and in the list of its distinct words."
-    backend, counts, words = tokenizer.backend_tokenizer, np.zeros(size), {}
-    count = lambda texts: np.bincount(np.array([i for ids in _cuts(backend, texts) for i in ids], int),
-                                      minlength=size)
+    backend = tokenizer.backend_tokenizer
+    counts = np.zeros(size)
+    words = {}
+
+    def count(texts):
+        return np.bincount(
+            np.array([i for ids in _cuts(backend, texts) for i in ids], int), minlength=size
+        )
+
     for block in in_blocks(lines, 10_000):
         counts += count(block)
         words.update(dict.fromkeys(word for line in block for word in line.split()))
-    return counts, sum((count([f" {word}" for word in block]) for block in in_blocks(words, 10_000)), np.zeros(size))
+    return counts, sum(
+        (count([f" {word}" for word in block]) for block in in_blocks(words, 10_000)),
+        np.zeros(size),
+    )
 
-# %% ../../nbs/text/08_matching.ipynb #a7592153
-def _matrix(cells, shape) -> sparse.csr_array: # new ids, old ids, weights; those in the same place add up
+# %% ../../nbs/text/08_matching.ipynb #8d21babb
+def _matrix(
+    cells, shape
+) -> sparse.csr_array:  # new ids, old ids, weights; those in the same place add up
     i, j, weights = cells
     places = np.array(i, np.int64), np.array(j, np.int64)
-    return sparse.coo_array((np.array(weights, np.float64), places), shape).tocsr().astype(np.float32)
+    return (
+        sparse.coo_array((np.array(weights, np.float64), places), shape).tocsr().astype(np.float32)
+    )
 
-def _named(left: dict, tables: tuple, wordpiece: bool, rule: str) -> dict[int, int]: # new id → form
+# %% ../../nbs/text/08_matching.ipynb #441cf0b7
+def _named(
+    left: dict, tables: tuple, wordpiece: bool, rule: str
+) -> dict[int, int]:  # new id → form
     "Old id of each new piece that the exact or the normalised rule finds."
     exact, plain, folded = tables
+
     def old(form):
-        if rule == "exact": return exact.get(form)
-        if isinstance(form, bytes): return None
+        if rule == "exact":
+            return exact.get(form)
+        if isinstance(form, bytes):
+            return None
         same = _plain(form)
         return plain.get(same, folded.get(_folded(same)))
+
     found = {}
     for i, form in left.items():
         ids = [old(form), old(form[1:])] if wordpiece and _apart(form) else [old(form)]
-        if known := [j for j in ids if j is not None]: found[i] = min(known)
+        if known := [j for j in ids if j is not None]:
+            found[i] = min(known)
     return found
 
-def match_vocabulary(source,                           # fast tokenizer of the old vocabulary
-                     target,                           # fast tokenizer of the new one
-                     dictionaries: dict | None = None, # language → (word, word of the source language) pairs
-                     order: str = "exact",             # 'exact', or 'dictionary': translations come first (the paper's)
-                     translations: str = "mean",       # of all that are listed, or 'first'
-                    ) -> Matching:
+# %% ../../nbs/text/08_matching.ipynb #a4712254
+def match_vocabulary(
+    source,  # fast tokenizer of the old vocabulary
+    target,  # fast tokenizer of the new one
+    dictionaries: dict | None = None,  # language → (word, word of the source language) pairs
+    order: str = "exact",  # 'exact', or 'dictionary': translations come first (the paper's)
+    translations: str = "mean",  # of all that are listed, or 'first'
+) -> Matching:
     "Match pieces by role, text, normal form and dictionary (MetaXLM, section 3.2); warns if hardly any are found."
-    for name, tokenizer in {"source": source, "target": target}.items(): require_fast(tokenizer, name)
+    for name, tokenizer in {"source": source, "target": target}.items():
+        require_fast(tokenizer, name)
     rules = ORDERS[choose("order", order, ORDERS)]
     choose("translations", translations, ("mean", "first"))
     wordpiece = [_marks(tokenizer) not in ("bytes", "▁") for tokenizer in (source, target)]
-    old, new = _forms(source), _forms(target)
+    old = _forms(source)
+    new = _forms(target)
     tables = _tables(old, wordpiece[0])
-    entries, counts = _entries(dictionaries or {}, {form: i for i, form in enumerate(new) if isinstance(form, str)})
-    special, left = _special(source, target), {i: form for i, form in enumerate(new) if form is not None}
-    names, cells, language = ["unmatched"] * len(new), ([*special], [*special.values()], [1.0] * len(special)), {}
-    for i in special: names[i] = "special"
+    entries, counts = _entries(
+        dictionaries or {}, {form: i for i, form in enumerate(new) if isinstance(form, str)}
+    )
+    special = _special(source, target)
+    left = {i: form for i, form in enumerate(new) if form is not None}
+    names = ["unmatched"] * len(new)
+    cells = ([*special], [*special.values()], [1.0] * len(special))
+    language = {}
+    for i in special:
+        names[i] = "special"
     for rule in rules:
         if rule == "dictionary":
-            found, more = _translated(source, {i: e for i, e in entries.items() if i in left}, translations)
+            found, more = _translated(
+                source, {i: e for i, e in entries.items() if i in left}, translations
+            )
             language = found
         else:
             found = _named(left, tables, wordpiece[1], rule)
             more = [*found], found.values(), [1.0] * len(found)
-        for values, added in zip(cells, more): values += added
+        for values, added in zip(cells, more):
+            values += added
         for i in found:
             names[i] = rule
             del left[i]
     pieces = sum(form is not None for form in new)
     _warn(pieces - len(left), pieces)
-    return Matching(_matrix(cells, (len(new), len(old))), np.array(names), source, target, language, counts)
+    return Matching(
+        _matrix(cells, (len(new), len(old))), np.array(names), source, target, language, counts
+    )
 
+# %% ../../nbs/text/08_matching.ipynb #a7592153
 def _warn(found, pieces):
-    if found >= 0.01 * pieces: return
-    warnings.warn(f"only {found:,} of {pieces:,} pieces were matched ({found / max(pieces, 1):.2%}), special tokens "
-                  "aside: nearly all word vectors will be new. Check that the tokenizers are the right ones and share "
-                  "a script; give dictionaries, fill the rest by subwords or similarity, or take over the body alone",
-                  stacklevel=3)
+    if found >= 0.01 * pieces:
+        return
+    warnings.warn(
+        f"only {found:,} of {pieces:,} pieces were matched ({found / max(pieces, 1):.2%}), "
+        f"special tokens "
+        "aside: nearly all word vectors will be new. Check that the tokenizers are the right "
+        "ones and share "
+        "a script; give dictionaries, fill the rest by subwords or similarity, or take over the "
+        "body alone",
+        stacklevel=3,
+    )
+
+# %% ../../nbs/text/08_matching.ipynb #30608a36
+def cldr_dictionaries(
+    langs, source_lang: str = "en"
+) -> dict[str, list[tuple[str, str]]]:  # codes of CLDR's core
+    "Language → names of territories, languages, months and weekdays, with their names in the source language."
+    return {
+        lang: [(word, translation) for word, translation, _ in names_dictionary(lang, source_lang)]
+        for lang in parse_languages(langs)
+        if lang != source_lang
+    }
 
 # %% ../../nbs/text/08_matching.ipynb #9009d21c
-def cldr_dictionaries(langs, source_lang: str = "en") -> dict[str, list[tuple[str, str]]]: # codes of CLDR's core
-    "Language → names of territories, languages, months and weekdays, with their names in the source language."
-    return {lang: [(word, translation) for word, translation, _ in names_dictionary(lang, source_lang)]
-            for lang in parse_languages(langs) if lang != source_lang}
-
-def muse_dictionaries(langs,                   # our codes
-                      source_lang: str = "en", # of the translations
-                      split: str = "train",    # 'train', 'test' or 'full'
-                     ) -> dict[str, list[tuple[str, str]]]:
+def muse_dictionaries(
+    langs,  # our codes
+    source_lang: str = "en",  # of the translations
+    split: str = "train",  # 'train', 'test' or 'full'
+) -> dict[str, list[tuple[str, str]]]:
     "Language → MUSE's entries; warns which languages have none, `FileNotFoundError` if none has."
-    found, absent = {}, {}
+    found = {}
+    absent = {}
     for lang in parse_languages(langs):
-        if lang == source_lang: continue
-        if lang not in SETS["muse"].langs: absent[lang] = ConfigError(f"MUSE has no dictionary of {lang}")
+        if lang == source_lang:
+            continue
+        if lang not in SETS["muse"].langs:
+            absent[lang] = ConfigError(f"MUSE has no dictionary of {lang}")
         else:
-            try: found[lang] = published_dictionary(lang, source_lang, split=split)
-            except FileNotFoundError as e: absent[lang] = e
-    if absent and not found: raise next((e for e in absent.values() if isinstance(e, OSError)), [*absent.values()][0])
-    if absent: warnings.warn(f"no MUSE dictionary into {source_lang} for {', '.join(absent)}: go on without, or give "
-                             "(word, translation) pairs of your own", stacklevel=2)
+            try:
+                found[lang] = published_dictionary(lang, source_lang, split=split)
+            except FileNotFoundError as e:
+                absent[lang] = e
+    if absent and not found:
+        raise next((e for e in absent.values() if isinstance(e, OSError)), [*absent.values()][0])
+    if absent:
+        warnings.warn(
+            f"no MUSE dictionary into {source_lang} for {', '.join(absent)}: go on without, or "
+            f"give "
+            "(word, translation) pairs of your own",
+            stacklevel=2,
+        )
     return found
 
 # %% ../../nbs/text/08_matching.ipynb #e9d37218
-def coverage_figure(reports: dict): # name → frame of `Matching.report` with texts; a panel each
+def coverage_figure(reports: dict):  # name → frame of `Matching.report` with texts; a panel each
     "Share of running tokens that each rule covers, by language; returns the figure."
-    frames = {name: report.filter(like=" tokens").rename(columns=lambda c: c.removesuffix(" tokens"))
-              for name, report in reports.items()}
+    frames = {
+        name: report.filter(like=" tokens").rename(columns=lambda c: c.removesuffix(" tokens"))
+        for name, report in reports.items()
+    }
     used = [rule for rule in RULES if any(frame.loc[rule].any() for frame in frames.values())]
-    colors = dict(zip(RULES, [*(PALETTE[c] for c in ("black", "blue", "sky", "orange", "green", "purple")), "0.88"]))
+    colors = dict(
+        zip(
+            RULES,
+            [*(PALETTE[c] for c in ("black", "blue", "sky", "orange", "green", "purple")), "0.88"],
+        )
+    )
     n = len(next(iter(frames.values())).columns)
-    fig, axes = figure("page", height=0.9 + 0.22 * n, ncols=len(frames), sharey=True, sharex=True, squeeze=False)
+    fig, axes = figure(
+        "page", height=0.9 + 0.22 * n, ncols=len(frames), sharey=True, sharex=True, squeeze=False
+    )
     for ax, (name, frame) in zip(axes[0], frames.items()):
         left = np.zeros(n)
         for rule in used:
             ax.barh(range(n), frame.loc[rule], 0.7, left, color=colors[rule], label=rule)
             left += frame.loc[rule].to_numpy()
-        ax.set(title=name, xlim=(0, 1), ylim=(n - 0.5, -0.5), yticks=range(n), yticklabels=frame.columns,
-               xlabel="share of running tokens")
+        ax.set(
+            title=name,
+            xlim=(0, 1),
+            ylim=(n - 0.5, -0.5),
+            yticks=range(n),
+            yticklabels=frame.columns,
+            xlabel="share of running tokens",
+        )
     axes[0, 0].set_ylabel("language")
-    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(used), frameon=False)
+    fig.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=len(used),
+        frameon=False,
+    )
     return fig
 
-# %% ../../nbs/text/08_matching.ipynb #cb3633d2
+# %% ../../nbs/text/08_matching.ipynb #b109610f
 def _inside_words(tokenizer) -> Tokenizer:
     "The backend that cuts text as it would go on within a word."
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     never = {"add_prefix_space": False, "prepend_scheme": "never", "prepend": ""}
+
     def unmarked(part):
-        if isinstance(part, list): return [*map(unmarked, part)]
-        if not isinstance(part, dict): return part
+        if isinstance(part, list):
+            return [*map(unmarked, part)]
+        if not isinstance(part, dict):
+            return part
         return {key: never[key] if key in never else unmarked(value) for key, value in part.items()}
-    for part in ("normalizer", "pre_tokenizer"): state[part] = unmarked(state[part])
+
+    for part in ("normalizer", "pre_tokenizer"):
+        state[part] = unmarked(state[part])
     model = state["model"]
     if model["type"] == "WordPiece":
         prefix, model["continuing_subword_prefix"] = model["continuing_subword_prefix"], ""
-        kept = {p: i for p, i in model["vocab"].items() if p == model["unk_token"] or _apart(f" {p}")}
-        model["vocab"] = {p.removeprefix(prefix): i for p, i in model["vocab"].items() if p.startswith(prefix)} | kept
+        kept = {
+            p: i for p, i in model["vocab"].items() if p == model["unk_token"] or _apart(f" {p}")
+        }
+        model["vocab"] = {
+            p.removeprefix(prefix): i for p, i in model["vocab"].items() if p.startswith(prefix)
+        } | kept
     return Tokenizer.from_str(_json(state))
 
-def _filled(matching: Matching, weights: sparse.csr_array, rule: str) -> Matching: # rows of unmatched pieces
+# %% ../../nbs/text/08_matching.ipynb #378306b8
+def _filled(
+    matching: Matching, weights: sparse.csr_array, rule: str
+) -> Matching:  # rows of unmatched pieces
     filled = np.diff(weights.indptr) > 0
-    return replace(matching, weights=(matching.weights + weights).astype(np.float32),
-                   rule=np.where(filled, rule, matching.rule))
+    return replace(
+        matching,
+        weights=(matching.weights + weights).astype(np.float32),
+        rule=np.where(filled, rule, matching.rule),
+    )
 
+# %% ../../nbs/text/08_matching.ipynb #cb3633d2
 def by_subwords(matching: Matching) -> Matching:
     "Unmatched pieces take the mean of the old pieces their text is cut into; nothing for bytes without a character."
-    source, forms = matching.source, _forms(matching.target)
-    left = [i for i in np.flatnonzero(matching.rule == "unmatched").tolist()
-            if isinstance(forms[i], str) and forms[i].strip()]
+    source = matching.source
+    forms = _forms(matching.target)
+    left = [
+        i
+        for i in np.flatnonzero(matching.rule == "unmatched").tolist()
+        if isinstance(forms[i], str) and forms[i].strip()
+    ]
     cells = [], [], []
     for backend, begins in ((source.backend_tokenizer, True), (_inside_words(source), False)):
         ids = [i for i in left if forms[i].startswith(" ") == begins]
         cuts = _known_cuts(source, backend, [forms[i] for i in ids])
         for i, cut in zip(ids, cuts):
-            if cut: _add(cells, i, cut)
+            if cut:
+                _add(cells, i, cut)
     return _filled(matching, _matrix(cells, matching.weights.shape), "subwords")
 
 # %% ../../nbs/text/08_matching.ipynb #e83e4c99
-def by_similarity(matching: Matching,
-                  vectors: np.ndarray,       # (new pieces, d), any static vectors; a row of zeros takes no part
-                  neighbours: int = 10,      # matched pieces to take the mean of
-                  temperature: float = 0.1,  # of the softmax over cosines
-                 ) -> Matching:
+def by_similarity(
+    matching: Matching,
+    vectors: np.ndarray,  # (new pieces, d), any static vectors; a row of zeros takes no part
+    neighbours: int = 10,  # matched pieces to take the mean of
+    temperature: float = 0.1,  # of the softmax over cosines
+) -> Matching:
     "Unmatched pieces take the softmax mean of the rows of their nearest matched pieces (after WECHSEL and FOCUS)."
-    vectors, n = np.asarray(vectors, np.float32), len(matching.rule)
+    vectors = np.asarray(vectors, np.float32)
+    n = len(matching.rule)
     if vectors.ndim != 2 or len(vectors) != n:
-        raise ConfigError(f"vectors have the shape {vectors.shape}: give one row for each of the {n:,} new pieces")
+        raise ConfigError(
+            f"vectors have the shape {vectors.shape}: give one row for each of the {n:,} new pieces"
+        )
     if neighbours < 1 or temperature <= 0:
-        raise ConfigError(f"neighbours={neighbours}, temperature={temperature}: give 1 or more, and more than 0")
+        raise ConfigError(
+            f"neighbours={neighbours}, temperature={temperature}: give 1 or more, and more than 0"
+        )
     norms = np.linalg.norm(vectors, axis=1)
     known = np.flatnonzero((norms > 0) & ~np.isin(matching.rule, ("unmatched", "special")))
     left = np.flatnonzero((norms > 0) & (matching.rule == "unmatched"))
-    if not len(known): raise ConfigError("no matched piece has a vector: make them from text that has such pieces")
+    if not len(known):
+        raise ConfigError("no matched piece has a vector: make them from text that has such pieces")
     unit = vectors / np.maximum(norms, 1e-30)[:, None]
-    k, mixes = min(neighbours, len(known)), []
-    for block in np.array_split(left, len(left) * len(known) // 2**24 + 1): # 64 MB of cosines
+    k = min(neighbours, len(known))
+    mixes = []
+    for block in np.array_split(left, len(left) * len(known) // 2**24 + 1):  # 64 MB of cosines
         cosines = unit[block] @ unit[known].T
         nearest = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
         weights = np.exp(np.take_along_axis(cosines, nearest, 1).astype(np.float64) / temperature)
@@ -417,16 +683,24 @@ def by_similarity(matching: Matching,
         mixes.append(sparse.coo_array((weights.ravel(), places), (n, n)).tocsr())
     return _filled(matching, (sum(mixes) @ matching.weights).tocsr(), "similarity")
 
-# %% ../../nbs/text/08_matching.ipynb #320cb85a
+# %% ../../nbs/text/08_matching.ipynb #b3acbb64
 def _id_lists(sentences, size: int):
     "The sentences as lists; `DataError` with the number of the first that does not hold ids."
     for n, sentence in enumerate(sentences, 1):
-        ids = None if isinstance(sentence, str) or not isinstance(sentence, Iterable) else list(sentence)
+        ids = (
+            None
+            if isinstance(sentence, str) or not isinstance(sentence, Iterable)
+            else list(sentence)
+        )
         if ids is None or not all(isinstance(i, int | np.integer) and 0 <= i < size for i in ids):
-            raise DataError(f"sentence {n} is {sentence!r:.60}, not ids from 0 to {size - 1}: cut the text with the "
-                            "tokenizer of the new vocabulary")
+            raise DataError(
+                f"sentence {n} is {sentence!r:.60}, not ids from 0 to {size - 1}: cut the text "
+                f"with the "
+                "tokenizer of the new vocabulary"
+            )
         yield ids
 
+# %% ../../nbs/text/08_matching.ipynb #c2894a9e
 def _counts(sentences, size: int, window: int) -> sparse.csr_array:
     "How often j stands within `window` places of i in a sentence."
     total = sparse.csr_array((size, size), dtype=np.float64)
@@ -435,26 +709,38 @@ def _counts(sentences, size: int, window: int) -> sparse.csr_array:
         which = np.repeat(np.arange(len(block)), [len(sentence) for sentence in block])
         for d in range(1, window + 1):
             same = which[:-d] == which[d:]
-            a, b = ids[:-d][same], ids[d:][same]
+            a = ids[:-d][same]
+            b = ids[d:][same]
             total += sparse.coo_array((np.ones(len(a)), (a, b)), (size, size)).tocsr()
     return total + total.T
 
-def cooccurrence_vectors(sentences: Iterable[Iterable[int]], # ids of the new vocabulary, read once
-                         size: int,                          # of the vocabulary
-                         dim: int = 64,
-                         window: int = 5,                    # places to either side
-                        ) -> np.ndarray:                     # (size, dim) float32; zeros for ids that never occur
+# %% ../../nbs/text/08_matching.ipynb #320cb85a
+def cooccurrence_vectors(
+    sentences: Iterable[Iterable[int]],  # ids of the new vocabulary, read once
+    size: int,  # of the vocabulary
+    dim: int = 64,
+    window: int = 5,  # places to either side
+) -> np.ndarray:  # (size, dim) float32; zeros for ids that never occur
     "Static vectors: PPMI and truncated SVD (Levy and Goldberg 2014), always the same for the same text."
     from scipy.sparse.linalg import svds
+
     counts = _counts(sentences, size, window).tocoo()
     margins = np.bincount(counts.row, counts.data, minlength=size)
     seen = np.flatnonzero(margins)
     if dim < 1 or dim >= len(seen):
-        raise ConfigError(f"dim={dim}: text with {len(seen)} different ids beside others gives 1 to {len(seen) - 1}")
+        raise ConfigError(
+            f"dim={dim}: text with {len(seen)} different ids beside others gives 1 to "
+            f"{len(seen) - 1}"
+        )
     information = np.log(counts.data * margins.sum() / (margins[counts.row] * margins[counts.col]))
-    ppmi = sparse.csr_array((np.maximum(information, 0), (counts.row, counts.col)), (size, size))[seen][:, seen]
-    u, s, _ = svds(ppmi, k=dim, v0=numpy_generator("cooccurrence vectors").normal(size=len(seen)), rng=0)
-    u, s = u[:, ::-1], np.where(s < 1e-9 * s.max(), 0, s)[::-1] # largest first
+    ppmi = sparse.csr_array((np.maximum(information, 0), (counts.row, counts.col)), (size, size))[
+        seen
+    ][:, seen]
+    u, s, _ = svds(
+        ppmi, k=dim, v0=numpy_generator("cooccurrence vectors").normal(size=len(seen)), rng=0
+    )
+    u = u[:, ::-1]
+    s = np.where(s < 1e-9 * s.max(), 0, s)[::-1]  # largest first
     u = u * np.sign(u[np.abs(u).argmax(axis=0), np.arange(dim)])
     vectors = np.zeros((size, dim), np.float32)
     vectors[seen] = u * np.sqrt(s)

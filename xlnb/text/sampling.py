@@ -22,24 +22,44 @@ from scipy.sparse import csc_array, csr_array, eye_array, hstack, vstack
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, cg
 
-from ..base.core import (PALETTE, ConfigError, DataError, atomic_path, choose, numpy_generator, parse_languages,
-                            plain_warnings, settings_from_arguments, split_lines, split_pair)
+from xlnb.base.core import (
+    PALETTE,
+    ConfigError,
+    DataError,
+    atomic_path,
+    choose,
+    numpy_generator,
+    parse_languages,
+    plain_warnings,
+    settings_from_arguments,
+    split_lines,
+    split_pair,
+)
 
 # %% ../../nbs/text/10_sampling.ipynb #77c303e6
-_MOST = 1e300 # sums of numbers up to here stay finite
+_MOST = 1e300  # sums of numbers up to here stay finite
+
 
 def _is_number(value):
     "Whether it is a finite number: no text, no NaN."
     return isinstance(value, (int, float, Real)) and abs(value) <= _MOST
 
-def _unquoted(value): return ": a text; write the number without quotes" if isinstance(value, str) else ""
+
+def _unquoted(value):
+    return ": a text; write the number without quotes" if isinstance(value, str) else ""
+
 
 def _positive(name, value, example):
-    if _is_number(value) and value > 0: return value
-    raise ConfigError(f"{name}={value!r} is not a finite number above 0, such as {example}{_unquoted(value)}")
+    if _is_number(value) and value > 0:
+        return value
+    raise ConfigError(
+        f"{name}={value!r} is not a finite number above 0, such as {example}{_unquoted(value)}"
+    )
+
 
 def _of_type(name, value, kind, example):
-    if isinstance(value, kind): return value
+    if isinstance(value, kind):
+        return value
     raise ConfigError(f"{name} is of type {type(value).__name__}: give one such as {example}")
 
 # %% ../../nbs/text/10_sampling.ipynb #99f39d9d
@@ -48,25 +68,34 @@ def _odd(values, is_odd):
     bad = [f"{name}={value!r}" for name, value in values.items() if is_odd(value)]
     return ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
 
-def _is_pandas(values, kind): # 'Series' or 'DataFrame'; who has none of them need not load pandas
+
+def _is_pandas(values, kind):  # 'Series' or 'DataFrame'; who has none of them need not load pandas
     return "pandas" in sys.modules and isinstance(values, getattr(sys.modules["pandas"], kind))
+
 
 def _named_values(values, what):
     "A dict of a dict or a pandas Series; `ConfigError` for what is neither."
     if _is_pandas(values, "Series"):
-        if (twice := values.index[values.index.duplicated()]).empty: return values.to_dict()
+        if (twice := values.index[values.index.duplicated()]).empty:
+            return values.to_dict()
         raise ConfigError(f"{what} names {twice[0]!r} twice: add the values up")
-    if isinstance(values, Mapping): return values
-    raise ConfigError(f"{what} is of type {type(values).__name__}: give a dict, name → number, or a pandas Series")
+    if isinstance(values, Mapping):
+        return values
+    raise ConfigError(
+        f"{what} is of type {type(values).__name__}: give a dict, name → number, or a pandas Series"
+    )
 
 # %% ../../nbs/text/10_sampling.ipynb #ab9325e1
-def exponent_probabilities(counts: dict, # source → amount of data: sentences or tokens, ≥ 0
-                           alpha: float = 0.7, # 1 keeps the proportions of the data, 0 makes all sources equal
-                          ) -> dict:
+def exponent_probabilities(
+    counts: dict,  # source → amount of data: sentences or tokens, ≥ 0
+    alpha: float = 0.7,  # 1 keeps the proportions of the data, 0 makes all sources equal
+) -> dict:
     "Sampling probabilities p ∝ N^α (XLM, section 3.1; XLM-E takes α = 0.7); a source without data gets 0."
     if not _is_number(alpha) or alpha < 0:
-        raise ConfigError(f"alpha={alpha!r}: the exponent is a number, 0 (uniform) or more; 1 is the data's own"
-                          + _unquoted(alpha))
+        raise ConfigError(
+            f"alpha={alpha!r}: the exponent is a number, 0 (uniform) or more; 1 is the data's own"
+            + _unquoted(alpha)
+        )
     counts = _named_values(counts, "counts")
     if bad := _odd(counts, lambda n: not _is_number(n) or n < 0):
         raise ConfigError(f"counts are finite numbers and not negative; got {bad}")
@@ -78,7 +107,9 @@ def exponent_probabilities(counts: dict, # source → amount of data: sentences 
     return dict(zip(counts, (scaled / scaled.sum()).tolist()))
 
 # %% ../../nbs/text/10_sampling.ipynb #e01e9da3
-_FINE, _COARSE = 53, 31 # bits of a share and of a phase
+_FINE = 53
+_COARSE = 31  # bits of a share and of a phase
+
 
 def _count(n, share, phase):
     "floor(n · share + phase), exact in 64-bit integers: share in units of 2⁻⁵³, phase of 2⁻³¹, 0 ≤ n ≤ 2³¹."
@@ -88,17 +119,29 @@ def _count(n, share, phase):
 # %% ../../nbs/text/10_sampling.ipynb #dbb80a92
 class _Tree:
     "Sources as leaves of a binary tree; each node hands its draws to its two children by rounding one line."
+
     def __init__(self, probabilities, generator):
-        ordered = sorted(((p, name) for name, p in probabilities.items() if p > 0), key=lambda x: (-x[0], x[1]))
+        ordered = sorted(
+            ((p, name) for name, p in probabilities.items() if p > 0), key=lambda x: (-x[0], x[1])
+        )
         self.names = [name for _, name in ordered]
-        tails = np.cumsum([0.0] + [p for p, _ in ordered[::-1]])[::-1] # summed from the small end: no digits are lost
-        share, child, open_spans = [], [], [(0, len(ordered), None, 0)]
+        # summed from the small end: no digits are lost
+        tails = np.cumsum([0.0] + [p for p, _ in ordered[::-1]])[::-1]
+        share = []
+        child = []
+        open_spans = [(0, len(ordered), None, 0)]
         while open_spans:
             low, high, parent, side = open_spans.pop()
             node = len(share) if high - low > 1 else ~low
-            if parent is not None: child[parent][side] = node
-            if node < 0: continue
-            middle = low + 1 + int(np.argmin(np.abs(tails[low] - 2 * tails[low + 1:high] + tails[high])))
+            if parent is not None:
+                child[parent][side] = node
+            if node < 0:
+                continue
+            middle = (
+                low
+                + 1
+                + int(np.argmin(np.abs(tails[low] - 2 * tails[low + 1 : high] + tails[high])))
+            )
             share.append(int((tails[low] - tails[middle]) / (tails[low] - tails[high]) * 2**_FINE))
             child.append([0, 0])
             open_spans += [(middle, high, node, 1), (low, middle, node, 0)]
@@ -118,28 +161,38 @@ class _Tree:
 
     def counts(self, n):
         "How often each name occurs in the first `n` draws."
-        total, result = {0: n}, {}
+        total = {0: n}
+        result = {}
         for node in range(len(self.share)):
             left = int(_count(total[node], int(self.share[node]), int(self.phase[node])))
-            for target, amount in zip(self.child[node].tolist(), (left, total[node] - left)): total[target] = amount
-        for leaf, name in enumerate(self.names): result[name] = total[~leaf] if len(self.share) else n
+            for target, amount in zip(self.child[node].tolist(), (left, total[node] - left)):
+                total[target] = amount
+        for leaf, name in enumerate(self.names):
+            result[name] = total[~leaf] if len(self.share) else n
         return result
 
 # %% ../../nbs/text/10_sampling.ipynb #30f58be9
 def _slot(slot):
-    if isinstance(slot, Integral) and 0 <= slot <= 2**_COARSE: return int(slot)
+    if isinstance(slot, Integral) and 0 <= slot <= 2**_COARSE:
+        return int(slot)
     raise ConfigError(f"slot {slot!r} is not a whole number in 0 … 2**{_COARSE}")
 
-def checked_probabilities(probabilities: dict, # name of a source → its share
-                         ) -> dict[str, float]: # the same
+
+def checked_probabilities(
+    probabilities: dict,  # name of a source → its share
+) -> dict[str, float]:  # the same
     "The probabilities as floats, unchanged; `ConfigError` unless they are at least 0 and sum to 1 within 1e-6."
     probabilities = _named_values(probabilities, "probabilities")
-    if not probabilities: raise ConfigError("a mixture needs at least one source")
+    if not probabilities:
+        raise ConfigError("a mixture needs at least one source")
     if bad := _odd(probabilities, lambda p: not _is_number(p) or not 0 <= p <= 1 + 1e-6):
         raise ConfigError(f"probabilities lie in 0 … 1; got {bad}")
     total = sum(probabilities.values())
-    if abs(total - 1) > 1e-6: # float32 sums of 1,000 sources stay within
-        raise ConfigError(f"the {len(probabilities)} probabilities sum to {total:.9g}, not 1: divide them by their sum")
+    if abs(total - 1) > 1e-6:  # float32 sums of 1,000 sources stay within
+        raise ConfigError(
+            f"the {len(probabilities)} probabilities sum to {total:.9g}, not 1: divide them by "
+            f"their sum"
+        )
     return {name: float(p) for name, p in probabilities.items()}
 
 # %% ../../nbs/text/10_sampling.ipynb #c53f87e6
@@ -153,17 +206,23 @@ class _Version:
 # %% ../../nbs/text/10_sampling.ipynb #65e1ef49
 def _named_by_text(probabilities: dict) -> dict:
     if odd := [name for name in probabilities if not isinstance(name, str)]:
-        raise ConfigError(f"source {odd[0]!r}: a mixture names its sources by text, since its state is JSON; "
-                          "give a pair of languages a name of your own")
+        raise ConfigError(
+            f"source {odd[0]!r}: a mixture names its sources by text, since its state is JSON; "
+            "give a pair of languages a name of your own"
+        )
     return probabilities
 
 # %% ../../nbs/text/10_sampling.ipynb #026f50ae
 class Mixture:
     "An endless sequence of sources with given probabilities; the position alone determines the source."
-    def __init__(self, probabilities: dict, # source → probability; they sum to 1
-                 seed: int, # shifts the sequence; averaged over seeds, every slot has exactly the given probabilities
-                ):
-        self.seed, self.versions = int(_of_type("seed", seed, Integral, 0)), ()
+
+    def __init__(
+        self,
+        probabilities: dict,  # source → probability; they sum to 1
+        seed: int,  # shifts the sequence; averaged over seeds, every slot has exactly the given probabilities
+    ):
+        self.seed = int(_of_type("seed", seed, Integral, 0))
+        self.versions = ()
         self._add(0, probabilities)
 
     def _add(self, first_slot, probabilities):
@@ -182,7 +241,8 @@ class Mixture:
     def draw(self, first_slot: int, count: int) -> tuple[list, np.ndarray]:
         "Sources at `count` slots from `first_slot` on, and which draw of its source each is, from 0; a pure function."
         first_slot, end = _slot(first_slot), _slot(_slot(first_slot) + _slot(count))
-        names, numbers = [], []
+        names = []
+        numbers = []
         ends = [v.first_slot for v in self.versions[1:]] + [end]
         for version, until in zip(self.versions, ends):
             slots = np.arange(max(first_slot, version.first_slot), min(until, end), dtype=np.int64)
@@ -192,66 +252,101 @@ class Mixture:
             numbers.append(n + np.array([version.carried.get(name, 0) for name in here], np.int64))
         return names, np.concatenate(numbers)
 
-    def change(self, first_slot: int, # from here on the new probabilities hold; not before the last change
-               probabilities: dict, # may name new sources and leave out old ones
-              ) -> "Mixture":
+    def change(
+        self,
+        first_slot: int,  # from here on the new probabilities hold; not before the last change
+        probabilities: dict,  # may name new sources and leave out old ones
+    ) -> "Mixture":
         "A mixture with one version more; draws go on where each source stood. Raises `ConfigError`."
         if _slot(first_slot) < (last := self.versions[-1].first_slot):
-            raise ConfigError(f"first_slot={first_slot} lies before the last change: give {last} or more")
+            raise ConfigError(
+                f"first_slot={first_slot} lies before the last change: give {last} or more"
+            )
         new = Mixture.__new__(Mixture)
-        new.seed, new.versions = self.seed, self.versions
+        new.seed = self.seed
+        new.versions = self.versions
         new._add(first_slot, probabilities)
         return new
 
     def state(self) -> dict:
         "All that `from_state` needs, as JSON values: the seed, and each version's first slot and probabilities."
-        versions = [{"first_slot": v.first_slot, "probabilities": v.probabilities} for v in self.versions]
+        versions = [
+            {"first_slot": v.first_slot, "probabilities": v.probabilities} for v in self.versions
+        ]
         return {"seed": self.seed, "versions": versions}
 
     @classmethod
     def from_state(cls, state: dict) -> "Mixture":
         "The mixture that gave this `state`; raises `ConfigError`."
-        if not isinstance(state, Mapping) or not {"seed", "versions"} <= {*state} or not state["versions"]:
-            raise ConfigError("state is not what Mixture.state() gives: a dict with a seed and versions")
+        if (
+            not isinstance(state, Mapping)
+            or not {"seed", "versions"} <= {*state}
+            or not state["versions"]
+        ):
+            raise ConfigError(
+                "state is not what Mixture.state() gives: a dict with a seed and versions"
+            )
         first, *later = state["versions"]
         mixture = cls(first["probabilities"], state["seed"])
-        for version in later: mixture = mixture.change(version["first_slot"], version["probabilities"])
+        for version in later:
+            mixture = mixture.change(version["first_slot"], version["probabilities"])
         return mixture
 
-# %% ../../nbs/text/10_sampling.ipynb #959d762a
-_LANGUAGE = re.compile(r"[a-z]{2,3}-[A-Z][a-z]{3}") # one language with its script
+# %% ../../nbs/text/10_sampling.ipynb #16f08cb5
+_LANGUAGE = re.compile(r"[a-z]{2,3}-[A-Z][a-z]{3}")  # one language with its script
+
 
 def _pair_codes(pair):
     "The two languages of a pair, a name or a tuple; `ConfigError` for what is none."
     a, b = _cut(pair) if isinstance(pair, str) else _two_codes(pair, pair)
-    if a == b: raise ConfigError(f"pair {pair!r} joins {a} with itself: a pair has two languages")
+    if a == b:
+        raise ConfigError(f"pair {pair!r} joins {a} with itself: a pair has two languages")
     return a, b
 
+# %% ../../nbs/text/10_sampling.ipynb #959d762a
 def _cut(name):
-    try: return split_pair(name)
-    except ConfigError: pass
+    try:
+        return split_pair(name)
+    except ConfigError:
+        pass
     if _LANGUAGE.fullmatch(name):
-        raise ConfigError(f"pair {name!r} is one language with its script; a pair is of the form 'en-{name}'")
-    if name.count("-") == 1: return _two_codes(tuple(name.split("-")), name)
-    raise ConfigError(f"pair {name!r} is not of the form 'de-en' or 'en-zh-Hant', nor has it a single hyphen to be cut "
-                      "at: give a pair of other names as a tuple, such as ('en', 'zh-CN')")
+        raise ConfigError(
+            f"pair {name!r} is one language with its script; a pair is of the form 'en-{name}'"
+        )
+    if name.count("-") == 1:
+        return _two_codes(tuple(name.split("-")), name)
+    raise ConfigError(
+        f"pair {name!r} is not of the form 'de-en' or 'en-zh-Hant', nor has it a single hyphen "
+        f"to be cut "
+        "at: give a pair of other names as a tuple, such as ('en', 'zh-CN')"
+    )
 
 # %% ../../nbs/text/10_sampling.ipynb #4f882666
 def _two_codes(codes, pair):
     if not isinstance(codes, tuple) or len(codes) != 2:
-        raise ConfigError(f"pair {pair!r} is neither a name such as 'de-en' nor a tuple such as ('de', 'en')")
+        raise ConfigError(
+            f"pair {pair!r} is neither a name such as 'de-en' nor a tuple such as ('de', 'en')"
+        )
     if any(isinstance(code, float) and math.isnan(code) for code in codes):
-        raise ConfigError(f"pair {pair!r} lacks a language; pandas reads the code nan (Min Nan Chinese) as missing, "
-                          "unless by read_csv(..., keep_default_na=False)")
+        raise ConfigError(
+            f"pair {pair!r} lacks a language; pandas reads the code nan (Min Nan Chinese) as "
+            f"missing, "
+            "unless by read_csv(..., keep_default_na=False)"
+        )
     if any(not isinstance(code, str) or not code or code != code.strip() for code in codes):
-        raise ConfigError(f"pair {pair!r}: a language is a text of one letter or more, without spaces around it")
+        raise ConfigError(
+            f"pair {pair!r}: a language is a text of one letter or more, without spaces around it"
+        )
     return codes
 
 # %% ../../nbs/text/10_sampling.ipynb #53a98b9f
 def _pair_key(a, b):
     "The name of two sorted languages, where it can be cut again; else the tuple."
-    try: return name if _cut(name := f"{a}-{b}") == (a, b) else (a, b)
-    except ConfigError: return a, b
+    try:
+        return name if _cut(name := f"{a}-{b}") == (a, b) else (a, b)
+    except ConfigError:
+        return a, b
+
 
 def _sorted_codes(pairs):
     "Sorted key → its two languages; `ConfigError` for a pair that comes twice or has one language only."
@@ -259,9 +354,13 @@ def _sorted_codes(pairs):
     for pair in pairs:
         a, b = _pair_codes(pair)
         key = pair if isinstance(pair, str) and a < b else _pair_key(*sorted((a, b)))
-        if b < a: a, b = b, a
+        if b < a:
+            a, b = b, a
         if key in codes:
-            raise ConfigError(f"'{a}-{b}' and '{b}-{a}' are the same pair and stand in the table twice: add them up")
+            raise ConfigError(
+                f"'{a}-{b}' and '{b}-{a}' are the same pair and stand in the table twice: add "
+                f"them up"
+            )
         codes[key] = a, b
     return codes
 
@@ -269,13 +368,20 @@ def _sorted_codes(pairs):
 def _read_text(path):
     "Text of a file; `DataError` with the nearest names in its folder if there is none."
     if not isinstance(path, str | os.PathLike):
-        raise ConfigError(f"path={path!r} is of type {type(path).__name__}: give the path of a .csv or .tsv file")
+        raise ConfigError(
+            f"path={path!r} is of type {type(path).__name__}: give the path of a .csv or .tsv file"
+        )
     folder = Path(path).parent
-    try: return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError: raise DataError("is no text in UTF-8: save the table as CSV in UTF-8", path) from None
-    except FileNotFoundError: pass
-    except OSError as e: raise DataError(f"cannot be read, {e.strerror}: give a .csv or .tsv file", path) from None
-    if not folder.is_dir(): raise DataError(f"is not there, nor is its folder {folder.resolve()}", path)
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise DataError("is no text in UTF-8: save the table as CSV in UTF-8", path) from None
+    except FileNotFoundError:
+        pass
+    except OSError as e:
+        raise DataError(f"cannot be read, {e.strerror}: give a .csv or .tsv file", path) from None
+    if not folder.is_dir():
+        raise DataError(f"is not there, nor is its folder {folder.resolve()}", path)
     names = sorted(os.listdir(folder))
     tables = [name for name in names if name.endswith((".csv", ".tsv"))]
     near = difflib.get_close_matches(Path(path).name, names, n=3) or tables[:5]
@@ -283,108 +389,176 @@ def _read_text(path):
     raise DataError(f"is not there; of the files in {folder.resolve()} {hint}", path)
 
 # %% ../../nbs/text/10_sampling.ipynb #85f84207
-def read_pair_counts(path, # .csv or .tsv with a header: pair, or src and tgt, and a column of numbers
-                     column: str = "count", # the column of numbers
-                     leave_out=(), # values of the pair column that are no counts, e.g. a row of totals
-                    ) -> dict: # pair → count
+def read_pair_counts(
+    path,  # .csv or .tsv with a header: pair, or src and tgt, and a column of numbers
+    column: str = "count",  # the column of numbers
+    leave_out=(),  # values of the pair column that are no counts, e.g. a row of totals
+) -> dict:  # pair → count
     "Pair counts of a file; `DataError` with file and line for what is no pair or no count, or comes twice."
-    lines, counts = {}, {}
+    lines = {}
+    counts = {}
     _of_type("column", column, str, "'count'")
-    leave_out = [leave_out] if isinstance(leave_out, str) else list(
-        _of_type("leave_out", leave_out, Collection, ["total"]))
+    leave_out = (
+        [leave_out]
+        if isinstance(leave_out, str)
+        else list(_of_type("leave_out", leave_out, Collection, ["total"]))
+    )
     for line, pair, text in _read_rows(path, column):
-        if (pair if isinstance(pair, str) else "-".join(pair)) in leave_out: continue
-        try: [name] = _sorted_codes([pair])
-        except ConfigError as e: raise DataError(str(e), path, line) from None
-        if name in counts: raise DataError(f"{name} stands in line {lines[name]} too: add them up", path, line)
+        if (pair if isinstance(pair, str) else "-".join(pair)) in leave_out:
+            continue
+        try:
+            [name] = _sorted_codes([pair])
+        except ConfigError as e:
+            raise DataError(str(e), path, line) from None
+        if name in counts:
+            raise DataError(f"{name} stands in line {lines[name]} too: add them up", path, line)
         counts[name], lines[name] = _read_count(name, text, path, line), line
-    if not counts: raise DataError("no line holds a pair", path)
+    if not counts:
+        raise DataError("no line holds a pair", path)
     return counts
 
-# %% ../../nbs/text/10_sampling.ipynb #a7618860
+# %% ../../nbs/text/10_sampling.ipynb #7ad5fede
 def _read_rows(path, column):
     "(line, pair, text of the count) of each row."
-    lines = [(n, cells) for n, line in enumerate(split_lines(_read_text(path)), 1) if (cells := _cells(line, path, n))]
+    lines = [
+        (n, cells)
+        for n, line in enumerate(split_lines(_read_text(path)), 1)
+        if (cells := _cells(line, path, n))
+    ]
     header = lines[0][1] if lines else []
     if twice := [name for name in header if header.count(name) > 1]:
-        raise DataError(f"the header names {twice[0]!r} twice: leave one of the columns out", path, 1)
+        raise DataError(
+            f"the header names {twice[0]!r} twice: leave one of the columns out", path, 1
+        )
     if numbers := [name for name in header if re.fullmatch(r"[\d.,]+", name)]:
-        raise DataError(f"the header holds {numbers[0]}, a number: the first row needs a line of its own", path, 1)
+        raise DataError(
+            f"the header holds {numbers[0]}, a number: the first row needs a line of its own",
+            path,
+            1,
+        )
     if column not in header or not ("pair" in header or {"src", "tgt"} <= set(header)):
         found = f"has {', '.join(header)}" if header else "is empty"
         named = f". Where another column holds the numbers, name it: column={[None, *header][-1]!r}"
-        raise DataError(f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}"
-                        + named * (len(header) > 1), path, 1)
+        raise DataError(
+            f"needs columns pair (or src and tgt) and {column}, in a first line; it {found}"
+            + named * (len(header) > 1),
+            path,
+            1,
+        )
     for n, cells in lines[1:]:
         if len(cells) > len(header):
-            raise DataError(f"{len(cells)} cells where the header has {len(header)}: "
-                            "write 100000 or \"100,000\" without the comma", path, n)
+            raise DataError(
+                f"{len(cells)} cells where the header has {len(header)}: "
+                'write 100000 or "100,000" without the comma',
+                path,
+                n,
+            )
         row = dict(zip_longest(header, cells, fillvalue=""))
         yield n, row["pair"] if "pair" in header else (row["src"], row["tgt"]), row[column]
 
+# %% ../../nbs/text/10_sampling.ipynb #89f134d7
 def _cells(line, path, n) -> list:
     "The cells of one line; a quote that is not closed in it is an error, since it would swallow the lines below."
-    try: return next(csv.reader([line], delimiter="\t" if Path(path).suffix == ".tsv" else ",", strict=True), [])
+    try:
+        return next(
+            csv.reader([line], delimiter="\t" if Path(path).suffix == ".tsv" else ",", strict=True),
+            [],
+        )
     except csv.Error as e:
-        raise DataError(f"cannot be taken apart ({e}): close the quotes within the line, and keep a cell short", path,
-                        n) from None
+        raise DataError(
+            f"cannot be taken apart ({e}): close the quotes within the line, and keep a cell short",
+            path,
+            n,
+        ) from None
 
+# %% ../../nbs/text/10_sampling.ipynb #a7618860
 def _read_count(name, text, path, line):
-    try: n = float(text or "")
-    except ValueError: n = math.nan
-    if 0 < n <= _MOST: return n
-    raise DataError(f"count {text!r} of {name} is no number above 0: mend the line, or leave the pair out", path, line)
+    try:
+        n = float(text or "")
+    except ValueError:
+        n = math.nan
+    if 0 < n <= _MOST:
+        return n
+    raise DataError(
+        f"count {text!r} of {name} is no number above 0: mend the line, or leave the pair out",
+        path,
+        line,
+    )
 
 # %% ../../nbs/text/10_sampling.ipynb #c2e44360
 def _entries(counts):
     "(pair, amount), as given, of whatever holds counts."
-    if isinstance(counts, str | os.PathLike): return read_pair_counts(counts).items()
-    if _is_pandas(counts, "DataFrame"): return _frame_entries(counts)
+    if isinstance(counts, str | os.PathLike):
+        return read_pair_counts(counts).items()
+    if _is_pandas(counts, "DataFrame"):
+        return _frame_entries(counts)
     if isinstance(counts, np.ndarray):
-        raise ConfigError("counts is an array, which names no languages: give "
-                          "pandas.DataFrame(counts, index=languages, columns=languages)")
+        raise ConfigError(
+            "counts is an array, which names no languages: give "
+            "pandas.DataFrame(counts, index=languages, columns=languages)"
+        )
     if not (isinstance(counts, Mapping) or _is_pandas(counts, "Series")):
-        raise ConfigError(f"counts is of type {type(counts).__name__}: give a dict such as {{'de-en': 120_000}}, "
-                          "a pandas Series or DataFrame, or the path of a CSV file")
-    is_matrix = isinstance(counts, Mapping) and any(isinstance(row, Mapping) for row in counts.values())
+        raise ConfigError(
+            f"counts is of type {type(counts).__name__}: give a dict such as {{'de-en': 120_000}}, "
+            "a pandas Series or DataFrame, or the path of a CSV file"
+        )
+    is_matrix = isinstance(counts, Mapping) and any(
+        isinstance(row, Mapping) for row in counts.values()
+    )
     return _matrix_entries(counts) if is_matrix else counts.items()
 
 # %% ../../nbs/text/10_sampling.ipynb #aa7fcbea
 def _frame_entries(frame):
     columns = list(frame.columns)
-    if not frame.columns.is_unique: raise ConfigError(f"the table names a column twice: {columns}")
-    if "count" in columns and "pair" in columns: return zip(frame["pair"], frame["count"])
-    if {"count", "src", "tgt"} <= {*columns}: return zip(zip(frame["src"], frame["tgt"]), frame["count"])
-    if "count" in columns: return frame["count"].items()
-    if frame.index.is_unique and {*frame.index} == {*columns}: return _matrix_entries(frame.to_dict())
+    if not frame.columns.is_unique:
+        raise ConfigError(f"the table names a column twice: {columns}")
+    if "count" in columns and "pair" in columns:
+        return zip(frame["pair"], frame["count"])
+    if {"count", "src", "tgt"} <= {*columns}:
+        return zip(zip(frame["src"], frame["tgt"]), frame["count"])
+    if "count" in columns:
+        return frame["count"].items()
+    if frame.index.is_unique and {*frame.index} == {*columns}:
+        return _matrix_entries(frame.to_dict())
     numbers = [column for column in columns if column not in ("pair", "src", "tgt")] or ["n"]
-    raise ConfigError(f"the table has columns {columns[:8]} and none is named count: name the numbers so, for example "
-                      f"by counts.rename(columns={{{numbers[0]!r}: 'count'}}), beside pairs in the index, in a column "
-                      "pair, or in columns src and tgt; a matrix has the same languages as rows and as columns")
+    raise ConfigError(
+        f"the table has columns {columns[:8]} and none is named count: name the numbers so, for "
+        f"example "
+        f"by counts.rename(columns={{{numbers[0]!r}: 'count'}}), beside pairs in the index, in "
+        f"a column "
+        "pair, or in columns src and tgt; a matrix has the same languages as rows and as columns"
+    )
 
 # %% ../../nbs/text/10_sampling.ipynb #401fd780
 def _matrix_entries(rows):
     "Entries of a dict of dicts, where a cell and its mirror image count once."
-    cells, first = {}, {}
+    cells = {}
+    first = {}
     for a, row in rows.items():
         for b, n in _named_values(row, f"row {a!r} of the matrix").items():
-            if n is None or (isinstance(n, Real) and not abs(n) > 0): continue # 0 or NaN: no bitext
+            # 0 or NaN: no bitext
+            if n is None or (isinstance(n, Real) and not abs(n) > 0):
+                continue
             [pair] = _sorted_codes([(a, b)])
             first.setdefault(pair, (a, b))
             if cells.setdefault(pair, n) != n:
-                raise ConfigError(f"the matrix has {cells[pair]!r} in row {first[pair][0]}, column {first[pair][1]} "
-                                  f"and {n!r} in its mirror image: make them equal, or leave one triangle empty")
+                raise ConfigError(
+                    f"the matrix has {cells[pair]!r} in row {first[pair][0]}, column "
+                    f"{first[pair][1]} "
+                    f"and {n!r} in its mirror image: make them equal, or leave one triangle empty"
+                )
     return cells.items()
 
 # %% ../../nbs/text/10_sampling.ipynb #362f0646
 @dataclass(frozen=True)
 class _Graph:
     "Languages, joined by the pairs that have bitext."
-    languages: list # sorted
-    pairs: list # names, or tuples of languages
-    ends: np.ndarray # (2, pairs) numbers of the two languages
-    shares: np.ndarray # (pairs,) of all sentences; they sum to 1
-    total: float # sentences
+
+    languages: list  # sorted
+    pairs: list  # names, or tuples of languages
+    ends: np.ndarray  # (2, pairs) numbers of the two languages
+    shares: np.ndarray  # (pairs,) of all sentences; they sum to 1
+    total: float  # sentences
 
     def both_ways(self):
         "(2, 2 · pairs): every pair in both directions."
@@ -392,78 +566,107 @@ class _Graph:
 
     def kernel(self):
         "The symmetric matrix Q of shares, half a pair in each of two cells, sparse."
-        return csr_array((np.tile(self.shares / 2, 2), self.both_ways()), (len(self.languages),) * 2)
+        return csr_array(
+            (np.tile(self.shares / 2, 2), self.both_ways()), (len(self.languages),) * 2
+        )
 
     def sums(self, drawn):
         "Share of each language where pairs are drawn with these probabilities: half of each of its pairs."
         return sum(np.bincount(end, drawn, len(self.languages)) for end in self.ends) / 2
 
-    def by_pair(self, values): return dict(zip(self.pairs, values.tolist()))
+    def by_pair(self, values):
+        return dict(zip(self.pairs, values.tolist()))
 
-    def by_language(self, values): return dict(zip(self.languages, values.tolist()))
+    def by_language(self, values):
+        return dict(zip(self.languages, values.tolist()))
 
 # %% ../../nbs/text/10_sampling.ipynb #beddeda6
 def _graph(counts) -> _Graph:
     "The graph of whatever holds counts; `ConfigError` names the invalid entry."
-    if isinstance(counts, _Graph): return counts
+    if isinstance(counts, _Graph):
+        return counts
     entries = list(_entries(counts))
-    if not entries: raise ConfigError("no pairs: counts is a table such as {'de-en': 120_000}, a pair for each entry")
+    if not entries:
+        raise ConfigError(
+            "no pairs: counts is a table such as {'de-en': 120_000}, a pair for each entry"
+        )
     codes = _sorted_codes(pair for pair, _ in entries)
     amounts = dict(zip(codes, (n for _, n in entries)))
     if bad := _odd(amounts, _is_odd):
-        raise ConfigError(f"counts are numbers above 0, without quotes; got {bad}: leave out pairs without bitext")
+        raise ConfigError(
+            f"counts are numbers above 0, without quotes; got {bad}: leave out pairs without bitext"
+        )
     languages = sorted({code for pair in codes.values() for code in pair})
     _check_spelling(languages)
     number = {code: k for k, code in enumerate(languages)}
-    ends = np.fromiter((number[code] for pair in codes.values() for code in pair), int).reshape(-1, 2).T
+    ends = (
+        np.fromiter((number[code] for pair in codes.values() for code in pair), int)
+        .reshape(-1, 2)
+        .T
+    )
     amounts = np.array(list(amounts.values()), float)
     return _Graph(languages, list(codes), ends, amounts / amounts.sum(), float(amounts.sum()))
 
 # %% ../../nbs/text/10_sampling.ipynb #b0489576
-def _is_odd(n): return not _is_number(n) or n <= 0
+def _is_odd(n):
+    return not _is_number(n) or n <= 0
+
 
 def _check_spelling(languages):
     seen = {}
     for code in languages:
         other = seen.setdefault(code.casefold().replace("_", "-"), code)
         if other != code:
-            raise ConfigError(f"languages {other!r} and {code!r} differ in spelling alone, and names stand for "
-                              "themselves: write one language one way")
+            raise ConfigError(
+                f"languages {other!r} and {code!r} differ in spelling alone, and names stand for "
+                "themselves: write one language one way"
+            )
 
 # %% ../../nbs/text/10_sampling.ipynb #7bd46f4d
-_TEMPERATURE = 1 / 0.7 # XLM-E's exponent
+_TEMPERATURE = 1 / 0.7  # XLM-E's exponent
 
-def target_marginals(counts, # pair → sentences: a dict, a pandas table, or the path of a CSV file
-                     temperature: float = _TEMPERATURE, # T; 1: the data's own shares, large: all languages equal
-                     sizes: dict | None = None, # language → amount of text that takes the place of the pairs' sums
-                    ) -> dict: # language → share; they sum to 1
+
+def target_marginals(
+    counts,  # pair → sentences: a dict, a pandas table, or the path of a CSV file
+    temperature: float = _TEMPERATURE,  # T; 1: the data's own shares, large: all languages equal
+    sizes: dict | None = None,  # language → amount of text that takes the place of the pairs' sums
+) -> dict:  # language → share; they sum to 1
     "Marginals ∝ p^(1/T) (XY-LENT, equation 1, renormalised); raises `ConfigError`."
     marginals = _tempered(_graph(counts), 1 / _positive("temperature", temperature, 1.43), sizes)
     if none := [code for code, share in marginals.items() if share == 0]:
-        raise ConfigError(f"temperature={temperature!r} leaves nothing to {', '.join(none)}: raise it")
+        raise ConfigError(
+            f"temperature={temperature!r} leaves nothing to {', '.join(none)}: raise it"
+        )
     return marginals
+
 
 def _tempered(graph, alpha, sizes=None):
     own = graph.by_language(graph.sums(graph.shares))
-    return exponent_probabilities(own if sizes is None else _per_language(graph, sizes, "sizes"), alpha)
+    return exponent_probabilities(
+        own if sizes is None else _per_language(graph, sizes, "sizes"), alpha
+    )
 
-# %% ../../nbs/text/10_sampling.ipynb #f48bde26
+# %% ../../nbs/text/10_sampling.ipynb #c9c16376
 def _per_language(graph, values, name):
     "The values in the order of the graph's languages; `ConfigError` unless each language has one above 0."
     values = _named_values(values, name)
     if odd := [code for code in values if not isinstance(code, str)]:
         raise ConfigError(f"{name} names languages, language → share; got {odd[0]!r}")
     if alone := sorted(set(values) - set(graph.languages)):
-        raise ConfigError(f"{', '.join(alone)} of {name}: without a partner, since no pair has the language; "
-                          "leave it out or add bitext")
+        raise ConfigError(
+            f"{', '.join(alone)} of {name}: without a partner, since no pair has the language; "
+            "leave it out or add bitext"
+        )
     if missing := [code for code in graph.languages if code not in values]:
         raise ConfigError(f"{name} has no value for {', '.join(missing)}")
     if bad := _odd(values, _is_odd):
         raise ConfigError(f"{name} are numbers above 0; got {bad}")
     return {code: float(values[code]) for code in graph.languages}
 
-def language_marginals(probabilities: dict, # pair → probability; they sum to 1
-                      ) -> dict: # language → share; they sum to 1
+# %% ../../nbs/text/10_sampling.ipynb #f48bde26
+def language_marginals(
+    probabilities: dict,  # pair → probability; they sum to 1
+) -> dict:  # language → share; they sum to 1
     "How often each language is read when pairs are drawn so: half of each of its pairs."
     probabilities = _named_values(probabilities, "probabilities")
     if bad := _odd(probabilities, lambda p: not _is_number(p) or p < 0):
@@ -471,8 +674,9 @@ def language_marginals(probabilities: dict, # pair → probability; they sum to 
     graph = _graph({pair: p for pair, p in probabilities.items() if p > 0})
     return graph.by_language(graph.sums(graph.shares))
 
-# %% ../../nbs/text/10_sampling.ipynb #f7824d61
-_CLOSE = 1e-6 # a language's share is reached if so much of it, or less, is missing
+# %% ../../nbs/text/10_sampling.ipynb #1676c148
+_CLOSE = 1e-6  # a language's share is reached if so much of it, or less, is missing
+
 
 def _incidence(graph, p):
     "Rows (languages): the pairs' part of the share `p`; and the largest probability that each pair can have."
@@ -480,15 +684,21 @@ def _incidence(graph, p):
     columns = np.tile(np.arange(len(most)), 2)
     return csc_array((np.tile(most / 2, 2) / p[i], (i, columns)), (len(p), len(most))), most
 
+
 def _program(cost, allowed=(0,), **rows):
     "Variables at the optimum by the dual simplex of HiGHS; None where it ends otherwise, if that is allowed."
     found = linprog(cost, method="highs-ds", **rows)
-    if found.status not in allowed: raise RuntimeError(f"the linear program did not end: {found.message}")
+    if found.status not in allowed:
+        raise RuntimeError(f"the linear program did not end: {found.message}")
     return found.x if found.status == 0 else None
 
-def feasible_mass(counts, # pair → sentences: a table, as for `target_marginals`; only which pairs exist matters
-                  marginals: dict, # language → share, as of `target_marginals`
-                 ) -> tuple[float, list]: # 1 where they can be reached; [(languages, all their partners), …] that bind
+# %% ../../nbs/text/10_sampling.ipynb #f7824d61
+def feasible_mass(
+    counts,  # pair → sentences: a table, as for `target_marginals`; only which pairs exist matters
+    marginals: dict,  # language → share, as of `target_marginals`
+) -> tuple[
+    float, list
+]:  # 1 where they can be reached; [(languages, all their partners), …] that bind
     "Largest share of the marginals that existing pairs can carry, and which languages are too much for their partners."
     graph = _graph(counts)
     p = _shares(graph, marginals)
@@ -497,127 +707,186 @@ def feasible_mass(counts, # pair → sentences: a table, as for `target_marginal
     short = incidence @ used < 1 - _CLOSE
     return float(most @ used), _blocks(graph, used > 1e-9, short) if short.any() else []
 
-# %% ../../nbs/text/10_sampling.ipynb #ea5ac639
+# %% ../../nbs/text/10_sampling.ipynb #097c8fba
 def _shares(graph, marginals):
-    return np.array(list(checked_probabilities(_per_language(graph, marginals, "marginals")).values()))
+    return np.array(
+        list(checked_probabilities(_per_language(graph, marginals, "marginals")).values())
+    )
 
+# %% ../../nbs/text/10_sampling.ipynb #ea5ac639
 def _blocks(graph, used, short):
     "The smallest set of languages with the largest gap, and their partners, in groups that do not touch."
     (i, j), used, bound, grown = graph.both_ways(), np.tile(used, 2), np.zeros_like(short), short
     while (grown != bound).any():
-        bound, grown, partner = grown, grown.copy(), np.zeros_like(short)
+        bound = grown
+        grown = grown.copy()
+        partner = np.zeros_like(short)
         partner[j[bound[i]]] = True
         grown[i[used & partner[j]]] = True
     touch = bound[i]
-    _, group = connected_components(csr_array((touch[touch], (i[touch], j[touch])), (len(bound), len(bound))))
-    named = lambda chosen: [graph.languages[k] for k in np.flatnonzero(chosen)]
-    return [(named(bound & (group == g)), named(partner & (group == g))) for g in sorted(set(group[bound]))]
+    _, group = connected_components(
+        csr_array((touch[touch], (i[touch], j[touch])), (len(bound), len(bound)))
+    )
 
-# %% ../../nbs/text/10_sampling.ipynb #1db61d03
-def largest_temperature(counts, # pair → sentences: a table, as for `target_marginals`
-                       ) -> float: # ≥ 1; inf: even equal shares can be reached
+    def named(chosen):
+        return [graph.languages[k] for k in np.flatnonzero(chosen)]
+
+    return [
+        (named(bound & (group == g)), named(partner & (group == g)))
+        for g in sorted(set(group[bound]))
+    ]
+
+# %% ../../nbs/text/10_sampling.ipynb #1c290131
+def largest_temperature(
+    counts,  # pair → sentences: a table, as for `target_marginals`
+) -> float:  # ≥ 1; inf: even equal shares can be reached
     "The temperature up to which, from 1 on, existing pairs can carry the marginals; raises `ConfigError`."
     exponent = _last_exponent(_graph(counts), 0)
     return 1 / exponent if exponent else math.inf
 
+
 def _last_exponent(graph, end):
     "The exponent nearest to `end` such that all from 1 to it work."
-    blocks, own = [], _tempered(graph, 1)
+    blocks = []
+    own = _tempered(graph, 1)
     while True:
         probes = ((a, feasible_mass(graph, _tempered(graph, a))[1]) for a in _steps(end, 1, 16))
         refused, found = next(((a, some) for a, some in probes if some), (None, None))
-        if not found: return end
+        if not found:
+            return end
         blocks += [[np.log([own[code] for code in side]) for side in block] for block in found]
         end = _opening(blocks, refused)
 
+# %% ../../nbs/text/10_sampling.ipynb #1db61d03
 def _steps(start, end, count):
     "Exponents from `start` to just before `end`, evenly spaced: above 1 by their logarithms."
     space = np.geomspace if max(start, end) > 1 else np.linspace
     return space(start, end, count + 1)[:-1].tolist()
 
-# %% ../../nbs/text/10_sampling.ipynb #db6c5e59
-_EQUAL = 1e-12 # of a share: sums of logarithms are no closer
+# %% ../../nbs/text/10_sampling.ipynb #e4c210ee
+_EQUAL = 1e-12  # of a share: sums of logarithms are no closer
 
+# %% ../../nbs/text/10_sampling.ipynb #db6c5e59
 def _opening(blocks, refused):
     "The exponent nearest to 1, on the way to a refused one, beyond which a block is too many for its partners."
-    gap = lambda a: max(np.logaddexp.reduce(a * many) - np.logaddexp.reduce(a * few) for many, few in blocks)
-    inside, way = 1.0, refused - 1
-    if gap(refused) <= _EQUAL: return 1 + way / 2 if abs(way) > 1e-6 else 1.0 # lost in rounding: on the safe side
-    for a in [*(1 + way * np.geomspace(1e-6, 1e-3, 30)), *_steps(1 + 2e-3 * way, refused, 400), refused]:
-        if gap(a) > _EQUAL: break
+
+    def gap(a):
+        return max(
+            np.logaddexp.reduce(a * many) - np.logaddexp.reduce(a * few) for many, few in blocks
+        )
+
+    inside = 1.0
+    way = refused - 1
+    # lost in rounding: on the safe side
+    if gap(refused) <= _EQUAL:
+        return 1 + way / 2 if abs(way) > 1e-6 else 1.0
+    for a in [
+        *(1 + way * np.geomspace(1e-6, 1e-3, 30)),
+        *_steps(1 + 2e-3 * way, refused, 400),
+        refused,
+    ]:
+        if gap(a) > _EQUAL:
+            break
         inside = float(a)
     return float(brentq(gap, inside, a)) if gap(inside) < -_EQUAL else inside
 
-
-
 # %% ../../nbs/text/10_sampling.ipynb #3008d306
-def exponent_sampling(counts, # pair → sentences: a table, as for `target_marginals`
-                      temperature: float = _TEMPERATURE, # T; 1: the data's own shares, large: all pairs equal
-                     ) -> dict: # pair → probability; they sum to 1
+def exponent_sampling(
+    counts,  # pair → sentences: a table, as for `target_marginals`
+    temperature: float = _TEMPERATURE,  # T; 1: the data's own shares, large: all pairs equal
+) -> dict:  # pair → probability; they sum to 1
     "The plain exponent over pairs, p ∝ n^(1/T), blind to languages; raises `ConfigError`."
-    graph, exponent = _graph(counts), 1 / _positive("temperature", temperature, 1.43)
+    graph = _graph(counts)
+    exponent = 1 / _positive("temperature", temperature, 1.43)
     return exponent_probabilities(graph.by_pair(graph.shares), exponent)
 
-# %% ../../nbs/text/10_sampling.ipynb #a357b581
-def m2m_sampling(counts, # pair → sentences: a table, as for `target_marginals`
-                 temperature: float | None = None, # T of the marginals ∝ p^(1/T); 1/0.7 without `marginals`
-                 marginals: dict | None = None, # language → share, in place of the tempered ones
-                 repair: str | None = None, # of unreachable marginals: 'nearest' or 'relaxed'; None raises
-                ) -> dict: # pair → probability; they sum to 1, most are 0
+# %% ../../nbs/text/10_sampling.ipynb #d8e2c0e4
+def m2m_sampling(
+    counts,  # pair → sentences: a table, as for `target_marginals`
+    temperature: float | None = None,  # T of the marginals ∝ p^(1/T); 1/0.7 without `marginals`
+    marginals: dict | None = None,  # language → share, in place of the tempered ones
+    repair: str | None = None,  # of unreachable marginals: 'nearest' or 'relaxed'; None raises
+) -> dict:  # pair → probability; they sum to 1, most are 0
     "M2M-100's sampling: the largest Tr(PQ) over existing pairs (XY-LENT, equation 1); raises `ConfigError`."
     return _sample(_largest_trace, counts, temperature, marginals, repair)
 
+# %% ../../nbs/text/10_sampling.ipynb #a357b581
 def _largest_trace(graph, p):
     "The vertex, or None where no matrix has these row sums."
     incidence, most = _incidence(graph, p)
     gain = graph.shares * most
-    cost, one, may_fail = -gain / gain.max(), np.ones(len(p)), (0, 2, 4) # 2, 4: infeasible
+    cost = -gain / gain.max()
+    one = np.ones(len(p))
+    may_fail = (0, 2, 4)  # 2, 4: infeasible
     used = _program(cost, may_fail, A_eq=incidence, b_eq=one)
-    if used is None: # perhaps by rounding alone: shares may differ by nine orders
-        used = _program(cost, may_fail, A_ub=vstack([incidence, -incidence]), b_ub=np.r_[one, (_CLOSE - 1) * one])
-    return None if used is None or np.abs(incidence @ used - 1).max() > 2 * _CLOSE else most * used.clip(0)
+    if used is None:  # perhaps by rounding alone: shares may differ by nine orders
+        used = _program(
+            cost,
+            may_fail,
+            A_ub=vstack([incidence, -incidence]),
+            b_ub=np.r_[one, (_CLOSE - 1) * one],
+        )
+    return (
+        None
+        if used is None or np.abs(incidence @ used - 1).max() > 2 * _CLOSE
+        else most * used.clip(0)
+    )
 
 # %% ../../nbs/text/10_sampling.ipynb #bdb6b774
-def entropic_sampling(counts, # pair → sentences: a table, as for `target_marginals`
-                      temperature: float | None = None, # T of the marginals ∝ p^(1/T); 1/0.7 without `marginals`
-                      marginals: dict | None = None, # language → share, in place of the tempered ones
-                      repair: str | None = None, # of unreachable marginals: 'nearest' or 'relaxed'; None raises
-                     ) -> dict: # pair, such as 'de-en', its codes in the order of the alphabet → probability; sum 1
+def entropic_sampling(
+    counts,  # pair → sentences: a table, as for `target_marginals`
+    temperature: float | None = None,  # T of the marginals ∝ p^(1/T); 1/0.7 without `marginals`
+    marginals: dict | None = None,  # language → share, in place of the tempered ones
+    repair: str | None = None,  # of unreachable marginals: 'nearest' or 'relaxed'; None raises
+) -> dict:  # pair, such as 'de-en', its codes in the order of the alphabet → probability; sum 1
     "XY-LENT's sampling (equation 2): the KL projection of the data onto the marginals; raises `ConfigError`."
     return _sample(_scaled, counts, temperature, marginals, repair)
 
-# %% ../../nbs/text/10_sampling.ipynb #6c14dfcd
+# %% ../../nbs/text/10_sampling.ipynb #a04c269e
 def _scaled(graph, p):
     "The pairs of the projection, or None where the marginals cannot be reached."
     u, v, settled = _scaling(graph, p, 1, 1_000)
     if not settled:
-        if feasible_mass(graph, dict(zip(graph.languages, p)))[1]: return None
-        if (found := _newton(graph, p, np.sqrt(u * v))) is not None: u = v = found
+        if feasible_mass(graph, dict(zip(graph.languages, p)))[1]:
+            return None
+        if (found := _newton(graph, p, np.sqrt(u * v))) is not None:
+            u = v = found
     (i, j) = graph.ends
     drawn = graph.shares * (u[i] * v[j] + u[j] * v[i]) / 2
     return drawn if np.abs(graph.sums(drawn) / p - 1).max() < _CLOSE else None
 
+# %% ../../nbs/text/10_sampling.ipynb #6c14dfcd
 def _scaling(graph, p, power, rounds, tolerance=1e-10):
     "Factors of rows and columns after u ← (p / Qv)^power in turn, and whether they settled."
     kernel = graph.kernel()
-    u, v, settled = np.ones(len(p)), (p / kernel.sum(1)) ** power, False
-    with np.errstate(all="ignore"): # factors grow without end where the marginals cannot be reached
+    u = np.ones(len(p))
+    v = (p / kernel.sum(1)) ** power
+    settled = False
+    # factors grow without end where the marginals cannot be reached
+    with np.errstate(all="ignore"):
         while rounds and not settled:
-            new, rounds = (p / (kernel @ v)) ** power, rounds - 1
+            new = (p / (kernel @ v)) ** power
+            rounds = rounds - 1
             settled = bool(np.abs(u / new - 1).max() < tolerance)
-            u, v = v, new
+            u = v
+            v = new
     return u, v, settled
 
 # %% ../../nbs/text/10_sampling.ipynb #3d2c4b3f
 def _newton(graph, p, u, tolerance=1e-10, steps=200):
     "The factors with u_i (Qu)_i = p_i by damped Newton steps on their logarithms, or None."
-    kernel, n = graph.kernel(), len(p)
+    kernel = graph.kernel()
+    n = len(p)
     for _ in range(steps):
         sums = u * (kernel @ u)
-        if not np.isfinite(sums).all(): return None
-        if np.abs(sums / p - 1).max() < tolerance: return u
+        if not np.isfinite(sums).all():
+            return None
+        if np.abs(sums / p - 1).max() < tolerance:
+            return u
         root = np.sqrt(sums)
-        curvature = LinearOperator((n, n), lambda x, a=u / root: x + a * (kernel @ (a * x)), dtype=float)
+        curvature = LinearOperator(
+            (n, n), lambda x, a=u / root: x + a * (kernel @ (a * x)), dtype=float
+        )
         step = cg(curvature, (p - sums) / root, rtol=1e-4)[0] / root
         u = u * np.exp(step / max(1, 2 * np.abs(step).max()))
 
@@ -625,49 +894,78 @@ def _newton(graph, p, u, tolerance=1e-10, steps=200):
 def _sample(solve, counts, temperature, marginals, repair):
     "Pair → probability by `solve`; what it cannot reach is repaired or refused."
     graph = _graph(counts)
-    if repair is not None: _change(repair)
-    if marginals is None: temperature = _TEMPERATURE if temperature is None else temperature
+    if repair is not None:
+        _change(repair)
+    if marginals is None:
+        temperature = _TEMPERATURE if temperature is None else temperature
     elif temperature is not None:
-        raise ConfigError(f"temperature={temperature!r} and marginals are both given: give one; "
-                          "target_marginals(counts, temperature) are the marginals of a temperature")
-    wanted = target_marginals(graph, temperature) if marginals is None else _named_values(marginals, "marginals")
+        raise ConfigError(
+            f"temperature={temperature!r} and marginals are both given: give one; "
+            "target_marginals(counts, temperature) are the marginals of a temperature"
+        )
+    wanted = (
+        target_marginals(graph, temperature)
+        if marginals is None
+        else _named_values(marginals, "marginals")
+    )
     if (drawn := solve(graph, _shares(graph, wanted))) is None:
         mass, blocks = feasible_mass(graph, wanted)
         if blocks and repair is None:
-            works = lambda t: solve(graph, _shares(graph, target_marginals(graph, t))) is not None
+
+            def works(t):
+                return solve(graph, _shares(graph, target_marginals(graph, t))) is not None
+
             raise ConfigError(_refusal(graph, wanted, mass, blocks, temperature, works))
-        if blocks: wanted = _warned(wanted, repaired_marginals(graph, wanted, repair), repair)
+        if blocks:
+            wanted = _warned(wanted, repaired_marginals(graph, wanted, repair), repair)
         if not blocks or (drawn := solve(graph, _shares(graph, wanted))) is None:
-            raise ConfigError("the marginals are at the limit of what can be reached, and the solver did not arrive: "
-                              "take a temperature nearer to 1, where they are the data's own, or leave some room")
+            raise ConfigError(
+                "the marginals are at the limit of what can be reached, and the solver did not "
+                "arrive: "
+                "take a temperature nearer to 1, where they are the data's own, or leave some room"
+            )
     return graph.by_pair(drawn / drawn.sum())
 
 # %% ../../nbs/text/10_sampling.ipynb #57365222
 def _refusal(graph, wanted, mass, blocks, temperature, works):
     "What binds, in words, and what to do."
-    total = lambda codes: f"{', '.join(codes)} ({sum(wanted[code] for code in codes):.2%})"
+
+    def total(codes):
+        return f"{', '.join(codes)} ({sum(wanted[code] for code in codes):.2%})"
+
     binds = "; ".join(f"{total(many)} have bitext only with {total(few)}" for many, few in blocks)
-    what, lower = "marginals", ""
+    what = "marginals"
+    lower = ""
     if temperature is not None:
         what = f"temperature={temperature:.6g}: the marginals"
         lower = f"take temperature={_advice(graph, temperature, works)}, or "
     carried = f"{mass:.1%}" if mass < 0.9995 else f"all but {1 - mass:.1g}"
-    return (f"{what} cannot be reached, existing pairs carry {carried} of them: {binds}. To go on, {lower}add bitext "
-            "between these languages, or let repair='nearest' or 'relaxed' change the marginals")
+    return (
+        f"{what} cannot be reached, existing pairs carry {carried} of them: {binds}. To go on, "
+        f"{lower}add bitext "
+        "between these languages, or let repair='nearest' or 'relaxed' change the marginals"
+    )
 
 # %% ../../nbs/text/10_sampling.ipynb #f66adad0
 def _advice(graph, temperature, works):
     "The temperature to take in place of one that is refused: three digits, and on the safe side."
     edge = 1 / _last_exponent(graph, 1 / temperature)
     short = (math.floor(1e3 * edge + 1e-6) if edge > 1 else math.ceil(1e3 * edge - 1e-6)) / 1e3
-    if short == 1 or not works(short): return "1, where they are the data's own"
-    return f"{short:.7g}, up to which all from 1 on work" if short > 1 else f"{short:.7g}, from which on all to 1 work"
+    if short == 1 or not works(short):
+        return "1, where they are the data's own"
+    return (
+        f"{short:.7g}, up to which all from 1 on work"
+        if short > 1
+        else f"{short:.7g}, from which on all to 1 work"
+    )
+
 
 def _warned(old, new, repair):
     change = sum(abs(new[code] - old[code]) for code in old)
     text = f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: {_changes(old, new)}"
-    warnings.warn(text, stacklevel=4) # the line that called the sampler
+    warnings.warn(text, stacklevel=4)  # the line that called the sampler
     return new
+
 
 def _changes(old, new):
     "The five largest changes of languages' shares, as text."
@@ -675,178 +973,266 @@ def _changes(old, new):
     return ", ".join(f"{code} {100 * old[code]:.4g}% → {100 * new[code]:.4g}%" for code in moved)
 
 # %% ../../nbs/text/10_sampling.ipynb #6c478fea
-def repaired_marginals(counts, # pair → sentences: a table, as for `target_marginals`
-                       marginals: dict, # language → share, as of `target_marginals`
-                       repair: str, # 'nearest': least change (L1); 'relaxed': a compromise with the data (KL)
-                       **options, # floor=0.01 of 'nearest', strength=10 of 'relaxed'
-                      ) -> dict: # language → share; `marginals` itself where it can be reached
+def repaired_marginals(
+    counts,  # pair → sentences: a table, as for `target_marginals`
+    marginals: dict,  # language → share, as of `target_marginals`
+    repair: str,  # 'nearest': least change (L1); 'relaxed': a compromise with the data (KL)
+    **options,  # floor=0.01 of 'nearest', strength=10 of 'relaxed'
+) -> dict:  # language → share; `marginals` itself where it can be reached
     "Marginals that existing pairs can carry, all of them in use; raises `ConfigError`."
     graph = _graph(counts)
     change = _change(repair)
-    for name in options: choose(f"option of {repair}", name, _OPTIONS[repair])
-    if not feasible_mass(graph, marginals)[1]: return marginals
+    for name in options:
+        choose(f"option of {repair}", name, _OPTIONS[repair])
+    if not feasible_mass(graph, marginals)[1]:
+        return marginals
     sums = graph.sums(change(graph, _shares(graph, marginals), **options))
     return graph.by_language(sums / sums.sum())
 
-# %% ../../nbs/text/10_sampling.ipynb #aa294f3d
+# %% ../../nbs/text/10_sampling.ipynb #4871b4ae
 def _nearest(graph, p, floor=0.01):
-    if _positive("floor", floor, 0.01) > 1: raise ConfigError(f"floor={floor!r} is a share, up to 1, such as 0.01")
+    if _positive("floor", floor, 0.01) > 1:
+        raise ConfigError(f"floor={floor!r} is a share, up to 1, such as 0.01")
     incidence, most = _incidence(graph, p)
-    n, m, one = len(p), len(most), eye_array(len(p))
-    none = lambda columns: csr_array((n, columns))
-    balance = hstack([incidence, one, -one, none(1)]) # pairs, falls, rises, the largest fall
-    rows = dict(A_eq=vstack([balance, csr_array([[*most, *np.zeros(2 * n + 1)]])]), b_eq=np.ones(n + 1),
-                bounds=np.c_[np.r_[floor * graph.shares / most, np.zeros(2 * n + 1)], np.full(m + 2 * n + 1, np.inf)])
+    n = len(p)
+    m = len(most)
+    one = eye_array(len(p))
+
+    def none(columns):
+        return csr_array((n, columns))
+
+    balance = hstack([incidence, one, -one, none(1)])  # pairs, falls, rises, the largest fall
+    rows = dict(
+        A_eq=vstack([balance, csr_array([[*most, *np.zeros(2 * n + 1)]])]),
+        b_eq=np.ones(n + 1),
+        bounds=np.c_[
+            np.r_[floor * graph.shares / most, np.zeros(2 * n + 1)], np.full(m + 2 * n + 1, np.inf)
+        ],
+    )
     moved = np.r_[np.zeros(m), p, p, 0]
     least = moved @ _program(moved, **rows)
-    falls = vstack([hstack([none(m), one, none(n), csr_array(-np.ones((n, 1)))]), csr_array([moved])])
-    even = _program(np.r_[np.zeros(m + 2 * n), 1], A_ub=falls, b_ub=np.r_[np.zeros(n), least * (1 + 1e-9)], **rows)
+    falls = vstack(
+        [hstack([none(m), one, none(n), csr_array(-np.ones((n, 1)))]), csr_array([moved])]
+    )
+    even = _program(
+        np.r_[np.zeros(m + 2 * n), 1],
+        A_ub=falls,
+        b_ub=np.r_[np.zeros(n), least * (1 + 1e-9)],
+        **rows,
+    )
     return most * even[:m]
 
+# %% ../../nbs/text/10_sampling.ipynb #aa294f3d
 def _relaxed(graph, p, strength=10.0):
     _positive("strength", strength, 10)
-    u, _, _ = _scaling(graph, p, strength / (1 + strength), math.ceil(100 * (1 + strength))) # a contraction: it settles
+    # a contraction: it settles
+    u, _, _ = _scaling(graph, p, strength / (1 + strength), math.ceil(100 * (1 + strength)))
     return graph.shares * u[graph.ends].prod(0)
 
+
 _REPAIRS = {"nearest": _nearest, "relaxed": _relaxed}
+
+
 _OPTIONS = {"nearest": ["floor"], "relaxed": ["strength"]}
 
-def _change(repair): return _REPAIRS[choose("repair", _of_type("repair", repair, str, "'nearest'"), _REPAIRS)]
+
+def _change(repair):
+    return _REPAIRS[choose("repair", _of_type("repair", repair, str, "'nearest'"), _REPAIRS)]
 
 # %% ../../nbs/text/10_sampling.ipynb #b6061708
-def smoothed_sampling(counts, # pair → sentences: a table, as for `target_marginals`
-                      temperature: float = _TEMPERATURE, # T of the marginals ∝ p^(1/T)
-                      epsilon: float = 1e-12, # added to each of the L² entries of Q, which sum to 1
-                     ) -> dict: # any two languages, or one twice ('en-en') → probability
+def smoothed_sampling(
+    counts,  # pair → sentences: a table, as for `target_marginals`
+    temperature: float = _TEMPERATURE,  # T of the marginals ∝ p^(1/T)
+    epsilon: float = 1e-12,  # added to each of the L² entries of Q, which sum to 1
+) -> dict:  # any two languages, or one twice ('en-en') → probability
     "Equation 2 of XY-LENT as published, -log(Q + ε), by POT's Sinkhorn loop; mass leaks to pairs that do not exist."
     import ot
+
     _positive("epsilon", epsilon, 1e-12)
     graph = _graph(counts)
     (i, j), n = graph.ends, len(graph.languages)
-    p, data = _shares(graph, target_marginals(graph, temperature)), np.zeros((n, n))
+    p = _shares(graph, target_marginals(graph, temperature))
+    data = np.zeros((n, n))
     data[i, j] = data[j, i] = graph.shares / 2
-    plan = ot.sinkhorn(p, p, -np.log(data + epsilon), 1.0, stopThr=1e-12, numItermax=100_000, warn=False)
+    plan = ot.sinkhorn(
+        p, p, -np.log(data + epsilon), 1.0, stopThr=1e-12, numItermax=100_000, warn=False
+    )
     if not np.abs(plan.sum(1) - p).max() + np.abs(plan.sum(0) - p).max() < 1e-9:
-        raise ConfigError(f"epsilon={epsilon!r}: the loop did not settle; take a larger one, or `entropic_sampling`")
-    return {_pair_key(b, a): float(plan[k, k] if a == b else plan[k, m] + plan[m, k])
-            for k, a in enumerate(graph.languages) for m, b in enumerate(graph.languages[:k + 1])}
+        raise ConfigError(
+            f"epsilon={epsilon!r}: the loop did not settle; take a larger one, or "
+            f"`entropic_sampling`"
+        )
+    return {
+        _pair_key(b, a): float(plan[k, k] if a == b else plan[k, m] + plan[m, k])
+        for k, a in enumerate(graph.languages)
+        for m, b in enumerate(graph.languages[: k + 1])
+    }
 
-# %% ../../nbs/text/10_sampling.ipynb #f5474c34
-def expected_epochs(counts, # pair → sentences: a table, as for `target_marginals`
-                    probabilities: dict, # pair → probability
-                    budget: float, # sentence pairs that the run will read
-                   ) -> dict: # pair → how often it is read through
+# %% ../../nbs/text/10_sampling.ipynb #0643f350
+def expected_epochs(
+    counts,  # pair → sentences: a table, as for `target_marginals`
+    probabilities: dict,  # pair → probability
+    budget: float,  # sentence pairs that the run will read
+) -> dict:  # pair → how often it is read through
     "How often each pair is read through within the budget; raises `ConfigError`."
     graph = _graph(counts)
     return graph.by_pair(_epochs(graph, _plan(graph, probabilities), budget))
 
+
 def _plan(graph, probabilities):
     "The probability of each pair of the graph, however its name is written; `ConfigError` for what is none."
     probabilities = checked_probabilities(probabilities)
-    given, known = _sorted_codes(probabilities), set(graph.pairs) # in the order in which they came
+    given = _sorted_codes(probabilities)
+    known = set(graph.pairs)  # in the order in which they came
     plan = dict(zip(given, probabilities.values()))
     if unknown := [str(pair) for pair, p in plan.items() if p > 0 and pair not in known]:
-        raise ConfigError(f"no bitext for {', '.join(sorted(unknown)[:5])}: the plan names {len(unknown)} pairs "
-                          "that the counts do not have")
+        raise ConfigError(
+            f"no bitext for {', '.join(sorted(unknown)[:5])}: the plan names {len(unknown)} pairs "
+            "that the counts do not have"
+        )
     return np.array([plan.get(pair, 0) for pair in graph.pairs])
 
+# %% ../../nbs/text/10_sampling.ipynb #f5474c34
 def _epochs(graph, drawn, budget):
     return _positive("budget", budget, "1_000_000") * drawn / (graph.total * graph.shares)
 
-# %% ../../nbs/text/10_sampling.ipynb #d87cae3a
-def compare_samplings(counts, # pair → sentences: a table, as for `target_marginals`
-                      samplings: dict, # name → (pair → probability)
-                      budget: float, # sentence pairs that the run will read, in the unit of the counts
-                     ) -> list[dict]: # a row for each sampling
+# %% ../../nbs/text/10_sampling.ipynb #38594ce7
+def compare_samplings(
+    counts,  # pair → sentences: a table, as for `target_marginals`
+    samplings: dict,  # name → (pair → probability)
+    budget: float,  # sentence pairs that the run will read, in the unit of the counts
+) -> list[dict]:  # a row for each sampling
     "What of the data each sampling reads within the budget, and how often; raises `ConfigError`."
-    graph, samplings = _graph(counts), _named_values(samplings, "samplings")
-    return [{"sampling": name} | _reading(graph, _plan(graph, plan), budget) for name, plan in samplings.items()]
+    graph = _graph(counts)
+    samplings = _named_values(samplings, "samplings")
+    return [
+        {"sampling": name} | _reading(graph, _plan(graph, plan), budget)
+        for name, plan in samplings.items()
+    ]
 
+# %% ../../nbs/text/10_sampling.ipynb #d87cae3a
 def _reading(graph, plan, budget):
     "One row of the comparison."
-    epochs, drawn = _epochs(graph, plan, budget), plan[plan > 0]
+    epochs = _epochs(graph, plan, budget)
+    drawn = plan[plan > 0]
     again = float(graph.shares @ np.maximum(epochs - 1, 0)) * graph.total / budget
-    return {"pairs drawn": len(drawn), "share of sentences they hold": float(graph.shares[epochs > 0].sum()),
-            "effective pairs": float(np.exp(-drawn @ np.log(drawn))),
-            "epochs, fewest": float(epochs.min()), "median": float(np.median(epochs)), "most": float(epochs.max()),
-            "share of sentences never read": round(float(graph.shares @ np.maximum(1 - epochs, 0)), 12),
-            "share of draws that repeat": round(again, 12)}
+    return {
+        "pairs drawn": len(drawn),
+        "share of sentences they hold": float(graph.shares[epochs > 0].sum()),
+        "effective pairs": float(np.exp(-drawn @ np.log(drawn))),
+        "epochs, fewest": float(epochs.min()),
+        "median": float(np.median(epochs)),
+        "most": float(epochs.max()),
+        "share of sentences never read": round(float(graph.shares @ np.maximum(1 - epochs, 0)), 12),
+        "share of draws that repeat": round(again, 12),
+    }
 
-# %% ../../nbs/text/10_sampling.ipynb #1969073b
-def capped_sampling(counts, # pair → sentences: a table, as for `target_marginals`
-                    probabilities: dict, # pair → probability
-                    budget: float, # sentence pairs that the run will read, in the unit of the counts
-                    max_epochs: float, # no pair is read through more often than this
-                   ) -> dict: # pair → probability; they sum to 1
+# %% ../../nbs/text/10_sampling.ipynb #1903ca34
+def capped_sampling(
+    counts,  # pair → sentences: a table, as for `target_marginals`
+    probabilities: dict,  # pair → probability
+    budget: float,  # sentence pairs that the run will read, in the unit of the counts
+    max_epochs: float,  # no pair is read through more often than this
+) -> dict:  # pair → probability; they sum to 1
     "The nearest plan (KL) that reads no pair too often; warns of what it moves, raises `ConfigError`."
     graph = _graph(counts)
-    plan, most = _plan(graph, probabilities), _positive("max_epochs", max_epochs, 10)
+    plan = _plan(graph, probabilities)
+    most = _positive("max_epochs", max_epochs, 10)
     cap = most / _epochs(graph, np.ones(len(plan)), budget)
-    if cap[plan > 0].sum() < 1 - 1e-12: raise ConfigError(_too_low(graph, plan, budget, most))
+    if cap[plan > 0].sum() < 1 - 1e-12:
+        raise ConfigError(_too_low(graph, plan, budget, most))
     new = _poured(plan, cap)
-    if (held := new < plan * (1 - 1e-9)).any(): _warn_of_cap(graph, plan, new, most, held) # more than rounding
+    # more than rounding
+    if (held := new < plan * (1 - 1e-9)).any():
+        _warn_of_cap(graph, plan, new, most, held)
     return graph.by_pair(new)
 
+# %% ../../nbs/text/10_sampling.ipynb #1969073b
 def _poured(plan, cap):
     "min(cap, λ · plan) with the λ at which the sum is 1."
     drawn = np.flatnonzero(plan)
     order = drawn[np.argsort(cap[drawn] / plan[drawn], kind="stable")]
-    full = np.cumsum(cap[order]) - cap[order] # what those before hold, were all of them at their caps
+    # what those before hold, were all of them at their caps
+    full = np.cumsum(cap[order]) - cap[order]
     scale = (1 - full) / np.cumsum(plan[order][::-1])[::-1]
     fits = scale * plan[order] <= cap[order]
     new = np.zeros(len(plan))
-    new[drawn] = np.minimum(cap[drawn], scale[fits.argmax()] * plan[drawn]) if fits.any() else cap[drawn]
+    new[drawn] = (
+        np.minimum(cap[drawn], scale[fits.argmax()] * plan[drawn]) if fits.any() else cap[drawn]
+    )
     return new
 
-# %% ../../nbs/text/10_sampling.ipynb #2bd73106
+# %% ../../nbs/text/10_sampling.ipynb #917f55ed
 def _too_low(graph, plan, budget, most):
     held = graph.total * graph.shares[plan > 0].sum()
-    return (f"max_epochs={most!r}: the {(plan > 0).sum()} pairs that are drawn hold {held:.6g} sentences. A budget of "
-            f"{budget:.6g} needs max_epochs={_up(budget / held):g} or more; "
-            f"max_epochs={most!r} allows a budget of {_down(most * held):.12g}")
+    return (
+        f"max_epochs={most!r}: the {(plan > 0).sum()} pairs that are drawn hold {held:.6g} "
+        f"sentences. A budget of "
+        f"{budget:.6g} needs max_epochs={_up(budget / held):g} or more; "
+        f"max_epochs={most!r} allows a budget of {_down(most * held):.12g}"
+    )
+
 
 def _up(x):
     "`x` to four digits, rounded up."
     step = 10.0 ** (math.floor(math.log10(x)) - 3)
-    return math.ceil(x / step * (1 - 1e-12)) * step # 1 + 2e-16 is 1
+    return math.ceil(x / step * (1 - 1e-12)) * step  # 1 + 2e-16 is 1
 
-def _down(x): return x * (1 - 1e-11) if x < 1e6 else math.floor(x) # a whole number of sentences
 
+def _down(x):
+    return x * (1 - 1e-11) if x < 1e6 else math.floor(x)  # a whole number of sentences
+
+# %% ../../nbs/text/10_sampling.ipynb #2bd73106
 def _warn_of_cap(graph, plan, new, most, held):
     held = [str(graph.pairs[k]) for k in np.flatnonzero(held)]
     names = ", ".join(held[:5]) + (" …" if len(held) > 5 else "")
     share = np.maximum(plan - new, 0).sum()
     old, now = (graph.by_language(graph.sums(p)) for p in (plan, new))
-    warnings.warn(f"max_epochs={most!r} holds back {len(held)} of {len(plan)} pairs ({names}); "
-                  f"{100 * share:.3g}% of the draws go to the others; languages, most: {_changes(old, now)}",
-                  stacklevel=3) # the line that called `capped_sampling`
+    warnings.warn(
+        f"max_epochs={most!r} holds back {len(held)} of {len(plan)} pairs ({names}); "
+        f"{100 * share:.3g}% of the draws go to the others; languages, most: {_changes(old, now)}",
+        stacklevel=3,
+    )  # the line that called `capped_sampling`
 
 # %% ../../nbs/text/10_sampling.ipynb #3b9019cc
-def draw_sampling(ax, # matplotlib axes
-                  counts, # pair → sentences: a table, as for `target_marginals`
-                  probabilities: dict, # pair → probability
-                  languages=None, # the codes to show, in this order, a list or 'de,en'; None: all, largest first
-                  lowest: float = 1e-7, highest: float = 0.1, # ends of the colour scale, which is logarithmic
-                 ):
+def draw_sampling(
+    ax,  # matplotlib axes
+    counts,  # pair → sentences: a table, as for `target_marginals`
+    probabilities: dict,  # pair → probability
+    languages=None,  # the codes to show, in this order, a list or 'de,en'; None: all, largest first
+    lowest: float = 1e-7,
+    highest: float = 0.1,  # ends of the colour scale, which is logarithmic
+):
     "Heat map of the probability of each pair; returns the image, for a colour bar."
     from matplotlib.colors import ListedColormap, LogNorm
+
     graph = _graph(counts)
-    plan, order = _plan(graph, probabilities), np.argsort(-graph.sums(graph.shares), kind="stable")
-    if languages is not None and not _of_type("languages", languages, str | list | tuple, "'de,en'"):
+    plan = _plan(graph, probabilities)
+    order = np.argsort(-graph.sums(graph.shares), kind="stable")
+    if languages is not None and not _of_type(
+        "languages", languages, str | list | tuple, "'de,en'"
+    ):
         raise ConfigError("languages is empty: name some, or leave it out for all")
-    for code in languages or (): _of_type("one of languages", code, str, "'de'")
-    codes = parse_languages([graph.languages[k] for k in order] if languages is None else languages, graph.languages)
-    place, drawn = {code: k for k, code in enumerate(codes)}, np.full((len(codes), len(codes)), np.nan)
+    for code in languages or ():
+        _of_type("one of languages", code, str, "'de'")
+    codes = parse_languages(
+        [graph.languages[k] for k in order] if languages is None else languages, graph.languages
+    )
+    place = {code: k for k, code in enumerate(codes)}
+    drawn = np.full((len(codes), len(codes)), np.nan)
     for p, (a, b) in zip(plan, _sorted_codes(graph.pairs).values()):
-        if a in place and b in place: drawn[place[a], place[b]] = drawn[place[b], place[a]] = p
+        if a in place and b in place:
+            drawn[place[a], place[b]] = drawn[place[b], place[a]] = p
     ax.imshow(np.where(drawn == 0, 0, np.nan), cmap=ListedColormap([PALETTE["red"]]), alpha=0.35)
     ticks = range(len(codes))
     ax.set_xticks(ticks, codes, rotation=90)
     ax.set_yticks(ticks, codes)
     ax.tick_params(length=0, pad=1)
-    return ax.imshow(np.where(drawn > 0, drawn, np.nan), cmap="viridis_r", norm=LogNorm(lowest, highest))
+    return ax.imshow(
+        np.where(drawn > 0, drawn, np.nan), cmap="viridis_r", norm=LogNorm(lowest, highest)
+    )
 
-# %% ../../nbs/text/10_sampling.ipynb #f3441b6c
+# %% ../../nbs/text/10_sampling.ipynb #5aa11308
 _USAGE = """usage: python -m xlnb.text.sampling COUNTS.csv [--name value] …
 
 Prints what each sampler does with a table of pair counts, and writes the plan of one of them to a CSV file.
@@ -860,8 +1246,10 @@ COUNTS.csv (or .tsv) has a header with a column pair (or src and tgt) and a colu
   --column       name of the column of numbers, count if not given
   --output       where the plan goes, COUNTS.plan.csv if not given"""
 
+
 _SAMPLERS = {"exponent": exponent_sampling, "m2m": m2m_sampling, "entropic": entropic_sampling}
 
+# %% ../../nbs/text/10_sampling.ipynb #f3441b6c
 @dataclass(frozen=True)
 class _CommandLine:
     sampler: str = "entropic"
@@ -874,10 +1262,12 @@ class _CommandLine:
 
 # %% ../../nbs/text/10_sampling.ipynb #4511b45f
 @plain_warnings()
-def main(argv: list[str]): # e.g. ['counts.csv', '--temperature', '2']
+def main(argv: list[str]):  # e.g. ['counts.csv', '--temperature', '2']
     "Print the samplings of a table of counts and write one of them; invalid input ends with one sentence."
-    if {"--help", "-h"} & {*argv}: return _print_quietly([_USAGE])
-    if not argv or argv[0].startswith("-"): sys.exit(_USAGE)
+    if {"--help", "-h"} & {*argv}:
+        return _print_quietly([_USAGE])
+    if not argv or argv[0].startswith("-"):
+        sys.exit(_USAGE)
     try:
         settings = _command_line(argv[1:])
         with warnings.catch_warnings(record=True) as said:
@@ -887,9 +1277,16 @@ def main(argv: list[str]): # e.g. ['counts.csv', '--temperature', '2']
             plans, notes = _all_plans(graph, settings, budget)
         rows = _plan_rows(graph, plans[settings.sampler], budget)
         output = _write_plan(rows, argv[0], settings.output)
-    except (ValueError, OSError) as e: sys.exit(f"xlnb: {e}") # settings and data; files and disks
-    notes = [*(str(w.message) for w in said), *notes, f"the plan of {settings.sampler} is in {output}"]
-    for note in dict.fromkeys(notes): print(f"xlnb: {note}", file=sys.stderr) # each once
+    except (ValueError, OSError) as e:
+        sys.exit(f"xlnb: {e}")  # settings and data; files and disks
+    notes = [
+        *(str(w.message) for w in said),
+        *notes,
+        f"the plan of {settings.sampler} is in {output}",
+    ]
+    # each once
+    for note in dict.fromkeys(notes):
+        print(f"xlnb: {note}", file=sys.stderr)
     _print_quietly(_table_lines(rows, graph, plans))
 
 # %% ../../nbs/text/10_sampling.ipynb #a13cadf4
@@ -900,49 +1297,68 @@ def _command_line(argv):
     settings = settings_from_arguments(_CommandLine, argv)
     choose("sampler", settings.sampler, _SAMPLERS)
     if settings.repair is not None and settings.sampler == "exponent":
-        raise ConfigError("--repair is for the samplers m2m and entropic: exponent reaches every temperature")
+        raise ConfigError(
+            "--repair is for the samplers m2m and entropic: exponent reaches every temperature"
+        )
     return settings
 
 # %% ../../nbs/text/10_sampling.ipynb #f2fcbf5d
 def _all_plans(graph, settings, budget):
     "Sampler → plan, or None where one that was not asked for refuses; and what there is to say."
-    plans, notes = {}, []
+    plans = {}
+    notes = []
     for name, sample in _SAMPLERS.items():
         options = {} if name == "exponent" else {"repair": settings.repair}
-        try: plans[name] = sample(graph, settings.temperature, **options)
+        try:
+            plans[name] = sample(graph, settings.temperature, **options)
         except ConfigError as e:
-            if name == settings.sampler: raise
+            if name == settings.sampler:
+                raise
             plans[name], notes = None, [str(e)]
     if settings.max_epochs is not None:
         plan = plans[settings.sampler]
         plans[settings.sampler] = capped_sampling(graph, plan, budget, settings.max_epochs)
     return plans, notes
 
-# %% ../../nbs/text/10_sampling.ipynb #6fb2da1e
+# %% ../../nbs/text/10_sampling.ipynb #6ad87065
 def _plan_rows(graph, plan, budget):
     "A row for each pair, the largest first."
-    epochs, languages = expected_epochs(graph, plan, budget), _sorted_codes(graph.pairs)
-    counts, rows = graph.by_pair(graph.shares * graph.total), []
+    epochs = expected_epochs(graph, plan, budget)
+    languages = _sorted_codes(graph.pairs)
+    counts = graph.by_pair(graph.shares * graph.total)
+    rows = []
     for pair in sorted(counts, key=counts.get, reverse=True):
         src, tgt = languages[pair]
-        rows.append({"src": src, "tgt": tgt, "count": f"{counts[pair]:.12g}",
-                     "probability": plan[pair], "epochs": epochs[pair]})
+        rows.append(
+            {
+                "src": src,
+                "tgt": tgt,
+                "count": f"{counts[pair]:.12g}",
+                "probability": plan[pair],
+                "epochs": epochs[pair],
+            }
+        )
     return rows
 
+# %% ../../nbs/text/10_sampling.ipynb #6fb2da1e
 def _write_plan(rows, source, output):
     "The plan as CSV; the path."
     output = Path(source).with_suffix(".plan.csv") if output is None else Path(output)
-    wrong = {f"is a folder: name a file in it, such as {output / 'plan.csv'}": output.is_dir(),
-             "is the table of counts itself: name another file": output.resolve() == Path(source).resolve(),
-             f"cannot be written: there is no folder {output.parent}": not output.parent.is_dir()}
-    for why in [text for text, holds in wrong.items() if holds]: raise ConfigError(f"--output {output} {why}")
+    wrong = {
+        f"is a folder: name a file in it, such as {output / 'plan.csv'}": output.is_dir(),
+        "is the table of counts itself: name another file": output.resolve()
+        == Path(source).resolve(),
+        f"cannot be written: there is no folder {output.parent}": not output.parent.is_dir(),
+    }
+    for why in [text for text, holds in wrong.items() if holds]:
+        raise ConfigError(f"--output {output} {why}")
     with atomic_path(output) as path, open(path, "w", newline="", encoding="utf-8") as f:
         writer = csv.DictWriter(f, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
     return output
 
-# %% ../../nbs/text/10_sampling.ipynb #274d7fc5
+# %% ../../nbs/text/10_sampling.ipynb #05cc3606
 def _table_lines(rows, graph, plans):
     "Pair, sentences, share in the data, each sampler's probability, and epochs of the one that was asked for."
     heads = ["pair", "sentences", "data", *plans, "epochs"]
@@ -951,18 +1367,32 @@ def _table_lines(rows, graph, plans):
     for row in rows:
         pair = _pair_key(row["src"], row["tgt"])
         drawn = ["refused" if plan is None else f"{plan[pair]:.4%}" for plan in plans.values()]
-        cells.append([f"{row['src']}-{row['tgt']}", f"{float(row['count']):,.10g}", f"{shares[pair]:.4%}", *drawn,
-                      f"{row['epochs']:.4g}"])
+        cells.append(
+            [
+                f"{row['src']}-{row['tgt']}",
+                f"{float(row['count']):,.10g}",
+                f"{shares[pair]:.4%}",
+                *drawn,
+                f"{row['epochs']:.4g}",
+            ]
+        )
     wide = [max(map(len, column)) for column in zip(*cells)]
     for first, *others in cells:
-        yield "  ".join([first.ljust(wide[0]), *(cell.rjust(w) for cell, w in zip(others, wide[1:]))])
+        yield "  ".join(
+            [first.ljust(wide[0]), *(cell.rjust(w) for cell, w in zip(others, wide[1:]))]
+        )
 
+# %% ../../nbs/text/10_sampling.ipynb #274d7fc5
 def _print_quietly(lines):
     "To standard output; a reader that has seen enough, such as `head`, is no fault."
     try:
-        for line in lines: print(line)
+        for line in lines:
+            print(line)
         sys.stdout.flush()
-    except BrokenPipeError: os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()) # nothing is left to flush
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush
 
 # %% ../../nbs/text/10_sampling.ipynb #be00c8cb
-if __name__ == "__main__" and "__file__" in globals(): main(sys.argv[1:]) # not in a notebook
+# not in a notebook
+if __name__ == "__main__" and "__file__" in globals():
+    main(sys.argv[1:])

@@ -19,8 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.core import (ConfigError, DataError, atomic_path, check_batch, check_generator, check_tensor, choose,
-                            numpy_generator, progress_bar, sha256_once)
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    atomic_path,
+    check_batch,
+    check_generator,
+    check_tensor,
+    choose,
+    numpy_generator,
+    progress_bar,
+    sha256_once,
+)
 from .contamination import line_pairs, text_lines
 
 # %% ../../nbs/text/09_tokens.ipynb #796305bd
@@ -31,6 +41,7 @@ class StoreError(DataError):
 @dataclass(frozen=True)
 class SpecialIds:
     "Ids of the special tokens; the defaults are XLM-R's, whose `<mask>` is the last id of the vocabulary."
+
     bos: int = 0
     pad: int = 1
     eos: int = 2
@@ -38,27 +49,47 @@ class SpecialIds:
     mask: int | None = None
 
     @classmethod
-    def of(cls, tokenizer) -> "SpecialIds": # of a Hugging Face tokenizer
+    def of(cls, tokenizer) -> "SpecialIds":  # of a Hugging Face tokenizer
         "The special ids of a tokenizer; raises `ConfigError` if it is none, or lacks one."
         from xlnb.text.vocab import require_fast
+
         require_fast(tokenizer)
-        roles = {"bos": ("bos", "cls"), "pad": ("pad",), "eos": ("eos", "sep"), "unk": ("unk",), "mask": ("mask",)}
-        found = {role: [getattr(tokenizer, f"{name}_token_id") for name in names] for role, names in roles.items()}
+        roles = {
+            "bos": ("bos", "cls"),
+            "pad": ("pad",),
+            "eos": ("eos", "sep"),
+            "unk": ("unk",),
+            "mask": ("mask",),
+        }
+        found = {
+            role: [getattr(tokenizer, f"{name}_token_id") for name in names]
+            for role, names in roles.items()
+        }
         ids = {role: next((i for i in found[role] if i is not None), None) for role in roles}
         if missing := [role for role, i in ids.items() if i is None]:
-            raise ConfigError(f"the tokenizer has no {', '.join(missing)} token; a store needs {', '.join(roles)}")
+            raise ConfigError(
+                f"the tokenizer has no {', '.join(missing)} token; a store needs {', '.join(roles)}"
+            )
         return cls(**ids)
 
+# %% ../../nbs/text/09_tokens.ipynb #f986df70
+def _sides(lines):
+    return lines if isinstance(lines[0], str) else list(chain.from_iterable(lines))
+
+
+def _checksum(lines):
+    return zlib.crc32("\n".join(_sides(lines)).encode())
+
 # %% ../../nbs/text/09_tokens.ipynb #1d1c268a
-def _sides(lines): return lines if isinstance(lines[0], str) else list(chain.from_iterable(lines))
-
-def _checksum(lines): return zlib.crc32("\n".join(_sides(lines)).encode())
-
 class _Encoder:
     "Encodes chunks of lines; a line is a sentence, or two of them."
+
     def __init__(self, tokenizer_json, special, max_length):
         from tokenizers import Tokenizer
-        self.backend, self.unk, self.max_length = Tokenizer.from_str(tokenizer_json), special.unk, max_length
+
+        self.backend = Tokenizer.from_str(tokenizer_json)
+        self.unk = special.unk
+        self.max_length = max_length
         self.backend.no_truncation()
         self.backend.no_padding()
         self.reserved = np.zeros(self.backend.get_vocab_size(), bool)
@@ -68,25 +99,38 @@ class _Encoder:
         "Tokens (flat) and length of each sentence, counts, and a checksum of the lines."
         per_line = 1 if isinstance(lines[0], str) else 2
         limit = None if per_line == 1 else self.max_length
-        whole = [e.ids for e in self.backend.encode_batch_fast(_sides(lines), add_special_tokens=False)]
+        whole = [
+            e.ids for e in self.backend.encode_batch_fast(_sides(lines), add_special_tokens=False)
+        ]
         ids = [i[:limit] for i in whole]
         lengths = np.fromiter(map(len, ids), np.int64, len(ids)).reshape(-1, per_line)
         keep = lengths.min(1) > 0
-        tokens = np.fromiter(chain.from_iterable(i for i, k in zip(ids, np.repeat(keep, per_line)) if k), np.uint32)
+        tokens = np.fromiter(
+            chain.from_iterable(i for i, k in zip(ids, np.repeat(keep, per_line)) if k), np.uint32
+        )
         special = self.reserved[tokens]
         tokens[special] = self.unk
-        counts = {"lines": len(lines), "items": int(keep.sum()), "tokens": len(tokens), "empty": int((~keep).sum()),
-                  "cut": sum(len(w) > len(i) for w, i in zip(whole, ids)), "reserved": int(special.sum())}
+        counts = {
+            "lines": len(lines),
+            "items": int(keep.sum()),
+            "tokens": len(tokens),
+            "empty": int((~keep).sum()),
+            "cut": sum(len(w) > len(i) for w, i in zip(whole, ids)),
+            "reserved": int(special.sum()),
+        }
         return tokens, lengths[keep].ravel(), counts, _checksum(lines)
 
-# %% ../../nbs/text/09_tokens.ipynb #274ed81b
+# %% ../../nbs/text/09_tokens.ipynb #58057ea2
 def _start_worker(*arguments):
     global _worker
-    os.environ["TOKENIZERS_PARALLELISM"] = "false" # one thread per process
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread per process
     _worker = _Encoder(*arguments)
 
-def _in_worker(lines): return _worker(lines)
 
+def _in_worker(lines):
+    return _worker(lines)
+
+# %% ../../nbs/text/09_tokens.ipynb #274ed81b
 def _encoded(tasks, arguments, workers):
     "(key, result) of every (key, lines), in order."
     if workers == 1:
@@ -95,20 +139,26 @@ def _encoded(tasks, arguments, workers):
         return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
+
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, arguments) as pool:
         pending = deque()
         for key, lines in tasks:
             pending.append((key, pool.submit(_in_worker, lines)))
-            if len(pending) > 3 * workers: yield _first(pending)
-        while pending: yield _first(pending)
+            if len(pending) > 3 * workers:
+                yield _first(pending)
+        while pending:
+            yield _first(pending)
+
 
 def _first(pending):
     key, future = pending.popleft()
     return key, future.result()
 
 # %% ../../nbs/text/09_tokens.ipynb #dd707f86
-_NAME = r"[\w-]+" # of a source, which is the beginning of its files' names
-_FORMAT, _CHUNK = "xlnb tokens 1", 1024 # lines that a worker encodes at a time
+_NAME = r"[\w-]+"  # of a source, which is the beginning of its files' names
+_FORMAT = "xlnb tokens 1"
+_CHUNK = 1024  # lines that a worker encodes at a time
+
 
 def _chunks(stream, size):
     "(lines, whether they are the last) of a stream."
@@ -118,7 +168,8 @@ def _chunks(stream, size):
         lines = ahead + list(islice(stream, size - len(ahead)))
         ahead = list(islice(stream, 1))
         yield lines, not ahead
-        if not ahead: return
+        if not ahead:
+            return
 
 # %% ../../nbs/text/09_tokens.ipynb #c2a5c831
 def _tasks(sources, folder, recipe):
@@ -127,26 +178,39 @@ def _tasks(sources, folder, recipe):
     per_shard = recipe["shard_lines"] // size
     for (kind, name), stream in sources.items():
         done = _finished_shards(folder, kind, name, recipe)
-        if done and done[-1]["last"]: continue
+        if done and done[-1]["last"]:
+            continue
         checked = (text_lines if kind == "text" else line_pairs)(stream, f"{kind} {name!r}")
         for n, (lines, last) in enumerate(_chunks(checked, size)):
-            if not lines: raise DataError(f"{kind} {name!r} has no lines: leave it out, or see where it is read from")
+            if not lines:
+                raise DataError(
+                    f"{kind} {name!r} has no lines: leave it out, or see where it is read from"
+                )
             if (shard := n // per_shard) >= len(done):
                 yield (kind, name, shard, last or (n + 1) % per_shard == 0, last), lines
             elif last or done[shard]["checksums"][n % per_shard] != _checksum(lines):
-                raise StoreError(f"{kind} {name!r} has changed since shard {shard} of it was built: delete this "
-                                 "folder, or name another", folder)
+                raise StoreError(
+                    f"{kind} {name!r} has changed since shard {shard} of it was built: delete this "
+                    "folder, or name another",
+                    folder,
+                )
+
+# %% ../../nbs/text/09_tokens.ipynb #b86044f4
+def _stem(kind, name, shard):
+    return f"{kind}/{name}.{shard:05d}"
+
+
+def _facts_of(file):
+    return {"bytes": os.path.getsize(file), "sha256": sha256_once(file)}
 
 # %% ../../nbs/text/09_tokens.ipynb #a6691a72
-def _stem(kind, name, shard): return f"{kind}/{name}.{shard:05d}"
-
-def _facts_of(file): return {"bytes": os.path.getsize(file), "sha256": sha256_once(file)}
-
 def _write_shard(path, results, recipe):
     "Write the encoded chunks up to the shard's end, then the record that makes them a finished shard."
     record = {"recipe": recipe, "checksums": []}
     with ExitStack() as stack:
-        temporary = {k: stack.enter_context(atomic_path(f"{path}.{k}")) for k in ("tokens", "offsets")}
+        temporary = {
+            k: stack.enter_context(atomic_path(f"{path}.{k}")) for k in ("tokens", "offsets")
+        }
         files = {k: stack.enter_context(open(p, "wb")) for k, p in temporary.items()}
         files["offsets"].write(np.zeros(1, "<i8"))
         for (*_, end, last), (tokens, lengths, counts, checksum) in results:
@@ -154,66 +218,87 @@ def _write_shard(path, results, recipe):
             files["offsets"].write((record.get("tokens", 0) + np.cumsum(lengths)).astype("<i8"))
             record |= {k: record.get(k, 0) + n for k, n in counts.items()} | {"last": last}
             record["checksums"].append(checksum)
-            if end: break
+            if end:
+                break
     record["files"] = {k: _facts_of(f"{path}.{k}") for k in files}
-    with atomic_path(f"{path}.json") as p: p.write_text(json.dumps(record), encoding="utf-8")
+    with atomic_path(f"{path}.json") as p:
+        p.write_text(json.dumps(record), encoding="utf-8")
 
-# %% ../../nbs/text/09_tokens.ipynb #6db5d6f0
+# %% ../../nbs/text/09_tokens.ipynb #92b61b04
 def _damage(path, files, verify):
     "(file, what is wrong with it) for the files of a shard."
     for ending, facts in files.items():
         file = Path(f"{path}.{ending}")
         size = file.stat().st_size if file.exists() else None
-        if size is None: yield file, "is missing"
-        elif size != facts["bytes"]: yield file, f"has {size:,} bytes where {facts['bytes']:,} were written"
-        elif verify and sha256_once(file) != facts["sha256"]: yield file, "has another sha256 than when it was written"
+        if size is None:
+            yield file, "is missing"
+        elif size != facts["bytes"]:
+            yield file, f"has {size:,} bytes where {facts['bytes']:,} were written"
+        elif verify and sha256_once(file) != facts["sha256"]:
+            yield file, "has another sha256 than when it was written"
 
+# %% ../../nbs/text/09_tokens.ipynb #5e4252e9
 def _finished_shards(folder, kind, name, recipe):
     "Records of the shards, from 0 on, that are whole and were built by this recipe."
     records = []
     while (path := Path(folder, _stem(kind, name, len(records)) + ".json")).exists():
-        try: record = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError): break # the shard is built again
-        if not _is_record(record) or record.pop("recipe") != recipe: break
-        if any(_damage(path.with_suffix(""), record["files"], verify=False)): break
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
+            break  # the shard is built again
+        if not _is_record(record) or record.pop("recipe") != recipe:
+            break
+        if any(_damage(path.with_suffix(""), record["files"], verify=False)):
+            break
         records.append(record)
     return records
 
+
 _COUNTS = "lines", "items", "tokens", "empty", "cut", "reserved"
+
 
 def _is_record(record):
     "Whether it has what `_write_shard` writes."
-    if not (_is_shard(record) and all(isinstance(record.get(name), int) for name in _COUNTS)): return False
+    if not (_is_shard(record) and all(isinstance(record.get(name), int) for name in _COUNTS)):
+        return False
     return {"recipe", "last"} <= set(record) and isinstance(record.get("checksums"), list)
 
+# %% ../../nbs/text/09_tokens.ipynb #6db5d6f0
 def _is_shard(record):
     "Whether it states the number of items, and the size and checksum of both files."
     files = record.get("files") if isinstance(record, dict) else None
-    if not (isinstance(files, dict) and set(files) == {"tokens", "offsets"}): return False
+    if not (isinstance(files, dict) and set(files) == {"tokens", "offsets"}):
+        return False
     return all(map(_are_facts, files.values())) and isinstance(record.get("items"), int)
+
 
 def _are_facts(facts):
     "Whether it states the size and checksum of a file."
-    if not isinstance(facts, dict): return False
+    if not isinstance(facts, dict):
+        return False
     return isinstance(facts.get("bytes"), int) and isinstance(facts.get("sha256"), str)
 
 # %% ../../nbs/text/09_tokens.ipynb #e63e7654
-def build_store(text: dict, # language → re-iterable of sentences
-                pairs: dict, # pair → re-iterable of (sentence, sentence)
-                tokenizer, # a Hugging Face fast tokenizer
-                folder, # of the store; one process builds in it at a time
-                workers: int = 1, # processes that encode; the result does not depend on their number
-                progress: bool = True, # show a bar
-                max_length: int = 254, # tokens at which each side of a pair is cut
-                shard_lines: int = 2**20, # lines per shard: what an interruption can cost
-                facts: dict | None = None, # JSON values that identify the data
-               ) -> "Store":
+def build_store(
+    text: dict,  # language → re-iterable of sentences
+    pairs: dict,  # pair → re-iterable of (sentence, sentence)
+    tokenizer,  # a Hugging Face fast tokenizer
+    folder,  # of the store; one process builds in it at a time
+    workers: int = 1,  # processes that encode; the result does not depend on their number
+    progress: bool = True,  # show a bar
+    max_length: int = 254,  # tokens at which each side of a pair is cut
+    shard_lines: int = 2**20,  # lines per shard: what an interruption can cost
+    facts: dict | None = None,  # JSON values that identify the data
+) -> "Store":
     """Encode what is not encoded yet, and open the store; a finished one whatever text is given (see `facts`).
 
     Raises `StoreError`, `DataError`, `ConfigError`."""
     folder = Path(folder)
-    sources = {("text", k): v for k, v in text.items()} | {("pairs", k): v for k, v in pairs.items()}
-    recipe, special = _recipe(tokenizer, max_length, shard_lines, facts), SpecialIds.of(tokenizer)
+    sources = {("text", k): v for k, v in text.items()} | {
+        ("pairs", k): v for k, v in pairs.items()
+    }
+    recipe = _recipe(tokenizer, max_length, shard_lines, facts)
+    special = SpecialIds.of(tokenizer)
     _check_request(folder, sources, recipe, workers)
     arguments = tokenizer.backend_tokenizer.to_str(), special, max_length
     _build_shards(folder, sources, recipe, arguments, workers, progress)
@@ -221,119 +306,208 @@ def build_store(text: dict, # language → re-iterable of sentences
     for kind, name in sources:
         shards = _finished_shards(folder, kind, name, recipe)
         counts = {k: sum(s[k] for s in shards) for k in _COUNTS}
-        manifest[kind][name] = {**counts, "shards": [{k: s[k] for k in ("items", "files")} for s in shards]}
-    with atomic_path(folder / "manifest.json") as p: p.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        manifest[kind][name] = {
+            **counts,
+            "shards": [{k: s[k] for k in ("items", "files")} for s in shards],
+        }
+    with atomic_path(folder / "manifest.json") as p:
+        p.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     return open_store(folder, tokenizer)
 
-# %% ../../nbs/text/09_tokens.ipynb #9796bc2d
+# %% ../../nbs/text/09_tokens.ipynb #7585176f
 def _recipe(tokenizer, max_length, shard_lines, facts):
     from xlnb.text.vocab import tokenizer_hash
-    return {"format": _FORMAT, "tokenizer": tokenizer_hash(tokenizer), "vocabulary": len(tokenizer),
-            "special": asdict(SpecialIds.of(tokenizer)), "dtype": "<u2" if len(tokenizer) <= 2**16 else "<u4",
-            "max_length": max_length, "shard_lines": shard_lines, "facts": json.loads(json.dumps(facts or {}))}
 
+    return {
+        "format": _FORMAT,
+        "tokenizer": tokenizer_hash(tokenizer),
+        "vocabulary": len(tokenizer),
+        "special": asdict(SpecialIds.of(tokenizer)),
+        "dtype": "<u2" if len(tokenizer) <= 2**16 else "<u4",
+        "max_length": max_length,
+        "shard_lines": shard_lines,
+        "facts": json.loads(json.dumps(facts or {})),
+    }
+
+# %% ../../nbs/text/09_tokens.ipynb #9796bc2d
 def _check_request(folder, sources, recipe, workers):
     "Raise `StoreError` or `ConfigError` for an invalid request; remove what a killed build has left."
-    for name, value in {"workers": workers, **{k: recipe[k] for k in ("max_length", "shard_lines")}}.items():
-        if not isinstance(value, int) or value < 1: raise ConfigError(f"{name}={value!r} is not a whole number above 0")
+    for name, value in {
+        "workers": workers,
+        **{k: recipe[k] for k in ("max_length", "shard_lines")},
+    }.items():
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{name}={value!r} is not a whole number above 0")
     if odd := [name for _, name in sources if not re.fullmatch(_NAME, name)]:
-        raise ConfigError(f"sources {', '.join(map(repr, odd))}: a name has letters, digits, _ and -, like 'de-en'")
+        raise ConfigError(
+            f"sources {', '.join(map(repr, odd))}: a name has letters, digits, _ and -, like "
+            f"'de-en'"
+        )
     if (folder / "manifest.json").exists():
         there = _read_manifest(folder)
         if odd := [k for k in recipe if there[k] != recipe[k]]:
-            raise StoreError(f"holds a store with other {', '.join(odd)}: name another folder, or delete it", folder)
-    for leftover in folder.glob("*/.*.tmp"): leftover.unlink()
+            raise StoreError(
+                f"holds a store with other {', '.join(odd)}: name another folder, or delete it",
+                folder,
+            )
+    for leftover in folder.glob("*/.*.tmp"):
+        leftover.unlink()
 
 # %% ../../nbs/text/09_tokens.ipynb #cff9dc83
 def _build_shards(folder, sources, recipe, arguments, workers, progress):
     results = _encoded(_tasks(sources, folder, recipe), arguments, workers)
     with progress_bar(quiet=not progress, unit=" lines", unit_scale=True) as bar:
+
         def shown(result):
             bar.set_description(" ".join(result[0][:2]), refresh=False)
             bar.update(result[1][2]["lines"])
             return result
-        results = map(shown, results)
-        for first in results: _write_shard(folder / _stem(*first[0][:3]), chain([first], results), recipe)
 
-# %% ../../nbs/text/09_tokens.ipynb #db848e08
+        results = map(shown, results)
+        for first in results:
+            _write_shard(folder / _stem(*first[0][:3]), chain([first], results), recipe)
+
+# %% ../../nbs/text/09_tokens.ipynb #be22c007
 def _read_manifest(folder):
     path = Path(folder) / "manifest.json"
     if not path.exists():
-        raise StoreError("no finished store here: run build_store (it completes an interrupted one)", path)
-    try: manifest = json.loads(path.read_text(encoding="utf-8"))
+        raise StoreError(
+            "no finished store here: run build_store (it completes an interrupted one)", path
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as e:
         raise StoreError(f"cannot be read ({e}): {_MANIFEST_ADVICE}", path) from e
     if (found := manifest.get("format") if isinstance(manifest, dict) else None) != _FORMAT:
-        raise StoreError(f"the format is {found!r}, this version reads {_FORMAT!r}: build in another folder", path)
-    if problem := _manifest_problem(manifest): raise StoreError(f"{problem}: {_MANIFEST_ADVICE}", path)
+        raise StoreError(
+            f"the format is {found!r}, this version reads {_FORMAT!r}: build in another folder",
+            path,
+        )
+    if problem := _manifest_problem(manifest):
+        raise StoreError(f"{problem}: {_MANIFEST_ADVICE}", path)
     return manifest
 
-_MANIFEST_ADVICE = "delete it and run build_store again, which keeps the finished shards"
-_FIELDS = {"tokenizer": str, "vocabulary": int, "special": dict, "dtype": str, "max_length": int, "shard_lines": int,
-           "facts": dict, "text": dict, "pairs": dict}
 
+_MANIFEST_ADVICE = "delete it and run build_store again, which keeps the finished shards"
+
+# %% ../../nbs/text/09_tokens.ipynb #d7bfd302
+_FIELDS = {
+    "tokenizer": str,
+    "vocabulary": int,
+    "special": dict,
+    "dtype": str,
+    "max_length": int,
+    "shard_lines": int,
+    "facts": dict,
+    "text": dict,
+    "pairs": dict,
+}
+
+# %% ../../nbs/text/09_tokens.ipynb #bf3aa9be
 def _manifest_problem(manifest):
     "What a manifest lacks, or what is in its place; None for one as `build_store` writes it."
-    if lacking := [name for name, kind in _FIELDS.items() if not isinstance(manifest.get(name), kind)]:
+    if lacking := [
+        name for name, kind in _FIELDS.items() if not isinstance(manifest.get(name), kind)
+    ]:
         return f"has no {', '.join(lacking)} such as build_store writes"
-    if manifest["dtype"] not in ("<u2", "<u4"): return f"dtype is {manifest['dtype']!r}, not '<u2' or '<u4'"
+    if manifest["dtype"] not in ("<u2", "<u4"):
+        return f"dtype is {manifest['dtype']!r}, not '<u2' or '<u4'"
     special = manifest["special"]
-    if set(special) != set(asdict(SpecialIds())) or not all(isinstance(i, int | None) for i in special.values()):
+    if set(special) != set(asdict(SpecialIds())) or not all(
+        isinstance(i, int | None) for i in special.values()
+    ):
         return f"special is {special}, not the ids of {', '.join(asdict(SpecialIds()))}"
     for kind, sides in (("text", 1), ("pairs", 2)):
         for name, source in manifest[kind].items():
-            if not _is_source(name, source, sides): return f"{kind} {name!r} is not as build_store writes it"
+            if not _is_source(name, source, sides):
+                return f"{kind} {name!r} is not as build_store writes it"
 
+# %% ../../nbs/text/09_tokens.ipynb #db848e08
 def _is_source(name, source, sides):
     "Whether the counts and shards of a source are there, and files have the size of their items."
-    if not (re.fullmatch(_NAME, name) and isinstance(source, dict)): return False
+    if not (re.fullmatch(_NAME, name) and isinstance(source, dict)):
+        return False
     shards = source.get("shards")
-    if not (isinstance(shards, list) and all(map(_is_shard, shards))): return False
-    sizes_fit = all(shard["files"]["offsets"]["bytes"] == 8 * (sides * shard["items"] + 1) for shard in shards)
-    if not all(isinstance(source.get(count), int) for count in _COUNTS): return False
-    items_fit = source["items"] == sum(shard["items"] for shard in shards) == source["lines"] - source["empty"]
+    if not (isinstance(shards, list) and all(map(_is_shard, shards))):
+        return False
+    sizes_fit = all(
+        shard["files"]["offsets"]["bytes"] == 8 * (sides * shard["items"] + 1) for shard in shards
+    )
+    if not all(isinstance(source.get(count), int) for count in _COUNTS):
+        return False
+    items_fit = (
+        source["items"]
+        == sum(shard["items"] for shard in shards)
+        == source["lines"] - source["empty"]
+    )
     return sizes_fit and items_fit
 
-# %% ../../nbs/text/09_tokens.ipynb #431ff007
-VERIFIED_BYTES = 10**9 # of a store that is hashed whenever it is opened: about a second
+# %% ../../nbs/text/09_tokens.ipynb #611adef9
+VERIFIED_BYTES = 10**9  # of a store that is hashed whenever it is opened: about a second
+
 
 def _bytes_in(manifest) -> int:
     sources = [*manifest["text"].values(), *manifest["pairs"].values()]
-    return sum(facts["bytes"] for source in sources for shard in source["shards"] for facts in shard["files"].values())
+    return sum(
+        facts["bytes"]
+        for source in sources
+        for shard in source["shards"]
+        for facts in shard["files"].values()
+    )
 
-def open_store(folder, # as given to `build_store`
-               tokenizer=None, # must be the one the store was built with; None takes the store as it is
-               verify: bool | None = None, # compare the sha256 of every file; None: up to `VERIFIED_BYTES`
-              ) -> "Store":
+# %% ../../nbs/text/09_tokens.ipynb #431ff007
+def open_store(
+    folder,  # as given to `build_store`
+    tokenizer=None,  # must be the one the store was built with; None takes the store as it is
+    verify: bool | None = None,  # compare the sha256 of every file; None: up to `VERIFIED_BYTES`
+) -> "Store":
     "Open a token store; `StoreError` if it is damaged, foreign or unfinished. Of a large one only sizes are compared."
-    manifest, path = _read_manifest(folder), Path(folder) / "manifest.json"
+    manifest = _read_manifest(folder)
+    path = Path(folder) / "manifest.json"
     if tokenizer is not None:
         from xlnb.text.vocab import tokenizer_hash
+
         if (given := tokenizer_hash(tokenizer)) != (ours := manifest["tokenizer"]):
-            raise StoreError(f"built with tokenizer {ours[:12]}…, not with {given[:12]}…: load that tokenizer, "
-                             "or build a store with this one in another folder", path)
-    if verify is None: verify = _bytes_in(manifest) <= VERIFIED_BYTES
+            raise StoreError(
+                f"built with tokenizer {ours[:12]}…, not with {given[:12]}…: load that tokenizer, "
+                "or build a store with this one in another folder",
+                path,
+            )
+    if verify is None:
+        verify = _bytes_in(manifest) <= VERIFIED_BYTES
     for kind in ("text", "pairs"):
         for name, source in manifest[kind].items():
             for shard, record in enumerate(source["shards"]):
-                for file, problem in _damage(Path(folder) / _stem(kind, name, shard), record["files"], verify):
-                    raise StoreError(f"{problem}: delete it and the store's manifest.json; the next build_store or "
-                                     "training goes on from this shard", file)
+                for file, problem in _damage(
+                    Path(folder) / _stem(kind, name, shard), record["files"], verify
+                ):
+                    raise StoreError(
+                        f"{problem}: delete it and the store's manifest.json; the next "
+                        f"build_store or "
+                        "training goes on from this shard",
+                        file,
+                    )
     return Store(folder, manifest, verify)
 
 # %% ../../nbs/text/09_tokens.ipynb #64614c3e
-_OPEN_MAPS, _MAPPED_BYTES = 256, 2**30
+_OPEN_MAPS = 256
+_MAPPED_BYTES = 2**30
+
 
 class _Maps:
     "Mapped files by name; the ones that were used longest ago are let go when there are too many, or too large ones."
-    def __init__(self, open_map): self.open_map, self.maps, self.size = open_map, {}, 0
+
+    def __init__(self, open_map):
+        self.open_map = open_map
+        self.maps = {}
+        self.size = 0
 
     def __call__(self, name):
         found = self.maps.pop(name, None)
         if found is None:
             found = self.open_map(name)
             self.size += found.nbytes
-        self.maps[name] = found # the last is the newest
+        self.maps[name] = found  # the last is the newest
         while len(self.maps) > _OPEN_MAPS or self.size > _MAPPED_BYTES and len(self.maps) > 1:
             self.size -= self.maps.pop(next(iter(self.maps))).nbytes
         return found
@@ -341,9 +515,16 @@ class _Maps:
 # %% ../../nbs/text/09_tokens.ipynb #10ee4a6f
 class Store:
     "An opened token store: `text` and `pairs` map names to sources; what is read is mapped, not loaded."
-    def __init__(self, folder, manifest, verify: bool = True): # whether the sha256 of files beside it is compared
-        self.verify, self.indices = verify, set() # names of the index files that were compared
-        self.folder, self.manifest, self.special = Path(folder), manifest, SpecialIds(**manifest["special"])
+
+    def __init__(
+        self, folder, manifest, verify: bool = True
+    ):  # whether the sha256 of files beside it is compared
+        self.verify, self.indices = verify, set()  # names of the index files that were compared
+        self.folder, self.manifest, self.special = (
+            Path(folder),
+            manifest,
+            SpecialIds(**manifest["special"]),
+        )
         self.map = _Maps(self._map)
         self.text = {name: Source(self, "text", name) for name in manifest["text"]}
         self.pairs = {name: Source(self, "pairs", name) for name in manifest["pairs"]}
@@ -351,167 +532,242 @@ class Store:
     def _map(self, name):
         "A file of the store as a read-only array."
         path = self.folder / name
-        if path.suffix == ".npy": return np.load(path, mmap_mode="r").view(np.ndarray)
+        if path.suffix == ".npy":
+            return np.load(path, mmap_mode="r").view(np.ndarray)
         dtype = self.manifest["dtype"] if path.suffix == ".tokens" else "<i8"
-        return np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, dtype)
+        return (
+            np.memmap(path, dtype, "r").view(np.ndarray)
+            if path.stat().st_size
+            else np.empty(0, dtype)
+        )
 
     def counts(self) -> dict:
         "Per source: lines read, items and tokens kept, empty lines, cut sides, reserved tokens made <unk>."
-        return {f"{s.kind}/{s.name}": s.counts for s in chain(self.text.values(), self.pairs.values())}
+        return {
+            f"{s.kind}/{s.name}": s.counts for s in chain(self.text.values(), self.pairs.values())
+        }
 
-# %% ../../nbs/text/09_tokens.ipynb #a0437955
+# %% ../../nbs/text/09_tokens.ipynb #0157b651
 class _Sharded:
     "Items that lie in several shards, under one numbering."
-    def __init__(self, lengths): self.starts = np.concatenate([[0], np.cumsum(lengths)]).astype(int).tolist()
-    def __len__(self): return self.starts[-1]
+
+    def __init__(self, lengths):
+        self.starts = np.concatenate([[0], np.cumsum(lengths)]).astype(int).tolist()
+
+    def __len__(self):
+        return self.starts[-1]
+
     def locate(self, k):
-        if not 0 <= k < len(self): raise IndexError(f"item {k} of {len(self):,}")
+        if not 0 <= k < len(self):
+            raise IndexError(f"item {k} of {len(self):,}")
         shard = bisect_right(self.starts, k) - 1
         return shard, k - self.starts[shard]
 
+# %% ../../nbs/text/09_tokens.ipynb #a0437955
 class Source(_Sharded):
     "The sentences of a language, or the sentence pairs of a pair, without special tokens."
-    def __init__(self, store: Store, kind: str, name: str): # kind is 'text' or 'pairs'
-        self.store, self.kind, self.name, self.sides = store, kind, name, 1 if kind == "text" else 2
+
+    def __init__(self, store: Store, kind: str, name: str):  # kind is 'text' or 'pairs'
+        self.store = store
+        self.kind = kind
+        self.name = name
+        self.sides = 1 if kind == "text" else 2
         record = store.manifest[kind][name]
-        self.shards, self.counts = record["shards"], {k: v for k, v in record.items() if k != "shards"}
+        self.shards, self.counts = (
+            record["shards"],
+            {k: v for k, v in record.items() if k != "shards"},
+        )
         self.stems = [_stem(kind, name, shard) for shard in range(len(self.shards))]
         super().__init__([shard["items"] for shard in self.shards])
 
     def arrays(self, shard):
         "Tokens and offsets of a shard."
-        return self.store.map(f"{self.stems[shard]}.tokens"), self.store.map(f"{self.stems[shard]}.offsets")
+        return self.store.map(f"{self.stems[shard]}.tokens"), self.store.map(
+            f"{self.stems[shard]}.offsets"
+        )
 
-    def __getitem__(self, k): # (tokens,), or a tuple of two such arrays
+    def __getitem__(self, k):  # (tokens,), or a tuple of two such arrays
         shard, k = self.locate(k)
         tokens, offsets = self.arrays(shard)
-        bounds = offsets[self.sides * k:self.sides * (k + 1) + 1].tolist()
+        bounds = offsets[self.sides * k : self.sides * (k + 1) + 1].tolist()
         parts = tuple(tokens[a:b] for a, b in zip(bounds, bounds[1:]))
         return parts[0] if self.sides == 1 else parts
 
 # %% ../../nbs/text/09_tokens.ipynb #be31031b
 def _block_index(offsets, length):
     "(first token, sentence it is in) of each block, and of the end: (blocks + 1, 2)."
-    sizes, capacity = np.diff(offsets), length - 2
-    pieces = -(-sizes // capacity) # a sentence longer than a block is several
+    sizes = np.diff(offsets)
+    capacity = length - 2
+    pieces = -(-sizes // capacity)  # a sentence longer than a block is several
     sentence = np.repeat(np.arange(len(sizes)), pieces)
     nth = np.arange(len(sentence)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     first = offsets[sentence] + nth * capacity
     used = np.concatenate([[0], np.cumsum(np.minimum(capacity, offsets[sentence + 1] - first) + 1)])
     following = (np.searchsorted(used, used[:-1] + length - 1, "right") - 1).tolist()
-    blocks, piece = [], 0
+    blocks = []
+    piece = 0
     while piece < len(following):
         blocks.append(piece)
         piece = following[piece]
     return np.append(np.stack([first, sentence], 1)[blocks], [[offsets[-1], len(sizes)]], 0)
 
-# %% ../../nbs/text/09_tokens.ipynb #2f1af6db
+# %% ../../nbs/text/09_tokens.ipynb #733b7957
 def _indexed(source, shard, label, build):
     "The index `label` of a shard, mapped; compared with its checksum at first, or made from the shard's offsets."
     store = source.store
     stem = f"{source.stems[shard]}.{label}.{source.shards[shard]['files']['offsets']['sha256'][:8]}"
     if stem not in store.indices:
         path = store.folder / stem
-        if not _has_index(path, store.verify): _write_index(path, build(source.arrays(shard)[1]))
+        if not _has_index(path, store.verify):
+            _write_index(path, build(source.arrays(shard)[1]))
         store.indices.add(stem)
     return store.map(f"{stem}.npy")
 
+
 def _has_index(path, verify):
     "Whether a whole index is there; `StoreError` where its checksum is not the one that was written."
-    try: facts = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError): return False
-    if not _are_facts(facts) or any(_damage(path, {"npy": facts}, verify=False)): return False
+    try:
+        facts = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    if not _are_facts(facts) or any(_damage(path, {"npy": facts}, verify=False)):
+        return False
     for file, problem in _damage(path, {"npy": facts}, verify):
         raise StoreError(f"{problem}: delete it, and it is made again from the shard", file)
     return True
 
+# %% ../../nbs/text/09_tokens.ipynb #998cfa53
 def _write_index(path, index):
     "The index, then its size and checksum, without which it is made again."
-    with atomic_path(f"{path}.npy") as p, open(p, "wb") as f: np.save(f, index)
-    with atomic_path(f"{path}.json") as p: p.write_text(json.dumps(_facts_of(f"{path}.npy")), encoding="utf-8")
+    with atomic_path(f"{path}.npy") as p, open(p, "wb") as f:
+        np.save(f, index)
+    with atomic_path(f"{path}.json") as p:
+        p.write_text(json.dumps(_facts_of(f"{path}.npy")), encoding="utf-8")
 
+# %% ../../nbs/text/09_tokens.ipynb #2f1af6db
 class TextBlocks(_Sharded):
     "Blocks of whole sentences, at most `length` tokens with `<s>` and every `</s>`; `[k]` gives the sentences."
+
     def __init__(self, store: Store, lang: str, length: int):
-        if length < 3: raise ConfigError(f"length={length}: a block holds <s>, a token and </s>, so take at least 3")
-        self.source, self.length = store.text[choose("language", lang, store.text)], length
+        if length < 3:
+            raise ConfigError(
+                f"length={length}: a block holds <s>, a token and </s>, so take at least 3"
+            )
+        self.source = store.text[choose("language", lang, store.text)]
+        self.length = length
         super().__init__([len(self.index(shard)) - 1 for shard in range(len(self.source.shards))])
 
     def index(self, shard):
-        return _indexed(self.source, shard, f"blocks{self.length}", lambda offsets: _block_index(offsets, self.length))
+        return _indexed(
+            self.source,
+            shard,
+            f"blocks{self.length}",
+            lambda offsets: _block_index(offsets, self.length),
+        )
 
-    def __getitem__(self, k): # list of (tokens,)
+    def __getitem__(self, k):  # list of (tokens,)
         shard, k = self.locate(k)
         tokens, offsets = self.source.arrays(shard)
-        (begin, sentence), (end, after) = self.index(shard)[k:k + 2].tolist()
-        bounds = [begin, *offsets[sentence + 1:after + 1].tolist()]
-        if bounds[-1] != end: bounds.append(end) # the block ends inside a sentence
+        (begin, sentence), (end, after) = self.index(shard)[k : k + 2].tolist()
+        bounds = [begin, *offsets[sentence + 1 : after + 1].tolist()]
+        # the block ends inside a sentence
+        if bounds[-1] != end:
+            bounds.append(end)
         return [tokens[a:b] for a, b in zip(bounds, bounds[1:])]
 
     @property
     def cut(self) -> int:
         "Blocks that begin inside a sentence."
-        begins = ((self.index(n)[:-1], self.source.arrays(n)[1]) for n in range(len(self.source.shards)))
+        begins = (
+            (self.index(n)[:-1], self.source.arrays(n)[1]) for n in range(len(self.source.shards))
+        )
         return sum(int((index[:, 0] != offsets[index[:, 1]]).sum()) for index, offsets in begins)
 
 # %% ../../nbs/text/09_tokens.ipynb #3e0063a3
 def _bundle_index(offsets, bundle_tokens, max_length, generator):
     "In one array: how many bundles, where each starts and the last one ends, and the pairs in order of length."
     size = np.minimum(np.diff(offsets), max_length).reshape(-1, 2).sum(1) + 3
-    if max_length < 2**14: size = size.astype(np.uint16) # sorted by radix
+    # sorted by radix
+    if max_length < 2**14:
+        size = size.astype(np.uint16)
     shuffled = generator.permutation(len(size))
     order = shuffled[np.argsort(size[shuffled], kind="stable")]
-    starts, begin, low = [0] if len(size) else [], 0, 0
+    starts = [0] if len(size) else []
+    begin = 0
+    low = 0
     for width, count in zip(*(x.tolist() for x in np.unique(size, return_counts=True))):
-        fits, high = bundle_tokens // width, low + count
-        if low - begin >= fits: # the open bundle is full with shorter pairs
+        fits = bundle_tokens // width
+        high = low + count
+        if low - begin >= fits:  # the open bundle is full with shorter pairs
             begin = low
             starts.append(begin)
         starts += range(begin + fits, high, fits)
-        begin, low = starts[-1], high
+        begin = starts[-1]
+        low = high
     return np.concatenate([[len(starts)], starts, [len(size)], order]).astype(np.int64)
 
 # %% ../../nbs/text/09_tokens.ipynb #a91131a6
 class PairBundles(_Sharded):
     "Bundles of pairs of near-equal length: at most `bundle_tokens` when padded; `[k]` gives the pairs."
-    def __init__(self, store: Store, pair: str,
-                 bundle_tokens: int, # rows × longest row, `<s>` and two `</s>` included
-                 max_length: int, # tokens of a side, cut here if longer
-                ):
+
+    def __init__(
+        self,
+        store: Store,
+        pair: str,
+        bundle_tokens: int,  # rows × longest row, `<s>` and two `</s>` included
+        max_length: int,  # tokens of a side, cut here if longer
+    ):
         if bundle_tokens < (least := 2 * max_length + 3):
-            raise ConfigError(f"bundle_tokens={bundle_tokens} cannot hold two sides of {max_length} tokens and 3 "
-                              f"special ones: take at least {least}, or a smaller max_length")
+            raise ConfigError(
+                f"bundle_tokens={bundle_tokens} cannot hold two sides of {max_length} tokens and 3 "
+                f"special ones: take at least {least}, or a smaller max_length"
+            )
         self.source = store.pairs[choose("pair", pair, store.pairs)]
-        self.bundle_tokens, self.max_length = bundle_tokens, max_length
+        self.bundle_tokens = bundle_tokens
+        self.max_length = max_length
         super().__init__([int(self.index(shard)[0]) for shard in range(len(self.source.shards))])
 
     def index(self, shard):
         limits = self.bundle_tokens, self.max_length
-        build = lambda offsets: _bundle_index(offsets, *limits, numpy_generator("bundles", shard))
+
+        def build(offsets):
+            return _bundle_index(offsets, *limits, numpy_generator("bundles", shard))
+
         return _indexed(self.source, shard, "bundles{}x{}".format(*limits), build)
 
-    def __getitem__(self, k): # list of ((tokens,), (tokens,))
+    def __getitem__(self, k):  # list of ((tokens,), (tokens,))
         shard, k = self.locate(k)
         (tokens, offsets), index = self.source.arrays(shard), self.index(shard)
-        low, high = index[k + 1:k + 3] + index[0] + 2
+        low, high = index[k + 1 : k + 3] + index[0] + 2
         rows = 2 * index[low:high]
-        begin, middle, end = offsets[rows], offsets[rows + 1], offsets[rows + 2]
-        bounds = begin, np.minimum(middle, begin + self.max_length), middle, np.minimum(end, middle + self.max_length)
+        begin = offsets[rows]
+        middle = offsets[rows + 1]
+        end = offsets[rows + 2]
+        bounds = (
+            begin,
+            np.minimum(middle, begin + self.max_length),
+            middle,
+            np.minimum(end, middle + self.max_length),
+        )
         return [(tokens[a:b], tokens[c:d]) for a, b, c, d in zip(*(x.tolist() for x in bounds))]
 
     @property
     def cut(self) -> int:
         "Sides cut here, beyond those that were cut when the store was built."
-        lengths = (np.diff(self.source.arrays(shard)[1]) for shard in range(len(self.source.shards)))
+        lengths = (
+            np.diff(self.source.arrays(shard)[1]) for shard in range(len(self.source.shards))
+        )
         return sum(int((n > self.max_length).sum()) for n in lengths)
 
-# %% ../../nbs/text/09_tokens.ipynb #24331559
-_LEAST_BITS = 6 # on 3 bits some orders come out more often than others
+# %% ../../nbs/text/09_tokens.ipynb #dbe5e3ef
+_LEAST_BITS = 6  # on 3 bits some orders come out more often than others
+
 
 @lru_cache(4096)
 def _round_keys(seed, name, epoch):
     digest = hashlib.sha512(json.dumps([seed, name, epoch]).encode()).digest()
-    return [int.from_bytes(digest[i:i + 8], "big") for i in range(0, 64, 8)]
+    return [int.from_bytes(digest[i : i + 8], "big") for i in range(0, 64, 8)]
+
 
 def _hash(x, key):
     "A 64-bit hash of x: the finaliser of SplitMix64."
@@ -519,118 +775,177 @@ def _hash(x, key):
     x = (x ^ x >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
     return x ^ x >> 31
 
-def permuted(draw: int, # number of the draw from this source, from 0
-             n: int, # items of the source
-             seed: int,
-             name: str, # of the source
-            ) -> int:
+# %% ../../nbs/text/09_tokens.ipynb #24331559
+def permuted(
+    draw: int,  # number of the draw from this source, from 0
+    n: int,  # items of the source
+    seed: int,
+    name: str,  # of the source
+) -> int:
     "Item of a draw: in each epoch of `n` draws every item once, in another order each time. Raises `ConfigError`."
-    if n < 1 or draw < 0: raise ConfigError(f"draw={draw} from n={n} items: draws count from 0, items are at least 1")
+    if n < 1 or draw < 0:
+        raise ConfigError(f"draw={draw} from n={n} items: draws count from 0, items are at least 1")
     epoch, value = divmod(draw, n)
-    keys, bits = _round_keys(seed, name, epoch), max((n - 1).bit_length(), _LEAST_BITS)
-    half, right = bits // 2, (1 << bits // 2) - 1
+    keys = _round_keys(seed, name, epoch)
+    bits = max((n - 1).bit_length(), _LEAST_BITS)
+    half = bits // 2
+    right = (1 << bits // 2) - 1
     left = (1 << bits - half) - 1
     while True:
-        x, y = value >> half, value & right
+        x = value >> half
+        y = value & right
         for even, odd in zip(keys[::2], keys[1::2]):
             y ^= _hash(x, even) & right
             x ^= _hash(y, odd) & left
         value = x << half | y
-        if value < n: return value
+        if value < n:
+            return value
 
-# %% ../../nbs/text/09_tokens.ipynb #3c71ecad
+# %% ../../nbs/text/09_tokens.ipynb #cbd687ce
 def _check_rows(rows, special, form, parts=None):
     "`ConfigError` unless it is a list of rows of token ids, with so many parts in each row."
     if not isinstance(special, SpecialIds):
-        raise ConfigError(f"special is of type {type(special).__name__}: give the store's, store.special")
-    if not isinstance(rows, list | tuple): raise ConfigError(f"a batch is a list of {form}; got {_short_repr(rows)}")
-    if not rows: raise ConfigError("a batch of no rows: give one or more")
+        raise ConfigError(
+            f"special is of type {type(special).__name__}: give the store's, store.special"
+        )
+    if not isinstance(rows, list | tuple):
+        raise ConfigError(f"a batch is a list of {form}; got {_short_repr(rows)}")
+    if not rows:
+        raise ConfigError("a batch of no rows: give one or more")
     for number, row in enumerate(rows):
         if not isinstance(row, list | tuple) or not row or len(row) != (parts or len(row)):
             raise ConfigError(f"a batch is a list of {form}; row {number} is {_short_repr(row)}")
         if odd := [part for part in row if not _are_ids(part)]:
-            raise ConfigError(f"row {number} holds {_short_repr(odd[0])}, which is no list of token ids: encode texts "
-                              "with build_store, or with the tokenizer")
+            raise ConfigError(
+                f"row {number} holds {_short_repr(odd[0])}, which is no list of token ids: "
+                f"encode texts "
+                "with build_store, or with the tokenizer"
+            )
 
-def _short_repr(value): return f"{type(value).__name__} {reprlib.repr(value)}"
 
+def _short_repr(value):
+    return f"{type(value).__name__} {reprlib.repr(value)}"
+
+# %% ../../nbs/text/09_tokens.ipynb #3c71ecad
 def _are_ids(part):
-    if isinstance(part, np.ndarray): return part.ndim == 1 and part.dtype.kind in "iu"
-    return isinstance(part, list | tuple) and all(isinstance(i, Integral) and not isinstance(i, bool) for i in part)
+    if isinstance(part, np.ndarray):
+        return part.ndim == 1 and part.dtype.kind in "iu"
+    return isinstance(part, list | tuple) and all(
+        isinstance(i, Integral) and not isinstance(i, bool) for i in part
+    )
 
-# %% ../../nbs/text/09_tokens.ipynb #81c83fb8
+# %% ../../nbs/text/09_tokens.ipynb #9a5828a4
 def _rows(rows, special):
     "The batch of rows of parts; flat places of its tokens; length and first column of each part."
     import torch
+
     count = np.fromiter(map(len, rows), np.int64, len(rows))
     parts = list(chain.from_iterable(rows))
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-    row, ends = np.repeat(np.arange(len(rows)), count), np.cumsum(lengths + 1)
-    before = np.concatenate([[0], ends])[np.cumsum(count) - count] # tokens in the rows above, <s> not counted
+    row = np.repeat(np.arange(len(rows)), count)
+    ends = np.cumsum(lengths + 1)
+    # tokens in the rows above, <s> not counted
+    before = np.concatenate([[0], ends])[np.cumsum(count) - count]
     widths = ends[np.cumsum(count) - 1] - before + 1
     column = ends - lengths - before[row]
     ids = np.full((len(rows), widths.max()), special.pad, np.int64)
     ids[:, 0], ids[row, column + lengths] = special.bos, special.eos
-    places = np.repeat(row * ids.shape[1] + column - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-    ids.reshape(-1)[places] = np.concatenate([part for part in parts if len(part)] or [np.empty(0, np.int64)])
+    places = np.repeat(
+        row * ids.shape[1] + column - (np.cumsum(lengths) - lengths), lengths
+    ) + np.arange(lengths.sum())
+    ids.reshape(-1)[places] = np.concatenate(
+        [part for part in parts if len(part)] or [np.empty(0, np.int64)]
+    )
     mask = (np.arange(ids.shape[1]) < widths[:, None]).astype(np.int64)
-    return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}, places, lengths, column
+    return (
+        {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)},
+        places,
+        lengths,
+        column,
+    )
 
-def collate_text(blocks: list, # items of `TextBlocks`: lists of (tokens,)
-                 special: SpecialIds = SpecialIds(),
-                ) -> dict:
+# %% ../../nbs/text/09_tokens.ipynb #81c83fb8
+def collate_text(
+    blocks: list,  # items of `TextBlocks`: lists of (tokens,)
+    special: SpecialIds = SpecialIds(),
+) -> dict:
     "`<s> s1 </s> s2 </s> …` per row: input_ids and attention_mask, (batch, seq) int64."
     _check_rows(blocks, special, "blocks, such as the items of TextBlocks")
     return _rows(blocks, special)[0]
 
 # %% ../../nbs/text/09_tokens.ipynb #51b3ca5b
-def collate_pairs(pairs: list, # of (tokens, tokens)
-                  generator=None, # torch.Generator: flips the order of each pair with p = 0.5; None keeps the order
-                  restart_positions: bool = True, # count anew from the </s> before the second sentence
-                  special: SpecialIds = SpecialIds(),
-                 ) -> dict:
+def collate_pairs(
+    pairs: list,  # of (tokens, tokens)
+    generator=None,  # torch.Generator: flips the order of each pair with p = 0.5; None keeps the order
+    restart_positions: bool = True,  # count anew from the </s> before the second sentence
+    special: SpecialIds = SpecialIds(),
+) -> dict:
     "`<s> a </s> b </s>` per row: input_ids, attention_mask, position_ids, and side (1 first, 2 second, 0 special)."
     import torch
+
     _check_rows(pairs, special, "pairs, such as those in the items of PairBundles", parts=2)
     if generator is not None:
         check_generator(generator)
-        flips = (torch.rand(len(pairs), generator=generator, device=generator.device) < 0.5).tolist()
+        flips = (
+            torch.rand(len(pairs), generator=generator, device=generator.device) < 0.5
+        ).tolist()
         pairs = [(b, a) if flip else (a, b) for (a, b), flip in zip(pairs, flips)]
     batch, places, lengths, column = _rows(pairs, special)
     shape = batch["input_ids"].shape
     side = np.zeros(shape, np.int8)
     side.reshape(-1)[places] = np.repeat(np.tile(np.array([1, 2], np.int8), len(pairs)), lengths)
-    position, second = np.broadcast_to(np.arange(shape[1]), shape), column[1::2, None] - 1
-    if restart_positions: position = np.where(position >= second, position - second, position)
+    position = np.broadcast_to(np.arange(shape[1]), shape)
+    second = column[1::2, None] - 1
+    if restart_positions:
+        position = np.where(position >= second, position - second, position)
     positions = torch.from_numpy(position * batch["attention_mask"].numpy())
     return {**batch, "position_ids": positions, "side": torch.from_numpy(side)}
 
-# %% ../../nbs/text/09_tokens.ipynb #eae569ea
-def pack(batch: dict, # tensors (batch, seq, …), among them attention_mask: ones, then zeros
-        ) -> dict:
+# %% ../../nbs/text/09_tokens.ipynb #df05d3bb
+def pack(
+    batch: dict,  # tensors (batch, seq, …), among them attention_mask: ones, then zeros
+) -> dict:
     "The batch without padding: tensors (1, total, …), position_ids, and cu_seqlens (batch + 1) int32."
     import torch
+
     check_batch(batch, attention_mask=(None, None))
     mask = batch["attention_mask"].bool()
     for name, values in batch.items():
         check_tensor(name, values)
         if values.shape[:2] != mask.shape:
-            raise DataError(f"{name} is {tuple(values.shape)}, and attention_mask {tuple(mask.shape)}: give both the "
-                            "same (batch, seq)")
-    batch = {"position_ids": torch.arange(mask.shape[1], device=mask.device).expand(mask.shape), **batch}
+            raise DataError(
+                f"{name} is {tuple(values.shape)}, and attention_mask {tuple(mask.shape)}: give "
+                f"both the "
+                "same (batch, seq)"
+            )
+    batch = {
+        "position_ids": torch.arange(mask.shape[1], device=mask.device).expand(mask.shape),
+        **batch,
+    }
     cu_seqlens = torch.nn.functional.pad(mask.sum(1).cumsum(0, dtype=torch.int32), (1, 0))
-    return {**{name: values[mask][None] for name, values in batch.items()}, "cu_seqlens": cu_seqlens}
+    return {
+        **{name: values[mask][None] for name, values in batch.items()},
+        "cu_seqlens": cu_seqlens,
+    }
 
-def unpack(batch: dict, # from `pack`; may hold further tensors (1, total, …)
-           special: SpecialIds = SpecialIds(),
-          ) -> dict:
+# %% ../../nbs/text/09_tokens.ipynb #eae569ea
+def unpack(
+    batch: dict,  # from `pack`; may hold further tensors (1, total, …)
+    special: SpecialIds = SpecialIds(),
+) -> dict:
     "The padded form: input_ids filled up with <pad>, labels with −100, all else with 0."
     import torch
+
     check_batch(batch, cu_seqlens=(None,))
     lengths = batch["cu_seqlens"].diff()
     mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]
+
     def padded(name, values):
-        out = values.new_full((*mask.shape, *values.shape[2:]), {"input_ids": special.pad, "labels": -100}.get(name, 0))
+        out = values.new_full(
+            (*mask.shape, *values.shape[2:]),
+            {"input_ids": special.pad, "labels": -100}.get(name, 0),
+        )
         out[mask] = values[0]
         return out
+
     return {name: padded(name, values) for name, values in batch.items() if name != "cu_seqlens"}

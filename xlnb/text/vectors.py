@@ -18,52 +18,89 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..base.core import ConfigError, DataError, atomic_path, check_counts, choose, normalize_text, parse_languages
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    atomic_path,
+    check_counts,
+    choose,
+    normalize_text,
+    parse_languages,
+)
 from .corpora import DAMAGE, Report, existing_file, file_lines, open_bytes
 
-# %% ../../nbs/text/05_vectors.ipynb #a602bbf3
-def _defects(words, matrix) -> Iterator[tuple[int, str, str]]: # row from 0, kind, message
+# %% ../../nbs/text/05_vectors.ipynb #6821946a
+def _defects(words, matrix) -> Iterator[tuple[int, str, str]]:  # row from 0, kind, message
     "What keeps rows from being compared: NaN, infinity, zero vectors, and words that came before."
     lengths = torch.linalg.vector_norm(matrix, dim=1)
     for row in (~torch.isfinite(lengths)).nonzero().ravel().tolist():
-        yield row, "not finite", f"the vector of {words[row]!r} holds NaN, infinity or numbers too large to square"
+        yield (
+            row,
+            "not finite",
+            f"the vector of {words[row]!r} holds NaN, infinity or numbers too large to square",
+        )
     for row in (lengths == 0).nonzero().ravel().tolist():
         yield row, "zero vector", f"the vector of {words[row]!r} is zero, which has no direction"
-    if len(set(words)) == len(words): return
+    if len(set(words)) == len(words):
+        return
     first = {}
     for row, word in enumerate(words):
         if first.setdefault(word, row) != row:
-            yield row, "repeated word", f"{word!r} comes again: it has row {first[word]} too, counted from 0"
+            yield (
+                row,
+                "repeated word",
+                f"{word!r} comes again: it has row {first[word]} too, counted from 0",
+            )
 
-def float_matrix(matrix, # (rows, width), of torch, NumPy or lists
-                 name: str = "the matrix", # for the message
-                ) -> torch.Tensor: # of its own type; whole numbers as float32
+# %% ../../nbs/text/05_vectors.ipynb #8cb514bd
+def float_matrix(
+    matrix,  # (rows, width), of torch, NumPy or lists
+    name: str = "the matrix",  # for the message
+) -> torch.Tensor:  # of its own type; whole numbers as float32
     "A matrix of numbers as a tensor; `DataError` for what is none."
-    try: numbers = torch.as_tensor(matrix)
+    try:
+        numbers = torch.as_tensor(matrix)
     except (TypeError, ValueError, RuntimeError) as e:
         raise DataError(f"{name} is no matrix of numbers ({e})") from None
     if numbers.is_complex() or numbers.dtype == torch.bool:
         raise DataError(f"{name} is no matrix of numbers, but of {numbers.dtype}")
-    if numbers.ndim != 2: raise DataError(f"{name} has shape {tuple(numbers.shape)}: a matrix has rows and columns")
-    return numbers if numbers.is_floating_point() and numbers.dtype.itemsize > 1 else numbers.to(torch.float32)
+    if numbers.ndim != 2:
+        raise DataError(f"{name} has shape {tuple(numbers.shape)}: a matrix has rows and columns")
+    return (
+        numbers
+        if numbers.is_floating_point() and numbers.dtype.itemsize > 1
+        else numbers.to(torch.float32)
+    )
 
-def _numbers(matrix) -> torch.Tensor: # float32, without a gradient
-    try: matrix = matrix if torch.is_tensor(matrix) else np.ascontiguousarray(matrix, np.float32)
-    except (TypeError, ValueError) as e: raise DataError(f"the vectors are no matrix of numbers ({e})") from None
+# %% ../../nbs/text/05_vectors.ipynb #3b1d1ed5
+def _numbers(matrix) -> torch.Tensor:  # float32, without a gradient
+    try:
+        matrix = matrix if torch.is_tensor(matrix) else np.ascontiguousarray(matrix, np.float32)
+    except (TypeError, ValueError) as e:
+        raise DataError(f"the vectors are no matrix of numbers ({e})") from None
     return torch.as_tensor(matrix).detach().to(torch.float32)
 
+
 def _listed(words) -> tuple:
-    if isinstance(words, Iterable) and not isinstance(words, str | bytes): return tuple(words)
+    if isinstance(words, Iterable) and not isinstance(words, str | bytes):
+        return tuple(words)
     raise DataError(f"words={words!r:.60}: give a list of words, one for each row of the matrix")
 
+# %% ../../nbs/text/05_vectors.ipynb #a602bbf3
 def _check(words, matrix):
-    if not words: raise DataError("no words: there is nothing to look up")
+    if not words:
+        raise DataError("no words: there is nothing to look up")
     if matrix.ndim != 2 or len(matrix) != len(words) or not matrix.shape[1]:
-        raise DataError(f"{len(words)} words and a matrix of shape {tuple(matrix.shape)}: one row for each word")
+        raise DataError(
+            f"{len(words)} words and a matrix of shape {tuple(matrix.shape)}: one row for each word"
+        )
     for row, word in enumerate(words):
         if not (isinstance(word, str) and word) or "\n" in word:
-            raise DataError(f"word {row}, counted from 0, is {word!r}: a word is a string without line breaks")
-    for row, _, message in _defects(words, matrix): raise DataError(f"word {row}, counted from 0: {message}")
+            raise DataError(
+                f"word {row}, counted from 0, is {word!r}: a word is a string without line breaks"
+            )
+    for row, _, message in _defects(words, matrix):
+        raise DataError(f"word {row}, counted from 0: {message}")
 
 # %% ../../nbs/text/05_vectors.ipynb #9f7e2d8c
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,32 +108,47 @@ class WordVectors:
     """Words and their vectors, the most frequent first.
 
     Raises `DataError` for no or repeated words, another number of rows, NaN, infinity and zero vectors."""
+
     words: tuple[str, ...]
-    matrix: torch.Tensor # (words, width), float32
-    language: str | None = None # our code
-    made_by: dict = field(default_factory=dict) # what made them, in values that JSON has; only .safetensors keeps it
-    file: Path | None = None # where they were read, for messages; not saved
+    matrix: torch.Tensor  # (words, width), float32
+    language: str | None = None  # our code
+    made_by: dict = field(
+        default_factory=dict
+    )  # what made them, in values that JSON has; only .safetensors keeps it
+    file: Path | None = None  # where they were read, for messages; not saved
+
     def __post_init__(self):
-        words, matrix = _listed(self.words), _numbers(self.matrix)
+        words = _listed(self.words)
+        matrix = _numbers(self.matrix)
         _check(words, matrix)
-        if self.language is not None: object.__setattr__(self, "language", parse_languages([self.language])[0])
+        if self.language is not None:
+            object.__setattr__(self, "language", parse_languages([self.language])[0])
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "matrix", matrix)
 
     @property
-    def width(self) -> int: return self.matrix.shape[1]
+    def width(self) -> int:
+        return self.matrix.shape[1]
 
     @cached_property
-    def index(self) -> dict[str, int]: # word, as it is written and composed (`normalize_text`) → row
+    def index(
+        self,
+    ) -> dict[str, int]:  # word, as it is written and composed (`normalize_text`) → row
         rows = {word: row for row, word in enumerate(self.words)}
-        for row, word in enumerate(self.words): rows.setdefault(normalize_text(word), row)
+        for row, word in enumerate(self.words):
+            rows.setdefault(normalize_text(word), row)
         return rows
 
-    def __len__(self): return len(self.words)
-    def __contains__(self, word): return word in self.index
+    def __len__(self):
+        return len(self.words)
+
+    def __contains__(self, word):
+        return word in self.index
+
     def __repr__(self):
         return f"WordVectors({len(self)} × {self.width}, {self.language}: {', '.join(self.words[:5])}, …)"
-    def __getitem__(self, word: str) -> torch.Tensor: # (width,)
+
+    def __getitem__(self, word: str) -> torch.Tensor:  # (width,)
         "The vector of a word; `ConfigError` for one that is not there, with the nearest by spelling."
         return self.matrix[_row(self, word)]
 
@@ -105,170 +157,276 @@ class WordVectors:
         check_counts(n=n)
         return replace(self, words=self.words[:n], matrix=self.matrix[:n])
 
-    def nearest(self, query, # a word, or a vector of (width,)
-                k: int = 10, # words wanted; fewer where there are fewer
-               ) -> list[tuple[str, float]]: # (word, cosine), best first
+    def nearest(
+        self,
+        query,  # a word, or a vector of (width,)
+        k: int = 10,  # words wanted; fewer where there are fewer
+    ) -> list[tuple[str, float]]:  # (word, cosine), best first
         "The words whose vectors point most nearly the same way; a word is not its own neighbour."
         return _nearest(self, query, k)
 
-    def save(self, path): # .safetensors, .vec or .txt (also .gz), .bin
+    def save(self, path):  # .safetensors, .vec or .txt (also .gz), .bin
         "Write a file, whole or not at all, that `read_vectors` reads, and gensim too where it is no .safetensors."
-        if not isinstance(path, str | os.PathLike): raise ConfigError(f"{path!r:.60} is no path: give a string")
+        if not isinstance(path, str | os.PathLike):
+            raise ConfigError(f"{path!r:.60} is no path: give a string")
         _save(self, Path(path))
 
-# %% ../../nbs/text/05_vectors.ipynb #c8452b0c
+# %% ../../nbs/text/05_vectors.ipynb #7fae7f9e
 def _row(vectors, word) -> int:
     "The row of a word; `ConfigError` names words of nearly the same spelling among the most frequent ones."
-    if not isinstance(word, str): raise ConfigError(f"{word!r:.60} is no word: give a string")
-    if (row := vectors.index.get(word)) is not None: return row
-    some = vectors.words[:20_000] # a search through millions would take minutes
+    if not isinstance(word, str):
+        raise ConfigError(f"{word!r:.60} is no word: give a string")
+    if (row := vectors.index.get(word)) is not None:
+        return row
+    some = vectors.words[:20_000]  # a search through millions would take minutes
     cased = [form for form in (str(word).lower(), str(word).title()) if form in vectors]
     near = ", ".join(cased or get_close_matches(str(word), some, n=3)) or "nothing like it"
-    raise ConfigError(f"{word!r} is not one of the {len(vectors)} words; nearest by spelling: {near}")
+    raise ConfigError(
+        f"{word!r} is not one of the {len(vectors)} words; nearest by spelling: {near}"
+    )
 
+# %% ../../nbs/text/05_vectors.ipynb #c8452b0c
 def _nearest(vectors, query, k) -> list[tuple[str, float]]:
     check_counts(k=k)
     own = _row(vectors, query) if isinstance(query, str) else None
-    try: vector = vectors.matrix[own] if own is not None else torch.as_tensor(query, dtype=torch.float32)
+    try:
+        vector = (
+            vectors.matrix[own] if own is not None else torch.as_tensor(query, dtype=torch.float32)
+        )
     except (TypeError, ValueError, RuntimeError):
         raise ConfigError(f"{query!r:.60} is neither a word nor a vector") from None
     if tuple(vector.shape) != (vectors.width,):
-        raise DataError(f"a vector of shape {tuple(vector.shape)} for words with vectors of width {vectors.width}")
-    if not 0 < (length := float(vector.norm())) < float("inf"): raise DataError("the vector asked for has no direction")
+        raise DataError(
+            f"a vector of shape {tuple(vector.shape)} for words with vectors of width "
+            f"{vectors.width}"
+        )
+    if not 0 < (length := float(vector.norm())) < float("inf"):
+        raise DataError("the vector asked for has no direction")
     cosine = vectors.matrix @ vector / (torch.linalg.vector_norm(vectors.matrix, dim=1) * length)
-    if own is not None: cosine[own] = -torch.inf
+    if own is not None:
+        cosine[own] = -torch.inf
     best = cosine.topk(min(k, len(vectors) - (own is not None)))
-    return [(vectors.words[row], value) for row, value in zip(best.indices.tolist(), best.values.tolist())]
+    return [
+        (vectors.words[row], value)
+        for row, value in zip(best.indices.tolist(), best.values.tolist())
+    ]
 
-# %% ../../nbs/text/05_vectors.ipynb #181528f3
+# %% ../../nbs/text/05_vectors.ipynb #9f1c4970
 _NUMBER = re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?")
-_LINES = 1000 # parsed by one call
+
+
+_LINES = 1000  # parsed by one call
+
 
 def _wrong_number(rests, width, path, start) -> DataError:
     "The error that names the first field that is no number; `start` is the line of the first of `rests`."
     for n, rest in enumerate(rests, start):
         for field_ in rest.split(" "):
-            if not field_: return DataError("two blanks, and a number too few", path, n)
-            if not _NUMBER.fullmatch(field_): return DataError(f"{field_[:30]!r} is no finite number", path, n)
-    return DataError(f"{width} numbers a line are expected here: the numbers cannot be read", path, start)
+            if not field_:
+                return DataError("two blanks, and a number too few", path, n)
+            if not _NUMBER.fullmatch(field_):
+                return DataError(f"{field_[:30]!r} is no finite number", path, n)
+    return DataError(
+        f"{width} numbers a line are expected here: the numbers cannot be read", path, start
+    )
 
-def _parsed(rests: list[str], width: int, path, start: int) -> np.ndarray: # (lines, width), float32
+# %% ../../nbs/text/05_vectors.ipynb #181528f3
+def _parsed(
+    rests: list[str], width: int, path, start: int
+) -> np.ndarray:  # (lines, width), float32
     from pandas import read_csv
+
     column = StringIO("\n".join(rests).replace(" ", "\n"))
     options = dict(sep="\t", header=None, dtype=np.float32, na_filter=False, quoting=3, engine="c")
     try:
-        with np.errstate(over="ignore"): found = read_csv(column, **options) # 1e39 is infinite, and refused later
-    except ValueError: raise _wrong_number(rests, width, path, start) from None
-    if found.shape != (len(rests) * width, 1): raise _wrong_number(rests, width, path, start)
+        # 1e39 is infinite, and refused later
+        with np.errstate(over="ignore"):
+            found = read_csv(column, **options)
+    except ValueError:
+        raise _wrong_number(rests, width, path, start) from None
+    if found.shape != (len(rests) * width, 1):
+        raise _wrong_number(rests, width, path, start)
     return found.to_numpy().reshape(-1, width)
 
-# %% ../../nbs/text/05_vectors.ipynb #dead0b4e
-def _fields(line) -> list[str]: return [part for part in line.replace("\t", " ").split(" ") if part]
+# %% ../../nbs/text/05_vectors.ipynb #dec5f5fd
+def _fields(line) -> list[str]:
+    return [part for part in line.replace("\t", " ").split(" ") if part]
+
 
 def _split(line: str, width: int, path, n: int) -> tuple[str, str]:
     "The word and its numbers, of a line that has other blanks than one before each number."
     parts = _fields(line)
-    word, numbers = " ".join(parts[:-width]), parts[-width:]
-    if word and not _NUMBER.fullmatch(parts[-width - 1]): return word, " ".join(numbers)
-    if len(parts) == width + 1: return word, " ".join(numbers) # the word is a number
-    raise DataError(f"{len(parts) - 1} numbers after {parts[0][:30]!r}, and {width} are expected: one more or less, or "
-                    "a word that ends in a number after a blank", path, n)
+    word = " ".join(parts[:-width])
+    numbers = parts[-width:]
+    if word and not _NUMBER.fullmatch(parts[-width - 1]):
+        return word, " ".join(numbers)
+    # the word is a number
+    if len(parts) == width + 1:
+        return word, " ".join(numbers)
+    raise DataError(
+        f"{len(parts) - 1} numbers after {parts[0][:30]!r}, and {width} are expected: one more "
+        f"or less, or "
+        "a word that ends in a number after a blank",
+        path,
+        n,
+    )
 
-def _header(line: str) -> tuple[int, int] | None: # words and width, where the first line has them
+# %% ../../nbs/text/05_vectors.ipynb #dead0b4e
+def _header(line: str) -> tuple[int, int] | None:  # words and width, where the first line has them
     return tuple(map(int, line.split())) if re.fullmatch("[0-9]{1,15} [0-9]{1,9}", line) else None
 
-# %% ../../nbs/text/05_vectors.ipynb #c3bd1448
+# %% ../../nbs/text/05_vectors.ipynb #084cb398
 class _Matrix:
     "Rows that arrive in blocks, in a matrix that grows with them; `most` is how many are expected."
+
     def __init__(self, width: int, most: int | None):
-        self.rows, self.n, self.most = np.empty((0, width), np.float32), 0, most
+        self.rows = np.empty((0, width), np.float32)
+        self.n = 0
+        self.most = most
+
     def add(self, block):
         if (needed := self.n + len(block)) > len(self.rows):
             room = min(max(2 * needed, 10 * _LINES), self.most or 2 * needed)
             self._resize(max(room, needed))
-        self.rows[self.n:needed] = block
+        self.rows[self.n : needed] = block
         self.n = needed
-    def _resize(self, n): self.rows.resize((n, self.rows.shape[1]), refcheck=False) # pages move, numbers stay
+
+    def _resize(self, n):
+        self.rows.resize((n, self.rows.shape[1]), refcheck=False)  # pages move, numbers stay
+
     def whole(self) -> np.ndarray:
         self._resize(self.n)
         return self.rows
 
+# %% ../../nbs/text/05_vectors.ipynb #c3bd1448
 def _check_count(declared, found, limit, path, line=None):
     "Raise `DataError` where a header promises more words than there are, and more than there are were wanted."
     if declared is not None and found < min(declared, limit or declared):
-        raise DataError(f"the header promises {declared} words, and there are {found}: the file is cut off, or its "
-                        "header is wrong", path, line)
+        raise DataError(
+            f"the header promises {declared} words, and there are {found}: the file is cut off, "
+            f"or its "
+            "header is wrong",
+            path,
+            line,
+        )
 
-# %% ../../nbs/text/05_vectors.ipynb #41c15119
-def _text_rows(lines, width, path) -> Iterator[tuple[int, str, str]]: # line, word, numbers with a blank between
+# %% ../../nbs/text/05_vectors.ipynb #1a5ec61f
+def _text_rows(
+    lines, width, path
+) -> Iterator[tuple[int, str, str]]:  # line, word, numbers with a blank between
     blank = None
     for n, line in lines:
-        if line and blank: raise DataError("a blank line between words", path, blank)
+        if line and blank:
+            raise DataError("a blank line between words", path, blank)
         blank = None if line else blank or n
-        if not line: continue
+        if not line:
+            continue
         word, _, rest = line.partition(" ")
-        if not rest or rest.count(" ") != width - 1: word, rest = _split(line, width, path, n)
+        if not rest or rest.count(" ") != width - 1:
+            word, rest = _split(line, width, path, n)
         yield n, word, rest
 
+# %% ../../nbs/text/05_vectors.ipynb #41c15119
 def _text_start(path):
     "Numbered lines from the first word on, and how many words and numbers there are to be (words: None if not said)."
     lines = enumerate(file_lines(path, " \r\n"), 1)
     n, line = next(lines, (1, ""))
-    if not line: raise DataError("an empty file, or a blank line at its start: no vectors here", path, n)
-    if counts := _header(line): return lines, *counts
+    if not line:
+        raise DataError("an empty file, or a blank line at its start: no vectors here", path, n)
+    if counts := _header(line):
+        return lines, *counts
     return chain([(n, line)], lines), None, len(_fields(line)) - 1
 
 # %% ../../nbs/text/05_vectors.ipynb #662c33e8
-def _read_text(path: Path, limit: int | None) -> tuple[list[str], np.ndarray, int]: # last: line of the first word
+def _read_text(
+    path: Path, limit: int | None
+) -> tuple[list[str], np.ndarray, int]:  # last: line of the first word
     "Words and numbers of a text file, with or without a header; `DataError` with the line of what is wrong."
     lines, declared, width = _text_start(path)
-    start, words = 1 + (declared is not None), []
-    if not width: raise DataError("a word without numbers: is this a list of words?", path, start)
-    rows, matrix = _text_rows(lines, width, path), _Matrix(width, min(filter(None, (declared, limit)), default=None))
+    start = 1 + (declared is not None)
+    words = []
+    if not width:
+        raise DataError("a word without numbers: is this a list of words?", path, start)
+    rows = _text_rows(lines, width, path)
+    matrix = _Matrix(width, min(filter(None, (declared, limit)), default=None))
     while block := list(islice(rows, min(_LINES, limit - len(words)) if limit else _LINES)):
         numbers, own, rests = zip(*block)
         matrix.add(_parsed(rests, width, path, numbers[0]))
         words += own
         if declared is not None and len(words) > declared:
-            raise DataError(f"the header promises {declared} words, and there are more", path, start + declared)
+            raise DataError(
+                f"the header promises {declared} words, and there are more", path, start + declared
+            )
     _check_count(declared, len(words), limit, path, start + len(words) - 1)
     return words, matrix.whole(), start
 
-# %% ../../nbs/text/05_vectors.ipynb #173ae390
-_BLOCK, _LONGEST_WORD = 2**20, 2000 # bytes
+# %% ../../nbs/text/05_vectors.ipynb #fa8032b9
+_BLOCK = 2**20
+
+
+_LONGEST_WORD = 2000  # bytes
+
 
 def _binary_word(raw: bytes, row: int, before: str, path) -> str:
     "A word of the binary form; `DataError` for bytes that are no word."
-    hint = f"; the word before, {before!r}, may hold a blank, which this form cannot have" if before else ""
-    try: word = raw.removeprefix(b"\n").decode("utf-8")
-    except UnicodeDecodeError: raise DataError(f"word {row} is not UTF-8: {raw[:30]!r}{hint}", path) from None
-    if word and not re.search("[\x00-\x1f]", word): return word
+    hint = (
+        f"; the word before, {before!r}, may hold a blank, which this form cannot have"
+        if before
+        else ""
+    )
+    try:
+        word = raw.removeprefix(b"\n").decode("utf-8")
+    except UnicodeDecodeError:
+        raise DataError(f"word {row} is not UTF-8: {raw[:30]!r}{hint}", path) from None
+    if word and not re.search("[\x00-\x1f]", word):
+        return word
     raise DataError(f"word {row} is empty or holds control characters: {raw[:30]!r}{hint}", path)
 
-def _binary_rows(file, width: int, count: int, path) -> Iterator[tuple[str, bytes]]: # word, its numbers as bytes
-    data, at, size, word = b"", 0, 4 * width, ""
+# %% ../../nbs/text/05_vectors.ipynb #173ae390
+def _binary_rows(
+    file, width: int, count: int, path
+) -> Iterator[tuple[str, bytes]]:  # word, its numbers as bytes
+    data = b""
+    at = 0
+    size = 4 * width
+    word = ""
     for row in range(1, count + 1):
         while (end := data.find(b" ", at)) < 0 or len(data) < end + 1 + size:
             if len(data) - at > size + _LONGEST_WORD:
-                raise DataError(f"no word ends within {_LONGEST_WORD} bytes after word {row - 1}: not word2vec's "
-                                "binary form, or of another width", path)
-            if not (more := file.read(_BLOCK)): return
-            data, at = data[at:] + more, 0
+                raise DataError(
+                    f"no word ends within {_LONGEST_WORD} bytes after word {row - 1}: not "
+                    f"word2vec's "
+                    "binary form, or of another width",
+                    path,
+                )
+            if not (more := file.read(_BLOCK)):
+                return
+            data = data[at:] + more
+            at = 0
         word = _binary_word(data[at:end], row, word, path)
-        yield word, data[end + 1:end + 1 + size]
+        yield word, data[end + 1 : end + 1 + size]
         at = end + 1 + size
     if data[at:].strip(b"\n") or file.read(_BLOCK).strip(b"\n"):
-        raise DataError(f"there are bytes after the last of the {count} words that the header promises", path)
+        raise DataError(
+            f"there are bytes after the last of the {count} words that the header promises", path
+        )
 
 # %% ../../nbs/text/05_vectors.ipynb #abfedc5d
-def _read_binary(path: Path, limit: int | None) -> tuple[list[str], np.ndarray, None]: # None: there are no lines
+def _read_binary(
+    path: Path, limit: int | None
+) -> tuple[list[str], np.ndarray, None]:  # None: there are no lines
     "Words and numbers of word2vec's binary form; `DataError` with the number of the word, from 1, that is wrong."
     words = []
     try:
         with open_bytes(path) as file:
             if not (counts := _header(file.readline(100).decode("latin-1").strip())):
-                raise DataError("no header such as '200000 300': this is not word2vec's binary form (a model of "
-                                "fastText is another: export its .vec)", path, 1)
+                raise DataError(
+                    "no header such as '200000 300': this is not word2vec's binary form (a "
+                    "model of "
+                    "fastText is another: export its .vec)",
+                    path,
+                    1,
+                )
             matrix = _Matrix(counts[1], min(filter(None, (counts[0], limit)), default=None))
             rows = islice(_binary_rows(file, counts[1], counts[0], path), limit)
             while block := list(islice(rows, _LINES)):
@@ -276,109 +434,171 @@ def _read_binary(path: Path, limit: int | None) -> tuple[list[str], np.ndarray, 
                 matrix.add(np.frombuffer(b"".join(numbers), "<f4").reshape(len(own), -1))
                 words += own
     except DAMAGE as e:
-        raise DataError(f"damaged or cut off after {len(words)} words ({e}): fetch it again", path) from None
+        raise DataError(
+            f"damaged or cut off after {len(words)} words ({e}): fetch it again", path
+        ) from None
     _check_count(counts[0], len(words), limit, path)
     return words, matrix.whole(), None
 
 # %% ../../nbs/text/05_vectors.ipynb #2fad0928
-def _read_tensors(path: Path, limit: int | None) -> tuple[list[str], torch.Tensor, dict]: # last: language, made_by
+def _read_tensors(
+    path: Path, limit: int | None
+) -> tuple[list[str], torch.Tensor, dict]:  # last: language, made_by
     "Words, numbers and facts of a file that `save` wrote; `DataError` for another one."
     from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, "pt") as file:
             if lacking := sorted({"vectors", "words"} - {*file.keys()}):
-                raise DataError(f"no tensor named {' and none named '.join(lacking)}: not a file of word vectors", path)
+                raise DataError(
+                    f"no tensor named {' and none named '.join(lacking)}: not a file of word "
+                    f"vectors",
+                    path,
+                )
             words = file.get_tensor("words").numpy().tobytes().decode("utf-8").split("\n")[:limit]
-            matrix, facts = file.get_slice("vectors")[:limit], file.metadata() or {}
-        return words, matrix, {name: json.loads(facts[name]) for name in ("language", "made_by") if name in facts}
+            matrix = file.get_slice("vectors")[:limit]
+            facts = file.metadata() or {}
+        return (
+            words,
+            matrix,
+            {name: json.loads(facts[name]) for name in ("language", "made_by") if name in facts},
+        )
     except SafetensorError as e:
-        raise DataError(f"damaged, or no safetensors file ({e}): write or fetch it again", path) from None
+        raise DataError(
+            f"damaged, or no safetensors file ({e}): write or fetch it again", path
+        ) from None
     except (IndexError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as e:
         raise DataError(f"not a file of word vectors as `save` writes it ({e})", path) from None
 
-# %% ../../nbs/text/05_vectors.ipynb #b8e029d7
-_READERS = {".safetensors": _read_tensors, ".bin": _read_binary, ".vec": _read_text, ".txt": _read_text}
+# %% ../../nbs/text/05_vectors.ipynb #e28d4151
+_READERS = {
+    ".safetensors": _read_tensors,
+    ".bin": _read_binary,
+    ".vec": _read_text,
+    ".txt": _read_text,
+}
+
 
 def _form(path: Path) -> str:
     "The ending that says how a file is written, .gz and .xz apart; `ConfigError` for another."
     packed = path.suffix in (".gz", ".xz")
     form = (path.with_suffix("") if packed else path).suffix
-    if form in _READERS and not (packed and form == ".safetensors"): return form
-    raise ConfigError(f"{path.name}: the ending says how vectors are written: .safetensors, .bin, .vec or .txt, the "
-                      "last three perhaps with .gz, or .xz to be read")
+    if form in _READERS and not (packed and form == ".safetensors"):
+        return form
+    raise ConfigError(
+        f"{path.name}: the ending says how vectors are written: .safetensors, .bin, .vec or "
+        f".txt, the "
+        "last three perhaps with .gz, or .xz to be read"
+    )
 
+# %% ../../nbs/text/05_vectors.ipynb #b8e029d7
 def _usable(words, matrix, start, path, defects, report):
     "Words and matrix without rows that have a defect, or `DataError` with the first; `start`: line of the first word."
     if matrix.ndim != 2 or len(matrix) != len(words):
-        raise DataError(f"{len(words)} words and vectors of shape {tuple(matrix.shape)}: one row for each word; "
-                        "write or fetch the file again", path)
+        raise DataError(
+            f"{len(words)} words and vectors of shape {tuple(matrix.shape)}: one row for each "
+            f"word; "
+            "write or fetch the file again",
+            path,
+        )
     left_out = set()
     for row, kind, message in _defects(words, matrix):
         line, place = (None, f"word {row + 1}: ") if start is None else (start + row, "")
-        if kind == "not finite": raise DataError(f"{place}{message}: look at what made it", path, line)
+        if kind == "not finite":
+            raise DataError(f"{place}{message}: look at what made it", path, line)
         if defects == "raise":
-            raise DataError(f"{place}{message}: leave it out, or read with defects='skip', which counts such words",
-                            path, line)
+            raise DataError(
+                f"{place}{message}: leave it out, or read with defects='skip', which counts "
+                f"such words",
+                path,
+                line,
+            )
         left_out.add(row), report.add(kind, path, line or row + 1)
     kept = [row for row in range(len(words)) if row not in left_out]
     return ([words[row] for row in kept], matrix[kept]) if left_out else (words, matrix)
 
 # %% ../../nbs/text/05_vectors.ipynb #54f1c300
-def read_vectors(path, # .safetensors, .bin, .vec or .txt; the last three also with .gz
-                 limit: int | None = None, # words from the top; None: all
-                 language: str | None = None, # code; None: the file's own, which only .safetensors has
-                 defects: str = "raise", # zero vectors and repeated words: 'raise', or 'skip' (counted)
-                 report: Report | None = None, # collects the counts; a new one if None
-                ) -> WordVectors:
+def read_vectors(
+    path,  # .safetensors, .bin, .vec or .txt; the last three also with .gz
+    limit: int | None = None,  # words from the top; None: all
+    language: str | None = None,  # code; None: the file's own, which only .safetensors has
+    defects: str = "raise",  # zero vectors and repeated words: 'raise', or 'skip' (counted)
+    report: Report | None = None,  # collects the counts; a new one if None
+) -> WordVectors:
     """Word vectors out of one of the published forms, in the memory of the matrix and a thousand lines.
 
     Raises `FileNotFoundError`, `ConfigError` for an unknown ending, `DataError` with file and line of what is wrong."""
     choose("defects", defects, ("raise", "skip"))
-    if limit is not None: check_counts(limit=limit)
-    path, report = existing_file(path), Report() if report is None else report
+    if limit is not None:
+        check_counts(limit=limit)
+    path = existing_file(path)
+    report = Report() if report is None else report
     report.start(path)
     words, matrix, rest = _READERS[_form(path)](path, limit)
     facts, start = (rest, None) if isinstance(rest, dict) else ({}, rest)
-    if not words: raise DataError("no words in it", path)
+    if not words:
+        raise DataError("no words in it", path)
     words, matrix = _usable(words, _numbers(matrix), start, path, defects, report)
-    return WordVectors(words, matrix, language or facts.get("language"), facts.get("made_by", {}), path)
+    return WordVectors(
+        words, matrix, language or facts.get("language"), facts.get("made_by", {}), path
+    )
 
-# %% ../../nbs/text/05_vectors.ipynb #f6f4e3e4
+# %% ../../nbs/text/05_vectors.ipynb #98ae2c10
 _ENDS_A_WORD = {".bin": r"[\x00-\x20]", ".vec": r"[ \t\r\v\f\0]", ".txt": r"[ \t\r\v\f\0]"}
+
 
 def _writable(words, form, path):
     "Raise `DataError` for a word that a form of files cannot hold."
     if odd := next((word for word in words if re.search(_ENDS_A_WORD[form], word)), None):
-        raise DataError(f"{odd!r} holds a blank or a control character, at which the word would end in this form: save "
-                        "as .safetensors", path)
+        raise DataError(
+            f"{odd!r} holds a blank or a control character, at which the word would end in this "
+            f"form: save "
+            "as .safetensors",
+            path,
+        )
+
 
 def _text_lines(vectors) -> Iterator[str]:
     numbers = " ".join(["%.9g"] * vectors.width)
     yield f"{len(vectors)} {vectors.width}\n"
-    for start in range(0, len(vectors), _LINES): # blocks, since a matrix as a list takes eight times its room
-        for word, row in zip(vectors.words[start:start + _LINES], vectors.matrix[start:start + _LINES].tolist()):
+    # blocks, since a matrix as a list takes eight times its room
+    for start in range(0, len(vectors), _LINES):
+        for word, row in zip(
+            vectors.words[start : start + _LINES], vectors.matrix[start : start + _LINES].tolist()
+        ):
             yield f"{word} {numbers % tuple(row)}\n"
 
+# %% ../../nbs/text/05_vectors.ipynb #f6f4e3e4
 def _binary_parts(vectors) -> Iterator[bytes]:
     yield f"{len(vectors)} {vectors.width}\n".encode()
     for word, row in zip(vectors.words, vectors.matrix.numpy().astype("<f4", copy=False)):
         yield b"%b %b\n" % (word.encode(), row.tobytes())
 
-# %% ../../nbs/text/05_vectors.ipynb #4100ea1a
+# %% ../../nbs/text/05_vectors.ipynb #016a60c0
 def _save_tensors(vectors, path):
     from safetensors.torch import save_file
+
     words = torch.frombuffer(bytearray("\n".join(vectors.words).encode()), dtype=torch.uint8)
     facts = {"language": vectors.language, "made_by": vectors.made_by}
-    try: facts = {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
-    except TypeError as e: raise ConfigError(f"made_by={facts['made_by']!r:.80} cannot be written as JSON: {e}") from e
+    try:
+        facts = {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
+    except TypeError as e:
+        raise ConfigError(f"made_by={facts['made_by']!r:.80} cannot be written as JSON: {e}") from e
     save_file({"vectors": vectors.matrix.contiguous(), "words": words}, path, facts)
 
+# %% ../../nbs/text/05_vectors.ipynb #4100ea1a
 def _save(vectors, path: Path):
-    form, packed = _form(path), path.suffix == ".gz"
-    if path.suffix == ".xz": raise ConfigError(f"{path.name}: .xz is read, not written: use .gz or .safetensors")
-    if form != ".safetensors": _writable(vectors.words, form, path)
+    form = _form(path)
+    packed = path.suffix == ".gz"
+    if path.suffix == ".xz":
+        raise ConfigError(f"{path.name}: .xz is read, not written: use .gz or .safetensors")
+    if form != ".safetensors":
+        _writable(vectors.words, form, path)
     with atomic_path(path) as temporary:
-        if form == ".safetensors": return _save_tensors(vectors, temporary)
+        if form == ".safetensors":
+            return _save_tensors(vectors, temporary)
         parts = _binary_parts(vectors) if form == ".bin" else map(str.encode, _text_lines(vectors))
-        with (gzip.open(temporary, "wb", compresslevel=6) if packed else open(temporary, "wb")) as file:
+        with (
+            gzip.open(temporary, "wb", compresslevel=6) if packed else open(temporary, "wb")
+        ) as file:
             file.writelines(parts)

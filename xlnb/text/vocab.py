@@ -16,94 +16,152 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
-from ..base.core import ConfigError, DataError, atomic_path, figure, numpy_generator, refusing_damage
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    atomic_path,
+    figure,
+    numpy_generator,
+    refusing_damage,
+)
 from .contamination import check_streams, text_lines
 
-# %% ../../nbs/text/06_vocab.ipynb #f7a2b9ee
-def line_counts(streams: dict[str, Iterable[str]], # language → lines, such that can be read again
-               ) -> dict[str, int]:
+# %% ../../nbs/text/06_vocab.ipynb #60ca956b
+def line_counts(
+    streams: dict[str, Iterable[str]],  # language → lines, such that can be read again
+) -> dict[str, int]:
     "Lines of each stream, by a pass over all of them; `DataError` names the empty ones, and what is no line."
     check_streams(streams)
-    counts, written = {}, set()
+    counts = {}
+    written = set()
     for lang, stream in streams.items():
         counts[lang] = 0
         for line in text_lines(stream, f"the text of {lang}"):
             counts[lang] += 1
-            if lang not in written and line.strip(): written.add(lang)
-    if not counts: raise DataError("no stream was given: a vocabulary needs text of one language or more")
+            if lang not in written and line.strip():
+                written.add(lang)
+    if not counts:
+        raise DataError("no stream was given: a vocabulary needs text of one language or more")
     if empty := [lang for lang in counts if lang not in written]:
-        raise DataError(f"no text in {', '.join(empty)}, or only blanks: leave the language out, or mend its stream")
+        raise DataError(
+            f"no text in {', '.join(empty)}, or only blanks: leave the language out, or mend "
+            f"its stream"
+        )
     return counts
 
-def line_quotas(counts: dict[str, int],      # lines by language
-                alpha: float = 0.7,          # 1 keeps the proportions, 0 gives all languages the same
-                max_sentences: int = 200_000, # lines in all; fewer if there are fewer
-               ) -> dict[str, int]:
+# %% ../../nbs/text/06_vocab.ipynb #f7a2b9ee
+def line_quotas(
+    counts: dict[str, int],  # lines by language
+    alpha: float = 0.7,  # 1 keeps the proportions, 0 gives all languages the same
+    max_sentences: int = 200_000,  # lines in all; fewer if there are fewer
+) -> dict[str, int]:
     "Lines to take from each language, ∝ N^alpha: whole numbers that sum to `max_sentences`, or to all lines if fewer."
-    if not 0 <= alpha <= 1: raise ConfigError(f"alpha={alpha} is not from 0 (all languages alike) to 1 (as they come)")
+    if not 0 <= alpha <= 1:
+        raise ConfigError(f"alpha={alpha} is not from 0 (all languages alike) to 1 (as they come)")
     if max_sentences < len(counts):
-        raise ConfigError(f"max_sentences={max_sentences} is less than one per language ({len(counts)}): raise it")
+        raise ConfigError(
+            f"max_sentences={max_sentences} is less than one per language ({len(counts)}): raise it"
+        )
     if empty := [lang for lang, n in counts.items() if not n > 0] or not counts:
-        raise DataError(f"no lines of {', '.join(empty) if counts else 'any language'}: give counts above 0")
+        raise DataError(
+            f"no lines of {', '.join(empty) if counts else 'any language'}: give counts above 0"
+        )
     weights = np.array([float(n) ** alpha for n in counts.values()])
     exact = weights / weights.sum() * min(sum(counts.values()), max_sentences)
     whole = np.floor(exact).astype(int)
-    short = round(exact.sum()) - whole.sum() # given to the largest remainders
+    short = round(exact.sum()) - whole.sum()  # given to the largest remainders
     whole[np.argsort(whole - exact, kind="stable")[:short]] += 1
     return {lang: max(1, int(n)) for lang, n in zip(counts, whole)}
 
-# %% ../../nbs/text/06_vocab.ipynb #c45001d0
-def sampled_lines(streams: dict[str, Iterable[str]], # language → lines, such that can be read again
-                  counts: dict[str, int],            # lines of each
-                  quotas: dict[str, int],            # lines to take from each
-                  seed: int = 0,                     # of the choice
-                 ) -> Iterator[str]:
+# %% ../../nbs/text/06_vocab.ipynb #3ee4b407
+def sampled_lines(
+    streams: dict[str, Iterable[str]],  # language → lines, such that can be read again
+    counts: dict[str, int],  # lines of each
+    quotas: dict[str, int],  # lines to take from each
+    seed: int = 0,  # of the choice
+) -> Iterator[str]:
     "Exactly `quotas` lines: each ⌊quota/N⌋ times, a random choice once more; `DataError` for other `counts`."
     check_streams(streams)
     if lacking := [lang for lang in streams if lang not in counts or lang not in quotas]:
-        raise DataError(f"no count or no quota for {', '.join(lacking)}: give both for every stream, or counts=None")
-    return itertools.chain.from_iterable(_taken(lang, stream, counts[lang], quotas[lang], seed)
-                                         for lang, stream in streams.items())
+        raise DataError(
+            f"no count or no quota for {', '.join(lacking)}: give both for every stream, or "
+            f"counts=None"
+        )
+    return itertools.chain.from_iterable(
+        _taken(lang, stream, counts[lang], quotas[lang], seed) for lang, stream in streams.items()
+    )
 
+# %% ../../nbs/text/06_vocab.ipynb #c45001d0
 def _taken(lang, stream, count, quota, seed) -> Iterator[str]:
     "The lines of one language."
     times, rest = divmod(quota, count)
     generator = numpy_generator("vocabulary", seed, lang)
     chosen = generator.choice(count, rest, replace=False, shuffle=False)
     extra = iter([*np.sort(chosen).tolist(), None])
-    following, n = next(extra), 0
+    following = next(extra)
+    n = 0
     for n, line in enumerate(text_lines(stream, f"the text of {lang}"), 1):
         once_more = n - 1 == following
-        if once_more: following = next(extra)
+        if once_more:
+            following = next(extra)
         yield from itertools.repeat(line, times + once_more)
-    if n != count: raise DataError(f"the stream of {lang} has {n} lines, but {count} were counted")
+    if n != count:
+        raise DataError(f"the stream of {lang} has {n} lines, but {count} were counted")
 
 # %% ../../nbs/text/06_vocab.ipynb #5f12b80f
-_DIRECTION = [0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)] # invisible marks of writing direction
-_OTHER = [0x200B, 0x2581, 0xFEFF, 0xFFFD] # zero-width space, SentencePiece's own ▁, byte-order mark, replacement
-BLANKS = tuple(sorted({*_DIRECTION, *_OTHER, *(c for c in range(1, 0x3001)
-                       if c != 0x20 and unicodedata.category(chr(c)) in ("Cc", "Zs", "Zl", "Zp"))}))
+# invisible marks of writing direction
+_DIRECTION = [0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+# zero-width space, SentencePiece's own ▁, byte-order mark, replacement
+_OTHER = [0x200B, 0x2581, 0xFEFF, 0xFFFD]
+BLANKS = tuple(
+    sorted(
+        {
+            *_DIRECTION,
+            *_OTHER,
+            *(
+                c
+                for c in range(1, 0x3001)
+                if c != 0x20 and unicodedata.category(chr(c)) in ("Cc", "Zs", "Zl", "Zp")
+            ),
+        }
+    )
+)
 
-# %% ../../nbs/text/06_vocab.ipynb #77ec3624
-_SCORE_UNIT = 256 # scores are multiples of 1/256
+# %% ../../nbs/text/06_vocab.ipynb #3bd1c00a
+_SCORE_UNIT = 256  # scores are multiples of 1/256
 
-def rounded_model(proto: bytes, # of SentencePiece
-                 ) -> bytes:
+
+def rounded_model(
+    proto: bytes,  # of SentencePiece
+) -> bytes:
     "The model with scores in multiples of 1/256, and without the name of the temporary rule file."
     model = sentencepiece_model_pb2.ModelProto.FromString(proto)
-    for piece in model.pieces[3:]: piece.score = round(piece.score * _SCORE_UNIT) / _SCORE_UNIT
+    for piece in model.pieces[3:]:
+        piece.score = round(piece.score * _SCORE_UNIT) / _SCORE_UNIT
     model.normalizer_spec.name, model.normalizer_spec.normalization_rule_tsv = "xlnb", ""
     return model.SerializeToString(deterministic=True)
 
+# %% ../../nbs/text/06_vocab.ipynb #77ec3624
 def _explained(error: str, size: int, character_coverage: float) -> Exception | None:
     "What to do about a vocabulary size or a text that SentencePiece refuses; `limit` is the nearest size that works."
     if m := re.search(r"too high .* value <= (\d+)", error):
         text = "is larger than the corpus allows: the largest that works"
     elif m := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
-        text = ("is too small for the characters of these languages: the smallest that works "
-                f"with character_coverage={character_coverage}")
+        text = (
+            "is too small for the characters of these languages: the smallest that works "
+            f"with character_coverage={character_coverage}"
+        )
     if m:
         refused = ConfigError(f"size={size} {text} is {int(m[1]) + 2}")
         refused.limit = int(m[1]) + 2
@@ -111,12 +169,15 @@ def _explained(error: str, size: int, character_coverage: float) -> Exception | 
     if "all_chars_count" in error or "sentences_.empty" in error:
         return DataError("the lines to learn from hold no text, only blanks: look at the streams")
 
-# %% ../../nbs/text/06_vocab.ipynb #746e5015
-_LONGEST = 4000 # characters of a line that SentencePiece is given in one
+# %% ../../nbs/text/06_vocab.ipynb #f99aaf34
+_LONGEST = 4000  # characters of a line that SentencePiece is given in one
+
 
 def _parts(line):
     "Parts of a line, which end at blanks where there are some; how many words were cut."
-    parts, start, cut_words = [], 0, 0
+    parts = []
+    start = 0
+    cut_words = 0
     while len(line) - start > _LONGEST:
         blank = line.rfind(" ", start + 1, start + _LONGEST + 1)
         end = start + _LONGEST if blank < 0 else blank
@@ -125,124 +186,210 @@ def _parts(line):
         start = end
     return [*parts, line[start:]], cut_words
 
+# %% ../../nbs/text/06_vocab.ipynb #746e5015
 def _warn_of_parts(long_lines, cut_words):
     "Say how many lines were given in parts, if any."
-    if not long_lines: return
-    words = f"with {cut_words} cuts inside a word: see whether this is text" if cut_words else "cut at blanks"
-    warnings.warn(f"lines of more than {_LONGEST:,} characters are learned from in parts: {long_lines} here, {words}",
-                  stacklevel=3)
+    if not long_lines:
+        return
+    words = (
+        f"with {cut_words} cuts inside a word: see whether this is text"
+        if cut_words
+        else "cut at blanks"
+    )
+    warnings.warn(
+        f"lines of more than {_LONGEST:,} characters are learned from in parts: {long_lines} "
+        f"here, {words}",
+        stacklevel=3,
+    )
 
 # %% ../../nbs/text/06_vocab.ipynb #a1208d40
-def train_sentencepiece(lines: Iterable[str],              # read once
-                        size: int,                         # ids in all, with the five special ones
-                        character_coverage: float = 0.9995, # share of character occurrences that get a piece
-                        threads: int = 1,                  # same input, same threads → same bytes
-                       ) -> bytes:
+def train_sentencepiece(
+    lines: Iterable[str],  # read once
+    size: int,  # ids in all, with the five special ones
+    character_coverage: float = 0.9995,  # share of character occurrences that get a piece
+    threads: int = 1,  # same input, same threads → same bytes
+) -> bytes:
     "A unigram model (Kudo 2018) in XLM-R's layout; `ConfigError` for a size that does not suit, `DataError`."
-    if size < 6: raise ConfigError(f"size={size} leaves no room for pieces: five ids are special tokens")
-    failed, long_lines, cut_words = [], 0, 0
-    def guarded(): # SentencePiece would turn an error of the stream into one of its own
+    if size < 6:
+        raise ConfigError(f"size={size} leaves no room for pieces: five ids are special tokens")
+    failed = []
+    long_lines = 0
+    cut_words = 0
+
+    def guarded():  # SentencePiece would turn an error of the stream into one of its own
         nonlocal long_lines, cut_words
         try:
             for line in text_lines(lines, "the training text"):
-                parts, cuts = _parts(line.replace("\t", " ").replace("\u2585", " ")) # it skips lines with these
-                long_lines, cut_words = long_lines + (len(parts) > 1), cut_words + cuts
+                # it skips lines with these
+                parts, cuts = _parts(line.replace("\t", " ").replace("\u2585", " "))
+                long_lines = long_lines + (len(parts) > 1)
+                cut_words = cut_words + cuts
                 yield from parts
-        except Exception as e: failed.append(e)
+        except Exception as e:
+            failed.append(e)
+
     model = io.BytesIO()
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
         rules.write("".join(f"{c:X}\t20\n" for c in BLANKS))
         rules.flush()
-        try: sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=guarded(), model_writer=model, model_type="unigram", vocab_size=size - 2,
-            character_coverage=character_coverage, num_threads=threads, normalization_rule_tsv=rules.name,
-            max_sentence_length=2**24, minloglevel=3)
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=guarded(),
+                model_writer=model,
+                model_type="unigram",
+                vocab_size=size - 2,
+                character_coverage=character_coverage,
+                num_threads=threads,
+                normalization_rule_tsv=rules.name,
+                max_sentence_length=2**24,
+                minloglevel=3,
+            )
         except RuntimeError as e:
-            if not failed: raise _explained(str(e), size, character_coverage) or e from None
-    if failed: raise failed[0]
+            if not failed:
+                raise _explained(str(e), size, character_coverage) or e from None
+    if failed:
+        raise failed[0]
     _warn_of_parts(long_lines, cut_words)
     return rounded_model(model.getvalue())
 
-# %% ../../nbs/text/06_vocab.ipynb #f76bdcb8
-LEARNED_BY = f"sentencepiece {sentencepiece.__version__}" # another version learns other pieces from the same text
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>") # ids 0 to 3
-_ROLES = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL), cls_token="<s>", sep_token="</s>")
-_MASK = AddedToken("<mask>", normalized=False, lstrip=True, special=True) # the last id; takes the blank before it
+# %% ../../nbs/text/06_vocab.ipynb #b0151d51
+# another version learns other pieces from the same text
+LEARNED_BY = f"sentencepiece {sentencepiece.__version__}"
 
+
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3
+
+
+_ROLES = dict(
+    zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL),
+    cls_token="<s>",
+    sep_token="</s>",
+)
+
+
+# the last id; takes the blank before it
+_MASK = AddedToken("<mask>", normalized=False, lstrip=True, special=True)
+
+# %% ../../nbs/text/06_vocab.ipynb #f76bdcb8
 def _backend(proto: bytes) -> Tokenizer:
     "The fast tokenizer over a SentencePiece model: same normalisation, same pieces, same scores."
-    pieces = sentencepiece_model_pb2.ModelProto.FromString(proto).pieces[3:] # after <unk> <s> </s>
-    scores = [(name, 0.0) for name in SPECIAL] + [(p.piece, p.score) for p in pieces] + [("<mask>", 0.0)]
+    # after <unk> <s> </s>
+    pieces = sentencepiece_model_pb2.ModelProto.FromString(proto).pieces[3:]
+    scores = (
+        [(name, 0.0) for name in SPECIAL] + [(p.piece, p.score) for p in pieces] + [("<mask>", 0.0)]
+    )
     tokenizer = Tokenizer(models.Unigram(scores, unk_id=3, byte_fallback=False))
     blanks = "".join(f"\\x{{{c:X}}}" for c in BLANKS)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(Regex(f"[{blanks}]"), " "),
-                                                 normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()])
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.Replace(Regex(f"[{blanks}]"), " "),
+            normalizers.Replace(Regex(" {2,}"), " "),
+            normalizers.Strip(),
+        ]
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
     tokenizer.add_special_tokens([*(AddedToken(name, normalized=False) for name in SPECIAL), _MASK])
     return tokenizer
 
-# %% ../../nbs/text/06_vocab.ipynb #a81d6a1c
-def require_fast(tokenizer, # what the caller was given
-                 name: str = "tokenizer", # of the parameter, for the message
-                ):
+# %% ../../nbs/text/06_vocab.ipynb #12445e17
+def require_fast(
+    tokenizer,  # what the caller was given
+    name: str = "tokenizer",  # of the parameter, for the message
+):
     "The tokenizer, if it is a fast one of Hugging Face; `ConfigError` says how to load one."
-    how = ("load it with xlnb.text.vocab.load_tokenizer(folder) if train_vocab wrote it, otherwise with "
-           "transformers.AutoTokenizer.from_pretrained(name)")
-    if getattr(tokenizer, "is_fast", False): return tokenizer
+    how = (
+        "load it with xlnb.text.vocab.load_tokenizer(folder) if train_vocab wrote it, otherwise "
+        "with "
+        "transformers.AutoTokenizer.from_pretrained(name)"
+    )
+    if getattr(tokenizer, "is_fast", False):
+        return tokenizer
     if tokenizer is None or isinstance(tokenizer, str | Path):
         raise ConfigError(f"{name}={str(tokenizer)!r} is not a tokenizer: {how}")
-    raise ConfigError(f"{name} is a {type(tokenizer).__name__}, not a fast Hugging Face tokenizer: {how}; a "
-                      "tokenizers.Tokenizer goes into transformers.PreTrainedTokenizerFast(tokenizer_object=…)")
+    raise ConfigError(
+        f"{name} is a {type(tokenizer).__name__}, not a fast Hugging Face tokenizer: {how}; a "
+        "tokenizers.Tokenizer goes into transformers.PreTrainedTokenizerFast(tokenizer_object=…)"
+    )
 
-def tokenizer_hash(tokenizer) -> str: # any fast Hugging Face tokenizer
+# %% ../../nbs/text/06_vocab.ipynb #63d1fa13
+def tokenizer_hash(tokenizer) -> str:  # any fast Hugging Face tokenizer
     "sha256 of all that decides its ids; padding and truncation, which calls may change, are left out."
-    state = json.loads(require_fast(tokenizer).backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
-    return hashlib.sha256(json.dumps(state, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    state = json.loads(require_fast(tokenizer).backend_tokenizer.to_str()) | {
+        "padding": None,
+        "truncation": None,
+    }
+    return hashlib.sha256(
+        json.dumps(state, sort_keys=True, ensure_ascii=False).encode()
+    ).hexdigest()
 
-def fast_tokenizer(proto: bytes, # a model of `train_sentencepiece`
-                  ):
+# %% ../../nbs/text/06_vocab.ipynb #a81d6a1c
+def fast_tokenizer(
+    proto: bytes,  # a model of `train_sentencepiece`
+):
     "The Hugging Face tokenizer over a SentencePiece model; a text gives `<s> … </s>`, a pair `<s> a </s> b </s>`."
     from transformers import PreTrainedTokenizerFast
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=_backend(proto), **_ROLES, mask_token=_MASK,
-                                        model_input_names=["input_ids", "attention_mask"],
-                                        clean_up_tokenization_spaces=False)
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=_backend(proto),
+        **_ROLES,
+        mask_token=_MASK,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+    )
     tokenizer.init_kwargs["xlnb_sha256"] = tokenizer_hash(tokenizer)
     return tokenizer
 
-# %% ../../nbs/text/06_vocab.ipynb #48358094
-def train_vocab(streams: dict[str, Iterable[str]],   # language → lines, such that can be read again
-                size: int,                           # ids in all: <s> <pad> </s> <unk>, pieces, <mask>
-                folder,                              # appears whole or not at all
-                alpha: float = 0.7,                  # languages are sampled ∝ (number of lines)^alpha
-                max_sentences: int = 200_000,        # sampled lines in all: what is held in memory
-                character_coverage: float = 0.9995,  # share of character occurrences that get a piece
-                seed: int = 0,                       # of the sample
-                threads: int = 1,                    # of SentencePiece
-                counts: dict[str, int] | None = None, # lines of each stream, where known; None: a pass counts them
-               ):
+# %% ../../nbs/text/06_vocab.ipynb #24d40a31
+def train_vocab(
+    streams: dict[str, Iterable[str]],  # language → lines, such that can be read again
+    size: int,  # ids in all: <s> <pad> </s> <unk>, pieces, <mask>
+    folder,  # appears whole or not at all
+    alpha: float = 0.7,  # languages are sampled ∝ (number of lines)^alpha
+    max_sentences: int = 200_000,  # sampled lines in all: what is held in memory
+    character_coverage: float = 0.9995,  # share of character occurrences that get a piece
+    seed: int = 0,  # of the sample
+    threads: int = 1,  # of SentencePiece
+    counts: dict[str, int]
+    | None = None,  # lines of each stream, where known; None: a pass counts them
+):
     "Train a shared vocabulary and save it as a tokenizer folder; raises `ConfigError` for a size, `DataError`."
     check_vocabulary_folder(folder)
     counts = counts or line_counts(streams)
     quotas = line_quotas(counts, alpha, max_sentences)
-    proto = train_sentencepiece(sampled_lines(streams, counts, quotas, seed), size, character_coverage, threads)
+    proto = train_sentencepiece(
+        sampled_lines(streams, counts, quotas, seed), size, character_coverage, threads
+    )
     return save_vocabulary(proto, folder)
 
-def check_vocabulary_folder(folder, # where a vocabulary is to be written
-                           ):
+# %% ../../nbs/text/06_vocab.ipynb #256ffd7f
+def check_vocabulary_folder(
+    folder,  # where a vocabulary is to be written
+):
     "Raise `ConfigError` if something other than a vocabulary would be overwritten."
     path = Path(folder)
-    if path.exists() and not path.is_dir(): raise ConfigError(f"{path} is a file: name a folder")
-    ours = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "sentencepiece.bpe.model"}
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{path} is a file: name a folder")
+    ours = {
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "sentencepiece.bpe.model",
+    }
     if path.is_dir() and (other := sorted({p.name for p in path.iterdir()} - ours)):
-        raise ConfigError(f"{path} holds {', '.join(other[:3])}, which a vocabulary there would replace: "
-                          "name another folder")
+        raise ConfigError(
+            f"{path} holds {', '.join(other[:3])}, which a vocabulary there would replace: "
+            "name another folder"
+        )
 
-def save_vocabulary(proto: bytes, # a model of `train_sentencepiece`
-                    folder,       # appears whole or not at all
-                   ):
+# %% ../../nbs/text/06_vocab.ipynb #48358094
+def save_vocabulary(
+    proto: bytes,  # a model of `train_sentencepiece`
+    folder,  # appears whole or not at all
+):
     "The tokenizer over a model, written to a folder and read again."
     tokenizer = fast_tokenizer(proto)
     tokenizer.init_kwargs["xlnb_learned_by"] = LEARNED_BY
@@ -251,62 +398,103 @@ def save_vocabulary(proto: bytes, # a model of `train_sentencepiece`
         (temporary / "sentencepiece.bpe.model").write_bytes(proto)
     return load_tokenizer(folder)
 
-# %% ../../nbs/text/06_vocab.ipynb #6928b2f3
-def load_tokenizer(folder): # written by `train_vocab`, or a checkpoint folder that such a tokenizer was saved to
+# %% ../../nbs/text/06_vocab.ipynb #c4a633bf
+def load_tokenizer(
+    folder,
+):  # written by `train_vocab`, or a checkpoint folder that such a tokenizer was saved to
     "The tokenizer of a folder; `DataError` if it is not one of ours, or was changed."
     from transformers import PreTrainedTokenizerFast
+
     if not (Path(folder) / "tokenizer.json").is_file():
         raise DataError("there is no tokenizer.json: name a folder that train_vocab wrote", folder)
-    with refusing_damage(lambda why: f"{folder}: no tokenizer that loads ({why}): train it again", DataError):
+    with refusing_damage(
+        lambda why: f"{folder}: no tokenizer that loads ({why}): train it again", DataError
+    ):
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     if not tokenizer.init_kwargs.get("xlnb_sha256"):
-        raise DataError("not a tokenizer of train_vocab: load it with transformers.AutoTokenizer", folder)
+        raise DataError(
+            "not a tokenizer of train_vocab: load it with transformers.AutoTokenizer", folder
+        )
     _check_written(tokenizer, folder)
     return tokenizer
 
+# %% ../../nbs/text/06_vocab.ipynb #6928b2f3
 def _check_written(tokenizer, folder):
     "Raise `DataError` for a tokenizer of `train_vocab` that is not as it was written."
     stated = tokenizer.init_kwargs["xlnb_sha256"]
     if stated != tokenizer_hash(tokenizer):
-        raise DataError(f"the tokenizer is not the one that was written (sha256 {str(stated)[:9]}…): train it again",
-                        folder)
-    written = {**_ROLES, "mask_token": "<mask>", "model_input_names": ["input_ids", "attention_mask"]}
+        raise DataError(
+            f"the tokenizer is not the one that was written (sha256 {str(stated)[:9]}…): train "
+            f"it again",
+            folder,
+        )
+    written = {
+        **_ROLES,
+        "mask_token": "<mask>",
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
     for name, value in written.items():
         if (there := getattr(tokenizer, name)) != value:
-            raise DataError(f"{name} is {there!r:.60}, not {value!r} as it was written: train it again", folder)
+            raise DataError(
+                f"{name} is {there!r:.60}, not {value!r} as it was written: train it again", folder
+            )
     if not isinstance(tokenizer.model_max_length, Real):
-        raise DataError(f"model_max_length={tokenizer.model_max_length!r:.60} is no number: train it again", folder)
+        raise DataError(
+            f"model_max_length={tokenizer.model_max_length!r:.60} is no number: train it again",
+            folder,
+        )
 
-# %% ../../nbs/text/06_vocab.ipynb #99b9cc7c
-def fertility(tokenizer,                         # any fast Hugging Face tokenizer
-              streams: dict[str, Iterable[str]], # language → text
-              lines: int = 1000,                 # read from each
-             ):
+# %% ../../nbs/text/06_vocab.ipynb #f6f161da
+def fertility(
+    tokenizer,  # any fast Hugging Face tokenizer
+    streams: dict[str, Iterable[str]],  # language → text
+    lines: int = 1000,  # read from each
+):
     "How the vocabulary fits each language, as a pandas frame with one row per language; raises `DataError`."
     import pandas as pd
+
     require_fast(tokenizer)
-    rows = {lang: _fit(tokenizer, lang, itertools.islice(text_lines(stream, f"the text of {lang}"), lines))
-            for lang, stream in streams.items()}
+    rows = {
+        lang: _fit(
+            tokenizer, lang, itertools.islice(text_lines(stream, f"the text of {lang}"), lines)
+        )
+        for lang, stream in streams.items()
+    }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("language")
 
-def _solid(text) -> int: return sum(not c.isspace() for c in text)
 
+def _solid(text) -> int:
+    return sum(not c.isspace() for c in text)
+
+# %% ../../nbs/text/06_vocab.ipynb #99b9cc7c
 def _fit(tokenizer, lang, lines) -> dict:
     "The row of one language."
     text = list(lines)
-    if not any(map(str.split, text)): raise DataError(f"no text in {lang}: leave it out, or mend its stream")
+    if not any(map(str.split, text)):
+        raise DataError(f"no text in {lang}: leave it out, or mend its stream")
     encoded = tokenizer.backend_tokenizer.encode_batch(text, add_special_tokens=False)
-    pieces, words = sum(len(e.ids) for e in encoded), sum(len(line.split()) for line in text)
+    pieces = sum(len(e.ids) for e in encoded)
+    words = sum(len(line.split()) for line in text)
     characters = sum(map(_solid, text))
-    unknown = [_solid(line[a:b]) for line, e in zip(text, encoded)
-               for i, (a, b) in zip(e.ids, e.offsets) if i == tokenizer.unk_token_id]
-    return {"lines": len(text), "pieces/word": pieces / words, "characters/piece": characters / pieces,
-            "unknown rate": len(unknown) / pieces, "coverage": 1 - sum(unknown) / characters}
+    unknown = [
+        _solid(line[a:b])
+        for line, e in zip(text, encoded)
+        for i, (a, b) in zip(e.ids, e.offsets)
+        if i == tokenizer.unk_token_id
+    ]
+    return {
+        "lines": len(text),
+        "pieces/word": pieces / words,
+        "characters/piece": characters / pieces,
+        "unknown rate": len(unknown) / pieces,
+        "coverage": 1 - sum(unknown) / characters,
+    }
 
 # %% ../../nbs/text/06_vocab.ipynb #059f59cd
-def fertility_figure(frame): # of `fertility`
+def fertility_figure(frame):  # of `fertility`
     "Pieces per word and characters per piece by language, sorted by the second; returns the figure."
     from matplotlib.ticker import NullLocator
+
     frame = frame.sort_values("characters/piece")
     fig, axes = figure("page", height=3.2, nrows=2, sharex=True)
     for ax, column in zip(axes, ("pieces/word", "characters/piece")):
@@ -314,7 +502,9 @@ def fertility_figure(frame): # of `fertility`
         ax.vlines(range(len(frame)), low, frame[column], lw=0.6, color="0.8")
         ax.plot(range(len(frame)), frame[column], "o", ms=2.5)
         ax.set(ylabel=column.replace("/", " per "), yscale="log", ylim=(low, None))
-        ax.set_yticks([n for n in (0.5, 1, 2, 3, 4, 6, 8, 12, 16, 32) if low <= n <= frame[column].max()])
+        ax.set_yticks(
+            [n for n in (0.5, 1, 2, 3, 4, 6, 8, 12, 16, 32) if low <= n <= frame[column].max()]
+        )
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_locator(NullLocator())
     size = min(7, 7.2 * 72 / len(frame) * 0.75)

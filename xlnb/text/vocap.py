@@ -20,72 +20,110 @@ from sentencepiece import sentencepiece_model_pb2
 
 from ..base.core import ConfigError, DataError, PALETTE, atomic_path, figure
 from .contamination import check_streams, text_lines
-from .vocab import (check_vocabulary_folder, fertility, line_counts, line_quotas, require_fast,
-                             rounded_model, sampled_lines, save_vocabulary, train_sentencepiece)
+from xlnb.text.vocab import (
+    check_vocabulary_folder,
+    fertility,
+    line_counts,
+    line_quotas,
+    require_fast,
+    rounded_model,
+    sampled_lines,
+    save_vocabulary,
+    train_sentencepiece,
+)
 
 # %% ../../nbs/text/07_vocap.ipynb #c6ff9ae2
-def average_log_probability(sentences: Iterable[list], # each a list of pieces, or of their ids
-                           ) -> float:                 # nats per sentence, 0 or less
+def average_log_probability(
+    sentences: Iterable[list],  # each a list of pieces, or of their ids
+) -> float:  # nats per sentence, 0 or less
     "ALP (Zheng et al. 2021): mean over sentences of Σ log p(piece), p the relative frequency; `DataError` if empty."
-    pieces, n = Counter(), 0
+    pieces = Counter()
+    n = 0
     for n, sentence in enumerate(sentences, 1):
         if isinstance(sentence, str) or not isinstance(sentence, Iterable):
-            raise DataError(f"sentence {n} is {sentence!r:.40}, not a list of pieces: cut it with a tokenizer")
+            raise DataError(
+                f"sentence {n} is {sentence!r:.40}, not a list of pieces: cut it with a tokenizer"
+            )
         pieces.update(sentence)
-    if not pieces: raise DataError("no sentence has a piece: look at the text")
+    if not pieces:
+        raise DataError("no sentence has a piece: look at the text")
     counts = np.array([*pieces.values()], float)
     return float(counts @ np.log(counts / counts.sum())) / n
 
 # %% ../../nbs/text/07_vocap.ipynb #545904a2
-def size_ladder(smallest: int, largest: int, # pieces
-                step: int = 16,              # from the smallest to the next
-                ratio: float = 2.0,          # of each step to the one before
-               ) -> list[int]:
+def size_ladder(
+    smallest: int,
+    largest: int,  # pieces
+    step: int = 16,  # from the smallest to the next
+    ratio: float = 2.0,  # of each step to the one before
+) -> list[int]:
     "Sizes from smallest to largest in geometrically growing steps; the last may be up to half as long again."
     if not (1 <= smallest <= largest and step >= 1 and ratio > 1):
-        raise ConfigError(f"smallest={smallest}, largest={largest}, step={step}, ratio={ratio}: a ladder needs "
-                          "1 <= smallest <= largest, a step of 1 or more and a ratio above 1")
-    sizes, size = [], float(smallest)
+        raise ConfigError(
+            f"smallest={smallest}, largest={largest}, step={step}, ratio={ratio}: a ladder needs "
+            "1 <= smallest <= largest, a step of 1 or more and a ratio above 1"
+        )
+    sizes = []
+    size = float(smallest)
     while size + step / 2 <= largest:
         sizes.append(round(size))
-        size, step = size + step, step * ratio
+        size = size + step
+        step = step * ratio
     return sorted({*sizes, smallest, largest})
 
-# %% ../../nbs/text/07_vocap.ipynb #62ed7461
+# %% ../../nbs/text/07_vocap.ipynb #19749854
 def _rung(lines, pieces, character_coverage, path) -> dict:
     "A model of so many pieces, or of the nearest number that the text allows, with its ALP; read if it is there."
     if not path.exists():
-        try: proto = train_sentencepiece(lines, pieces + 5, character_coverage)
-        except ConfigError as e: proto = train_sentencepiece(lines, e.limit, character_coverage)
+        try:
+            proto = train_sentencepiece(lines, pieces + 5, character_coverage)
+        except ConfigError as e:
+            proto = train_sentencepiece(lines, e.limit, character_coverage)
         encode = sentencepiece.SentencePieceProcessor(model_proto=proto).encode
         model = sentencepiece_model_pb2.ModelProto.FromString(proto)
-        rung = {"alp": average_log_probability(map(encode, lines)),
-                "pieces": [(p.piece, p.score) for p in model.pieces[3:]]}
-        with atomic_path(path) as p: p.write_text(json.dumps(rung, ensure_ascii=False), encoding="utf-8")
-    try: rung = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError): rung = None
-    if _is_rung(rung): return rung
+        rung = {
+            "alp": average_log_probability(map(encode, lines)),
+            "pieces": [(p.piece, p.score) for p in model.pieces[3:]],
+        }
+        with atomic_path(path) as p:
+            p.write_text(json.dumps(rung, ensure_ascii=False), encoding="utf-8")
+    try:
+        rung = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        rung = None
+    if _is_rung(rung):
+        return rung
     raise DataError("not a rung of a ladder: delete the file, and it is made again", path)
 
+# %% ../../nbs/text/07_vocap.ipynb #62ed7461
 def _is_rung(rung) -> bool:
     "Whether it has an ALP, and pieces with their scores."
-    if not isinstance(rung, dict) or not _is_number(rung.get("alp")) or not isinstance(rung.get("pieces"), list):
+    if (
+        not isinstance(rung, dict)
+        or not _is_number(rung.get("alp"))
+        or not isinstance(rung.get("pieces"), list)
+    ):
         return False
-    return all(isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and _is_number(row[1])
-               for row in rung["pieces"])
+    return all(
+        isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and _is_number(row[1])
+        for row in rung["pieces"]
+    )
 
-def _is_number(value) -> bool: return isinstance(value, int | float) and bool(np.isfinite(float(value)))
+
+def _is_number(value) -> bool:
+    return isinstance(value, int | float) and bool(np.isfinite(float(value)))
 
 # %% ../../nbs/text/07_vocap.ipynb #f9715311
 @dataclass(frozen=True)
 class Capacity:
     "What a language gains from a growing vocabulary of its own."
-    lines: int                # of its text
-    sizes: tuple[int, ...]    # of the ladder's vocabularies, in pieces, ascending
-    alp: tuple[float, ...]    # of each
-    step: int                 # of the ladder: from the smallest to the next
-    pieces: tuple[str, ...]   # those of the smallest, then what each larger one adds
-    scores: tuple[float, ...] # log p of each piece in the model that brought it in
+
+    lines: int  # of its text
+    sizes: tuple[int, ...]  # of the ladder's vocabularies, in pieces, ascending
+    alp: tuple[float, ...]  # of each
+    step: int  # of the ladder: from the smallest to the next
+    pieces: tuple[str, ...]  # those of the smallest, then what each larger one adds
+    scores: tuple[float, ...]  # log p of each piece in the model that brought it in
 
 # %% ../../nbs/text/07_vocap.ipynb #ca5635ec
 def _cut_score(text, scores) -> float:
@@ -95,199 +133,279 @@ def _cut_score(text, scores) -> float:
         best.append(max(best[start] + scores.get(text[start:end], -1e9) for start in range(end)))
     return best[-1]
 
+
 def _nested(lines, step, rungs) -> Capacity:
     "The pieces of all rungs in one order, so that each vocabulary contains the smaller ones."
-    scores, sizes = {}, []
+    scores = {}
+    sizes = []
     for rung in rungs:
         new = {piece: score for piece, score in rung["pieces"] if piece not in scores}
-        worth = {piece: np.exp(score) * (score - _cut_score(piece, scores)) for piece, score in new.items()}
+        worth = {
+            piece: np.exp(score) * (score - _cut_score(piece, scores))
+            for piece, score in new.items()
+        }
         scores |= {piece: new[piece] for piece in sorted(new, key=worth.get, reverse=True)}
         sizes.append(len(scores))
     alp = tuple(rung["alp"] for rung in rungs)
     return Capacity(lines, tuple(sizes), alp, step, tuple(scores), tuple(scores.values()))
 
 # %% ../../nbs/text/07_vocap.ipynb #25a58719
-def capacity_curve(lang: str,                # its code, which the files are named by
-                   stream: Iterable[str],    # lines, such that can be read again
-                   lines: int,               # of the stream
-                   smallest: int,            # pieces; more if the characters need more
-                   largest: int,             # pieces; fewer if the text has fewer
-                   work,                     # folder of the rungs
-                   character_coverage: float = 0.9995, # share of character occurrences that get a piece
-                   max_sentences: int = 1_000_000,     # read from the stream, a random choice; held in memory
-                   seed: int = 0,            # of the choice
-                   ratio: float = 2.0,       # of each step of the ladder to the one before
-                  ) -> Capacity:
+def capacity_curve(
+    lang: str,  # its code, which the files are named by
+    stream: Iterable[str],  # lines, such that can be read again
+    lines: int,  # of the stream
+    smallest: int,  # pieces; more if the characters need more
+    largest: int,  # pieces; fewer if the text has fewer
+    work,  # folder of the rungs
+    character_coverage: float = 0.9995,  # share of character occurrences that get a piece
+    max_sentences: int = 1_000_000,  # read from the stream, a random choice; held in memory
+    seed: int = 0,  # of the choice
+    ratio: float = 2.0,  # of each step of the ladder to the one before
+) -> Capacity:
     "Train the ladder of a language, or what is missing of it; `DataError` where the text has not `smallest` pieces."
-    text = list(sampled_lines({lang: stream}, {lang: lines}, {lang: min(lines, max_sentences)}, seed))
-    key = hashlib.sha256(json.dumps([text, character_coverage, sentencepiece.__version__]).encode()).hexdigest()[:16]
-    rung = lambda n: _rung(text, n, character_coverage, Path(work) / f"{lang}-{n}-{key}.json")
+    text = list(
+        sampled_lines({lang: stream}, {lang: lines}, {lang: min(lines, max_sentences)}, seed)
+    )
+    key = hashlib.sha256(
+        json.dumps([text, character_coverage, sentencepiece.__version__]).encode()
+    ).hexdigest()[:16]
+
+    def rung(n):
+        return _rung(text, n, character_coverage, Path(work) / f"{lang}-{n}-{key}.json")
+
     ends = [rung(largest), rung(smallest)]
     top, low = (len(end["pieces"]) for end in ends)
     if top < smallest:
-        raise DataError(f"{lang} has text for {top} pieces, and the smallest model is to have {smallest}: "
-                        f"give it more text, set smallest={top}, lower size, or leave it out")
+        raise DataError(
+            f"{lang} has text for {top} pieces, and the smallest model is to have {smallest}: "
+            f"give it more text, set smallest={top}, lower size, or leave it out"
+        )
     step = max(16, smallest // 8)
     between = size_ladder(low, top, step, ratio)[1:-1]
     return _nested(lines, step, [ends[1], *map(rung, between), *([ends[0]] if top > low else [])])
 
-# %% ../../nbs/text/07_vocap.ipynb #edf4abbd
+# %% ../../nbs/text/07_vocap.ipynb #772c6169
 def _interpolated(at, sizes, alp, step):
     "ALP at any size of the ladder."
     from scipy.interpolate import PchipInterpolator
-    place = lambda n: np.log(np.asarray(n) - sizes[0] + step)
+
+    def place(n):
+        return np.log(np.asarray(n) - sizes[0] + step)
+
     return PchipInterpolator(place(sizes), alp)(place(at))
 
-def capacity_gains(sizes,           # of the ladder's vocabularies, ascending
-                   alp,             # of each
-                   step: int = 16,  # of the ladder
-                  ) -> np.ndarray:  # (sizes[-1],), never rising
+# %% ../../nbs/text/07_vocap.ipynb #edf4abbd
+def capacity_gains(
+    sizes,  # of the ladder's vocabularies, ascending
+    alp,  # of each
+    step: int = 16,  # of the ladder
+) -> np.ndarray:  # (sizes[-1],), never rising
     "What the n-th piece adds to ALP, on the least concave curve over the ladder; ∞ for those of the smallest model."
     from scipy.optimize import isotonic_regression
+
     if not len(sizes) or len(sizes) != len(alp):
-        raise ConfigError(f"{len(sizes)} sizes and {len(alp)} values of ALP: a ladder has one of either for each rung")
-    if len(sizes) == 1: return np.full(sizes[0], np.inf)
+        raise ConfigError(
+            f"{len(sizes)} sizes and {len(alp)} values of ALP: a ladder has one of either for "
+            f"each rung"
+        )
+    if len(sizes) == 1:
+        return np.full(sizes[0], np.inf)
     gains = np.diff(_interpolated(np.arange(sizes[0], sizes[-1] + 1), sizes, alp, step))
-    return np.concatenate([np.full(sizes[0], np.inf), isotonic_regression(gains, increasing=False).x])
+    return np.concatenate(
+        [np.full(sizes[0], np.inf), isotonic_regression(gains, increasing=False).x]
+    )
 
 # %% ../../nbs/text/07_vocap.ipynb #6f3fc0c2
-def capacity_weights(counts: dict[str, int], # lines by language
-                     alpha: float = 0.7,      # q ∝ lines^alpha
-                     beta: float = 0.7,       # w ∝ q^beta
-                    ) -> dict[str, float]:
+def capacity_weights(
+    counts: dict[str, int],  # lines by language
+    alpha: float = 0.7,  # q ∝ lines^alpha
+    beta: float = 0.7,  # w ∝ q^beta
+) -> dict[str, float]:
     "Weight of each language in the division of the places, 1 in sum (Zheng et al. 2021)."
     for name, value in {"alpha": alpha, "beta": beta}.items():
-        if not 0 <= value <= 1: raise ConfigError(f"{name}={value} is not from 0 (all languages alike) to 1")
+        if not 0 <= value <= 1:
+            raise ConfigError(f"{name}={value} is not from 0 (all languages alike) to 1")
     weights = np.array([float(n) ** (alpha * beta) for n in counts.values()])
     return dict(zip(counts, (weights / weights.sum()).tolist()))
 
 # %% ../../nbs/text/07_vocap.ipynb #8e8606a6
-def allocate_vocabulary(capacities: dict[str, Capacity], # by language
-                        size: int,                       # ids in all, with the five special ones
-                        alpha: float = 0.7,              # as in `capacity_weights`
-                        beta: float = 0.7,
-                       ) -> dict[str, int]:              # the first so many of each language's pieces
+def allocate_vocabulary(
+    capacities: dict[str, Capacity],  # by language
+    size: int,  # ids in all, with the five special ones
+    alpha: float = 0.7,  # as in `capacity_weights`
+    beta: float = 0.7,
+) -> dict[str, int]:  # the first so many of each language's pieces
     "Pieces by language whose union fills `size` (Zheng et al. 2021); `ConfigError` if it is too small or too large."
     weights = capacity_weights({lang: c.lines for lang, c in capacities.items()}, alpha, beta)
-    gains = {lang: weights[lang] * capacity_gains(c.sizes, c.alp, c.step) for lang, c in capacities.items()}
+    gains = {
+        lang: weights[lang] * capacity_gains(c.sizes, c.alp, c.step)
+        for lang, c in capacities.items()
+    }
     entry = {}
     for lang, capacity in capacities.items():
-        for piece, gain in zip(capacity.pieces, gains[lang]): entry[piece] = max(gain, entry.get(piece, gain))
-    needed, room = sum(map(np.isinf, entry.values())), size - 5
+        for piece, gain in zip(capacity.pieces, gains[lang]):
+            entry[piece] = max(gain, entry.get(piece, gain))
+    needed = sum(map(np.isinf, entry.values()))
+    room = size - 5
     if needed > room:
-        raise ConfigError(f"size={size} is too small: the smallest models of all languages need {needed + 5}")
+        raise ConfigError(
+            f"size={size} is too small: the smallest models of all languages need {needed + 5}"
+        )
     if len(entry) < room:
-        raise ConfigError(f"size={size} is larger than the ladders allow: the largest that works is {len(entry) + 5}")
+        raise ConfigError(
+            f"size={size} is larger than the ladders allow: the largest that works is "
+            f"{len(entry) + 5}"
+        )
     ranked = sorted(entry.values(), reverse=True)
     threshold = max(0.0, ranked[room]) if room < len(ranked) else 0.0
-    return _filled_up(capacities, {lang: int((g > threshold).sum()) for lang, g in gains.items()}, room)
+    return _filled_up(
+        capacities, {lang: int((g > threshold).sum()) for lang, g in gains.items()}, room
+    )
 
 # %% ../../nbs/text/07_vocap.ipynb #7b672c9e
 def _union(capacities, sizes) -> dict[str, None]:
     "The pieces of all languages, each once, in the order of the languages."
-    return dict.fromkeys(piece for lang, c in capacities.items() for piece in c.pieces[:sizes[lang]])
+    return dict.fromkeys(
+        piece for lang, c in capacities.items() for piece in c.pieces[: sizes[lang]]
+    )
+
 
 def _filled_up(capacities, sizes, room) -> dict[str, int]:
     "Places that are left go to the following pieces of the language with most lines, then of the next."
     union = _union(capacities, sizes)
     for lang in sorted(capacities, key=lambda lang: -capacities[lang].lines):
-        for piece in capacities[lang].pieces[sizes[lang]:]:
-            if len(union) == room: return sizes
+        for piece in capacities[lang].pieces[sizes[lang] :]:
+            if len(union) == room:
+                return sizes
             union[piece] = None
             sizes[lang] += 1
     return sizes
 
-# %% ../../nbs/text/07_vocap.ipynb #55a259bd
-def reestimated_model(pieces: dict[str, float], # piece → log p to start with
-                      lines: list[str],         # text, read once a round
-                      rounds: int = 4,          # of Viterbi EM
-                     ) -> bytes:
+# %% ../../nbs/text/07_vocap.ipynb #92ac7d0d
+def reestimated_model(
+    pieces: dict[str, float],  # piece → log p to start with
+    lines: list[str],  # text, read once a round
+    rounds: int = 4,  # of Viterbi EM
+) -> bytes:
     "A unigram model of exactly these pieces, scores by Viterbi EM over the lines; `ConfigError` for rounds below 0."
-    if rounds < 0: raise ConfigError(f"rounds={rounds} is below 0")
-    if not pieces: raise DataError("no pieces were given: a model needs one or more")
-    model = sentencepiece_model_pb2.ModelProto.FromString(train_sentencepiece(["a"], 7)) # for its table of blanks
+    if rounds < 0:
+        raise ConfigError(f"rounds={rounds} is below 0")
+    if not pieces:
+        raise DataError("no pieces were given: a model needs one or more")
+    # for its table of blanks
+    model = sentencepiece_model_pb2.ModelProto.FromString(train_sentencepiece(["a"], 7))
     model.trainer_spec.vocab_size = len(pieces) + 3
     for step in range(rounds + 1):
         del model.pieces[3:]
-        for piece in sorted(pieces, key=lambda p: (-pieces[p], p)): model.pieces.add(piece=piece, score=pieces[piece])
+        for piece in sorted(pieces, key=lambda p: (-pieces[p], p)):
+            model.pieces.add(piece=piece, score=pieces[piece])
         proto = rounded_model(model.SerializeToString())
-        if step == rounds: return proto
-        processor, counts = sentencepiece.SentencePieceProcessor(model_proto=proto), Counter()
-        for line in lines: counts.update(processor.encode(line))
+        if step == rounds:
+            return proto
+        processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
+        counts = Counter()
+        for line in lines:
+            counts.update(processor.encode(line))
         used = {processor.id_to_piece(i): max(counts[i], 0.5) for i in range(3, len(processor))}
         total = sum(used.values())
         pieces = {piece: float(np.log(n / total)) for piece, n in used.items()}
 
+# %% ../../nbs/text/07_vocap.ipynb #55a259bd
 def _mixed_scores(capacities, sizes, weights) -> dict[str, float]:
     "Union of the languages' first pieces → log Σ w·p, to start the estimation with."
     p = Counter()
     for lang, c in capacities.items():
-        for piece, score in zip(c.pieces[:sizes[lang]], c.scores): p[piece] += weights[lang] * np.exp(score)
+        for piece, score in zip(c.pieces[: sizes[lang]], c.scores):
+            p[piece] += weights[lang] * np.exp(score)
     return {piece: float(np.log(p)) for piece, p in p.items()}
 
 # %% ../../nbs/text/07_vocap.ipynb #5848fa61
-def train_capacities(streams: dict[str, Iterable[str]], # language → lines, such that can be read again
-                     size: int,                         # ids in all that will be divided
-                     work,                              # folder of the rungs; the same call goes on from there
-                     smallest: int | None = None,       # pieces of the lowest rung; None: a fifth of an equal share
-                     largest: int | None = None,        # pieces of the top rung; None: ten equal shares
-                     character_coverage: float = 0.9995, # share of character occurrences that get a piece
-                     language_sentences: int = 1_000_000, # lines of a language that are read, at most
-                     seed: int = 0,                     # of their choice
-                     workers: int = 1,                  # processes, a language each; the result does not depend on it
-                     counts: dict[str, int] | None = None, # lines of each stream, where known
-                    ) -> dict[str, Capacity]:
+def train_capacities(
+    streams: dict[str, Iterable[str]],  # language → lines, such that can be read again
+    size: int,  # ids in all that will be divided
+    work,  # folder of the rungs; the same call goes on from there
+    smallest: int | None = None,  # pieces of the lowest rung; None: a fifth of an equal share
+    largest: int | None = None,  # pieces of the top rung; None: ten equal shares
+    character_coverage: float = 0.9995,  # share of character occurrences that get a piece
+    language_sentences: int = 1_000_000,  # lines of a language that are read, at most
+    seed: int = 0,  # of their choice
+    workers: int = 1,  # processes, a language each; the result does not depend on it
+    counts: dict[str, int] | None = None,  # lines of each stream, where known
+) -> dict[str, Capacity]:
     "Each language's ladder of vocabularies, trained or read; raises `ConfigError`, `DataError`."
     check_streams(streams)
     counts = counts or line_counts(streams)
-    if not isinstance(workers, int) or workers < 1: raise ConfigError(f"workers={workers!r} is not 1 or more")
+    if not isinstance(workers, int) or workers < 1:
+        raise ConfigError(f"workers={workers!r} is not 1 or more")
     if odd := [lang for lang in streams if not re.fullmatch(r"[\w-]+", lang)]:
-        raise ConfigError(f"languages {', '.join(map(repr, odd))}: a name has letters, digits, _ and -, like 'zh-Hant'")
+        raise ConfigError(
+            f"languages {', '.join(map(repr, odd))}: a name has letters, digits, _ and -, like "
+            f"'zh-Hant'"
+        )
     smallest = max(1, (size - 5) // (5 * len(streams))) if smallest is None else smallest
     largest = min(size - 5, 10 * (size - 5) // len(streams)) if largest is None else largest
-    size_ladder(smallest, largest) # refuses what is no ladder
+    size_ladder(smallest, largest)  # refuses what is no ladder
     options = (smallest, largest, work, character_coverage, language_sentences, seed)
-    tasks = [(lang, streams[lang], counts[lang], *options) for lang in sorted(streams, key=lambda x: -counts[x])]
+    tasks = [
+        (lang, streams[lang], counts[lang], *options)
+        for lang in sorted(streams, key=lambda x: -counts[x])
+    ]
     done = dict(zip((task[0] for task in tasks), _in_parallel(tasks, workers)))
     return {lang: done[lang] for lang in streams}
 
 # %% ../../nbs/text/07_vocap.ipynb #baee08e9
 def _in_parallel(tasks, workers) -> list[Capacity]:
     "`capacity_curve` of every task; the first error ends it."
-    if workers == 1: return list(itertools.starmap(capacity_curve, tasks))
+    if workers == 1:
+        return list(itertools.starmap(capacity_curve, tasks))
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
-    for lang, stream, *_ in tasks:
-        try: isinstance(stream, list) or pickle.dumps(stream)
-        except Exception as e:
-            raise ConfigError(f"the stream of {lang} cannot be sent to another process ({e}): use workers=1, or "
-                              "xlnb.text.corpora.Lines over a function of a module") from None
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        try: return [future.result() for future in [pool.submit(capacity_curve, *task) for task in tasks]]
-        finally: pool.shutdown(cancel_futures=True)
 
-# %% ../../nbs/text/07_vocap.ipynb #29df329a
+    for lang, stream, *_ in tasks:
+        try:
+            isinstance(stream, list) or pickle.dumps(stream)
+        except Exception as e:
+            raise ConfigError(
+                f"the stream of {lang} cannot be sent to another process ({e}): use workers=1, or "
+                "xlnb.text.corpora.Lines over a function of a module"
+            ) from None
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        try:
+            return [
+                future.result() for future in [pool.submit(capacity_curve, *task) for task in tasks]
+            ]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+# %% ../../nbs/text/07_vocap.ipynb #cbd03e32
 @dataclass(frozen=True)
 class DividedVocabulary:
     "What `train_vocap` returns: a vocabulary, and how it was divided."
-    tokenizer: object      # as `load_tokenizer(folder)` gives it
-    pieces: dict[str, int] # language → pieces it got; their sum exceeds the vocabulary, because languages share pieces
 
-def train_vocap(streams: dict[str, Iterable[str]],   # language → lines, such that can be read again
-                size: int,                           # ids in all: <s> <pad> </s> <unk>, pieces, <mask>
-                folder,                              # of the tokenizer; appears whole or not at all
-                work=None,                           # folder of the ladders; None: `folder` with '.ladders' added
-                alpha: float = 0.7,                  # q ∝ lines^alpha
-                beta: float = 0.7,                   # w ∝ q^beta
-                max_sentences: int = 200_000,        # sampled for the scores: what is held in memory
-                seed: int = 0,                       # of the samples
-                counts: dict[str, int] | None = None, # lines of each stream, where known; None: a pass counts them
-                **ladders,                           # options of `train_capacities`
-               ) -> DividedVocabulary:
+    tokenizer: object  # as `load_tokenizer(folder)` gives it
+    pieces: dict[
+        str, int
+    ]  # language → pieces it got; their sum exceeds the vocabulary, because languages share pieces
+
+# %% ../../nbs/text/07_vocap.ipynb #29df329a
+def train_vocap(
+    streams: dict[str, Iterable[str]],  # language → lines, such that can be read again
+    size: int,  # ids in all: <s> <pad> </s> <unk>, pieces, <mask>
+    folder,  # of the tokenizer; appears whole or not at all
+    work=None,  # folder of the ladders; None: `folder` with '.ladders' added
+    alpha: float = 0.7,  # q ∝ lines^alpha
+    beta: float = 0.7,  # w ∝ q^beta
+    max_sentences: int = 200_000,  # sampled for the scores: what is held in memory
+    seed: int = 0,  # of the samples
+    counts: dict[str, int]
+    | None = None,  # lines of each stream, where known; None: a pass counts them
+    **ladders,  # options of `train_capacities`
+) -> DividedVocabulary:
     "VoCap (Zheng et al. 2021): divide `size` by what each language gains; raises `ConfigError`, `DataError`."
     check_vocabulary_folder(folder)
     counts = counts or line_counts(streams)
-    weights, quotas = capacity_weights(counts, alpha, beta), line_quotas(counts, alpha * beta, max_sentences)
+    weights = capacity_weights(counts, alpha, beta)
+    quotas = line_quotas(counts, alpha * beta, max_sentences)
     work = work or f"{folder}.ladders"
     capacities = train_capacities(streams, size, work, seed=seed, counts=counts, **ladders)
     division = allocate_vocabulary(capacities, size, alpha, beta)
@@ -296,40 +414,65 @@ def train_vocap(streams: dict[str, Iterable[str]],   # language → lines, such 
     return DividedVocabulary(save_vocabulary(proto, folder), division)
 
 # %% ../../nbs/text/07_vocap.ipynb #9b9917f4
-def compare_vocabularies(tokenizers: dict,                 # name → a fast Hugging Face tokenizer
-                         streams: dict[str, Iterable[str]], # language → text, best such that none was trained on
-                         lines: int = 1000,                # read from each
-                        ):
+def compare_vocabularies(
+    tokenizers: dict,  # name → a fast Hugging Face tokenizer
+    streams: dict[str, Iterable[str]],  # language → text, best such that none was trained on
+    lines: int = 1000,  # read from each
+):
     "Pieces per word, ALP and coverage of each vocabulary by language, as a pandas frame with columns (measure, name)."
     import pandas as pd
-    text = {lang: list(itertools.islice(text_lines(stream, f"the text of {lang}"), lines))
-            for lang, stream in streams.items()}
+
+    text = {
+        lang: list(itertools.islice(text_lines(stream, f"the text of {lang}"), lines))
+        for lang, stream in streams.items()
+    }
     columns = {}
     for name, tokenizer in tokenizers.items():
         encode = require_fast(tokenizer, f"tokenizers[{name!r}]").backend_tokenizer.encode_batch
         fit = fertility(tokenizer, text, lines)
         columns["pieces/word", name] = fit["pieces/word"]
-        columns["ALP", name] = [average_log_probability(e.ids for e in encode(text[lang], add_special_tokens=False))
-                                for lang in fit.index]
+        columns["ALP", name] = [
+            average_log_probability(e.ids for e in encode(text[lang], add_special_tokens=False))
+            for lang in fit.index
+        ]
         columns["coverage", name] = fit["coverage"]
     return pd.DataFrame(columns).sort_index(axis=1, level=0, sort_remaining=False)
 
 # %% ../../nbs/text/07_vocap.ipynb #ab812d80
-def vocap_figure(frames: dict, # name of the text → a frame of `compare_vocabularies`; the first full, others hollow
-                ):
+def vocap_figure(
+    frames: dict,  # name of the text → a frame of `compare_vocabularies`; the first full, others hollow
+):
     "Pieces per word as ratio to the first vocabulary, and ALP less the first one's, by language; returns the figure."
     first = next(iter(frames.values()))
     fig, axes = figure("page", height=max(2.4, 1.1 + 0.17 * len(first)), ncols=2, sharey=True)
     for text, frame in frames.items():
         words, alp = (frame[measure] for measure in ("pieces/word", "ALP"))
-        for ax, values in zip(axes, (words.div(words.iloc[:, 0], axis=0), alp.sub(alp.iloc[:, 0], axis=0))):
-            for name, marker, color in zip(values.columns[1:], "osD^v", ("blue", "red", "green", "purple", "orange")):
-                ax.plot(values[name], range(len(frame)), marker, color=PALETTE[color], label=f"{name}, {text}",
-                        markerfacecolor=PALETTE[color] if frame is first else "none")
-    for ax, center in zip(axes, (1, 0)): ax.axvline(center, color="0.6", lw=0.8, zorder=0)
+        for ax, values in zip(
+            axes, (words.div(words.iloc[:, 0], axis=0), alp.sub(alp.iloc[:, 0], axis=0))
+        ):
+            for name, marker, color in zip(
+                values.columns[1:], "osD^v", ("blue", "red", "green", "purple", "orange")
+            ):
+                ax.plot(
+                    values[name],
+                    range(len(frame)),
+                    marker,
+                    color=PALETTE[color],
+                    label=f"{name}, {text}",
+                    markerfacecolor=PALETTE[color] if frame is first else "none",
+                )
+    for ax, center in zip(axes, (1, 0)):
+        ax.axvline(center, color="0.6", lw=0.8, zorder=0)
     reference = first["ALP"].columns[0]
-    axes[0].set(xlabel=f"pieces per word, ratio to {reference} (← better)", ylabel="language",
-                ylim=(len(first) - 0.5, -0.5), yticks=range(len(first)), yticklabels=first.index)
+    axes[0].set(
+        xlabel=f"pieces per word, ratio to {reference} (← better)",
+        ylabel="language",
+        ylim=(len(first) - 0.5, -0.5),
+        yticks=range(len(first)),
+        yticklabels=first.index,
+    )
     axes[1].set_xlabel(f"ALP less that of {reference}, nats per sentence (better →)")
-    fig.legend(*axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
+    fig.legend(
+        *axes[1].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
+    )
     return fig

@@ -17,36 +17,57 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..base.core import ConfigError, DataError, check_batch, check_generator, check_tensor, choose
+from xlnb.base.core import (
+    ConfigError,
+    DataError,
+    check_batch,
+    check_generator,
+    check_tensor,
+    choose,
+)
 from ..encoder.kernels import BLOCK, logit_gradient, obstacle, softmax_pass
 
 # %% ../../nbs/training/00_objectives.ipynb #b890ea2b
 class MaskIds(NamedTuple):
     "What masking must know of a vocabulary."
-    mask: int # id of `<mask>`
-    special: tuple[int, ...] # ids that carry no content: `<s>`, `</s>`, padding, unknown, the mask itself
-    vocab_size: int # number of ids
+
+    mask: int  # id of `<mask>`
+    special: tuple[
+        int, ...
+    ]  # ids that carry no content: `<s>`, `</s>`, padding, unknown, the mask itself
+    vocab_size: int  # number of ids
 
     @classmethod
-    def of(cls, tokenizer # a Hugging Face tokenizer, or `MaskIds`
-          ) -> "MaskIds":
+    def of(
+        cls,
+        tokenizer,  # a Hugging Face tokenizer, or `MaskIds`
+    ) -> "MaskIds":
         "The ids of `tokenizer`; `ConfigError` if it is none, or has no mask."
-        if isinstance(tokenizer, cls): return tokenizer
+        if isinstance(tokenizer, cls):
+            return tokenizer
         if not hasattr(tokenizer, "mask_token_id"):
-            raise ConfigError(f"tokenizer={tokenizer!r} is no tokenizer: load it first, such as "
-                              "AutoTokenizer.from_pretrained(folder), or give MaskIds(mask, special, vocab_size)")
+            raise ConfigError(
+                f"tokenizer={tokenizer!r} is no tokenizer: load it first, such as "
+                "AutoTokenizer.from_pretrained(folder), or give MaskIds(mask, special, vocab_size)"
+            )
         if tokenizer.mask_token_id is None:
             raise ConfigError("the tokenizer has no mask token: add one (mask_token='<mask>')")
-        return cls(tokenizer.mask_token_id, tuple(sorted(tokenizer.all_special_ids)), len(tokenizer))
+        return cls(
+            tokenizer.mask_token_id, tuple(sorted(tokenizer.all_special_ids)), len(tokenizer)
+        )
 
 # %% ../../nbs/training/00_objectives.ipynb #ba4a6a0d
-def sequence_numbers(batch: dict # padded, or packed with `cu_seqlens`
-                    ) -> Tensor: # (tokens,) int64: 0 0 0 1 1 …
+def sequence_numbers(
+    batch: dict,  # padded, or packed with `cu_seqlens`
+) -> Tensor:  # (tokens,) int64: 0 0 0 1 1 …
     "The number of the sequence that each token belongs to, in the order of `input_ids.flatten()`."
     check_batch(batch, input_ids=(None, None))
     ids = batch["input_ids"]
-    if "cu_seqlens" not in batch: return torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
-    return torch.bucketize(torch.arange(ids.numel(), device=ids.device), batch["cu_seqlens"][1:].long(), right=True)
+    if "cu_seqlens" not in batch:
+        return torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
+    return torch.bucketize(
+        torch.arange(ids.numel(), device=ids.device), batch["cu_seqlens"][1:].long(), right=True
+    )
 
 # %% ../../nbs/training/00_objectives.ipynb #5c1a7e90
 def _check_temperature(temperature):
@@ -56,14 +77,18 @@ def _check_temperature(temperature):
 # %% ../../nbs/training/00_objectives.ipynb #b43972ea
 def _uniform(shape, generator: torch.Generator, device) -> Tensor:
     "Uniform float64 on [0, 1), drawn where the generator lives: a CPU generator gives a GPU the same numbers."
-    return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64).to(device)
+    return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64).to(
+        device
+    )
 
-def _smallest_keys(keys: Tensor, # (tokens,) float64 in [0, 1]; equal keys are taken from the left
-                  sequence: Tensor, # (tokens,) ascending sequence numbers
-                  candidates: Tensor, # (tokens,) bool: may be chosen
-                  rate: float, # share of the candidates to choose
-                  generator: torch.Generator, # for the fraction of a token
-                 ) -> Tensor: # (tokens,) bool
+
+def _smallest_keys(
+    keys: Tensor,  # (tokens,) float64 in [0, 1]; equal keys are taken from the left
+    sequence: Tensor,  # (tokens,) ascending sequence numbers
+    candidates: Tensor,  # (tokens,) bool: may be chosen
+    rate: float,  # share of the candidates to choose
+    generator: torch.Generator,  # for the fraction of a token
+) -> Tensor:  # (tokens,) bool
     "Choose floor(rate·n + u) of each sequence's n candidates: those with the smallest keys (as fairseq counts them)."
     place = candidates.nonzero()[:, 0]
     owner = sequence[place]
@@ -75,123 +100,174 @@ def _smallest_keys(keys: Tensor, # (tokens,) float64 in [0, 1]; equal keys are t
     chosen[place[order[rank < count[owner]]]] = True
     return chosen
 
-# %% ../../nbs/training/00_objectives.ipynb #06f93942
-_SPAN_LENGTH = 10 # longest span; geometric with p = 0.2 as in SpanBERT (mean 3.8 when clipped), or uniform (mean 5.5)
+# %% ../../nbs/training/00_objectives.ipynb #aed9e2b4
+# longest span; geometric with p = 0.2 as in SpanBERT (mean 3.8 when clipped), or uniform (mean 5.5)
+_SPAN_LENGTH = 10
 
-def span_keys(candidates: Tensor, # (tokens,) bool
-              sequence: Tensor, # (tokens,) ascending sequence numbers
-              lengths: str, # 'geometric' or 'uniform'
-              generator: torch.Generator,
-             ) -> Tensor: # (tokens,) float64 in [0, 1]
+# %% ../../nbs/training/00_objectives.ipynb #06f93942
+def span_keys(
+    candidates: Tensor,  # (tokens,) bool
+    sequence: Tensor,  # (tokens,) ascending sequence numbers
+    lengths: str,  # 'geometric' or 'uniform'
+    generator: torch.Generator,
+) -> Tensor:  # (tokens,) float64 in [0, 1]
     "Keys that are equal inside a span: the arrival time of the first span to cover the token (Joshi et al. 2020)."
     choose("spans", lengths, ("geometric", "uniform"))
     k = torch.arange(_SPAN_LENGTH)
-    law = (0.8 ** k if lengths == "geometric" else torch.ones(_SPAN_LENGTH)).to(generator.device)
-    if not len(candidates): return torch.ones(0, dtype=torch.float64, device=candidates.device)
-    length = 1 + torch.multinomial(law, len(candidates), replacement=True, generator=generator).to(candidates.device)
-    arrival = _uniform(candidates.shape, generator, candidates.device).masked_fill(~candidates, 1.)
-    segment = sequence + (~candidates).cumsum(0) # spans stay inside a run of candidates of one sequence
+    law = (0.8**k if lengths == "geometric" else torch.ones(_SPAN_LENGTH)).to(generator.device)
+    if not len(candidates):
+        return torch.ones(0, dtype=torch.float64, device=candidates.device)
+    length = 1 + torch.multinomial(law, len(candidates), replacement=True, generator=generator).to(
+        candidates.device
+    )
+    arrival = _uniform(candidates.shape, generator, candidates.device).masked_fill(~candidates, 1.0)
+    # spans stay inside a run of candidates of one sequence
+    segment = sequence + (~candidates).cumsum(0)
     first = arrival.clone()
     for shift in range(1, min(_SPAN_LENGTH, len(candidates))):
         reaches = (length[:-shift] > shift) & (segment[:-shift] == segment[shift:])
-        first[shift:] = torch.minimum(first[shift:], torch.where(reaches, arrival[:-shift], 1.))
+        first[shift:] = torch.minimum(first[shift:], torch.where(reaches, arrival[:-shift], 1.0))
     return first
 
 # %% ../../nbs/training/00_objectives.ipynb #92a44357
 POLICIES = ("mask", "80-10-10")
 
-def _fill_holes(tokens: Tensor, # (holes,) the original ids
-               ids: MaskIds,
-               policy: str, # 'mask' or '80-10-10'
-               generator: torch.Generator,
-              ) -> Tensor: # (holes,)
+
+def _fill_holes(
+    tokens: Tensor,  # (holes,) the original ids
+    ids: MaskIds,
+    policy: str,  # 'mask' or '80-10-10'
+    generator: torch.Generator,
+) -> Tensor:  # (holes,)
     "What the network sees in place of the chosen tokens."
     holes = torch.full_like(tokens, ids.mask)
-    if choose("policy", policy, POLICIES) == "mask": return holes
+    if choose("policy", policy, POLICIES) == "mask":
+        return holes
     u, v = _uniform((2, len(tokens)), generator, tokens.device)
     other = (v * (ids.vocab_size - len(ids.special))).long()
-    for special in sorted(ids.special): other += other >= special
+    for special in sorted(ids.special):
+        other += other >= special
     return torch.where(u < 0.8, holes, torch.where(u < 0.9, other, tokens))
 
-# %% ../../nbs/training/00_objectives.ipynb #f329e38a
-def _mask_candidates(batch: dict, # padded or packed
-                    ids: MaskIds,
-                    sides: str, # 'both' | 'one'
-                    mask_special: bool, # True: special tokens too
-                    generator: torch.Generator, # for the side
-                   ) -> Tensor: # (tokens,) bool
+# %% ../../nbs/training/00_objectives.ipynb #29d146c8
+def _mask_candidates(
+    batch: dict,  # padded or packed
+    ids: MaskIds,
+    sides: str,  # 'both' | 'one'
+    mask_special: bool,  # True: special tokens too
+    generator: torch.Generator,  # for the side
+) -> Tensor:  # (tokens,) bool
     "Tokens that may be hidden: no padding, no special tokens unless `mask_special`, one random side if sides='one'."
     tokens = batch["input_ids"].flatten()
     free = _tokens_of(batch["input_ids"], batch.get("attention_mask")).flatten()
     if choose("sides", sides, ("both", "one")) == "one":
-        if mask_special: raise ConfigError("mask_special=True and sides='one': special tokens are on no side; drop one")
-        if "side" not in batch: raise ConfigError("sides='one' needs batch['side'] (1 or 2): use a batch of pairs")
+        if mask_special:
+            raise ConfigError(
+                "mask_special=True and sides='one': special tokens are on no side; drop one"
+            )
+        if "side" not in batch:
+            raise ConfigError("sides='one' needs batch['side'] (1 or 2): use a batch of pairs")
         sequence = sequence_numbers(batch)
         chosen = 1 + (_uniform(int(sequence.max()) + 1, generator, tokens.device) < 0.5).long()
         free = free & (batch["side"].flatten() == chosen[sequence])
-    return free if mask_special else free & ~torch.isin(tokens, torch.tensor(ids.special, device=tokens.device))
+    return (
+        free
+        if mask_special
+        else free & ~torch.isin(tokens, torch.tensor(ids.special, device=tokens.device))
+    )
 
-def _tokens_of(like, attention_mask): # without a mask nothing is padding, as in packed batches
-    return torch.ones_like(like, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+# %% ../../nbs/training/00_objectives.ipynb #f329e38a
+def _tokens_of(like, attention_mask):  # without a mask nothing is padding, as in packed batches
+    return (
+        torch.ones_like(like, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+    )
 
 # %% ../../nbs/training/00_objectives.ipynb #d47b1f79
-def mask_tokens(batch: dict, # input_ids (batch, seq), attention_mask; or packed: input_ids (1, total), cu_seqlens
-                tokenizer, # a tokenizer, or `MaskIds`
-                generator: torch.Generator,
-                rate: float = 0.15, # share of the tokens that may be masked
-                policy: str = "mask", # 'mask' | '80-10-10'
-                sides: str = "both", # 'both' | 'one': one side of each pair, drawn at random; needs batch['side']
-                spans: str | None = None, # None (single tokens) | 'geometric' | 'uniform'
-                mask_special: bool = False, # also `<s>` and `</s>`, as fairseq does
-               ) -> dict: # the batch with holes in `input_ids`, and `labels`: the original id in a hole, -100 elsewhere
+def mask_tokens(
+    batch: dict,  # input_ids (batch, seq), attention_mask; or packed: input_ids (1, total), cu_seqlens
+    tokenizer,  # a tokenizer, or `MaskIds`
+    generator: torch.Generator,
+    rate: float = 0.15,  # share of the tokens that may be masked
+    policy: str = "mask",  # 'mask' | '80-10-10'
+    sides: str = "both",  # 'both' | 'one': one side of each pair, drawn at random; needs batch['side']
+    spans: str | None = None,  # None (single tokens) | 'geometric' | 'uniform'
+    mask_special: bool = False,  # also `<s>` and `</s>`, as fairseq does
+) -> (
+    dict
+):  # the batch with holes in `input_ids`, and `labels`: the original id in a hole, -100 elsewhere
     """Hide tokens, keep them as labels (Devlin et al. 2019; XLM-E §3.1).
 
     Raises `ConfigError` for settings that cannot be, `DataError` for ids or a mask that are no (batch, seq) tensors."""
-    if not 0 <= rate <= 1: raise ConfigError(f"rate={rate} is not a share: give a number from 0 to 1, such as 0.15")
+    if not 0 <= rate <= 1:
+        raise ConfigError(f"rate={rate} is not a share: give a number from 0 to 1, such as 0.15")
     check_generator(generator)
     check_batch(batch, input_ids=None)
     check_tensor("input_ids", batch["input_ids"], (None, None), ids=True)
     mask = batch.get("attention_mask")
-    if mask is not None: check_tensor("attention_mask", mask, batch["input_ids"].shape)
-    ids, tokens = MaskIds.of(tokenizer), batch["input_ids"].flatten()
-    sequence, free = sequence_numbers(batch), _mask_candidates(batch, ids, sides, mask_special, generator)
-    keys = span_keys(free, sequence, spans, generator) if spans else _uniform(tokens.shape, generator, tokens.device)
+    if mask is not None:
+        check_tensor("attention_mask", mask, batch["input_ids"].shape)
+    ids = MaskIds.of(tokenizer)
+    tokens = batch["input_ids"].flatten()
+    sequence = sequence_numbers(batch)
+    free = _mask_candidates(batch, ids, sides, mask_special, generator)
+    keys = (
+        span_keys(free, sequence, spans, generator)
+        if spans
+        else _uniform(tokens.shape, generator, tokens.device)
+    )
     chosen = _smallest_keys(keys, sequence, free, rate, generator)
-    labels, seen = torch.where(chosen, tokens, -100), tokens.clone()
+    labels = torch.where(chosen, tokens, -100)
+    seen = tokens.clone()
     seen[chosen] = _fill_holes(tokens[chosen], ids, policy, generator)
-    return {**batch, "input_ids": seen.view_as(batch["input_ids"]), "labels": labels.view_as(batch["input_ids"])}
+    return {
+        **batch,
+        "input_ids": seen.view_as(batch["input_ids"]),
+        "labels": labels.view_as(batch["input_ids"]),
+    }
 
 # %% ../../nbs/training/00_objectives.ipynb #0a303de8
-KEPT = {"cpu": 16 * 2**20} # bytes of float32 logits up to which there is one chunk
-SCRATCH = {"cpu": 4 * 2**20} # bytes of a chunk otherwise
-SCRATCH_OTHER = 256 * 2**20 # both, on accelerators
+KEPT = {"cpu": 16 * 2**20}  # bytes of float32 logits up to which there is one chunk
+SCRATCH = {"cpu": 4 * 2**20}  # bytes of a chunk otherwise
+SCRATCH_OTHER = 256 * 2**20  # both, on accelerators
 
-def head_chunk(rows: int, # masked positions
-               vocab_size: int, # ids
-               device: str = "cpu", # device type
-              ) -> int: # ids, a multiple of `BLOCK`
+
+def head_chunk(
+    rows: int,  # masked positions
+    vocab_size: int,  # ids
+    device: str = "cpu",  # device type
+) -> int:  # ids, a multiple of `BLOCK`
     "Width of a chunk of logits: the vocabulary if all logits fit, else what fits into the scratch, at least a block."
-    whole, block = BLOCK * -(-vocab_size // BLOCK), 4 * BLOCK * max(rows, 1)
-    if rows * whole * 4 <= KEPT.get(device, SCRATCH_OTHER): return whole
+    whole = BLOCK * -(-vocab_size // BLOCK)
+    block = 4 * BLOCK * max(rows, 1)
+    if rows * whole * 4 <= KEPT.get(device, SCRATCH_OTHER):
+        return whole
     return BLOCK * max(SCRATCH.get(device, SCRATCH_OTHER) // block, 1)
 
 # %% ../../nbs/training/00_objectives.ipynb #9fdbdb70
 class _Race:
     "Gumbel-max over blocks: the winner so far, and the exponentials inside it."
-    def __init__(self, noise, dtype): # (n, blocks in the vocabulary) Gumbel numbers
+
+    def __init__(self, noise, dtype):  # (n, blocks in the vocabulary) Gumbel numbers
         self.noise, n = noise, len(noise)
         self.row = torch.arange(n, device=noise.device)
         self.block = torch.zeros_like(self.row)
         self.key = torch.full((n,), -torch.inf, dtype=dtype, device=noise.device)
         self.masses = torch.zeros(n, BLOCK, dtype=dtype, device=noise.device)
 
-    def add(self, exponentials, mass, first): # (n, blocks, BLOCK); (n, blocks) log-sum-exps; number of the first block
-        key, winner = (mass + self.noise[:, first:first + mass.shape[1]].to(mass)).max(1)
+    def add(
+        self, exponentials, mass, first
+    ):  # (n, blocks, BLOCK); (n, blocks) log-sum-exps; number of the first block
+        key, winner = (mass + self.noise[:, first : first + mass.shape[1]].to(mass)).max(1)
         ahead = key > self.key
         self.masses = torch.where(ahead[:, None], exponentials[self.row, winner], self.masses)
-        self.block, self.key = torch.where(ahead, first + winner, self.block), torch.maximum(key, self.key)
+        self.block, self.key = (
+            torch.where(ahead, first + winner, self.block),
+            torch.maximum(key, self.key),
+        )
 
-    def sample(self, u): # (n,) uniform: the id in the winning block whose interval of the running sum holds u
+    def sample(
+        self, u
+    ):  # (n,) uniform: the id in the winning block whose interval of the running sum holds u
         edges = self.masses.cumsum(1)
         inside = torch.searchsorted(edges, (u.to(edges) * edges[:, -1])[:, None], right=True)[:, 0]
         return BLOCK * self.block + inside.clamp(max=BLOCK - 1)
@@ -199,34 +275,51 @@ class _Race:
 # %% ../../nbs/training/00_objectives.ipynb #c17d348c
 class _Pass:
     "What is known of each row's softmax after the chunks seen so far."
+
     def __init__(self, labels, dtype, race=None, temperature=1.0):
-        self.labels, self.race, self.temperature = labels, race, temperature
-        self.row, self.argmax = torch.arange(len(labels), device=labels.device), torch.zeros_like(labels)
+        self.labels = labels
+        self.race = race
+        self.temperature = temperature
+        self.row, self.argmax = (
+            torch.arange(len(labels), device=labels.device),
+            torch.zeros_like(labels),
+        )
         self.lse = torch.full(labels.shape, -torch.inf, dtype=dtype, device=labels.device)
         self.label_logit = self.best = self.lse
 
-    def add(self, logits, start): # (n, width), width a multiple of BLOCK; becomes exp(logit - top of its block)
+    def add(
+        self, logits, start
+    ):  # (n, width), width a multiple of BLOCK; becomes exp(logit - top of its block)
         here = (self.labels - start).clamp(0, logits.shape[1] - 1)
         own = logits.gather(1, here[:, None])[:, 0]
         self.label_logit = torch.where(here == self.labels - start, own, self.label_logit)
         blocks = logits.unflatten(1, (logits.shape[1] // BLOCK, BLOCK))
-        top = blocks.amax(2).clamp(min=torch.finfo(logits.dtype).min) # biases of -inf may forbid a whole block
+        # biases of -inf may forbid a whole block
+        top = blocks.amax(2).clamp(min=torch.finfo(logits.dtype).min)
         best, winner = top.max(1)
         found = start + BLOCK * winner + blocks[self.row, winner].argmax(1)
-        self.argmax, self.best = torch.where(best > self.best, found, self.argmax), torch.maximum(best, self.best)
-        t, blocks = self.temperature, blocks.sub_(top[..., None])
+        self.argmax, self.best = (
+            torch.where(best > self.best, found, self.argmax),
+            torch.maximum(best, self.best),
+        )
+        t = self.temperature
+        blocks = blocks.sub_(top[..., None])
         tempered = (blocks / t).exp_() if self.race and t != 1 else None
         mass = top + blocks.exp_().sum(2).log()
         self.lse = torch.logaddexp(self.lse, mass.logsumexp(1))
-        if tempered is not None: self.race.add(tempered, top / t + tempered.sum(2).log(), start // BLOCK)
-        elif self.race: self.race.add(blocks, mass, start // BLOCK)
+        if tempered is not None:
+            self.race.add(tempered, top / t + tempered.sum(2).log(), start // BLOCK)
+        elif self.race:
+            self.race.add(blocks, mass, start // BLOCK)
         return top
 
 # %% ../../nbs/training/00_objectives.ipynb #ce97f19c
 def _chunk_logits(hidden, weight, bias, start, stop, dtype):
     "Logits (n, stop - start) in float32 or wider; `hidden` is already in the type of the product."
-    if hidden.dtype == dtype: return torch.addmm(bias[start:stop].to(dtype), hidden, weight[start:stop].to(dtype).T)
+    if hidden.dtype == dtype:
+        return torch.addmm(bias[start:stop].to(dtype), hidden, weight[start:stop].to(dtype).T)
     return torch.mm(hidden, weight[start:stop].to(hidden.dtype).T).to(dtype).add_(bias[start:stop])
+
 
 def _logit_gradient(hidden, part, bias, labels, lse, first):
     "p - onehot(y) for the ids from `first` on, as many as `part` of the table has rows; logits are computed anew."
@@ -238,13 +331,16 @@ def _logit_gradient(hidden, part, bias, labels, lse, first):
 # %% ../../nbs/training/00_objectives.ipynb #f30f55cf
 _FORMS = ("chunked", "triton")
 
-def head_form(device: torch.device, # of the hidden states
-              product: torch.dtype, # type of the matrix products
-              asked: str | None = None, # 'chunked' | 'triton' | None: Triton on a GPU that it runs on
-             ) -> str:
+
+def head_form(
+    device: torch.device,  # of the hidden states
+    product: torch.dtype,  # type of the matrix products
+    asked: str | None = None,  # 'chunked' | 'triton' | None: Triton on a GPU that it runs on
+) -> str:
     "The form of the vocabulary head; `ConfigError` where the one asked for cannot be had."
     why = obstacle(device, product)
-    if asked is None: return "triton" if device.type == "cuda" and why is None else "chunked"
+    if asked is None:
+        return "triton" if device.type == "cuda" and why is None else "chunked"
     if choose("form", asked, _FORMS) == "triton" and why:
         raise ConfigError(f"form='triton' cannot be had: {why}; leave form out, or use 'chunked'")
     return asked
@@ -252,16 +348,21 @@ def head_form(device: torch.device, # of the hidden states
 # %% ../../nbs/training/00_objectives.ipynb #9c02a45d
 def _chunked_pass(hidden, weight, bias, labels, noise, uniform, temperature, chunk):
     "Log-sum-exp, label's logit, argmax, samples or None; p - onehot(y) if there was one chunk, else None."
-    dtype, size = torch.promote_types(hidden.dtype, torch.float32), len(weight)
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    size = len(weight)
     race = None if noise is None else _Race(noise, dtype)
     state = _Pass(labels, dtype, race, temperature)
     for start in range(0, size, chunk):
         logits = _chunk_logits(hidden, weight, bias, start, min(start + chunk, size), dtype)
-        if logits.shape[1] % BLOCK: logits = F.pad(logits, (0, -logits.shape[1] % BLOCK), value=-torch.inf)
+        if logits.shape[1] % BLOCK:
+            logits = F.pad(logits, (0, -logits.shape[1] % BLOCK), value=-torch.inf)
         top = state.add(logits, start)
-    samples, kept = race.sample(uniform).clamp(max=size - 1) if race else None, None
-    if chunk >= size: # p = exp(logit - top) · exp(top - lse), in place
-        logits.unflatten(1, (top.shape[1], BLOCK)).mul_((top - state.lse[:, None]).exp_()[..., None])
+    samples = race.sample(uniform).clamp(max=size - 1) if race else None
+    kept = None
+    if chunk >= size:  # p = exp(logit - top) · exp(top - lse), in place
+        logits.unflatten(1, (top.shape[1], BLOCK)).mul_(
+            (top - state.lse[:, None]).exp_()[..., None]
+        )
         kept = logits[:, :size]
         kept[state.row, labels] -= 1
     return state.lse, state.label_logit, state.argmax, samples, kept
@@ -269,38 +370,58 @@ def _chunked_pass(hidden, weight, bias, labels, noise, uniform, temperature, chu
 # %% ../../nbs/training/00_objectives.ipynb #3c67347f
 def _chunk_gradient(hidden, weight, bias, labels, lse, kept, start, stop, form):
     "p - onehot(y) of the ids start..stop in the type of the products, its column sums, the chunk of the table."
-    part, bias = weight[start:stop].to(hidden.dtype), bias[start:stop]
-    if form == "triton": return *logit_gradient(hidden, part, bias, labels, lse, start), part
+    part = weight[start:stop].to(hidden.dtype)
+    bias = bias[start:stop]
+    if form == "triton":
+        return *logit_gradient(hidden, part, bias, labels, lse, start), part
     d = kept if kept is not None else _logit_gradient(hidden, part, bias, labels, lse, start)
     return d.to(hidden.dtype), d.sum(0), part
 
 # %% ../../nbs/training/00_objectives.ipynb #29241d74
 def _head_gradients(hidden, weight, bias, labels, lse, kept, grad, chunk, product, form, wanted):
     "Gradients of the summed cross-entropy, times `grad`; `kept` is p - onehot(y) where there was one chunk, else None."
-    low, scaled = hidden.to(product), (hidden * grad).to(product)
-    d_hidden = torch.zeros(hidden.shape, dtype=lse.dtype, device=hidden.device) if wanted[0] else None
-    d_weight, d_bias = (torch.empty_like(x) if w else None for x, w in zip((weight, bias), wanted[1:]))
+    low = hidden.to(product)
+    scaled = (hidden * grad).to(product)
+    d_hidden = (
+        torch.zeros(hidden.shape, dtype=lse.dtype, device=hidden.device) if wanted[0] else None
+    )
+    d_weight, d_bias = (
+        torch.empty_like(x) if w else None for x, w in zip((weight, bias), wanted[1:])
+    )
     for start in range(0, len(weight), chunk):
         stop = min(start + chunk, len(weight))
         d, columns, part = _chunk_gradient(low, weight, bias, labels, lse, kept, start, stop, form)
-        if wanted[2]: d_bias[start:stop] = columns * grad
+        if wanted[2]:
+            d_bias[start:stop] = columns * grad
         if wanted[1]:
-            if weight.dtype == product: torch.mm(d.T, scaled, out=d_weight[start:stop])
-            else: d_weight[start:stop] = torch.mm(d.T, scaled)
-        if wanted[0]: d_hidden += torch.mm(d, part)
+            if weight.dtype == product:
+                torch.mm(d.T, scaled, out=d_weight[start:stop])
+            else:
+                d_weight[start:stop] = torch.mm(d.T, scaled)
+        if wanted[0]:
+            d_hidden += torch.mm(d, part)
     return (d_hidden * grad).to(hidden.dtype) if wanted[0] else None, d_weight, d_bias
 
 # %% ../../nbs/training/00_objectives.ipynb #f5491fb9
 class _VocabularyHead(torch.autograd.Function):
     "Cross-entropy, samples and argmax of softmax(hidden·weightᵀ + bias), never all of it at once."
+
     @staticmethod
-    def forward(ctx, hidden, weight, bias, labels, form, chunk, product, temperature, noise, uniform):
+    def forward(
+        ctx, hidden, weight, bias, labels, form, chunk, product, temperature, noise, uniform
+    ):
         with torch.autocast(hidden.device.type, enabled=False):
-            given, kept = (hidden.to(product), weight, bias, labels, noise, uniform, temperature), None
-            if form == "triton": lse, own, argmax, samples = softmax_pass(*given)
-            else: lse, own, argmax, samples, kept = _chunked_pass(*given, chunk)
+            given = (hidden.to(product), weight, bias, labels, noise, uniform, temperature)
+            kept = None
+            if form == "triton":
+                lse, own, argmax, samples = softmax_pass(*given)
+            else:
+                lse, own, argmax, samples, kept = _chunked_pass(*given, chunk)
         ctx.save_for_backward(hidden, weight, bias, labels, lse, kept)
-        ctx.chunk, ctx.product, ctx.form, correct = chunk, product, form, argmax == labels
+        ctx.chunk = chunk
+        ctx.product = product
+        ctx.form = form
+        correct = argmax == labels
         losses = lse - own
         ctx.mark_non_differentiable(*([] if samples is None else [samples]), correct, losses)
         return losses.sum(), samples, correct, losses
@@ -316,122 +437,169 @@ class _VocabularyHead(torch.autograd.Function):
 # %% ../../nbs/training/00_objectives.ipynb #7b23ee86
 class HeadOutput(NamedTuple):
     "What the vocabulary head knows of n masked positions."
-    loss_sum: Tensor # () float32: summed cross-entropy in nats, differentiable
-    samples: Tensor | None # (n,) int64 ids drawn from softmax(logits / temperature), or None
-    correct: Tensor # (n,) bool: the most probable id is the label
-    losses: Tensor # (n,) float32 cross-entropy of each position in nats, without a gradient
+
+    loss_sum: Tensor  # () float32: summed cross-entropy in nats, differentiable
+    samples: Tensor | None  # (n,) int64 ids drawn from softmax(logits / temperature), or None
+    correct: Tensor  # (n,) bool: the most probable id is the label
+    losses: Tensor  # (n,) float32 cross-entropy of each position in nats, without a gradient
 
     @property
     def count(self) -> int:
         "Number of positions, the divisor of `loss_sum`."
         return len(self.correct)
 
-# %% ../../nbs/training/00_objectives.ipynb #8d4ed272
-def vocabulary_head(hidden: Tensor, # (n, dim) states of the masked positions
-                    weight: Tensor, # (vocabulary, dim), mostly the table of word embeddings
-                    bias: Tensor, # (vocabulary,); zeros for a head without one
-                    labels: Tensor, # (n,) int64 original ids
-                    chunk: int | None = None, # ids at a time, raised to a multiple of `BLOCK`; by `head_chunk` if None
-                    sample: bool = False, # also draw an id for every position
-                    temperature: float = 1.0, # of the samples; the loss is always at 1
-                    generator: torch.Generator | None = None, # of the samples; one on the device of `hidden` is fastest
-                    form: str | None = None, # 'chunked' | 'triton' | None: by the device, see `head_form`
-                   ) -> HeadOutput:
+# %% ../../nbs/training/00_objectives.ipynb #a06804e7
+def vocabulary_head(
+    hidden: Tensor,  # (n, dim) states of the masked positions
+    weight: Tensor,  # (vocabulary, dim), mostly the table of word embeddings
+    bias: Tensor,  # (vocabulary,); zeros for a head without one
+    labels: Tensor,  # (n,) int64 original ids
+    chunk: int
+    | None = None,  # ids at a time, raised to a multiple of `BLOCK`; by `head_chunk` if None
+    sample: bool = False,  # also draw an id for every position
+    temperature: float = 1.0,  # of the samples; the loss is always at 1
+    generator: torch.Generator
+    | None = None,  # of the samples; one on the device of `hidden` is fastest
+    form: str | None = None,  # 'chunked' | 'triton' | None: by the device, see `head_form`
+) -> HeadOutput:
     """Loss, samples and accuracy without an (n, vocabulary) matrix (XLM-E eq. 1, 2).
 
     Raises `DataError` for shapes that do not fit and labels that are no ids, `ConfigError` for settings."""
     _check_head(hidden, weight, bias, labels, chunk)
-    n, size = len(hidden), len(weight)
-    if n and not (0 <= labels.min() and labels.max() < size): raise DataError(_bad_label(labels, size))
-    if sample: _check_temperature(temperature), check_generator(generator)
+    n = len(hidden)
+    size = len(weight)
+    if n and not (0 <= labels.min() and labels.max() < size):
+        raise DataError(_bad_label(labels, size))
+    if sample:
+        _check_temperature(temperature), check_generator(generator)
     device = hidden.device.type
     product = torch.promote_types(hidden.dtype, weight.dtype)
-    if torch.is_autocast_enabled(device): product = torch.get_autocast_dtype(device)
+    if torch.is_autocast_enabled(device):
+        product = torch.get_autocast_dtype(device)
     form = head_form(hidden.device, product, form)
     noise, uniform = _draw_noise(n, size, generator, hidden.device) if sample else (None, None)
     width = head_chunk(n, size, device) if chunk is None else -(-chunk // BLOCK) * BLOCK
-    return HeadOutput(*_VocabularyHead.apply(hidden, weight, bias, labels, form, width, product, temperature, noise,
-                                             uniform))
+    return HeadOutput(
+        *_VocabularyHead.apply(
+            hidden, weight, bias, labels, form, width, product, temperature, noise, uniform
+        )
+    )
 
+# %% ../../nbs/training/00_objectives.ipynb #8d4ed272
 def _check_head(hidden, weight, bias, labels, chunk):
     check_tensor("hidden", hidden, (None, None))
     check_tensor("weight", weight, (None, hidden.shape[1]))
     check_tensor("bias", bias, (len(weight),))
     check_tensor("labels", labels, (len(hidden),), ids=True)
-    if chunk is not None and chunk < 1: raise ConfigError(f"chunk={chunk} ids at a time: give 1 or more, or None")
+    if chunk is not None and chunk < 1:
+        raise ConfigError(f"chunk={chunk} ids at a time: give 1 or more, or None")
+
 
 def _draw_noise(n, size, generator, device):
     noise = torch.empty(n, -(-size // BLOCK), dtype=torch.float64, device=generator.device)
     noise.exponential_(generator=generator).log_().neg_()
     return noise.to(device), _uniform(n, generator, device)
 
+
 def _bad_label(labels, size):
     place = int(((labels < 0) | (labels >= size)).nonzero()[0, 0])
-    return (f"labels[{place}]={int(labels[place])} is not an id of this vocabulary, 0..{size - 1}; "
-            "pass masked positions only (labels != -100)")
+    return (
+        f"labels[{place}]={int(labels[place])} is not an id of this vocabulary, 0..{size - 1}; "
+        "pass masked positions only (labels != -100)"
+    )
 
 # %% ../../nbs/training/00_objectives.ipynb #58f02da7
-def masked_lm_loss(hidden: Tensor, # (batch, seq, hidden) states of the encoder
-                   labels: Tensor, # (batch, seq) original id in a hole, -100 elsewhere
-                   transform: Callable, # (n, hidden) → (n, dim): what stands between the encoder and the table
-                   weight: Tensor, # (vocabulary, dim)
-                   bias: Tensor, # (vocabulary,)
-                   **head, # chunk, sample, temperature, generator of `vocabulary_head`
-                  ) -> HeadOutput: # loss_sum and count are those of the masked positions
+def masked_lm_loss(
+    hidden: Tensor,  # (batch, seq, hidden) states of the encoder
+    labels: Tensor,  # (batch, seq) original id in a hole, -100 elsewhere
+    transform: Callable,  # (n, hidden) → (n, dim): what stands between the encoder and the table
+    weight: Tensor,  # (vocabulary, dim)
+    bias: Tensor,  # (vocabulary,)
+    **head,  # chunk, sample, temperature, generator of `vocabulary_head`
+) -> HeadOutput:  # loss_sum and count are those of the masked positions
     "MLM (XLM-E eq. 1), or TLM when the batch holds pairs (§3.1, unnumbered)."
     check_tensor("labels", labels, ids=True)
     check_tensor("hidden", hidden, (*labels.shape, None))
     holes = labels != -100
     return vocabulary_head(transform(hidden[holes]), weight, bias, labels[holes], **head)
 
-# %% ../../nbs/training/00_objectives.ipynb #ede69951
+# %% ../../nbs/training/00_objectives.ipynb #335df2ff
 @dataclass(frozen=True)
 class Masking:
     "Which tokens of text and of pairs are hidden, and what is seen in their place."
-    text_rate: float = 0.15 # share of the tokens of text
-    pair_rate: float = 0.15 # share of the tokens of a pair, or of the side of it that is masked
-    pair_sides: str = "both" # 'both' | 'one': one side of each pair, drawn at random
-    policy: str = "mask" # 'mask' | '80-10-10'
-    spans: str | None = None # of text: None (single tokens) | 'geometric' | 'uniform'
+
+    text_rate: float = 0.15  # share of the tokens of text
+    pair_rate: float = 0.15  # share of the tokens of a pair, or of the side of it that is masked
+    pair_sides: str = "both"  # 'both' | 'one': one side of each pair, drawn at random
+    policy: str = "mask"  # 'mask' | '80-10-10'
+    spans: str | None = None  # of text: None (single tokens) | 'geometric' | 'uniform'
 
     @property
     def pair_share(self) -> float:
         "Share of the tokens of a pair, both sides counted, that is hidden."
         return self.pair_rate / (2 if self.pair_sides == "one" else 1)
 
-    def __call__(self, batch: dict, # input_ids, attention_mask; of pairs also `side`
-                 ids: MaskIds, generator: torch.Generator) -> dict:
+    def __call__(
+        self,
+        batch: dict,  # input_ids, attention_mask; of pairs also `side`
+        ids: MaskIds,
+        generator: torch.Generator,
+    ) -> dict:
         "The batch with holes in `input_ids` and the hidden tokens in `labels`."
-        if "side" not in batch: return mask_tokens(batch, ids, generator, self.text_rate, self.policy, spans=self.spans)
+        if "side" not in batch:
+            return mask_tokens(batch, ids, generator, self.text_rate, self.policy, spans=self.spans)
         return mask_tokens(batch, ids, generator, self.pair_rate, self.policy, self.pair_sides)
 
+# %% ../../nbs/training/00_objectives.ipynb #414f512f
 def network_inputs(batch: dict) -> dict:
     "What an encoder reads of a batch beside the ids."
     check_batch(batch)
-    names = ("position_ids", "cu_seqlens") if "cu_seqlens" in batch else ("position_ids", "attention_mask")
+    names = (
+        ("position_ids", "cu_seqlens")
+        if "cu_seqlens" in batch
+        else ("position_ids", "attention_mask")
+    )
     return {name: batch[name] for name in names if name in batch}
 
-def guess(network, # `EncoderForMaskedLM`
-          batch: dict, # masked
-          sample: bool, # whether to draw a token from the softmax for every hole
-          generator: torch.Generator) -> HeadOutput:
+# %% ../../nbs/training/00_objectives.ipynb #ede69951
+def guess(
+    network,  # `EncoderForMaskedLM`
+    batch: dict,  # masked
+    sample: bool,  # whether to draw a token from the softmax for every hole
+    generator: torch.Generator,
+) -> HeadOutput:
     """Loss (sum), samples and hits of a masked language model in the holes of a batch (XLM-E, eq. 1 and 3).
 
     Raises `ConfigError` for another network and for what is no masked batch, `DataError` for other shapes."""
     if not (hasattr(network, "encoder") and hasattr(network, "head")):
-        raise ConfigError(f"network is a {type(network).__name__}: give an EncoderForMaskedLM of xlnb.encoder.heads")
+        raise ConfigError(
+            f"network is a {type(network).__name__}: give an EncoderForMaskedLM of "
+            f"xlnb.encoder.heads"
+        )
     check_batch(batch, labels=None, input_ids=None)
     check_tensor("input_ids", batch["input_ids"], batch["labels"].shape)
-    holes, head = batch["labels"] != -100, network.head
-    hidden = network.encoder(batch["input_ids"], wanted=holes, **network_inputs(batch)).last_hidden_state
-    return vocabulary_head(head.transform(hidden), head.weight, head.bias, batch["labels"][holes], sample=sample,
-                           generator=generator)
+    holes = batch["labels"] != -100
+    head = network.head
+    hidden = network.encoder(
+        batch["input_ids"], wanted=holes, **network_inputs(batch)
+    ).last_hidden_state
+    return vocabulary_head(
+        head.transform(hidden),
+        head.weight,
+        head.bias,
+        batch["labels"][holes],
+        sample=sample,
+        generator=generator,
+    )
 
 # %% ../../nbs/training/00_objectives.ipynb #f27945ab
-def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes
-                    labels: Tensor, # (batch, seq) original id in a hole, -100 elsewhere
-                    samples: Tensor, # (holes,) ids in the order of `labels[labels != -100]`
-                   ) -> tuple[Tensor, Tensor]: # (batch, seq) ids the discriminator sees; (batch, seq) 1 replaced, 0 not
+def replaced_tokens(
+    input_ids: Tensor,  # (batch, seq) ids with holes
+    labels: Tensor,  # (batch, seq) original id in a hole, -100 elsewhere
+    samples: Tensor,  # (holes,) ids in the order of `labels[labels != -100]`
+) -> tuple[
+    Tensor, Tensor
+]:  # (batch, seq) ids the discriminator sees; (batch, seq) 1 replaced, 0 not
     """Fill the holes with samples and say which differ from the original (Clark et al. 2020; XLM-E eq. 2, 4).
 
     Raises `DataError` for samples that are not one for each hole, and for what are no tensors of ids."""
@@ -439,95 +607,137 @@ def replaced_tokens(input_ids: Tensor, # (batch, seq) ids with holes
     check_tensor("input_ids", input_ids, labels.shape, ids=True)
     check_tensor("samples", samples)
     holes = labels != -100
-    if samples.ndim != 1 or not samples.is_cuda and len(samples) != holes.sum(): # a GPU is not waited for
-        raise DataError(f"samples is {tuple(samples.shape)}, and {int(holes.sum())} labels are not -100: give one id "
-                        "for each of them, in their order; of samples (batch, seq), samples[labels != -100]")
+    # a GPU is not waited for
+    if samples.ndim != 1 or not samples.is_cuda and len(samples) != holes.sum():
+        raise DataError(
+            f"samples is {tuple(samples.shape)}, and {int(holes.sum())} labels are not -100: "
+            f"give one id "
+            "for each of them, in their order; of samples (batch, seq), samples[labels != -100]"
+        )
     corrupted = input_ids.masked_scatter(holes, samples.to(input_ids.dtype))
     return corrupted, (holes & (corrupted != labels)).long()
 
-# %% ../../nbs/training/00_objectives.ipynb #39686cb5
-def rtd_loss(logits: Tensor, # (batch, seq) positive where the discriminator says replaced
-             labels: Tensor, # (batch, seq) 1 replaced, 0 original, -100 not counted
-             attention_mask: Tensor | None = None, # (batch, seq) 1 token, 0 padding; None: no padding
-            ) -> tuple[Tensor, Tensor]: # summed loss in nats (float32) and the number of tokens
+# %% ../../nbs/training/00_objectives.ipynb #7e5033a4
+def rtd_loss(
+    logits: Tensor,  # (batch, seq) positive where the discriminator says replaced
+    labels: Tensor,  # (batch, seq) 1 replaced, 0 original, -100 not counted
+    attention_mask: Tensor | None = None,  # (batch, seq) 1 token, 0 padding; None: no padding
+) -> tuple[Tensor, Tensor]:  # summed loss in nats (float32) and the number of tokens
     """Replaced token detection as a sum and a count, without padding and labels of -100 (XLM-E eq. 3, 5).
 
     Raises `DataError` for another shape than that of the labels, and for labels that are neither 0, 1 nor -100."""
     check_tensor("labels", labels)
     for name, given in (("logits", logits), ("attention_mask", attention_mask)):
-        if given is not None: check_tensor(name, given, labels.shape)
-    if not labels.is_cuda and (odd := labels[(labels != 0) & (labels != 1) & (labels != -100)]).numel():
-        raise DataError(f"labels hold {odd[0].item()}: give 1 (replaced), 0 or -100, as `replaced_tokens` returns them")
+        if given is not None:
+            check_tensor(name, given, labels.shape)
+    if (
+        not labels.is_cuda
+        and (odd := labels[(labels != 0) & (labels != 1) & (labels != -100)]).numel()
+    ):
+        raise DataError(
+            f"labels hold {odd[0].item()}: give 1 (replaced), 0 or -100, as `replaced_tokens` "
+            f"returns them"
+        )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none")
     token = _counted(labels, attention_mask)
     return torch.where(token, loss, 0).sum(), token.sum()
 
-def _counted(labels, attention_mask): return _tokens_of(labels, attention_mask) & (labels != -100)
+# %% ../../nbs/training/00_objectives.ipynb #39686cb5
+def _counted(labels, attention_mask):
+    return _tokens_of(labels, attention_mask) & (labels != -100)
+
+# %% ../../nbs/training/00_objectives.ipynb #90b58df1
+def binary_entropy(
+    rate: float,  # probability of a 1
+) -> float:  # nats
+    "H(p): what a constant answer at the right rate costs; 0 at p = 0 and p = 1."
+    if not isinstance(rate, Real):
+        raise ConfigError(f"rate={rate!r:.60} is no number: give one from 0 to 1")
+    return float(
+        -torch.special.xlogy(rate, torch.tensor(rate, dtype=torch.float64))
+        - torch.special.xlogy(1 - rate, torch.tensor(1 - rate, dtype=torch.float64))
+    )
 
 # %% ../../nbs/training/00_objectives.ipynb #60ecd069
-def binary_entropy(rate: float # probability of a 1
-                  ) -> float: # nats
-    "H(p): what a constant answer at the right rate costs; 0 at p = 0 and p = 1."
-    if not isinstance(rate, Real): raise ConfigError(f"rate={rate!r:.60} is no number: give one from 0 to 1")
-    return float(-torch.special.xlogy(rate, torch.tensor(rate, dtype=torch.float64))
-                 - torch.special.xlogy(1 - rate, torch.tensor(1 - rate, dtype=torch.float64)))
-
-def roc_auc(scores: Tensor, # (n,) higher: more likely a 1
-            labels: Tensor, # (n,) 1 or 0
-           ) -> float: # 0.5 for guessing; nan where one of the two classes is absent
+def roc_auc(
+    scores: Tensor,  # (n,) higher: more likely a 1
+    labels: Tensor,  # (n,) 1 or 0
+) -> float:  # 0.5 for guessing; nan where one of the two classes is absent
     """Area under the ROC curve from average ranks (Mann–Whitney): ties count one half.
 
     Raises `DataError` for NaN among the scores, for labels other than 0 and 1, and for what is no (n,) tensor."""
     check_tensor("scores", scores, (None,))
     check_tensor("labels", labels, scores.shape)
-    if scores.isnan().any(): raise DataError(f"scores[{int(scores.isnan().nonzero()[0])}] is NaN, which has no rank")
+    if scores.isnan().any():
+        raise DataError(f"scores[{int(scores.isnan().nonzero()[0])}] is NaN, which has no rank")
     if (odd := labels[(labels != 0) & (labels != 1)]).numel():
-        raise DataError(f"labels hold {odd[0].item()}: give 1 or 0 for each score, and leave out what is neither")
+        raise DataError(
+            f"labels hold {odd[0].item()}: give 1 or 0 for each score, and leave out what is "
+            f"neither"
+        )
     _, value, count = torch.unique(scores.double(), return_inverse=True, return_counts=True)
-    rank = (count.cumsum(0) - (count - 1) / 2)[value].double() # from 1; equal scores share the mean of their ranks
+    # from 1; equal scores share the mean of their ranks
+    rank = (count.cumsum(0) - (count - 1) / 2)[value].double()
     positive = labels.bool()
-    p, n = int(positive.sum()), int((~positive).sum())
+    p = int(positive.sum())
+    n = int((~positive).sum())
     return (float(rank[positive].sum()) - p * (p + 1) / 2) / (p * n) if p and n else float("nan")
 
 # %% ../../nbs/training/00_objectives.ipynb #7b20a2b0
-def rtd_diagnostics(logits: Tensor, # (batch, seq)
-                    labels: Tensor, # (batch, seq) 1 replaced, 0 original, -100 not counted
-                    attention_mask: Tensor | None = None, # (batch, seq)
-                   ) -> dict[str, float]:
+def rtd_diagnostics(
+    logits: Tensor,  # (batch, seq)
+    labels: Tensor,  # (batch, seq) 1 replaced, 0 original, -100 not counted
+    attention_mask: Tensor | None = None,  # (batch, seq)
+) -> dict[str, float]:
     "Loss beside the binary entropy of the replacement rate, accuracy beside the majority's, and AUC."
     check_tensor("labels", labels)
     check_tensor("logits", logits, labels.shape)
     token = _counted(labels, attention_mask)
-    z, y = logits.detach()[token], labels[token]
+    z = logits.detach()[token]
+    y = labels[token]
     rate = float(y.double().mean())
     loss, count = rtd_loss(z, y)
     accuracy = float(((z > 0) == y.bool()).double().mean())
-    return {"loss": float(loss / count), "base_loss": binary_entropy(rate), "accuracy": accuracy,
-            "base_accuracy": max(rate, 1 - rate), "auc": roc_auc(z, y), "replaced": rate}
+    return {
+        "loss": float(loss / count),
+        "base_loss": binary_entropy(rate),
+        "accuracy": accuracy,
+        "base_accuracy": max(rate, 1 - rate),
+        "auc": roc_auc(z, y),
+        "replaced": rate,
+    }
 
-# %% ../../nbs/training/00_objectives.ipynb #240a94e1
-def mean_pool(hidden: Tensor, # (batch, seq, hidden)
-              mask: Tensor, # (batch, seq) 1 where a token counts, e.g. batch['side'] == 1
-             ) -> Tensor: # (batch, hidden); zeros where no token counts
+# %% ../../nbs/training/00_objectives.ipynb #ca539c90
+def mean_pool(
+    hidden: Tensor,  # (batch, seq, hidden)
+    mask: Tensor,  # (batch, seq) 1 where a token counts, e.g. batch['side'] == 1
+) -> Tensor:  # (batch, hidden); zeros where no token counts
     "Mean of the states of the tokens that count, in their type; summed in float32 or wider."
     check_tensor("hidden", hidden, (None, None, None))
     check_tensor("mask", mask, hidden.shape[:2])
     weight = mask.to(torch.promote_types(hidden.dtype, torch.float32))[..., None]
     return ((hidden * weight).sum(1) / weight.sum(1).clamp(min=1)).to(hidden.dtype)
 
-def info_nce(a: Tensor, # (n, hidden) one side of n pairs, row i translates row i of `b`
-             b: Tensor, # (n, hidden)
-             temperature: float = 0.05, # of the cosine similarities
-            ) -> tuple[Tensor, int]: # summed loss in nats, mean of the two directions; number of pairs
+# %% ../../nbs/training/00_objectives.ipynb #240a94e1
+def info_nce(
+    a: Tensor,  # (n, hidden) one side of n pairs, row i translates row i of `b`
+    b: Tensor,  # (n, hidden)
+    temperature: float = 0.05,  # of the cosine similarities
+) -> tuple[Tensor, int]:  # summed loss in nats, mean of the two directions; number of pairs
     """Contrastive loss between translations (van den Oord et al. 2018, InfoXLM).
 
     Raises `DataError` for fewer than two pairs, `ConfigError` for a temperature that is not above 0."""
     _check_temperature(temperature)
-    for name, given in (("a", a), ("b", b)): check_tensor(name, given)
+    for name, given in (("a", a), ("b", b)):
+        check_tensor(name, given)
     if a.shape != b.shape or len(a) < 2:
-        raise DataError(f"info_nce needs two (n, hidden) arrays, n ≥ 2; got {tuple(a.shape)} and {tuple(b.shape)}")
-    dtype, right = torch.promote_types(a.dtype, torch.float32), torch.arange(len(a), device=a.device)
+        raise DataError(
+            f"info_nce needs two (n, hidden) arrays, n ≥ 2; got {tuple(a.shape)} and "
+            f"{tuple(b.shape)}"
+        )
+    dtype = torch.promote_types(a.dtype, torch.float32)
+    right = torch.arange(len(a), device=a.device)
     with torch.autocast(a.device.type, enabled=False):
         scores = F.normalize(a.to(dtype), dim=1) @ F.normalize(b.to(dtype), dim=1).T / temperature
         forth, back = (F.cross_entropy(s, right, reduction="sum") for s in (scores, scores.T))

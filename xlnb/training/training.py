@@ -23,42 +23,67 @@ from safetensors import SafetensorError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..base.core import (CheckpointError, ConfigError, DataError, atomic_path, choose, progress, progress_bar,
-                            read_json_object, refuse_nan, sweep_leftovers, sync, torch_generator, verify_checksums,
-                            write_checksums)
+from xlnb.base.core import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    atomic_path,
+    choose,
+    progress,
+    progress_bar,
+    read_json_object,
+    refuse_nan,
+    sweep_leftovers,
+    sync,
+    torch_generator,
+    verify_checksums,
+    write_checksums,
+)
 
-# %% ../../nbs/training/01_training.ipynb #9205b9c8
+# %% ../../nbs/training/01_training.ipynb #5352c9fa
 @dataclass(frozen=True)
 class TrainingConfig:
     "Optimiser, schedule and limits of one run (defaults: XLM-E, Table 10, where it gives them)."
-    steps: int # optimiser steps of the whole run
-    learning_rate: float # at the top of the schedule
+
+    steps: int  # optimiser steps of the whole run
+    learning_rate: float  # at the top of the schedule
     warmup_steps: int = 0
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-6
     weight_decay: float = 0.01
-    clip_norm: float = 2.0 # largest norm of the whole gradient
-    precision: str = "fp32" # 'fp32' or 'bf16' (autocast; softmax and losses stay in float32)
-    parallel: str = "ddp" # of several processes each holds everything ('ddp') or a share of it ('fsdp')
+    clip_norm: float = 2.0  # largest norm of the whole gradient
+    precision: str = "fp32"  # 'fp32' or 'bf16' (autocast; softmax and losses stay in float32)
+    parallel: str = (
+        "ddp"  # of several processes each holds everything ('ddp') or a share of it ('fsdp')
+    )
     seed: int = 0
-    max_minutes: float = 30.0 # wall-clock limit of one call; the next call goes on from there
-    checkpoint_minutes: float = 5.0 # at most so much work is lost when the machine goes down
-    evaluate_every: int = 0 # steps between calls of `evaluate`; 0 for never
+    max_minutes: float = 30.0  # wall-clock limit of one call; the next call goes on from there
+    checkpoint_minutes: float = 5.0  # at most so much work is lost when the machine goes down
+    evaluate_every: int = 0  # steps between calls of `evaluate`; 0 for never
 
     def __post_init__(self):
         choose("precision", self.precision, ["fp32", "bf16"])
         choose("parallel", self.parallel, ["ddp", "fsdp"])
-        if self.steps < 1: raise ConfigError(f"steps={self.steps}: a run needs at least one step")
+        if self.steps < 1:
+            raise ConfigError(f"steps={self.steps}: a run needs at least one step")
         if not 0 <= self.warmup_steps <= self.steps:
-            raise ConfigError(f"warmup_steps={self.warmup_steps} is not between 0 and steps={self.steps}")
+            raise ConfigError(
+                f"warmup_steps={self.warmup_steps} is not between 0 and steps={self.steps}"
+            )
         refuse_nan(**{field.name: getattr(self, field.name) for field in fields(self)})
-        if not self.max_minutes > 0: raise ConfigError(f"max_minutes={self.max_minutes} is not above 0")
-        if self.checkpoint_minutes < 0: raise ConfigError(f"checkpoint_minutes={self.checkpoint_minutes} is below 0")
+        if not self.max_minutes > 0:
+            raise ConfigError(f"max_minutes={self.max_minutes} is not above 0")
+        if self.checkpoint_minutes < 0:
+            raise ConfigError(f"checkpoint_minutes={self.checkpoint_minutes} is below 0")
 
-def learning_rate_at(step: int, # from 0
-                     config: TrainingConfig) -> float:
+# %% ../../nbs/training/01_training.ipynb #9205b9c8
+def learning_rate_at(
+    step: int,  # from 0
+    config: TrainingConfig,
+) -> float:
     "Linear warm-up to `learning_rate`, then linear decay that would reach 0 at `steps`."
-    if step < config.warmup_steps: return config.learning_rate * (step + 1) / config.warmup_steps
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
     return config.learning_rate * (config.steps - step) / max(1, config.steps - config.warmup_steps)
 
 # %% ../../nbs/training/01_training.ipynb #abf3d548
@@ -66,17 +91,26 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Adam
     "AdamW with weight decay on matrices only."
     matrices = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
     vectors = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=True)
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=True
+    )
 
 # %% ../../nbs/training/01_training.ipynb #b1d59293
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1 # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h
+_MMAP_THRESHOLD = -3
+_TRIM_THRESHOLD = -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h
 
-def keep_freed_memory() -> bool: # whether it was done; False with another C library than glibc
+
+def keep_freed_memory() -> bool:  # whether it was done; False with another C library than glibc
     "Freed blocks stay in the process, each of 32 MiB, all of 2 GiB at most: the next step has no page faults for them."
-    if platform.libc_ver()[0] != "glibc": return False
+    if platform.libc_ver()[0] != "glibc":
+        return False
     mallopt = ctypes.CDLL(None).mallopt
-    limits = {_MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**31 - 1} # the most that every version takes
+    # the most that every version takes
+    limits = {_MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**31 - 1}
     return all([mallopt(option, limit) for option, limit in limits.items()])
 
 # %% ../../nbs/training/01_training.ipynb #bf05838a
@@ -84,149 +118,217 @@ def rank_and_world() -> tuple[int, int]:
     "Number of this process and of all processes; (0, 1) outside `torchrun`."
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
-def all_reduce_sum(values: dict[str, float], # this process's numbers
-           names, # all names, the same on every process
-           device="cpu",
-          ) -> dict[str, float]:
+
+def all_reduce_sum(
+    values: dict[str, float],  # this process's numbers
+    names,  # all names, the same on every process
+    device="cpu",
+) -> dict[str, float]:
     "The numbers added up over all processes."
-    if not dist.is_initialized(): return {n: float(values.get(n, 0)) for n in names}
-    numbers = torch.tensor([float(values.get(n, 0)) for n in names], dtype=torch.float64, device=device)
+    if not dist.is_initialized():
+        return {n: float(values.get(n, 0)) for n in names}
+    numbers = torch.tensor(
+        [float(values.get(n, 0)) for n in names], dtype=torch.float64, device=device
+    )
     dist.all_reduce(numbers)
     return dict(zip(names, numbers.tolist()))
 
-# %% ../../nbs/training/01_training.ipynb #cdc8ecd8
-def accumulate_gradients(model: nn.Module, # the model, or what `distribute` made of it
-                         work: list, # this process's (batch, generator) pairs, prepared
-                         precision: str = "fp32",
-                        ) -> tuple[dict, dict]:
+# %% ../../nbs/training/01_training.ipynb #cab32753
+def accumulate_gradients(
+    model: nn.Module,  # the model, or what `distribute` made of it
+    work: list,  # this process's (batch, generator) pairs, prepared
+    precision: str = "fp32",
+) -> tuple[dict, dict]:
     "Gradients of the weighted mean losses of one step; returns sums and counts over all processes."
     inner = getattr(model, "module", model)
     device = next(inner.parameters()).device
-    counts, sums = {}, {}
-    for batch, _ in work: _add(counts, inner.counts(batch))
+    counts = {}
+    sums = {}
+    for batch, _ in work:
+        _add(counts, inner.counts(batch))
     counts = all_reduce_sum(counts, sorted(inner.weights), device)
     for n, (batch, generator) in enumerate(work):
-        waiting = model.no_sync() if n + 1 < len(work) and model is not inner else nullcontext() # DDP sends once a step
+        # DDP sends once a step
+        waiting = model.no_sync() if n + 1 < len(work) and model is not inner else nullcontext()
         with waiting:
-            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"): out = model(batch, generator)
-            # a loss that has nothing in this step is a sum of 0, and is kept: other processes wait for its gradient
-            loss = sum(inner.weights[k] * out[k] / max(counts[k], 1) for k in inner.weights if k in out)
-            (loss * rank_and_world()[1]).backward() # DDP and FSDP divide by the number of processes
+            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+                out = model(batch, generator)
+            # a loss that has nothing in this step is a sum of 0, and is kept: other processes wait
+            # for its gradient
+            loss = sum(
+                inner.weights[k] * out[k] / max(counts[k], 1) for k in inner.weights if k in out
+            )
+            # DDP and FSDP divide by the number of processes
+            (loss * rank_and_world()[1]).backward()
         _add(sums, {k: v.item() for k, v in out.items()})
     return all_reduce_sum(sums, inner.names, device), counts
 
+# %% ../../nbs/training/01_training.ipynb #cdc8ecd8
 def _add(total: dict, more: dict):
-    for k, v in more.items(): total[k] = total.get(k, 0) + v
+    for k, v in more.items():
+        total[k] = total.get(k, 0) + v
 
 # %% ../../nbs/training/01_training.ipynb #0b22a24e
-PATIENCE = timedelta(hours=12) # what others wait for process 0 while it prepares the data
+PATIENCE = timedelta(hours=12)  # what others wait for process 0 while it prepares the data
+
 
 def start_processes() -> torch.device:
     "Join the process group if started by `torchrun`; returns the device of this process."
     cuda = torch.cuda.is_available()
     if "RANK" in os.environ and not dist.is_initialized():
         dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE)
-    if not cuda: return torch.device("cpu")
+    if not cuda:
+        return torch.device("cpu")
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     return torch.device("cuda", torch.cuda.current_device())
 
-# %% ../../nbs/training/01_training.ipynb #168e2320
-def distribute(model: nn.Module, # the same weights in every process: built from the same seed
-               config: TrainingConfig,
-              ) -> nn.Module: # itself without a process group; DDP's wrapper; or itself, cut into shares in place
+# %% ../../nbs/training/01_training.ipynb #7f29d3d5
+def distribute(
+    model: nn.Module,  # the same weights in every process: built from the same seed
+    config: TrainingConfig,
+) -> (
+    nn.Module
+):  # itself without a process group; DDP's wrapper; or itself, cut into shares in place
     "The model as the processes train it together, by DDP or by FSDP2 (Zhao et al. 2023)."
-    if not dist.is_initialized(): return model
-    if config.parallel == "ddp": return DistributedDataParallel(model, gradient_as_bucket_view=True)
+    if not dist.is_initialized():
+        return model
+    if config.parallel == "ddp":
+        return DistributedDataParallel(model, gradient_as_bucket_view=True)
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
     mesh = init_device_mesh(kind, (dist.get_world_size(),))
     low = dict(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
     policy = MixedPrecisionPolicy(**low if config.precision == "bf16" and kind == "cuda" else {})
-    for block in reversed(_blocks(model)): fully_shard(block, mesh=mesh, mp_policy=policy) # inner ones first
+    # inner ones first
+    for block in reversed(_blocks(model)):
+        fully_shard(block, mesh=mesh, mp_policy=policy)
     return fully_shard(model, mesh=mesh)
 
-def _blocks(model): return [block for m in model.modules() if isinstance(m, nn.ModuleList) for block in m]
+# %% ../../nbs/training/01_training.ipynb #168e2320
+def _blocks(model):
+    return [block for m in model.modules() if isinstance(m, nn.ModuleList) for block in m]
+
 
 def in_shares(model) -> bool:
     "Whether `distribute` has cut the model into shares."
     return hasattr(model, "reshard")
 
-# %% ../../nbs/training/01_training.ipynb #ae607fe0
+# %% ../../nbs/training/01_training.ipynb #2cccb252
 @contextmanager
-def gathered(model: nn.Module, # not the wrapper
-             precision: str = "fp32"):
+def gathered(
+    model: nn.Module,  # not the wrapper
+    precision: str = "fp32",
+):
     "For a look at the model between steps: its parts can be called as if it were whole, with dropout off."
-    if in_shares(model): model.unshard()
+    if in_shares(model):
+        model.unshard()
     device = next(model.parameters()).device
     try:
-        with evaluation_mode(model), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"): yield
+        with (
+            evaluation_mode(model),
+            torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"),
+        ):
+            yield
     finally:
-        if in_shares(model): model.reshard()
+        if in_shares(model):
+            model.reshard()
 
+# %% ../../nbs/training/01_training.ipynb #ae607fe0
 @contextmanager
-def evaluation_mode(*models): # what is no module is left as it is
+def evaluation_mode(*models):  # what is no module is left as it is
     "Dropout off while networks are measured; afterwards every part is in the mode that it was in."
-    modules = [module for model in models if isinstance(model, nn.Module) for module in model.modules()]
+    modules = [
+        module for model in models if isinstance(model, nn.Module) for module in model.modules()
+    ]
     modes = [module.training for module in modules]
-    for module in modules: module.training = False
+    for module in modules:
+        module.training = False
     try:
         yield
     finally:
-        for module, mode in zip(modules, modes): module.training = mode
+        for module, mode in zip(modules, modes):
+            module.training = mode
 
-# %% ../../nbs/training/01_training.ipynb #301bb0b2
+# %% ../../nbs/training/01_training.ipynb #379a1eaa
 def latest_checkpoint(folder) -> Path | None:
     "The newest whole checkpoint under a run's folder."
     return max(Path(folder).glob("checkpoint-*"), default=None)
 
-def save_checkpoint(folder, # the run's folder
-                    model, optimizer, state: dict) -> Path:
+# %% ../../nbs/training/01_training.ipynb #301bb0b2
+def save_checkpoint(
+    folder,  # the run's folder
+    model,
+    optimizer,
+    state: dict,
+) -> Path:
     """Write `checkpoint-<step>` whole or not at all; older ones go when it is on the disk and has been read again.
 
     Raises `CheckpointError` if the disk is full."""
     from torch.distributed.checkpoint.api import CheckpointException
+
     target = Path(folder) / f"checkpoint-{state['step']:08d}"
     if not from_first(target.exists):
         write = _write_shares if in_shares(model) else _write_whole
-        try: write(target, model, optimizer, state)
-        except (OSError, RuntimeError, SafetensorError, CheckpointException) as e: # of the system, torch, safetensors
-            raise CheckpointError(f"{target} could not be written ({e}): free some space and run the same command "
-                                  f"again; training goes on from {latest_checkpoint(folder) or 'the start'}") from e
+        try:
+            write(target, model, optimizer, state)
+        except (
+            OSError,
+            RuntimeError,
+            SafetensorError,
+            CheckpointException,
+        ) as e:  # of the system, torch, safetensors
+            raise CheckpointError(
+                f"{target} could not be written ({e}): free some space and run the same command "
+                f"again; training goes on from {latest_checkpoint(folder) or 'the start'}"
+            ) from e
     if rank_and_world()[0] == 0:
         sync(target.parent)
-        verify_checksums(target, "the older checkpoint is kept: free some space and run the same command again")
+        verify_checksums(
+            target, "the older checkpoint is kept: free some space and run the same command again"
+        )
         for old in Path(folder).glob("checkpoint-*"):
-            if old != target: shutil.rmtree(old)
+            if old != target:
+                shutil.rmtree(old)
     return target
 
-# %% ../../nbs/training/01_training.ipynb #d8ea03e8
-def _state_text(state): return json.dumps(state, indent=1, ensure_ascii=False)
+# %% ../../nbs/training/01_training.ipynb #a52f1d63
+def _state_text(state):
+    return json.dumps(state, indent=1, ensure_ascii=False)
+
 
 def _write_whole(target, model, optimizer, state):
     "Process 0, which like all others has everything, writes it."
-    if rank_and_world()[0]: return
+    if rank_and_world()[0]:
+        return
     with atomic_path(target) as p:
         model.save_pretrained(p)
         torch.save(optimizer.state_dict(), p / "optimizer.pt")
         _complete(p, state)
+
 
 def _complete(folder: Path, state: dict):
     (folder / "state.json").write_text(_state_text(state))
     write_checksums(folder)
     sync(folder)
 
+# %% ../../nbs/training/01_training.ipynb #d8ea03e8
 def _write_shares(target, model, optimizer, state):
     "Every process writes its share under one temporary name; process 0 renames it after the last is done."
     import torch.distributed.checkpoint as shares
-    rank, temporary = rank_and_world()[0], target.with_name(f".{target.name}.tmp")
+
+    rank = rank_and_world()[0]
+    temporary = target.with_name(f".{target.name}.tmp")
     try:
-        shares.save(_tensors(model, optimizer), checkpoint_id=temporary / "shares") # a barrier for all
+        # a barrier for all
+        shares.save(_tensors(model, optimizer), checkpoint_id=temporary / "shares")
         if rank == 0:
             _complete(temporary, state)
             os.replace(temporary, target)
     finally:
-        if rank == 0: shutil.rmtree(temporary, ignore_errors=True)
+        if rank == 0:
+            shutil.rmtree(temporary, ignore_errors=True)
     dist.barrier()
 
 # %% ../../nbs/training/01_training.ipynb #5af0e63d
@@ -235,16 +337,19 @@ def _weights(model) -> dict:
     names = {name for name, _ in chain(model.named_parameters(), model.named_buffers())}
     return {name: value for name, value in model.state_dict().items() if name in names}
 
+
 def _tensors(model, optimizer) -> dict:
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
     return {"model": _weights(model), "optimizer": get_optimizer_state_dict(model, optimizer)}
 
 # %% ../../nbs/training/01_training.ipynb #8889707c
-def resume(model: nn.Module, # whole
-           config: TrainingConfig,
-           folder, # of the run
-           identity: dict,
-          ) -> tuple[nn.Module, torch.optim.Optimizer, dict | None]:
+def resume(
+    model: nn.Module,  # whole
+    config: TrainingConfig,
+    folder,  # of the run
+    identity: dict,
+) -> tuple[nn.Module, torch.optim.Optimizer, dict | None]:
     """Model as it runs, optimiser, and state of the newest checkpoint, or `None` without one; raises `CheckpointError`.
 
     Process 0 reads a checkpoint and all receive it, so that machines need no disk in common. Processes that were
@@ -258,64 +363,91 @@ def resume(model: nn.Module, # whole
         _check_shares(path)
     runner = distribute(model, config)
     optimizer = make_optimizer(model, config)
-    if whole: _load_optimizer(from_first(lambda: _read_optimizer(path)), optimizer)
-    elif path: _read_shares(path, model, optimizer)
+    if whole:
+        _load_optimizer(from_first(lambda: _read_optimizer(path)), optimizer)
+    elif path:
+        _read_shares(path, model, optimizer)
     return runner, optimizer, state
 
-# %% ../../nbs/training/01_training.ipynb #agr3ed01
-def check_processes(model: nn.Module, # before a checkpoint is read
-                    identity: dict): # of the run
+# %% ../../nbs/training/01_training.ipynb #4c653ac3
+def check_processes(
+    model: nn.Module,  # before a checkpoint is read
+    identity: dict,
+):  # of the run
     "Raise `ConfigError` in every process if one was started with other settings or other weights than process 0."
-    if not dist.is_initialized(): return
+    if not dist.is_initialized():
+        return
     facts = {**json.loads(json.dumps(identity)), "initial weights": _digest(model)}
     everywhere = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, facts)
     for number, other in enumerate(everywhere):
-        differing = [name for name in sorted({*facts, *other}) if everywhere[0].get(name) != other.get(name)]
+        differing = [
+            name for name in sorted({*facts, *other}) if everywhere[0].get(name) != other.get(name)
+        ]
         if differing:
-            values = [f"{name} is {other.get(name)!r} there, {everywhere[0].get(name)!r} in process 0"
-                      for name in differing]
-            raise ConfigError(f"process {number} would train something else: {'; '.join(values)}. Start all processes "
-                              "with the same command, the same version of xlnb and the same data")
+            values = [
+                f"{name} is {other.get(name)!r} there, {everywhere[0].get(name)!r} in process 0"
+                for name in differing
+            ]
+            raise ConfigError(
+                f"process {number} would train something else: {'; '.join(values)}. Start all "
+                f"processes "
+                "with the same command, the same version of xlnb and the same data"
+            )
 
+# %% ../../nbs/training/01_training.ipynb #e4200206
 def _digest(model) -> str:
     "A hash of all weights."
     digest = hashlib.sha256()
-    for value in _weights(model).values(): digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
+    for value in _weights(model).values():
+        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()[:16]
 
-def from_first(function: Callable): # without parameters; its result can be pickled
+
+def from_first(function: Callable):  # without parameters; its result can be pickled
     "What a function gives in process 0, or the error that it raises there, in every process."
     result = error = None
     if rank_and_world()[0] == 0:
-        try: result = function()
-        except (CheckpointError, ConfigError) as e: error = e
+        try:
+            result = function()
+        except (CheckpointError, ConfigError) as e:
+            error = e
     if dist.is_initialized():
         parcel = [result, error]
         dist.broadcast_object_list(parcel, 0)
         result, error = parcel
-    if error: raise error
+    if error:
+        raise error
     return result
 
+# %% ../../nbs/training/01_training.ipynb #agr3ed01
 def _send_weights(model):
     "The weights of process 0 in all processes."
-    if not dist.is_initialized(): return
-    for value in _weights(model).values(): dist.broadcast(value, 0)
+    if not dist.is_initialized():
+        return
+    for value in _weights(model).values():
+        dist.broadcast(value, 0)
+
 
 def _check_shares(path: Path):
     "Raise `CheckpointError` in every process where one does not see a checkpoint that was written in shares."
-    if not dist.is_initialized(): return
+    if not dist.is_initialized():
+        return
     everywhere = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, (path / "shares" / ".metadata").exists())
     if blind := [number for number, sees in enumerate(everywhere) if not sees]:
-        raise CheckpointError(f"process {blind[0]} does not see {path}: parallel='fsdp' writes checkpoints in shares, "
-                              "for which all machines need a folder in common")
+        raise CheckpointError(
+            f"process {blind[0]} does not see {path}: parallel='fsdp' writes checkpoints in "
+            f"shares, "
+            "for which all machines need a folder in common"
+        )
 
-# %% ../../nbs/training/01_training.ipynb #08fadaa4
+# %% ../../nbs/training/01_training.ipynb #9d8e39e0
 def _newest(folder, identity):
     "Path and state of the newest checkpoint, and whether it is in one piece; leftovers of killed calls are removed."
     sweep_leftovers(folder)
-    if (path := latest_checkpoint(folder)) is None: return None, None, False
+    if (path := latest_checkpoint(folder)) is None:
+        return None, None, False
     try:
         verify_checksums(path, "its files belong together")
         state = read_json_object(path / "state.json", "step", "identity")
@@ -324,64 +456,99 @@ def _newest(folder, identity):
     _same_run(path, state["identity"], json.loads(json.dumps(identity)))
     return path, state, not (path / "shares").exists()
 
+
 def _without(path: Path) -> str:
     "What happens when a damaged checkpoint is deleted."
     older = max((other for other in path.parent.glob("checkpoint-*") if other < path), default=None)
     where = f"step {int(older.name.rpartition('-')[2]):,}" if older else "the start"
     return f"delete {path}, and the run goes on from {where}"
 
+# %% ../../nbs/training/01_training.ipynb #08fadaa4
 def _same_run(path, there: dict, here: dict):
     "Refuse a checkpoint whose identity differs, naming the differences."
     differ = [k for k in sorted({*there, *here}) if there.get(k) != here.get(k)]
     other = [f"{k} is {there.get(k)!r} there, {here.get(k)!r} here" for k in differ]
     if other:
-        raise CheckpointError(f"{path} belongs to another run ({'; '.join(other)}): "
-                              "give this run another folder with `out`, or delete that one")
+        raise CheckpointError(
+            f"{path} belongs to another run ({'; '.join(other)}): "
+            "give this run another folder with `out`, or delete that one"
+        )
 
-# %% ../../nbs/training/01_training.ipynb #881b6e68
-_DAMAGED = (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError)
+# %% ../../nbs/training/01_training.ipynb #e17e7f38
+_DAMAGED = (
+    OSError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    KeyError,
+    pickle.UnpicklingError,
+    SafetensorError,
+)
+
 
 def _load_model(path, model):
-    try: model.load_pretrained(path)
-    except _DAMAGED as e: raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
+    try:
+        model.load_pretrained(path)
+    except _DAMAGED as e:
+        raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
+
 
 def _read_optimizer(path) -> dict:
-    try: return torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu")
+    try:
+        return torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu")
     except _DAMAGED as e:
         raise CheckpointError(f"{path / 'optimizer.pt'} is damaged ({e}): {_without(path)}") from e
 
+# %% ../../nbs/training/01_training.ipynb #881b6e68
 def _load_optimizer(saved: dict, optimizer):
     "A state that was written whole; of a model in shares each process takes its share."
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for number, values in saved["state"].items(): values |= _cut(values, parameters[number])
+    for number, values in saved["state"].items():
+        values |= _cut(values, parameters[number])
     optimizer.load_state_dict(saved)
 
+
 def _cut(values, parameter) -> dict:
-    if not hasattr(parameter, "device_mesh"): return {}
+    if not hasattr(parameter, "device_mesh"):
+        return {}
     from torch.distributed.tensor import distribute_tensor
-    mesh, places = parameter.device_mesh, parameter.placements
+
+    mesh = parameter.device_mesh
+    places = parameter.placements
     return {k: distribute_tensor(v, mesh, places) for k, v in values.items() if v.ndim}
 
-# %% ../../nbs/training/01_training.ipynb #632a320c
+# %% ../../nbs/training/01_training.ipynb #22c50471
 def _read_shares(path, model, optimizer=None):
     "Weights, and the state of the optimiser if there is one, in place."
     import torch.distributed.checkpoint as shares
     from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
+
     tensors = _tensors(model, optimizer) if optimizer else {"model": _weights(model)}
     together = optimizer is not None and dist.is_initialized()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is") # that one process reads alone is meant
-        try: shares.load(tensors, checkpoint_id=path / "shares", no_dist=not together)
-        except shares.CheckpointException as e: raise CheckpointError(f"{path} is damaged ({e}): delete it") from e
-    if optimizer: set_optimizer_state_dict(model, optimizer, tensors["optimizer"])
+        # that one process reads alone is meant
+        warnings.filterwarnings("ignore", "torch.distributed is")
+        try:
+            shares.load(tensors, checkpoint_id=path / "shares", no_dist=not together)
+        except shares.CheckpointException as e:
+            raise CheckpointError(f"{path} is damaged ({e}): delete it") from e
+    if optimizer:
+        set_optimizer_state_dict(model, optimizer, tensors["optimizer"])
 
-def load_weights(path: Path, # a checkpoint
-                 model): # whole, of this process alone
+# %% ../../nbs/training/01_training.ipynb #632a320c
+def load_weights(
+    path: Path,  # a checkpoint
+    model,
+):  # whole, of this process alone
     "Weights of a checkpoint, written whole or in shares; afterwards the model can be saved in its own form."
-    try: verify_checksums(path, "its files belong together")
-    except CheckpointError as e: raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
-    if (path / "shares").exists(): _read_shares(path, model)
-    else: _load_model(path, model)
+    try:
+        verify_checksums(path, "its files belong together")
+    except CheckpointError as e:
+        raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
+    if (path / "shares").exists():
+        _read_shares(path, model)
+    else:
+        _load_model(path, model)
 
 # %% ../../nbs/training/01_training.ipynb #1021330e
 def step_work(model, batches, config: TrainingConfig, step: int) -> list:
@@ -392,7 +559,10 @@ def step_work(model, batches, config: TrainingConfig, step: int) -> list:
     for i in range(rank, batches.micro_batches, world):
         prepared = model.prepare(batches(step, i), torch_generator(config.seed, "prepare", step, i))
         for batch in prepared if isinstance(prepared, list) else [prepared]:
-            batch = {k: v.to(device, non_blocking=True) if torch.is_tensor(v) else v for k, v in batch.items()}
+            batch = {
+                k: v.to(device, non_blocking=True) if torch.is_tensor(v) else v
+                for k, v in batch.items()
+            }
             work.append((batch, torch_generator(config.seed, "forward", step, i, device=device)))
     return work
 
@@ -400,55 +570,88 @@ def step_work(model, batches, config: TrainingConfig, step: int) -> list:
 class NonFiniteLoss(ArithmeticError):
     "A loss or gradient became NaN or infinite; the weights are still those of the last good step."
 
+
 def check_finite(sums: dict, norm: float, step: int, folder):
     "Raise `NonFiniteLoss` unless all sums and the gradient norm are numbers."
     bad = [k for k, v in {**sums, "gradient norm": norm}.items() if not math.isfinite(v)]
     if bad:
-        raise NonFiniteLoss(f"{', '.join(bad)} not finite at step {step}: lower the learning rate, or look at the "
-                            f"batch with `batches({step}, index)`; last good checkpoint: "
-                            f"{latest_checkpoint(folder) or 'none yet'}")
+        raise NonFiniteLoss(
+            f"{', '.join(bad)} not finite at step {step}: lower the learning rate, or look at the "
+            f"batch with `batches({step}, index)`; last good checkpoint: "
+            f"{latest_checkpoint(folder) or 'none yet'}"
+        )
 
-# %% ../../nbs/training/01_training.ipynb #29b23946
-def update(model, optimizer, batches, config: TrainingConfig, step: int, folder,
-           on_step=None, # called with the step and the sums over all processes, after the weights have moved
-          ) -> dict:
+# %% ../../nbs/training/01_training.ipynb #1c2f06a5
+def update(
+    model,
+    optimizer,
+    batches,
+    config: TrainingConfig,
+    step: int,
+    folder,
+    on_step=None,  # called with the step and the sums over all processes, after the weights have moved
+) -> dict:
     "One optimiser step; returns what is logged: mean losses and metrics, rate, gradient norm, tokens."
     inner = getattr(model, "module", model)
     work = step_work(inner, batches, config, step)
     device = next(inner.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(torch_generator(config.seed, "dropout", step, rank_and_world()[0]).initial_seed())
+        torch.manual_seed(
+            torch_generator(config.seed, "dropout", step, rank_and_world()[0]).initial_seed()
+        )
         sums, counts = accumulate_gradients(model, work, config.precision)
     norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
-    norm = (norm.full_tensor() if in_shares(model) else norm).item() # of all shares
+    norm = (norm.full_tensor() if in_shares(model) else norm).item()  # of all shares
     check_finite(sums, norm, step, folder)
-    for group in optimizer.param_groups: group["lr"] = learning_rate_at(step, config)
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate_at(step, config)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    if on_step: on_step(step, sums)
-    means = {k: v / counts[k.split("/")[0]] for k, v in sums.items() if k.count("/") < 2 and counts[k.split("/")[0]]}
-    tokens = all_reduce_sum({"tokens": sum(_tokens_in(batch) for batch, _ in work)}, ["tokens"], device)
+    if on_step:
+        on_step(step, sums)
+    means = {
+        k: v / counts[k.split("/")[0]]
+        for k, v in sums.items()
+        if k.count("/") < 2 and counts[k.split("/")[0]]
+    }
+    tokens = all_reduce_sum(
+        {"tokens": sum(_tokens_in(batch) for batch, _ in work)}, ["tokens"], device
+    )
     loss = sum(inner.weights[k] * means[k] for k in inner.weights if k in means)
     rate = learning_rate_at(step, config)
-    return {"step": step, "loss": loss, **means, "learning_rate": rate, "gradient_norm": norm, **tokens}
+    return {
+        "step": step,
+        "loss": loss,
+        **means,
+        "learning_rate": rate,
+        "gradient_norm": norm,
+        **tokens,
+    }
 
-def _tokens_in(batch) -> int: # of both sides, where they are apart
-    return sum(int(batch[k].sum()) for k in ("attention_mask", "partner_attention_mask") if k in batch)
+# %% ../../nbs/training/01_training.ipynb #29b23946
+def _tokens_in(batch) -> int:  # of both sides, where they are apart
+    return sum(
+        int(batch[k].sum()) for k in ("attention_mask", "partner_attention_mask") if k in batch
+    )
 
-# %% ../../nbs/training/01_training.ipynb #eb74cb5a
+# %% ../../nbs/training/01_training.ipynb #24264827
 def read_log(folder) -> list[dict]:
     "The lines of a run's log, oldest first, without one that is still being written; `DataError` for a damaged one."
     path = Path(folder) / "log.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     return [_logged(line, path, n) for n, line in enumerate(lines, 1)]
 
+
 def _logged(line: bytes, path, n: int) -> dict:
-    try: values = json.loads(line.decode("utf-8"))
+    try:
+        values = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as e:
         raise DataError(f"no line of a log ({e}): remove it", path, n) from None
-    if isinstance(values, dict): return values
+    if isinstance(values, dict):
+        return values
     raise DataError(f"{str(values)[:40]!r} is no line of a log: remove it", path, n)
 
+# %% ../../nbs/training/01_training.ipynb #eb74cb5a
 def _cut_log(folder, state: dict):
     "Forget what was logged after the checkpoint; where lines before it are gone, the state says so from here on."
     path = Path(folder) / "log.jsonl"
@@ -457,8 +660,11 @@ def _cut_log(folder, state: dict):
     if size < state["log_size"]:
         size = path.read_bytes().rfind(b"\n") + 1
         state["log_lost_until"] = state["step"]
-        warnings.warn(f"{path} is shorter than the checkpoint of step {state['step']:,} says: lines before that step "
-                      "are lost, and the record of this run will say so (log_lost_until)")
+        warnings.warn(
+            f"{path} is shorter than the checkpoint of step {state['step']:,} says: lines "
+            f"before that step "
+            "are lost, and the record of this run will say so (log_lost_until)"
+        )
     os.truncate(path, min(size, state["log_size"]))
 
 # %% ../../nbs/training/01_training.ipynb #e2933059
@@ -466,67 +672,99 @@ def _cut_log(folder, state: dict):
 def _interrupts():
     "A list that Ctrl-C fills, so that the step is ended and saved; the second time it ends at once."
     pressed = []
+
     def note(number, frame):
-        if pressed: raise KeyboardInterrupt
+        if pressed:
+            raise KeyboardInterrupt
         pressed.append(number)
-    alone = threading.current_thread() is threading.main_thread() # of others Python takes no handlers
-    if not alone or signal.getsignal(signal.SIGINT) is not signal.default_int_handler: yield pressed
+
+    # of others Python takes no handlers
+    alone = threading.current_thread() is threading.main_thread()
+    if not alone or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield pressed
     else:
         signal.signal(signal.SIGINT, note)
-        try: yield pressed
-        finally: signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield pressed
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # %% ../../nbs/training/01_training.ipynb #d1b7db8c
-def train(model: nn.Module, # prepare, counts, forward, weights, names, save_pretrained, load_pretrained
-          batches, # micro_batches, (step, index) → batch, state, load_state
-          config: TrainingConfig,
-          folder, # of the run: checkpoints and log.jsonl
-          identity: dict | None = None, # what must not differ when the run is taken up again
-          evaluate=None, # (step) → dict of metrics, every `evaluate_every` steps and where a call stops
-         on_step=None, # as of `update`
-         ) -> dict:
+def train(
+    model: nn.Module,  # prepare, counts, forward, weights, names, save_pretrained, load_pretrained
+    batches,  # micro_batches, (step, index) → batch, state, load_state
+    config: TrainingConfig,
+    folder,  # of the run: checkpoints and log.jsonl
+    identity: dict | None = None,  # what must not differ when the run is taken up again
+    evaluate=None,  # (step) → dict of metrics, every `evaluate_every` steps and where a call stops
+    on_step=None,  # as of `update`
+) -> dict:
     "Train until `steps`, `max_minutes` or Ctrl-C, one step at least; the same call goes on from the last checkpoint."
     folder, start, (rank, world) = Path(folder), time.monotonic(), rank_and_world()
     if batches.micro_batches % world:
-        raise ConfigError(f"a step has {batches.micro_batches} micro-batches, which {world} processes cannot share: "
-                          "give it a multiple, by smaller micro-batches or more tokens in a step")
-    if next(model.parameters()).device.type == "cpu": keep_freed_memory()
+        raise ConfigError(
+            f"a step has {batches.micro_batches} micro-batches, which {world} processes cannot "
+            f"share: "
+            "give it a multiple, by smaller micro-batches or more tokens in a step"
+        )
+    if next(model.parameters()).device.type == "cpu":
+        keep_freed_memory()
     folder.mkdir(parents=True, exist_ok=True)
     fresh = {"step": 0, "tokens": 0, "seconds": 0.0, "log_size": 0, "identity": identity or {}}
     runner, optimizer, state = resume(model, config, folder, fresh["identity"])
     state = fresh | (state or {})
-    if "batches" in state: batches.load_state(state["batches"])
-    if rank == 0: _cut_log(folder, state)
-    before, saved, first = state["seconds"], time.monotonic(), state["step"]
-    quiet = None if rank == 0 else True # None: no bar in a notebook, whose outputs are kept
-    with (open(folder / "log.jsonl", "a", 1, "utf-8") if rank == 0 else nullcontext()) as log, \
-            progress_bar(quiet=quiet, total=config.steps, initial=first, unit="step") as bar, \
-            _interrupts() as pressed:
+    if "batches" in state:
+        batches.load_state(state["batches"])
+    if rank == 0:
+        _cut_log(folder, state)
+    before = state["seconds"]
+    saved = time.monotonic()
+    first = state["step"]
+    quiet = None if rank == 0 else True  # None: no bar in a notebook, whose outputs are kept
+    with (
+        open(folder / "log.jsonl", "a", 1, "utf-8") if rank == 0 else nullcontext() as log,
+        progress_bar(quiet=quiet, total=config.steps, initial=first, unit="step") as bar,
+        _interrupts() as pressed,
+    ):
         late = stopped = False
         while state["step"] < config.steps and not (late or stopped):
             began = time.monotonic()
             line = update(runner, optimizer, batches, config, state["step"], folder, on_step)
             now = time.monotonic()
-            late = now - start + (now - began) > 60 * config.max_minutes # no room for another step
-            late, due, stopped = _agreed(late, now - saved > 60 * config.checkpoint_minutes, bool(pressed))
-            state |= {"step": state["step"] + 1, "tokens": state["tokens"] + line["tokens"],
-                      "seconds": before + now - start}
+            # no room for another step
+            late = now - start + (now - began) > 60 * config.max_minutes
+            late, due, stopped = _agreed(
+                late, now - saved > 60 * config.checkpoint_minutes, bool(pressed)
+            )
+            state |= {
+                "step": state["step"] + 1,
+                "tokens": state["tokens"] + line["tokens"],
+                "seconds": before + now - start,
+            }
             if evaluate and (late or _evaluation_due(state["step"], config)):
-                with gathered(model, config.precision): line |= evaluate(state["step"])
+                with gathered(model, config.precision):
+                    line |= evaluate(state["step"])
             rate = state["tokens"] / state["seconds"]
             bar.set_postfix_str(f"loss {line['loss']:.3f}, {rate:,.0f} tokens/s", refresh=False)
             bar.update()
-            if rank == 0: progress(_where(state, config, line["loss"], first, now - start))
             if rank == 0:
-                log.write(json.dumps({**line, "tokens": state["tokens"], "seconds": round(state["seconds"], 3)}) + "\n")
+                progress(_where(state, config, line["loss"], first, now - start))
+            if rank == 0:
+                log.write(
+                    json.dumps(
+                        {**line, "tokens": state["tokens"], "seconds": round(state["seconds"], 3)}
+                    )
+                    + "\n"
+                )
             if due and not late and state["step"] < config.steps:
                 _save(folder, model, optimizer, batches, state, log)
                 saved = now
         _save(folder, model, optimizer, batches, state, log)
-    if stopped or pressed: raise KeyboardInterrupt
+    if stopped or pressed:
+        raise KeyboardInterrupt
     return _summary(state, config, first, time.monotonic() - start, folder)
 
-# %% ../../nbs/training/01_training.ipynb #d325aead
+# %% ../../nbs/training/01_training.ipynb #39ca522d
 def _agreed(*flags: bool) -> list[bool]:
     "What process 0 finds by its clock: all processes have to stop, and to save, at the same step."
     flags = torch.tensor(flags, dtype=torch.uint8)
@@ -535,6 +773,7 @@ def _agreed(*flags: bool) -> list[bool]:
         dist.broadcast(flags, 0)
     return flags.bool().tolist()
 
+
 def _where(state, config, loss, first, seconds) -> str:
     "Where a run stands, in a line for a terminal."
     left = (config.steps - state["step"]) * seconds / 60 / (state["step"] - first)
@@ -542,17 +781,30 @@ def _where(state, config, loss, first, seconds) -> str:
     where = f"step {state['step']:,} of {config.steps:,}, loss {loss:.3f}"
     return f"{where}, {rate:,.0f} tokens/s, {left:,.1f} minutes left"
 
+
 def _evaluation_due(step, config) -> bool:
     return config.evaluate_every > 0 and (step % config.evaluate_every == 0 or step == config.steps)
 
+# %% ../../nbs/training/01_training.ipynb #d325aead
 def _save(folder, model, optimizer, batches, state, log):
-    size = log.tell() if log else None # process 0 has the log
-    save_checkpoint(folder, model, optimizer, {**state, "batches": batches.state(), "log_size": size})
+    size = log.tell() if log else None  # process 0 has the log
+    save_checkpoint(
+        folder, model, optimizer, {**state, "batches": batches.state(), "log_size": size}
+    )
+
 
 def _summary(state, config, first, seconds, folder) -> dict:
     "What a caller reports: how far the run is, and how long the rest would take at this call's pace."
-    left, done = config.steps - state["step"], state["step"] - first
+    left = config.steps - state["step"]
+    done = state["step"] - first
     lost = {"log_lost_until": state["log_lost_until"]} if "log_lost_until" in state else {}
-    return lost | {"step": state["step"], "steps": config.steps, "finished": left == 0, "tokens": int(state["tokens"]),
-            "seconds": state["seconds"], "tokens_per_second": state["tokens"] / max(state["seconds"], 1e-9),
-            "minutes_left": left * seconds / 60 / done if done else None if left else 0.0, "folder": str(folder)}
+    return lost | {
+        "step": state["step"],
+        "steps": config.steps,
+        "finished": left == 0,
+        "tokens": int(state["tokens"]),
+        "seconds": state["seconds"],
+        "tokens_per_second": state["tokens"] / max(state["seconds"], 1e-9),
+        "minutes_left": left * seconds / 60 / done if done else None if left else 0.0,
+        "folder": str(folder),
+    }
