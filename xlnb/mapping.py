@@ -403,7 +403,8 @@ class MapReport:
     method: str  # 'orthogonal', 'whitened', 'rcsls' or 'NearIdentity(weight=…)'
     pairs: int  # of the dictionary, given or induced, that the map was fitted to
     iterations: int  # of self-learning; 0: none
-    objective: float  # mean cosine of a word to its nearest in the other language; this and the next two: of 5,000 words
+    # this and the next two are of 5,000 words
+    objective: float  # mean cosine of a word to its nearest in the other language
     round_trip: float  # share of words that are the nearest of their nearest
     largest_hub: int  # words that have the same nearest word in the hub
     agreement: float  # of maps from halves of 5,000 words; without self-learning: with held-out entries of 2,000 words;

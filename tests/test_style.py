@@ -1,0 +1,50 @@
+"""How the library's code is written may get better, not worse: tests/style.json has where each module stands.
+
+`python tools/style.py --write` takes the numbers that have fallen; a new module starts from `LIMITS`."""
+
+import json, sys
+
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+import style
+
+LIMITS = {
+    "tokens a line": 10,
+    "comprehensions": 50,
+    "wide lines, %": 2,
+    "filler names": 50,
+    "nested": 0,
+    "packed": 0,
+}
+NOW = style.measured()
+RATCHET = json.loads(style.RATCHET.read_text(encoding="utf-8"))
+SLACK = {"tokens a line": 0.3, "comprehensions": 5, "wide lines, %": 0.5, "filler names": 10}
+
+
+@pytest.mark.parametrize("module", NOW["modules"])
+def test_a_module_is_written_no_worse_than_it_was(module):
+    limits = RATCHET["modules"].get(module, LIMITS)
+    for name, value in NOW["modules"][module].items():
+        allowed = max(LIMITS[name], limits[name] + SLACK.get(name, 0))
+        assert value <= allowed, f"{name}: {value}; at most {allowed}"
+
+
+def test_the_library_as_a_whole_is_written_no_worse_than_it_was():
+    for name, value in NOW["all"].items():
+        assert value <= RATCHET["all"][name] + SLACK.get(name, 0), name
+
+
+@pytest.mark.parametrize("notebook", NOW["cells"])
+def test_no_more_cells_are_too_long(notebook):
+    "Exported cells have 25 lines at most, lesson cells 60."
+    allowed = RATCHET["cells"].get(notebook, {"exported": 0, "lesson": 0})
+    for kind, n in NOW["cells"][notebook].items():
+        assert n <= allowed[kind], f"{kind} cells that are too long: {n}; at most {allowed[kind]}"
+
+
+def test_packed_and_nested_statements_are_told_apart():
+    counted = style.counts("a, b = 1, 2\nx = [[i for i in r] for r in y]\nfound = (i for i in x)\n")
+    assert (counted["packed"], counted["nested"], counted["comprehensions"]) == (1, 1, 3)
+    assert (counted["filler"], counted["code_lines"]) == (1, 3)
