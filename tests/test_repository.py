@@ -491,6 +491,17 @@ def test_numbers_of_seeds_in_captions_are_counted(path):
     assert [text for text in below + strings if re.search(typed, re.sub(allowed, "", text))] == []
 
 
+@pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if path.parent.name == "results"], ids=by_name
+)
+def test_code_cells_of_results_are_collapsed(path):
+    cells = [cell for cell in READ[path]["cells"] if cell["cell_type"] == "code"]
+    is_open = [
+        cell for cell in cells if not cell["metadata"].get("jupyter", {}).get("source_hidden")
+    ]
+    assert [cell["id"] for cell in is_open] == []
+
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
