@@ -18,22 +18,19 @@ from xlnb.text.contamination import (
     SHARE,
     Distinct,
     LineIndex,
-    check_streams,
     containment,
     describe,
     describe_languages,
     grams,
     language_check,
-    line_pairs,
     names_identifier,
     near,
     normalised,
     overlapping,
     sample_items,
     survey,
-    text_lines,
 )
-from xlnb.text.corpora import Lines
+from xlnb.text.corpora import Lines, check_streams, line_pairs, text_lines
 
 # ---------------------------------------------------------------- oracles: the definitions, word
 # for word and slowly
@@ -408,7 +405,7 @@ def test_streams_that_cannot_be_read_twice_are_refused():
         survey({"en": "en.txt"})
     with pytest.raises(DataError, match="en is None"):
         survey({"en": None})
-    with pytest.raises(DataError, match="got list, where a dict"):
+    with pytest.raises(DataError, match="got list, expected a dict"):
         survey(lines)
     for tests in ([lines], {"dev": lines}):
         with pytest.raises(DataError, match="tests is no dict of test"):

@@ -24,8 +24,8 @@ from xlnb.base.core import (
     numpy_generator,
     split_pair,
 )
-from .text.contamination import check_streams, line_pairs, normalised, sample_items
-from .text.corpora import Lines, mismatched
+from .text.contamination import normalised, sample_items
+from .text.corpora import Lines, check_streams, line_pairs, mismatched
 from .text.sampling import checked_probabilities
 
 # %% ../nbs/04a_dro.ipynb #5842ca5a

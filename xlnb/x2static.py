@@ -41,8 +41,7 @@ from xlnb.base.core import (
     write_checksums,
 )
 from .text.batches import folder_lock, short_hash
-from .text.contamination import check_streams, text_lines
-from .text.corpora import existing_file, read_text
+from .text.corpora import check_streams, existing_file, read_text, text_lines
 from .text.tokens import VERIFIED_BYTES
 from .text.vectors import WordVectors, read_vectors
 from .text.vocab import require_fast, tokenizer_hash

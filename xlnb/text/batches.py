@@ -33,8 +33,7 @@ from xlnb.base.core import (
 )
 from .catalogue import load_corpus
 from .cldr import cldr_corpus
-from .contamination import check_streams, line_pairs, text_lines
-from .corpora import Corpus, Lines, mismatched
+from .corpora import Corpus, Lines, check_streams, line_pairs, mismatched, text_lines
 from .sampling import Mixture, checked_probabilities, exponent_probabilities
 from xlnb.text.tokens import (
     PairBundles,

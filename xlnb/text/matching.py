@@ -27,8 +27,7 @@ from xlnb.base.core import (
 )
 from .catalogue import SETS, dictionary as published_dictionary
 from .cldr import UNSPACED, dictionary as names_dictionary
-from .contamination import text_lines
-from .corpora import existing_file, file_lines, in_blocks
+from .corpora import existing_file, file_lines, in_blocks, text_lines
 from .vocab import require_fast
 
 # %% ../../nbs/text/08_matching.ipynb #945b2f02

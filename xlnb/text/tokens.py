@@ -31,7 +31,7 @@ from xlnb.base.core import (
     progress_bar,
     sha256_once,
 )
-from .contamination import line_pairs, text_lines
+from .corpora import line_pairs, text_lines
 
 # %% ../../nbs/text/09_tokens.ipynb #796305bd
 class StoreError(DataError):

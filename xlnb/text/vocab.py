@@ -35,7 +35,7 @@ from xlnb.base.core import (
     numpy_generator,
     refusing_damage,
 )
-from .contamination import check_streams, text_lines
+from .corpora import check_streams, text_lines
 
 # %% ../../nbs/text/06_vocab.ipynb #60ca956b
 def line_counts(

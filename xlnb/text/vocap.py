@@ -19,7 +19,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from ..base.core import ConfigError, DataError, PALETTE, atomic_path, figure
-from .contamination import check_streams, text_lines
+from .corpora import check_streams, text_lines
 from xlnb.text.vocab import (
     check_vocabulary_folder,
     fertility,
