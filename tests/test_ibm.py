@@ -36,7 +36,7 @@ def test_error_rate_counts_over_all_pairs_and_takes_the_union():
     gold = [pair_of(2, 2, {(0, 0)}, {(1, 1)}), pair_of(9, 9, {(i, i) for i in range(9)})]
     # one pair perfect, one nearly empty
     found = alignment_error_rate(gold, [[(0, 0), (1, 1)], {(0, 0)}])
-    assert (found.links, found.sure, found.sure_found, found.possible_found) == (3, 10, 2, 3)
+    assert (found.links, found.sure, found.matched_sure, found.matched_possible) == (3, 10, 2, 3)
     assert found.aer == 1 - 5 / 13 and (found.precision, found.recall) == (1, 0.2)
     each = [alignment_error_rate([g], [a]).aer for g, a in zip(gold, [[(0, 0), (1, 1)], {(0, 0)}])]
     assert found.aer != pytest.approx(np.mean(each))  # micro, not the mean over pairs

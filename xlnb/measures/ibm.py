@@ -29,8 +29,8 @@ class AlignmentScore:
     recall: float  # |A∩S| / |S|
     links: int  # |A|
     sure: int  # |S|
-    sure_found: int  # |A∩S|
-    possible_found: int  # |A∩P|
+    matched_sure: int  # |A∩S|
+    matched_possible: int  # |A∩P|
     pairs: int
 
 # %% ../../nbs/measures/01_ibm.ipynb #b6f7a396
@@ -47,34 +47,41 @@ def link_set(
     links,  # of one pair: (i, j) or (i, j, score), or a line in Pharaoh's form
     number: int = 0,  # of the pair, for the message
 ) -> set[tuple[int, int]]:
-    "Links without their scores; `DataError` for what is none."
+    "Links without their scores; raises `DataError` for anything else."
     if isinstance(links, str):
         matches = {item: _PHARAOH.fullmatch(item) for item in split_words(links)}
         links = [
             (int(match[1]), int(match[2])) if match else item for item, match in matches.items()
         ]
-    wanted = "give (i, j), (i, j, score), or a line like '0-0 1-2', words from 0"
+    expected = "give (i, j), (i, j, score), or a line like '0-0 1-2', words from 0"
     if not isinstance(links, Iterable):
-        raise DataError(f"links of pair {number} are {links!r:.60}: {wanted}")
+        raise DataError(f"links of pair {number} are {links!r:.60}: {expected}")
     links = list(links)
     for link in links:
         if not _is_link(link):
-            raise DataError(f"pair {number} has the link {link!r:.60}: {wanted}")
+            raise DataError(f"pair {number} has the link {link!r:.60}: {expected}")
     return {(int(i), int(j)) for i, j, *_ in links}
 
 # %% ../../nbs/measures/01_ibm.ipynb #5e52c125
 def _checked_links(pair: AlignedPair, links, number: int) -> set:
-    "Links as a set of (i, j); `DataError` for one to no word."
+    "Links as a set of (i, j); raises `DataError` where an index exceeds the sentence."
     links = link_set(links, number)
     n = len(pair.first)
     m = len(pair.second)
-    if out := sorted((i, j) for i, j in links if not (0 <= i < n and 0 <= j < m)):
+    out_of_range = sorted((i, j) for i, j in links if not (0 <= i < n and 0 <= j < m))
+    if out_of_range:
         raise DataError(
-            f"link {out[0]} of pair {number}, which has {n} and {m} words, counted from 0: are "
-            f"the links "
-            "counted from 1, or the sides swapped?"
+            f"link {out_of_range[0]} of pair {number}, which has {n} and {m} words, counted from "
+            "0: are the links counted from 1, or the sides swapped?"
         )
     return links
+
+
+def _check_gold(pair, number: int):
+    if not isinstance(pair, AlignedPair):
+        raise DataError(
+            f"gold[{number}] is {pair!r:.60}: give AlignedPair, as the readers of gold files return"
+        )
 
 
 def _list_of(values, name: str) -> list:
@@ -89,36 +96,29 @@ def alignment_error_rate(
 ) -> AlignmentScore:
     """AER, precision and recall, from counts over all pairs (Och and Ney 2003; equation 10 of XLM-E).
 
-    Raises `ConfigError` if the lengths differ, `DataError` for what is no link, for a link to no word, and for gold
-    without any Sure link."""
+    Raises `ConfigError` if the lengths differ; `DataError` for an invalid link, for an index beyond the sentence, and
+    for gold without any Sure link."""
     gold = _list_of(gold, "gold")
     links = _list_of(links, "links")
     if len(gold) != len(links):
         raise ConfigError(f"{len(gold)} gold pairs against links of {len(links)}: one for one")
-    for number, pair in enumerate(gold):
-        if not isinstance(pair, AlignedPair):
-            raise DataError(
-                f"gold[{number}] is {pair!r:.60}: give AlignedPair, as the readers of gold "
-                f"files return"
-            )
-    made_links = [
-        _checked_links(pair, some, number) for number, (pair, some) in enumerate(zip(gold, links))
-    ]
-    made = sum(map(len, made_links))
+    matched_sure = 0
+    matched_possible = 0
+    predicted = 0
+    for number, (pair, links_of_pair) in enumerate(zip(gold, links)):
+        _check_gold(pair, number)
+        hypothesis = _checked_links(pair, links_of_pair, number)
+        predicted += len(hypothesis)
+        matched_sure += len(hypothesis & pair.sure)
+        matched_possible += len(hypothesis & pair.possible)
     sure = sum(len(pair.sure) for pair in gold)
     if not sure:
-        raise DataError("gold without a single Sure link: there is nothing to find")
-    in_sure = sum(len(some & pair.sure) for some, pair in zip(made_links, gold))
-    in_possible = sum(len(some & pair.possible) for some, pair in zip(made_links, gold))
+        raise DataError("gold without a single Sure link: recall is undefined")
+    aer = 1 - (matched_sure + matched_possible) / (predicted + sure)
+    precision = matched_possible / max(predicted, 1)
+    recall = matched_sure / sure
     return AlignmentScore(
-        1 - (in_sure + in_possible) / (made + sure),
-        in_possible / max(made, 1),
-        in_sure / sure,
-        made,
-        sure,
-        in_sure,
-        in_possible,
-        len(gold),
+        aer, precision, recall, predicted, sure, matched_sure, matched_possible, len(gold)
     )
 
 # %% ../../nbs/measures/01_ibm.ipynb #eb73f588
@@ -161,18 +161,20 @@ class _DiagonalPrior:
     "a(i) of fast_align for every shape (n, m) that occurs."
 
     def __init__(self, n, m, tension: float, p0: float):  # n and m: words of each pair
-        (n, m), of_pair = np.unique(np.stack([n, m]), axis=1, return_inverse=True)
-        self.of_pair, self.first_run, self.cells = of_pair.ravel(), np.cumsum(m) - m, _Cells(n, m)
+        (n, m), shape_of_pair = np.unique(np.stack([n, m]), axis=1, return_inverse=True)
+        self.shape_of_pair = shape_of_pair.ravel()
+        self.first_run = np.cumsum(m) - m
+        self.cells = _Cells(n, m)
         spread = self.cells.spread
         column = self.cells.column
-        distance = column / spread(self.cells.width - 1) - spread(
-            (self.cells.row + 1) / m[self.cells.pair]
-        )
+        relative_row = (self.cells.row + 1) / m[self.cells.pair]
+        distance = column / spread(self.cells.width - 1) - spread(relative_row)
         weight = np.exp(-tension * np.abs(distance)) * (column > 0)
-        self.value = np.where(column > 0, (1 - p0) * weight / spread(self.cells.total(weight)), p0)
+        probability = (1 - p0) * weight / spread(self.cells.total(weight))
+        self.value = np.where(column > 0, probability, p0)
 
     def __call__(self, cells: _Cells, pair):  # numbers of the pairs that its runs belong to
-        run = self.first_run[self.of_pair[pair]] + cells.row
+        run = self.first_run[self.shape_of_pair[pair]] + cells.row
         return self.value[cells.count_from(self.cells.start[run])]
 
 # %% ../../nbs/measures/01_ibm.ipynb #14f6c776
@@ -180,19 +182,14 @@ _BLOCK = 2**20  # cells that are worked on at a time
 
 
 def _ids(sentences, index: dict, grow: bool):  # lists of words
-    "Ids of all words end to end (-1: not in the index), where each sentence starts, and its length."
-    flat = [*chain.from_iterable(sentences)]
+    "Ids of all words, concatenated (-1: not in the index); start and length of each sentence."
+    words = [*chain.from_iterable(sentences)]
     if grow:
-        index |= {
-            word: n
-            for n, word in enumerate(dict.fromkeys(w for w in flat if w not in index), len(index))
-        }
+        for word in words:
+            index.setdefault(word, len(index))
+    ids = np.fromiter((index.get(word, -1) for word in words), np.int64, len(words))
     length = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    return (
-        np.fromiter((index.get(w, -1) for w in flat), np.int64, len(flat)),
-        np.cumsum(length) - length,
-        length,
-    )
+    return ids, np.cumsum(length) - length, length
 
 # %% ../../nbs/measures/01_ibm.ipynb #3bed71ae
 def _keyed_cells(
@@ -204,7 +201,8 @@ def _keyed_cells(
     block = np.cumsum(n * m) // _BLOCK
 
     def blocks():
-        for part in np.split(np.arange(len(pairs)), np.flatnonzero(np.diff(block)) + 1):
+        boundaries = np.flatnonzero(np.diff(block)) + 1
+        for part in np.split(np.arange(len(pairs)), boundaries):
             cells = _Cells(n[part] - 1, m[part])
             pair = part[cells.pair]
             a = source[cells.count_from(start[pair])]
@@ -216,18 +214,25 @@ def _keyed_cells(
 # %% ../../nbs/measures/01_ibm.ipynb #0a70528d
 def _numbered(blocks):
     "All keys, sorted; and the blocks with the number of each cell's key in place of the key."
-    own = [(pair, cells, *np.unique(keys, return_inverse=True)) for pair, cells, keys in blocks]
-    keys = np.unique(np.concatenate([some for *_, some, _ in own]))
+    unique_keys = []
+    inverses = []
+    runs = []
+    for pair, cells, keys in blocks:
+        keys, inverse = np.unique(keys, return_inverse=True)
+        unique_keys.append(keys)
+        inverses.append(inverse.ravel())
+        runs.append((pair, cells))
+    all_keys = np.unique(np.concatenate(unique_keys))
+    numbers = [
+        np.searchsorted(all_keys, keys).astype(np.int32)[inverse]
+        for keys, inverse in zip(unique_keys, inverses)
+    ]
+    return all_keys, [(*run, number) for run, number in zip(runs, numbers)]
 
-    def number(some, where):
-        return np.searchsorted(keys, some).astype(np.int32)[where.ravel()]
 
-    return keys, [(pair, cells, number(some, where)) for pair, cells, some, where in own]
-
-
-def _maximised(counts, owner, alpha):
-    "t(second | first) out of expected counts; `owner` is the first word of each entry."
-    totals = np.bincount(owner, counts + alpha)[owner]
+def _maximised(counts, first_word, alpha):
+    "t(second | first) out of expected counts, with the id of each entry's first word."
+    totals = np.bincount(first_word, counts + alpha)[first_word]
     if alpha == 0:
         return counts / np.maximum(totals, 1e-300)
     from scipy.special import digamma
@@ -236,11 +241,10 @@ def _maximised(counts, owner, alpha):
 
 # %% ../../nbs/measures/01_ibm.ipynb #bae0fcdd
 def _best_origins(cells, p, pair):
-    "(pair, first's word, second's word, posterior) of each run whose best cell, the first of equals, is not NULL."
+    "(pair, first's word, second's word, posterior) of each run whose best cell, the first of equals, is a word."
     best = np.maximum.reduceat(p, cells.start)
-    column = np.minimum.reduceat(
-        np.where(p == cells.spread(best), cells.column, len(p)), cells.start
-    )
+    best_columns = np.where(p == cells.spread(best), cells.column, len(p))
+    column = np.minimum.reduceat(best_columns, cells.start)
     linked = column > 0
     values = pair, column - 1, cells.row, best / cells.total(p)
     return zip(*(value[linked].tolist() for value in values))
@@ -260,7 +264,7 @@ def _words(side, lowercase: bool, number: int) -> list[str]:  # of pair `number`
 
 # %% ../../nbs/measures/01_ibm.ipynb #edeed590
 def _sides(pairs) -> list[tuple]:  # of two sides
-    "The pairs as tuples; `DataError` for what is no pair."
+    "The pairs as tuples; raises `DataError` for anything that has not two sides."
     if not isinstance(pairs, Iterable):
         raise ConfigError(f"pairs={pairs!r:.60}: give pairs of lists of words")
     pairs = list(pairs)
@@ -275,18 +279,21 @@ def _sides(pairs) -> list[tuple]:  # of two sides
 
 def _cased(pairs, lowercase) -> list:  # of pairs of lists of words
     "Words of both sides of each pair; `DataError` for a string, whose characters would be aligned."
-    return [
-        tuple(_words(side, lowercase, number) for side in pair)
-        for number, pair in enumerate(_sides(pairs))
-    ]
+    sides = enumerate(_sides(pairs))
+    return [(_words(a, lowercase, n), _words(b, lowercase, n)) for n, (a, b) in sides]
 
 # %% ../../nbs/measures/01_ibm.ipynb #1c1d1c7d
 UNSEEN = 1e-9  # t of words that never occurred together
 
+
+def _prior(n, m, tension: float | None, p0: float):
+    "a(i) as a function of cells and pairs; 1 for Model 1, where it cancels."
+    return (lambda cells, pair: 1) if tension is None else _DiagonalPrior(n, m, tension, p0)
+
 # %% ../../nbs/measures/01_ibm.ipynb #efaa8e0c
 @dataclass(frozen=True)
 class IBM1:
-    "A trained table t(second | first), in one direction: each word of the second has one origin in the first, or none."
+    "A trained table t(second | first) in one direction: a word of the second has at most one origin in the first."
 
     first: dict  # word → id; None → 0 is NULL
     second: dict  # word → id
@@ -299,53 +306,48 @@ class IBM1:
     def align(
         self, pairs
     ) -> list[list[tuple[int, int, float]]]:  # pairs of lists of words → (i, j, posterior)
-        "The most probable origin of each word of the second, none where it is NULL; `DataError` for strings."
+        "The most probable origin of each word of the second, NULL left out; raises `DataError` for strings."
         pairs = _cased(pairs, self.lowercase)
-        out = [[] for _ in pairs]
-        full = [k for k, pair in enumerate(pairs) if all(pair)]
-        if not full:
-            return out
-        n, m, blocks = _keyed_cells([pairs[k] for k in full], self.first, self.second)
-        prior = None if self.tension is None else _DiagonalPrior(n, m, self.tension, self.p0)
+        links = [[] for _ in pairs]
+        filled = [k for k, pair in enumerate(pairs) if all(pair)]
+        if not filled:
+            return links
+        n, m, blocks = _keyed_cells([pairs[k] for k in filled], self.first, self.second)
+        prior = _prior(n, m, self.tension, self.p0)
         for pair, cells, keys in blocks:
-            at = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-            p = np.where(self.keys[at] == keys, self.table[at], UNSEEN) * (
-                prior(cells, pair) if prior else 1
-            )
-            for k, i, j, share in _best_origins(cells, p, pair):
-                out[full[k]].append((i, j, share))
-        return out
+            entry = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+            t = np.where(self.keys[entry] == keys, self.table[entry], UNSEEN)
+            p = t * prior(cells, pair)
+            for k, i, j, posterior in _best_origins(cells, p, pair):
+                links[filled[k]].append((i, j, posterior))
+        return links
 
 # %% ../../nbs/measures/01_ibm.ipynb #2173a684
-def _check_shares(**limits):  # name → (value, the most that it may be)
-    "Raise `ConfigError` for what is no finite number from 0 to a limit."
-    for name, (value, most) in limits.items():
+def _check_ranges(**limits):  # name → (value, its maximum)
+    "Raise `ConfigError` for a value outside 0 to its limit, or not a finite number."
+    for name, (value, limit) in limits.items():
         if name == "tension" and value is None:
             continue
-        if (
-            not isinstance(value, Real)
-            or isinstance(value, bool)
-            or not (isfinite(value) and 0 <= value <= most)
-        ):
-            raise ConfigError(
-                f"{name}={value!r}: give a number from 0 {'up' if most == inf else f'to {most}'}"
-            )
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not (is_number and isfinite(value) and 0 <= value <= limit):
+            allowed = "up" if limit == inf else f"to {limit}"
+            raise ConfigError(f"{name}={value!r}: give a number from 0 {allowed}")
 
 # %% ../../nbs/measures/01_ibm.ipynb #d5c55bd5
 def train_ibm1(
-    pairs,  # iterable of pairs of lists of words; those with an empty side are passed over
+    pairs,  # iterable of pairs of lists of words; those with an empty side are skipped
     iterations: int = 5,  # of EM
-    tension: float
-    | None = None,  # λ of the diagonal prior, 4.0 in fast_align; 0: a flat one; None: Model 1
+    # λ of the diagonal prior, 4.0 in fast_align; 0: uniform over words; None: Model 1
+    tension: float | None = None,
     alpha: float = 0.0,  # of the Dirichlet prior, 0.01 in fast_align -v
     p0: float = 0.08,  # prior of NULL beside a diagonal prior
     lowercase: bool = True,
 ) -> IBM1:
     """Expectation maximisation from a uniform table (Brown et al. 1993, Dyer et al. 2013).
 
-    Raises `DataError` without pairs and for strings, `ConfigError` for no iterations."""
+    Raises `DataError` without pairs and for strings, `ConfigError` for options out of range."""
     check_counts(iterations=iterations)
-    _check_shares(tension=(tension, inf), alpha=(alpha, inf), p0=(p0, 1))
+    _check_ranges(tension=(tension, inf), alpha=(alpha, inf), p0=(p0, 1))
     first = {None: 0}
     second = {}
     pairs = [pair for pair in _cased(pairs, lowercase) if all(pair)]
@@ -353,18 +355,47 @@ def train_ibm1(
         raise DataError("no pair with words on both sides: there is nothing to learn from")
     n, m, blocks = _keyed_cells(pairs, first, second, grow=True)
     keys, blocks = _numbered(blocks)
-    prior = None if tension is None else _DiagonalPrior(n, m, tension, p0)
+    prior = _prior(n, m, tension, p0)
     table = np.ones(len(keys))
     for _ in range(iterations):
         counts = np.zeros(len(keys))
         for pair, cells, number in blocks:
-            p = table[number] * (prior(cells, pair) if prior else 1)
-            counts += np.bincount(number, p / cells.spread(cells.total(p)), len(keys))
+            p = table[number] * prior(cells, pair)
+            posterior = p / cells.spread(cells.total(p))
+            counts += np.bincount(number, posterior, len(keys))
         table = _maximised(counts, keys // len(second), alpha)
     return IBM1(first, second, keys, table, tension, p0, lowercase)
 
 # %% ../../nbs/measures/01_ibm.ipynb #6a7d8fe5
 HEURISTICS = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
+
+
+class _GrowingAlignment:
+    "Links, and the words that they cover on either side."
+
+    def __init__(self, links: set):
+        self.links = links
+        self.rows = {i for i, _ in links}
+        self.columns = {j for _, j in links}
+
+    def add(self, candidates: set, accept) -> bool:
+        "Add those that `accept(i, j)` allows, in order; whether any was added."
+        before = len(self.links)
+        for i, j in sorted(candidates - self.links):
+            if accept(i, j):
+                self.links.add((i, j))
+                self.rows.add(i)
+                self.columns.add(j)
+        return len(self.links) > before
+
+    def free(self, i, j) -> bool:
+        return i not in self.rows or j not in self.columns
+
+    def both_free(self, i, j) -> bool:
+        return i not in self.rows and j not in self.columns
+
+    def near(self, i, j) -> bool:
+        return any((i + x, j + y) in self.links for x in (-1, 0, 1) for y in (-1, 0, 1))
 
 # %% ../../nbs/measures/01_ibm.ipynb #239460e2
 def symmetrise(
@@ -380,30 +411,12 @@ def symmetrise(
     grown = a & b
     if how == "intersection":
         return grown
-    rows, columns = ({link[side] for link in grown} for side in (0, 1))
-
-    def add(links, accept):  # in order; whether any was added
-        before = len(grown)
-        for i, j in sorted(links - grown):
-            if accept(i, j):
-                grown.add((i, j)), rows.add(i), columns.add(j)
-        return len(grown) > before
-
-    def free(i, j):
-        return i not in rows or j not in columns
-
-    def near(i, j):
-        return any((i + x, j + y) in grown for x in (-1, 0, 1) for y in (-1, 0, 1))
-
-    while add(a | b, lambda i, j: free(i, j) and near(i, j)):
+    alignment = _GrowingAlignment(grown)
+    while alignment.add(a | b, lambda i, j: alignment.free(i, j) and alignment.near(i, j)):
         pass
-
-    def both_free(i, j):
-        return i not in rows and j not in columns
-
     for links in (a, b) if "final" in how else ():
-        add(links, both_free if how.endswith("and") else free)
-    return grown
+        alignment.add(links, alignment.both_free if how.endswith("and") else alignment.free)
+    return alignment.links
 
 # %% ../../nbs/measures/01_ibm.ipynb #ec42e168
 # options; the second: fast_align -d -v
@@ -427,11 +440,14 @@ def align_both(
     if not (isinstance(models, (tuple, list)) and [*map(type, models)] == [IBM1, IBM1]):
         raise ConfigError(f"models={models!r:.60}: give the two that train_both returns")
     pairs = _sides(pairs)
+    forward = models[0].align(pairs)
     backward = models[1].align([(b, a) for a, b in pairs])
-    return [
-        ({(i, j): p for i, j, p in own}, {(i, j): p for j, i, p in other})
-        for own, other in zip(models[0].align(pairs), backward)
-    ]
+    posteriors = []
+    for links, swapped_links in zip(forward, backward):
+        to_second = {(i, j): p for i, j, p in links}
+        to_first = {(i, j): p for j, i, p in swapped_links}
+        posteriors.append((to_second, to_first))
+    return posteriors
 
 # %% ../../nbs/measures/01_ibm.ipynb #fdf40106
 def scored(
@@ -439,35 +455,32 @@ def scored(
     how: str = "intersection",  # one of HEURISTICS
 ) -> list[tuple[int, int, float]]:  # sorted
     "One set of links, each with the mean of its posteriors; 0 in a direction that lacks it."
-    if not isinstance(directions, (tuple, list)) or [
-        isinstance(links, dict) for links in directions
-    ] != [True, True]:
+    is_list = isinstance(directions, (tuple, list))
+    if not is_list or [isinstance(links, dict) for links in directions] != [True, True]:
         raise ConfigError(
             f"directions={directions!r:.60}: give two dicts (i, j) → posterior, as align_both "
-            f"returns"
+            "returns"
         )
-    return [
-        (*link, sum(own.get(link, 0) for own in directions) / 2)
-        for link in sorted(symmetrise(*directions, how))
-    ]
+    forward, backward = directions
+    links = sorted(symmetrise(forward, backward, how))
+    return [(*link, (forward.get(link, 0) + backward.get(link, 0)) / 2) for link in links]
 
 # %% ../../nbs/measures/01_ibm.ipynb #c1418504
-class _Marks(dict):
-    "What `str.translate` puts for a character: marks of punctuation stand alone; filled as characters are met."
+class _SpacedMarks(dict):
+    "The replacement of a character by `str.translate`: blanks around punctuation; filled on demand."
 
     def __missing__(self, code):
         c = chr(code)
-        self[code] = (
-            c if unicodedata.category(c)[0] in "LMN" or c in "-'’" or c.isspace() else f" {c} "
-        )
+        in_word = unicodedata.category(c)[0] in "LMN" or c in "-'’" or c.isspace()
+        self[code] = c if in_word else f" {c} "
         return self[code]
 
 
-_MARKS = _Marks()
+_SPACED_MARKS = _SpacedMarks()
 
 
 def tokenize_words(line: str) -> list[str]:
     "Words and marks of punctuation, normalised; apostrophes and hyphens are part of words, and so are vowel signs."
     if not isinstance(line, str):
         raise DataError(f"line={line!r:.60} is not a string: give one line of text")
-    return normalize_text(line).translate(_MARKS).split()
+    return normalize_text(line).translate(_SPACED_MARKS).split()
