@@ -20,7 +20,8 @@ from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.encoder.initialisation import source_config, weight_places
 from xlnb.training.training import TrainingConfig, latest_checkpoint, load_weights, resume, train
 from xlnb.measures.finetuning import load_config, load_head, new_head
-from xlnb.measures.retrieval import load_model_and_tokenizer, load_model_tokenizer, own_pooling
+from xlnb.encoder.loading import load_model_and_tokenizer, load_model_tokenizer
+from xlnb.measures.retrieval import own_pooling
 
 pytestmark = [pytest.mark.campaign, pytest.mark.filterwarnings("ignore")]
 TIMES = times(3)

@@ -19,7 +19,7 @@ from xlnb.encoder.encoder import Encoder, load, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.training.objectives import MaskIds
 from xlnb.training.training import read_log
-from xlnb.measures.retrieval import load_model_tokenizer
+from xlnb.encoder.loading import load_model_tokenizer
 from xlnb.pretraining.experiments import Experiment, missing, run_missing
 from xlnb.pretraining.pretraining import (
     main,

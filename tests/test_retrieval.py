@@ -32,6 +32,7 @@ import xlnb.measures.retrieval as retrieval
 from xlnb.base.core import CheckpointError, ConfigError, DataError, data_root, numpy_generator
 from xlnb.encoder.encoder import Encoder, config_for, new_model
 from xlnb.encoder.heads import EncoderForReplacedTokens
+from xlnb.encoder.loading import load_model_and_tokenizer, longest_input, network_folder
 from xlnb.measures.retrieval import (
     FREQUENCY_WIDTHS,
     NEIGHBOURS,
@@ -41,9 +42,6 @@ from xlnb.measures.retrieval import (
     chance,
     encode,
     frequency_vectors,
-    kept_network,
-    load_model_and_tokenizer,
-    longest_input,
     lsa,
     nearest,
     nearest_both,
@@ -760,9 +758,9 @@ def test_a_run_is_opened_by_its_folder(tmp_path):
     for part in ("generator", "discriminator"):
         (tmp_path / "run" / part).mkdir(parents=True)
         (tmp_path / "run" / part / "config.json").write_text("{}")
-    assert kept_network(tmp_path / "run") == tmp_path / "run" / "discriminator"
-    assert kept_network(tmp_path / "run" / "generator") == tmp_path / "run" / "generator"
-    assert kept_network(tmp_path) is None
+    assert network_folder(tmp_path / "run") == tmp_path / "run" / "discriminator"
+    assert network_folder(tmp_path / "run" / "generator") == tmp_path / "run" / "generator"
+    assert network_folder(tmp_path) is None
 
 
 def test_what_is_no_model_is_named():
@@ -1036,8 +1034,12 @@ def test_a_model_of_pictures_is_refused(tokenizer):
 
 def test_reading_vectors_loads_no_transformers():
     "A mapper of vectors needs neither its models nor the seconds that they take to import."
-    names = "ibm, lexicon, linear_maps, mapping, probes, retrieval, scores, static_transfer, task_sets, vectors"
-    code = f"import sys\nfrom xlnb import {names}\nprint('transformers' in sys.modules)"
+    measures = "ibm, lexicon, linear_maps, probes, retrieval, scores, task_sets"
+    code = f"""import sys
+from xlnb.measures import {measures}
+from xlnb.text import vectors
+from xlnb import mapping, static_transfer
+print('transformers' in sys.modules)"""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )

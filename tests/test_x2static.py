@@ -26,7 +26,7 @@ from xlnb.text.vectors import read_vectors
 from xlnb.text.vocab import train_vocab
 from xlnb.encoder.encoder import Encoder, config_for, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM
-from xlnb.measures.retrieval import layer_states
+from xlnb.encoder.loading import layer_states
 from xlnb import x2static
 from xlnb.x2static import (
     Distillation,

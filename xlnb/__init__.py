@@ -69,6 +69,8 @@ __doc__ += """\
                              folder
     encoder.seq2seq          An encoder-decoder out of one encoder: blocks shared or copied, one word table,
                              transformers' generation, VECO's names of weights, fewer pieces
+    encoder.loading          The network and the tokenizer of a folder, checked against each other, and the hidden
+                             states of its layers
     training.objectives      What a cross-lingual encoder is trained to predict: masked tokens in text and in
                              translation pairs, replaced tokens, and which sentence translates which
     training.training        One loop, on one process or many: pooled losses, a schedule, checkpoints that survive

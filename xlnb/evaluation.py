@@ -78,15 +78,14 @@ from xlnb.measures.finetuning import (
 )
 from .measures.probes import CutExamples
 from .measures.readouts import EACH, NOT_POOLED, OF_WORDS, READ, TATOEBA, row, vector_files
-from xlnb.measures.retrieval import (
-    OF_A_RUN,
-    POOLS,
-    kept_network,
+from xlnb.encoder.loading import (
     load_model_and_tokenizer,
     load_model_tokenizer,
     longest_input,
-    untrained,
+    network_folder,
+    RUN_NETWORKS,
 )
+from .measures.retrieval import POOLS, untrained
 from .measures.scores import matches, paired_bootstrap_of_ratios, span_counts
 from .measures.task_sets import TASK_SETS, TRANSLATE_TRAIN, read_task, task_languages
 
@@ -124,7 +123,7 @@ class Settings:
     @property
     def title(self) -> str:  # a run's network lies in a folder of its own
         place = Path(self.model).resolve()
-        return self.name or (place.parent.name if place.name in OF_A_RUN else place.name)
+        return self.name or (place.parent.name if place.name in RUN_NETWORKS else place.name)
 
     @property
     def folder(self) -> Path:
@@ -197,7 +196,7 @@ def _with_model(settings) -> Settings:  # its folder; of a run the network that 
         [place] = runs
     if not place.exists():
         return _from_hub(settings)
-    if kept := kept_network(place):
+    if kept := network_folder(place):
         return replace(settings, model=str(kept))
     if vector_files(place):
         return settings

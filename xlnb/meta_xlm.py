@@ -73,10 +73,10 @@ from .training.training import read_log
 from .measures.alignment import AS_PUBLISHED, aer_by_layer
 from .measures.ibm import alignment_error_rate, train_both
 from .measures.probes import cldr_tasks, linear_probe
+from .encoder.loading import load_model_tokenizer
 from xlnb.measures.retrieval import (
     accuracy,
     column_index,
-    load_model_tokenizer,
     retrieval_by_layer,
     sparse_counts,
     usual_layer,

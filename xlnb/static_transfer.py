@@ -24,13 +24,8 @@ from xlnb.base.core import (
     torch_generator,
 )
 from .measures.linear_maps import decomposed
-from xlnb.measures.retrieval import (
-    check_sentences,
-    layer_states,
-    pad_batch,
-    pool_sentences,
-    warn_unknown,
-)
+from .encoder.loading import layer_states, pad_batch
+from .measures.retrieval import check_sentences, pool_sentences, warn_unknown
 
 # %% ../nbs/07b_static_transfer.ipynb #237ad97f
 def _matrix(name, matrix):

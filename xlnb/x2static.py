@@ -47,16 +47,8 @@ from .text.vectors import WordVectors, read_vectors
 from .text.vocab import require_fast, tokenizer_hash
 from .measures import retrieval
 from .measures.linear_maps import decomposed
-from xlnb.measures.retrieval import (
-    batches_by_length,
-    chosen_layers,
-    evaluating,
-    layer_states,
-    load_model_and_tokenizer,
-    longest_input,
-    pad_batch,
-    warn_unknown,
-)
+from .encoder.loading import layer_states, load_model_and_tokenizer, longest_input, pad_batch
+from .measures.retrieval import batches_by_length, chosen_layers, evaluating, warn_unknown
 
 # %% ../nbs/07_x2static.ipynb #289c09ed
 # settings of method="x2static" alone

@@ -49,6 +49,7 @@ from xlnb.measures.ibm import (
     tokenize_words,
     train_both,
 )
+from ..encoder.loading import layer_states, load_model_and_tokenizer, longest_input
 from xlnb.measures.retrieval import (
     batches_by_length,
     check_rows,
@@ -56,10 +57,7 @@ from xlnb.measures.retrieval import (
     draw_by_layer,
     evaluating,
     is_several,
-    layer_states,
     line_styles,
-    load_model_and_tokenizer,
-    longest_input,
     percent_by_layer,
     untrained,
     warn_unknown,

@@ -43,13 +43,13 @@ from xlnb.base.core import (
 from ..encoder.foreign import loading_quietly, quietly
 from ..training.training import TrainingConfig, train
 from .probes import pad_examples, tokenized
-from xlnb.measures.retrieval import (
+from xlnb.encoder.loading import (
     check_complete,
     check_tokenizer,
-    evaluating,
     load_model_tokenizer,
     longest_input,
 )
+from .retrieval import evaluating
 
 # %% ../../nbs/measures/08_finetuning.ipynb #9267e13f
 IGNORED = -100  # a target that is not counted

@@ -47,16 +47,13 @@ from xlnb.text.cldr import (
     tokenize,
 )
 from ..training.training import NonFiniteLoss, TrainingConfig, learning_rate_at, make_optimizer
+from ..encoder.loading import layer_states, load_model_and_tokenizer, longest_input, pad_batch
 from xlnb.measures.retrieval import (
     batches_by_length,
     check_rows,
     chosen_layers,
     column_index,
     evaluating,
-    layer_states,
-    load_model_and_tokenizer,
-    longest_input,
-    pad_batch,
     sparse_counts,
     threads_for,
     untrained,

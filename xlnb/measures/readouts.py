@@ -42,12 +42,12 @@ from .alignment import aer_by_layer
 from .ibm import alignment_error_rate, diagonal_links
 from .lexicon import read_similarity, translation_accuracy, word_similarity
 from .probes import cldr_tasks, linear_probe, probe_baselines
+from ..encoder.loading import load_model_and_tokenizer
 from xlnb.measures.retrieval import (
     accuracy as accuracy_at_1,
     centre,
     chosen_layers,
     encode,
-    load_model_and_tokenizer,
     nearest_both,
     own_pooling,
     retrieval_by_layer,

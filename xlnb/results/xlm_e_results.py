@@ -14,7 +14,8 @@ import numpy as np
 
 from ..base.core import PALETTE, figure, label_lines, run_facts
 from ..measures.linear_maps import cca_maps
-from ..measures.retrieval import accuracy, encode, load_model_and_tokenizer, untrained
+from ..encoder.loading import load_model_and_tokenizer
+from ..measures.retrieval import accuracy, encode, untrained
 from ..pretraining.claims import Claim, Comparison, layer_score
 from ..pretraining.pretraining import finished_phase
 from xlnb.pretraining.reports import (
