@@ -668,7 +668,7 @@ EVERY_PHASE = (
     "vocab",
     "tokens",
     "sampling",
-    "data",
+    "batches",
     "encoder",
     "kernels",
     "heads",

@@ -143,7 +143,7 @@ def prepare(
     | None = None,  # folder of one that is there already; None: from all text of the corpus
 ) -> Prepared:
     "Vocabulary and token store of a corpus, made on the first call and opened on later ones."
-    code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "data")
+    code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "batches")
     for streams in (corpus.text, corpus.pairs):
         check_streams(streams)
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
