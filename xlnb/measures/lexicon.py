@@ -29,22 +29,22 @@ def nearest_products(
     k: int = 1,  # keys wanted
     block: int | None = None,  # as of `nearest`
 ) -> tuple[torch.Tensor, torch.Tensor]:  # products and numbers of keys, (n, k), largest first
-    "The k keys with the largest product with each query, found as the nearest ones with a column more."
+    "The k keys with the largest product with each query, by cosine with one more column."
     queries = float_matrix(queries, "queries")
     keys = float_matrix(keys, "keys")
     lengths = torch.linalg.vector_norm(keys, dim=1)
-    rest = (lengths.max() ** 2 - lengths**2).clamp_min(0).sqrt()
+    padding = (lengths.max() ** 2 - lengths**2).clamp_min(0).sqrt()
     queries = torch.cat([queries, queries.new_zeros(len(queries), 1)], 1)
-    cosine, found = nearest(queries, torch.cat([keys, rest[:, None]], 1), k, block=block)
-    return cosine * torch.linalg.vector_norm(queries, dim=1, keepdim=True) * lengths.max(), found
+    cosine, indices = nearest(queries, torch.cat([keys, padding[:, None]], 1), k, block=block)
+    query_lengths = torch.linalg.vector_norm(queries, dim=1, keepdim=True)
+    return cosine * query_lengths * lengths.max(), indices
 
 # %% ../../nbs/measures/04_lexicon.ipynb #b8b5338d
 def unit_rows(matrix) -> torch.Tensor:  # (n, width) → the same, float32, rows of length 1
     "Rows divided by their lengths; a row of zeros stays."
     matrix = float_matrix(matrix).float()
-    return matrix / torch.linalg.vector_norm(matrix, dim=1, keepdim=True).clamp_min(
-        torch.finfo(torch.float32).tiny
-    )
+    lengths = torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
+    return matrix / lengths.clamp_min(torch.finfo(torch.float32).tiny)
 
 
 def nearest_csls(
@@ -54,13 +54,13 @@ def nearest_csls(
     k: int = 1,  # keys wanted
     block: int | None = None,  # as of `nearest`
 ) -> tuple[torch.Tensor, torch.Tensor]:  # 2 cos − r(key) and numbers of keys, (n, k), best first
-    "The k best keys by CSLS (Conneau et al. 2018), up to the queries' own r, which changes no order."
+    "The k best keys by CSLS (Conneau et al. 2018), without the constant r(query)."
     queries = unit_rows(queries)
     keys = unit_rows(keys)
+    key_means = torch.as_tensor(key_means).to(keys)
     queries = torch.cat([2 * queries, -torch.ones_like(queries[:, :1])], 1)
-    return nearest_products(
-        queries, torch.cat([keys, torch.as_tensor(key_means).to(keys)[:, None]], 1), k, block
-    )
+    keys = torch.cat([keys, key_means[:, None]], 1)
+    return nearest_products(queries, keys, k, block)
 
 # %% ../../nbs/measures/04_lexicon.ipynb #49e788fe
 @dataclass(frozen=True)
@@ -70,30 +70,30 @@ class TranslationScore:
     words: int  # distinct source words of the dictionary
     coverage: float  # share of them that the vectors have, with at least one translation
     covered: dict  # k → accuracy@k over covered words
-    overall: dict  # k → accuracy@k over all words: what is not covered is wrong
+    overall: dict  # k → accuracy@k over all words; uncovered ones count as wrong
     score: str  # 'csls' or 'cosine'
-    known: int = 0  # source words that were left out, since the map knows a translation of them
+    known: int = 0  # source words excluded because a training entry translates them
 
 
 def known_row(
     vectors: WordVectors,  # or whatever has an `index`: word → row
     word: str,
 ) -> int | None:
-    "The row of a word as it is written, composed, in lower case, or with underscores for blanks; None: there is none."
+    "The row of a word as written, in NFC, in lower case, or with underscores for blanks; None if it has no vector."
     if not isinstance(word, str):
         raise ConfigError(f"{word!r:.60} is no word: give a string")
     spellings = dict.fromkeys((word, normalize_text(word)))
-    cased = [form for one in spellings for form in (one, one.lower())]
+    cased = [form for spelling in spellings for form in (spelling, spelling.lower())]
     forms = [*cased, *(form.replace(" ", "_") for form in cased)]
     return next((vectors.index[form] for form in forms if form in vectors.index), None)
 
 # %% ../../nbs/measures/04_lexicon.ipynb #8b2ecf30
 def check_vectors(*sides):
-    "Raise `ConfigError` for what is no `WordVectors`."
-    for own in sides:
-        if not isinstance(own, WordVectors):
+    "Raise `ConfigError` for anything but `WordVectors`."
+    for vectors in sides:
+        if not isinstance(vectors, WordVectors):
             raise ConfigError(
-                f"{type(own).__name__} is no WordVectors: give those of a language, e.g. "
+                f"{type(vectors).__name__} is no WordVectors: give those of a language, e.g. "
                 "spaces.vectors['de']"
             )
 
@@ -101,17 +101,14 @@ def check_vectors(*sides):
 def same_width(
     first: WordVectors, second: WordVectors, hint: str = "map one space into the other first"
 ):
-    "Raise `DataError`, with the files that the vectors were read from, for vectors of another width."
+    "Raise `DataError`, with the vectors' files, where the widths differ."
     check_vectors(first, second)
     if first.width == second.width:
         return
-    (a, b), place = (
-        ((v.language or "vectors" for v in (first, second))),
-        f" in {second.file}" if second.file else "",
-    )
-    raise DataError(
-        f"{a} of width {first.width}, and {b} of width {second.width}{place}: {hint}", first.file
-    )
+    a = f"{first.language or 'vectors'} of width {first.width}"
+    b = f"{second.language or 'vectors'} of width {second.width}"
+    in_file = f" in {second.file}" if second.file else ""
+    raise DataError(f"{a}, and {b}{in_file}: {hint}", first.file)
 
 # %% ../../nbs/measures/04_lexicon.ipynb #9b146b09
 _NO_ENTRIES = (
@@ -124,7 +121,7 @@ _NO_ENTRIES = (
 def given_entries(
     entries,  # (word, translation) pairs, or the path of a file that `read_dictionary` reads
 ) -> tuple[list, str | Path | None]:  # pairs; the file
-    "Entries as they are given, or read."
+    "Entries as a list, read from a file where a path is given."
     if isinstance(entries, str | Path):
         return read_dictionary(entries), entries
     if isinstance(entries, Iterable) and not isinstance(entries, bytes | Mapping):
@@ -133,46 +130,44 @@ def given_entries(
 
 # %% ../../nbs/measures/04_lexicon.ipynb #c7cf656a
 def _is_pair(entry) -> bool:  # of two words
-    return (
-        isinstance(entry, tuple | list)
-        and len(entry) == 2
-        and all(isinstance(word, str) for word in entry)
-    )
+    if not isinstance(entry, tuple | list) or len(entry) != 2:
+        return False
+    return all(isinstance(word, str) for word in entry)
 
 
 def _check_entries(entries):
-    "Raise `ConfigError` for what is no pairs of words."
-    if (
-        isinstance(entries, str | Mapping)
-        or not isinstance(entries, Iterable)
-        or not all(map(_is_pair, entries))
-    ):
+    "Raise `ConfigError` for anything but pairs of words."
+    is_list = isinstance(entries, Iterable) and not isinstance(entries, str | Mapping)
+    if not is_list or not all(map(_is_pair, entries)):
         raise ConfigError(_NO_ENTRIES)
 
 # %% ../../nbs/measures/04_lexicon.ipynb #b8e66f8d
+def _first_words(vectors: WordVectors) -> str:
+    words = ", ".join(vectors.words[:3])
+    return f"{words} in {vectors.file}" if vectors.file else words
+
+
 def covered_entries(
     entries,  # (word, translation) pairs
     first: WordVectors,  # of the words
     second: WordVectors,  # of the translations
     file=None,  # where the entries were read, for the message
 ) -> dict[int, set[int]]:  # row of first → rows of second
-    "The entries of which both sides have a vector; `DataError` if there is none, `ConfigError` for what is no pairs."
+    "Entries whose words both have a vector; raises `DataError` without any, `ConfigError` for anything but pairs."
     check_vectors(first, second)
     _check_entries(entries)
-    found = {}
+    translations = {}
     for word, translation in entries:
-        rows = known_row(first, word), known_row(second, translation)
-        if None not in rows:
-            found.setdefault(rows[0], set()).add(rows[1])
-    if found:
-        return found
-    some = "; ".join(f"{a} – {b}" for a, b in [*entries][:3]) or "the dictionary is empty"
-    begin = " and ".join(
-        ", ".join(v.words[:3]) + (f" in {v.file}" if v.file else "") for v in (first, second)
-    )
+        source = known_row(first, word)
+        target = known_row(second, translation)
+        if source is not None and target is not None:
+            translations.setdefault(source, set()).add(target)
+    if translations:
+        return translations
+    examples = "; ".join(f"{a} – {b}" for a, b in [*entries][:3]) or "the dictionary is empty"
     raise DataError(
-        f"no entry of the dictionary has vectors on both sides ({some}; the vectors begin with "
-        f"{begin}): "
+        f"no entry of the dictionary has vectors on both sides ({examples}; the vectors begin "
+        f"with {_first_words(first)} and {_first_words(second)}): "
         "are the languages swapped, or the words cased otherwise?",
         file,
     )
@@ -181,7 +176,7 @@ def covered_entries(
 def linked_entries(
     entries,  # (word of first, word of second) pairs, or their rows
 ) -> list[int]:  # the number of each entry's group
-    "Groups of entries that share a word on either side, or hang together by others that do."
+    "Connected components of entries: two are linked where they share a word on either side."
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -190,44 +185,74 @@ def linked_entries(
         raise ConfigError(_NO_ENTRIES)
     if not entries:
         return []
-    rows, columns = (
-        {word: k for k, word in enumerate(dict.fromkeys(side))} for side in zip(*entries)
-    )
-    places = [rows[a] for a, _ in entries], [len(rows) + columns[b] for _, b in entries]
-    graph = coo_array(([True] * len(entries), places), shape=(len(rows) + len(columns),) * 2)
-    return connected_components(graph, directed=False)[1][places[0]].tolist()
+    first = {word: k for k, word in enumerate(dict.fromkeys(a for a, _ in entries))}
+    second = {word: k for k, word in enumerate(dict.fromkeys(b for _, b in entries), len(first))}
+    rows = [first[a] for a, _ in entries]
+    columns = [second[b] for _, b in entries]
+    nodes = len(first) + len(second)
+    graph = coo_array(([True] * len(entries), (rows, columns)), shape=(nodes, nodes))
+    return connected_components(graph, directed=False)[1][rows].tolist()
 
 # %% ../../nbs/measures/04_lexicon.ipynb #50189709
 def leaked_entries(
     test,  # (word, translation) pairs, or a file's path
-    known,  # the same, of this or of the other direction: what a map was learned from
+    known,  # the same, of either direction: the entries that a map was learned from
 ) -> list[tuple[str, str]]:  # pairs of the test
-    "The entries of a test that a map knows, in whichever direction they were given."
-    (test, _), (known, _) = given_entries(test), given_entries(known)
+    "The entries of a test that a map was learned from, in either direction."
+    test, _ = given_entries(test)
+    known, _ = given_entries(known)
     _check_entries([*test, *known])
 
     def composed(entry):
         return tuple(map(normalize_text, entry))
 
-    pairs = {composed(entry) for entry in known}
-    return [tuple(entry) for entry in test if {composed(entry), composed(entry[::-1])} & pairs]
+    pairs = set(map(composed, known))
+    pairs |= {(b, a) for a, b in pairs}
+    return [tuple(entry) for entry in test if composed(entry) in pairs]
 
 # %% ../../nbs/measures/04_lexicon.ipynb #e225d5e5
-def _unknown(
-    entries, known, file
-) -> tuple[list, int]:  # entries of the other words; words that were left out
+def _without_leaked(entries, known, file) -> tuple[list, int]:  # entries; excluded source words
     words = {word for word, _ in leaked_entries(entries, known)}
-    rest = [entry for entry in entries if entry[0] not in words]
-    if rest or not words:
-        return rest, len(words)
+    unseen = [entry for entry in entries if entry[0] not in words]
+    if unseen or not words:
+        return unseen, len(words)
     raise DataError(
         "the map knows a translation of every word of this test: take the test of the same "
-        "direction as "
-        "the entries that the map was learned from",
+        "direction as the entries that the map was learned from",
         file,
     )
 
 # %% ../../nbs/measures/04_lexicon.ipynb #1de92114
+def _ranks(at) -> tuple[int, ...]:
+    "The k of accuracy@k."
+    at = tuple(at) if isinstance(at, Iterable) else (at,)
+    if isinstance(at, str | bytes) or not at:
+        raise ConfigError(f"{at=}: name one k of accuracy@k or more")
+    for k in at:
+        check_counts(at=k)
+    return at
+
+
+def _retrieve(rows, first, second, k, score, neighbours) -> list[list[int]]:
+    "Rows of the k nearest words of `second` for each of these rows of `first`."
+    queries = first.matrix[rows]
+    k = min(k, len(second))
+    if score == "cosine":
+        return nearest(queries, second.matrix, k)[1].tolist()
+    neighbours = min(neighbours, len(first), len(second))
+    key_means = neighbourhood(first.matrix, second.matrix, neighbours)[1]
+    return nearest_csls(queries, second.matrix, key_means, k)[1].tolist()
+
+
+def _hits(retrieved, gold, k: int) -> int:  # queries with a translation among the first k
+    return sum(not correct.isdisjoint(rows[:k]) for rows, correct in zip(retrieved, gold))
+
+
+def _distinct_words(entries, vectors) -> int:  # 'Essen' and 'essen' may have one row
+    rows = {word: known_row(vectors, word) for word, _ in entries}
+    return len({word if row is None else row for word, row in rows.items()})
+
+
 def translation_accuracy(
     entries,  # (word of first, word of second) pairs, several of a word too, or a file's path
     first: WordVectors,
@@ -235,56 +260,34 @@ def translation_accuracy(
     score: str = "csls",  # or 'cosine'
     at=(1, 5, 10),  # k of accuracy@k, one or several
     neighbours: int = 10,  # of CSLS; fewer where there are fewer words
-    vocabulary_cutoff: int = 200_000,  # words of each side, the most frequent, that are looked at
-    known=None,  # entries, or their file, that the map was learned from: such words are not asked
+    vocabulary_cutoff: int = 200_000,  # most frequent words of each side, to which both are limited
+    known=None,  # entries, or their file, that the map was learned from; their words are excluded
 ) -> TranslationScore:
-    """How often a translation is among the k nearest words (BLI), over covered words and over all.
+    """Accuracy@k of retrieved translations (BLI), over covered words and over all.
 
     Raises `DataError` for another width or a dictionary without a covered entry, `ConfigError` for another score."""
     if choose("score", score, NEIGHBOURS) == "margin":
         raise ConfigError("score='margin': BLI takes 'csls' or 'cosine'")
     check_counts(vocabulary_cutoff=vocabulary_cutoff, neighbours=neighbours)
-    at = tuple(at) if isinstance(at, Iterable) else (at,)
-    if isinstance(at, str | bytes) or not at:
-        raise ConfigError(f"{at=}: name one k of accuracy@k or more")
-    for k in at:
-        check_counts(at=k)
+    at = _ranks(at)
     same_width(first, second)
     first = first.first(vocabulary_cutoff)
     second = second.first(vocabulary_cutoff)
     entries, file = given_entries(entries)
-    entries, left_out = (entries, 0) if known is None else _unknown(entries, known, file)
+    excluded = 0
+    if known is not None:
+        entries, excluded = _without_leaked(entries, known, file)
     gold = covered_entries(entries, first, second, file)
-    queries = first.matrix[list(gold)]
-    k = min(max(at), len(second))
-    if score == "csls":
-        means = neighbourhood(
-            first.matrix, second.matrix, min(neighbours, len(first), len(second))
-        )[1]
-        found = nearest_csls(queries, second.matrix, means, k)[1].tolist()
-    else:
-        found = nearest(queries, second.matrix, k)[1].tolist()
-    right = {
-        n: sum(not right.isdisjoint(own[:n]) for own, right in zip(found, gold.values()))
-        for n in at
-    }
-
-    def row_of(word):
-        return known_row(first, word)  # 'Essen' and 'essen' may have one row
-
-    asked = len({word if (row := row_of(word)) is None else row for word, _ in entries})
-    return TranslationScore(
-        asked,
-        len(gold) / asked,
-        {n: right[n] / len(gold) for n in at},
-        {n: right[n] / asked for n in at},
-        score,
-        left_out,
-    )
+    retrieved = _retrieve(list(gold), first, second, max(at), score, neighbours)
+    correct = {k: _hits(retrieved, gold.values(), k) for k in at}
+    words = _distinct_words(entries, first)
+    covered = {k: hits / len(gold) for k, hits in correct.items()}
+    overall = {k: hits / words for k, hits in correct.items()}
+    return TranslationScore(words, len(gold) / words, covered, overall, score, excluded)
 
 # %% ../../nbs/measures/04_lexicon.ipynb #71d81261
 def read_similarity(path) -> list[tuple[str, str, float]]:  # word, word, rating
-    "Rated pairs of words, word<TAB>word<TAB>number (SemEval-2017 Task 2); `DataError` with the line for others."
+    "Rated pairs of words, word<TAB>word<TAB>number (SemEval-2017 Task 2); raises `DataError` with the malformed line."
     path = existing_file(path)
     rows = []
     for n, line in enumerate(file_lines(path, " \r\n"), 1):
@@ -309,7 +312,7 @@ class SimilarityScore:
     coverage: float  # share of the pairs
     pearson: float
     spearman: float
-    harmonic: float  # mean of the two, the official figure; 0 if one of them is not above 0
+    harmonic: float  # mean of the two, the official measure; 0 unless both are positive
 
 # %% ../../nbs/measures/04_lexicon.ipynb #a796d208
 def _checked_ratings(rated) -> list:  # (word, word, rating)
@@ -318,8 +321,7 @@ def _checked_ratings(rated) -> list:  # (word, word, rating)
         if not isinstance(row, tuple | list) or len(row) != 3 or not isinstance(row[2], Real):
             raise ConfigError(
                 f"{row!r:.60} is no rated pair: give (word, word, rating), as read_similarity "
-                f"returns "
-                "them"
+                "returns them"
             )
     return rated
 
@@ -342,8 +344,12 @@ def word_similarity(
             f"{len(rows)} of {len(rated)} pairs have vectors: a correlation needs three"
         )
     a, b, ratings = zip(*rows)
-    cosine = (unit_rows(first.matrix[list(a)]) * unit_rows(second.matrix[list(b)])).sum(1).numpy()
+    a = unit_rows(first.matrix[list(a)])
+    b = unit_rows(second.matrix[list(b)])
+    cosine = (a * b).sum(1).numpy()
     pearson = float(pearsonr(cosine, ratings)[0])
     spearman = float(spearmanr(cosine, ratings)[0])
-    harmonic = 2 * pearson * spearman / (pearson + spearman) if min(pearson, spearman) > 0 else 0.0
+    harmonic = 0.0
+    if min(pearson, spearman) > 0:
+        harmonic = 2 * pearson * spearman / (pearson + spearman)
     return SimilarityScore(len(rated), len(rows) / len(rated), pearson, spearman, harmonic)
