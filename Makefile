@@ -5,7 +5,7 @@
 #   make test-all                    also the notebooks that train, and the slow tests: 45 minutes; owed before a release
 #   make quick   between commits, under 4 minutes on two cores: lint, the repository as a whole, the fast tests of tests/
 #   make campaigns                   damaged files, kills and full disks by the hundred: hours; make test has a small part
-#   make render nb=text/10_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows
+#   make render nb=text/11_sampling      runs a notebook and keeps what readers see; without nb all of them. README.md follows
 #   make experiment nb=03_xlm_e               the experiments of a notebook, and how much of each is on record
 #   make experiment nb=03_xlm_e name=tasks    runs what is missing of one; interrupt it and take it up at any time
 #   make benchmarks                  speed and memory beside the alternatives, measured here and appended to the records

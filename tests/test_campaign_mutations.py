@@ -39,7 +39,7 @@ from xlnb.text.formats import (
     read_wmt,
 )
 from xlnb.text.matching import read_table
-from xlnb.text.sampling import read_pair_counts
+from xlnb.text.counts import read_pair_counts
 from xlnb.text.vectors import read_vectors
 from xlnb.measures.alignment import read_sides
 from xlnb.measures.lexicon import read_similarity

@@ -251,7 +251,7 @@ LONG = {
     "matching": "seven rules by which two vocabularies are matched, and their composition",
     "probes": "readouts of tags, entailment, paraphrase and classes, on one solver",
     "retrieval": "encoding, scores, margins, mining, and baselines without an encoder",
-    "sampling": "mixtures as formulas, an exact projection, two samplers and their repairs",
+    "sampling": "an exact projection, three samplers and their repairs",
     "task_sets": "a table of sets: labels, licences and forms are data, with a reader for each "
     "kind of form",
     "veco": "five tasks as parts of a batch, two phases, and measures beside partners",

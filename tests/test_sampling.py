@@ -16,9 +16,9 @@ from scipy.stats import chisquare
 
 from conftest import ROOT, write
 from xlnb.base.core import ConfigError, DataError, pair_name, split_pair
+from xlnb.text.counts import pair_graph, read_pair_counts
+from xlnb.text.mixture import Mixture
 from xlnb.text.sampling import (
-    Mixture,
-    _graph,
     _newton,
     capped_sampling,
     compare_samplings,
@@ -32,7 +32,6 @@ from xlnb.text.sampling import (
     largest_temperature,
     m2m_sampling,
     main,
-    read_pair_counts,
     repaired_marginals,
     smoothed_sampling,
     target_marginals,
@@ -197,7 +196,7 @@ def test_slots_out_of_range_are_refused(call):
 
 def test_the_same_in_another_process():
     program = (
-        "from xlnb.text.sampling import Mixture; m = Mixture({'en': 0.5, 'ru': 0.3, 'am': 0.2}, "
+        "from xlnb.text.mixture import Mixture; m = Mixture({'en': 0.5, 'ru': 0.3, 'am': 0.2}, "
         "4); "
         "print(m.draw(1000, 50)[0], m.counts(10**6))"
     )
@@ -627,7 +626,7 @@ def test_newton_arrives_from_afar():
         pair_name(a, b): 10.0 ** (k % 7)
         for k, (a, b) in enumerate(itertools.combinations(CODES, 2))
     }
-    graph = _graph(counts)
+    graph = pair_graph(counts)
     marginals = target_marginals(counts, 1.5)
     p = np.array(list(marginals.values()))
     for start in (1.0, 1e6, 1e-6):

@@ -50,8 +50,12 @@ __doc__ += """
                              can take over
     text.tokens              Tokens on disk, mapped into memory: built in parallel, restartable, read as blocks of
                              text and bundles of pairs
-    text.sampling            Which language or pair comes next: exponents, a mixture whose position is a formula, and
-                             pairs with given languages
+    text.counts              Bitext counts out of a dict, a table, a matrix or a file, as one graph of languages;
+                             checks of numbers and probabilities
+    text.sampling            How often each language and each pair is read: exponents, and pair probabilities with set
+                             shares of languages
+    text.mixture             A sequence of sources with given probabilities, in which a formula of the position says
+                             which source comes next
     text.batches             Corpus, vocabulary and token store by one call, kept under `runs/`; the batches of a run;
                              what held-out text is measured against
 """

@@ -26,7 +26,7 @@ from xlnb.base.core import (
 )
 from .text.contamination import normalised, sample_items
 from .text.corpora import Lines, check_streams, line_pairs, mismatched
-from .text.sampling import checked_probabilities
+from .text.counts import checked_probabilities
 
 # %% ../nbs/04a_dro.ipynb #5842ca5a
 def _finite(value) -> bool:

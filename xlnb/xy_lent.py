@@ -39,11 +39,11 @@ from xlnb.text.batches import (
     source_hash,
 )
 from .text.corpora import Corpus, Lines
+from .text.counts import read_pair_counts
 from xlnb.text.sampling import (
     entropic_sampling,
     exponent_probabilities,
     m2m_sampling,
-    read_pair_counts,
 )
 from .text.vocab import LEARNED_BY, line_quotas, train_vocab
 from .text.vocap import train_vocap
