@@ -745,6 +745,21 @@ def test_settings_of_no_network_are_refused_where_there_are_no_checksums(tmp_pat
         load(tmp_path)
 
 
+def test_a_configuration_of_an_older_version_loads_as_it_was(tmp_path):
+    config = config_for("tiny", 60, cross_sentence_buckets="separate", relative_bias_init="random")
+    new_model(Encoder, config, 0).save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    settings["relative_across"] = settings.pop("cross_sentence_buckets").replace("separate", "own")
+    settings["relative_start"] = settings.pop("relative_bias_init")
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "checksums.json").unlink()
+    loaded = Encoder.from_pretrained(tmp_path).config
+    assert (loaded.cross_sentence_buckets, loaded.relative_bias_init) == ("separate", "random")
+    assert "relative_across" not in loaded.to_dict()
+    with pytest.raises(ConfigError, match="cross_sentence_buckets='none'"):
+        EncoderConfig(relative_across="none")
+
+
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
 def test_a_damaged_network_of_another_family_is_refused(tmp_path, file):
     BertModel(

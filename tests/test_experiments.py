@@ -20,6 +20,7 @@ from xlnb.pretraining.experiments import (
     run_rows,
     runs_of_size,
 )
+from xlnb.pretraining.reports import current_parameters
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +120,15 @@ def test_what_became_of_a_parameter_is_read_from_the_recipe(renamed, given, arm)
     one = record(seed=0, **given)
     assert finished_runs({"toy": TOY}, replace(ToyRecipe(), renamed=renamed), [one]) == {
         "toy": {arm: {0: one}}
+    }
+
+
+def test_parameters_of_every_paper_are_read_under_their_current_names():
+    old = record(seed=0, relative_start="random", relative_across="own")
+    assert current_parameters(old) == {
+        "seed": 0,
+        "relative_bias_init": "random",
+        "cross_sentence_buckets": "separate",
     }
 
 

@@ -260,7 +260,7 @@ def test_the_first_fifty_losses_of_a_seeded_run_stay(name, tmp_path, monkeypatch
     seeded = SEEDED["losses"][name]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
-    s = recipe.resolve(recipe.Settings(**seeded["parameters"], relative_start="random"))
+    s = recipe.resolve(recipe.Settings(**seeded["parameters"], relative_bias_init="random"))
     data = recipe.prior(s, recipe.prepare(s))
     facts = run_facts()
     here = all(facts[k] == SEEDED[k] for k in ("processor", "torch"))

@@ -20,8 +20,8 @@ from xlnb.training.training import (
     TrainingConfig,
     accumulate_gradients,
     distribute,
-    gathered,
-    in_shares,
+    unsharded,
+    is_sharded,
     latest_checkpoint,
     load_weights,
     rank_and_world,
@@ -143,7 +143,8 @@ def gradients(parallel, dtype):
     runner = distribute(model, replace(CONFIG, parallel=parallel))
     sums, counts = accumulate_gradients(runner, step_work(model, Batches(), CONFIG, 0))
     whole = {
-        n: p.grad.full_tensor() if in_shares(model) else p.grad for n, p in model.named_parameters()
+        n: p.grad.full_tensor() if is_sharded(model) else p.grad
+        for n, p in model.named_parameters()
     }
     return {"gradients": whole, "losses": {k: sums[k] / counts[k] for k in counts}}
 
@@ -528,13 +529,13 @@ def test_bf16_on_a_gpu(parallel, group, tmp_path):
     log = read_log(tmp_path)
     assert summary["finished"] and log[-1]["mlm"] < log[0]["mlm"]
     assert all(p.dtype == torch.float32 and p.device.type == "cuda" for p in model.parameters())
-    with gathered(model, "bf16"), torch.inference_mode():
+    with unsharded(model, "bf16"), torch.inference_mode():
         block = model.discriminator.encoder.layers[0]
         assert model.generator.get_input_embeddings().weight.dtype == torch.float32
         hidden = model.discriminator.encoder(
             torch.arange(5, 25, device=device)[None], output_hidden_states=True
         )
-    assert hidden.hidden_states[0].dtype == torch.float32 and in_shares(block) == (
+    assert hidden.hidden_states[0].dtype == torch.float32 and is_sharded(block) == (
         parallel == "fsdp"
     )
 

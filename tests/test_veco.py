@@ -242,7 +242,7 @@ def test_frozen_steps_move_cross_attention_alone(data, root, tmp_path):
     s = small(init=str(start), frozen_steps=3, steps=2, width=None, layers=None, vocab_size=None)
     assert (s.width, s.layers, s.vocab_size) == (32, 2, len(data.tokenizer))
     # as the batches are, not as it was
-    assert V.veco_config(replace(s, relative_across="none")).restart_positions
+    assert V.veco_config(replace(s, cross_sentence_buckets="none")).restart_positions
     own = V.prepare_data(s)
     after = V.frozen_first(s, own)
     first = V.new_network(s, after.start).state_dict()

@@ -672,7 +672,7 @@ def _announce(model, name, source, recipe, seed, settings, steps):
 
 
 # windows, losses, order, padding
-_SHAPES_A_HEAD = "finetuning", "training", "probes", "heads", "encoder", "retrieval"
+_SHAPES_A_HEAD = "finetuning", "training", "probes", "heads", "encoder", "loading", "retrieval"
 
 # %% ../nbs/08_evaluation.ipynb #fa5483aa
 def _trained(model, name, source, task: LearnedTask, recipe: FineTuning, seed, settings) -> Tuned:

@@ -1126,9 +1126,9 @@ _SCRATCH = {"parts": "none"}
 
 _STARTS = {
     "from scratch": _SCRATCH,
-    "from scratch, random start": _SCRATCH | {"relative_start": "random"},
+    "from scratch, random start": _SCRATCH | {"relative_bias_init": "random"},
     "both": {},
-    "both, random start": {"relative_start": "random"},
+    "both, random start": {"relative_bias_init": "random"},
 }
 
 # %% ../nbs/05_meta_xlm.ipynb #6fbbb7f2

@@ -79,6 +79,7 @@ from xlnb.pretraining.pretraining import (
     size_defaults,
     start_shape,
 )
+from .pretraining.reports import current_parameters
 from . import veco
 
 # %% ../nbs/06a_translation.ipynb #19ae6d23
@@ -609,7 +610,7 @@ def samples(
 # %% ../nbs/06a_translation.ipynb #39730bb2
 def describe(record: dict) -> str:
     "What kind of run a record is of."
-    p = {k: v for k, v in record["parameters"].items() if k != "init"}
+    p = {k: v for k, v in current_parameters(record).items() if k != "init"}
     default = asdict(
         resolve(
             Settings(**{k: p[k] for k in ("size", "corpus", "langs", "source", "target", "start")})

@@ -66,6 +66,7 @@ from xlnb.pretraining.pretraining import (
     start_shape,
     step_tokens,
 )
+from .pretraining.reports import current_parameters
 
 # %% ../nbs/06_veco.ipynb #96ad606d
 TASKS = ("ca-mlm+tlm", "ca-mlm", "mlm+sides+tlm", "mlm+tlm", "mlm", "denoise")
@@ -717,7 +718,7 @@ _NAMES = {
 
 def describe(record: dict) -> str:
     "What kind of run a record is of: tasks, and what differs from the defaults of its size, corpus and languages."
-    p = {k: v for k, v in record["parameters"].items() if k != "init"}
+    p = {k: v for k, v in current_parameters(record).items() if k != "init"}
     default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "tasks")})))
     # the last goes with the steps
     same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "warmup_steps"}

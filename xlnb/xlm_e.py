@@ -64,6 +64,7 @@ from xlnb.pretraining.pretraining import (
     step_tokens,
     sums_by_group,
 )
+from .pretraining.reports import current_parameters
 
 # %% ../nbs/03_xlm_e.ipynb #b3c13d77
 class Corruption(NamedTuple):
@@ -528,7 +529,7 @@ _NAMES = {"mrtd+trtd": "XLM-E", "mrtd": "MRTD only", "mlm+tlm": "MLM + TLM", "ml
 
 def describe(record: dict) -> str:
     "What kind of run a record is of: tasks, and what differs from the defaults of its size, corpus and languages."
-    p = record["parameters"]
+    p = current_parameters(record)
     default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "tasks")})))
     # the last goes with the steps
     same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "warmup_steps"}
@@ -651,7 +652,7 @@ _TASKS = {**_TWINS, "MLM": dict(tasks="mlm", **_ONE_TASK), "MRTD": dict(tasks="m
 
 
 _STARTS = {
-    f"{name}, {start}": dict(_TWINS[name], relative_start=start)
+    f"{name}, {start}": dict(_TWINS[name], relative_bias_init=start)
     for name in ("MLM + TLM", "XLM-E")
     for start in ("random", "local")
 }

@@ -63,7 +63,7 @@ from xlnb.pretraining.pretraining import (
     max_side,
     run_folder,
 )
-from .pretraining.reports import best_layer, last_held_out, layer_means
+from .pretraining.reports import best_layer, current_parameters, last_held_out, layer_means
 from . import xlm_e
 
 # %% ../nbs/04_xy_lent.ipynb #5991b708
@@ -533,7 +533,7 @@ def describe(
     steps: int | None = None,  # that are not worth a word; None: those of the size
 ) -> str:
     "What kind of run a record is of: bitext, tasks, and what differs from the defaults of its corpus and languages."
-    p = {k: v for k, v in record["parameters"].items() if k in Settings.__dataclass_fields__}
+    p = {k: v for k, v in current_parameters(record).items() if k in Settings.__dataclass_fields__}
     given = {k: p[k] for k in ("size", "corpus", "langs", "bitext", "tasks")}
     default = asdict(resolve(Settings(**given, steps=steps)))
     # the last goes with the steps

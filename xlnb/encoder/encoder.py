@@ -51,10 +51,15 @@ _CHOICES = {
     "norm": ("post", "pre"),
     "relative_positions": ("none", "plain", "gated"),
     "gate_input": ("query", "scaled_query", "hidden"),
-    "relative_start": ("local", "random"),
-    "relative_across": ("shared", "own"),
+    "relative_bias_init": ("local", "random"),
+    "cross_sentence_buckets": ("shared", "separate"),
     "relative_memory": ("none", "shared"),
     "partner": ("translation", "self"),
+}
+# fields of older configurations → name, and value by older value
+_OLD_FIELDS = {
+    "relative_start": ("relative_bias_init", {}),
+    "relative_across": ("cross_sentence_buckets", {"own": "separate"}),
 }
 # what transformers passes besides the fields
 _FROM_TRANSFORMERS = (
@@ -149,11 +154,11 @@ class EncoderConfig(PreTrainedConfig):
     relative_positions: str = "none"
     relative_buckets: int = 32
     relative_max_distance: int = 128
-    relative_start: str = (
+    relative_bias_init: str = (
         "local"  # of the buckets: slopes by head that favour neighbours, or N(0, 0.02)
     )
-    relative_across: str = (
-        "shared"  # keys of a pair's other sentence: the buckets of its own sentence, or their 'own'
+    cross_sentence_buckets: str = (
+        "shared"  # keys in the other sentence of a pair: the same buckets, or separate ones
     )
     relative_memory: str = (
         "none"  # of cross-attention: no relative bias, or the ungated one of self-attention
@@ -185,6 +190,10 @@ class EncoderConfig(PreTrainedConfig):
     mask_token_id: int | None = None
 
     def __post_init__(self, **extra):
+        for old in _OLD_FIELDS.keys() & extra.keys():
+            name, values = _OLD_FIELDS[old]
+            value = extra.pop(old)
+            setattr(self, name, values.get(value, value))
         for name, allowed in _CHOICES.items():
             choose(name, getattr(self, name), allowed)
         choose("hidden_act", self.hidden_act, ACT2FN)
@@ -367,8 +376,8 @@ class RelativeBias(nn.Module):
         super().__init__()
         self.buckets = config.relative_buckets
         self.max_distance = config.relative_max_distance
-        self.local = config.relative_start == "local"
-        self.tables = 1 + (config.relative_across == "own")
+        self.local = config.relative_bias_init == "local"
+        self.tables = 1 + (config.cross_sentence_buckets == "separate")
         self.weight = nn.Parameter(
             torch.empty(config.num_attention_heads, self.tables * self.buckets)
         )
@@ -1030,7 +1039,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
         return True  # every forward pass asks the configuration
 
     def _init_weights(self, module):
-        "normal(0, initializer_range) for matrices and tables, 0 for biases; relative positions by `relative_start`."
+        "normal(0, initializer_range) for matrices and tables, 0 for biases; relative bias by `relative_bias_init`."
         super()._init_weights(module)
         if isinstance(module, RelativeBias):
             initialization.copy_(module.weight, module.start().detach())

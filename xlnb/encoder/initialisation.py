@@ -114,7 +114,7 @@ _MAY_DIFFER = (
     "pooler",
     "cross_attention",
     "restart_positions",
-    "relative_start",
+    "relative_bias_init",
     "hidden_dropout_prob",
     "attention_probs_dropout_prob",
     "classifier_dropout",

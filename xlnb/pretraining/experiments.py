@@ -24,6 +24,7 @@ from xlnb.base.core import (
     repo_root,
 )
 from ..encoder.encoder import SIZES
+from .reports import current_parameters
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #bc14e8b9
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def _shaping(record: dict, recipe) -> tuple[dict, list[str]]:
     known = recipe.Settings.__dataclass_fields__
     today = {}
     unknown = []
-    for name, value in record["parameters"].items():
+    for name, value in current_parameters(record).items():
         if name in recipe.not_identity:
             continue
         now = name if name in known else recipe.renamed.get(name, name)
@@ -80,7 +81,7 @@ def _identities(records: list[dict], recipe) -> list[dict]:
     for number, record in enumerate(records, 1):
         today, unknown = _shaping(record, recipe)
         for name in unknown:
-            given = record["parameters"][name]
+            given = current_parameters(record)[name]
             refused.setdefault(name, []).append(f"{name}={given!r} in no. {number}")
         if not refused:
             shaped.append(filled_in(recipe, today))

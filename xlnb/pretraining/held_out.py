@@ -578,7 +578,7 @@ class Probed:
 
     def key(self) -> list:
         "What its rows depend on, beside a network."
-        code = source_hash("held_out", "cldr", "probes", "retrieval")
+        code = source_hash("held_out", "cldr", "loading", "probes", "retrieval")
         versions = [version(name) for name in ("babel", "torch", "scipy")] if self.asks else []
         return [self.langs, self.source, self.train, self.test, code, *versions]
 
@@ -618,7 +618,7 @@ def _tests_key(data: Prepared) -> list:
         }
         for test, by_pair in data.corpus.gold.items()
     }
-    code = source_hash("corpora", "cldr", "retrieval", "alignment")
+    code = source_hash("corpora", "cldr", "loading", "retrieval", "alignment")
     return [data.corpus.facts, data.corpus.tests, links, code]
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #9a631810

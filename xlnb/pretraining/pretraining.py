@@ -67,8 +67,8 @@ from xlnb.training.training import (
     NonFiniteLoss,
     TrainingConfig,
     from_first,
-    gathered,
-    in_shares,
+    unsharded,
+    is_sharded,
     latest_checkpoint,
     load_weights,
     rank_and_world,
@@ -137,9 +137,9 @@ class RunSettings:
     width: int | None = None  # of the hidden states
     layers: int | None = None  # of the network that is kept
     relative_positions: str = "gated"  # gated | plain | none
-    relative_start: str = "local"  # of their table: local (neighbours count most) | random
-    relative_across: str = (
-        "shared"  # buckets for the other sentence of a pair: shared with its own sentence | own
+    relative_bias_init: str = "local"  # of their table: local (neighbours count most) | random
+    cross_sentence_buckets: str = (
+        "shared"  # buckets for the other sentence of a pair: shared | separate
     )
     norm: str | None = None  # post | pre
     initializer_range: float | None = None  # standard deviation of the initial weights
@@ -203,8 +203,8 @@ def check_choices(settings: RunSettings, **allowed):  # field → values
         "precision": ("fp32", "bf16"),
         "recipe": ("default", "paper"),
         "relative_positions": ("gated", "plain", "none"),
-        "relative_start": ("local", "random"),
-        "relative_across": ("shared", "own"),
+        "relative_bias_init": ("local", "random"),
+        "cross_sentence_buckets": ("shared", "separate"),
         "norm": (None, "pre", "post"),
         "parallel": (None, "ddp", "fsdp"),
     }
@@ -280,8 +280,8 @@ def network_config(
         norm=settings.norm,
         initializer_range=settings.initializer_range,
         relative_positions=settings.relative_positions,
-        relative_start=settings.relative_start,
-        relative_across=settings.relative_across,
+        relative_bias_init=settings.relative_bias_init,
+        cross_sentence_buckets=settings.cross_sentence_buckets,
         restart_positions=restarts(settings),
         max_position_embeddings=2 * BY_SIZE[settings.size].length,
         trained_on_pairs=False,
@@ -292,7 +292,7 @@ def network_config(
 _SHAPE = {
     "width": "hidden_size",
     "layers": "num_hidden_layers",  # setting → field of a configuration
-    **{k: k for k in ("norm", "initializer_range", "relative_positions", "relative_across")},
+    **{k: k for k in ("norm", "initializer_range", "relative_positions", "cross_sentence_buckets")},
 }
 
 
@@ -787,7 +787,7 @@ def _train_here(phase, settings, data, minutes, show) -> Trained:
         compile_blocks(model)
     measure = phase.measures(settings, data)
     began = time.monotonic()
-    with gathered(model):
+    with unsharded(model):
         before = {"step": -1, "tokens": 0.0, **measure(model)}
     # once before, once where the call stops: part of the promise
     measuring = (time.monotonic() - began) / 60
@@ -816,7 +816,7 @@ def _train_here(phase, settings, data, minutes, show) -> Trained:
     )
     if rank_and_world()[0]:
         return Trained(summary, model, [], list(model.weights))
-    if in_shares(model):
+    if is_sharded(model):
         model = phase.model(settings, data).to(device)
         load_weights(latest_checkpoint(folder), model)
     for part in model.parts():
@@ -888,7 +888,7 @@ class Recipe:
         default_factory=dict
     )  # parameter of older records → name today, None or a test of its value
     absent: dict = field(
-        default_factory=lambda: {"relative_start": "random"}
+        default_factory=lambda: {"relative_bias_init": "random"}
     )  # what later parameters were before
     experiments: dict = field(default_factory=dict)  # name → `Experiment`
 
@@ -1019,7 +1019,7 @@ def _diverged(phase, settings, data, error) -> Trained:
         "error": str(error).replace(str(folder), folder.name),
     }
     untrained = phase.model(settings, data).to(start_processes())
-    with gathered(untrained):
+    with unsharded(untrained):
         start = phase.measures(settings, data)(untrained)
     return Trained(
         summary,

@@ -48,7 +48,7 @@ from ..text.vectors import WordVectors, read_vectors
 from ..encoder.encoder import EncoderConfig, load
 from ..encoder.heads import EncoderForMaskedLM
 from ..training.objectives import Masking, MaskIds
-from ..training.training import gathered, read_log, start_processes
+from ..training.training import read_log, start_processes, unsharded
 from ..measures.alignment import AS_PUBLISHED, aer_by_layer
 from ..measures.lexicon import linked_entries, translation_accuracy
 from ..measures.linear_maps import normalise
@@ -141,8 +141,8 @@ class Settings(Base):
     )
     alpha: float | None = None  # exponent of the language sampling of text
     relative_positions: str | None = None  # gated | plain | none
-    relative_across: str | None = (
-        None  # buckets for the other sentence of a pair: shared with its own sentence | own
+    cross_sentence_buckets: str | None = (
+        None  # buckets for the other sentence of a pair: shared | separate
     )
     restart_positions: bool | None = (
         None  # whether positions start again in the second sentence of a pair
@@ -251,7 +251,7 @@ def resolve(given: Settings) -> Settings:
     _check(given)
     given = fill_in(given, **start_shape(given), **(PAPER if given.recipe == "paper" else {}))
     given = fill_in(
-        given, alpha=0.7, rate=0.5, relative_positions="gated", relative_across="shared"
+        given, alpha=0.7, rate=0.5, relative_positions="gated", cross_sentence_buckets="shared"
     )
     by_size = restarts(base_of(given))
     if not given.init and given.restart_positions not in (None, by_size):
@@ -308,7 +308,7 @@ def _check(s: Settings):
         goes_on=TASKS,
         loss=("none", *LOSSES),
         relative_positions=(None, "gated", "plain", "none"),
-        relative_across=(None, "shared", "own"),
+        cross_sentence_buckets=(None, "shared", "separate"),
     )
     if s.shuffled and s.loss == "none":
         raise ConfigError("shuffled=True with loss='none': nothing is pulled; give a loss")
@@ -695,7 +695,9 @@ def teacher_vectors(
     if s.reads_files:
         read = {lang: read_vectors(path, language=lang) for lang, path in vector_files(s).items()}
         return {lang: replace(v, matrix=normalise(v.matrix, "unit")) for lang, v in read.items()}
-    code = source_hash("x2static", "mapping", "linear_maps", "lexicon", "retrieval", "static_runs")
+    code = source_hash(
+        "x2static", "mapping", "linear_maps", "lexicon", "loading", "retrieval", "static_runs"
+    )
     key = short_hash(
         [s.teacher, s.teacher_width, s.identity_weight, s.teacher_lines, s.hub, s.seed, code]
     )
@@ -720,7 +722,7 @@ def base_vectors(
     data: TransferData,
 ) -> dict[str, WordVectors]:  # with its base; language → vectors, in no common space
     "X2Static vectors of the network that is continued, made once for all arms."
-    code = source_hash("x2static", "retrieval", "static_runs")
+    code = source_hash("x2static", "loading", "retrieval", "static_runs")
     key = short_hash([s.teacher_lines, s.seed, code])
     encoder = base_network(s, data).base_model.to(start_processes())
     return distilled(s, data, encoder, data.made / f"vectors-{key}")
@@ -924,7 +926,7 @@ class Selected(MaskedLanguageModel):
         "Keep the network as it is now, if this is an evaluation and none was better."
         if not self.due(step):
             return
-        with gathered(self):
+        with unsharded(self):
             loss = self.judge(self.generator)
         if loss >= self.best[0]:
             return
@@ -1345,7 +1347,7 @@ EXPERIMENTS = {
 
 # %% ../../nbs/results/07c_static_runs.ipynb #srecipe
 _BEFORE = {
-    "relative_start": "random",
+    "relative_bias_init": "random",
     "identity_weight": 0.0,
     "init": "",
     "restart_positions": True,

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PATIENCE', 'TrainingConfig', 'learning_rate_at', 'make_optimizer', 'keep_freed_memory', 'rank_and_world',
-           'all_reduce_sum', 'accumulate_gradients', 'start_processes', 'distribute', 'in_shares', 'gathered',
+           'all_reduce_sum', 'accumulate_gradients', 'start_processes', 'distribute', 'is_sharded', 'unsharded',
            'evaluation_mode', 'latest_checkpoint', 'save_checkpoint', 'resume', 'check_processes', 'from_first',
            'load_weights', 'step_work', 'NonFiniteLoss', 'check_finite', 'update', 'read_log', 'train']
 
@@ -211,18 +211,18 @@ def _blocks(model):
     return [block for m in model.modules() if isinstance(m, nn.ModuleList) for block in m]
 
 
-def in_shares(model) -> bool:
+def is_sharded(model) -> bool:
     "Whether `distribute` has cut the model into shares."
     return hasattr(model, "reshard")
 
 # %% ../../nbs/training/01_training.ipynb #2cccb252
 @contextmanager
-def gathered(
+def unsharded(
     model: nn.Module,  # not the wrapper
     precision: str = "fp32",
 ):
     "For a look at the model between steps: its parts can be called as if it were whole, with dropout off."
-    if in_shares(model):
+    if is_sharded(model):
         model.unshard()
     device = next(model.parameters()).device
     try:
@@ -232,7 +232,7 @@ def gathered(
         ):
             yield
     finally:
-        if in_shares(model):
+        if is_sharded(model):
             model.reshard()
 
 # %% ../../nbs/training/01_training.ipynb #ae607fe0
@@ -270,7 +270,7 @@ def save_checkpoint(
 
     target = Path(folder) / f"checkpoint-{state['step']:08d}"
     if not from_first(target.exists):
-        write = _write_shares if in_shares(model) else _write_whole
+        write = _write_shares if is_sharded(model) else _write_whole
         try:
             write(target, model, optimizer, state)
         except (
@@ -601,7 +601,7 @@ def update(
         )
         sums, counts = accumulate_gradients(model, work, config.precision)
     norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
-    norm = (norm.full_tensor() if in_shares(model) else norm).item()  # of all shares
+    norm = (norm.full_tensor() if is_sharded(model) else norm).item()  # of all shares
     check_finite(sums, norm, step, folder)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate_at(step, config)
@@ -742,7 +742,7 @@ def train(
                 "seconds": before + now - start,
             }
             if evaluate and (late or _evaluation_due(state["step"], config)):
-                with gathered(model, config.precision):
+                with unsharded(model, config.precision):
                     line |= evaluate(state["step"])
             rate = state["tokens"] / state["seconds"]
             bar.set_postfix_str(f"loss {line['loss']:.3f}, {rate:,.0f} tokens/s", refresh=False)
