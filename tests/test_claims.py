@@ -229,7 +229,7 @@ RESULTS = {
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_arm_that_a_claim_names_is_an_arm_of_its_experiment(name):
-    module = import_module(f"xlnb.{name}")
+    module = import_module(f"xlnb.results.{name}")
     known = {
         (e, arm)
         for notebook in RESULTS[name]

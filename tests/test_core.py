@@ -44,14 +44,14 @@ def test_arguments_are_listed_on_request_and_given_once(capsys):
     for ask in ("--help", "-h"):
         with pytest.raises(SystemExit) as e:
             settings_from_arguments(Toy, ["--steps", "3", ask])
-        assert e.value.code is None
-        assert re.search(r"--langs +str +'de,en'", capsys.readouterr().out)
+        assert not e.value.code
+        assert re.search(r"--langs STR +\(default: de,en\)", capsys.readouterr().out)
     with pytest.raises(SystemExit):
         settings_from_arguments(Distillation, ["--help"])
-    assert re.search(r"--epochs +int +\d+ +\S+", capsys.readouterr().out)  # and what it means
-    with pytest.raises(ConfigError, match="--help lists them; got 'steps 5'"):
+    assert re.search(r"--epochs INT +\w+", capsys.readouterr().out)  # and what it means
+    with pytest.raises(ConfigError, match="Unrecognized options: steps, 5"):
         settings_from_arguments(Toy, ["steps", "5"])
-    with pytest.raises(ConfigError, match="--steps comes twice, as 5 and 6"):
+    with pytest.raises(ConfigError, match="--steps comes twice: give it once"):
         settings_from_arguments(Toy, ["--steps", "5", "--steps=6"])
 
 
@@ -64,7 +64,7 @@ def test_what_is_true_or_false_is_read_in_either_case(text, value):
         controls: bool = True
 
     assert settings_from_arguments(Toy, [f"--controls={text}"]).controls is value
-    with pytest.raises(ConfigError, match="controls='no' is not one of True, False, true, false"):
+    with pytest.raises(ConfigError, match="invalid choice 'no' for argument '--controls'"):
         settings_from_arguments(Toy, ["--controls", "no"])
 
 
@@ -77,7 +77,7 @@ def test_an_argument_without_its_value_is_named(argv):
         steps: int = 100
         langs: str = "de,en"
 
-    with pytest.raises(ConfigError, match="--steps needs a value"):
+    with pytest.raises(ConfigError, match="Missing value for argument '--steps'"):
         settings_from_arguments(Toy, argv)
 
 

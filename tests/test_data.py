@@ -1,5 +1,6 @@
 "What a run is named by."
 
+import importlib
 from collections import Counter
 from functools import cache
 
@@ -7,6 +8,7 @@ import pytest
 import sentencepiece
 import xlnb
 from xlnb.base.core import ConfigError, DataError
+from xlnb.pretraining.pretraining import EVERY_PHASE
 from xlnb.text import batches as data, vocab
 from xlnb.text.tokens import SpecialIds, build_store
 from xlnb.text.vocab import train_vocab
@@ -154,3 +156,12 @@ def test_the_vocabulary_of_all_bitexts_is_not_reused_with_another_version(tmp_pa
 def test_wrong_types_are_answered_in_a_sentence(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("recipe", ["xlm_e", "xy_lent", "meta_xlm", "veco", "translation"])
+def test_the_modules_that_shape_a_run_are_there(recipe):
+    "A phase names them; a module that was moved or split has to be named anew."
+    phase = importlib.import_module(f"xlnb.{recipe}").RECIPE.phase
+    assert data.source_hash(*EVERY_PHASE, *phase.code)
+    with pytest.raises(ConfigError, match="module='tokns' is not one of.*did you mean 'tokens'"):
+        data.source_hash("tokns")

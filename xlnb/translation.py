@@ -539,7 +539,7 @@ def measures(s: Settings, data: Prepared) -> Callable:  # model → dict of 'hel
 # %% ../nbs/06a_translation.ipynb #0ae43f2c
 PHASE = Phase(
     "translation",
-    ("veco", "seq2seq", "retrieval", "translation"),
+    ("veco", "seq2seq", "retrieval", "loading", "translation"),
     make_model,
     make_batches,
     measures,

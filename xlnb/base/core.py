@@ -14,10 +14,11 @@ __all__ = ['AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'W
            'read_records', 'figure', 'label_lines', 'save_figure', 'show_table', 'paper_table']
 
 # %% ../../nbs/base/00_core.ipynb #1506990d
-import csv, difflib, fcntl, hashlib, inspect, json, math, os, platform, re, select, shutil, subprocess, sys, time
+import csv, difflib, fcntl, hashlib, io, json, math, os, platform, re, select, shutil, subprocess, sys, time
 import unicodedata, warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from dataclasses import fields
 from functools import lru_cache
 from importlib import import_module
@@ -538,30 +539,31 @@ def one_thread():
 
 # %% ../../nbs/base/00_core.ipynb #325613e0
 def settings_from_arguments(
-    settings,  # a dataclass with defaults for all fields
+    settings,  # a dataclass; the comments beside its fields are the help
     argv: list[str],  # e.g. ['--size', 'base', '--steps=100']
+    program: str | None = None,  # its name in the help; None: that of the module that was started
 ):
-    """An instance of `settings` from `--name value` arguments; `--help` prints the names and ends the program.
+    """An instance of `settings` from `--name value` arguments; `--help` explains them and ends the program.
 
-    Raises `ConfigError` for an unknown name, with the nearest known one, and for one that comes twice."""
-    if {"--help", "-h"} & {*argv}:
-        raise SystemExit(print(_usage(settings)))
-    words = iter([w for a in argv for w in (a.split("=", 1) if a.startswith("--") else [a])])
-    types = {f.name: f.type for f in fields(settings)}
-    given = {}
-    for name in words:
-        if not name.startswith("--"):
-            raise ConfigError(
-                f"arguments come as --name value, and --help lists them; got {' '.join(argv)!r}"
+    Raises `ConfigError` for an unknown argument, with the nearest known one, for one that comes
+    twice or lacks its value, and for a value of another type."""
+    import tyro
+
+    messages = io.StringIO()
+    try:
+        with redirect_stderr(messages):
+            return tyro.cli(
+                settings,
+                prog=program or f"python -m {_module_name(sys.argv[0])}",
+                description=(settings.__doc__ or "").partition("\n")[0],
+                args=_with_values(settings, argv),
+                use_underscores=True,
+                config=(tyro.conf.FlagConversionOff,),
             )
-        key = choose("argument", name.removeprefix("--").replace("-", "_"), types)
-        value = next(words, None)
-        if value is None or value.startswith("--"):
-            raise ConfigError(f"--{key} needs a value; --help lists all names")
-        if key in given:
-            raise ConfigError(f"--{key} comes twice, as {given[key]} and {value}: give it once")
-        given[key] = _read_value(key, value, types[key])
-    return settings(**given)
+    except SystemExit as e:
+        if not e.code:  # --help
+            raise
+        raise ConfigError(_without_frame(messages.getvalue())) from None
 
 # %% ../../nbs/base/00_core.ipynb #6f4852ff
 def _module_name(program: str) -> str:  # of a file that was started, e.g. 'xlnb.xlm_e'
@@ -569,39 +571,34 @@ def _module_name(program: str) -> str:  # of a file that was started, e.g. 'xlnb
     package = len(parts) - 1 - parts[::-1].index("xlnb") if "xlnb" in parts else -1
     return ".".join(parts[package:])
 
-# %% ../../nbs/base/00_core.ipynb #59eece9b
-def _usage(settings) -> str:
-    "Every name with its type, what it is if not given, and the comment on its line."
-    rows = [
-        (f"--{f.name}", getattr(f.type, "__name__", str(f.type)), repr(f.default))
-        for f in fields(settings)
-    ]
-    wide = [max(map(len, column)) for column in zip(*rows)]
-    meanings = _meanings(settings)
-    lines = [
-        f"  {name:{wide[0]}}  {kind:{wide[1]}}  {default:{wide[2]}}  "
-        f"{meanings.get(name[2:], '')}".rstrip()
-        for name, kind, default in rows
-    ]
-    return "\n".join(
-        [
-            f"usage: python -m {_module_name(sys.argv[0])} [--name value] …",
-            "",
-            "Name, type, what it is if not given, and what it means:",
-            *lines,
-        ]
-    )
 
-# %% ../../nbs/base/00_core.ipynb #b931b857
-def _meanings(
-    settings,
-) -> dict[str, str]:  # field → the comment on its line; of classes of a notebook there is none
-    lines = []
-    with suppress(OSError, TypeError):  # no file has their source
-        for own in reversed(settings.__mro__[:-1]):
-            lines += inspect.getsource(own).splitlines()
-    found = (re.fullmatch(r" +(\w+): [^#]*# *(.+)", line) for line in lines)
-    return {m[1]: m[2] for m in found if m}
+_TRUTH = {"true": "True", "false": "False"}
+
+
+def _argument(word: str) -> str:  # '--batch-size' → 'batch_size'; '' for a value
+    return word.removeprefix("--").replace("-", "_") if word.startswith("--") else ""
+
+
+def _with_values(settings, argv) -> list[str]:
+    "Names and values, each name once; a switch alone is switched on, and `false` is False."
+    switches = {f.name for f in fields(settings) if "bool" in str(f.type)}
+    words = list(chain(*(a.split("=", 1) if a.startswith("--") else [a] for a in argv)))
+    names = [_argument(word) for word in words if _argument(word)]
+    for name, n in Counter(names).items():
+        if n > 1:
+            raise ConfigError(f"--{name} comes twice: give it once")
+    out = []
+    for before, word, following in zip(["", *words], words, [*words[1:], "--"]):
+        out.append(_TRUTH.get(word, word) if _argument(before) in switches else word)
+        if _argument(word) in switches and following.startswith("--"):
+            out.append("True")
+    return out
+
+
+def _without_frame(text: str) -> str:
+    "What stands in tyro's boxes."
+    lines = (line.strip("│╭╮╰╯─ ") for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
 
 # %% ../../nbs/base/00_core.ipynb #c4fcca86
 def check_types(
@@ -686,23 +683,6 @@ def check_numbers(
             continue
         allowed = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of {least:g} or more"
         raise ConfigError(f"{name}={value!r}: give a number {allowed}")
-
-# %% ../../nbs/base/00_core.ipynb #2d05cs35
-def _read_value(name, text, kind):
-    kind = getattr(kind, "__name__", str(kind))
-    if text == "None" and "None" in kind:
-        return None
-    if "bool" in kind:
-        return choose(name, text, ["True", "False", "true", "false"]).lower() == "true"
-    for read in (int, float):
-        if read.__name__ in kind:
-            try:
-                return read(text)
-            except ValueError:
-                pass
-    if "str" in kind:
-        return text
-    raise ConfigError(f"{name}={text!r} is not of type {kind}")
 
 # %% ../../nbs/base/00_core.ipynb #b555f016
 def check_tensor(

@@ -1019,6 +1019,7 @@ PHASE = Phase(
     (
         "held_out",
         "retrieval",
+        "loading",
         "x2static",
         "mapping",
         "linear_maps",

@@ -88,10 +88,11 @@ def _code_of(source: bytes) -> bytes:  # without comments and blank lines; what 
 
 # %% ../../nbs/text/13_batches.ipynb #2d008356
 def source_hash(*modules: str) -> str:  # e.g. 'cldr', 'vocab'; none: all
-    "Hash of the code of the library's modules of these names, as it was at the first call; comments do not count."
-    return hashlib.sha256(
-        b"\n".join(_code_of(_sources()[m]) for m in modules or sorted(_sources()))
-    ).hexdigest()
+    """Hash of the code of the library's modules of these names, as it was at the first call; comments do not count.
+
+    Raises `ConfigError` for a name that no module has."""
+    names = [choose("module", name, _sources()) for name in modules] or sorted(_sources())
+    return hashlib.sha256(b"\n".join(_code_of(_sources()[name]) for name in names)).hexdigest()
 
 
 def short_hash(value) -> str:
