@@ -21,20 +21,28 @@ from xlnb.measures.downstream import printed_recipes, write_texts
 from xlnb.measures.finetuning import FineTuned, FineTuning, Span, train_head
 from xlnb.measures.task_sets import Labelled, Question, read_task
 from xlnb import evaluation as E
-from xlnb.evaluation import (
-    Settings,
-    checked,
-    compare,
-    draw_heat_map,
-    evaluate,
-    latex,
+from xlnb.measures import baselines, evaluation_settings, readouts, task_runs as T
+from xlnb.measures.evaluation_settings import resolve, task_names
+from xlnb.measures.score_tables import FAMILIES, beside_papers, family_table, latex, score_table
+from xlnb.measures.task_runs import (
+    TaskRun,
+    baseline_rows,
     leaked,
     learned_task,
     model_hash,
-    recorded,
-    score_table,
-    scores_record,
+    requested_languages,
+    scorable,
+    sharing,
     split_fifth,
+    untrained_folder,
+)
+from xlnb.evaluation import (
+    Settings,
+    compare,
+    draw_heat_map,
+    evaluate,
+    recorded,
+    scores_record,
 )
 
 pytestmark = pytest.mark.filterwarnings(  # said on purpose
@@ -162,10 +170,12 @@ def test_what_trains_nothing_is_read_once_while_code_and_data_stay(
     def rows(*where, **reading):
         calls.append(where)
         warnings.warn("one file is not there")
-        return [E.row("cldr tags", "f1", "en", "de", np.float64(50), 3)]
+        return [readouts.row("cldr tags", "f1", "en", "de", np.float64(50), 3)]
 
     monkeypatch.setitem(
-        E.READ, "cldr", (rows, lambda *where: [E.row("cldr tags", "f1", "en", "de", 10.0, 3)])
+        E.READ,
+        "cldr",
+        (rows, lambda *where: [readouts.row("cldr tags", "f1", "en", "de", 10.0, 3)]),
     )
     given = Settings(settings.model, "cldr", out=str(tmp_path), controls=False)
     for _ in range(2):
@@ -204,7 +214,7 @@ def test_a_language_that_cannot_be_scored_loses_no_other(
         found = evaluate(replace(settings, controls=False))
     assert {*found.target} == {"en", "sw"}
     with pytest.warns(UserWarning, match=f"xnli, baselines in de: {said}"):
-        rows = E.baseline_rows("xnli", settings)
+        rows = baseline_rows(TaskRun("xnli", settings))
     assert {r["target"] for r in rows} == {"en", "sw"}
 
 
@@ -216,7 +226,7 @@ def test_a_task_that_fails_in_whatever_way_loses_no_other(settings, scores, monk
     monkeypatch.setitem(E.READ, "cldr", (fails, fails))
     given = replace(settings, tasks="xnli,cldr", langs="sw")
     with pytest.warns(UserWarning, match="cldr: RuntimeError: out of memory"):
-        found = evaluate(checked(given))
+        found = evaluate(resolve(given))
     assert {*found.task} == {"xnli"} and {"model", "majority"} < {*found.system}
 
 
@@ -251,14 +261,17 @@ def test_cut_examples_are_warned_of_once_for_a_task_and_a_system(settings, tmp_p
 
 def test_tasks_that_learn_from_one_set_share_a_training(settings, tmp_path):
     given = replace(settings, out=str(tmp_path))
-    tuned = [E._tuned(settings.model, name, "en", 0, given) for name in ("xnli", "americasnli")]
+    tuned = [
+        T.trained_head(TaskRun(name, given, settings.model), "en", 0)
+        for name in ("xnli", "americasnli")
+    ]
     assert tuned[0].folder == tuned[1].folder
 
 
 def test_mlqa_is_tested_with_text_and_question_in_one_language(settings, monkeypatch):
-    monkeypatch.setattr(E, "task_languages", lambda *_: ["de", "de-en", "en", "en-de"])
-    assert E._tested_languages("mlqa", settings) == ["de", "en"]
-    assert E._tested_languages("mlqa", replace(settings, langs="en-de")) == ["en-de"]
+    monkeypatch.setattr(T, "task_languages", lambda *_: ["de", "de-en", "en", "en-de"])
+    assert T.tested_languages(TaskRun("mlqa", settings)) == ["de", "en"]
+    assert T.tested_languages(TaskRun("mlqa", replace(settings, langs="en-de"))) == ["en-de"]
 
 
 def test_a_test_that_was_learned_in_another_language_is_counted():
@@ -277,8 +290,8 @@ def test_a_fifth_is_kept_apart_by_the_first_text():
 
 
 def test_dev_of_all_languages_holds_no_translation_of_what_is_learned(settings):
-    task = learned_task("xnli", "en", replace(settings, select_on="all"))
-    own = learned_task("xnli", "en", settings)
+    task = learned_task(TaskRun("xnli", replace(settings, select_on="all")), "en")
+    own = learned_task(TaskRun("xnli", settings), "en")
     assert task.train == own.train and len(task.dev) == 3 * len(own.dev)
     assert own.dev == [e for e in task.dev if e in own.dev]
     assert not {e.id for e in task.train} & {e.id for e in task.dev}
@@ -317,7 +330,7 @@ def test_questions_are_learned_in_english_and_its_translations(model, tmp_path, 
     )
     for lang in ("en", "de"):
         write(tmp_path / f"xquad/xquad.{lang}.json", squad(lang, "test", 6))
-    given = checked(
+    given = resolve(
         Settings(
             model,
             "xquad",
@@ -328,7 +341,7 @@ def test_questions_are_learned_in_english_and_its_translations(model, tmp_path, 
             out=str(tmp_path / "out"),
         )
     )
-    task = learned_task("xquad", "en,de", given)
+    task = learned_task(TaskRun("xquad", given), "en,de")
     assert len(task.train) + len(task.dev) == 78  # two have lost their answer
     # no question chooses whose translation is learned
     assert not {e.id for e in task.train} & {e.id for e in task.dev}
@@ -343,12 +356,14 @@ def test_questions_are_learned_in_english_and_its_translations(model, tmp_path, 
 @pytest.mark.filterwarnings("ignore:.*share a text")
 def test_the_languages_of_a_paper(settings):
     veco = replace(settings, langs="veco")
-    assert {"sw", "ur"} < {*E.asked_languages("xnli", veco)} and "ka" in E.asked_languages(
-        "ner", veco
-    )
+    assert {"sw", "ur"} < {
+        *requested_languages(TaskRun("xnli", veco))
+    } and "ka" in requested_languages(TaskRun("ner", veco))
     # which is XNLI's
-    assert "en" not in E.asked_languages("americasnli", replace(settings, langs="xylent"))
-    assert {*E.asked_languages("word_alignment", replace(settings, langs="xlme"))} == {
+    assert "en" not in requested_languages(
+        TaskRun("americasnli", replace(settings, langs="xylent"))
+    )
+    assert {*requested_languages(TaskRun("word_alignment", replace(settings, langs="xlme")))} == {
         "en",
         "de",
         "fr",
@@ -356,24 +371,24 @@ def test_the_languages_of_a_paper(settings):
         "ro",
     }
     with pytest.raises(ConfigError, match="langs='veco': that paper prints no languages of cldr"):
-        E.asked_languages("cldr", veco)
+        requested_languages(TaskRun("cldr", veco))
     with pytest.raises(ConfigError, match="langs='vecoo'.*or a paper: xlme, .*veco"):
-        checked(replace(settings, langs="vecoo"))
+        resolve(replace(settings, langs="vecoo"))
     # in the paper, and not among the files
     with pytest.warns(UserWarning, match="xnli has no test in ar, bg"):
-        assert {*evaluate(checked(veco)).target} == {"en", "de", "sw"}
+        assert {*evaluate(resolve(veco)).target} == {"en", "de", "sw"}
 
 
 def test_languages_of_learning_are_pooled(settings):
-    task = learned_task("xnli", "en,de", settings)
-    english = learned_task("xnli", "en", settings)
+    task = learned_task(TaskRun("xnli", settings), "en,de")
+    english = learned_task(TaskRun("xnli", settings), "en")
     assert task.train[: len(english.train)] == english.train and len(task.train) == 2 * len(
         english.train
     )
     assert task.dev[: len(english.dev)] == english.dev and len(task.dev) == 2 * len(english.dev)
     for given in ("en,de", "en,de,sw"):
         for chosen in ("", "all", "sw"):
-            task = learned_task("xnli", given, replace(settings, select_on=chosen))
+            task = learned_task(TaskRun("xnli", replace(settings, select_on=chosen)), given)
             assert not {e.id for e in task.train} & {e.id for e in task.dev}  # of either language
     table = score_table(
         evaluate(replace(settings, source="en,de", controls=False, epochs=1)), "xnli"
@@ -387,13 +402,13 @@ def test_dev_chooses_among_the_recipes_of_a_paper(settings, monkeypatch):
     assert len(grid) == 4 and {recipe.epochs for recipe in grid} == {10}
     few = replace(settings, recipes="xlme", controls=False, seeds=2, out=settings.out + "-grid")
     trained = []
-    original = E._trained
+    original = T.train_recipe
 
     def noted(*given):
-        trained.append((original(*given), given[5]))
+        trained.append((original(*given), given[4]))
         return trained[-1][0]
 
-    monkeypatch.setattr(E, "_trained", noted)
+    monkeypatch.setattr(T, "train_recipe", noted)
     found = evaluate(few)
     best = max((t for t, seed in trained[:4]), key=lambda t: t.dev)
     chosen = [t.recipe for t, seed in trained if seed == 1]
@@ -445,7 +460,7 @@ def test_beside_translations_from_files(settings, model, data, tmp_path):
 
 def test_names_of_languages_are_ours_whatever_is_typed(settings, scores):
     loose = replace(settings, langs="en, DE,swa", source="EN", select_on="en , de")
-    assert checked(loose) == replace(
+    assert resolve(loose) == replace(
         settings, langs="en,de,sw", source="en", select_on="en,de", aggregate="mean"
     )
 
@@ -466,8 +481,8 @@ def test_where_dev_has_a_file_of_its_own_all_languages_have_to(
         with pytest.raises(DataError, match="xnli, dev, 'de' is not there"):
             evaluate(replace(here, **wrong))
     assert (
-        learned_task("xnli", "en", replace(here, select_on="all")).dev
-        == learned_task("xnli", "en", here).dev
+        learned_task(TaskRun("xnli", replace(here, select_on="all")), "en").dev
+        == learned_task(TaskRun("xnli", here), "en").dev
     )
 
 
@@ -479,14 +494,14 @@ def test_what_is_tested_does_not_choose(settings, data, tmp_path, monkeypatch):
     tests = (own / "xnli" / "test-en.tsv").read_text().splitlines()
     write(own / "xnli" / "dev-en.tsv", "".join(dev[:20]) + f"{tests[0]}\tneutral\n")
     monkeypatch.setenv("XLNB_DATA", str(own))
-    assert len(learned_task("xnli", "en", replace(settings, train_split="")).dev) == 20
+    assert len(learned_task(TaskRun("xnli", replace(settings, train_split="")), "en").dev) == 20
     write(own / "xnli" / "dev-en.tsv", f"{tests[0]}\tneutral\n")
-    with pytest.raises(DataError, match="all that could choose in en is tested"):
-        learned_task("xnli", "en", replace(settings, train_split=""))
+    with pytest.raises(DataError, match="all dev examples in en are tested"):
+        learned_task(TaskRun("xnli", replace(settings, train_split="")), "en")
 
 
 def test_a_grid_chooses_when_all_of_it_is_finished(settings, tmp_path):
-    with pytest.raises(DataError, match="0 of 4 recipes are finished: the same call goes on"):
+    with pytest.raises(DataError, match="0 of 4 recipes are finished: the same call resumes"):
         evaluate(
             replace(settings, recipes="xlme", controls=False, max_minutes=1e-5, out=str(tmp_path))
         )
@@ -494,7 +509,7 @@ def test_a_grid_chooses_when_all_of_it_is_finished(settings, tmp_path):
 
 def test_a_long_warm_up_becomes_a_tenth(model, tmp_path):
     examples = read_task("xnli", "en", "dev")
-    task = learned_task("xnli", "en", Settings(model, "xnli", train_split="dev"))
+    task = learned_task(TaskRun("xnli", Settings(model, "xnli", train_split="dev")), "en")
     with pytest.warns(UserWarning, match="warmup=12500 steps in a training of .*: a tenth"):
         train_head(
             model,
@@ -515,7 +530,9 @@ def test_what_was_learned_and_what_stopped_is_said(settings, data, tmp_path, mon
     here = replace(
         settings, train_split="", controls=False, langs="en,de", out=str(tmp_path / "out")
     )
-    with pytest.warns(UserWarning, match="xnli in de: of 30 tested examples 30 were learned whole"):
+    with pytest.warns(
+        UserWarning, match="xnli in de: of 30 tested examples 30 were learned in full"
+    ):
         evaluate(here)
     with pytest.warns(UserWarning, match="xnli, model, seed 0: stopped at step"):
         evaluate(replace(here, max_minutes=1e-5, epochs=3))
@@ -526,7 +543,7 @@ def test_all_tasks_of_which_there_is_none_say_what_was_asked(settings):
         ConfigError,
         match="tasks='all' with recipes='metaxlm', source='en': no task has all of that",
     ):
-        checked(replace(settings, tasks="all", recipes="metaxlm", train_split=""))
+        resolve(replace(settings, tasks="all", recipes="metaxlm", train_split=""))
 
 
 def test_records_of_one_model_by_two_recipes_are_two_systems(settings, scores):
@@ -583,7 +600,7 @@ def test_nothing_is_learned_for_a_test_that_is_not_there(settings, data, tmp_pat
     for path in (bare / "xnli").glob("test-*"):
         path.unlink()
     monkeypatch.setenv("XLNB_DATA", str(bare))
-    monkeypatch.setattr(E, "train_head", lambda *_: pytest.fail("it trains"))
+    monkeypatch.setattr(T, "train_head", lambda *_: pytest.fail("it trains"))
     with pytest.raises(DataError, match="xnli, test, .*looked for .*Licence of the set"):
         evaluate(replace(settings, out=str(tmp_path / "out")))
 
@@ -601,9 +618,9 @@ def test_of_a_run_the_network_is_evaluated_that_its_paper_keeps(
 ):
     for part in parts.split():
         shutil.copytree(model, tmp_path / "a-run" / part)
-    found = checked(replace(settings, model=str(tmp_path / "a-run")))
+    found = resolve(replace(settings, model=str(tmp_path / "a-run")))
     assert Path(found.model).name == kept and found.title == "a-run"
-    assert checked(replace(settings, model=found.model)) == found
+    assert resolve(replace(settings, model=found.model)) == found
 
 
 def test_a_model_of_the_hub_is_fetched_once_and_keeps_its_name(
@@ -617,11 +634,11 @@ def test_a_model_of_the_hub_is_fetched_once_and_keeps_its_name(
             return asked.append(name) or load(model)
 
         monkeypatch.setattr(auto, "from_pretrained", fetched)
-    monkeypatch.setattr(E, "_unreachable", lambda name: False)
-    found = checked(given)
+    monkeypatch.setattr(evaluation_settings, "_hub_is_unreachable", lambda name: False)
+    found = resolve(given)
     assert (found.title, model_hash(found.model) != "") == ("some-lab/some-model", True)
     # network and tokenizer
-    assert checked(given) == found and asked == ["some-lab/some-model"] * 2
+    assert resolve(given) == found and asked == ["some-lab/some-model"] * 2
 
     def absent(name, **_):
         raise OSError("it has no such model\nand more")
@@ -631,7 +648,7 @@ def test_a_model_of_the_hub_is_fetched_once_and_keeps_its_name(
         ConfigError,
         match="'some-lab/another' is no folder here, and the hub does not give it: it has",
     ):
-        checked(replace(given, model="some-lab/another"))
+        resolve(replace(given, model="some-lab/another"))
 
 
 def test_a_hub_that_is_not_reached_is_asked_once(settings, tmp_path, monkeypatch):
@@ -644,7 +661,7 @@ def test_a_hub_that_is_not_reached_is_asked_once(settings, tmp_path, monkeypatch
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", ask)
     given = replace(settings, model="some-lab/some-model", out=str(tmp_path))
     with pytest.raises(ConfigError, match="the hub cannot be reached, nor is a copy in its cache"):
-        checked(given)
+        resolve(given)
     assert asked == ["some-lab/some-model"]
     options = []
 
@@ -653,41 +670,41 @@ def test_a_hub_that_is_not_reached_is_asked_once(settings, tmp_path, monkeypatch
 
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", cached)
     with pytest.raises(ConfigError):
-        checked(given)
+        resolve(given)
     assert options == [{"local_files_only": True}]
 
 
 def test_seeds_and_dev_are_taken_as_the_paper_of_the_recipe_does(settings):
     assert (
-        checked(replace(settings, recipes="xylent")).aggregate == "median"
-        and checked(settings).aggregate == "mean"
+        resolve(replace(settings, recipes="xylent")).aggregate == "median"
+        and resolve(settings).aggregate == "mean"
     )
-    assert checked(replace(settings, recipes="xylent", aggregate="mean")).aggregate == "mean"
+    assert resolve(replace(settings, recipes="xylent", aggregate="mean")).aggregate == "mean"
 
 
 def test_means_of_families_leave_out_what_was_learned():
     rows = [
-        E.row("xnli", "accuracy", "en", lang, score, 9) | {"system": "model", "seed": 0}
+        readouts.row("xnli", "accuracy", "en", lang, score, 9) | {"system": "model", "seed": 0}
         for lang, score in dict(en=90, de=60, nl=40, ru=30, xx=10).items()
     ]
-    table = E.family_table(pd.DataFrame(rows), "xnli")
+    table = family_table(pd.DataFrame(rows), "xnli")
     assert table.loc["model"].to_dict() == {"Germanic": 50, "Slavic": 30, "other": 10}
     printed_families = {
         r["lang"]: r["family"].removeprefix("IE: ")
         for r in paper_table("static", "table04_languages")
     }
     renamed = {"vi": "Austroasiatic"}  # printed as its branch, Mon-Khmer
-    assert {lang: E.FAMILIES[lang] for lang in printed_families} == printed_families | renamed
+    assert {lang: FAMILIES[lang] for lang in printed_families} == printed_families | renamed
 
 
 def test_baselines_of_questions_and_of_numbers_know_what_texts_share():
     text = "Berlin is large. The river Spree flows there! Nobody knows why."
     asked = SimpleNamespace(question="Which river flows in it?", context=text)
-    assert E._nearest_sentence([], [asked])[0].text == "The river Spree flows there!"
+    assert baselines.nearest_sentence([], [asked])[0].text == "The river Spree flows there!"
     two = [
         SimpleNamespace(texts=texts) for texts in (("a b c", "A b c"), ("a b", "b c"), ("a", "b"))
     ]
-    assert E._shared_words([], two) == [1, 1 / 3, 0]
+    assert baselines.shared_words([], two) == [1, 1 / 3, 0]
 
 
 def test_each_training_is_announced_and_ctrl_c_keeps_it(
@@ -726,7 +743,7 @@ def test_each_training_is_announced_and_ctrl_c_keeps_it(
             E.main(arguments)
     assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
     said = capsys.readouterr().err
-    assert end.value.code == 130 and said.endswith("xlnb: stopped; the same call goes on\n")
+    assert end.value.code == 130 and said.endswith("xlnb: stopped; the same call resumes\n")
     assert re.search(
         r"^xnli, mine, learned in en, seed 0: \d+ steps, 30 minutes at most", said, re.MULTILINE
     )
@@ -745,7 +762,7 @@ def test_the_paired_difference_of_a_model_with_itself_is_nothing(settings, score
 def another(settings, tmp_path_factory):
     "The same architecture with other weights, under the same folder's name."
     folder = tmp_path_factory.mktemp("another") / Path(settings.model).name
-    shutil.copytree(E.untrained_folder(settings.model, settings, 7), folder)
+    shutil.copytree(untrained_folder(settings.model, settings, 7), folder)
     return str(folder)
 
 
@@ -763,9 +780,15 @@ def test_two_models_stand_in_one_table_with_intervals(
         seeds=2,
         out=settings.out,
     )
-    trained = E._tuned
+    trained = E.trained_head
     calls = []
-    monkeypatch.setattr(E, "_tuned", lambda *a: calls.append(a) or trained(*a))
+
+    def noted(*arguments):
+        calls.append(arguments)
+        return trained(*arguments)
+
+    for module in (E, T):
+        monkeypatch.setattr(module, "trained_head", noted)
     E.main([text for name, value in given.items() for text in (f"--{name}", str(value))])
     said = capsys.readouterr().out
     first = Path(settings.model).name
@@ -797,7 +820,7 @@ def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(
         lines = "".join(f"{row[0]}\n" for row in pairs(lang, "dev", 40))
         write(tmp_path / "data" / f"flores200_dataset/devtest/{code}.devtest", lines)
     monkeypatch.setenv("XLNB_DATA", str(tmp_path / "data"))
-    first = checked(
+    first = resolve(
         replace(
             settings,
             tasks="flores",
@@ -809,7 +832,7 @@ def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(
             out=str(tmp_path / "out"),
         )
     )
-    second = E.opponent(first)
+    second = E.other_model(first)
     both = map(evaluate, (first, second))
     ours, theirs = (own[own.measure == "accuracy@1"].set_index("target").score for own in both)
 
@@ -832,7 +855,7 @@ def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(
     with pytest.raises(ConfigError, match="task='bli'"):
         compare(first, second, "bli", "de-en")
     with pytest.warns(
-        UserWarning, match="no interval .* cldr: no scores of single examples are kept"
+        UserWarning, match="no interval .* cldr: no scores of single examples are stored"
     ):
         assert not len(
             E.differences(replace(first, tasks="cldr"), replace(second, tasks="cldr"), {})
@@ -842,17 +865,17 @@ def test_retrieval_of_two_models_has_intervals_and_alignment_has_none(
 def test_warnings_of_the_other_model_name_it(settings, scores, another, tmp_path, monkeypatch):
     monkeypatch.setattr(E, "evaluate", lambda settings: warnings.warn("xnli, model: cut") or scores)
     monkeypatch.setattr(E, "differences", lambda *_: pd.DataFrame())
-    monkeypatch.setattr(E, "keep", lambda *_: tmp_path / "kept")
-    first = checked(replace(settings, against=another))
+    monkeypatch.setattr(E, "save_scores", lambda *_: tmp_path / "kept")
+    first = resolve(replace(settings, against=another))
     with pytest.warns(
-        UserWarning, match=rf"^{re.escape(E.opponent(first).title)}: xnli, model: cut$"
+        UserWarning, match=rf"^{re.escape(E.other_model(first).title)}: xnli, model: cut$"
     ):
-        E.beside_opponent(first, scores)
+        E.beside_other_model(first, scores)
 
 
 def test_another_model_that_is_not_there_is_said_before_anything_is_learned(settings):
     with pytest.raises(ConfigError, match="model='nowhere' is not there"):
-        checked(replace(settings, against="nowhere"))
+        resolve(replace(settings, against="nowhere"))
 
 
 @pytest.mark.parametrize(
@@ -910,24 +933,24 @@ def test_a_sentence_in_another_place_is_no_example_that_was_learned():
         Labelled(str(n), texts, "x")
         for n, texts in enumerate([("a cat", "a dog"), ("a dog", "a cat"), ("no", "yes")])
     ]
-    assert (leaked(learned, tested, []), E.sharing(learned, tested, [])) == (1, 2)
+    assert (leaked(learned, tested, []), sharing(learned, tested, [])) == (1, 2)
 
 
 def test_names_of_other_tools_are_known(settings):
-    assert E.task_names(replace(settings, tasks="panx, udpos,pawsx,xnli")) == [
+    assert task_names(replace(settings, tasks="panx, udpos,pawsx,xnli")) == [
         "ner",
         "pos",
         "paws-x",
         "xnli",
     ]
     with pytest.raises(ConfigError, match="recipes='xlmee' is not one of .*did you mean 'xlme'"):
-        checked(replace(settings, tasks="cldr", recipes="xlmee"))
+        resolve(replace(settings, tasks="cldr", recipes="xlmee"))
 
 
 def test_dev_of_a_parallel_set_that_is_learned_holds_no_translation(settings):
     "AmericasNLI learns from XNLI, whose examples say the same in all languages."
-    train, dev = E._learned_and_dev(
-        "americasnli", ["en", "de"], replace(settings, tasks="americasnli")
+    train, dev = T.train_and_dev(
+        TaskRun("americasnli", replace(settings, tasks="americasnli")), ["en", "de"]
     )
     ids = [{e.id for own in part.values() for e in own} for part in (train, dev)]
     assert all(ids) and not ids[0] & ids[1]
@@ -935,9 +958,9 @@ def test_dev_of_a_parallel_set_that_is_learned_holds_no_translation(settings):
 
 def test_splits_of_two_sets_are_two_splits(settings):
     given = replace(settings, tasks="mlqa", train_split="dev", test_split="dev")
-    assert checked(given).tasks == "mlqa"  # SQuAD's dev and MLQA's
+    assert resolve(given).tasks == "mlqa"  # SQuAD's dev and MLQA's
     with pytest.raises(ConfigError, match="xnli learns from 'dev', and is tested on it"):
-        checked(replace(given, tasks="xnli"))
+        resolve(replace(given, tasks="xnli"))
 
 
 def test_records_tell_networks_of_one_name_and_runs_that_stopped_apart(settings, scores):
@@ -960,7 +983,7 @@ def rows_of(task, system, scores, **facts):
         return value[target] if isinstance(value, dict) else value
 
     return [
-        E.row(
+        readouts.row(
             task,
             "accuracy",
             "",
@@ -1001,7 +1024,7 @@ def test_gaps_in_the_table_are_those_that_xy_lent_prints(task, table, measure, m
     ]
     scores = printed("xylent", table, **own, setting="zero_shot", metric=metric, variant="CCMatrix")
     rows = [
-        E.row(task, measure, "en", lang, score, seed=0, system="XY-LENT", examples=1)
+        readouts.row(task, measure, "en", lang, score, seed=0, system="XY-LENT", examples=1)
         for lang, score in scores.items()
         if lang != "avg"
     ]
@@ -1015,7 +1038,7 @@ def test_means_in_the_table_are_those_that_metaxlm_prints(table, metric):
     names = "XLM", "MetaXLM", "MetaXLM+Dict"
     systems = {name: printed("metaxlm", table, model=name, metric=metric) for name in names}
     rows = [
-        E.row("task", "score", "en", lang, score, seed=0, system=name, examples=1)
+        readouts.row("task", "score", "en", lang, score, seed=0, system=name, examples=1)
         for name, scores in systems.items()
         for lang, score in scores.items()
         if lang != "avg"
@@ -1061,7 +1084,7 @@ def test_systems_are_averaged_over_the_same_languages(covered):
     assert found == {"model": 70, "spelling": 25, "model, coverage": 25.05}
     systems = dict(model=dict(de=9, nl=7, sw=1), trigrams=dict(de=2, nl=4, af=90))
     rows = [row for name, scores in systems.items() for row in rows_of("tatoeba", name, scores)]
-    families = E.family_table(pd.DataFrame(rows), "tatoeba")
+    families = family_table(pd.DataFrame(rows), "tatoeba")
     assert families.Germanic.tolist() == [8, 3] and [*families.columns] == ["Germanic"]
 
 
@@ -1098,9 +1121,9 @@ def test_tables_name_the_model_and_say_which_training_stopped(
     scores, settings, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
-    given = checked(replace(settings, name="my_bert", out=str(tmp_path)))
+    given = resolve(replace(settings, name="my_bert", out=str(tmp_path)))
     stop = "stopped at step 144 of 1365"
-    place = E.keep(
+    place = E.save_scores(
         given, scores.assign(stopped=scores.stopped.where(scores.system != "model", stop))
     )
     [table] = E.tables(given, scores).values()
@@ -1156,11 +1179,11 @@ def test_no_head_is_learned_on_what_is_no_checkpoint(
         settings, model=damaged[name], langs="en", controls=False, out=str(tmp_path / "out")
     )
     with pytest.raises(DataError, match=message):
-        evaluate(checked(given))
+        evaluate(resolve(given))
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path / "results"))
-    against = checked(replace(settings, langs="en", controls=False, against=damaged[name]))
+    against = resolve(replace(settings, langs="en", controls=False, against=damaged[name]))
     with pytest.raises(DataError, match=message):
-        E.beside_opponent(against, scores)
+        E.beside_other_model(against, scores)
 
 
 def test_where_nothing_can_be_written_the_scores_are_shown(
@@ -1172,7 +1195,7 @@ def test_where_nothing_can_be_written_the_scores_are_shown(
         model=settings.model, tasks="xnli", train_split="dev", epochs=2, out=settings.out
     )
     with pytest.raises(
-        SystemExit, match="cannot be kept .*: name other folders by --out and XLNB_RESULTS"
+        SystemExit, match="cannot be saved .*: name other folders by --out and XLNB_RESULTS"
     ):
         E.main([text for name, value in arguments.items() for text in (f"--{name}", str(value))])
     assert "character n-grams" in capsys.readouterr().out
@@ -1189,16 +1212,16 @@ def test_where_nothing_can_be_written_the_scores_are_shown(
 )
 def test_amounts_and_languages_that_are_none(given, settings):
     with pytest.raises(ConfigError, match=f"{next(iter(given))}="):
-        checked(replace(settings, **given))
+        resolve(replace(settings, **given))
 
 
 def test_no_minutes_are_no_training(settings):
-    (recipe,) = E._recipes(settings.model, "xnli", replace(settings, max_minutes=0.0))
+    (recipe,) = T.recipe_grid(TaskRun("xnli", replace(settings, max_minutes=0.0), settings.model))
     assert recipe.max_minutes == 0
 
 
 def test_of_absent_tests_those_that_do_not_exist_are_apart(settings):
-    exists, strange = E._why_absent("xnli", ["tlh", "ru"], settings)
+    exists, strange = T._why_absent(TaskRun("xnli", settings), ["tlh", "ru"])
     assert re.match("xnli has no test in ru: .* is not there", exists)
     assert re.match("xnli has no test in tlh: language 'tlh'", strange)
 
@@ -1488,7 +1511,7 @@ def no_training(*_):
 def test_no_test_with_labels_is_no_training(tags, said, settings, more_data, tmp_path, monkeypatch):
     for lang in WORDS:
         write(tmp_path / "data" / "panx" / f"test-{lang}.tsv", tags)
-    monkeypatch.setattr(E, "train_head", no_training)
+    monkeypatch.setattr(T, "train_head", no_training)
     with pytest.raises(DataError, match=f"nothing could be tested of .*: ner in de: .*{said}"):
         evaluate(replace(settings, tasks="ner", out=str(tmp_path / "out"), controls=False))
 
@@ -1497,17 +1520,19 @@ def test_what_cannot_be_scored_is_warned_of_before_the_others_are_learned(
     settings, more_data, tmp_path, monkeypatch
 ):
     write(tmp_path / "data" / "panx" / "test-de.tsv", "dog\tO\n")
-    monkeypatch.setattr(E, "train_head", no_training)
-    given = checked(replace(settings, tasks="ner", out=str(tmp_path / "out"), controls=False))
+    monkeypatch.setattr(T, "train_head", no_training)
+    given = resolve(replace(settings, tasks="ner", out=str(tmp_path / "out"), controls=False))
     failed = []
-    assert E.scorable("ner", given, failed) == ["en", "sw"] and failed[0].startswith("ner in de: ")
+    assert scorable(TaskRun("ner", given), failed) == ["en", "sw"] and failed[0].startswith(
+        "ner in de: "
+    )
     with pytest.warns(UserWarning, match="before anything is learned: ner in de: .*without a span"):
-        assert E._all_scorable(given, []) == {"ner": ["en", "sw"]}
+        assert T.scorable_tasks(given, []) == {"ner": ["en", "sw"]}
 
 
 def test_a_missing_translation_of_a_test_is_known_before_anything_is_learned(settings, tmp_path):
     beside = replace(settings, partner=str(tmp_path))
-    assert E.scorable("xnli", beside, failed := []) == []
+    assert scorable(TaskRun("xnli", beside), failed := []) == []
     assert (
         all("no translations: write what is to be translated" in why for why in failed)
         and len(failed) == 3
@@ -1525,8 +1550,9 @@ def test_emptied_answers_are_known_before_anything_is_learned(settings, tmp_path
         text = json.dumps({"data": [{"paragraphs": [paragraph(answers)]}]})
         write(tmp_path / "data" / "xquad" / f"xquad.{lang}.json", text)
     monkeypatch.setenv("XLNB_DATA", str(tmp_path / "data"))
-    assert E.scorable(
-        "xquad", replace(settings, tasks="xquad", train_split="", langs="de,en"), failed := []
+    assert scorable(
+        TaskRun("xquad", replace(settings, tasks="xquad", train_split="", langs="de,en")),
+        failed := [],
     ) == ["en"]
     assert len(failed) == 1 and "an answer of question q is empty" in failed[0]
 
@@ -1544,7 +1570,8 @@ def test_a_model_of_which_nothing_is_measured_ends_the_command_with_an_error(
         E.main(["--model", model, "--langs", "en,de", "--out", str(tmp_path)])
 
 
-def test_without_arguments_the_command_says_its_usage(capsys):
+def test_without_arguments_the_command_says_its_usage(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["xlnb/evaluation.py"])
     with pytest.raises(SystemExit, match="name what to evaluate"):
         E.main([])
     assert "usage: python -m xlnb" in (said := capsys.readouterr()).err and not said.out
@@ -1576,7 +1603,7 @@ def test_layer_and_pool_are_those_that_are_asked_for(settings, more_data, tmp_pa
     write(own / "1_Pooling" / "config.json", json.dumps({"pooling_mode_cls_token": True}))
     # as the folder says, of the untrained network too
     assert read(model=str(own), controls=True) == ([2], ["first"])
-    titles = [*E.tables(checked(given), evaluate(given))]
+    titles = [*E.tables(resolve(given), evaluate(given))]
     assert titles == ["tatoeba: accuracy@1, %, layer 1, pooled by mean_special"]
 
 
@@ -1592,7 +1619,7 @@ def test_layer_and_pool_are_those_that_are_asked_for(settings, more_data, tmp_pa
 def test_layers_and_pools_that_cannot_be(asked, says, settings):
     given = dict(tasks="tatoeba", train_split="", epochs=0) | asked
     with pytest.raises(ConfigError, match=re.escape(says)):
-        checked(replace(settings, **given))
+        resolve(replace(settings, **given))
 
 
 def test_another_layer_is_another_name_in_tables_of_records(settings, scores):
@@ -1646,15 +1673,15 @@ def test_a_call_that_is_killed_while_it_draws_records_once(settings, scores, tmp
     def killed(*_):
         raise KeyboardInterrupt
 
-    given = checked(replace(settings, out=str(tmp_path)))
+    given = resolve(replace(settings, out=str(tmp_path)))
     draw = E.draw_heat_map
     monkeypatch.setattr(E, "draw_heat_map", killed)
     with pytest.raises(KeyboardInterrupt):
-        E.keep(given, scores)
+        E.save_scores(given, scores)
     monkeypatch.setattr(E, "draw_heat_map", draw)
-    place = E.keep(given, scores)
+    place = E.save_scores(given, scores)
     assert len(read_records("08_evaluation")) == 1 and Path(f"{place}.png").exists()
-    E.keep(given, scores.assign(score=0.0))  # of other scores there is another record
+    E.save_scores(given, scores.assign(score=0.0))  # of other scores there is another record
     assert len(read_records("08_evaluation")) == 2
 
 
@@ -1682,7 +1709,7 @@ def test_the_notebook_evaluates_a_model_by_papermill(model, checkout, monkeypatc
 
 def beside_measures(task, *measures_and_targets, measure=None, **facts):
     rows = [
-        E.row(
+        readouts.row(
             task,
             name,
             "en" if task in E.BENCHMARKS else "",
@@ -1695,7 +1722,7 @@ def beside_measures(task, *measures_and_targets, measure=None, **facts):
         )
         for name, target in measures_and_targets
     ]
-    return E.beside_papers(pd.DataFrame(rows), task, measure)
+    return beside_papers(pd.DataFrame(rows), task, measure)
 
 
 def test_beside_ours_stands_what_was_measured_in_the_same_way():
@@ -1764,10 +1791,10 @@ def test_ours_stands_above_what_papers_print_of_the_same_languages():
 
 def test_pairs_belong_to_the_family_of_the_language_that_is_not_english():
     rows = [
-        E.row("tatoeba", "accuracy@1", "", pair, score, 9, system="model", seed=0)
+        readouts.row("tatoeba", "accuracy@1", "", pair, score, 9, system="model", seed=0)
         for pair, score in {"de-en": 20, "en-sw": 10, "en-zh": 5}.items()
     ]
-    assert E.family_table(pd.DataFrame(rows), "tatoeba").loc["model"].to_dict() == {
+    assert family_table(pd.DataFrame(rows), "tatoeba").loc["model"].to_dict() == {
         "Germanic": 20,
         "Niger-Congo": 10,
         "Sino-Tibetan": 5,
@@ -1778,7 +1805,7 @@ def test_what_holds_no_encoder_is_refused_before_anything_else(
     settings, model, tmp_path, monkeypatch
 ):
     def given(place):
-        return checked(replace(settings, model=str(place)))
+        return resolve(replace(settings, model=str(place)))
 
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="holds no encoder: it needs config.json"):
@@ -1796,17 +1823,17 @@ def test_what_holds_no_encoder_is_refused_before_anything_else(
 
 def test_all_tasks_without_a_folder_of_sets_are_those_that_need_none(settings, monkeypatch):
     monkeypatch.delenv("XLNB_DATA")
-    assert "cldr" in E.task_names(replace(settings, tasks="all", train_split=""))
+    assert "cldr" in task_names(replace(settings, tasks="all", train_split=""))
 
 
 def test_character_ngrams_of_one_label_say_that_label():
     examples = [Labelled(str(n), (f"text {n}", "more"), "a") for n in range(5)]
-    assert E._character_ngrams(examples, examples[:2]) == ["a", "a"]
+    assert baselines.character_ngrams(examples, examples[:2]) == ["a", "a"]
 
 
 def test_a_table_beside_the_papers_has_rows_of_theirs(settings, covered, scores):
     own = replace(settings, aggregate="mean")
     # which no paper prints, whatever its rows
-    assert E._printed_tables(own, covered.assign(task="sib200")) == {}
-    (table,) = E._printed_tables(own, scores).values()
+    assert E._tables_beside_papers(own, covered.assign(task="sib200")) == {}
+    (table,) = E._tables_beside_papers(own, scores).values()
     assert any("xylent: " in name for name in table.index)

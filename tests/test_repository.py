@@ -239,8 +239,6 @@ LONG = {
     "cldr": "a language-independent meaning, how 113 locales render it, and the labels that "
     "follow from it",
     "contamination": "near repeats in one pass: an index of grams, a survey, languages told apart",
-    "evaluation": "a table of tasks, one road from files to scores, baselines, and what a "
-    "reader sees of them",
     "dro": "the moves of the mixture, planted defects, and the search for them without a model",
     "held_out": "what is asked of held-out text, pairs and layers, the same for every paper",
     "finetuning": "what five kinds of tasks read, learn and answer, one training, and networks "

@@ -101,6 +101,14 @@ __doc__ += """\
                              compared, out of states as they are
     measures.downstream      A record for every task of the five papers: what is learned, tested and counted, by which
                              recipes; and the translations beside which it can be read
+    measures.baselines       What labels and spelling give away: answers of majority, character n-grams, words and
+                             shared trigrams
+    measures.score_tables    Rows of an evaluation as one table: languages, families and means, the heat map, LaTeX, and
+                             the papers' numbers below ours
+    measures.evaluation_settings  The settings of an evaluation: a model by folder, run or hub name, tasks, languages,
+                             splits; invalid ones raise before anything runs
+    measures.task_runs       A task, the settings and a network: what is learned, what chooses, what is tested, and what
+                             the network answers
     pretraining.held_out     What a network knows of text that it never read: masked and replaced tokens, by language,
                              beside a translation; and by layer: sentences, words, transfer
     pretraining.reports      What a run leaves behind, read back: groups of runs, mean and spread over seeds, model

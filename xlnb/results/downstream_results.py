@@ -26,16 +26,9 @@ from ..pretraining.pretraining import finished_phase
 from ..pretraining.reports import last_held_out, nats_learned, spread
 from . import static_runs
 from .. import meta_xlm
-from xlnb.evaluation import (
-    Settings,
-    baseline_rows,
-    checked,
-    evaluate,
-    scorable,
-    train_split_of,
-    scores_record,
-    untrained_folder,
-)
+from ..measures.evaluation_settings import Settings, resolve
+from ..measures.task_runs import TaskRun, baseline_rows, scorable, untrained_folder
+from ..evaluation import evaluate, scores_record
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #f85e04e9
 class Encoder(NamedTuple):
@@ -136,7 +129,7 @@ def _asked(task) -> dict:  # parameters that a record of a task has, where it ha
 
 
 def _settings(task, model, name) -> Settings:
-    return checked(Settings(str(model), name=name, controls=False, **_asked(task)))
+    return resolve(Settings(str(model), name=name, controls=False, **_asked(task)))
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #6bcc06f8
 def learned_record(name: str, seed: int, size: str = "tiny") -> dict:  # as for `trained_folder`
@@ -174,7 +167,7 @@ def _check_tests(task):
     failed = []
     if settings.tasks in READ:
         tatoeba_tests([lang for lang in _LANGS.split(",") if lang != "en"])
-    elif not scorable(settings.tasks, settings, failed):
+    elif not scorable(TaskRun(settings.tasks, settings), failed):
         raise DataError(f"nothing to test: {'; '.join(failed)}")
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #3728e31e
@@ -203,7 +196,7 @@ def _learnable(task, settings) -> list[str]:  # languages that have labels to le
     return [
         lang
         for lang in _LANGS.split(",")
-        if lang in task_languages(BENCHMARKS[task].learned, train_split_of(task, settings))
+        if lang in task_languages(BENCHMARKS[task].learned, settings.train_split_of(task))
     ]
 
 
@@ -211,10 +204,10 @@ def _labelled_rows(
     task,
 ) -> list[dict]:  # learned in English and tested everywhere, then in each language by itself
     settings = Settings(**_asked(task))
-    rows = baseline_rows(task, settings)
+    rows = baseline_rows(TaskRun(task, settings))
     for lang in _learnable(task, settings):
         if lang != "en":
-            rows += baseline_rows(task, replace(settings, source=lang, langs=lang))
+            rows += baseline_rows(TaskRun(task, replace(settings, source=lang, langs=lang)))
     return rows
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #20f98c84
