@@ -10,6 +10,7 @@ from conftest import ROOT
 
 import xlnb
 from xlnb.base.terminal import notebook_parameters
+from xlnb.pretraining.pretraining import EVERY_PHASE
 
 NOTEBOOKS = sorted(
     p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts
@@ -498,6 +499,17 @@ def test_code_cells_of_results_are_collapsed(path):
         cell for cell in cells if not cell["metadata"].get("jupyter", {}).get("source_hidden")
     ]
     assert [cell["id"] for cell in is_open] == []
+
+
+def test_modules_that_a_key_is_made_of_are_there():
+    calls = [
+        node
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "source_hash"
+    ]
+    named = {arg.value for call in calls for arg in call.args if isinstance(arg, ast.Constant)}
+    assert named | {*EVERY_PHASE} <= {path.stem for path in MODULES}
 
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
