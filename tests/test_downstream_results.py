@@ -39,7 +39,7 @@ def record(
 
 def test_encoders_are_runs_of_their_papers_on_one_corpus_with_one_vocabulary():
     for name, own in D.ENCODERS.items():
-        given = filled_in(recipe_of(own.notebook), {**own.given, "seed": 0})
+        given = filled_in(recipe_of(own.notebook), {**own.settings, "seed": 0})
         assert (given["corpus"], given["langs"], given["vocab_size"]) == (
             "multi30k",
             "de,en,fr",
@@ -104,11 +104,11 @@ def test_what_an_encoder_has_read_is_told_from_what_it_has_not():
             record("MLM", 0, {"de-en": 5.0, "en-fr": 7.0}, "tatoeba"),
         ]
     )["MLM"].values()
-    assert [D.average(TAGS, place)(scores) for place in D.PLACES] == [80.0, 45.0, 20.0]
+    assert [D.average(TAGS, place)(scores) for place in D.LANGUAGE_SETS] == [80.0, 45.0, 20.0]
     assert D.average(CENTRED)(scores) == 6.0
     assert [
         {*row} & {*D.COLUMNS}
-        for place in D.PLACES[1:]
+        for place in D.LANGUAGE_SETS[1:]
         for row in D.score_rows({"MLM": {0: scores}}, place)
     ] == [{TAGS, CENTRED}, {TAGS}]
 

@@ -729,11 +729,11 @@ def test_of_each_language_only_its_most_frequent_words_are_pulled(data):
         small(most_words=0)
 
 
-def test_a_flipped_bit_in_kept_vectors_is_named(tmp_path):
+def test_a_flipped_bit_in_stored_vectors_is_named(tmp_path):
     made = WordVectors(["Haus", "Berg"], torch.eye(2), "de")
 
     def kept():
-        return S.kept_vectors(tmp_path, ["de"], lambda: {"de": made})["de"]
+        return S.stored_vectors(tmp_path, ["de"], lambda: {"de": made})["de"]
 
     kept()
     (file,) = tmp_path.rglob("de.safetensors")

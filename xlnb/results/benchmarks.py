@@ -4,16 +4,10 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'sentences', 'synthetic_data', 'plain_head', 'Electra',
-           'MaskedElectra', 'step_settings', 'step_of', 'training_step', 'batch_facts', 'seconds_of', 'compare',
-           'ratios', 'resident', 'peak_memory', 'fresh', 'step_peak', 'head_of', 'head_peak', 'Clock', 'watch',
-           'time_by_part', 'step_cost', 'measure_freed', 'AtOnce', 'crossing_step', 'crossing_peak', 'measure_crossing',
-           'translators', 'measure_generation', 'run_memory', 'build_memory', 'growth_step', 'growth_cases',
-           'retrieval_check', 'made_up_languages', 'plain_iteration', 'iteration_check', 'mapping_check', 'csls_check',
-           'aligning', 'distilling', 'answering', 'learning', 'reading', 'evaluating', 'notebook_seconds',
-           'measure_steps', 'measure_memory', 'measure_parts', 'measure_growth', 'measure_retrieval',
-           'measure_alignment', 'measure_mapping', 'measure_csls', 'measure_distil', 'measure_answers',
-           'measure_learning', 'measure_evaluate', 'measure_notebooks', 'main', 'newest', 'plot_steps', 'plot_parts',
-           'plot_growth', 'on_gpu']
+           'step_settings', 'step_of', 'training_step', 'batch_facts', 'seconds_of', 'compare', 'ratios', 'resident',
+           'peak_memory', 'fresh', 'head_of', 'Clock', 'watch', 'time_by_part', 'crossing_step', 'translators',
+           'build_memory', 'growth_step', 'growth_cases', 'csls_check', 'aligning', 'answering', 'learning', 'reading',
+           'evaluating', 'notebook_seconds', 'measure_distil', 'main', 'newest', 'on_gpu']
 
 # %% ../../nbs/results/11_benchmarks.ipynb #e40b3497
 import csv, ctypes, gc, json, os, resource, subprocess, sys, time
@@ -211,10 +205,10 @@ class Electra(XlmE):
         return unpack(batch) if "cu_seqlens" in batch else batch
 
     def counts(self, batch):
-        masked, found = loss_names(batch)
+        masked, detected = loss_names(batch)
         return {
             masked: int((batch["labels"] != -100).sum()),
-            found: int(batch["attention_mask"].sum()),
+            detected: int(batch["attention_mask"].sum()),
         }
 
     def detect(self, ids, batch):
@@ -237,13 +231,13 @@ class Electra(XlmE):
         }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #928f8808
-class MaskedElectra(Electra):
+class _MaskedElectra(Electra):
     "The same, with logits at the masked places alone."
 
     everywhere = False
 
 
-KINDS = {"xlnb": XlmE, "masked": MaskedElectra, "electra": Electra}
+KINDS = {"xlnb": XlmE, "masked": _MaskedElectra, "electra": Electra}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #8d2bee8f
 def step_settings(
@@ -371,8 +365,12 @@ def ratios(
     base: str,  # the name to divide by
 ) -> dict:  # name → median, least and largest ratio of a round
     "How many times as long as `base` each call took, round by round."
-    found = {name: [a / b for a, b in zip(times, seconds[base])] for name, times in seconds.items()}
-    return {name: {"ratio": median(r), "low": min(r), "high": max(r)} for name, r in found.items()}
+    relative = {
+        name: [a / b for a, b in zip(times, seconds[base])] for name, times in seconds.items()
+    }
+    return {
+        name: {"ratio": median(r), "low": min(r), "high": max(r)} for name, r in relative.items()
+    }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #29a274ce
 PEAK_RESET = Path("/proc/self/clear_refs")
@@ -421,7 +419,7 @@ def fresh(
     return json.loads(run.stdout.splitlines()[-1])
 
 # %% ../../nbs/results/11_benchmarks.ipynb #eb47e10c
-def step_peak(
+def _step_peak(
     size: str, vocab_size: int, batch_tokens: int, kind: str = "xlnb", folder=None
 ) -> int:  # bytes
     "Peak memory of the second of two steps and of everything that training holds; for a process of its own."
@@ -471,7 +469,7 @@ def head_of(
     return call
 
 # %% ../../nbs/results/11_benchmarks.ipynb #e1636b08
-def head_peak(kind: str, tokens: int, vocab_size: int, width: int) -> int:  # bytes
+def _head_peak(kind: str, tokens: int, vocab_size: int, width: int) -> int:  # bytes
     "Peak memory of the head alone; for a process of its own."
     head_of(kind, 64, 1000, width)()  # what the libraries need for themselves
     return peak_memory(head_of(kind, tokens, vocab_size, width))
@@ -542,16 +540,16 @@ def time_by_part(
 ) -> dict:  # part → seconds
     "Median seconds of every part of a step, batches drawn anew."
     step = step_of(settings, data, device=device, loading=True)
-    found = []
+    rounds = []
     watch(step.model, clock := Clock(device))
     for _ in range(1 + repeats):
         clock.seconds = {}
         step(clock.mark)
-        found.append(clock.seconds)
-    return {part: median(f[part] for f in found[1:]) for part in found[0]}
+        rounds.append(clock.seconds)
+    return {part: median(f[part] for f in rounds[1:]) for part in rounds[0]}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #d09b3313
-def step_cost(
+def _step_cost(
     step,  # of `step_of`
     steps: int = 40,
 ) -> dict:  # seconds: median of the thread's time; page_faults: mean
@@ -570,23 +568,25 @@ def step_cost(
     return {"seconds": median(seconds), "page_faults": (faults() - began) / steps}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #0e1efa1f
-def measure_freed(tasks=("mlm+tlm", "mrtd+trtd"), batch_tokens: int = 512, steps: int = 40) -> dict:
+def _measure_freed(
+    tasks=("mlm+tlm", "mrtd+trtd"), batch_tokens: int = 512, steps: int = 40
+) -> dict:
     "Cost of steps of the tiny size before and after freed memory is kept; from then on this process keeps it."
     data = synthetic_data(3000, _LINES)
     calls = {
         t: step_of(step_settings("tiny", 3000, batch_tokens, tasks=t), data, loading=True)
         for t in tasks
     }
-    before = {t: step_cost(call, steps) for t, call in calls.items()}
-    kept = keep_freed_memory()
+    before = {t: _step_cost(call, steps) for t, call in calls.items()}
+    keeps = keep_freed_memory()
     rows = [
-        {"tasks": t, "before": before[t], "after": step_cost(call, steps)}
+        {"tasks": t, "before": before[t], "after": _step_cost(call, steps)}
         for t, call in calls.items()
     ]
-    return {"kept": kept, "rows": rows}
+    return {"kept": keeps, "rows": rows}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #c8e3a245
-class AtOnce(Veco):
+class _AtOnce(Veco):
     "CA-MLM that computes H and S in one part of a batch and goes back through both at the end."
 
     def _parts(self, masked, prefix):
@@ -596,7 +596,7 @@ class AtOnce(Veco):
 
 CROSSINGS = {
     "in parts": (Veco, {}),
-    "at once": (AtOnce, {}),
+    "at once": (_AtOnce, {}),
     "with gradient": (Veco, {"stop_gradient": False}),
 }
 
@@ -617,14 +617,14 @@ def crossing_step(
     return training_step(model.to(device), veco.make_batches(s, data), s)
 
 
-def crossing_peak(kind: str, size: str, batch_tokens: int, vocab_size: int) -> int:  # bytes
+def _crossing_peak(kind: str, size: str, batch_tokens: int, vocab_size: int) -> int:  # bytes
     "Peak memory of a step beyond what training holds; for a process of its own."
     step = crossing_step(kind, size, batch_tokens, synthetic_data(vocab_size, _LINES))
     step()  # the first makes the moments of the optimiser
     return peak_memory(step)
 
 # %% ../../nbs/results/11_benchmarks.ipynb #1110d6bf
-def measure_crossing(
+def _measure_crossing(
     size: str = "small", vocab_size: int = 8000, batch_tokens: int = 4096, repeats: int = 5
 ) -> dict:
     "Time, in turns, and memory of CA-MLM's step in parts, at once, and with the gradient into the partner."
@@ -634,15 +634,15 @@ def measure_crossing(
         {kind: crossing_step(kind, data=data, **shape) for kind in CROSSINGS}, repeats
     )
     peak = {
-        kind: fresh("crossing_peak", kind=kind, vocab_size=vocab_size, **shape)
+        kind: fresh("_crossing_peak", kind=kind, vocab_size=vocab_size, **shape)
         for kind in CROSSINGS
     }
     return {
         "size": size,
         "batch_tokens": batch_tokens,
         "rows": [
-            {"kind": kind, "peak": peak[kind], **found}
-            for kind, found in ratios(seconds, "at once").items()
+            {"kind": kind, "peak": peak[kind], **ratio}
+            for kind, ratio in ratios(seconds, "at once").items()
         ],
     }
 
@@ -675,7 +675,7 @@ def translators(size: str, vocab_size: int) -> dict:  # name → model
     }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #8d8aef6c
-def measure_generation(
+def _measure_generation(
     cases=(("tiny", 8000), ("small", 8000)),
     sentences: int = 32,
     tokens: int = 40,
@@ -709,14 +709,14 @@ def measure_generation(
                     "beams": width,
                     "model": name,
                     "tokens_per_second": sentences * tokens / median(seconds[name]),
-                    **found,
+                    **ratio,
                 }
-                for name, found in ratios(seconds, "transformers").items()
+                for name, ratio in ratios(seconds, "transformers").items()
             ]
     return {"rows": rows}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #7e7c7ef4
-def run_memory(
+def _run_memory(
     case: dict,  # of `growth_cases`
     steps: int = 3,
     folder=None,
@@ -757,7 +757,7 @@ def growth_cases(lines: int = 5_000, vocab_size: int = 4_000) -> list[dict]:
     ]
 
 # %% ../../nbs/results/11_benchmarks.ipynb #ef417bbc
-def retrieval_check(sentences: int, width: int, checked: int = 200) -> dict:
+def _retrieval_check(sentences: int, width: int, checked: int = 200) -> dict:
     "Nearest of so many vectors for each of as many; peak memory, and agreement with brute force on some rows."
     libraries = resident()
     draw = torch_generator("retrieval")
@@ -765,11 +765,11 @@ def retrieval_check(sentences: int, width: int, checked: int = 200) -> dict:
     # mostly nearest to its own key
     queries = torch.randn(sentences, width, generator=draw).mul_(3).add_(keys)
     start = time.perf_counter()
-    _, found = nearest(queries, keys)
+    _, neighbours = nearest(queries, keys)
     seconds = time.perf_counter() - start
     peak = resident("VmHWM")
     exact = (F.normalize(queries[:checked]) @ F.normalize(keys).T).argmax(1)
-    own = found[:, 0] == torch.arange(sentences)
+    correct = neighbours[:, 0] == torch.arange(sentences)
     return {
         "sentences": sentences,
         "width": width,
@@ -777,12 +777,12 @@ def retrieval_check(sentences: int, width: int, checked: int = 200) -> dict:
         "peak": peak,
         "seconds": seconds,
         "checked": checked,
-        "agree": int((exact == found[:checked, 0]).sum()),
-        "own": float(own.double().mean()),
+        "agree": int((exact == neighbours[:checked, 0]).sum()),
+        "own": float(correct.double().mean()),
     }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #5d60d151
-def made_up_languages(
+def _made_up_languages(
     words: int, width: int, noise: float = 0.5
 ) -> tuple[Tensor, Tensor]:  # (words, width) each
     "Vectors of one language, and a rotation of them with noise: row i translates row i."
@@ -792,7 +792,9 @@ def made_up_languages(
     return x, turned.add_(torch.randn(words, width, generator=draw), alpha=noise)
 
 # %% ../../nbs/results/11_benchmarks.ipynb #fbd196b3
-def plain_iteration(x, z, pairs, keep: float, generator, rows: int = 2000) -> tuple:  # NumPy arrays
+def _plain_iteration(
+    x, z, pairs, keep: float, generator, rows: int = 2000
+) -> tuple:  # NumPy arrays
     "One iteration of self-learning, formula by formula: best partners of x, best partners of z, objective."
     u, _, v = np.linalg.svd(x[pairs[0]].T @ z[pairs[1]])
     sides = (x @ (u @ v), z)
@@ -820,9 +822,9 @@ def plain_iteration(x, z, pairs, keep: float, generator, rows: int = 2000) -> tu
     return best, np.mean(cosine)
 
 # %% ../../nbs/results/11_benchmarks.ipynb #d7a694c4
-def iteration_check(words: int, width: int, keep: float = 0.1, repeats: int = 3) -> dict:
+def _iteration_check(words: int, width: int, keep: float = 0.1, repeats: int = 3) -> dict:
     "Seconds of an iteration of self-learning beside plain NumPy, in turns."
-    x, z = map(normalise, made_up_languages(words, width))
+    x, z = map(normalise, _made_up_languages(words, width))
     pairs = torch.arange(words).expand(2, -1)
     arrays = (x.numpy(), z.numpy(), pairs.numpy())
     draw = torch_generator("cells")
@@ -832,7 +834,7 @@ def iteration_check(words: int, width: int, keep: float = 0.1, repeats: int = 3)
         return induce_pairs(x @ procrustes(x[pairs[0]], z[pairs[1]]), z, keep, draw)
 
     seconds = compare(
-        {"xlnb": ours, "numpy": lambda: plain_iteration(*arrays, keep, random)}, repeats, warm=0
+        {"xlnb": ours, "numpy": lambda: _plain_iteration(*arrays, keep, random)}, repeats, warm=0
     )
     return {
         "words": words,
@@ -844,25 +846,25 @@ def iteration_check(words: int, width: int, keep: float = 0.1, repeats: int = 3)
     }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #0043942b
-def mapping_check(words: int, width: int, pairs: int = 5000) -> dict:
+def _mapping_check(words: int, width: int, pairs: int = 5000) -> dict:
     "A supervised map of whole vocabularies, checks included: seconds, peak memory, accuracy on words not given."
     libraries = resident()
     names = [str(i) for i in range(words)]
-    spaces = dict(zip(("de", "en"), made_up_languages(words, width)))
+    spaces = dict(zip(("de", "en"), _made_up_languages(words, width)))
     vectors = [WordVectors(names, matrix, lang) for lang, matrix in spaces.items()]
-    given = 4 * words * width * 2
-    found = {}
+    input_bytes = 4 * words * width * 2
+    mapped = {}
     seconds = seconds_of(
-        lambda: found.update(map_to(vectors, "en", {"de": [*zip(names, names)][:pairs]}).vectors)
+        lambda: mapped.update(map_to(vectors, "en", {"de": [*zip(names, names)][:pairs]}).vectors)
     )
     queries = torch.arange(words)[pairs : pairs + 1000] if words > pairs else torch.arange(words)
-    right = nearest(found["de"].matrix[queries], found["en"].matrix)[1][:, 0] == queries
+    right = nearest(mapped["de"].matrix[queries], mapped["en"].matrix)[1][:, 0] == queries
     facts = {
         "words": words,
         "width": width,
         "pairs": pairs,
         "threads": torch.get_num_threads(),
-        "inputs": given,
+        "inputs": input_bytes,
     }
     return facts | {
         "seconds": seconds,
@@ -877,14 +879,14 @@ def csls_check(
 ) -> dict:  # rows and columns of a block of cosines
     "The best partner of every word by CSLS: seconds, peak memory, agreement with brute force on some rows."
     libraries = resident()
-    x, z = (normalise(side).to(device) for side in made_up_languages(words, width, 2.0))
+    x, z = (normalise(side).to(device) for side in _made_up_languages(words, width, 2.0))
     means = []
-    found = []
+    neighbours = []
 
     def both():
         (
             means.extend(neighbourhood(x, z, 10, block)),
-            found.extend(nearest_csls(x, z, means[1], block=block)),
+            neighbours.extend(nearest_csls(x, z, means[1], block=block)),
         )
 
     seconds = seconds_of(both, device)
@@ -898,7 +900,7 @@ def csls_check(
         "libraries": libraries,
         "peak": peak,
         "checked": checked,
-        "agree": int((exact == found[1][:checked, 0]).sum()),
+        "agree": int((exact == neighbours[1][:checked, 0]).sum()),
     }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #97e7ce91
@@ -929,7 +931,11 @@ def aligning(
         ]
 
     seconds = compare({"batches": one_call, "one at a time": a_call_each}, repeats, device)
-    unscored = ([[link[:2] for link in own] for own in found] for found in links.values())
+
+    def without_scores(by_pair):
+        return [[link[:2] for link in links_of_pair] for links_of_pair in by_pair]
+
+    unscored = map(without_scores, links.values())
     # <s> … </s> </s> … </s>
     tokens = [sum(len(side.split()) for side in pair) + 4 for pair in lines]
     flops = sum(n * forward_flops(model.config, n) for n in tokens) * layer / depth / pairs
@@ -945,12 +951,12 @@ def aligning(
     }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #d15711e2
-def distilling(size: str, vocab_size: int, lines: int, epochs: int, repeats: int = 3) -> dict:
+def _distilling(size: str, vocab_size: int, lines: int, epochs: int, repeats: int = 3) -> dict:
     "Seconds of vectors from one pass of an encoder, in turns with a pass for every epoch; and of the pass alone."
     tokenizer = _word_tokenizer(vocab_size)
     text = [*sentences(vocab_size, lines, 1, "distil")]
     model = new_model(Encoder, network_config(step_settings(size, vocab_size)), 0)
-    found = {}
+    counts = {}
 
     def vectors(n):
         settings = Distillation(method="x2static", epochs=n)
@@ -961,19 +967,19 @@ def distilling(size: str, vocab_size: int, lines: int, epochs: int, repeats: int
             read_contexts(model, text, folder, None, tokenizer, segmenter="regex")
 
     def one_pass():
-        found["words"] = len(vectors(epochs))
+        counts["words"] = len(vectors(epochs))
 
     def a_pass_each():
-        found["each"] = [len(vectors(1)) for _ in range(epochs)]
+        counts["each"] = [len(vectors(1)) for _ in range(epochs)]
 
     seconds = compare({"one": one_pass, "each": a_pass_each, "pass": a_pass}, repeats, warm=0)
-    if {*found["each"]} != {found["words"]}:
-        raise AssertionError(f"other words were learned: {found}")
+    if {*counts["each"]} != {counts["words"]}:
+        raise AssertionError(f"other words were learned: {counts}")
     return {
         "size": size,
         "lines": lines,
         "epochs": epochs,
-        "words": found["words"],
+        "words": counts["words"],
         "threads": torch.get_num_threads(),
         "seconds": median(seconds["one"]),
         "pass": median(seconds["pass"]),
@@ -996,8 +1002,8 @@ def _in_one_piece(examples, kind, labels, tokenizer) -> list:
     targets = TASK_KINDS[kind].read(short, tokenizer, labels, _LONGEST).targets
     return [
         example
-        for example, own in zip(short, targets)
-        if (own != IGNORED).sum() == len(example.words)
+        for example, target in zip(short, targets)
+        if (target != IGNORED).sum() == len(example.words)
     ]
 
 # %% ../../nbs/results/11_benchmarks.ipynb #126da9d4
@@ -1005,14 +1011,16 @@ def _piped(
     pipe, kind, examples, items
 ) -> list:  # items: of `finetuning`, which know each word's first piece
     "What a pipeline says, as `answers_of` says it."
-    given = [dict(zip(("text", "text_pair"), texts_of(example))) for example in examples]
+    inputs = [dict(zip(("text", "text_pair"), texts_of(example))) for example in examples]
     if kind == "classification":
-        return [found["label"] for found in pipe(given)]
-    found = pipe([one["text"] for one in given], ignore_labels=[])
-    entities = [{piece["index"]: piece["entity"] for piece in own} for own in found]
-    return [
-        tuple(own[piece] for piece in pieces) for own, (_, pieces) in zip(entities, items.places)
-    ]
+        return [output["label"] for output in pipe(inputs)]
+    outputs = pipe([one["text"] for one in inputs], ignore_labels=[])
+
+    def labels_of(output, subwords):
+        by_index = {token["index"]: token["entity"] for token in output}
+        return tuple(by_index[k] for k in subwords)
+
+    return [labels_of(output, subwords) for output, (_, subwords) in zip(outputs, items.places)]
 
 # %% ../../nbs/results/11_benchmarks.ipynb #428c6e36
 def _with_head(folder, kind, labels, size, tokenizer):  # an untrained network, as from a folder
@@ -1043,8 +1051,8 @@ def answering(
     "Examples per second by `finetuning` in turns with a pipeline, the places that either fills, answers that differ."
     choose("kind", kind, _PIPELINES)
     examples = _in_one_piece(examples, kind, labels, tokenizer)
-    found = {}
-    places = {}
+    by_form = {}
+    positions = {}
     with TemporaryDirectory() as folder, quietly():
         network = _with_head(folder, kind, labels, size, tokenizer)
         pipe = pipeline(
@@ -1053,14 +1061,14 @@ def answering(
     items = TASK_KINDS[kind].read(examples, tokenizer, labels, _LONGEST)
 
     def note(name, answers):
-        found[name], places[name] = [], []
+        positions[name] = []
 
         def look(_, inputs, named):
-            return places[name].append(named["input_ids"].numel())
+            return positions[name].append(named["input_ids"].numel())
 
         hook = network.register_forward_pre_hook(look, with_kwargs=True)
         try:
-            found[name] = answers()
+            by_form[name] = answers()
         finally:
             hook.remove()
 
@@ -1077,9 +1085,9 @@ def answering(
         "examples": len(examples),
         "threads": torch.get_num_threads(),
         "per_second": {name: len(examples) / median(times) for name, times in seconds.items()},
-        "places": {name: sum(each) / sum(map(len, items.ids)) for name, each in places.items()},
+        "places": {name: sum(each) / sum(map(len, items.ids)) for name, each in positions.items()},
         **ratios(seconds, "xlnb")["pipeline"],
-        "different": sum(a != b for a, b in zip(*found.values())),
+        "different": sum(a != b for a, b in zip(*by_form.values())),
     }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #bf27a2cc
@@ -1103,10 +1111,12 @@ def learning(
     order = numpy_generator("learning", 0).permutation(len(lengths))[: 32 * steps].tolist()
     # batches of each step
     filled = [[order[start : start + 32]] for start in range(0, len(order), 32)]
-    grouped = [
-        [[own[n] for n in group] for group in by_length([lengths[r] for r in own], network.device)]
-        for [own] in filled
-    ]
+
+    def by_similar_length(rows):
+        groups = by_length([lengths[r] for r in rows], network.device)
+        return [list(map(rows.__getitem__, group)) for group in groups]
+
+    grouped = [by_similar_length(rows) for [rows] in filled]
 
     def learn(plan):
         for batches in plan:
@@ -1124,7 +1134,7 @@ def learning(
         },
         repeats,
     )
-    places = {
+    positions = {
         name: sum(len(rows) * max(lengths[r] for r in rows) for batches in plan for rows in batches)
         for name, plan in plans.items()
     }
@@ -1133,7 +1143,7 @@ def learning(
         "size": size,
         "threads": torch.get_num_threads(),
         "per_second": {name: len(filled) / median(times) for name, times in seconds.items()},
-        "places": {name: n / sum(lengths[r] for r in order) for name, n in places.items()},
+        "places": {name: n / sum(lengths[r] for r in order) for name, n in positions.items()},
         "one_at_a_time": ratios(turns, "xlnb")["one"],
         **ratios(seconds, "xlnb")["filled"],
     }
@@ -1212,8 +1222,8 @@ def evaluating(
 def notebook_seconds(name: str) -> float:
     "Of papermill on one thread, in a new clone of this checkout; `CalledProcessError` where the notebook fails."
     with TemporaryDirectory() as folder:
-        place = Path(folder) / "clone"
-        subprocess.run(["git", "clone", "-q", repo_root(), place], check=True)
+        clone = Path(folder) / "clone"
+        subprocess.run(["git", "clone", "-q", repo_root(), clone], check=True)
         start = time.perf_counter()
         subprocess.run(
             [
@@ -1223,8 +1233,8 @@ def notebook_seconds(name: str) -> float:
                 f"nbs/{name}.ipynb",
                 str(Path(folder) / "out.ipynb"),
             ],
-            cwd=place,
-            env=_untouched(place, OMP_NUM_THREADS="1", PYTHONPATH=str(place)),
+            cwd=clone,
+            env=_untouched(clone, OMP_NUM_THREADS="1", PYTHONPATH=str(clone)),
             check=True,
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -1238,7 +1248,7 @@ _LINES = 5_000  # of a store where its size does not matter
 _CASES = [(size, vocab_size) for size in ("tiny", "small") for vocab_size in (8_000, 250_002)]
 
 # %% ../../nbs/results/11_benchmarks.ipynb #6091d5d2
-def measure_steps(cases=_CASES, batch_tokens: int = 1024, repeats: int = 3) -> dict:
+def _measure_steps(cases=_CASES, batch_tokens: int = 1024, repeats: int = 3) -> dict:
     "Time of all forms of a step, in turns."
     rows = []
     for size, vocab_size in cases:
@@ -1255,15 +1265,15 @@ def measure_steps(cases=_CASES, batch_tokens: int = 1024, repeats: int = 3) -> d
                 "vocab_size": vocab_size,
                 "kind": kind,
                 **batch_facts(calls[kind].work),
-                **found,
+                **ratio,
                 "seconds": seconds[kind],
             }
-            for kind, found in ratios(seconds, "xlnb").items()
+            for kind, ratio in ratios(seconds, "xlnb").items()
         ]
     return {"batch_tokens": batch_tokens, "rows": rows}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #095a75d8
-def measure_memory(
+def _measure_memory(
     cases=_CASES, batch_tokens: int = 1024, head_tokens=(512, 1024, 2048, 4096, 8192)
 ) -> dict:
     "Peak memory of whole steps, and of heads over the tokens of a micro-batch."
@@ -1276,12 +1286,12 @@ def measure_memory(
         for kind in KINDS
         if kind != "electra" or n <= 4096
     ]
-    steps = [{**row, "peak": fresh("step_peak", **row, **one)} for row in steps]
-    heads = [{**row, "peak": fresh("head_peak", **row)} for row in heads]
+    steps = [{**row, "peak": fresh("_step_peak", **row, **one)} for row in steps]
+    heads = [{**row, "peak": fresh("_head_peak", **row)} for row in heads]
     return {**one, "steps": steps, "heads": heads}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #aa26178f
-def measure_parts(cases=(*_CASES, ("base", 250_002)), batch_tokens: int = 1024) -> dict:
+def _measure_parts(cases=(*_CASES, ("base", 250_002)), batch_tokens: int = 1024) -> dict:
     "Seconds by part of a step."
     rows = []
     for size, vocab_size in cases:
@@ -1292,33 +1302,33 @@ def measure_parts(cases=(*_CASES, ("base", 250_002)), batch_tokens: int = 1024) 
     return {"batch_tokens": batch_tokens, "rows": rows}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #647902ad
-def measure_growth(lines: int = 5_000, repeats: int = 8) -> dict:
+def _measure_growth(lines: int = 5_000, repeats: int = 8) -> dict:
     "Memory of encoding and of training, in processes of their own; then tokens per second of both, in turns."
     cases = growth_cases(lines)
     for case in cases:
         case["encoding"] = fresh("build_memory", case=case)
-        case["training"] = fresh("run_memory", case=case)
+        case["training"] = fresh("_run_memory", case=case)
     steps = {f"{c['dial']}/{c['value']}": growth_step(c) for c in cases}
     tokens = {
         k: sum(batch_facts(step.load())["tokens"] for _ in range(5)) / 5
         for k, step in steps.items()
     }
-    whole = compare(steps, repeats)
+    seconds = compare(steps, repeats)
     loading = compare({k: step.load for k, step in steps.items()}, repeats)
     for case, k in zip(cases, steps):
-        case["tokens_per_second"] = tokens[k] / median(whole[k])
+        case["tokens_per_second"] = tokens[k] / median(seconds[k])
         case["loading_per_second"] = tokens[k] / median(loading[k])
     return {"rows": cases}
 
 
-def measure_retrieval(sentences: int = 100_000, width: int = 768) -> dict:
+def _measure_retrieval(sentences: int = 100_000, width: int = 768) -> dict:
     "Retrieval in a process of its own."
-    return {"rows": [fresh("retrieval_check", sentences=sentences, width=width)]}
+    return {"rows": [fresh("_retrieval_check", sentences=sentences, width=width)]}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #64aadb29
-def measure_alignment(pairs: int = 500, words=(3, 5, 10, 20), repeats: int = 5) -> dict:
+def _measure_alignment(pairs: int = 500, words=(3, 5, 10, 20), repeats: int = 5) -> dict:
     "Aligning pairs of several lengths, with one thread and with all cores."
-    given = torch.get_num_threads()
+    usual = torch.get_num_threads()
     rows = []
     try:
         for threads in sorted({1, os.cpu_count()}):
@@ -1326,20 +1336,20 @@ def measure_alignment(pairs: int = 500, words=(3, 5, 10, 20), repeats: int = 5) 
             facts = {"threads": threads, "flops_per_second": product_rate("cpu")}
             rows += [facts | aligning("tiny", 8_000, pairs, n, repeats=repeats) for n in words]
     finally:
-        torch.set_num_threads(given)
+        torch.set_num_threads(usual)
     return {"rows": rows}
 
 
-def measure_mapping(words: int = 200_000, learned: int = 20_000, width: int = 300) -> dict:
+def _measure_mapping(words: int = 200_000, learned: int = 20_000, width: int = 300) -> dict:
     "A supervised map, in a process of its own, and an iteration of self-learning beside NumPy."
     # `fresh` gives memory back at once, which takes time
     return {
-        "rows": [fresh("mapping_check", words=words, width=width)],
-        "iterations": [iteration_check(learned, width)],
+        "rows": [fresh("_mapping_check", words=words, width=width)],
+        "iterations": [_iteration_check(learned, width)],
     }
 
 # %% ../../nbs/results/11_benchmarks.ipynb #064b3e67
-def measure_csls(words: int = 50_000, width: int = 300) -> dict:
+def _measure_csls(words: int = 50_000, width: int = 300) -> dict:
     "CSLS of all words with all words, in a process of its own."
     return {"rows": [fresh("csls_check", words=words, width=width)]}
 
@@ -1350,7 +1360,7 @@ def measure_distil(
     epochs: int = 5,
 ) -> dict:
     "Vectors from one pass, and from a pass for every epoch."
-    return {"rows": [distilling(size, vocab_size, lines, epochs) for size, lines in cases]}
+    return {"rows": [_distilling(size, vocab_size, lines, epochs) for size, lines in cases]}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #ebce7907
 # tagging and classification
@@ -1372,9 +1382,11 @@ def _on_sets(
             e for lang in task_languages(name, split) for e in read_task(name, lang, split)[:each]
         ]
 
-    given = {name: read(name, split) for name, split in tests}
+    examples_of = {name: read(name, split) for name, split in tests}
     questions = read("xquad", "test")
-    text = {name: [" ".join(texts_of(e)) for e in examples] for name, examples in given.items()}
+    text = {
+        name: [" ".join(texts_of(e)) for e in examples] for name, examples in examples_of.items()
+    }
     with TemporaryDirectory() as folder:
         tokenizer = train_vocab(
             {**text, "xquad": [e.context for e in questions]}, vocab_size, Path(folder) / "vocab"
@@ -1382,16 +1394,18 @@ def _on_sets(
     usual = torch.get_num_threads()
     rows = []
     try:
-        for n, size, (name, examples) in product(threads or [usual], sizes, given.items()):
+        for n, size, (name, examples) in product(threads or [usual], sizes, examples_of.items()):
             torch.set_num_threads(n)
-            found = measure(examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer)
-            rows.append({"set": name, **found})
+            measured = measure(
+                examples, TASK_SETS[name].kind, TASK_SETS[name].labels, size, tokenizer
+            )
+            rows.append({"set": name, **measured})
     finally:
         torch.set_num_threads(usual)
     return rows, questions, tokenizer
 
 # %% ../../nbs/results/11_benchmarks.ipynb #8ca952df
-def measure_answers(
+def _measure_answers(
     sizes=("tiny", "small"), tests=_TESTS, threads=(1, 2)
 ) -> dict:  # threads of torch, in turn
     "Answers on published tests in all languages, and the reader of questions; `DataError` where no set is there."
@@ -1399,12 +1413,12 @@ def measure_answers(
     return {"rows": rows, "reading": reading(questions, tokenizer)}
 
 
-def measure_learning(sizes=("tiny",), tests=_TESTS) -> dict:
+def _measure_learning(sizes=("tiny",), tests=_TESTS) -> dict:
     "Steps and answers of `learning` on published tests in all languages; `DataError` where no set is there."
     return {"rows": _on_sets(learning, sizes, tests)[0]}
 
 
-def measure_evaluate() -> dict:
+def _measure_evaluate() -> dict:
     "The command that needs no download, in all languages."
     return {"rows": [evaluating()]}
 
@@ -1419,28 +1433,28 @@ _NOTEBOOKS = {
 }
 
 
-def measure_notebooks(names=_NOTEBOOKS) -> dict:
+def _measure_notebooks(names=_NOTEBOOKS) -> dict:
     "Default runs of notebooks."
     return {"rows": [{"name": name, "seconds": notebook_seconds(name)} for name in names]}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #a6b4d903
 MEASUREMENTS = {
-    "memory": measure_memory,
-    "retrieval": measure_retrieval,
-    "alignment": measure_alignment,
-    "mapping": measure_mapping,
-    "csls": measure_csls,
+    "memory": _measure_memory,
+    "retrieval": _measure_retrieval,
+    "alignment": _measure_alignment,
+    "mapping": _measure_mapping,
+    "csls": _measure_csls,
     "distil": measure_distil,
-    "answers": measure_answers,
-    "learning": measure_learning,
-    "evaluate": measure_evaluate,
-    "notebooks": measure_notebooks,
-    "steps": measure_steps,
-    "parts": measure_parts,
-    "growth": measure_growth,
-    "crossing": measure_crossing,
-    "generation": measure_generation,
-    "freed": measure_freed,
+    "answers": _measure_answers,
+    "learning": _measure_learning,
+    "evaluate": _measure_evaluate,
+    "notebooks": _measure_notebooks,
+    "steps": _measure_steps,
+    "parts": _measure_parts,
+    "growth": _measure_growth,
+    "crossing": _measure_crossing,
+    "generation": _measure_generation,
+    "freed": _measure_freed,
 }  # last, since it changes the process
 
 # %% ../../nbs/results/11_benchmarks.ipynb #1fcaddf1
@@ -1481,21 +1495,21 @@ _LOOK = {
 }  # name and colour of a form
 
 # %% ../../nbs/results/11_benchmarks.ipynb #fed7999d
-def plot_steps(steps: dict, memory: dict):  # records of these measurements
+def _plot_steps(steps: dict, memory: dict):  # records of these measurements
     "Time of a step and memory of a step by form, and memory of the head over the tokens of a micro-batch."
     fig, (time_axis, step_axis, head_axis) = figure("page", height=2.8, ncols=3)
     cases = list(dict.fromkeys((r["size"], r["vocab_size"]) for r in steps["rows"]))
 
-    def place(r):
+    def height_of(r):
         return cases.index((r["size"], r["vocab_size"])) + 0.17 * (
             list(_LOOK).index(r["kind"]) - 1.5
         )
 
     for r in steps["rows"]:
-        time_axis.plot([r["low"], r["high"]], [place(r)] * 2, color=_LOOK[r["kind"]][1], lw=1)
-        time_axis.plot(r["ratio"], place(r), "o", color=_LOOK[r["kind"]][1])
+        time_axis.plot([r["low"], r["high"]], [height_of(r)] * 2, color=_LOOK[r["kind"]][1], lw=1)
+        time_axis.plot(r["ratio"], height_of(r), "o", color=_LOOK[r["kind"]][1])
     for r in memory["steps"]:
-        step_axis.plot(r["peak"] / 1e9, place(r), "o", color=_LOOK[r["kind"]][1])
+        step_axis.plot(r["peak"] / 1e9, height_of(r), "o", color=_LOOK[r["kind"]][1])
     for ax, ticks in ((time_axis, (1, 2, 5, 10)), (step_axis, (0.1, 1, 10))):
         names = [f"{size}, {n // 1000}k" if ax is time_axis else "" for size, n in cases]
         ax.set(xscale="log", ylim=(len(cases) - 0.5, -0.5))
@@ -1523,9 +1537,12 @@ def _plain_ticks(axis, values):
 # %% ../../nbs/results/11_benchmarks.ipynb #20e670a5
 def _plot_heads(ax, rows):
     for kind in KINDS:
-        own = [r for r in rows if r["kind"] == kind]
+        of_kind = [r for r in rows if r["kind"] == kind]
         ax.plot(
-            [r["tokens"] for r in own], [r["peak"] / 1e9 for r in own], "o-", color=_LOOK[kind][1]
+            [r["tokens"] for r in of_kind],
+            [r["peak"] / 1e9 for r in of_kind],
+            "o-",
+            color=_LOOK[kind][1],
         )
     table = 4 * rows[0]["vocab_size"] * rows[0]["width"] / 1e9
     ax.axhline(table, ls="--", lw=1, color=PALETTE["grey"])
@@ -1543,7 +1560,7 @@ def _plot_heads(ax, rows):
     _plain_ticks(ax.yaxis, (0.2, 0.5, 1, 2, 5, 10, 20))
 
 # %% ../../nbs/results/11_benchmarks.ipynb #72e20b75
-def plot_parts(record: dict):  # of `measure_parts`
+def _plot_parts(record: dict):  # of `_measure_parts`
     "Share of each part in the time of a step."
     parts = {
         "loading": "loading",
@@ -1570,7 +1587,7 @@ def plot_parts(record: dict):  # of `measure_parts`
     return fig
 
 # %% ../../nbs/results/11_benchmarks.ipynb #47bfc9aa
-def plot_growth(record: dict):  # of `measure_growth`
+def _plot_growth(record: dict):  # of `_measure_growth`
     "Speed and memory over the size of the corpus, the number of pairs, the length of rows."
     dials = {
         "corpus": "million tokens in the store",

@@ -4,8 +4,10 @@
 
 # %% auto #0
 __all__ = ['ENCODERS', 'IN_LANGUAGE_OF', 'TASKS', 'IN_LANGUAGE', 'LABELLED', 'UNTRAINED', 'BASELINES', 'LEARNED', 'NOTEBOOK',
-           'COLUMNS', 'PLACES', 'PAIRS', 'Encoder', 'trained_folder', 'learned_record', 'encoder_record',
-           'baseline_record', 'missing_records', 'merged', 'place_of', 'average', 'score_rows', 'difference']
+           'COLUMNS', 'LANGUAGE_SETS', 'PAIRS', 'SAID_1_TO_3', 'SAID_4_TO_6', 'Encoder', 'trained_folder',
+           'learned_record', 'encoder_record', 'baseline_record', 'missing_records', 'merged', 'language_set_of',
+           'average', 'score_rows', 'mean_score', 'tested_languages', 'over_baseline', 'starred', 'difference',
+           'said_numbers', 'check_said']
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #2441d6f0
 import functools, math
@@ -14,13 +16,15 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
+from babel.core import get_global
+
 from ..base.core import DataError, choose, run_facts
 from ..text.catalogue import tatoeba_tests
 from ..training.training import read_log
 from ..measures.downstream import BENCHMARKS
 from ..measures.readouts import READ, row
 from ..measures.task_sets import task_languages
-from ..pretraining.claims import Comparison, paired_difference
+from ..pretraining.claims import Comparison, interval, paired_difference
 from ..pretraining.experiments import recipe_of
 from ..pretraining.pretraining import finished_phase
 from ..pretraining.reports import last_held_out, nats_learned, spread
@@ -35,7 +39,7 @@ class Encoder(NamedTuple):
     "What an encoder is trained by: the notebook of its recipe, its parameters, and which network of the run is kept."
 
     notebook: str
-    given: dict
+    settings: dict
     part: str = "generator"
 
 
@@ -67,9 +71,9 @@ ENCODERS = {  # name → how it is trained
 
 
 def _run(name, seed, size):  # settings and data of an encoder's training
-    own = ENCODERS[choose("encoder", name, ENCODERS)]
-    recipe = recipe_of(own.notebook)
-    settings = recipe.resolve(recipe.Settings(**own.given, seed=seed, size=size))
+    encoder = ENCODERS[choose("encoder", name, ENCODERS)]
+    recipe = recipe_of(encoder.notebook)
+    settings = recipe.resolve(recipe.Settings(**encoder.settings, seed=seed, size=size))
     return recipe, settings, recipe.prior(settings, recipe.prepare(settings))
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #d964390c
@@ -145,10 +149,10 @@ def learned_record(name: str, seed: int, size: str = "tiny") -> dict:  # as for 
         "curve": [line],
         "unigram": {lang: text.unigram for lang, text in levels.items()},
     }
-    found = nats_learned(facts, line) | {"RTD": last_held_out(facts)["RTD below base rate"]}
+    learned = nats_learned(facts, line) | {"RTD": last_held_out(facts)["RTD below base rate"]}
     rows = [
         row(LEARNED, loss, "", lang, nats, 1, system="model", seed=0)
-        for what, nats in found.items()
+        for what, nats in learned.items()
         if not math.isnan(nats)
         for loss, _, lang in [what.partition(" ")]
     ]
@@ -157,7 +161,7 @@ def learned_record(name: str, seed: int, size: str = "tiny") -> dict:  # as for 
         "parameters": parameters,
         **run_facts(),
         "run": {"finished": True},
-        "scores": {key: [own[key] for own in rows] for key in rows[0]},
+        "scores": {key: [scores[key] for scores in rows] for key in rows[0]},
     }
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #09e4b7f7
@@ -259,7 +263,7 @@ def merged(
     str, dict[int, dict]
 ]:  # encoder or baseline → {seed: {(task, measure, source, target): score}}
     "All scores of an encoder and a seed together, of finished tasks as they are asked now; the newest of two."
-    found = {}
+    by_encoder = {}
     for record in (r for r in records if r["run"]["finished"] and _tasks_of(r["parameters"])):
         parameters = record["parameters"]
         scores = record["scores"]
@@ -275,12 +279,12 @@ def merged(
             if free and measure == "accuracy@1":
                 measure += ", raw"
             name = system if free else parameters["encoder"]
-            own = found.setdefault(name, {}).setdefault(parameters["pretraining_seed"], {})
-            own[task, measure, source or "", target] = score
+            of_seed = by_encoder.setdefault(name, {}).setdefault(parameters["pretraining_seed"], {})
+            of_seed[task, measure, source or "", target] = score
     order = [*ENCODERS, UNTRAINED]
     return {
-        name: found[name]
-        for name in sorted(found, key=lambda n: order.index(n) if n in order else len(order))
+        name: by_encoder[name]
+        for name in sorted(by_encoder, key=lambda n: order.index(n) if n in order else len(order))
     }
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #a6dad162
@@ -295,43 +299,47 @@ COLUMNS = {
 }  # what is shown: task and measure
 
 
-PLACES = ("English", "German and French", "languages never read")  # by an encoder
+LANGUAGE_SETS = ("English", "German and French", "languages never read")  # by an encoder
 
 
-def place_of(target: str) -> str:  # a language, or a pair of them; one of PLACES
-    return PLACES[0 if target == "en" else 1 if {*target.split("-")} <= {*_LANGS.split(",")} else 2]
+def language_set_of(target: str) -> str:  # a language, or a pair of them; one of PLACES
+    return LANGUAGE_SETS[
+        0 if target == "en" else 1 if {*target.split("-")} <= {*_LANGS.split(",")} else 2
+    ]
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #1dd974fa
 def average(
     column: str,  # one of COLUMNS
-    place: str = PLACES[1],
+    languages: str = LANGUAGE_SETS[1],
 ):  # scores of `merged` → their mean over languages, percent; NaN where there are none
     "What an encoder scores that has learned in English, in English or elsewhere."
 
     def value(scores) -> float:
-        own = [
+        percents = [
             score
             for (*named, source, target), score in scores.items()
             if tuple(named) == COLUMNS[column]
             and source in ("", "en")
-            and place_of(target) == place
+            and language_set_of(target) == languages
         ]
-        return mean(own) if own else math.nan
+        return mean(percents) if percents else math.nan
 
     return value
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #0fba0cc0
 def score_rows(
     groups: dict,  # of `merged`
-    place: str = PLACES[1],
+    languages: str = LANGUAGE_SETS[1],
 ) -> list[
     dict
 ]:  # an encoder in a row, what was tested there in a column, mean ± standard deviation
     "What every encoder scores, percent."
-    found = {
+    columns = {
         column: {
             name: [
-                v for scores in runs.values() if not math.isnan(v := average(column, place)(scores))
+                v
+                for scores in runs.values()
+                if not math.isnan(v := average(column, languages)(scores))
             ]
             for name, runs in groups.items()
         }
@@ -343,9 +351,66 @@ def score_rows(
 
     return [
         {"encoder": name, "seeds": str(len(runs))}
-        | {column: cell(own[name], len(runs)) for column, own in found.items() if any(own.values())}
+        | {
+            column: cell(by_encoder[name], len(runs))
+            for column, by_encoder in columns.items()
+            if any(by_encoder.values())
+        }
         for name, runs in groups.items()
     ]
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #language1
+def _script(lang: str) -> str:  # e.g. 'Latn'
+    return get_global("likely_subtags")[lang].split("_")[1]
+
+
+def mean_score(groups: dict, name: str, column: str, lang: str) -> float:  # percent; NaN without
+    "What a system that has learned in English scores in one language, mean over seeds."
+    key = (*COLUMNS[column], "en", lang)
+    scores = [by_task[key] for by_task in groups.get(name, {}).values() if key in by_task]
+    return mean(scores) if scores else math.nan
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #language2
+def _kind_of(lang: str) -> int:  # 0: read; 1: never read, Latin script; 2: other scripts
+    if language_set_of(lang) == LANGUAGE_SETS[1]:
+        return 0
+    return 1 if _script(lang) == "Latn" else 2
+
+
+def tested_languages(groups: dict, column: str) -> dict[str, int]:  # language → as of `_kind_of`
+    "Languages but English in which encoders were tested, by kind, the best first."
+    langs = {
+        target
+        for name in (*ENCODERS, UNTRAINED)
+        for by_task in groups.get(name, {}).values()
+        for task, measure, source, target in by_task
+        if (task, measure) == COLUMNS[column] and source == "en" and target != "en"
+    }
+
+    def order(lang):
+        return _kind_of(lang), -mean_score(groups, IN_LANGUAGE_OF, column, lang), lang
+
+    return {lang: _kind_of(lang) for lang in sorted(langs, key=order)}
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #overbase1
+def over_baseline(
+    groups: dict,  # of `merged`
+    name: str,  # an encoder
+    baseline: str,  # e.g. 'words'
+    column: str,  # one of COLUMNS
+    languages: str = LANGUAGE_SETS[1],
+) -> tuple[float, float, int]:  # as of `claims.paired_difference`, points
+    "What an encoder scores beyond a baseline that has no seeds."
+    score = average(column, languages)
+    level = score(groups[baseline][0])
+    over = [score(by_task) - level for by_task in groups[name].values()]
+    over = [points for points in over if not math.isnan(points)]
+    return (*interval(over), len(over)) if len(over) > 2 else (0.0, 0.0, len(over))
+
+
+def starred(middle: float, half: float, seeds: int) -> str:  # a star: the interval leaves out zero
+    "Points with their 95 % interval; a dash with fewer than three seeds."
+    return f"{middle:+.1f} ± {half:.1f}" + " *" * (abs(middle) > half) if seeds > 2 else "–"
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #37b519d1
 PAIRS = {
@@ -370,9 +435,198 @@ def difference(
     groups: dict,  # of `merged`
     pair: tuple[str, str],  # of encoders
     column: str,  # one of COLUMNS
-    place: str = PLACES[1],
+    languages: str = LANGUAGE_SETS[1],
 ) -> tuple[float, float, int]:  # as of `claims.paired_difference`, points
     "What the first scores beyond the second, seed by seed."
     return paired_difference(
-        Comparison(column, *(("", name) for name in pair), average(column, place)), {"": groups}
+        Comparison(column, *(("", name) for name in pair), average(column, languages)), {"": groups}
     )
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence1
+_TATOEBA = "Tatoeba, accuracy@1"
+_TAGS = "UD-POS, accuracy"
+_NAMES = "PAN-X, F1"
+_XNLI = "XNLI, accuracy"
+_PAWSX = "PAWS-X, accuracy"
+
+
+def _scored(groups, name, column, languages=LANGUAGE_SETS[0]) -> str:  # mean ± deviation, percent
+    percents = map(average(column, languages), groups[name].values())
+    return spread([percent for percent in percents if not math.isnan(percent)])
+
+
+def _differences(groups, label, columns=(_TATOEBA, _TAGS, _NAMES), languages=LANGUAGE_SETS[1]):
+    "Differences of one of PAIRS, column by column, in words."
+    points = {c: starred(*difference(groups, PAIRS[label], c, languages)) for c in columns}
+    return "; ".join(f"{c.split(',')[0]} {text}" for c, text in points.items() if text != "–")
+
+
+def _side(groups, label, column, languages=LANGUAGE_SETS[1]) -> int:  # of one of PAIRS
+    "1 above zero, -1 below, 0 where the interval holds zero."
+    middle, half, _ = difference(groups, PAIRS[label], column, languages)
+    return (middle > half) - (middle < -half)
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence2
+SAID_1_TO_3 = """\
+1. **POS tags learned in English carry over, whatever the objective; named entities do with MLM \
++ TLM.** MLM + TLM minus the untrained network: {masked_untrained}. XLM-E's discriminator minus \
+the same: {detector_untrained}. Minus each word's most frequent tag: MLM + TLM {masked_words}, \
+XLM-E {detector_words}.
+2. **Whether a masked model gains by pairs is undecided.** MLM + TLM minus MLM: {pairs}.
+3. **An encoder that has learned to write translations retrieves more of them, and its POS tags \
+carry over better.** English POS tags: {english_denoiser} %, MLM + TLM {english_masked}, the \
+denoiser of random pairs {english_random}. Tatoeba: {tatoeba_denoiser} %, shared trigrams \
+{tatoeba_trigrams}. Minus MLM + TLM, which read the same pairs: {denoiser_masked} ({seeds} \
+seeds). Minus the denoiser of random pairs: {denoiser_random}. Minus MLM: {denoiser_mlm}."""
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence3
+def _transfer_numbers(groups: dict) -> dict:
+    return {
+        "masked_untrained": _differences(groups, "MLM + TLM minus untrained"),
+        "detector_untrained": _differences(groups, "XLM-E minus untrained"),
+        "masked_words": starred(*over_baseline(groups, "MLM + TLM", "words", _TAGS)),
+        "detector_words": starred(*over_baseline(groups, "XLM-E", "words", _TAGS)),
+        "pairs": _differences(groups, "MLM + TLM minus MLM"),
+    }
+
+
+def _denoiser_numbers(groups: dict) -> dict:
+    read = LANGUAGE_SETS[1]
+    return {
+        "english_denoiser": _scored(groups, "denoiser", _TAGS),
+        "english_masked": _scored(groups, "MLM + TLM", _TAGS),
+        "english_random": _scored(groups, "denoiser, random pairs", _TAGS),
+        "tatoeba_denoiser": _scored(groups, "denoiser", _TATOEBA, read),
+        "tatoeba_trigrams": _scored(groups, "shared trigrams", _TATOEBA, read),
+        "denoiser_masked": _differences(groups, "denoiser minus MLM + TLM"),
+        "seeds": difference(groups, PAIRS["denoiser minus MLM + TLM"], _TAGS)[2],
+        "denoiser_random": _differences(groups, "denoiser minus the same of random pairs"),
+        "denoiser_mlm": _differences(groups, "denoiser minus MLM"),
+    }
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence4
+SAID_4_TO_6 = """\
+4. **Static vectors add nothing measurable over the same vectors shuffled.** Minus MLM, both \
+after MLM + TLM: {static}. Minus the same shuffled: {static_shuffled}. On captions, which all of \
+this was trained on, they do ([07d_static_results](07d_static_results.ipynb)).
+5. **From two thousand pairs these networks learn next to nothing of XNLI and PAWS-X that holds \
+for other pairs; of XNLI character n-grams learn more.** In English MLM + TLM has {xnli} and \
+{pawsx} %, character n-grams {xnli_ngrams} and {pawsx_ngrams}, the most frequent label \
+{xnli_majority} and {pawsx_majority}. After twelve epochs in place of three an MLM + TLM network \
+(of the continued runs, seed 2) has {xnli_twelve} % of XNLI.
+6. **In languages that no encoder has read, POS tags gain a little over an untrained network, \
+named entities not measurably.** MLM + TLM minus untrained: {unread}. In Latin script its POS \
+tags ({latin} %) are above the most frequent tag ({latin_majority}). The vocabulary has no \
+letters of other scripts, and there every encoder is far below it. Over all: MLM + TLM \
+{unread_masked} %, the most frequent tag {unread_majority}, a list of English words \
+{unread_words}. After a mean, ± is the standard deviation, after a difference the 95 % interval."""
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence5
+def _understanding_numbers(groups: dict) -> dict:
+    mixed = "static vectors minus the same shuffled"
+    return {
+        "static": _differences(groups, "static vectors minus MLM, both after MLM + TLM"),
+        "static_shuffled": _differences(groups, mixed),
+        "xnli": _scored(groups, "MLM + TLM", _XNLI),
+        "pawsx": _scored(groups, "MLM + TLM", _PAWSX),
+        "xnli_ngrams": _scored(groups, "character n-grams", _XNLI),
+        "pawsx_ngrams": _scored(groups, "character n-grams", _PAWSX),
+        "xnli_majority": _scored(groups, "majority", _XNLI),
+        "pawsx_majority": _scored(groups, "majority", _PAWSX),
+    }
+
+
+def _mean_over(groups, name, column, kind) -> float:  # languages of a kind, as of `_kind_of`
+    langs = [lang for lang, k in tested_languages(groups, column).items() if k == kind]
+    return mean(mean_score(groups, name, column, lang) for lang in langs)
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence6
+def _unread_numbers(groups: dict) -> dict:
+    unread = LANGUAGE_SETS[2]
+    masked = "MLM + TLM minus untrained"
+    return {
+        "unread": _differences(groups, masked, (_TAGS, _NAMES), unread),
+        "latin": f"{_mean_over(groups, 'MLM + TLM', _TAGS, 1):.1f}",
+        "latin_majority": f"{_mean_over(groups, 'majority', _TAGS, 1):.1f}",
+        "unread_masked": _scored(groups, "MLM + TLM", _TAGS, unread),
+        "unread_majority": _scored(groups, "majority", _TAGS, unread),
+        "unread_words": _scored(groups, "words", _TAGS, unread),
+    }
+
+
+def _after_twelve_epochs(records: list[dict]) -> float:  # XNLI in English, percent
+    (scores,) = (
+        r["scores"]
+        for r in records
+        if r["parameters"]["tasks"] == "xnli" and r["parameters"].get("epochs") == 12
+    )
+    return scores["score"][scores["target"].index("en")]
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence7
+def said_numbers(groups: dict, records: list[dict]) -> dict:  # of `merged`; all of a size
+    "The numbers of `SAID_1_TO_3` and `SAID_4_TO_6`."
+    return {
+        **_transfer_numbers(groups),
+        **_denoiser_numbers(groups),
+        **_understanding_numbers(groups),
+        "xnli_twelve": f"{_after_twelve_epochs(records):.1f}",
+        **_unread_numbers(groups),
+    }
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence8
+def _check_objectives(groups: dict):
+    random = "denoiser minus the same of random pairs"
+    shuffled = "static vectors minus the same shuffled"
+    for label, column, side in (
+        ("MLM + TLM minus untrained", _TAGS, 1),
+        ("MLM + TLM minus untrained", _NAMES, 1),
+        ("MLM + TLM minus MLM", _TATOEBA, 0),
+        ("MLM + TLM minus MLM", _TAGS, 0),
+        ("denoiser minus MLM", _TATOEBA, 1),
+        ("denoiser minus MLM", _TAGS, 1),
+        ("denoiser minus MLM + TLM", _TATOEBA, 1),
+        ("denoiser minus MLM + TLM", _TAGS, 1),
+        (random, _TATOEBA, 1),
+        (random, _TAGS, 1),
+        (shuffled, _TATOEBA, 0),
+        (shuffled, _TAGS, 0),
+        ("XLM-E minus untrained", _TAGS, 1),
+    ):
+        assert _side(groups, label, column) == side, (label, column)
+    assert _side(groups, "XLM-E minus untrained", _NAMES) < 1
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence9
+def _check_baselines(groups: dict):
+    behind = set()
+    for name in ENCODERS:
+        middle, half, _ = difference(groups, (name, UNTRAINED), _TAGS)
+        assert middle > half, name  # whatever the objective
+        middle, half, _ = over_baseline(groups, name, "words", _TAGS)
+        behind |= {name} if middle <= half else set()
+    assert behind == {"XLM-E", "VECO"}
+    english = average(_XNLI, LANGUAGE_SETS[0])
+    scores = [english(by_task) for name in ENCODERS for by_task in groups[name].values()]
+    best = max(score for score in scores if not math.isnan(score))
+    assert english(groups["character n-grams"][0]) > 10 + best
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #sentence0
+def _check_unread(groups: dict):
+    other_scripts = functools.partial(_mean_over, groups, column=_TAGS, kind=2)
+    best = max(map(other_scripts, ENCODERS))
+    assert best < 0.7 * min(map(other_scripts, ("majority", "words")))
+    for lang, kind in tested_languages(groups, _TAGS).items():
+        masked = mean_score(groups, "MLM + TLM", _TAGS, lang)
+        assert kind != 1 or masked > mean_score(groups, "majority", _TAGS, lang), lang
+    label = "MLM + TLM minus untrained"
+    assert _side(groups, label, _TAGS, LANGUAGE_SETS[2]) == 1
+    assert _side(groups, label, _NAMES, LANGUAGE_SETS[2]) == 0
+    words = _mean_over(groups, "words", _NAMES, 1)
+    assert _mean_over(groups, "MLM + TLM", _NAMES, 1) > 2 * words
+
+
+def check_said(groups: dict, records: list[dict]):
+    "Raise where a sentence says what the records do not."
+    _check_objectives(groups)
+    _check_baselines(groups)
+    _check_unread(groups)
+    assert _after_twelve_epochs(records) < 40

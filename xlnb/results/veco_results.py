@@ -151,8 +151,8 @@ _BLEU = {"BLEU, test 2016": dict(value=_bleu(2016)), "BLEU, test 2017": dict(val
 # %% ../../nbs/results/06b_veco_results.ipynb #fb08b3c0
 def _versus(experiment, ahead, behind, measures):
     return tuple(
-        Comparison(label, (experiment, ahead), (experiment, behind), **given)
-        for label, given in measures.items()
+        Comparison(label, (experiment, ahead), (experiment, behind), **score)
+        for label, score in measures.items()
     )
 
 
@@ -162,8 +162,8 @@ def _gains(
     better = arms["CA-MLM + TLM"]
     worse = arms["MLM"]
 
-    def gain(given):
-        return given["value"](better) - given["value"](worse)
+    def gain(score):
+        return score["value"](better) - score["value"](worse)
 
     return gain(_CAPTIONS) - max(map(gain, _PROBES.values()))
 
@@ -171,8 +171,10 @@ def _gains(
 def _extra(
     arms,
 ):  # what cross-attention adds with pairs, less what it adds without: captions, points
-    found = {arm: _CAPTIONS["value"](record) for arm, record in arms.items()}
-    return (found["CA-MLM + TLM"] - found["MLM + TLM"]) - (found["CA-MLM"] - found["MLM"])
+    captions = {arm: _CAPTIONS["value"](record) for arm, record in arms.items()}
+    return (captions["CA-MLM + TLM"] - captions["MLM + TLM"]) - (
+        captions["CA-MLM"] - captions["MLM"]
+    )
 
 # %% ../../nbs/results/06b_veco_results.ipynb #4d01c794
 def _passes(
@@ -180,7 +182,7 @@ def _passes(
 ):  # share of the run after which VECO has passed the end of the random start; infinite: never
     end = arms["random"]["curve"][-1]["held_out/bleu"]
     x, y = over_tokens(arms["CA-MLM + TLM"], lambda line: line["held_out/bleu"])
-    return next((t / x[-1] for t, found in zip(x, y) if found > end), math.inf)
+    return next((t / x[-1] for t, score in zip(x, y) if score > end), math.inf)
 
 
 def _flattens(arms):  # what a second block of the decoder adds, less what a third adds: BLEU

@@ -1,0 +1,63 @@
+"Sentences of the results notebooks: their numbers come from the records again, and are those that are shown."
+
+import json
+
+import pytest
+from conftest import ROOT
+
+from xlnb.base.core import read_records
+from xlnb.pretraining.experiments import runs_of_size
+from xlnb.results import downstream_results, meta_xlm_results, xlm_e_results
+
+
+@pytest.fixture(autouse=True)
+def records(monkeypatch):
+    "The records that the repository holds."
+    monkeypatch.setenv("XLNB_RESULTS", str(ROOT / "data" / "results"))
+
+
+def shown(notebook: str) -> list[str]:
+    "The displayed texts of a results notebook."
+    path = ROOT / "nbs" / "results" / f"{notebook}.ipynb"
+    outputs = [
+        output.get("data", {}).get("text/markdown", "")
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for output in cell.get("outputs", [])
+    ]
+    return ["".join(text) for text in outputs]
+
+
+def finished(size: str, *notebooks: str) -> dict:
+    return runs_of_size(size, *notebooks)[1]
+
+
+def test_sentences_of_xlm_e():
+    R = xlm_e_results
+    wide = finished("small", "03_xlm_e")["wide"]
+    bible = finished("base", "03_xlm_e")["bible"]
+    R.check_bible(bible, wide)
+    texts = shown("03a_xlm_e_results")
+    assert R.SUMMARY.format(**R.summary_numbers(finished("tiny", "03_xlm_e"))) in texts
+    assert R.WIDE.format(**R.wide_numbers(wide)) in texts
+    assert R.BIBLE.format(**R.bible_numbers(bible)) in texts
+    rows = R.bible_rows(bible)
+    assert [row[0] for row in rows] == [*R.BIBLE_TESTS.values()]
+
+
+def test_sentences_of_meta_xlm():
+    R = meta_xlm_results
+    base = finished("base", "05_meta_xlm")["base"]
+    R.check_base(base)
+    texts = shown("05a_meta_xlm_results")
+    assert R.SUMMARY.format(**R.summary_numbers(finished("tiny", "05_meta_xlm"))) in texts
+    assert R.BASE.format(**R.base_numbers(base)) in texts
+    assert [row[0] for row in R.base_rows(base)] == [*R.BASE_ARMS, "untrained"]
+
+
+def test_sentences_of_downstream_tasks():
+    R = downstream_results
+    of_size = [r for r in read_records(R.NOTEBOOK) if r["parameters"].get("size") in (None, "tiny")]
+    groups = R.merged(of_size)
+    R.check_said(groups, of_size)
+    said = f"{R.SAID_1_TO_3}\n{R.SAID_4_TO_6}"
+    assert said.format(**R.said_numbers(groups, of_size)) in shown("08a_downstream_results")
