@@ -53,9 +53,9 @@ def test_entry(name):
     entry = SETS[name]
     assert set(entry.langs) <= set(LANGUAGES) and len(entry.langs) > 1
     assert all((entry.what, entry.licence, entry.origin, entry.folder))
-    assert bool(entry.place) != bool(entry.how), "an address, or how to come by the set"
-    if "://" not in entry.place and entry.place:
-        repository, commit, *folder = entry.place.split(" ")
+    assert bool(entry.location) != bool(entry.how), "an address, or how to come by the set"
+    if "://" not in entry.location and entry.location:
+        repository, commit, *folder = entry.location.split(" ")
         assert (
             repository.count("/") == 1 and len(commit) == 40 and int(commit, 16) and len(folder) < 2
         )

@@ -364,8 +364,8 @@ def test_distinct_is_exact_and_then_an_estimate():
     many = Distinct(most=256)
     few.add([1, 2, 2, 3])
     many.add(int(h) for h in np.random.default_rng(0).integers(0, 2**64, 100_000, dtype=np.uint64))
-    assert len(few) == 3 and len(many.kept) <= 256
-    assert abs(len(many) / 100_000 - 1) < 4 / len(many.kept) ** 0.5
+    assert len(few) == 3 and len(many.hashes) <= 256
+    assert abs(len(many) / 100_000 - 1) < 4 / len(many.hashes) ** 0.5
 
 
 def test_overlapping_shows_originals_with_their_numbers():

@@ -368,7 +368,7 @@ def test_a_normalised_text_has_the_words_that_it_had_and_stays(text):
 @given(st.text("ae \u00ad\u0301\u0308\u00e9\u0915\u093c\u0958\u1100\u1161", max_size=12))
 def test_places_move_with_their_text(text):
     normalized = core.normalize_text(text)
-    places = [core.normalized_place(text, k) for k in range(len(text) + 1)]
+    places = [core.normalized_position(text, k) for k in range(len(text) + 1)]
     assert places[0] == 0 and places[-1] == len(normalized)
     borders = [(k, place) for k, place in enumerate(places) if place is not None]
     for (a, start), (b, end) in itertools.combinations(borders, 2):

@@ -57,17 +57,17 @@ def parameters(
     a = node.args
     plain = [*a.posonlyargs, *a.args]
     defaults = [None] * (len(plain) - len(a.defaults)) + a.defaults
-    found = [
+    entries = [
         (arg, arg.arg, default)
         for arg, default in zip(plain, defaults)
         if arg.arg not in ("self", "cls")
     ]
     if a.vararg:
-        found.append((a.vararg, f"*{a.vararg.arg}", None))
-    found += [(arg, arg.arg, default) for arg, default in zip(a.kwonlyargs, a.kw_defaults)]
+        entries.append((a.vararg, f"*{a.vararg.arg}", None))
+    entries += [(arg, arg.arg, default) for arg, default in zip(a.kwonlyargs, a.kw_defaults)]
     if a.kwarg:
-        found.append((a.kwarg, f"**{a.kwarg.arg}", None))
-    return found
+        entries.append((a.kwarg, f"**{a.kwarg.arg}", None))
+    return entries
 
 # %% ../../nbs/base/02_docstrings.ipynb #d1a22861
 def described(name: str, annotation, default) -> str:
@@ -98,10 +98,10 @@ def section(title: str, entries: list[tuple[str, str]]) -> str:  # (what, commen
 def of_function(node, source: Source) -> list[str]:
     "Sections of a function; none if nothing has a comment."
     last = source.signature_end(node)
-    found = parameters(node)
+    arguments = parameters(node)
     ended = source.comments.get(last, "") if node.body[0].lineno > last else ""
     rows = {}  # last line of a parameter with its default → its text and that of its neighbours
-    for arg, name, default in found:
+    for arg, name, default in arguments:
         rows.setdefault((default or arg).end_lineno, []).append(
             described(name, arg.annotation, default)
         )
@@ -111,7 +111,7 @@ def of_function(node, source: Source) -> list[str]:
 
     entries = [(", ".join(texts), comment_of(line)) for line, texts in rows.items()]
     note = returned = ""
-    if last in rows and not node.returns and (last > node.lineno or len(found) == 1):
+    if last in rows and not node.returns and (last > node.lineno or len(arguments) == 1):
         entries[-1] = (entries[-1][0], ended)
     elif last in rows and last == node.lineno:
         note = ended

@@ -88,11 +88,11 @@ def _output_path(
     options: list[tuple],  # from `_split_arguments`
 ) -> str:
     "`runs/<notebook>-<size>.ipynb` of the checkout, or below the current folder when that is in none."
-    given = {o[1]: o[2] for o in options if len(o) == 3}
+    values = {o[1]: o[2] for o in options if len(o) == 3}
     size = (
         None
         if any(o[0] in _YAML for o in options)
-        else given.get("size", notebook_parameters(nb).get("size"))
+        else values.get("size", notebook_parameters(nb).get("size"))
     )
     name = Path(notebook).stem + (f"-{re.sub(r'[^A-Za-z0-9.]', '_', str(size))}" if size else "")
     return os.path.relpath(runs_folder() / f"{name}.ipynb")
@@ -128,9 +128,9 @@ def _check_parameters(
     nb: dict,  # a notebook that papermill has prepared
 ):
     "Raise `ConfigError` for a parameter that the notebook does not have, naming the nearest one that it has."
-    given = nb["metadata"].get("papermill", {}).get("parameters", {})
+    parameters = nb["metadata"].get("papermill", {}).get("parameters", {})
     known = notebook_parameters(nb)
-    for name in given:
+    for name in parameters:
         if name.startswith("PAPERMILL_"):
             continue
         if not known:
@@ -166,23 +166,23 @@ def _shown_progress(bar):  # papermill's, a tqdm
 # %% ../../nbs/base/01_terminal.ipynb #e09ad060
 def _show_lines(reader: int, bar):
     "Until the pipe is closed: permanent lines go above the bar, the newest other one on it, while its cell runs."
-    said_at = None
-    rest = b""
+    shown_at = None
+    unfinished = b""
     with open(reader, "rb", buffering=0) as pipe:
         while True:
             # after 1 s the clock goes on
             block = pipe.read(65536) if select.select([pipe], [], [], 1)[0] else None
             if block == b"":
                 return
-            *lines, rest = (rest + (block or b"")).split(b"\n")
+            *lines, unfinished = (unfinished + (block or b"")).split(b"\n")
             for line in lines:
                 text = line[1:].decode(errors="replace")
                 if line.startswith(b"+"):
                     bar.write(text, file=bar.fp)
                 else:
                     bar.postfix = text
-                    said_at = bar.n
-            if said_at != bar.n:
+                    shown_at = bar.n
+            if shown_at != bar.n:
                 bar.postfix = None
             bar.refresh()
 
@@ -216,7 +216,7 @@ class Engine:
         if output_path:
             Path(output_path).parent.mkdir(parents=True, exist_ok=True)
         bar = _BAR if progress_bar is True and sys.stderr.isatty() else progress_bar
-        given = {
+        options = {
             "output_path": output_path,
             "progress_bar": bar,
             "extra_arguments": [*_QUIET],
@@ -224,7 +224,7 @@ class Engine:
         }
         is_new = output_path and not Path(output_path).exists()
         with _one_line_for_an_interrupt():
-            done = _engine().execute_notebook(nb, kernel_name, **given)
+            done = _engine().execute_notebook(nb, kernel_name, **options)
         if message := _refused_settings(done):
             if is_new:
                 Path(output_path).unlink(missing_ok=True)

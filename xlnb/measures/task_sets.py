@@ -23,7 +23,7 @@ from xlnb.base.core import (
     choose,
     data_root,
     normalize_text,
-    normalized_place,
+    normalized_position,
     our_code,
     parse_languages,
 )
@@ -546,7 +546,7 @@ class _Context(NamedTuple):
         if not 0 <= start <= len(self.published):
             return None
         if self.text != self.published:
-            start = normalized_place(self.published, start)
+            start = normalized_position(self.published, start)
         text = normalize_text(text)
         return (text, start) if start is not None and self.text.startswith(text, start) else None
 

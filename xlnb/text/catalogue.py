@@ -74,7 +74,7 @@ class PublishedSet:
         ..., list[str]
     ]  # the set's codes of some languages, options → file names in `folder`
     read: Callable  # paths in the order of `files`, the reader's options → records
-    place: str = (
+    location: str = (
         ""  # of `folder` when published: a URL, or GitHub's 'owner/repository commit folder'
     )
     how: str = ""  # where there is no plain file to fetch: how to come by the set
@@ -92,15 +92,15 @@ class PublishedSet:
 
     @property
     def address(self) -> str:  # of `folder`; a file's own is this, a slash and its name
-        if "://" in self.place:
-            return self.place
-        return "https://raw.githubusercontent.com/" + self.place.replace(" ", "/")
+        if "://" in self.location:
+            return self.location
+        return "https://raw.githubusercontent.com/" + self.location.replace(" ", "/")
 
     @property
     def origin(self) -> str:  # for a result's facts
-        if "://" in self.place or not self.place:
+        if "://" in self.location or not self.location:
             return self.source
-        return f"{self.source} (GitHub {self.place.split()[0]}, commit {self.place.split()[1][:7]})"
+        return f"{self.source} (GitHub {self.location.split()[0]}, commit {self.location.split()[1][:7]})"
 
 # %% ../../nbs/text/03_catalogue.ipynb #04eecc25
 def _each(read):
@@ -465,7 +465,7 @@ def _folders(entry: PublishedSet) -> dict[str, Path]:
 
 def _absent(name: str, what: str) -> FileNotFoundError:  # what was looked for and where it is not
     entry = SETS[name]
-    fetch = f"call set_files({name!r}, …, fetch=True)" if entry.place else entry.how
+    fetch = f"call set_files({name!r}, …, fetch=True)" if entry.location else entry.how
     return FileNotFoundError(
         f"the set {name!r} cannot be read: {what}. Set XLNB_DATA to a folder that holds "
         f"{entry.folder}, or {fetch}. The set is published as: {entry.origin}. "
@@ -497,14 +497,14 @@ def _find(name: str, file: str, fetch: bool) -> Path:
         "XLNB_DATA": "XLNB_DATA is not set",
         "cache": f"for {file} no cache, as XLNB_CACHE is not set",
     }
-    for place, folder in _folders(SETS[name]).items():
+    for source, folder in _folders(SETS[name]).items():
         try:
             path = existing_file(folder / file)
-            if place == "cache":
+            if source == "cache":
                 _check_fetched(name, file, path)
             return path / inside
         except FileNotFoundError as e:
-            where[place] = str(e) if place == "XLNB_DATA" else f"{file} is not in the cache"
+            where[source] = str(e) if source == "XLNB_DATA" else f"{file} is not in the cache"
     if fetch:
         return _fetched(name, file) / inside
     raise _absent(name, ", and ".join(where.values()))
@@ -579,7 +579,7 @@ def _fetched(name: str, file: str) -> Path:
 
     entry = SETS[name]
     known = known_sha256(name, file)
-    if not entry.place:
+    if not entry.location:
         raise _absent(name, "there is no plain file to fetch")
     path = _cache_folder() / entry.folder / file
     url = f"{entry.address}/{file}"
@@ -642,7 +642,7 @@ def catalogue() -> list[dict]:
     "One row per published set: name, content, licence, languages, and where its folder was found."
     rows = []
     for name, entry in SETS.items():
-        here = next((place for place, folder in _folders(entry).items() if folder.is_dir()), "–")
+        here = next((source for source, folder in _folders(entry).items() if folder.is_dir()), "–")
         rows.append(
             {
                 "set": name,
@@ -691,11 +691,11 @@ def ntrex_tests(
     facts: dict | None = None,  # as in `tatoeba_tests`
 ) -> dict[str, tuple[list[str], list[str]]]:
     "NTREX-128 as tests of every pair: 'de-zh' → 1,997 lines of both (Federmann et al. 2022)."
-    found = {
+    files_by_lang = {
         lang: _paths("ntrex", [lang], facts, lang)
         for lang in parse_languages(langs, known=LANGUAGES)
     }
-    paths = {lang: place[0] for lang, place in found.items() if place}
+    paths = {lang: files[0] for lang, files in files_by_lang.items() if files}
     if len(paths) < 2:
         return {}
     if facts is not None:
@@ -713,7 +713,7 @@ GOLD = {pair_name(*split_pair(pair)): pair for pair in (*_XLM_ALIGN, "en-es")}
 def _with_sure(all_links, sure_links, path, report: Report) -> list[AlignedPair]:
     "Pairs whose links are possible, and sure where the same sentence pair in the second list has them."
     sure = {}
-    found = []
+    pairs = []
     for pair in sure_links:
         sure.setdefault((pair.first, pair.second), []).append(pair.sure)
     for n, pair in enumerate(all_links, 1):
@@ -721,10 +721,10 @@ def _with_sure(all_links, sure_links, path, report: Report) -> list[AlignedPair]
         candidates = sure.get((pair.first, pair.second), [])
         if fitting := [links for links in candidates if links <= pair.possible]:
             candidates.remove(links := max(fitting, key=len))
-            found.append(AlignedPair(pair.first, pair.second, links, pair.possible))
+            pairs.append(AlignedPair(pair.first, pair.second, links, pair.possible))
         else:
             report.add("sentence without known sure links", path, n)
-    return found
+    return pairs
 
 # %% ../../nbs/text/03_catalogue.ipynb #0a7d7d40
 def _gold(pair: str, facts: dict | None, report: Report) -> list[AlignedPair] | None:
@@ -801,7 +801,7 @@ def _facts(name, paths) -> dict:
 
 def _outside(langs, tests: dict, facts: dict) -> tuple[dict, dict]:
     "Tests and gold alignments from outside the corpus, for `Corpus.tests` and `Corpus.gold`; what is absent is noted."
-    found = {
+    tests_by_name = {
         "tatoeba": tatoeba_tests(langs, facts) if "en" in langs else {},
         "ntrex": ntrex_tests(langs, facts),
     }
@@ -810,7 +810,7 @@ def _outside(langs, tests: dict, facts: dict) -> tuple[dict, dict]:
         facts["gold"] = {pair: len(rows) for pair, rows in gold.items()}
     if report.left_out:
         facts["gold_left_out"] = report.left_out
-    return tests | {name: by_pair for name, by_pair in found.items() if by_pair}, {
+    return tests | {name: by_pair for name, by_pair in tests_by_name.items() if by_pair}, {
         "gold": gold
     } if gold else {}
 
@@ -895,15 +895,15 @@ def _joined(a: dict, b: dict) -> list[tuple[str, str]]:
 def _different(rows, pair, report) -> list[tuple[str, str]]:
     "Rows whose two texts have both not occurred before; the others are counted."
     seen = (set(), set())
-    kept = []
+    distinct = []
     for n, row in enumerate(rows, 1):
         if row[0] in seen[0] or row[1] in seen[1]:
             report.add("repeated test line", pair, n)
             continue
         for side, text in zip(seen, row):
             side.add(text)
-        kept.append(row)
-    return kept
+        distinct.append(row)
+    return distinct
 
 # %% ../../nbs/text/03_catalogue.ipynb #4747f464
 def _bible(
@@ -981,20 +981,20 @@ def _survey(corpus: Corpus) -> dict:
     )
     code = [sha256_file(module) for module in modules]
     try:
-        kept = (
+        cache_path = (
             _cache_folder()
             / "surveys"
             / f"{corpus.name}-{derive_seed(corpus.langs, corpus.facts, code):016x}.json"
         )
     except FileNotFoundError:
-        kept = None  # outside a checkout
-    if kept and kept.is_file():
-        return read_json_object(kept, "lines", advice=AGAIN)
-    found = contamination.survey(corpus.text, tests, corpus.pairs)
-    if kept:
-        with atomic_path(kept) as path:
-            path.write_text(json.dumps(found))
-    return found
+        cache_path = None  # outside a checkout
+    if cache_path and cache_path.is_file():
+        return read_json_object(cache_path, "lines", advice=AGAIN)
+    overlap = contamination.survey(corpus.text, tests, corpus.pairs)
+    if cache_path:
+        with atomic_path(cache_path) as path:
+            path.write_text(json.dumps(overlap))
+    return overlap
 
 # %% ../../nbs/text/03_catalogue.ipynb #bb6b7104
 def load_corpus(
@@ -1007,14 +1007,14 @@ def load_corpus(
     corpus = loaders[choose("corpus", name, loaders)](
         parse_languages(langs, known=LANGUAGES), **options
     )
-    found = _survey(corpus)
+    overlap = _survey(corpus)
     if name != "bible":
-        corpus.facts["pairs"] = dict.fromkeys(corpus.pairs, next(iter(found["lines"].values())))
+        corpus.facts["pairs"] = dict.fromkeys(corpus.pairs, next(iter(overlap["lines"].values())))
     sizes = {
         name: {pair: len(sides[0]) for pair, sides in by_pair.items()}
         for name, by_pair in corpus.tests.items()
     }
     corpus.facts.update(
-        found, valid={pair: len(rows) for pair, rows in corpus.valid.items()}, tests=sizes
+        overlap, valid={pair: len(rows) for pair, rows in corpus.valid.items()}, tests=sizes
     )
     return corpus

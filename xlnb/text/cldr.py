@@ -69,9 +69,9 @@ def _world() -> dict:
 @functools.cache
 def _script(locale: str) -> str:
     "The script a locale is written in, e.g. 'Latn'; the likely one if its name does not say."
-    language, *rest = locale.split("_")
-    if rest and len(rest[0]) == 4:
-        return rest[0]
+    language, *subtags = locale.split("_")
+    if subtags and len(subtags[0]) == 4:
+        return subtags[0]
     return _world()["likely_subtags"].get(language, "x_Latn_x").split("_")[1]
 
 
@@ -164,12 +164,12 @@ def _names_fail(locale, kind, least):
     def good(code, name):
         return name and name.casefold() != code.casefold() and _in_script(locale, name)
 
-    found = {code: name for code in every if good(code, name := _own(locale, kind, code))}
-    english = sum(found[c] == _read("en")[kind][c] for c in found)
-    if len(found) < least * len(every):
-        return f"{kind}: {len(found)} of {len(every)} named"
-    if locale != "en" and english > 0.7 * len(found):
-        return f"{kind}: {english} of {len(found)} as in English"
+    names = {code: name for code in every if good(code, name := _own(locale, kind, code))}
+    english = sum(names[c] == _read("en")[kind][c] for c in names)
+    if len(names) < least * len(every):
+        return f"{kind}: {len(names)} of {len(every)} named"
+    if locale != "en" and english > 0.7 * len(names):
+        return f"{kind}: {english} of {len(names)} as in English"
 
 # %% ../../nbs/text/04_cldr.ipynb #cb409bc5
 def _relative_fails(locale):
@@ -291,14 +291,14 @@ def names(
     choose("kind", kind, (*TAGS, "month", "weekday"))
     if kind not in TAGS:
         return _calendar(_locale(lang), kind, "stand-alone")
-    found = {c: _own(_locale(lang), kind, c) for c in codes(kind)}
-    if missing := [c for c, name in found.items() if not name]:
+    named = {c: _own(_locale(lang), kind, c) for c in codes(kind)}
+    if missing := [c for c, name in named.items() if not name]:
         raise DataError(
             f"{lang} has no {kind} {', '.join(missing)}: the core holds for CLDR 47, and this "
             f"is CLDR "
             f"{_world()['cldr']['version']}; install babel 2.18"
         )
-    return {c: clean(name) for c, name in found.items()}
+    return {c: clean(name) for c, name in named.items()}
 
 # %% ../../nbs/text/04_cldr.ipynb #84ba32a5
 _CONJUNCTIONS = {  # language: as CLDR writes it, before the sounds of the expression, otherwise, the expression
@@ -365,13 +365,13 @@ def _render_list(meaning, lang, digits):
 def _pieces(pattern: str, tag: str) -> tuple[tuple[str, str | None], ...]:
     "(text, tag) of a pattern with one number: the words around it are one part, white space belongs to none."
     pattern = clean(pattern)
-    pieces = []
+    parts = []
     if "{0}" not in pattern:
         return ((pattern, "QUANTITY"),)
-    for piece in re.split(r"(\{0\})", pattern):
-        before, words, after = re.fullmatch(r"(\s*)(.*?)(\s*)", piece).groups()
-        pieces += [(before, None), (words, "NUMBER" if words == "{0}" else tag), (after, None)]
-    return tuple(piece for piece in pieces if piece[0])
+    for part in re.split(r"(\{0\})", pattern):
+        before, words, after = re.fullmatch(r"(\s*)(.*?)(\s*)", part).groups()
+        parts += [(before, None), (words, "NUMBER" if words == "{0}" else tag), (after, None)]
+    return tuple(part for part in parts if part[0])
 
 # %% ../../nbs/text/04_cldr.ipynb #490723ec
 _RELATIVE = tuple(
@@ -478,25 +478,25 @@ _CONTEXT = {"E": "format", "M": "format", "c": "stand-alone", "L": "stand-alone"
 def _date_pieces(lang: str) -> tuple[tuple, ...]:
     "(tag, source, width) of the full date pattern; a source is a literal, a table of names, or what follows a number."
     locale = _locale(lang)
-    pieces = []
+    fields = []
     pattern = clean(_own(locale, "date_formats", "full").pattern)
     for quoted, run, field, plain in re.findall(
         r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)", pattern
     ):
         if not field:
-            pieces.append((None, quoted or plain, 0))
+            fields.append((None, quoted or plain, 0))
         elif field == "G":
-            pieces.append((None, clean(_look_up(_chain(locale), "eras", "abbreviated", 1)), 0))
+            fields.append((None, clean(_look_up(_chain(locale), "eras", "abbreviated", 1)), 0))
         elif field in "Ec":
-            pieces.append(("WEEKDAY", _calendar(locale, "weekday", _CONTEXT[field]), 0))
+            fields.append(("WEEKDAY", _calendar(locale, "weekday", _CONTEXT[field]), 0))
         elif field in "ML" and len(run) > 2:
-            pieces.append(("MONTH", _calendar(locale, "month", _CONTEXT[field]), 0))
+            fields.append(("MONTH", _calendar(locale, "month", _CONTEXT[field]), 0))
         else:
-            pieces.append(({"M": "MONTH", "d": "DAY", "y": "YEAR"}[field], "", len(run)))
-    for i, (tag, source, width) in enumerate(pieces[:-1]):
-        if (tag, source) == ("MONTH", "") and pieces[i + 1][1].startswith("月"):
-            pieces[i : i + 2] = [(tag, "月", width), (None, pieces[i + 1][1][1:], 0)]
-    return tuple(pieces)
+            fields.append(({"M": "MONTH", "d": "DAY", "y": "YEAR"}[field], "", len(run)))
+    for i, (tag, source, width) in enumerate(fields[:-1]):
+        if (tag, source) == ("MONTH", "") and fields[i + 1][1].startswith("月"):
+            fields[i : i + 2] = [(tag, "月", width), (None, fields[i + 1][1][1:], 0)]
+    return tuple(fields)
 
 # %% ../../nbs/text/04_cldr.ipynb #028b17dc
 def _render_date(meaning, lang, digits):
@@ -560,16 +560,16 @@ _SPLITS = {"train": 50, "monolingual": 30, "valid": 10, "test": 10}  # percent o
 def split_of(meaning: tuple) -> str:  # 'train', 'monolingual', 'valid' or 'test'
     "The split that owns a meaning: a hash of its kind and of the set of its parts, so order and seed play no role."
     key = "|".join([meaning[0], *sorted(map(str, meaning[1:]))])
-    place = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest()) % 100
+    percentile = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest()) % 100
     for split, percent in _SPLITS.items():
-        if (place := place - percent) < 0:
+        if (percentile := percentile - percent) < 0:
             return split
 
 # %% ../../nbs/text/04_cldr.ipynb #cbc0aef1
 def _list_sizes(n: int) -> list[int]:
     "Lengths 1, 2, 3 in equal numbers that use n names up."
-    k, rest = divmod(n, 6)
-    return [1, 2, 3] * k + [[], [1], [2], [3], [1, 3], [2, 3]][rest]
+    k, remainder = divmod(n, 6)
+    return [1, 2, 3] * k + [[], [1], [2], [3], [1, 3], [2, 3]][remainder]
 
 # %% ../../nbs/text/04_cldr.ipynb #ca1c215f
 def _balanced_lists(kind, split, rng):
@@ -701,11 +701,11 @@ def _test_meanings(kind, size, n, seed):
             f"n={n} is more than the test split holds of {size} {kind} each: at most {bound}"
         )
     rng = random.Random(derive_seed("cldr test", seed, kind, size))
-    found = {}
-    while len(found) < n:
+    meanings = {}
+    while len(meanings) < n:
         meaning = _until("test", _draw_list, kind, size, rng)
-        found.setdefault(frozenset(meaning), meaning)
-    return list(found.values())
+        meanings.setdefault(frozenset(meaning), meaning)
+    return list(meanings.values())
 
 # %% ../../nbs/text/04_cldr.ipynb #8c48ca4f
 def test_lists(
@@ -767,15 +767,15 @@ def tokenize(
 # %% ../../nbs/text/04_cldr.ipynb #2bfef4cf
 def _places(phrase, tokens, touched):
     "Part → numbers of its tokens; the words between the names of a list are the part 'and'."
-    places = {}
+    positions = {}
     listed = any(span[2] in TAGS.values() for span in phrase.spans)
     for i, spans in enumerate(touched):
         parts = [part for k in spans for part in _as_parts(phrase.spans[k][3])]
         if listed and not parts and _is_word(tokens[i][0]):
             parts = ["and"]
         for part in parts:
-            places.setdefault(part, []).append(i)
-    return places
+            positions.setdefault(part, []).append(i)
+    return positions
 
 
 def _as_parts(part):
@@ -790,15 +790,16 @@ def gold_alignment(
 ):  # tokens of a, tokens of b, Sure links, Possible links (a superset)
     "Word alignment of two renderings of one meaning; a link is a pair of token numbers from 0."
     (a, touched_a), (b, touched_b) = tokenize(phrase_a, lang_a), tokenize(phrase_b, lang_b)
-    places_a = _places(phrase_a, a, touched_a)
-    places_b = _places(phrase_b, b, touched_b)
+    positions_a = _places(phrase_a, a, touched_a)
+    positions_b = _places(phrase_b, b, touched_b)
     load_a, load_b = (
-        Counter(i for tokens in places.values() for i in tokens) for places in (places_a, places_b)
+        Counter(i for tokens in positions.values() for i in tokens)
+        for positions in (positions_a, positions_b)
     )
     sure = set()
     possible = set()
-    for part in places_a.keys() & places_b.keys():
-        links = [*itertools.product(places_a[part], places_b[part])]
+    for part in positions_a.keys() & positions_b.keys():
+        links = [*itertools.product(positions_a[part], positions_b[part])]
         possible.update(links)
         if len(links) == 1 and part != "and":
             sure.update((i, j) for i, j in links if load_a[i] == load_b[j] == 1)

@@ -170,17 +170,16 @@ class LineIndex:
     ):
         if not 0.6 <= share <= 1:
             raise ConfigError(f"share={share}: allowed is 0.6 to 1; below, chance decides")
-        self.lines, self.place = lines, {line: i for i, line in enumerate(lines) if line}
+        self.lines = lines
+        self.numbers = {line: i for i, line in enumerate(lines) if line}
         hashes, owners = _different(*grams(lines))
         # rare ones first
         order = np.lexsort((hashes if common is None else common[_slot(hashes)], owners))
         self.hashes = hashes[order]
         owners = owners[order]
         self.size = np.bincount(owners, minlength=len(lines))
-        self.start, self.need = (
-            np.cumsum(self.size) - self.size,
-            np.ceil(share * self.size - 1e-9).astype(np.int64),
-        )
+        self.start = np.cumsum(self.size) - self.size
+        self.need = np.ceil(share * self.size - 1e-9).astype(np.int64)
         self.compared = self.size >= LEAST
         looked_up = np.where(self.compared, self.size - self.need + _TOGETHER, 0)
         self._look_up(*_first_of_each(self.hashes, owners, self.start, looked_up))
@@ -211,12 +210,13 @@ def near(
     "The lines of a block that have enough grams of an indexed line and are not equal to it."
     hashes, rows = grams(block)
     maybe = index.known[_slot(hashes)]
-    at, there = _place(index.keys, hashes[maybe])
-    at, owners = _different(at[there], rows[maybe][there])
+    at, present = _place(index.keys, hashes[maybe])
+    at, owners = _different(at[present], rows[maybe][present])
     many = index.many[at]
     if len(block) > 1 and many.sum() > _AT_ONCE:
         half = len(block) // 2
-        (a, *first), (b, *second) = near(index, block[:half]), near(index, block[half:])
+        a, *first = near(index, block[:half])
+        b, *second = near(index, block[half:])
         return np.r_[a, b + half], *(np.r_[x, y] for x, y in zip(first, second))
     key = (
         np.repeat(owners.astype(np.int64), many) * len(index.lines)
@@ -233,15 +233,16 @@ def near(
 def _shares(index, hashes, rows, row, line):
     "Share of the grams of indexed lines in rows of a block, candidate by candidate."
     candidate = np.isin(rows, row)
-    there = np.unique(_mixed(hashes[candidate], rows[candidate]))
+    present = np.unique(_mixed(hashes[candidate], rows[candidate]))
     shares = [np.zeros(0)]
     for k in range(0, len(row), 20_000):
         r = row[k : k + 20_000]
         i = line[k : k + 20_000]
         many = index.size[i]
-        wanted = _mixed(index.hashes[_ranges(index.start[i], many)], np.repeat(r, many))
+        needed = _mixed(index.hashes[_ranges(index.start[i], many)], np.repeat(r, many))
         shares.append(
-            np.add.reduceat(_place(there, wanted)[1], np.cumsum(many) - many, dtype=np.int64) / many
+            np.add.reduceat(_place(present, needed)[1], np.cumsum(many) - many, dtype=np.int64)
+            / many
         )
     return np.concatenate(shares)
 
@@ -262,16 +263,18 @@ class Distinct:
     "Counts different lines by their hashes: exactly up to `most`, then by a sample of hashes."
 
     def __init__(self, most: int = 1 << 20):
-        self.most, self.bits, self.kept = most, 0, set()
+        self.most = most
+        self.bits = 0
+        self.hashes = set()
 
     def add(self, hashes: Iterable[int]):
-        self.kept.update(h for h in hashes if not h >> 64 - self.bits)
-        while len(self.kept) > self.most:
+        self.hashes.update(h for h in hashes if not h >> 64 - self.bits)
+        while len(self.hashes) > self.most:
             self.bits += 1
-            self.kept = {h for h in self.kept if not h >> 64 - self.bits}
+            self.hashes = {h for h in self.hashes if not h >> 64 - self.bits}
 
     def __len__(self):
-        return len(self.kept) << self.bits
+        return len(self.hashes) << self.bits
 
 # %% ../../nbs/text/02_contamination.ipynb #1aa1be9c
 def _blocks(stream) -> Iterator[list]:
@@ -294,20 +297,23 @@ class _Reading:
 
     def __init__(
         self,
-        wanted: list[str],  # test lines, normalised, all different
+        test_lines: list[str],  # test lines, normalised, all different
         share: float,
         sample: int,  # different training lines to look for near repeats of
         all_matches: bool,  # keep every training line that repeats a wanted line, which pairs need
     ):
-        self.wanted = wanted
+        self.test_lines = test_lines
         self.share = share
         self.sample = sample
-        self.lines, self.distinct, self.matched = 0, Distinct(), {} if all_matches else None
+        self.lines = 0
+        self.distinct = Distinct()
+        self.matched = {} if all_matches else None
 
     def make_index(self, sampled, common):  # sampled lines; occurrences of grams by slot
-        lines = list(dict.fromkeys([*self.wanted, *sampled]))
+        lines = list(dict.fromkeys([*self.test_lines, *sampled]))
         self.index = LineIndex(lines, self.share, common)
-        self.exact, self.near = np.zeros(len(lines), bool), np.zeros(len(lines), bool)
+        self.exact = np.zeros(len(lines), bool)
+        self.near = np.zeros(len(lines), bool)
 
 # %% ../../nbs/text/02_contamination.ipynb #d1a67d62
 def _look_through(
@@ -321,19 +327,19 @@ def _look_through(
 
 # %% ../../nbs/text/02_contamination.ipynb #d28785c3
 def _look(reading, lines):
-    place = reading.index.place
-    wanted = len(reading.wanted)
-    same = [(row, place[line]) for row, line in enumerate(lines) if line in place]
+    numbers = reading.index.numbers
+    n_test_lines = len(reading.test_lines)
+    same = [(row, numbers[line]) for row, line in enumerate(lines) if line in numbers]
     row, line, _ = near(reading.index, lines)
     reading.exact[[i for _, i in same]] = True
     reading.near[line] = True
-    done = np.unique(line if reading.matched is None else line[line >= wanted])
+    done = np.unique(line if reading.matched is None else line[line >= n_test_lines])
     if len(done):
         reading.index.close(done)
     if reading.matched is None:
         return
     for r, i in [*same, *zip(row.tolist(), line.tolist())]:
-        if i < wanted:
+        if i < n_test_lines:
             reading.matched.setdefault(lines[r], set()).add(i)
 
 # %% ../../nbs/text/02_contamination.ipynb #13344def
@@ -360,8 +366,9 @@ def _read(
     reading.make_index(sampled.values(), common)
     for lines in held if len(held) <= _HELD else map(normalised, _blocks(stream)):
         _look_through(reading, lines)
-    numbers = [reading.index.place[line] for line in sampled.values() if line]
-    reading.sampled, reading.near_repeated = len(numbers), int(reading.near[numbers].sum())
+    numbers = [reading.index.numbers[line] for line in sampled.values() if line]
+    reading.sampled = len(numbers)
+    reading.near_repeated = int(reading.near[numbers].sum())
 
 # %% ../../nbs/text/02_contamination.ipynb #092bd83d
 def _sides(test, name, part) -> list[tuple[str, list[str]]]:
@@ -410,34 +417,38 @@ def _test_pairs(tests, lines) -> dict:
 # %% ../../nbs/text/02_contamination.ipynb #c7e24642
 def _read_pairs(pairs, readings, asked) -> dict:
     "Pair → those of the test pairs whose two sides repeat in the two sides of one training pair."
-    found = {pair: set() for pair in pairs}
+    repeated = {pair: set() for pair in pairs}
     for pair, stream in pairs.items():
         two = [readings[lang] for lang in split_pair(pair)]
-        wanted = set().union(*(numbers for (_, name), numbers in asked.items() if name == pair))
+        asked_pairs = set().union(
+            *(numbers for (_, name), numbers in asked.items() if name == pair)
+        )
         for block in _blocks(line_pairs(stream, pair)):
             sides = [normalised(list(side)) for side in zip(*block, strict=True)]
             for reading, lines in zip(two, sides):
                 new = {
                     line: h
                     for line in dict.fromkeys(lines)
-                    if (h := _hash(line)) not in reading.distinct.kept
+                    if (h := _hash(line)) not in reading.distinct.hashes
                 }
                 _look_through(reading, list(new))
-                reading.distinct.kept.update(new.values())
+                reading.distinct.hashes.update(new.values())
             for a, b in zip(*sides):
                 if a in two[0].matched and b in two[1].matched:
-                    found[pair] |= wanted & set(product(two[0].matched[a], two[1].matched[b]))
-    return found
+                    repeated[pair] |= asked_pairs & set(
+                        product(two[0].matched[a], two[1].matched[b])
+                    )
+    return repeated
 
 # %% ../../nbs/text/02_contamination.ipynb #9f4ef30c
-def _pair_counts(numbers, found, first, second) -> dict:
+def _pair_counts(numbers, repeated, first, second) -> dict:
     "Of test pairs: found beside each other, both sides found elsewhere, one side found."
 
     def seen(reading, i):
         return bool(reading.exact[i] | reading.near[i])
 
     sides = Counter(seen(first, i) + seen(second, j) for i, j in numbers)
-    both = len(numbers & found)
+    both = len(numbers & repeated)
     return {"pairs": len(numbers), "both": both, "apart": sides[2] - both, "one": sides[1]}
 
 # %% ../../nbs/text/02_contamination.ipynb #588c13f5
@@ -477,12 +488,12 @@ def survey(
         "near_repeated": {lang: r.near_repeated for lang, r in of.items()},
     }
     asked = _test_pairs(tests, lines)
-    found = _read_pairs(pairs or {}, readings, asked)
+    repeated_pairs = _read_pairs(pairs or {}, readings, asked)
     facts |= _test_counts(tests or (), numbers, readings)
     if pairs:
         facts["pair_overlap"] = {
             test: {
-                pair: _pair_counts(ids, found[pair], *map(readings.get, split_pair(pair)))
+                pair: _pair_counts(ids, repeated_pairs[pair], *map(readings.get, split_pair(pair)))
                 for (name, pair), ids in asked.items()
                 if name == test and pair in pairs
             }
@@ -512,10 +523,10 @@ def _test_counts(tests, numbers, readings) -> dict:
     }
 
 # %% ../../nbs/text/02_contamination.ipynb #275c9a73
-def _percent(part, whole) -> str:
-    if not whole:
+def _percent(part, total) -> str:
+    if not total:
         return "–"
-    percent = 100 * part / whole
+    percent = 100 * part / total
     return f"{percent:.{0 if percent >= 10 else 2 if 0 < percent < 0.1 else 1}f} %"
 
 # %% ../../nbs/text/02_contamination.ipynb #99b79393
@@ -609,9 +620,9 @@ def overlapping(
         for block in _blocks(text_lines(text[lang], f"the text of {lang}")):
             plain = normalised(block)
             same = [
-                (row, index.place[line], 1.0)
+                (row, index.numbers[line], 1.0)
                 for row, line in enumerate(plain)
-                if line in index.place
+                if line in index.numbers
             ]
             for row, i, part in sorted([*same, *zip(*(a.tolist() for a in near(index, plain)))]):
                 for test in (test for test in tests if (test, index.lines[i]) in first):
@@ -671,17 +682,17 @@ def names_identifier(
         raise ConfigError(
             f"CLDR has names in none of {', '.join(langs)}: pass an identifier of your own"
         )
-    places = {g: i for i, g in enumerate(sorted(set().union(*profiles.values())))}
-    scores = np.full((len(places), len(profiles)), unseen / len(places))
+    columns = {g: i for i, g in enumerate(sorted(set().union(*profiles.values())))}
+    scores = np.full((len(columns), len(profiles)), unseen / len(columns))
     for k, profile in enumerate(profiles.values()):
         total = profile.total() / (1 - unseen)
         for g, n in profile.items():
-            scores[places[g], k] += n / total
+            scores[columns[g], k] += n / total
     scores = np.log(scores)
     codes = list(profiles)
 
     def identify(lines):
-        rows = [[places[g] for g in _letters(line) if g in places] for line in normalised(lines)]
+        rows = [[columns[g] for g in _letters(line) if g in columns] for line in normalised(lines)]
         return [codes[int(scores[row].sum(0).argmax())] for row in rows]
 
     identify.languages = codes
@@ -697,14 +708,14 @@ def language_check(
     "What sampled lines of each language are identified as; a language that the identifier does not know is left out."
     identify = identify or names_identifier(dict.fromkeys([*text, *XTREME_40]))
     known = getattr(identify, "languages", text)
-    found = {}
+    results = {}
     for lang, stream in text.items():
         if lang not in known:
             continue
         generator = numpy_generator("languages", seed, lang)
         lines = sample_items(text_lines(stream, f"the text of {lang}"), sample, generator)
-        found[lang] = {"sampled": len(lines), "as": dict(Counter(identify(lines)).most_common())}
-    return found
+        results[lang] = {"sampled": len(lines), "as": dict(Counter(identify(lines)).most_common())}
+    return results
 
 # %% ../../nbs/text/02_contamination.ipynb #b85d9d33
 def sample_items(
@@ -713,16 +724,18 @@ def sample_items(
     generator,  # of NumPy
 ) -> list:
     "So many items of a stream, each with the same probability (Vitter 1985, algorithm R)."
-    kept = []
+    sample = []
     seen = 0
     for block in _blocks(stream):
-        for line, place in zip(block, generator.integers(np.arange(seen, seen + len(block)) + 1)):
-            if len(kept) < size:
-                kept.append(line)
-            elif place < size:
-                kept[place] = line
+        for line, position in zip(
+            block, generator.integers(np.arange(seen, seen + len(block)) + 1)
+        ):
+            if len(sample) < size:
+                sample.append(line)
+            elif position < size:
+                sample[position] = line
         seen += len(block)
-    return kept
+    return sample
 
 # %% ../../nbs/text/02_contamination.ipynb #510a8ce7
 def describe_languages(
@@ -730,13 +743,13 @@ def describe_languages(
 ) -> str:
     "A line for each language of which less than half of the sampled lines were identified as it."
     odd = []
-    for lang, found in check.items():
-        own = found["as"].get(lang, 0)
-        others = [code for code in found["as"] if code != lang]
-        if own < found["sampled"] / 2:
+    for lang, counts in check.items():
+        matching = counts["as"].get(lang, 0)
+        others = [code for code in counts["as"] if code != lang]
+        if matching < counts["sampled"] / 2:
             odd.append(
-                f"{lang}: {own:,} of {found['sampled']:,} lines look like it, "
-                f"{found['as'][others[0]]:,} like {others[0]}"
+                f"{lang}: {matching:,} of {counts['sampled']:,} lines look like it, "
+                f"{counts['as'][others[0]]:,} like {others[0]}"
             )
     return (
         "\n".join(odd) or f"each text reads as its language: {', '.join(check) or 'none checked'}"

@@ -240,15 +240,15 @@ NORMALISED = "normalised"  # a line whose letters were composed or whose soft hy
 class Report:
     "Named counts of what readers left out or changed, by file, with the first line of each."
 
-    places: dict[tuple[str, str], list[int]] = field(
+    tallies: dict[tuple[str, str], list[int]] = field(
         default_factory=dict
     )  # (what, file) → [count, first line]
 
     def start(self, path):  # a new pass over a file: what an earlier pass counted is forgotten
-        self.places = {key: value for key, value in self.places.items() if key[1] != str(path)}
+        self.tallies = {key: value for key, value in self.tallies.items() if key[1] != str(path)}
 
     def add(self, what: str, path, line: int):
-        self.places.setdefault((what, str(path)), [0, line])[0] += 1
+        self.tallies.setdefault((what, str(path)), [0, line])[0] += 1
 
     def normalize(self, texts, path, line: int) -> list[str]:  # of one line
         "The texts as `normalize_text` returns them; a line that this changes is counted."
@@ -265,16 +265,16 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:  # totals over files
-        names = sorted({what for what, _ in self.places})
+        names = sorted({what for what, _ in self.tallies})
         return {
-            name: sum(n for (what, _), (n, _) in self.places.items() if what == name)
+            name: sum(n for (what, _), (n, _) in self.tallies.items() if what == name)
             for name in names
         }
 
     def rows(self) -> list[dict]:  # for a table
         return [
             {"what": w, "file": Path(f).name, "count": n, "first line": line}
-            for (w, f), (n, line) in self.places.items()
+            for (w, f), (n, line) in self.tallies.items()
         ]
 
 # %% ../../nbs/text/00_corpora.ipynb #06a52cb5
@@ -811,8 +811,8 @@ def _derange(block, generator) -> tuple[list[int], list[int]]:
     true = set(block)
     cycle = generator.permutation(n).tolist()
     partner = [0] * n
-    for i, place in enumerate(cycle):
-        partner[place] = cycle[(i + 1) % n]
+    for i, position in enumerate(cycle):
+        partner[position] = cycle[(i + 1) % n]
 
     def hit(i, j):
         return (block[i][0], block[j][1]) in true
@@ -832,8 +832,8 @@ def _mismatched(pairs, seed, block, report):
     for number, items in enumerate(in_blocks(pairs, block)):
         if len(items) == 1:
             raise DataError("a single pair cannot be mismatched: a control needs two pairs or more")
-        partner, kept = _derange(items, numpy_generator("mismatched", seed, number))
-        for i in kept:
+        partner, carried = _derange(items, numpy_generator("mismatched", seed, number))
+        for i in carried:
             report.add("true pair kept", "mismatched", start + i + 1)
         yield from ((items[i][0], items[j][1]) for i, j in enumerate(partner))
         start += len(items)

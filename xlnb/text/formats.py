@@ -141,15 +141,15 @@ def _decoded(data: bytes, path, n: int) -> str:  # n lines come before
 # %% ../../nbs/text/01_formats.ipynb #aec72660
 def _unpacked(path, blocks, ends) -> Iterator[str]:
     n = 0
-    rest = b""
+    remainder = b""
     while True:
         # a last line may lack its end
         with _readable(path, n):
-            block = next(blocks, b"\n" if rest else None)
+            block = next(blocks, b"\n" if remainder else None)
         if block is None:
             return
-        whole, end, rest = (rest + block).rpartition(b"\n")
-        for line in _decoded(whole, path, n).split("\n") if end else ():
+        complete, end, remainder = (remainder + block).rpartition(b"\n")
+        for line in _decoded(complete, path, n).split("\n") if end else ():
             n += 1
             yield (line.removeprefix("\ufeff") if n == 1 else line).strip(ends)
 
@@ -173,15 +173,15 @@ def _all_texts(path: Path, report: Report, ends: str | None = None) -> Iterator[
 def _bitexts(path) -> list[dict[str, str]]:
     "For each pair of members such as X.de-en.de and X.de-en.en: code of the side → name of the member."
     names = members(path)
-    found = []
+    bitexts = []
     for name in names:
         stem, _, code = name.rpartition(".")
         pair = stem.rpartition(".")[2]
         # the name is that of the first side if this took something away
         other = pair.removeprefix(f"{code}-")
         if other not in (pair, code) and f"{stem}.{other}" in names:
-            found.append({code: name, other: f"{stem}.{other}"})
-    return found
+            bitexts.append({code: name, other: f"{stem}.{other}"})
+    return bitexts
 
 
 def _beside(paths, report, empty="raise", duplicate="keep"):
@@ -215,20 +215,20 @@ def read_opus(
     **options,  # empty, duplicate, report, as in `read_parallel`
 ) -> Lines:
     "Pairs out of a zip as OPUS ships it (Tiedemann 2012), not unpacked; `DataError` if it holds no bitext, or several."
-    if len(found := _bitexts(path)) != 1:
+    if len(bitexts := _bitexts(path)) != 1:
         raise DataError(
-            f"{len(found)} pairs of members such as X.de-en.de and X.de-en.en, where one is "
+            f"{len(bitexts)} pairs of members such as X.de-en.de and X.de-en.en, where one is "
             f"wanted, among "
             f"{', '.join(members(path)[:8]) or 'no members'}: unpack it and use read_moses",
             path,
         )
-    codes = parse_languages(list(found[0]) if langs is None else langs, known=found[0])
+    codes = parse_languages(list(bitexts[0]) if langs is None else langs, known=bitexts[0])
     if len(codes) != 2:
         raise ConfigError(
-            f"langs={langs!r} is not {' and '.join(found[0])} in one order or the other"
+            f"langs={langs!r} is not {' and '.join(bitexts[0])} in one order or the other"
         )
     return Lines(
-        _beside, tuple(Path(path) / found[0][code] for code in codes), **_row_options(**options)
+        _beside, tuple(Path(path) / bitexts[0][code] for code in codes), **_row_options(**options)
     )
 
 # %% ../../nbs/text/01_formats.ipynb #266d5cd8
@@ -394,7 +394,7 @@ def read_parquet(
 
 # %% ../../nbs/text/01_formats.ipynb #ea4221c8
 def _referenced(columns, paths, report) -> list[tuple]:
-    found = []
+    sentences = []
     seen = set()
     for n, (text, *translations, number) in enumerate(zip_longest(*columns, fillvalue=""), 1):
         for path, translation in zip(paths[1:], translations):
@@ -407,8 +407,8 @@ def _referenced(columns, paths, report) -> list[tuple]:
                 "a line without a sentence, an id or any translation: mend the files", paths[0], n
             )
         seen.add(number)
-        found.append((number, text, tuple(filter(None, translations))))
-    return found
+        sentences.append((number, text, tuple(filter(None, translations))))
+    return sentences
 
 # %% ../../nbs/text/01_formats.ipynb #5fff3a17
 def read_references(
@@ -466,14 +466,14 @@ def _open_after(line, document, path, n) -> str | None:
 def _segments(path, report) -> dict[tuple[str, str], tuple[int, str]]:
     "(document, segment) → (line, text), in the order of the file."
     report.start(path)
-    found = {}
+    segments = {}
     document = None
     line = ""
     n = 0
     for n, line in enumerate(_all_lines(path), 1):
         if segment := _SEG.fullmatch(line):
             key = document, segment[1]
-            if document is None or key in found:
+            if document is None or key in segments:
                 raise DataError(
                     f"segment {segment[1]} of document {document} again, or outside a document: "
                     f"fetch the "
@@ -482,13 +482,13 @@ def _segments(path, report) -> dict[tuple[str, str], tuple[int, str]]:
                     n,
                 )
             (text,) = report.normalize([segment[2].strip()], path, n)
-            found[key] = n, text
+            segments[key] = n, text
             continue
         document = _open_after(line, document, path, n)
         report.add("line of markup", path, n)
     if document is not None or not re.fullmatch("</[a-z]*set>", line, re.I):
         raise DataError("its last tags are not there, it is cut off: fetch it again", path, n)
-    return found
+    return segments
 
 # %% ../../nbs/text/01_formats.ipynb #a752b22d
 def _wmt(paths, empty, duplicate, report):
@@ -521,7 +521,7 @@ def read_wmt(
     return Lines(_wmt, (_found(source), _found(reference)), **_row_options(**options))
 
 # %% ../../nbs/text/01_formats.ipynb #0ac4ccc1
-def _udhr_handlers(parser, found, path, report):
+def _udhr_handlers(parser, articles, path, report):
     "Put paragraphs into `found` (article → paragraphs) while the parser runs; count other text."
     open_tags = []
     texts = []
@@ -540,16 +540,16 @@ def _udhr_handlers(parser, found, path, report):
         number = attributes.get("number", "") if tag == "article" else "0"
         if not re.fullmatch("[0-9]{1,3}", number):
             raise error(f"an article whose number is {number!r}")
-        if int(number) in found:
+        if int(number) in articles:
             raise error(f"article {number} for the second time")
         state["number"] = int(number)
-        found[int(number)] = []
+        articles[int(number)] = []
 
     def end(tag):
         text = re.sub(r"[ \t\r\n]+", " ", "".join(texts)).strip()
         inside = tag == "para" and "note" not in open_tags and state["number"] is not None
         if inside and text:
-            found[state["number"]] += report.normalize([text], path, parser.CurrentLineNumber)
+            articles[state["number"]] += report.normalize([text], path, parser.CurrentLineNumber)
         elif inside:
             report.add("empty paragraph", path, parser.CurrentLineNumber)
         elif text:
@@ -569,12 +569,12 @@ def read_udhr(
     "Article → its paragraphs, of UDHR in Unicode, the preamble as number 0; `DataError` for what is no such XML."
     path = _found(path)
     report = Report() if report is None else report
-    found = {}
+    articles = {}
     n = 0
     report.start(path)
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = (
-        _udhr_handlers(parser, found, path, report)
+        _udhr_handlers(parser, articles, path, report)
     )
     try:
         for n, line in enumerate(_all_lines(path, "\r\n"), 1):
@@ -584,26 +584,26 @@ def read_udhr(
         raise DataError(
             f"no well-formed XML ({expat.ErrorString(e.code)}): fetch it again", path, n
         ) from None
-    if not found:
+    if not articles:
         raise DataError("no preamble and no article: this is no declaration", path, n)
-    for number in set(range(31)) - set(found):
+    for number in set(range(31)) - set(articles):
         report.add("article absent", path, n)
-    return {number: tuple(found[number]) for number in sorted(found)}
+    return {number: tuple(articles[number]) for number in sorted(articles)}
 
 # %% ../../nbs/text/01_formats.ipynb #67c67211
 def _identified(path, report) -> dict[str, str]:
     report.start(path)
-    found = {}
+    texts = {}
     for n, line in enumerate(_all_texts(path, report), 1):
         key, _, text = line.partition("\t")
         if not (key and text.strip()) or "\t" in text:
             raise DataError(f"expected an id, a tab and a sentence, got {line[:60]!r}", path, n)
-        if key in found:
+        if key in texts:
             raise DataError(
                 f"id {key!r} stood in the file before: keep one of the two rows", path, n
             )
-        found[key] = text.strip()
-    return found
+        texts[key] = text.strip()
+    return texts
 
 # %% ../../nbs/text/01_formats.ipynb #08b5eebd
 def read_bucc(
@@ -670,7 +670,7 @@ def _aligned(sides, links, base, path, report, strict) -> AlignedPair:
 # %% ../../nbs/text/01_formats.ipynb #0f785d89
 def _triples(path) -> list[tuple[int, int, int, int, bool]]:
     "(line, sentence, i, j, sure), as published."
-    found = []
+    links = []
     for n, line in enumerate(_all_lines(path), 1):
         if not (
             m := re.fullmatch(r"([0-9]{1,9})\s+(-?[0-9]{1,9})\s+(-?[0-9]{1,9})(\s+[SP])?", line)
@@ -678,34 +678,34 @@ def _triples(path) -> list[tuple[int, int, int, int, bool]]:
             raise DataError(
                 f"expected 'sentence i j', perhaps with S or P, got {line[:60]!r}", path, n
             )
-        found.append((n, int(m[1]), int(m[2]), int(m[3]), (m[4] or "S").strip() == "S"))
-    return found
+        links.append((n, int(m[1]), int(m[2]), int(m[3]), (m[4] or "S").strip() == "S"))
+    return links
 
 # %% ../../nbs/text/01_formats.ipynb #119e8518
 def _sentences(path, report) -> dict[int | None, tuple[str, ...]]:
     "Words by the number that the file gives the sentence; by minus the line where it numbers none."
     report.start(path)
-    found = {}
+    sentences = {}
     for n, line in enumerate(_all_lines(path), 1):
         m = re.fullmatch(r"<s snum=([0-9]{1,9})>(.*)</s>", line)
         number, text = (int(m[1]), m[2]) if m else (-n, line)
         words = tuple(report.normalize(split_words(text), path, n))
         if (
             not words
-            or number in found
+            or number in sentences
             or not m
             and line.startswith("<s ")
             or m
             and n > 1
-            and min(found) < 0
+            and min(sentences) < 0
         ):
             raise DataError(
                 f"no sentence, a number again, or no whole '<s snum=13> … </s>': {line[:60]!r}",
                 path,
                 n,
             )
-        found[number] = words
-    return found
+        sentences[number] = words
+    return sentences
 
 # %% ../../nbs/text/01_formats.ipynb #05882b1a
 def _plain_ids(triples, count, first_id, path) -> list[int]:
@@ -787,7 +787,7 @@ def read_pharaoh(
     "Links of a system's output, counted from 0, a set per line; `DataError` for possible links, which only gold has."
     path = _found(path)
     report = Report() if report is None else report
-    found = []
+    alignments = []
     report.start(path)
     for n, items in enumerate(_items(path), 1):
         if any(not sure or min(i, j) < base for _, i, j, sure in items):
@@ -798,10 +798,10 @@ def read_pharaoh(
                 path,
                 n,
             )
-        found.append(frozenset((i - base, j - base) for _, i, j, _ in items))
-        for _ in range(len(items) - len(found[-1])):
+        alignments.append(frozenset((i - base, j - base) for _, i, j, _ in items))
+        for _ in range(len(items) - len(alignments[-1])):
             report.add("repeated link", path, n)
-    return found
+    return alignments
 
 # %% ../../nbs/text/01_formats.ipynb #4a0a75d8
 def _split_sides(path, report) -> Iterator[tuple[str, str]]:

@@ -175,19 +175,19 @@ def _tables(forms: list, wordpiece: bool) -> tuple[dict, dict, dict]:
 
 def _special(source, target) -> dict[int, int]:  # id in target → id in source
     "Special tokens of the same role; others of the same name."
-    found = {}
+    matches = {}
     for roles in _ROLES:
         new = _id(target, roles[0])
         old = next((i for r in roles if (i := _id(source, r)) is not None), None)
         if None not in (new, old):
-            found.setdefault(new, old)
+            matches.setdefault(new, old)
     names = {t.content: i for i, t in source.added_tokens_decoder.items() if t.special}
     same = {
         i: names[t.content]
         for i, t in target.added_tokens_decoder.items()
         if t.special and t.content in names
     }
-    return same | found
+    return same | matches
 
 # %% ../../nbs/text/08_matching.ipynb #be707fec
 def _fold(word: str) -> str:
@@ -261,14 +261,14 @@ def _entries(dictionaries: dict, forms: dict):  # form → new id
     return other | written, counts
 
 # %% ../../nbs/text/08_matching.ipynb #cba163da
-def _translated(source, found: dict, translations: str) -> tuple[dict, tuple]:
+def _translated(source, matches: dict, translations: str) -> tuple[dict, tuple]:
     "New id → languages, and the cells of the matrix: new ids, old ids, weights."
-    texts = list(dict.fromkeys(text for entries in found.values() for _, text in entries))
+    texts = list(dict.fromkeys(text for entries in matches.values() for _, text in entries))
     cuts = _known_cuts(source, source.backend_tokenizer, [f" {text}" for text in texts])
     cut = {text: ids for text, ids in zip(texts, cuts) if ids}
     language = {}
     cells = ([], [], [])
-    for i, entries in found.items():
+    for i, entries in matches.items():
         known = [entry for entry in dict.fromkeys(entries) if entry[1] in cut]
         if translations == "first":
             known = known[:1]
@@ -422,9 +422,9 @@ def _matrix(
     cells, shape
 ) -> sparse.csr_array:  # new ids, old ids, weights; those in the same place add up
     i, j, weights = cells
-    places = np.array(i, np.int64), np.array(j, np.int64)
+    indices = np.array(i, np.int64), np.array(j, np.int64)
     return (
-        sparse.coo_array((np.array(weights, np.float64), places), shape).tocsr().astype(np.float32)
+        sparse.coo_array((np.array(weights, np.float64), indices), shape).tocsr().astype(np.float32)
     )
 
 # %% ../../nbs/text/08_matching.ipynb #441cf0b7
@@ -442,12 +442,12 @@ def _named(
         same = _plain(form)
         return plain.get(same, folded.get(_folded(same)))
 
-    found = {}
+    matches = {}
     for i, form in left.items():
         ids = [old(form), old(form[1:])] if wordpiece and _apart(form) else [old(form)]
         if known := [j for j in ids if j is not None]:
-            found[i] = min(known)
-    return found
+            matches[i] = min(known)
+    return matches
 
 # %% ../../nbs/text/08_matching.ipynb #a4712254
 def match_vocabulary(
@@ -478,16 +478,16 @@ def match_vocabulary(
         names[i] = "special"
     for rule in rules:
         if rule == "dictionary":
-            found, more = _translated(
+            matches, more = _translated(
                 source, {i: e for i, e in entries.items() if i in left}, translations
             )
-            language = found
+            language = matches
         else:
-            found = _named(left, tables, wordpiece[1], rule)
-            more = [*found], found.values(), [1.0] * len(found)
+            matches = _named(left, tables, wordpiece[1], rule)
+            more = [*matches], matches.values(), [1.0] * len(matches)
         for values, added in zip(cells, more):
             values += added
-        for i in found:
+        for i in matches:
             names[i] = rule
             del left[i]
     pieces = sum(form is not None for form in new)
@@ -497,11 +497,11 @@ def match_vocabulary(
     )
 
 # %% ../../nbs/text/08_matching.ipynb #a7592153
-def _warn(found, pieces):
-    if found >= 0.01 * pieces:
+def _warn(matched, pieces):
+    if matched >= 0.01 * pieces:
         return
     warnings.warn(
-        f"only {found:,} of {pieces:,} pieces were matched ({found / max(pieces, 1):.2%}), "
+        f"only {matched:,} of {pieces:,} pieces were matched ({matched / max(pieces, 1):.2%}), "
         f"special tokens "
         "aside: nearly all word vectors will be new. Check that the tokenizers are the right "
         "ones and share "
@@ -528,7 +528,7 @@ def muse_dictionaries(
     split: str = "train",  # 'train', 'test' or 'full'
 ) -> dict[str, list[tuple[str, str]]]:
     "Language → MUSE's entries; warns which languages have none, `FileNotFoundError` if none has."
-    found = {}
+    dictionaries = {}
     absent = {}
     for lang in parse_languages(langs):
         if lang == source_lang:
@@ -537,10 +537,10 @@ def muse_dictionaries(
             absent[lang] = ConfigError(f"MUSE has no dictionary of {lang}")
         else:
             try:
-                found[lang] = published_dictionary(lang, source_lang, split=split)
+                dictionaries[lang] = published_dictionary(lang, source_lang, split=split)
             except FileNotFoundError as e:
                 absent[lang] = e
-    if absent and not found:
+    if absent and not dictionaries:
         raise next((e for e in absent.values() if isinstance(e, OSError)), [*absent.values()][0])
     if absent:
         warnings.warn(
@@ -549,7 +549,7 @@ def muse_dictionaries(
             "(word, translation) pairs of your own",
             stacklevel=2,
         )
-    return found
+    return dictionaries
 
 # %% ../../nbs/text/08_matching.ipynb #e9d37218
 def coverage_figure(reports: dict):  # name → frame of `Matching.report` with texts; a panel each
@@ -609,12 +609,12 @@ def _inside_words(tokenizer) -> Tokenizer:
     model = state["model"]
     if model["type"] == "WordPiece":
         prefix, model["continuing_subword_prefix"] = model["continuing_subword_prefix"], ""
-        kept = {
+        remaining = {
             p: i for p, i in model["vocab"].items() if p == model["unk_token"] or _apart(f" {p}")
         }
         model["vocab"] = {
             p.removeprefix(prefix): i for p, i in model["vocab"].items() if p.startswith(prefix)
-        } | kept
+        } | remaining
     return Tokenizer.from_str(_json(state))
 
 # %% ../../nbs/text/08_matching.ipynb #378306b8
@@ -678,8 +678,8 @@ def by_similarity(
         nearest = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
         weights = np.exp(np.take_along_axis(cosines, nearest, 1).astype(np.float64) / temperature)
         weights /= weights.sum(axis=1, keepdims=True)
-        places = (np.repeat(block, k), known[nearest.ravel()])
-        mixes.append(sparse.coo_array((weights.ravel(), places), (n, n)).tocsr())
+        indices = (np.repeat(block, k), known[nearest.ravel()])
+        mixes.append(sparse.coo_array((weights.ravel(), indices), (n, n)).tocsr())
     return _filled(matching, (sum(mixes) @ matching.weights).tocsr(), "similarity")
 
 # %% ../../nbs/text/08_matching.ipynb #b3acbb64

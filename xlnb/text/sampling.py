@@ -86,9 +86,9 @@ def target_marginals(
 
 
 def _tempered(graph, alpha, sizes=None):
-    own = graph.by_language(graph.sums(graph.shares))
+    language_shares = graph.by_language(graph.sums(graph.shares))
     return exponent_probabilities(
-        own if sizes is None else _per_language(graph, sizes, "sizes"), alpha
+        language_shares if sizes is None else _per_language(graph, sizes, "sizes"), alpha
     )
 
 # %% ../../nbs/text/11_sampling.ipynb #c9c16376
@@ -132,10 +132,10 @@ def _incidence(graph, p):
 
 def _program(cost, allowed=(0,), **rows):
     "Variables at the optimum by the dual simplex of HiGHS; None where it ends otherwise, if that is allowed."
-    found = linprog(cost, method="highs-ds", **rows)
-    if found.status not in allowed:
-        raise RuntimeError(f"the linear program did not end: {found.message}")
-    return found.x if found.status == 0 else None
+    solution = linprog(cost, method="highs-ds", **rows)
+    if solution.status not in allowed:
+        raise RuntimeError(f"the linear program did not end: {solution.message}")
+    return solution.x if solution.status == 0 else None
 
 # %% ../../nbs/text/11_sampling.ipynb #f7824d61
 def feasible_mass(
@@ -193,13 +193,16 @@ def largest_temperature(
 def _last_exponent(graph, end):
     "The exponent nearest to `end` such that all from 1 to it work."
     blocks = []
-    own = _tempered(graph, 1)
+    language_shares = _tempered(graph, 1)
     while True:
         probes = ((a, feasible_mass(graph, _tempered(graph, a))[1]) for a in _steps(end, 1, 16))
-        refused, found = next(((a, some) for a, some in probes if some), (None, None))
-        if not found:
+        refused, tight_blocks = next(((a, some) for a, some in probes if some), (None, None))
+        if not tight_blocks:
             return end
-        blocks += [[np.log([own[code] for code in side]) for side in block] for block in found]
+        blocks += [
+            [np.log([language_shares[code] for code in side]) for side in block]
+            for block in tight_blocks
+        ]
         end = _opening(blocks, refused)
 
 # %% ../../nbs/text/11_sampling.ipynb #1db61d03
@@ -294,8 +297,8 @@ def _scaled(graph, p):
     if not settled:
         if feasible_mass(graph, dict(zip(graph.languages, p)))[1]:
             return None
-        if (found := _newton(graph, p, np.sqrt(u * v))) is not None:
-            u = v = found
+        if (factors := _newton(graph, p, np.sqrt(u * v))) is not None:
+            u = v = factors
     (i, j) = graph.ends
     drawn = graph.shares * (u[i] * v[j] + u[j] * v[i]) / 2
     return drawn if np.abs(graph.sums(drawn) / p - 1).max() < _CLOSE else None
@@ -348,22 +351,22 @@ def _sample(solve, counts, temperature, marginals, repair):
             f"temperature={temperature!r} and marginals are both given: give one; "
             "target_marginals(counts, temperature) are the marginals of a temperature"
         )
-    wanted = (
+    target = (
         target_marginals(graph, temperature)
         if marginals is None
         else named_values(marginals, "marginals")
     )
-    if (drawn := solve(graph, _shares(graph, wanted))) is None:
-        mass, blocks = feasible_mass(graph, wanted)
+    if (drawn := solve(graph, _shares(graph, target))) is None:
+        mass, blocks = feasible_mass(graph, target)
         if blocks and repair is None:
 
             def works(t):
                 return solve(graph, _shares(graph, target_marginals(graph, t))) is not None
 
-            raise ConfigError(_refusal(graph, wanted, mass, blocks, temperature, works))
+            raise ConfigError(_refusal(graph, target, mass, blocks, temperature, works))
         if blocks:
-            wanted = _warned(wanted, repaired_marginals(graph, wanted, repair), repair)
-        if not blocks or (drawn := solve(graph, _shares(graph, wanted))) is None:
+            target = _warned(target, repaired_marginals(graph, target, repair), repair)
+        if not blocks or (drawn := solve(graph, _shares(graph, target))) is None:
             raise ConfigError(
                 "the marginals are at the limit of what can be reached, and the solver did not "
                 "arrive: "
@@ -372,11 +375,11 @@ def _sample(solve, counts, temperature, marginals, repair):
     return graph.by_pair(drawn / drawn.sum())
 
 # %% ../../nbs/text/11_sampling.ipynb #57365222
-def _refusal(graph, wanted, mass, blocks, temperature, works):
+def _refusal(graph, target, mass, blocks, temperature, works):
     "What binds, in words, and what to do."
 
     def total(codes):
-        return f"{', '.join(codes)} ({sum(wanted[code] for code in codes):.2%})"
+        return f"{', '.join(codes)} ({sum(target[code] for code in codes):.2%})"
 
     binds = "; ".join(f"{total(many)} have bitext only with {total(few)}" for many, few in blocks)
     what = "marginals"
@@ -527,9 +530,9 @@ def expected_epochs(
 def _plan(graph, probabilities):
     "The probability of each pair of the graph, however its name is written; `ConfigError` for what is none."
     probabilities = checked_probabilities(probabilities)
-    given = sorted_codes(probabilities)
+    keys = sorted_codes(probabilities)
     known = set(graph.pairs)  # in the order in which they came
-    plan = dict(zip(given, probabilities.values()))
+    plan = dict(zip(keys, probabilities.values()))
     if unknown := [str(pair) for pair, p in plan.items() if p > 0 and pair not in known]:
         raise ConfigError(
             f"no bitext for {', '.join(sorted(unknown)[:5])}: the plan names {len(unknown)} pairs "
@@ -663,11 +666,11 @@ def draw_sampling(
     codes = parse_languages(
         [graph.languages[k] for k in order] if languages is None else languages, graph.languages
     )
-    place = {code: k for k, code in enumerate(codes)}
+    index = {code: k for k, code in enumerate(codes)}
     drawn = np.full((len(codes), len(codes)), np.nan)
     for p, (a, b) in zip(plan, sorted_codes(graph.pairs).values()):
-        if a in place and b in place:
-            drawn[place[a], place[b]] = drawn[place[b], place[a]] = p
+        if a in index and b in index:
+            drawn[index[a], index[b]] = drawn[index[b], index[a]] = p
     ax.imshow(np.where(drawn == 0, 0, np.nan), cmap=ListedColormap([PALETTE["red"]]), alpha=0.35)
     ticks = range(len(codes))
     ax.set_xticks(ticks, codes, rotation=90)
@@ -715,7 +718,7 @@ def main(argv: list[str]):  # e.g. ['counts.csv', '--temperature', '2']
         sys.exit(_USAGE)
     try:
         settings = _command_line(argv[1:])
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             graph = pair_graph(read_pair_counts(argv[0], settings.column))
             budget = graph.total if settings.budget is None else settings.budget
@@ -725,7 +728,7 @@ def main(argv: list[str]):  # e.g. ['counts.csv', '--temperature', '2']
     except (ValueError, OSError) as e:
         sys.exit(f"xlnb: {e}")  # settings and data; files and disks
     notes = [
-        *(str(w.message) for w in said),
+        *(str(w.message) for w in caught),
         *notes,
         f"the plan of {settings.sampler} is in {output}",
     ]

@@ -61,11 +61,11 @@ class SpecialIds:
             "unk": ("unk",),
             "mask": ("mask",),
         }
-        found = {
+        candidates = {
             role: [getattr(tokenizer, f"{name}_token_id") for name in names]
             for role, names in roles.items()
         }
-        ids = {role: next((i for i in found[role] if i is not None), None) for role in roles}
+        ids = {role: next((i for i in candidates[role] if i is not None), None) for role in roles}
         if missing := [role for role, i in ids.items() if i is None]:
             raise ConfigError(
                 f"the tokenizer has no {', '.join(missing)} token; a store needs {', '.join(roles)}"
@@ -99,10 +99,10 @@ class _Encoder:
         "Tokens (flat) and length of each sentence, counts, and a checksum of the lines."
         per_line = 1 if isinstance(lines[0], str) else 2
         limit = None if per_line == 1 else self.max_length
-        whole = [
+        encoded = [
             e.ids for e in self.backend.encode_batch_fast(_sides(lines), add_special_tokens=False)
         ]
-        ids = [i[:limit] for i in whole]
+        ids = [i[:limit] for i in encoded]
         lengths = np.fromiter(map(len, ids), np.int64, len(ids)).reshape(-1, per_line)
         keep = lengths.min(1) > 0
         tokens = np.fromiter(
@@ -115,7 +115,7 @@ class _Encoder:
             "items": int(keep.sum()),
             "tokens": len(tokens),
             "empty": int((~keep).sum()),
-            "cut": sum(len(w) > len(i) for w, i in zip(whole, ids)),
+            "cut": sum(len(w) > len(i) for w, i in zip(encoded, ids)),
             "reserved": int(special.sum()),
         }
         return tokens, lengths[keep].ravel(), counts, _checksum(lines)
@@ -344,8 +344,8 @@ def _check_request(folder, sources, recipe, workers):
             f"'de-en'"
         )
     if (folder / "manifest.json").exists():
-        there = _read_manifest(folder)
-        if odd := [k for k in recipe if there[k] != recipe[k]]:
+        stored = _read_manifest(folder)
+        if odd := [k for k in recipe if stored[k] != recipe[k]]:
             raise StoreError(
                 f"holds a store with other {', '.join(odd)}: name another folder, or delete it",
                 folder,
@@ -378,9 +378,9 @@ def _read_manifest(folder):
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as e:
         raise StoreError(f"cannot be read ({e}): {_MANIFEST_ADVICE}", path) from e
-    if (found := manifest.get("format") if isinstance(manifest, dict) else None) != _FORMAT:
+    if (stored_format := manifest.get("format") if isinstance(manifest, dict) else None) != _FORMAT:
         raise StoreError(
-            f"the format is {found!r}, this version reads {_FORMAT!r}: build in another folder",
+            f"the format is {stored_format!r}, this version reads {_FORMAT!r}: build in another folder",
             path,
         )
     if problem := _manifest_problem(manifest):
@@ -467,9 +467,9 @@ def open_store(
     if tokenizer is not None:
         from xlnb.text.vocab import tokenizer_hash
 
-        if (given := tokenizer_hash(tokenizer)) != (ours := manifest["tokenizer"]):
+        if (actual := tokenizer_hash(tokenizer)) != (expected := manifest["tokenizer"]):
             raise StoreError(
-                f"built with tokenizer {ours[:12]}…, not with {given[:12]}…: load that tokenizer, "
+                f"built with tokenizer {expected[:12]}…, not with {actual[:12]}…: load that tokenizer, "
                 "or build a store with this one in another folder",
                 path,
             )
@@ -503,14 +503,14 @@ class _Maps:
         self.size = 0
 
     def __call__(self, name):
-        found = self.maps.pop(name, None)
-        if found is None:
-            found = self.open_map(name)
-            self.size += found.nbytes
-        self.maps[name] = found  # the last is the newest
+        mapped = self.maps.pop(name, None)
+        if mapped is None:
+            mapped = self.open_map(name)
+            self.size += mapped.nbytes
+        self.maps[name] = mapped  # the last is the newest
         while len(self.maps) > _OPEN_MAPS or self.size > _MAPPED_BYTES and len(self.maps) > 1:
             self.size -= self.maps.pop(next(iter(self.maps))).nbytes
-        return found
+        return mapped
 
 # %% ../../nbs/text/09_tokens.ipynb #10ee4a6f
 class Store:
@@ -850,16 +850,16 @@ def _rows(rows, special):
     column = ends - lengths - before[row]
     ids = np.full((len(rows), widths.max()), special.pad, np.int64)
     ids[:, 0], ids[row, column + lengths] = special.bos, special.eos
-    places = np.repeat(
+    positions = np.repeat(
         row * ids.shape[1] + column - (np.cumsum(lengths) - lengths), lengths
     ) + np.arange(lengths.sum())
-    ids.reshape(-1)[places] = np.concatenate(
+    ids.reshape(-1)[positions] = np.concatenate(
         [part for part in parts if len(part)] or [np.empty(0, np.int64)]
     )
     mask = (np.arange(ids.shape[1]) < widths[:, None]).astype(np.int64)
     return (
         {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)},
-        places,
+        positions,
         lengths,
         column,
     )
@@ -890,10 +890,10 @@ def collate_pairs(
             torch.rand(len(pairs), generator=generator, device=generator.device) < 0.5
         ).tolist()
         pairs = [(b, a) if flip else (a, b) for (a, b), flip in zip(pairs, flips)]
-    batch, places, lengths, column = _rows(pairs, special)
+    batch, slots, lengths, column = _rows(pairs, special)
     shape = batch["input_ids"].shape
     side = np.zeros(shape, np.int8)
-    side.reshape(-1)[places] = np.repeat(np.tile(np.array([1, 2], np.int8), len(pairs)), lengths)
+    side.reshape(-1)[slots] = np.repeat(np.tile(np.array([1, 2], np.int8), len(pairs)), lengths)
     position = np.broadcast_to(np.arange(shape[1]), shape)
     second = column[1::2, None] - 1
     if restart_positions:

@@ -188,10 +188,12 @@ def _row(vectors, word) -> int:
 # %% ../../nbs/text/05_vectors.ipynb #c8452b0c
 def _nearest(vectors, query, k) -> list[tuple[str, float]]:
     check_counts(k=k)
-    own = _row(vectors, query) if isinstance(query, str) else None
+    query_row = _row(vectors, query) if isinstance(query, str) else None
     try:
         vector = (
-            vectors.matrix[own] if own is not None else torch.as_tensor(query, dtype=torch.float32)
+            vectors.matrix[query_row]
+            if query_row is not None
+            else torch.as_tensor(query, dtype=torch.float32)
         )
     except (TypeError, ValueError, RuntimeError):
         raise ConfigError(f"{query!r:.60} is neither a word nor a vector") from None
@@ -203,9 +205,9 @@ def _nearest(vectors, query, k) -> list[tuple[str, float]]:
     if not 0 < (length := float(vector.norm())) < float("inf"):
         raise DataError("the vector asked for has no direction")
     cosine = vectors.matrix @ vector / (torch.linalg.vector_norm(vectors.matrix, dim=1) * length)
-    if own is not None:
-        cosine[own] = -torch.inf
-    best = cosine.topk(min(k, len(vectors) - (own is not None)))
+    if query_row is not None:
+        cosine[query_row] = -torch.inf
+    best = cosine.topk(min(k, len(vectors) - (query_row is not None)))
     return [
         (vectors.words[row], value)
         for row, value in zip(best.indices.tolist(), best.values.tolist())
@@ -220,8 +222,8 @@ _LINES = 1000  # parsed by one call
 
 def _wrong_number(rests, width, path, start) -> DataError:
     "The error that names the first field that is no number; `start` is the line of the first of `rests`."
-    for n, rest in enumerate(rests, start):
-        for field_ in rest.split(" "):
+    for n, row_text in enumerate(rests, start):
+        for field_ in row_text.split(" "):
             if not field_:
                 return DataError("two blanks, and a number too few", path, n)
             if not _NUMBER.fullmatch(field_):
@@ -241,12 +243,12 @@ def _parsed(
     try:
         # 1e39 is infinite, and refused later
         with np.errstate(over="ignore"):
-            found = read_csv(column, **options)
+            table = read_csv(column, **options)
     except ValueError:
         raise _wrong_number(rests, width, path, start) from None
-    if found.shape != (len(rests) * width, 1):
+    if table.shape != (len(rests) * width, 1):
         raise _wrong_number(rests, width, path, start)
-    return found.to_numpy().reshape(-1, width)
+    return table.to_numpy().reshape(-1, width)
 
 # %% ../../nbs/text/05_vectors.ipynb #dec5f5fd
 def _fields(line) -> list[str]:
@@ -294,16 +296,16 @@ class _Matrix:
     def _resize(self, n):
         self.rows.resize((n, self.rows.shape[1]), refcheck=False)  # pages move, numbers stay
 
-    def whole(self) -> np.ndarray:
+    def stacked(self) -> np.ndarray:
         self._resize(self.n)
         return self.rows
 
 # %% ../../nbs/text/05_vectors.ipynb #c3bd1448
-def _check_count(declared, found, limit, path, line=None):
+def _check_count(declared, count, limit, path, line=None):
     "Raise `DataError` where a header promises more words than there are, and more than there are were wanted."
-    if declared is not None and found < min(declared, limit or declared):
+    if declared is not None and count < min(declared, limit or declared):
         raise DataError(
-            f"the header promises {declared} words, and there are {found}: the file is cut off, "
+            f"the header promises {declared} words, and there are {count}: the file is cut off, "
             f"or its "
             "header is wrong",
             path,
@@ -321,10 +323,10 @@ def _text_rows(
         blank = None if line else blank or n
         if not line:
             continue
-        word, _, rest = line.partition(" ")
-        if not rest or rest.count(" ") != width - 1:
-            word, rest = _split(line, width, path, n)
-        yield n, word, rest
+        word, _, row_text = line.partition(" ")
+        if not row_text or row_text.count(" ") != width - 1:
+            word, row_text = _split(line, width, path, n)
+        yield n, word, row_text
 
 # %% ../../nbs/text/05_vectors.ipynb #41c15119
 def _text_start(path):
@@ -350,15 +352,15 @@ def _read_text(
     rows = _text_rows(lines, width, path)
     matrix = _Matrix(width, min(filter(None, (declared, limit)), default=None))
     while block := list(islice(rows, min(_LINES, limit - len(words)) if limit else _LINES)):
-        numbers, own, rests = zip(*block)
+        numbers, block_words, rests = zip(*block)
         matrix.add(_parsed(rests, width, path, numbers[0]))
-        words += own
+        words += block_words
         if declared is not None and len(words) > declared:
             raise DataError(
                 f"the header promises {declared} words, and there are more", path, start + declared
             )
     _check_count(declared, len(words), limit, path, start + len(words) - 1)
-    return words, matrix.whole(), start
+    return words, matrix.stacked(), start
 
 # %% ../../nbs/text/05_vectors.ipynb #fa8032b9
 _BLOCK = 2**20
@@ -430,15 +432,15 @@ def _read_binary(
             matrix = _Matrix(counts[1], min(filter(None, (counts[0], limit)), default=None))
             rows = islice(_binary_rows(file, counts[1], counts[0], path), limit)
             while block := list(islice(rows, _LINES)):
-                own, numbers = zip(*block)
-                matrix.add(np.frombuffer(b"".join(numbers), "<f4").reshape(len(own), -1))
-                words += own
+                block_words, numbers = zip(*block)
+                matrix.add(np.frombuffer(b"".join(numbers), "<f4").reshape(len(block_words), -1))
+                words += block_words
     except DAMAGE as e:
         raise DataError(
             f"damaged or cut off after {len(words)} words ({e}): fetch it again", path
         ) from None
     _check_count(counts[0], len(words), limit, path)
-    return words, matrix.whole(), None
+    return words, matrix.stacked(), None
 
 # %% ../../nbs/text/05_vectors.ipynb #2fad0928
 def _read_tensors(
@@ -503,19 +505,19 @@ def _usable(words, matrix, start, path, defects, report):
         )
     left_out = set()
     for row, kind, message in _defects(words, matrix):
-        line, place = (None, f"word {row + 1}: ") if start is None else (start + row, "")
+        line, prefix = (None, f"word {row + 1}: ") if start is None else (start + row, "")
         if kind == "not finite":
-            raise DataError(f"{place}{message}: look at what made it", path, line)
+            raise DataError(f"{prefix}{message}: look at what made it", path, line)
         if defects == "raise":
             raise DataError(
-                f"{place}{message}: leave it out, or read with defects='skip', which counts "
+                f"{prefix}{message}: leave it out, or read with defects='skip', which counts "
                 f"such words",
                 path,
                 line,
             )
         left_out.add(row), report.add(kind, path, line or row + 1)
-    kept = [row for row in range(len(words)) if row not in left_out]
-    return ([words[row] for row in kept], matrix[kept]) if left_out else (words, matrix)
+    valid_rows = [row for row in range(len(words)) if row not in left_out]
+    return ([words[row] for row in valid_rows], matrix[valid_rows]) if left_out else (words, matrix)
 
 # %% ../../nbs/text/05_vectors.ipynb #54f1c300
 def read_vectors(
@@ -534,8 +536,8 @@ def read_vectors(
     path = existing_file(path)
     report = Report() if report is None else report
     report.start(path)
-    words, matrix, rest = _READERS[_form(path)](path, limit)
-    facts, start = (rest, None) if isinstance(rest, dict) else ({}, rest)
+    words, matrix, details = _READERS[_form(path)](path, limit)
+    facts, start = (details, None) if isinstance(details, dict) else ({}, details)
     if not words:
         raise DataError("no words in it", path)
     words, matrix = _usable(words, _numbers(matrix), start, path, defects, report)

@@ -79,10 +79,10 @@ def line_quotas(
         )
     weights = np.array([float(n) ** alpha for n in counts.values()])
     exact = weights / weights.sum() * min(sum(counts.values()), max_sentences)
-    whole = np.floor(exact).astype(int)
-    short = round(exact.sum()) - whole.sum()  # given to the largest remainders
-    whole[np.argsort(whole - exact, kind="stable")[:short]] += 1
-    return {lang: max(1, int(n)) for lang, n in zip(counts, whole)}
+    quotas = np.floor(exact).astype(int)
+    short = round(exact.sum()) - quotas.sum()  # given to the largest remainders
+    quotas[np.argsort(quotas - exact, kind="stable")[:short]] += 1
+    return {lang: max(1, int(n)) for lang, n in zip(counts, quotas)}
 
 # %% ../../nbs/text/06_vocab.ipynb #3ee4b407
 def sampled_lines(
@@ -105,9 +105,9 @@ def sampled_lines(
 # %% ../../nbs/text/06_vocab.ipynb #c45001d0
 def _taken(lang, stream, count, quota, seed) -> Iterator[str]:
     "The lines of one language."
-    times, rest = divmod(quota, count)
+    times, remainder = divmod(quota, count)
     generator = numpy_generator("vocabulary", seed, lang)
-    chosen = generator.choice(count, rest, replace=False, shuffle=False)
+    chosen = generator.choice(count, remainder, replace=False, shuffle=False)
     extra = iter([*np.sort(chosen).tolist(), None])
     following = next(extra)
     n = 0
@@ -434,9 +434,9 @@ def _check_written(tokenizer, folder):
         "model_input_names": ["input_ids", "attention_mask"],
     }
     for name, value in written.items():
-        if (there := getattr(tokenizer, name)) != value:
+        if (loaded := getattr(tokenizer, name)) != value:
             raise DataError(
-                f"{name} is {there!r:.60}, not {value!r} as it was written: train it again", folder
+                f"{name} is {loaded!r:.60}, not {value!r} as it was written: train it again", folder
             )
     if not isinstance(tokenizer.model_max_length, Real):
         raise DataError(

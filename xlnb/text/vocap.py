@@ -189,10 +189,10 @@ def _interpolated(at, sizes, alp, step):
     "ALP at any size of the ladder."
     from scipy.interpolate import PchipInterpolator
 
-    def place(n):
+    def position(n):
         return np.log(np.asarray(n) - sizes[0] + step)
 
-    return PchipInterpolator(place(sizes), alp)(place(at))
+    return PchipInterpolator(position(sizes), alp)(position(at))
 
 # %% ../../nbs/text/07_vocap.ipynb #edf4abbd
 def capacity_gains(
