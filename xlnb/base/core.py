@@ -9,9 +9,9 @@ __all__ = ['AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES', 'PALETTE', 'W
            'sha256_once', 'write_checksums', 'verify_checksums', 'refusing_damage', 'read_json', 'read_json_object',
            'derive_seed', 'numpy_generator', 'torch_generator', 'our_code', 'parse_languages', 'pair_name',
            'check_pair_names', 'split_pair', 'progress', 'plain_warnings', 'progress_bar', 'one_thread',
-           'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text', 'normalized_place', 'check_counts',
-           'check_numbers', 'check_tensor', 'check_batch', 'check_generator', 'run_facts', 'append_record',
-           'read_records', 'figure', 'label_lines', 'save_figure', 'show_table', 'paper_table']
+           'settings_from_arguments', 'check_types', 'refuse_nan', 'normalize_text', 'normalized_position',
+           'check_counts', 'check_numbers', 'check_tensor', 'check_batch', 'check_generator', 'run_facts',
+           'append_record', 'read_records', 'figure', 'label_lines', 'save_figure', 'show_table', 'paper_table']
 
 # %% ../../nbs/base/00_core.ipynb #1506990d
 import csv, difflib, fcntl, hashlib, io, json, math, os, platform, re, select, shutil, subprocess, sys, time
@@ -139,11 +139,11 @@ def repo_root() -> Path:
 def papers_folder() -> Path:
     "Folder of the papers' tables: beside the package in a checkout, inside it where it was installed."
     package = Path(import_module("xlnb").__file__).parent
-    places = package / "papers", package.parent / "data" / "papers"
-    if found := [place for place in places if place.is_dir()]:
-        return found[0]
+    folders = package / "papers", package.parent / "data" / "papers"
+    if existing := [path for path in folders if path.is_dir()]:
+        return existing[0]
     raise FileNotFoundError(
-        f"the papers' tables are neither in {places[0]} nor in {places[1]}: install xlnb anew"
+        f"the papers' tables are neither in {folders[0]} nor in {folders[1]}: install xlnb anew"
     )
 
 # %% ../../nbs/base/00_core.ipynb #607d58da
@@ -392,12 +392,12 @@ def parse_languages(
     "Our codes of a list of languages; `ConfigError` for a code that is unknown or given twice."
     if langs is None:
         raise ConfigError("langs=None names no language: give codes, such as 'en,de,fr'")
-    given = _put_back(langs).split(",") if isinstance(langs, str | float | bool) else langs
-    if not isinstance(given, Iterable):
+    names = _put_back(langs).split(",") if isinstance(langs, str | float | bool) else langs
+    if not isinstance(names, Iterable):
         raise ConfigError(f"langs={langs!r:.60}: give codes, such as 'en,de,fr'")
-    given = [_put_back(code).strip() for code in given]
-    codes = [code if known is not None and code in known else our_code(code) for code in given]
-    for code, word in zip(codes, given):
+    names = [_put_back(code).strip() for code in names]
+    codes = [code if known is not None and code in known else our_code(code) for code in names]
+    for code, word in zip(codes, names):
         if codes.count(code) > 1:
             raise ConfigError(f"langs={langs!r} names {code!r} twice: name each language once")
         if known is not None and code not in known:
@@ -645,13 +645,13 @@ def normalize_text(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 # %% ../../nbs/base/00_core.ipynb #ba278f85
-def normalized_place(
+def normalized_position(
     text: str,  # as it was written
-    place: int,  # in it, from 0 to its length
+    position: int,  # in it, from 0 to its length
 ) -> int | None:  # in `normalize_text(text)`
     "Where a place in a text is once the text is normalised; None inside a letter that is composed."
     soft = {k for match in _SOFT_HYPHENS.finditer(text) for k in range(*match.span())}
-    parts = range(place), range(place, len(text))
+    parts = range(position), range(position, len(text))
     before, after = ("".join(text[k] for k in part if k not in soft) for part in parts)
     composed = unicodedata.normalize("NFC", before)
     is_border = composed + unicodedata.normalize("NFC", after) == unicodedata.normalize(
@@ -660,9 +660,9 @@ def normalized_place(
     return len(composed) if is_border else None
 
 # %% ../../nbs/base/00_core.ipynb #9d3af3e1
-def check_counts(**given):  # name of a parameter → value
+def check_counts(**numbers):  # name of a parameter → value
     "Raise `ConfigError` for a number of things that is not whole, or below 1."
-    for name, value in given.items():
+    for name, value in numbers.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
             raise ConfigError(f"{name}={value!r}: give a whole number, 1 or more")
 
@@ -670,10 +670,10 @@ def check_counts(**given):  # name of a parameter → value
 def check_numbers(
     least: float,
     most: float,  # allowed too; inf: any finite number
-    **given,
+    **numbers,
 ):  # name of a parameter → value
     "Raise `ConfigError` for what is no finite number within two bounds."
-    for name, value in given.items():
+    for name, value in numbers.items():
         if (
             isinstance(value, Real)
             and not isinstance(value, bool)
@@ -697,11 +697,11 @@ def check_tensor(
     fits = isinstance(value, Tensor)
     if fits and shape is not None:
         fits = value.ndim == len(shape) and all(
-            size in (None, own) for own, size in zip(value.shape, shape)
+            size in (None, actual) for actual, size in zip(value.shape, shape)
         )
     if fits and not (ids and (value.is_floating_point() or value.dtype == truths)):
         return
-    given = (
+    received = (
         f"{tuple(value.shape)} of {value.dtype}"
         if isinstance(value, Tensor)
         else f"a {type(value).__name__}"
@@ -711,7 +711,7 @@ def check_tensor(
         if shape is None
         else f" of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
     )
-    raise DataError(f"{name} is {given}: give a tensor{' of whole numbers' * ids}{form}")
+    raise DataError(f"{name} is {received}: give a tensor{' of whole numbers' * ids}{form}")
 
 # %% ../../nbs/base/00_core.ipynb #7786603e
 def check_batch(
@@ -786,31 +786,31 @@ _LAYER = re.compile(r"(?<=/layer)\d+(?=/)")
 def _by_layer(
     metrics: dict,
 ) -> dict:  # 'T3/de-en/layer0/acc@1', 'T3/de-en/layer1/acc@1' → 'T3/de-en/layer/acc@1'
-    found = {}
+    grouped = {}
     for name, value in metrics.items():
         if layer := _LAYER.search(name):
-            found.setdefault(_LAYER.sub("", name, count=1), {})[int(layer[0])] = value
+            grouped.setdefault(_LAYER.sub("", name, count=1), {})[int(layer[0])] = value
         else:
-            found[name] = value
+            grouped[name] = value
 
     def of_layers(scores):
         return [scores.get(k) for k in range(max(scores) + 1)]
 
-    return {name: of_layers(v) if isinstance(v, dict) else v for name, v in found.items()}
+    return {name: of_layers(v) if isinstance(v, dict) else v for name, v in grouped.items()}
 
 # %% ../../nbs/base/00_core.ipynb #6b3f8bbb
 def _one_by_one(metrics: dict) -> dict:  # the inverse
-    found = {}
+    flat = {}
     for name, value in metrics.items():
         scores = value if isinstance(value, list) else []
-        found |= {
+        flat |= {
             name.replace("/layer/", f"/layer{k}/", 1): v
             for k, v in enumerate(scores)
             if v is not None
         }
         if not isinstance(value, list):
-            found[name] = value
-    return found
+            flat[name] = value
+    return flat
 
 
 def _is_table(value) -> bool:  # lines without holes of their own
@@ -838,9 +838,9 @@ def _lines(columns: dict) -> list[dict]:  # the inverse
 def _packed(record: dict) -> dict:
     "A record as files have it: curves as columns, under `tables`."
     tables = {name: _columns(value) for name, value in record.items() if _is_table(value)}
-    rest = {name: value for name, value in record.items() if name not in tables}
+    others = {name: value for name, value in record.items() if name not in tables}
     scores = {"metrics": _by_layer(record["metrics"])} if "metrics" in record else {}
-    return rest | scores | ({"tables": tables} if tables else {})
+    return others | scores | ({"tables": tables} if tables else {})
 
 # %% ../../nbs/base/00_core.ipynb #830b3dcc
 def _unpacked(record: dict) -> dict:  # the inverse
@@ -1003,8 +1003,8 @@ def label_lines(
         for line in lines
     ]
     order = np.argsort(ends)
-    places = _spread([ends[i] for i in order], gap)
-    for i, y in zip(order, places):
+    heights = _spread([ends[i] for i in order], gap)
+    for i, y in zip(order, heights):
         line = dict(
             arrowstyle="-",
             lw=0.5,
@@ -1031,15 +1031,15 @@ def _spread(values, gap):
     "Ascending `values`, moved as little as it takes to stand `gap` apart and inside 0 to 1."
     groups = []  # of neighbours: sum of values, number
 
-    def place(total, n):
+    def lowest(total, n):
         return min(max(total / n - (n - 1) * gap / 2, 0), 1 - (n - 1) * gap)  # of the lowest
 
     for value in values:
         groups.append((value, 1))
-        while len(groups) > 1 and place(*groups[-1]) < place(*groups[-2]) + groups[-2][1] * gap:
+        while len(groups) > 1 and lowest(*groups[-1]) < lowest(*groups[-2]) + groups[-2][1] * gap:
             (a, n), (b, m) = groups.pop(-2), groups.pop()
             groups.append((a + b, n + m))
-    return [place(total, n) + k * gap for total, n in groups for k in range(n)]
+    return [lowest(total, n) + k * gap for total, n in groups for k in range(n)]
 
 # %% ../../nbs/base/00_core.ipynb #ca1c8e6f
 def save_figure(

@@ -83,8 +83,8 @@ def _code_of(source: bytes) -> bytes:  # without comments and blank lines; what 
         if token.type == tokenize.COMMENT:
             lines[row - 1] = lines[row - 1][:column]
         inside.update(range(row, token.end[0]))  # rows that end within a string
-    kept = (line if n in inside else line.rstrip() for n, line in enumerate(lines, 1))
-    return "\n".join(line for n, line in enumerate(kept, 1) if line or n in inside).encode()
+    code_lines = (line if n in inside else line.rstrip() for n, line in enumerate(lines, 1))
+    return "\n".join(line for n, line in enumerate(code_lines, 1) if line or n in inside).encode()
 
 # %% ../../nbs/text/13_batches.ipynb #2d008356
 def source_hash(*modules: str) -> str:  # e.g. 'cldr', 'vocab'; none: all
@@ -159,14 +159,14 @@ def prepare(
         if not words.exists():
             train_vocab(_all_text(corpus), vocab_size, words, alpha=alpha)
         tokenizer = load_tokenizer(words)
-        place = folder / f"{'random' if shuffle_pairs else 'true'}-pairs-{max_side}"
-        if (place / "manifest.json").exists():
-            return Prepared(corpus, tokenizer, open_store(place, tokenizer), folder)
+        store_folder = folder / f"{'random' if shuffle_pairs else 'true'}-pairs-{max_side}"
+        if (store_folder / "manifest.json").exists():
+            return Prepared(corpus, tokenizer, open_store(store_folder, tokenizer), folder)
         pairs = corpus.pairs
         if shuffle_pairs:
             pairs = {p: mismatched(lines, derive_seed("partners", p)) for p, lines in pairs.items()}
         store = build_store(
-            corpus.text, pairs, tokenizer, place, workers=workers, max_length=max_side
+            corpus.text, pairs, tokenizer, store_folder, workers=workers, max_length=max_side
         )
     return Prepared(corpus, tokenizer, store, folder)
 
