@@ -142,6 +142,8 @@ __doc__ += """\
     static_transfer          Five losses that pull an encoder's words towards static vectors, what they say of pure
                              noise, and large batches in small memory
     evaluation               The five papers' downstream tasks but translation, for any encoder, with one call
+    command                  `xlnb align`, `xlnb encode`, `xlnb pretrain`, …: every part of the library from the
+                             terminal, with help out of the comments beside its settings
 """
 
 # %% ../nbs/index.ipynb #02ac38a0

@@ -554,7 +554,7 @@ def settings_from_arguments(
         with redirect_stderr(messages):
             return tyro.cli(
                 settings,
-                prog=program or f"python -m {_module_name(sys.argv[0])}",
+                prog=program or _program(sys.argv[0]),
                 description=(settings.__doc__ or "").partition("\n")[0],
                 args=_with_values(settings, argv),
                 use_underscores=True,
@@ -566,10 +566,13 @@ def settings_from_arguments(
         raise ConfigError(_without_frame(messages.getvalue())) from None
 
 # %% ../../nbs/base/00_core.ipynb #6f4852ff
-def _module_name(program: str) -> str:  # of a file that was started, e.g. 'xlnb.xlm_e'
-    parts = Path(program).with_suffix("").parts
+def _program(started: str) -> str:  # the file of a module, or a command, e.g. 'xlnb align'
+    path = Path(started)
+    if path.suffix != ".py":
+        return path.name
+    parts = path.with_suffix("").parts
     package = len(parts) - 1 - parts[::-1].index("xlnb") if "xlnb" in parts else -1
-    return ".".join(parts[package:])
+    return f"python -m {'.'.join(parts[package:])}"
 
 
 _TRUTH = {"true": "True", "false": "False"}

@@ -1,0 +1,86 @@
+"The command `xlnb`: every name in it leads somewhere, and what has no module of its own does what it says."
+
+import sys, tomllib
+from importlib import import_module
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from xlnb.command import COMMANDS, RECIPES, main
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.encoder.encoder import config_for
+from xlnb.measures.retrieval import encode
+from xlnb.text.vocab import train_vocab
+
+LINES = [f"Satz {n} von zwanzig, sentence {n} of twenty" for n in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def program(monkeypatch):
+    "Commands say how they were started."
+    monkeypatch.setattr(sys, "argv", ["xlnb"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    "A saved network with its tokenizer."
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = train_vocab({"de": LINES}, 36, tmp_path_factory.mktemp("vocab"))
+    config = config_for("tiny", vocab_size=len(tokenizer), num_hidden_layers=2)
+    EncoderForMaskedLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_the_package_installs_the_command():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module, _, function = project["scripts"]["xlnb"].partition(":")
+    assert getattr(import_module(module), function) is main
+
+
+def test_without_arguments_all_commands_are_listed(capsys):
+    main([])
+    listed = capsys.readouterr().out
+    assert all(f"  {name} " in listed for name in COMMANDS)
+    assert all(name in listed for name in RECIPES)
+    assert max(map(len, listed.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_its_function(name):
+    command = COMMANDS[name]
+    assert callable(getattr(import_module(f"xlnb.{command.module}"), command.function))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_explains_its_settings(name, capsys):
+    with pytest.raises(SystemExit) as e:
+        main(["pretrain", name, "--help"])
+    shown = capsys.readouterr().out
+    assert not e.value.code and shown.startswith(f"usage: xlnb pretrain {name} ")
+    assert "--max_minutes FLOAT" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["alling"], "did you mean 'align'"),
+        (["pretrain"], "say what to train first"),
+        (["pretrain", "xlm"], "did you mean 'xlm-e'"),
+        (["encode", "a.txt", "--model", "m", "--output", "a.npy", "--leyer", "3"], "--leyer"),
+        (["encode", "a.txt", "--model", "m", "--output", "a.txt"], "name it with .npy"),
+        (["map", "a.vec", "b.vec", "--languages", "de", "--output", "c"], "give two codes"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments, message):
+    with pytest.raises(SystemExit, match=message):
+        main(arguments)
+
+
+def test_encoded_lines_are_the_rows_of_an_array(folder, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("\n".join(LINES) + "\n")
+    output = tmp_path / "a.npy"
+    main(["encode", str(tmp_path / "a.txt"), "--model", str(folder), "--output", str(output)])
+    assert capsys.readouterr().out == f"{output}: 20 vectors of width 128\n"
+    np.testing.assert_array_equal(np.load(output), encode(LINES, folder, quiet=True).numpy())
