@@ -20,7 +20,7 @@ from xlnb.mapping import (
     _above_chance,
     _best_of_columns,
     _best_of_rows,
-    _kept_cells,
+    _dropped_cells,
     held_out_agreement,
     identical_pairs,
     induce_dictionary,
@@ -88,7 +88,7 @@ def test_induction_is_that_of_the_matrix(n, m, block, keep):
         - cosine.topk(k, dim=1).values.mean(1)[:, None]
         - cosine.topk(k, dim=0).values.mean(0)
     )
-    cells = _kept_cells(n, m, keep, torch_generator("cells"), x)
+    cells = _dropped_cells(n, m, keep, torch_generator("cells"), x)
     if cells is not None:
         csls = csls + cells.as_strided((n, m), (257, 1))
     forward, backward, objective = induce_pairs(x, z, keep, torch_generator("cells"), block=block)
@@ -107,7 +107,7 @@ def test_cells_are_kept_as_often_as_asked_and_not_in_step():
     m = 2000
     keep = 0.1
     mask = (
-        _kept_cells(n, m, keep, torch_generator("cells"), torch.zeros(1)).as_strided(
+        _dropped_cells(n, m, keep, torch_generator("cells"), torch.zeros(1)).as_strided(
             (n, m), (257, 1)
         )
         == 0

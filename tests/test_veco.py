@@ -57,9 +57,8 @@ def sequences(*lengths, seed=0):
 # ---------------------------------------------------------------- who sees whom
 
 
-@pytest.mark.parametrize("start", ["alike", "random"])
-def test_a_sentence_sees_its_own_partner_and_no_other(data, start):
-    network = V.new_network(small(cross_start=start), None).eval()
+def test_a_sentence_sees_its_own_partner_and_no_other(data):
+    network = V.new_network(small(), None).eval()
     first = sequences(5, 9, 2)
     second = sequences(7, 3, 4, seed=1)
 
@@ -405,7 +404,9 @@ def test_an_encoder_of_another_family_is_named(tmp_path):
             intermediate_size=8,
         )
     ).save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="is a xlm-roberta checkpoint: read it with load_foreign"):
+    with pytest.raises(
+        ConfigError, match="is a xlm-roberta checkpoint: read it with .*load_foreign"
+    ):
         from_encoder(str(tmp_path))
 
 

@@ -714,7 +714,7 @@ def test_the_most_frequent_words_get_vectors(model, tokenizer):
 
 def test_rare_words_are_forgotten_where_there_are_too_many(monkeypatch):
     lines = ["ja " + " ".join(f"w{n}" for n in range(k, k + 40)) for k in range(0, 400, 20)]
-    monkeypatch.setattr(x2static, "_HELD", 100)
+    monkeypatch.setattr(x2static, "_MOST_COUNTED", 100)
     counts, total = count_words(lines, regex_segmenter())
     assert counts["ja"] == 20 and len(counts) <= 100 and total == 20 * 41
 

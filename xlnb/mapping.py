@@ -48,7 +48,7 @@ def dictionary_pairs(
     "The rows of the entries that both sides have; `DataError` if there is none."
     entries, file = given_entries(entries)
     rows = covered_entries(entries, first, second, file)
-    return torch.tensor([(i, j) for i, found in rows.items() for j in sorted(found)]).T
+    return torch.tensor([(i, j) for i, targets in rows.items() for j in sorted(targets)]).T
 
 # %% ../nbs/07a_mapping.ipynb #d8ff08dc
 _GROUP = 32
@@ -61,8 +61,8 @@ def _best_of_rows(scores) -> tuple[torch.Tensor, torch.Tensor]:  # (a, b) → va
     "The largest of each row; on a CPU by NumPy, several times as fast as torch."
     if scores.device.type != "cpu":
         return scores.max(1)
-    place = torch.from_numpy(scores.detach().numpy().argmax(1))
-    return scores.gather(1, place[:, None])[:, 0], place
+    index = torch.from_numpy(scores.detach().numpy().argmax(1))
+    return scores.gather(1, index[:, None])[:, 0], index
 
 
 def _best_of_columns(scores) -> tuple[torch.Tensor, torch.Tensor]:  # (a, b) → values and rows, (b,)
@@ -70,8 +70,8 @@ def _best_of_columns(scores) -> tuple[torch.Tensor, torch.Tensor]:  # (a, b) →
     a, b = scores.shape
     if a % _GROUP:
         return _best_of_rows(scores.T.contiguous())
-    _, place = _best_of_rows(scores.view(_GROUP, a // _GROUP, b).amax(0).T.contiguous())
-    rows = torch.arange(_GROUP, device=scores.device) * (a // _GROUP) + place[:, None]
+    _, index = _best_of_rows(scores.view(_GROUP, a // _GROUP, b).amax(0).T.contiguous())
+    rows = torch.arange(_GROUP, device=scores.device) * (a // _GROUP) + index[:, None]
     value, member = scores.T.gather(1, rows).max(1)
     return value, rows.gather(1, member[:, None])[:, 0]
 
@@ -89,9 +89,9 @@ class _Best:
         self.score[rows] = torch.maximum(self.score[rows], score)
 
 # %% ../nbs/07a_mapping.ipynb #760b8f0b
-def _kept_cells(
+def _dropped_cells(
     n, m, keep, generator, like
-) -> torch.Tensor | None:  # 0 where kept, −∞ where dropped
+) -> torch.Tensor | None:  # 0, or −∞ where a cell is dropped
     if keep >= 1:
         return None
     drawn = torch.rand(n * _STRIDE + m, generator=generator, device=like.device)
@@ -153,9 +153,9 @@ def induce_pairs(
     block = rows_in_block(x.device) if block is None else block
     near = nearest_cosines(x, z, min(neighbours, n, m), block)
     best = (_Best(n, x), _Best(m, z))
-    means = [own.mean(1) for own in near]
-    objective = float(sum(own[:, 0].mean() for own in near)) / 2
-    cells = _kept_cells(n, m, keep, generator, x)
+    means = [cosines.mean(1) for cosines in near]
+    objective = float(sum(cosines[:, 0].mean() for cosines in near)) / 2
+    cells = _dropped_cells(n, m, keep, generator, x)
     for i in range(0, n, block):
         for j in range(0, m, block):
             scores = x[i : i + block] @ z[j : j + block].T
@@ -165,8 +165,10 @@ def induce_pairs(
                 scores += cells.as_strided((a, b), (_STRIDE, 1), i * _STRIDE + j)
             best[0].update(rows, j, *_best_of_rows(scores - means[1][columns]))
             best[1].update(columns, i, *_best_of_columns(scores.sub_(means[0][rows, None])))
-    kept = [(side.score > -torch.inf).nonzero()[:, 0] for side in best]
-    forward, backward = (torch.stack([rows, side.partner[rows]]) for rows, side in zip(kept, best))
+    matched = [(side.score > -torch.inf).nonzero()[:, 0] for side in best]
+    forward, backward = (
+        torch.stack([rows, side.partner[rows]]) for rows, side in zip(matched, best)
+    )
     return forward, backward.flip(0), objective
 
 # %% ../nbs/07a_mapping.ipynb #056357a4
@@ -209,10 +211,10 @@ def self_learning(
         map_ = procrustes(x[pairs[0]], z[pairs[1]])
         forward, backward, objective = induce_pairs(x @ map_, z, keep, generator, neighbours)
         before = pairs
-        found = torch.cat([forward, backward], 1)
+        induced = torch.cat([forward, backward], 1)
         # none: of very few words
-        if found.shape[1]:
-            pairs = found
+        if induced.shape[1]:
+            pairs = induced
         history.append((keep, objective))
         progress(
             f"self-learning, iteration {len(history)}: keep {keep:.1f}, objective {objective:.4f}"
@@ -301,15 +303,15 @@ def split_agreement(
         return 0.0
     start = x @ procrustes(x[pairs[0]], z[pairs[1]])
     halves = _random_parts(torch.arange(len(x), device=x.device), 2, seed)
-    begun = [torch.cat(induce_pairs(start[half], z)[:2], 1) for half in halves]
+    half_starts = [torch.cat(induce_pairs(start[half], z)[:2], 1) for half in halves]
     maps = [
-        self_learning(x[half], z, own, patience=patience, seed=seed).map
-        for half, own in zip(halves, begun)
+        self_learning(x[half], z, start_pairs, patience=patience, seed=seed).map
+        for half, start_pairs in zip(halves, half_starts)
     ]
     return _above_chance(*(_translations(x @ map_, x @ map_, z) for map_ in maps))
 
 # %% ../nbs/07a_mapping.ipynb #5d11f9f5
-_ASKED = 2000
+_TESTED_WORDS = 2000
 
 
 _PARTS = 5
@@ -318,7 +320,7 @@ _PARTS = 5
 _FEWEST = 10  # words of a dictionary that are asked for; its parts; groups that it must have
 
 
-def _unmoved(x, z):
+def _identity_map(x, z):
     return torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
 
 
@@ -326,46 +328,46 @@ def _groups(pairs):
     return torch.tensor(linked_entries(pairs.T.tolist()), device=pairs.device)
 
 
-def _asked(pairs):
-    return torch.isin(pairs[0], pairs[0].unique()[:_ASKED])
+def _tested_entries(pairs):
+    return torch.isin(pairs[0], pairs[0].unique()[:_TESTED_WORDS])
 
 # %% ../nbs/07a_mapping.ipynb #613db011
 def _fifths(
     pairs, groups, seed
 ) -> list:  # of each part: words to ask for, and the pairs of the others
     "Five parts of a dictionary, each of whole groups, numbered by pair; none where there are fewer than ten groups."
-    asked = _asked(pairs)
+    asked = _tested_entries(pairs)
     among = groups[asked].unique()
     if len(among) < _FEWEST:
         return []
-    held = [torch.isin(groups, part) for part in _random_parts(among, _PARTS, seed)]
-    return [(pairs[0, own & asked].unique(), ~own) for own in held]
+    held_out = [torch.isin(groups, part) for part in _random_parts(among, _PARTS, seed)]
+    return [(pairs[0, part & asked].unique(), ~part) for part in held_out]
 
 
-def _told(x, z, known, keys, words, fit) -> torch.Tensor:  # rows of z, among keys
+def _part_translations(x, z, known, keys, words, fit) -> torch.Tensor:  # rows of z, among keys
     "The translations of some words by a map of known pairs."
     map_ = fit(x[known[0]], z[known[1]])
-    return keys[_translations(x[words] @ map_, x[:_ASKED] @ map_, z[keys])]
+    return keys[_translations(x[words] @ map_, x[:_TESTED_WORDS] @ map_, z[keys])]
 
 # %% ../nbs/07a_mapping.ipynb #bac98f7d
-def _as_entered(x, z, pairs, parts, fit=procrustes) -> float:
+def _entry_agreement(x, z, pairs, parts, fit=procrustes) -> float:
     "How far the words of each part are translated as their entries say, by maps from the other parts, above chance."
     if not parts:
         return 0.0
     keys = torch.cat(
-        [torch.arange(min(_CHECKED, len(z)), device=z.device), pairs[1, _asked(pairs)]]
+        [torch.arange(min(_CHECKED, len(z)), device=z.device), pairs[1, _tested_entries(pairs)]]
     ).unique()
-    told = torch.cat(
-        [_told(x, z, pairs[:, others], keys, words, fit) for words, others in parts]
+    translations = torch.cat(
+        [_part_translations(x, z, pairs[:, others], keys, words, fit) for words, others in parts]
     ).tolist()
     entries = pairs.T.tolist()
     known = {*map(tuple, entries)}
     one = dict(entries)
     right = [
         b if (a, b) in known else one[a]
-        for a, b in zip(torch.cat([words for words, _ in parts]).tolist(), told)
+        for a, b in zip(torch.cat([words for words, _ in parts]).tolist(), translations)
     ]
-    return _above_chance(torch.tensor(told), torch.tensor(right))
+    return _above_chance(torch.tensor(translations), torch.tensor(right))
 
 # %% ../nbs/07a_mapping.ipynb #held0002
 def held_out_agreement(
@@ -378,7 +380,7 @@ def held_out_agreement(
     "How far maps from four fifths of a dictionary translate the other, which shares no word with them, above chance."
     _check_sides(x, z)
     _check_pairs(pairs)
-    return _as_entered(x, z, pairs, _fifths(pairs, _groups(pairs), seed), fit)
+    return _entry_agreement(x, z, pairs, _fifths(pairs, _groups(pairs), seed), fit)
 
 
 def right_agreement(
@@ -391,7 +393,7 @@ def right_agreement(
     _check_pairs(pairs)
     draw = torch.randn(x.shape[1], x.shape[1], generator=torch_generator("turn", seed))
     turned = x @ torch.linalg.qr(draw)[0].to(x)
-    return _as_entered(x, turned, pairs[0].repeat(2, 1), _fifths(pairs, _groups(pairs), seed))
+    return _entry_agreement(x, turned, pairs[0].repeat(2, 1), _fifths(pairs, _groups(pairs), seed))
 
 # %% ../nbs/07a_mapping.ipynb #368d2dd1
 @dataclass(frozen=True)
@@ -451,9 +453,9 @@ class NearIdentity:
         return procrustes(x, z, self.weight * len(x) / x.shape[1])  # rows of length 1
 
 # %% ../nbs/07a_mapping.ipynb #74b8d220
-def _dictionaries(given, others, start) -> Mapping:  # language → entries, or a file's path
+def _dictionaries(dictionaries, others, start) -> Mapping:  # language → entries, or a file's path
     "The dictionaries by language; one alone is that of the only language beside the hub."
-    if given is None:
+    if dictionaries is None:
         return {}
     if start not in (None, "dictionary"):
         raise ConfigError(
@@ -461,19 +463,19 @@ def _dictionaries(given, others, start) -> Mapping:  # language → entries, or 
             f"start='dictionary', "
             "with self_learning=True to go on from there"
         )
-    if isinstance(given, Mapping):
-        for lang in given:
+    if isinstance(dictionaries, Mapping):
+        for lang in dictionaries:
             choose("dictionaries", lang, others)
-        return given
+        return dictionaries
     if len(others) == 1:
-        return {others[0]: given}
+        return {others[0]: dictionaries}
     raise ConfigError(
         f"one dictionary for {', '.join(others)}: say of which language, "
         f"dictionaries={{'{others[0]}': …}}"
     )
 
 # %% ../nbs/07a_mapping.ipynb #b67376eb
-def _written_pairs(
+def _start_pairs(
     start, first, second, entries
 ) -> torch.Tensor | None:  # (2, pairs); None where words say nothing
     if start == "unsupervised":
@@ -496,7 +498,7 @@ def _patience_of(self_learning) -> int:  # as `map_to` is given it
     )
 
 # %% ../nbs/07a_mapping.ipynb #b947f0ff
-def _within(pairs, n, m, words) -> torch.Tensor:
+def _frequent_pairs(pairs, n, m, words) -> torch.Tensor:
     "The pairs among the words that are learned from; `DataError` if none is."
     near = pairs[:, (pairs[0] < n) & (pairs[1] < m)]
     if near.shape[1]:
@@ -507,14 +509,14 @@ def _within(pairs, n, m, words) -> torch.Tensor:
     )
 
 # %% ../nbs/07a_mapping.ipynb #2fcdeaae
-_INSTEAD = {
+_ADVICE = {
     "dictionary": "give more entries, or take start='unsupervised'",
     "identical": "give a dictionary, or take start='unsupervised'",
     "unsupervised": "start from a dictionary",
 }
 
 
-def _learned_doubt(
+def _learned_evidence(
     x, z, pairs, start, how
 ) -> dict:  # 'agreement', 'unmapped', 'why', as a report has them
     agreement = split_agreement(x, z, pairs, how.seed, how.patience)
@@ -523,7 +525,7 @@ def _learned_doubt(
         (
             f"maps from two halves of it agree on {agreement:.0%} of the words, less than "
             f"{least:.0%}: "
-            f"{_INSTEAD[start]}, or more words, or another hub"
+            f"{_ADVICE[start]}, or more words, or another hub"
         )
         if agreement < least
         else ""
@@ -532,14 +534,14 @@ def _learned_doubt(
 
 # %% ../nbs/07a_mapping.ipynb #3f8cad00
 # agreement that right entries of equal spaces must reach to be told from wrong ones
-_ENOUGH = 0.5
+_LEAST_RIGHT_AGREEMENT = 0.5
 
 
-def _too_few(pairs, width, told, best) -> str:
-    words, groups = (len(of[_asked(pairs)].unique()) for of in (pairs[0], _groups(pairs)))
+def _too_few(pairs, width, agreement_text, best) -> str:
+    words, groups = (len(of[_tested_entries(pairs)].unique()) for of in (pairs[0], _groups(pairs)))
     shared = f", in {groups} group{'s' * (groups > 1)} by shared words," if groups < words else ""
     tried = (
-        f"{told}; right ones in equal spaces {best:.0%}"
+        f"{agreement_text}; right ones in equal spaces {best:.0%}"
         if groups >= _FEWEST
         else f"{_FEWEST} are the least"
     )
@@ -554,14 +556,17 @@ def _too_few(pairs, width, told, best) -> str:
 # %% ../nbs/07a_mapping.ipynb #552bf3c9
 def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
     "Why a map by given entries is refused, and what to do."
-    told = f"maps by four fifths of the entries translate {agreement:.0%} of the others"
+    agreement_text = f"maps by four fifths of the entries translate {agreement:.0%} of the others"
     if unmapped >= least:
-        return f"{told}, the vectors as they are {unmapped:.0%}: give more entries, or method=NearIdentity(1.0)"
+        return (
+            f"{agreement_text}, the vectors as they are {unmapped:.0%}: give more entries, or "
+            "method=NearIdentity(1.0)"
+        )
     best = right_agreement(x, pairs, seed)
-    if best < _ENOUGH:
-        return _too_few(pairs, x.shape[1], told, best)
+    if best < _LEAST_RIGHT_AGREEMENT:
+        return _too_few(pairs, x.shape[1], agreement_text, best)
     return (
-        f"{told}, less than {least:.0%} (right ones in equal spaces {best:.0%}): the entries "
+        f"{agreement_text}, less than {least:.0%} (right ones in equal spaces {best:.0%}): the entries "
         f"are wrong, or the "
         "spaces too different for so few; check them, give more, or another hub"
     )
@@ -579,27 +584,29 @@ class InducedDictionary(list):
         self.agreement = agreement
 
 
-def _as_sure(doubt: dict, known, least) -> dict:  # the same
+def _limited_by_source(evidence: dict, known, least) -> dict:  # the same
     "Entries out of a space fit it, right or wrong: a map by them is no surer than that space."
-    if known is None or known >= doubt["agreement"]:
-        return doubt
+    if known is None or known >= evidence["agreement"]:
+        return evidence
     why = (
         f"its entries were induced from a space whose maps agree on {known:.0%} of the words, "
         f"less than "
         f"{least:.0%}: give entries from elsewhere"
     )
-    return doubt | dict(agreement=known, why=doubt["why"] or why * (known < least))
+    return evidence | dict(agreement=known, why=evidence["why"] or why * (known < least))
 
 # %% ../nbs/07a_mapping.ipynb #doubt002
-def _given_doubt(x, z, pairs, seed, least, fit) -> dict:  # the same
+def _dictionary_evidence(x, z, pairs, seed, least, fit) -> dict:  # the same
     parts = _fifths(pairs, _groups(pairs), seed)
-    agreement, unmapped = (_as_entered(x, z, pairs, parts, own) for own in (fit, _unmoved))
+    agreement, unmapped = (
+        _entry_agreement(x, z, pairs, parts, fit_map) for fit_map in (fit, _identity_map)
+    )
     refused = least and agreement < max(least, unmapped)
     why = _refusal(x, pairs, seed, agreement, unmapped, least) if refused else ""
     return dict(agreement=agreement, unmapped=unmapped, why=why)
 
 # %% ../nbs/07a_mapping.ipynb #18ccb339
-class _How(NamedTuple):
+class _MapSettings(NamedTuple):
     method: str | NearIdentity
     words: int
     patience: int
@@ -608,29 +615,31 @@ class _How(NamedTuple):
 
 # %% ../nbs/07a_mapping.ipynb #doubt003
 def _map_language(
-    first, x, z, start, pairs, known, learning, how
+    first, x, z, start, pairs, known, learning, settings
 ):  # known: agreement of the space of the entries
     "The mapped matrix of one language, or the unaligned one, and its report."
-    method, words, patience, seed, least = how
+    method, words, patience, seed, least = settings
     iterations = 0
-    own = isinstance(method, NearIdentity)
+    near_identity = isinstance(method, NearIdentity)
     if learning:
-        pairs = _within(pairs, len(x[:words]), len(z[:words]), words)
-        doubt = _learned_doubt(x, z, pairs, start, how)
+        pairs = _frequent_pairs(pairs, len(x[:words]), len(z[:words]), words)
+        evidence = _learned_evidence(x, z, pairs, start, settings)
         learned = self_learning(x[:words], z[:words], pairs, patience=patience, seed=seed)
         pairs = learned.pairs
         iterations = len(learned.history)
     else:
-        doubt = _given_doubt(x, z, pairs, seed, least, method if own else procrustes)
-    doubt = _as_sure(doubt, known, least)
-    fit = method if own else METHODS[method]
+        evidence = _dictionary_evidence(
+            x, z, pairs, seed, least, method if near_identity else procrustes
+        )
+    evidence = _limited_by_source(evidence, known, least)
+    fit = method if near_identity else METHODS[method]
     try:
         mapped = x @ fit(x[pairs[0]], z[pairs[1]], x[:words], z[:words])
     except DataError as e:
         if not learning:
             raise DataError(f"{first.language}, method={method!r}: {e}") from e
         mapped = x
-        doubt = doubt | {"why": str(e)}  # what was learned of other languages is not lost
+        evidence = evidence | {"why": str(e)}  # what was learned of other languages is not lost
     facts = dict(
         language=first.language,
         start=start,
@@ -638,7 +647,7 @@ def _map_language(
         pairs=pairs.shape[1],
         iterations=iterations,
     )
-    report = _report(mapped, z, mapped=not doubt["why"], **facts, **doubt)
+    report = _report(mapped, z, mapped=not evidence["why"], **facts, **evidence)
     if report.mapped:
         return mapped, report
     warnings.warn(f"{first.language}: {report.why}; its vectors are left unaligned", stacklevel=3)
@@ -681,11 +690,11 @@ class Spaces:
             some = first.first(20_000)
             k_near = min(10, len(some), len(second))
             self._means[source, target] = neighbourhood(some.matrix, second.matrix, k_near)[1]
-        score, found = nearest_csls(
+        score, rows = nearest_csls(
             vector, second.matrix, self._means[source, target], min(k, len(second))
         )
         return [
-            (second.words[row], value) for row, value in zip(found[0].tolist(), score[0].tolist())
+            (second.words[row], value) for row, value in zip(rows[0].tolist(), score[0].tolist())
         ]
 
 # %% ../nbs/07a_mapping.ipynb #ad996f21
@@ -700,8 +709,8 @@ def _by_language(vectors: Iterable[WordVectors], hub) -> dict[str, WordVectors]:
             raise ConfigError(f"{v!r:.60}: give WordVectors, as read_vectors returns")
         if v.language is None:
             raise ConfigError(f"{v!r} has no language: read them with language='de', or the like")
-    found = {v.language: v for v in vectors}
-    if len(found) < max(2, len(vectors)):
+    by_language = {v.language: v for v in vectors}
+    if len(by_language) < max(2, len(vectors)):
         raise ConfigError(
             f"vectors of {', '.join(v.language for v in vectors)}: give two languages or more, "
             f"each once"
@@ -709,22 +718,52 @@ def _by_language(vectors: Iterable[WordVectors], hub) -> dict[str, WordVectors]:
     for v in vectors:
         same_width(
             v,
-            found[parse_languages([hub], found)[0]],
+            by_language[parse_languages([hub], by_language)[0]],
             "a map between them keeps no distances; reduce the wider ones first, e.g. by an SVD",
         )
-    return found
+    return by_language
 
 # %% ../nbs/07a_mapping.ipynb #6ca2ff63
-def _normalised(own: WordVectors, steps: str) -> torch.Tensor:
-    matrix = normalise(own.matrix, steps)
+def _normalised(vectors: WordVectors, steps: str) -> torch.Tensor:
+    matrix = normalise(vectors.matrix, steps)
     if (zero := (matrix == 0).all(1).nonzero()).numel():
         raise DataError(
-            f"{own.language}: normalisation={steps!r} leaves nothing of the vector of "
-            f"{own.words[int(zero[0])]!r}, which is the mean of all: take normalisation='unit', "
+            f"{vectors.language}: normalisation={steps!r} leaves nothing of the vector of "
+            f"{vectors.words[int(zero[0])]!r}, which is the mean of all: take normalisation='unit', "
             f"or more "
             "words"
         )
     return matrix
+
+# %% ../nbs/07a_mapping.ipynb #st4rtp4r
+def _check_agreement(least):
+    if not (isinstance(least, Real) and 0 <= least <= 1):
+        raise ConfigError(f"min_agreement={least!r}: give a share from 0 (all are mapped) to 1")
+
+
+def _starts(others: list[str], dictionaries: Mapping, start: str | None) -> dict[str, str]:
+    "Language → start; `ConfigError` where a dictionary is lacking."
+    lacking = [lang for lang in others if lang not in dictionaries]
+    if start == "dictionary" and lacking:
+        raise ConfigError(
+            f"start='dictionary' without one of {', '.join(lacking)}: "
+            f"dictionaries={{'{lacking[0]}': pairs}}"
+        )
+    default = {lang: "unsupervised" if lang in lacking else "dictionary" for lang in others}
+    return {lang: start or default[lang] for lang in others}
+
+
+def _all_start_pairs(vectors, hub, dictionaries, starts, learns, cutoff: int) -> dict:
+    "Language → pairs, None where there is no dictionary; unreadable files raise before any language is mapped."
+    pairs = {
+        lang: _start_pairs(start, vectors[lang], vectors[hub], dictionaries.get(lang))
+        for lang, start in starts.items()
+    }
+    for lang, start_pairs in pairs.items():
+        if start_pairs is not None and learns[lang]:
+            sizes = [len(vectors[code].words[:cutoff]) for code in (lang, hub)]
+            _frequent_pairs(start_pairs, *sizes, cutoff)
+    return pairs
 
 # %% ../nbs/07a_mapping.ipynb #b5fc37a8
 def map_to(
@@ -754,70 +793,38 @@ def map_to(
     Raises `ConfigError` for unknown languages and settings, `DataError` for a dictionary without a covered pair, and
     vectors of another width."""
     vectors = _by_language(vectors, hub)
-    if not isinstance(method, NearIdentity):
-        choose("method", method, METHODS)
     hub = parse_languages([hub], vectors)[0]
     others = [lang for lang in vectors if lang != hub]
+    if not isinstance(method, NearIdentity):
+        choose("method", method, METHODS)
     if start is not None:
         choose("start", start, STARTS)
     dictionaries = _dictionaries(dictionaries, others, start)
     check_counts(vocabulary_cutoff=vocabulary_cutoff)
     patience = _patience_of(self_learning)
-    if not (isinstance(min_agreement, Real) and 0 <= min_agreement <= 1):
-        raise ConfigError(
-            f"min_agreement={min_agreement!r}: give a share from 0 (all are mapped) to 1"
-        )
-    lack = [lang for lang in others if lang not in dictionaries]
-    if start == "dictionary" and lack:
-        raise ConfigError(
-            f"start='dictionary' without one of {', '.join(lack)}: dictionaries={{'{lack[0]}': "
-            f"pairs}}"
-        )
-    starts = {
-        lang: start or ("dictionary" if lang in dictionaries else "unsupervised") for lang in others
-    }
+    _check_agreement(min_agreement)
+    starts = _starts(others, dictionaries, start)
     learns = {
-        lang: own != "dictionary" if self_learning is None else bool(self_learning)
-        for lang, own in starts.items()
+        lang: how != "dictionary" if self_learning is None else bool(self_learning)
+        for lang, how in starts.items()
     }
-    # a file that cannot be read is known before a language is mapped
-    pairs = {
-        lang: _written_pairs(own, vectors[lang], vectors[hub], dictionaries.get(lang))
-        for lang, own in starts.items()
-    }
-    for lang in (lang for lang, own in starts.items() if own != "unsupervised" and learns[lang]):
-        _within(
-            pairs[lang],
-            *(len(vectors[k].words[:vocabulary_cutoff]) for k in (lang, hub)),
-            vocabulary_cutoff,
-        )
+    settings = _MapSettings(method, vocabulary_cutoff, patience, seed, min_agreement)
+    pairs = _all_start_pairs(vectors, hub, dictionaries, starts, learns, vocabulary_cutoff)
     z = _normalised(vectors[hub], normalisation)
-    placed = {hub: replace(vectors[hub], matrix=z)}
+    mapped = {hub: replace(vectors[hub], matrix=z)}
     reports = {}
-    # what only has to be fitted before what is learned for long
+    # those that are only fitted come before those that take long to learn
     for lang in sorted(starts, key=learns.get):
-        own = starts[lang]
         x = _normalised(vectors[lang], normalisation)
-        first = unsupervised_pairs(x, z) if own == "unsupervised" else pairs[lang].to(x.device)
-        known = getattr(dictionaries.get(lang), "agreement", None) if own == "dictionary" else None
-        matrix, reports[lang] = _map_language(
-            vectors[lang],
-            x,
-            z,
-            own,
-            first,
-            known,
-            learns[lang],
-            _How(method, vocabulary_cutoff, patience, seed, min_agreement),
-        )
-        placed[lang] = replace(
-            vectors[lang],
-            matrix=matrix,
-            made_by=vectors[lang].made_by | {"map": {"hub": hub} | asdict(reports[lang])},
-        )
-    return Spaces(
-        hub, {lang: placed[lang] for lang in vectors}, {lang: reports[lang] for lang in others}
-    )
+        start_pairs = unsupervised_pairs(x, z) if pairs[lang] is None else pairs[lang].to(x.device)
+        source = dictionaries.get(lang) if starts[lang] == "dictionary" else None
+        agreement = getattr(source, "agreement", None)
+        arguments = (starts[lang], start_pairs, agreement, learns[lang], settings)
+        matrix, reports[lang] = _map_language(vectors[lang], x, z, *arguments)
+        made_by = vectors[lang].made_by | {"map": {"hub": hub} | asdict(reports[lang])}
+        mapped[lang] = replace(vectors[lang], matrix=matrix, made_by=made_by)
+    ordered = {lang: mapped[lang] for lang in vectors}
+    return Spaces(hub, ordered, {lang: reports[lang] for lang in others})
 
 # %% ../nbs/07a_mapping.ipynb #6f3a9a30
 def induce_dictionary(

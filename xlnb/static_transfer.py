@@ -441,11 +441,11 @@ def cached_gradients(
         for batch in batches:
             states.append(_generator_states())
             vectors.append(encode(batch))
-    whole = torch.cat(vectors).requires_grad_()
-    value = loss(whole, static)
+    all_vectors = torch.cat(vectors).requires_grad_()
+    value = loss(all_vectors, static)
     (weight * value).backward()
     for batch, state, gradient in zip(
-        batches, states, whole.grad.split([len(v) for v in vectors]), strict=True
+        batches, states, all_vectors.grad.split([len(v) for v in vectors]), strict=True
     ):
         with _as_drawn(state):
             encode(batch).backward(gradient)
@@ -462,12 +462,15 @@ def cached_vectors(
     lengths = batch["attention_mask"].sum(1)
     order = lengths.argsort(stable=True)
 
-    def cut(own):
-        return {name: values[own, : int(lengths[own].max())] for name, values in batch.items()}
+    def cut(rows_of_part):
+        return {
+            name: values[rows_of_part, : int(lengths[rows_of_part].max())]
+            for name, values in batch.items()
+        }
 
-    parts = [cut(own) for own in order.split(rows)]
+    parts = [cut(rows_of_part) for rows_of_part in order.split(rows)]
     if sum(part["input_ids"].numel() for part in parts) <= room:
-        found = [encode(part) for part in parts]
+        vectors = [encode(part) for part in parts]
     else:
-        found = [checkpoint(encode, part, use_reentrant=False) for part in parts]
-    return torch.cat(found)[order.argsort()]
+        vectors = [checkpoint(encode, part, use_reentrant=False) for part in parts]
+    return torch.cat(vectors)[order.argsort()]

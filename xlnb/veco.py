@@ -25,7 +25,7 @@ from .text.batches import MixedBatches, Prepared, encode_pairs, token_frequencie
 from .text.tokens import SpecialIds, collate_pairs
 from .encoder.encoder import EncoderConfig, Packing, load, new_model
 from .encoder.heads import EncoderForMaskedLM
-from .training.objectives import POLICIES, Masking, MaskIds, guess, mask_tokens, vocabulary_head
+from .training.objectives import Masking, MaskIds, guess, mask_tokens, vocabulary_head
 from .training.training import rank_and_world
 from .measures.alignment import CROSSED, aer_by_layer
 from .pretraining import pretraining
@@ -88,10 +88,6 @@ class Settings(RunSettings):
     text_partner: str | None = (
         None  # what text looks at in CA-MLM: adjacent (its other half) | none
     )
-    mask_policy: str = "80-10-10"  # what a hole shows: mask | 80-10-10
-    cross_start: str = (
-        "alike"  # of cross-attention: alike (keys are projected as queries are) | random
-    )
     relative_memory: str | None = (
         None  # of cross-attention: none | shared (the relative bias of self-attention)
     )
@@ -118,7 +114,7 @@ class Settings(RunSettings):
 
     @property
     def masking(self) -> Masking:
-        return Masking(self.text_mask_rate, self.pair_mask_rate, "both", self.mask_policy)
+        return Masking(self.text_mask_rate, self.pair_mask_rate, "both", "80-10-10")
 
     def for_record(self) -> dict:
         "The settings as records have them: the encoder to start from by its weights."
@@ -181,8 +177,6 @@ def _check(given: Settings):
     check_choices(
         given,
         tasks=TASKS,
-        mask_policy=POLICIES,
-        cross_start=("alike", "random"),
         relative_memory=(None, "none", "shared"),
         text_partner=(None, "adjacent", "none"),
         relative_positions=(None, "gated", "plain", "none"),
@@ -529,7 +523,7 @@ def start_alike(network: EncoderForMaskedLM):
 def new_network(s: Settings, start: Path | None) -> EncoderForMaskedLM:
     "Random weights by settings and seed; over them those of `start`, which may lack cross-attention."
     network = new_model(EncoderForMaskedLM, veco_config(s), derive_seed(s.seed, "generator"))
-    if s.cross_start == "alike" and network.config.cross_attention:
+    if network.config.cross_attention:
         start_alike(network)
     if start is None:
         return network
@@ -867,7 +861,7 @@ def compare_with_paper(s: Settings) -> list[dict]:  # resolved
             s.text_partner if s.crosses else "none",
             "sentences that stand alone have none" if not s.text_crosses else "",
         ),
-        ("what a hole shows", "not given", s.mask_policy, "as in BERT"),
+        ("masked tokens", "not given", s.masking.policy, "as in BERT"),
         ("layer norm", "post", s.norm, small if s.norm != "post" else ""),
         ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
         (
@@ -879,8 +873,8 @@ def compare_with_paper(s: Settings) -> list[dict]:  # resolved
         (
             "cross-attention starts",
             "not given",
-            s.cross_start,
-            "alike: it looks at what is like itself",
+            "keys as queries",
+            "a token attends to tokens like itself",
         ),
         (
             "cross-attention knows distances",
@@ -974,6 +968,10 @@ RECIPE = Recipe(
     plan_of,
     prior=frozen_first,
     more=read_attention,
+    renamed={
+        "cross_start": lambda value: value == "alike",
+        "mask_policy": lambda value: value == "80-10-10",
+    },
     experiments=EXPERIMENTS,
 )
 

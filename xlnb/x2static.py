@@ -199,12 +199,12 @@ def regex_segmenter() -> Segmenter:
     )
 
 # %% ../nbs/07_x2static.ipynb #8846eb55
-def _utf16_places(text: str) -> Callable:  # place in UTF-16 → place in characters
+def _utf16_offsets(text: str) -> Callable:  # place in UTF-16 → place in characters
     if not text or max(text) <= "\uffff":
         return int
     widths = np.fromiter((1 + (c > "\uffff") for c in text), np.int64, len(text))
     ends = np.cumsum(widths)
-    return lambda place: int(np.searchsorted(ends, place, "right"))
+    return lambda offset: int(np.searchsorted(ends, offset, "right"))
 
 # %% ../nbs/07_x2static.ipynb #fc44f465
 def icu_segmenter(
@@ -216,14 +216,14 @@ def icu_segmenter(
 
     def spans(rules, least, text):  # `least`: 100 and more are words, below blanks and punctuation
         rules.setText(text)
-        place = _utf16_places(text)
+        offset = _utf16_offsets(text)
         start = 0
-        found = []
+        spans = []
         for end in rules:
             if rules.getRuleStatus() >= least:
-                found.append((place(start), place(end)))
+                spans.append((offset(start), offset(end)))
             start = end
-        return found
+        return spans
 
     word = icu.BreakIterator.createWordInstance(locale)
     sentence = icu.BreakIterator.createSentenceInstance(locale)
@@ -276,7 +276,7 @@ class _Text:
         self.hash = digest.hexdigest()
 
 # %% ../nbs/07_x2static.ipynb #fdd02fa8
-_HELD = 5_000_000  # different words
+_MOST_COUNTED = 5_000_000  # different words
 
 
 def count_words(
@@ -294,70 +294,74 @@ def count_words(
         line_words = [line[a:b] for a, b in segmenter.words(line)]
         total += len(line_words)
         counts.update(map(str.lower, line_words) if lowercase else line_words)
-        while len(counts) > _HELD:
+        while len(counts) > _MOST_COUNTED:
             least += 1
             counts = Counter({word: n for word, n in counts.items() if n > least})
     return counts, total
 
 # %% ../nbs/07_x2static.ipynb #a3086cf8
 def _vocabulary(
-    counts: Counter, total: int, s: Distillation, given
+    counts: Counter, total: int, s: Distillation, word_list
 ) -> list[str]:  # the most frequent first
-    "The words that get vectors; `DataError` if there is none, or a given list names a word twice."
+    "The words that get vectors; `DataError` if there is none, or the list names a word twice."
     if not total:
         raise DataError("the text has no words: give lines with text in them")
-    if given is not None:
-        composed = map(normalize_text, _checked_list(given, s.lowercase))
-        words = [word.lower() if s.lowercase else word for word in composed]
-        found = sorted(
-            (word for word in words if word in counts), key=lambda word: (-counts[word], word)
-        )
-        most = ", ".join(word for word, _ in counts.most_common(3))
-        if not found:
-            raise DataError(
-                f"none of the {len(words)} words of the list is in the text, which has {most}, "
-                "…: is it another language?"
-            )
-        if absent := [word for word in words if word not in counts]:
-            warnings.warn(
-                f"{len(absent)} of the {len(words)} words of the list, such as "
-                f"{', '.join(absent[:3])}, are "
-                "no words of the text as it is divided: they get no vector",
-                stacklevel=2,
-            )
-        return found
-    found = sorted(
-        (word for word, n in counts.items() if n >= s.min_count),
-        key=lambda word: (-counts[word], word),
-    )
-    ((first, times),) = counts.most_common(1)
-    if not found:
+    if word_list is not None:
+        return _listed_words(counts, s, word_list)
+    words = [word for word, n in counts.items() if n >= s.min_count]
+    if not words:
+        ((first, times),) = counts.most_common(1)
         raise DataError(
             f"no word occurs {s.min_count} times among {total:,} words ({first!r} {times} times)"
             ": lower min_count, or give more text"
         )
-    return found[: s.most_words]
+    return _by_frequency(words, counts)[: s.most_words]
+
+
+def _by_frequency(words, counts: Counter) -> list[str]:  # equals by spelling
+    return sorted(words, key=lambda word: (-counts[word], word))
+
+# %% ../nbs/07_x2static.ipynb #l1stedwd
+def _listed_words(counts: Counter, s: Distillation, word_list) -> list[str]:
+    "The words of a list that the text has; a warning names others."
+    composed = map(normalize_text, _checked_list(word_list, s.lowercase))
+    listed = [word.lower() if s.lowercase else word for word in composed]
+    absent = [word for word in listed if word not in counts]
+    if len(absent) == len(listed):
+        most = ", ".join(word for word, _ in counts.most_common(3))
+        raise DataError(
+            f"none of the {len(listed)} words of the list is in the text, which has {most}, …: is "
+            "it another language?"
+        )
+    if absent:
+        warnings.warn(
+            f"{len(absent)} of the {len(listed)} words of the list, such as "
+            f"{', '.join(absent[:3])}, are no words of the text as it is divided: they get no "
+            "vector",
+            stacklevel=3,
+        )
+    return _by_frequency({*listed} - {*absent}, counts)
 
 # %% ../nbs/07_x2static.ipynb #9cdebf5c
-def _checked_list(given, lowercase: bool) -> list[str]:
+def _checked_list(word_list, lowercase: bool) -> list[str]:
     "A given list of words; `DataError` for what is no word, and for a word that comes again."
-    if isinstance(given, str):
+    if isinstance(word_list, str):
         raise ConfigError("vocabulary is one string: pass a list of words")
     first = {}
-    given = [*given]
-    for n, word in enumerate(given):
+    word_list = [*word_list]
+    for n, word in enumerate(word_list):
         if not (isinstance(word, str) and word):
             raise DataError(f"vocabulary[{n}] is {word!r}, not a word")
         composed = normalize_text(word)
         before = first.setdefault(composed.lower() if lowercase else composed, n)
         if before != n:
             raise DataError(
-                f"vocabulary[{n}], {word!r}, is vocabulary[{before}], {given[before]!r}, again: "
+                f"vocabulary[{n}], {word!r}, is vocabulary[{before}], {word_list[before]!r}, again: "
                 "leave it out"
                 + ", or set lowercase=False"
-                * (composed != normalize_text(given[before]))
+                * (composed != normalize_text(word_list[before]))
             )
-    return given
+    return word_list
 
 # %% ../nbs/07_x2static.ipynb #9f6defd2
 def keep_probability(
@@ -387,20 +391,22 @@ def overlapping(
     )
 
 # %% ../nbs/07_x2static.ipynb #9b2baa51
-def _places(encoding, line: str, spans, s: Distillation, segmenter: Segmenter):
+def _subword_positions(encoding, line: str, spans, s: Distillation, segmenter: Segmenter):
     "Places in a tokenized line: of its sentences, and of its words, with the sentence of each; empty where cut off."
     special = np.array(encoding.special_tokens_mask, bool)
     pieces = np.maximum.accumulate(np.array(encoding.offsets).reshape(-1, 2)[~special])
     first = int(special.argmin())  # after <s>
     sentences = segmenter.sentences(line) if s.context == "paragraph" else [(0, len(line))]
-    own = np.searchsorted(np.array([start for start, _ in sentences]), spans[:, 0], "right") - 1
-    places = overlapping(*pieces.T, spans) + first
+    sentence_of_word = (
+        np.searchsorted(np.array([start for start, _ in sentences]), spans[:, 0], "right") - 1
+    )
+    positions = overlapping(*pieces.T, spans) + first
     # a word that is cut through counts as cut off
     if encoding.overflowing:
-        places[spans[:, 1] > pieces[-1, 1]] = 0
+        positions[spans[:, 1] > pieces[-1, 1]] = 0
     if s.pool == "mean_special":
-        return np.array([[0, len(special)]]), places, own
-    return overlapping(*pieces.T, sentences) + first, places, own
+        return np.array([[0, len(special)]]), positions, sentence_of_word
+    return overlapping(*pieces.T, sentences) + first, positions, sentence_of_word
 
 # %% ../nbs/07_x2static.ipynb #10f45605
 def span_means(
@@ -411,17 +417,19 @@ def span_means(
     spans = np.asarray(spans)
     sizes = spans[:, 1] - spans[:, 0]
     before = np.cumsum(sizes) - sizes
-    places = torch.from_numpy(np.arange(sizes.sum()) + np.repeat(spans[:, 0] - before, sizes)).to(
-        states.device
-    )
+    positions = torch.from_numpy(
+        np.arange(sizes.sum()) + np.repeat(spans[:, 0] - before, sizes)
+    ).to(states.device)
     owner = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)).to(states.device)
     sums = torch.zeros(len(sizes), states.shape[1], device=states.device).index_add_(
-        0, owner, states[places].float()
+        0, owner, states[positions].float()
     )
     return sums / torch.from_numpy(sizes).to(sums)[:, None]
 
 # %% ../nbs/07_x2static.ipynb #ceb55601
-def _drawn(lines, segmenter: Segmenter, index: dict, keep: np.ndarray, lowercase: bool, draw):
+def _sampled_occurrences(
+    lines, segmenter: Segmenter, index: dict, keep: np.ndarray, lowercase: bool, draw
+):
     "Lines that have kept occurrences: (line, spans of these (n, 2), numbers of the words)."
     for line in lines:
         spans = np.array(segmenter.words(line), np.int64).reshape(-1, 2)
@@ -429,9 +437,9 @@ def _drawn(lines, segmenter: Segmenter, index: dict, keep: np.ndarray, lowercase
         words = np.array(
             [index.get(name.lower() if lowercase else name, -1) for name in names], np.int64
         )
-        kept = (words >= 0) & (draw.random(len(words)) < keep[words])
-        if kept.any():
-            yield line, spans[kept], words[kept]
+        drawn = (words >= 0) & (draw.random(len(words)) < keep[words])
+        if drawn.any():
+            yield line, spans[drawn], words[drawn]
 
 
 def _tokenized(lines, tokenizer, limit: int):
@@ -446,20 +454,24 @@ def _tokenized(lines, tokenizer, limit: int):
     return encodings
 
 # %% ../nbs/07_x2static.ipynb #63c51be3
-def _located(rows, encodings, s: Distillation, segmenter: Segmenter):
+def _positions_of(rows, encodings, s: Distillation, segmenter: Segmenter):
     "Sentences (line, first, end) and occurrences (word, sentence, first, end) of some lines; how many were cut off."
     sentences = []
     occurrences = []
     before = 0
     cut = 0
     for n, ((line, spans, words), encoding) in enumerate(zip(rows, encodings)):
-        whole, places, own = _places(encoding, line, spans, s, segmenter)
-        there = places[:, 0] < places[:, 1]
-        used, number = np.unique(own[there], return_inverse=True)
-        occurrences.append(np.column_stack([words[there], number + before, places[there]]))
-        sentences.append(np.column_stack([np.full(len(used), n), whole[used]]))
+        sentence_positions, positions, sentence_of_word = _subword_positions(
+            encoding, line, spans, s, segmenter
+        )
+        is_encoded = positions[:, 0] < positions[:, 1]
+        used, number = np.unique(sentence_of_word[is_encoded], return_inverse=True)
+        occurrences.append(
+            np.column_stack([words[is_encoded], number + before, positions[is_encoded]])
+        )
+        sentences.append(np.column_stack([np.full(len(used), n), sentence_positions[used]]))
         before = before + len(used)
-        cut = cut + int((~there).sum())
+        cut = cut + int((~is_encoded).sum())
     return np.concatenate(sentences), np.concatenate(occurrences), cut
 
 # %% ../nbs/07_x2static.ipynb #293e9087
@@ -489,9 +501,11 @@ def _mean_states(
             start = np.full(len(encodings), -1)
             start[batch] = np.arange(len(batch)) * states.shape[1]
             for spans, line, means in tables:
-                own = np.flatnonzero(start[line] >= 0)
-                means[own] = (
-                    span_means(states.flatten(0, 1), spans[own] + start[line[own], None])
+                with_tokens = np.flatnonzero(start[line] >= 0)
+                means[with_tokens] = (
+                    span_means(
+                        states.flatten(0, 1), spans[with_tokens] + start[line[with_tokens], None]
+                    )
                     .half()
                     .cpu()
                     .numpy()
@@ -544,7 +558,7 @@ def _identity(model, tokenizer, segmenter, language, vocabulary, s: Distillation
     }
 
 # %% ../nbs/07_x2static.ipynb #04af9398
-def _same(folder: Path, there: dict, here: dict):
+def _check_same(folder: Path, there: dict, here: dict):
     "Raise `CheckpointError` that names what differs."
     differ = [name for name in here if there.get(name) != here[name]]
     other = "; ".join(
@@ -618,7 +632,7 @@ def _run_pass(
         )
 
 # %% ../nbs/07_x2static.ipynb #eb619b2e
-def _counted(
+def _counting_pass(
     folder: Path, text: _Text, segmenter: Segmenter, identity: dict, s: Distillation, vocabulary
 ) -> dict:
     "The manifest of a cache: made by a pass that counts, or found, and compared with what is asked for."
@@ -636,7 +650,7 @@ def _counted(
         # for its hash
         for _ in text:
             pass
-        _same(folder, manifest["identity"], {**identity, "text": text.hash[:16]})
+        _check_same(folder, manifest["identity"], {**identity, "text": text.hash[:16]})
         return manifest
     ours = re.compile(r"[.]lock|[.]manifest[.]json[.][0-9]+[.]tmp")
     if other := sorted(p.name for p in folder.iterdir() if not ours.fullmatch(p.name)):
@@ -675,13 +689,13 @@ def _verify_shards(folder: Path):
 def _check_room(contexts: Contexts, s: Distillation, lines: int, width: int):
     "Refuse a pass for which the disk has no room."
     share = contexts.counts / contexts.total
-    kept = float(keep_probability(share, _threshold(s, contexts.total)) @ contexts.counts)
-    needed = 2 * width * (kept + lines)
+    occurrences = float(keep_probability(share, _threshold(s, contexts.total)) @ contexts.counts)
+    needed = 2 * width * (occurrences + lines)
     free = shutil.disk_usage(contexts.folder).free
     if needed > free:
         raise ConfigError(
             f"{contexts.folder}: about {needed / 1e9:.1f} GB are needed for {lines:,} lines and "
-            f"{kept:,.0f} words, {free / 1e9:.1f} GB are free: name another cache, or lower "
+            f"{occurrences:,.0f} words, {free / 1e9:.1f} GB are free: name another cache, or lower "
             f"subsample"
         )
 
@@ -709,17 +723,17 @@ def read_contexts(
     folder = Path(cache).expanduser()
     identity = _identity(model, tokenizer, segmenter, language, vocabulary, settings)
     with folder_lock(folder):
-        manifest = _counted(folder, text, segmenter, identity, settings, vocabulary)
+        manifest = _counting_pass(folder, text, segmenter, identity, settings, vocabulary)
         # shards of a pass that was killed
         for rest in folder.glob(".[0-9]*.tmp"):
             shutil.rmtree(rest)
         _warn_single(manifest, segmenter)
         _verify_shards(folder)
-        if (contexts := _opened(folder, manifest)).facts["lines"] < manifest["lines"]:
+        if (contexts := _open_cache(folder, manifest)).facts["lines"] < manifest["lines"]:
             _check_room(contexts, settings, manifest["lines"], model.config.hidden_size)
             read = _reader(model, tokenizer, segmenter, contexts, settings, batch_size, quiet)
             _run_pass(folder, text, manifest, read)
-            contexts = _opened(folder, manifest)
+            contexts = _open_cache(folder, manifest)
     if not contexts.shards:
         raise DataError(
             "the encoder has seen none of the words: max_pieces is too small, or the "
@@ -728,13 +742,13 @@ def read_contexts(
     return contexts
 
 # %% ../nbs/07_x2static.ipynb #45c965e0
-def _opened(folder: Path, manifest: dict) -> Contexts:
+def _open_cache(folder: Path, manifest: dict) -> Contexts:
     facts = {
         path.parent.name: json.loads(path.read_text())
         for path in sorted(folder.glob("[0-9]*/facts.json"))
     }
     sums = {
-        name: sum(own[name] for own in facts.values())
+        name: sum(counts[name] for counts in facts.values())
         for name in ("lines", "sentences", "occurrences", "cut")
     }
     return Contexts(
@@ -744,7 +758,7 @@ def _opened(folder: Path, manifest: dict) -> Contexts:
         manifest["total"],
         manifest["identity"],
         sums,
-        tuple(name for name, own in facts.items() if own["occurrences"]),
+        tuple(name for name, counts in facts.items() if counts["occurrences"]),
     )
 
 # %% ../nbs/07_x2static.ipynb #74ec2d24
@@ -781,7 +795,7 @@ def _reader(
 
     def read(lines, n):
         rows = [
-            *_drawn(
+            *_sampled_occurrences(
                 lines,
                 segmenter,
                 index,
@@ -793,13 +807,18 @@ def _reader(
         if not rows:
             return {}, 0
         encodings = _tokenized([line for line, *_ in rows], tokenizer, limit)
-        sentences, found, cut = _located(rows, encodings, s, segmenter)
-        if not len(found):
+        sentences, occurrences, cut = _positions_of(rows, encodings, s, segmenter)
+        if not len(occurrences):
             return {}, cut
         layer = contexts.identity["layer"]
-        means = _mean_states(model, encodings, sentences, found, layer, pad, batch_size, quiet)
-        sizes = {"pieces": sentences[:, 2] - sentences[:, 1], "sizes": found[:, 3] - found[:, 2]}
-        numbers = {"words": found[:, 0], "in_sentence": found[:, 1], **sizes}
+        means = _mean_states(
+            model, encodings, sentences, occurrences, layer, pad, batch_size, quiet
+        )
+        sizes = {
+            "pieces": sentences[:, 2] - sentences[:, 1],
+            "sizes": occurrences[:, 3] - occurrences[:, 2],
+        }
+        numbers = {"words": occurrences[:, 0], "in_sentence": occurrences[:, 1], **sizes}
         return {
             "sentences": means[0],
             "spans": means[1],
@@ -818,7 +837,7 @@ def context_vectors(
 ) -> np.ndarray:  # (n, hidden), float32
     "The mean of the states around each word: of the whole sentence, or without the word's own pieces."
     sentences, pieces, sizes = (
-        np.asarray(given, np.float32) for given in (sentences, pieces, sizes)
+        np.asarray(values, np.float32) for values in (sentences, pieces, sizes)
     )
     if target == "included":
         return sentences
@@ -848,11 +867,11 @@ def loss_and_gradient(
     slopes = clamped.sigmoid()
     slopes[:, 0] -= 1
     slopes = slopes.masked_fill(scores.abs() > _CLAMP, 0) / len(words)
-    rows, place = drawn.unique(return_inverse=True)
+    rows, index = drawn.unique(return_inverse=True)
     owner = torch.arange(len(words), device=words.device)[:, None].expand_as(drawn)
-    where = torch.stack([place.flatten(), owner.flatten()])
+    indices = torch.stack([index.flatten(), owner.flatten()])
     matrix = torch.sparse_coo_tensor(
-        where, slopes.flatten(), (len(rows), len(words)), check_invariants=False
+        indices, slopes.flatten(), (len(rows), len(words)), check_invariants=False
     ).coalesce()
     return loss, rows, torch.sparse.mm(matrix, contexts)
 
@@ -906,21 +925,21 @@ class _Negatives:
 def _shard_batches(shard: dict, order, s: Distillation):  # order: a permutation of its sentences
     "Contexts and words of each step."
     usable = np.flatnonzero(_usable(shard, s.target))
-    place = order[shard["in_sentence"][usable]]
-    usable = usable[np.argsort(place, kind="stable")]
+    rank = order[shard["in_sentence"][usable]]
+    usable = usable[np.argsort(rank, kind="stable")]
     ends = np.searchsorted(
-        np.sort(place), np.arange(0, len(order) + s.batch_sentences, s.batch_sentences)
+        np.sort(rank), np.arange(0, len(order) + s.batch_sentences, s.batch_sentences)
     )
-    for own in (usable[a:b] for a, b in zip(ends, ends[1:]) if a < b):
-        sentence = shard["in_sentence"][own]
+    for batch in (usable[a:b] for a, b in zip(ends, ends[1:]) if a < b):
+        sentence = shard["in_sentence"][batch]
         context = context_vectors(
             shard["sentences"][sentence],
             shard["pieces"][sentence],
-            shard["spans"][own],
-            shard["sizes"][own],
+            shard["spans"][batch],
+            shard["sizes"][batch],
             s.target,
         )
-        yield torch.from_numpy(context), torch.from_numpy(shard["words"][own]).long()
+        yield torch.from_numpy(context), torch.from_numpy(shard["words"][batch]).long()
 
 # %% ../nbs/07_x2static.ipynb #3f9503ba
 def _learn_shard(
@@ -948,7 +967,7 @@ _SAVE_SECONDS = 300.0  # of work that may be lost
 # %% ../nbs/07_x2static.ipynb #1c5968a2
 def _train(contexts: Contexts, s: Distillation, folder: Path, device) -> _Student:
     "All epochs, from where they stand in the folder."
-    student = _started(contexts, s, folder, device)
+    student = _resumed_student(contexts, s, folder, device)
     negatives = _Negatives(contexts.counts, device)
     saved = time.monotonic()
     while student.epoch < s.epochs:
@@ -971,10 +990,10 @@ def _train(contexts: Contexts, s: Distillation, folder: Path, device) -> _Studen
     return student
 
 # %% ../nbs/07_x2static.ipynb #754ce17b
-_STANDS = ("steps", "epoch", "place", "sums")
+_PROGRESS_FIELDS = ("steps", "epoch", "place", "sums")
 
 
-def _started(contexts: Contexts, s: Distillation, folder: Path, device) -> _Student:
+def _resumed_student(contexts: Contexts, s: Distillation, folder: Path, device) -> _Student:
     "As it stands in the folder, or a new one: U(−1/width, 1/width), moments 0."
     from safetensors import safe_open
 
@@ -995,7 +1014,7 @@ def _started(contexts: Contexts, s: Distillation, folder: Path, device) -> _Stud
 def _save_state(student: _Student, folder: Path) -> float:  # when
     from safetensors.torch import save_file
 
-    stands = {name: getattr(student, name) for name in _STANDS}
+    stands = {name: getattr(student, name) for name in _PROGRESS_FIELDS}
     tensors = {name: getattr(student, name) for name in ("table", "first", "second")}
     with atomic_path(folder / "state") as path:
         path.mkdir()
@@ -1056,16 +1075,16 @@ def learn_vectors(
     """Vectors out of contexts on disk; stopped, the same call goes on, and finished it finds what it made.
 
     Raises `ConfigError` for settings of another pass, `DataError` where no word has a context."""
-    there = {name: contexts.identity[name] for name in PASS}
-    asked = {name: getattr(settings, name) for name in PASS}
+    stored = {name: contexts.identity[name] for name in PASS}
+    requested = {name: getattr(settings, name) for name in PASS}
     if settings.layer is None:
-        asked["layer"] = there["layer"]
-    if differ := [name for name in PASS if asked[name] != there[name]]:
+        requested["layer"] = stored["layer"]
+    if differ := [name for name in PASS if requested[name] != stored[name]]:
         raise ConfigError(
             f"these contexts were read with other {', '.join(differ)}: read_contexts with these "
             "settings first"
         )
-    folder = contexts.folder / f"vectors-{short_hash({**asdict(settings), **there})}"
+    folder = contexts.folder / f"vectors-{short_hash({**asdict(settings), **stored})}"
     with folder_lock(folder):
         sweep_leftovers(folder)
         if (path := folder / "learned").exists():
@@ -1081,14 +1100,16 @@ def learn_vectors(
 # %% ../nbs/07_x2static.ipynb #0961fae0
 def _learned(contexts, s: Distillation, folder, device) -> WordVectors:
     times = _contexts_of_words(contexts, s.target if s.method == "x2static" else "included")
-    if not (kept := np.flatnonzero(times)).size:
+    if not (with_contexts := np.flatnonzero(times)).size:
         raise DataError(
             "no word has a context: every sentence is one word, or max_pieces cuts the others "
             "off; take "
             "target='included', or more pieces"
         )
     if s.pca is not None:
-        _check_components(s, contexts.shard(contexts.shards[0])["sentences"].shape[1], len(kept))
+        _check_components(
+            s, contexts.shard(contexts.shards[0])["sentences"].shape[1], len(with_contexts)
+        )
     if s.method == "aggregate":
         matrix = _aggregated(contexts)
         losses = []
@@ -1096,17 +1117,19 @@ def _learned(contexts, s: Distillation, folder, device) -> WordVectors:
         student = _train(contexts, s, folder, device)
         matrix = student.table.cpu()
         losses = [total / n for total, n in student.sums]
-    matrix = _processed(matrix[torch.from_numpy(kept)], contexts.counts[kept] / contexts.total, s)
+    matrix = _processed(
+        matrix[torch.from_numpy(with_contexts)], contexts.counts[with_contexts] / contexts.total, s
+    )
     made_by = {
         "method": s.method,
         "settings": asdict(s),
         "pass": contexts.identity,
         "read": contexts.facts,
-        "without_contexts": len(times) - len(kept),
+        "without_contexts": len(times) - len(with_contexts),
         "losses": losses,
     }
     return WordVectors(
-        [contexts.words[k] for k in kept], matrix, contexts.identity["language"], made_by
+        [contexts.words[k] for k in with_contexts], matrix, contexts.identity["language"], made_by
     )
 
 # %% ../nbs/07_x2static.ipynb #adcf2341
