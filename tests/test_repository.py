@@ -441,8 +441,8 @@ def figure_table():
     (source,) = (
         s for s in sources(READ[ROOT / "nbs" / "results/09_figures.ipynb"]) if "FIGURES = [" in s
     )
-    assignment = next(node for node in ast.parse(source).body if isinstance(node, ast.Assign))
-    return ast.literal_eval(assignment.value)
+    table = next(node for node in ast.parse(source).body if isinstance(node, ast.Assign))
+    return [tuple(line.split(" | ")) for line in ast.literal_eval(table.value).split("\n")[1:-1]]
 
 
 def test_every_figure_is_shown_by_a_notebook_that_draws_it():

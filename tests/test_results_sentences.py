@@ -7,7 +7,7 @@ from conftest import ROOT
 
 from xlnb.base.core import read_records
 from xlnb.pretraining.experiments import runs_of_size
-from xlnb.results import downstream_results, meta_xlm_results, xlm_e_results
+from xlnb.results import benchmarks, downstream_results, meta_xlm_results, xlm_e_results
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +61,13 @@ def test_sentences_of_downstream_tasks():
     R.check_said(groups, of_size)
     said = f"{R.SAID_1_TO_3}\n{R.SAID_4_TO_6}"
     assert said.format(**R.said_numbers(groups, of_size)) in shown("08a_downstream_results")
+
+
+def test_sentences_of_measurements_on_a_gpu():
+    texts = shown("11_benchmarks")
+    numbers = benchmarks.gpu_numbers(benchmarks.on_gpu(), has_flex=True)
+    assert benchmarks.GPU_TESTS.format(**numbers) in texts
+    absent = [numbers["absent"], f"{numbers['absent']}; FlexAttention in compiled blocks"]
+    absent += ["FlexAttention in compiled blocks"] * (numbers["absent"] == "nothing")
+    sentences = [benchmarks.GPU_HEAD.format(**numbers | {"absent": names}) for names in absent]
+    assert any(sentence in texts for sentence in sentences)
