@@ -112,6 +112,7 @@ def test_a_record_that_lacks_a_part_is_named(damaged):
     [
         ({"speed": "rate"}, {"speed": 0.5}, "fast"),
         ({"colour": None}, {"colour": "red"}, "slow"),
+        ({"speed": ("rate", {"high": 0.5, "low": 0.1})}, {"speed": "high"}, "fast"),
         ({"tied": lambda tied: tied}, {"tied": True, "rate": 0.5}, "fast"),
         ({}, {"out": "elsewhere"}, "slow"),
     ],
@@ -145,6 +146,7 @@ def test_a_parameter_that_came_later_is_read_as_it_was_before():
     [
         ({"tied": lambda tied: tied}, {"tied": False}, "tied=False"),
         ({"speed": "pace"}, {"speed": 1}, "speed=1"),
+        ({"speed": ("rate", {"high": 0.5})}, {"speed": "low"}, "speed='low'"),
         ({"speed": "rate"}, {"rate": 0.1, "speed": 0.5}, "speed=0.5"),
     ],
 )

@@ -265,7 +265,7 @@ def test_help_is_the_manual(checkout):
         "tasks",
         "steps",
         "batch_tokens",
-        "lam",
+        "rtd_weight",
         "alpha",
         "seed",
         "max_minutes",
@@ -296,10 +296,11 @@ def test_xlm_e_as_typed_at_a_terminal(checkout):
     "given, said, status",
     [
         (["-p", "sise", "base"], "did you mean 'size'?", 2),
+        (["-p", "lam", "5"], "now called 'rtd_weight'", 2),
         (["-p", "langs", "en,gr"], "language 'gr'", 2),
         (["-p", "size", "bsae"], "did you mean 'base'?", 2),
     ],
-    ids=["name", "language", "size"],
+    ids=["name", "former name", "language", "size"],
 )
 @pytest.mark.slow
 def test_xlm_e_refuses_what_it_does_not_know(checkout, given, said, status):

@@ -21,7 +21,9 @@ from xlnb.training.training import (
     step_work,
 )
 from xlnb.measures.alignment import trained_on_pairs
+from xlnb import xlm_e
 from xlnb.pretraining import pretraining
+from xlnb.pretraining.experiments import filled_in, renamed_parameters
 from xlnb.pretraining.held_out import Measured, hold_out, pair_metrics
 from xlnb.pretraining.pretraining import held_out_spec, main, train_phase, training_config
 from xlnb.xlm_e import (
@@ -32,7 +34,7 @@ from xlnb.xlm_e import (
     XlmE,
     compare_with_paper,
     corruption_rows,
-    detect,
+    describe,
     make_batches,
     plot_corruption,
     prepare_data,
@@ -187,8 +189,8 @@ def test_each_network_loads_by_itself(whole):
 
 
 def test_a_checkpoint_of_another_run_is_refused(whole, data):
-    other = resolve(Settings(**{**SHORT, "lam": 7.0, "out": str(whole)}))
-    with pytest.raises(CheckpointError, match="lam is 5.0 there, 7.0 here"):
+    other = resolve(Settings(**{**SHORT, "rtd_weight": 7.0, "out": str(whole)}))
+    with pytest.raises(CheckpointError, match="rtd_weight is 5.0 there, 7.0 here"):
         train_phase(PHASE, other, data)
 
 
@@ -256,13 +258,13 @@ def test_the_sentence_is_all_that_a_command_says(tmp_path):
             dict(mismatched="false"),
             "mismatched='false' is not of type bool",
         ),  # papermill's `-p mismatched false`
-        (dict(lam="5,0"), "lam='5,0' is not of type float"),
+        (dict(rtd_weight="5,0"), "rtd_weight='5,0' is not of type float"),
         (dict(steps=0), "steps=0 is not above 0"),
         (dict(steps=3, budget_flops=1e12), "give one of them"),
         (dict(norm="pst"), "norm='pst' is not one of"),
         (dict(pair_mask_rate=40.0), "pair_mask_rate=40.0 is not between 0 and 1"),
         (dict(langs="en"), "give two languages or more"),
-        (dict(table="tree"), "table='tree' is not one of"),
+        (dict(embedding_sharing="tree"), "embedding_sharing='tree' is not one of"),
         (dict(width=100), "width=100 is not a multiple of 32"),
         (dict(layers=0), "layers=0 is not above 0"),
         (dict(contrast=-1.0), "contrast=-1.0 is not 0 or more"),
@@ -280,22 +282,26 @@ def networks(data, **changes):
     return XlmE(settings, MaskIds.of(data.tokenizer)), make_batches(settings, data)
 
 
-def test_a_discriminator_that_adds_to_the_table_stands_alone(data, tmp_path):
-    model, batches = networks(data, table="delta")
-    delta = model.discriminator.get_input_embeddings().weight
-    assert not delta.any() and delta is not model.generator.get_input_embeddings().weight
-    with torch.no_grad():
-        delta += torch.randn(delta.shape, generator=torch_generator(0))
+@pytest.mark.parametrize("sharing", ["shared", "separate"])
+def test_networks_share_an_embedding_matrix_or_have_one_each(data, sharing):
+    model, batches = networks(data, embedding_sharing=sharing)
+    generator = model.generator.get_input_embeddings().weight
+    discriminator = model.discriminator.get_input_embeddings().weight
+    assert (generator is discriminator) == (sharing == "shared")
     batch = model.prepare(batches(0, batches.micro_batches - 1), torch_generator(0))
-    with torch.inference_mode():
-        alone = detect(model.kept, batch["input_ids"], batch)
-        torch.testing.assert_close(model.detect(batch["input_ids"], batch), alone)
-    sum(model.forward(batch, torch_generator(0))[k] for k in ("tlm", "trtd")).backward()
-    table = model.generator.get_input_embeddings().weight.grad.clone()
-    model.zero_grad()
-    model.forward(batch, torch_generator(0))["tlm"].backward()
-    # the detection adds nothing
-    torch.testing.assert_close(model.generator.get_input_embeddings().weight.grad, table)
+    model.forward(batch, torch_generator(0))["trtd"].backward()
+    assert discriminator.grad.any() and (sharing == "shared" or generator.grad is None)
+
+
+def test_records_under_former_names_are_read():
+    current = {**filled_in(xlm_e.RECIPE, {"steps": 6000, "rtd_weight": 20.0})}
+    former = {k: v for k, v in current.items() if k not in ("rtd_weight", "embedding_sharing")}
+    former |= {"lam": 20.0, "table": "one", "spans": None, "tied": True}
+    assert renamed_parameters(former, xlm_e.RECIPE) == (current, [])
+    assert describe({"parameters": former}) == describe({"parameters": current})
+    for name, value in (("table", "delta"), ("spans", "geometric"), ("tied", False)):
+        _, unknown = renamed_parameters({**former, name: value}, xlm_e.RECIPE)
+        assert unknown == [name]
 
 
 def test_the_contrast_reads_each_sentence_alone(data):

@@ -384,7 +384,7 @@ def test_the_papers_recipe_gives_its_numbers_and_yields_to_what_is_given(size):
     assert (full.steps, full.learning_rate, full.clip_norm) == tuple(
         PAPER[size][k] for k in ("steps", "learning_rate", "clip_norm")
     )
-    assert full.vocab_size == 500_000 and full.recipe == "paper" and full.lam == 50
+    assert full.vocab_size == 500_000 and full.recipe == "paper" and full.rtd_weight == 50
     assert (
         resolve(Settings(size=size, recipe="paper", langs="de,en,fr", vocab_size=900)).vocab_size
         == 900
