@@ -1083,7 +1083,9 @@ def test_a_record_tells_what_was_before_the_first_step(records, parts, source):
     # the lists are made of CLDR's names, as the dictionary is
     assert both["metrics"]["lists/de-en/dictionary/aer"] == 0
     data = parts  # the same measured by hand, on the network before its first step
-    by_hand = M.measure_start(data, started(small(dictionaries="cldr"), data, source)[0].kept)
+    by_hand = M.measure_start(
+        data, started(small(dictionaries="cldr"), data, source)[0].primary_network
+    )
     assert {k: both["metrics"][k] for k in by_hand} == by_hand
 
 

@@ -111,7 +111,9 @@ def test_compiled_blocks_learn_the_same(tmp_path, monkeypatch):
                 out=str(tmp_path / str(compiled)),
             )
         )
-        block = train_phase(xlm_e.PHASE, s, xlm_e.prepare_data(s)).model.kept.encoder.layers[0]
+        block = train_phase(
+            xlm_e.PHASE, s, xlm_e.prepare_data(s)
+        ).model.primary_network.encoder.layers[0]
         assert (block._compiled_call_impl is not None) == compiled
         return [line["loss"] for line in read_log(s.out)], list(weights(s.out))
 

@@ -475,7 +475,7 @@ def test_the_selected_network_is_that_of_the_lowest_held_out_loss(data):
         with torch.no_grad():
             weight.fill_(step)
         model.after_step(step, {})
-        seen.append(float(model.kept.encoder.get_input_embeddings().weight[0, 0]))
+        seen.append(float(model.primary_network.encoder.get_input_embeddings().weight[0, 0]))
     assert seen == [0, 0, 2, 2, 2] and model.best.tolist() == [2.0, 2.0]
 
 

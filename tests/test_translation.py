@@ -37,7 +37,7 @@ def data(root):
 
 
 def weights(trained):
-    return {k: v.clone() for k, v in trained.model.kept.state_dict().items()}
+    return {k: v.clone() for k, v in trained.model.primary_network.state_dict().items()}
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_the_average_is_that_of_the_last_weights(data, tmp_path):
         model.after_step(step, {})
         seen.append(model.translator.bias[0].item())
     assert model.averaged == 2
-    assert model.kept.bias[0].item() == pytest.approx(sum(seen[-2:]) / 2)
+    assert model.primary_network.bias[0].item() == pytest.approx(sum(seen[-2:]) / 2)
     assert model.translator.bias[0].item() == seen[-1]
 
 
@@ -227,10 +227,12 @@ def test_of_a_line_that_is_too_long_the_beginning_is_translated_if_asked_for(dat
     s = small(steps=1)
     model = T.make_model(s, data)
     lines = ["Норвегия", "Норвегия " * 500]
-    found = T.translate(lines, model.kept, data.tokenizer, beams=1, longest=5, too_long="cut")
+    found = T.translate(
+        lines, model.primary_network, data.tokenizer, beams=1, longest=5, too_long="cut"
+    )
     assert len(found) == 2
     with pytest.raises(ConfigError, match="too_long='crop' is not one of raise, cut"):
-        T.translate(lines, model.kept, data.tokenizer, too_long="crop")
+        T.translate(lines, model.primary_network, data.tokenizer, too_long="crop")
     monkeypatch.setattr(T, "test_sets", lambda *_: {"toy": (lines, ["Norway", "Norway"])})
     metrics, measured = T.evaluate_run(s, data, SimpleNamespace(model=model))
     assert (

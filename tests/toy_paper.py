@@ -70,7 +70,7 @@ def measures(s, data):
 
 
 def evaluate_run(s, data, trained, minutes):
-    found = evaluate(trained.model.kept, data, minutes=minutes)
+    found = evaluate(trained.model.primary_network, data, minutes=minutes)
     return found.metrics(), found.measured
 
 

@@ -715,7 +715,7 @@ def without_probes(settings, prepared, trained, minutes: float) -> tuple[dict, s
 
     own_pairs = not mismatched(vars(settings))
     baselines(prepared, own_pairs)  # another process may be at it
-    found = evaluate(trained.model.kept, prepared, own_pairs, probed=())
+    found = evaluate(trained.model.primary_network, prepared, own_pairs, probed=())
     return found.metrics(), found.measured
 
 
