@@ -43,7 +43,7 @@ ROUNDING = dict(rtol=0, atol=1e-9)
 
 
 class Pair(nn.Module):
-    "Generator and discriminator over one word table, two blocks each, as XLM-E builds them."
+    "Generator and discriminator over one embedding matrix, two blocks each, as XLM-E builds them."
 
     weights = {"mlm": 1.0, "rtd": 5.0}
     names = ("mlm", "rtd", "rtd/replaced")
@@ -315,7 +315,7 @@ def test_two_processes_train_the_model_of_one(two, one, parallel):
 
 
 def test_shares_are_cut_once(two):
-    "A word table with three names is written once, half by each process."
+    "An embedding matrix with three names is written once, half by each process."
     from torch.distributed.checkpoint import FileSystemReader
 
     whole = {name: p.shape for name, p in Pair().named_parameters()}

@@ -436,7 +436,7 @@ def network_metrics(
     model: MaskedLanguageModel, held_out: HeldOut
 ) -> dict:  # 'held_out/mlm/de' in nats, 'held_out/tags/de' and 'held_out/found_layer0' in 1
     "Losses by language, tags as a readout of the source language gives them, retrieval accuracy@1 by layer."
-    network = model.kept
+    network = model.primary_network
     ids = MaskIds.of(held_out.tokenizer)
     by_language = language_metrics(model.measured, held_out.texts, ids)
     found = {f"held_out/mlm/{lang}": seen["mlm"] for lang, seen in by_language.items()}
@@ -1020,7 +1020,7 @@ def evaluate_run(
     minutes: float,
 ) -> tuple[dict, str]:
     "Metrics before the first step and of the trained network, beside those of dictionaries; which part of the tests."
-    network = trained.model.kept
+    network = trained.model.primary_network
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
     asked = Probed.of(data.corpus.langs, "en")
     part, _, _ = fitted(network, data, asked, minutes / 2)
@@ -1047,7 +1047,7 @@ def record_facts(
         "flops": {k: v * trained.summary["tokens"] / s.batch_tokens for k, v in step.items()},
         "unigram": {lang: text.unigram for lang, text in held_out.texts.items()},
         "meta": meta_facts(s, data),
-        "directions": directions(held_out, trained.model.kept),
+        "directions": directions(held_out, trained.model.primary_network),
         "start": what.rows() if what else None,
         "matched": found and {rule: int((found.rule == rule).sum()) for rule in RULES},
     }

@@ -48,7 +48,7 @@ from xlnb.text.sampling import (
 from .text.vocab import LEARNED_BY, line_quotas, train_vocab
 from .text.vocap import train_vocap
 from .training.objectives import MaskIds
-from .pretraining.experiments import Experiment
+from .pretraining.experiments import Experiment, renamed_parameters
 from .pretraining.held_out import Evaluation, evaluate, language_metrics, texts_by_language
 from xlnb.pretraining.pretraining import (
     BY_SIZE,
@@ -238,7 +238,7 @@ def compare_with_paper(s: Settings) -> list[dict]:  # resolved
         ("largest gradient norm", f"{paper['clip_norm']:g}", f"{s.clip_norm:g}", ""),
         ("first token", "never masked", "never masked", ""),
         ("order of a pair", "flipped with p = 0.5", "flipped with p = 0.5", ""),
-        ("λ", "as in XLM-E: 50", f"{s.lam:g}", "as in 03_xlm_e; not compared"),
+        ("λ", "as in XLM-E: 50", f"{s.rtd_weight:g}", "as in 03_xlm_e; not compared"),
     ]
     return comparison_table(rows)
 
@@ -517,7 +517,12 @@ def measure_layers(
     some = others[:: max(2, math.ceil(len(others) / 3))]
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
     found = evaluate(
-        trained.model.kept, data, not s.mismatched, (s.pivot, *some, *s.untrained), minutes, kept
+        trained.model.primary_network,
+        data,
+        not s.mismatched,
+        (s.pivot, *some, *s.untrained),
+        minutes,
+        kept,
     )
     return ByLanguage(**vars(found), words=words_by_language(s, data, trained.model))
 
@@ -533,7 +538,7 @@ def describe(
     steps: int | None = None,  # that are not worth a word; None: those of the size
 ) -> str:
     "What kind of run a record is of: bitext, tasks, and what differs from the defaults of its corpus and languages."
-    p = {k: v for k, v in current_parameters(record).items() if k in Settings.__dataclass_fields__}
+    p, _ = renamed_parameters(current_parameters(record), RECIPE)
     given = {k: p[k] for k in ("size", "corpus", "langs", "bitext", "tasks")}
     default = asdict(resolve(Settings(**given, steps=steps)))
     # the last goes with the steps
@@ -603,6 +608,7 @@ RECIPE = Recipe(
     describe,
     xlm_e.plan_of,
     more=record_facts,
+    renamed=xlm_e.RENAMED,
     experiments=EXPERIMENTS,
 )
 

@@ -142,11 +142,11 @@ class EncoderForReplacedTokens(EncoderPreTrainedModel):
 
 # %% ../../nbs/encoder/03_heads.ipynb #271c0f1f
 def share_embeddings(generator, discriminator):
-    "One word table for both models, the generator's; `ConfigError` where the tables differ in shape."
+    "One embedding matrix for both models, the generator's; `ConfigError` where the tables differ in shape."
     ours, theirs = (m.get_input_embeddings().weight for m in (generator, discriminator))
     if ours.shape != theirs.shape:
         raise ConfigError(
-            f"the generator's word table is {tuple(ours.shape)}, the discriminator's "
+            f"the generator's embedding matrix is {tuple(ours.shape)}, the discriminator's "
             f"{tuple(theirs.shape)}: one table needs the same vocab_size and the same width in both"
         )
     discriminator.get_input_embeddings().weight = ours

@@ -20,8 +20,8 @@ from ..training.objectives import head_chunk
 
 # %% ../../nbs/pretraining/03_plans.ipynb #952533cd
 def skeleton(
-    networks: dict,  # part → (model class, EncoderConfig); with a shared word table its owner first
-    tied: bool = True,  # whether all parts share one word table
+    networks: dict,  # part → (model class, EncoderConfig); with a shared embedding matrix its owner first
+    tied: bool = True,  # whether all parts share one embedding matrix
 ) -> nn.ModuleDict:
     "The networks without memory for their weights; `ConfigError` for anything but a dictionary of networks."
     if not isinstance(networks, dict) or not networks:
@@ -44,7 +44,7 @@ def count_weights(models: nn.ModuleDict) -> dict:
         k: sum(p.numel() for p in m.parameters() if id(p) not in tables) for k, m in models.items()
     }
     return {
-        "word table" if len(tables) == 1 else "word tables": sum(
+        "embedding matrix" if len(tables) == 1 else "embedding matrices": sum(
             p.numel() for p in tables.values()
         ),
         **rest,
@@ -266,10 +266,10 @@ def _duration(hours):
 
 # %% ../../nbs/pretraining/03_plans.ipynb #3108503e
 def plan(
-    networks: dict,  # part → (model class, EncoderConfig); the owner of a shared word table first
+    networks: dict,  # part → (model class, EncoderConfig); the owner of a shared embedding matrix first
     step: Step,
     steps: int,
-    tied: bool = True,  # whether the parts share one word table
+    tied: bool = True,  # whether the parts share one embedding matrix
     device: str | None = None,  # a name of PEAKS; None: what this machine has
     mfu: float = 0.25,  # share of the peak that training reaches
     corpus_tokens: int = 0,

@@ -135,7 +135,7 @@ class RunSettings:
     clip_norm: float | None = None  # largest norm of the whole gradient
     vocab_size: int | None = None  # ids, special ones included
     width: int | None = None  # of the hidden states
-    layers: int | None = None  # of the network that is kept
+    layers: int | None = None  # of the primary network
     relative_positions: str = "gated"  # gated | plain | none
     relative_bias_init: str = "local"  # of their table: local (neighbours count most) | random
     cross_sentence_buckets: str = (
@@ -462,7 +462,7 @@ def step_flops(
 def plan_run(
     settings: RunSettings,
     data: Prepared,
-    networks: dict,  # part → (model class, EncoderConfig); with a shared word table its owner first
+    networks: dict,  # part → (model class, EncoderConfig); with a shared embedding matrix its owner first
     tokens: int,  # of a step
     predicted: float,  # share of them that a vocabulary head predicts
     tied: bool = True,
@@ -490,7 +490,7 @@ def plan_run(
 # %% ../../nbs/pretraining/04_pretraining.ipynb #a3bc37eb
 def common_choices(
     settings: RunSettings,  # filled in
-    config,  # EncoderConfig of the network that is kept
+    config,  # EncoderConfig of the primary network
     paper: dict[str, str],
 ) -> list[tuple]:  # row → the paper's value
     "What every paper chooses, as rows of (what, in the paper, in this run, why)."
@@ -568,17 +568,17 @@ class MaskedLanguageModel(nn.Module):
         self.names += [f"tlm/{what}/{g}" for what in ("loss", "tokens") for g in self.groups]
 
     @property
-    def kept(self):
+    def primary_network(self):
         return self.generator  # the network that the run is for
 
     @property
     def measured(self) -> Measured:
-        return Measured(self.kept, self.generator)
+        return Measured(self.primary_network, self.generator)
 
     def parts(self) -> list[str]:
         return ["generator"]
 
-    def whole(self, part: str):
+    def standalone(self, part: str):
         return getattr(self, part)  # a network as it stands alone
 
     def prepare(self, batch, generator) -> dict:
@@ -647,7 +647,7 @@ class Phase:
 
     name: str  # of the runs' folders
     code: tuple[str, ...]  # modules of its own that shape what a run learns
-    model: Callable  # → module for `training.train`, with `parts`, `whole`, `kept`
+    model: Callable  # → module for `training.train`, with `parts`, `standalone`, `primary_network`
     batches: Callable  # → batches for `training.train`
     measures: Callable  # → function: model → dict of 'held_out/…', at every evaluation
     on_step: Callable | None = (
@@ -821,7 +821,7 @@ def _train_here(phase, settings, data, minutes, show) -> Trained:
         load_weights(latest_checkpoint(folder), model)
     for part in model.parts():
         with atomic_path(folder / part) as unfinished:
-            model.whole(part).save_pretrained(unfinished)
+            model.standalone(part).save_pretrained(unfinished)
             data.tokenizer.save_pretrained(unfinished)
     progress(f"{phase.name}: {progress_report(summary)}; model: {shown_path(folder)}", keep=True)
     return Trained(summary, model, [before, *read_log(folder)], list(model.weights))
@@ -886,7 +886,7 @@ class Recipe:
     records_divergence: bool = False  # whether a run whose loss is no number has a record
     renamed: dict = field(
         default_factory=dict
-    )  # parameter of older records → name today, None or a test of its value
+    )  # parameter of older records → name, (name, {old value: new}), None or a test of its value
     absent: dict = field(
         default_factory=lambda: {"relative_bias_init": "random"}
     )  # what later parameters were before
