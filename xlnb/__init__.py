@@ -71,7 +71,7 @@ __doc__ += """\
                              and their Auto classes
     encoder.initialisation   A masked language model for a new vocabulary, begun from any encoder that lies in a
                              folder
-    encoder.seq2seq          An encoder-decoder out of one encoder: blocks shared or copied, one word table,
+    encoder.seq2seq          An encoder-decoder out of one encoder: blocks shared or copied, one embedding matrix,
                              transformers' generation, VECO's names of weights, fewer pieces
     encoder.loading          The network and the tokenizer of a folder, checked against each other, and the hidden
                              states of its layers

@@ -369,13 +369,13 @@ class Translation(nn.Module):
         self.averaged = 0  # name → mean of so many snapshots
 
     @property
-    def kept(self):
-        return self.whole("translator")
+    def primary_network(self):
+        return self.standalone("translator")
 
     def parts(self) -> list[str]:
         return ["translator"]
 
-    def whole(self, part: str) -> EncoderDecoder:
+    def standalone(self, part: str) -> EncoderDecoder:
         "The network with the average of its snapshots, or as it is where there is none yet."
         if not self.averaged:
             return self.translator
@@ -554,7 +554,7 @@ def evaluate_run(
     s: Settings, data: Prepared, trained: Trained, minutes: float = math.inf
 ) -> tuple[dict, str]:
     "BLEU and chrF of every test set by beam search, and which lines were read, and read whole."
-    network = trained.model.kept
+    network = trained.model.primary_network
     found = {}
     cut = 0
     part = []
@@ -741,7 +741,7 @@ def signed_samples(s: Settings, data: Prepared, trained: Trained) -> dict:  # si
     "What a record has beside its scores: how they were computed, and translations to read."
     return {
         "signature": bleu_and_chrf(["a"], ["a"])["signature"],
-        "samples": samples(s, data, trained.model.kept),
+        "samples": samples(s, data, trained.model.primary_network),
     }
 
 

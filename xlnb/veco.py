@@ -687,10 +687,14 @@ def measure_layers(
 ) -> Evaluation:  # for the networks
     "Retrieval, alignment and probes of the encoder without cross-attention, by layer; links read off cross-attention."
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
-    found = evaluate(trained.model.kept, data, not s.mismatched, minutes=minutes, kept=kept)
+    found = evaluate(
+        trained.model.primary_network, data, not s.mismatched, minutes=minutes, kept=kept
+    )
     if not s.crosses:
         return found
-    crossed = aer_by_layer(trained.model.kept, data.corpus.gold, data.tokenizer, method=CROSSED)
+    crossed = aer_by_layer(
+        trained.model.primary_network, data.corpus.gold, data.tokenizer, method=CROSSED
+    )
     return replace(found, alignment=[*found.alignment, *crossed])
 
 
@@ -779,7 +783,7 @@ def read_attention(
     s: Settings, data: Prepared, trained: Trained
 ) -> dict:  # 'attention': rows, for a record
     "The share of attention across some held-out pairs, by block."
-    rows = attention_across(trained.model.kept.eval(), some_pairs(data), data.tokenizer)
+    rows = attention_across(trained.model.primary_network.eval(), some_pairs(data), data.tokenizer)
     return {"attention": [{k: round(v, 4) for k, v in row.items()} for row in rows]}
 
 

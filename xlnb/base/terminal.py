@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from .core import ConfigError, choose, runs_folder
+from .core import ConfigError, choose_parameter, runs_folder
 
 # %% ../../nbs/base/01_terminal.ipynb #9ea40cf3
 def notebook_parameters(
@@ -135,7 +135,7 @@ def _check_parameters(
             continue
         if not known:
             raise ConfigError(f"parameter {name!r} was given, but no cell is tagged 'parameters'")
-        choose("parameter", name, known)
+        choose_parameter("parameter", name, known)
 
 # %% ../../nbs/base/01_terminal.ipynb #e5193762
 _BAR = {

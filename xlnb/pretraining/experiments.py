@@ -92,7 +92,9 @@ def _identities(records: list[dict], recipe) -> list[dict]:
     shaped = []
     refused = {}
     for number, record in enumerate(records, 1):
-        shaping = {k: v for k, v in current_parameters(record).items() if k not in recipe.not_identity}
+        shaping = {
+            k: v for k, v in current_parameters(record).items() if k not in recipe.not_identity
+        }
         current, unknown = renamed_parameters(shaping, recipe)
         for name in unknown:
             value = shaping[name]

@@ -357,14 +357,14 @@ def evaluate_run(
     minutes: float,
 ) -> tuple[dict, str]:
     "The base run's network, the continued one where it did not break, and fresh weights; which part of the tests."
-    before = load(s, data).kept
+    before = load(s, data).primary_network
     device = next(iter(trained.model.parameters())).device if trained.model else "cpu"
     langs = data.corpus.langs if s.pivot in Probed.of(data.corpus.langs, s.pivot).langs else ()
     # for two of three
     part, probed, measured = fitted(before, data, Probed.of(langs, s.pivot), 2 * minutes / 3)
     networks = {"before": before, "untrained": untrained(before)}
     if trained.model:
-        networks["model"] = trained.model.kept
+        networks["model"] = trained.model.primary_network
     by_network = [
         measure(s, part, network.to(device), probed, name) for name, network in networks.items()
     ]
@@ -450,6 +450,7 @@ RECIPE = Recipe(
     pretrained,
     record_facts,
     records_divergence=True,
+    renamed=xlm_e.RENAMED,
     experiments=EXPERIMENTS,
 )
 

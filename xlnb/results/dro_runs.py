@@ -172,7 +172,9 @@ def _losses_of_pairs(
     counts = seen["trtd" if s.replaces else "tlm"].counts()
     if not s.replaces:
         return {"losses": by_kind["tlm"], "counts": counts}
-    losses = {pair: loss + s.lam * by_kind["trtd"][pair] for pair, loss in by_kind["tlm"].items()}
+    losses = {
+        pair: loss + s.rtd_weight * by_kind["trtd"][pair] for pair, loss in by_kind["tlm"].items()
+    }
     right = {pair: 1 - wrong for pair, wrong in seen["wrong"].losses().items()}
     return {"losses": losses, "counts": counts, "rtd_accuracy": right}
 
@@ -336,7 +338,7 @@ def measure_layers(
 ) -> Evaluation:  # for the networks
     "Retrieval and alignment of the measured pairs."
     cache_key = (run_folder(PHASE, s, data), [trained.summary["step"]])
-    return evaluate(trained.model.kept, data, not s.mismatched, (), minutes, cache_key)
+    return evaluate(trained.model.primary_network, data, not s.mismatched, (), minutes, cache_key)
 
 
 def evaluate_run(s: Settings, data: Prepared, trained: Trained, minutes: float) -> tuple[dict, str]:
@@ -450,6 +452,7 @@ RECIPE = Recipe(
     plan_of,
     with_baseline,
     record_facts,
+    renamed=xlm_e.RENAMED,
     experiments=EXPERIMENTS,
 )
 

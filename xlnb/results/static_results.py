@@ -314,7 +314,7 @@ def _spoiled_scores(vectors: dict, tests: Tests, system: str, seed: int, **how) 
 # %% ../../nbs/results/07d_static_results.ipynb #db2bb24f
 def _free_scores(s, data, tests, text) -> dict:
     "Scores of what costs no training, on the same words: LSA of the translations, and the network before it learned."
-    start = new_base(base_of(s), data).kept.base_model
+    start = new_base(base_of(s), data).primary_network.base_model
     settings = Distillation(
         method="x2static", layer=middle(s.layers), min_count=5, lowercase=False, seed=s.seed
     )

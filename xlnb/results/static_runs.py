@@ -902,7 +902,7 @@ class _Selected(MaskedLanguageModel):
         self.register_buffer("best", torch.tensor([math.inf, -1.0], dtype=torch.float64))
 
     @property
-    def kept(self):
+    def primary_network(self):
         return self.selected
 
     @property
@@ -1141,7 +1141,7 @@ def evaluate_run(
     "The network that was continued, the last and the selected one, and fresh weights; which part of the tests."
     device = next(trained.model.parameters()).device
     before = base_network(s, data).to(device)
-    selected = trained.model.kept
+    selected = trained.model.primary_network
     tests = {**data.corpus.tests, "words": word_tests(data.lexicon[1], s.hub)}
     data = replace(data, corpus=replace(data.corpus, tests=tests))
     part, probed, measured = fitted(
