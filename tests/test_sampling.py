@@ -1227,7 +1227,7 @@ def test_the_command_shows_what_the_others_refuse(tmp_path, capsys):
         (["--sampler", "sinkhorn"], "exponent, m2m"),
         (["--temperature", "0"], "temperature=0"),
         (["--max_epochs", "0.1"], "needs max_epochs=1 "),
-        (["--colum", "n"], "did you mean 'column'"),
+        (["--colum", "n"], "Perhaps you meant:\\n--column"),
         (["--column", "n"], "column='count'"),
         (["--sampler", "exponent", "--repair", "nearest"], "for the samplers m2m and entropic"),
     ],

@@ -352,7 +352,8 @@ def _render_list(meaning, lang, digits):
         raise ConfigError(
             f"{meaning} lists nothing: give at least one code, {codes(kind)[0]!r} for example"
         )
-    (text, *literals), spans = _list_literals(lang, len(parts)), []
+    text, *literals = _list_literals(lang, len(parts))
+    spans = []
     for code, after in zip(parts, literals):
         name = _name(kind, code, lang)
         if lang in _CONJUNCTIONS:
@@ -789,7 +790,8 @@ def gold_alignment(
     lang_b: str,  # another of the same meaning
 ):  # tokens of a, tokens of b, Sure links, Possible links (a superset)
     "Word alignment of two renderings of one meaning; a link is a pair of token numbers from 0."
-    (a, touched_a), (b, touched_b) = tokenize(phrase_a, lang_a), tokenize(phrase_b, lang_b)
+    a, touched_a = tokenize(phrase_a, lang_a)
+    b, touched_b = tokenize(phrase_b, lang_b)
     positions_a = _places(phrase_a, a, touched_a)
     positions_b = _places(phrase_b, b, touched_b)
     load_a, load_b = (

@@ -383,7 +383,7 @@ def _sides(test, name, part) -> list[tuple[str, list[str]]]:
     )
 
 # %% ../../nbs/text/02_contamination.ipynb #4ede2003
-def _wanted(tests) -> tuple[dict, dict]:
+def _normalised_tests(tests) -> tuple[dict, dict]:
     "Language → normalised line → number; (test, language) → numbers of its lines. Blank lines are left out."
     lines = {}
     sets = {}
@@ -465,43 +465,43 @@ def survey(
         check_streams(streams)
     if sample < 0:
         raise ConfigError(f"sample={sample!r} lines of each language: 0 or more")
-    lines, numbers = _wanted(tests)
-    in_pairs = (
-        name
-        for parts in (tests or {}).values()
-        for name, part in parts.items()
-        if not isinstance(part, list)
-    )
-    check_pair_names([*(pairs or ()), *in_pairs])
-    languages = dict.fromkeys([*text, *(lang for pair in pairs or () for lang in split_pair(pair))])
-    readings = {
-        lang: _Reading(list(lines.get(lang, ())), share, sample, bool(pairs)) for lang in languages
-    }
-    for lang, reading in readings.items():
-        _read(reading, Lines(text_lines, text.get(lang, ()), f"the text of {lang}"))
-    of = {lang: readings[lang] for lang in text}
-    facts = {
-        "near_share": share,
-        "lines": {lang: r.lines for lang, r in of.items()},
-        "repeated": {lang: max(0, r.lines - len(r.distinct)) for lang, r in of.items()},
-        "near_sampled": {lang: r.sampled for lang, r in of.items()},
-        "near_repeated": {lang: r.near_repeated for lang, r in of.items()},
-    }
-    asked = _test_pairs(tests, lines)
-    repeated_pairs = _read_pairs(pairs or {}, readings, asked)
-    facts |= _test_counts(tests or (), numbers, readings)
+    tests = {} if tests is None else tests
+    pairs = pairs or {}
+    lines, numbers = _normalised_tests(tests)
+    test_pairs = _test_pairs(tests, lines)
+    check_pair_names([*pairs, *(pair for _, pair in test_pairs)])
+    readings = {}
+    for lang in dict.fromkeys([*text, *(lang for pair in pairs for lang in split_pair(pair))]):
+        readings[lang] = _Reading(list(lines.get(lang, ())), share, sample, bool(pairs))
+        _read(readings[lang], Lines(text_lines, text.get(lang, ()), f"the text of {lang}"))
+    facts = {"near_share": share} | _text_counts({lang: readings[lang] for lang in text})
+    repeated_pairs = _read_pairs(pairs, readings, test_pairs)
+    facts |= _test_counts(tests, numbers, readings)
     if pairs:
-        facts["pair_overlap"] = {
-            test: {
-                pair: _pair_counts(ids, repeated_pairs[pair], *map(readings.get, split_pair(pair)))
-                for (name, pair), ids in asked.items()
-                if name == test and pair in pairs
-            }
-            for test in tests or ()
-        }
+        facts["pair_overlap"] = _pair_overlap(tests, test_pairs, repeated_pairs, readings)
     return facts
 
 # %% ../../nbs/text/02_contamination.ipynb #84478b07
+def _text_counts(readings) -> dict:
+    "Lines and repeats of the training text, by language; the lines of pairs are counted after this."
+    return {
+        "lines": {lang: r.lines for lang, r in readings.items()},
+        "repeated": {lang: max(0, r.lines - len(r.distinct)) for lang, r in readings.items()},
+        "near_sampled": {lang: r.sampled for lang, r in readings.items()},
+        "near_repeated": {lang: r.near_repeated for lang, r in readings.items()},
+    }
+
+
+def _pair_overlap(tests, test_pairs, repeated_pairs, readings) -> dict:
+    "Test → pair → counts of `_pair_counts`, for pairs that have training pairs."
+    overlap = {test: {} for test in tests}
+    for (test, pair), numbers in test_pairs.items():
+        if pair in repeated_pairs:
+            first, second = map(readings.get, split_pair(pair))
+            overlap[test][pair] = _pair_counts(numbers, repeated_pairs[pair], first, second)
+    return overlap
+
+
 def _test_counts(tests, numbers, readings) -> dict:
     "By test and language: lines, those long enough to be near one, those found exactly, those found nearly only."
     what = {
@@ -607,6 +607,14 @@ def _originals(tests, lang) -> dict:
     return first
 
 # %% ../../nbs/text/02_contamination.ipynb #1f201dc1
+def _matches(index, block) -> list[tuple[int, int, float]]:
+    "(line of the block, line of the index, share) of equal and near lines, sorted."
+    numbers = index.numbers
+    same = [(row, numbers[line], 1.0) for row, line in enumerate(block) if line in numbers]
+    close = zip(*(column.tolist() for column in near(index, block)))
+    return sorted([*same, *close])
+
+
 def overlapping(
     text: dict[str, Iterable[str]],  # language → training lines
     tests: dict,  # as for `survey`
@@ -619,12 +627,7 @@ def overlapping(
         index = LineIndex(list(dict.fromkeys(line for _, line in first)), share)
         for block in _blocks(text_lines(text[lang], f"the text of {lang}")):
             plain = normalised(block)
-            same = [
-                (row, index.numbers[line], 1.0)
-                for row, line in enumerate(plain)
-                if line in index.numbers
-            ]
-            for row, i, part in sorted([*same, *zip(*(a.tolist() for a in near(index, plain)))]):
+            for row, i, part in _matches(index, plain):
                 for test in (test for test in tests if (test, index.lines[i]) in first):
                     n, line = first[test, index.lines[i]]
                     yield {

@@ -119,6 +119,14 @@ def line_pairs(
         yield tuple(map(normalize_text, row))
 
 # %% ../../nbs/text/00_corpora.ipynb #1d48025c
+def _checked_texts(rows, name: str) -> list[list[str]]:
+    "Rows of texts, normalised; `DataError` names what is not a string."
+    rows = list(rows)
+    for n, row in enumerate(rows):
+        check_texts(row, f"{name}[{n}]")
+    return [list(map(normalize_text, row)) for row in rows]
+
+
 @dataclass(frozen=True)
 class Corpus:
     "Everything a run reads: training streams, held-out pairs, test lists, and the facts that go into its record."
@@ -150,42 +158,29 @@ class Corpus:
     def __post_init__(
         self,
     ):  # normalises held-out and test lines; `DataError` for names that do not fit, no strings
-        check_pair_names(
-            [
-                *self.pairs,
-                *self.valid,
-                *(pair for by_pair in self.tests.values() for pair in by_pair),
-            ]
-        )
-        read = dict.fromkeys(
-            [*self.text, *(lang for pair in self.pairs for lang in split_pair(pair))]
-        )
-        if lacking := [lang for lang in read if lang not in self.langs]:
+        self._check_names()
+        valid = {}
+        for pair, rows in self.valid.items():
+            valid[pair] = list(map(tuple, _checked_texts(rows, f"valid[{pair!r}]")))
+        tests = {}
+        for name, by_pair in self.tests.items():
+            tests[name] = {}
+            for pair, sides in by_pair.items():
+                tests[name][pair] = tuple(_checked_texts(sides, f"tests[{name!r}][{pair!r}]"))
+        object.__setattr__(self, "valid", valid)
+        object.__setattr__(self, "tests", tests)
+
+    def _check_names(self):
+        in_tests = (pair for by_pair in self.tests.values() for pair in by_pair)
+        check_pair_names([*self.pairs, *self.valid, *in_tests])
+        in_pairs = (lang for pair in self.pairs for lang in split_pair(pair))
+        if lacking := [
+            lang for lang in dict.fromkeys([*self.text, *in_pairs]) if lang not in self.langs
+        ]:
             raise DataError(
                 f"text of {', '.join(lacking)}, but langs={self.langs}: name all languages that "
                 f"are read"
             )
-        for pair, rows in self.valid.items():
-            for n, row in enumerate(rows):
-                check_texts(row, f"valid[{pair!r}][{n}]")
-        for name, by_pair in self.tests.items():
-            for pair, sides in by_pair.items():
-                for n, side in enumerate(sides):
-                    check_texts(side, f"tests[{name!r}][{pair!r}][{n}]")
-        valid = {
-            pair: [tuple(map(normalize_text, row)) for row in rows]
-            for pair, rows in self.valid.items()
-        }
-
-        def normalized(sides):
-            return tuple([*map(normalize_text, side)] for side in sides)
-
-        tests = {
-            name: {pair: normalized(sides) for pair, sides in by_pair.items()}
-            for name, by_pair in self.tests.items()
-        }
-        object.__setattr__(self, "valid", valid)
-        object.__setattr__(self, "tests", tests)
 
 # %% ../../nbs/text/00_corpora.ipynb #05b3f64f
 def _word_tuple(words, name: str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def unquoted_hint(value) -> str:
     "What a message adds where a string stands for a number."
     return ": a text; write the number without quotes" if isinstance(value, str) else ""
 
-
+# %% ../../nbs/text/10_counts.ipynb #c0a7b108
 def positive_number(name, value, example):
     "The value; `ConfigError` unless it is a finite number above 0."
     if is_positive(value):

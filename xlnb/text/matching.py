@@ -648,6 +648,13 @@ def by_subwords(matching: Matching) -> Matching:
     return _filled(matching, _matrix(cells, matching.weights.shape), "subwords")
 
 # %% ../../nbs/text/08_matching.ipynb #e83e4c99
+def _softmax_neighbours(cosines, k, temperature):  # (pieces, matched pieces) → two of (pieces, k)
+    "Columns of the `k` largest cosines of each row, and their softmax weights."
+    nearest = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
+    weights = np.exp(np.take_along_axis(cosines, nearest, 1).astype(np.float64) / temperature)
+    return nearest, weights / weights.sum(axis=1, keepdims=True)
+
+
 def by_similarity(
     matching: Matching,
     vectors: np.ndarray,  # (new pieces, d), any static vectors; a row of zeros takes no part
@@ -674,10 +681,7 @@ def by_similarity(
     k = min(neighbours, len(known))
     mixes = []
     for block in np.array_split(left, len(left) * len(known) // 2**24 + 1):  # 64 MB of cosines
-        cosines = unit[block] @ unit[known].T
-        nearest = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
-        weights = np.exp(np.take_along_axis(cosines, nearest, 1).astype(np.float64) / temperature)
-        weights /= weights.sum(axis=1, keepdims=True)
+        nearest, weights = _softmax_neighbours(unit[block] @ unit[known].T, k, temperature)
         indices = (np.repeat(block, k), known[nearest.ravel()])
         mixes.append(sparse.coo_array((weights.ravel(), indices), (n, n)).tocsr())
     return _filled(matching, (sum(mixes) @ matching.weights).tocsr(), "similarity")

@@ -26,6 +26,12 @@ def _count(n, share, phase):
     return (n * (share >> low) + phase + ((n * (share & ((1 << low) - 1))) >> low)) >> _COARSE
 
 # %% ../../nbs/text/12_mixture.ipynb #dbb80a92
+def _most_equal_cut(tails, low, high):
+    "Where to cut a span of sources so that the probabilities of its halves are nearest to equal."
+    differences = tails[low] - 2 * tails[low + 1 : high] + tails[high]
+    return low + 1 + int(np.argmin(np.abs(differences)))
+
+
 class _Tree:
     "Sources as leaves of a binary tree; each node hands its draws to its two children by rounding one line."
 
@@ -46,15 +52,12 @@ class _Tree:
                 child[parent][side] = node
             if node < 0:
                 continue
-            middle = (
-                low
-                + 1
-                + int(np.argmin(np.abs(tails[low] - 2 * tails[low + 1 : high] + tails[high])))
-            )
+            middle = _most_equal_cut(tails, low, high)
             share.append(int((tails[low] - tails[middle]) / (tails[low] - tails[high]) * 2**_FINE))
             child.append([0, 0])
             open_spans += [(middle, high, node, 1), (low, middle, node, 0)]
-        self.share, self.child = np.array(share, np.int64), np.array(child, np.int64).reshape(-1, 2)
+        self.share = np.array(share, np.int64)
+        self.child = np.array(child, np.int64).reshape(-1, 2)
         self.phase = generator.integers(2**_COARSE, size=len(share))
 
     def locate(self, n):
@@ -131,7 +134,8 @@ class Mixture:
 
     def draw(self, first_slot: int, count: int) -> tuple[list, np.ndarray]:
         "Sources at `count` slots from `first_slot` on, and which draw of its source each is, from 0; a pure function."
-        first_slot, end = _slot(first_slot), _slot(_slot(first_slot) + _slot(count))
+        first_slot = _slot(first_slot)
+        end = _slot(first_slot + _slot(count))
         names = []
         numbers = []
         ends = [v.first_slot for v in self.versions[1:]] + [end]

@@ -125,7 +125,8 @@ _CLOSE = 1e-6  # a language's share is reached if so much of it, or less, is mis
 
 def _incidence(graph, p):
     "Rows (languages): the pairs' part of the share `p`; and the largest probability that each pair can have."
-    most, (i, _) = 2 * p[graph.ends].min(0), graph.both_ways()
+    most = 2 * p[graph.ends].min(0)
+    i, _ = graph.both_ways()
     columns = np.tile(np.arange(len(most)), 2)
     return csc_array((np.tile(most / 2, 2) / p[i], (i, columns)), (len(p), len(most))), most
 
@@ -161,7 +162,10 @@ def _shares(graph, marginals):
 # %% ../../nbs/text/11_sampling.ipynb #ea5ac639
 def _blocks(graph, used, short):
     "The smallest set of languages with the largest gap, and their partners, in groups that do not touch."
-    (i, j), used, bound, grown = graph.both_ways(), np.tile(used, 2), np.zeros_like(short), short
+    i, j = graph.both_ways()
+    used = np.tile(used, 2)
+    bound = np.zeros_like(short)
+    grown = short
     while (grown != bound).any():
         bound = grown
         grown = grown.copy()
@@ -498,7 +502,8 @@ def smoothed_sampling(
 
     positive_number("epsilon", epsilon, 1e-12)
     graph = pair_graph(counts)
-    (i, j), n = graph.ends, len(graph.languages)
+    i, j = graph.ends
+    n = len(graph.languages)
     p = _shares(graph, target_marginals(graph, temperature))
     data = np.zeros((n, n))
     data[i, j] = data[j, i] = graph.shares / 2
@@ -762,7 +767,8 @@ def _all_plans(graph, settings, budget):
         except ConfigError as e:
             if name == settings.sampler:
                 raise
-            plans[name], notes = None, [str(e)]
+            plans[name] = None
+            notes = [str(e)]
     if settings.max_epochs is not None:
         plan = plans[settings.sampler]
         plans[settings.sampler] = capped_sampling(graph, plan, budget, settings.max_epochs)

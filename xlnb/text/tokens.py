@@ -519,12 +519,11 @@ class Store:
     def __init__(
         self, folder, manifest, verify: bool = True
     ):  # whether the sha256 of files beside it is compared
-        self.verify, self.indices = verify, set()  # names of the index files that were compared
-        self.folder, self.manifest, self.special = (
-            Path(folder),
-            manifest,
-            SpecialIds(**manifest["special"]),
-        )
+        self.verify = verify
+        self.indices = set()  # names of the index files that were compared
+        self.folder = Path(folder)
+        self.manifest = manifest
+        self.special = SpecialIds(**manifest["special"])
         self.map = _Maps(self._map)
         self.text = {name: Source(self, "text", name) for name in manifest["text"]}
         self.pairs = {name: Source(self, "pairs", name) for name in manifest["pairs"]}
@@ -573,10 +572,8 @@ class Source(_Sharded):
         self.name = name
         self.sides = 1 if kind == "text" else 2
         record = store.manifest[kind][name]
-        self.shards, self.counts = (
-            record["shards"],
-            {k: v for k, v in record.items() if k != "shards"},
-        )
+        self.shards = record["shards"]
+        self.counts = {k: v for k, v in record.items() if k != "shards"}
         self.stems = [_stem(kind, name, shard) for shard in range(len(self.shards))]
         super().__init__([shard["items"] for shard in self.shards])
 
@@ -737,7 +734,8 @@ class PairBundles(_Sharded):
 
     def __getitem__(self, k):  # list of ((tokens,), (tokens,))
         shard, k = self.locate(k)
-        (tokens, offsets), index = self.source.arrays(shard), self.index(shard)
+        tokens, offsets = self.source.arrays(shard)
+        index = self.index(shard)
         low, high = index[k + 1 : k + 3] + index[0] + 2
         rows = 2 * index[low:high]
         begin = offsets[rows]
@@ -849,7 +847,8 @@ def _rows(rows, special):
     widths = ends[np.cumsum(count) - 1] - before + 1
     column = ends - lengths - before[row]
     ids = np.full((len(rows), widths.max()), special.pad, np.int64)
-    ids[:, 0], ids[row, column + lengths] = special.bos, special.eos
+    ids[:, 0] = special.bos
+    ids[row, column + lengths] = special.eos
     positions = np.repeat(
         row * ids.shape[1] + column - (np.cumsum(lengths) - lengths), lengths
     ) + np.arange(lengths.sum())

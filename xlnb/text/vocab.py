@@ -149,7 +149,8 @@ def rounded_model(
     model = sentencepiece_model_pb2.ModelProto.FromString(proto)
     for piece in model.pieces[3:]:
         piece.score = round(piece.score * _SCORE_UNIT) / _SCORE_UNIT
-    model.normalizer_spec.name, model.normalizer_spec.normalization_rule_tsv = "xlnb", ""
+    model.normalizer_spec.name = "xlnb"
+    model.normalizer_spec.normalization_rule_tsv = ""
     return model.SerializeToString(deterministic=True)
 
 # %% ../../nbs/text/06_vocab.ipynb #77ec3624
