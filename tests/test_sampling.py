@@ -1227,7 +1227,6 @@ def test_the_command_shows_what_the_others_refuse(tmp_path, capsys):
         (["--sampler", "sinkhorn"], "exponent, m2m"),
         (["--temperature", "0"], "temperature=0"),
         (["--max_epochs", "0.1"], "needs max_epochs=1 "),
-        (["--colum", "n"], "Perhaps you meant:\\n--column"),
         (["--column", "n"], "column='count'"),
         (["--sampler", "exponent", "--repair", "nearest"], "for the samplers m2m and entropic"),
     ],
@@ -1238,6 +1237,12 @@ def test_the_command_ends_with_a_sentence(tmp_path, options, words):
         main([str(table), *options])
     assert str(e.value).startswith("xlnb: ") and "\n" not in str(e.value)
     assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]  # nothing was written
+
+
+def test_a_misspelt_option_is_answered_with_the_nearest(tmp_path):
+    table = write(tmp_path / "a.csv", "pair,count\nde-en,10\n")
+    with pytest.raises(SystemExit, match="(?s)^xlnb: .*Perhaps you meant.*--column"):
+        main([str(table), "--colum", "n"])
 
 
 def test_a_closed_pipe_ends_the_command_quietly(tmp_path):
