@@ -17,7 +17,7 @@ from xlnb.text.vocab import load_tokenizer, tokenizer_hash, train_vocab
 from xlnb.encoder.encoder import checkpoint_shapes, checkpoint_type, config_for, load, new_model
 from xlnb.encoder.foreign import load_foreign, quietly
 from xlnb.encoder.heads import EncoderForMaskedLM
-from xlnb.encoder.initialisation import source_config, weight_places
+from xlnb.encoder.initialisation import source_config, stored_weights
 from xlnb.training.training import TrainingConfig, latest_checkpoint, load_weights, resume, train
 from xlnb.measures.finetuning import load_config, load_head, new_head
 from xlnb.encoder.loading import load_model_and_tokenizer, load_model_tokenizer
@@ -115,7 +115,7 @@ def weights_of(run):
 
 
 def places(folder):
-    return {name: [(p.name, p.shape) for p in own] for name, own in weight_places(folder).items()}
+    return {name: [(p.name, p.shape) for p in own] for name, own in stored_weights(folder).items()}
 
 
 def loaded(folder):
@@ -201,7 +201,7 @@ WITHOUT_CHECKSUMS = {
         (WEIGHTS, SETTINGS),
     ),
     "load_config": ("bert", load_config, (SETTINGS,)),
-    "weight_places": ("bert", places, (WEIGHTS, SETTINGS)),
+    "stored_weights": ("bert", places, (WEIGHTS, SETTINGS)),
     "source_config": ("bert", described, (WEIGHTS, SETTINGS)),
     "checkpoint_shapes": ("bert", checkpoint_shapes, (WEIGHTS,)),
     "checkpoint_type": ("bert", checkpoint_type, (SETTINGS,)),

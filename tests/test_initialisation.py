@@ -37,7 +37,7 @@ from xlnb.encoder.initialisation import (
     initialise,
     source_config,
     target_config_for,
-    weight_places,
+    stored_weights,
 )
 from xlnb.training.training import TrainingConfig, make_optimizer
 
@@ -365,7 +365,7 @@ def test_rows_are_weighted_means_of_old_rows(tmp_path, monkeypatch):
         close(
             own[name][matched], (torch.from_numpy(mapping.toarray()).float() @ old[name])[matched]
         )
-    assert account.rows_matched == int(matched.sum()) and set(account.mapped) == set(I.PER_PIECE)
+    assert account.rows_matched == int(matched.sum()) and set(account.mapped) == set(I.PER_SUBWORD)
     bias = own["head.decoder.bias"]
     close(bias[~matched], bias[matched].mean().expand(int((~matched).sum())))
 
@@ -574,7 +574,7 @@ def test_a_foreign_folder_without_a_projection_is_refused(tmp_path):
     del weights["encoder.layer.1.attention.self.value.bias"]
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match="key projection without its partner"):
-        weight_places(tmp_path)
+        stored_weights(tmp_path)
 
 
 # ---- streaming
@@ -623,7 +623,7 @@ def test_tables_are_read_in_blocks_and_only_where_needed(tmp_path, monkeypatch):
     ours, _ = initialise(config, tmp_path, mapping=mapping)
     table = [(first, count) for name, first, count in seen if name == WORDS]
     assert table == [(64, 64), (448, 64), (960, 40)]
-    whole = [name for name, first, count in seen if name not in I.PER_PIECE]
+    whole = [name for name, first, count in seen if name not in I.PER_SUBWORD]
     assert len(whole) == len(set(whole))  # each other weight once
 
 

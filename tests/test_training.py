@@ -407,10 +407,10 @@ def test_a_damaged_checkpoint_without_checksums_is_named(tmp_path, one, name, co
 def test_an_older_checkpoint_stays_until_the_new_one_has_been_read(tmp_path, monkeypatch):
     interrupted(tmp_path)
     with monkeypatch.context() as patch, pytest.raises(CheckpointError):
-        write = training._write_whole
+        write = training._write_full
         patch.setattr(
             training,
-            "_write_whole",
+            "_write_full",
             lambda path, *rest: (write(path, *rest), flip(path / "optimizer.pt")),
         )
         run(tmp_path, LONGER)

@@ -153,13 +153,8 @@ def accumulate_gradients(
         with waiting:
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                 out = model(batch, generator)
-            # a loss that has nothing in this step is a sum of 0, and is kept: other processes wait
-            # for its gradient
-            loss = sum(
-                inner.weights[k] * out[k] / max(counts[k], 1) for k in inner.weights if k in out
-            )
             # DDP and FSDP divide by the number of processes
-            (loss * rank_and_world()[1]).backward()
+            (_weighted_loss(inner.weights, out, counts) * rank_and_world()[1]).backward()
         _add(sums, {k: v.item() for k, v in out.items()})
     return all_reduce_sum(sums, inner.names, device), counts
 
@@ -167,6 +162,12 @@ def accumulate_gradients(
 def _add(total: dict, more: dict):
     for k, v in more.items():
         total[k] = total.get(k, 0) + v
+
+
+def _weighted_loss(weights: dict, sums: dict, counts: dict):
+    # a loss without a token in this step is a sum of 0; it stays, since other processes wait for
+    # its gradient
+    return sum(weights[k] * sums[k] / max(counts[k], 1) for k in weights if k in sums)
 
 # %% ../../nbs/training/01_training.ipynb #0b22a24e
 PATIENCE = timedelta(hours=12)  # what others wait for process 0 while it prepares the data
@@ -186,9 +187,7 @@ def start_processes() -> torch.device:
 def distribute(
     model: nn.Module,  # the same weights in every process: built from the same seed
     config: TrainingConfig,
-) -> (
-    nn.Module
-):  # itself without a process group; DDP's wrapper; or itself, cut into shares in place
+) -> nn.Module:  # itself without a process group; DDP's wrapper; or itself, sharded in place
     "The model as the processes train it together, by DDP or by FSDP2 (Zhao et al. 2023)."
     if not dist.is_initialized():
         return model
@@ -212,7 +211,7 @@ def _blocks(model):
 
 
 def is_sharded(model) -> bool:
-    "Whether `distribute` has cut the model into shares."
+    "Whether `distribute` has sharded the model."
     return hasattr(model, "reshard")
 
 # %% ../../nbs/training/01_training.ipynb #2cccb252
@@ -221,7 +220,7 @@ def unsharded(
     model: nn.Module,  # not the wrapper
     precision: str = "fp32",
 ):
-    "For a look at the model between steps: its parts can be called as if it were whole, with dropout off."
+    "The model between steps: its parts can be called as if it were on one process, with dropout off."
     if is_sharded(model):
         model.unshard()
     device = next(model.parameters()).device
@@ -253,7 +252,7 @@ def evaluation_mode(*models):  # what is no module is left as it is
 
 # %% ../../nbs/training/01_training.ipynb #379a1eaa
 def latest_checkpoint(folder) -> Path | None:
-    "The newest whole checkpoint under a run's folder."
+    "The newest complete checkpoint in a run's folder."
     return max(Path(folder).glob("checkpoint-*"), default=None)
 
 # %% ../../nbs/training/01_training.ipynb #301bb0b2
@@ -263,26 +262,12 @@ def save_checkpoint(
     optimizer,
     state: dict,
 ) -> Path:
-    """Write `checkpoint-<step>` whole or not at all; older ones go when it is on the disk and has been read again.
+    """Write `checkpoint-<step>` completely or not at all; older ones go when it is on the disk and has been read again.
 
     Raises `CheckpointError` if the disk is full."""
-    from torch.distributed.checkpoint.api import CheckpointException
-
     target = Path(folder) / f"checkpoint-{state['step']:08d}"
     if not from_first(target.exists):
-        write = _write_shares if is_sharded(model) else _write_whole
-        try:
-            write(target, model, optimizer, state)
-        except (
-            OSError,
-            RuntimeError,
-            SafetensorError,
-            CheckpointException,
-        ) as e:  # of the system, torch, safetensors
-            raise CheckpointError(
-                f"{target} could not be written ({e}): free some space and run the same command "
-                f"again; training goes on from {latest_checkpoint(folder) or 'the start'}"
-            ) from e
+        _write_checkpoint(target, model, optimizer, state)
     if rank_and_world()[0] == 0:
         sync(target.parent)
         verify_checksums(
@@ -293,13 +278,27 @@ def save_checkpoint(
                 shutil.rmtree(old)
     return target
 
+
+def _write_checkpoint(target: Path, model, optimizer, state):
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    write = _write_shards if is_sharded(model) else _write_full
+    try:
+        write(target, model, optimizer, state)
+    # of the system, torch, safetensors
+    except (OSError, RuntimeError, SafetensorError, CheckpointException) as e:
+        raise CheckpointError(
+            f"{target} could not be written ({e}): free some space and run the same command "
+            f"again; training goes on from {latest_checkpoint(target.parent) or 'the start'}"
+        ) from e
+
 # %% ../../nbs/training/01_training.ipynb #a52f1d63
 def _state_text(state):
     return json.dumps(state, indent=1, ensure_ascii=False)
 
 
-def _write_whole(target, model, optimizer, state):
-    "Process 0, which like all others has everything, writes it."
+def _write_full(target, model, optimizer, state):
+    "Process 0 writes the model, of which every process has all parameters."
     if rank_and_world()[0]:
         return
     with atomic_path(target) as p:
@@ -314,15 +313,15 @@ def _complete(folder: Path, state: dict):
     sync(folder)
 
 # %% ../../nbs/training/01_training.ipynb #d8ea03e8
-def _write_shares(target, model, optimizer, state):
-    "Every process writes its share under one temporary name; process 0 renames it after the last is done."
-    import torch.distributed.checkpoint as shares
+def _write_shards(target, model, optimizer, state):
+    "Every process writes its shard under one temporary name; process 0 renames it after the last is done."
+    import torch.distributed.checkpoint as shards
 
     rank = rank_and_world()[0]
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         # a barrier for all
-        shares.save(_tensors(model, optimizer), checkpoint_id=temporary / "shares")
+        shards.save(_tensors(model, optimizer), checkpoint_id=temporary / "shares")
         if rank == 0:
             _complete(temporary, state)
             os.replace(temporary, target)
@@ -345,7 +344,7 @@ def _tensors(model, optimizer) -> dict:
 
 # %% ../../nbs/training/01_training.ipynb #8889707c
 def resume(
-    model: nn.Module,  # whole
+    model: nn.Module,  # before it is distributed
     config: TrainingConfig,
     folder,  # of the run
     identity: dict,
@@ -355,44 +354,44 @@ def resume(
     Process 0 reads a checkpoint and all receive it, so that machines need no disk in common. Processes that were
     started with other settings or other weights raise `ConfigError`."""
     check_processes(model, identity)
-    path, state, whole = from_first(lambda: _newest(folder, identity))
-    if whole:
+    path, state, is_full = from_first(lambda: _newest(folder, identity))
+    if is_full:
         from_first(lambda: _load_model(path, model))
         _send_weights(model)
     elif path:
-        _check_shares(path)
+        _check_shards(path)
     runner = distribute(model, config)
     optimizer = make_optimizer(model, config)
-    if whole:
+    if is_full:
         _load_optimizer(from_first(lambda: _read_optimizer(path)), optimizer)
     elif path:
-        _read_shares(path, model, optimizer)
+        _read_shards(path, model, optimizer)
     return runner, optimizer, state
 
 # %% ../../nbs/training/01_training.ipynb #4c653ac3
 def check_processes(
     model: nn.Module,  # before a checkpoint is read
-    identity: dict,
-):  # of the run
+    identity: dict,  # of the run
+):
     "Raise `ConfigError` in every process if one was started with other settings or other weights than process 0."
     if not dist.is_initialized():
         return
     facts = {**json.loads(json.dumps(identity)), "initial weights": _digest(model)}
     everywhere = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, facts)
+    first = everywhere[0]
     for number, other in enumerate(everywhere):
         differing = [
-            name for name in sorted({*facts, *other}) if everywhere[0].get(name) != other.get(name)
+            name for name in sorted({*facts, *other}) if first.get(name) != other.get(name)
+        ]
+        values = [
+            f"{name} is {other.get(name)!r} there, {first.get(name)!r} in process 0"
+            for name in differing
         ]
         if differing:
-            values = [
-                f"{name} is {other.get(name)!r} there, {everywhere[0].get(name)!r} in process 0"
-                for name in differing
-            ]
             raise ConfigError(
                 f"process {number} would train something else: {'; '.join(values)}. Start all "
-                f"processes "
-                "with the same command, the same version of xlnb and the same data"
+                "processes with the same command, the same version of xlnb and the same data"
             )
 
 # %% ../../nbs/training/01_training.ipynb #e4200206
@@ -405,7 +404,7 @@ def _digest(model) -> str:
 
 
 def from_first(function: Callable):  # without parameters; its result can be pickled
-    "What a function gives in process 0, or the error that it raises there, in every process."
+    "The result of a function in process 0, or the error that it raises there, in every process."
     result = error = None
     if rank_and_world()[0] == 0:
         try:
@@ -413,9 +412,9 @@ def from_first(function: Callable):  # without parameters; its result can be pic
         except (CheckpointError, ConfigError) as e:
             error = e
     if dist.is_initialized():
-        parcel = [result, error]
-        dist.broadcast_object_list(parcel, 0)
-        result, error = parcel
+        message = [result, error]
+        dist.broadcast_object_list(message, 0)
+        result, error = message
     if error:
         raise error
     return result
@@ -429,22 +428,22 @@ def _send_weights(model):
         dist.broadcast(value, 0)
 
 
-def _check_shares(path: Path):
-    "Raise `CheckpointError` in every process where one does not see a checkpoint that was written in shares."
+def _check_shards(path: Path):
+    "Raise `CheckpointError` in every process if one of them cannot see a sharded checkpoint."
     if not dist.is_initialized():
         return
     everywhere = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, (path / "shares" / ".metadata").exists())
-    if blind := [number for number, sees in enumerate(everywhere) if not sees]:
+    if without := [number for number, sees in enumerate(everywhere) if not sees]:
         raise CheckpointError(
-            f"process {blind[0]} does not see {path}: parallel='fsdp' writes checkpoints in "
+            f"process {without[0]} does not see {path}: parallel='fsdp' writes checkpoints in "
             f"shares, "
             "for which all machines need a folder in common"
         )
 
 # %% ../../nbs/training/01_training.ipynb #9d8e39e0
 def _newest(folder, identity):
-    "Path and state of the newest checkpoint, and whether it is in one piece; leftovers of killed calls are removed."
+    "Path and state of the newest checkpoint, and whether it is unsharded; leftovers of killed calls are removed."
     sweep_leftovers(folder)
     if (path := latest_checkpoint(folder)) is None:
         return None, None, False
@@ -452,13 +451,13 @@ def _newest(folder, identity):
         verify_checksums(path, "its files belong together")
         state = read_json_object(path / "state.json", "step", "identity")
     except CheckpointError as e:
-        raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
+        raise CheckpointError(f"{path} is damaged ({e}): {_deletion_advice(path)}") from e
     _same_run(path, state["identity"], json.loads(json.dumps(identity)))
     return path, state, not (path / "shares").exists()
 
 
-def _without(path: Path) -> str:
-    "What happens when a damaged checkpoint is deleted."
+def _deletion_advice(path: Path) -> str:
+    "Advice on a damaged checkpoint: delete it, and where the run resumes then."
     older = max((other for other in path.parent.glob("checkpoint-*") if other < path), default=None)
     where = f"step {int(older.name.rpartition('-')[2]):,}" if older else "the start"
     return f"delete {path}, and the run goes on from {where}"
@@ -490,47 +489,49 @@ def _load_model(path, model):
     try:
         model.load_pretrained(path)
     except _DAMAGED as e:
-        raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
+        raise CheckpointError(f"{path} is damaged ({e}): {_deletion_advice(path)}") from e
 
 
 def _read_optimizer(path) -> dict:
     try:
         return torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu")
     except _DAMAGED as e:
-        raise CheckpointError(f"{path / 'optimizer.pt'} is damaged ({e}): {_without(path)}") from e
+        raise CheckpointError(
+            f"{path / 'optimizer.pt'} is damaged ({e}): {_deletion_advice(path)}"
+        ) from e
 
 # %% ../../nbs/training/01_training.ipynb #881b6e68
 def _load_optimizer(saved: dict, optimizer):
-    "A state that was written whole; of a model in shares each process takes its share."
+    "A state that was written in full; each process takes its shard of it."
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for number, values in saved["state"].items():
-        values |= _cut(values, parameters[number])
+        values |= _sharded(values, parameters[number])
     optimizer.load_state_dict(saved)
 
 
-def _cut(values, parameter) -> dict:
+def _sharded(values, parameter) -> dict:
     if not hasattr(parameter, "device_mesh"):
         return {}
     from torch.distributed.tensor import distribute_tensor
 
     mesh = parameter.device_mesh
-    places = parameter.placements
-    return {k: distribute_tensor(v, mesh, places) for k, v in values.items() if v.ndim}
+    placements = parameter.placements
+    return {k: distribute_tensor(v, mesh, placements) for k, v in values.items() if v.ndim}
 
 # %% ../../nbs/training/01_training.ipynb #22c50471
-def _read_shares(path, model, optimizer=None):
+def _read_shards(path, model, optimizer=None):
     "Weights, and the state of the optimiser if there is one, in place."
-    import torch.distributed.checkpoint as shares
+    import torch.distributed.checkpoint as shards
     from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
 
     tensors = _tensors(model, optimizer) if optimizer else {"model": _weights(model)}
     together = optimizer is not None and dist.is_initialized()
     with warnings.catch_warnings():
-        # that one process reads alone is meant
+        # one process reads alone on purpose
         warnings.filterwarnings("ignore", "torch.distributed is")
         try:
-            shares.load(tensors, checkpoint_id=path / "shares", no_dist=not together)
-        except shares.CheckpointException as e:
+            shards.load(tensors, checkpoint_id=path / "shares", no_dist=not together)
+        except shards.CheckpointException as e:
             raise CheckpointError(f"{path} is damaged ({e}): delete it") from e
     if optimizer:
         set_optimizer_state_dict(model, optimizer, tensors["optimizer"])
@@ -538,15 +539,15 @@ def _read_shares(path, model, optimizer=None):
 # %% ../../nbs/training/01_training.ipynb #632a320c
 def load_weights(
     path: Path,  # a checkpoint
-    model,
-):  # whole, of this process alone
-    "Weights of a checkpoint, written whole or in shares; afterwards the model can be saved in its own form."
+    model,  # of this process alone, unsharded
+):
+    "Parameters of a checkpoint, sharded or not; afterwards the model can be saved in its own form."
     try:
         verify_checksums(path, "its files belong together")
     except CheckpointError as e:
-        raise CheckpointError(f"{path} is damaged ({e}): {_without(path)}") from e
+        raise CheckpointError(f"{path} is damaged ({e}): {_deletion_advice(path)}") from e
     if (path / "shares").exists():
-        _read_shares(path, model)
+        _read_shards(path, model)
     else:
         _load_model(path, model)
 
@@ -594,14 +595,10 @@ def update(
     "One optimiser step; returns what is logged: mean losses and metrics, rate, gradient norm, tokens."
     inner = getattr(model, "module", model)
     work = step_work(inner, batches, config, step)
-    device = next(inner.parameters()).device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(
-            torch_generator(config.seed, "dropout", step, rank_and_world()[0]).initial_seed()
-        )
+    with _dropout_seed(config, step, next(inner.parameters()).device):
         sums, counts = accumulate_gradients(model, work, config.precision)
     norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
-    norm = (norm.full_tensor() if is_sharded(model) else norm).item()  # of all shares
+    norm = (norm.full_tensor() if is_sharded(model) else norm).item()  # over all shards
     check_finite(sums, norm, step, folder)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate_at(step, config)
@@ -609,26 +606,42 @@ def update(
     optimizer.zero_grad(set_to_none=True)
     if on_step:
         on_step(step, sums)
-    means = {
-        k: v / counts[k.split("/")[0]]
-        for k, v in sums.items()
-        if k.count("/") < 2 and counts[k.split("/")[0]]
-    }
-    tokens = all_reduce_sum(
-        {"tokens": sum(_tokens_in(batch) for batch, _ in work)}, ["tokens"], device
-    )
-    loss = sum(inner.weights[k] * means[k] for k in inner.weights if k in means)
-    rate = learning_rate_at(step, config)
-    return {
-        "step": step,
-        "loss": loss,
-        **means,
-        "learning_rate": rate,
-        "gradient_norm": norm,
-        **tokens,
-    }
+    return _log_line(inner, config, step, work, sums, counts, norm)
 
 # %% ../../nbs/training/01_training.ipynb #29b23946
+@contextmanager
+def _dropout_seed(config: TrainingConfig, step: int, device):
+    "Torch's global generators seeded for this step and process, and restored afterwards."
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        generator = torch_generator(config.seed, "dropout", step, rank_and_world()[0])
+        torch.manual_seed(generator.initial_seed())
+        yield
+
+
+def _log_line(model, config, step: int, work, sums: dict, counts: dict, norm: float) -> dict:
+    device = next(model.parameters()).device
+    tokens = sum(_tokens_in(batch) for batch, _ in work)
+    means = _means(sums, counts)
+    return {
+        "step": step,
+        "loss": sum(model.weights[k] * means[k] for k in model.weights if k in means),
+        **means,
+        "learning_rate": learning_rate_at(step, config),
+        "gradient_norm": norm,
+        **all_reduce_sum({"tokens": tokens}, ["tokens"], device),
+    }
+
+# %% ../../nbs/training/01_training.ipynb #5e0c1d01
+def _means(sums: dict, counts: dict) -> dict:
+    "Means of losses and metrics, without their parts and without losses that counted no token."
+    means = {}
+    for name, value in sums.items():
+        count = counts[name.split("/")[0]]
+        if name.count("/") < 2 and count:
+            means[name] = value / count
+    return means
+
+
 def _tokens_in(batch) -> int:  # of both sides, where they are apart
     return sum(
         int(batch[k].sum()) for k in ("attention_mask", "partner_attention_mask") if k in batch
@@ -653,7 +666,7 @@ def _logged(line: bytes, path, n: int) -> dict:
 
 # %% ../../nbs/training/01_training.ipynb #eb74cb5a
 def _cut_log(folder, state: dict):
-    "Forget what was logged after the checkpoint; where lines before it are gone, the state says so from here on."
+    "Remove lines after the checkpoint; where lines before it are missing, the state records it (log_lost_until)."
     path = Path(folder) / "log.jsonl"
     path.touch()
     size = path.stat().st_size
@@ -670,7 +683,7 @@ def _cut_log(folder, state: dict):
 # %% ../../nbs/training/01_training.ipynb #e2933059
 @contextmanager
 def _interrupts():
-    "A list that Ctrl-C fills, so that the step is ended and saved; the second time it ends at once."
+    "A list that Ctrl-C fills, so that the step ends and is saved; a second Ctrl-C ends at once."
     pressed = []
 
     def note(number, frame):
@@ -678,9 +691,9 @@ def _interrupts():
             raise KeyboardInterrupt
         pressed.append(number)
 
-    # of others Python takes no handlers
-    alone = threading.current_thread() is threading.main_thread()
-    if not alone or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    # Python allows handlers in the main thread only
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield pressed
     else:
         signal.signal(signal.SIGINT, note)
@@ -695,78 +708,103 @@ def train(
     batches,  # micro_batches, (step, index) → batch, state, load_state
     config: TrainingConfig,
     folder,  # of the run: checkpoints and log.jsonl
-    identity: dict | None = None,  # what must not differ when the run is taken up again
+    identity: dict | None = None,  # settings that must be equal when the run resumes
     evaluate=None,  # (step) → dict of metrics, every `evaluate_every` steps and where a call stops
     on_step=None,  # as of `update`
 ) -> dict:
-    "Train until `steps`, `max_minutes` or Ctrl-C, one step at least; the same call goes on from the last checkpoint."
-    folder, start, (rank, world) = Path(folder), time.monotonic(), rank_and_world()
-    if batches.micro_batches % world:
-        raise ConfigError(
-            f"a step has {batches.micro_batches} micro-batches, which {world} processes cannot "
-            f"share: "
-            "give it a multiple, by smaller micro-batches or more tokens in a step"
-        )
+    "Train until `steps`, `max_minutes` or Ctrl-C, one step at least; the same call resumes at the last checkpoint."
+    started = time.monotonic()
+    folder = Path(folder)
+    _check_micro_batches(batches)
     if next(model.parameters()).device.type == "cpu":
         keep_freed_memory()
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = {"step": 0, "tokens": 0, "seconds": 0.0, "log_size": 0, "identity": identity or {}}
-    runner, optimizer, state = resume(model, config, folder, fresh["identity"])
+    runner, optimizer, state = _restore(model, batches, config, folder, identity or {})
+    call = _Call(config, state, started)
+    is_quiet = None if rank_and_world()[0] == 0 else True  # None: no bar in a notebook
+    with (
+        _open_log(folder) as log,
+        progress_bar(quiet=is_quiet, total=config.steps, initial=state["step"], unit="step") as bar,
+        _interrupts() as interrupts,
+    ):
+        while not call.is_over:
+            began = time.monotonic()
+            line = update(runner, optimizer, batches, config, state["step"], folder, on_step)
+            call.count_step(line["tokens"], began, bool(interrupts))
+            if evaluate and (call.is_late or _evaluation_due(state["step"], config)):
+                with unsharded(model, config.precision):
+                    line |= evaluate(state["step"])
+            _report(call, line, bar, log)
+            if call.is_save_due:
+                _save(folder, model, optimizer, batches, state, log)
+                call.saved = call.now
+        _save(folder, model, optimizer, batches, state, log)
+    if call.is_interrupted or interrupts:
+        raise KeyboardInterrupt
+    return _summary(call, folder)
+
+# %% ../../nbs/training/01_training.ipynb #5e0c1d02
+def _check_micro_batches(batches):
+    world = rank_and_world()[1]
+    if batches.micro_batches % world:
+        raise ConfigError(
+            f"a step has {batches.micro_batches} micro-batches, which {world} processes cannot "
+            "share: give it a multiple, by smaller micro-batches or more tokens in a step"
+        )
+
+
+def _restore(model, batches, config, folder: Path, identity: dict):
+    "Model as it runs, optimiser and state, from the last checkpoint or from the start."
+    fresh = {"step": 0, "tokens": 0, "seconds": 0.0, "log_size": 0, "identity": identity}
+    runner, optimizer, state = resume(model, config, folder, identity)
     state = fresh | (state or {})
     if "batches" in state:
         batches.load_state(state["batches"])
-    if rank == 0:
+    if rank_and_world()[0] == 0:
         _cut_log(folder, state)
-    before = state["seconds"]
-    saved = time.monotonic()
-    first = state["step"]
-    quiet = None if rank == 0 else True  # None: no bar in a notebook, whose outputs are kept
-    with (
-        open(folder / "log.jsonl", "a", 1, "utf-8") if rank == 0 else nullcontext() as log,
-        progress_bar(quiet=quiet, total=config.steps, initial=first, unit="step") as bar,
-        _interrupts() as pressed,
-    ):
-        late = stopped = False
-        while state["step"] < config.steps and not (late or stopped):
-            began = time.monotonic()
-            line = update(runner, optimizer, batches, config, state["step"], folder, on_step)
-            now = time.monotonic()
-            # no room for another step
-            late = now - start + (now - began) > 60 * config.max_minutes
-            late, due, stopped = _agreed(
-                late, now - saved > 60 * config.checkpoint_minutes, bool(pressed)
-            )
-            state |= {
-                "step": state["step"] + 1,
-                "tokens": state["tokens"] + line["tokens"],
-                "seconds": before + now - start,
-            }
-            if evaluate and (late or _evaluation_due(state["step"], config)):
-                with unsharded(model, config.precision):
-                    line |= evaluate(state["step"])
-            rate = state["tokens"] / state["seconds"]
-            bar.set_postfix_str(f"loss {line['loss']:.3f}, {rate:,.0f} tokens/s", refresh=False)
-            bar.update()
-            if rank == 0:
-                progress(_where(state, config, line["loss"], first, now - start))
-            if rank == 0:
-                log.write(
-                    json.dumps(
-                        {**line, "tokens": state["tokens"], "seconds": round(state["seconds"], 3)}
-                    )
-                    + "\n"
-                )
-            if due and not late and state["step"] < config.steps:
-                _save(folder, model, optimizer, batches, state, log)
-                saved = now
-        _save(folder, model, optimizer, batches, state, log)
-    if stopped or pressed:
-        raise KeyboardInterrupt
-    return _summary(state, config, first, time.monotonic() - start, folder)
+    return runner, optimizer, state
+
+
+def _open_log(folder: Path):  # of process 0
+    return (
+        open(folder / "log.jsonl", "a", 1, "utf-8") if rank_and_world()[0] == 0 else nullcontext()
+    )
+
+# %% ../../nbs/training/01_training.ipynb #5e0c1d03
+class _Call:
+    "The clock of one call of `train`, and the state of the run, which it keeps up to date."
+
+    def __init__(self, config: TrainingConfig, state: dict, started: float):
+        self.config = config
+        self.state = state
+        self.started = started
+        self.first_step = state["step"]
+        self.seconds_before = state["seconds"]  # of earlier calls
+        self.saved = self.now = time.monotonic()  # saved: when the last checkpoint was written
+        self.is_late = False
+        self.is_interrupted = False
+        self.is_save_due = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.state["step"] >= self.config.steps or self.is_late or self.is_interrupted
+
+    def count_step(self, tokens: float, began: float, interrupted: bool):
+        "Note a step that has ended; all processes agree on whether to stop and whether to save."
+        self.now = time.monotonic()
+        seconds = self.now - self.started
+        # no time for another step
+        late = seconds + (self.now - began) > 60 * self.config.max_minutes
+        due = self.now - self.saved > 60 * self.config.checkpoint_minutes
+        self.is_late, due, self.is_interrupted = _agreed(late, due, interrupted)
+        self.state["step"] += 1
+        self.state["tokens"] += tokens
+        self.state["seconds"] = self.seconds_before + seconds
+        self.is_save_due = due and not self.is_late and self.state["step"] < self.config.steps
 
 # %% ../../nbs/training/01_training.ipynb #39ca522d
 def _agreed(*flags: bool) -> list[bool]:
-    "What process 0 finds by its clock: all processes have to stop, and to save, at the same step."
+    "The flags of process 0 in all processes, which have to stop, and to save, at the same step."
     flags = torch.tensor(flags, dtype=torch.uint8)
     if dist.is_initialized():
         flags = flags.cuda() if dist.get_backend() == "nccl" else flags
@@ -774,12 +812,20 @@ def _agreed(*flags: bool) -> list[bool]:
     return flags.bool().tolist()
 
 
-def _where(state, config, loss, first, seconds) -> str:
-    "Where a run stands, in a line for a terminal."
-    left = (config.steps - state["step"]) * seconds / 60 / (state["step"] - first)
-    rate = state["tokens"] / state["seconds"]
-    where = f"step {state['step']:,} of {config.steps:,}, loss {loss:.3f}"
-    return f"{where}, {rate:,.0f} tokens/s, {left:,.1f} minutes left"
+def _report(call: _Call, line: dict, bar, log):
+    "Write a step to the progress bar, the terminal and the log."
+    state = call.state
+    rate = f"{state['tokens'] / state['seconds']:,.0f} tokens/s"
+    bar.set_postfix_str(f"loss {line['loss']:.3f}, {rate}", refresh=False)
+    bar.update()
+    if not log:
+        return
+    left = (call.config.steps - state["step"]) * (call.now - call.started) / 60
+    minutes = left / (state["step"] - call.first_step)
+    where = f"step {state['step']:,} of {call.config.steps:,}, loss {line['loss']:.3f}"
+    progress(f"{where}, {rate}, {minutes:,.1f} minutes left")
+    counted = {"tokens": state["tokens"], "seconds": round(state["seconds"], 3)}
+    log.write(json.dumps(line | counted) + "\n")
 
 
 def _evaluation_due(step, config) -> bool:
@@ -793,18 +839,20 @@ def _save(folder, model, optimizer, batches, state, log):
     )
 
 
-def _summary(state, config, first, seconds, folder) -> dict:
-    "What a caller reports: how far the run is, and how long the rest would take at this call's pace."
-    left = config.steps - state["step"]
-    done = state["step"] - first
+def _summary(call: _Call, folder) -> dict:
+    "What a caller reports: how far the run is, and how long the remaining steps would take at this call's pace."
+    state = call.state
+    left = call.config.steps - state["step"]
+    done = state["step"] - call.first_step
+    minutes = (time.monotonic() - call.started) / 60
     lost = {"log_lost_until": state["log_lost_until"]} if "log_lost_until" in state else {}
     return lost | {
         "step": state["step"],
-        "steps": config.steps,
+        "steps": call.config.steps,
         "finished": left == 0,
         "tokens": int(state["tokens"]),
         "seconds": state["seconds"],
         "tokens_per_second": state["tokens"] / max(state["seconds"], 1e-9),
-        "minutes_left": left * seconds / 60 / done if done else None if left else 0.0,
+        "minutes_left": left * minutes / done if done else None if left else 0.0,
         "folder": str(folder),
     }
