@@ -61,7 +61,7 @@ _OLD_FIELDS = {
     "relative_start": ("relative_bias_init", {}),
     "relative_across": ("cross_sentence_buckets", {"own": "separate"}),
 }
-# what transformers passes besides the fields
+# arguments that transformers passes besides the fields
 _FROM_TRANSFORMERS = (
     "model_type",
     "name_or_path",
@@ -171,16 +171,14 @@ class EncoderConfig(PreTrainedConfig):
     )
     pooler: bool = False
     cross_attention: bool = False
-    trained_on_pairs: bool | None = (
-        None  # whether it has read sentence pairs; None: nobody has written it down
-    )
+    trained_on_pairs: bool | None = None  # whether it was trained on sentence pairs; None: unknown
     head_transform: bool = (
         True  # dense + activation + norm before the output matrix of the language-model heads
     )
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0
     classifier_dropout: float = 0.1
-    partner: str = "translation"  # of a head that reads a sentence beside another: one that is given, or the sentence
+    partner: str = "translation"  # of a head that reads a sentence beside another: an argument, or the sentence itself
     detach_partner: bool = False  # whether no gradient goes into the states of that partner
     initializer_range: float = 0.02
     tie_word_embeddings: bool = True
@@ -198,12 +196,10 @@ class EncoderConfig(PreTrainedConfig):
             choose(name, getattr(self, name), allowed)
         choose("hidden_act", self.hidden_act, ACT2FN)
         _check_numbers({f.name: getattr(self, f.name) for f in fields(EncoderConfig)})
-        unknown = [
-            name for name in extra if name not in _FROM_TRANSFORMERS and not name.startswith("_")
-        ]
-        own = {f.name for f in fields(self)} - {f.name for f in fields(PreTrainedConfig)}
-        for name in unknown:
-            choose("setting", name, sorted(own))
+        known = {f.name for f in fields(self)} - {f.name for f in fields(PreTrainedConfig)}
+        for name in extra:
+            if name not in _FROM_TRANSFORMERS and not name.startswith("_"):
+                choose("setting", name, sorted(known))
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
@@ -249,7 +245,7 @@ SIZES = {
 # %% ../../nbs/encoder/00_encoder.ipynb #411b2032
 def config_for(
     size: str,  # tiny, small, base, large or xl
-    vocab_size: int,  # pieces, the five special ones included; the last one is the mask
+    vocab_size: int,  # subwords, the five special ones included; the last one is the mask
     **changes,  # other fields of `EncoderConfig`, or other values for those of the size
 ) -> EncoderConfig:
     "A configuration with the shape of a size; `ConfigError` for an unknown size, field or value."
@@ -275,7 +271,7 @@ def _token_positions(
 
 # %% ../../nbs/encoder/00_encoder.ipynb #df51e7c1
 class Embeddings(nn.Module):
-    "Word, position and type vectors → sum → LayerNorm → projection to the hidden size where the tables are narrower."
+    "Word, position and type vectors → sum → LayerNorm → projection to the hidden size where embeddings are narrower."
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -331,7 +327,7 @@ def relative_buckets(
     buckets: int = 32,  # half for each direction
     max_distance: int = 128,  # from here on all distances share the last bucket
 ) -> Tensor:
-    "T5's bidirectional buckets: half of a direction's buckets hold one distance each, the rest widen as logarithms do."
+    "T5's bidirectional buckets: half of a direction's buckets hold one distance each, the others grow logarithmically."
     side = buckets // 2
     exact = side // 2
     far = distance.abs()
@@ -342,20 +338,19 @@ def relative_buckets(
     return (distance > 0) * side + torch.where(far < exact, far, wide.clamp(max=side - 1))
 
 # %% ../../nbs/encoder/00_encoder.ipynb #3c819f1d
-_LEVEL = 8  # from this distance on a local start is level
+_LEVEL = 8  # distance from which the slopes of a local start are level
 
 
-# of a table on a GPU: the gradients of millions of places meet in a few numbers, and wait for each
-# other
+# of a table on a GPU, where the gradients of millions of pairs go to a few addresses
 _COPIES = 64
 
 
 def from_copies(
     table: Tensor,  # (heads, rows)
-    rows: Tensor,  # (places,)
+    rows: Tensor,  # (n,)
     copies: int,
-) -> Tensor:  # (heads, places)
-    "`table[:, rows]`, each place out of the next copy of the table, so that fewer gradients go to one address."
+) -> Tensor:  # (heads, n)
+    "`table[:, rows]`, each row from the next copy of the table, so that fewer gradients go to one address."
     if copies == 1:
         return table.index_select(1, rows)
     turns = torch.arange(len(rows), device=rows.device) % copies
@@ -382,43 +377,31 @@ class RelativeBias(nn.Module):
             torch.empty(config.num_attention_heads, self.tables * self.buckets)
         )
 
-    def start(
-        self,
-    ) -> (
-        Tensor
-    ):  # (heads, buckets), or twice as many of which the second half is for the other sentence
+    def initial(self) -> Tensor:  # (heads, buckets), twice as many with separate ones
         "N(0, 0.02), or slopes of -1, -1/2, -1/4 and 0 per position by head, level from 8 on; 0 across sentences."
-        # drawn in any case: the generator's
+        # drawn in both cases, so that parameters drawn later are the same
         table = torch.empty_like(self.weight[:, : self.buckets]).normal_(std=0.02)
-        # state, and with it all weights that are drawn after these, is then the same for both
-        # starts
         if self.local:
             heads = torch.arange(len(table), device=table.device)
             slope = torch.tensor([-1, -0.5, -0.25, 0], device=table.device)[heads % 4]
-            distance = (
-                torch.arange(-self.max_distance, self.max_distance + 1, device=table.device)
-                .abs()
-                .float()
-            )
-            nearest = torch.full_like(table[0], _LEVEL).scatter_reduce(
-                0, self.of_distance(), distance, "amin"
-            )
+            distance = self._distances().abs().float()
+            level = torch.full_like(table[0], _LEVEL)
+            nearest = level.scatter_reduce(0, self.bucket_of_distance(), distance, "amin")
             table = slope[:, None] * nearest
         return F.pad(table, (0, (self.tables - 1) * self.buckets))
 
-    def of_distance(self) -> Tensor:  # (2·max_distance + 1,)
-        "The bucket of every distance from -max_distance on."
-        distance = torch.arange(
-            -self.max_distance, self.max_distance + 1, device=self.weight.device
-        )
-        return relative_buckets(distance, self.buckets, self.max_distance)
+    def _distances(self) -> Tensor:
+        limit = self.max_distance
+        return torch.arange(-limit, limit + 1, device=self.weight.device)
 
-    def of_tables(self, copies: int = 1) -> Tensor:  # (copies, tables, heads, 2·max_distance + 1)
-        "The number of every distance and head: of keys in the same sentence and, if they have their own, in the other."
-        tables = self.weight.unflatten(1, (self.tables, self.buckets)).transpose(0, 1)[
-            :, :, self.of_distance()
-        ]
-        return tables.repeat(copies, 1, 1, 1)
+    def bucket_of_distance(self) -> Tensor:  # (2·max_distance + 1,)
+        "The bucket of every distance from -max_distance on."
+        return relative_buckets(self._distances(), self.buckets, self.max_distance)
+
+    def by_distance(self, copies: int = 1) -> Tensor:  # (copies, tables, heads, 2·max_distance + 1)
+        "The bias of every distance and head: of keys in the same sentence and, with separate buckets, in the other."
+        tables = self.weight.unflatten(1, (self.tables, self.buckets)).transpose(0, 1)
+        return tables[:, :, self.bucket_of_distance()].repeat(copies, 1, 1, 1)
 
     def forward(
         self,
@@ -428,15 +411,15 @@ class RelativeBias(nn.Module):
     ) -> Tensor:  # (1 or batch, heads, queries, keys)
         limit = self.max_distance
         distance = key_positions[:, None, :] - query_positions[:, :, None]
-        rows = self.of_distance()[distance.clamp(-limit, limit) + limit]
+        rows = self.bucket_of_distance()[distance.clamp(-limit, limit) + limit]
         if self.tables == 2 and memory:
             rows = rows + self.buckets
         elif self.tables == 2:
             sentence = sentence_numbers(key_positions)
-            asking = sentence[:, -query_positions.shape[1] :]
-            rows = rows + self.buckets * (asking[:, :, None] != sentence[:, None, :])
-        chosen = from_copies(self.weight, rows.flatten(), _COPIES if rows.is_cuda else 1)
-        return chosen.view(-1, *rows.shape).transpose(0, 1)
+            of_query = sentence[:, -query_positions.shape[1] :]
+            rows = rows + self.buckets * (of_query[:, :, None] != sentence[:, None, :])
+        bias = from_copies(self.weight, rows.flatten(), _COPIES if rows.is_cuda else 1)
+        return bias.view(-1, *rows.shape).transpose(0, 1)
 
 # %% ../../nbs/encoder/00_encoder.ipynb #ce9e962e
 class Gate(nn.Module):
@@ -477,13 +460,13 @@ def _additive_mask(visible: Tensor, dtype) -> Tensor:
 
 # %% ../../nbs/encoder/00_encoder.ipynb #1a553554
 def _learned_on_cpu(bias, dropout: float) -> bool:
-    "Whether PyTorch would have no fused kernel for this bias."
+    "Whether PyTorch has no fused kernel for this bias."
     learned = bias is not None and bias.requires_grad and bias.device.type == "cpu"
     return learned and not dropout and not torch.is_autocast_enabled("cpu")
 
 
 def _attend_unfused(query, key, value, bias):
-    "What `scaled_dot_product_attention` computes for a learned bias, in its order: both factors share the scale."
+    "The same as `scaled_dot_product_attention` with a learned bias, in its order: both factors share the scale."
     scale = math.sqrt(1 / math.sqrt(query.shape[-1]))
     return ((query * scale) @ (key * scale).transpose(-1, -2) + bias).softmax(-1) @ value
 
@@ -504,19 +487,17 @@ def attend(
         return F.scaled_dot_product_attention(query, key, value, bias, dropout, causal), None
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     if causal:
-        bias = _additive_mask(
-            _causal_mask(scores.shape[-2], scores.shape[-1], scores.device), scores.dtype
-        )
+        visible = _causal_mask(scores.shape[-2], scores.shape[-1], scores.device)
+        bias = _additive_mask(visible, scores.dtype)
     if bias is not None:
         scores = scores + bias
-    weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(
-        value.dtype
-    )
+    precision = torch.promote_types(scores.dtype, torch.float32)
+    weights = scores.softmax(-1, dtype=precision).to(value.dtype)
     return F.dropout(weights, dropout) @ value, weights
 
 # %% ../../nbs/encoder/00_encoder.ipynb #3a119d45
 class Packing:
-    "Where the tokens of a packed batch (1, total) stand in the padded one (sequences, longest)."
+    "The positions of the tokens of a packed batch (1, total) in the padded one (sequences, longest)."
 
     def __init__(
         self,
@@ -529,28 +510,29 @@ class Packing:
                 f"cu_seqlens must rise from 0 to the number of tokens, {total}; "
                 f"got {cu_seqlens.tolist()}"
             )
-        self.sequences, self.longest = len(lengths), int(lengths.max())
+        self.sequences = len(lengths)
+        self.longest = int(lengths.max())
         row = torch.repeat_interleave(torch.arange(self.sequences, device=lengths.device), lengths)
         self.borders = cu_seqlens
         self.row = row  # (sequences + 1,), (total,)
         self.column = torch.arange(total, device=lengths.device) - cu_seqlens[:-1][row]
-        self.place = row * self.longest + self.column  # (total,)
+        self.index = row * self.longest + self.column  # (total,)
         # (sequences, longest)
         self.visible = torch.arange(self.longest, device=lengths.device) < lengths[:, None]
 
     def pad(self, x: Tensor) -> Tensor:
         "(1, total, …) → (sequences, longest, …), zeros where there is no token."
         flat = x.new_zeros(self.sequences * self.longest, *x.shape[2:]).index_copy(
-            0, self.place, x[0]
+            0, self.index, x[0]
         )
         return flat.unflatten(0, (self.sequences, self.longest))
 
     def unpad(self, x: Tensor) -> Tensor:
         "The inverse of `pad`."
-        return x.flatten(0, 1).index_select(0, self.place)[None]
+        return x.flatten(0, 1).index_select(0, self.index)[None]
 
 # %% ../../nbs/encoder/00_encoder.ipynb #6f5fca36
-_FLEX_BLOCK = 128  # queries and keys of a block that is skipped as a whole
+_FLEX_BLOCK = 128  # queries and keys of a block, the unit that is skipped
 
 
 def packed_blocks(
@@ -613,7 +595,7 @@ class Flexible:
         return lambda score, b, h, i, j: score + gate[b, h, i] * number(b, h, i, j)
 
     def check_device(self, query):
-        "Raise `ConfigError` where gradients are wanted and there are none."
+        "Raise `ConfigError` where gradients are needed and not supported."
         if query.requires_grad and not query.is_cuda:
             raise ConfigError(
                 f"attn_implementation='flex_attention' has gradients on 'cuda' only, not on "
@@ -631,7 +613,7 @@ class Flexible:
 # %% ../../nbs/encoder/00_encoder.ipynb #044f466b
 @dataclass
 class AttentionContext:
-    "What the layers of one forward pass have in common."
+    "The inputs that the layers of one forward pass share."
 
     mask: Tensor | None = (
         None  # additive, (1 or batch, 1 or heads, 1 or queries, keys); holds a plain relative bias too
@@ -703,14 +685,11 @@ class SelfAttention(nn.Module):
         return self.out(context.packing.unpad(out) if context.packing else out), weights
 
     def _gated(self, hidden, query, context, pad):
-        gate = self.gate(pad(hidden) if self.gate.input == "hidden" else None, query).to(
-            context.bias.dtype
-        )
-        return (
-            gate * context.bias
-            if context.mask is None
-            else torch.addcmul(context.mask, gate, context.bias)
-        )
+        gate_input = pad(hidden) if self.gate.input == "hidden" else None
+        gate = self.gate(gate_input, query).to(context.bias.dtype)
+        if context.mask is None:
+            return gate * context.bias
+        return torch.addcmul(context.mask, gate, context.bias)
 
     def _flexible(self, hidden, flexible):
         # packed batches stay packed
@@ -774,9 +753,11 @@ class Block(GradientCheckpointingLayer):
         def norm():
             return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-        self.attention, self.attention_norm = SelfAttention(config, layer), norm()
+        self.attention = SelfAttention(config, layer)
+        self.attention_norm = norm()
         if config.cross_attention:
-            self.cross_attention, self.cross_norm = CrossAttention(config, layer), norm()
+            self.cross_attention = CrossAttention(config, layer)
+            self.cross_norm = norm()
         self.up = nn.Linear(config.hidden_size, config.intermediate_size)
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
         self.feed_forward_norm = norm()
@@ -815,7 +796,7 @@ def compile_blocks(
 ):
     "Send every block through torch.compile from its next call on."
     limits = torch._dynamo.config
-    # beyond it PyTorch goes on uncompiled, with a warning
+    # beyond it PyTorch runs uncompiled, with a warning
     limits.recompile_limit = max(limits.recompile_limit, 64)
     for block in model.modules():
         if isinstance(block, Block):
@@ -823,7 +804,7 @@ def compile_blocks(
 
 # %% ../../nbs/encoder/00_encoder.ipynb #3496eb3c
 def _prepare_cache(config, cache, use_cache, is_causal, memory):
-    "The cache to read and write: a new one if none was given, with room for the memory where there is one."
+    "The cache to read and write: a new one if there is none, with a part for the memory where there is one."
     if not is_causal and (use_cache or cache is not None and cache.get_seq_length()):
         raise ConfigError(
             "a cache of earlier tokens needs is_causal=True: they cannot see what comes after them"
@@ -877,51 +858,54 @@ def _score_dtype(hidden) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 # %% ../../nbs/encoder/00_encoder.ipynb #dcab17d1
+def _flexible_mask(context: AttentionContext, hidden, attention_mask, is_causal: bool):
+    "Blocks of keys that each query sees, None where it sees all."
+    batch, seq = hidden.shape[:2]
+    visible = _visible_keys(context, hidden.shape, attention_mask)
+
+    def ordered(i, j):
+        return (i >= j) if is_causal else (i == i)
+
+    if context.packing:
+        row = context.packing.row
+
+        def same_sequence(b, h, i, j):
+            return (row[i] == row[j]) & ordered(i, j)
+
+        return packed_blocks(context.packing.borders, row, same_sequence)
+    if visible is None and not is_causal:
+        return None
+    all_keys = hidden.new_ones(batch, seq, dtype=torch.bool)
+    is_token = all_keys if visible is None else attention_mask.bool()
+
+    def sees(b, h, i, j):
+        return is_token[b, j] & ordered(i, j)
+
+    options = dict(device=hidden.device, BLOCK_SIZE=_FLEX_BLOCK)
+    return create_block_mask(sees, batch, None, seq, seq, **options)
+
+# %% ../../nbs/encoder/00_encoder.ipynb #5e0c1f01
 def _add_functions(
     context: AttentionContext, encoder, hidden, attention_mask, positions, is_causal: bool
 ):
     "Padding, causality and relative bias of self-attention for FlexAttention; `ConfigError` for what it cannot do."
-    config, (batch, seq), packing = encoder.config, hidden.shape[:2], context.packing
+    config = encoder.config
     if config.attention_probs_dropout_prob and encoder.training or context.cache is not None:
         raise ConfigError(
             "attn_implementation='flex_attention' knows neither dropout of attention weights nor a "
             "cache: set attention_probs_dropout_prob=0 and use_cache=False, or use 'sdpa'"
         )
-    visible = _visible_keys(context, hidden.shape, attention_mask)
-    context.flexible = flexible = Flexible()
-
-    def ordered(i, j):
-        return (i >= j) if is_causal else (i == i)
-
-    if packing:
-        row = packing.row
-
-        def see(b, h, i, j):
-            return (row[i] == row[j]) & ordered(i, j)
-
-        flexible.blocks = packed_blocks(packing.borders, row, see)
-    elif visible is not None or is_causal:
-        key = (
-            attention_mask.bool()
-            if visible is not None
-            else hidden.new_ones(batch, seq, dtype=torch.bool)
-        )
-
-        def see(b, h, i, j):
-            return key[b, j] & ordered(i, j)
-
-        flexible.blocks = create_block_mask(
-            see, batch, None, seq, seq, device=hidden.device, BLOCK_SIZE=_FLEX_BLOCK
-        )
+    context.flexible = Flexible(_flexible_mask(context, hidden, attention_mask, is_causal))
     if config.relative_positions != "none":
-        flexible.positions = positions.expand(batch, seq).contiguous()
-        flexible.tables = encoder.relative_bias.of_tables(_COPIES if hidden.is_cuda else 1)
+        copies = _COPIES if hidden.is_cuda else 1
+        context.flexible.positions = positions.expand(hidden.shape[:2]).contiguous()
+        context.flexible.tables = encoder.relative_bias.by_distance(copies)
 
 # %% ../../nbs/encoder/00_encoder.ipynb #1272348a
 def _add_masks(
     context: AttentionContext, encoder, hidden, attention_mask, positions, is_causal: bool
 ):
-    "Padding, causality and relative bias of self-attention, gathered once for all layers."
+    "Padding, causality and relative bias of self-attention, computed once for all layers."
     packing = context.packing
     dtype = _score_dtype(hidden)
     kind = encoder.config.relative_positions
@@ -950,7 +934,7 @@ _NO_CROSS_ATTENTION = (
 
 # %% ../../nbs/encoder/00_encoder.ipynb #9007a0d9
 def _add_memory_mask(context: AttentionContext, encoder, hidden, mask, positions):
-    "Whether the blocks look at a memory, which of its places are tokens, and how far away they are."
+    "Whether the blocks attend to a memory, which of its positions are tokens, and the bias of their distances."
     config = encoder.config
     cached = isinstance(context.cache, EncoderDecoderCache) and any(
         context.cache.is_updated.values()
@@ -965,9 +949,9 @@ def _add_memory_mask(context: AttentionContext, encoder, hidden, mask, positions
         and config.relative_memory == "shared"
         and config.relative_positions != "none"
     ):
-        places = torch.arange(context.memory_length, device=hidden.device)[None]
+        keys = torch.arange(context.memory_length, device=hidden.device)[None]
         queries = context.packing.pad(positions.expand(1, -1)) if context.packing else positions
-        bias = encoder.relative_bias(queries, places, memory=True).to(_score_dtype(hidden))
+        bias = encoder.relative_bias(queries, keys, memory=True).to(_score_dtype(hidden))
         context.memory_mask = bias if context.memory_mask is None else bias + context.memory_mask
 
 # %% ../../nbs/encoder/00_encoder.ipynb #74a841ec
@@ -978,18 +962,17 @@ def _run_blocks(
     hidden_states: bool,
     attentions: bool,
 ):
-    "Through all blocks, the final norm and the pooler, keeping on the way what was asked for."
+    "All blocks, the final norm and the pooler; hidden states and attention weights are recorded where asked for."
     states = [hidden]
     weights = []
-    crossed = []
+    cross_weights = []
     for n, block in enumerate(encoder.layers, 1):
-        hidden, own, other = block(
-            hidden, context, context.wanted if n == len(encoder.layers) else None
-        )
+        wanted = context.wanted if n == len(encoder.layers) else None
+        hidden, self_attention, cross_attention = block(hidden, context, wanted)
         if hidden_states:
             states.append(hidden)
         if attentions:
-            weights.append(own), crossed.append(other)
+            weights.append(self_attention), cross_weights.append(cross_attention)
     if hasattr(encoder, "norm"):
         hidden = states[-1] = encoder.norm(hidden)
     return BaseModelOutputWithPoolingAndCrossAttentions(
@@ -998,14 +981,14 @@ def _run_blocks(
         **{CACHE_FIELD: context.cache if context.write_cache else None},
         hidden_states=tuple(states) if hidden_states else None,
         attentions=tuple(weights) if attentions else None,
-        cross_attentions=tuple(crossed) if attentions and context.crosses else None,
+        cross_attentions=tuple(cross_weights) if attentions and context.crosses else None,
     )
 
 # %% ../../nbs/encoder/00_encoder.ipynb #09f4c45e
+# of an output: transformers renamed it in 5.24
 CACHE_FIELD = (
     "cache" if hasattr(BaseModelOutputWithPoolingAndCrossAttentions, "cache") else "past_key_values"
 )
-# of an output: transformers renamed it in 5.24
 
 
 def _pooled(
@@ -1021,7 +1004,7 @@ LOADING = threading.RLock()
 
 # %% ../../nbs/encoder/00_encoder.ipynb #ba9bbe35
 class EncoderPreTrainedModel(PreTrainedModel):
-    "What `Encoder` and all models with a head share: initialisation, names, a choice of layers."
+    "The base of `Encoder` and all models with a head: initialisation, names, a choice of layers."
 
     config_class = EncoderConfig
     base_model_prefix = "encoder"
@@ -1042,7 +1025,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
         "normal(0, initializer_range) for matrices and tables, 0 for biases; relative bias by `relative_bias_init`."
         super()._init_weights(module)
         if isinstance(module, RelativeBias):
-            initialization.copy_(module.weight, module.start().detach())
+            initialization.copy_(module.weight, module.initial().detach())
         if isinstance(module, Gate):
             nn.init.ones_(module.scale)
 
@@ -1190,7 +1173,7 @@ class Encoder(EncoderPreTrainedModel):
         return cache
 
 # %% ../../nbs/encoder/00_encoder.ipynb #6f92f732
-def check_config(config, kind=EncoderConfig):  # kind: the class that is asked for
+def check_config(config, kind=EncoderConfig):  # kind: the required class
     "Raise `ConfigError` for what is no configuration."
     if not isinstance(config, kind):
         raise ConfigError(
@@ -1281,12 +1264,12 @@ def load(
     with refusing_damage(
         lambda why: f"{folder} holds no model that loads ({why}): write or download it again"
     ):
-        return _load_whole(
+        return _load_all(
             folder, model_class, config or model_class.config_class.from_pretrained(folder)
         )
 
 # %% ../../nbs/encoder/00_encoder.ipynb #ac3e3fdd
-def _load_whole(folder, model_class, config):
+def _load_all(folder, model_class, config):
     "The model, if names and shapes of its weights are those of the folder."
     with torch.device("meta"):
         model = model_class(copy.deepcopy(config))
@@ -1321,7 +1304,7 @@ def forward_flops(config: EncoderConfig, length: int) -> int:  # length: tokens 
 
 
 def parameter_count(config: EncoderConfig, model_class=Encoder) -> dict:
-    "Weights of a model that is never allocated: in the tables, in the rest, in all."
+    "Number of parameters, without allocating the model: in embeddings (tables), in other parts (rest), in all."
     check_config(config, PreTrainedConfig)
     with torch.device("meta"):
         model = model_class(config)

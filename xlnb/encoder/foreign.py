@@ -95,7 +95,7 @@ def _our_name(name: str) -> str:
 
 
 def rename_foreign(weights: dict) -> dict:  # weights under transformers' names
-    "The same weights under our names, queries, keys and values side by side; `KeyError` where one of them is missing."
+    "The same weights under our names, queries, keys and values concatenated; `KeyError` where one of them is missing."
     ours = {_our_name(name): weight for name, weight in weights.items()}
     for name in [name for name in ours if re.search(r"attention\.key\.", name)]:
         parts = ("query", "key", "value")
@@ -103,14 +103,14 @@ def rename_foreign(weights: dict) -> dict:  # weights under transformers' names
         if "cross_attention" in name:
             parts = ("key", "value")
             joined = "kv"
-        found = [ours.pop(name.replace(".key.", f".{part}.")) for part in parts]
-        ours[name.replace(".key.", f".{joined}.")] = torch.cat(found)
+        joined_parts = [ours.pop(name.replace(".key.", f".{part}.")) for part in parts]
+        ours[name.replace(".key.", f".{joined}.")] = torch.cat(joined_parts)
     return ours
 
 # %% ../../nbs/encoder/02_foreign.ipynb #ec00d078
 @contextmanager
 def quietly():
-    "Without transformers' bars, and without its reports of weights that a file lacks or has too many of."
+    "Without transformers' progress bars, and without its reports of missing and unexpected parameters."
     level = logging.get_verbosity()
     shown = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -137,7 +137,7 @@ def _read_quietly(auto, folder, config):
 
 
 def _readable_config(folder, model_class):
-    "The folder's own configuration; raises what `load_foreign` raises where the two cannot be brought together."
+    "The folder's configuration; raises as `load_foreign` does where it does not fit the class."
     if (
         not issubclass(model_class, EncoderPreTrainedModel)
         or model_class.foreign_auto_class is None

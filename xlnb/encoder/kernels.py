@@ -88,7 +88,7 @@ def _scan(
     noise,  # of the pass; `weight` and `bias` from id `first` on
     floats,
     ints,
-    own,  # results: (2 or 3, stripes, n), (1 or 2, stripes, n), (n,)
+    label_logit,  # results: (2 or 3, stripes, n), (1 or 2, stripes, n), (n,)
     n,
     size,
     first,
@@ -123,8 +123,8 @@ def _scan(
         )
         peak = tl.max(z, 1)
         # the first of equals
-        place = tl.min(tl.where(z == peak[:, None], column[None, :], 2147483647), 1)
-        argmax = tl.where(peak > best, first + place, argmax)
+        winner = tl.min(tl.where(z == peak[:, None], column[None, :], 2147483647), 1)
+        argmax = tl.where(peak > best, first + winner, argmax)
         best = tl.maximum(best, peak)
         mass = _mass(z, peak, 1.0)
         lse = _logaddexp(lse, mass)
@@ -150,7 +150,9 @@ def _scan(
         SAMPLE,
     )
     tl.store(
-        own + row, logit, (row < n) & (label >= begin) & (label < tl.minimum(begin + STRIPE, size))
+        label_logit + row,
+        logit,
+        (row < n) & (label >= begin) & (label < tl.minimum(begin + STRIPE, size)),
     )
 
 # %% ../../nbs/encoder/01_kernels.ipynb #e4f6d3bc
@@ -158,15 +160,15 @@ def _scan(
 def _store(
     floats, ints, row, n, stripe, stripes, lse, best, argmax, key, block, SAMPLE: tl.constexpr
 ):
-    place = stripe * n + row
-    table = stripes * n
+    offset = stripe * n + row
+    size = stripes * n
     inside = row < n
-    tl.store(floats + place, lse, inside)
-    tl.store(floats + table + place, best, inside)
-    tl.store(ints + place, argmax, inside)
+    tl.store(floats + offset, lse, inside)
+    tl.store(floats + size + offset, best, inside)
+    tl.store(ints + offset, argmax, inside)
     if SAMPLE:
-        tl.store(floats + 2 * table + place, key, inside)
-        tl.store(ints + table + place, block, inside)
+        tl.store(floats + 2 * size + offset, key, inside)
+        tl.store(ints + size + offset, block, inside)
 
 # %% ../../nbs/encoder/01_kernels.ipynb #0893b2a7
 @_jit
@@ -265,7 +267,7 @@ def _tiling(device: torch.device, dtype: torch.dtype) -> dict:
     )
 
 # %% ../../nbs/encoder/01_kernels.ipynb #b4d0638f
-CONVERT = 2**25  # weights converted at a time where the table is not in the type of the product
+CONVERT = 2**25  # parameters converted at a time where the matrix has another type than the product
 
 
 def stripe_width(
@@ -273,7 +275,7 @@ def stripe_width(
     vocab_size: int,  # ids
     tile: int = 64,  # rows of a tile
 ) -> int:  # ids, a multiple of `BLOCK`
-    "Ids that one program walks over: of few different widths, since each is compiled for itself."
+    "Ids that one program processes: one of few widths, since each is compiled separately."
     tiles = -(-rows // tile) * -(-vocab_size // BLOCK)
     return BLOCK * 2 ** (min(max(tiles // 1024, 1), 64).bit_length() - 1)
 
@@ -287,60 +289,46 @@ def softmax_pass(
     uniform: Tensor | None = None,  # (n,) on [0, 1), with `noise`
     temperature: float = 1.0,  # of the samples
 ) -> tuple:  # (n,) each: log-sum-exp and label's logit, float32; most probable ids; samples or None
-    "What the loss, the accuracy and a sample need of softmax(hidden·weightᵀ + bias), without the logits."
-    hidden, tiles = hidden.contiguous(), _tiling(hidden.device, hidden.dtype)
-    (n, dim), size, sample = hidden.shape, len(weight), noise is not None
-    if not n:
-        return (
-            hidden.new_empty(0, dtype=torch.float32),
-            hidden[:, 0].float(),
-            labels,
-            labels if sample else None,
-        )
-    width = stripe_width(n, size, tiles["ROWS"])
-    stripes = -(-size // width)
-    device = hidden.device
-    floats, ints, own = _results(stripes, n, sample, device)
-    part = size if weight.dtype == hidden.dtype else width * max(CONVERT // (dim * width), 1)
+    "Log-sum-exp, label's logit, argmax and a sample of softmax(hidden·weightᵀ + bias), without storing the logits."
+    if not len(hidden):
+        empty = hidden.new_empty(0, dtype=torch.float32)
+        return empty, hidden[:, 0].float(), labels, None if noise is None else labels
+    hidden = hidden.contiguous()
     with torch.cuda.device_of(hidden):
-        for first in range(0, size, part):
-            table = weight[first : first + part].to(hidden.dtype).contiguous()
-            _scan[-(-n // tiles["ROWS"]), -(-len(table) // width)](
-                hidden,
-                table,
-                bias[first:],
-                labels,
-                noise if sample else own,
-                floats,
-                ints,
-                own,
-                n,
-                len(table),
-                first,
-                first // width,
-                stripes,
-                -(-size // BLOCK),
-                temperature,
-                DIM=dim,
-                STRIPE=width,
-                SAMPLE=sample,
-                TEMPERED=temperature != 1,
-                **tiles,
-            )
+        results = _scan_stripes(hidden, weight, bias, labels, noise, temperature)
+        floats, ints, label_logit = results
         argmax = ints[0].gather(0, floats[1].argmax(0, keepdim=True))[0].long()
-        samples = (
-            _samples(hidden, weight, bias, floats[2], ints[1], uniform, temperature)
-            if sample
-            else None
-        )
-    return floats[0].logsumexp(0), own, argmax, samples
+        samples = None
+        if noise is not None:
+            samples = _samples(hidden, weight, bias, floats[2], ints[1], uniform, temperature)
+    return floats[0].logsumexp(0), label_logit, argmax, samples
 
 # %% ../../nbs/encoder/01_kernels.ipynb #80c113c0
 def _results(stripes, n, sample, device):
-    "Room for what stripes leave behind: log-sum-exps, maxima, keys; ids, blocks; and each label's logit."
+    "Buffers for the results of stripes: log-sum-exps, maxima, keys; ids, blocks; and each label's logit."
     floats = torch.empty(3 if sample else 2, stripes, n, device=device)
     ints = torch.empty(2 if sample else 1, stripes, n, dtype=torch.int32, device=device)
     return floats, ints, torch.empty(n, device=device)
+
+
+def _scan_stripes(hidden, weight, bias, labels, noise, temperature) -> tuple:
+    "The filled `_results`; a part of the embedding matrix is converted at a time."
+    tiles = _tiling(hidden.device, hidden.dtype)
+    n, dim = hidden.shape
+    size = len(weight)
+    sample = noise is not None
+    width = stripe_width(n, size, tiles["ROWS"])
+    stripes = -(-size // width)
+    floats, ints, label_logit = _results(stripes, n, sample, hidden.device)
+    part = size if weight.dtype == hidden.dtype else width * max(CONVERT // (dim * width), 1)
+    settings = dict(DIM=dim, STRIPE=width, SAMPLE=sample, TEMPERED=temperature != 1, **tiles)
+    for first in range(0, size, part):
+        table = weight[first : first + part].to(hidden.dtype).contiguous()
+        inputs = (hidden, table, bias[first:], labels, noise if sample else label_logit)
+        position = (n, len(table), first, first // width, stripes, -(-size // BLOCK))
+        grid = (-(-n // tiles["ROWS"]), -(-len(table) // width))
+        _scan[grid](*inputs, floats, ints, label_logit, *position, temperature, **settings)
+    return floats, ints, label_logit
 
 # %% ../../nbs/encoder/01_kernels.ipynb #8e053304
 def _samples(hidden, weight, bias, key, block, uniform, temperature):
@@ -369,29 +357,19 @@ def logit_gradient(
     weight: Tensor,  # (ids, dim) of a chunk, in the type of the product
     bias: Tensor,  # (ids,)
     labels: Tensor,  # (n,) ids in the vocabulary
-    lse: Tensor,  # (n,) float32 log-sum-exps of whole rows
+    lse: Tensor,  # (n,) float32 log-sum-exps over the vocabulary
     first: int,  # id of the chunk's first row
 ) -> tuple[Tensor, Tensor]:  # (n, ids) in the type of the product; its column sums, float32
     "p - onehot(y) of a chunk of the vocabulary: the gradient of the summed cross-entropy."
-    hidden, tiles = hidden.contiguous(), _tiling(hidden.device, hidden.dtype)
-    (n, dim), size = hidden.shape, len(weight)
-    row_tiles = -(-n // tiles["ROWS"])
+    hidden = hidden.contiguous()
+    tiles = _tiling(hidden.device, hidden.dtype)
+    n, dim = hidden.shape
+    size = len(weight)
+    grid = (-(-n // tiles["ROWS"]), -(-size // BLOCK))
     out = hidden.new_empty(n, size)
-    sums = torch.zeros(row_tiles, size, device=hidden.device)
-    with torch.cuda.device_of(hidden):
-        if n:
-            _gradient[row_tiles, -(-size // BLOCK)](
-                hidden,
-                weight.contiguous(),
-                bias,
-                labels,
-                lse,
-                out,
-                sums,
-                n,
-                size,
-                first,
-                DIM=dim,
-                **tiles,
-            )
+    sums = torch.zeros(grid[0], size, device=hidden.device)
+    if n:
+        inputs = (hidden, weight.contiguous(), bias, labels, lse)
+        with torch.cuda.device_of(hidden):
+            _gradient[grid](*inputs, out, sums, n, size, first, DIM=dim, **tiles)
     return out, sums.sum(0)
