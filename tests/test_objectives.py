@@ -323,7 +323,7 @@ def test_chunk_rule(rows, size, device):
     if chunk < size:
         assert chunk == O.BLOCK or rows * chunk * 4 <= O.SCRATCH.get(device, O.SCRATCH_OTHER)
     else:
-        assert rows * size * 4 <= O.KEPT.get(device, O.SCRATCH_OTHER)
+        assert rows * size * 4 <= O.STORED.get(device, O.SCRATCH_OTHER)
 
 
 def test_form_of_the_head():
