@@ -21,7 +21,7 @@ from xlnb.measures.readouts import (
     TATOEBA,
     _cldr_tasks,
     _gold,
-    _tatoeba_there,
+    _available_tatoeba,
     best_threshold,
     flores_tests,
     halves_f1,
@@ -72,13 +72,13 @@ def test_languages_of_one_set_do_not_end_the_others(tmp_path, monkeypatch):
         for end, text in ((lang, "eins"), ("eng", "one")):
             write(tmp_path / "tatoeba-laser" / "v1" / f"tatoeba.{lang}-eng.{end}", f"{text}\n")
     with pytest.warns(UserWarning, match="no file of ace$"):  # Tatoeba lists no Acehnese
-        assert {*_tatoeba_there("de,en,fr,ace")} == {"de-en", "en-fr"}
+        assert {*_available_tatoeba("de,en,fr,ace")} == {"de-en", "en-fr"}
     with pytest.warns(UserWarning, match="no file of ja, ace$"):
-        assert {*_tatoeba_there("de,ace,ja")} == {"de-en"}
+        assert {*_available_tatoeba("de,ace,ja")} == {"de-en"}
     with pytest.raises(FileNotFoundError, match=r"tatoeba\.jpn-eng\.jpn.*Licence"):
-        _tatoeba_there("ja")
+        _available_tatoeba("ja")
     with pytest.raises(ConfigError, match="langs='en,ace': Tatoeba pairs English with af, am"):
-        _tatoeba_there("en,ace")
+        _available_tatoeba("en,ace")
     with pytest.raises(ConfigError, match="links are of two languages"):
         _gold("de")
     assert {"en", "de"} == {*next(iter(_cldr_tasks("de", "en").values())).examples}
@@ -175,10 +175,10 @@ def test_an_absent_set_says_file_place_and_licence(
 
 
 def test_bytes_that_are_not_the_published_ones_are_left_out(sets):
-    assert {*_tatoeba_there("de,fr")} == {"de-en", "en-fr"}
+    assert {*_available_tatoeba("de,fr")} == {"de-en", "en-fr"}
     write(sets / "tatoeba-laser" / "SHA256SUMS", f"{'0' * 64}  v1/tatoeba.fra-eng.eng\n")
     with pytest.warns(UserWarning, match=r"leaves out fr \(.*tatoeba\.fra-eng\.eng: sha256 is"):
-        assert {*_tatoeba_there("de,fr")} == {"de-en"}
+        assert {*_available_tatoeba("de,fr")} == {"de-en"}
 
 
 def test_the_languages_of_tatoeba_means_are_those_of_the_tables():
@@ -574,7 +574,7 @@ def test_each_direction_of_retrieval_has_a_measure(monkeypatch):
     network = SimpleNamespace(config=SimpleNamespace(num_hidden_layers=12))
     monkeypatch.setattr(readouts, "load_model_and_tokenizer", lambda _: (network, None))
     monkeypatch.setattr(readouts, "retrieval_by_layer", lambda *_, **__: found)
-    rows = readouts._retrieved("tatoeba", None, tests, "en")
+    rows = readouts._retrieval_rows("tatoeba", None, tests, "en")
     assert [(r["measure"], r["each"]) for r in rows if "each" in r] == [("accuracy@1", [0, 80])] * 2
     assert {(r["layer"], r["pool"]) for r in rows} == {(8, "mean_special")}  # XTREME's protocol
     scores = {(r["target"], r["measure"]): r["score"] for r in rows}

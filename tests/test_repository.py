@@ -220,7 +220,6 @@ def test_functions_have_at_most_ten_parameters():
 
 MOST_LINES = 580
 LONG = {
-    "readouts": "six tasks that train nothing, each with its files, scores and baselines",
     "translation": "a model of pairs, its phases, scores, and the command that translates",
     "static_results": "tables of the paper, and the drawings of ours beside them",
     "core": "errors, lines and words, seeds, progress, settings, records and figures, which "
