@@ -228,7 +228,7 @@ def test_a_word_is_read_at_the_same_kind_of_piece_wherever_it_stands(tokenizer):
             word: tokenizer.convert_ids_to_tokens(ids[piece])
             for word, piece in zip(one.words, pieces)
         }
-        for one, ids, (_, pieces) in zip(lines, items.ids, items.places)
+        for one, ids, (_, pieces) in zip(lines, items.ids, items.positions)
     ]
     assert read[0] == read[1] == read[2] == read[3] and all(
         piece.strip("▁") for piece in read[0].values()
@@ -456,7 +456,7 @@ def test_windows_cover_every_piece_of_a_long_text(tokenizer):
     items = read_questions(
         [Question("1", "Wo?", text, (("laut", text.index("laut")),))], tokenizer, (), 40
     )
-    seen = {c for _, offsets in items.places for a, b in offsets for c in range(a, b)}
+    seen = {c for _, offsets in items.positions for a, b in offsets for c in range(a, b)}
     assert {n for n, c in enumerate(text) if c != " "} <= seen
     # some windows hold the answer, others do not
     assert {target for target in items.targets} > {(0, 0)}
@@ -465,7 +465,7 @@ def test_windows_cover_every_piece_of_a_long_text(tokenizer):
 def test_long_lines_lose_no_word_and_a_word_no_tag(tokenizer):
     words = ("Hund", "กรุงเทพ" * 30, "laut") * 9
     items = read_tagged([Tagged("1", words, ("yes", "no", "yes") * 9)], tokenizer, YES_NO, 32)
-    assert sorted(first + k for first, pieces in items.places for k in range(len(pieces))) == [
+    assert sorted(first + k for first, pieces in items.positions for k in range(len(pieces))) == [
         *range(27)
     ]
     assert sum((target != IGNORED).sum() for target in items.targets) == 27
@@ -545,7 +545,7 @@ def test_answers_of_real_sets_are_recovered_from_offsets(name):
         with pytest.warns(UserWarning):
             items = read_questions(examples, tokenizer, (), 8000)
         found = {}
-        for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.places):
+        for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.positions):
             if a:
                 found[n] = examples[n].context[offsets[a - first][0] : offsets[b - first][1]]
         assert found == {n: e.answers[0][0] for n, e in enumerate(examples)}, lang
@@ -644,7 +644,7 @@ def test_answers_of_real_sets_are_recovered_from_subwords(which, kind):
             examples = examples[:200]
         items = read_questions(examples, tokenizer, (), LIMIT)
         spans = {}
-        for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.places):
+        for n, (a, b), (first, offsets) in zip(items.example, items.targets, items.positions):
             if not a:
                 continue
             own = examples[n].context[offsets[a - first][0] : offsets[b - first][1]].strip()
@@ -686,7 +686,7 @@ def test_what_a_tokenizer_drops_belongs_to_the_piece_it_touches():
             items = read_questions([example], tokenizer, (), limit)
             found = {
                 context[offsets[a - first][0] : offsets[b - first][1]]
-                for (a, b), (first, offsets) in zip(items.targets, items.places)
+                for (a, b), (first, offsets) in zip(items.targets, items.positions)
                 if a
             }
             assert found == {answer}

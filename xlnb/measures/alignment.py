@@ -157,8 +157,10 @@ def _itermax(first, second, mask):
     again = row.any(1) & column.any(1) & (torch.minimum(*_sizes(mask)) > 2)
     row = row[:, :, None]
     column = column[:, None]
-    rest = similarity * torch.where(row & column, 1.0, torch.where(row | column, 0.9, 0.0))
-    return links | mutual(rest, rest, mask) & (row | column) & again[:, None, None], similarity
+    remaining = similarity * torch.where(row & column, 1.0, torch.where(row | column, 0.9, 0.0))
+    return links | mutual(remaining, remaining, mask) & (row | column) & again[
+        :, None, None
+    ], similarity
 
 # %% ../../nbs/measures/02_alignment.ipynb #1961781c
 def _match(first, second, mask):
@@ -166,10 +168,10 @@ def _match(first, second, mask):
 
     similarity = _similarities(first, second)
     links = torch.zeros_like(mask, device="cpu")
-    for own, matrix, m, n in zip(
+    for links_of_pair, matrix, m, n in zip(
         links, similarity.double().cpu().numpy(), *(s.tolist() for s in _sizes(mask))
     ):
-        own[linear_sum_assignment(matrix[:m, :n], maximize=True)] = True
+        links_of_pair[linear_sum_assignment(matrix[:m, :n], maximize=True)] = True
     return links.to(mask.device), similarity
 
 # %% ../../nbs/measures/02_alignment.ipynb #d374eced
@@ -206,8 +208,8 @@ AS_PUBLISHED = dict(method="optimal_transport", joint=True)
 # %% ../../nbs/measures/02_alignment.ipynb #f862f5b2
 def _check_vectors(first, second, mask):
     "`DataError` for other shapes and types, and for vectors that are not finite where the mask has cells."
-    given = {"first": first, "second": second, "mask": mask}
-    shapes = [tuple(x.shape) if isinstance(x, torch.Tensor) else None for x in given.values()]
+    inputs = {"first": first, "second": second, "mask": mask}
+    shapes = [tuple(x.shape) if isinstance(x, torch.Tensor) else None for x in inputs.values()]
     if not (
         None not in shapes
         and [*map(len, shapes)] == [3, 3, 3]
@@ -215,20 +217,20 @@ def _check_vectors(first, second, mask):
         and shapes[0][::2] == shapes[1][::2]
         and shapes[2] == (*shapes[0][:2], shapes[1][1])
     ):
-        said = [
+        described = [
             f"{name} {tuple(getattr(x, 'shape', ()))} of {getattr(x, 'dtype', type(x).__name__)}"
-            for name, x in given.items()
+            for name, x in inputs.items()
         ]
         raise DataError(
-            f"{', '.join(said)}: give tensors (batch, m, hidden), (batch, n, hidden), (batch, "
+            f"{', '.join(described)}: give tensors (batch, m, hidden), (batch, n, hidden), (batch, "
             f"m, n), the "
             "last of bools"
         )
     for name, vectors, axis in (("first", first, 2), ("second", second, 1)):
         if (lost := mask.any(axis) & ~vectors.isfinite().all(2)).any():
-            place = ", ".join(map(str, lost.nonzero()[0].tolist()))
+            index = ", ".join(map(str, lost.nonzero()[0].tolist()))
             raise DataError(
-                f"{name}[{place}] holds NaN or infinity: look at the model that made it"
+                f"{name}[{index}] holds NaN or infinity: look at the model that made it"
             )
 
 # %% ../../nbs/measures/02_alignment.ipynb #e8eab776
@@ -385,12 +387,12 @@ def _crossing(model, rows, layers, special: SpecialIds):
     states = [model(**side).last_hidden_state for side in sides]
     seen = [
         model(
-            **own,
+            **side,
             encoder_hidden_states=memory,
             encoder_attention_mask=other["attention_mask"],
             output_attentions=True,
         ).cross_attentions
-        for own, other, memory in zip(sides, sides[::-1], states[::-1])
+        for side, other, memory in zip(sides, sides[::-1], states[::-1])
     ]
 
     def words(weights):
@@ -519,8 +521,8 @@ def _pieces(
 
 def _padded(rows):  # int arrays → (rows, longest)
     out = np.zeros((len(rows), max(map(len, rows))), np.int64)
-    for own, row in zip(out, rows):
-        own[: len(row)] = row
+    for padded_row, row in zip(out, rows):
+        padded_row[: len(row)] = row
     return out
 
 # %% ../../nbs/measures/02_alignment.ipynb #a4329428
@@ -533,8 +535,8 @@ def _links_of(rows, reading: _Reading, joint: bool) -> dict:  # method → layer
     if CROSSED in methods:
         weights, mask = _crossing(reading.model, ids, reading.layers[CROSSED], reading.special)
         links[CROSSED] = [
-            word_links(mutual(there, back, mask), torch.minimum(there, back), *numbers)
-            for there, back in weights
+            word_links(mutual(forward, backward, mask), torch.minimum(forward, backward), *numbers)
+            for forward, backward in weights
         ]
         methods.remove(CROSSED)
     if methods:
@@ -655,15 +657,15 @@ _SUFFIX = {"intersection": "", "grow-diag": "-grow-diag", "grow-diag-final": "-g
 
 def _ibm1_rows(row, gold, train, lowercase, iterations):
     "Rows of both models, three heuristics; trained with the gold's sentences and, where there is other text, without."
-    own = [(pair.first, pair.second) for pair in gold]
+    gold_words = [(pair.first, pair.second) for pair in gold]
     texts = (
-        {"": ("train+gold", train + own), "-unseen": ("train", train)}
+        {"": ("train+gold", train + gold_words), "-unseen": ("train", train)}
         if train
-        else {"": ("gold", own)}
+        else {"": ("gold", gold_words)}
     )
     for (system, options), (unseen, (text, pairs)) in product(IBM1_VARIANTS.items(), texts.items()):
         both = align_both(
-            train_both(pairs, iterations=iterations, lowercase=lowercase, **options), own
+            train_both(pairs, iterations=iterations, lowercase=lowercase, **options), gold_words
         )
         for how, suffix in _SUFFIX.items():
             score = alignment_error_rate(
@@ -697,13 +699,13 @@ def alignment_baselines(
     rows = []
     words = {}
     for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
-        own = gold[test][pair]
+        pairs = gold[test][pair]
         row = partial(_row, test, pair)
-        found = [diagonal_links(len(p.first), len(p.second)) for p in own]
-        rows.append(row("diagonal", alignment_error_rate(own, found)))
+        diagonal = [diagonal_links(len(p.first), len(p.second)) for p in pairs]
+        rows.append(row("diagonal", alignment_error_rate(pairs, diagonal)))
         if pair not in words:
             words[pair] = _as_words(train_pairs.get(pair, ()), max_pairs)
-        rows += _ibm1_rows(row, own, words[pair], lowercase, iterations)
+        rows += _ibm1_rows(row, pairs, words[pair], lowercase, iterations)
     if model is None:
         return rows
     twin = untrained(model, seed)
@@ -739,9 +741,15 @@ def _labels(words):  # a word that cannot be drawn is shown by its number
 
 # %% ../../nbs/measures/02_alignment.ipynb #ed797d03
 def _judged(pair: AlignedPair, links) -> dict:
-    found = link_set(links)
+    predicted = link_set(links)
     only = pair.possible - pair.sure
-    parts = found & pair.sure, found & only, found - pair.possible, pair.sure - found, only - found
+    parts = (
+        predicted & pair.sure,
+        predicted & only,
+        predicted - pair.possible,
+        pair.sure - predicted,
+        only - predicted,
+    )
     return dict(zip(_LINK_MARKS, parts))
 
 # %% ../../nbs/measures/02_alignment.ipynb #737b27b2
@@ -885,7 +893,7 @@ def pharaoh(
             f"the link {bare[0]!r} has no score: give (i, j, score), or leave scores out"
         )
     return " ".join(
-        f"{i}-{j}" + (f":{rest[0]:.2f}" if scores else "") for i, j, *rest in sorted(links)
+        f"{i}-{j}" + (f":{score[0]:.2f}" if scores else "") for i, j, *score in sorted(links)
     )
 
 # %% ../../nbs/measures/02_alignment.ipynb #8e222ee6
@@ -914,8 +922,8 @@ def _align_files(pairs, settings: _CommandLine):
             pairs, iterations=settings.iterations or 5, **IBM1_VARIANTS["ibm1-diagonal"]
         )
         return [
-            scored(own, settings.symmetrise or "grow-diag-final-and")
-            for own in align_both(models, pairs)
+            scored(directions, settings.symmetrise or "grow-diag-final-and")
+            for directions in align_both(models, pairs)
         ]
     model, tokenizer = load_model_and_tokenizer(settings.model)
     if torch.cuda.is_available():
@@ -946,7 +954,7 @@ def main(argv: list[str]):  # e.g. ['a.txt', 'b.txt', '--scores']
             raise ConfigError(f"{options[-1]} needs a value\n{_USAGE}")
         settings = settings_from_arguments(_CommandLine, options)
         links = _align_files(read_sides(*files), settings)
-        text = "".join(pharaoh(own, settings.scores) + "\n" for own in links)
+        text = "".join(pharaoh(links_of_pair, settings.scores) + "\n" for links_of_pair in links)
         if settings.output is None:
             return _printed(text)
         with atomic_path(settings.output) as path:

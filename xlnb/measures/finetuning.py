@@ -65,7 +65,7 @@ class Items:
     )  # number of the second text's first piece; 0 without one
     example: list = field(default_factory=list)  # number of the example that each item belongs to
     targets: list = field(default_factory=list)  # of each item, as its kind wants it
-    places: list = field(
+    positions: list = field(
         default_factory=list
     )  # of tagging and question answering: where in the example pieces stand
     partners: "Items | None" = None  # of each item what is read beside it; None: each is read alone
@@ -75,14 +75,14 @@ class Items:
         own = [*map(len, self.ids)]
         return own if self.partners is None else [*map(max, own, map(len, self.partners.ids))]
 
-    def add(self, example: int, encoded, target, place=None):
+    def add(self, example: int, encoded, target, position=None):
         "One more item, as the tokenizer encoded it."
         sides = encoded.sequence_ids
         self.ids.append(encoded.ids)
         self.second.append(sides.index(1) if 1 in sides else 0)
         self.example.append(example)
         self.targets.append(target)
-        self.places.append(place)
+        self.positions.append(position)
 
 # %% ../../nbs/measures/08_finetuning.ipynb #87130ba8
 def _label_number(labels, label, example) -> int:
@@ -135,20 +135,20 @@ _BLANK = "▁Ġ "  # marks of a word's begin
 def _first_pieces(
     words, encoded
 ) -> np.ndarray:  # (words,): the first piece with some of each word's text, or -1
-    own = np.flatnonzero(
+    of_words = np.flatnonzero(
         [
             side == 0 and token.strip(_BLANK) != ""
             for side, token in zip(encoded.sequence_ids, encoded.tokens)
         ]
     )
-    if not len(own):
+    if not len(of_words):
         return np.full(len(words), -1)
-    start, end = np.array(encoded.offsets)[own].T
+    start, end = np.array(encoded.offsets)[of_words].T
     lengths = np.array([*map(len, words)])
     begins = np.cumsum(lengths + 1) - lengths - 1
-    piece = np.minimum(np.searchsorted(end, begins, side="right"), len(own) - 1)
+    piece = np.minimum(np.searchsorted(end, begins, side="right"), len(of_words) - 1)
     inside = (end[piece] > begins) & (start[piece] < begins + lengths)
-    return np.where(inside, own[piece], -1)
+    return np.where(inside, of_words[piece], -1)
 
 # %% ../../nbs/measures/08_finetuning.ipynb #d97ff822
 def _tag_item(out, n, example, part, encoded, labels):
@@ -206,8 +206,8 @@ def _cut_questions(examples, tokenizer, most):
         n for n, one in enumerate(encoded) if sum(side == 0 for side in one.sequence_ids) > most
     ]
     for n in long:
-        own = [o for o, side in zip(encoded[n].offsets, encoded[n].sequence_ids) if side == 0]
-        questions[n] = questions[n][: own[most - 1][1]]
+        offsets = [o for o, side in zip(encoded[n].offsets, encoded[n].sequence_ids) if side == 0]
+        questions[n] = questions[n][: offsets[most - 1][1]]
     if long:
         warnings.warn(f"{len(long)} of {len(examples)} questions have more than {most} tokens: cut")
     return questions
@@ -222,8 +222,8 @@ def _span_target(
     text, at = example.answers[0]
     first = np.searchsorted(end, at, side="right")
     last = np.searchsorted(start, at + len(text)) - 1
-    whole = len(end) and start[0] <= at and at + len(text) <= end[-1] and first <= last
-    return (int(first), int(last)) if whole else None
+    in_window = len(end) and start[0] <= at and at + len(text) <= end[-1] and first <= last
+    return (int(first), int(last)) if in_window else None
 
 # %% ../../nbs/measures/08_finetuning.ipynb #8e4b27d3
 _GAP = re.compile(r"(\S*)(?:.*\s)?(\S*)", re.DOTALL)
@@ -262,7 +262,7 @@ def read_questions(
     if not 0 <= stride <= limit // 2:
         raise ConfigError(f"stride={stride}: at most half of limit={limit}")
     questions = _cut_questions(examples, tokenizer, min(LONGEST_QUESTION, limit // 3))
-    given = tokenizer(
+    windows = tokenizer(
         questions,
         [e.context for e in examples],
         truncation="only_second",
@@ -272,8 +272,8 @@ def read_questions(
         verbose=False,
     )
     out = Items()
-    of = given["overflow_to_sample_mapping"]
-    for k, (n, one) in enumerate(zip(of, given.encodings)):
+    of = windows["overflow_to_sample_mapping"]
+    for k, (n, one) in enumerate(zip(of, windows.encodings)):
         sides = one.sequence_ids
         if 1 not in sides:
             raise DataError(f"{examples[n].id}: a text without tokens")
@@ -351,7 +351,7 @@ def _options(items, logits, examples, labels) -> list:
 
 def _tags(items, logits, examples, labels) -> list:
     out = [[None] * len(example.words) for example in examples]
-    for n, (first, pieces), row in zip(items.example, items.places, logits):
+    for n, (first, pieces), row in zip(items.example, items.positions, logits):
         best = row[pieces].argmax(1)
         for k, label in enumerate(best):
             out[n][first + k] = labels[label]
@@ -388,9 +388,9 @@ class Span(NamedTuple):
 def _spans(items, logits, examples, labels) -> list[Span]:
     best = [(-math.inf, 0, 0)] * len(examples)
     none = [math.inf] * len(examples)
-    for n, (first, offsets), row in zip(items.example, items.places, logits):
-        own = row[first : first + len(offsets)]
-        score, a, b = best_span(own[:, 0], own[:, 1])
+    for n, (first, offsets), row in zip(items.example, items.positions, logits):
+        scores = row[first : first + len(offsets)]
+        score, a, b = best_span(scores[:, 0], scores[:, 1])
         if score > best[n][0]:
             best[n] = (score, offsets[a][0], offsets[b][1])
         none[n] = min(none[n], float(row[0].sum()))
@@ -554,8 +554,8 @@ class FineTuned(nn.Module):
         return {"task": self.kind.count(batch["targets"], self.labels)}
 
     def forward(self, batch, generator=None) -> dict:
-        given = {name: values for name, values in batch.items() if name != "targets"}
-        logits = _logits(self.network(**given)).float()
+        inputs = {name: values for name, values in batch.items() if name != "targets"}
+        logits = _logits(self.network(**inputs)).float()
         if self.kind.by_piece:  # no answer begins where a batch is filled up
             logits = logits.masked_fill(
                 batch["attention_mask"][..., None] == 0, torch.finfo(logits.dtype).min
@@ -649,7 +649,9 @@ def padded(items: Items, rows: list[int], tokenizer, network) -> dict:
     targets = [items.targets[r] for r in rows]
     if isinstance(targets[0], np.ndarray):  # of pieces
         width = batch["input_ids"].shape[1]
-        targets = [np.pad(own, (0, width - len(own)), constant_values=IGNORED) for own in targets]
+        targets = [
+            np.pad(target, (0, width - len(target)), constant_values=IGNORED) for target in targets
+        ]
     return batch | {"targets": torch.as_tensor(np.array(targets), device=network.device)}
 
 # %% ../../nbs/measures/08_finetuning.ipynb #7ef69172
@@ -671,15 +673,15 @@ def each_batch(
     read,
 ):  # (network, batch) → None
     "Read batches with dropout off; on a CPU every thread of torch has batches, and a replica, of its own."
-    given = torch.get_num_threads()
-    threads = min(given if network.device.type == "cpu" else 1, len(batches))
+    all_threads = torch.get_num_threads()
+    threads = min(all_threads if network.device.type == "cpu" else 1, len(batches))
     left = deque(batches)
     bar = progress_bar(total=len(batches), unit="batch")
 
-    def work(own):
+    def work(replica):
         with torch.inference_mode():
             for batch in _popped(left):
-                read(own, batch)
+                read(replica, batch)
                 bar.update()
 
     with evaluating(network), bar:
@@ -688,7 +690,7 @@ def each_batch(
         replicas = [_replica(network) for _ in range(threads)]
         try:
             with ThreadPoolExecutor(
-                threads, initializer=torch.set_num_threads, initargs=(given // threads,)
+                threads, initializer=torch.set_num_threads, initargs=(all_threads // threads,)
             ) as pool:
                 try:
                     jobs = [pool.submit(work, replica) for replica in replicas]
@@ -696,7 +698,7 @@ def each_batch(
                 finally:
                     left.clear()  # an error, or Ctrl-C, ends the others too
         finally:
-            torch.set_num_threads(given)
+            torch.set_num_threads(all_threads)
         for job in jobs:
             job.result()
 
@@ -707,8 +709,13 @@ def item_logits(
     "What the head says of every item, with dropout off; items of like length go together."
     out = [None] * len(items.ids)
 
-    def read(own, rows):
-        logits = _logits(own(**_inputs(items, rows, tokenizer, own))).float().cpu().numpy()
+    def read(network_copy, rows):
+        logits = (
+            _logits(network_copy(**_inputs(items, rows, tokenizer, network_copy)))
+            .float()
+            .cpu()
+            .numpy()
+        )
         for r, values in zip(rows, logits):
             out[r] = values[: len(items.ids[r])] if KINDS[kind].by_piece else values
 
@@ -806,20 +813,18 @@ def _training_config(recipe, batches, config, seed) -> TrainingConfig:
     )
 
 # %% ../../nbs/measures/08_finetuning.ipynb #88dedbd1
-def _keep_best(network, tokenizer, out, step, found, epoch_ends: bool):
+def _keep_best(network, tokenizer, out, step, score, epoch_ends: bool):
     "Write the network to `best` if it is better there; a network amid an epoch gives way to any at an end of one."
     notes = out / "best" / "selection.json"
-    there = (
-        read_json_object(notes, "epoch_ends", "dev") if notes.exists() else {"epoch_ends": False}
-    )
-    if there["epoch_ends"] and not (epoch_ends and found > there["dev"]):
+    best = read_json_object(notes, "epoch_ends", "dev") if notes.exists() else {"epoch_ends": False}
+    if best["epoch_ends"] and not (epoch_ends and score > best["dev"]):
         return
     with atomic_path(out / "best") as folder:
         with quietly():
             network.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         (folder / "selection.json").write_text(
-            json.dumps({"step": step, "dev": found, "epoch_ends": epoch_ends})
+            json.dumps({"step": step, "dev": score, "epoch_ends": epoch_ends})
         )
 
 # %% ../../nbs/measures/08_finetuning.ipynb #7c69b98e
@@ -849,9 +854,9 @@ def train_head(
         answers = answers_of(
             network, tokenizer, task.kind, task.labels, task.dev, limit, task.translations
         )
-        found = task.score(task.dev, answers)
-        _keep_best(network, tokenizer, out, step, found, step % batches.per_epoch == 0)
-        return {"dev": found}
+        score = task.score(task.dev, answers)
+        _keep_best(network, tokenizer, out, step, score, step % batches.per_epoch == 0)
+        return {"dev": score}
 
     config = _training_config(recipe, batches, network.config, seed)
     if say:
@@ -868,8 +873,10 @@ def load_head(
     "The network of a run, with its head; `CheckpointError` where weights are lacking."
     with loading_quietly(), refusing_damage(partial(_unloadable, folder)):
         [name] = load_config(folder).architectures
-        own = _beside_partner(kind) if name.startswith("Partnered") else _auto_class(kind)
-        network, info = own.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+        head_class = _beside_partner(kind) if name.startswith("Partnered") else _auto_class(kind)
+        network, info = head_class.from_pretrained(
+            folder, local_files_only=True, output_loading_info=True
+        )
     check_complete(
         folder,
         network,

@@ -65,21 +65,21 @@ from xlnb.measures.retrieval import (
 _KINDS = ("tokens", "pairs", "span")
 
 
-def _check_example(kind, labels, example, place):
+def _check_example(kind, labels, example, position):
     width = {"tokens": 3, "pairs": 3, "span": 4}[kind]
     if len(example) != width:
-        raise ConfigError(f"{place}: {len(example)} fields, {kind} examples have {width}")
+        raise ConfigError(f"{position}: {len(example)} fields, {kind} examples have {width}")
     if kind == "tokens" and len(example[1]) != len(example[2]):
         raise ConfigError(
-            f"{place}: {len(example[1])} words with {len(example[2])} tags: give one tag per word"
+            f"{position}: {len(example[1])} words with {len(example[2])} tags: give one tag per word"
         )
     if kind == "span" and not 0 <= (span := example[3])[0] <= span[1] < len(example[2]):
         raise ConfigError(
-            f"{place}: words {span} of a text of {len(example[2])}: 0 ≤ first ≤ last < words"
+            f"{position}: words {span} of a text of {len(example[2])}: 0 ≤ first ≤ last < words"
         )
-    given = {"tokens": example[2], "pairs": example[2:], "span": ()}[kind]
-    for label in given:
-        choose(f"{place}: label", label, labels)
+    example_labels = {"tokens": example[2], "pairs": example[2:], "span": ()}[kind]
+    for label in example_labels:
+        choose(f"{position}: label", label, labels)
 
 # %% ../../nbs/measures/03_probes.ipynb #ab2f6a28
 def _normalized(
@@ -193,12 +193,12 @@ def _lists(langs, count, split, seed):
 
     ambiguous = _ambiguous(langs)
     streams = [*map(draw, TAGS)]
-    found = {}
-    while len(found) < count:
-        kind, *parts = meaning = next(streams[len(found) % len(streams)])
+    meanings = {}
+    while len(meanings) < count:
+        kind, *parts = meaning = next(streams[len(meanings) % len(streams)])
         if len(parts) > 1 and not any((kind, code) in ambiguous for code in parts):
-            found.setdefault((kind, frozenset(parts)), meaning)
-    return [*found.values()]
+            meanings.setdefault((kind, frozenset(parts)), meaning)
+    return [*meanings.values()]
 
 # %% ../../nbs/measures/03_probes.ipynb #ac3787d4
 def _tagged(langs, count, split, seed) -> dict:  # language → examples
@@ -214,9 +214,9 @@ _PAIR_LABELS = {"entailment": ("neutral", "entailment"), "paraphrase": ("differe
 def _paired(name, langs, count, split, seed) -> dict:
     if name == "entailment":
         return {lang: entailment_examples(seed, lang, lang, count, split) for lang in langs}
-    found = {lang: paraphrase_examples(seed, lang, lang, count, split) for lang in langs}
+    examples = {lang: paraphrase_examples(seed, lang, lang, count, split) for lang in langs}
     return {
-        lang: [(a, b, _PAIR_LABELS[name][y]) for a, b, y in rows] for lang, rows in found.items()
+        lang: [(a, b, _PAIR_LABELS[name][y]) for a, b, y in rows] for lang, rows in examples.items()
     }
 
 
@@ -336,7 +336,7 @@ def first_pieces(
     "Where to read each word; `DataError` if it is not in the text."
     owner = {}
     at = 0
-    found = {}
+    pieces_of = {}
     for n, word in enumerate(words):
         if (start := text.find(word, at)) < 0:
             raise DataError(
@@ -349,8 +349,8 @@ def first_pieces(
         if (
             word := next((owner[c] for c in range(*offsets[piece]) if c in owner), None)
         ) is not None:
-            found.setdefault(word, piece)
-    return found
+            pieces_of.setdefault(word, piece)
+    return pieces_of
 
 # %% ../../nbs/measures/03_probes.ipynb #23fdaabb
 @dataclass
@@ -422,15 +422,15 @@ def read_examples(
         if not all(sides):
             raise DataError(f"a text without tokens in {example}: remove empty texts first")
         ranges = [(side[0], side[-1] + 1) for side in sides[: both + (kind == "pairs")]]
-        found = {}
+        pieces_of_words = {}
         if kind != "pairs":
-            found = first_pieces(*example[both : both + 2], encoded.offsets, sides[-1]) or {
-                0: sides[-1][0]
-            }
+            pieces_of_words = first_pieces(
+                *example[both : both + 2], encoded.offsets, sides[-1]
+            ) or {0: sides[-1][0]}
         out.ids.append(encoded.ids)
         out.second.append(sides[1][0] if both else 0)
-        out.ranges.append(ranges + [(piece, piece + 1) for piece in found.values()])
-        out.words.append([*found])
+        out.ranges.append(ranges + [(piece, piece + 1) for piece in pieces_of_words.values()])
+        out.words.append([*pieces_of_words])
     return out
 
 # %% ../../nbs/measures/03_probes.ipynb #290bdda2
@@ -443,13 +443,13 @@ def pad_examples(
     "Padded ids and mask, with positions and token types where the model was trained with them."
     batch = pad_batch(ids, tokenizer.pad_token_id or 0, model.device)
     second = torch.tensor(second, device=model.device)[:, None]
-    place = torch.arange(batch["input_ids"].shape[1], device=model.device)[None]
-    in_second = (second > 0) & (place >= second)
+    position = torch.arange(batch["input_ids"].shape[1], device=model.device)[None]
+    in_second = (second > 0) & (position >= second)
     # as in training: anew from the </s> before the second text
     if getattr(model.config, "restart_positions", False):
-        restarted = (second > 0) & (place >= second - 1)
+        restarted = (second > 0) & (position >= second - 1)
         batch["position_ids"] = (
-            torch.where(restarted, place - second + 1, place) * batch["attention_mask"]
+            torch.where(restarted, position - second + 1, position) * batch["attention_mask"]
         )
     if (
         "token_type_ids" in tokenizer.model_input_names
@@ -487,11 +487,11 @@ def read_states(
     out = torch.empty(len(layers), starts[-1], model.config.hidden_size)
     with evaluating(model), torch.inference_mode():
         for rows in batches_by_length([len(ids) for ids in reading.ids], batch_size):
-            places = torch.cat([torch.arange(starts[r], starts[r + 1]) for r in rows])
+            columns = torch.cat([torch.arange(starts[r], starts[r + 1]) for r in rows])
             for k, states in enumerate(
                 layer_states(model, _batch(reading, rows, tokenizer, model), layers)
             ):
-                out[k, places] = _averages(states, [reading.ranges[r] for r in rows]).cpu()
+                out[k, columns] = _averages(states, [reading.ranges[r] for r in rows]).cpu()
     return out
 
 # %% ../../nbs/measures/03_probes.ipynb #c9e6f863
@@ -501,7 +501,7 @@ def _roles(kind: str, ranges: list) -> torch.Tensor:  # (vectors,): 1 for those 
         "pairs": lambda n: [0, 1],
         "span": lambda n: [0] + [1] * (n - 1),
     }[kind]
-    return torch.tensor([role for own in ranges for role in roles(len(own))])
+    return torch.tensor([role for pieces in ranges for role in roles(len(pieces))])
 
 
 def _means(states, roles):  # (vectors, hidden) → (1 or 2, hidden)
@@ -526,14 +526,18 @@ def _targets(
     "Label numbers, (items,) or (pairs,); for spans (examples, 2), the items at which the answer starts and ends."
     number = {label: i for i, label in enumerate(task.labels)}
     if task.kind == "tokens":
-        return torch.tensor([number[e[2][w]] for e, own in zip(examples, items) for w in own])
+        return torch.tensor(
+            [number[e[2][w]] for e, word_numbers in zip(examples, items) for w in word_numbers]
+        )
     if task.kind == "pairs":
         return torch.tensor([number[e[2]] for e in examples])
 
-    def at(own, word):
-        return max((i for i, w in enumerate(own) if w <= word), default=0)
+    def at(word_numbers, word):
+        return max((i for i, w in enumerate(word_numbers) if w <= word), default=0)
 
-    return torch.tensor([[at(own, word) for word in e[3]] for e, own in zip(examples, items)])
+    return torch.tensor(
+        [[at(word_numbers, word) for word in e[3]] for e, word_numbers in zip(examples, items)]
+    )
 
 
 def _by_example(
@@ -584,23 +588,23 @@ def fit(
         value.backward()
         return value.item(), weights.grad.numpy().ravel()
 
-    found = minimize(
+    result = minimize(
         value_and_gradient,
         np.zeros(math.prod(shape)),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": iterations, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-5},
     )
-    return torch.from_numpy(found.x).view(shape)
+    return torch.from_numpy(result.x).view(shape)
 
 # %% ../../nbs/measures/03_probes.ipynb #119f9e81
 def _double(features):
     if not hasattr(features, "tocoo"):
         return features.double()
     m = features.tocoo()
-    places = torch.from_numpy(np.stack([m.row, m.col]).astype(np.int64))
+    indices = torch.from_numpy(np.stack([m.row, m.col]).astype(np.int64))
     return torch.sparse_coo_tensor(
-        places, torch.from_numpy(m.data).double(), m.shape, check_invariants=True
+        indices, torch.from_numpy(m.data).double(), m.shape, check_invariants=True
     ).coalesce()
 
 # %% ../../nbs/measures/03_probes.ipynb #d8f5675f
@@ -615,13 +619,16 @@ def _answers(
         best = (by_example[:, :, None, 0] + by_example[:, None, :, 1]).triu()
         outside = ~torch.ones(best.shape[1:], dtype=torch.bool, device=best.device).triu()
         best = best.masked_fill(outside, -torch.inf).flatten(1).argmax(1).tolist()
-        ends = [[*own[1:], len(e[2])] for e, own in zip(examples, items)]
+        ends = [[*word_numbers[1:], len(e[2])] for e, word_numbers in zip(examples, items)]
         width = by_example.shape[1]
-        return [(own[b // width], end[b % width] - 1) for b, own, end in zip(best, items, ends)]
+        return [
+            (word_numbers[b // width], end[b % width] - 1)
+            for b, word_numbers, end in zip(best, items, ends)
+        ]
     labels = iter([task.labels[i] for i in scores.argmax(1)])
     out = []
-    for example, own in zip(examples, items):
-        known = dict(zip(own, labels))
+    for example, word_numbers in zip(examples, items):
+        known = dict(zip(word_numbers, labels))
         tags = ["O" if "O" in task.labels else task.labels[0]]
         for n in range(len(example[1])):
             tags.append(known.get(n) or re.sub("^B-", "I-", tags[-1]))
@@ -692,7 +699,7 @@ def _is_answer(task: Task, answer) -> bool:
 def _check_answers(task: Task, n: int, *sides):  # what is predicted and what is right in example n
     "`DataError` for answers that cannot be compared: of another type or length, or with labels that the task lacks."
     labels = ", ".join(map(str, task.labels))
-    wanted = {
+    expected = {
         "pairs": f"one of {labels}",
         "span": "(first, last) word",
         "tokens": f"a list of tags out of {labels}",
@@ -700,7 +707,7 @@ def _check_answers(task: Task, n: int, *sides):  # what is predicted and what is
     for answer in sides:
         if not _is_answer(task, answer):
             raise DataError(
-                f"{task.name}, example {n}: {answer!r:.60} is no answer: give {wanted[task.kind]}"
+                f"{task.name}, example {n}: {answer!r:.60} is no answer: give {expected[task.kind]}"
             )
     if task.kind == "tokens" and len(sides[0]) != len(sides[1]):
         raise DataError(
@@ -732,19 +739,24 @@ def scores_of(
     if task.kind == "pairs":
         return {"accuracy": same(predicted, gold), "f1": _mean_f1(predicted, gold)}
     if task.kind == "span":
-        places = [[{*range(a, b + 1)} for a, b in side] for side in (predicted, gold)]
+        words_of_spans = [[{*range(a, b + 1)} for a, b in side] for side in (predicted, gold)]
         return {
             "exact": same([*map(tuple, predicted)], [*map(tuple, gold)]),
-            "f1": float(np.mean([_f1(len(p & g), len(p), len(g)) for p, g in zip(*places)])),
+            "f1": float(
+                np.mean([_f1(len(p & g), len(p), len(g)) for p, g in zip(*words_of_spans)])
+            ),
         }
     flat = [[tag for tags in side for tag in tags] for side in (predicted, gold)]
     if not _is_bio(task.labels):
         return {"accuracy": same(*flat), "f1": _mean_f1(*flat)}
-    found, true = (
+    predicted_spans, true = (
         {(n, *e) for n, tags in enumerate(side) for e in entities(tags)}
         for side in (predicted, gold)
     )
-    return {"f1": _f1(len(found & true), len(found), len(true)), "accuracy": same(*flat)}
+    return {
+        "f1": _f1(len(predicted_spans & true), len(predicted_spans), len(true)),
+        "accuracy": same(*flat),
+    }
 
 # %% ../../nbs/measures/03_probes.ipynb #134c70a9
 def _gold(task: Task, examples: list) -> list:
@@ -882,16 +894,18 @@ def transfer_gap(
             others = [t for s, t in score if s == source != t]
             if not others or (source, source) not in score:
                 continue
-            own = [score[t, t] for t in others if (t, t) in score]
-            there = float(np.mean([score[source, t] for t in others]))
+            trained_there = [score[t, t] for t in others if (t, t) in score]
+            transferred = float(np.mean([score[source, t] for t in others]))
             out.append(
                 {
                     **dict(zip(keys, key)),
                     "source": source,
                     "score": score[source, source],
-                    "others": there,
-                    "gap": score[source, source] - there,
-                    "ceiling": float(np.mean(own)) if len(own) == len(others) else None,
+                    "others": transferred,
+                    "gap": score[source, source] - transferred,
+                    "ceiling": float(np.mean(trained_there))
+                    if len(trained_there) == len(others)
+                    else None,
                 }
             )
     return out
@@ -902,8 +916,8 @@ def _trigrams(text: str) -> set:
     return {text[i : i + 3] for i in range(len(text) - 2)}
 
 
-def _share(part: set, whole: set) -> float:
-    return len(part & whole) / max(1, len(part))
+def _share(part: set, reference: set) -> float:
+    return len(part & reference) / max(1, len(part))
 
 
 def _around(values, outside) -> list[tuple]:  # of each value: the one before, itself, the one after
@@ -919,9 +933,9 @@ def _word_bags(kind: str, examples) -> list:  # of each item
         ]
     every = [[w.casefold() for w in e[1 if kind == "tokens" else 2]] for e in examples]
     return [
-        [f"{place} {w}" for place, w in enumerate(near)]
-        for own in every
-        for near in _around(own, "")
+        [f"{offset} {w}" for offset, w in enumerate(near)]
+        for neighbourhoods in every
+        for near in _around(neighbourhoods, "")
     ]
 
 # %% ../../nbs/measures/03_probes.ipynb #f0d1e4bf
@@ -936,8 +950,8 @@ def _string_features(kind: str, examples) -> list:  # of each item: a bag of tri
         ]
         shares = [(_share(a, b), _share(b, a)) for a, b in cuts]
         return [(*shares[i], *shares[i + 1]) for i in range(0, len(shares), 2)]
-    found = [[_share(_trigrams(w), _trigrams(e[0])) for w in e[2]] for e in examples]
-    return [near for own in found for near in _around(own, 0.0)]
+    shares = [[_share(_trigrams(w), _trigrams(e[0])) for w in e[2]] for e in examples]
+    return [near for shares_of_text in shares for near in _around(shares_of_text, 0.0)]
 
 # %% ../../nbs/measures/03_probes.ipynb #1ce364b7
 BASELINES = ("majority", "words", "strings")
@@ -956,7 +970,7 @@ def _answer_majority(task, most, examples):
     elif task.kind == "pairs":
         yield False, [most] * len(examples)
     else:
-        yield False, [tuple(min(place, len(e[2]) - 1) for place in most) for e in examples]
+        yield False, [tuple(min(position, len(e[2]) - 1) for position in most) for e in examples]
 
 
 def _all_words(task, examples) -> list:  # items of baselines: every word
@@ -966,8 +980,8 @@ def _all_words(task, examples) -> list:  # items of baselines: every word
 def _surface(
     kind: str, system: str, examples, index
 ):  # index: string → column; None where features are numbers
-    found = (_word_bags if system == "words" else _string_features)(kind, examples)
-    return torch.tensor(found).double() if index is None else sparse_counts(found, index)
+    features = (_word_bags if system == "words" else _string_features)(kind, examples)
+    return torch.tensor(features).double() if index is None else sparse_counts(features, index)
 
 
 def _learn_surface(task, system, examples):
@@ -1014,10 +1028,10 @@ def _learn_baseline(task, system, lang):
 def _answer_baseline(task, system, learned, first, second):
     examples = bilingual(task, first, second, "test")
     if system == "majority":
-        found = _answer_majority(task, learned, examples)
+        answers_by_view = _answer_majority(task, learned, examples)
     else:
-        found = _answer_surface(task, system, learned, examples)
-    for centred, answers in found:
+        answers_by_view = _answer_surface(task, system, learned, examples)
+    for centred, answers in answers_by_view:
         yield {"layer": None, "centred": centred}, answers
 
 # %% ../../nbs/measures/03_probes.ipynb #a8389597
@@ -1148,8 +1162,10 @@ def _chosen(rows, layer, centred) -> dict:  # (task, system, source, target) →
     has = {(r["task"], r["system"], r["probe"]) for r in rows if r["centred"]}
     out = {}
     for r in rows:
-        kept = r["layer"] in (None, layer) and r["metric"] == _first_measure(rows, r["task"])
-        if not kept or r["centred"] != (centred and (r["task"], r["system"], r["probe"]) in has):
+        selected = r["layer"] in (None, layer) and r["metric"] == _first_measure(rows, r["task"])
+        if not selected or r["centred"] != (
+            centred and (r["task"], r["system"], r["probe"]) in has
+        ):
             continue
         name = r["system"] + ", fine-tuned" * (r["probe"] == "fine_tuned")
         out[r["task"], name, r["source"], r["target"]] = 100 * r["score"]
@@ -1161,13 +1177,13 @@ def _draw(ax, x, here, colours):  # here: system → (score, ceiling or None)
     bars = [system for system in here if system not in _MARKS]
     wide = 0.7 / max(1, len(bars))
     for n, system in enumerate(bars):
-        at, (value, own) = x - 0.45 + (n + 0.5) * wide, here[system]
+        at, (value, ceiling) = x - 0.45 + (n + 0.5) * wide, here[system]
         ax.bar(at, value, 0.9 * wide, color=PALETTE[colours[system]], label=system, alpha=0.75)
         outline = dict(
             fill=False, edgecolor="black", linewidth=0.8, label="ceiling: learned in the target"
         )
-        if own is not None:
-            ax.bar(at, own, 0.9 * wide, **outline)
+        if ceiling is not None:
+            ax.bar(at, ceiling, 0.9 * wide, **outline)
     for system in (system for system in _MARKS if system in here):
         colour, mark = _MARKS[system]
         at = x + 0.37 if bars else x

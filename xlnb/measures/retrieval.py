@@ -229,10 +229,10 @@ def sentence_reading(
     "How sentences are read: as asked, and where nothing is asked as the model's folder says."
     if layer is not None and pool is not None:
         return layer, choose("pool", pool, POOLS)
-    own = own_pooling(model) if pool is None or layer is None else None
-    if layer is None and own:
+    folder_pool = own_pooling(model) if pool is None or layer is None else None
+    if layer is None and folder_pool:
         layer = model.config.num_hidden_layers
-    return layer, own or "mean" if pool is None else choose("pool", pool, POOLS)
+    return layer, folder_pool or "mean" if pool is None else choose("pool", pool, POOLS)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #1b36f365
 def encode(
@@ -571,13 +571,13 @@ def _row(
 # %% ../../nbs/measures/00_retrieval.ipynb #cc8a3871
 def _check_tests(tests):
     "`ConfigError` or `DataError` for what is not test name → pair → two lists of as many sentences."
-    wanted = "give {'test': {'de-en': (German sentences, English sentences)}}"
+    expected = "give {'test': {'de-en': (German sentences, English sentences)}}"
     if not isinstance(tests, dict) or not all(isinstance(pairs, dict) for pairs in tests.values()):
-        raise ConfigError(f"tests={tests!r:.60}: {wanted}")
+        raise ConfigError(f"tests={tests!r:.60}: {expected}")
     for test, pair in ((test, pair) for test, pairs in tests.items() for pair in pairs):
         sides = tests[test][pair]
         if not isinstance(sides, (tuple, list)) or len(sides) != 2:
-            raise DataError(f"{test}, {pair}: {sides!r:.60} are not two sides: {wanted}")
+            raise DataError(f"{test}, {pair}: {sides!r:.60} are not two sides: {expected}")
         first, second = map(check_sentences, sides)
         if len(first) != len(second):
             raise DataError(
@@ -610,8 +610,8 @@ def retrieval_by_layer(
         for pair, sides in pairs.items():
             sides = tuple(map(tuple, sides))
             for side in {*sides} - {*vectors}:
-                found = encode(side, model, layer, tokenizer, pool, batch_size)
-                vectors[side] = found.reshape(len(layers), len(side), -1)
+                states = encode(side, model, layer, tokenizer, pool, batch_size)
+                vectors[side] = states.reshape(len(layers), len(side), -1)
             for k, l in enumerate(layers):
                 for centred, move in ((False, torch.as_tensor), (True, centre)):
                     hits = hits_at_1(
@@ -830,10 +830,10 @@ def _frequencies(pairs: dict, text: dict, most: int) -> tuple[dict, dict]:
     def sides(pair):
         return (split_pair(pair), zip(*islice(pairs[pair], most)))
 
-    whole = _word_counts(
+    all_counts = _word_counts(
         [*map(sides, pairs), *(([lang], [islice(lines, most)]) for lang, lines in text.items())]
     )
-    return whole, {pair: _word_counts([sides(pair)]) for pair in pairs}
+    return all_counts, {pair: _word_counts([sides(pair)]) for pair in pairs}
 
 
 def _best_frequency(sides, candidates, move):  # candidates: pairs of Counters
@@ -850,11 +850,11 @@ def _learned_rows(row, sides, candidates, terms):  # pairs of Counters; two Term
     "Frequency and LSA, raw and centred, where there was text to learn from."
     for centred, move in ((False, torch.as_tensor), (True, centre)):
         if candidates:
-            width, found = _best_frequency(sides, candidates, move)
-            yield row("frequency", found, centred=centred, width=width)
+            width, accuracies = _best_frequency(sides, candidates, move)
+            yield row("frequency", accuracies, centred=centred, width=width)
         if terms:
-            found = accuracy(*(move(embed(side)) for embed, side in zip(terms, sides)))
-            yield row("lsa", found, centred=centred, dimensions=terms[0].vectors.shape[1])
+            accuracies = accuracy(*(move(embed(side)) for embed, side in zip(terms, sides)))
+            yield row("lsa", accuracies, centred=centred, dimensions=terms[0].vectors.shape[1])
 
 # %% ../../nbs/measures/00_retrieval.ipynb #fc3acb59
 @one_thread()
@@ -906,9 +906,9 @@ def check_rows(
     if not isinstance(rows, (list, tuple)):
         raise DataError(f"rows={rows!r:.60}: give a list of rows of {makers}")
     for n, row in enumerate(rows):
-        lacking = [name for name in needed if not isinstance(row, dict) or name not in row]
-        if lacking:
-            raise DataError(f"rows[{n}] lacks {', '.join(lacking)}: give rows of {makers}")
+        missing = [name for name in needed if not isinstance(row, dict) or name not in row]
+        if missing:
+            raise DataError(f"rows[{n}] lacks {', '.join(missing)}: give rows of {makers}")
 
 
 def percent_by_layer(
@@ -982,9 +982,9 @@ def plot_layers(
     fig, axes = figure("page", 2.6, ncols=2, sharey=True)
     for ax, centred in zip(axes, (False, True)):
         for system, style in line_styles([r["system"] for r in rows], _BASELINES).items():
-            own = [r for r in rows if r["system"] == system]
+            system_rows = [r for r in rows if r["system"] == system]
             points = percent_by_layer(
-                [r for r in own if r["centred"] == centred] or own, "accuracy"
+                [r for r in system_rows if r["centred"] == centred] or system_rows, "accuracy"
             )
             draw_by_layer(ax, points, layers, system, style)
         ax.set(

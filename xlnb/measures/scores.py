@@ -412,7 +412,7 @@ def normalise_answer(
     """An answer in lower case, without punctuation and articles.
 
     `squad`, `squad2`: Rajpurkar et al. 2016, 2018; `mlqa`: Lewis et al. 2020. Raises `ConfigError` for an unknown
-    style or language code, and for a language that MLQA does not define; `DataError` for an answer that is no string."""
+    style or language code, and for a language that MLQA does not define; `DataError` for anything but a string."""
     if not isinstance(text, str):
         raise DataError(f"the answer is {text!r:.60}: give a string")
     code = _code_of(language)
