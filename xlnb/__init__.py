@@ -67,12 +67,11 @@ __doc__ += """\
     encoder.kernels          The vocabulary head on a GPU: what loss, accuracy and samples need, in one pass over the
                              vocabulary, in Triton
     encoder.foreign          RoBERTa, XLM-R, BERT and ELECTRA as this encoder, with equal hidden states
-    encoder.heads            What stands on the encoder: language models, replaced token detection, fine-tuning heads,
-                             and their Auto classes
-    encoder.initialisation   A masked language model for a new vocabulary, begun from any encoder that lies in a
-                             folder
+    encoder.heads            Heads of the encoder: language models, replaced token detection, fine-tuning heads, and
+                             their Auto classes
+    encoder.initialisation   A masked language model for a new vocabulary, initialised from any encoder in a folder
     encoder.seq2seq          An encoder-decoder out of one encoder: blocks shared or copied, one embedding matrix,
-                             transformers' generation, VECO's names of weights, fewer pieces
+                             transformers' generation, VECO's names of weights, fewer subwords
     encoder.loading          The network and the tokenizer of a folder, checked against each other, and the hidden
                              states of its layers
     training.objectives      What a cross-lingual encoder is trained to predict: masked tokens in text and in

@@ -415,8 +415,8 @@ def plant_defects(
     kind: str,  # one of DEFECTS
     share: float,  # of the lines that are damaged, drawn at random
     seed: int,
-    other: Iterable[str]
-    | None = None,  # re-iterable lines of another language, for 'wrong language'
+    other: Iterable[str] | None = None,  # re-iterable lines of another language, for 'wrong
+    # language'
 ) -> Lines:
     "The same stream with damage of a known kind; `ConfigError` for a share outside 0 … 1 or a missing `other`."
     if not 0 < share <= 1:

@@ -37,7 +37,7 @@ from .text.corpora import LANGUAGES
 from .encoder.foreign import quietly
 from .measures.downstream import BENCHMARKS
 from .measures.probes import CutExamples
-from .measures.readouts import EACH, READ, vector_files
+from .measures.readouts import READ, SCORED_BY_EXAMPLE, vector_files
 from .measures.scores import matches, paired_bootstrap_of_ratios, span_counts
 from .measures.task_sets import TASK_SETS
 from xlnb.measures.score_tables import (
@@ -322,13 +322,13 @@ class ExampleScores:
 
     @property
     def targets(self) -> list[str]:
-        if self.run.task in EACH:
+        if self.run.task in SCORED_BY_EXAMPLE:
             return [*self.readouts]
         self.heads  # raises where a training has not finished
         return tested_languages(self.run)
 
     def ratios(self, target: str) -> np.ndarray:  # (seeds, examples, 2)
-        if self.run.task in EACH:
+        if self.run.task in SCORED_BY_EXAMPLE:
             scores = self.readouts[target]
             return np.stack([scores, np.ones_like(scores)], 1)[None]
         tested = self.run.read_test(target)
@@ -350,13 +350,13 @@ def compare(
 
     Raises `DataError` for a measure that is no ratio of sums over examples, such as a correlation, and for a training
     that has not finished."""
-    choose("task", task, [*BENCHMARKS, *EACH])
+    choose("task", task, [*BENCHMARKS, *SCORED_BY_EXAMPLE])
     models = [ExampleScores(TaskRun(task, resolve(settings))) for settings in (first, second)]
     if task in BENCHMARKS:
         models[0].run.read_test(target)  # raises before any training
     for model in models:
         available = model.targets
-        if task in EACH:
+        if task in SCORED_BY_EXAMPLE:
             choose("target", target, available)
     return paired_bootstrap_of_ratios(*(model.ratios(target) for model in models), 0)
 
@@ -559,7 +559,7 @@ def other_model(settings: Settings) -> Settings:  # of `resolve`
 
 
 def _example_scores(name: str, settings: Settings) -> ExampleScores:
-    if name in READ and name not in EACH:
+    if name in READ and name not in SCORED_BY_EXAMPLE:
         raise DataError("no scores of single examples are stored")
     return ExampleScores(TaskRun(name, settings))
 

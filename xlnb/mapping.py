@@ -771,14 +771,12 @@ def map_to(
     hub: str,  # the language whose space all others are mapped into
     dictionaries=None,  # language → (word of it, word of the hub) pairs, or a file's path; of two languages the
     # pairs or the path alone
-    start: str
-    | None = None,  # 'dictionary', 'identical', 'unsupervised'; None: dictionary where there is one
-    method: str
-    | NearIdentity = "orthogonal",  # of the map at the end: one of METHODS, or a `NearIdentity`
-    self_learning: bool
-    | int
-    | None = None,  # induce pairs and map in turns; a number: with that patience; None:
-    # unless the start is a dictionary
+    start: str | None = None,  # 'dictionary', 'identical', 'unsupervised'; None: dictionary where
+    # there is one
+    method: str | NearIdentity = "orthogonal",  # of the map at the end: one of METHODS, or a
+    # `NearIdentity`
+    self_learning: bool | int | None = None,  # induce pairs and map in turns; a number: with that
+    # patience; None: unless the start is a dictionary
     vocabulary_cutoff: int = 20_000,  # most frequent words that self-learning sees, and RCSLS's neighbours;
     # some hundred sweeps over their square, at 20,000 of
     # seconds each

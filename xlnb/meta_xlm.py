@@ -136,9 +136,8 @@ MASKING = Masking(policy="80-10-10")  # of 15 % of the text, as in RoBERTa and X
 class Settings(RunSettings):
     "Parameters of a MetaXLM run, as in the notebook; `None` is filled in by `resolve`."
 
-    source: str = (
-        ""  # folder of a monolingual model with its tokenizer; empty: one is trained first
-    )
+    # folder of a monolingual model with its tokenizer; empty: one is trained first
+    source: str = ""
     source_lang: str = "en"  # its language
     relative_positions: str | None = None  # gated | plain | none
     parts: str = "both"  # what is taken from it: both | body | embeddings | none

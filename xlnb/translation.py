@@ -156,9 +156,8 @@ class Settings(RunSettings):
     label_smoothing: float = 0.1  # share of the probability that is spread over all pieces
     snapshots: int = 3  # of the weights, from the last evaluations, that are averaged at the end
     beams: int = 5  # of the search at the end
-    relative_memory: str = (
-        "shared"  # of cross-attention: none | shared (the relative bias of self-attention)
-    )
+    # of cross-attention: none | shared (the relative bias of self-attention)
+    relative_memory: str = "shared"
     alpha: float = 0.5  # exponent of the language sampling, in pretraining
 
     @property
@@ -292,8 +291,8 @@ def translate(
     beams: int = 5,
     length_penalty: float = 1.0,
     batch_size: int = 64,
-    longest: int
-    | None = None,  # tokens of a translation; None: as many as the model has positions for
+    longest: int | None = None,  # tokens of a translation; None: as many as the model has positions
+    # for
     too_long: str = "raise",  # lines with more tokens than positions: 'raise', or 'cut' (their beginning)
     **options,  # of transformers' `generate`, e.g. forced_bos_token_id
 ) -> list[str]:

@@ -78,25 +78,20 @@ class Settings(RunSettings):
 
     alpha: float = 0.5  # exponent of the language sampling
     relative_positions: str | None = None  # gated | plain | none
-    tasks: str = (
-        "ca-mlm+tlm"  # ca-mlm+tlm | ca-mlm (text) | mlm+sides+tlm | mlm+tlm | mlm (text) | denoise
-    )
+    # ca-mlm+tlm | ca-mlm (text) | mlm+sides+tlm | mlm+tlm | mlm (text) | denoise
+    tasks: str = "ca-mlm+tlm"
     mismatched: bool = False  # control: the same sentences, paired at random
     parallel_share: float = 0.5  # of a step's tokens, how many are translation pairs
     text_mask_rate: float = 0.15  # of text
     pair_mask_rate: float = 0.25  # of both sides of a pair
-    text_partner: str | None = (
-        None  # what text looks at in CA-MLM: adjacent (its other half) | none
-    )
-    relative_memory: str | None = (
-        None  # of cross-attention: none | shared (the relative bias of self-attention)
-    )
-    stop_gradient: bool = (
-        True  # whether the partner's states are constants for the losses that look at them
-    )
-    init: str = (
-        ""  # folder of an encoder with its tokenizer; all but cross-attention starts from it
-    )
+    # what text looks at in CA-MLM: adjacent (its other half) | none
+    text_partner: str | None = None
+    # of cross-attention: none | shared (the relative bias of self-attention)
+    relative_memory: str | None = None
+    # whether the partner's states are constants for the losses that look at them
+    stop_gradient: bool = True
+    # folder of an encoder with its tokenizer; all but cross-attention starts from it
+    init: str = ""
     frozen_steps: int = 0  # steps that train cross-attention alone, before all others
     dropout: float | None = None  # of states and attention weights
 

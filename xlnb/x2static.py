@@ -73,17 +73,15 @@ class Distillation:
     "How vectors are distilled: settings of the encoder's pass (PASS), then what is made of it (LEARNED: X2Static)."
 
     layer: int | None = None  # 0 (embeddings) to the last block; None: the middle one, 6 of 12
-    context: str = (
-        "sentence"  # what a line is: sentence | paragraph, of which the encoder reads the whole
-    )
+    # what a line is: sentence | paragraph, of which the encoder reads the whole
+    context: str = "sentence"
     pool: str = "mean"  # of a sentence's pieces: mean | mean_special (with <s> and </s>, as the published code)
     max_pieces: int = 200  # that the encoder reads of a line, special ones included
     lowercase: bool = True  # words are counted in lower case; the encoder reads the text as it is
     min_count: int = 10  # of a word that gets a vector
     most_words: int = 200_000  # the most frequent ones get vectors
-    subsample: float | None = (
-        None  # threshold t; None: 5e-6, and 50 occurrences in less than ten million words
-    )
+    # threshold t; None: 5e-6, and 50 occurrences in less than ten million words
+    subsample: float | None = None
     seed: int = 0
     method: str = "aggregate"  # the mean of the word's own states (Bommasani et al. 2020) | x2static, which is learned
     target: str = "excluded"  # from its own context: excluded (paper) | included (published code)
@@ -91,12 +89,10 @@ class Distillation:
     negatives: int = 10  # words drawn at random for each word that is learned
     learning_rate: float = 1e-3  # of Adam
     batch_sentences: int = 128  # of a step
-    pca: int | None = (
-        None  # principal components kept of a language's centred vectors, which then need a map
-    )
-    sif: float | None = (
-        None  # a of the weights a / (a + p(word)) that change lengths, and no cosine (Arora et al. 2017)
-    )
+    # principal components kept of a language's centred vectors, which then need a map
+    pca: int | None = None
+    # a of the weights a / (a + p(word)) that change lengths, and no cosine (Arora et al. 2017)
+    sif: float | None = None
 
     def __post_init__(self):
         _check(self)

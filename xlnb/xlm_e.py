@@ -282,8 +282,8 @@ def prepare_data(settings: Settings) -> Prepared:  # resolved
 def make_batches(
     settings: Settings,
     data: Prepared,
-    pair_probabilities: dict
-    | None = None,  # language pair → share of the pair tokens; None: by alpha
+    pair_probabilities: dict | None = None,  # language pair → share of the pair tokens; None: by
+    # alpha
     text_probabilities: dict | None = None,  # language → share of the text; None: by alpha
 ) -> MixedBatches:
     "The batches of a run: text, and pairs if a task uses them."

@@ -40,6 +40,15 @@ class Source:
             if token.string == ":" and not depth:
                 return token.start[0]
 
+    def comment_of_field(self, field) -> str:
+        "The comments that stand alone right above a field, and the one beside it."
+        above = []
+        line = field.lineno - 1
+        while line in self.comments and line not in self.with_code:
+            above.insert(0, self.comments[line])
+            line -= 1
+        return " ".join(filter(None, [*above, self.comments.get(field.end_lineno, "")]))
+
     def comment(self, first: int, last: int) -> str:  # lines
         "The comment of a line with those below it that stand alone, up to the last line."
         parts = [self.comments.get(first, "")]
@@ -139,13 +148,9 @@ def of_fields(node, source: Source) -> list[str]:
         and public(n.target.id)
         and not ast.unparse(n.annotation).startswith("ClassVar")
     ]
-    rows = {}
-    for field in fields:
-        rows.setdefault(field.end_lineno, []).append(
-            described(field.target.id, field.annotation, field.value)
-        )
     entries = [
-        (", ".join(texts), source.comment(line, node.end_lineno)) for line, texts in rows.items()
+        (described(field.target.id, field.annotation, field.value), source.comment_of_field(field))
+        for field in fields
     ]
     return [section("Fields", entries)] if any(comment for _, comment in entries) else []
 

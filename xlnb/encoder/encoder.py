@@ -139,42 +139,34 @@ class EncoderConfig(PreTrainedConfig):
     num_attention_heads: int = 12
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
-    norm: str = (
-        "post"  # LayerNorm after each sublayer's sum, or before each sublayer and once at the end
-    )
+    # LayerNorm after each sublayer's sum, or before each sublayer and once at the end
+    norm: str = "post"
     layer_norm_eps: float = 1e-5
     max_position_embeddings: int = 512  # rows of the position table, reserved ones included
     absolute_positions: bool = True
-    position_offset: int = (
-        0  # reserved rows: 2 in RoBERTa and XLM-R (padding has row 1), 0 in BERT and ELECTRA
-    )
-    restart_positions: bool = (
-        False  # whether the second sentence of a pair was trained with positions from the start
-    )
+    # reserved rows: 2 in RoBERTa and XLM-R (padding has row 1), 0 in BERT and ELECTRA
+    position_offset: int = 0
+    # whether the second sentence of a pair was trained with positions from the start
+    restart_positions: bool = False
     relative_positions: str = "none"
     relative_buckets: int = 32
     relative_max_distance: int = 128
-    relative_bias_init: str = (
-        "local"  # of the buckets: slopes by head that favour neighbours, or N(0, 0.02)
-    )
-    cross_sentence_buckets: str = (
-        "shared"  # keys in the other sentence of a pair: the same buckets, or separate ones
-    )
-    relative_memory: str = (
-        "none"  # of cross-attention: no relative bias, or the ungated one of self-attention
-    )
+    # of the buckets: slopes by head that favour neighbours, or N(0, 0.02)
+    relative_bias_init: str = "local"
+    # keys in the other sentence of a pair: the same buckets, or separate ones
+    cross_sentence_buckets: str = "shared"
+    # of cross-attention: no relative bias, or the ungated one of self-attention
+    relative_memory: str = "none"
     gate_input: str = "query"
     gate_bias: bool = False
     type_vocab_size: int = 0  # 0: no token types
-    embedding_size: int | None = (
-        None  # width of the tables; None: hidden_size, else a projection follows
-    )
+    # width of the tables; None: hidden_size, else a projection follows
+    embedding_size: int | None = None
     pooler: bool = False
     cross_attention: bool = False
     trained_on_pairs: bool | None = None  # whether it was trained on sentence pairs; None: unknown
-    head_transform: bool = (
-        True  # dense + activation + norm before the output matrix of the language-model heads
-    )
+    # dense + activation + norm before the output matrix of the language-model heads
+    head_transform: bool = True
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0
     classifier_dropout: float = 0.1
@@ -569,9 +561,8 @@ class Flexible:
 
     blocks: BlockMask | None = None  # None: every key is visible
     positions: Tensor | None = None  # (batch, seq); None: no relative bias
-    tables: Tensor | None = (
-        None  # (copies, 1 or 2, heads, 2·max_distance + 1): d of distances; 2: the other sentence
-    )
+    # (copies, 1 or 2, heads, 2·max_distance + 1): d of distances; 2: the other sentence
+    tables: Tensor | None = None
 
     def bias(self, gate=None):  # gate: (batch, heads, seq), or None for a plain bias
         "Score → score + gate · d, two small gathers per pair."
@@ -615,12 +606,10 @@ class Flexible:
 class AttentionContext:
     "The inputs that the layers of one forward pass share."
 
-    mask: Tensor | None = (
-        None  # additive, (1 or batch, 1 or heads, 1 or queries, keys); holds a plain relative bias too
-    )
-    bias: Tensor | None = (
-        None  # the relative bias that gates multiply, (1 or batch, heads, queries, keys)
-    )
+    # additive, (1 or batch, 1 or heads, 1 or queries, keys); holds a plain relative bias too
+    mask: Tensor | None = None
+    # the relative bias that gates multiply, (1 or batch, heads, queries, keys)
+    bias: Tensor | None = None
     causal: bool = False  # the fused kernel's own causal mask, where nothing else is to be added
     packing: Packing | None = None
     memory: Tensor | None = None  # (batch, source, hidden) of cross-attention
@@ -629,12 +618,10 @@ class AttentionContext:
     write_cache: bool = False
     crosses: bool = False  # whether the blocks look at a memory
     eager: bool = False
-    wanted: Tensor | None = (
-        None  # (batch, seq) bool: tokens that go through the last feed-forward; None: all
-    )
-    flexible: Flexible | None = (
-        None  # in place of `mask`, `bias`, `causal` where FlexAttention runs
-    )
+    # (batch, seq) bool: tokens that go through the last feed-forward; None: all
+    wanted: Tensor | None = None
+    # in place of `mask`, `bias`, `causal` where FlexAttention runs
+    flexible: Flexible | None = None
 
     @property
     def self_cache(self):
@@ -1115,8 +1102,8 @@ class Encoder(EncoderPreTrainedModel):
         past_key_values=None,  # a cache; read only, unless use_cache
         cache=None,  # the same under the name that transformers 5.24 gave it
         use_cache: bool = False,
-        output_hidden_states: bool
-        | None = None,  # the embeddings, then each block; the last after the norm
+        output_hidden_states: bool | None = None,  # the embeddings, then each block; the last after
+        # the norm
         output_attentions: bool | None = None,  # takes the eager path
         cu_seqlens=None,  # (sequences + 1,) int: the batch is packed
         wanted=None,  # (batch, seq) bool: the last state of these tokens alone, (tokens, hidden), and no pooler

@@ -25,7 +25,7 @@ from ..encoder.foreign import loading_quietly
 from ..encoder.loading import RUN_NETWORKS, network_folder
 from .downstream import BENCHMARKS, RECIPES, has_recipes, printed_recipes
 from .finetuning import check_partner
-from .readouts import NOT_POOLED, OF_WORDS, READ, vector_files
+from .readouts import NOT_POOLED, WORD_TASKS, READ, vector_files
 from .retrieval import POOLS
 from .task_sets import TASK_SETS, task_languages
 
@@ -41,9 +41,8 @@ class Settings:
     seeds: int = 1  # of heads and of the order of examples
     select_on: str = ""  # languages whose dev chooses epoch and recipe; 'all': all that are tested; empty: of source
     recipes: str = ""  # xlme | xylent | metaxlm | veco | static: that paper's grid, searched on dev; empty: one of ours
-    partner: str = (
-        ""  # what a network with cross-attention looks at: 'self', or a folder of translations
-    )
+    # what a network with cross-attention looks at: 'self', or a folder of translations
+    partner: str = ""
     train_split: str = ""  # split to learn from; empty: 'train', or what the set calls it
     test_split: str = ""  # split to be tested; empty: the one that papers report
     in_language: bool = False  # also learn in every language that has labels, to be tested there
@@ -51,9 +50,8 @@ class Settings:
     against: str = ""  # another model, as `model`: how far the first is ahead of it, with intervals
     epochs: int = 0  # 0: as the task's recipe says
     learning_rate: float = 0.0  # 0: by the width of the network
-    aggregate: str = (
-        ""  # of seeds: 'mean' or 'median'; empty: as the paper of `recipes` does, else the mean
-    )
+    # of seeds: 'mean' or 'median'; empty: as the paper of `recipes` does, else the mean
+    aggregate: str = ""
     layer: int = -1  # that tasks without a training read, 0 = embeddings; -1: as the task, or the model's folder, says
     pool: str = ""  # of sentences: mean | mean_special (with <s> and </s>) | first; empty: as task or folder say
     max_minutes: float = 30.0  # of one training; the next call resumes
@@ -310,11 +308,11 @@ def _check_partner(settings: Settings):
 
 
 def _check_word_vectors(settings: Settings):
-    other_tasks = {*task_names(settings)} - {*OF_WORDS}
+    other_tasks = {*task_names(settings)} - {*WORD_TASKS}
     if vector_files(settings.model) and other_tasks:
         raise ConfigError(
             f"{settings.model} holds word vectors, of which {', '.join(sorted(other_tasks))} can "
-            f"not be asked: take tasks={','.join(OF_WORDS)}"
+            f"not be asked: take tasks={','.join(WORD_TASKS)}"
         )
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #28c1bbd6

@@ -30,9 +30,8 @@ class Comparison:
         default_factory=dict
     )  # name → record → the same measure of it
     lower: bool = False  # whether less is better
-    start: Callable | None = (
-        None  # record → the same of the run that it goes on from: gains since then are compared
-    )
+    # record → the same of the run that it goes on from: gains since then are compared
+    start: Callable | None = None
 
 # %% ../../nbs/pretraining/05_claims.ipynb #a1969540
 @dataclass(frozen=True)
@@ -230,9 +229,8 @@ class Rule:
     measure: str  # name and unit
     arms: dict[str, str]  # arm → its experiment
     number: Callable  # {arm: record} → number; NaN where it has none
-    sign: Callable | None = (
-        None  # number → 1 for the claim, -1 against it, 0; None: above zero is for it
-    )
+    # number → 1 for the claim, -1 against it, 0; None: above zero is for it
+    sign: Callable | None = None
     beside: str = ""  # an arm that is set against its baselines
     value: Callable | None = None  # of its record, more being better
     baselines: dict[str, Callable] = field(

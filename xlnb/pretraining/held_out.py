@@ -71,9 +71,8 @@ class Measured(NamedTuple):
 
     network: nn.Module  # whose hidden states are kept
     masked_lm: nn.Module  # `EncoderForMaskedLM`: guesses masked tokens
-    detect: Callable | None = (
-        None  # (ids, batch) → logits (batch, seq) that a token was replaced; None: no such network
-    )
+    # (ids, batch) → logits (batch, seq) that a token was replaced; None: no such network
+    detect: Callable | None = None
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #bd914fe3
 def held_out_sentences(
@@ -183,8 +182,8 @@ def text_metrics(
     model: Measured,
     batch: dict,  # masked
     ids: MaskIds,
-    drawn: torch.Tensor
-    | None = None,  # (holes,) pieces by frequency, for the AUC at a fixed corruption
+    drawn: torch.Tensor | None = None,  # (holes,) pieces by frequency, for the AUC at a fixed
+    # corruption
 ) -> dict:
     "Loss (nats) and accuracy in the holes; of replaced tokens the diagnostics on samples, and the AUC on `drawn`."
     batch = _on_device(model, batch)
@@ -731,8 +730,8 @@ def fitted(
     data: Prepared,
     probed: Probed,
     minutes: float,
-    kept: tuple[Path, list]
-    | None = None,  # folder and key of a run: what was fitted for it once holds
+    kept: tuple[Path, list] | None = None,  # folder and key of a run: what was fitted for it once
+    # holds
 ) -> tuple[Prepared, Probed, str]:  # the last says what part it is
     "As much of the tests as a network and its untrained twin read in some minutes, half of them for each of the two."
 
@@ -767,8 +766,8 @@ def evaluate(
     network,  # loaded: the one that pretraining was for
     data: Prepared,
     own_pairs: bool = True,  # False for a network that was trained on random pairs: no baseline sees true ones
-    probed: tuple
-    | None = None,  # languages of the probes, first the one to learn from; None: the corpus's
+    probed: tuple | None = None,  # languages of the probes, first the one to learn from; None: the
+    # corpus's
     minutes: float = math.inf,  # for the networks; baselines come on top, once for a corpus
     kept: tuple[Path, list] | None = None,  # folder and key of a run, to keep what is finished
 ) -> Evaluation:

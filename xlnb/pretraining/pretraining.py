@@ -93,9 +93,8 @@ class SizeDefaults:
     gain_pairs: int  # held out, of each language pair, for losses beside a translation
     retrieval_pairs: int  # held out, of each language pair
     parallel: str = "ddp"
-    learns_in_minutes: bool = (
-        False  # whether the choices are those that were seen to learn on a CPU
-    )
+    # whether the choices are those that were seen to learn on a CPU
+    learns_in_minutes: bool = False
     threads: int | None = None  # of a CPU; None: as many as torch finds cores
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #d7a29466
@@ -138,29 +137,24 @@ class RunSettings:
     layers: int | None = None  # of the primary network
     relative_positions: str = "gated"  # gated | plain | none
     relative_bias_init: str = "local"  # of their table: local (neighbours count most) | random
-    cross_sentence_buckets: str = (
-        "shared"  # buckets for the other sentence of a pair: shared | separate
-    )
+    # buckets for the other sentence of a pair: shared | separate
+    cross_sentence_buckets: str = "shared"
     norm: str | None = None  # post | pre
     initializer_range: float | None = None  # standard deviation of the initial weights
-    micro_tokens: int = (
-        8192  # tokens that go through the networks at a time, and what processes share
-    )
+    # tokens that go through the networks at a time, and what processes share
+    micro_tokens: int = 8192
     precision: str = "fp32"  # fp32 | bf16
-    compiled: bool = (
-        False  # whether the blocks go through torch.compile, which pays in a long run on a GPU
-    )
+    # whether the blocks go through torch.compile, which pays in a long run on a GPU
+    compiled: bool = False
     parallel: str | None = None  # what processes hold: ddp (everything) | fsdp (a share)
     seed: int = 0  # of initial weights, batches and masks
-    max_minutes: float = (
-        30.0  # training stops there, evaluation takes half of it at most; the same command goes on
-    )
+    # training stops there, evaluation takes half of it at most; the same command goes on
+    max_minutes: float = 30.0
     checkpoint_minutes: float = 5.0  # at most so much work is lost if the machine goes down
     test_lines: int | None = None  # lines of each generated test list
     recipe: str = "default"  # default | paper
-    out: str = (
-        ""  # folder of the run; empty: runs/<name>-<size>-<hash of the settings and the code>
-    )
+    # folder of the run; empty: runs/<name>-<size>-<hash of the settings and the code>
+    out: str = ""
 
     def for_record(self) -> dict:
         "The settings as records have them: without paths of this machine."
@@ -650,9 +644,8 @@ class Phase:
     model: Callable  # → module for `training.train`, with `parts`, `standalone`, `primary_network`
     batches: Callable  # → batches for `training.train`
     measures: Callable  # → function: model → dict of 'held_out/…', at every evaluation
-    on_step: Callable | None = (
-        None  # (batches, model) → function (step, sums), called after every step
-    )
+    # (batches, model) → function (step, sums), called after every step
+    on_step: Callable | None = None
     schedule: Callable = lambda settings: (
         settings
     )  # → the settings whose steps, rate and warm-up the loop follows

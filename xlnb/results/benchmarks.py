@@ -1021,7 +1021,7 @@ def _piped(
         by_index = {token["index"]: token["entity"] for token in output}
         return tuple(by_index[k] for k in subwords)
 
-    return [labels_of(output, subwords) for output, (_, subwords) in zip(outputs, items.places)]
+    return [labels_of(output, subwords) for output, (_, subwords) in zip(outputs, items.positions)]
 
 # %% ../../nbs/results/11_benchmarks.ipynb #428c6e36
 def _with_head(folder, kind, labels, size, tokenizer):  # an untrained network, as from a folder

@@ -61,9 +61,8 @@ _DOMAIN_SHARE = 0.4  # of the base run's steps, where `domain_steps` is not give
 class Settings(xy_lent.Settings):
     "Parameters of a continued run: those of the XY-LENT run that it continues, the domain, its steps and rate."
 
-    domain: str = (
-        "digits"  # digits: the pivot's lines that hold a digit | captions: Multi30k's in the pivot
-    )
+    # digits: the pivot's lines that hold a digit | captions: Multi30k's in the pivot
+    domain: str = "digits"
     domain_steps: int | None = None  # optimiser steps on the domain
     rate: float = 1.0  # highest learning rate on the domain, as a multiple of the base run's
 

@@ -66,9 +66,8 @@ class Settings(xy_lent.Settings):
     "Parameters of a robust run: those of XY-LENT, the adversary's, and what is planted for it to find."
 
     langs: str = "ar,de,en,hi,ru"
-    robust: bool = (
-        True  # False: the pairs stay as they are drawn, and their losses are kept all the same
-    )
+    # False: the pairs stay as they are drawn, and their losses are kept all the same
+    robust: bool = True
     drive: str = "raw"  # what the adversary answers: raw losses | excess | by language
     rho: float = 0.05  # radius of the ball
     estimator: str = "counts"  # of a pair's loss: counts | corrected | published

@@ -134,40 +134,33 @@ class Base(RunSettings):
 class Settings(Base):
     "Parameters of a run: those of the base run, and of its continuation; `None` is filled in by `resolve`."
 
-    init: str = (
-        ""  # folder of a masked language model with its tokenizer, continued in place of a base run
-    )
+    # folder of a masked language model with its tokenizer, continued in place of a base run
+    init: str = ""
     alpha: float | None = None  # exponent of the language sampling of text
     relative_positions: str | None = None  # gated | plain | none
-    cross_sentence_buckets: str | None = (
-        None  # buckets for the other sentence of a pair: shared | separate
-    )
-    restart_positions: bool | None = (
-        None  # whether positions start again in the second sentence of a pair
-    )
+    # buckets for the other sentence of a pair: shared | separate
+    cross_sentence_buckets: str | None = None
+    # whether positions start again in the second sentence of a pair
+    restart_positions: bool | None = None
     loss: str = "cosine"  # one of LOSSES, or none: masked language modelling alone
     weight: float | None = None  # of that loss
-    teacher: str | None = (
-        None  # x2static | x2static_included (a word in its own contexts, as in the published code) |
-    )
+    # x2static | x2static_included (a word in its own contexts, as in the published code) |
+    teacher: str | None = None
     # aggregated | fasttext | lsa, or files of vectors that share a space
     teacher_width: int | None = None  # of fastText's vectors; None: that of the network
-    identity_weight: float | None = (
-        None  # pull of the teacher's map towards the identity, as of `NearIdentity`
-    )
+    # pull of the teacher's map towards the identity, as of `NearIdentity`
+    identity_weight: float | None = None
     hub: str = "en"  # language whose space is the common one
     teacher_lines: int | None = None  # of text in each language that vectors are distilled from
     transfer_steps: int | None = None  # optimiser steps of the continuation
-    rate: float | None = (
-        None  # highest learning rate of the continuation, as a multiple of the base run's
-    )
+    # highest learning rate of the continuation, as a multiple of the base run's
+    rate: float | None = None
     words: int | None = None  # of a step, every language in turn
     words_at_once: int | None = None  # that meet in one loss
     layer: int | None = None  # whose states of the words are pulled
     goes_on: str = "mlm"  # what the continuation reads: mlm | mlm+tlm, as many tokens of both
-    most_words: int | None = (
-        None  # of a language that are pulled, the most frequent; None: all that the teacher has
-    )
+    # of a language that are pulled, the most frequent; None: all that the teacher has
+    most_words: int | None = None
     shuffled: bool = False  # control: the teacher's vectors, shuffled among its words
 
     @property
@@ -470,8 +463,8 @@ def _families(entries) -> list[str]:  # (word, word of the hub) → a word of th
 def lexicons(
     corpus,
     hub: str,
-    source: str
-    | None = None,  # 'muse' or 'xling'; None: CLDR's names for the embedded corpus, else MUSE
+    source: str | None = None,  # 'muse' or 'xling'; None: CLDR's names for the embedded corpus,
+    # else MUSE
 ) -> tuple[dict, dict]:  # known; for the test: language → (word, word of the hub) pairs
     "Entries of one word on both sides; words that hang together by them are all known or all for the test."
     source = source or ("cldr" if corpus.name == "cldr" else "muse")

@@ -151,8 +151,8 @@ def prepare(
     max_side: int = 254,  # pieces of one side of a pair
     workers: int = 1,
     folder=None,  # `runs/data/<corpus>-<hash>` of the checkout if None
-    vocabulary: Path
-    | None = None,  # folder of one that is there already; None: from all text of the corpus
+    vocabulary: Path | None = None,  # folder of one that is there already; None: from all text of
+    # the corpus
 ) -> Prepared:
     "Vocabulary and token store of a corpus, made on the first call and opened on later ones."
     for streams in (corpus.text, corpus.pairs):
@@ -302,8 +302,8 @@ class MixedBatches:
         shape: BatchShape,
         seed: int,
         alpha: float = 0.7,  # exponent of a mixture whose probabilities are not given (XLM-E: 0.7)
-        text_probabilities: dict
-        | None = None,  # language → share of the tokens of text; None: by `alpha`
+        text_probabilities: dict | None = None,  # language → share of the tokens of text; None: by
+        # `alpha`
         pair_probabilities: dict | None = None,
     ):  # language pair → share of their tokens; None: by `alpha`
         self.special = special

@@ -74,9 +74,8 @@ class PublishedSet:
         ..., list[str]
     ]  # the set's codes of some languages, options → file names in `folder`
     read: Callable  # paths in the order of `files`, the reader's options → records
-    location: str = (
-        ""  # of `folder` when published: a URL, or GitHub's 'owner/repository commit folder'
-    )
+    # of `folder` when published: a URL, or GitHub's 'owner/repository commit folder'
+    location: str = ""
     how: str = ""  # where there is no plain file to fetch: how to come by the set
     scheme: str | None = None  # of its language codes; None: ours
     only: str = ""  # its languages, where they are fewer than the scheme knows
@@ -908,8 +907,8 @@ def _different(rows, pair, report) -> list[tuple[str, str]]:
 # %% ../../nbs/text/03_catalogue.ipynb #4747f464
 def _bible(
     langs,
-    versions: dict
-    | None = None,  # language → file name without .tsv.gz, where another translation is wanted
+    versions: dict | None = None,  # language → file name without .tsv.gz, where another translation
+    # is wanted
     valid_share: float = 0.02,
     test_share: float = 0.03,
 ) -> Corpus:

@@ -165,8 +165,8 @@ class LineIndex:
         self,
         lines: list[str],  # normalised, all different
         share: float = SHARE,  # of a line's grams in one training line
-        common: np.ndarray
-        | None = None,  # occurrences of grams in training text by slot, (2 ** 20,)
+        common: np.ndarray | None = None,  # occurrences of grams in training text by slot, (2 **
+        # 20,)
     ):
         if not 0.6 <= share <= 1:
             raise ConfigError(f"share={share}: allowed is 0.6 to 1; below, chance decides")
@@ -454,8 +454,8 @@ def _pair_counts(numbers, repeated, first, second) -> dict:
 # %% ../../nbs/text/02_contamination.ipynb #588c13f5
 def survey(
     text: dict[str, Iterable[str]],  # language → re-iterable training lines
-    tests: dict
-    | None = None,  # test → pair → (lines, lines), as in Corpus.tests; or test → language → lines
+    tests: dict | None = None,  # test → pair → (lines, lines), as in Corpus.tests; or test →
+    # language → lines
     pairs: dict[str, Iterable[tuple[str, str]]] | None = None,  # pair → re-iterable training pairs
     share: float = SHARE,  # of a line's 8-grams in one training line that make it near
     sample: int = 2000,  # different lines of each language of which near repeats are counted; 0 for none

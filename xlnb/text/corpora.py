@@ -384,8 +384,8 @@ def _text(path, report):
 
 def read_text(
     path,  # .gz, .xz, or plain text under any other ending; one sentence per line
-    report: Report
-    | None = None,  # counts blank lines and those that were normalised; a new one if None
+    report: Report | None = None,  # counts blank lines and those that were normalised; a new one if
+    # None
 ) -> Lines:
     """Lines of a text file that are not blank, normalised.
 

@@ -373,8 +373,8 @@ def read_jsonl(
     path,  # .jsonl, .jsonl.gz, or .jsonl.zst (which needs the package zstandard)
     field: str = "text",  # the key of the text
     documents: bool = False,  # a tuple of lines per record; otherwise a string per line
-    report: Report
-    | None = None,  # counts documents that are empty, have blank lines, or were normalised
+    report: Report | None = None,  # counts documents that are empty, have blank lines, or were
+    # normalised
 ) -> Lines:
     "Text of a file with one JSON record per line; `DataError` for a record without text."
     report = Report() if report is None else report
@@ -730,8 +730,8 @@ def read_triples(
     links,  # 'sentence i j' and perhaps S or P, words counted from 1
     first,  # sentences, words divided by blanks; plain, or '<s snum=13> … </s>'
     second,  # the other side: line by line, or with the same numbers in any order
-    first_id: int
-    | None = None,  # number of the first plain sentence; None: k-th smallest is line k
+    first_id: int | None = None,  # number of the first plain sentence; None: k-th smallest is line
+    # k
     **options,  # out_of_range: a link to no word, 'count' (in `report`) or 'raise'
 ) -> list[AlignedPair]:
     "Gold alignment of WPT 2003 and 2005 and their kin ('wa', talp), in the order of `first`; `DataError` for others."
@@ -875,8 +875,8 @@ def read_json_gold(
 # %% ../../nbs/text/01_formats.ipynb #d960fc03
 def read_dictionary(
     path,  # 'word translation' or word<TAB>translation; also inside a zip
-    report: Report
-    | None = None,  # counts identical and repeated entries, kept, and normalised lines
+    report: Report | None = None,  # counts identical and repeated entries, kept, and normalised
+    # lines
 ) -> list[tuple[str, str]]:
     "Entries of MUSE (Conneau et al. 2018), XLing-Eval (Glavaš et al. 2019) or PanLex-BLI (Vulić et al. 2019)."
     path = _found(path)

@@ -354,8 +354,8 @@ def train_vocab(
     character_coverage: float = 0.9995,  # share of character occurrences that get a piece
     seed: int = 0,  # of the sample
     threads: int = 1,  # of SentencePiece
-    counts: dict[str, int]
-    | None = None,  # lines of each stream, where known; None: a pass counts them
+    counts: dict[str, int] | None = None,  # lines of each stream, where known; None: a pass counts
+    # them
 ):
     "Train a shared vocabulary and save it as a tokenizer folder; raises `ConfigError` for a size, `DataError`."
     check_vocabulary_folder(folder)

@@ -397,8 +397,8 @@ def train_vocap(
     beta: float = 0.7,  # w ∝ q^beta
     max_sentences: int = 200_000,  # sampled for the scores: what is held in memory
     seed: int = 0,  # of the samples
-    counts: dict[str, int]
-    | None = None,  # lines of each stream, where known; None: a pass counts them
+    counts: dict[str, int] | None = None,  # lines of each stream, where known; None: a pass counts
+    # them
     **ladders,  # options of `train_capacities`
 ) -> DividedVocabulary:
     "VoCap (Zheng et al. 2021): divide `size` by what each language gains; raises `ConfigError`, `DataError`."

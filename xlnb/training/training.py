@@ -53,9 +53,8 @@ class TrainingConfig:
     weight_decay: float = 0.01
     clip_norm: float = 2.0  # largest norm of the whole gradient
     precision: str = "fp32"  # 'fp32' or 'bf16' (autocast; softmax and losses stay in float32)
-    parallel: str = (
-        "ddp"  # of several processes each holds everything ('ddp') or a share of it ('fsdp')
-    )
+    # of several processes each holds everything ('ddp') or a share of it ('fsdp')
+    parallel: str = "ddp"
     seed: int = 0
     max_minutes: float = 30.0  # wall-clock limit of one call; the next call goes on from there
     checkpoint_minutes: float = 5.0  # at most so much work is lost when the machine goes down
