@@ -307,10 +307,10 @@ def _draw_rows(
         table[rows] = mean + torch.randn(len(rows), len(mean), generator=generator) @ factor.T
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #8381fa1c
-# parameters with a row per subword
+# parameters with a row per subword, and their labels in records
 PER_SUBWORD = {
-    "encoder.embeddings.word_embeddings.weight": "embedding matrix",
-    "head.decoder.weight": "output matrix",
+    "encoder.embeddings.word_embeddings.weight": "word table",
+    "head.decoder.weight": "output table",
     "head.decoder.bias": "output bias",
 }
 
