@@ -232,7 +232,6 @@ LONG = {
     "cross-attention",
     "meta_xlm": "two phases, the match between their vocabularies, distillation, and controls "
     "out of order",
-    "objectives": "masks, and the vocabulary head in chunks with its gradient",
     "alignment": "six published methods of linking words, error rates, and files of gold links",
     "benchmarks": "thirteen measurements and their figures; no module imports it",
     "catalogue": "a table of sets: addresses, licences and readers are data",
