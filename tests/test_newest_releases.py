@@ -63,10 +63,10 @@ def test_the_commands_run_with_the_releases_that_are_admitted(age, tmp_path):
     (tmp_path / "de.txt").write_text("Deutschland und Norwegen\nGeorgien\n")
     (tmp_path / "en.txt").write_text("Germany and Norway\nGeorgia\n")
 
-    def xlnb(module, *arguments, text=""):
-        command = [python, "-m", f"xlnb.{module}", *map(str, arguments)]
+    def xlnb(*arguments, text=""):
+        program = "from xlnb.command import main; main()"
         done = subprocess.run(
-            command,
+            [python, "-c", program, *map(str, arguments)],
             input=text,
             capture_output=True,
             text=True,
@@ -74,46 +74,25 @@ def test_the_commands_run_with_the_releases_that_are_admitted(age, tmp_path):
             cwd=tmp_path,
             timeout=600,
         )
-        assert done.returncode == 0, f"{module}: {done.stderr[-3000:]}"
+        assert done.returncode == 0, f"{arguments[0]}: {done.stderr[-3000:]}"
         assert "deprecated" not in done.stderr, done.stderr
         return done.stdout
 
-    small = ("--steps", 2, "--langs", "de,en", "--test_lines", 20, "--vocab_size", 300, "--out")
-    xlnb("xlm_e", *small, tmp_path / "xlm-e")
-    model = tmp_path / "xlm-e" / "discriminator"
-    assert xlnb("alignment", "de.txt", "en.txt", "--model", model).count("\n") == 2
-    assert xlnb("alignment", "de.txt", "en.txt").count("\n") == 2
-    scores = xlnb(
-        "evaluation",
-        "--model",
-        model,
-        "--tasks",
-        "cldr",
-        "--langs",
-        "en,de",
-        "--out",
-        tmp_path / "scores",
-    )
-    assert "cldr" in scores
-    xlnb("translation", *small, tmp_path / "translation", "--source", "de", "--target", "en")
-    translator = tmp_path / "translation" / "translator"
-    assert (
-        xlnb(
-            "translation", "--model", translator, "--beams", 2, text="Georgien\n\nNorwegen\n"
-        ).count("\n")
-        == 3
-    )
-    xlnb(
-        "x2static",
-        "--model",
-        model,
-        "--text",
-        "de.txt",
-        "--language",
-        "de",
-        "--min_count",
-        1,
-        "--output",
-        "de.vec",
-    )
+    few = ("--steps", 2, "--langs", "de,en", "--test_lines", 20, "--vocab_size", 300, "--out")
+    xlnb("pretrain", "xlm-e", *few, tmp_path / "xlm-e")
+    model = ("--model", tmp_path / "xlm-e" / "discriminator")
+    assert xlnb("align", "de.txt", "en.txt", *model).count("\n") == 2
+    assert xlnb("align", "de.txt", "en.txt").count("\n") == 2
+    xlnb("encode", "de.txt", *model, "--output", "de.npy")
+    assert (tmp_path / "de.npy").stat().st_size > 0
+    chosen = ("--tasks", "cldr", "--langs", "en,de")
+    assert "cldr" in xlnb("evaluate", *model, *chosen, "--out", tmp_path / "scores")
+    direction = ("--source", "de", "--target", "en")
+    xlnb("pretrain", "translator", *few, tmp_path / "translation", *direction)
+    translator = ("--model", tmp_path / "translation" / "translator", "--beams", 2)
+    assert xlnb("translate", *translator, text="Georgien\n\nNorwegen\n").count("\n") == 3
+    words = ("--text", "de.txt", "--language", "de", "--min_count", 1, "--output", "de.vec")
+    xlnb("distil", *model, *words)
     assert (tmp_path / "de.vec").stat().st_size > 0
+    (tmp_path / "counts.csv").write_text("pair,count\nde-en,1000\nde-sw,10\nen-sw,20\n")
+    assert "de-sw" in xlnb("sample", "counts.csv", "--temperature", 2)
