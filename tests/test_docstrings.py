@@ -91,7 +91,9 @@ def test_help_shows_shapes_and_units():
     from xlnb.text.sampling import entropic_sampling
 
     assert "language → share, in place of the tempered ones" in pydoc.render_doc(entropic_sampling)
-    assert "labels (Tensor): (batch, seq) original id in a hole" in pydoc.render_doc(masked_lm_loss)
+    assert "labels (Tensor): (batch, seq) original id where masked" in pydoc.render_doc(
+        masked_lm_loss
+    )
     assert "losses (Tensor): (n,) float32 cross-entropy" in pydoc.render_doc(HeadOutput)
 
 
@@ -124,7 +126,7 @@ def test_an_installed_package_has_the_sections_in_its_text(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "built/xlnb/training/objectives.py").read_text(encoding="utf-8")
-    assert "labels (Tensor): (batch, seq) original id in a hole" in text
+    assert "labels (Tensor): (batch, seq) original id where masked" in text
     modules = [path for path in (ROOT / "xlnb").rglob("*.py") if path.parent.name != "results"]
     for path in modules:
         built = (tmp_path / "built" / path.relative_to(ROOT)).read_text(encoding="utf-8")

@@ -614,7 +614,9 @@ def test_the_example_of_the_readme_translates_a_word_that_is_not_in_the_dictiona
     tmp_path, monkeypatch
 ):
     blocks = re.findall(
-        r"```python\n(.*?)```", (repo_root() / "README.md").read_text(encoding="utf-8"), re.DOTALL
+        r"```python\n(.*?)```",
+        (repo_root() / "nbs" / "README.md").read_text(encoding="utf-8"),
+        re.DOTALL,
     )
     (code,) = (block for block in blocks if "xlnb.mapping" in block)
     *before, asked = ast.parse(code).body

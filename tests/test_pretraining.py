@@ -1,4 +1,4 @@
-"What every paper stands on: one that is new lands in 40 lines; the losses of the three that were there have not moved."
+"What every paper stands on: one that is new lands in 80 lines; the losses of the three that were there have not moved."
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -44,9 +44,8 @@ def weights(folder):
 # ---------------------------------------------------------------- a new paper
 
 
-def test_a_new_paper_is_forty_lines_and_touches_no_module():
-    # with its first line and a blank one
-    assert len((ROOT / "tests" / "toy_paper.py").read_text().splitlines()) <= 42
+def test_a_new_paper_is_eighty_lines_and_touches_no_module():
+    assert len((ROOT / "tests" / "toy_paper.py").read_text().splitlines()) <= 80
     assert "import" not in toy_paper.RECIPE.phase.code
 
 

@@ -1,4 +1,4 @@
-"A paper in 40 lines: text is masked; the sentences of a pair, read apart, are to find each other."
+"A paper in 80 lines: text is masked; the sentences of a pair, read apart, are to find each other."
 
 from dataclasses import dataclass
 

@@ -78,28 +78,26 @@ __doc__ += """\
                              translation pairs, replaced tokens, and which sentence translates which
     training.training        One loop, on one process or many: pooled losses, a schedule, checkpoints that survive
                              anything, a promise about time
-    measures.retrieval       Sentence vectors from any layer, nearest neighbours in blocks, accuracy both ways,
-                             baselines that know no meaning
+    measures.retrieval       Sentence vectors from any layer, nearest neighbours in blocks, accuracy@1 in both
+                             directions, baselines without meaning
     measures.ibm             Which word translates which, learned by counting; gold links and the error rate that
                              judges all aligners
-    measures.alignment       Which word translates which: links out of any layer of an encoder, their error rate by
-                             layer, and the command line
-    measures.probes          Learn a small task in one language, take the test in the others, and know what the score
-                             would be without a model
+    measures.alignment       Word links from any layer of an encoder, their error rate by layer, and the command line
+    measures.probes          A small task learned in one language and tested in others, beside the scores without a
+                             model
     measures.lexicon         How good word vectors are: translations retrieved from another language (BLI), and
                              agreement with people on similarity
     measures.linear_maps     The best rotation, a map that re-weights what two spaces share, one that asks for nearest
                              neighbours, and one for many spaces
-    measures.task_sets       Twenty-two sets of the papers' downstream tasks by one call, read as published: strict
-                             about what is malformed, counting what is left out
-    measures.scores          Accuracy, F1, correlations, spans and answers in percent, as published and as they should
-                             be read; transfer gap; paired bootstrap
-    measures.finetuning      Five kinds of tasks, one head each, for any encoder: what it reads, how the head is
-                             trained, what it answers
-    measures.readouts        Tasks that train no network: sentences retrieved and mined, words aligned, translated and
-                             compared, out of states as they are
-    measures.downstream      A record for every task of the five papers: what is learned, tested and counted, by which
-                             recipes; and the translations beside which it can be read
+    measures.task_sets       The twenty-two sets of the papers' downstream tasks by one call, read as published:
+                             malformed files raise, skipped examples are counted
+    measures.scores          Accuracy, F1, correlations, span F1 and answer scores in percent, as published and
+                             corrected; transfer gap; paired bootstrap
+    measures.finetuning      Five kinds of tasks, one head each, for any encoder: inputs, training, predictions
+    measures.readouts        Tasks on frozen states: sentence retrieval and mining, word alignment, word translation
+                             and similarity
+    measures.downstream      One record for every task of the five papers: training set, test set, measures and
+                             recipes; and translations for networks with cross-attention
     measures.baselines       What labels and spelling give away: answers of majority, character n-grams, words and
                              shared trigrams
     measures.score_tables    Rows of an evaluation as one table: languages, families and means, the heat map, LaTeX, and

@@ -617,9 +617,9 @@ def _with_values(settings, argv) -> list[str]:
 
 
 def _without_frame(text: str) -> str:
-    "What stands in tyro's boxes."
-    lines = (line.strip("│╭╮╰╯─ ") for line in text.splitlines())
-    return "\n".join(line for line in lines if line)
+    "What stands in tyro's boxes, without their titles, as one line."
+    lines = (line.strip("│╰╯─ ") for line in text.splitlines() if not line.startswith("╭"))
+    return " ".join(line for line in lines if line)
 
 # %% ../../nbs/base/00_core.ipynb #c4fcca86
 def check_types(
