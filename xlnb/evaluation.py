@@ -6,7 +6,7 @@
 __all__ = ['evaluate', 'ExampleScores', 'compare', 'scores_record', 'as_shown', 'tables', 'save_scores', 'recorded',
            'other_model', 'differences', 'beside_other_model', 'main']
 
-# %% ../nbs/08_evaluation.ipynb #dc6b1288
+# %% ../nbs/08_evaluation.ipynb #441532a7
 import json, math, sys, warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -51,6 +51,8 @@ from xlnb.measures.score_tables import (
     score_table,
 )
 from .measures.evaluation_settings import Settings, other_settings, resolve, task_names
+
+# %% ../nbs/08_evaluation.ipynb #dc6b1288
 from xlnb.measures.task_runs import (
     ONE_TASK_ERRORS,
     TaskRun,

@@ -13,7 +13,7 @@ __all__ = ['DICTIONARIES', 'FILLING', 'ORDERS', 'MASKING', 'BUDGET', 'META_VOCAB
            'record_facts', 'meta_facts', 'plan_of', 'describe', 'curve', 'by_language', 'draw_curves',
            'starts_and_ends', 'tests_of']
 
-# %% ../nbs/05_meta_xlm.ipynb #c429e4bb
+# %% ../nbs/05_meta_xlm.ipynb #5069684c
 import math, sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -69,6 +69,8 @@ from xlnb.encoder.initialisation import (
     target_config_for,
 )
 from .training.objectives import Masking, MaskIds, masked_lm_loss, network_inputs
+
+# %% ../nbs/05_meta_xlm.ipynb #c429e4bb
 from .training.training import read_log
 from .measures.alignment import AS_PUBLISHED, aer_by_layer
 from .measures.ibm import alignment_error_rate, train_both
@@ -1130,7 +1132,7 @@ _STARTS = {
     "both, random start": {"relative_bias_init": "random"},
 }
 
-# %% ../nbs/05_meta_xlm.ipynb #6fbbb7f2
+# %% ../nbs/05_meta_xlm.ipynb #d949a4c3
 EXPERIMENTS = {
     "starts": Experiment(
         "A monolingual start is ahead at equal cross-lingual tokens, body and words together most.",
@@ -1170,6 +1172,10 @@ EXPERIMENTS = {
         ),
         (0, 1, 2),
     ),
+}
+
+# %% ../nbs/05_meta_xlm.ipynb #6fbbb7f2
+EXPERIMENTS |= {
     "base": Experiment(
         "Twelve layers of 768 on Bibles, at equal cross-lingual and at equal total tokens, on a "
         "GPU.",

@@ -9,7 +9,7 @@ __all__ = ['STARTS', 'STEPS', 'BATCH_TOKENS', 'FEW_TESTS', 'PHASE', 'AT_ONCE', '
            'pretraining_of', 'pretrained', 'word_level', 'measures', 'evaluate_run', 'samples', 'describe', 'plan_of',
            'load_translator', 'translate_stream', 'signed_samples']
 
-# %% ../nbs/06a_translation.ipynb #89eb310b
+# %% ../nbs/06a_translation.ipynb #d8e92134
 import argparse, importlib, math, sys, time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
@@ -58,6 +58,8 @@ from .training.training import evaluation_mode
 from .measures.retrieval import batches_by_length, evaluating
 from .pretraining import pretraining
 from .pretraining.experiments import Experiment
+
+# %% ../nbs/06a_translation.ipynb #89eb310b
 from xlnb.pretraining.pretraining import (
     EVALUATIONS,
     NOT_IDENTITY,

@@ -847,10 +847,10 @@ _PAWSX_SOURCES = (
 # %% ../../nbs/measures/06_task_sets.ipynb #d780873a
 _AMERICAS = tuple("ay bzd cni gn hch nah oto quy shp tar".split())
 
-# %% ../../nbs/measures/06_task_sets.ipynb #ef6dfac8
+# %% ../../nbs/measures/06_task_sets.ipynb #a72ecabd
 TASK_SETS = {
     task.name: task
-    for task in (  # name → TaskSet
+    for task in (
         TaskSet(
             "xnli",
             "classification",
@@ -898,6 +898,13 @@ TASK_SETS = {
             "Kringelum et al. 2016, Beltagy et al. 2019",
             (Source(("chemprot/{split}.txt",), ("train", "dev", "test"), _labelled_lines),),
         ),
+    )
+}
+
+# %% ../../nbs/measures/06_task_sets.ipynb #ef6dfac8
+TASK_SETS |= {
+    task.name: task
+    for task in (
         TaskSet(
             "sib200",
             "classification",
@@ -1038,7 +1045,7 @@ _SQUAD_TRANSLATED = tuple("ar de el es hi ru th tr vi zh".split())
 # %% ../../nbs/measures/06_task_sets.ipynb #712b678d
 _QA = "question answering"
 
-# %% ../../nbs/measures/06_task_sets.ipynb #bf92bd7f
+# %% ../../nbs/measures/06_task_sets.ipynb #6a3b2680
 TASK_SETS |= {
     task.name: task
     for task in (
@@ -1071,6 +1078,13 @@ TASK_SETS |= {
             ),
             _MLQA_PAIRS,
         ),
+    )
+}
+
+# %% ../../nbs/measures/06_task_sets.ipynb #a8c6f71c
+TASK_SETS |= {
+    task.name: task
+    for task in (
         TaskSet(
             "tydiqa",
             _QA,
@@ -1109,6 +1123,13 @@ TASK_SETS |= {
             tuple(_TYDI),
             _TYDI,
         ),
+    )
+}
+
+# %% ../../nbs/measures/06_task_sets.ipynb #bf92bd7f
+TASK_SETS |= {
+    task.name: task
+    for task in (
         TaskSet(
             "squad1",
             _QA,
@@ -1176,7 +1197,7 @@ _COLA_DEV = tuple(f"glue/CoLA/cola_public/raw/{part}_domain_dev.tsv" for part in
 def _glue(folder: str, table, splits=("train", "dev")) -> Source:
     return Source((f"glue/{folder}/{{split}}.tsv",), splits, table)
 
-# %% ../../nbs/measures/06_task_sets.ipynb #9c73ac2c
+# %% ../../nbs/measures/06_task_sets.ipynb #7c97584f
 TASK_SETS |= {
     task.name: task
     for task in (
@@ -1226,6 +1247,13 @@ TASK_SETS |= {
                 ),
             ),
         ),
+    )
+}
+
+# %% ../../nbs/measures/06_task_sets.ipynb #9c73ac2c
+TASK_SETS |= {
+    task.name: task
+    for task in (
         TaskSet(
             "qqp",
             "classification",

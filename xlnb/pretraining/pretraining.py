@@ -12,7 +12,7 @@ __all__ = ['BY_SIZE', 'PIECES', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS', '
            'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of',
            'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
+# %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
@@ -63,6 +63,8 @@ from xlnb.encoder.encoder import (
 )
 from ..encoder.heads import EncoderForMaskedLM, head_flops
 from ..training.objectives import Masking, MaskIds, guess
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
 from xlnb.training.training import (
     NonFiniteLoss,
     TrainingConfig,

@@ -10,7 +10,7 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'GPU_TESTS', 'GPU
            'learning', 'reading', 'evaluating', 'notebook_seconds', 'measure_distil', 'main', 'newest', 'on_gpu',
            'gpu_numbers']
 
-# %% ../../nbs/results/11_benchmarks.ipynb #e40b3497
+# %% ../../nbs/results/11_benchmarks.ipynb #92f46c95
 import csv, ctypes, gc, json, os, resource, subprocess, sys, time
 from functools import partial
 from itertools import combinations, count, product
@@ -61,6 +61,8 @@ from ..encoder.encoder import Encoder, SelfAttention, config_for, forward_flops,
 from ..encoder.foreign import quietly
 from ..encoder.seq2seq import EncoderDecoder, TranslationConfig
 from ..training.objectives import MaskIds, network_inputs, vocabulary_head
+
+# %% ../../nbs/results/11_benchmarks.ipynb #e40b3497
 from xlnb.training.training import (
     accumulate_gradients,
     keep_freed_memory,

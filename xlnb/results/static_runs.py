@@ -10,7 +10,7 @@ __all__ = ['TASKS', 'FROM_ENCODER', 'MASKING', 'BUDGET', 'PAPER', 'WEIGHTS', 'FE
            'stored_vectors', 'translation_scores', 'compare_with_paper', 'pulled_words', 'WordBatches', 'Transfer',
            'make_model', 'make_batches', 'word_tests', 'measure', 'evaluate_run', 'record_facts', 'plan_of', 'describe']
 
-# %% ../../nbs/results/07c_static_runs.ipynb #simports
+# %% ../../nbs/results/07c_static_runs.ipynb #597e5059
 import math, re, sys
 from collections import Counter
 from collections.abc import Callable
@@ -64,6 +64,8 @@ from xlnb.pretraining.held_out import (
     hold_out,
     language_metrics,
 )
+
+# %% ../../nbs/results/07c_static_runs.ipynb #simports
 from xlnb.pretraining.pretraining import (
     BY_SIZE,
     EVALUATIONS,
