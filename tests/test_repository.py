@@ -675,6 +675,12 @@ PAPER_NOTEBOOKS = [
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=by_name)
+def test_every_cell_has_an_id_of_its_own(path):
+    count = Counter(cell["id"] for cell in READ[path]["cells"])
+    assert [cell_id for cell_id, n in count.items() if n > 1] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=by_name)
 def test_no_cell_is_switched_off(path):
     assert not [s for s in sources(READ[path]) if re.search(r"^#\|\s*eval:\s*false", s, re.M)]
 

@@ -44,6 +44,14 @@ def test_no_more_cells_are_too_long(notebook):
         assert n <= allowed[kind], f"{kind} cells that are too long: {n}; at most {allowed[kind]}"
 
 
+@pytest.mark.parametrize("notebook", NOW["cells"])
+def test_no_cell_is_longer_than_a_screen(notebook):
+    "Of any kind: imports, parameters, tables and classes too."
+    cells = json.loads((ROOT / "nbs" / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert [source[:60] for source in code if len(source.splitlines()) > style.SCREEN] == []
+
+
 def test_packed_and_nested_statements_are_told_apart():
     counted = style.counts("a, b = 1, 2\nx = [[i for i in r] for r in y]\nfound = (i for i in x)\n")
     assert (counted["packed"], counted["nested"], counted["comprehensions"]) == (1, 1, 3)

@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RATCHET = ROOT / "tests" / "style.json"
 WIDTH = 100  # columns of a line
 MOST_LINES = 25  # of an exported cell
+SCREEN = 60  # lines of any cell
 FILLER = {"found", "own", "given", "place", "places", "kept", "whole", "told"}
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 NO_CODE = {
@@ -101,7 +102,7 @@ def long_cells(root: Path = ROOT) -> dict[str, dict[str, int]]:
             exported = bool(re.search(r"^#\s?\|\s*export", source, re.M))
             length = len(source.splitlines())
             n["exported"] += exported and length > MOST_LINES
-            n["lesson"] += not exported and length > 60
+            n["lesson"] += not exported and length > SCREEN
         out[path.relative_to(root / "nbs").with_suffix("").as_posix()] = n
     return out
 

@@ -25,7 +25,7 @@ from xlnb.base.core import (
     utf8_output,
 )
 
-# %% ../nbs/09_command.ipynb #97d19e8b
+# %% ../nbs/09_command.ipynb #191c9f63
 @dataclass(frozen=True)
 class Encode:
     "Sentence vectors of a text file, a row for every line, as a NumPy array."
@@ -38,7 +38,7 @@ class Encode:
     batch_size: int = 64  # sentences in a batch
     quiet: bool = False  # no progress bar
 
-
+# %% ../nbs/09_command.ipynb #97d19e8b
 def run_encode(settings: Encode) -> str:  # what was done
     "Write the vectors, whole or not at all; `ConfigError` for another ending than .npy."
     from xlnb.measures.retrieval import encode
@@ -59,7 +59,7 @@ def run_encode(settings: Encode) -> str:  # what was done
         np.save(file, vectors.numpy())
     return f"{output}: {len(vectors):,} vectors of width {vectors.shape[1]}"
 
-# %% ../nbs/09_command.ipynb #b2282719
+# %% ../nbs/09_command.ipynb #c3c926af
 @dataclass(frozen=True)
 class Map:
     "Word vectors of a language in the space of another one, as files that gensim opens."
@@ -73,7 +73,7 @@ class Map:
     limit: int = 200_000  # most frequent words of each file
     seed: int = 0  # of draws
 
-
+# %% ../nbs/09_command.ipynb #b2282719
 def run_map(settings: Map) -> str:  # what was done
     "Map and write both sides; `ConfigError` unless two languages are named."
     from xlnb.mapping import map_to
@@ -97,7 +97,7 @@ def run_map(settings: Map) -> str:  # what was done
         spaces.vectors[language].save(folder / f"{language}.vec")
     return f"{folder}: {', '.join(f'{language}.vec' for language in languages)}"
 
-# %% ../nbs/09_command.ipynb #f2f55bd4
+# %% ../nbs/09_command.ipynb #3d6b9ccd
 class Command(NamedTuple):
     "Where a command comes from, and what it is for."
 
@@ -117,6 +117,8 @@ COMMANDS = {
     "pretrain": Command("train as one of the papers does", function="_pretrain"),
     "records": Command("what is on record of a notebook's experiments", "pretraining.experiments"),
 }
+
+# %% ../nbs/09_command.ipynb #f2f55bd4
 RECIPES = {
     "xlm-e": "xlm_e",
     "xy-lent": "xy_lent",
@@ -125,7 +127,7 @@ RECIPES = {
     "translator": "translation",
 }
 
-# %% ../nbs/09_command.ipynb #f305c9a4
+# %% ../nbs/09_command.ipynb #54b1ac08
 def overview() -> str:
     "The list of commands."
     width = max(map(len, COMMANDS)) + 2
@@ -151,7 +153,7 @@ def _encode(arguments):
 def _map(arguments):
     print(run_map(settings_from_arguments(Map, arguments)))
 
-
+# %% ../nbs/09_command.ipynb #f305c9a4
 def _translate(arguments):
     from xlnb.translation import translate_stream
 

@@ -95,14 +95,14 @@ def _warning_texts(caught: list) -> list[str]:
     texts = dict.fromkeys(str(w) for w in messages if w not in cuts)
     return [*texts, *(_cut_text(cuts) if cuts else ())]
 
-# %% ../nbs/08_evaluation.ipynb #20f96af8
+# %% ../nbs/08_evaluation.ipynb #f50ccd5e
 def _with_warnings(compute: Callable) -> tuple:  # its result, the texts of its warnings
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = compute()
     return result, _warning_texts(caught)
 
-
+# %% ../nbs/08_evaluation.ipynb #20f96af8
 def _cached_rows(
     key: list,  # its first entry is the task
     settings: Settings,
@@ -185,14 +185,14 @@ def _task_rows(name, settings, networks: dict, targets: list[str], failures: lis
         rows += [{"seed": 0, **job_row, **labels} for job_row in job_rows]
     return [{k: v for k, v in task_row.items() if k != "each"} for task_row in rows]
 
-# %% ../nbs/08_evaluation.ipynb #675f3b8c
+# %% ../nbs/08_evaluation.ipynb #43e00f3e
 def _networks(settings: Settings) -> dict:  # system → folder
     networks = {"model": settings.model}
     if settings.controls and not vector_files(settings.model):
         networks["untrained"] = untrained_folder(settings.model, settings)
     return networks
 
-
+# %% ../nbs/08_evaluation.ipynb #675f3b8c
 def evaluate(
     settings: Settings,
 ) -> (
@@ -521,7 +521,7 @@ def _recorded_name(parameters: dict) -> str:  # the model, and which settings ar
     parameters = parameters | {"layer": "" if layer == -1 else str(layer)}
     return parameters["model"] + _parameters_text(parameters, _NAME_FIELDS)
 
-# %% ../nbs/08_evaluation.ipynb #14632961
+# %% ../nbs/08_evaluation.ipynb #1882b8b5
 def _record_rows(record: dict, name: str) -> pd.DataFrame:
     "The rows of a record; baselines too were learned and tested in some way."
     rows = pd.DataFrame(record["scores"])
@@ -529,7 +529,7 @@ def _record_rows(record: dict, name: str) -> pd.DataFrame:
     data = _parameters_text(record["parameters"], _DATA_FIELDS)
     return rows.assign(system=[networks.get(system, system + data) for system in rows.system])
 
-
+# %% ../nbs/08_evaluation.ipynb #14632961
 def recorded(
     records: list[dict],  # of `08_evaluation`
 ) -> (
@@ -651,7 +651,7 @@ def _show(titled: dict):  # title → table
     for title, table in titled.items():
         print(f"\n{title}\n{table.to_string(na_rep='–')}")
 
-# %% ../nbs/08_evaluation.ipynb #f3b2f24f
+# %% ../nbs/08_evaluation.ipynb #c59e5980
 def _save_or_show(settings: Settings, scores: pd.DataFrame) -> Path:
     try:
         return save_scores(settings, scores)
@@ -662,7 +662,7 @@ def _save_or_show(settings: Settings, scores: pd.DataFrame) -> Path:
             "XLNB_RESULTS; with the same --out nothing is computed again"
         )
 
-
+# %% ../nbs/08_evaluation.ipynb #8960b3d9
 def _run(argv: list[str]):
     settings = _settings_from(argv)
     try:
@@ -685,7 +685,7 @@ def _run(argv: list[str]):
     if settings.against:
         print(f"Those of {other_model(settings).title}, and how far it is behind, lie beside it")
 
-
+# %% ../nbs/08_evaluation.ipynb #f3b2f24f
 # not in a notebook
 if __name__ == "__main__" and "__file__" in globals():
     main(sys.argv[1:])

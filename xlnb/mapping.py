@@ -735,7 +735,7 @@ def _normalised(vectors: WordVectors, steps: str) -> torch.Tensor:
         )
     return matrix
 
-# %% ../nbs/07a_mapping.ipynb #st4rtp4r
+# %% ../nbs/07a_mapping.ipynb #d3d838ef
 def _check_agreement(least):
     if not (isinstance(least, Real) and 0 <= least <= 1):
         raise ConfigError(f"min_agreement={least!r}: give a share from 0 (all are mapped) to 1")
@@ -752,7 +752,7 @@ def _starts(others: list[str], dictionaries: Mapping, start: str | None) -> dict
     default = {lang: "unsupervised" if lang in lacking else "dictionary" for lang in others}
     return {lang: start or default[lang] for lang in others}
 
-
+# %% ../nbs/07a_mapping.ipynb #st4rtp4r
 def _all_start_pairs(vectors, hub, dictionaries, starts, learns, cutoff: int) -> dict:
     "Language → pairs, None where there is no dictionary; unreadable files raise before any language is mapped."
     pairs = {

@@ -723,6 +723,22 @@ def spelled(
     ends = np.cumsum([0, *map(len, pieces)]).tolist()
     return "".join(pieces), list(zip(ends[:-1], ends[1:]))
 
+# %% ../nbs/05_meta_xlm.ipynb #25c8966b
+def _teacher_batch(
+    sentences, numbers, special: SpecialIds
+) -> dict:  # ids and word numbers, a row each
+    width = max(map(len, sentences), default=0) + 2
+    ids = torch.full((len(sentences), width), special.pad)
+    words = torch.full((len(sentences), width), -1)
+    for row, (sentence, word_row) in enumerate(zip(sentences, numbers)):
+        ids[row, : len(sentence) + 2] = torch.tensor([special.bos, *sentence, special.eos])
+        words[row, 1 : len(sentence) + 1] = torch.from_numpy(word_row)
+    return {
+        "teacher_ids": ids,
+        "teacher_words": words,
+        "teacher_mask": (ids != special.pad).long(),
+    }
+
 # %% ../nbs/05_meta_xlm.ipynb #27391955
 class DistillationBatches(MappedBatches):
     "Batches of text, and beside them what the teacher reads of the source language and which words the two share."
@@ -733,8 +749,8 @@ class DistillationBatches(MappedBatches):
         source_lang: str,
         tokenizer,  # the student's
         teacher_tokenizer,
-        longest: int,
-    ):  # tokens of a sentence that the teacher can read
+        longest: int,  # tokens of a sentence that the teacher can read
+    ):
         super().__init__(batches, self.with_teacher)
         self.source_lang = source_lang
         self.longest = longest
@@ -778,20 +794,7 @@ class DistillationBatches(MappedBatches):
                 their_words.append(teacher)
                 begin = end + 1
                 first = first + len(text.split())
-        return {"words": ours} | self._for_teacher(theirs, their_words)
-
-    def _for_teacher(self, sentences, numbers) -> dict:
-        special = self.teacher_special
-        width = max(map(len, sentences), default=0) + 2
-        ids, words_of = (torch.full((len(sentences), width), fill) for fill in (special.pad, -1))
-        for row, (own, word) in enumerate(zip(sentences, numbers)):
-            ids[row, : len(own) + 2] = torch.tensor([special.bos, *own, special.eos])
-            words_of[row, 1 : len(own) + 1] = torch.from_numpy(word)
-        return {
-            "teacher_ids": ids,
-            "teacher_words": words_of,
-            "teacher_mask": (ids != special.pad).long(),
-        }
+        return {"words": ours} | _teacher_batch(theirs, their_words, self.teacher_special)
 
 # %% ../nbs/05_meta_xlm.ipynb #1b6be07a
 def word_means(
@@ -1132,7 +1135,7 @@ _STARTS = {
     "both, random start": {"relative_bias_init": "random"},
 }
 
-# %% ../nbs/05_meta_xlm.ipynb #d949a4c3
+# %% ../nbs/05_meta_xlm.ipynb #74741975
 EXPERIMENTS = {
     "starts": Experiment(
         "A monolingual start is ahead at equal cross-lingual tokens, body and words together most.",
@@ -1148,6 +1151,10 @@ EXPERIMENTS = {
         _PHRASES,
         _SEEDS,
     ),
+}
+
+# %% ../nbs/05_meta_xlm.ipynb #8b6a4883
+EXPERIMENTS |= {
     "rivals": Experiment(
         "Neither a frozen body nor distillation nor more text of the source language does as well.",
         {
@@ -1159,6 +1166,10 @@ EXPERIMENTS = {
         _PHRASES,
         _SEEDS,
     ),
+}
+
+# %% ../nbs/05_meta_xlm.ipynb #d949a4c3
+EXPERIMENTS |= {
     "captions": Experiment(
         "The same starts on captions.",
         _STARTS,

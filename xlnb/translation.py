@@ -356,18 +356,16 @@ def _generated(
                 out[n] = text.strip()
     return out
 
-# %% ../nbs/06a_translation.ipynb #3e860597
-class Translation(nn.Module):
-    "An encoder-decoder as `training.train` wants it: sums of losses, and an average of its last weights."
+# %% ../nbs/06a_translation.ipynb #averaged1
+class _AveragedTranslator(nn.Module):
+    "A translator, the average of its last parameters, and how both are saved."
 
     def __init__(self, s: Settings, network: EncoderDecoder):
         super().__init__()
         self.translator = network
         self.settings = s
-        self.weights = {"translation": 1.0}
-        self.names = ["translation", "translation/correct"]
-        self.average = {}
-        self.averaged = 0  # name → mean of so many snapshots
+        self.average = {}  # name → mean of the snapshots
+        self.averaged = 0  # snapshots in it
 
     @property
     def primary_network(self):
@@ -384,6 +382,42 @@ class Translation(nn.Module):
         network.load_state_dict(self.average, strict=False)
         network.tie_weights()
         return network.to(self.translator.device).train(self.translator.training)
+
+    def after_step(self, step: int, sums: dict):
+        "Add the weights to the average, if this is the end of one of the last evaluations' stretches."
+        s = self.settings
+        left = self.settings.steps - (step + 1)
+        stretch = max(1, s.steps // EVALUATIONS)
+        if left % stretch or left // stretch >= s.snapshots:
+            return
+        self.averaged += 1
+        for name, weight in self.translator.state_dict().items():
+            if name in self.translator.all_tied_weights_keys:
+                continue
+            mean = self.average.setdefault(name, torch.zeros_like(weight))
+            mean += (weight - mean) / self.averaged
+
+    def save_pretrained(self, folder):
+        self.translator.save_pretrained(Path(folder) / "translator")
+        if self.averaged:
+            save_file(self.average, Path(folder) / f"average-of-{self.averaged}.safetensors")
+
+    def load_pretrained(self, folder):
+        load_model(self.translator, Path(folder) / "translator" / "model.safetensors")
+        for path in Path(folder).glob("average-of-*.safetensors"):
+            device = str(self.translator.device)
+            count = int(path.stem.rpartition("-")[2])
+            self.average = load_file(path, device)
+            self.averaged = count
+
+# %% ../nbs/06a_translation.ipynb #3e860597
+class Translation(_AveragedTranslator):
+    "An encoder-decoder as `training.train` wants it: sums of losses of translations."
+
+    def __init__(self, s: Settings, network: EncoderDecoder):
+        super().__init__(s, network)
+        self.weights = {"translation": 1.0}
+        self.names = ["translation", "translation/correct"]
 
     def prepare(self, batch, generator) -> dict:
         "What is read, and the labels: what is written, without its first token."
@@ -423,33 +457,6 @@ class Translation(nn.Module):
             "translation": loss,
             "translation/correct": (logits.argmax(-1) == labels[written]).sum(),
         }
-
-    def after_step(self, step: int, sums: dict):
-        "Add the weights to the average, if this is the end of one of the last evaluations' stretches."
-        s = self.settings
-        left = self.settings.steps - (step + 1)
-        stretch = max(1, s.steps // EVALUATIONS)
-        if left % stretch or left // stretch >= s.snapshots:
-            return
-        self.averaged += 1
-        for name, weight in self.translator.state_dict().items():
-            if name in self.translator.all_tied_weights_keys:
-                continue
-            mean = self.average.setdefault(name, torch.zeros_like(weight))
-            mean += (weight - mean) / self.averaged
-
-    def save_pretrained(self, folder):
-        self.translator.save_pretrained(Path(folder) / "translator")
-        if self.averaged:
-            save_file(self.average, Path(folder) / f"average-of-{self.averaged}.safetensors")
-
-    def load_pretrained(self, folder):
-        load_model(self.translator, Path(folder) / "translator" / "model.safetensors")
-        for path in Path(folder).glob("average-of-*.safetensors"):
-            device = str(self.translator.device)
-            count = int(path.stem.rpartition("-")[2])
-            self.average = load_file(path, device)
-            self.averaged = count
 
 # %% ../nbs/06a_translation.ipynb #c4011bbd
 def make_model(s: Settings, data: TranslationData) -> Translation:
@@ -696,7 +703,7 @@ _CAPTIONS = dict(
     max_minutes=240.0,
 )
 
-# %% ../nbs/06a_translation.ipynb #b6713540
+# %% ../nbs/06a_translation.ipynb #5dbfdb94
 EXPERIMENTS = {
     "starts": Experiment(
         "A decoder whose cross-attention was pretrained translates better after the same steps.",
@@ -719,6 +726,10 @@ EXPERIMENTS = {
         _CAPTIONS | {"start": "ca-mlm+tlm"},
         (0,),
     ),
+}
+
+# %% ../nbs/06a_translation.ipynb #b6713540
+EXPERIMENTS |= {
     "hour": Experiment(
         "What a network of this size reaches in an hour on one core.",
         {f"{start}, 18,000 steps": {"start": start} for start in ("random", "ca-mlm+tlm")},

@@ -362,26 +362,67 @@ def targets_of(rows: list) -> dict:  # of (tokens,)
         **{f"target_{k}": shown[k] for k in ("input_ids", "position_ids", "cu_seqlens")},
     }
 
+# %% ../nbs/06_veco.ipynb #df1e0439
+def _loss_kinds(
+    s: Settings, frozen: bool
+) -> tuple[str, ...]:  # frozen: only cross-attention learns
+    "Names of the losses of a run, in their order."
+    crossed_text = ["ca_mlm"] * s.text_crosses
+    kinds = {
+        "mlm": ("mlm",),
+        "mlm+tlm": ("mlm", "tlm"),
+        "ca-mlm": ("mlm", "ca_mlm"),
+        "mlm+sides+tlm": ("mlm", "pair_mlm", "tlm"),
+        "ca-mlm+tlm": ("mlm", *crossed_text, "pair_mlm", "pair_ca_mlm", "tlm"),
+        "denoise": ("denoise", "pair_denoise"),
+    }[s.tasks]
+    return tuple(kind for kind in kinds if "ca_mlm" in kind) if frozen else kinds
+
+# %% ../nbs/06_veco.ipynb #c586c079
+def _masked_parts(masked, prefix: str, s: Settings, frozen: bool) -> list[dict]:
+    "The parts of masked text (prefix '') or of masked pairs ('pair_')."
+    joined = []
+    # cross-attention alone would learn nothing from joined pairs
+    if prefix and s.tasks.endswith("tlm") and not frozen:
+        joined = [join_sides(masked, restarts(s)) | {"part": "whole", "losses": ["tlm"]}]
+        if s.tasks == "mlm+tlm":
+            return joined
+        del joined[0]["attention_mask"]  # these tokens are counted where they are read apart
+    names = [f"{prefix}mlm", f"{prefix}ca_mlm"]
+    if frozen or not s.stop_gradient:
+        return [*joined, masked | {"part": "both", "losses": names}]
+    left = {}  # what the part of its own leaves for the part that looks at the partner
+    alone = masked | {"part": "own", "losses": names[:1], "left": left}
+    if not s.crosses:
+        return [alone, *joined]
+    crossed = {k: v for k, v in masked.items() if k != "attention_mask"}
+    # last: it uses all parameters
+    return [alone, *joined, crossed | {"part": "crossed", "losses": names[1:], "left": left}]
+
+# %% ../nbs/06_veco.ipynb #69e175d7
+def _written_part(sides, pairs: bool) -> dict:
+    "What a decoder writes behind each sequence: the sequence as it was, of pairs its translation."
+    rows = [*sides[1], *sides[0]] if pairs else [*sides[0], *sides[1]]
+    losses = ["pair_denoise" if pairs else "denoise"]
+    return {"part": "written", "losses": losses, **targets_of(rows)}
+
 # %% ../nbs/06_veco.ipynb #5a9a9eb0
 class BatchParts(MaskedLanguageModel):
     "What of a batch goes through the network at a time, and the names of its losses; the forward pass is `Veco`'s."
 
     def __init__(
-        self, s: Settings, network: EncoderForMaskedLM, tokenizer, frozen: bool = False
-    ):  # whether only cross-attention learns
+        self,
+        s: Settings,
+        network: EncoderForMaskedLM,
+        tokenizer,
+        frozen: bool = False,  # whether only cross-attention learns
+    ):
         super().__init__(network, s.masking, MaskIds.of(tokenizer))
         note_pairs(network, s.uses_pairs)
-        self.settings, self.special, self.frozen = s, SpecialIds.of(tokenizer), frozen
-        kinds = {
-            "mlm": ("mlm",),
-            "mlm+tlm": ("mlm", "tlm"),
-            "ca-mlm": ("mlm", "ca_mlm"),
-            "mlm+sides+tlm": ("mlm", "pair_mlm", "tlm"),
-            "ca-mlm+tlm": ("mlm", *["ca_mlm"] * s.text_crosses, "pair_mlm", "pair_ca_mlm", "tlm"),
-            "denoise": ("denoise", "pair_denoise"),
-        }[s.tasks]
-        if frozen:
-            kinds = tuple(kind for kind in kinds if "ca_mlm" in kind)
+        self.settings = s
+        self.special = SpecialIds.of(tokenizer)
+        self.frozen = frozen
+        kinds = _loss_kinds(s, frozen)
         self.names = [name for kind in kinds for name in (kind, f"{kind}/correct")]
         self.weights = dict.fromkeys(kinds, 1.0)
         if frozen:
@@ -405,38 +446,11 @@ class BatchParts(MaskedLanguageModel):
             self.masking.policy,
         )
         if self.settings.tasks == "denoise":
-            return [masked | self._targets(plain, sides, pairs)]
+            return [masked | _written_part(sides, pairs)]
         return self._parts(masked, "pair_" * pairs)
 
     def _parts(self, masked, prefix) -> list[dict]:
-        joined = []
-        # which it would not teach
-        if prefix and self.settings.tasks.endswith("tlm") and not self.frozen:
-            joined = [
-                join_sides(masked, restarts(self.settings)) | {"part": "whole", "losses": ["tlm"]}
-            ]
-            if self.settings.tasks == "mlm+tlm":
-                return joined
-            del joined[0]["attention_mask"]  # these tokens are counted where they are read apart
-        names = [f"{prefix}mlm", f"{prefix}ca_mlm"]
-        if self.frozen or not self.settings.stop_gradient:
-            return [*joined, masked | {"part": "both", "losses": names}]
-        left = {}  # what the part of its own leaves for the part that looks at the partner
-        own = masked | {"part": "own", "losses": names[:1], "left": left}
-        if not self.settings.crosses:
-            return [own, *joined]
-        crossed = {k: v for k, v in masked.items() if k != "attention_mask"}
-        # last: it uses all weights
-        return [own, *joined, crossed | {"part": "crossed", "losses": names[1:], "left": left}]
-
-    def _targets(self, plain, sides, pairs) -> dict:
-        "What a decoder writes behind each sequence: the sequence as it was, of pairs its translation."
-        rows = [*sides[1], *sides[0]] if pairs else [*sides[0], *sides[1]]
-        return {
-            "part": "written",
-            "losses": ["pair_denoise" if pairs else "denoise"],
-            **targets_of(rows),
-        }
+        return _masked_parts(masked, prefix, self.settings, self.frozen)
 
     def counts(self, batch) -> dict:
         "What each loss is a mean over: the holes, or the tokens that are written."
@@ -814,34 +828,11 @@ def _column(s: Settings) -> dict:
     "The paper's column for a size; its default model, the large one, for sizes that it has not."
     return _COLUMNS.get(s.size, _COLUMNS["large"])
 
-# %% ../nbs/06_veco.ipynb #52d7d2da
-def compare_with_paper(s: Settings) -> list[dict]:  # resolved
-    "Paper's value, this run's value and the reason, for everything that shapes the result."
-    column = _column(s)
-    adam = _COLUMNS["large"]["Adam"]  # which this library has
-    small = "seen to learn in minutes" if BY_SIZE[s.size].learns_in_minutes else "as given"
+# %% ../nbs/06_veco.ipynb #691d20fb
+def _reading_rows(s: Settings) -> list[tuple]:
+    "What is read, and what of it is masked."
     length = BY_SIZE[s.size].length
-    relative = (
-        f"absolute and {s.relative_positions} relative"
-        if s.relative_positions != "none"
-        else "absolute"
-    )
-    paper = {
-        "steps": "240,000",
-        "tokens per task and step": "524,288",
-        "schedule": "5 % warm-up, linear decay",
-        "language exponent α": "0.5",
-        **column,
-    }
-    rows = [
-        *common_choices(s, veco_config(s), paper),
-        ("starts from", column["start"], s.init and "init" or "random weights", ""),
-        (
-            "cross-attention trained alone",
-            column["alone"],
-            f"{s.frozen_steps:,} steps",
-            "needs init",
-        ),
+    return [
         (
             "length, text and pairs",
             "512, 128",
@@ -860,6 +851,17 @@ def compare_with_paper(s: Settings) -> list[dict]:  # resolved
             s.text_partner if s.crosses else "none",
             "sentences that stand alone have none" if not s.text_crosses else "",
         ),
+    ]
+
+# %% ../nbs/06_veco.ipynb #c0lumns1
+def _network_rows(s: Settings, small: str) -> list[tuple]:  # small: why small networks differ
+    "What the network is, and how it is initialised."
+    relative = (
+        f"absolute and {s.relative_positions} relative"
+        if s.relative_positions != "none"
+        else "absolute"
+    )
+    return [
         ("masked tokens", "not given", s.masking.policy, "as in BERT"),
         ("layer norm", "post", s.norm, small if s.norm != "post" else ""),
         ("initial weights", "not given", f"normal, {s.initializer_range:.3g}", small),
@@ -881,6 +883,32 @@ def compare_with_paper(s: Settings) -> list[dict]:  # resolved
             "yes" if s.relative_memory == "shared" else "no",
             "a word looks near its own place first",
         ),
+    ]
+
+# %% ../nbs/06_veco.ipynb #52d7d2da
+def compare_with_paper(s: Settings) -> list[dict]:  # resolved
+    "Paper's value, this run's value and the reason, for everything that shapes the result."
+    column = _column(s)
+    adam = _COLUMNS["large"]["Adam"]  # which this library has
+    small = "seen to learn in minutes" if BY_SIZE[s.size].learns_in_minutes else "as given"
+    paper = {
+        "steps": "240,000",
+        "tokens per task and step": "524,288",
+        "schedule": "5 % warm-up, linear decay",
+        "language exponent α": "0.5",
+        **column,
+    }
+    rows = [
+        *common_choices(s, veco_config(s), paper),
+        ("starts from", column["start"], s.init and "init" or "random weights", ""),
+        (
+            "cross-attention trained alone",
+            column["alone"],
+            f"{s.frozen_steps:,} steps",
+            "needs init",
+        ),
+        *_reading_rows(s),
+        *_network_rows(s, small),
         (
             "Adam",
             column["Adam"],
@@ -922,7 +950,7 @@ _TASKS = {
     "CA-MLM": {"tasks": "ca-mlm", **_ONE_TASK},
 }
 
-# %% ../nbs/06_veco.ipynb #2aaca01c
+# %% ../nbs/06_veco.ipynb #22918071
 EXPERIMENTS = {
     "tasks": Experiment(
         "At equal tokens, cross-attention to the translation makes a better encoder than TLM "
@@ -943,6 +971,10 @@ EXPERIMENTS = {
         dict(steps=2700, batch_tokens=512, max_minutes=120.0),
         _SEEDS,
     ),
+}
+
+# %% ../nbs/06_veco.ipynb #2aaca01c
+EXPERIMENTS |= {
     "gradient": Experiment(
         "A constant partner is faster, and no less stable.",
         {

@@ -422,7 +422,7 @@ def span_means(
     )
     return sums / torch.from_numpy(sizes).to(sums)[:, None]
 
-# %% ../nbs/07_x2static.ipynb #ceb55601
+# %% ../nbs/07_x2static.ipynb #75b6caf5
 def _sampled_occurrences(
     lines, segmenter: Segmenter, index: dict, keep: np.ndarray, lowercase: bool, draw
 ):
@@ -437,7 +437,7 @@ def _sampled_occurrences(
         if drawn.any():
             yield line, spans[drawn], words[drawn]
 
-
+# %% ../nbs/07_x2static.ipynb #ceb55601
 def _tokenized(lines, tokenizer, limit: int):
     "Encodings of lines; `DataError` if most of their pieces are unknown to the tokenizer."
     encodings = tokenizer(lines, truncation=True, max_length=limit).encodings

@@ -688,7 +688,7 @@ EXPERIMENTS = {
     ),
 }
 
-# %% ../nbs/03_xlm_e.ipynb #afa2de65
+# %% ../nbs/03_xlm_e.ipynb #8ca4e43d
 def evaluate_run(
     settings: Settings, data: Prepared, trained: Trained, minutes: float
 ) -> tuple[dict, str]:
@@ -705,7 +705,7 @@ RENAMED = {
     "tied": bool,
 }
 
-
+# %% ../nbs/03_xlm_e.ipynb #afa2de65
 RECIPE = Recipe(
     "03_xlm_e",
     PHASE,

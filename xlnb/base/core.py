@@ -581,7 +581,7 @@ def settings_from_arguments(
             raise
         raise ConfigError(_without_frame(messages.getvalue())) from None
 
-# %% ../../nbs/base/00_core.ipynb #6f4852ff
+# %% ../../nbs/base/00_core.ipynb #c81c0c62
 def _program(started: str) -> str:  # the file of a module, or a command, e.g. 'xlnb align'
     path = Path(started)
     if path.suffix != ".py":
@@ -597,7 +597,7 @@ _TRUTH = {"true": "True", "false": "False"}
 def _argument(word: str) -> str:  # '--batch-size' → 'batch_size'; '' for a value
     return word.removeprefix("--").replace("-", "_") if word.startswith("--") else ""
 
-
+# %% ../../nbs/base/00_core.ipynb #6f4852ff
 def _with_values(settings, argv) -> list[str]:
     "Names and values, each name once; a switch alone is switched on, and `false` is False."
     switches = {f.name for f in fields(settings) if "bool" in str(f.type)}

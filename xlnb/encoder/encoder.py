@@ -11,6 +11,7 @@ __all__ = ['SIZES', 'CACHE_FIELD', 'LOADING', 'EncoderConfig', 'config_for', 'Em
 
 # %% ../../nbs/encoder/00_encoder.ipynb #6fbb246e
 import copy, functools, math, threading
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from numbers import Integral
 from pathlib import Path
@@ -46,7 +47,7 @@ from xlnb.base.core import (
     write_checksums,
 )
 
-# %% ../../nbs/encoder/00_encoder.ipynb #88d128f4
+# %% ../../nbs/encoder/00_encoder.ipynb #4f5ffca6
 _CHOICES = {
     "norm": ("post", "pre"),
     "relative_positions": ("none", "plain", "gated"),
@@ -56,11 +57,15 @@ _CHOICES = {
     "relative_memory": ("none", "shared"),
     "partner": ("translation", "self"),
 }
+
+
 # fields of older configurations → name, and value by older value
 _OLD_FIELDS = {
     "relative_start": ("relative_bias_init", {}),
     "relative_across": ("cross_sentence_buckets", {"own": "separate"}),
 }
+
+# %% ../../nbs/encoder/00_encoder.ipynb #88d128f4
 # arguments that transformers passes besides the fields
 _FROM_TRANSFORMERS = (
     "model_type",
@@ -128,6 +133,31 @@ def _check_numbers(values: dict):  # field → value
         if not isinstance(values[name], bool):
             raise ConfigError(f"{name}={values[name]!r} is not True or False")
 
+# %% ../../nbs/encoder/00_encoder.ipynb #758b6180
+def _take_old_fields(config, extra: dict):
+    "Values that configurations of older runs have under former names; they leave `extra`."
+    for old in _OLD_FIELDS.keys() & extra.keys():
+        name, values = _OLD_FIELDS[old]
+        value = extra.pop(old)
+        setattr(config, name, values.get(value, value))
+
+
+def _check_settings(config, extra: dict):  # extra: what is no field
+    "Raise `ConfigError` for a value that is not allowed and a name that is unknown."
+    for name, allowed in _CHOICES.items():
+        choose(name, getattr(config, name), allowed)
+    choose("hidden_act", config.hidden_act, ACT2FN)
+    _check_numbers({f.name: getattr(config, f.name) for f in fields(EncoderConfig)})
+    known = {f.name for f in fields(config)} - {f.name for f in fields(PreTrainedConfig)}
+    for name in extra:
+        if name not in _FROM_TRANSFORMERS and not name.startswith("_"):
+            choose("setting", name, sorted(known))
+    if config.hidden_size % config.num_attention_heads:
+        raise ConfigError(
+            f"hidden_size={config.hidden_size} is not a multiple of "
+            f"num_attention_heads={config.num_attention_heads}: every head gets the same width"
+        )
+
 # %% ../../nbs/encoder/00_encoder.ipynb #14c2a1e0
 class EncoderConfig(PreTrainedConfig):
     "Architecture of an encoder; a value that is not allowed or a name that is unknown raises `ConfigError`."
@@ -139,8 +169,7 @@ class EncoderConfig(PreTrainedConfig):
     num_attention_heads: int = 12
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
-    # LayerNorm after each sublayer's sum, or before each sublayer and once at the end
-    norm: str = "post"
+    norm: str = "post"  # LayerNorm after each sublayer's sum, or before each and at the end
     layer_norm_eps: float = 1e-5
     max_position_embeddings: int = 512  # rows of the position table, reserved ones included
     absolute_positions: bool = True
@@ -160,13 +189,11 @@ class EncoderConfig(PreTrainedConfig):
     gate_input: str = "query"
     gate_bias: bool = False
     type_vocab_size: int = 0  # 0: no token types
-    # width of the tables; None: hidden_size, else a projection follows
-    embedding_size: int | None = None
+    embedding_size: int | None = None  # width of the tables; None: hidden_size; else projected
     pooler: bool = False
     cross_attention: bool = False
     trained_on_pairs: bool | None = None  # whether it was trained on sentence pairs; None: unknown
-    # dense + activation + norm before the output matrix of the language-model heads
-    head_transform: bool = True
+    head_transform: bool = True  # dense + activation + norm before a language model's output
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0
     classifier_dropout: float = 0.1
@@ -180,23 +207,8 @@ class EncoderConfig(PreTrainedConfig):
     mask_token_id: int | None = None
 
     def __post_init__(self, **extra):
-        for old in _OLD_FIELDS.keys() & extra.keys():
-            name, values = _OLD_FIELDS[old]
-            value = extra.pop(old)
-            setattr(self, name, values.get(value, value))
-        for name, allowed in _CHOICES.items():
-            choose(name, getattr(self, name), allowed)
-        choose("hidden_act", self.hidden_act, ACT2FN)
-        _check_numbers({f.name: getattr(self, f.name) for f in fields(EncoderConfig)})
-        known = {f.name for f in fields(self)} - {f.name for f in fields(PreTrainedConfig)}
-        for name in extra:
-            if name not in _FROM_TRANSFORMERS and not name.startswith("_"):
-                choose("setting", name, sorted(known))
-        if self.hidden_size % self.num_attention_heads:
-            raise ConfigError(
-                f"hidden_size={self.hidden_size} is not a multiple of "
-                f"num_attention_heads={self.num_attention_heads}: every head gets the same width"
-            )
+        _take_old_fields(self, extra)
+        _check_settings(self, extra)
         super().__post_init__(**extra)
 
     @property
@@ -989,6 +1001,41 @@ def _pooled(
 # while transformers loads, a model made by another thread would not share its weights
 LOADING = threading.RLock()
 
+# %% ../../nbs/encoder/00_encoder.ipynb #a83f0f32
+@contextmanager
+def _without_progress_bar():
+    shown = progress.is_progress_bar_enabled()
+    progress.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            progress.enable_progress_bar()
+
+
+def _keep_layers(model, layers: list[int]):
+    "Leave these blocks in a model, in this order, and say so in its configurations."
+    blocks = model.base_model.layers
+    model.base_model.layers = nn.ModuleList(copy.deepcopy(blocks[i]) for i in layers)
+    for n, block in enumerate(model.base_model.layers):
+        for module in block.modules():
+            if hasattr(module, "layer"):
+                module.layer = n
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            module.config.num_hidden_layers = len(layers)
+
+# %% ../../nbs/encoder/00_encoder.ipynb #928e84b8
+@contextmanager
+def _naming_damage(folder):
+    "Inside, weights that are damaged raise `CheckpointError`."
+    try:
+        yield
+    except SafetensorError as e:
+        raise CheckpointError(
+            f"weights of {folder} are damaged ({e}): write or download them again"
+        ) from e
+
 # %% ../../nbs/encoder/00_encoder.ipynb #ba9bbe35
 class EncoderPreTrainedModel(PreTrainedModel):
     "The base of `Encoder` and all models with a head: initialisation, names, a choice of layers."
@@ -1001,8 +1048,7 @@ class EncoderPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["Block"]
     _supports_sdpa = _supports_flex_attn = True
     supports_gradient_checkpointing = True
-    # a body may come from a model with any head
-    _keys_to_ignore_on_load_unexpected = [r"^(head|score|qa_outputs)\."]
+    _keys_to_ignore_on_load_unexpected = [r"^(head|score|qa_outputs)\."]  # of any head
 
     @classmethod
     def _can_set_attn_implementation(cls):
@@ -1018,13 +1064,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, folder, **options):
         "As in transformers, without its progress bar: a model is one file."
-        shown = progress.is_progress_bar_enabled()
-        progress.disable_progress_bar()
-        try:
+        with _without_progress_bar():
             super().save_pretrained(folder, **options)
-        finally:
-            if shown:
-                progress.enable_progress_bar()
         if Path(folder).is_dir():
             write_checksums(folder, "model*.safetensors", "config.json")
 
@@ -1034,13 +1075,8 @@ class EncoderPreTrainedModel(PreTrainedModel):
         folder = pretrained_model_name_or_path
         if Path(folder).is_dir():
             verify_checksums(folder)
-        try:
-            with LOADING:
-                return super().from_pretrained(folder, *arguments, **options)
-        except SafetensorError as e:
-            raise CheckpointError(
-                f"weights of {folder} are damaged ({e}): write or download them again"
-            ) from e
+        with LOADING, _naming_damage(folder):
+            return super().from_pretrained(folder, *arguments, **options)
 
     def post_init(self):
         "As in transformers, when no other thread is loading: its weights are shared and drawn here."
@@ -1058,17 +1094,52 @@ class EncoderPreTrainedModel(PreTrainedModel):
         for i in layers:
             choose("layer", i, range(self.config.num_hidden_layers))
         model = copy.deepcopy(self)
-        model.base_model.layers = nn.ModuleList(
-            copy.deepcopy(model.base_model.layers[i]) for i in layers
-        )
-        for n, block in enumerate(model.base_model.layers):
-            for module in block.modules():
-                if hasattr(module, "layer"):
-                    module.layer = n
-        for module in model.modules():
-            if isinstance(module, PreTrainedModel):
-                module.config.num_hidden_layers = len(layers)
+        _keep_layers(model, layers)
         return model
+
+# %% ../../nbs/encoder/00_encoder.ipynb #aaacbcdb
+def _input_embeddings(encoder, input_ids, inputs_embeds) -> Tensor:
+    "Rows of the embedding matrix, or what was passed in their place."
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ConfigError("give either input_ids or inputs_embeds")
+    return encoder.embeddings.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+
+
+def _positions_of(encoder, position_ids, packing, cache, inputs_embeds, input_ids):
+    "Positions as passed, else those within the packed sequences, else 0, 1, 2, …"
+    if position_ids is not None:
+        return position_ids
+    if packing:
+        return packing.column[None]
+    past = cache.get_seq_length() if cache is not None else 0
+    shape = inputs_embeds.shape
+    return _token_positions(shape, encoder.config, input_ids, past, inputs_embeds.device)
+
+
+def _requested(config, output_hidden_states, output_attentions) -> tuple[bool, bool]:
+    "Whether hidden states and attentions are returned; None: as the configuration says."
+    states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+    attentions = config.output_attentions if output_attentions is None else output_attentions
+    return states, attentions
+
+# %% ../../nbs/encoder/00_encoder.ipynb #6def5b9a
+def _prepare_attention(context, encoder, hidden, attention_mask, position_ids, is_causal):
+    "Masks and relative bias: as functions for FlexAttention, else as tensors."
+    flexible = encoder.config._attn_implementation == "flex_attention" and not context.eager
+    add = _add_functions if flexible else _add_masks
+    add(context, encoder, hidden, attention_mask, position_ids, is_causal)
+
+
+def _project_memory(encoder, memory: Tensor) -> EncoderDecoderCache:
+    "Keys and values of all cross-attentions."
+    if not encoder.config.cross_attention:
+        raise ConfigError(_NO_CROSS_ATTENTION)
+    config = encoder.config
+    cache = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
+    for block in encoder.layers:
+        context = AttentionContext(memory=memory, cache=cache, write_cache=True)
+        block.cross_attention.keys_and_values(context)
+    return cache
 
 # %% ../../nbs/encoder/00_encoder.ipynb #1224e937
 class Encoder(EncoderPreTrainedModel):
@@ -1102,35 +1173,18 @@ class Encoder(EncoderPreTrainedModel):
         past_key_values=None,  # a cache; read only, unless use_cache
         cache=None,  # the same under the name that transformers 5.24 gave it
         use_cache: bool = False,
-        output_hidden_states: bool | None = None,  # the embeddings, then each block; the last after
-        # the norm
+        output_hidden_states: bool | None = None,  # embeddings, then each block; the last normed
         output_attentions: bool | None = None,  # takes the eager path
         cu_seqlens=None,  # (sequences + 1,) int: the batch is packed
         wanted=None,  # (batch, seq) bool: the last state of these tokens alone, (tokens, hidden), and no pooler
     ) -> BaseModelOutputWithPoolingAndCrossAttentions:
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ConfigError("give either input_ids or inputs_embeds")
-        if inputs_embeds is None:
-            inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        inputs_embeds = _input_embeddings(self, input_ids, inputs_embeds)
         cache = past_key_values if cache is None else cache
         cache = _prepare_cache(self.config, cache, use_cache, is_causal, encoder_hidden_states)
-        past = cache.get_seq_length() if cache is not None else 0
         packing = Packing(cu_seqlens, inputs_embeds.shape[1]) if cu_seqlens is not None else None
-        if position_ids is None and packing:
-            position_ids = packing.column[None]
-        if position_ids is None:
-            position_ids = _token_positions(
-                inputs_embeds.shape, self.config, input_ids, past, inputs_embeds.device
-            )
+        position_ids = _positions_of(self, position_ids, packing, cache, inputs_embeds, input_ids)
         hidden = self.embeddings(inputs_embeds, position_ids, token_type_ids)
-        attentions = (
-            self.config.output_attentions if output_attentions is None else output_attentions
-        )
-        states = (
-            self.config.output_hidden_states
-            if output_hidden_states is None
-            else output_hidden_states
-        )
+        states, attentions = _requested(self.config, output_hidden_states, output_attentions)
         eager = attentions or self.config._attn_implementation == "eager"
         context = AttentionContext(
             packing=packing,
@@ -1140,24 +1194,13 @@ class Encoder(EncoderPreTrainedModel):
             memory=encoder_hidden_states,
             wanted=wanted,
         )
-        flexible = self.config._attn_implementation == "flex_attention" and not context.eager
-        add = _add_functions if flexible else _add_masks
-        add(context, self, hidden, attention_mask, position_ids, is_causal)
+        _prepare_attention(context, self, hidden, attention_mask, position_ids, is_causal)
         _add_memory_mask(context, self, hidden, encoder_attention_mask, position_ids)
         return _run_blocks(self, hidden, context, states, attentions)
 
     def project_memory(self, memory: Tensor) -> EncoderDecoderCache:  # (batch, source, hidden)
         "Keys and values of all cross-attentions, once; pass the result as `past_key_values` as often as needed."
-        if not self.config.cross_attention:
-            raise ConfigError(_NO_CROSS_ATTENTION)
-        cache = EncoderDecoderCache(
-            DynamicCache(config=self.config), DynamicCache(config=self.config)
-        )
-        for block in self.layers:
-            block.cross_attention.keys_and_values(
-                AttentionContext(memory=memory, cache=cache, write_cache=True)
-            )
-        return cache
+        return _project_memory(self, memory)
 
 # %% ../../nbs/encoder/00_encoder.ipynb #6f92f732
 def check_config(config, kind=EncoderConfig):  # kind: the required class

@@ -74,11 +74,10 @@ class LanguageModelHead(nn.Module):
     def bias(self):
         return self.decoder.bias  # (vocabulary,)
 
-# %% ../../nbs/encoder/03_heads.ipynb #38c100d8
-class EncoderForMaskedLM(EncoderPreTrainedModel):
-    "Encoder and language-model head; training calls `head.transform` and multiplies at the masked positions alone."
+# %% ../../nbs/encoder/03_heads.ipynb #2dc31f92
+class _LanguageModel(EncoderPreTrainedModel):
+    "Encoder and language-model head over one embedding matrix."
 
-    foreign_auto_class = AutoModelForMaskedLM
     _tied_weights_keys = {"head.decoder.weight": "encoder.embeddings.word_embeddings.weight"}
 
     def __init__(self, config: EncoderConfig):
@@ -93,6 +92,17 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
     def set_output_embeddings(self, decoder):
         self.head.decoder = decoder
 
+    def mean_loss(self, logits, labels):  # None without labels
+        if labels is None:
+            return None
+        return self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
+
+# %% ../../nbs/encoder/03_heads.ipynb #38c100d8
+class EncoderForMaskedLM(_LanguageModel):
+    "Encoder and language-model head; training calls `head.transform` and multiplies at the masked positions alone."
+
+    foreign_auto_class = AutoModelForMaskedLM
+
     @can_return_tuple
     def forward(
         self,
@@ -103,11 +113,7 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
     ) -> MaskedLMOutput:
         out = self.encoder(input_ids, attention_mask, **inputs)
         logits = self.head(out.last_hidden_state)
-        loss = (
-            None
-            if labels is None
-            else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
-        )
+        loss = self.mean_loss(logits, labels)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=out.hidden_states, attentions=out.attentions
         )
@@ -154,22 +160,10 @@ def share_embeddings(generator, discriminator):
     discriminator.get_input_embeddings().weight = ours
 
 # %% ../../nbs/encoder/03_heads.ipynb #2d8e842e
-class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
+class EncoderForCausalLM(_LanguageModel, GenerationMixin):
     "The encoder with a causal mask and the language-model head; with a memory, the decoder of a translation model."
 
     foreign_auto_class = AutoModelForCausalLM
-    _tied_weights_keys = EncoderForMaskedLM._tied_weights_keys
-
-    def __init__(self, config: EncoderConfig):
-        super().__init__(config)
-        self.encoder, self.head = Encoder(config), LanguageModelHead(config)
-        self.post_init()
-
-    def get_output_embeddings(self):
-        return self.head.decoder
-
-    def set_output_embeddings(self, decoder):
-        self.head.decoder = decoder
 
     @can_return_tuple
     def forward(
@@ -199,11 +193,7 @@ class EncoderForCausalLM(EncoderPreTrainedModel, GenerationMixin):
             encoder_attention_mask=encoder_attention_mask,
         )
         logits = self.head(out.last_hidden_state[:, -logits_to_keep:])
-        loss = (
-            None
-            if labels is None
-            else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
-        )
+        loss = self.mean_loss(logits, labels)
         return CausalLMOutputWithCrossAttentions(
             loss=loss,
             logits=logits,
@@ -246,6 +236,26 @@ for _auto, _model in [
 ]:
     _auto.register(EncoderConfig, _model, exist_ok=True)
 
+# %% ../../nbs/encoder/03_heads.ipynb #b2d2489f
+def _check_partner(ids, partners, mask):
+    "Raise `ConfigError` unless every sentence has a partner with a token."
+    if partners is None:
+        raise ConfigError(
+            "no partner was given: pass partner_input_ids and partner_attention_mask, the "
+            "sentences' translations, or build the model with partner='self'"
+        )
+    # reading a mask on a GPU would wait for it
+    empty = [] if mask is None or mask.is_cuda else (mask.sum(1) == 0).nonzero()[:, 0].tolist()
+    if not partners.shape[1] or empty:
+        raise ConfigError(
+            f"partners {', '.join(map(str, empty)) or 'of all sentences'} have no token: "
+            "give each sentence a translation, or leave these sentences out"
+        )
+    if len(partners) != len(ids):
+        raise ConfigError(
+            f"{len(ids)} sentences with {len(partners)} partners: give each one its own"
+        )
+
 # %% ../../nbs/encoder/03_heads.ipynb #2b29c1cd
 class BesidePartner(EncoderPreTrainedModel):
     "An encoder with cross-attention, and a linear layer on [H; S]; the base of three heads (VECO, section 3.1)."
@@ -279,7 +289,7 @@ class BesidePartner(EncoderPreTrainedModel):
             partner = alone
             mask = attention_mask
         else:
-            self._check_partner(input_ids, partner_input_ids, partner_attention_mask)
+            _check_partner(input_ids, partner_input_ids, partner_attention_mask)
             mask = partner_attention_mask
             partner = self.encoder(partner_input_ids, mask, partner_position_ids).last_hidden_state
         if self.config.detach_partner:
@@ -292,24 +302,6 @@ class BesidePartner(EncoderPreTrainedModel):
             encoder_attention_mask=mask,
         )
         return self.head(self.dropout(torch.cat([alone, beside.last_hidden_state], -1)))
-
-    def _check_partner(self, ids, partners, mask):
-        if partners is None:
-            raise ConfigError(
-                "no partner was given: pass partner_input_ids and partner_attention_mask, the "
-                "sentences' translations, or build the model with partner='self'"
-            )
-        # reading a mask on a GPU would wait for it
-        empty = [] if mask is None or mask.is_cuda else (mask.sum(1) == 0).nonzero()[:, 0].tolist()
-        if not partners.shape[1] or empty:
-            raise ConfigError(
-                f"partners {', '.join(map(str, empty)) or 'of all sentences'} have no token: "
-                "give each sentence a translation, or leave these sentences out"
-            )
-        if len(partners) != len(ids):
-            raise ConfigError(
-                f"{len(ids)} sentences with {len(partners)} partners: give each one its own"
-            )
 
 # %% ../../nbs/encoder/03_heads.ipynb #cba1feb8
 def _cross_entropy(logits, labels):  # (…, labels), (…), -100 = not counted

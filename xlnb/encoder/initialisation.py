@@ -77,7 +77,7 @@ class StoredWeight:
         with safe_open(self.file, framework="pt") as f:
             return f.get_slice(self.name)[first:last].float()
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #dcf17bc5
+# %% ../../nbs/encoder/04_initialisation.ipynb #cfa58c8d
 def _read_headers(folder) -> list[StoredWeight]:
     stored = []
     with refusing_damage(lambda why: f"{folder} holds a damaged file ({why}): fetch it again"):
@@ -87,7 +87,7 @@ def _read_headers(folder) -> list[StoredWeight]:
             stored += [StoredWeight(file, name, shape) for name, shape in shapes.items()]
     return stored
 
-
+# %% ../../nbs/encoder/04_initialisation.ipynb #dcf17bc5
 def stored_weights(folder) -> dict[str, list[StoredWeight]]:
     "Our name → the stored parameters that it concatenates, from the headers alone; `CheckpointError` without any."
     stored = _read_headers(folder)
@@ -193,7 +193,7 @@ BLOCK_ROWS = 2048  # rows of an embedding matrix in memory at a time
 
 _NO_MATRIX = "is no matrix of numbers: give what match_vocabulary of xlnb.text.matching returns, or a sparse matrix"
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #9e17ba1a
+# %% ../../nbs/encoder/04_initialisation.ipynb #b5af0558
 def _sparse_mapping(mapping) -> csr_array:
     "The mapping in float32; `ConfigError` for what is no matrix."
     if mapping is None:
@@ -210,7 +210,7 @@ def _sparse_mapping(mapping) -> csr_array:
         raise ConfigError(f"the mapping has {mapping.ndim} axis, and {_NO_MATRIX}")
     return mapping
 
-
+# %% ../../nbs/encoder/04_initialisation.ipynb #9e17ba1a
 def _check_row_sums(mapping: csr_array):
     sums = mapping.sum(axis=1)
     wrong = np.flatnonzero((np.diff(mapping.indptr) > 0) & ~(abs(sums - 1) < 1e-3))
@@ -419,7 +419,7 @@ def _check_stored_shapes(source, stored: dict, expected: dict):  # name → part
             + "\n  ".join(wrong[:4]).replace(", model (", ", configuration (")
         )
 
-# %% ../../nbs/encoder/04_initialisation.ipynb #5e0c1c04
+# %% ../../nbs/encoder/04_initialisation.ipynb #df64e7ea
 class _Sources(NamedTuple):
     "Where the parameters of a new model come from."
 
@@ -428,7 +428,7 @@ class _Sources(NamedTuple):
     lacking: tuple = ()  # names that the source lacks
     unused: tuple = ()  # names in the source without a counterpart
 
-
+# %% ../../nbs/encoder/04_initialisation.ipynb #5e0c1c04
 def _find_sources(source, model: EncoderForMaskedLM, needed: list[str], theirs) -> _Sources:
     "Where the needed parameters are; `CheckpointError` where one that must exist is missing or has another shape."
     family = checkpoint_type(source)

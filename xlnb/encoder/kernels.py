@@ -81,31 +81,13 @@ def _logaddexp(a, b):
 # %% ../../nbs/encoder/01_kernels.ipynb #8a8fec21
 @_jit
 def _scan(
-    hidden,
-    weight,
-    bias,
-    labels,
-    noise,  # of the pass; `weight` and `bias` from id `first` on
-    floats,
-    ints,
-    label_logit,  # results: (2 or 3, stripes, n), (1 or 2, stripes, n), (n,)
-    n,
-    size,
-    first,
-    stripe,
-    stripes,
-    blocks,
-    temperature,
-    DIM: tl.constexpr,
-    STRIPE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    STEP: tl.constexpr,
-    SAMPLE: tl.constexpr,
-    TEMPERED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    WIDEN: tl.constexpr,
-):
+    hidden, weight, bias, labels, noise,  # of the pass; `weight` and `bias` from id `first` on
+    floats, ints, label_logit,  # results: (2 or 3, stripes, n), (1 or 2, stripes, n), (n,)
+    n, size, first, stripe, stripes, blocks, temperature,
+    DIM: tl.constexpr, STRIPE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STEP: tl.constexpr, SAMPLE: tl.constexpr, TEMPERED: tl.constexpr,
+    PRECISION: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     begin = tl.program_id(1) * STRIPE
     label = tl.load(labels + row, row < n, -1) - first
@@ -303,14 +285,14 @@ def softmax_pass(
             samples = _samples(hidden, weight, bias, floats[2], ints[1], uniform, temperature)
     return floats[0].logsumexp(0), label_logit, argmax, samples
 
-# %% ../../nbs/encoder/01_kernels.ipynb #80c113c0
+# %% ../../nbs/encoder/01_kernels.ipynb #fb696d5c
 def _results(stripes, n, sample, device):
     "Buffers for the results of stripes: log-sum-exps, maxima, keys; ids, blocks; and each label's logit."
     floats = torch.empty(3 if sample else 2, stripes, n, device=device)
     ints = torch.empty(2 if sample else 1, stripes, n, dtype=torch.int32, device=device)
     return floats, ints, torch.empty(n, device=device)
 
-
+# %% ../../nbs/encoder/01_kernels.ipynb #80c113c0
 def _scan_stripes(hidden, weight, bias, labels, noise, temperature) -> tuple:
     "The filled `_results`; a part of the embedding matrix is converted at a time."
     tiles = _tiling(hidden.device, hidden.dtype)

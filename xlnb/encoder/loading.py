@@ -29,7 +29,7 @@ def network_folder(
     paths = (Path(folder).expanduser() / name for name in ("", *RUN_NETWORKS))
     return next((path for path in paths if (path / "config.json").is_file()), None)
 
-# %% ../../nbs/encoder/06_loading.ipynb #62f491a8
+# %% ../../nbs/encoder/06_loading.ipynb #47f01b69
 def _is_tokenizer_complete(tokenizer, folder: Path, files) -> bool:
     "Whether the folder has the tokenizer's files; CANINE's is its configuration alone."
     if any((folder / name).is_file() for name in files):
@@ -37,7 +37,7 @@ def _is_tokenizer_complete(tokenizer, folder: Path, files) -> bool:
     is_character_level = not tokenizer.vocab_files_names
     return is_character_level and (folder / "tokenizer_config.json").is_file()
 
-
+# %% ../../nbs/encoder/06_loading.ipynb #62f491a8
 def load_model_tokenizer(folder):  # of a saved model or of a run
     "The tokenizer in a model's folder; `CheckpointError` without its files, for which transformers would make one up."
     from transformers import AutoTokenizer
@@ -57,7 +57,7 @@ def load_model_tokenizer(folder):  # of a saved model or of a run
         raise CheckpointError(f"{folder} holds no tokenizer ({' or '.join(files)}): {advice}")
     return tokenizer
 
-# %% ../../nbs/encoder/06_loading.ipynb #1073284b
+# %% ../../nbs/encoder/06_loading.ipynb #cf2cf6eb
 def _warn_special_ids(tokenizer, config):
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         actual = getattr(tokenizer, name)
@@ -69,7 +69,7 @@ def _warn_special_ids(tokenizer, config):
                 stacklevel=3,
             )
 
-
+# %% ../../nbs/encoder/06_loading.ipynb #1073284b
 def check_tokenizer(
     tokenizer,
     config,  # of the model

@@ -101,6 +101,37 @@ def decoder_blocks(
 # of a block, with or without memory
 _SHARED = ("attention.", "attention_norm.", "up.", "down.", "feed_forward_norm.")
 
+# %% ../../nbs/encoder/05_seq2seq.ipynb #e877c5a2
+def _tied_blocks(config, decoder) -> dict:  # parameter of the decoder → that of the encoder
+    "Which parameters the decoder's blocks share with the encoder's."
+    if not config.tied:
+        return {}
+    names = [name for name, _ in decoder.layers[0].named_parameters() if name.startswith(_SHARED)]
+    return {
+        f"decoder.layers.{n}.{name}": f"encoder.layers.{block}.{name}"
+        for n, block in enumerate(config.decoder_blocks)
+        for name in names
+    }
+
+# %% ../../nbs/encoder/05_seq2seq.ipynb #dc3b63f1
+def _decode(decoder, ids, mask, memory, memory_mask, cache, use_cache: bool):
+    "The decoder's output, over what it has written and over the encoder's states."
+    return decoder(
+        ids,
+        mask,
+        is_causal=True,
+        past_key_values=cache,
+        use_cache=use_cache,
+        encoder_hidden_states=memory,
+        encoder_attention_mask=memory_mask,
+    )
+
+
+def _mean_loss(logits, labels):  # labels: (batch, target), -100 = not counted; None: no loss
+    return (
+        None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+    )
+
 # %% ../../nbs/encoder/05_seq2seq.ipynb #07ed0faa
 class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
     "A translation model over one embedding matrix (VECO, section 3.2); `generate` is transformers'."
@@ -114,22 +145,9 @@ class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
         self.decoder = Encoder(config.part(len(config.decoder_blocks), True))
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         words = "embeddings.word_embeddings.weight"
-        self._tied_weights_keys = {f"decoder.{words}": f"encoder.{words}"} | self._shared_blocks()
+        tied = _tied_blocks(config, self.decoder)
+        self._tied_weights_keys = {f"decoder.{words}": f"encoder.{words}"} | tied
         self.post_init()
-
-    def _shared_blocks(self) -> dict:
-        if not self.config.tied:
-            return {}
-        names = [
-            name
-            for name, _ in self.decoder.layers[0].named_parameters()
-            if name.startswith(_SHARED)
-        ]
-        return {
-            f"decoder.layers.{n}.{name}": f"encoder.layers.{block}.{name}"
-            for n, block in enumerate(self.config.decoder_blocks)
-            for name in names
-        }
 
     def get_encoder(self, *_, **__):
         return self.encoder
@@ -164,23 +182,12 @@ class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
         if decoder_input_ids is None:
             decoder_input_ids = self.shifted(labels)
         cache = past_key_values if cache is None else cache
-        out = self.decoder(
-            decoder_input_ids,
-            decoder_attention_mask,
-            is_causal=True,
-            past_key_values=cache,
-            use_cache=use_cache,
-            encoder_hidden_states=encoder_outputs[0],
-            encoder_attention_mask=attention_mask,
-        )
+        written = decoder_input_ids, decoder_attention_mask
+        memory = encoder_outputs[0], attention_mask
+        out = _decode(self.decoder, *written, *memory, cache, use_cache)
         logits = self.scores(out.last_hidden_state[:, -logits_to_keep:])
-        loss = (
-            None
-            if labels is None
-            else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        )
         return Seq2SeqLMOutput(
-            loss=loss,
+            loss=_mean_loss(logits, labels),
             logits=logits,
             encoder_last_hidden_state=encoder_outputs[0],
             **{CACHE_FIELD: getattr(out, CACHE_FIELD)},

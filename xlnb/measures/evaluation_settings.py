@@ -135,7 +135,7 @@ def _runs_with_prefix(path) -> list[Path]:  # a run's name ends with a hash
     path = Path(path)
     return sorted(run for run in path.parent.glob(f"{path.name}-*") if run.is_dir())
 
-# %% ../../nbs/measures/13_evaluation_settings.ipynb #f14f23ab
+# %% ../../nbs/measures/13_evaluation_settings.ipynb #d74ce9a8
 def _check_hub_name(name: str):
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).parent.exists():
         return
@@ -146,7 +146,7 @@ def _check_hub_name(name: str):
         f"of a run, or a name on the hub with its organisation ('google-bert/{name}'){similar}"
     )
 
-
+# %% ../../nbs/measures/13_evaluation_settings.ipynb #f14f23ab
 def _download(name: str) -> list:  # network and tokenizer
     from transformers import AutoModel, AutoTokenizer
 

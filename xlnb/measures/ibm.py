@@ -62,7 +62,7 @@ def link_set(
             raise DataError(f"pair {number} has the link {link!r:.60}: {expected}")
     return {(int(i), int(j)) for i, j, *_ in links}
 
-# %% ../../nbs/measures/01_ibm.ipynb #5e52c125
+# %% ../../nbs/measures/01_ibm.ipynb #ec310a3d
 def _checked_links(pair: AlignedPair, links, number: int) -> set:
     "Links as a set of (i, j); raises `DataError` where an index exceeds the sentence."
     links = link_set(links, number)
@@ -83,7 +83,7 @@ def _check_gold(pair, number: int):
             f"gold[{number}] is {pair!r:.60}: give AlignedPair, as the readers of gold files return"
         )
 
-
+# %% ../../nbs/measures/01_ibm.ipynb #5e52c125
 def _list_of(values, name: str) -> list:
     if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
         return list(values)
@@ -211,7 +211,7 @@ def _keyed_cells(
 
     return n - 1, m, blocks()
 
-# %% ../../nbs/measures/01_ibm.ipynb #0a70528d
+# %% ../../nbs/measures/01_ibm.ipynb #73593d6f
 def _numbered(blocks):
     "All keys, sorted; and the blocks with the number of each cell's key in place of the key."
     unique_keys = []
@@ -229,7 +229,7 @@ def _numbered(blocks):
     ]
     return all_keys, [(*run, number) for run, number in zip(runs, numbers)]
 
-
+# %% ../../nbs/measures/01_ibm.ipynb #0a70528d
 def _maximised(counts, first_word, alpha):
     "t(second | first) out of expected counts, with the id of each entry's first word."
     totals = np.bincount(first_word, counts + alpha)[first_word]
@@ -366,10 +366,10 @@ def train_ibm1(
         table = _maximised(counts, keys // len(second), alpha)
     return IBM1(first, second, keys, table, tension, p0, lowercase)
 
-# %% ../../nbs/measures/01_ibm.ipynb #6a7d8fe5
+# %% ../../nbs/measures/01_ibm.ipynb #16d809b3
 HEURISTICS = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
 
-
+# %% ../../nbs/measures/01_ibm.ipynb #6a7d8fe5
 class _GrowingAlignment:
     "Links, and the words that they cover on either side."
 

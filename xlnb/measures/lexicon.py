@@ -141,12 +141,12 @@ def _check_entries(entries):
     if not is_list or not all(map(_is_pair, entries)):
         raise ConfigError(_NO_ENTRIES)
 
-# %% ../../nbs/measures/04_lexicon.ipynb #b8e66f8d
+# %% ../../nbs/measures/04_lexicon.ipynb #1f47e643
 def _first_words(vectors: WordVectors) -> str:
     words = ", ".join(vectors.words[:3])
     return f"{words} in {vectors.file}" if vectors.file else words
 
-
+# %% ../../nbs/measures/04_lexicon.ipynb #b8e66f8d
 def covered_entries(
     entries,  # (word, translation) pairs
     first: WordVectors,  # of the words
@@ -222,7 +222,7 @@ def _without_leaked(entries, known, file) -> tuple[list, int]:  # entries; exclu
         file,
     )
 
-# %% ../../nbs/measures/04_lexicon.ipynb #1de92114
+# %% ../../nbs/measures/04_lexicon.ipynb #af4bd9f8
 def _ranks(at) -> tuple[int, ...]:
     "The k of accuracy@k."
     at = tuple(at) if isinstance(at, Iterable) else (at,)
@@ -247,12 +247,12 @@ def _retrieve(rows, first, second, k, score, neighbours) -> list[list[int]]:
 def _hits(retrieved, gold, k: int) -> int:  # queries with a translation among the first k
     return sum(not correct.isdisjoint(rows[:k]) for rows, correct in zip(retrieved, gold))
 
-
+# %% ../../nbs/measures/04_lexicon.ipynb #1de92100
 def _distinct_words(entries, vectors) -> int:  # 'Essen' and 'essen' may have one row
     rows = {word: known_row(vectors, word) for word, _ in entries}
     return len({word if row is None else row for word, row in rows.items()})
 
-
+# %% ../../nbs/measures/04_lexicon.ipynb #1de92114
 def translation_accuracy(
     entries,  # (word of first, word of second) pairs, several of a word too, or a file's path
     first: WordVectors,

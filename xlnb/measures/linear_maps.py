@@ -137,12 +137,12 @@ def whitened_maps(
     map_z = white_z @ (v.T * s ** powers[1]) @ v @ root_z
     return map_x.to(x.dtype), map_z.to(z.dtype)
 
-# %% ../../nbs/measures/05_linear_maps.ipynb #0ee6bceb
+# %% ../../nbs/measures/05_linear_maps.ipynb #69247d81
 def _ridge_whitening(side, ridge: float) -> torch.Tensor:  # (n, width) → (width, width)
     values, vectors = decomposed(torch.linalg.eigh, _cross(side, side) / len(side))
     return (vectors * (values.clamp_min(0) + ridge * values.mean()).rsqrt()) @ vectors.T
 
-
+# %% ../../nbs/measures/05_linear_maps.ipynb #0ee6bceb
 def cca_maps(
     x,  # (n, width)
     z,  # (n, other width), row i belongs to row i of x
@@ -166,7 +166,7 @@ def cca_maps(
     u, s, v = decomposed(torch.linalg.svd, between, full_matrices=False)
     return (white_x @ u * s).to(x.dtype), (white_z @ v.T * s).to(z.dtype)
 
-# %% ../../nbs/measures/05_linear_maps.ipynb #0f5f0447
+# %% ../../nbs/measures/05_linear_maps.ipynb #f510d258
 def _of_width(matrix, name: str, width: int) -> torch.Tensor:
     matrix = float_matrix(matrix, name)
     if matrix.shape[1:] != (width,) or not len(matrix):
@@ -180,7 +180,7 @@ def _neighbour_means(queries, keys, others, k) -> torch.Tensor:  # (n, width)
     neighbours = nearest_products(queries, keys, min(k, len(keys)))[1]
     return F.embedding_bag(neighbours, others, mode="mean")
 
-
+# %% ../../nbs/measures/05_linear_maps.ipynb #0f5f0447
 def rcsls_loss(
     map_,  # (width, width)
     x,
@@ -231,7 +231,7 @@ def rcsls(
             rate /= 2
     return map_, losses
 
-# %% ../../nbs/measures/05_linear_maps.ipynb #9b0f7a54
+# %% ../../nbs/measures/05_linear_maps.ipynb #13f6f80b
 def _listed(tables) -> list:
     if isinstance(tables, Iterable) and not isinstance(tables, str):
         return [*tables]
@@ -249,7 +249,7 @@ def _stacked(tables) -> torch.Tensor:  # (spaces, n, width)
         )
     return torch.stack(tables)
 
-
+# %% ../../nbs/measures/05_linear_maps.ipynb #9b0f7a54
 def _shared_rows(x, present) -> torch.Tensor:  # (spaces, n) bool
     "Rows that a space has in common with another."
     if present is None:

@@ -519,7 +519,7 @@ def _features(kind: str, states, roles):  # (vectors, hidden) → (items, featur
     first = first[(roles == 0).cumsum(0)[roles == 1] - 1]  # the question of every word
     return torch.cat([second, (first - second).abs(), first * second], 1)
 
-# %% ../../nbs/measures/03_probes.ipynb #6a07b3b7
+# %% ../../nbs/measures/03_probes.ipynb #5362b2ff
 def _targets(
     task: Task, examples: list, items: list
 ) -> torch.Tensor:  # items: of each example, the words that count
@@ -539,7 +539,7 @@ def _targets(
         [[at(word_numbers, word) for word in e[3]] for e, word_numbers in zip(examples, items)]
     )
 
-
+# %% ../../nbs/measures/03_probes.ipynb #6a07b3b7
 def _by_example(
     scores, counts: list[int]
 ):  # (items, 2) → (examples, most items, 2), −∞ beyond an example's items
@@ -1144,7 +1144,7 @@ def fine_tune(
 
     return _rows(task, source, in_language, tune, answer, probe="fine_tuned", system=system)
 
-# %% ../../nbs/measures/03_probes.ipynb #412cad7b
+# %% ../../nbs/measures/03_probes.ipynb #f24194b2
 _MARKS = {
     "majority": ("black", "_"),
     "words": ("red", "x"),
@@ -1156,7 +1156,7 @@ _MARKS = {
 def _first_measure(rows, task):
     return next(r["metric"] for r in rows if r["task"] == task)  # rows come in this order
 
-
+# %% ../../nbs/measures/03_probes.ipynb #412cad7b
 def _chosen(rows, layer, centred) -> dict:  # (task, system, source, target) → per cent
     "One score of each system: its first measure at one layer; a system without centred rows shows its raw ones."
     has = {(r["task"], r["system"], r["probe"]) for r in rows if r["centred"]}

@@ -401,7 +401,7 @@ def _mining_parts(name, langs, train, test) -> dict:
         parts[test] = _mining_part(name, langs, test)
     return parts
 
-# %% ../../nbs/measures/09_readouts.ipynb #5c548dfa
+# %% ../../nbs/measures/09_readouts.ipynb #fc334311
 def _mining_scores(embedded, gold, measure) -> float:  # percent
     "F1 on the test part by the threshold of the training part, or by halves without a test part."
     score, transform = _MINED[measure]
@@ -410,7 +410,7 @@ def _mining_scores(embedded, gold, measure) -> float:  # percent
         return mining_f1(*test, gold[1], best_threshold(train, gold[0]))
     return halves_f1(train, gold[0])
 
-
+# %% ../../nbs/measures/09_readouts.ipynb #5c548dfa
 def _mining_rows(langs, vectors, measures, **facts) -> list[dict]:
     "Rows of each pair; `vectors` takes two lists of sentences."
 
@@ -483,7 +483,7 @@ def _word_alignment_baselines(langs, source) -> list[dict]:
         rows.append(_aer_row(pair, score.aer, score.pairs, system="diagonal"))
     return rows
 
-# %% ../../nbs/measures/09_readouts.ipynb #091095e1
+# %% ../../nbs/measures/09_readouts.ipynb #050968fb
 _ENDINGS = (".safetensors", ".vec", ".txt", ".bin")
 
 
@@ -496,7 +496,7 @@ def _language_of(path: Path) -> str | None:
     codes = [our_code(part) for part in name.removesuffix(ending).split(".")]
     return next((code for code in codes if code in LANGUAGES), None)
 
-
+# %% ../../nbs/measures/09_readouts.ipynb #091095e1
 def vector_files(
     path,  # a folder, or a file
 ) -> dict[str, Path]:  # our code → file
@@ -531,7 +531,7 @@ def word_space(
         return read_vectors(files[lang], most, lang, "skip")
     raise DataError(f"{model}: no vectors of {lang!r}, there are {', '.join(files)}")
 
-# %% ../../nbs/measures/09_readouts.ipynb #a6b3fcb2
+# %% ../../nbs/measures/09_readouts.ipynb #8b3732af
 def _entries(source, lang, split="test") -> list:  # from the source, and to it
     directions = [(source, lang), (lang, source)]
     for direction in directions:
@@ -548,7 +548,7 @@ def _words(model, source, lang, forward, backward) -> tuple:
     entries = [*forward, *train_forward, *swapped]
     return tuple([*dict.fromkeys(side)] for side in zip(*entries))
 
-
+# %% ../../nbs/measures/09_readouts.ipynb #a6b3fcb2
 def _lexicon_rows(langs, source, rows) -> list[dict]:
     "Rows of each language; `rows` takes the language and its test entries in both directions."
 
@@ -595,7 +595,7 @@ def _bli_baselines(langs, source) -> list[dict]:
 
     return _lexicon_rows(langs, source, rows)
 
-# %% ../../nbs/measures/09_readouts.ipynb #cfb7880d
+# %% ../../nbs/measures/09_readouts.ipynb #87790e9b
 _SEMEVAL = "semeval2017-task2/{}.test.txt"
 
 
@@ -612,7 +612,7 @@ def _similarity_files(langs, root) -> dict[str, tuple[str, str]]:  # name → pa
                 names[name] = (lang, other)
     return names
 
-
+# %% ../../nbs/measures/09_readouts.ipynb #cfb7880d
 def _missing_similarity(langs, pairs) -> list[str]:
     "Languages without any file, and pairs of the others without one."
     covered = set(chain.from_iterable(pairs))

@@ -151,7 +151,7 @@ def family_table(
     table = table.loc[:, common].drop(columns=[*MEANS, *learned], errors="ignore")
     return table.dropna(how="all").T.groupby(_family_of, sort=False).mean().T
 
-# %% ../../nbs/measures/12_score_tables.ipynb #78cb8d8a
+# %% ../../nbs/measures/12_score_tables.ipynb #8886ae79
 _LATEX_ESCAPES = {
     **{sign: f"\\{sign}" for sign in "_%&#${}"},
     "\\": r"\textbackslash{}",
@@ -169,7 +169,7 @@ def _latex_number(value) -> str:
         return _latex_text(value).replace("†", r"$\dagger$")
     return "–" if pd.isna(value) else f"{value:.1f}"
 
-
+# %% ../../nbs/measures/12_score_tables.ipynb #78cb8d8a
 def latex(table: pd.DataFrame) -> str:
     "The table as LaTeX, numbers with one decimal."
     rows = [["", *map(_latex_text, table.columns)]]

@@ -285,7 +285,7 @@ def span_f1(
         raise DataError(f"{len(gold)} gold sequences without a span: there is nothing to score")
     return _f1(correct, predictions, true)
 
-# %% ../../nbs/measures/07_scores.ipynb #b2263d43
+# %% ../../nbs/measures/07_scores.ipynb #e903226f
 def _span_ends(mark: str, new_mark: str, new_type: bool) -> bool:
     return mark in "ES" or (mark in "BI" and new_mark in "BSO") or (mark not in "O." and new_type)
 
@@ -295,7 +295,7 @@ def _span_begins(mark: str, new_mark: str, new_type: bool) -> bool:
         return True
     return new_mark not in "O." and new_type
 
-
+# %% ../../nbs/measures/07_scores.ipynb #b2263d43
 def _merged(sentences) -> set[tuple]:  # (kind, first word, last word), numbered through
     "The spans of seqeval 1.2.2, which reads a tag's first letter as its prefix and the remainder as its type."
     spans = set()
@@ -427,7 +427,7 @@ def normalise_answer(
         text = (_mlqa if style == "mlqa" else _by_language)(text, code)
     return " ".join(text.split())
 
-# %% ../../nbs/measures/07_scores.ipynb #a86f6615
+# %% ../../nbs/measures/07_scores.ipynb #65a3256f
 def _check_mapping(side, name: str, values: str):
     if not isinstance(side, Mapping):
         kind = type(side).__name__
@@ -438,7 +438,7 @@ def _examples(ids: list) -> str:
     first = ", ".join(map(repr, ids[:3]))
     return f"{len(ids)} ({first}{', …' if len(ids) > 3 else ''})"
 
-
+# %% ../../nbs/measures/07_scores.ipynb #a86f6615
 def _check_ids(gold: dict, predicted: dict):
     "Raise `DataError` for questions without a prediction and predictions without a question."
     _check_mapping(gold, "gold", "list of answers")
@@ -636,7 +636,7 @@ def _resampled(
     p = (extreme.sum() + 1) / (draws + 1)
     return Difference(observed, float(low), float(high), float(p))
 
-# %% ../../nbs/measures/07_scores.ipynb #0b21c61e
+# %% ../../nbs/measures/07_scores.ipynb #0a7c7b3b
 def _check_ratios(a, b):
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise DataError("ratios with NaN or infinity: give finite numbers")
@@ -646,7 +646,7 @@ def _check_ratios(a, b):
             "examples or more"
         )
 
-
+# %% ../../nbs/measures/07_scores.ipynb #0b21c61e
 def paired_bootstrap_of_ratios(
     a,  # (seeds, examples, 2): of each example the numerator and the denominator
     b,  # of the second system, (seeds, examples, 2), the examples in the same order

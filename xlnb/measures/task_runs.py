@@ -120,7 +120,7 @@ class TaskRun:
     def read_test(self, lang: str) -> list:
         return read_task(self.benchmark.tested, lang, self.test_split)
 
-# %% ../../nbs/measures/14_task_runs.ipynb #cb7d0c04
+# %% ../../nbs/measures/14_task_runs.ipynb #d7631e1a
 def requested_languages(run: TaskRun) -> list[str]:
     "Languages that the settings name; of a paper those that it prints of the task, `ConfigError` where it prints none."
     langs = run.settings.langs
@@ -139,7 +139,7 @@ def requested_languages(run: TaskRun) -> list[str]:
         "langs out for all"
     )
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #cb7d0c04
 def tested_languages(run: TaskRun) -> list[str]:
     "Requested languages that have a test; all of the benchmark where none is requested."
     available = task_languages(run.benchmark.tested, run.test_split)
@@ -212,7 +212,7 @@ def _held_out_dev(run, langs: Iterable[str]) -> tuple[dict, dict]:
         dev_ids = dev_ids or {e.id for e in dev[lang]}
     return train, dev
 
-# %% ../../nbs/measures/14_task_runs.ipynb #1510b174
+# %% ../../nbs/measures/14_task_runs.ipynb #3c5dd2d9
 def _readable_test(run, lang: str) -> list:  # [] in a language that has no test, or a damaged one
     if lang not in languages_with_split(run.benchmark.tested, run.test_split):
         return []
@@ -222,7 +222,7 @@ def _readable_test(run, lang: str) -> list:  # [] in a language that has no test
         warnings.warn(f"{run.task}: what was learned of this test is not counted: {e}")
     return []
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #1510b174
 def train_and_dev(run: TaskRun, sources: list[str]) -> tuple[dict, dict]:  # language → examples
     "What is learned and what chooses; of a parallel set no example of one is a translation of one of the other."
     selection = _dev_languages(run, sources)
@@ -239,7 +239,7 @@ def train_and_dev(run: TaskRun, sources: list[str]) -> tuple[dict, dict]:  # lan
         )
     return {lang: train[lang] for lang in sources}, dev
 
-# %% ../../nbs/measures/14_task_runs.ipynb #3c457bd6
+# %% ../../nbs/measures/14_task_runs.ipynb #0149eb61
 def _selecting_task(run) -> str:
     "Whose score chooses: that of the set that is learned, so that its tests share a training."
     return run.benchmark.learned if run.benchmark.learned in BENCHMARKS else run.task
@@ -260,7 +260,7 @@ def _mean_dev_score(
 
     return mean_score
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #3c457bd6
 def _translations(run, task_set: str, parts: list) -> dict | None:  # parts: (language, split)
     folder = run.settings.partner
     if folder in ("", "self"):
@@ -318,7 +318,7 @@ def model_hash(folder) -> str:
     "Of all files of a saved model: weights, configuration, tokenizer; of word vectors, those of all languages."
     return files_hash(folder, vector_files(folder).values())
 
-# %% ../../nbs/measures/14_task_runs.ipynb #2ecbd428
+# %% ../../nbs/measures/14_task_runs.ipynb #d4f13a3f
 def _with_fresh_weights(model, seed: int) -> tuple:
     "The network, of an encoder-decoder both halves, and its tokenizer."
     network, tokenizer = load_model_and_tokenizer(model)
@@ -329,7 +329,7 @@ def _with_fresh_weights(model, seed: int) -> tuple:
         torch.manual_seed(seed)
         return transformers.AutoModel.from_config(config), tokenizer
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #2ecbd428
 def untrained_folder(model, settings: Settings, seed: int = 0) -> Path:
     "The same architecture with fresh weights, saved once beside the results."
     folder = settings.folder / f"untrained-{model_hash(model)}-seed{seed}"
@@ -346,7 +346,7 @@ def untrained_folder(model, settings: Settings, seed: int = 0) -> Path:
                 shutil.copy(pooling, unfinished / _POOLING)
     return folder
 
-# %% ../../nbs/measures/14_task_runs.ipynb #30d072f5
+# %% ../../nbs/measures/14_task_runs.ipynb #75e71bd1
 class TrainedHead(NamedTuple):
     "A network with the head of one training."
 
@@ -359,7 +359,7 @@ class TrainedHead(NamedTuple):
     def dev(self) -> float:
         return read_json_object(self.folder / "best" / "selection.json", "dev")["dev"]
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #30d072f5
 def recipe_grid(run: TaskRun) -> list[FineTuning]:
     "The recipes of the settings' paper, or the benchmark's one."
     settings = run.settings
@@ -373,7 +373,7 @@ def recipe_grid(run: TaskRun) -> list[FineTuning]:
     grid = [replace(recipe, **changes, max_minutes=settings.max_minutes) for recipe in grid]
     return [*dict.fromkeys(grid)]
 
-# %% ../../nbs/measures/14_task_runs.ipynb #e43578c5
+# %% ../../nbs/measures/14_task_runs.ipynb #f8765460
 def _announce(run, source, recipe, seed, steps):
     is_model = run.model == run.settings.model
     system = run.settings.title if is_model else Path(run.model).name
@@ -388,7 +388,7 @@ def _announce(run, source, recipe, seed, steps):
 # modules that shape a head: windows, losses, order, padding
 _HEAD_MODULES = "finetuning", "training", "probes", "heads", "encoder", "loading", "retrieval"
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #e43578c5
 def _training_identity(run, task: LearnedTask, recipe: FineTuning, seed: int) -> dict:
     identity = {
         "model": model_hash(run.model),
@@ -435,7 +435,7 @@ def trained_head(run: TaskRun, source: str, seed: int) -> TrainedHead:
     best = max(heads, key=lambda head: head.dev)
     return train_recipe(run, source, task, best.recipe, seed)
 
-# %% ../../nbs/measures/14_task_runs.ipynb #4f0cc4bc
+# %% ../../nbs/measures/14_task_runs.ipynb #562ef045
 def _compute_answers(run, head: TrainedHead, examples: list, translations) -> list:
     best = head.folder / "best"
     task = head.task
@@ -444,7 +444,7 @@ def _compute_answers(run, head: TrainedHead, examples: list, translations) -> li
     limit = min(head.recipe.max_length, longest_input(network.config, tokenizer))
     return answers_of(network, tokenizer, task.kind, task.labels, examples, limit, translations)
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #4f0cc4bc
 def head_answers(run: TaskRun, head: TrainedHead, examples: list, lang: str) -> list:
     "Answers of the best epoch, computed once."
     translations = _translations(run, run.benchmark.tested, [(lang, run.test_split)])
@@ -523,7 +523,7 @@ def scorable(
         failures += reasons.values()
     return [lang for lang in tested if lang not in reasons]
 
-# %% ../../nbs/measures/14_task_runs.ipynb #5c3da925
+# %% ../../nbs/measures/14_task_runs.ipynb #a51b91b0
 def _learning_sources(settings: Settings, targets: list[str]) -> list[str]:  # of each training
     targets = targets if settings.in_language else []
     return [settings.source, *(lang for lang in targets if lang not in settings.sources)]
@@ -548,7 +548,7 @@ def _testable_languages(run, failures: list[str]) -> list[str]:
     failures += filter(None, reasons)
     return [] if all(reasons) else targets
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #5c3da925
 def scorable_tasks(settings: Settings, failures: list[str]) -> dict[str, list[str]]:
     "Task → languages in which it can be learned and tested; a warning names the others at once."
     names = [name for name in task_names(settings) if name in BENCHMARKS]
@@ -557,7 +557,7 @@ def scorable_tasks(settings: Settings, failures: list[str]) -> dict[str, list[st
         warnings.warn(f"before anything is learned: {'; '.join(failures)}")
     return targets
 
-# %% ../../nbs/measures/14_task_runs.ipynb #306c7cf0
+# %% ../../nbs/measures/14_task_runs.ipynb #4b456f3a
 def _target_rows(run, head, source: str, target: str, counterparts: list) -> list[dict]:
     tested = run.read_test(target)
     answers = head_answers(run, head, tested, target)
@@ -581,7 +581,7 @@ def _counterparts(
         return []
     return _joined({lang: _readable_test(run, lang) for lang in source.split(",")})
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #306c7cf0
 def head_rows(run: TaskRun, seed: int, targets: list[str], failures: list) -> list[dict]:
     "Rows of one task and one seed."
     rows = []
@@ -601,7 +601,7 @@ def head_rows(run: TaskRun, seed: int, targets: list[str], failures: list) -> li
             rows += [{**target_row, "seed": seed} for target_row in target_rows]
     return rows
 
-# %% ../../nbs/measures/14_task_runs.ipynb #7e611d7c
+# %% ../../nbs/measures/14_task_runs.ipynb #547f2341
 def readout_arguments(run: TaskRun) -> dict:
     "Layer and pooling for a task that trains nothing."
     layer = None if run.settings.layer < 0 else run.settings.layer
@@ -620,7 +620,7 @@ def _baseline_target_rows(run, task: LearnedTask, target: str) -> list[dict]:
             rows.append(row(run.task, *facts, system=system))
     return rows
 
-
+# %% ../../nbs/measures/14_task_runs.ipynb #7e611d7c
 def baseline_rows(run: TaskRun) -> list[dict]:
     "What a task's baselines score in every tested language; a warning names one that cannot be read."
     rows = []

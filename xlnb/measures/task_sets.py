@@ -847,98 +847,112 @@ _PAWSX_SOURCES = (
 # %% ../../nbs/measures/06_task_sets.ipynb #d780873a
 _AMERICAS = tuple("ay bzd cni gn hch nah oto quy shp tar".split())
 
+# %% ../../nbs/measures/06_task_sets.ipynb #byname01
+def _by_name(*task_sets) -> dict:
+    return {task_set.name: task_set for task_set in task_sets}
+
+# %% ../../nbs/measures/06_task_sets.ipynb #f05a3808
+TASK_SETS = _by_name(
+    TaskSet(
+        "xnli",
+        "classification",
+        _NLI,
+        "CC BY-NC 4.0",
+        "Conneau et al. 2018",
+        _XNLI_SOURCES,
+        _XNLI,
+    ),
+)
+
+# %% ../../nbs/measures/06_task_sets.ipynb #73bcbfa1
+TASK_SETS |= _by_name(
+    TaskSet(
+        "americasnli",
+        "classification",
+        _NLI,
+        "CC BY-SA 4.0",
+        "Ebrahimi et al. 2022",
+        (
+            Source(
+                ("americasnli/{split}/{lang}.tsv",),
+                ("dev", "test"),
+                Table(("premise", "hypothesis"), "label", "id"),
+            ),
+        ),
+        _AMERICAS,
+        {"ay": "aym"},
+    ),
+)
+
+# %% ../../nbs/measures/06_task_sets.ipynb #131fb908
+TASK_SETS |= _by_name(
+    TaskSet(
+        "paws-x",
+        "classification",
+        ("0", "1"),
+        "free for any purpose, Google asks to be named",
+        "Yang et al. 2019",
+        _PAWSX_SOURCES,
+        ("de", "en", "es", "fr", "ja", "ko", "zh"),
+    ),
+)
+
 # %% ../../nbs/measures/06_task_sets.ipynb #a72ecabd
-TASK_SETS = {
-    task.name: task
-    for task in (
-        TaskSet(
-            "xnli",
-            "classification",
-            _NLI,
-            "CC BY-NC 4.0",
-            "Conneau et al. 2018",
-            _XNLI_SOURCES,
-            _XNLI,
+TASK_SETS |= _by_name(
+    TaskSet(
+        "chemprot",
+        "classification",
+        tuple(
+            "ACTIVATOR AGONIST AGONIST-ACTIVATOR AGONIST-INHIBITOR ANTAGONIST DOWNREGULATOR "
+            "INDIRECT-DOWNREGULATOR "
+            "INDIRECT-UPREGULATOR INHIBITOR PRODUCT-OF SUBSTRATE SUBSTRATE_PRODUCT-OF "
+            "UPREGULATOR".split()
         ),
-        TaskSet(
-            "americasnli",
-            "classification",
-            _NLI,
-            "CC BY-SA 4.0",
-            "Ebrahimi et al. 2022",
-            (
-                Source(
-                    ("americasnli/{split}/{lang}.tsv",),
-                    ("dev", "test"),
-                    Table(("premise", "hypothesis"), "label", "id"),
-                ),
+        "Apache 2.0 (this form); BioCreative VI: research use",
+        "Kringelum et al. 2016, Beltagy et al. 2019",
+        (Source(("chemprot/{split}.txt",), ("train", "dev", "test"), _labelled_lines),),
+    ),
+)
+
+# %% ../../nbs/measures/06_task_sets.ipynb #b96089da
+TASK_SETS |= _by_name(
+    TaskSet(
+        "sib200",
+        "classification",
+        (
+            "entertainment",
+            "geography",
+            "health",
+            "politics",
+            "science/technology",
+            "sports",
+            "travel",
+        ),
+        "CC BY-SA 4.0",
+        "Adelani et al. 2024",
+        (
+            Source(
+                ("sib200/{lang}/{split}.tsv",),
+                ("train", "dev", "test"),
+                Table(("text",), "category", "index_id", quoted=True),
             ),
-            _AMERICAS,
-            {"ay": "aym"},
         ),
-        TaskSet(
-            "paws-x",
-            "classification",
-            ("0", "1"),
-            "free for any purpose, Google asks to be named",
-            "Yang et al. 2019",
-            _PAWSX_SOURCES,
-            ("de", "en", "es", "fr", "ja", "ko", "zh"),
-        ),
-        TaskSet(
-            "chemprot",
-            "classification",
-            tuple(
-                "ACTIVATOR AGONIST AGONIST-ACTIVATOR AGONIST-INHIBITOR ANTAGONIST DOWNREGULATOR "
-                "INDIRECT-DOWNREGULATOR "
-                "INDIRECT-UPREGULATOR INHIBITOR PRODUCT-OF SUBSTRATE SUBSTRATE_PRODUCT-OF "
-                "UPREGULATOR".split()
-            ),
-            "Apache 2.0 (this form); BioCreative VI: research use",
-            "Kringelum et al. 2016, Beltagy et al. 2019",
-            (Source(("chemprot/{split}.txt",), ("train", "dev", "test"), _labelled_lines),),
-        ),
-    )
-}
+        (),
+    ),
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #ef6dfac8
-TASK_SETS |= {
-    task.name: task
-    for task in (
-        TaskSet(
-            "sib200",
-            "classification",
-            (
-                "entertainment",
-                "geography",
-                "health",
-                "politics",
-                "science/technology",
-                "sports",
-                "travel",
-            ),
-            "CC BY-SA 4.0",
-            "Adelani et al. 2024",
-            (
-                Source(
-                    ("sib200/{lang}/{split}.tsv",),
-                    ("train", "dev", "test"),
-                    Table(("text",), "category", "index_id", quoted=True),
-                ),
-            ),
-            (),
-        ),
-        TaskSet(
-            "belebele",
-            "choice",
-            ("0", "1", "2", "3"),
-            "CC BY-SA 4.0",
-            "Bandarkar et al. 2024",
-            (Source(("belebele/{lang}.jsonl",), ("test",), _belebele),),
-            (),
-        ),
-    )
-}
+TASK_SETS |= _by_name(
+    TaskSet(
+        "belebele",
+        "choice",
+        ("0", "1", "2", "3"),
+        "CC BY-SA 4.0",
+        "Bandarkar et al. 2024",
+        (Source(("belebele/{lang}.jsonl",), ("test",), _belebele),),
+        (),
+    ),
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #07e63a0a
 _SENTIMENT = {"1": "negative", "2": "positive"}
@@ -963,58 +977,59 @@ _UPOS = tuple(
     "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split()
 )
 
+# %% ../../nbs/measures/06_task_sets.ipynb #5b11a282
+TASK_SETS |= _by_name(
+    TaskSet(
+        "cls",
+        "classification",
+        ("negative", "positive"),
+        "research use, on request; sample: GPL 2 or later",
+        "Prettenhofer & Stein 2010",
+        (
+            Source(
+                ("cls-acl10-unprocessed/{lang}/{domain}/{part}.review",),
+                _REVIEW_SPLITS,
+                _reviews,
+            ),
+            Source(_SAMPLE, ("sample-train",), partial(_SAMPLED, rows=(0, 500))),
+            Source(_SAMPLE, ("sample-test",), partial(_SAMPLED, rows=(500, 1000))),
+        ),
+        ("de", "en", "fr", "ja"),
+        {"ja": "jp"},
+    ),
+)
+
+# %% ../../nbs/measures/06_task_sets.ipynb #ce87281a
+TASK_SETS |= _by_name(
+    TaskSet(
+        "ud-pos",
+        "tagging",
+        _UPOS,
+        "each treebank its own, several non-commercial",
+        "Zeman et al. 2019 (UD 2.5)",
+        (
+            Source(("udpos-xtreme/{split}-{lang}.tsv",), ("train", "dev", "test"), _two_columns),
+            Source(("ud-2.5/UD_*/{lang}_*-ud-{split}.conllu",), ("train", "dev", "test"), _conllu),
+        ),
+        (),
+    ),
+)
+
 # %% ../../nbs/measures/06_task_sets.ipynb #3306c7ac
-TASK_SETS |= {
-    task.name: task
-    for task in (
-        TaskSet(
-            "cls",
-            "classification",
-            ("negative", "positive"),
-            "research use, on request; sample: GPL 2 or later",
-            "Prettenhofer & Stein 2010",
-            (
-                Source(
-                    ("cls-acl10-unprocessed/{lang}/{domain}/{part}.review",),
-                    _REVIEW_SPLITS,
-                    _reviews,
-                ),
-                Source(_SAMPLE, ("sample-train",), partial(_SAMPLED, rows=(0, 500))),
-                Source(_SAMPLE, ("sample-test",), partial(_SAMPLED, rows=(500, 1000))),
-            ),
-            ("de", "en", "fr", "ja"),
-            {"ja": "jp"},
+TASK_SETS |= _by_name(
+    TaskSet(
+        "pan-x",
+        "tagging",
+        _ENTITIES,
+        "text CC BY-SA (Wikipedia); annotation: none stated",
+        "Pan et al. 2017, Rahimi et al. 2019",
+        (
+            Source(("panx/{split}-{lang}.tsv",), ("train", "dev", "test"), _two_columns),
+            Source(("panx/{lang}/{split}",), ("train", "dev", "test"), _two_columns),
         ),
-        TaskSet(
-            "ud-pos",
-            "tagging",
-            _UPOS,
-            "each treebank its own, several non-commercial",
-            "Zeman et al. 2019 (UD 2.5)",
-            (
-                Source(
-                    ("udpos-xtreme/{split}-{lang}.tsv",), ("train", "dev", "test"), _two_columns
-                ),
-                Source(
-                    ("ud-2.5/UD_*/{lang}_*-ud-{split}.conllu",), ("train", "dev", "test"), _conllu
-                ),
-            ),
-            (),
-        ),
-        TaskSet(
-            "pan-x",
-            "tagging",
-            _ENTITIES,
-            "text CC BY-SA (Wikipedia); annotation: none stated",
-            "Pan et al. 2017, Rahimi et al. 2019",
-            (
-                Source(("panx/{split}-{lang}.tsv",), ("train", "dev", "test"), _two_columns),
-                Source(("panx/{lang}/{split}",), ("train", "dev", "test"), _two_columns),
-            ),
-            (),
-        ),
-    )
-}
+        (),
+    ),
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #7affe3f6
 _TYDI = {
@@ -1045,135 +1060,134 @@ _SQUAD_TRANSLATED = tuple("ar de el es hi ru th tr vi zh".split())
 # %% ../../nbs/measures/06_task_sets.ipynb #712b678d
 _QA = "question answering"
 
+# %% ../../nbs/measures/06_task_sets.ipynb #d56a7e53
+TASK_SETS |= _by_name(
+    TaskSet(
+        "xquad",
+        _QA,
+        (),
+        "CC BY-SA 4.0",
+        "Artetxe et al. 2020",
+        (Source(("xquad/xquad.{lang}.json",), ("test",), _squad),),
+        tuple("ar de el en es hi ro ru th tr vi zh".split()),
+    ),
+)
+
 # %% ../../nbs/measures/06_task_sets.ipynb #6a3b2680
-TASK_SETS |= {
-    task.name: task
-    for task in (
-        TaskSet(
-            "xquad",
-            _QA,
-            (),
-            "CC BY-SA 4.0",
-            "Artetxe et al. 2020",
-            (Source(("xquad/xquad.{lang}.json",), ("test",), _squad),),
-            tuple("ar de el en es hi ro ru th tr vi zh".split()),
-        ),
-        TaskSet(
-            "mlqa",
-            _QA,
-            (),
-            "CC BY-SA 3.0",
-            "Lewis et al. 2020",
-            (
-                Source(
-                    ("mlqa/{split}/{split}-context-{context}-question-{question}.json",),
-                    ("dev", "test"),
-                    _squad,
-                ),
-                Source(
-                    ("mlqa/MLQA_V1/{split}/{split}-context-{context}-question-{question}.json",),
-                    ("dev", "test"),
-                    _squad,
-                ),
+TASK_SETS |= _by_name(
+    TaskSet(
+        "mlqa",
+        _QA,
+        (),
+        "CC BY-SA 3.0",
+        "Lewis et al. 2020",
+        (
+            Source(
+                ("mlqa/{split}/{split}-context-{context}-question-{question}.json",),
+                ("dev", "test"),
+                _squad,
             ),
-            _MLQA_PAIRS,
+            Source(
+                ("mlqa/MLQA_V1/{split}/{split}-context-{context}-question-{question}.json",),
+                ("dev", "test"),
+                _squad,
+            ),
         ),
-    )
-}
+        _MLQA_PAIRS,
+    ),
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #a8c6f71c
-TASK_SETS |= {
-    task.name: task
-    for task in (
-        TaskSet(
-            "tydiqa",
-            _QA,
-            (),
-            "Apache 2.0",
-            "Clark et al. 2020",
-            (
-                Source(("tydiqa-goldp/{lang}_tydiqa_{split}.json",), ("train", "dev"), _squad),
-                Source(
-                    ("tydiqa-goldp/tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-{lang}.json",),
-                    ("dev",),
-                    _squad,
-                ),
-                Source(
-                    ("tydiqa-goldp/tydiqa-goldp-v1.1-{split}/tydiqa.goldp.{ours}.{split}.json",),
-                    ("train", "dev"),
-                    _squad,
-                ),
-                Source(
-                    ("tydiqa-goldp/tydiqa-goldp-v1.1-{split}.json",), ("train", "dev"), _of_language
-                ),
-                *(
-                    Source((f"tydiqa-goldp/{name}",), (TRANSLATE_TRAIN,), _squad, ("en",))
-                    for name in (
-                        "{lang}_tydiqa_train.json",
-                        "tydiqa-goldp-v1.1-train/tydiqa.goldp.{ours}.train.json",
-                    )
-                ),
-                Source(
-                    ("tydiqa-goldp/translate-train/tydiqa.translate.train.en-{ours}.json",),
-                    (TRANSLATE_TRAIN,),
-                    partial(_squad, translated=True),
-                    tuple(lang for lang in _TYDI if lang != "en"),
-                ),
+TASK_SETS |= _by_name(
+    TaskSet(
+        "tydiqa",
+        _QA,
+        (),
+        "Apache 2.0",
+        "Clark et al. 2020",
+        (
+            Source(("tydiqa-goldp/{lang}_tydiqa_{split}.json",), ("train", "dev"), _squad),
+            Source(
+                ("tydiqa-goldp/tydiqa-goldp-v1.1-dev/tydiqa-goldp-dev-{lang}.json",),
+                ("dev",),
+                _squad,
             ),
-            tuple(_TYDI),
-            _TYDI,
+            Source(
+                ("tydiqa-goldp/tydiqa-goldp-v1.1-{split}/tydiqa.goldp.{ours}.{split}.json",),
+                ("train", "dev"),
+                _squad,
+            ),
+            Source(
+                ("tydiqa-goldp/tydiqa-goldp-v1.1-{split}.json",), ("train", "dev"), _of_language
+            ),
+            *(
+                Source((f"tydiqa-goldp/{name}",), (TRANSLATE_TRAIN,), _squad, ("en",))
+                for name in (
+                    "{lang}_tydiqa_train.json",
+                    "tydiqa-goldp-v1.1-train/tydiqa.goldp.{ours}.train.json",
+                )
+            ),
+            Source(
+                ("tydiqa-goldp/translate-train/tydiqa.translate.train.en-{ours}.json",),
+                (TRANSLATE_TRAIN,),
+                partial(_squad, translated=True),
+                tuple(lang for lang in _TYDI if lang != "en"),
+            ),
         ),
-    )
-}
+        tuple(_TYDI),
+        _TYDI,
+    ),
+)
+
+# %% ../../nbs/measures/06_task_sets.ipynb #22080a10
+TASK_SETS |= _by_name(
+    TaskSet(
+        "squad1",
+        _QA,
+        (),
+        "CC BY-SA 4.0",
+        "Rajpurkar et al. 2016",
+        (
+            Source(("squad/{split}-v1.1.json",), ("train", "dev"), _squad, ("en",)),
+            Source(
+                ("squad/translate-{split}/squad.translate.{split}.en-{lang}.json",),
+                ("train", "dev"),
+                partial(_squad, translated=True),
+                _SQUAD_TRANSLATED,
+            ),
+            Source(
+                ("mlqa/mlqa-translate-train/{lang}_squad-translate-train-{split}-v1.1.json",),
+                ("train", "dev"),
+                partial(_squad, translated=True),
+                _SQUAD_TRANSLATED,
+            ),
+        ),  # MLQA's own translations
+        ("en", *_SQUAD_TRANSLATED),
+    ),
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #bf92bd7f
-TASK_SETS |= {
-    task.name: task
-    for task in (
-        TaskSet(
-            "squad1",
-            _QA,
-            (),
-            "CC BY-SA 4.0",
-            "Rajpurkar et al. 2016",
-            (
-                Source(("squad/{split}-v1.1.json",), ("train", "dev"), _squad, ("en",)),
-                Source(
-                    ("squad/translate-{split}/squad.translate.{split}.en-{lang}.json",),
-                    ("train", "dev"),
-                    partial(_squad, translated=True),
-                    _SQUAD_TRANSLATED,
-                ),
-                Source(
-                    ("mlqa/mlqa-translate-train/{lang}_squad-translate-train-{split}-v1.1.json",),
-                    ("train", "dev"),
-                    partial(_squad, translated=True),
-                    _SQUAD_TRANSLATED,
-                ),
-            ),  # MLQA's own translations
-            ("en", *_SQUAD_TRANSLATED),
-        ),
-        TaskSet(
-            "squad2",
-            _QA,
-            (),
-            "CC BY-SA 4.0",
-            "Rajpurkar et al. 2018",
-            (
-                Source(
-                    ("squad/{split}-v2.0.json",),
-                    ("train", "dev"),
-                    partial(_squad, unanswerable=True),
-                ),
-                Source(
-                    ("squad/cs224n/dev-v2.0.json",),
-                    ("cs224n-dev",),
-                    partial(_squad, unanswerable=True),
-                ),
+TASK_SETS |= _by_name(
+    TaskSet(
+        "squad2",
+        _QA,
+        (),
+        "CC BY-SA 4.0",
+        "Rajpurkar et al. 2018",
+        (
+            Source(
+                ("squad/{split}-v2.0.json",),
+                ("train", "dev"),
+                partial(_squad, unanswerable=True),
+            ),
+            Source(
+                ("squad/cs224n/dev-v2.0.json",),
+                ("cs224n-dev",),
+                partial(_squad, unanswerable=True),
             ),
         ),
-    )
-}
+    ),
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #52d21736
 _ENTAILS = ("entailment", "not_entailment")
@@ -1197,125 +1211,130 @@ _COLA_DEV = tuple(f"glue/CoLA/cola_public/raw/{part}_domain_dev.tsv" for part in
 def _glue(folder: str, table, splits=("train", "dev")) -> Source:
     return Source((f"glue/{folder}/{{split}}.tsv",), splits, table)
 
+# %% ../../nbs/measures/06_task_sets.ipynb #7f34fbfc
+TASK_SETS |= _by_name(
+    TaskSet(
+        "cola",
+        "classification",
+        ("0", "1"),
+        "fair use, research",
+        "Warstadt et al. 2019",
+        (
+            _glue("CoLA", _COLA),
+            Source(("glue/CoLA/cola_public/raw/in_domain_train.tsv",), ("train",), _COLA),
+            Source(_COLA_DEV, ("dev",), _COLA),
+        ),
+    ),
+)
+
+# %% ../../nbs/measures/06_task_sets.ipynb #0ec07e55
+TASK_SETS |= _by_name(
+    TaskSet(
+        "sst2",
+        "classification",
+        ("0", "1"),
+        "none stated",
+        "Socher et al. 2013",
+        (_glue("SST-2", Table(("sentence",), "label")),),
+    ),
+)
+
+# %% ../../nbs/measures/06_task_sets.ipynb #cfac6bf7
+TASK_SETS |= _by_name(
+    TaskSet(
+        "mrpc",
+        "classification",
+        ("0", "1"),
+        "Microsoft Research licence",
+        "Dolan & Brockett 2005",
+        (
+            _glue("MRPC", _MSR),
+            Source(("glue/MRPC/msr_paraphrase_{split}.txt",), ("train", "test"), _MSR),
+        ),
+    ),
+)
+
 # %% ../../nbs/measures/06_task_sets.ipynb #7c97584f
-TASK_SETS |= {
-    task.name: task
-    for task in (
-        TaskSet(
-            "cola",
-            "classification",
-            ("0", "1"),
-            "fair use, research",
-            "Warstadt et al. 2019",
-            (
-                _glue("CoLA", _COLA),
-                Source(("glue/CoLA/cola_public/raw/in_domain_train.tsv",), ("train",), _COLA),
-                Source(_COLA_DEV, ("dev",), _COLA),
+TASK_SETS |= _by_name(
+    TaskSet(
+        "stsb",
+        "regression",
+        (),
+        "scores CC BY-SA 4.0; texts: each source its own",
+        "Cer et al. 2017",
+        (
+            _glue("STS-B", Table(_PAIR, "score", "index")),
+            Source(
+                ("glue/STS-B/original/sts-{split}.tsv",),
+                ("train", "dev", "test"),
+                Table((5, 6), 4, width=(7, 8, 9)),
             ),
         ),
-        TaskSet(
-            "sst2",
-            "classification",
-            ("0", "1"),
-            "none stated",
-            "Socher et al. 2013",
-            (_glue("SST-2", Table(("sentence",), "label")),),
-        ),
-        TaskSet(
-            "mrpc",
-            "classification",
-            ("0", "1"),
-            "Microsoft Research licence",
-            "Dolan & Brockett 2005",
-            (
-                _glue("MRPC", _MSR),
-                Source(("glue/MRPC/msr_paraphrase_{split}.txt",), ("train", "test"), _MSR),
-            ),
-        ),
-        TaskSet(
-            "stsb",
-            "regression",
-            (),
-            "scores CC BY-SA 4.0; texts: each source its own",
-            "Cer et al. 2017",
-            (
-                _glue("STS-B", Table(_PAIR, "score", "index")),
-                Source(
-                    ("glue/STS-B/original/sts-{split}.tsv",),
-                    ("train", "dev", "test"),
-                    Table((5, 6), 4, width=(7, 8, 9)),
-                ),
-            ),
-        ),
-    )
-}
+    ),
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #9c73ac2c
-TASK_SETS |= {
-    task.name: task
-    for task in (
-        TaskSet(
-            "qqp",
-            "classification",
-            ("0", "1"),
-            "Quora's terms, non-commercial",
-            "GLUE: Wang et al. 2019",
-            (
-                _glue(
-                    "QQP", Table(("question1", "question2"), "is_duplicate", "id", uneven="count")
-                ),
-                Source(
-                    ("glue/QQP/new_dev.tsv",),
-                    ("resampled-dev",),
-                    Table((3, 4), 5, 0, width=(6,), uneven="count"),
-                ),
+TASK_SETS |= _by_name(
+    TaskSet(
+        "qqp",
+        "classification",
+        ("0", "1"),
+        "Quora's terms, non-commercial",
+        "GLUE: Wang et al. 2019",
+        (
+            _glue("QQP", Table(("question1", "question2"), "is_duplicate", "id", uneven="count")),
+            Source(
+                ("glue/QQP/new_dev.tsv",),
+                ("resampled-dev",),
+                Table((3, 4), 5, 0, width=(6,), uneven="count"),
             ),
         ),
-    )
-}
+    ),
+)
+
+# %% ../../nbs/measures/06_task_sets.ipynb #f086a971
+TASK_SETS |= _by_name(
+    TaskSet(
+        "mnli",
+        "classification",
+        _NLI,
+        "OANC's, some parts CC BY(-SA) 3.0",
+        "Williams et al. 2018",
+        (
+            _glue("MNLI", Table(_PAIR, "gold_label", "index", left_out=_NO_GOLD), _MNLI_SPLITS),
+            Source(
+                ("multinli_1.0/multinli_1.0_{split}.txt",),
+                _MNLI_SPLITS,
+                Table(_PAIR, "gold_label", "pairID", left_out=_NO_GOLD),
+            ),
+            Source(
+                ("glue/AX/diagnostic-full.tsv",),
+                ("diagnostic",),
+                Table(("Premise", "Hypothesis"), "Label"),
+            ),
+        ),
+    ),
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #73132c77
-TASK_SETS |= {
-    task.name: task
-    for task in (
-        TaskSet(
-            "mnli",
-            "classification",
-            _NLI,
-            "OANC's, some parts CC BY(-SA) 3.0",
-            "Williams et al. 2018",
-            (
-                _glue("MNLI", Table(_PAIR, "gold_label", "index", left_out=_NO_GOLD), _MNLI_SPLITS),
-                Source(
-                    ("multinli_1.0/multinli_1.0_{split}.txt",),
-                    _MNLI_SPLITS,
-                    Table(_PAIR, "gold_label", "pairID", left_out=_NO_GOLD),
-                ),
-                Source(
-                    ("glue/AX/diagnostic-full.tsv",),
-                    ("diagnostic",),
-                    Table(("Premise", "Hypothesis"), "Label"),
-                ),
-            ),
-        ),
-        TaskSet(
-            "qnli",
-            "classification",
-            _ENTAILS,
-            "CC BY-SA 4.0 (SQuAD)",
-            "GLUE: Wang et al. 2019",
-            (_glue("QNLI", Table(("question", "sentence"), "label", "index")),),
-        ),
-        TaskSet(
-            "rte",
-            "classification",
-            _ENTAILS,
-            "none stated",
-            "Dagan et al. 2006, Bentivogli et al. 2009",
-            (_glue("RTE", Table(_PAIR, "label", "index")),),
-        ),
-    )
-}
+TASK_SETS |= _by_name(
+    TaskSet(
+        "qnli",
+        "classification",
+        _ENTAILS,
+        "CC BY-SA 4.0 (SQuAD)",
+        "GLUE: Wang et al. 2019",
+        (_glue("QNLI", Table(("question", "sentence"), "label", "index")),),
+    ),
+    TaskSet(
+        "rte",
+        "classification",
+        _ENTAILS,
+        "none stated",
+        "Dagan et al. 2006, Bentivogli et al. 2009",
+        (_glue("RTE", Table(_PAIR, "label", "index")),),
+    ),
+)
 
 # %% ../../nbs/measures/06_task_sets.ipynb #43c66793
 def _looked_for(task: TaskSet, language: str, split: str) -> str:

@@ -58,7 +58,7 @@ def filled_in(
     settings = recipe.resolve(recipe.Settings(**given)).for_record()  # folders by what is in them
     return {name: value for name, value in settings.items() if name not in recipe.not_identity}
 
-# %% ../../nbs/pretraining/02_experiments.ipynb #2c5138fa
+# %% ../../nbs/pretraining/02_experiments.ipynb #2e356ece
 def renamed_parameters(
     parameters: dict,  # of a record
     recipe,
@@ -76,7 +76,7 @@ def renamed_parameters(
             unknown.append(name)
     return current, unknown
 
-
+# %% ../../nbs/pretraining/02_experiments.ipynb #2c5138fa
 def _renamed(rule, value) -> tuple:  # current name or None, current value
     "What a rule of the table `renamed` says of a recorded value."
     if callable(rule):

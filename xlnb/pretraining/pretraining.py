@@ -543,8 +543,25 @@ def sums_by_group(
         f"{name}/{what}/{g}": n for what, numbers in found.items() for g, n in zip(groups, numbers)
     }
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #685b9b9e
+class _SavedByPart(nn.Module):
+    "Several networks that are trained together, each saved as a folder of its own; `parts` names them."
+
+    def standalone(self, part: str):
+        return getattr(self, part)  # a network as it stands alone
+
+    def save_pretrained(self, folder):
+        "Each network as a folder that `AutoModel` loads by itself."
+        for part in self.parts():
+            getattr(self, part).save_pretrained(Path(folder) / part)
+
+    def load_pretrained(self, folder):
+        "Weights of a folder that `save_pretrained` wrote, into the networks as they are."
+        for part in self.parts():
+            load_model(getattr(self, part), Path(folder) / part / "model.safetensors")
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #9e651515
-class MaskedLanguageModel(nn.Module):
+class MaskedLanguageModel(_SavedByPart):
     "A masked language model as `training.train` wants it: sums of losses on text (MLM) and on joined pairs (TLM)."
 
     def __init__(
@@ -553,11 +570,14 @@ class MaskedLanguageModel(nn.Module):
         masking: Masking,
         ids: MaskIds,
         pairs: bool = False,  # whether there are batches of pairs
-        groups: list = (),
-    ):  # language pairs whose losses are summed apart as well
+        groups: list = (),  # language pairs whose losses are summed apart as well
+    ):
         super().__init__()
         note_pairs(network, pairs)
-        self.generator, self.masking, self.ids, self.groups = network, masking, ids, list(groups)
+        self.generator = network
+        self.masking = masking
+        self.ids = ids
+        self.groups = list(groups)
         kinds = ("mlm", "tlm") if pairs else ("mlm",)
         self.weights = dict.fromkeys(kinds, 1.0)
         self.names = [name for kind in kinds for name in (kind, f"{kind}/correct")]
@@ -573,9 +593,6 @@ class MaskedLanguageModel(nn.Module):
 
     def parts(self) -> list[str]:
         return ["generator"]
-
-    def standalone(self, part: str):
-        return getattr(self, part)  # a network as it stands alone
 
     def prepare(self, batch, generator) -> dict:
         return self.masking(batch, self.ids, generator)
@@ -593,19 +610,8 @@ class MaskedLanguageModel(nn.Module):
         sums = {name: out.loss_sum, f"{name}/correct": out.correct.sum()}
         if name == "mlm" or not self.groups:
             return sums
-        return sums | sums_by_group(
-            name, self.groups, batch["group"][batch["labels"] != -100], loss=out.losses
-        )
-
-    def save_pretrained(self, folder):
-        "Each network as a folder that `AutoModel` loads by itself."
-        for part in self.parts():
-            getattr(self, part).save_pretrained(Path(folder) / part)
-
-    def load_pretrained(self, folder):
-        "Weights of a folder that `save_pretrained` wrote, into the networks as they are."
-        for part in self.parts():
-            load_model(getattr(self, part), Path(folder) / part / "model.safetensors")
+        groups = batch["group"][batch["labels"] != -100]
+        return sums | sums_by_group(name, self.groups, groups, loss=out.losses)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #8c796774
 def new_masked_lm(settings: RunSettings, layers: int | None = None) -> EncoderForMaskedLM:
@@ -652,7 +658,7 @@ class Phase:
         settings
     )  # → the settings whose steps, rate and warm-up the loop follows
 
-# %% ../../nbs/pretraining/04_pretraining.ipynb #8aa9bb65
+# %% ../../nbs/pretraining/04_pretraining.ipynb #4dd295b2
 # modules that shape what any run learns
 EVERY_PHASE = (
     "core",
@@ -674,7 +680,7 @@ EVERY_PHASE = (
     "pretraining",
 )
 
-
+# %% ../../nbs/pretraining/04_pretraining.ipynb #8aa9bb65
 def run_identity(phase: Phase, settings: RunSettings, data: Prepared) -> dict:
     "What must agree for two calls to be one run."
     same = {k: v for k, v in settings.for_record().items() if k not in NOT_IDENTITY}

@@ -161,7 +161,7 @@ def prepare_data(
     "Damaged corpus, shared vocabulary and token store of a run."
     return _RobustData(**vars(prepared(s, damaged(s, open_bitext(s)))))
 
-# %% ../../nbs/results/04b_dro_runs.ipynb #acd4e20c
+# %% ../../nbs/results/04b_dro_runs.ipynb #e7cd9967
 def _losses_of_pairs(
     seen: dict,  # kind of loss → `GroupLosses`
     s: Settings,  # resolved
@@ -177,7 +177,7 @@ def _losses_of_pairs(
     right = {pair: 1 - wrong for pair, wrong in seen["wrong"].losses().items()}
     return {"losses": losses, "counts": counts, "rtd_accuracy": right}
 
-
+# %% ../../nbs/results/04b_dro_runs.ipynb #acd4e20c
 def _driving_losses(
     losses: dict,  # pair → loss
     drive: str,  # one of DRIVES
@@ -188,6 +188,35 @@ def _driving_losses(
         return excess_losses(losses, baseline)
     return residual_losses(losses) if drive == "by language" else losses
 
+# %% ../../nbs/results/04b_dro_runs.ipynb #6876b835
+_SUMS = {"tlm": ("tlm", "loss"), "trtd": ("trtd", "loss"), "wrong": ("trtd", "wrong")}  # of a step
+
+
+def _no_losses(pairs: list, s: Settings) -> dict:  # kind → `GroupLosses`
+    "Sums to add to; shrinkage counts masked tokens of TLM and all tokens of TRTD."
+    shares = {"tlm": s.masking.pair_share} | ({"trtd": 1.0, "wrong": 1.0} if s.replaces else {})
+    return {kind: GroupLosses(pairs, share * s.shrinkage) for kind, share in shares.items()}
+
+
+def _add_step(seen: dict, pairs: list, sums: dict):  # seen: kind → `GroupLosses`
+    "Add a step's sums of losses and tokens to those of its pairs."
+    for kind, group in seen.items():
+        name, what = _SUMS[kind]
+        for pair in pairs:
+            tokens = int(sums[f"{name}/tokens/{pair}"])
+            if tokens:
+                group.add(pair, sums[f"{name}/{what}/{pair}"], tokens)
+
+# %% ../../nbs/results/04b_dro_runs.ipynb #43b3bfd0
+def _next_entry(trajectory: list, step: int, measured: dict, s: Settings, baseline) -> dict:
+    "The next entry of a trajectory: with the same probabilities, unless the run is robust."
+    q = trajectory[0]["probabilities"]
+    measured = {name: {pair: values[pair] for pair in q} for name, values in measured.items()}
+    if not s.robust:
+        return {"step": step, "probabilities": q, **measured}
+    drive = _driving_losses(measured["losses"], s.drive, baseline)
+    return next_round(trajectory, step, rho=s.rho, floor=s.floor, drive=drive, **measured)
+
 # %% ../../nbs/results/04b_dro_runs.ipynb #107c441e
 class _RobustBatches:
     "Batches whose pairs an adversary draws anew ten times in a run; keeps the losses of pairs and the trajectory."
@@ -196,19 +225,15 @@ class _RobustBatches:
         self,
         batches: MixedBatches,
         s: Settings,  # resolved
-        baseline: dict | None = None,
-    ):  # pair → loss of the same run without re-sampling
+        baseline: dict | None = None,  # pair → loss of the same run without re-sampling
+    ):
         self.batches = batches
         self.settings = s
         self.baseline = baseline
         self.names = list(batches.groups)
         self.stretch = s.steps // EVALUATIONS  # steps between moves
         self.trajectory = [first_round(batches.parts["pairs"].planned)]
-        # masked, all
-        shares = {"tlm": s.masking.pair_share} | ({"trtd": 1.0, "wrong": 1.0} if s.replaces else {})
-        self.seen = {
-            kind: GroupLosses(self.names, share * s.shrinkage) for kind, share in shares.items()
-        }
+        self.seen = _no_losses(self.names, s)
 
     @property
     def micro_batches(self) -> int:
@@ -222,16 +247,12 @@ class _RobustBatches:
             group.reset()
 
     def on_step(
-        self, step: int, sums: dict
-    ):  # 'tlm/loss/de-en', 'tlm/tokens/de-en', … over all processes
+        self,
+        step: int,
+        sums: dict,  # 'tlm/loss/de-en', 'tlm/tokens/de-en', … over all processes
+    ):
         "Add a step's losses to those of its pairs; after every stretch but the first and the last, move."
-        keys = {"tlm": ("tlm", "loss"), "trtd": ("trtd", "loss"), "wrong": ("trtd", "wrong")}
-        for kind, group in self.seen.items():
-            name, what = keys[kind]
-            for pair in self.names:
-                tokens = int(sums[f"{name}/tokens/{pair}"])
-                if tokens:
-                    group.add(pair, sums[f"{name}/{what}/{pair}"], tokens)
+        _add_step(self.seen, self.names, sums)
         done = step + 1
         if done % self.stretch:
             return
@@ -240,23 +261,10 @@ class _RobustBatches:
         self.forget()
 
     def _move(self, step, measured):
-        q = self.trajectory[0]["probabilities"]
-        measured = {name: {pair: values[pair] for pair in q} for name, values in measured.items()}
-        if not self.settings.robust:
-            self.trajectory.append({"step": step, "probabilities": q, **measured})
-            return
-        drive = _driving_losses(measured["losses"], self.settings.drive, self.baseline)
-        self.trajectory.append(
-            next_round(
-                self.trajectory,
-                step,
-                rho=self.settings.rho,
-                floor=self.settings.floor,
-                drive=drive,
-                **measured,
-            )
-        )
-        self.batches.change_pairs(step, self.trajectory[-1]["probabilities"])
+        entry = _next_entry(self.trajectory, step, measured, self.settings, self.baseline)
+        self.trajectory.append(entry)
+        if self.settings.robust:
+            self.batches.change_pairs(step, entry["probabilities"])
 
     def state(self) -> dict:
         return {

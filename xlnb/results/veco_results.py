@@ -148,7 +148,7 @@ _ALL = {"captions, accuracy@1 %": _CAPTIONS, "AER, %": _AER, **_PROBES}
 
 _BLEU = {"BLEU, test 2016": dict(value=_bleu(2016)), "BLEU, test 2017": dict(value=_bleu(2017))}
 
-# %% ../../nbs/results/06b_veco_results.ipynb #fb08b3c0
+# %% ../../nbs/results/06b_veco_results.ipynb #15dedf16
 def _versus(experiment, ahead, behind, measures):
     return tuple(
         Comparison(label, (experiment, ahead), (experiment, behind), **score)
@@ -167,7 +167,7 @@ def _gains(
 
     return gain(_CAPTIONS) - max(map(gain, _PROBES.values()))
 
-
+# %% ../../nbs/results/06b_veco_results.ipynb #fb08b3c0
 def _extra(
     arms,
 ):  # what cross-attention adds with pairs, less what it adds without: captions, points

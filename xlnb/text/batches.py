@@ -132,7 +132,7 @@ class Prepared:
     store: Store
     folder: Path  # holds the stores, and `vocab/` if it was made for them
 
-# %% ../../nbs/text/13_batches.ipynb #1d873dab
+# %% ../../nbs/text/13_batches.ipynb #5015f008
 def _corpus_hash(corpus, vocab_size, alpha, vocabulary) -> str:
     "Short hash of what determines a vocabulary and its stores: facts or text, settings, code, SentencePiece."
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab", "tokens", "batches")
@@ -142,7 +142,7 @@ def _corpus_hash(corpus, vocab_size, alpha, vocabulary) -> str:
     key.append(sha256_file(vocabulary / "tokenizer.json") if vocabulary else LEARNED_BY)
     return short_hash(key)
 
-
+# %% ../../nbs/text/13_batches.ipynb #1d873dab
 def prepare(
     corpus: Corpus,
     vocab_size: int,  # ids, special ones included
@@ -291,8 +291,32 @@ class SourceMixture:
         drawn = self.mixture.versions[-1].probabilities
         return _normalised({name: share * self.tokens_each[name] for name, share in drawn.items()})
 
+# %% ../../nbs/text/13_batches.ipynb #3d93b08c
+def _pair_batch(pairs, groups: list, shape: BatchShape, special: SpecialIds, order) -> dict:
+    "Pairs as a batch in the form that is asked for, with the group of each pair, or of each token."
+    group = torch.tensor(groups)
+    if shape.pair_form == "separate":
+        return separate_sides(pairs, special) | {"group": group}
+    batch = collate_pairs(pairs, order, shape.restart_positions, special)
+    # which language pair a token is of
+    return pack(batch | {"group": group[:, None].expand_as(batch["side"])})
+
+# %% ../../nbs/text/13_batches.ipynb #13809ae7
+class _SavedMixtures:
+    "Parts of batches that are drawn from mixtures, and their state."
+
+    def __init__(self):
+        self.parts = {}  # 'text', 'pairs' → `SourceMixture`
+
+    def state(self) -> dict:
+        return {kind: part.mixture.state() for kind, part in self.parts.items()}
+
+    def load_state(self, state: dict):
+        for kind, saved in state.items():
+            self.parts[kind].mixture = Mixture.from_state(saved)
+
 # %% ../../nbs/text/13_batches.ipynb #404e0311
-class MixedBatches:
+class MixedBatches(_SavedMixtures):
     "Text blocks and pair bundles by given probabilities; `batches(step, index)` is a pure function."
 
     def __init__(
@@ -302,10 +326,10 @@ class MixedBatches:
         shape: BatchShape,
         seed: int,
         alpha: float = 0.7,  # exponent of a mixture whose probabilities are not given (XLM-E: 0.7)
-        text_probabilities: dict | None = None,  # language → share of the tokens of text; None: by
-        # `alpha`
-        pair_probabilities: dict | None = None,
-    ):  # language pair → share of their tokens; None: by `alpha`
+        text_probabilities: dict | None = None,  # language → share of text tokens; None: by alpha
+        pair_probabilities: dict | None = None,  # pair → share of pair tokens; None: by alpha
+    ):
+        super().__init__()
         self.special = special
         self.shape = shape
         self.seed = seed
@@ -313,7 +337,6 @@ class MixedBatches:
         self.text_micro = math.ceil(shape.text_tokens / shape.micro_tokens)
         self.pair_micro = math.ceil(shape.pair_tokens / shape.micro_tokens)
         self.micro_batches = self.text_micro + self.pair_micro
-        self.parts = {}  # 'text', 'pairs' → `SourceMixture`
         if shape.text_tokens:
             self.rows = max(1, shape.text_tokens // self.text_micro // shape.length)
             blocks = {lang: TextBlocks(store, lang, shape.length) for lang in store.text}
@@ -335,9 +358,8 @@ class MixedBatches:
 
     def languages(self, step: int, index: int) -> list[str]:  # of the rows of a text batch
         "The language of each row."
-        return self.parts["text"].mixture.draw(
-            (step * self.text_micro + index) * self.rows, self.rows
-        )[0]
+        first = (step * self.text_micro + index) * self.rows
+        return self.parts["text"].mixture.draw(first, self.rows)[0]
 
     def __call__(self, step: int, index: int) -> dict:  # index < micro_batches; text first
         if index < self.text_micro:
@@ -346,26 +368,13 @@ class MixedBatches:
         first = (step * self.pair_micro + index - self.text_micro) * self.bundles
         names, bundles = self.parts["pairs"].draw(first, self.bundles)
         pairs = list(chain.from_iterable(bundles))
-        group = torch.tensor(
-            [self.groups[name] for name, some in zip(names, bundles) for _ in some]
-        )
-        if self.shape.pair_form == "separate":
-            return separate_sides(pairs, self.special) | {"group": group}
+        groups = [self.groups[name] for name, some in zip(names, bundles) for _ in some]
         order = torch_generator(self.seed, "order", step, index)
-        batch = collate_pairs(pairs, order, self.shape.restart_positions, self.special)
-        # which language pair a token is of
-        return pack(batch | {"group": group[:, None].expand_as(batch["side"])})
+        return _pair_batch(pairs, groups, self.shape, self.special, order)
 
     def change_pairs(self, step: int, probabilities: dict):  # language pair → share of the tokens
         "From this step on pairs have other shares; the earlier ones stay on record."
         self.parts["pairs"].change(step * self.pair_micro * self.bundles, probabilities)
-
-    def state(self) -> dict:
-        return {kind: part.mixture.state() for kind, part in self.parts.items()}
-
-    def load_state(self, state: dict):
-        for kind, saved in state.items():
-            self.parts[kind].mixture = Mixture.from_state(saved)
 
 # %% ../../nbs/text/13_batches.ipynb #cbc2b902
 def separate_sides(

@@ -481,7 +481,7 @@ def survey(
         facts["pair_overlap"] = _pair_overlap(tests, test_pairs, repeated_pairs, readings)
     return facts
 
-# %% ../../nbs/text/02_contamination.ipynb #84478b07
+# %% ../../nbs/text/02_contamination.ipynb #3c6fe845
 def _text_counts(readings) -> dict:
     "Lines and repeats of the training text, by language; the lines of pairs are counted after this."
     return {
@@ -501,7 +501,7 @@ def _pair_overlap(tests, test_pairs, repeated_pairs, readings) -> dict:
             overlap[test][pair] = _pair_counts(numbers, repeated_pairs[pair], first, second)
     return overlap
 
-
+# %% ../../nbs/text/02_contamination.ipynb #84478b07
 def _test_counts(tests, numbers, readings) -> dict:
     "By test and language: lines, those long enough to be near one, those found exactly, those found nearly only."
     what = {
@@ -606,7 +606,7 @@ def _originals(tests, lang) -> dict:
                         first.setdefault((test, plain), (n, line))
     return first
 
-# %% ../../nbs/text/02_contamination.ipynb #1f201dc1
+# %% ../../nbs/text/02_contamination.ipynb #0afcfaa7
 def _matches(index, block) -> list[tuple[int, int, float]]:
     "(line of the block, line of the index, share) of equal and near lines, sorted."
     numbers = index.numbers
@@ -614,7 +614,7 @@ def _matches(index, block) -> list[tuple[int, int, float]]:
     close = zip(*(column.tolist() for column in near(index, block)))
     return sorted([*same, *close])
 
-
+# %% ../../nbs/text/02_contamination.ipynb #1f201dc1
 def overlapping(
     text: dict[str, Iterable[str]],  # language → training lines
     tests: dict,  # as for `survey`

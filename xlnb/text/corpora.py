@@ -118,7 +118,7 @@ def line_pairs(
             )
         yield tuple(map(normalize_text, row))
 
-# %% ../../nbs/text/00_corpora.ipynb #1d48025c
+# %% ../../nbs/text/00_corpora.ipynb #1d480200
 def _checked_texts(rows, name: str) -> list[list[str]]:
     "Rows of texts, normalised; `DataError` names what is not a string."
     rows = list(rows)
@@ -126,7 +126,7 @@ def _checked_texts(rows, name: str) -> list[list[str]]:
         check_texts(row, f"{name}[{n}]")
     return [list(map(normalize_text, row)) for row in rows]
 
-
+# %% ../../nbs/text/00_corpora.ipynb #1d48025c
 @dataclass(frozen=True)
 class Corpus:
     "Everything a run reads: training streams, held-out pairs, test lists, and the facts that go into its record."

@@ -289,6 +289,50 @@ _COLUMNS = ("id", "piece", "rule", "language", "source ids", "source pieces", "w
 
 _WRITTEN = {"piece", "source ids", "source pieces", "weights"}  # as JSON
 
+# %% ../../nbs/text/08_matching.ipynb #e6ac4296
+def _matching_table(matching):
+    "The whole mapping as a pandas frame, one row per new piece."
+    import pandas as pd
+
+    old = _pieces(matching.source)
+    w = matching.weights
+
+    def cut(values):
+        return [values[a:b] for a, b in zip(w.indptr, w.indptr[1:])]
+
+    ids = w.indices.tolist()
+    columns = (
+        range(w.shape[0]),
+        _pieces(matching.target),
+        matching.rule.tolist(),
+        [matching.language.get(i, "") for i in range(w.shape[0])],
+        cut(ids),
+        cut([old[i] for i in ids]),
+        cut([float(f"{v:.9g}") for v in w.data.tolist()]),
+    )
+    return pd.DataFrame(dict(zip(_COLUMNS, columns)))
+
+# %% ../../nbs/text/08_matching.ipynb #matchtab
+def _rule_shares(matching, texts: dict[str, Iterable[str]] | None):
+    "Pieces by rule, and for each language the share of running tokens and of word types."
+    import pandas as pd
+
+    numbers = np.array([RULES.index(rule) for rule in matching.rule.tolist()])
+
+    def by_rule(counts):
+        return np.bincount(numbers, counts, minlength=len(RULES))
+
+    columns = {"pieces": by_rule(None), "share": by_rule(None) / len(numbers)}
+    for lang, lines in (texts or {}).items():
+        tokens, types = _running(
+            matching.target, text_lines(lines, f"the text of {lang}"), len(numbers)
+        )
+        for what, counts in {"tokens": tokens, "types": types}.items():
+            if not counts.sum():
+                raise DataError(f"no text in {lang}: leave it out, or mend its stream")
+            columns[f"{lang} {what}"] = by_rule(counts) / counts.sum()
+    return pd.DataFrame(columns, index=pd.Index(RULES, name="rule"))
+
 # %% ../../nbs/text/08_matching.ipynb #e406fc80
 @dataclass(frozen=True, eq=False, repr=False)
 class Matching:
@@ -311,25 +355,7 @@ class Matching:
 
     def table(self):
         "The whole mapping as a pandas frame, one row per new piece."
-        import pandas as pd
-
-        old = _pieces(self.source)
-        w = self.weights
-
-        def cut(values):
-            return [values[a:b] for a, b in zip(w.indptr, w.indptr[1:])]
-
-        ids = w.indices.tolist()
-        columns = (
-            range(w.shape[0]),
-            _pieces(self.target),
-            self.rule.tolist(),
-            [self.language.get(i, "") for i in range(w.shape[0])],
-            cut(ids),
-            cut([old[i] for i in ids]),
-            cut([float(f"{v:.9g}") for v in w.data.tolist()]),
-        )
-        return pd.DataFrame(dict(zip(_COLUMNS, columns)))
+        return _matching_table(self)
 
     def save_table(self, path):  # .tsv
         "Write `table` as tab-separated text, whole or not at all; pieces and lists are JSON. `read_table` reads it."
@@ -346,23 +372,7 @@ class Matching:
 
     def report(self, texts: dict[str, Iterable[str]] | None = None):  # language → lines, read once
         "Pieces by rule, and for each language the share of running tokens and of word types; `DataError` for no text."
-        import pandas as pd
-
-        numbers = np.array([RULES.index(rule) for rule in self.rule.tolist()])
-
-        def by_rule(counts):
-            return np.bincount(numbers, counts, minlength=len(RULES))
-
-        columns = {"pieces": by_rule(None), "share": by_rule(None) / len(numbers)}
-        for lang, lines in (texts or {}).items():
-            tokens, types = _running(
-                self.target, text_lines(lines, f"the text of {lang}"), len(numbers)
-            )
-            for what, counts in {"tokens": tokens, "types": types}.items():
-                if not counts.sum():
-                    raise DataError(f"no text in {lang}: leave it out, or mend its stream")
-                columns[f"{lang} {what}"] = by_rule(counts) / counts.sum()
-        return pd.DataFrame(columns, index=pd.Index(RULES, name="rule"))
+        return _rule_shares(self, texts)
 
     def dictionary_report(self):
         "By dictionary: entries, those of several words (which no piece can equal), words, words that are a piece."
@@ -647,14 +657,14 @@ def by_subwords(matching: Matching) -> Matching:
                 _add(cells, i, cut)
     return _filled(matching, _matrix(cells, matching.weights.shape), "subwords")
 
-# %% ../../nbs/text/08_matching.ipynb #e83e4c99
+# %% ../../nbs/text/08_matching.ipynb #91afa8a9
 def _softmax_neighbours(cosines, k, temperature):  # (pieces, matched pieces) → two of (pieces, k)
     "Columns of the `k` largest cosines of each row, and their softmax weights."
     nearest = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
     weights = np.exp(np.take_along_axis(cosines, nearest, 1).astype(np.float64) / temperature)
     return nearest, weights / weights.sum(axis=1, keepdims=True)
 
-
+# %% ../../nbs/text/08_matching.ipynb #e83e4c99
 def by_similarity(
     matching: Matching,
     vectors: np.ndarray,  # (new pieces, d), any static vectors; a row of zeros takes no part

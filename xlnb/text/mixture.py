@@ -6,8 +6,10 @@
 __all__ = ['Mixture']
 
 # %% ../../nbs/text/12_mixture.ipynb #c0a7b203
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from numbers import Integral
 
 import numpy as np
@@ -25,13 +27,13 @@ def _count(n, share, phase):
     low = _FINE - _COARSE
     return (n * (share >> low) + phase + ((n * (share & ((1 << low) - 1))) >> low)) >> _COARSE
 
-# %% ../../nbs/text/12_mixture.ipynb #dbb80a92
+# %% ../../nbs/text/12_mixture.ipynb #fc2dbf5c
 def _most_equal_cut(tails, low, high):
     "Where to cut a span of sources so that the probabilities of its halves are nearest to equal."
     differences = tails[low] - 2 * tails[low + 1 : high] + tails[high]
     return low + 1 + int(np.argmin(np.abs(differences)))
 
-
+# %% ../../nbs/text/12_mixture.ipynb #dbb80a92
 class _Tree:
     "Sources as leaves of a binary tree; each node hands its draws to its two children by rounding one line."
 
@@ -97,6 +99,15 @@ class _Version:
     tree: _Tree
     carried: dict
 
+    def counts(self, slot: int) -> dict:
+        "How often each source was drawn before a slot of this version."
+        drawn = self.tree.counts(slot - self.first_slot)
+        names = {**self.carried, **self.probabilities}
+        return {name: self.carried.get(name, 0) + drawn.get(name, 0) for name in names}
+
+    def state(self) -> dict:
+        return {"first_slot": self.first_slot, "probabilities": self.probabilities}
+
 # %% ../../nbs/text/12_mixture.ipynb #65e1ef49
 def _named_by_text(probabilities: dict) -> dict:
     if odd := [name for name in probabilities if not isinstance(name, str)]:
@@ -105,6 +116,23 @@ def _named_by_text(probabilities: dict) -> dict:
             "give a pair of languages a name of your own"
         )
     return probabilities
+
+# %% ../../nbs/text/12_mixture.ipynb #ba7c0be8
+def _drawn(version, first_slot: int, end: int) -> tuple[list, np.ndarray]:
+    "Sources at the slots of one version, and which draw of its source each is."
+    slots = np.arange(max(first_slot, version.first_slot), end, dtype=np.int64)
+    leaves, numbers = version.tree.locate(slots - version.first_slot)
+    names = [version.tree.names[leaf] for leaf in leaves.tolist()]
+    return names, numbers + np.array([version.carried.get(name, 0) for name in names], np.int64)
+
+
+def _check_state(state):
+    "Raise `ConfigError` for what `Mixture.state` does not give."
+    complete = isinstance(state, Mapping) and {"seed", "versions"} <= {*state}
+    if not complete or not state["versions"]:
+        raise ConfigError(
+            "state is not what Mixture.state() gives: a dict with a seed and versions"
+        )
 
 # %% ../../nbs/text/12_mixture.ipynb #026f50ae
 class Mixture:
@@ -128,24 +156,16 @@ class Mixture:
     def counts(self, slot: int) -> dict:
         "How often each source was drawn in slots 0 to `slot` − 1."
         version = [v for v in self.versions if v.first_slot <= _slot(slot)][-1]
-        now = version.tree.counts(slot - version.first_slot)
-        names = {**version.carried, **version.probabilities}
-        return {name: version.carried.get(name, 0) + now.get(name, 0) for name in names}
+        return version.counts(slot)
 
     def draw(self, first_slot: int, count: int) -> tuple[list, np.ndarray]:
         "Sources at `count` slots from `first_slot` on, and which draw of its source each is, from 0; a pure function."
         first_slot = _slot(first_slot)
         end = _slot(first_slot + _slot(count))
-        names = []
-        numbers = []
         ends = [v.first_slot for v in self.versions[1:]] + [end]
-        for version, until in zip(self.versions, ends):
-            slots = np.arange(max(first_slot, version.first_slot), min(until, end), dtype=np.int64)
-            leaves, n = version.tree.locate(slots - version.first_slot)
-            here = [version.tree.names[leaf] for leaf in leaves.tolist()]
-            names += here
-            numbers.append(n + np.array([version.carried.get(name, 0) for name in here], np.int64))
-        return names, np.concatenate(numbers)
+        drawn = [_drawn(v, first_slot, min(until, end)) for v, until in zip(self.versions, ends)]
+        names, numbers = zip(*drawn)
+        return list(chain.from_iterable(names)), np.concatenate(numbers)
 
     def change(
         self,
@@ -155,32 +175,20 @@ class Mixture:
         "A mixture with one version more; draws go on where each source stood. Raises `ConfigError`."
         if _slot(first_slot) < (last := self.versions[-1].first_slot):
             raise ConfigError(
-                f"first_slot={first_slot} lies before the last change: give {last} or more"
+                f"first_slot={first_slot} is before the last change: give {last} or more"
             )
-        new = Mixture.__new__(Mixture)
-        new.seed = self.seed
-        new.versions = self.versions
+        new = copy.copy(self)
         new._add(first_slot, probabilities)
         return new
 
     def state(self) -> dict:
         "All that `from_state` needs, as JSON values: the seed, and each version's first slot and probabilities."
-        versions = [
-            {"first_slot": v.first_slot, "probabilities": v.probabilities} for v in self.versions
-        ]
-        return {"seed": self.seed, "versions": versions}
+        return {"seed": self.seed, "versions": [version.state() for version in self.versions]}
 
     @classmethod
     def from_state(cls, state: dict) -> "Mixture":
         "The mixture that gave this `state`; raises `ConfigError`."
-        if (
-            not isinstance(state, Mapping)
-            or not {"seed", "versions"} <= {*state}
-            or not state["versions"]
-        ):
-            raise ConfigError(
-                "state is not what Mixture.state() gives: a dict with a seed and versions"
-            )
+        _check_state(state)
         first, *later = state["versions"]
         mixture = cls(first["probabilities"], state["seed"])
         for version in later:

@@ -102,6 +102,13 @@ def _check(words, matrix):
     for row, _, message in _defects(words, matrix):
         raise DataError(f"word {row}, counted from 0: {message}")
 
+# %% ../../nbs/text/05_vectors.ipynb #2883daac
+def _rows_by_word(words) -> dict[str, int]:  # words as they are written, and normalised
+    rows = {word: row for row, word in enumerate(words)}
+    for row, word in enumerate(words):
+        rows.setdefault(normalize_text(word), row)
+    return rows
+
 # %% ../../nbs/text/05_vectors.ipynb #9f7e2d8c
 @dataclass(frozen=True, eq=False, repr=False)
 class WordVectors:
@@ -112,9 +119,8 @@ class WordVectors:
     words: tuple[str, ...]
     matrix: torch.Tensor  # (words, width), float32
     language: str | None = None  # our code
-    made_by: dict = field(
-        default_factory=dict
-    )  # what made them, in values that JSON has; only .safetensors keeps it
+    # what made them, in values that JSON has; only .safetensors keeps it
+    made_by: dict = field(default_factory=dict)
     file: Path | None = None  # where they were read, for messages; not saved
 
     def __post_init__(self):
@@ -131,13 +137,8 @@ class WordVectors:
         return self.matrix.shape[1]
 
     @cached_property
-    def index(
-        self,
-    ) -> dict[str, int]:  # word, as it is written and composed (`normalize_text`) → row
-        rows = {word: row for row, word in enumerate(self.words)}
-        for row, word in enumerate(self.words):
-            rows.setdefault(normalize_text(word), row)
-        return rows
+    def index(self) -> dict[str, int]:
+        return _rows_by_word(self.words)
 
     def __len__(self):
         return len(self.words)
@@ -167,9 +168,7 @@ class WordVectors:
 
     def save(self, path):  # .safetensors, .vec or .txt (also .gz), .bin
         "Write a file, whole or not at all, that `read_vectors` reads, and gensim too where it is no .safetensors."
-        if not isinstance(path, str | os.PathLike):
-            raise ConfigError(f"{path!r:.60} is no path: give a string")
-        _save(self, Path(path))
+        _save(self, path)
 
 # %% ../../nbs/text/05_vectors.ipynb #7fae7f9e
 def _row(vectors, word) -> int:
@@ -589,7 +588,10 @@ def _save_tensors(vectors, path):
     save_file({"vectors": vectors.matrix.contiguous(), "words": words}, path, facts)
 
 # %% ../../nbs/text/05_vectors.ipynb #4100ea1a
-def _save(vectors, path: Path):
+def _save(vectors, path):
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"{path!r:.60} is no path: give a string")
+    path = Path(path)
     form = _form(path)
     packed = path.suffix == ".gz"
     if path.suffix == ".xz":

@@ -149,7 +149,7 @@ def _replacements(
         random += random >= special
     return torch.where(u < 0.8, masks, torch.where(u < 0.9, random, tokens))
 
-# %% ../../nbs/training/00_objectives.ipynb #29d146c8
+# %% ../../nbs/training/00_objectives.ipynb #20a91a30
 def _on_one_side(batch: dict, mask_special: bool, generator: torch.Generator) -> Tensor:
     "Tokens of one side of each pair, drawn at random, (tokens,) bool."
     if mask_special:
@@ -163,7 +163,7 @@ def _on_one_side(batch: dict, mask_special: bool, generator: torch.Generator) ->
     drawn = 1 + (_uniform(int(sequence.max()) + 1, generator, side.device) < 0.5).long()
     return side == drawn[sequence]
 
-
+# %% ../../nbs/training/00_objectives.ipynb #29d146c8
 def _mask_candidates(
     batch: dict,  # padded or packed
     ids: MaskIds,
@@ -186,7 +186,7 @@ def _tokens_of(like, attention_mask):  # without a mask nothing is padding, as i
         torch.ones_like(like, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     )
 
-# %% ../../nbs/training/00_objectives.ipynb #d47b1f79
+# %% ../../nbs/training/00_objectives.ipynb #0148009f
 def mask_tokens(
     batch: dict,  # input_ids (batch, seq), attention_mask; or packed: input_ids (1, total), cu_seqlens
     tokenizer,  # a tokenizer, or `MaskIds`
@@ -216,7 +216,7 @@ def mask_tokens(
     shape = batch["input_ids"].shape
     return {**batch, "input_ids": inputs.view(shape), "labels": labels.view(shape)}
 
-
+# %% ../../nbs/training/00_objectives.ipynb #d47b1f79
 def _check_masking(batch: dict, generator, rate: float):
     if not 0 <= rate <= 1:
         raise ConfigError(f"rate={rate} is not a share: give a number from 0 to 1, such as 0.15")

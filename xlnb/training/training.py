@@ -254,7 +254,7 @@ def latest_checkpoint(folder) -> Path | None:
     "The newest complete checkpoint in a run's folder."
     return max(Path(folder).glob("checkpoint-*"), default=None)
 
-# %% ../../nbs/training/01_training.ipynb #301bb0b2
+# %% ../../nbs/training/01_training.ipynb #6b32dbb6
 def save_checkpoint(
     folder,  # the run's folder
     model,
@@ -277,7 +277,7 @@ def save_checkpoint(
                 shutil.rmtree(old)
     return target
 
-
+# %% ../../nbs/training/01_training.ipynb #301bb0b2
 def _write_checkpoint(target: Path, model, optimizer, state):
     from torch.distributed.checkpoint.api import CheckpointException
 
@@ -472,7 +472,7 @@ def _same_run(path, there: dict, here: dict):
             "give this run another folder with `out`, or delete that one"
         )
 
-# %% ../../nbs/training/01_training.ipynb #e17e7f38
+# %% ../../nbs/training/01_training.ipynb #e30f79c0
 _DAMAGED = (
     OSError,
     RuntimeError,
@@ -490,7 +490,7 @@ def _load_model(path, model):
     except _DAMAGED as e:
         raise CheckpointError(f"{path} is damaged ({e}): {_deletion_advice(path)}") from e
 
-
+# %% ../../nbs/training/01_training.ipynb #e17e7f38
 def _read_optimizer(path) -> dict:
     try:
         return torch.load(path / "optimizer.pt", weights_only=True, map_location="cpu")
@@ -742,7 +742,7 @@ def train(
         raise KeyboardInterrupt
     return _summary(call, folder)
 
-# %% ../../nbs/training/01_training.ipynb #5e0c1d02
+# %% ../../nbs/training/01_training.ipynb #8a205687
 def _check_micro_batches(batches):
     world = rank_and_world()[1]
     if batches.micro_batches % world:
@@ -763,7 +763,7 @@ def _restore(model, batches, config, folder: Path, identity: dict):
         _cut_log(folder, state)
     return runner, optimizer, state
 
-
+# %% ../../nbs/training/01_training.ipynb #5e0c1d02
 def _open_log(folder: Path):  # of process 0
     return (
         open(folder / "log.jsonl", "a", 1, "utf-8") if rank_and_world()[0] == 0 else nullcontext()
@@ -801,7 +801,7 @@ class _Call:
         self.state["seconds"] = self.seconds_before + seconds
         self.is_save_due = due and not self.is_late and self.state["step"] < self.config.steps
 
-# %% ../../nbs/training/01_training.ipynb #39ca522d
+# %% ../../nbs/training/01_training.ipynb #0cc45815
 def _agreed(*flags: bool) -> list[bool]:
     "The flags of process 0 in all processes, which have to stop, and to save, at the same step."
     flags = torch.tensor(flags, dtype=torch.uint8)
@@ -826,7 +826,7 @@ def _report(call: _Call, line: dict, bar, log):
     counted = {"tokens": state["tokens"], "seconds": round(state["seconds"], 3)}
     log.write(json.dumps(line | counted) + "\n")
 
-
+# %% ../../nbs/training/01_training.ipynb #39ca522d
 def _evaluation_due(step, config) -> bool:
     return config.evaluate_every > 0 and (step % config.evaluate_every == 0 or step == config.steps)
 
