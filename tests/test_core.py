@@ -55,6 +55,19 @@ def test_arguments_are_listed_on_request_and_given_once(capsys):
         settings_from_arguments(Toy, ["--steps", "5", "--steps=6"])
 
 
+def test_warnings_of_settings_are_not_lost(capsys):
+    @dataclass
+    class Toy:
+        steps: int = 100
+
+        def __post_init__(self):
+            if self.steps < 10:
+                print("xlnb: few steps", file=sys.stderr)
+
+    assert settings_from_arguments(Toy, ["--steps", "5"]).steps == 5
+    assert capsys.readouterr().err == "xlnb: few steps\n"
+
+
 @pytest.mark.parametrize(
     "text, value", [("False", False), ("false", False), ("True", True), ("true", True)]
 )

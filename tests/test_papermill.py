@@ -275,7 +275,6 @@ def test_help_is_the_manual(checkout):
     assert all(f"  {name}: " in out for name in names) and "Unknown type" not in out
 
 
-@pytest.mark.slow
 def test_xlm_e_as_typed_at_a_terminal(checkout):
     status, shown = at_terminal(
         "papermill", "nbs/03_xlm_e.ipynb", *SMALL, cwd=checkout, timeout=400

@@ -20,6 +20,7 @@ LIMITS = {
 }
 NOW = style.measured()
 RATCHET = json.loads(style.RATCHET.read_text(encoding="utf-8"))
+# A line or two more or less move the rates of a small module by so much.
 SLACK = {"tokens a line": 0.3, "comprehensions": 5, "wide lines, %": 0.5, "filler names": 10}
 
 

@@ -568,7 +568,7 @@ def settings_from_arguments(
     messages = io.StringIO()
     try:
         with redirect_stderr(messages):
-            return tyro.cli(
+            chosen = tyro.cli(
                 settings,
                 prog=program or _program(sys.argv[0]),
                 description=(settings.__doc__ or "").partition("\n")[0],
@@ -580,6 +580,8 @@ def settings_from_arguments(
         if not e.code:  # --help
             raise
         raise ConfigError(_without_frame(messages.getvalue())) from None
+    sys.stderr.write(messages.getvalue())  # warnings of the settings
+    return chosen
 
 # %% ../../nbs/base/00_core.ipynb #c81c0c62
 def _program(started: str) -> str:  # the file of a module, or a command, e.g. 'xlnb align'
