@@ -170,8 +170,8 @@ class GroupLosses:
         self,
         pairs: Iterable[str],
         shrinkage: float = 1_000,  # tokens at the pooled mean added to each pair, for 'counts'
-        weight: float = 0.1,
-    ):  # of the newest batch in the moving average (0.1 in Zhou et al. 2021)
+        weight: float = 0.1,  # of the newest batch in the moving average (0.1 in Zhou et al. 2021)
+    ):
         if isinstance(pairs, str):
             raise ConfigError(f"pairs={pairs!r} is one string: give a list, [{pairs!r}]")
         if not 0 <= shrinkage < math.inf:

@@ -578,8 +578,8 @@ class InducedDictionary(list):
     def __init__(
         self,
         entries: Iterable,  # (word of first, word of second) pairs
-        agreement: float | None = None,
-    ):  # from 0 to 1, as `MapReport` has it; None: no map is known
+        agreement: float | None = None,  # from 0 to 1, as `MapReport` has it; None: no map is known
+    ):
         super().__init__(given_entries(entries)[0])
         self.agreement = agreement
 

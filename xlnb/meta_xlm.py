@@ -819,8 +819,8 @@ class Student(MaskedLanguageModel):
         network: EncoderForMaskedLM,
         ids: MaskIds,
         teacher,  # loaded: an encoder with the same width
-        weight: float,
-    ):  # of the squared difference
+        weight: float,  # of the squared difference
+    ):
         super().__init__(network, MASKING, ids)
         # not one of its own weights
         self.__dict__["teacher"] = teacher.eval().requires_grad_(False)
@@ -1266,8 +1266,8 @@ _ARM_COLOURS = ("blue", "red", "green", "orange", "purple", "sky", "yellow", "bl
 # %% ../nbs/05_meta_xlm.ipynb #76ddac72
 def draw_curves(
     groups: dict,  # arm → records, or {seed: record}
-    measure: str = "mlm",
-):  # or 'tags'
+    measure: str = "mlm",  # or 'tags'
+):
     "Source language, mean of the others, and the gap, over the tokens of the second phase and over all."
     what = {"mlm": "nats below frequency", "tags": "tags, F1 in %"}[measure]
     panels = [("source language", 1, 0), ("mean of the others", 0, 1), ("gap", 1, -1)]

@@ -308,8 +308,8 @@ class TransferLoss(torch.nn.Module):
         width_a: int,  # of contextual vectors
         width_b: int,  # of static vectors
         seed: int = 0,  # of the maps of dcca_ey
-        **options,
-    ):  # of the loss, such as ridge=1e-2 of dcca; components=64 of dcca_ey
+        **options,  # of the loss, such as ridge=1e-2 of dcca; components=64 of dcca_ey
+    ):
         super().__init__()
         check_counts(width_a=width_a, width_b=width_b)
         self.function = LOSSES[choose("name", name, LOSSES)]

@@ -663,8 +663,8 @@ USAGE = """usage: python -m xlnb.translation --model FOLDER < text > translation
 def translate_stream(
     argv: list[str],  # e.g. ['--model', 'runs/…/translator']
     lines,  # to translate, without their ends
-    out,
-):  # stream of text
+    out,  # stream of text
+):
     "The command line: a translation for every line; nothing is written unless all lines can be read."
     parser = argparse.ArgumentParser(
         prog="python -m xlnb.translation", description="Translates standard input."

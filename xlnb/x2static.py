@@ -1229,8 +1229,8 @@ def _run_command(c: _CommandLine) -> str:  # what was done
 # %% ../nbs/07_x2static.ipynb #14cc50bf
 @plain_warnings()
 def main(
-    argv: list[str],
-):  # e.g. ['--model', 'runs/my-model', '--text', 'de.txt', '--output', 'de.vec']
+    argv: list[str],  # e.g. ['--model', 'runs/my-model', '--text', 'de.txt', '--output', 'de.vec']
+):
     "Distil vectors; invalid input ends with one sentence."
     try:
         print(_run_command(settings_from_arguments(_CommandLine, argv)))

@@ -359,8 +359,8 @@ class GeneratorAndDiscriminator(MaskedLanguageModel):
         self,
         settings: Settings,  # resolved
         ids: MaskIds,
-        groups: list = (),
-    ):  # language pairs whose losses are summed apart as well
+        groups: list = (),  # language pairs whose losses are summed apart as well
+    ):
         super().__init__(
             self.new_network(settings, "generator"),
             settings.masking,

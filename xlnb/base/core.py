@@ -261,8 +261,8 @@ _CHECKSUMS = "checksums.json"
 # %% ../../nbs/base/00_core.ipynb #f7b36f79
 def write_checksums(
     folder,  # of a checkpoint or a network
-    *patterns: str,
-):  # of the files, which may lie in folders below; none: all files
+    *patterns: str,  # of the files, which may lie in folders below; none: all files
+):
     "Write the sha256 of a folder's files beside them; files of a folder below that has checksums are left to those."
     folder = Path(folder)
     below = {path.parent for path in folder.rglob(_CHECKSUMS)} - {folder}
@@ -319,8 +319,8 @@ def refusing_damage(
 def read_json(
     path,
     kind: type = dict,  # of the value
-    advice: str = "",
-):  # what to do about another one, such as ': delete it'
+    advice: str = "",  # what to do about another one, such as ': delete it'
+):
     "The JSON that a run has left in a file; `CheckpointError` for anything else."
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -338,8 +338,8 @@ def read_json(
 def read_json_object(
     path,
     *names: str,  # that are in it
-    advice: str = "",
-):  # as in `read_json`
+    advice: str = "",  # as in `read_json`
+):
     "The JSON object in a file that a run has left, with all these names; `CheckpointError` for anything else."
     value = read_json(path, advice=advice)
     if lacking := [name for name in names if name not in value]:
@@ -693,8 +693,8 @@ def check_counts(**numbers):  # name of a parameter → value
 def check_numbers(
     least: float,
     most: float,  # allowed too; inf: any finite number
-    **numbers,
-):  # name of a parameter → value
+    **numbers,  # name of a parameter → value
+):
     "Raise `ConfigError` for what is no finite number within two bounds."
     for name, value in numbers.items():
         if (

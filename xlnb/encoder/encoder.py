@@ -295,8 +295,8 @@ class Embeddings(nn.Module):
         self,
         inputs_embeds,  # (batch, seq, table width)
         positions,  # (1 or batch, seq), from 0
-        token_type_ids=None,
-    ):  # (batch, seq)
+        token_type_ids=None,  # (batch, seq)
+    ):
         hidden = inputs_embeds
         if hasattr(self, "position_embeddings"):
             hidden = hidden + self._position_rows(positions)
@@ -506,8 +506,8 @@ class Packing:
     def __init__(
         self,
         cu_seqlens: Tensor,  # (sequences + 1,): 0, the running sums of the lengths
-        total: int,
-    ):  # tokens in the batch
+        total: int,  # tokens in the batch
+    ):
         lengths = cu_seqlens.diff().long()
         if cu_seqlens[0] != 0 or cu_seqlens[-1] != total or not (lengths > 0).all():
             raise ConfigError(
@@ -768,8 +768,9 @@ class Block(GradientCheckpointingLayer):
         self,
         hidden,
         context: AttentionContext,  # (batch, seq, hidden)
-        wanted: Tensor | None = None,
-    ):  # (batch, seq) bool: tokens that go through the feed-forward; None: all
+        wanted: Tensor | None = None,  # (batch, seq) bool: tokens that go through the feed-forward;
+        # None: all
+    ):
         hidden, weights = self.sublayer(hidden, self.attention_norm, self.attention, context)
         crossed = None
         if context.crosses:

@@ -670,8 +670,8 @@ def _popped(batches: deque):  # by several threads
 def each_batch(
     network,
     batches: list,  # the longest first
-    read,
-):  # (network, batch) → None
+    read,  # (network, batch) → None
+):
     "Read batches with dropout off; on a CPU every thread of torch has batches, and a replica, of its own."
     all_threads = torch.get_num_threads()
     threads = min(all_threads if network.device.type == "cpu" else 1, len(batches))

@@ -67,8 +67,8 @@ _SMALL_MATRIX = 2**20
 def decomposed(
     how,  # torch.linalg.svd, eigh, svdvals or cholesky
     matrix,  # of floats
-    **options,
-):  # of `how`
+    **options,  # of `how`
+):
     "A decomposition computed in float64, in the matrix's type; raises `DataError` where it does not converge."
     if not torch.isfinite(float_matrix(matrix)).all():
         raise DataError("a matrix holds NaN or infinity: look at what made it")

@@ -353,9 +353,7 @@ def ledger(
 # %% ../../nbs/pretraining/05_claims.ipynb #294b744f
 def _beaten(
     rows,
-) -> (
-    str
-):  # 'yes' where every better arm is ahead of its baselines; otherwise the baselines that are not
+) -> str:  # 'yes', or the baselines that a better arm is not ahead of
     said = [row["beats the baseline"] for row in rows if row["beats the baseline"]]
     ahead = dict.fromkeys(
         text.removeprefix("no: ").rsplit(" ", 1)[0] for text in said if text.startswith("no")

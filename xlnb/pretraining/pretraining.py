@@ -216,8 +216,8 @@ def check_choices(settings: RunSettings, **allowed):  # field → values
 # %% ../../nbs/pretraining/04_pretraining.ipynb #2b4f0079
 def check_amounts(
     settings: RunSettings,  # filled in
-    *more: str,
-):  # further fields that are above 0
+    *more: str,  # further fields that are above 0
+):
     "Raise `ConfigError` for an amount that is not above 0, and for a micro-batch that cannot hold a row."
     for name in (
         "steps",
@@ -263,8 +263,8 @@ def max_side(settings: RunSettings) -> int:
 # %% ../../nbs/pretraining/04_pretraining.ipynb #c40a20ce
 def network_config(
     settings: RunSettings,  # filled in
-    layers: int | None = None,
-):  # None: those of the settings
+    layers: int | None = None,  # None: those of the settings
+):
     "`EncoderConfig` of a network of the run."
     size = SIZES[settings.size]
     scaled = ("hidden_size", "num_attention_heads", "intermediate_size")
@@ -531,8 +531,8 @@ def sums_by_group(
     name: str,  # of the loss
     groups: list,  # names
     group: torch.Tensor,  # (tokens,) number of the group of each token
-    **values: torch.Tensor,
-):  # measure → (tokens,)
+    **values: torch.Tensor,  # measure → (tokens,)
+):
     "Sums and numbers of tokens of each group, as parts of a loss: 'tlm/loss/de-en', 'tlm/tokens/de-en'."
 
     def count(weights=None):
@@ -989,8 +989,8 @@ def announce(recipe: Recipe, settings: RunSettings, data: Prepared):
 
 def announce_plan(
     text: str,  # what a run will cost, as of `Recipe.plan`
-    settings: RunSettings,
-):  # filled in
+    settings: RunSettings,  # filled in
+):
     "Say on standard error, and at the terminal where papermill runs, what a run will cost and what its limit covers."
     limit = (
         f"limit    {settings.max_minutes:g} minutes for training, one step at least, and half "

@@ -330,8 +330,8 @@ def draw_seeds(
     curves: list,  # one per seed: (x, y), x ascending
     colour: str,
     label: str,
-    style: str = "-",
-):  # of matplotlib; marks are left off the thin lines
+    style: str = "-",  # of matplotlib; marks are left off the thin lines
+):
     "A thin line per seed, and thick their mean over the x that all of them reach."
     if not curves:
         return
@@ -352,8 +352,8 @@ def draw_by_layer(
     measure: str,  # of the records' metrics, e.g. 'tatoeba', 'acc@1c'
     baselines: dict,  # label → name of a baseline in the records
     top: float | None = None,
-    bottom: float = 0,
-):  # of the axis, in percent
+    bottom: float = 0,  # of the axis, in percent
+):
     "Runs by layer: a thin line per seed, a thick one for their mean; baselines black, the untrained network grey."
     records = [r for runs in groups.values() for r in runs.values()]
 

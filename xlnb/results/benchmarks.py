@@ -273,8 +273,8 @@ def training_step(
     model,
     batches,
     settings,  # filled in, of any paper
-    loading: bool = False,
-):  # as of `step_of`
+    loading: bool = False,  # as of `step_of`
+):
     "A function that trains one step. It tells `mark` where it is."
     config = training_config(settings)
     numbers = count()
@@ -610,8 +610,8 @@ def crossing_step(
     batch_tokens: int,
     data: Prepared,
     device="cpu",
-    **more,
-):  # fields of `veco.Settings`
+    **more,  # fields of `veco.Settings`
+):
     "A function that trains one step of CA-MLM + TLM."
     made, changes = CROSSINGS[choose("kind", kind, CROSSINGS)]
     more |= changes | dict(size=size, vocab_size=len(data.tokenizer), batch_tokens=batch_tokens)

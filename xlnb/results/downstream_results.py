@@ -310,8 +310,9 @@ def language_set_of(target: str) -> str:  # a language, or a pair of them; one o
 # %% ../../nbs/results/08a_downstream_results.ipynb #1dd974fa
 def average(
     column: str,  # one of COLUMNS
-    languages: str = LANGUAGE_SETS[1],
-):  # scores of `merged` → their mean over languages, percent; NaN where there are none
+    languages: str = LANGUAGE_SETS[1],  # scores of `merged` → their mean over languages, percent;
+    # NaN where there are none
+):
     "What an encoder scores that has learned in English, in English or elsewhere."
 
     def value(scores) -> float:

@@ -90,8 +90,8 @@ _COLOURS = {
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #11676890
 def _plot_starts(
     panels: dict,  # title → arm → {seed: record}
-    total: bool = False,
-):  # whether the tokens of the monolingual phase count
+    total: bool = False,  # whether the tokens of the monolingual phase count
+):
     "The same loss over tokens, a panel for each set of arms; thin lines are seeds."
     fig, axes = figure("page", height=2.3, ncols=len(panels), sharey=True, squeeze=False)
     for ax, (title, arms) in zip(axes[0], panels.items()):
@@ -353,8 +353,8 @@ def _lag(arms):  # evaluations by which the others come later; NaN where neither
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #73cad88c
 def _gap_after(
-    arms,
-):  # evaluations from the source's onset to the largest gap; NaN without an onset
+    arms,  # evaluations from the source's onset to the largest gap; NaN without an onset
+):
     source, others = _tags_of(arms["from scratch"])
     begin = _onset(source)
     return int(np.argmax(np.subtract(source, others))) - begin if begin < len(source) else math.nan
@@ -620,8 +620,8 @@ def _source_and_others(record, measure):
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #13ca5f4a
 def _plot_shares(
     line: dict,  # arm → {seed: record}: shares of the source language
-    beside: dict,
-):  # the same: other arms to compare
+    beside: dict,  # the same: other arms to compare
+):
     "Mean of the others over the source's score: loss, tags; small dots are seeds."
     fig, axes = figure("page", height=2.7, ncols=2)
     for ax, (measure, what) in zip(

@@ -889,8 +889,8 @@ class _Selected(MaskedLanguageModel):
         ids: MaskIds,
         judge: Callable,  # network → held-out loss
         due: Callable,  # step → whether it is an evaluation's
-        pairs: bool = False,
-    ):  # whether the continuation reads pairs
+        pairs: bool = False,  # whether the continuation reads pairs
+    ):
         super().__init__(network, MASKING, ids, pairs)
         self.judge, self.due, self.selected = judge, due, deepcopy(network).requires_grad_(False)
         # loss, step
@@ -946,8 +946,8 @@ class Transfer(_Selected):
         judge: Callable,
         due: Callable,
         loss: TransferLoss,
-        s: Settings,
-    ):  # of `continuation_of`
+        s: Settings,  # of `continuation_of`
+    ):
         super().__init__(network, ids, judge, due)
         self.transfer = loss
         self.layer = s.layer

@@ -83,8 +83,8 @@ _READ = {
 
 
 def _crossing(
-    record,
-):  # by block: share of attention across, as a part of what even attention gives
+    record,  # by block: share of attention across, as a part of what even attention gives
+):
     rows = record["attention"]
     return [row["layer"] for row in rows], [100 * row["share"] / row["even"] for row in rows]
 
@@ -157,8 +157,8 @@ def _versus(experiment, ahead, behind, measures):
 
 
 def _gains(
-    arms,
-):  # by how many points CA-MLM + TLM is ahead of MLM: retrieval, less the most of any probe
+    arms,  # by how many points CA-MLM + TLM is ahead of MLM: retrieval, less the most of any probe
+):
     better = arms["CA-MLM + TLM"]
     worse = arms["MLM"]
 
@@ -169,8 +169,8 @@ def _gains(
 
 # %% ../../nbs/results/06b_veco_results.ipynb #fb08b3c0
 def _extra(
-    arms,
-):  # what cross-attention adds with pairs, less what it adds without: captions, points
+    arms,  # what cross-attention adds with pairs, less what it adds without: captions, points
+):
     captions = {arm: _CAPTIONS["value"](record) for arm, record in arms.items()}
     return (captions["CA-MLM + TLM"] - captions["MLM + TLM"]) - (
         captions["CA-MLM"] - captions["MLM"]
@@ -178,8 +178,9 @@ def _extra(
 
 # %% ../../nbs/results/06b_veco_results.ipynb #4d01c794
 def _passes(
-    arms,
-):  # share of the run after which VECO has passed the end of the random start; infinite: never
+    arms,  # share of the run after which VECO has passed the end of the random start; infinite:
+    # never
+):
     end = arms["random"]["curve"][-1]["held_out/bleu"]
     x, y = over_tokens(arms["CA-MLM + TLM"], lambda line: line["held_out/bleu"])
     return next((t / x[-1] for t, score in zip(x, y) if score > end), math.inf)

@@ -487,8 +487,8 @@ def _sentences(measure):  # mean of entailment and paraphrase
 
 
 def _retrieval_at(
-    flops: float,
-):  # 10¹², on the way: validation captions; NaN where a run did not get there
+    flops: float,  # 10¹², on the way: validation captions; NaN where a run did not get there
+):
     def value(record):
         spent = record["flops"]["standard"] / 1e12 / record["run"]["tokens"]
         points = [(line["tokens"] * spent, best_accuracy(line)) for line in record["curve"]]
@@ -675,8 +675,8 @@ CLAIMS |= {
 # %% ../../nbs/results/03a_xlm_e_results.ipynb #a7ab12e3
 def _plot_printed(
     costs: list[dict],  # rows of the paper's Table 4
-    errors: list[dict],
-):  # of its Table 6
+    errors: list[dict],  # of its Table 6
+):
     "What the paper prints of its Figures 1 and 4: score against compute, and alignment error rates at the best layers."
     fig, axes = figure("page", height=2.5, ncols=2)
     value = {(r["model"], r["metric"]): r["value"] for r in costs}

@@ -111,8 +111,8 @@ def folder_lock(folder: Path):
 
 
 def _locked(
-    folder: Path,
-):  # an open file; None where the folder was removed while its lock was waited for
+    folder: Path,  # an open file; None where the folder was removed while its lock was waited for
+):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ".lock"
     with suppress(FileNotFoundError):

@@ -42,8 +42,8 @@ class Lines:
             ..., Iterable
         ],  # called with the arguments at the start of every pass
         *arguments,  # passed on; a module-level function lets it be pickled
-        **options,
-    ):  # passed on
+        **options,  # passed on
+    ):
         self.open_function = open_function
         self.arguments = arguments
         self.options = options
@@ -156,8 +156,9 @@ class Corpus:
         return "sha256" in self.facts
 
     def __post_init__(
-        self,
-    ):  # normalises held-out and test lines; `DataError` for names that do not fit, no strings
+        self,  # normalises held-out and test lines; `DataError` for names that do not fit, no
+        # strings
+    ):
         self._check_names()
         valid = {}
         for pair, rows in self.valid.items():

@@ -401,8 +401,8 @@ def save_vocabulary(
 
 # %% ../../nbs/text/06_vocab.ipynb #c4a633bf
 def load_tokenizer(
-    folder,
-):  # written by `train_vocab`, or a checkpoint folder that such a tokenizer was saved to
+    folder,  # written by `train_vocab`, or a checkpoint folder that such a tokenizer was saved to
+):
     "The tokenizer of a folder; `DataError` if it is not one of ours, or was changed."
     from transformers import PreTrainedTokenizerFast
 
