@@ -184,7 +184,7 @@ def test_the_interval_of_its_number_decides_a_rule(runs, direction, why):
 def test_the_interval_of_its_signs_decides_a_rule_with_a_sign(sign, direction, counted):
     row = judge_rule(Rule(RISE.measure, RISE.arms, RISE.number, sign), runs_of(**RISING))
     assert (row["direction"], (row["for"], row["against"])) == (direction, counted)
-    assert row["why"] == ("its seeds do not side" if direction == "undecided" else "")
+    assert row["why"] == ("no consistent sign over seeds" if direction == "undecided" else "")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from conftest import write
 from test_evaluation import data, model, small_data  # noqa: F401
 
 from xlnb.base.core import ConfigError, DataError
-from xlnb.pretraining.experiments import filled_in, recipe_of
+from xlnb.pretraining.experiments import run_identity, recipe_of
 from xlnb.pretraining.reports import spread
 from xlnb.results import downstream_results as D
 
@@ -39,7 +39,7 @@ def record(
 
 def test_encoders_are_runs_of_their_papers_on_one_corpus_with_one_vocabulary():
     for name, own in D.ENCODERS.items():
-        given = filled_in(recipe_of(own.notebook), {**own.settings, "seed": 0})
+        given = run_identity(recipe_of(own.notebook), {**own.settings, "seed": 0})
         assert (given["corpus"], given["langs"], given["vocab_size"]) == (
             "multi30k",
             "de,en,fr",

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from xlnb.base.core import CheckpointError, ConfigError, read_records, torch_generator
 from xlnb.training.training import latest_checkpoint
-from xlnb.pretraining.experiments import filled_in, missing
+from xlnb.pretraining.experiments import run_identity, missing
 from xlnb.pretraining.pretraining import run_folder, train_phase
 from xlnb.results.dro_runs import (
     EXPERIMENTS,
@@ -163,7 +163,7 @@ def test_the_run_beneath_an_excess_is_the_arm_that_is_not_robust():
     shared = EXPERIMENTS["defects"].shared
     arms = EXPERIMENTS["defects"].arms
     beneath = baseline_of(resolve(Settings(**shared, **arms["robust, excess"])))
-    same = filled_in(RECIPE, {**shared, **arms["not robust"]})
+    same = run_identity(RECIPE, {**shared, **arms["not robust"]})
     assert {name: getattr(beneath, name) for name in same} == same
 
 

@@ -9,7 +9,7 @@ from xlnb.base.core import ConfigError, DataError
 from xlnb.pretraining import experiments
 from xlnb.pretraining.experiments import (
     Experiment,
-    filled_in,
+    run_identity,
     finished_runs,
     missing,
     plot_grid,
@@ -33,7 +33,7 @@ def test_every_experiment_of_xlm_e_can_be_resolved(xlm_e):
     for experiment in xlm_e.experiments.values():
         assert experiment.claim.endswith(".")
         runs = [
-            tuple(sorted(filled_in(xlm_e, given).items(), key=str))
+            tuple(sorted(run_identity(xlm_e, given).items(), key=str))
             for _, given in experiment.runs()
         ]
         assert len(set(runs)) == len(runs), "two arms are the same run"
@@ -42,7 +42,7 @@ def test_every_experiment_of_xlm_e_can_be_resolved(xlm_e):
 def test_a_record_counts_for_every_experiment_that_names_its_parameters(xlm_e):
     given = xlm_e.experiments["tasks"].runs()[0][1]
     record = {
-        "parameters": {**filled_in(xlm_e, given), "max_minutes": 1.0, "out": "x"},
+        "parameters": {**run_identity(xlm_e, given), "max_minutes": 1.0, "out": "x"},
         "run": {"finished": True},
     }
     todo = missing(xlm_e.experiments["tasks"], xlm_e, [record])

@@ -23,7 +23,7 @@ from xlnb.training.training import (
 from xlnb.measures.alignment import trained_on_pairs
 from xlnb import xlm_e
 from xlnb.pretraining import pretraining
-from xlnb.pretraining.experiments import filled_in, renamed_parameters
+from xlnb.pretraining.experiments import run_identity, renamed_parameters
 from xlnb.pretraining.held_out import Measured, hold_out, pair_metrics
 from xlnb.pretraining.pretraining import held_out_spec, main, train_phase, training_config
 from xlnb.xlm_e import (
@@ -293,7 +293,7 @@ def test_networks_share_an_embedding_matrix_or_have_one_each(data, sharing):
 
 
 def test_records_under_former_names_are_read():
-    current = {**filled_in(xlm_e.RECIPE, {"steps": 6000, "rtd_weight": 20.0})}
+    current = {**run_identity(xlm_e.RECIPE, {"steps": 6000, "rtd_weight": 20.0})}
     former = {k: v for k, v in current.items() if k not in ("rtd_weight", "embedding_sharing")}
     former |= {"lam": 20.0, "table": "one", "spans": None, "tied": True}
     assert renamed_parameters(former, xlm_e.RECIPE) == (current, [])

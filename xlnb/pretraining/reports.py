@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LEARNED', 'BASELINE', 'group_records', 'current_parameters', 'spread', 'make_record', 'layer_means', 'best_layer',
            'baseline_mean', 'last_held_out', 'best_accuracy', 'nats_learned', 'tokens_to_learn', 'has_learned',
-           'regime_rows', 'summarise', 'over_tokens', 'draw_seeds', 'draw_by_layer', 'model_card', 'write_cards']
+           'learning_rows', 'summarise', 'over_tokens', 'draw_seeds', 'draw_by_layer', 'model_card', 'write_cards']
 
 # %% ../../nbs/pretraining/01_reports.ipynb #7eeb100b
 import json, math
@@ -251,7 +251,7 @@ def has_learned(record: dict) -> bool:
     return not math.isnan(tokens_to_learn(record))
 
 # %% ../../nbs/pretraining/01_reports.ipynb #bde9c33a
-def regime_rows(arms: dict[str, list[dict]]) -> list[dict]:  # arm → records
+def learning_rows(arms: dict[str, list[dict]]) -> list[dict]:  # arm → records
     "Runs past the learning threshold: how many seeds, nats below word frequency at the end, tokens to get there."
     rows = []
     ends = {

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.core import PALETTE, figure, label_lines
 from ..measures.retrieval import usual_layer
-from ..pretraining.claims import Claim, Comparison, Rule, interval, said_difference
+from ..pretraining.claims import Claim, Comparison, Rule, interval, difference_text
 from xlnb.pretraining.reports import (
     LEARNED,
     baseline_mean,
@@ -63,7 +63,7 @@ def summary_numbers(finished: dict) -> dict:  # of `runs_of_size`
 
     def nats(ahead, behind="from scratch"):  # in the other languages, at the end
         arms = ("starts", ahead), ("starts", behind)
-        return said_difference(Comparison("", *arms, _loss_elsewhere), finished)
+        return difference_text(Comparison("", *arms, _loss_elsewhere), finished)
 
     late = finished["starts"]["from scratch, random start"].values()
     return {
@@ -330,7 +330,7 @@ def _rule(measure, arms, number, sign=None, **beside):  # arms by name
 
 
 def _beside(arm, score):
-    return dict(beside=arm, value=score["value"], baselines=score["baselines"])
+    return dict(scored_arm=arm, value=score["value"], baselines=score["baselines"])
 
 # %% ../../nbs/results/05a_meta_xlm_results.ipynb #afa2da23
 def _onset(values):  # evaluation; one past the last where the end is not above the beginning

@@ -112,11 +112,12 @@ def plot_gains(
 
 # %% ../../nbs/results/07d_static_results.ipynb #7217ce21
 _SENTENCES, _WORDS, _TATOEBA, _NTREX, _CAPTIONS = (
-    layer_score(test, "acc@1c", ("trigrams", "acc@1"), "lsa", goes_on=True)
+    layer_score(test, "acc@1c", ("trigrams", "acc@1"), "lsa", continued=True)
     for test in ("T3", "words", "tatoeba", "ntrex", "multi30k-2016")
 )
 _TAGS, _LINKS = (
-    layer_score(test, measure, goes_on=True) for test, measure in (("tags", "f1"), ("gold", "aer"))
+    layer_score(test, measure, continued=True)
+    for test, measure in (("tags", "f1"), ("gold", "aer"))
 )
 
 # %% ../../nbs/results/07d_static_results.ipynb #a430e0d3
