@@ -54,7 +54,7 @@ from xlnb.measures.alignment import (
     transport_plan,
     word_links,
 )
-from xlnb.measures.ibm import alignment_error_rate, diagonal_links
+from xlnb.measures.ibm import HEURISTICS, alignment_error_rate, diagonal_links
 
 
 # ---- rules against loops
@@ -1068,11 +1068,15 @@ def test_a_narrow_locale_and_standard_input(tmp_path):
     assert b"Traceback" not in latin.stderr
 
 
-def test_help_is_printed(capsys):
-    main(["--help"])
-    assert capsys.readouterr().out.startswith(
-        "usage: python -m xlnb.measures.alignment FIRST SECOND"
-    )
+def test_help_explains_files_and_options(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert not stopped.value.code and "FIRST SECOND" in shown.partition("\n")[0]
+    assert "'-' is standard input" in shown and "--symmetrise" in shown
+    # the choices are written out there
+    words = set(" ".join(shown.replace("│", " ").split()).replace(";", " ").split())
+    assert {*METHODS, *HEURISTICS} <= words
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -1121,9 +1125,9 @@ def test_command_with_a_model_and_output(tmp_path, capsys):
 @pytest.mark.parametrize(
     "argv, says",
     [
-        ([], "usage: python -m"),
-        (["A"], "usage"),
-        (["A", "--scores"], "usage"),
+        ([], "FIRST"),
+        (["A"], "SECOND"),
+        (["A", "--scores"], "SECOND"),
         (["A", "B", "--layer", "3"], "--layer is for alignment with --model"),
         (["A", "B", "--method", "argmax"], "--method is for alignment with --model"),
         (
@@ -1137,7 +1141,7 @@ def test_command_with_a_model_and_output(tmp_path, capsys):
         (["A", "B", "--iterations", "many"], "Error parsing --iterations"),
         (["A", "B", "--model", "no/such"], "no/such is not a folder"),
         (["A", "B", "--methods", "argmax"], "xlnb: Unrecognized options: --methods"),
-        (["A", "B", "--output"], "--output needs a value"),
+        (["A", "B", "--output"], "Missing value for argument '--output'"),
         (["A", "B", "--iterations", "0"], "--iterations 0: give 1 or more"),
         (["A", "missing.txt"], "missing.txt is not there"),
         (["A", "SHORT"], "short.txt:1: this file ends after 1 lines"),

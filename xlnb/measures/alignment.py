@@ -14,9 +14,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, islice, product, zip_longest
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from tyro.conf import Positional, arg
 
 from xlnb.base.core import (
     ConfigError,
@@ -843,33 +845,34 @@ def plot_aer(
     label_lines(ax)
     return fig, ax
 
-# %% ../../nbs/measures/02_alignment.ipynb #6fba1bb4
-_USAGE = """usage: python -m xlnb.measures.alignment FIRST SECOND [--model FOLDER] [--layer 8] [--method argmax]
-                                [--symmetrise grow-diag-final-and] [--iterations 5] [--scores] [--output FILE]
-Aligns the words of two files line by line; without --model, learns from the files themselves. A line ends at LF or
-CRLF, a word at blank or tab; - is standard input, for one of the two."""
-
 # %% ../../nbs/measures/02_alignment.ipynb #5114e320
 @dataclass(frozen=True)
 class _CommandLine:
-    "What may follow the two files."
+    "Links between the words of two files, line by line, in Pharaoh's form."
 
-    # folder of a saved model; None: IBM-1 with a diagonal prior, trained on the two files
+    # file, a sentence per line; '-' is standard input, for one of the two
+    first: Positional[Annotated[str, arg(metavar="FIRST")]]
+    # file of translations, line by line
+    second: Positional[Annotated[str, arg(metavar="SECOND")]]
+    # folder of an encoder with its tokenizer; None: IBM-1 with a diagonal prior, trained on the two files
     model: str | None = None
-    layer: int | None = None  # of the model; None: two thirds up
-    method: str | None = None  # of the model, one of METHODS; None: what suits it
-    symmetrise: str | None = None  # of IBM-1, one of HEURISTICS; None: grow-diag-final-and
+    layer: int | None = None  # of the encoder; None: two thirds up
+    # of the encoder: optimal_transport | entropic_ot | argmax | itermax | match | softmax;
+    # None: what suits it
+    method: str | None = None
+    # of IBM-1: intersection | union | grow-diag | grow-diag-final | grow-diag-final-and;
+    # None: grow-diag-final-and
+    symmetrise: str | None = None
     iterations: int | None = None  # of IBM-1's EM; None: 5
     scores: bool = False  # write 0-0:0.87
-    output: str | None = None  # file that appears when it is complete; None: the terminal
+    output: str | None = None  # file, written when all is aligned; None: the terminal
 
     def __post_init__(self):
-        for name in ("layer", "method") if self.model is None else ("symmetrise", "iterations"):
+        of_other_mode = ("layer", "method") if self.model is None else ("symmetrise", "iterations")
+        for name in of_other_mode:
             if getattr(self, name) is not None:
-                raise ConfigError(
-                    f"--{name} is for alignment {'with' if self.model is None else 'without'} "
-                    f"--model"
-                )
+                mode = "with" if self.model is None else "without"
+                raise ConfigError(f"--{name} is for alignment {mode} --model")
         if self.iterations is not None and self.iterations < 1:
             raise ConfigError(f"--iterations {self.iterations}: give 1 or more")
         if self.method:
@@ -930,8 +933,8 @@ def _align_files(pairs, settings: _CommandLine):
     return align(pairs, model, settings.layer, settings.method, tokenizer)
 
 
-def _printed(text: str):
-    "Write to the terminal, or into a pipe; whoever has closed the pipe has read enough."
+def _print_quietly(text: str):
+    "Write to the terminal or into a pipe; a pipe that its reader has closed is no error."
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:
@@ -942,20 +945,12 @@ def _printed(text: str):
 def main(argv: list[str]):  # e.g. ['a.txt', 'b.txt', '--scores']
     "Align two files; invalid input ends with one sentence."
     utf8_output()
-    if {"--help", "-h"} & {*argv}:
-        return _printed(_USAGE + "\n")
-    files = argv[:2]
-    options = ["--scores=True" if a == "--scores" else a for a in argv[2:]]
-    if len(files) < 2 or any(a.startswith("-") and a != "-" for a in files):
-        sys.exit(_USAGE)
     try:
-        if options and options[-1].startswith("--") and "=" not in options[-1]:
-            raise ConfigError(f"{options[-1]} needs a value\n{_USAGE}")
-        settings = settings_from_arguments(_CommandLine, options)
-        links = _align_files(read_sides(*files), settings)
+        settings = settings_from_arguments(_CommandLine, argv)
+        links = _align_files(read_sides(settings.first, settings.second), settings)
         text = "".join(pharaoh(links_of_pair, settings.scores) + "\n" for links_of_pair in links)
         if settings.output is None:
-            return _printed(text)
+            return _print_quietly(text)
         with atomic_path(settings.output) as path:
             path.write_text(text, encoding="utf-8")
     except (ValueError, OSError) as e:
