@@ -19,6 +19,7 @@ from transformers import (
     XLMRobertaConfig,
     XLMRobertaModel,
 )
+from warm import run_module
 
 import xlnb.measures.alignment as alignment
 from xlnb.base.core import (
@@ -988,8 +989,7 @@ TEXT = "\n".join(sentences(40)) + "\n"
 
 def test_command_as_typed(tmp_path):
     a, b = files(tmp_path, TEXT, TEXT.replace("o", "0"))
-    command = [sys.executable, "-m", "xlnb.measures.alignment", a, b]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = run_module("xlnb.measures.alignment", a, b)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.split("\n")
     assert lines == [" ".join(f"{k}-{k}" for k in range(len(s.split()))) for s in TEXT.split("\n")]

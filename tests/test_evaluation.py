@@ -12,6 +12,7 @@ import pytest
 import transformers
 from conftest import write
 from test_finetuning import fast
+from warm import run_module
 
 from xlnb.base.core import ConfigError, DataError, paper_table, read_records
 from xlnb.text.vocab import train_vocab
@@ -1350,13 +1351,7 @@ def test_another_process_asks_for_one_more_language(settings, scores, data, tmp_
     environment = {**os.environ, "XLNB_DATA": str(data), "XLNB_RESULTS": str(tmp_path / "results")}
     for path in out.glob("*/answers/*-en-*"):
         path.unlink()
-    done = subprocess.run(
-        [sys.executable, "-m", "xlnb.evaluation", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_module("xlnb.evaluation", *arguments, env=environment)
     assert done.returncode == 0 and "xnli: accuracy, %" in done.stdout, done.stderr[-2000:]
 
 
@@ -1367,14 +1362,7 @@ def test_the_command_line_needs_no_checkout(model, tmp_path):
     }
     environment["PYTHONPATH"] = str(Path(E.__file__).parents[1])
     arguments = ["--model", model, "--tasks", "cldr", "--langs", "en,de", "--controls", "false"]
-    done = subprocess.run(
-        [sys.executable, "-m", "xlnb.evaluation", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=tmp_path,
-    )
+    done = run_module("xlnb.evaluation", *arguments, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert len([*(tmp_path / "runs" / "evaluation").glob("*.csv")]) == 1
     assert (
@@ -1396,13 +1384,7 @@ def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
     arguments += ["--out", str(tmp_path)]
     environment = {k: v for k, v in os.environ.items() if k != "XLNB_DATA"}
     environment["XLNB_RESULTS"] = str(tmp_path / "results")
-    done = subprocess.run(
-        [sys.executable, "-m", "xlnb.evaluation", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_module("xlnb.evaluation", *arguments, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "cldr entailment: accuracy, %" in done.stdout and "untrained" in done.stdout
     assert all(
@@ -1415,13 +1397,7 @@ def test_the_command_line_needs_no_download(model, tmp_path, monkeypatch):
     assert {"any encoder", "untrained any encoder", "strings"} <= {*rows.system} and {
         *rows.target
     } == {"en", "de"}
-    wrong = subprocess.run(
-        [sys.executable, "-m", "xlnb.evaluation", "--tasks", "cldr"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    wrong = run_module("xlnb.evaluation", "--tasks", "cldr", env=environment)
     assert wrong.returncode == 1 and wrong.stderr.startswith("xlnb: model=''")
 
 

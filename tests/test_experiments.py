@@ -4,6 +4,7 @@ import fcntl, math, os, re, signal, subprocess, sys, threading, time
 from dataclasses import asdict, dataclass, field, replace
 
 import pytest
+from warm import run_module
 
 from xlnb.base.core import ConfigError, DataError
 from xlnb.pretraining import experiments
@@ -218,11 +219,7 @@ def test_help_is_an_answer(command, capsys, ask):
 
 @pytest.mark.slow
 def test_the_sentence_is_all_that_a_command_says():
-    done = subprocess.run(
-        [sys.executable, "-m", "xlnb.pretraining.experiments", "03_xlm"],
-        capture_output=True,
-        text=True,
-    )
+    done = run_module("xlnb.pretraining.experiments", "03_xlm")
     assert (
         done.returncode == 1 and done.stderr.startswith("xlnb: ") and done.stderr.count("\n") == 1
     )

@@ -1,10 +1,11 @@
 "Translators: a run that is killed and goes on, averaged weights, lines in and out, what is refused."
 
-import io, math, subprocess, sys
+import io, math, sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from warm import run_module
 
 from xlnb.base.core import CheckpointError, ConfigError, DataError, read_lines
 from xlnb.text.batches import token_frequencies
@@ -310,9 +311,7 @@ def test_every_run_of_the_experiments_can_be_resolved():
 
 
 def test_without_arguments_the_command_says_what_it_needs():
-    done = subprocess.run(
-        [sys.executable, "-m", "xlnb.translation"], capture_output=True, text=True, timeout=120
-    )
+    done = run_module("xlnb.translation")
     assert done.returncode == 1 and done.stderr.startswith(
         "usage: python -m xlnb.translation --model FOLDER"
     )

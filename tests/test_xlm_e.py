@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
+from warm import run_module
 
 from xlnb.base.core import torch_generator
 from xlnb.encoder.encoder import EncoderConfig
@@ -56,7 +57,9 @@ def arguments(**changes):
 
 def run(*launcher, **changes):
     "The main job as a process of its own; returns what it wrote, or fails with it."
-    command = [sys.executable, *(launcher or ("-m", "xlnb.xlm_e")), *arguments(**changes)]
+    if not launcher:
+        return run_module("xlnb.xlm_e", *arguments(**changes), timeout=600)
+    command = [sys.executable, *launcher, *arguments(**changes)]
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
     )

@@ -1,11 +1,12 @@
 "X-Y and EN-X as two worlds of the same size: pairs, lines, vocabulary, samplers, and the job from outside."
 
-import math, os, subprocess, sys
+import math, os
 from collections import Counter
 
 import pytest
 import torch
 from hypothesis import given, settings as profile, strategies as st
+from warm import run_module
 
 from xlnb.base.core import ConfigError, read_records, split_pair, torch_generator
 from xlnb.text.batches import token_frequencies
@@ -427,13 +428,7 @@ def test_the_job_from_outside_records_groups_and_goes_on(tmp_path, monkeypatch):
     given = {**SMALL, "langs": "de,en,hi", "steps": 3, "pair_lines": 300, "out": tmp_path / "run"}
     arguments = [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLNB_RESULTS": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "xlnb.xy_lent", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = run_module("xlnb.xy_lent", *arguments, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     monkeypatch.setenv("XLNB_RESULTS", str(tmp_path))
     (record,) = read_records("04_xy_lent")
