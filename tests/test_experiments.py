@@ -72,7 +72,7 @@ class ToyRecipe:
     Settings: type = ToySettings
     not_identity: frozenset = frozenset({"out"})
     renamed: dict = field(default_factory=dict)
-    absent: dict = field(default_factory=dict)
+    former_values: dict = field(default_factory=dict)
 
     def resolve(self, settings):
         return settings
@@ -137,7 +137,7 @@ def test_parameters_of_every_paper_are_read_under_their_current_names():
 def test_a_parameter_that_came_later_is_read_as_it_was_before():
     old = record(seed=0)
     new = record(seed=0, rate=0.5)
-    recipe = replace(ToyRecipe(), absent={"rate": 0.5})
+    recipe = replace(ToyRecipe(), former_values={"rate": 0.5})
     assert records_of(TOY, recipe, [old]) == {"slow": {}, "fast": {0: old}}
     assert records_of(TOY, recipe, [old, new])["fast"] == {0: new}
 

@@ -16,20 +16,20 @@ from xlnb.pretraining import held_out
 from xlnb.pretraining.held_out import (
     LEAST_LINES,
     HeldOutSpec,
-    Measured,
-    Probed,
+    MeasuredNetworks,
+    ProbeSettings,
     baseline_rows,
     cached_rows,
     detection,
     evaluate,
-    fitted,
+    fit_to_time,
     hold_out,
     held_out_metrics,
     language_metrics,
     pair_metrics,
     pair_text,
     partner_batches,
-    sentences_of,
+    count_sentences,
     texts_by_language,
     untrained_rows,
 )
@@ -81,7 +81,9 @@ def test_all_discriminators_are_shown_the_same_drawn_pieces(data, guesser):
 
     other = new_model(EncoderForMaskedLM, shaped(len(data.tokenizer)), 2)
     for name, masked_lm in (("one", guesser), ("other", other)):
-        found = language_metrics(Measured(masked_lm.encoder, masked_lm, looks(name)), texts, ids)
+        found = language_metrics(
+            MeasuredNetworks(masked_lm.encoder, masked_lm, looks(name)), texts, ids
+        )
         assert {lang: m["auc"] for lang, m in found.items()} == {"en": 0.5, "de": 0.5}
     samples = slice(0, None, 2)
     drawn = slice(1, None, 2)  # of each language the generator's own first
@@ -162,7 +164,7 @@ def test_a_constant_answer_reaches_the_baseline_of_replaced_tokens_in_pairs(data
     samples = guess(guesser, text.true, True, torch_generator("held out")).samples
 
     def answer(logit):
-        return Measured(
+        return MeasuredNetworks(
             guesser.encoder, guesser, lambda shown, batch: torch.full(shown.shape, logit)
         )
 
@@ -178,7 +180,7 @@ def test_a_constant_answer_reaches_the_baseline_of_replaced_tokens_in_pairs(data
 
 
 def test_a_model_without_a_discriminator_has_no_measures_of_one(data, guesser):
-    found = held_out_metrics(Measured(guesser.encoder, guesser), hold_out(data, spec()))
+    found = held_out_metrics(MeasuredNetworks(guesser.encoder, guesser), hold_out(data, spec()))
     assert {"held_out/text_mlm", "held_out/tlm_gap", "held_out/found_layer1"} < found.keys()
     assert not [name for name in found if "rtd" in name]
 
@@ -232,7 +234,7 @@ def test_what_is_kept_is_what_would_be_computed(data, few_probes, monkeypatch):
     twin = retrieval.untrained(trained)
     own = [
         r
-        for r in untrained_rows(trained, data, Probed.of(("en", "de"), "en"))[0]
+        for r in untrained_rows(trained, data, ProbeSettings.of(("en", "de"), "en"))[0]
         if r["pair"] == "de-en"
     ]
     seen = [
@@ -246,12 +248,12 @@ def test_what_is_kept_is_what_would_be_computed(data, few_probes, monkeypatch):
     for name in ("baselines", "retrieval_by_layer", "untrained"):
         monkeypatch.delattr(held_out.retrieval, name)
     baseline_rows(data, True)
-    untrained_rows(trained, data, Probed.of(("en", "de"), "en"))
+    untrained_rows(trained, data, ProbeSettings.of(("en", "de"), "en"))
 
 
 @pytest.mark.parametrize("change", [dict(num_hidden_layers=2), dict(initializer_range=0.5)])
 def test_a_network_of_another_shape_has_untrained_rows_of_its_own(data, change):
-    asked = Probed.of((), None)
+    asked = ProbeSettings.of((), None)
     one, other = (untrained_rows(network(data, **more), data, asked) for more in ({}, change))
     assert one[0] != other[0] and one[2] == other[2] == []
 
@@ -281,24 +283,24 @@ def test_other_tests_have_rows_of_their_own(data):
     ],
 )
 def test_probes_are_of_the_languages_that_cldr_has(langs, source, found):
-    probed = Probed.of(langs, source)
+    probed = ProbeSettings.of(langs, source)
     assert (probed.langs, probed.source) == found
     if len(found[0]) < 2:
         assert probed.rows(lambda _: pytest.fail("no task")) == []
 
 
 def test_what_the_probes_depend_on_is_in_their_key(monkeypatch):
-    before = Probed.of(("en", "de"), "en").key()
+    before = ProbeSettings.of(("en", "de"), "en").key()
     assert (
         before
-        != Probed.of(("en", "de", "ru"), "en").key()
-        != Probed.of(("en", "de", "ru"), "ru").key()
+        != ProbeSettings.of(("en", "de", "ru"), "en").key()
+        != ProbeSettings.of(("en", "de", "ru"), "ru").key()
     )
     monkeypatch.setattr(held_out, "version", lambda name: "0")
-    assert before != Probed.of(("en", "de"), "en").key()
+    assert before != ProbeSettings.of(("en", "de"), "en").key()
     monkeypatch.undo()
     monkeypatch.setattr(held_out, "source_hash", lambda *modules: "0")
-    assert before != Probed.of(("en", "de"), "en").key()
+    assert before != ProbeSettings.of(("en", "de"), "en").key()
 
 
 # ---- as much as there is time for
@@ -316,12 +318,12 @@ def long(root):
 
 
 def test_what_fits_into_the_minutes_is_taken_and_said(long, a_second_each):
-    asked = Probed.of(("en", "de"), "en")
-    tests, phrases = sentences_of(long, asked)
+    asked = ProbeSettings.of(("en", "de"), "en")
+    tests, phrases = count_sentences(long, asked)
 
     def fits(share):
         # a network and its twin
-        return fitted(None, long, asked, 2 * share * (tests + phrases) / 60)
+        return fit_to_time(None, long, asked, 2 * share * (tests + phrases) / 60)
 
     def lines(data):
         return {len(a) for by in data.corpus.tests.values() for a, _ in by.values()}
@@ -333,7 +335,7 @@ def test_what_fits_into_the_minutes_is_taken_and_said(long, a_second_each):
         f"the first 50% of every test ({LEAST_LINES} lines at least), probes on 125 phrases: "
     )
     # lines are whole
-    assert sum(sentences_of(half, probed)) == pytest.approx(0.5 * (tests + phrases), rel=0.01)
+    assert sum(count_sentences(half, probed)) == pytest.approx(0.5 * (tests + phrases), rel=0.01)
     least, probed, said = fits(0.001)
     assert (
         lines(least) == {LEAST_LINES}
@@ -368,26 +370,28 @@ def test_an_interrupted_evaluation_goes_on_from_the_parts_that_are_kept(
     with monkeypatch.context() as patch:
         patch.setattr(held_out.alignment, "aer_by_layer", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            evaluate(trained, data, kept=(tmp_path, [9]))
+            evaluate(trained, data, run_cache=(tmp_path, [9]))
     with monkeypatch.context() as patch:
         patch.setattr(
             held_out.retrieval, "retrieval_by_layer", lambda *_, **__: pytest.fail("it is kept")
         )
-        assert evaluate(trained, data, kept=(tmp_path, [9])).metrics() == whole
+        assert evaluate(trained, data, run_cache=(tmp_path, [9])).metrics() == whole
     monkeypatch.setattr(held_out.probes, "linear_probe", lambda *_, **__: pytest.fail("it is kept"))
-    assert evaluate(trained, data, kept=(tmp_path, [9])).metrics() == whole
+    assert evaluate(trained, data, run_cache=(tmp_path, [9])).metrics() == whole
     # other weights
     with pytest.raises(pytest.fail.Exception):
-        evaluate(trained, data, kept=(tmp_path, [10]))
+        evaluate(trained, data, run_cache=(tmp_path, [10]))
 
 
 def test_what_fitted_once_fits_again(long, monkeypatch, tmp_path):
     "A machine that is slower when an evaluation is taken up again changes no test, so what is kept is found."
-    asked = Probed.of(("en", "de"), "en")
+    asked = ProbeSettings.of(("en", "de"), "en")
     speeds = iter([0.01, 0.02, 0.02])
     monkeypatch.setattr(held_out, "seconds_per_sentence", lambda *_: next(speeds))
-    first, again = (fitted(None, long, asked, 0.5, kept=(tmp_path, [9]))[1:] for _ in range(2))
-    assert first == again != fitted(None, long, asked, 0.5)[1:]
+    first, again = (
+        fit_to_time(None, long, asked, 0.5, run_cache=(tmp_path, [9]))[1:] for _ in range(2)
+    )
+    assert first == again != fit_to_time(None, long, asked, 0.5)[1:]
 
 
 def test_measures_are_taken_without_dropout_and_leave_the_network_as_it_was(data):
@@ -396,7 +400,9 @@ def test_measures_are_taken_without_dropout_and_leave_the_network_as_it_was(data
     network = new_model(EncoderForMaskedLM, config, 0)
     network.train().encoder.layers[0].eval()
     held_out = hold_out(data, spec())
-    first, second = (held_out_metrics(Measured(network, network), held_out) for _ in range(2))
+    first, second = (
+        held_out_metrics(MeasuredNetworks(network, network), held_out) for _ in range(2)
+    )
     assert first == second
     assert (
         network.training

@@ -105,7 +105,7 @@ def unprobed(monkeypatch):
     "Runs without probes and plans, which take most of the time of a short run."
     whole = M.evaluate
     monkeypatch.setattr(
-        M, "evaluate", lambda network, data, **more: whole(network, data, probed=(), **more)
+        M, "evaluate", lambda network, data, **more: whole(network, data, probe_langs=(), **more)
     )
     monkeypatch.setattr(M, "directions", lambda *_: {})
     monkeypatch.setattr(M, "linear_probe", lambda *_, **__: [])
@@ -722,7 +722,7 @@ def test_stopped_at_every_step_and_taken_up_again_it_ends_in_the_same_bits(
 def measured_every_step():
     "Held-out measures after each of the few steps that runs have here."
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xlnb.pretraining.pretraining.APART", 1)
+        patch.setattr("xlnb.pretraining.pretraining.MIN_STEPS_BETWEEN_EVALUATIONS", 1)
         yield
 
 
@@ -1048,7 +1048,9 @@ def records(parts, source, folders, measured_every_step):
     whole = M.evaluate
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            M, "evaluate", lambda network, data, **more: whole(network, data, probed=(), **more)
+            M,
+            "evaluate",
+            lambda network, data, **more: whole(network, data, probe_langs=(), **more),
         )
         return {name: run(RECIPE, s) for name, s in arms.items()}
 

@@ -24,7 +24,7 @@ from xlnb.pretraining.pretraining import (
     run,
     run_folder,
     run_identity,
-    threads_of,
+    limited_threads,
     train_phase,
     training_config,
 )
@@ -81,9 +81,9 @@ def test_tiny_takes_one_thread_unless_told_otherwise(given, threads, monkeypatch
         monkeypatch.setenv("OMP_NUM_THREADS", given)
     try:
         torch.set_num_threads(2)
-        with threads_of(small()):
+        with limited_threads(small()):
             assert torch.get_num_threads() == threads
-        with threads_of(replace(small(), size="base")):
+        with limited_threads(replace(small(), size="base")):
             assert torch.get_num_threads() == 2
         assert torch.get_num_threads() == 2
     finally:
@@ -262,7 +262,7 @@ def test_the_first_fifty_losses_of_a_seeded_run_stay(name, tmp_path, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
     s = recipe.resolve(recipe.Settings(**seeded["parameters"], relative_bias_init="random"))
-    data = recipe.prior(s, recipe.prepare(s))
+    data = recipe.earlier_phases(s, recipe.prepare(s))
     facts = run_facts()
     here = all(facts[k] == SEEDED[k] for k in ("processor", "torch"))
     assert steps_of(recipe.phase, s, data, tmp_path) == pytest.approx(

@@ -130,7 +130,7 @@ from xlnb.encoder.encoder import config_for, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM, EncoderForReplacedTokens, share_embeddings
 from xlnb.training.objectives import masked_lm_loss, replaced_tokens, rtd_loss
 from xlnb.training.training import TrainingConfig, make_optimizer
-from xlnb.pretraining.plans import Step, skeleton, step_memory
+from xlnb.pretraining.plans import Step, meta_networks, step_memory
 
 def resident(line):
     found, = (l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith(line))
@@ -164,7 +164,7 @@ size, vocabulary, tokens, length = sys.argv[1], *map(int, sys.argv[2:])
 steps(networks("tiny", 300, 16), 64, 16, 1) # what the libraries need for themselves
 before = resident("VmRSS")
 steps(networks(size, vocabulary, length), tokens, length, 2) # the first has no moments yet
-planned = step_memory(skeleton(networks(size, vocabulary, length)), Step(tokens, length))
+planned = step_memory(meta_networks(networks(size, vocabulary, length)), Step(tokens, length))
 print(json.dumps({"measured": resident("VmHWM") - before, "planned": sum(planned.values())}))
 """
 

@@ -41,7 +41,7 @@ def unprobed(monkeypatch):
     whole = V.evaluate
 
     def without(network, data, *own, **more):
-        return whole(network, data, *own, probed=(), **more)
+        return whole(network, data, *own, probe_langs=(), **more)
 
     monkeypatch.setattr(V, "evaluate", without)
     monkeypatch.setattr("xlnb.pretraining.pretraining.announce", lambda *_: None)

@@ -25,7 +25,7 @@ from xlnb.measures.alignment import trained_on_pairs
 from xlnb import xlm_e
 from xlnb.pretraining import pretraining
 from xlnb.pretraining.experiments import run_identity, renamed_parameters
-from xlnb.pretraining.held_out import Measured, hold_out, pair_metrics
+from xlnb.pretraining.held_out import MeasuredNetworks, hold_out, pair_metrics
 from xlnb.pretraining.pretraining import held_out_spec, main, train_phase, training_config
 from xlnb.xlm_e import (
     PHASE,
@@ -365,7 +365,9 @@ def test_the_gain_of_an_untrained_network_is_within_its_bound(size):
     holes = sum(int((text.true["scored"] & (text.true["labels"] >= 0)).sum()) for text in texts)
     for seed in range(4):
         network = XlmE(replace(settings, seed=seed), ids).generator
-        gains = [pair_metrics(Measured(network, network), text, ids)["tlm_gap"] for text in texts]
+        gains = [
+            pair_metrics(MeasuredNetworks(network, network), text, ids)["tlm_gap"] for text in texts
+        ]
         assert abs(sum(gains) / len(gains)) < untrained_gain(settings, holes)
 
 

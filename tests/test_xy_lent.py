@@ -16,7 +16,7 @@ from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.training.objectives import MaskIds
 from xlnb.pretraining.experiments import Experiment, missing
 from xlnb.pretraining.held_out import (
-    Measured,
+    MeasuredNetworks,
     held_out_metrics,
     hold_out,
     language_metrics,
@@ -168,7 +168,7 @@ def test_pairs_that_a_world_does_not_read_are_not_asked_whether_it_has_learned(w
     )
     network = new_model(EncoderForMaskedLM, network_config(settings), 0)
     found = {
-        bitext: held_out_metrics(Measured(network.encoder, network), one)
+        bitext: held_out_metrics(MeasuredNetworks(network.encoder, network), one)
         for bitext, one in asked.items()
     }
     alone = [text.unigram for text, own in zip(asked["en-x"].partners, asked["en-x"].read) if own]

@@ -636,12 +636,12 @@ def mismatched(given: dict) -> bool:
     return bool(given.get("mismatched"))  # whether it learns from random pairs
 
 
-def baselines(prepared, own_pairs: bool):
+def baselines(prepared, corpus_pairs: bool):
     from xlnb.text.batches import folder_lock
     from xlnb.pretraining.held_out import baseline_rows
 
     with folder_lock(prepared.folder / "baselines"):
-        return baseline_rows(prepared, own_pairs)
+        return baseline_rows(prepared, corpus_pairs)
 
 
 def learning(o, phase: str):
@@ -713,9 +713,9 @@ def one_run(o, phase: str):
 def without_probes(settings, prepared, trained, minutes: float) -> tuple[dict, str]:
     from xlnb.pretraining.held_out import evaluate
 
-    own_pairs = not mismatched(vars(settings))
-    baselines(prepared, own_pairs)  # another process may be at it
-    found = evaluate(trained.model.primary_network, prepared, own_pairs, probed=())
+    corpus_pairs = not mismatched(vars(settings))
+    baselines(prepared, corpus_pairs)  # another process may be at it
+    found = evaluate(trained.model.primary_network, prepared, corpus_pairs, probe_langs=())
     return found.metrics(), found.measured
 
 

@@ -87,9 +87,9 @@ from xlnb.measures.retrieval import (
 from .pretraining import pretraining
 from .pretraining.experiments import Experiment
 from xlnb.pretraining.held_out import (
-    Probed,
+    ProbeSettings,
     evaluate,
-    fitted,
+    fit_to_time,
     language_metrics,
     retrieval_by_layer_mean,
     texts_by_language,
@@ -1026,10 +1026,10 @@ def evaluate_run(
     "Metrics before the first step and of the trained network, beside those of dictionaries; which part of the tests."
     network = trained.model.primary_network
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
-    asked = Probed.of(data.corpus.langs, "en")
-    part, _, _ = fitted(network, data, asked, minutes / 2)
+    asked = ProbeSettings.of(data.corpus.langs, "en")
+    part, _, _ = fit_to_time(network, data, asked, minutes / 2)
     begin = measure_start(part, start_network(s, data)[0].to(network.device))
-    found = evaluate(network, data, minutes=minutes, kept=kept)
+    found = evaluate(network, data, minutes=minutes, run_cache=kept)
     tests = data.corpus.tests
     gold = data.corpus.gold
     baselines = dictionary_baselines(data.dictionaries or {}, s.source_lang, tests, gold)

@@ -766,8 +766,8 @@ RECIPE = Recipe(
     evaluate_run,
     describe,
     plan_of,
-    prior=pretrained,
-    more=signed_samples,
+    earlier_phases=pretrained,
+    record_entries=signed_samples,
     experiments=EXPERIMENTS,
 )
 

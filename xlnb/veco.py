@@ -60,7 +60,7 @@ from xlnb.pretraining.pretraining import (
     network_config,
     note_pairs,
     plan_run,
-    restarts,
+    restarts_positions,
     run_folder,
     size_defaults,
     start_shape,
@@ -384,7 +384,7 @@ def _masked_parts(masked, prefix: str, s: Settings, frozen: bool) -> list[dict]:
     joined = []
     # cross-attention alone would learn nothing from joined pairs
     if prefix and s.tasks.endswith("tlm") and not frozen:
-        joined = [join_sides(masked, restarts(s)) | {"part": "whole", "losses": ["tlm"]}]
+        joined = [join_sides(masked, restarts_positions(s)) | {"part": "whole", "losses": ["tlm"]}]
         if s.tasks == "mlm+tlm":
             return joined
         del joined[0]["attention_mask"]  # these tokens are counted where they are read apart
@@ -516,7 +516,7 @@ def veco_config(s: Settings) -> EncoderConfig:  # resolved
     "Configuration of the network of a run; cross-attention where a task looks at a partner."
     config = EncoderConfig.from_pretrained(s.init) if s.init else network_config(s)
     config.cross_attention = s.crosses or s.tasks == "denoise"
-    config.relative_memory, config.restart_positions = s.relative_memory, restarts(s)
+    config.relative_memory, config.restart_positions = s.relative_memory, restarts_positions(s)
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = s.dropout
     return config
 
@@ -697,7 +697,7 @@ def measure_layers(
     "Retrieval, alignment and probes of the encoder without cross-attention, by layer; links read off cross-attention."
     kept = (run_folder(PHASE, s, data), [trained.summary["step"]])
     found = evaluate(
-        trained.model.primary_network, data, not s.mismatched, minutes=minutes, kept=kept
+        trained.model.primary_network, data, not s.mismatched, minutes=minutes, run_cache=kept
     )
     if not s.crosses:
         return found
@@ -836,7 +836,7 @@ def _reading_rows(s: Settings) -> list[tuple]:
         (
             "length, text and pairs",
             "512, 128",
-            f"{length}, {2 * max_side(s) + 3 if restarts(s) else length}",
+            f"{length}, {2 * max_side(s) + 3 if restarts_positions(s) else length}",
             "",
         ),
         (
@@ -869,7 +869,7 @@ def _network_rows(s: Settings, small: str) -> list[tuple]:  # small: why small n
             "positions",
             "absolute",
             relative,
-            "start again in the second sentence" if restarts(s) else "",
+            "start again in the second sentence" if restarts_positions(s) else "",
         ),
         (
             "cross-attention starts",
@@ -997,8 +997,8 @@ RECIPE = Recipe(
     evaluate_run,
     describe,
     plan_of,
-    prior=frozen_first,
-    more=read_attention,
+    earlier_phases=frozen_first,
+    record_entries=read_attention,
     renamed={
         "cross_start": lambda value: value == "alike",
         "mask_policy": lambda value: value == "80-10-10",

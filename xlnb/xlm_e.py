@@ -35,7 +35,13 @@ from xlnb.training.objectives import (
 )
 from .pretraining import pretraining
 from .pretraining.experiments import Experiment, renamed_parameters
-from .pretraining.held_out import Evaluation, Measured, evaluate, hold_out, held_out_metrics
+from xlnb.pretraining.held_out import (
+    Evaluation,
+    MeasuredNetworks,
+    evaluate,
+    hold_out,
+    held_out_metrics,
+)
 from xlnb.pretraining.pretraining import (
     BY_SIZE,
     NOT_IDENTITY,
@@ -398,8 +404,8 @@ class GeneratorAndDiscriminator(MaskedLanguageModel):
         return self.discriminator if self.settings.replaces else self.generator
 
     @property
-    def measured(self) -> Measured:
-        return Measured(
+    def measured(self) -> MeasuredNetworks:
+        return MeasuredNetworks(
             self.primary_network, self.generator, self.detect if self.settings.replaces else None
         )
 
@@ -484,7 +490,11 @@ def measure_layers(
     "Retrieval, alignment and probes of the primary network, by layer."
     kept = (pretraining.run_folder(PHASE, settings, data), [trained.summary["step"]])
     return evaluate(
-        trained.model.primary_network, data, not settings.mismatched, minutes=minutes, kept=kept
+        trained.model.primary_network,
+        data,
+        not settings.mismatched,
+        minutes=minutes,
+        run_cache=kept,
     )
 
 # %% ../nbs/03_xlm_e.ipynb #f8d7727c
@@ -715,7 +725,7 @@ RECIPE = Recipe(
     evaluate_run,
     describe,
     plan_of,
-    more=record_facts,
+    record_entries=record_facts,
     renamed=RENAMED,
     experiments=EXPERIMENTS,
 )

@@ -607,7 +607,7 @@ RECIPE = Recipe(
     evaluate_run,
     describe,
     xlm_e.plan_of,
-    more=record_facts,
+    record_entries=record_facts,
     renamed=xlm_e.RENAMED,
     experiments=EXPERIMENTS,
 )

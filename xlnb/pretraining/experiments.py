@@ -100,7 +100,7 @@ def _identities(records: list[dict], recipe) -> list[dict]:
             value = shaping[name]
             refused.setdefault(name, []).append(f"{name}={value!r} in no. {number}")
         if not refused:
-            shaped.append(run_identity(recipe, recipe.absent | current))
+            shaped.append(run_identity(recipe, recipe.former_values | current))
     if not refused:
         return shaped
     named = "; ".join(f"{found[0]}, {len(found)} in all" for found in refused.values())

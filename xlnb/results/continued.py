@@ -33,7 +33,8 @@ from ..measures.alignment import AS_PUBLISHED, aer_by_layer
 from ..measures.probes import cldr_tasks, linear_probe
 from ..measures.retrieval import retrieval_by_layer, untrained
 from ..pretraining.experiments import Experiment
-from ..pretraining.held_out import Probed, fitted, held_out_sentences, masked_text, text_metrics
+from ..pretraining.held_out import ProbeSettings, fit_to_time, held_out_sentences
+from ..pretraining.held_out import masked_text, text_metrics
 from xlnb.pretraining.pretraining import (
     WARMUP_SHARE,
     Phase,
@@ -301,7 +302,7 @@ def measure(
     s: Settings,  # resolved
     data: Prepared,
     network,  # loaded
-    probed: Probed,
+    probed: ProbeSettings,
     system: str = "model",  # or 'before', 'untrained'
 ) -> dict:  # e.g. 'T3/de/before/layer2/acc@1c', 'tags/de/layer2/f1'
     "Retrieval and alignment by the language that stands beside the pivot; tags learned in the pivot, by language."
@@ -358,9 +359,10 @@ def evaluate_run(
     "The base run's network, the continued one where it did not break, and fresh weights; which part of the tests."
     before = load(s, data).primary_network
     device = next(iter(trained.model.parameters())).device if trained.model else "cpu"
-    langs = data.corpus.langs if s.pivot in Probed.of(data.corpus.langs, s.pivot).langs else ()
+    probe_langs = ProbeSettings.of(data.corpus.langs, s.pivot).langs
+    asked = ProbeSettings.of(probe_langs if s.pivot in probe_langs else (), s.pivot)
     # for two of three
-    part, probed, measured = fitted(before, data, Probed.of(langs, s.pivot), 2 * minutes / 3)
+    part, probed, measured = fit_to_time(before, data, asked, 2 * minutes / 3)
     networks = {"before": before, "untrained": untrained(before)}
     if trained.model:
         networks["model"] = trained.model.primary_network

@@ -74,7 +74,7 @@ def _run(name, seed, size):  # settings and data of an encoder's training
     encoder = ENCODERS[choose("encoder", name, ENCODERS)]
     recipe = recipe_of(encoder.notebook)
     settings = recipe.resolve(recipe.Settings(**encoder.settings, seed=seed, size=size))
-    return recipe, settings, recipe.prior(settings, recipe.prepare(settings))
+    return recipe, settings, recipe.earlier_phases(settings, recipe.prepare(settings))
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #d964390c
 @functools.cache

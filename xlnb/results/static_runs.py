@@ -55,11 +55,11 @@ from ..measures.retrieval import lsa, retrieval_by_layer, untrained
 from ..pretraining import pretraining
 from ..pretraining.experiments import Experiment
 from xlnb.pretraining.held_out import (
-    Measured,
-    Probed,
+    MeasuredNetworks,
+    ProbeSettings,
     baseline_rows,
     cached_rows,
-    fitted,
+    fit_to_time,
     held_out_metrics,
     hold_out,
     language_metrics,
@@ -88,7 +88,7 @@ from xlnb.pretraining.pretraining import (
     network_config,
     new_masked_lm,
     plan_run,
-    restarts,
+    restarts_positions,
     start_shape,
     size_defaults,
     step_tokens,
@@ -248,7 +248,7 @@ def resolve(settings: Settings) -> Settings:
     settings = fill_in(
         settings, alpha=0.7, rate=0.5, relative_positions="gated", cross_sentence_buckets="shared"
     )
-    by_size = restarts(base_of(settings))
+    by_size = restarts_positions(base_of(settings))
     if not settings.init and settings.restart_positions not in (None, by_size):
         raise ConfigError(
             f"restart_positions={settings.restart_positions} without init: the base run has "
@@ -525,7 +525,9 @@ def text_batches(s: Base, data: Prepared):
 def measures(s: Base, data: Prepared) -> Callable:  # model → dict of 'held_out/…'
     "Losses and retrieval on held-out text, at every evaluation of both parts."
     held_out = hold_out(data, held_out_spec(s, MASKING))
-    return lambda model: held_out_metrics(Measured(model.generator, model.generator), held_out)
+    return lambda model: held_out_metrics(
+        MeasuredNetworks(model.generator, model.generator), held_out
+    )
 
 
 BASE = Phase("static_base", ("held_out", "static_runs"), new_base, text_batches, measures)
@@ -901,8 +903,8 @@ class _Selected(MaskedLanguageModel):
         return self.selected
 
     @property
-    def measured(self) -> Measured:
-        return Measured(self.generator, self.generator)
+    def measured(self) -> MeasuredNetworks:
+        return MeasuredNetworks(self.generator, self.generator)
 
     def parts(self):
         return ["generator", "selected"]
@@ -982,7 +984,7 @@ def make_model(
     ids = MaskIds.of(data.tokenizer)
 
     def judge(network):  # mean loss of the languages
-        metrics = language_metrics(Measured(network, network), held_out.texts, ids).values()
+        metrics = language_metrics(MeasuredNetworks(network, network), held_out.texts, ids).values()
         return sum(seen["mlm"] for seen in metrics) / len(metrics)
 
     every = max(1, s.transfer_steps // EVALUATIONS)
@@ -1051,7 +1053,7 @@ def word_tests(
 def measure(
     data: Prepared,
     network,  # with its tests; loaded
-    probed: Probed,
+    probed: ProbeSettings,
     system: str = "model",  # or 'before', 'untrained', 'last'
 ) -> dict:  # e.g. 'T3/de-en/before/layer2/acc@1c', 'tags/de/layer2/f1'
     "Retrieval, alignment, and tags learned in the hub's language, by layer."
@@ -1139,10 +1141,10 @@ def evaluate_run(
     selected = trained.model.primary_network
     tests = {**data.corpus.tests, "words": word_tests(data.lexicon[1], s.hub)}
     data = replace(data, corpus=replace(data.corpus, tests=tests))
-    part, probed, measured = fitted(
-        before, data, Probed.of(data.corpus.langs, s.hub), 2 * minutes / 3
+    part, probed, measured = fit_to_time(
+        before, data, ProbeSettings.of(data.corpus.langs, s.hub), 2 * minutes / 3
     )
-    sentences, links = baseline_rows(part, own_pairs=True)
+    sentences, links = baseline_rows(part, corpus_pairs=True)
     metrics = {r["metric"]: r["accuracy"] for r in sentences} | {
         r["metric"]: r["aer"] for r in links
     }
@@ -1368,7 +1370,7 @@ RECIPE = Recipe(
     plan_of,
     with_teacher,
     record_facts,
-    absent=_BEFORE,
+    former_values=_BEFORE,
     renamed={"dealt": "shuffled", "held_back": "identity_weight"},
     experiments=EXPERIMENTS,
 )
