@@ -476,11 +476,9 @@ def test_dictionaries_out_of_a_space(unsupervised):
 
 
 def test_induced_dictionaries_are_what_meta_xlm_takes(unsupervised):
-    from xlnb.meta_xlm import known_entries, translations
+    from xlnb.meta_xlm import translations
 
     pairs = induce_dictionary(unsupervised.vectors["de"], unsupervised.vectors["en"])
-    half = known_entries(pairs, 0.5, "de")
-    assert 0.4 < len(half) / len(pairs) < 0.6 and {*half} < {*pairs}
     word, translation = pairs[0]
     assert translations([word], dict(pairs)) == [(0, 1, translation)]
 

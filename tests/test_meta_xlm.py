@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from xlnb.base.core import CheckpointError, ConfigError, parse_languages, read_records
 from xlnb.text.corpora import AlignedPair, Corpus
+from xlnb.text.matching import match_vocabulary
 from xlnb.text.tokens import SpecialIds, collate_text
 from xlnb.encoder.encoder import Encoder, load, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM
@@ -54,7 +55,6 @@ from xlnb.meta_xlm import (
     load_teacher,
     make_batches,
     make_model,
-    match,
     monolingual,
     monolingual_settings,
     named_source,
@@ -117,7 +117,10 @@ def begun(s, data, source):
     data = replace(data, source=source, dictionaries=find_dictionaries(s, data.corpus))
     if source is None or s.parts in ("none", "body"):
         return data
-    return replace(data, matching=match(s, data, load_model_tokenizer(source), data.dictionaries))
+    return replace(
+        data,
+        matching=match_vocabulary(load_model_tokenizer(source), data.tokenizer, data.dictionaries),
+    )
 
 
 def started(s, data, source):
@@ -238,15 +241,6 @@ def test_every_order_has_a_folder_of_its_own_and_one_vocabulary(parts):
     assert {prepare_data(s).mono.folder for s in kinds} == {parts.mono.folder}
 
 
-def test_part_of_a_dictionary_is_used(parts):
-    corpus = parts.corpus
-    asked = dict(dictionaries="cldr")
-    every, half = (
-        find_dictionaries(small(**asked, dictionary_share=n), corpus)["de"] for n in (1.0, 0.5)
-    )
-    assert len(half) == round(len(every) / 2) and [row for row in every if row in half] == half
-
-
 # ---- settings
 # --------------------------------------------------------------------------------------------------------
 
@@ -262,15 +256,11 @@ def test_part_of_a_dictionary_is_used(parts):
             dict(dictionaries="wiktionary"),
             "dictionaries='wiktionary' is not one of none, cldr, muse, induced",
         ),
-        (dict(fill="mean"), "fill='mean' is not one of none, subwords, neighbours"),
-        (dict(unmatched="zero"), "unmatched='zero' is not one of normal, small"),
         (dict(recipe="papers"), "recipe='papers'.*did you mean 'paper'"),
         (dict(distil=-0.5), "distil=-0.5 is not 0 or more"),
         (dict(distil=math.nan), "distil=nan"),
         (dict(distil=math.inf), "distil=inf"),
         (dict(distil="1"), "distil='1' is not of type float"),
-        (dict(dictionary_share=0.0, dictionaries="cldr"), "dictionary_share=0.0 is not in"),
-        (dict(dictionary_share=0.5), "dictionary_share=0.5 with dictionaries='none'"),
         (dict(meta_order="reversed"), "meta_order='reversed'"),
         (
             dict(meta_order="drawn", parts="none"),
@@ -284,11 +274,11 @@ def test_part_of_a_dictionary_is_used(parts):
         (dict(source_share=1.0), "source_share=1.0"),
         (
             dict(parts="none", dictionaries="cldr"),
-            "dictionaries='cldr' and fill='none'.*parts='none' takes none",
+            "dictionaries='cldr' match word vectors.*parts='none' takes none",
         ),
         (
-            dict(parts="body", fill="subwords"),
-            "fill='subwords'.*parts='body' takes none: use parts='both'",
+            dict(parts="body", dictionaries="induced"),
+            "dictionaries='induced'.*parts='body' takes none: use parts='both'",
         ),
         (
             dict(parts="none", frozen=True),
@@ -395,7 +385,7 @@ def test_each_part_is_the_sources_or_that_of_scratch(parts, source):
     for name, (body, words) in dict(
         both=(True, True), body=(True, False), embeddings=(False, True)
     ).items():
-        model, what, matching = started(small(parts=name, unmatched="small"), data, source)
+        model, what, matching = started(small(parts=name), data, source)
         assert (matching is not None) == words and what.parts == name
         for key, weight in model.generator.named_parameters():
             if len(weight) != 300:
@@ -409,27 +399,22 @@ def test_each_part_is_the_sources_or_that_of_scratch(parts, source):
                     name,
                     key,
                 )
-                rest = np.flatnonzero(matching.rule == "unmatched")
-                assert len(rest) > 20 and torch.equal(weight[rest], fresh[key][rest]), (name, key)
 
 
-def test_dictionaries_and_filling_leave_fewer_rows_without_a_match(parts, source):
+def test_dictionaries_leave_fewer_rows_without_a_match(parts, source):
     data = parts
     mono = parts.mono
 
     def of(rule, **more):
-        s = small(**more)
-        return int(
-            (match(s, data, mono.tokenizer, find_dictionaries(s, data.corpus)).rule == rule).sum()
-        )
+        dictionaries = find_dictionaries(small(**more), data.corpus)
+        matching = match_vocabulary(mono.tokenizer, data.tokenizer, dictionaries)
+        return int((matching.rule == rule).sum())
 
     left = of("unmatched")
     for name in ("cldr", "induced"):
         assert (
             of("unmatched", dictionaries=name) == left - of("dictionary", dictionaries=name) < left
         )
-    assert of("unmatched", fill="subwords") == left - of("subwords", fill="subwords") < left
-    assert of("unmatched", fill="neighbours") == left - of("similarity", fill="neighbours") < left
 
 
 def test_a_frozen_body_stays_to_the_bit(tmp_path, parts, source, unprobed):
@@ -786,7 +771,7 @@ def test_the_monolingual_phase_is_trained_once_for_all_arms(parts, source):
         dict(steps=9),
         dict(parts="none", distil=1.0),
         dict(frozen=True, out="elsewhere"),
-        dict(source_share=0.3, fill="subwords"),
+        dict(source_share=0.3),
         dict(test_lines=21),
         dict(warmup_steps=2),
     ):
@@ -1200,15 +1185,11 @@ def test_starts_and_ends_have_a_row_before_and_after(records):
         (dict(parts="none"), "from scratch"),
         (dict(parts="body", frozen=True), "body, frozen body"),
         (
-            dict(parts="embeddings", dictionaries="cldr", fill="subwords"),
-            "words, dictionaries=cldr, subwords",
+            dict(parts="embeddings", dictionaries="cldr"),
+            "words, dictionaries=cldr",
         ),
         (dict(parts="none", distil=0.5), "from scratch, distilled, weight 0.5"),
         (dict(source_share=0.25), "body and words, 25% en"),
-        (
-            dict(dictionaries="cldr", dictionary_share=0.25),
-            "body and words, 25% of dictionaries=cldr",
-        ),
         (dict(meta_order="scattered"), "body and words, scattered words"),
     ],
 )
