@@ -803,7 +803,7 @@ def test_a_folder_without_tokenizer_files_is_refused(tmp_path):
 def test_mostly_unknown_text_is_told():
     model, tokenizer = made("ours")
     with pytest.warns(
-        UserWarning, match="100% of the pieces are unknown to the tokenizer, as in '漢字'"
+        UserWarning, match="100% of the subwords are unknown to the tokenizer, as in '漢字'"
     ):
         align([("漢字", "仮名")], model, tokenizer=tokenizer)
 

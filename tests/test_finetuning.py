@@ -41,7 +41,7 @@ from xlnb.measures.finetuning import (
 from xlnb.measures.task_sets import Choice, Labelled, Question, Tagged, read_task, task_languages
 
 pytestmark = pytest.mark.filterwarnings(  # said on purpose
-    "ignore:.*examples have more than", "ignore:.*pieces are unknown"
+    "ignore:.*examples have more than", "ignore:.*subwords are unknown"
 )
 
 WORDS = "der Hund bellt laut Чад граничит с Ливией กรุงเทพ เป็น เมืองหลวง the cat sat on a mat".split()

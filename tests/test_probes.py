@@ -31,7 +31,7 @@ from xlnb.measures.probes import (
     cldr_tasks,
     entities,
     fine_tune,
-    first_pieces,
+    first_subwords,
     fit,
     leakage,
     linear_probe,
@@ -256,7 +256,7 @@ def test_every_language_makes_every_task():
             for e in splits["train"] if task.kind != "pairs" else []:
                 text, own = (e[0], e[1]) if task.kind == "tokens" else (e[1], e[2])
                 letters = [(i, i + 1) for i in range(len(text))]
-                assert len(first_pieces(text, own, letters, range(len(text)))) == len(own)
+                assert len(first_subwords(text, own, letters, range(len(text)))) == len(own)
             assert all(words(text) for e in splits["train"] for text in e[:1])
 
 
@@ -646,10 +646,10 @@ def test_words_that_share_a_piece_follow_the_first():
     "A tokenizer that takes whole texts as one piece: the second word has no piece of its own."
     text = "ab cd"
     tokens = ("ab", "cd")
-    assert first_pieces(text, tokens, [(0, 5)], [0]) == {0: 0}
-    assert first_pieces(text, tokens, [(0, 0), (0, 3), (3, 5), (0, 0)], [1, 2]) == {0: 1, 1: 2}
+    assert first_subwords(text, tokens, [(0, 5)], [0]) == {0: 0}
+    assert first_subwords(text, tokens, [(0, 0), (0, 3), (3, 5), (0, 0)], [1, 2]) == {0: 1, 1: 2}
     with pytest.raises(DataError, match="word 1 .'ab'. is not in"):
-        first_pieces(text, ("cd", "ab"), [(0, 5)], [0])
+        first_subwords(text, ("cd", "ab"), [(0, 5)], [0])
 
 
 # ---------------------------------------------------------------- what is learned

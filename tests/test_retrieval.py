@@ -44,7 +44,6 @@ from xlnb.measures.retrieval import (
     frequency_vectors,
     lsa,
     nearest,
-    nearest_both,
     neighbourhood,
     plot_layers,
     pool_sentences,
@@ -444,7 +443,7 @@ def test_mostly_unknown_text_is_told(tokenizer, recwarn):
     encode(["w1 w2 never", "w3"], made("encoder"), 1, tokenizer)
     assert not recwarn
     with pytest.warns(
-        UserWarning, match="67% of the pieces are unknown to the tokenizer, as in 'never seen w1'"
+        UserWarning, match="67% of the subwords are unknown to the tokenizer, as in 'never seen w1'"
     ):
         encode(["never seen w1"], made("encoder"), 1, tokenizer)
 
@@ -454,7 +453,7 @@ def test_unknown_words_of_sentencepiece_count_without_their_blank():
 
     # "東" is ▁ and <unk>
     tokenizer = fast_tokenizer(train_sentencepiece(["ein Haus und ein Hund"] * 9, 17))
-    with pytest.warns(UserWarning, match="100% of the pieces are unknown"):
+    with pytest.warns(UserWarning, match="100% of the subwords are unknown"):
         encode(["東京 駅"], Encoder(config_for("tiny", len(tokenizer))), 1, tokenizer)
 
 
@@ -671,7 +670,7 @@ def accuracies(rows):
 
 
 # no word of the renamed language has a token
-@pytest.mark.filterwarnings("ignore:100% of the pieces")
+@pytest.mark.filterwarnings("ignore:100% of the subwords")
 def test_baselines_of_a_test_set(tokenizer):
     train = zipf_lines(2000, 0)
     test = zipf_lines(200, 1)
@@ -928,7 +927,7 @@ def test_a_pooling_that_is_not_known_is_named(settings, error, says, tokenizer, 
 
 
 @pytest.mark.parametrize("score", NEIGHBOURS)
-def test_both_directions_are_found_in_one_sweep(score, monkeypatch):
+def test_both_directions_come_from_one_sweep(score, monkeypatch):
     a, b = related(60, 45, 12)
     expected = nearest(a, b, 3, score, block=16), nearest(b, a, 3, score, block=16)
     sweeps = []
@@ -936,13 +935,13 @@ def test_both_directions_are_found_in_one_sweep(score, monkeypatch):
     monkeypatch.setattr(
         retrieval, "neighbourhood", lambda *options: sweeps.append(1) or whole(*options)
     )
-    both = nearest_both(a, b, 3, score, block=16)
+    both = nearest(a, b, 3, score, block=16, both=True)
     assert len(sweeps) == (score != "cosine")
     for (values, index), (value, place) in zip(both, expected):
         assert torch.equal(index, place)
         torch.testing.assert_close(values, value, rtol=1e-12, atol=1e-12)
     with pytest.raises(ConfigError, match="k=46 of 45 rows: take 1 to 45"):
-        nearest_both(a, b, 46)
+        nearest(a, b, 46, both=True)
 
 
 def test_encode_is_quiet_when_told(tokenizer, monkeypatch):

@@ -634,7 +634,7 @@ def test_a_pooler_that_is_drawn_at_random_is_no_part_of_a_pass(tokenizer, tmp_pa
         ((line for line in TEXT), "can be read only once.*give a list"),
         (
             ["ასი წელი ლამაზი დღე"] * 20,
-            "pieces are unknown to the tokenizer.*use a model whose vocabulary",
+            "subwords are unknown to the tokenizer.*use a model whose vocabulary",
         ),
     ],
 )

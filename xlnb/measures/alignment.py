@@ -510,7 +510,7 @@ class _Reading:
         return cut_rows
 
 # %% ../../nbs/measures/02_alignment.ipynb #cf9036f3
-def _pieces(
+def _subword_sides(
     words, tokenizer, special: SpecialIds
 ) -> list:  # pairs of lists of words → pairs of what `_subwords` gives
     sentences = [*chain.from_iterable(words)]
@@ -569,9 +569,9 @@ def align(
     """Word links out of layers of an encoder; words without a link do not occur. Several methods: a dict of results.
 
     Raises `ConfigError` for an unknown method or layer, a tokenizer not the model's own, or two lists in place of
-    pairs, `DataError` for what is no pair; warns of cut pairs and unknown pieces."""
+    pairs, `DataError` for what is no pair; warns of cut pairs and unknown subwords."""
     reading = _Reading.of(model, tokenizer, layer, method, joint, restart_positions)
-    rows = _pieces(_word_lists(pairs), reading.tokenizer, reading.special)
+    rows = _subword_sides(_word_lists(pairs), reading.tokenizer, reading.special)
     full = [n for n, ((a, _), (b, _)) in enumerate(rows) if a and b]
     length = [sum(len(ids) for ids, _ in rows[n]) for n in full]
     links = {name: [[[] for _ in rows] for _ in layers] for name, layers in reading.layers.items()}

@@ -62,12 +62,12 @@ class Items:
     ids: list = field(default_factory=list)  # token ids of each item
     second: list = field(
         default_factory=list
-    )  # number of the second text's first piece; 0 without one
+    )  # number of the second text's first subword; 0 without one
     example: list = field(default_factory=list)  # number of the example that each item belongs to
     targets: list = field(default_factory=list)  # of each item, as its kind wants it
     positions: list = field(
         default_factory=list
-    )  # of tagging and question answering: where in the example pieces stand
+    )  # of tagging and question answering: where in the example subwords stand
     partners: "Items | None" = None  # of each item what is read beside it; None: each is read alone
 
     def lengths(self) -> list[int]:
@@ -132,9 +132,9 @@ def read_choices(
 _BLANK = "▁Ġ "  # marks of a word's begin
 
 
-def _first_pieces(
+def _first_subwords(
     words, encoded
-) -> np.ndarray:  # (words,): the first piece with some of each word's text, or -1
+) -> np.ndarray:  # (words,): the first subword with some of each word's text, or -1
     of_words = np.flatnonzero(
         [
             side == 0 and token.strip(_BLANK) != ""
@@ -146,22 +146,22 @@ def _first_pieces(
     start, end = np.array(encoded.offsets)[of_words].T
     lengths = np.array([*map(len, words)])
     begins = np.cumsum(lengths + 1) - lengths - 1
-    piece = np.minimum(np.searchsorted(end, begins, side="right"), len(of_words) - 1)
-    inside = (end[piece] > begins) & (start[piece] < begins + lengths)
-    return np.where(inside, of_words[piece], -1)
+    subword = np.minimum(np.searchsorted(end, begins, side="right"), len(of_words) - 1)
+    inside = (end[subword] > begins) & (start[subword] < begins + lengths)
+    return np.where(inside, of_words[subword], -1)
 
 # %% ../../nbs/measures/08_finetuning.ipynb #d97ff822
 def _tag_item(out, n, example, part, encoded, labels):
-    "Add the words `part` (first, last + 1) of an example; returns how many have no piece of their own."
+    "Add the words `part` (first, last + 1) of an example; returns how many have no subword of their own."
     tags = example.tags[slice(*part)]
-    pieces = _first_pieces(example.words[slice(*part)], encoded)
+    subwords = _first_subwords(example.words[slice(*part)], encoded)
     targets = np.full(len(encoded.ids), IGNORED)
-    # of two words in one piece the first counts
-    for piece, tag in zip(pieces[::-1], tags[::-1]):
-        if piece >= 0:
-            targets[piece] = _label_number(labels, tag, example)
-    out.add(n, encoded, targets, (part[0], np.maximum(pieces, 0)))
-    return int((pieces < 0).sum())
+    # of two words in one subword the first counts
+    for subword, tag in zip(subwords[::-1], tags[::-1]):
+        if subword >= 0:
+            targets[subword] = _label_number(labels, tag, example)
+    out.add(n, encoded, targets, (part[0], np.maximum(subwords, 0)))
+    return int((subwords < 0).sum())
 
 # %% ../../nbs/measures/08_finetuning.ipynb #8c97b2da
 def read_tagged(
@@ -170,7 +170,7 @@ def read_tagged(
     labels: tuple,
     limit: int,  # tokens of an item
 ) -> Items:
-    "An item for each example, or for each part of a long one; warns of words that no piece stands for."
+    "An item for each example, or for each part of a long one; warns of words that no subword stands for."
     out = Items()
     silent = 0
     todo = [(n, (0, len(example.words))) for n, example in enumerate(examples)]
@@ -182,7 +182,7 @@ def read_tagged(
             if len(one.ids) > limit and b - a > 1:
                 halves += [(n, (a, (a + b) // 2)), (n, ((a + b) // 2, b))]
             else:
-                if len(one.ids) > limit:  # one word, whose first piece is all that is read
+                if len(one.ids) > limit:  # one word, whose first subword is all that is read
                     (one,) = tokenizer(
                         [examples[n].words[a]], truncation=True, max_length=limit
                     ).encodings
@@ -190,7 +190,7 @@ def read_tagged(
         todo = halves
     if silent:
         warnings.warn(
-            f"{silent} words have no piece of their own: they are tagged by the start of the line"
+            f"{silent} words have no subword of their own: they are tagged by the start of the line"
         )
     return out
 
@@ -215,8 +215,8 @@ def _cut_questions(examples, tokenizer, most):
 # %% ../../nbs/measures/08_finetuning.ipynb #1ca83af0
 def _span_target(
     example, start, end
-):  # (pieces,), (pieces,): characters; the first of published answers is learned
-    "First and last piece of the answer, counted in the window; None if it is not in the window as a whole."
+):  # (subwords,), (subwords,): characters; the first of published answers is learned
+    "First and last subword of the answer, counted in the window; None if it is not in the window as a whole."
     if not example.answers:
         return None
     text, at = example.answers[0]
@@ -231,16 +231,16 @@ _GAP = re.compile(r"(\S*)(?:.*\s)?(\S*)", re.DOTALL)
 
 def _with_dropped(
     text: str,
-    offsets,  # (pieces, 2): characters of the pieces of a window
+    offsets,  # (subwords, 2): characters of the subwords of a window
     begins: bool,
-    ends: bool,  # whether the window holds the text's first piece, and its last
-) -> np.ndarray:  # (pieces, 2)
-    "What a tokenizer drops goes to the piece that it touches: to the one before, if it stands between two."
+    ends: bool,  # whether the window holds the text's first subword, and its last
+) -> np.ndarray:  # (subwords, 2)
+    "What a tokenizer drops goes to the subword that it touches: to the one before, if it stands between two."
     first = 0 if begins else offsets[0, 0]
     last = len(text) if ends else offsets[-1, 1]
     borders = np.concatenate([[first], offsets.ravel(), [last]])
     left = borders[::2]
-    right = borders[1::2]  # of what stands before each piece, and after the last
+    right = borders[1::2]  # of what stands before each subword, and after the last
     for k in np.flatnonzero(right > left).tolist():
         gap = " " * (k == 0) + text[left[k] : right[k]] + " " * (k == len(offsets))
         before, after = _GAP.fullmatch(gap).groups()
@@ -255,8 +255,8 @@ def read_questions(
     labels: tuple,  # ()
     limit: int,  # tokens of an item
     stride: int | None = None,  # tokens that two windows of a text share; None: a third of `limit`
-) -> Items:  # places: (first piece of the text, (pieces, 2) characters)
-    "An item for each window; targets are pieces of the window, (0, 0) where it holds no whole answer."
+) -> Items:  # places: (first subword of the text, (subwords, 2) characters)
+    "An item for each window; targets are subwords of the window, (0, 0) where it holds no whole answer."
     # 128 of 384, as transformers' example has it
     stride = limit // 3 if stride is None else stride
     if not 0 <= stride <= limit // 2:
@@ -278,11 +278,11 @@ def read_questions(
         if 1 not in sides:
             raise DataError(f"{examples[n].id}: a text without tokens")
         first = sides.index(1)
-        pieces = sides.count(1)
+        subwords = sides.count(1)
         begins = of[k - 1 : k] != [n]
         ends = of[k + 1 : k + 2] != [n]
         characters = np.fromiter(
-            chain.from_iterable(one.offsets[first : first + pieces]), int, 2 * pieces
+            chain.from_iterable(one.offsets[first : first + subwords]), int, 2 * subwords
         )
         offsets = _with_dropped(examples[n].context, characters.reshape(-1, 2), begins, ends)
         span = _span_target(examples[n], *offsets.T)
@@ -351,21 +351,21 @@ def _options(items, logits, examples, labels) -> list:
 
 def _tags(items, logits, examples, labels) -> list:
     out = [[None] * len(example.words) for example in examples]
-    for n, (first, pieces), row in zip(items.example, items.positions, logits):
-        best = row[pieces].argmax(1)
+    for n, (first, subwords), row in zip(items.example, items.positions, logits):
+        best = row[subwords].argmax(1)
         for k, label in enumerate(best):
             out[n][first + k] = labels[label]
     return [tuple(tags) for tags in out]
 
 # %% ../../nbs/measures/08_finetuning.ipynb #7f8dc737
-LONGEST_ANSWER = 30  # pieces
+LONGEST_ANSWER = 30  # subwords
 
 
 def best_span(
     start,
-    end,  # (pieces,) logits
-    longest: int = LONGEST_ANSWER,  # pieces
-) -> tuple[float, int, int]:  # score, first and last piece
+    end,  # (subwords,) logits
+    longest: int = LONGEST_ANSWER,  # subwords
+) -> tuple[float, int, int]:  # score, first and last subword
     "The pair start ≤ end < start + longest with the largest sum."
     best = (-math.inf, 0, 0)
     for more in range(min(longest, len(start))):
@@ -408,7 +408,7 @@ class Kind(NamedTuple):
     loss: Callable  # logits, targets, labels → sum
     answer: Callable  # items, logits of each, examples, labels → an answer for each example
     count: Callable = lambda targets, labels: len(targets)  # what the loss is a mean over
-    by_piece: bool = False  # whether there are logits for every piece
+    by_subword: bool = False  # whether there are logits for every subword
 
 # %% ../../nbs/measures/08_finetuning.ipynb #d59a8ae4
 KINDS = {
@@ -431,10 +431,10 @@ KINDS = {
         _cross_entropy,
         _tags,
         lambda targets, labels: int((targets != IGNORED).sum()),
-        by_piece=True,
+        by_subword=True,
     ),
     "question answering": Kind(
-        "AutoModelForQuestionAnswering", read_questions, _start_and_end, _spans, by_piece=True
+        "AutoModelForQuestionAnswering", read_questions, _start_and_end, _spans, by_subword=True
     ),
 }
 
@@ -550,13 +550,13 @@ class FineTuned(nn.Module):
         return batches
 
     def counts(self, batch) -> dict:
-        "Texts, choices, windows or first pieces, which the loss is a mean over."
+        "Texts, choices, windows or first subwords, which the loss is a mean over."
         return {"task": self.kind.count(batch["targets"], self.labels)}
 
     def forward(self, batch, generator=None) -> dict:
         inputs = {name: values for name, values in batch.items() if name != "targets"}
         logits = _logits(self.network(**inputs)).float()
-        if self.kind.by_piece:  # no answer begins where a batch is filled up
+        if self.kind.by_subword:  # no answer begins where a batch is filled up
             logits = logits.masked_fill(
                 batch["attention_mask"][..., None] == 0, torch.finfo(logits.dtype).min
             )
@@ -647,7 +647,7 @@ def padded(items: Items, rows: list[int], tokenizer, network) -> dict:
     "Some items side by side, with their targets."
     batch = _inputs(items, rows, tokenizer, network)
     targets = [items.targets[r] for r in rows]
-    if isinstance(targets[0], np.ndarray):  # of pieces
+    if isinstance(targets[0], np.ndarray):  # of subwords
         width = batch["input_ids"].shape[1]
         targets = [
             np.pad(target, (0, width - len(target)), constant_values=IGNORED) for target in targets
@@ -717,7 +717,7 @@ def item_logits(
             .numpy()
         )
         for r, values in zip(rows, logits):
-            out[r] = values[: len(items.ids[r])] if KINDS[kind].by_piece else values
+            out[r] = values[: len(items.ids[r])] if KINDS[kind].by_subword else values
 
     each_batch(network, by_length(items.lengths(), network.device), read)
     return out
@@ -779,10 +779,10 @@ def answers_of(
 
 # %% ../../nbs/measures/08_finetuning.ipynb #34fcd5bb
 def _know_padding(folder, config, tokenizer, kind: str):
-    "Name the padding where a configuration does not: decoders read a text at its last piece before it."
+    "Name the padding where a configuration does not: decoders read a text at its last subword before it."
     if getattr(config, "pad_token_id", None) is not None:
         return
-    if tokenizer.pad_token_id is None and not KINDS[kind].by_piece:
+    if tokenizer.pad_token_id is None and not KINDS[kind].by_subword:
         raise ConfigError(
             f"{folder}: neither its configuration nor its tokenizer names a padding token, "
             f"which batches "

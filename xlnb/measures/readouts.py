@@ -48,7 +48,7 @@ from xlnb.measures.retrieval import (
     centre,
     chosen_layers,
     encode,
-    nearest_both,
+    nearest,
     own_pooling,
     retrieval_by_layer,
     sentence_reading,
@@ -321,7 +321,7 @@ def mined_pairs(
     score: str = "margin",  # as in `nearest`
 ) -> list[tuple[float, int, int]]:  # score and rows, the best first, each row once
     "Pairs where one row is the nearest neighbour of the other (Artetxe & Schwenk 2019, 'max'); errors as in `nearest`."
-    (forward, in_second), (backward, in_first) = nearest_both(first, second, 1, score)
+    (forward, in_second), (backward, in_first) = nearest(first, second, 1, score, both=True)
     candidates = {}
     for i, (j, s) in enumerate(zip(in_second[:, 0].tolist(), forward[:, 0].tolist())):
         candidates[i, j] = s

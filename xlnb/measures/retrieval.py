@@ -6,9 +6,9 @@
 __all__ = ['POOLS', 'SMALL_WIDTH', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'usual_layer', 'chosen_layers',
            'is_several', 'threads_for', 'evaluating', 'check_sentences', 'warn_unknown', 'batches_by_length',
            'own_pooling', 'sentence_reading', 'encode', 'centre', 'similarity', 'rows_in_block', 'nearest_cosines',
-           'neighbourhood', 'nearest', 'nearest_both', 'hits_at_1', 'accuracy', 'retrieval_by_layer', 'chance',
-           'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors', 'TermVectors',
-           'lsa', 'baselines', 'check_rows', 'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
+           'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'retrieval_by_layer', 'chance', 'untrained', 'words',
+           'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors', 'TermVectors', 'lsa', 'baselines',
+           'check_rows', 'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
 
 # %% ../../nbs/measures/00_retrieval.ipynb #9fe1b561
 import json, unicodedata, warnings
@@ -134,7 +134,7 @@ def warn_unknown(
     texts: list,  # for an example
     tokenizer,
 ):
-    "Warn if more than half of all pieces, without special tokens and blanks, are unknown to the tokenizer."
+    "Warn if more than half of all subwords, without special tokens and blanks, are unknown to the tokenizer."
     unknown = tokenizer.unk_token_id
     # byte-level: there is nothing that it does not know
     if unknown is None:
@@ -147,7 +147,7 @@ def warn_unknown(
         return
     example = next(text for text, row in zip(texts, ids) if unknown in row)
     warnings.warn(
-        f"{share:.0%} of the pieces are unknown to the tokenizer, as in {example!r:.80}: the "
+        f"{share:.0%} of the subwords are unknown to the tokenizer, as in {example!r:.80}: the "
         f"vectors say "
         "little of such text; use a model whose vocabulary covers its language",
         stacklevel=2,
@@ -250,7 +250,7 @@ def encode(
     """Sentence vectors from a layer of an encoder: as its folder says, else the mean two thirds up (`usual_layer`).
 
     Raises `ConfigError` for a layer the model lacks or a tokenizer not its own, `CheckpointError` for a folder without
-    model or tokenizer, `DataError` for a sentence without tokens; warns of cut sentences and unknown pieces."""
+    model or tokenizer, `DataError` for a sentence without tokens; warns of cut sentences and unknown subwords."""
     sentences = check_sentences(sentences)
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     layer, pool = sentence_reading(model, layer, pool)
@@ -461,21 +461,15 @@ class _Best:
         )
 
 # %% ../../nbs/measures/00_retrieval.ipynb #0b3b2324
-def _nearest(
-    first, second, k, score, neighbours, block, names, both: bool
-) -> tuple:  # for one side, or for both
-    a, b = (_Rows(side, name) for side, name in zip((first, second), names))
-    most = min(len(a), len(b)) if both else len(b)
-    if not (isinstance(k, Integral) and not isinstance(k, bool) and 1 <= k <= most):
-        raise ConfigError(f"k={k!r} of {most} {'rows' if both else 'keys'}: take 1 to {most}")
-    means = _means(a, b, score, neighbours, block)
+def _nearest_in_blocks(a: _Rows, b: _Rows, k, score, means, block, both: bool) -> list[_Best]:
+    "The k best keys of every query; with `both` also the k best queries of every key."
     dtype = torch.promote_types(a.dtype, b.dtype)
     best = [_Best(len(side), k, dtype, side.device) for side in ((a, b) if both else (a,))]
     for i, j, scores in _scored_blocks(a, b, score, means, block):
         best[0].add(i, j, scores)
         if both:
             best[1].add(j, i, scores.T)
-    return tuple((side.values, side.index) for side in best)
+    return best
 
 # %% ../../nbs/measures/00_retrieval.ipynb #52003b52
 def nearest(
@@ -485,21 +479,20 @@ def nearest(
     score: str = "cosine",  # 'cosine', 'csls' or 'margin'
     neighbours: int | None = None,  # of the neighbourhood; None: 10 for csls, 4 for margin
     block: int | None = None,  # rows and columns of a block; None: `rows_in_block`
-) -> tuple[torch.Tensor, torch.Tensor]:  # scores and numbers of the keys, (n, k), best first
+    both: bool = False,  # also the k best queries of every key, out of the same cosines
+) -> (
+    tuple
+):  # scores and numbers of the keys, (n, k), best first; `both`: one such pair per direction
     "The k best keys of every query, in the memory of the inputs and a few blocks. Equal scores come in any order."
-    return _nearest(queries, keys, k, score, neighbours, block, ("queries", "keys"), both=False)[0]
-
-
-def nearest_both(
-    first,  # (n, hidden): array, tensor or scipy sparse matrix
-    second,  # (m, hidden)
-    k: int = 1,  # how many to return
-    score: str = "cosine",  # 'cosine', 'csls' or 'margin'
-    neighbours: int | None = None,  # of the neighbourhood; None: 10 for csls, 4 for margin
-    block: int | None = None,  # rows and columns of a block; None: `rows_in_block`
-) -> tuple:  # what `nearest` returns, for first → second and for second → first
-    "The k best rows of the other side for every row of both, with neighbourhoods and cosines computed once."
-    return _nearest(first, second, k, score, neighbours, block, ("first", "second"), both=True)
+    a = _Rows(queries, "queries")
+    b = _Rows(keys, "keys")
+    most = min(len(a), len(b)) if both else len(b)
+    if not (isinstance(k, Integral) and not isinstance(k, bool) and 1 <= k <= most):
+        raise ConfigError(f"k={k!r} of {most} {'rows' if both else 'keys'}: take 1 to {most}")
+    means = _means(a, b, score, neighbours, block)
+    best = _nearest_in_blocks(a, b, k, score, means, block, both)
+    results = [(side.values, side.index) for side in best]
+    return tuple(results) if both else results[0]
 
 # %% ../../nbs/measures/00_retrieval.ipynb #c2e66052
 _TIE = 1e-6

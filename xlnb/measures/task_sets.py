@@ -64,7 +64,7 @@ class Tagged(NamedTuple):
 
 
 class Question(NamedTuple):
-    "A question whose answers are pieces of a text."
+    "A question whose answers are spans of a text."
 
     id: str
     question: str
