@@ -17,6 +17,7 @@ from scipy.optimize import brentq, linprog
 from scipy.sparse import csc_array, csr_array, eye_array, hstack, vstack
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, cg
+from tyro.conf import Positional
 
 from xlnb.base.core import (
     PALETTE,
@@ -28,6 +29,7 @@ from xlnb.base.core import (
     plain_warnings,
     settings_from_arguments,
     split_pair,
+    utf8_output,
 )
 from xlnb.text.counts import (
     checked_probabilities,
@@ -686,50 +688,36 @@ def draw_sampling(
     )
 
 # %% ../../nbs/text/11_sampling.ipynb #5aa11308
-_USAGE = """usage: python -m xlnb.text.sampling COUNTS.csv [--name value] …
-
-Prints what each sampler does with a table of pair counts, and writes the plan of one of them to a CSV file.
-COUNTS.csv (or .tsv) has a header with a column pair (or src and tgt) and a column count.
-
-  --sampler      entropic (XY-LENT; the default), m2m (M2M-100), or exponent (p ∝ n^(1/T) over pairs)
-  --temperature  T, 1.43 if not given; 1 keeps the data's own shares, a large one makes languages (or pairs) equal
-  --repair       nearest or relaxed: change the languages' shares where existing pairs cannot carry them
-  --budget       sentence pairs that the run will read; the sum of the counts if not given
-  --max_epochs   read no pair more often than this; the others get what it may not have
-  --column       name of the column of numbers, count if not given
-  --output       where the plan goes, COUNTS.plan.csv if not given"""
-
-
 _SAMPLERS = {"exponent": exponent_sampling, "m2m": m2m_sampling, "entropic": entropic_sampling}
 
 # %% ../../nbs/text/11_sampling.ipynb #f3441b6c
 @dataclass(frozen=True)
 class _CommandLine:
-    sampler: str = "entropic"
-    temperature: float = _TEMPERATURE
-    repair: str | None = None
-    budget: float | None = None
-    max_epochs: float | None = None
-    column: str = "count"
-    output: str | None = None
+    "What each sampler does with a table of pair counts; the plan of one of them goes to a CSV file."
+
+    counts: Positional[str]  # .csv or .tsv file with columns pair (or src and tgt) and count
+    sampler: str = "entropic"  # entropic (XY-LENT) | m2m (M2M-100) | exponent (∝ n^(1/T))
+    temperature: float = _TEMPERATURE  # T; 1: the data's own shares, large: equal shares
+    repair: str | None = None  # nearest | relaxed: change marginals that pairs cannot carry
+    budget: float | None = None  # sentence pairs that the run will read; None: as many as there are
+    max_epochs: float | None = None  # no pair is read more often; the others take its draws
+    column: str = "count"  # name of the column of numbers
+    output: str | None = None  # CSV file of the plan; None: <counts>.plan.csv
 
 # %% ../../nbs/text/11_sampling.ipynb #4511b45f
 @plain_warnings()
 def main(argv: list[str]):  # e.g. ['counts.csv', '--temperature', '2']
     "Print the samplings of a table of counts and write one of them; invalid input ends with one sentence."
-    if {"--help", "-h"} & {*argv}:
-        return _print_quietly([_USAGE])
-    if not argv or argv[0].startswith("-"):
-        sys.exit(_USAGE)
+    utf8_output()
     try:
-        settings = _command_line(argv[1:])
+        settings = _settings(argv)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            graph = pair_graph(read_pair_counts(argv[0], settings.column))
+            graph = pair_graph(read_pair_counts(settings.counts, settings.column))
             budget = graph.total if settings.budget is None else settings.budget
             plans, notes = _all_plans(graph, settings, budget)
         rows = _plan_rows(graph, plans[settings.sampler], budget)
-        output = _write_plan(rows, argv[0], settings.output)
+        output = _write_plan(rows, settings.counts, settings.output)
     except (ValueError, OSError) as e:
         sys.exit(f"xlnb: {e}")  # settings and data; files and disks
     notes = [
@@ -743,10 +731,7 @@ def main(argv: list[str]):  # e.g. ['counts.csv', '--temperature', '2']
     _print_quietly(_table_lines(rows, graph, plans))
 
 # %% ../../nbs/text/11_sampling.ipynb #a13cadf4
-def _command_line(argv):
-    for word, following in zip(argv, [*argv[1:], "--"]):
-        if word.startswith("--") and "=" not in word and following.startswith("--"):
-            raise ConfigError(f"{word} has no value: write {word} VALUE; --help explains")
+def _settings(argv) -> _CommandLine:
     settings = settings_from_arguments(_CommandLine, argv)
     choose("sampler", settings.sampler, _SAMPLERS)
     if settings.repair is not None and settings.sampler == "exponent":
