@@ -48,7 +48,10 @@ def test_killed_at_any_step_it_ends_in_the_same_bits(data, tmp_path, monkeypatch
     # a step a call
     for _ in range(12):
         trained = train_phase(T.PHASE, stopped, data)
-    assert trained.summary["finished"] and trained.model.averaged == whole.model.averaged == 2
+    assert (
+        trained.summary["finished"]
+        and trained.model.average.count == whole.model.average.count == 2
+    )
     ours = weights(trained)
     theirs = weights(whole)
     assert all(torch.equal(w, theirs[name]) for name, w in ours.items())
@@ -68,7 +71,7 @@ def test_the_average_is_that_of_the_last_weights(data, tmp_path):
             model.translator.bias += 1
         model.after_step(step, {})
         seen.append(model.translator.bias[0].item())
-    assert model.averaged == 2
+    assert model.average.count == 2
     assert model.primary_network.bias[0].item() == pytest.approx(sum(seen[-2:]) / 2)
     assert model.translator.bias[0].item() == seen[-1]
 
@@ -104,7 +107,7 @@ def test_the_source_is_read_whichever_side_it_is(data):
 def test_a_pretrained_start_is_trained_once_and_taken_over(start):
     s = small(start=start, pretraining_steps=3)
     data = T.pretrained(s, T.prepare_data(s))
-    first = T.pretraining_of(s)
+    first = T.pretraining_settings(s)
     assert data.start == run_folder(T.veco.PHASE, first, data) / "generator"
     network = T.load(data.start, T.EncoderForMaskedLM)
     model = T.new_translator(s, data.start)
@@ -195,14 +198,14 @@ def test_the_level_of_word_frequency_knows_how_often_a_line_ends(data):
     end = data.tokenizer.eos_token_id
     share = 2 / len(labels)
     each = [share if k == end else (1 - share) * frequencies[k] for k in labels.tolist()]
-    assert T.word_level(labels, end, frequencies) == pytest.approx(
+    assert T.unigram_level(labels, end, frequencies) == pytest.approx(
         -sum(map(math.log, each)) / len(each)
     )
 
 
 def test_more_words_than_positions_are_refused(data):
     model = T.new_translator(small(), None).eval()
-    room = T.room_of(model)
+    room = T.max_positions(model)
     with pytest.raises(ValueError, match=f"is past the table of {room} positions"):
         model.generate(
             torch.tensor([[0, 9, 2]]),
@@ -240,7 +243,7 @@ def test_of_a_line_that_is_too_long_the_beginning_is_translated_if_asked_for(dat
         "bleu/toy" in metrics
         and measured == "all test lines, the beginning alone of 1 too long ones"
     )
-    monkeypatch.setattr(T, "AT_ONCE", 1)
+    monkeypatch.setattr(T, "_CHUNK", 1)
     part, measured = T.evaluate_run(s, data, SimpleNamespace(model=model), minutes=0.0)
     assert part.keys() == metrics.keys() and measured == "1 of 2 lines of toy"
 
@@ -262,9 +265,9 @@ def test_what_cannot_be_translated_is_named(data, tmp_path):
         T.translate(["a"], "folder", None)
     with pytest.raises(ConfigError, match="beams=0"):
         T.translate(["a"], model, data.tokenizer, beams=0)
-    with pytest.raises(ConfigError, match="found is one string"):
+    with pytest.raises(ConfigError, match="translations is one string"):
         T.bleu_and_chrf("ab", "ab")
-    with pytest.raises(DataError, match=r"wanted\[0\] is None"):
+    with pytest.raises(DataError, match=r"references\[0\] is None"):
         T.bleu_and_chrf(["a"], [None])
     with pytest.raises(DataError, match="no translation was given"):
         T.bleu_and_chrf([], [])
@@ -319,3 +322,15 @@ def test_without_arguments_the_command_says_what_it_needs():
 
 def test_a_translator_says_that_it_reads_pairs():
     assert T.new_translator(small(), None).encoder.config.trained_on_pairs
+
+
+def test_options_of_translating_are_those_that_help_lists(tmp_path, capsys):
+    options = ["--model", str(tmp_path), "--beams", "1", "--length-penalty", "1.2"]
+    with pytest.raises(SystemExit, match="xlnb: .*config.json"):
+        T.translate_stream([*options, "--batch-size=8"], ["a"], io.StringIO())
+    for wrong in (["--model", str(tmp_path), "--beam", "1"], ["--beams", "1"]):
+        with pytest.raises(SystemExit, match="^xlnb: .*(--beams|--model)"):
+            T.translate_stream(wrong, ["a"], io.StringIO())
+    with pytest.raises(SystemExit):
+        T.translate_stream(["--model", str(tmp_path), "--help"], [], io.StringIO())
+    assert "above 1: longer translations" in capsys.readouterr().out
