@@ -173,7 +173,7 @@ def test_the_records_of_runs_are_kept_in_the_repository(tmp_path, monkeypatch, g
     )
 
 
-def test_a_failed_run_is_named_and_the_others_go_on(tmp_path, monkeypatch):
+def test_a_failed_run_is_named_and_the_others_continue(tmp_path, monkeypatch):
     (tmp_path / "settings.ini").touch()
     monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
 
@@ -182,7 +182,7 @@ def test_a_failed_run_is_named_and_the_others_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(experiments, "run_command", write)
     todo = [("arm", {"seed": seed}) for seed in (0, 1, 2)]
-    failed = run_missing("toy", "grid", todo, workers=1, say=lambda line: None)
+    failed = run_missing("toy", "grid", todo, workers=1, report=lambda line: None)
     assert len(failed) == 1 and "arm, seed 0: failed" in failed[0] and ".log" in failed[0]
     assert len(list(tmp_path.rglob("*.ipynb"))) == 2
 
@@ -211,10 +211,11 @@ def test_misspelt_names_end_with_a_sentence(command, arguments, sentence):
 
 @pytest.mark.parametrize("ask", ["-h", "--help"])
 def test_help_is_an_answer(command, capsys, ask):
-    command([ask])
-    assert capsys.readouterr().out.startswith(
-        "usage: python -m xlnb.pretraining.experiments NOTEBOOK [EXPERIMENT …]"
-    )
+    with pytest.raises(SystemExit) as end:
+        command([ask])
+    text = capsys.readouterr().out
+    assert not end.value.code and text.startswith("usage: ")
+    assert "notebook of the experiments" in text and "those to run" in text and "--workers" in text
 
 
 @pytest.mark.slow

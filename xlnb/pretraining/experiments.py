@@ -8,10 +8,14 @@ __all__ = ['Experiment', 'run_identity', 'renamed_parameters', 'records_of', 'mi
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #f68365ab
 import fcntl, math, os, re, signal, subprocess, sys, threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
+
+from tyro.conf import Positional
 
 from xlnb.base.core import (
     ConfigError,
@@ -23,6 +27,7 @@ from xlnb.base.core import (
     plain_warnings,
     read_records,
     repo_root,
+    settings_from_arguments,
 )
 from ..encoder.encoder import SIZES
 from .reports import current_parameters
@@ -32,10 +37,8 @@ from .reports import current_parameters
 class Experiment:
     "A grid: every arm under every seed."
 
-    claim: str  # what it is to show, in a sentence
-    arms: dict[
-        str, dict
-    ]  # name → parameters of the notebook in which the arm differs from the others
+    claim: str  # what it tests, in a sentence
+    arms: dict[str, dict]  # name → parameters in which the arm differs from the others
     shared: dict  # parameters of all arms
     seeds: tuple[int, ...] = (0, 1, 2)
 
@@ -50,12 +53,13 @@ class Experiment:
 # %% ../../nbs/pretraining/02_experiments.ipynb #78313105
 def run_identity(
     recipe,  # of a paper
-    given: dict,  # parameters of a run
+    parameters: dict,  # of a run
 ) -> dict:
-    "All parameters that shape a run; raises `ConfigError` for one that cannot be."
-    for name in given:
+    "All parameters that shape a run, defaults filled in; raises `ConfigError` for an unknown one."
+    for name in parameters:
         choose_parameter("parameter", name, recipe.Settings.__dataclass_fields__)
-    settings = recipe.resolve(recipe.Settings(**given)).for_record()  # folders by what is in them
+    resolved = recipe.resolve(recipe.Settings(**parameters))
+    settings = resolved.for_record()  # names folders by their contents
     return {name: value for name, value in settings.items() if name not in recipe.not_identity}
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #2e356ece
@@ -77,8 +81,8 @@ def renamed_parameters(
     return current, unknown
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #2c5138fa
-def _renamed(rule, value) -> tuple:  # current name or None, current value
-    "What a rule of the table `renamed` says of a recorded value."
+def _renamed(rule, value) -> tuple:
+    "A recorded value under a rule: current name (None: dropped; '': unknown) and current value."
     if callable(rule):
         return (None if rule(value) else ""), value
     if not isinstance(rule, tuple):
@@ -88,40 +92,43 @@ def _renamed(rule, value) -> tuple:  # current name or None, current value
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #5aec6b67
 def _identities(records: list[dict], recipe) -> list[dict]:
-    "What shaped each run, filled in; `ConfigError` names the parameters that the recipe does not know."
-    shaped = []
+    "The identity of every recorded run; `ConfigError` names the parameters that the recipe does not know."
+    identities = []
     refused = {}
     for number, record in enumerate(records, 1):
-        shaping = {
-            k: v for k, v in current_parameters(record).items() if k not in recipe.not_identity
-        }
-        current, unknown = renamed_parameters(shaping, recipe)
+        parameters = current_parameters(record)
+        for name in recipe.not_identity:
+            parameters.pop(name, None)
+        current, unknown = renamed_parameters(parameters, recipe)
         for name in unknown:
-            value = shaping[name]
-            refused.setdefault(name, []).append(f"{name}={value!r} in no. {number}")
+            refused.setdefault(name, []).append(f"{name}={parameters[name]!r} in no. {number}")
         if not refused:
-            shaped.append(run_identity(recipe, recipe.former_values | current))
-    if not refused:
-        return shaped
-    named = "; ".join(f"{found[0]}, {len(found)} in all" for found in refused.values())
-    raise ConfigError(
-        f"of {len(records)} finished records of {recipe.notebook} (oldest first) some have "
-        f"parameters "
-        f"that its settings do not know: {named}. Say in the recipe's `renamed` what became of each"
+            identities.append(run_identity(recipe, recipe.former_values | current))
+    if refused:
+        raise _unknown_parameters(refused, len(records), recipe)
+    return identities
+
+
+def _unknown_parameters(refused: dict, records: int, recipe) -> ConfigError:
+    "What was refused, the first record of each parameter and how many there are."
+    examples = (f"{of_name[0]}, {len(of_name)} in all" for of_name in refused.values())
+    return ConfigError(
+        f"some of the {records} finished records of {recipe.notebook} (oldest first) have parameters "
+        f"that its settings do not know: {'; '.join(examples)}. "
+        "Add a rule for each to the recipe's `renamed`"
     )
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #353d9ac1
-def _checked(records: list[dict], notebook: str, *parameters: str) -> list[dict]:
-    "The records; `DataError` for one without the parts that a run writes, which a damaged line may lack."
+def _check_records(records: list[dict], notebook: str, *required: str) -> list[dict]:
+    "The records; `DataError` for one that lacks a part, e.g. of a damaged line."
     for number, record in enumerate(records, 1):
-        given = record.get("parameters")
+        parameters = record.get("parameters")
         run = record.get("run")
-        known = isinstance(given, dict) and set(parameters) <= set(given)
-        if not known or not isinstance(run, dict) or "finished" not in run:
+        has_parameters = isinstance(parameters, dict) and set(required) <= set(parameters)
+        if not has_parameters or not isinstance(run, dict) or "finished" not in run:
             raise DataError(
-                f"record {number} of {notebook}, the oldest first, lacks its parameters, or "
-                f"whether the "
-                "run has finished: remove its line"
+                f"record {number} of {notebook}, the oldest first, lacks parameters or run.finished: "
+                "remove its line"
             )
     return records
 
@@ -132,21 +139,21 @@ def records_of(
     records: list[dict],  # oldest first
 ) -> dict[str, dict[int, dict]]:  # arm → {seed: newest finished record}
     "The finished records of an experiment; `ConfigError` for records with a parameter that the recipe does not know."
-    found = {arm: {} for arm in experiment.arms}
-    done = [r for r in _checked(records, recipe.notebook) if r["run"]["finished"]]
-    identities = _identities(done, recipe)
-    for arm, given in experiment.runs():
-        wanted = run_identity(recipe, given)
-        same = [record for record, identity in zip(done, identities) if identity == wanted]
-        if same:
-            found[arm][given["seed"]] = same[-1]
-    return found
+    by_arm = {arm: {} for arm in experiment.arms}
+    finished = [r for r in _check_records(records, recipe.notebook) if r["run"]["finished"]]
+    identities = _identities(finished, recipe)
+    for arm, parameters in experiment.runs():
+        identity = run_identity(recipe, parameters)
+        for record, recorded in zip(finished, identities):
+            if recorded == identity:
+                by_arm[arm][parameters["seed"]] = record  # a newer one replaces an older one
+    return by_arm
 
 
 def missing(experiment: Experiment, recipe, records: list[dict]) -> list[tuple[str, dict]]:
     "Arm and parameters of the runs without a finished record."
-    found = records_of(experiment, recipe, records)
-    return [(arm, given) for arm, given in experiment.runs() if given["seed"] not in found[arm]]
+    by_arm = records_of(experiment, recipe, records)
+    return [run for run in experiment.runs() if run[1]["seed"] not in by_arm[run[0]]]
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #b35c5677
 def finished_runs(
@@ -155,10 +162,11 @@ def finished_runs(
     records: list[dict],  # oldest first
 ) -> dict[str, dict]:  # experiment → arm → {seed: record}
     "The finished records of several experiments, without arms that have none."
-    found = {
-        name: records_of(experiment, recipe, records) for name, experiment in experiments.items()
-    }
-    return {name: {arm: runs for arm, runs in arms.items() if runs} for name, arms in found.items()}
+    finished = {}
+    for name, experiment in experiments.items():
+        by_arm = records_of(experiment, recipe, records)
+        finished[name] = {arm: runs for arm, runs in by_arm.items() if runs}
+    return finished
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #5395ab88
 def runs_of_size(
@@ -170,20 +178,25 @@ def runs_of_size(
     experiments = {}
     finished = {}
     for recipe in map(recipe_of, notebooks):
-        records = _checked(read_records(recipe.notebook), recipe.notebook, "size")
-        records = [r for r in records if r["parameters"]["size"] == size]
-        sized = {
-            name: replace(e, shared={**e.shared, "size": size})
-            for name, e in recipe.experiments.items()
-            if e.shared.get("size", size) == size
-        }
+        records = _check_records(read_records(recipe.notebook), recipe.notebook, "size")
+        of_size = [r for r in records if r["parameters"]["size"] == size]
+        sized = _at_size(recipe.experiments, size)
         experiments |= sized
-        finished |= finished_runs(sized, recipe, records)
+        finished |= finished_runs(sized, recipe, of_size)
     return experiments, finished
+
+
+def _at_size(experiments: dict, size: str) -> dict:
+    "The experiments that are not fixed to another size, at this one."
+    return {
+        name: replace(e, shared={**e.shared, "size": size})
+        for name, e in experiments.items()
+        if e.shared.get("size", size) == size
+    }
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #879f75a8
 def run_rows(experiments: dict, finished: dict) -> list[dict]:  # of `runs_of_size`
-    "What each experiment is to test, and how many of its runs are on record."
+    "What each experiment tests, and how many of its runs are on record."
     return [
         {
             "experiment": name,
@@ -198,7 +211,7 @@ def run_rows(experiments: dict, finished: dict) -> list[dict]:  # of `runs_of_si
 def _notebook_path(
     notebook: str,  # e.g. '03_xlm_e', in whichever folder of `nbs`
 ) -> Path:
-    "The file of a notebook of this checkout; `ConfigError` names the nearest for one that is not there."
+    "The file of a notebook of this checkout; `ConfigError` with the nearest name for an unknown one."
     paths = {
         path.stem: path
         for path in (repo_root() / "nbs").rglob("*.ipynb")
@@ -209,29 +222,35 @@ def _notebook_path(
 # %% ../../nbs/pretraining/02_experiments.ipynb #d1cc2f34
 def run_command(
     notebook: str,  # e.g. '03_xlm_e'
-    given: dict,  # parameters
+    parameters: dict,  # of the run
     output: Path,  # the executed notebook
 ) -> list[str]:
     "The papermill call of one run."
-    parameters = [w for name, value in given.items() for w in ("-p", name, str(value))]
     script = "import sys; from papermill.cli import papermill; sys.exit(papermill())"
     path = _notebook_path(notebook)
-    return [
-        sys.executable,
-        "-c",
-        script,
-        str(path),
-        str(output),
-        *parameters,
-        "--cwd",
-        str(path.parent),
-        "--no-progress-bar",
-    ]
+    command = [sys.executable, "-c", script, str(path), str(output)]
+    for name, value in parameters.items():
+        command += ["-p", name, str(value)]
+    return [*command, "--cwd", str(path.parent), "--no-progress-bar"]
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #84436dda
-def _environment() -> dict:  # of a run: one thread, and a record that the repository keeps
+def _environment() -> dict[str, str]:
+    "Of a run: one thread, and records in the repository."
     results = os.environ.get("XLNB_RESULTS") or str(repo_root() / "data" / "results")
     return {**os.environ, "OMP_NUM_THREADS": "1", "XLNB_RESULTS": results}
+
+
+def _start(command: list[str], log: Path) -> subprocess.Popen:
+    "Start a run in a process group of its own; what it prints goes to the log."
+    with open(log, "w") as file:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=_environment(),
+            start_new_session=True,
+        )
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #a4fce619
 def run_one(
@@ -246,99 +265,93 @@ def run_one(
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return "running elsewhere"
-        # only now: it may be the log of the other process
-        with open(output.with_suffix(".log"), "w") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=_environment(),
-                start_new_session=True,
-            )
+        process = _start(command, output.with_suffix(".log"))
         while process.poll() is None and not stop.wait(0.2):
             pass
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
-        return "stopped" if stop.is_set() else "failed" if process.wait() else "done"
+        if stop.is_set():
+            return "stopped"
+        return "failed" if process.wait() else "done"
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #48b9d276
 def run_missing(
-    notebook: str,
-    name: str,  # of the notebook and of its experiment
-    todo: list[tuple[str, dict]],  # of `missing`
+    notebook: str,  # e.g. '03_xlm_e'
+    experiment: str,  # its name
+    runs: list[tuple[str, dict]],  # of `missing`
     workers: int | None = None,  # runs side by side; one per core if None
-    say=print,  # called with a line about each run
-) -> list[str]:  # a line for each run that did not end well
-    "Run what is missing through papermill; an interrupt ends what is running."
+    report: Callable = print,  # called with a line about each run
+) -> list[str]:  # a line for each run that failed or was stopped
+    "Run what is missing through papermill; an interrupt ends the processes."
     stop = threading.Event()
 
-    def one(number, run):
-        arm, given = run
-        output = _output_of(notebook, name, arm, given["seed"])
-        say(f"{number} of {len(todo)}: {arm}, seed {given['seed']}")
-        outcome = run_one(run_command(notebook, given, output), output, stop)
-        if outcome == "done":
-            return ""
-        return f"{arm}, seed {given['seed']}: {outcome}, see {output.with_suffix('.log')}"
+    def execute(number, run):
+        arm, parameters = run
+        title = f"{arm}, seed {parameters['seed']}"
+        output = _output_path(notebook, experiment, arm, parameters["seed"])
+        report(f"{number} of {len(runs)}: {title}")
+        outcome = run_one(run_command(notebook, parameters, output), output, stop)
+        return "" if outcome == "done" else f"{title}: {outcome}, see {output.with_suffix('.log')}"
 
     pool = ThreadPoolExecutor(workers or os.cpu_count())
     try:
-        return list(filter(None, pool.map(one, range(1, len(todo) + 1), todo)))
+        return list(filter(None, pool.map(execute, range(1, len(runs) + 1), runs)))
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #e17587df
-def _output_of(notebook, name, arm, seed) -> Path:
-    words = arm.replace(" ", "_").replace("/", "_")
-    return repo_root() / "runs" / "experiments" / notebook / name / f"{words}-seed{seed}.ipynb"
+def _output_path(notebook, experiment, arm, seed) -> Path:
+    folder = repo_root() / "runs" / "experiments" / notebook / experiment
+    return folder / f"{arm.replace(' ', '_').replace('/', '_')}-seed{seed}.ipynb"
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #fc213f76
 def recipe_of(notebook: str):  # e.g. '03_xlm_e'
-    "The recipe of a notebook's module; `ConfigError` for a notebook that is not there or names no experiments."
-    exported = re.search(
-        r"#\| *default_exp +([\w.]+)", _notebook_path(notebook).read_text(encoding="utf-8")
-    )
-    recipe = getattr(import_module(f"xlnb.{exported[1]}"), "RECIPE", None) if exported else None
+    "The recipe of a notebook's module; `ConfigError` for an unknown notebook or one without experiments."
+    source = _notebook_path(notebook).read_text(encoding="utf-8")
+    module = re.search(r"#\| *default_exp +([\w.]+)", source)
+    recipe = getattr(import_module(f"xlnb.{module[1]}"), "RECIPE", None) if module else None
     if recipe is None:
         raise ConfigError(f"notebook {notebook} names no experiments: its module has no RECIPE")
     return recipe
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #c53851f3
-def _list_or_run(notebook: str, names: list[str]) -> list[str]:
-    "What is on record of a notebook's experiments, or of those named, which are then run; what did not end well."
-    recipe = recipe_of(notebook)
-    failed = []
-    for name in names:
+@dataclass(frozen=True)
+class _CommandLine:
+    "List how many runs of a notebook's experiments are on record, or run what is missing."
+
+    notebook: Positional[str]  # notebook of the experiments, e.g. 03_xlm_e
+    experiments: Positional[tuple[str, ...]] = ()  # those to run, e.g. tasks; none: list all
+    workers: int | None = None  # runs side by side; None: one per core
+
+# %% ../../nbs/pretraining/02_experiments.ipynb #11st0rrn
+def _list_or_run(settings: _CommandLine) -> list[str]:  # a line for each run that failed
+    "Print a line for each experiment; run what is missing of those that are named."
+    recipe = recipe_of(settings.notebook)
+    for name in settings.experiments:
         choose("experiment", name, recipe.experiments)
-    for name in names or recipe.experiments:
+    failed = []
+    for name in settings.experiments or recipe.experiments:
         experiment = recipe.experiments[name]
-        todo = missing(experiment, recipe, read_records(notebook))
+        runs = missing(experiment, recipe, read_records(settings.notebook))
         total = len(experiment.runs())
-        print(
-            f"{name}: {total - len(todo)} of {total} runs on record. {experiment.claim}", flush=True
-        )
-        if names:
-            failed += run_missing(
-                notebook, name, todo, say=lambda line: print(" ", line, flush=True)
-            )
+        recorded = f"{total - len(runs)} of {total} runs on record"
+        print(f"{name}: {recorded}. {experiment.claim}", flush=True)
+        if settings.experiments:
+            failed += run_missing(settings.notebook, name, runs, settings.workers, _print_run)
     return failed
 
 
-_USAGE = """usage: python -m xlnb.pretraining.experiments NOTEBOOK [EXPERIMENT …]
-
-Lists what is on record of a notebook's experiments (03_xlm_e); of those that are named it runs what is missing."""
+def _print_run(line):
+    print(" ", line, flush=True)
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #664c8f1c
 @plain_warnings()
-def main(argv: list[str]):  # [notebook] or [notebook, experiment, …]
-    "What is missing of a notebook's experiments, or, with names, running it; ends with a sentence if something failed."
-    if {"--help", "-h"} & {*argv}:
-        return print(_USAGE)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the same command goes on"))
+def main(argv: list[str]):  # e.g. ['03_xlm_e'], or ['03_xlm_e', 'tasks']
+    "`xlnb records`: list a notebook's experiments or run what is missing; a failure ends with one sentence."
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the same command resumes"))
     try:
-        failed = _list_or_run(argv[0] if argv else "", argv[1:])
+        failed = _list_or_run(settings_from_arguments(_CommandLine, argv))
     except (ConfigError, DataError, ImportError) as e:
         sys.exit(f"xlnb: {e}")
     if failed:
@@ -356,30 +369,42 @@ def plot_grid(
     baselines: dict | None = None,  # label → function of a record: the same measure of a baseline
 ):
     "A figure: an arm in a row, a panel for every measure that a record has; `ConfigError` where none has any."
-    rows = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
-    every = [record for records in rows.values() for record in records]
-    shown = {label: f for label, f in measures.items() if not all(math.isnan(f(r)) for r in every)}
-    if not shown:
-        raise ConfigError(f"no record has any of these measures: {', '.join(measures)}")
-    fig, axes = figure(
-        "page", height=0.8 + 0.24 * len(rows), ncols=len(shown), sharey=True, squeeze=False
-    )
-    for ax, (label, measure) in zip(axes[0], shown.items()):
+    rows = {arm: list(g.values() if isinstance(g, dict) else g) for arm, g in groups.items()}
+    panels = _recorded_measures(measures, [*chain(*rows.values())])
+    height = 0.8 + 0.24 * len(rows)
+    fig, axes = figure("page", height=height, ncols=len(panels), sharey=True, squeeze=False)
+    for ax, (label, measure) in zip(axes[0], panels.items()):
         baseline = (baselines or {}).get(label, lambda _: math.nan)
         for y, records in enumerate(rows.values()):
-            _draw_arm(ax, y, [measure(r) for r in records], [baseline(r) for r in records])
-        ax.set_title(label if len(shown) < 4 else label.replace(", ", ",\n", 1), loc="left")
+            _draw_arm(ax, y, map(measure, records), map(baseline, records))
+        ax.set_title(label if len(panels) < 4 else label.replace(", ", ",\n", 1), loc="left")
         ax.grid(axis="x", alpha=0.3)
     axes[0][0].set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.5, -0.5))
     return fig
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #415cb621
-def _draw_arm(ax, y, values, baseline):
-    values, baseline = ([v for v in some if not math.isnan(v)] for some in (values, baseline))
+def _recorded_measures(measures: dict, records: list[dict]) -> dict:
+    "The measures that a record has; `ConfigError` where there is none."
+    recorded = {}
+    for label, measure in measures.items():
+        if not all(math.isnan(measure(record)) for record in records):
+            recorded[label] = measure
+    if not recorded:
+        raise ConfigError(f"no record has any of these measures: {', '.join(measures)}")
+    return recorded
+
+
+def _draw_arm(ax, y, values, baseline_values):
+    values = _without_nan(values)
     ax.plot(values, [y] * len(values), "o", ms=3.5, color=PALETTE["blue"], alpha=0.6, mew=0)
-    for some, reach, style in (
-        (values, 0.3, dict(color=PALETTE["blue"], lw=2)),
-        (baseline, 0.35, dict(color=PALETTE["grey"], lw=1.2, ls="--")),
-    ):
-        if some:
-            ax.plot([sum(some) / len(some)] * 2, [y - reach, y + reach], **style)
+    _draw_mean(ax, y, values, 0.3, color=PALETTE["blue"], lw=2)
+    _draw_mean(ax, y, _without_nan(baseline_values), 0.35, color=PALETTE["grey"], lw=1.2, ls="--")
+
+
+def _draw_mean(ax, y, values, reach, **style):  # reach: above and below the row
+    if values:
+        ax.plot([sum(values) / len(values)] * 2, [y - reach, y + reach], **style)
+
+
+def _without_nan(values) -> list:
+    return [v for v in values if not math.isnan(v)]
