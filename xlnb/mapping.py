@@ -159,7 +159,9 @@ def induce_pairs(
     for i in range(0, n, block):
         for j in range(0, m, block):
             scores = x[i : i + block] @ z[j : j + block].T
-            (a, b), rows, columns = scores.shape, slice(i, i + block), slice(j, j + block)
+            a, b = scores.shape
+            rows = slice(i, i + block)
+            columns = slice(j, j + block)
             scores *= 2
             if cells is not None:
                 scores += cells.as_strided((a, b), (_STRIDE, 1), i * _STRIDE + j)
@@ -363,10 +365,8 @@ def _entry_agreement(x, z, pairs, parts, fit=procrustes) -> float:
     entries = pairs.T.tolist()
     known = {*map(tuple, entries)}
     one = dict(entries)
-    right = [
-        b if (a, b) in known else one[a]
-        for a, b in zip(torch.cat([words for words, _ in parts]).tolist(), translations)
-    ]
+    tested = torch.cat([words for words, _ in parts]).tolist()
+    right = [b if (a, b) in known else one[a] for a, b in zip(tested, translations)]
     return _above_chance(torch.tensor(translations), torch.tensor(right))
 
 # %% ../nbs/07a_mapping.ipynb #held0002

@@ -73,10 +73,8 @@ def _check_components(components, a, b):
 
 # %% ../nbs/07b_static_transfer.ipynb #86371216
 def _views(contextual, static, least=1, alike=None):  # both as float64 on one device
-    contextual, static = (
-        _matrix("contextual", contextual),
-        _matrix("static", static).to(contextual.device),
-    )
+    contextual = _matrix("contextual", contextual)
+    static = _matrix("static", static).to(contextual.device)
     if len(contextual) != len(static):
         raise DataError(
             f"{len(contextual)} contextual and {len(static)} static vectors: row i of both is "
@@ -130,7 +128,8 @@ class _LeadingDirections(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad, _):
-        (u, s, v), k = ctx.saved_tensors, grad.shape[1]
+        u, s, v = ctx.saved_tensors
+        k = grad.shape[1]
         turn = (u[:, k:].T @ grad) / (s[:k].square() - s[k:, None].square())
         outside = (grad - u @ (u.T @ grad)) / s[:k]  # of what no row of x has
         return (u[:, k:] @ (turn * s[:k]) + outside) @ v[:k] + u[:, :k] @ (turn.T * s[k:]) @ v[
@@ -247,10 +246,8 @@ def dcca(
     Raises `ConfigError` for a ridge that leaves a covariance singular, and for too few words to say anything."""
     _check_dcca(ridge, most_noise)
     contextual, static = _views(contextual, static, least=3)
-    (white_a, a), (white_b, b) = (
-        _whitened("contextual", contextual, ridge),
-        _whitened("static", static, ridge),
-    )
+    white_a, a = _whitened("contextual", contextual, ridge)
+    white_b, b = _whitened("static", static, ridge)
     # repeated pairs add none
     words = len(torch.cat([contextual, static], 1).detach().unique(dim=0))
     noise = noise_correlation(words, a, b)
@@ -286,8 +283,9 @@ def dcca_ey(
         _check_width("dcca_ey", name, x, len(map_))
         x = _centred(name, x)
         projected.append(x / x.square().mean().sqrt() @ map_.to(x))
-    halves = [sum(_covariance(p[start::2], p[start::2]) for p in projected) for start in (0, 1)]
-    return -4 * _covariance(*projected).trace() + (halves[0] * halves[1]).sum()
+    even = sum(_covariance(p[::2], p[::2]) for p in projected)
+    odd = sum(_covariance(p[1::2], p[1::2]) for p in projected)
+    return -4 * _covariance(*projected).trace() + (even * odd).sum()
 
 # %% ../nbs/07b_static_transfer.ipynb #41e8d7b0
 LOSSES = {

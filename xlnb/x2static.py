@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -744,7 +745,7 @@ def _open_cache(folder: Path, manifest: dict) -> Contexts:
         for path in sorted(folder.glob("[0-9]*/facts.json"))
     }
     sums = {
-        name: sum(counts[name] for counts in facts.values())
+        name: sum(map(itemgetter(name), facts.values()))
         for name in ("lines", "sentences", "occurrences", "cut")
     }
     return Contexts(

@@ -13,7 +13,8 @@ __all__ = ['KINDS', 'PEAK_RESET', 'CROSSINGS', 'MEASUREMENTS', 'GPU_TESTS', 'GPU
 # %% ../../nbs/results/11_benchmarks.ipynb #92f46c95
 import csv, ctypes, gc, json, os, resource, subprocess, sys, time
 from functools import partial
-from itertools import combinations, count, product
+from itertools import chain, combinations, count, product
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -218,14 +219,16 @@ class Electra(XlmE):
         return self.discriminator(ids, **network_inputs(batch)).logits
 
     def forward(self, batch, generator):
-        (masked, _), network, labels = loss_names(batch), self.generator, batch["labels"]
+        masked, _ = loss_names(batch)
+        network = self.generator
+        labels = batch["labels"]
         if self.everywhere:
             logits = network(batch["input_ids"], **network_inputs(batch)).logits
         else:
-            hole = labels != -100
+            is_masked = labels != -100
             hidden = network.electra(batch["input_ids"], **network_inputs(batch)).last_hidden_state
-            logits = network.generator_lm_head(network.generator_predictions(hidden[hole]))
-            labels = labels[hole]
+            logits = network.generator_lm_head(network.generator_predictions(hidden[is_masked]))
+            labels = labels[is_masked]
         loss, drawn, correct = plain_head(logits, labels, generator)
         return {
             masked: loss,
@@ -283,7 +286,7 @@ def training_step(
 
     def step(mark=lambda part: None):
         mark("loading")
-        now = step_work(model, batches, config, next(numbers)) if loading else work
+        now = load() if loading else work
         mark("bodies")
         accumulate_gradients(model, now, settings.precision)
         mark("optimiser")
@@ -292,11 +295,12 @@ def training_step(
         optimizer.zero_grad(set_to_none=True)
         mark(None)
 
-    step.model, step.work, step.load = (
-        model,
-        work,
-        lambda: step_work(model, batches, config, next(numbers)),
-    )
+    def load():
+        return step_work(model, batches, config, next(numbers))
+
+    step.model = model
+    step.work = work
+    step.load = load
     return step
 
 # %% ../../nbs/results/11_benchmarks.ipynb #5f74df51
@@ -368,12 +372,11 @@ def ratios(
     base: str,  # the name to divide by
 ) -> dict:  # name → median, least and largest ratio of a round
     "How many times as long as `base` each call took, round by round."
-    relative = {
-        name: [a / b for a, b in zip(times, seconds[base])] for name, times in seconds.items()
-    }
-    return {
-        name: {"ratio": median(r), "low": min(r), "high": max(r)} for name, r in relative.items()
-    }
+    of_rounds = {}
+    for name, times in seconds.items():
+        relative = [a / b for a, b in zip(times, seconds[base])]
+        of_rounds[name] = {"ratio": median(relative), "low": min(relative), "high": max(relative)}
+    return of_rounds
 
 # %% ../../nbs/results/11_benchmarks.ipynb #29a274ce
 PEAK_RESET = Path("/proc/self/clear_refs")
@@ -549,7 +552,8 @@ def time_by_part(
         clock.seconds = {}
         step(clock.mark)
         rounds.append(clock.seconds)
-    return {part: median(f[part] for f in rounds[1:]) for part in rounds[0]}
+    timed = rounds[1:]  # the first one warms up
+    return {part: median(map(itemgetter(part), timed)) for part in rounds[0]}
 
 # %% ../../nbs/results/11_benchmarks.ipynb #d09b3313
 def _step_cost(
@@ -795,6 +799,13 @@ def _made_up_languages(
     return x, turned.add_(torch.randn(words, width, generator=draw), alpha=noise)
 
 # %% ../../nbs/results/11_benchmarks.ipynb #fbd196b3
+def _mean_of_nearest(
+    a, b, rows: int
+) -> np.ndarray:  # of each row of a: mean of its ten largest products
+    blocks = [a[i : i + rows] @ b.T for i in range(0, len(a), rows)]
+    return np.concatenate([np.partition(block, -10, axis=1)[:, -10:].mean(1) for block in blocks])
+
+# %% ../../nbs/results/11_benchmarks.ipynb #plainit1
 def _plain_iteration(
     x, z, pairs, keep: float, generator, rows: int = 2000
 ) -> tuple:  # NumPy arrays
@@ -803,15 +814,7 @@ def _plain_iteration(
     sides = (x @ (u @ v), z)
     best = []
     cosine = []
-    near = [
-        np.concatenate(
-            [
-                np.partition(a[i : i + rows] @ b.T, -10, axis=1)[:, -10:].mean(1)
-                for i in range(0, len(a), rows)
-            ]
-        )
-        for a, b in (sides, sides[::-1])
-    ]
+    near = [_mean_of_nearest(a, b, rows) for a, b in (sides, sides[::-1])]
     for a, b, means in ((*sides, near[1]), (*sides[::-1], near[0])):
         for i in range(0, len(a), rows):
             scores = a[i : i + rows] @ b.T
@@ -936,11 +939,11 @@ def aligning(
     seconds = compare({"batches": one_call, "one at a time": a_call_each}, repeats, device)
 
     def without_scores(by_pair):
-        return [[link[:2] for link in links_of_pair] for links_of_pair in by_pair]
+        return [[*map(itemgetter(0, 1), links_of_pair)] for links_of_pair in by_pair]
 
     unscored = map(without_scores, links.values())
     # <s> … </s> </s> … </s>
-    tokens = [sum(len(side.split()) for side in pair) + 4 for pair in lines]
+    tokens = [len(f"{first} {second}".split()) + 4 for first, second in lines]
     flops = sum(n * forward_flops(model.config, n) for n in tokens) * layer / depth / pairs
     return {
         "size": size,
@@ -1137,16 +1140,18 @@ def learning(
         },
         repeats,
     )
-    positions = {
-        name: sum(len(rows) * max(lengths[r] for r in rows) for batches in plan for rows in batches)
-        for name, plan in plans.items()
-    }
+
+    def positions(plan):  # with padding
+        batches = chain.from_iterable(plan)
+        return sum(len(rows) * max(map(lengths.__getitem__, rows)) for rows in batches)
+
+    total_length = sum(map(lengths.__getitem__, order))
     return {
         "kind": kind,
         "size": size,
         "threads": torch.get_num_threads(),
         "per_second": {name: len(filled) / median(times) for name, times in seconds.items()},
-        "places": {name: n / sum(lengths[r] for r in order) for name, n in positions.items()},
+        "places": {name: positions(plan) / total_length for name, plan in plans.items()},
         "one_at_a_time": ratios(turns, "xlnb")["one"],
         **ratios(seconds, "xlnb")["filled"],
     }
@@ -1312,10 +1317,11 @@ def _measure_growth(lines: int = 5_000, repeats: int = 8) -> dict:
         case["encoding"] = fresh("build_memory", case=case)
         case["training"] = fresh("_run_memory", case=case)
     steps = {f"{c['dial']}/{c['value']}": growth_step(c) for c in cases}
-    tokens = {
-        k: sum(batch_facts(step.load())["tokens"] for _ in range(5)) / 5
-        for k, step in steps.items()
-    }
+
+    def mean_tokens(step, batches=5):
+        return sum(batch_facts(step.load())["tokens"] for _ in range(batches)) / batches
+
+    tokens = {k: mean_tokens(step) for k, step in steps.items()}
     seconds = compare(steps, repeats)
     loading = compare({k: step.load for k, step in steps.items()}, repeats)
     for case, k in zip(cases, steps):
@@ -1387,9 +1393,11 @@ def _on_sets(
 
     examples_of = {name: read(name, split) for name, split in tests}
     questions = read("xquad", "test")
-    text = {
-        name: [" ".join(texts_of(e)) for e in examples] for name, examples in examples_of.items()
-    }
+
+    def sentences(examples):
+        return [" ".join(texts_of(e)) for e in examples]
+
+    text = {name: sentences(examples) for name, examples in examples_of.items()}
     with TemporaryDirectory() as folder:
         tokenizer = train_vocab(
             {**text, "xquad": [e.context for e in questions]}, vocab_size, Path(folder) / "vocab"

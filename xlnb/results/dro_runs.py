@@ -208,10 +208,14 @@ def _add_step(seen: dict, pairs: list, sums: dict):  # seen: kind → `GroupLoss
                 group.add(pair, sums[f"{name}/{what}/{pair}"], tokens)
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #43b3bfd0
+def _of_pairs(values: dict, pairs) -> dict:
+    return {pair: values[pair] for pair in pairs}
+
+
 def _next_entry(trajectory: list, step: int, measured: dict, s: Settings, baseline) -> dict:
     "The next entry of a trajectory: with the same probabilities, unless the run is robust."
     q = trajectory[0]["probabilities"]
-    measured = {name: {pair: values[pair] for pair in q} for name, values in measured.items()}
+    measured = {name: _of_pairs(values, q) for name, values in measured.items()}
     if not s.robust:
         return {"step": step, "probabilities": q, **measured}
     drive = _driving_losses(measured["losses"], s.drive, baseline)
@@ -369,9 +373,7 @@ def rankings(
     moved = {
         pair: abs(math.log(max(ratio, 1e-9))) for pair, ratio in weight_ratios(trajectory).items()
     }
-    margins = {
-        pair: -m for pair, m in lsa_margin_scores({p: pairs[p] for p in names}, seed=seed).items()
-    }
+    margins = lsa_margin_scores(_of_pairs(pairs, names), seed=seed)
     losses = trajectory[-1]["losses"]
     far = {pair: abs(loss - median(losses.values())) for pair, loss in losses.items()}
     unexplained = {pair: abs(rest) for pair, rest in residual_losses(losses).items()}
@@ -382,7 +384,7 @@ def rankings(
         "trajectory": search(trajectory, None),
         "text": search(None, pairs),
         "trajectory and text": search(trajectory, pairs),
-        "LSA margin": margins,
+        "LSA margin": {pair: -margin for pair, margin in margins.items()},
     }
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #63f6ff29
@@ -393,17 +395,15 @@ def record_facts(s: Settings, data: _RobustData, trained: Trained) -> dict:
     more = {"trajectory": [_rounded(r) for r in rounds], "planted": bad}
     if bad and len(rounds) > 1:
         scores = rankings(rounds, data.corpus.pairs, s.seed, data.baseline)
-        more["detection"] = {
-            name: {k: round(v, 4) for k, v in score_ranking(suspicion, bad).items()}
-            for name, suspicion in scores.items()
-        }
+        detection = {name: score_ranking(suspicion, bad) for name, suspicion in scores.items()}
+        more["detection"] = _rounded(detection, 4)
     return xy_lent.record_facts(s, data, trained) | more
 
 
-def _rounded(part):
+def _rounded(part, digits=5):
     if isinstance(part, dict):
-        return {k: _rounded(v) for k, v in part.items()}
-    return round(part, 5) if isinstance(part, float) else part
+        return {k: _rounded(v, digits) for k, v in part.items()}
+    return round(part, digits) if isinstance(part, float) else part
 
 # %% ../../nbs/results/04b_dro_runs.ipynb #39fc2fba
 def describe(record: dict) -> str:

@@ -441,16 +441,16 @@ def bible_rows(arms: dict) -> list[dict]:  # a row per test
     columns = ("MLM + TLM", "MLM + TLM, random pairs", "XLM-E", "XLM-E, random pairs")
     records = [_one_of(arms, arm) for arm in columns]
     masked = records[0]
-    return [
-        (
-            name,
-            *(f"{_at_last(r, test):.1f}" for r in records),
-            f"{_at_last(masked, test, 'untrained'):.1f}",
-            f"{baseline_mean(masked, test, 'trigrams', 'acc@1'):.1f}",
-            f"{baseline_mean(masked, test, 'lsa', 'acc@1c'):.1f}",
+    rows = []
+    for test, name in BIBLE_TESTS.items():
+        scores = [_at_last(r, test) for r in records]
+        baselines = (
+            _at_last(masked, test, "untrained"),
+            baseline_mean(masked, test, "trigrams", "acc@1"),
+            baseline_mean(masked, test, "lsa", "acc@1c"),
         )
-        for test, name in BIBLE_TESTS.items()
-    ]
+        rows.append((name, *(f"{score:.1f}" for score in (*scores, *baselines))))
+    return rows
 
 # %% ../../nbs/results/03a_xlm_e_results.ipynb #bible005
 def check_bible(arms: dict, wide: dict):
