@@ -7,7 +7,14 @@ from conftest import ROOT
 
 from xlnb.base.core import read_records
 from xlnb.pretraining.experiments import runs_of_size
-from xlnb.results import benchmarks, downstream_results, meta_xlm_results, xlm_e_results
+from xlnb.results import (
+    benchmarks,
+    downstream_results,
+    meta_xlm_results,
+    static_results,
+    xlm_e_results,
+    xy_lent_results,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +78,34 @@ def test_sentences_of_measurements_on_a_gpu():
     absent += ["FlexAttention in compiled blocks"] * (numbers["absent"] == "nothing")
     sentences = [benchmarks.GPU_HEAD.format(**numbers | {"absent": names}) for names in absent]
     assert any(sentence in texts for sentence in sentences)
+
+
+def test_sentences_of_xy_lent():
+    numbers = xy_lent_results.summary_numbers(
+        finished("tiny", "04_xy_lent", "04b_dro_runs", "04c_continued")
+    )
+    assert xy_lent_results.SUMMARY.format(**numbers) in shown("04d_xy_lent_results")
+
+
+def test_sentences_of_static_vectors():
+    R = static_results
+    texts = shown("07d_static_results")
+    runs = finished("tiny", "07c_static_runs")
+    of_losses = R.loss_numbers(runs)
+    of_frequent_words = R.frequent_numbers(runs)
+    vectors = R.more_runs("tiny")["vectors"]["captions"]
+    of_maps = R.map_numbers(vectors)
+    list_test = "muse-test/de-en/x2static/unmapped/acc@1"
+    with_lists = {seed: r for seed, r in vectors.items() if list_test in r["metrics"]}
+    of_lists = R.list_numbers(with_lists)
+    for template, numbers in (
+        (R.LOSSES, of_losses),
+        (R.WORDS, of_losses),
+        (R.MAPS, of_maps),
+        (R.FEW_WORDS, of_maps),
+        (R.LISTS, of_lists),
+        (R.OUTSIDE, of_frequent_words),
+        (R.LSA_ITSELF, of_frequent_words),
+        (R.TEACHERS, of_frequent_words),
+    ):
+        assert template.format(**numbers) in texts

@@ -398,7 +398,7 @@ def right_agreement(
 # %% ../nbs/07a_mapping.ipynb #368d2dd1
 @dataclass(frozen=True)
 class MapReport:
-    "How one language was mapped, and what speaks for it; shares from 0 to 1, of the most frequent words."
+    "How one language was mapped, and the evidence for the map; shares from 0 to 1, of the most frequent words."
 
     language: str
     start: str  # 'dictionary', 'identical' or 'unsupervised'
@@ -573,7 +573,7 @@ def _refusal(x, pairs, seed, agreement, unmapped, least) -> str:
 
 # %% ../nbs/07a_mapping.ipynb #1df5ae3f
 class InducedDictionary(list):
-    "Entries that a space was asked for, and how far the maps into that space agree."
+    "Entries induced from a space, and the agreement of the maps into that space."
 
     def __init__(
         self,

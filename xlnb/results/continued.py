@@ -12,6 +12,8 @@ __all__ = ['PHASE', 'EXPERIMENTS', 'RECIPE', 'MEASURES', 'TABLE', 'Settings', 'r
 import math, sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from xlnb.base.core import (
@@ -155,10 +157,8 @@ def open_domain(
     else:
         parse_languages([s.pivot], known=("en", "de", "fr", "cs"))
         paths = [set_folder("multi30k") / f"{part}.{s.pivot}.gz" for part in ("train", "val")]
-        (lines, held_out), facts = (
-            map(read_text, paths),
-            {"sha256": {p.name: sha256_file(p) for p in paths}},
-        )
+        lines, held_out = map(read_text, paths)
+        facts = {"sha256": {p.name: sha256_file(p) for p in paths}}
     held_out = list(dict.fromkeys(held_out))
     counts = sum(1 for _ in lines), len(held_out)
     if not all(counts):
@@ -321,10 +321,10 @@ def measure(
 
 # %% ../../nbs/results/04c_continued.ipynb #8bb6f57b
 def _first(named: dict, pairs) -> dict:  # of several tests the first, in these pairs
-    return {
-        name: {p: by_pair[p] for p in pairs if p in by_pair}
-        for name, by_pair in list(named.items())[:1]
-    }
+    if not named:
+        return {}
+    name, by_pair = next(iter(named.items()))
+    return {name: {pair: by_pair[pair] for pair in pairs if pair in by_pair}}
 
 
 def _beside(pivot, pair, group):  # the language of a pair with the pivot; the group of any other
@@ -533,10 +533,8 @@ def mean_drop(
     def lost(pairs):
         return relative_drop(*map(sum, zip(*pairs))) if pairs else math.nan
 
-    of_pivot, of_others = (
-        [p for lang, p in both.items() if (lang == pivot) == is_pivot] for is_pivot in (True, False)
-    )
-    return lost(of_pivot), lost(of_others)
+    of_pivot = [both.pop(pivot)] if pivot in both else []
+    return lost(of_pivot), lost(both.values())
 
 # %% ../../nbs/results/04c_continued.ipynb #265149b0
 TABLE = {
@@ -551,32 +549,52 @@ def _values(
     record, measure
 ) -> dict:  # row → before, after, baseline; the pivot's are the means of its pairs
     if measure == "loss":
-        ends = [record["curve"][k] for k in (0, -1)]
-        start = "held_out/mlm/"
-        return {
-            lang: [*(line[start + lang] for line in ends), free]
-            for lang, free in record["unigram"].items()
-            if start + lang in ends[0]
-        }
-    parts = [scores(record, measure, system) for system in ("before", "", "untrained")]
-    rows = {lang: [part.get(lang, math.nan) for part in parts] for lang in parts[0]}
-    paired = [values for lang, values in rows.items() if lang not in ("others", "unseen")]
-    of_pivot = (
-        {record["parameters"]["pivot"]: [sum(column) / len(column) for column in zip(*paired)]}
-        if paired
-        else {}
+        return _losses(record)
+    before, after, untrained = (
+        scores(record, measure, system) for system in ("before", "", "untrained")
     )
+    nan = math.nan
+    rows = {lang: (v, after.get(lang, nan), untrained.get(lang, nan)) for lang, v in before.items()}
+    paired = [values for lang, values in rows.items() if lang not in ("others", "unseen")]
+    if paired:
+        of_pivot = tuple(sum(column) / len(column) for column in zip(*paired))
+        rows = {record["parameters"]["pivot"]: of_pivot} | rows
+
+    def percents(values):
+        return [100 * (1 - v if measure == "aer" else v) for v in values]
+
+    return {lang: percents(values) for lang, values in rows.items()}
+
+# %% ../../nbs/results/04c_continued.ipynb #losses4c
+def _losses(record) -> dict:  # text → nats: before, after, guessing by word frequency
+    before, after = (record["curve"][k] for k in (0, -1))
+    keys = {text: f"held_out/mlm/{text}" for text in record["unigram"]}
     return {
-        lang: [100 * (1 - v if measure == "aer" else v) for v in values]
-        for lang, values in (of_pivot | rows).items()
+        text: (before[key], after[key], record["unigram"][text])
+        for text, key in keys.items()
+        if key in before
     }
+
+# %% ../../nbs/results/04c_continued.ipynb #befafter
+def _before_after(rows, row) -> str:  # of the runs that have the row: means, baseline in brackets
+    runs = _of_language(rows, row)
+    if not runs:
+        return "–"
+    before, after, baseline = (sum(column) / len(column) for column in zip(*runs))
+    return f"{before:.1f} → {after:.1f} ({baseline:.1f})".replace("nan", "–")
+
+
+def _of_language(rows, lang) -> list:  # of the runs that have it
+    return [row[lang] for row in rows if lang in row]
 
 # %% ../../nbs/results/04c_continued.ipynb #74227869
 def before_and_after(
     records: list[dict],
 ) -> list[dict]:  # a row per text or language, a column per measure
     "Every measure of every language, before → after and its baseline in brackets; means over the records."
-    by_measure = {measure: [_values(record, measure) for record in records] for measure in TABLE}
+    by_measure = {
+        measure: list(map(partial(_values, measure=measure), records)) for measure in TABLE
+    }
     langs, pivot = (records[0]["parameters"][name] for name in ("langs", "pivot"))
     order = [
         "domain",
@@ -586,18 +604,12 @@ def before_and_after(
         "unseen",
     ]
 
-    def cell(row, rows):
-        runs = [values[row] for values in rows if row in values]
-        before, after, baseline = (
-            (sum(column) / len(column) for column in zip(*runs)) if runs else [math.nan] * 3
-        )
-        return f"{before:.1f} → {after:.1f} ({baseline:.1f})".replace("nan", "–") if runs else "–"
-
-    return [
-        {"": row} | {title: cell(row, by_measure[measure]) for measure, title in TABLE.items()}
-        for row in order
-        if any(row in values for rows in by_measure.values() for values in rows)
-    ]
+    measured = set().union(*chain.from_iterable(by_measure.values()))
+    table = []
+    for row in filter(measured.__contains__, order):
+        cells = {title: _before_after(by_measure[m], row) for m, title in TABLE.items()}
+        table.append({"": row} | cells)
+    return table
 
 # %% ../../nbs/results/04c_continued.ipynb #2a11c7f9
 # nats; discriminators of this size end 2,500 steps of `03_xlm_e` 0.010 to 0.015 below the entropy
@@ -645,27 +657,28 @@ def _draw_drops(
 ):
     "Relative drop by language, arms side by side (form of XY-LENT, Figure 5)."
     runs = {arm: list(g.values()) if isinstance(g, dict) else list(g) for arm, g in groups.items()}
-    measures = [
-        m for m in measures if any(drops(r, m) for rs in runs.values() for r in rs)
-    ] or measures[:1]
-    fig, axes = figure("page", height=0.5 + 1.5 * len(measures), nrows=len(measures), squeeze=False)
+    records = [*chain.from_iterable(runs.values())]
+
+    def has_drops(measure):
+        return any(drops(record, measure) for record in records)
+
+    measures = [*filter(has_drops, measures)] or measures[:1]
+    n = len(measures)
+    fig, axes = figure("page", height=0.5 + 1.5 * n, nrows=n, squeeze=False)
     for ax, measure in zip(axes[:, 0], measures):
         _draw_panel(ax, runs, measure)
-    fig.legend(
-        *axes[0, 0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=min(4, len(runs)),
-        frameon=False,
-    )
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    columns = min(4, len(runs))
+    fig.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     return fig
 
 # %% ../../nbs/results/04c_continued.ipynb #1f9b4434
 def _draw_panel(ax, runs, measure):
-    by_arm = {arm: [drops(r, measure) for r in records] for arm, records in runs.items()}
-    langs = list(dict.fromkeys(lang for rows in by_arm.values() for row in rows for lang in row))
+    by_arm = {arm: list(map(partial(drops, measure=measure), runs[arm])) for arm in runs}
+    langs = list(dict.fromkeys(chain.from_iterable(chain.from_iterable(by_arm.values()))))
     width = 0.8 / len(runs)
     for k, ((arm, rows), colour) in enumerate(zip(by_arm.items(), _COLOURS)):
-        values = [[row[lang] for row in rows if lang in row] for lang in langs]
+        values = [_of_language(rows, lang) for lang in langs]
         x = [n + (k - (len(runs) - 1) / 2) * width for n in range(len(langs))]
         ax.bar(
             x,

@@ -12,6 +12,7 @@ __all__ = ['ENCODERS', 'IN_LANGUAGE_OF', 'TASKS', 'IN_LANGUAGE', 'LABELLED', 'UN
 # %% ../../nbs/results/08a_downstream_results.ipynb #2441d6f0
 import functools, math
 from dataclasses import replace
+from itertools import filterfalse
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -136,10 +137,19 @@ def _settings(task, model, name) -> Settings:
     return resolve(Settings(str(model), name=name, controls=False, **_asked(task)))
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #6bcc06f8
+def _is_held_out(metric: str) -> bool:
+    return metric.startswith("held_out/")
+
+
+def _by_column(rows: list[dict]) -> dict[str, list]:
+    columns = zip(*(map(row.get, rows[0]) for row in rows))
+    return dict(zip(rows[0], map(list, columns)))
+
+# %% ../../nbs/results/08a_downstream_results.ipynb #learned1
 def learned_record(name: str, seed: int, size: str = "tiny") -> dict:  # as for `trained_folder`
     "A record of how far an encoder's held-out losses ended below guessing by frequency, nats."
     log = read_log(trained_folder(name, seed, size).parent)
-    line = [line for line in log if any(key.startswith("held_out/") for key in line)][-1]
+    line = [line for line in log if any(map(_is_held_out, line))][-1]
     levels = {}
     if any(key.startswith("held_out/mlm/") for key in line):  # MetaXLM measures by language
         _, settings, data = _run(name, seed, size)
@@ -161,7 +171,7 @@ def learned_record(name: str, seed: int, size: str = "tiny") -> dict:  # as for 
         "parameters": parameters,
         **run_facts(),
         "run": {"finished": True},
-        "scores": {key: [scores[key] for scores in rows] for key in rows[0]},
+        "scores": _by_column(rows),
     }
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #09e4b7f7
@@ -223,16 +233,15 @@ def baseline_record(task: str) -> dict:  # 'tatoeba', or one of LABELLED
         "parameters": parameters,
         **run_facts(),
         "run": {"finished": True},
-        "scores": {key: [row.get(key) for row in rows] for key in rows[0]},
+        "scores": _by_column(rows),
     }
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #f00744a9
 def _tasks_of(parameters) -> list[str]:  # which a record is of, as they are asked now
-    return [
-        task
-        for task in (LEARNED, *TASKS)
-        if all(parameters.get(key, value) == value for key, value in _asked(task).items())
-    ]
+    def is_of(task):
+        return all(parameters.get(key, value) == value for key, value in _asked(task).items())
+
+    return [*filter(is_of, (LEARNED, *TASKS))]
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #e9ffdb6e
 def missing_records(
@@ -335,30 +344,20 @@ def score_rows(
     dict
 ]:  # an encoder in a row, what was tested there in a column, mean ± standard deviation
     "What every encoder scores, percent."
-    columns = {
-        column: {
-            name: [
-                v
-                for scores in runs.values()
-                if not math.isnan(v := average(column, languages)(scores))
-            ]
-            for name, runs in groups.items()
-        }
-        for column in COLUMNS
-    }
+
+    def measured(column, runs):
+        return list(filterfalse(math.isnan, map(average(column, languages), runs.values())))
 
     def cell(values, seeds):
         return spread(values) + f" ({len(values)})" * (0 < len(values) < seeds)
 
-    return [
-        {"encoder": name, "seeds": str(len(runs))}
-        | {
-            column: cell(by_encoder[name], len(runs))
-            for column, by_encoder in columns.items()
-            if any(by_encoder.values())
-        }
-        for name, runs in groups.items()
-    ]
+    rows = [{"encoder": name, "seeds": str(len(runs))} for name, runs in groups.items()]
+    for column in COLUMNS:
+        scores = [measured(column, runs) for runs in groups.values()]
+        if any(scores):
+            for row, values in zip(rows, scores):
+                row[column] = cell(values, int(row["seeds"]))
+    return rows
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #language1
 def _script(lang: str) -> str:  # e.g. 'Latn'

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from itertools import chain, islice
+from itertools import chain, compress, islice
+from operator import not_
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -484,10 +485,8 @@ def lexicons(
             _names(lang, hub) if source == "cldr" else _published(lang, hub, source, forms)
         )
         is_known = [derive_seed("known entry", family) % 2 == 0 for family in _families([*rows])]
-        known[lang], test[lang] = (
-            [row for row, belongs in zip(rows, is_known) if belongs == kind]
-            for kind in (True, False)
-        )
+        known[lang] = [*compress(rows, is_known)]
+        test[lang] = [*compress(rows, map(not_, is_known))]
     return known, test
 
 # %% ../../nbs/results/07c_static_runs.ipynb #86649f8b
@@ -599,10 +598,10 @@ def in_one_space(
 ) -> dict:  # the same, normalised
     "All languages mapped to the hub by the known entries; where these are too few, by the shapes of the spaces."
 
-    def has(lang, a, b):
-        return a in vectors[lang] and b in vectors[hub]
+    def with_vectors(lang, entries):
+        return [(a, b) for a, b in entries if a in vectors[lang] and b in vectors[hub]]
 
-    known = {lang: [e for e in rows if has(lang, *e)] for lang, rows in known.items()}
+    known = {lang: with_vectors(lang, entries) for lang, entries in known.items()}
     spaces = map_to(
         vectors.values(),
         hub,
@@ -613,6 +612,10 @@ def in_one_space(
     return spaces.vectors
 
 # %% ../../nbs/results/07c_static_runs.ipynb #5580ed21
+def _words(line: str, spans) -> list[str]:
+    return [line[a:b] for a, b in spans]
+
+# %% ../../nbs/results/07c_static_runs.ipynb #fasttxt1
 def fasttext(
     s: Settings, data: Prepared
 ) -> dict[str, WordVectors]:  # language → vectors, in no common space
@@ -624,7 +627,7 @@ def fasttext(
     vectors = {}
     for lang, lines in data.corpus.text.items():
         spans = find_segmenter("auto", lang).words
-        words = [[line[a:b] for a, b in spans(line)] for line in islice(lines, s.teacher_lines)]
+        words = [_words(line, spans(line)) for line in islice(lines, s.teacher_lines)]
         model = FastText(
             words,
             vector_size=s.teacher_width or s.width,
@@ -746,7 +749,8 @@ def translation_scores(
         except DataError:
             continue  # none of the entries has a vector on both sides
         name = "/".join(["bli", pair_name(lang, hub), *path])
-        scores |= {f"{name}/acc@{k}": sum(side.covered[k] for side in sides) / 2 for k in (1, 5)}
+        for k in (1, 5):
+            scores[f"{name}/acc@{k}"] = sum(side.covered[k] for side in sides) / 2
         scores[f"{name}/words"] = sides[0].words * sides[0].coverage
     return scores
 
@@ -894,7 +898,9 @@ class _Selected(MaskedLanguageModel):
         pairs: bool = False,  # whether the continuation reads pairs
     ):
         super().__init__(network, MASKING, ids, pairs)
-        self.judge, self.due, self.selected = judge, due, deepcopy(network).requires_grad_(False)
+        self.judge = judge
+        self.due = due
+        self.selected = deepcopy(network).requires_grad_(False)
         # loss, step
         self.register_buffer("best", torch.tensor([math.inf, -1.0], dtype=torch.float64))
 
@@ -1044,7 +1050,8 @@ def word_tests(
     tests = {}
     for lang, entries in test.items():
         counts = [Counter(side) for side in zip(*entries)]
-        once = [e for e in entries if e[0] != e[1] and all(c[w] == 1 for c, w in zip(counts, e))]
+        firsts, seconds = counts
+        once = [(a, b) for a, b in entries if a != b and firsts[a] == seconds[b] == 1]
         if once:
             tests[pair_name(lang, hub)] = tuple(zip(*(e if lang < hub else e[::-1] for e in once)))
     return tests
@@ -1182,12 +1189,11 @@ def record_facts(
     before = trained.log[0]
     last = trained.model.best
     learned = nats_learned({"losses": ["mlm", "tlm"][: 1 + s.uses_pairs]}, before)
-    maps = {lang: v.made_by.get("map", {}) for lang, v in data.teacher.items()}
-    teacher = {
-        lang: {"words": len(v)}
-        | {k: maps[lang][k] for k in ("mapped", "agreement", "pairs") if k in maps[lang]}
-        for lang, v in data.teacher.items()
-    }
+    teacher = {}
+    for lang, v in data.teacher.items():
+        made_by = v.made_by.get("map", {})
+        facts = {k: made_by[k] for k in ("mapped", "agreement", "pairs") if k in made_by}
+        teacher[lang] = {"words": len(v)} | facts
     return {
         "base": data.made.name,
         "base_learned": {name: round(v, 5) for name, v in learned.items()},
