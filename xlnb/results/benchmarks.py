@@ -162,47 +162,49 @@ def synthetic_data(
 # %% ../../nbs/results/11_benchmarks.ipynb #a9bebdb9
 def plain_head(
     logits: Tensor,  # (…, vocabulary)
-    labels: Tensor,  # (…) original id in a hole, -100 elsewhere
+    labels: Tensor,  # (…) original id at a masked position, -100 elsewhere
     generator: torch.Generator,
-) -> tuple[
-    Tensor, Tensor, Tensor
-]:  # summed loss; ids drawn for the holes; where the best id is right
-    "What a step needs of logits that are there as a whole."
-    hole = labels != -100
+) -> tuple[Tensor, Tensor, Tensor]:  # summed loss; ids sampled; where the best id is right
+    "Loss, samples and hits from the full matrix of logits."
+    is_masked = labels != -100
     loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum")
-    seen = logits.detach()[hole]
-    drawn = seen.softmax(-1, dtype=torch.float32).multinomial(1, generator=generator)[:, 0]
-    return loss, drawn, seen.argmax(-1) == labels[hole]
+    masked_logits = logits.detach()[is_masked]
+    probabilities = masked_logits.softmax(-1, dtype=torch.float32)
+    samples = probabilities.multinomial(1, generator=generator)[:, 0]
+    return loss, samples, masked_logits.argmax(-1) == labels[is_masked]
+
+# %% ../../nbs/results/11_benchmarks.ipynb #electra1
+_SAME_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "layer_norm_eps",
+    "initializer_range",
+    "pad_token_id",
+)
+
+
+def _electra_config(ours) -> ElectraConfig:  # of the same sizes, without dropout
+    return ElectraConfig(
+        **{name: getattr(ours, name) for name in _SAME_FIELDS},
+        embedding_size=ours.hidden_size,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
 
 # %% ../../nbs/results/11_benchmarks.ipynb #abad7b0d
 class Electra(XlmE):
     "XLM-E's step from transformers' ELECTRA classes, on the padded form of the same batches."
 
-    everywhere = True  # logits at every place
+    everywhere = True  # logits at every position
 
     def new_network(self, settings, part):
-        ours = network_configs(settings)[part]
-        kind = {"generator": ElectraForMaskedLM}
-        same = (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "layer_norm_eps",
-            "initializer_range",
-            "pad_token_id",
-        )
-        config = ElectraConfig(
-            **{k: getattr(ours, k) for k in same},
-            embedding_size=ours.hidden_size,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-        return new_model(
-            kind.get(part, ElectraForPreTraining), config, derive_seed(settings.seed, part)
-        )
+        kind = ElectraForMaskedLM if part == "generator" else ElectraForPreTraining
+        config = _electra_config(network_configs(settings)[part])
+        return new_model(kind, config, derive_seed(settings.seed, part))
 
     def prepare(self, batch, generator):
         batch = super().prepare(batch, generator)
