@@ -14,7 +14,7 @@ from xlnb.training.objectives import Masking, MaskIds, guess
 from xlnb.measures import retrieval
 from xlnb.pretraining import held_out
 from xlnb.pretraining.held_out import (
-    LEAST_LINES,
+    MIN_TEST_LINES,
     HeldOutSpec,
     MeasuredNetworks,
     ProbeSettings,
@@ -72,7 +72,7 @@ def test_all_discriminators_are_shown_the_same_drawn_pieces(data, guesser):
     texts = texts_by_language(data, spec(), ["en", "de"])
     seen = {}
 
-    def looks(name):
+    def recorder(name):
         def detect(shown, batch):
             seen.setdefault(name, []).append(shown)
             return torch.zeros(shown.shape)
@@ -82,7 +82,7 @@ def test_all_discriminators_are_shown_the_same_drawn_pieces(data, guesser):
     other = new_model(EncoderForMaskedLM, shaped(len(data.tokenizer)), 2)
     for name, masked_lm in (("one", guesser), ("other", other)):
         found = language_metrics(
-            MeasuredNetworks(masked_lm.encoder, masked_lm, looks(name)), texts, ids
+            MeasuredNetworks(masked_lm.encoder, masked_lm, recorder(name)), texts, ids
         )
         assert {lang: m["auc"] for lang, m in found.items()} == {"en": 0.5, "de": 0.5}
     samples = slice(0, None, 2)
@@ -286,7 +286,7 @@ def test_probes_are_of_the_languages_that_cldr_has(langs, source, found):
     probed = ProbeSettings.of(langs, source)
     assert (probed.langs, probed.source) == found
     if len(found[0]) < 2:
-        assert probed.rows(lambda _: pytest.fail("no task")) == []
+        assert held_out._probe_rows(probed, lambda _: pytest.fail("no task")) == []
 
 
 def test_what_the_probes_depend_on_is_in_their_key(monkeypatch):
@@ -332,13 +332,13 @@ def test_what_fits_into_the_minutes_is_taken_and_said(long, a_second_each):
     half, probed, said = fits(0.5)
     assert lines(half) == {50} and (probed.train, probed.test) == (125, 100)
     assert said.startswith(
-        f"the first 50% of every test ({LEAST_LINES} lines at least), probes on 125 phrases: "
+        f"the first 50% of every test ({MIN_TEST_LINES} lines at least), probes on 125 phrases: "
     )
     # lines are whole
     assert sum(count_sentences(half, probed)) == pytest.approx(0.5 * (tests + phrases), rel=0.01)
     least, probed, said = fits(0.001)
     assert (
-        lines(least) == {LEAST_LINES}
+        lines(least) == {MIN_TEST_LINES}
         and (probed.train, probed.test) == (0, 0)
         and "no probes" in said
     )
@@ -358,8 +358,8 @@ def test_a_short_evaluation_reads_few_lines(long, monkeypatch):
     lists = sum(len(by) for by in long.corpus.tests.values())
     assert found.measured.startswith("the first 0% of every test (16 lines at least), no probes")
     # two sides, two networks; nine sentences are timed
-    assert 0 < len(read) <= 2 * lists * 2 * LEAST_LINES + 9
-    assert {r["n"] for r in found.retrieval if r["system"] == "model"} == {LEAST_LINES}
+    assert 0 < len(read) <= 2 * lists * 2 * MIN_TEST_LINES + 9
+    assert {r["n"] for r in found.retrieval if r["system"] == "model"} == {MIN_TEST_LINES}
 
 
 def test_an_interrupted_evaluation_goes_on_from_the_parts_that_are_kept(

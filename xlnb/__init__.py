@@ -106,8 +106,8 @@ __doc__ += """\
                              splits; invalid ones raise before anything runs
     measures.task_runs       A task, the settings and a network: what is learned, what chooses, what is tested, and what
                              the network answers
-    pretraining.held_out     What a network knows of text that it never read: masked and replaced tokens, by language,
-                             beside a translation; and by layer: sentences, words, transfer
+    pretraining.held_out     Losses, translation gain, retrieval, alignment and probes on text that a network never
+                             read, each beside a baseline
     pretraining.reports      What a run leaves behind, read back: groups of runs, mean and spread over seeds, model
                              cards
     pretraining.experiments  Named grids of runs: what has no record yet is run through papermill, what has one is

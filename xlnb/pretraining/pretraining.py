@@ -8,9 +8,9 @@ __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'WARMUP_SHARE', 'NOT_IDENTITY', '
            'restarts_positions', 'max_side', 'network_config', 'shape_of', 'init_for_record', 'file_hashes',
            'is_recorded', 'start_shape', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops',
            'plan_run', 'common_choices', 'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group',
-           'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'shown_path',
-           'training_config', 'limited_threads', 'Trained', 'train_phase', 'finished_phase', 'progress_report',
-           'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
+           'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config',
+           'limited_threads', 'Trained', 'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report',
+           'record_of', 'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
@@ -696,7 +696,7 @@ def run_folder(phase: Phase, settings: RunSettings, data: Prepared) -> Path:
     return runs_folder() / name
 
 
-def shown_path(folder) -> str:  # of a run
+def _shown_path(folder) -> str:  # of a run
     "A run's folder as it is shown: from the folder of all runs on, where it lies there."
     home = runs_folder().parent
     return (
@@ -825,7 +825,7 @@ def _train_here(phase, settings, data, minutes, show) -> Trained:
         with atomic_path(folder / part) as unfinished:
             model.standalone(part).save_pretrained(unfinished)
             data.tokenizer.save_pretrained(unfinished)
-    progress(f"{phase.name}: {progress_report(summary)}; model: {shown_path(folder)}", keep=True)
+    progress(f"{phase.name}: {progress_report(summary)}; model: {_shown_path(folder)}", keep=True)
     return Trained(summary, model, [before, *read_log(folder)], list(model.weights))
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #bd538cf4
@@ -967,7 +967,7 @@ def run(
     record = record_of(recipe, settings, data, trained, metrics, measured)
     if not trained.summary.get("broken"):
         write_run_cards(recipe, record, trained)
-        print(f"model: {shown_path(trained.summary['folder'])}", flush=True)
+        print(f"model: {_shown_path(trained.summary['folder'])}", flush=True)
     return record
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #553659bf
