@@ -11,6 +11,7 @@ __all__ = ['NORMALISED', 'DAMAGE', 'LANGUAGES', 'SCHEMES', 'XTREME_40', 'MULTI30
 
 # %% ../../nbs/text/00_corpora.ipynb #03d2e09b
 import gzip, lzma, re, zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -38,9 +39,7 @@ class Lines:
 
     def __init__(
         self,
-        open_function: Callable[
-            ..., Iterable
-        ],  # called with the arguments at the start of every pass
+        open_function: Callable[..., Iterable],  # called with the arguments in every pass
         *arguments,  # passed on; a module-level function lets it be pickled
         **options,  # passed on
     ):
@@ -126,62 +125,68 @@ def _checked_texts(rows, name: str) -> list[list[str]]:
         check_texts(row, f"{name}[{n}]")
     return [list(map(normalize_text, row)) for row in rows]
 
+
+def _checked_pairs(valid: dict) -> dict[str, list[tuple[str, str]]]:
+    checked = {}
+    for pair, rows in valid.items():
+        checked[pair] = list(map(tuple, _checked_texts(rows, f"valid[{pair!r}]")))
+    return checked
+
+
+def _checked_tests(tests: dict) -> dict[str, dict[str, tuple[list[str], list[str]]]]:
+    checked = {}
+    for name, by_pair in tests.items():
+        checked[name] = {}
+        for pair, sides in by_pair.items():
+            checked[name][pair] = tuple(_checked_texts(sides, f"tests[{name!r}][{pair!r}]"))
+    return checked
+
+# %% ../../nbs/text/00_corpora.ipynb #c0rpusnm
+def _check_names(corpus: "Corpus"):
+    "`DataError` for a pair that is not in sorted order, or a language that `langs` does not have."
+    in_tests = (pair for by_pair in corpus.tests.values() for pair in by_pair)
+    check_pair_names([*corpus.pairs, *corpus.valid, *in_tests])
+    read = list(corpus.text)
+    for pair in corpus.pairs:
+        read += split_pair(pair)
+    if lacking := dict.fromkeys(lang for lang in read if lang not in corpus.langs):
+        raise DataError(
+            f"text of {', '.join(lacking)}, but langs={corpus.langs}: name all languages that are "
+            "read"
+        )
+
 # %% ../../nbs/text/00_corpora.ipynb #1d48025c
 @dataclass(frozen=True)
 class Corpus:
-    "Everything a run reads: training streams, held-out pairs, test lists, and the facts that go into its record."
+    """Everything a run reads: training streams, held-out pairs, test lists, and the facts that go into its record.
+
+    Held-out pairs and tests are normalised. Raises `DataError` for names that do not fit and for what is no string."""
 
     name: str  # 'multi30k', 'bible', 'cldr', …
-    langs: tuple[str, ...]  # our codes, in the order asked for
+    langs: tuple[str, ...]  # our codes, in the order in which they were named
     text: dict[str, Iterable[str]]  # language → re-iterable training lines
     pairs: dict[str, Iterable[tuple[str, str]]]  # 'de-en' → re-iterable (de, en) training pairs
     valid: dict[str, list[tuple[str, str]]]  # 'de-en' → held-out pairs, for losses
-    tests: dict[
-        str, dict[str, tuple[list[str], list[str]]]
-    ]  # test name → pair → (lines of first, lines of second)
+    # test name → pair → (lines of first, lines of second)
+    tests: dict[str, dict[str, tuple[list[str], list[str]]]]
     facts: dict = field(default_factory=dict)  # origin, licence, versions, sha256 of files, counts
-    gold: dict[str, dict[str, list["AlignedPair"]]] = field(
-        default_factory=dict
-    )  # name → pair → links by hand
+    # name → pair → links by hand
+    gold: dict[str, dict[str, list["AlignedPair"]]] = field(default_factory=dict)
 
     def __repr__(self):
-        def named(parts):
-            return ", ".join(parts) or "none"
-
-        return f"Corpus({self.name}: text {named(self.text)}; pairs {named(self.pairs)}; tests {named(self.tests)})"
+        parts = {"text": self.text, "pairs": self.pairs, "tests": self.tests}
+        listed = [f"{what} {', '.join(names) or 'none'}" for what, names in parts.items()]
+        return f"Corpus({self.name}: {'; '.join(listed)})"
 
     @property
-    def identified(self) -> bool:  # by checksums of files; text of one's own is hashed instead
-        "Whether the facts stand for the text."
+    def identified(self) -> bool:  # otherwise the text itself is hashed
+        "Whether checksums of files identify the text."
         return "sha256" in self.facts
 
-    def __post_init__(
-        self,  # normalises held-out and test lines; `DataError` for names that do not fit, no
-        # strings
-    ):
-        self._check_names()
-        valid = {}
-        for pair, rows in self.valid.items():
-            valid[pair] = list(map(tuple, _checked_texts(rows, f"valid[{pair!r}]")))
-        tests = {}
-        for name, by_pair in self.tests.items():
-            tests[name] = {}
-            for pair, sides in by_pair.items():
-                tests[name][pair] = tuple(_checked_texts(sides, f"tests[{name!r}][{pair!r}]"))
-        object.__setattr__(self, "valid", valid)
-        object.__setattr__(self, "tests", tests)
-
-    def _check_names(self):
-        in_tests = (pair for by_pair in self.tests.values() for pair in by_pair)
-        check_pair_names([*self.pairs, *self.valid, *in_tests])
-        in_pairs = (lang for pair in self.pairs for lang in split_pair(pair))
-        if lacking := [
-            lang for lang in dict.fromkeys([*self.text, *in_pairs]) if lang not in self.langs
-        ]:
-            raise DataError(
-                f"text of {', '.join(lacking)}, but langs={self.langs}: name all languages that "
-                f"are read"
-            )
+    def __post_init__(self):
+        _check_names(self)
+        object.__setattr__(self, "valid", _checked_pairs(self.valid))
+        object.__setattr__(self, "tests", _checked_tests(self.tests))
 
 # %% ../../nbs/text/00_corpora.ipynb #05b3f64f
 def _word_tuple(words, name: str) -> tuple[str, ...]:
@@ -199,6 +204,17 @@ def _link_numbers(links, name: str) -> frozenset[tuple[int, int]]:
             f"{name}={links!r:.60}: give pairs of word numbers, such as {{(0, 0), (1, 2)}}"
         ) from None
 
+# %% ../../nbs/text/00_corpora.ipynb #ba801a28
+def _check_range(links, n: int, m: int):  # words of the first sentence, of the second
+    if out := sorted((i, j) for i, j in links if not (0 <= i < n and 0 <= j < m)):
+        raise DataError(
+            f"link {out[0]} with {n} words on the left and {m} on the right, counted from 0"
+        )
+
+
+def _turned(links) -> frozenset[tuple[int, int]]:
+    return frozenset((j, i) for i, j in links)
+
 # %% ../../nbs/text/00_corpora.ipynb #0be64e34
 @dataclass(frozen=True)
 class AlignedPair:
@@ -215,32 +231,27 @@ class AlignedPair:
         for name in ("sure", "possible"):
             object.__setattr__(self, name, _link_numbers(getattr(self, name), name))
         object.__setattr__(self, "possible", self.possible | self.sure)
-        n = len(self.first)
-        m = len(self.second)
-        if out := sorted((i, j) for i, j in self.possible if not (0 <= i < n and 0 <= j < m)):
-            raise DataError(
-                f"link {out[0]} with {n} words on the left and {m} on the right, counted from 0"
-            )
+        _check_range(self.possible, len(self.first), len(self.second))
 
     def flipped(self) -> "AlignedPair":
-        def turn(links):
-            return frozenset((j, i) for i, j in links)
-
-        return AlignedPair(self.second, self.first, turn(self.sure), turn(self.possible))
+        return AlignedPair(self.second, self.first, _turned(self.sure), _turned(self.possible))
 
 # %% ../../nbs/text/00_corpora.ipynb #84b7890a
 NORMALISED = "normalised"  # a line whose letters were composed or whose soft hyphens were removed
+
+
+def _tally_row(what: str, file: str, count: int, first_line: int) -> dict:
+    return {"what": what, "file": Path(file).name, "count": count, "first line": first_line}
 
 # %% ../../nbs/text/00_corpora.ipynb #b2669456
 @dataclass
 class Report:
     "Named counts of what readers left out or changed, by file, with the first line of each."
 
-    tallies: dict[tuple[str, str], list[int]] = field(
-        default_factory=dict
-    )  # (what, file) → [count, first line]
+    # (what, file) → [count, first line]
+    tallies: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
-    def start(self, path):  # a new pass over a file: what an earlier pass counted is forgotten
+    def start(self, path):  # a new pass over a file: the counts of an earlier pass go
         self.tallies = {key: value for key, value in self.tallies.items() if key[1] != str(path)}
 
     def add(self, what: str, path, line: int):
@@ -254,24 +265,18 @@ class Report:
         return normalized
 
     @property
-    def left_out(
-        self,
-    ) -> dict[str, int]:  # totals over files, without lines that were only normalised
+    def left_out(self) -> dict[str, int]:  # totals over files; normalised lines are not left out
         return {what: n for what, n in self.counts.items() if what != NORMALISED}
 
     @property
     def counts(self) -> dict[str, int]:  # totals over files
-        names = sorted({what for what, _ in self.tallies})
-        return {
-            name: sum(n for (what, _), (n, _) in self.tallies.items() if what == name)
-            for name in names
-        }
+        totals = Counter()
+        for (what, _), (count, _) in self.tallies.items():
+            totals[what] += count
+        return dict(sorted(totals.items()))
 
     def rows(self) -> list[dict]:  # for a table
-        return [
-            {"what": w, "file": Path(f).name, "count": n, "first line": line}
-            for (w, f), (n, line) in self.tallies.items()
-        ]
+        return [_tally_row(*key, *tally) for key, tally in self.tallies.items()]
 
 # %% ../../nbs/text/00_corpora.ipynb #06a52cb5
 _OPEN = {".gz": gzip.open, ".xz": lzma.open}
@@ -293,6 +298,18 @@ def _unpack_all(path: Path):
             pass
 
 # %% ../../nbs/text/00_corpora.ipynb #4d83faa9
+def _encoding_advice(raw: bytes, position: int, is_utf16: bool) -> str:
+    "What is wrong with the byte at a position of a line, and how to convert the file."
+    encoding = "UTF-16" if is_utf16 else "LATIN1"
+    guess = "UTF-16"
+    if not is_utf16:
+        guess = f"Latin-1 (as Latin-1 the line is {raw.decode('latin-1').strip()[:60]!r})"
+    return (
+        f"byte {position + 1} of the line, 0x{raw[position]:02x}, is not UTF-8 but rather {guess}: "
+        f"convert the file first, e.g. with iconv -f {encoding} -t UTF-8"
+    )
+
+
 def _not_utf8(path: Path) -> DataError:
     "The error that names the first line, column and byte of a file that is not UTF-8."
     # damage is found at the end, and shows as odd bytes before
@@ -303,15 +320,8 @@ def _not_utf8(path: Path) -> DataError:
             try:
                 raw.decode("utf-8")
             except UnicodeDecodeError as e:
-                guess = "UTF-16" if n == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "Latin-1"
-                shown = (
-                    ""
-                    if guess == "UTF-16"
-                    else f" (as Latin-1 the line is {raw.decode('latin-1').strip()[:60]!r})"
-                )
-                what = f"byte {e.start + 1} of the line, 0x{raw[e.start]:02x}, is not UTF-8 but rather {guess}{shown}"
-                command = f"iconv -f {guess.upper().replace('LATIN-', 'LATIN')} -t UTF-8"
-                return DataError(f"{what}: convert the file first, e.g. with {command}", path, n)
+                is_utf16 = n == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+                return DataError(_encoding_advice(raw, e.start, is_utf16), path, n)
 
 # %% ../../nbs/text/00_corpora.ipynb #0201ebd7
 def _damaged(path, n, error) -> DataError:
@@ -418,13 +428,8 @@ def checked_rows(
     seen = set()
     for n, row in rows:
         if not all(row):
-            _leave_out(
-                "empty side",
-                empty,
-                sides[[*map(bool, row)].index(False)] if sides else path,
-                n,
-                report,
-            )
+            file = sides[[*map(bool, row)].index(False)] if sides else path
+            _leave_out("empty side", empty, file, n, report)
         elif duplicate == "keep":
             yield row
         elif (key := hash(row)) in seen:
@@ -436,15 +441,14 @@ def checked_rows(
 # %% ../../nbs/text/00_corpora.ipynb #a49f625a
 def uneven_files(paths, row, streams, n) -> DataError:
     "The error that says which side of aligned files ends first, and how long the longest one is."
-    lengths = [
-        n - 1 if line is None else n + sum(1 for _ in stream) for line, stream in zip(row, streams)
-    ]
+    lengths = []
+    for line, stream in zip(row, streams):
+        lengths.append(n - 1 if line is None else n + sum(1 for _ in stream))
     short = lengths.index(min(lengths))
     long = lengths.index(max(lengths))
     return DataError(
         f"this file ends after {min(lengths)} lines, {paths[long]} has {max(lengths)}: aligned "
-        f"files "
-        "match line by line, so one of them is cut off or has lost a line",
+        "files match line by line, so one of them is cut off or has lost a line",
         paths[short],
         n - 1,
     )
@@ -469,10 +473,8 @@ def read_parallel(
     report: Report | None = None,  # collects the counts; a new one if None
 ) -> Lines:
     "N-way text, normalised: one tuple per line, in the order of `paths`; `DataError` where the files do not match."
-    (
-        choose("empty", empty, ("raise", "skip")),
-        choose("duplicate", duplicate, ("keep", "skip", "raise")),
-    )
+    choose("empty", empty, ("raise", "skip"))
+    choose("duplicate", duplicate, ("keep", "skip", "raise"))
     report = Report() if report is None else report
     return Lines(_parallel, tuple(map(existing_file, paths)), empty, duplicate, report=report)
 
@@ -490,8 +492,7 @@ def _tsv(path, columns, empty, duplicate, report):
             if len(fields) <= max(columns):
                 raise DataError(
                     f"column {max(columns)} (from 0) is wanted, but there are {len(fields)} "
-                    f"tab-separated "
-                    f"fields: {line[:60]!r}",
+                    f"tab-separated fields: {line[:60]!r}",
                     path,
                     n,
                 )
@@ -508,10 +509,8 @@ def read_tsv_pairs(
     report: Report | None = None,  # as in `read_parallel`
 ) -> Lines:
     "Pairs out of tab-separated fields, normalised; `DataError` for a line that has too few."
-    (
-        choose("empty", empty, ("raise", "skip")),
-        choose("duplicate", duplicate, ("keep", "skip", "raise")),
-    )
+    choose("empty", empty, ("raise", "skip"))
+    choose("duplicate", duplicate, ("keep", "skip", "raise"))
     report = Report() if report is None else report
     columns = tuple(columns) if isinstance(columns, (tuple, list)) else (columns,)
     if not columns or not all(type(column) is int and column >= 0 for column in columns):
@@ -522,68 +521,78 @@ def read_tsv_pairs(
 
 # %% ../../nbs/text/00_corpora.ipynb #cce31a2a
 _ISO = """
-af:afr ak:aka am:amh ar:arb as:asm ay:ayr az:azj ba:bak be:bel bg:bul bm:bam bn:ben bo:bod br:bre bs:bos ca:cat ch:cha
-co:cos cs:ces cv:chv cy:cym da:dan de:deu dv:div dz:dzo ee:ewe el:ell en:eng eo:epo es:spa et:est eu:eus fa:pes ff:fuv
-fi:fin fj:fij fo:fao fr:fra fy:fry ga:gle gd:gla gl:glg gn:grn gu:guj ha:hau he:heb hi:hin hr:hrv ht:hat hu:hun hy:hye
-ia:ina id:ind ie:ile ig:ibo io:ido is:isl it:ita iu:iku ja:jpn jv:jav ka:kat kg:kon ki:kik kk:kaz km:khm kn:kan ko:kor
-kr:knc ks:kas ku:kmr kw:cor ky:kir la:lat lb:ltz lg:lug li:lim ln:lin lo:lao lt:lit lv:lvs mg:plt mi:mri mk:mkd ml:mal
-mn:khk mr:mar ms:zsm mt:mlt my:mya nd:nde ne:npi nl:nld nn:nno no:nob ny:nya oc:oci om:gaz or:ory os:oss pa:pan pl:pol
-ps:pbt pt:por qu:que rm:roh rn:run ro:ron ru:rus rw:kin sa:san sc:srd sd:snd se:sme sg:sag si:sin sk:slk sl:slv sm:smo
-sn:sna so:som sq:als sr:srp ss:ssw st:sot su:sun sv:swe sw:swh ta:tam te:tel tg:tgk th:tha ti:tir tk:tuk tl:tgl tn:tsn
-to:ton tr:tur ts:tso tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzn ve:ven vi:vie wo:wol xh:xho yi:ydd yo:yor zh:cmn
-zu:zul
+af:afr ak:aka am:amh ar:arb as:asm ay:ayr az:azj ba:bak be:bel bg:bul bm:bam bn:ben bo:bod
+br:bre bs:bos ca:cat ch:cha co:cos cs:ces cv:chv cy:cym da:dan de:deu dv:div dz:dzo ee:ewe
+el:ell en:eng eo:epo es:spa et:est eu:eus fa:pes ff:fuv fi:fin fj:fij fo:fao fr:fra fy:fry
+ga:gle gd:gla gl:glg gn:grn gu:guj ha:hau he:heb hi:hin hr:hrv ht:hat hu:hun hy:hye ia:ina
+id:ind ie:ile ig:ibo io:ido is:isl it:ita iu:iku ja:jpn jv:jav ka:kat kg:kon ki:kik kk:kaz
+km:khm kn:kan ko:kor kr:knc ks:kas ku:kmr kw:cor ky:kir la:lat lb:ltz lg:lug li:lim ln:lin
+lo:lao lt:lit lv:lvs mg:plt mi:mri mk:mkd ml:mal mn:khk mr:mar ms:zsm mt:mlt my:mya nd:nde
+ne:npi nl:nld nn:nno no:nob ny:nya oc:oci om:gaz or:ory os:oss pa:pan pl:pol ps:pbt pt:por
+qu:que rm:roh rn:run ro:ron ru:rus rw:kin sa:san sc:srd sd:snd se:sme sg:sag si:sin sk:slk
+sl:slv sm:smo sn:sna so:som sq:als sr:srp ss:ssw st:sot su:sun sv:swe sw:swh ta:tam te:tel
+tg:tgk th:tha ti:tir tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso tt:tat tw:twi ty:tah ug:uig
+uk:ukr ur:urd uz:uzn ve:ven vi:vie wo:wol xh:xho yi:ydd yo:yor zh:cmn zu:zul
 """
 
 # %% ../../nbs/text/00_corpora.ipynb #218b8c6b
 _CODES = {}  # set → the languages that it has
 _CODES["tatoeba"] = """
-af am ang ar:ara arq arz ast awa az:aze be ber bg bn br bs ca cbk ceb ch cs csb cy da de dsb dtp el en eo es et eu fa
-fi fo fr fy ga gd gl gsw he hi hr hsb hu hy ia id ie io is it ja jv ka kab kk km ko ku:kur kw kzj la lfn lt lv max mhr
-mk ml mn:mon mr ms nds nl nn no nov oc orv pam pl pms pt ro ru sk sl sq:sqi sr sv sw swg ta te th tk tl tr tt tzl ug
-uk ur uz:uzb vi war wuu xh yi:yid yue zh"""
+af am ang ar:ara arq arz ast awa az:aze be ber bg bn br bs ca cbk ceb ch cs csb cy da de dsb dtp
+el en eo es et eu fa fi fo fr fy ga gd gl gsw he hi hr hsb hu hy ia id ie io is it ja jv ka kab
+kk km ko ku:kur kw kzj la lfn lt lv max mhr mk ml mn:mon mr ms nds nl nn no nov oc orv pam pl
+pms pt ro ru sk sl sq:sqi sr sv sw swg ta te th tk tl tr tt tzl ug uk ur uz:uzb vi war wuu xh
+yi:yid yue zh"""
 _CODES["ntrex"] = """
-af am ar az:aze-Latn ba be bem bg bn bo bs ca ckb:ckb-Arab cs cy da de dv dz ee el en es et eu fa:fas fi fj fo fr fuc
-ga gl gu ha he hi hmn hr hu hy id ig is it ja ka kk km kn ko ku ky lb lo lt lv:lav mey mg:mlg mi mk ml mn:mon mr
-ms:msa mt my nd ne:nep nl nn no nso ny om:orm pa pl prs ps:pus pt ro ru rw sd:snd-Arab shi si sk sl sm sn:sna-Latn so
-sq:sqi sr:srp-Cyrl sr-Latn:srp-Latn ss sv sw:swa ta te tg:tgk-Cyrl th ti tk tl:fil tn to tr tt ty ug uk ur uz:uzb ve
-vi wo xh yo yue zh:zho-CN zh-Hant:zho-TW zu"""
+af am ar az:aze-Latn ba be bem bg bn bo bs ca ckb:ckb-Arab cs cy da de dv dz ee el en es et eu
+fa:fas fi fj fo fr fuc ga gl gu ha he hi hmn hr hu hy id ig is it ja ka kk km kn ko ku ky lb lo
+lt lv:lav mey mg:mlg mi mk ml mn:mon mr ms:msa mt my nd ne:nep nl nn no nso ny om:orm pa pl prs
+ps:pus pt ro ru rw sd:snd-Arab shi si sk sl sm sn:sna-Latn so sq:sqi sr:srp-Cyrl
+sr-Latn:srp-Latn ss sv sw:swa ta te tg:tgk-Cyrl th ti tk tl:fil tn to tr tt ty ug uk ur uz:uzb
+ve vi wo xh yo yue zh:zho-CN zh-Hant:zho-TW zu"""
 
 # %% ../../nbs/text/00_corpora.ipynb #2eca60b9
 _CODES["nllb"] = """
-ace ace-Arab:ace_Arab acm:acm_Arab acq:acq_Arab aeb:aeb_Arab af ajp:ajp_Arab ak am:amh_Ethi apc:apc_Arab ar:arb_Arab
-ar-Latn ars:ars_Arab ary:ary_Arab arz:arz_Arab as:asm_Beng ast awa:awa_Deva ay az azb:azb_Arab ba:bak_Cyrl ban
-be:bel_Cyrl bem bg:bul_Cyrl bho:bho_Deva bjn bjn-Arab:bjn_Arab bm bn:ben_Beng bo:bod_Tibt bs bug ca ceb cjk
-ckb:ckb_Arab crh cs cy da de dik dyu dz:dzo_Tibt ee el:ell_Grek en eo es et eu fa:pes_Arab ff fi fj fo fon fr fur ga
-gd gl gn gu:guj_Gujr ha he:heb_Hebr hi:hin_Deva hne:hne_Deva hr ht hu hy:hye_Armn id ig ilo is it ja:jpn_Jpan jv
-ka:kat_Geor kab kac kam kbp kea kg ki kk:kaz_Cyrl km:khm_Khmr kmb kn:kan_Knda ko:kor_Hang kr kr-Arab:knc_Arab
-ks:kas_Arab ks-Deva:kas_Deva ku ky:kir_Cyrl lb lg li lij lmo ln lo:lao_Laoo lt ltg lua luo lus lv mag:mag_Deva
-mai:mai_Deva mg mi min min-Arab:min_Arab mk:mkd_Cyrl ml:mal_Mlym mn:khk_Cyrl mni:mni_Beng mos mr:mar_Deva mt
-my:mya_Mymr ne:npi_Deva nl nn no nqo:nqo_Nkoo nso nus ny oc om or:ory_Orya pa:pan_Guru pag pap pl prs:prs_Arab
-ps:pbt_Arab pt quy rn ro ru:rus_Cyrl rw sa:san_Deva sat:sat_Olck sc scn sd:snd_Arab sg shn:shn_Mymr si:sin_Sinh sk sl
-sm sn so sq sr:srp_Cyrl ss st su sv sw szl ta:tam_Taml taq taq-Tfng:taq_Tfng te:tel_Telu tg:tgk_Cyrl th:tha_Thai
-ti:tir_Ethi tk tl tn tpi tr ts tt:tat_Cyrl tum tw tzm:tzm_Tfng ug:uig_Arab uk:ukr_Cyrl umb ur:urd_Arab uz vec vi war
-wo xh yi:ydd_Hebr yo yue:yue_Hant zh:zho_Hans zh-Hant:zho_Hant zu"""
+ace ace-Arab:ace_Arab acm:acm_Arab acq:acq_Arab aeb:aeb_Arab af ajp:ajp_Arab ak am:amh_Ethi
+apc:apc_Arab ar:arb_Arab ar-Latn ars:ars_Arab ary:ary_Arab arz:arz_Arab as:asm_Beng ast
+awa:awa_Deva ay az azb:azb_Arab ba:bak_Cyrl ban be:bel_Cyrl bem bg:bul_Cyrl bho:bho_Deva bjn
+bjn-Arab:bjn_Arab bm bn:ben_Beng bo:bod_Tibt bs bug ca ceb cjk ckb:ckb_Arab crh cs cy da de dik
+dyu dz:dzo_Tibt ee el:ell_Grek en eo es et eu fa:pes_Arab ff fi fj fo fon fr fur ga gd gl gn
+gu:guj_Gujr ha he:heb_Hebr hi:hin_Deva hne:hne_Deva hr ht hu hy:hye_Armn id ig ilo is it
+ja:jpn_Jpan jv ka:kat_Geor kab kac kam kbp kea kg ki kk:kaz_Cyrl km:khm_Khmr kmb kn:kan_Knda
+ko:kor_Hang kr kr-Arab:knc_Arab ks:kas_Arab ks-Deva:kas_Deva ku ky:kir_Cyrl lb lg li lij lmo ln
+lo:lao_Laoo lt ltg lua luo lus lv mag:mag_Deva mai:mai_Deva mg mi min min-Arab:min_Arab
+mk:mkd_Cyrl ml:mal_Mlym mn:khk_Cyrl mni:mni_Beng mos mr:mar_Deva mt my:mya_Mymr ne:npi_Deva nl
+nn no nqo:nqo_Nkoo nso nus ny oc om or:ory_Orya pa:pan_Guru pag pap pl prs:prs_Arab ps:pbt_Arab
+pt quy rn ro ru:rus_Cyrl rw sa:san_Deva sat:sat_Olck sc scn sd:snd_Arab sg shn:shn_Mymr
+si:sin_Sinh sk sl sm sn so sq sr:srp_Cyrl ss st su sv sw szl ta:tam_Taml taq taq-Tfng:taq_Tfng
+te:tel_Telu tg:tgk_Cyrl th:tha_Thai ti:tir_Ethi tk tl tn tpi tr ts tt:tat_Cyrl tum tw
+tzm:tzm_Tfng ug:uig_Arab uk:ukr_Cyrl umb ur:urd_Arab uz vec vi war wo xh yi:ydd_Hebr yo
+yue:yue_Hant zh:zho_Hans zh-Hant:zho_Hant zu"""
 
 # %% ../../nbs/text/00_corpora.ipynb #368e8fcd
 _CODES["udhr"] = """
-ace af am ar as ast ay az:azj_latn az-Cyrl:azj_cyrl ban be bem bg bho bm bn bo br bs:bos_latn bs-Cyrl:bos_cyrl bug ca
-ceb ch ckb-Latn cni co crh cs cy da de:deu_1996 dv dyu dz ee el:ell_monotonic en eo es et eu fa:pes_1 fi fj fo fr fur
-fy:fri ga gd gl gn:gug gu ha:hau_NG haw he hi hmn:hea hne hr hsb ht:hat_kreyol hu hy ia id ig ilo is it ja jv
-jv-Java:jav_java ka kea kg:kng kk km kmb kn ko ku ku-Arab:kmr_arab ky la lb lg lij ln lo lt lua lus lv:lav mai mg mi
-min mk ml mn mos mr ms:mly_latn mt my nds ne:nep nhn nl nn no nso ny:nya_chechewa om:gax os ote pa pap pcm pl
-prs:pes_2 ps:pbu pt:por_PT quy quz rm rn ro:ron_2006 ru rw sa sc:src sco sd sg shp si sk sl sm sn so sq sr:srp_cyrl
-sr-Latn:srp_latn ss st su sv sw ta te tg th ti tk:tuk_latn tl tn to tr ts:tso_ZW tt tw:aka_akuapem ty tzm ug:uig_arab
-ug-Latn:uig_latn uk umb ur uz:uzn_latn uz-Cyrl:uzn_cyrl ve vec vi war wo xh yi yo yue zh:cmn_hans zh-Hant:cmn_hant zu"""
+ace af am ar as ast ay az:azj_latn az-Cyrl:azj_cyrl ban be bem bg bho bm bn bo br bs:bos_latn
+bs-Cyrl:bos_cyrl bug ca ceb ch ckb-Latn cni co crh cs cy da de:deu_1996 dv dyu dz ee
+el:ell_monotonic en eo es et eu fa:pes_1 fi fj fo fr fur fy:fri ga gd gl gn:gug gu ha:hau_NG haw
+he hi hmn:hea hne hr hsb ht:hat_kreyol hu hy ia id ig ilo is it ja jv jv-Java:jav_java ka kea
+kg:kng kk km kmb kn ko ku ku-Arab:kmr_arab ky la lb lg lij ln lo lt lua lus lv:lav mai mg mi min
+mk ml mn mos mr ms:mly_latn mt my nds ne:nep nhn nl nn no nso ny:nya_chechewa om:gax os ote pa
+pap pcm pl prs:pes_2 ps:pbu pt:por_PT quy quz rm rn ro:ron_2006 ru rw sa sc:src sco sd sg shp si
+sk sl sm sn so sq sr:srp_cyrl sr-Latn:srp_latn ss st su sv sw ta te tg th ti tk:tuk_latn tl tn
+to tr ts:tso_ZW tt tw:aka_akuapem ty tzm ug:uig_arab ug-Latn:uig_latn uk umb ur uz:uzn_latn
+uz-Cyrl:uzn_cyrl ve vec vi war wo xh yi yo yue zh:cmn_hans zh-Hant:cmn_hant zu"""
 
 # %% ../../nbs/text/00_corpora.ipynb #3414b5e8
 _CODES["cc100"] = """
-af am ar as az be bg bn bn-Latn:bn_rom br bs ca cs cy da de el en eo es et eu fa ff fi fr fy ga gd gl gn gu ha he hi
-hi-Latn:hi_rom hr ht hu hy id ig is it ja jv ka kk km kn ko ku ky la lg li ln lo lt lv mg mk ml mn mr ms my
-my-Qaag:my_zaw ne nl no nso:ns om or pa pl ps pt qu rm ro ru sa sc sd si sk sl so sq sr ss su sv sw ta ta-Latn:ta_rom
-te te-Latn:te_rom th tl tn tr ug uk ur ur-Latn:ur_rom uz vi wo xh yi yo zh:zh-Hans zh-Hant zu"""
+af am ar as az be bg bn bn-Latn:bn_rom br bs ca cs cy da de el en eo es et eu fa ff fi fr fy ga
+gd gl gn gu ha he hi hi-Latn:hi_rom hr ht hu hy id ig is it ja jv ka kk km kn ko ku ky la lg li
+ln lo lt lv mg mk ml mn mr ms my my-Qaag:my_zaw ne nl no nso:ns om or pa pl ps pt qu rm ro ru sa
+sc sd si sk sl so sq sr ss su sv sw ta ta-Latn:ta_rom te te-Latn:te_rom th tl tn tr ug uk ur
+ur-Latn:ur_rom uz vi wo xh yi yo zh:zh-Hans zh-Hant zu"""
 _CODES["muse"] = """
-af ar bg bn bs ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv mk ms nl no pl pt ro ru sk sl sq sv ta
-th tl tr uk vi zh"""
+af ar bg bn bs ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv mk ms nl no pl pt
+ro ru sk sl sq sv ta th tl tr uk vi zh"""
 _CODES["xling"] = "de en fi fr hr it ru tr"
 _CODES["panlex"] = "bg ca eo et eu fi he hu id ka ko lt no th tr"
 _CODES["xnli"] = "ar bg de el en es fr hi ru sw th tr ur vi zh"
@@ -595,46 +604,50 @@ _CODES["wmt"] = (
 
 # %% ../../nbs/text/00_corpora.ipynb #20e6492e
 _CODES["ud"] = """
-af:Afrikaans am:Amharic ar:Arabic be:Belarusian bg:Bulgarian bho:Bhojpuri bm:Bambara br:Breton ca:Catalan cs:Czech
-cy:Welsh da:Danish de:German el:Greek en:English es:Spanish et:Estonian eu:Basque fa:Persian fi:Finnish fo:Faroese
-fr:French ga:Irish gd:Scottish_Gaelic gl:Galician gsw:Swiss_German he:Hebrew hi:Hindi hr:Croatian hsb:Upper_Sorbian
-hu:Hungarian hy:Armenian id:Indonesian it:Italian ja:Japanese kk:Kazakh ko:Korean ku:Kurmanji la:Latin lt:Lithuanian
-lv:Latvian mr:Marathi mt:Maltese nl:Dutch no:Norwegian orv:Old_Russian pcm:Naija pl:Polish pt:Portuguese ro:Romanian
-ru:Russian sa:Sanskrit se:North_Sami sk:Slovak sl:Slovenian sr-Latn:Serbian sv:Swedish ta:Tamil te:Telugu th:Thai
-tl:Tagalog tr:Turkish ug:Uyghur uk:Ukrainian ur:Urdu vi:Vietnamese wo:Wolof yo:Yoruba yue:Cantonese zh:Chinese"""
+af:Afrikaans am:Amharic ar:Arabic be:Belarusian bg:Bulgarian bho:Bhojpuri bm:Bambara br:Breton
+ca:Catalan cs:Czech cy:Welsh da:Danish de:German el:Greek en:English es:Spanish et:Estonian
+eu:Basque fa:Persian fi:Finnish fo:Faroese fr:French ga:Irish gd:Scottish_Gaelic gl:Galician
+gsw:Swiss_German he:Hebrew hi:Hindi hr:Croatian hsb:Upper_Sorbian hu:Hungarian hy:Armenian
+id:Indonesian it:Italian ja:Japanese kk:Kazakh ko:Korean ku:Kurmanji la:Latin lt:Lithuanian
+lv:Latvian mr:Marathi mt:Maltese nl:Dutch no:Norwegian orv:Old_Russian pcm:Naija pl:Polish
+pt:Portuguese ro:Romanian ru:Russian sa:Sanskrit se:North_Sami sk:Slovak sl:Slovenian
+sr-Latn:Serbian sv:Swedish ta:Tamil te:Telugu th:Thai tl:Tagalog tr:Turkish ug:Uyghur
+uk:Ukrainian ur:Urdu vi:Vietnamese wo:Wolof yo:Yoruba yue:Cantonese zh:Chinese"""
 _CODES["bible"] = """
-cs:ces-ces1613 de:deu-deu1912 ee:bible-corpus.Ewe-NT en:eng-eng-asv es:spa-spaRV1909 et:bible-corpus.Estonian-PART
-eu:bible-corpus.Basque-NT gu:bible-corpus.Gujarati-NT he:heb-heb hr:hrv-hrv hy:bible-corpus.Armenian-PART
-ja:jpn-jpn1965 lv:bible-corpus.Latvian-NT sw:swh-swh1850 uk:ukr-ukr1871 wo:bible-corpus.Wolof-NT zh:cmn-cmn-cu89s
-zu:bible-corpus.Zulu-NT"""
+cs:ces-ces1613 de:deu-deu1912 ee:bible-corpus.Ewe-NT en:eng-eng-asv es:spa-spaRV1909
+et:bible-corpus.Estonian-PART eu:bible-corpus.Basque-NT gu:bible-corpus.Gujarati-NT he:heb-heb
+hr:hrv-hrv hy:bible-corpus.Armenian-PART ja:jpn-jpn1965 lv:bible-corpus.Latvian-NT
+sw:swh-swh1850 uk:ukr-ukr1871 wo:bible-corpus.Wolof-NT zh:cmn-cmn-cu89s zu:bible-corpus.Zulu-NT"""
 
 # %% ../../nbs/text/00_corpora.ipynb #c0b25599
+_LONG = dict(entry.split(":") for entry in _ISO.split())
+
+
+def _long_code(ours: str) -> str:
+    language = ours.partition("-")[0]
+    return _LONG.get(language, language)
+
+
+def _long_latin(ours: str) -> str:
+    return f"{_long_code(ours)}_Latn"
+
+
+# set → how it writes a code that its list does not spell out
+_USUAL = {"tatoeba": _long_code, "ntrex": _long_code, "udhr": _long_code, "nllb": _long_latin}
+
+# %% ../../nbs/text/00_corpora.ipynb #c16e4276
 def _code_table() -> dict[str, dict[str, str]]:
     "Our code → {set: the set's own code}, for the sets that have the language."
-    iso = dict(entry.split(":") for entry in _ISO.split())
-
-    def long(ours):
-        return iso.get(language := ours.partition("-")[0], language)
-
-    usual = {
-        "tatoeba": long,
-        "ntrex": long,
-        "udhr": long,
-        "nllb": lambda ours: f"{long(ours)}_Latn",
-    }
-    entries = [
-        (scheme, *entry.partition(":")[::2])
-        for scheme, text in _CODES.items()
-        for entry in text.split()
-    ]
-    table = {ours: {} for ours in sorted({ours for _, ours, _ in entries})}
-    for scheme, ours, code in entries:
-        table[ours][scheme] = code or usual.get(scheme, str)(ours)
+    table = {}
+    for scheme, text in _CODES.items():
+        for entry in text.split():
+            ours, _, code = entry.partition(":")
+            table.setdefault(ours, {})[scheme] = code or _USUAL.get(scheme, str)(ours)
     for ours in table:
         if "-" not in ours:
             table[ours]["opus"] = ours
     table["zh-Hant"]["opus"] = "zh_TW"
-    return table
+    return dict(sorted(table.items()))
 
 # %% ../../nbs/text/00_corpora.ipynb #0cf63802
 LANGUAGES = _code_table()
@@ -645,8 +658,7 @@ SCHEMES = (*_CODES, "opus")
 
 XTREME_40 = tuple(
     "af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru "
-    "sw ta te "
-    "th tl tr ur vi yo zh".split()
+    "sw ta te th tl tr ur vi yo zh".split()
 )
 
 # %% ../../nbs/text/00_corpora.ipynb #1b334ae2
@@ -669,11 +681,8 @@ def from_code(
     scheme: str,  # one of SCHEMES
 ) -> str:
     "Our code for a set's own; `ConfigError` names the nearest if there is none."
-    ours = {
-        codes[choose("scheme", scheme, SCHEMES)]: lang
-        for lang, codes in LANGUAGES.items()
-        if scheme in codes
-    }
+    choose("scheme", scheme, SCHEMES)
+    ours = {codes[scheme]: lang for lang, codes in LANGUAGES.items() if scheme in codes}
     if code in ours:
         return ours[code]
     near = get_close_matches(code, ours, n=1) or sorted(ours)[:1]
@@ -689,8 +698,7 @@ def _no_repeats(lines: list[str], path):
         if first.setdefault(line, n) != n:
             raise DataError(
                 f"repeats line {first[line]} ({line[:40]!r}): remove it, a retrieval test must "
-                f"have one "
-                "right answer",
+                "have one right answer",
                 path,
                 n,
             )
@@ -716,22 +724,26 @@ def read_tatoeba(
 _VERSE = re.compile(r"[A-Z0-9]{3} \d+:\d+")
 
 # %% ../../nbs/text/00_corpora.ipynb #94c34eea
+def _check_verse(line, seen, path, n) -> tuple[str, str]:  # verse, text
+    "`DataError` for a row of another form, or for a verse that has been read."
+    verse, tab, text = line.partition("\t")
+    if not (tab and text and _VERSE.fullmatch(verse) and "\t" not in text):
+        raise DataError(
+            f"expected a verse, a tab and text, such as 'MAT 5:3<TAB>…', got {line[:60]!r}", path, n
+        )
+    if verse in seen:
+        raise DataError(
+            f"verse {verse} stood in the file before: keep one of the two rows", path, n
+        )
+    return verse, text
+
+# %% ../../nbs/text/00_corpora.ipynb #70cc5eb6
 def _verses(path, report):
     report.start(path)
     seen = set()
     held = None  # a row waits for the next one, which may be a <range>
     for n, line in enumerate(normalized_lines(file_lines(path), path, report), 1):
-        verse, tab, text = line.partition("\t")
-        if not (tab and text and _VERSE.fullmatch(verse) and "\t" not in text):
-            raise DataError(
-                f"expected a verse, a tab and text, such as 'MAT 5:3<TAB>…', got {line[:60]!r}",
-                path,
-                n,
-            )
-        if verse in seen:
-            raise DataError(
-                f"verse {verse} stood in the file before: keep one of the two rows", path, n
-            )
+        verse, text = _check_verse(line, seen, path, n)
         seen.add(verse)
         if text == "<range>":
             report.add("verse inside a range", path, n)
@@ -817,7 +829,9 @@ def _derange(block, generator) -> tuple[list[int], list[int]]:
         for step in range(1, n):
             j = (i + step) % n
             if not hit(i, partner[j]) and not hit(j, partner[i]):
-                partner[i], partner[j] = partner[j], partner[i]
+                swapped = partner[i]
+                partner[i] = partner[j]
+                partner[j] = swapped
                 break
     return partner, [i for i in range(n) if hit(i, partner[i])]
 

@@ -211,7 +211,7 @@ def _row_options(
 # %% ../../nbs/text/01_formats.ipynb #133ccb3a
 def read_opus(
     path,  # .zip in Moses format
-    langs=None,  # its two codes as it spells them, in the order wanted; that of the file names if None
+    langs=None,  # its two codes as it spells them, in this order; None: that of the file names
     **options,  # empty, duplicate, report, as in `read_parallel`
 ) -> Lines:
     "Pairs out of a zip as OPUS ships it (Tiedemann 2012), not unpacked; `DataError` if it holds no bitext, or several."
@@ -373,8 +373,7 @@ def read_jsonl(
     path,  # .jsonl, .jsonl.gz, or .jsonl.zst (which needs the package zstandard)
     field: str = "text",  # the key of the text
     documents: bool = False,  # a tuple of lines per record; otherwise a string per line
-    report: Report | None = None,  # counts documents that are empty, have blank lines, or were
-    # normalised
+    report: Report | None = None,  # counts empty, gapped and normalised documents
 ) -> Lines:
     "Text of a file with one JSON record per line; `DataError` for a record without text."
     report = Report() if report is None else report
@@ -393,6 +392,18 @@ def read_parquet(
     return Lines(_documents, _parquet_texts, existing_file(path), field, documents, report=report)
 
 # %% ../../nbs/text/01_formats.ipynb #ea4221c8
+def _check_lengths(columns, paths, most_lacking):
+    "`DataError` for a file that is longer than the first, or lacks more lines at its end than it may."
+    for path, column, most in zip(paths, columns, most_lacking):
+        if not 0 <= len(columns[0]) - len(column) <= most:
+            raise DataError(
+                f"{len(column)} lines beside {len(columns[0])} in {paths[0]}: fetch both again; "
+                "references may end early by short=… lines",
+                path,
+                len(column),
+            )
+
+# %% ../../nbs/text/01_formats.ipynb #18ede819
 def _referenced(columns, paths, report) -> list[tuple]:
     sentences = []
     seen = set()
@@ -429,16 +440,7 @@ def read_references(
     for path in paths:
         report.start(path)
     columns = [list(_all_texts(path, report)) for path in paths]
-    for k, (path, column) in enumerate(zip(paths, columns)):
-        lacking = len(columns[0]) - len(column)
-        if not 0 <= lacking <= (short if 0 < k <= len(references) else 0):
-            raise DataError(
-                f"{len(column)} lines beside {len(columns[0])} in {paths[0]}: fetch both again; "
-                f"references "
-                "may end early by short=… lines",
-                path,
-                len(column),
-            )
+    _check_lengths(columns, paths, [0, *[short] * len(references), 0])
     if ids is None:
         columns.append([None] * len(columns[0]))
     return _referenced(columns, paths, report)
@@ -476,8 +478,7 @@ def _segments(path, report) -> dict[tuple[str, str], tuple[int, str]]:
             if document is None or key in segments:
                 raise DataError(
                     f"segment {segment[1]} of document {document} again, or outside a document: "
-                    f"fetch the "
-                    "file again",
+                    "fetch the file again",
                     path,
                     n,
                 )
@@ -515,17 +516,17 @@ def _wmt(paths, empty, duplicate, report):
 def read_wmt(
     source,  # .sgm, perhaps packed
     reference,  # the other side
-    **options,  # empty, duplicate, report, as in `read_parallel`; the report counts lines of markup, too
+    **options,  # empty, duplicate, report, as in `read_parallel`; lines of markup are counted
 ) -> Lines:
     "Pairs of a WMT test set (Bojar et al. 2014) by document and segment; `DataError` if one side has other segments."
     return Lines(_wmt, (_found(source), _found(reference)), **_row_options(**options))
 
 # %% ../../nbs/text/01_formats.ipynb #0ac4ccc1
 def _udhr_handlers(parser, articles, path, report):
-    "Put paragraphs into `found` (article → paragraphs) while the parser runs; count other text."
+    "Put paragraphs into `articles` (number → paragraphs) while the parser runs; count other text."
     open_tags = []
-    texts = []
-    state = {"number": None}  # texts: pieces of the text of the innermost element
+    texts = []  # parts of the text of the innermost element
+    state = {"number": None}
 
     def error(what):
         return DataError(f"{what}: fetch the file again", path, parser.CurrentLineNumber)
@@ -557,7 +558,8 @@ def _udhr_handlers(parser, articles, path, report):
             report.add(f"text in <{where}>", path, parser.CurrentLineNumber)
         if tag in ("preamble", "article"):
             state["number"] = None
-        open_tags.pop(), texts.clear()
+        open_tags.pop()
+        texts.clear()
 
     return start, end, texts.append
 
@@ -606,6 +608,13 @@ def _identified(path, report) -> dict[str, str]:
     return texts
 
 # %% ../../nbs/text/01_formats.ipynb #08b5eebd
+def _check_ids(ids, sides, paths, gold, n):
+    for key, side, other, path in zip(ids, sides, sides[::-1], paths):
+        if key not in side:
+            hint = "swap the two files" if key in other else "fetch the files again"
+            raise DataError(f"id {key!r} is not in {path}: {hint}", gold, n)
+
+# %% ../../nbs/text/01_formats.ipynb #3620d690
 def read_bucc(
     first,  # id<TAB>sentence
     second,  # id<TAB>sentence of the other language
@@ -624,11 +633,7 @@ def read_bucc(
         ids = tuple(line.split("\t"))
         if len(ids) != 2:
             raise DataError(f"expected two ids with a tab between, got {line[:60]!r}", gold, n)
-        for key, side, other, path in zip(ids, sides, sides[::-1], (first, second)):
-            if key in side:
-                continue
-            hint = "swap the two files" if key in other else "fetch the files again"
-            raise DataError(f"id {key!r} is not in {path}: {hint}", gold, n)
+        _check_ids(ids, sides, (first, second), gold, n)
         if ids in pairs:
             report.add("repeated gold pair", gold, n)
         pairs[ids] = None
@@ -660,8 +665,7 @@ def _aligned(sides, links, base, path, report, strict) -> AlignedPair:
         else:
             raise DataError(
                 f"link {i} {j}, counted from {base}, but there are {len(sides[0])} and "
-                f"{len(sides[1])} "
-                "words: mend it, or read with out_of_range='count'",
+                f"{len(sides[1])} words: mend it, or read with out_of_range='count'",
                 path,
                 n,
             )
@@ -708,6 +712,19 @@ def _sentences(path, report) -> dict[int | None, tuple[str, ...]]:
     return sentences
 
 # %% ../../nbs/text/01_formats.ipynb #05882b1a
+def _links_by_sentence(triples, ids, path, sentences_path, report) -> dict[int, list[tuple]]:
+    "Sentence → its links (line, i, j, sure); a sentence without any is counted."
+    by_id = {number: [] for number in ids}
+    for n, number, *link in triples:
+        if number not in by_id:
+            raise DataError(f"there is no sentence {number} in {sentences_path}", path, n)
+        by_id[number].append((n, *link))
+    for number in ids:
+        if not by_id[number]:
+            report.add("sentence without links", path, len(triples))
+    return by_id
+
+# %% ../../nbs/text/01_formats.ipynb #5d0855e0
 def _plain_ids(triples, count, first_id, path) -> list[int]:
     "The numbers that links give to sentences without any."
     ids = (
@@ -719,8 +736,7 @@ def _plain_ids(triples, count, first_id, path) -> list[int]:
         return list(ids)
     raise DataError(
         f"{len(ids)} different sentence numbers for {count} sentences: give the number of the "
-        f"first one "
-        "with first_id=…",
+        "first one with first_id=…",
         path,
         len(triples),
     )
@@ -730,8 +746,7 @@ def read_triples(
     links,  # 'sentence i j' and perhaps S or P, words counted from 1
     first,  # sentences, words divided by blanks; plain, or '<s snum=13> … </s>'
     second,  # the other side: line by line, or with the same numbers in any order
-    first_id: int | None = None,  # number of the first plain sentence; None: k-th smallest is line
-    # k
+    first_id: int | None = None,  # number of the first plain sentence; None: line k has the k-th
     **options,  # out_of_range: a link to no word, 'count' (in `report`) or 'raise'
 ) -> list[AlignedPair]:
     "Gold alignment of WPT 2003 and 2005 and their kin ('wa', talp), in the order of `first`; `DataError` for others."
@@ -746,23 +761,15 @@ def read_triples(
             paths[0],
             min(map(len, sides)),
         )
-    ids = (
-        list(sides[0])
-        if min(sides[0], default=0) >= 0
-        else _plain_ids(triples, len(sides[0]), first_id, links)
-    )
-    by_id = {number: [] for number in ids}
-    for n, number, *link in triples:
-        if number not in by_id:
-            raise DataError(f"there is no sentence {number} in {paths[0]}", links, n)
-        by_id[number].append((n, *link))
-    for number in ids:
-        if not by_id[number]:
-            report.add("sentence without links", links, len(triples))
-    words = ((words, sides[1][number]) for number, words in sides[0].items())
-    return [
-        _aligned(pair, by_id[number], 1, links, report, strict) for number, pair in zip(ids, words)
-    ]
+    ids = list(sides[0])
+    if min(ids, default=0) < 0:
+        ids = _plain_ids(triples, len(ids), first_id, links)
+    by_id = _links_by_sentence(triples, ids, links, paths[0], report)
+    aligned = []
+    for number, (key, words) in zip(ids, sides[0].items()):
+        pair = (words, sides[1][key])
+        aligned.append(_aligned(pair, by_id[number], 1, links, report, strict))
+    return aligned
 
 # %% ../../nbs/text/01_formats.ipynb #31d07b66
 _LINK = re.compile("([0-9]{1,9})([-p])([0-9]{1,9})")
@@ -794,8 +801,7 @@ def read_pharaoh(
         if any(not sure or min(i, j) < base for _, i, j, sure in items):
             raise DataError(
                 f"a link such as 3p5, or a word below {base}: is this gold, or counted from "
-                f"another number "
-                "(base=…)?",
+                "another number (base=…)?",
                 path,
                 n,
             )
@@ -834,8 +840,11 @@ def read_pharaoh_gold(
             links,
             len(items),
         )
-    words = ([tuple(split_words(side)) for side in row] for row in rows)
-    return [_aligned(pair, item, base, links, report, strict) for pair, item in zip(words, items)]
+    aligned = []
+    for row, item in zip(rows, items):
+        words = [tuple(split_words(side)) for side in row]
+        aligned.append(_aligned(words, item, base, links, report, strict))
+    return aligned
 
 # %% ../../nbs/text/01_formats.ipynb #b2a74161
 def _json_pair(record, path, n, report) -> tuple[list, list]:
@@ -873,10 +882,19 @@ def read_json_gold(
     return [_aligned(*row, base, path, report, strict) for row in rows]
 
 # %% ../../nbs/text/01_formats.ipynb #d960fc03
+def _entry(line: str, path, n: int) -> tuple[str, str]:
+    parts = map(str.strip, line.split("\t")) if "\t" in line else split_words(line)
+    entry = tuple(parts)
+    if len(entry) == 2 and all(entry):
+        return entry
+    raise DataError(
+        f"expected a word, a tab or a blank, and its translation, got {line[:60]!r}", path, n
+    )
+
+# %% ../../nbs/text/01_formats.ipynb #c3518513
 def read_dictionary(
     path,  # 'word translation' or word<TAB>translation; also inside a zip
-    report: Report | None = None,  # counts identical and repeated entries, kept, and normalised
-    # lines
+    report: Report | None = None,  # counts identical and repeated entries, and normalised lines
 ) -> list[tuple[str, str]]:
     "Entries of MUSE (Conneau et al. 2018), XLing-Eval (Glavaš et al. 2019) or PanLex-BLI (Vulić et al. 2019)."
     path = _found(path)
@@ -885,15 +903,7 @@ def read_dictionary(
     entries = []
     seen = set()
     for n, line in enumerate(_all_texts(path, report, "\r\n"), 1):
-        entry = (
-            tuple(map(str.strip, line.split("\t"))) if "\t" in line else tuple(split_words(line))
-        )
-        if len(entry) != 2 or not all(entry):
-            raise DataError(
-                f"expected a word, a tab or a blank, and its translation, got {line[:60]!r}",
-                path,
-                n,
-            )
+        entry = _entry(line, path, n)
         if entry[0] == entry[1]:
             report.add("identical words, kept", path, n)
         if entry in seen:
