@@ -70,24 +70,20 @@ class PublishedSet:
     licence: str
     source: str  # name, publisher, papers
     folder: str  # under XLNB_DATA and in the cache
-    files: Callable[
-        ..., list[str]
-    ]  # the set's codes of some languages, options → file names in `folder`
+    files: Callable[..., list[str]]  # the set's codes, options → names of files in `folder`
     read: Callable  # paths in the order of `files`, the reader's options → records
     # of `folder` when published: a URL, or GitHub's 'owner/repository commit folder'
     location: str = ""
     how: str = ""  # where there is no plain file to fetch: how to come by the set
     scheme: str | None = None  # of its language codes; None: ours
     only: str = ""  # its languages, where they are fewer than the scheme knows
-    sha256: dict[str, str] = field(
-        default_factory=dict
-    )  # file name → checksum, beside `data/checksums.tsv`
+    sha256: dict[str, str] = field(default_factory=dict)  # beside `data/checksums.tsv`
 
     @property
     def langs(self) -> tuple[str, ...]:  # our codes
-        return tuple(
-            self.only.split() or (lang for lang, codes in LANGUAGES.items() if self.scheme in codes)
-        )
+        if self.only:
+            return tuple(self.only.split())
+        return tuple(lang for lang, codes in LANGUAGES.items() if self.scheme in codes)
 
     @property
     def address(self) -> str:  # of `folder`; a file's own is this, a slash and its name
@@ -99,7 +95,8 @@ class PublishedSet:
     def origin(self) -> str:  # for a result's facts
         if "://" in self.location or not self.location:
             return self.source
-        return f"{self.source} (GitHub {self.location.split()[0]}, commit {self.location.split()[1][:7]})"
+        repository, commit, *_ = self.location.split()
+        return f"{self.source} (GitHub {repository}, commit {commit[:7]})"
 
 # %% ../../nbs/text/03_catalogue.ipynb #04eecc25
 def _each(read):
@@ -247,7 +244,7 @@ def _ordered(codes, published) -> str:  # the pair as published
     if other in published and name not in published:
         raise ConfigError(
             f"langs={','.join(codes)!r}: the set has this pair as {other!r}: name them in that "
-            f"order"
+            "order"
         )
     return choose("pair", name, published)
 
@@ -312,7 +309,8 @@ _BINARYALIGN = {"en-cs": "en-cz/czenali", "en-es": "en-es/es_golden", "en-fr": "
 
 def _xlm_align(codes):
     pair = _ordered(codes, _XLM_ALIGN)
-    return [f"{pair}/{name}" for name in (_XLM_ALIGN[pair][0], *(f"test.{code}" for code in codes))]
+    links = _XLM_ALIGN[pair][0]
+    return [f"{pair}/{links}", *(f"{pair}/test.{code}" for code in codes)]
 
 
 def _read_xlm_align(paths, **options):  # the pair is the name of the folder
@@ -478,10 +476,9 @@ def set_folder(name: str) -> Path:  # a key of SETS
     for folder in folders.values():
         if folder.is_dir():
             return folder
-    unset = [] if "XLNB_DATA" in folders else ["XLNB_DATA is not set"]
-    raise _absent(
-        name, ", ".join(unset + [f"{folder} is not a folder" for folder in folders.values()])
-    )
+    absent = [] if "XLNB_DATA" in folders else ["XLNB_DATA is not set"]
+    absent += [f"{folder} is not a folder" for folder in folders.values()]
+    raise _absent(name, ", ".join(absent))
 
 # %% ../../nbs/text/03_catalogue.ipynb #483c699a
 _IN_ZIP = re.compile(r"(.+?\.zip)(/.+)?")  # a name may go on inside a zip
@@ -542,8 +539,7 @@ def _stated_sums(path: Path) -> dict[str, str]:  # of a `SHA256SUMS`
         if not (stated := re.fullmatch("([0-9a-f]{64}) [ *](.+)", line)):
             raise DataError(
                 f"expected a sha256, two blanks and the name of a file, got {line[:60]!r}: "
-                f"write the list "
-                "again with sha256sum",
+                "write the list again with sha256sum",
                 path,
                 n,
             )
@@ -566,8 +562,7 @@ def _check_fetched(name: str, file: str, path: Path):
     if path.name == Path(file).name and expected and actual != expected:
         raise DataError(
             f"changed since it was published or fetched: sha256 is {actual[:12]}…, not "
-            f"{expected[:12]}…: "
-            "delete it and fetch it again",
+            f"{expected[:12]}…: delete it and fetch it again",
             path,
         )
 
@@ -593,28 +588,27 @@ def _fetched(name: str, file: str) -> Path:
         ) from None
     if known is None:
         warnings.warn(
-            f"{name}: no checksum of {file} is known; it is taken as it came, and a later "
-            f"change is noticed"
+            f"{name}: no checksum of {file} is known; it is taken as it came, and a later change "
+            "is noticed"
         )
     with open(_cache_folder() / entry.folder / "SHA256SUMS", "a") as sums:
         sums.write(f"{sha256_file(path)}  {file}\n")
     return path
 
 # %% ../../nbs/text/03_catalogue.ipynb #1b48952e
+def _stated_sum(path: Path) -> str | None:
+    "The checksum of a file in the nearest `SHA256SUMS`, at most three folders above it."
+    for folder in path.parents[:3]:
+        if (folder / "SHA256SUMS").is_file():
+            return _stated_sums(folder / "SHA256SUMS").get(path.relative_to(folder).as_posix())
+
+
 def checksums(paths) -> dict[str, str]:
     "File name → sha256; `DataError` where a `SHA256SUMS` above the file says otherwise."
     sums = {}
     for path in map(existing_file, paths):
         sums[path.name] = sha256_file(path)
-        lists = [
-            folder / "SHA256SUMS"
-            for folder in path.resolve().parents[:3]
-            if (folder / "SHA256SUMS").is_file()
-        ]
-        if not lists:
-            continue
-        name = path.resolve().relative_to(lists[0].parent.resolve()).as_posix()
-        stated = _stated_sums(lists[0]).get(name)
+        stated = _stated_sum(path.resolve())
         if stated and stated != sums[path.name]:
             raise DataError(
                 f"sha256 is {sums[path.name][:12]}…, SHA256SUMS has {stated[:12]}…: fetch it again",
@@ -631,9 +625,8 @@ def open_set(
 ):
     "What the set's reader makes of its files: mostly a stream of tuples, or a list of streams, one for each language."
     entry = SETS[choose("set", name, SETS)]
-    naming = {
-        key: options.pop(key) for key in list(options) if key in signature(entry.files).parameters
-    }
+    parameters = signature(entry.files).parameters
+    naming = {key: options.pop(key) for key in list(options) if key in parameters}
     return entry.read(set_files(name, langs, fetch, **naming), **options)
 
 # %% ../../nbs/text/03_catalogue.ipynb #c6cf9596
@@ -690,19 +683,16 @@ def ntrex_tests(
     facts: dict | None = None,  # as in `tatoeba_tests`
 ) -> dict[str, tuple[list[str], list[str]]]:
     "NTREX-128 as tests of every pair: 'de-zh' → 1,997 lines of both (Federmann et al. 2022)."
-    files_by_lang = {
-        lang: _paths("ntrex", [lang], facts, lang)
-        for lang in parse_languages(langs, known=LANGUAGES)
-    }
-    paths = {lang: files[0] for lang, files in files_by_lang.items() if files}
+    paths = {}
+    for lang in parse_languages(langs, known=LANGUAGES):
+        if files := _paths("ntrex", [lang], facts, lang):
+            paths[lang] = files[0]
     if len(paths) < 2:
         return {}
     if facts is not None:
         facts.setdefault("sha256", {}).update(checksums(paths.values()))
     lines = dict(zip(paths, map(list, zip(*read_parallel(paths.values())))))
-    return {
-        "-".join(pair): (lines[pair[0]], lines[pair[1]]) for pair in combinations(sorted(lines), 2)
-    }
+    return {f"{a}-{b}": (lines[a], lines[b]) for a, b in combinations(sorted(lines), 2)}
 
 # %% ../../nbs/text/03_catalogue.ipynb #2759a865
 # our name → the publisher's order
@@ -726,21 +716,22 @@ def _with_sure(all_links, sure_links, path, report: Report) -> list[AlignedPair]
     return pairs
 
 # %% ../../nbs/text/03_catalogue.ipynb #0a7d7d40
+_GOLD_SETS = {"en-es": ["binaryalign"], "cs-en": ["xlm-align", "binaryalign"]}
+
+
 def _gold(pair: str, facts: dict | None, report: Report) -> list[AlignedPair] | None:
     "Gold alignment of one pair, its languages in sorted order; None and a note in `facts` if a file is absent."
     langs = split_pair(GOLD[pair])
     read = []
-    for name in {"en-es": ["binaryalign"], "cs-en": ["xlm-align", "binaryalign"]}.get(
-        pair, ["xlm-align"]
-    ):
+    for name in _GOLD_SETS.get(pair, ["xlm-align"]):
         if not (paths := _paths(name, langs, facts, pair)):
             return None
         read.append(SETS[name].read(paths, report=report))
         if facts is None:
             continue
-        facts.setdefault("sha256", {}).update(
-            {"/".join(p.parts[-3:]): checksums([p])[p.name] for p in paths}
-        )
+        sums = facts.setdefault("sha256", {})
+        for path in paths:
+            sums["/".join(path.parts[-3:])] = checksums([path])[path.name]
     rows = read[0] if len(read) == 1 else _with_sure(*read, f"{pair} gold", report)
     return rows if langs == split_pair(pair) else [row.flipped() for row in rows]
 
@@ -778,10 +769,7 @@ def dictionary(
         return open_one(lang_a, lang_b)
     try:
         return open_one(lang_a, lang_b)
-    except (
-        FileNotFoundError,
-        DataError,
-    ) as absent:  # a pair has one order; the publisher has no file of the other
+    except (FileNotFoundError, DataError) as absent:  # published the other way round?
         try:
             return [entry[::-1] for entry in open_one(lang_b, lang_a)]
         except (FileNotFoundError, DataError):
@@ -809,9 +797,8 @@ def _outside(langs, tests: dict, facts: dict) -> tuple[dict, dict]:
         facts["gold"] = {pair: len(rows) for pair, rows in gold.items()}
     if report.left_out:
         facts["gold_left_out"] = report.left_out
-    return tests | {name: by_pair for name, by_pair in tests_by_name.items() if by_pair}, {
-        "gold": gold
-    } if gold else {}
+    tests = tests | {name: by_pair for name, by_pair in tests_by_name.items() if by_pair}
+    return tests, {"gold": gold} if gold else {}
 
 # %% ../../nbs/text/03_catalogue.ipynb #4fa16a57
 def _columns(rows) -> tuple[list[str], list[str]]:
@@ -820,31 +807,21 @@ def _columns(rows) -> tuple[list[str], list[str]]:
 # %% ../../nbs/text/03_catalogue.ipynb #f39dd19e
 def _multi30k(langs) -> Corpus:
     folder = set_folder("multi30k")
-
-    def path(part, lang):
-        return folder / f"{part}.{lang}.gz"
-
     parts = ("train", "val", "test_2016_flickr")
     parse_languages(langs, known=("en", "de", "fr", "cs"))
-    facts = _facts("multi30k", [path(part, lang) for part in parts for lang in langs])
-    names = [pair_name(a, b) for a, b in combinations(langs, 2)]
-
-    def rows(part, pair):
-        return read_multi30k(folder, part, split_pair(pair))
-
-    tests = {"multi30k-2016": {pair: _columns(rows("test_2016_flickr", pair)) for pair in names}}
-    tests, gold = _outside(langs, tests, facts)
-    text = {lang: read_text(path("train", lang)) for lang in langs}
-    return Corpus(
-        "multi30k",
-        tuple(langs),
-        text,
-        {pair: rows("train", pair) for pair in names},
-        {pair: list(rows("val", pair)) for pair in names},
-        tests,
-        facts,
-        gold,
-    )
+    paths = [folder / f"{part}.{lang}.gz" for part in parts for lang in langs]
+    facts = _facts("multi30k", paths)
+    text = {lang: read_text(folder / f"train.{lang}.gz") for lang in langs}
+    train = {}
+    valid = {}
+    test = {}
+    for pair in (pair_name(a, b) for a, b in combinations(langs, 2)):
+        streams = [read_multi30k(folder, part, split_pair(pair)) for part in parts]
+        train[pair] = streams[0]
+        valid[pair] = list(streams[1])
+        test[pair] = _columns(streams[2])
+    tests, gold = _outside(langs, {"multi30k-2016": test}, facts)
+    return Corpus("multi30k", tuple(langs), text, train, valid, tests, facts, gold)
 
 # %% ../../nbs/text/03_catalogue.ipynb #d4770037
 def verse_split(
@@ -874,7 +851,7 @@ def _train_pairs(paths, shares, report):
 
 # %% ../../nbs/text/03_catalogue.ipynb #6339dd30
 def _held_out(paths, shares, report) -> tuple[dict, dict]:
-    "By split and language the held-out verses {id: text}, and by language the identifiers of training verses."
+    "(split → language → {verse id: text} of held-out verses, language → ids of its training verses)."
     held = {"valid": {}, "test": {}}
     train = {}
     for lang, path in paths.items():
@@ -907,8 +884,7 @@ def _different(rows, pair, report) -> list[tuple[str, str]]:
 # %% ../../nbs/text/03_catalogue.ipynb #4747f464
 def _bible(
     langs,
-    versions: dict | None = None,  # language → file name without .tsv.gz, where another translation
-    # is wanted
+    versions: dict | None = None,  # language → name of another translation, without .tsv.gz
     valid_share: float = 0.02,
     test_share: float = 0.03,
 ) -> Corpus:
@@ -922,27 +898,21 @@ def _bible(
         "shares": {"valid": valid_share, "test": test_share},
     }
     held, train = _held_out(paths, shares, report)
-    names = {pair_name(a, b): sorted((a, b)) for a, b in combinations(langs, 2)}
-    join = {
-        split: {pair: _joined(held[split][a], held[split][b]) for pair, (a, b) in names.items()}
-        for split in held
-    }
-    tests = {
-        "bible": {
-            pair: _columns(_different(rows, pair, report)) for pair, rows in join["test"].items()
-        }
-    }
-    tests, gold = _outside(langs, tests, facts)
     text = {lang: Lines(_train_text, path, shares, report=Report()) for lang, path in paths.items()}
-    pairs = {
-        pair: Lines(_train_pairs, (paths[a], paths[b]), shares, report=Report())
-        for pair, (a, b) in names.items()
-    }
-    facts |= {
-        "pairs": {pair: len(train[a] & train[b]) for pair, (a, b) in names.items()},
-        "left_out": report.left_out,
-    }
-    return Corpus("bible", tuple(langs), text, pairs, join["valid"], tests, facts, gold)
+    pairs = {}
+    valid = {}
+    test = {}
+    counts = {}
+    for a, b in map(sorted, combinations(langs, 2)):
+        pair = pair_name(a, b)
+        pairs[pair] = Lines(_train_pairs, (paths[a], paths[b]), shares, report=Report())
+        counts[pair] = len(train[a] & train[b])
+        valid[pair] = _joined(held["valid"][a], held["valid"][b])
+        rows = _joined(held["test"][a], held["test"][b])
+        test[pair] = _columns(_different(rows, pair, report))
+    tests, gold = _outside(langs, {"bible": test}, facts)
+    facts |= {"pairs": counts, "left_out": report.left_out}
+    return Corpus("bible", tuple(langs), text, pairs, valid, tests, facts, gold)
 
 # %% ../../nbs/text/03_catalogue.ipynb #2bf7ac70
 def _ntrex(langs) -> Corpus:
@@ -950,41 +920,33 @@ def _ntrex(langs) -> Corpus:
     rows = ntrex_tests(langs, facts)
     if absent := facts.get("absent"):
         raise _absent("ntrex", f"text in {', '.join(absent)}")
-    cuts = [round(share * len(next(iter(rows.values()))[0])) for share in (0, 0.8, 0.85, 1)]
-    train, valid, test = (
-        {pair: tuple(side[a:b] for side in sides) for pair, sides in rows.items()}
-        for a, b in zip(cuts, cuts[1:])
-    )
-    text = {
-        lang: side for pair, sides in train.items() for lang, side in zip(split_pair(pair), sides)
-    }
+    n = len(next(iter(rows.values()))[0])
+    train_end = round(0.8 * n)
+    valid_end = round(0.85 * n)
+    text = dict.fromkeys(langs)
+    train = {}
+    valid = {}
+    test = {}
+    for pair, (first, second) in rows.items():
+        text |= zip(split_pair(pair), (first[:train_end], second[:train_end]))
+        pairs = list(zip(first, second))
+        train[pair] = pairs[:train_end]
+        valid[pair] = pairs[train_end:valid_end]
+        test[pair] = (first[valid_end:], second[valid_end:])
     tests, gold = _outside(langs, {}, facts)
-    return Corpus(
-        "ntrex",
-        tuple(langs),
-        {lang: text[lang] for lang in langs},
-        {pair: list(zip(*sides)) for pair, sides in train.items()},
-        {pair: list(zip(*sides)) for pair, sides in valid.items()},
-        tests | {"ntrex": test},
-        facts,
-        gold,
-    )
+    tests = tests | {"ntrex": test}
+    return Corpus("ntrex", tuple(langs), text, train, valid, tests, facts, gold)
 
 # %% ../../nbs/text/03_catalogue.ipynb #ca302532
 def _survey(corpus: Corpus) -> dict:
     "Contamination of the tests and the held-out pairs; computed once for the same files, splits and code."
     tests = corpus.tests | {"valid": {pair: _columns(rows) for pair, rows in corpus.valid.items()}}
-    modules = (
-        Path(contamination.__file__).with_name(f"{m}.py")
-        for m in ("contamination", "corpora", "catalogue")
-    )
-    code = [sha256_file(module) for module in modules]
+    modules = ("contamination", "corpora", "catalogue")
+    folder = Path(contamination.__file__).parent
+    code = [sha256_file(folder / f"{module}.py") for module in modules]
+    key = f"{derive_seed(corpus.langs, corpus.facts, code):016x}"
     try:
-        cache_path = (
-            _cache_folder()
-            / "surveys"
-            / f"{corpus.name}-{derive_seed(corpus.langs, corpus.facts, code):016x}.json"
-        )
+        cache_path = _cache_folder() / "surveys" / f"{corpus.name}-{key}.json"
     except FileNotFoundError:
         cache_path = None  # outside a checkout
     if cache_path and cache_path.is_file():
@@ -1003,17 +965,14 @@ def load_corpus(
 ) -> Corpus:
     "A published corpus, checked, split and surveyed; `FileNotFoundError` if the set is not there."
     loaders = {"multi30k": _multi30k, "bible": _bible, "ntrex": _ntrex}
-    corpus = loaders[choose("corpus", name, loaders)](
-        parse_languages(langs, known=LANGUAGES), **options
-    )
+    load = loaders[choose("corpus", name, loaders)]
+    corpus = load(parse_languages(langs, known=LANGUAGES), **options)
     overlap = _survey(corpus)
     if name != "bible":
         corpus.facts["pairs"] = dict.fromkeys(corpus.pairs, next(iter(overlap["lines"].values())))
-    sizes = {
-        name: {pair: len(sides[0]) for pair, sides in by_pair.items()}
-        for name, by_pair in corpus.tests.items()
-    }
-    corpus.facts.update(
-        overlap, valid={pair: len(rows) for pair, rows in corpus.valid.items()}, tests=sizes
-    )
+    sizes = {}
+    for test, by_pair in corpus.tests.items():
+        sizes[test] = {pair: len(sides[0]) for pair, sides in by_pair.items()}
+    valid = {pair: len(rows) for pair, rows in corpus.valid.items()}
+    corpus.facts.update(overlap, valid=valid, tests=sizes)
     return corpus
