@@ -104,7 +104,22 @@ def _each(read):
 
 
 def _apart(read):
-    return lambda paths, **options: read(*paths, **options)  # each path an argument of its own
+    return lambda paths, **options: read(*paths, **options)
+
+
+def _named(form: str):  # '{}.tsv'
+    "A file per language, named by its code."
+    return lambda codes: [form.format(code) for code in codes]
+
+
+def _named_parts(form: str, *parts: str):  # '{part}-{code}.tsv'; the default part comes first
+    "A file per language, named by the part and its code."
+
+    def files(codes, part=parts[0]):
+        choose("part", part, parts)
+        return [form.format(part=part, code=code) for code in codes]
+
+    return files
 
 # %% ../../nbs/text/03_catalogue.ipynb #889c4e19
 SETS = {  # name → PublishedSet
@@ -113,9 +128,7 @@ SETS = {  # name → PublishedSet
         "none stated; derived from Flickr30k: research use only",
         "Multi30k task 1, raw captions; Elliott et al. 2016, 2017, Barrault et al. 2018",
         "multi30k/task1/raw",
-        lambda codes, part="train": [
-            f"{choose('part', part, MULTI30K_PARTS)}.{code}.gz" for code in codes
-        ],
+        _named_parts("{part}.{code}.gz", *MULTI30K_PARTS),
         read_parallel,
         "multi30k/dataset a3d2e0d26b56f3846f66a952536ffed4e401d05a data/task1/raw",
         only="en de fr cs",
@@ -127,7 +140,7 @@ SETS = {  # name → PublishedSet
         "christos-c/bible-corpus, commit "
         "44e5fca (Christodouloupoulos & Steedman 2015), one verse_id<TAB>text per line",
         "bible",
-        lambda codes: [f"{code}.tsv" for code in codes],
+        _named("{}.tsv"),
         _each(read_verses),
         scheme="bible",
         how="join corpus/<name>.txt line by line with metadata/vref.txt, without the lines that "
@@ -146,15 +159,17 @@ SETS = {  # name → PublishedSet
 }
 
 # %% ../../nbs/text/03_catalogue.ipynb #a1421b95
+def _ntrex_file(code):
+    return "newstest2019-src.eng.txt" if code == "eng" else f"newstest2019-ref.{code}.txt"
+
+
 SETS |= {
     "ntrex": PublishedSet(
         "1,997 sentences of news, n-way",
         "CC BY-SA 4.0",
         "NTREX-128; Federmann, Kocmi & Xin 2022",
         "ntrex-128/NTREX-128",
-        lambda codes: [
-            f"newstest2019-{'src.eng' if code == 'eng' else f'ref.{code}'}.txt" for code in codes
-        ],
+        lambda codes: [_ntrex_file(code) for code in codes],
         read_parallel,
         "MicrosoftTranslator/NTREX 8561f6a622db9edad1217683e5c83daefd8bb2bf NTREX-128",
         scheme="ntrex",
@@ -176,7 +191,7 @@ SETS |= {
         "© OHCHR, free to reproduce with attribution",
         "UDHR in Unicode",
         "udhr",
-        lambda codes: [f"udhr_{code}.xml" for code in codes],
+        _named("udhr_{}.xml"),
         _each(read_udhr),
         "unicode-org/udhr 91daa23a768864dfd2f5a9ddeeefe37e95fac31b data/udhr",
         scheme="udhr",
@@ -186,9 +201,7 @@ SETS |= {
         "CC BY-NC 4.0",
         "XNLI 1.0 in XTREME's form; Conneau et al. 2018",
         "xnli",
-        lambda codes, part="dev": [
-            f"{choose('part', part, ('dev', 'test'))}-{code}.tsv" for code in codes
-        ],
+        _named_parts("{part}-{code}.tsv", "dev", "test"),
         _each(read_tsv_pairs),
         "GautamGupta17/MESH 68f82e29e71a4e425069ff398a61387c24c0f30d data/xnli",
         scheme="xnli",
@@ -228,9 +241,7 @@ SETS |= {
         "CC BY-NC-ND 4.0 (transcripts)",
         "IWSLT14 de-en; Cettolo et al. 2014, Ranzato et al. 2016",
         "iwslt14-de-en",
-        lambda codes, part="valid": [
-            f"{choose('part', part, ('valid', 'test'))}.de-en.{code}" for code in codes
-        ],
+        _named_parts("{part}.de-en.{code}", "valid", "test"),
         read_parallel,
         "pcyin/pytorch_nmt bf28dae8a4c71e1f3f3fcb51e989fab905886f44 data",
         only="de en",
@@ -251,10 +262,12 @@ def _ordered(codes, published) -> str:  # the pair as published
 
 def _bucc(codes, part="training"):
     pair = _ordered(codes, ("de-en", "fr-en", "ru-en", "zh-en"))
-    return [
-        f"{pair}/{pair}.{choose('part', part, ('sample', 'training', 'test'))}.{end}"
-        for end in (*codes, "gold")
-    ]
+    choose("part", part, ("sample", "training", "test"))
+    return _mining_files(pair, part, codes)
+
+
+def _mining_files(pair, part, codes):
+    return [f"{pair}/{pair}.{part}.{end}" for end in (*codes, "gold")]
 
 # %% ../../nbs/text/03_catalogue.ipynb #fa269b70
 SETS |= {
@@ -273,9 +286,7 @@ SETS |= {
         "CC BY-SA (oci-es)",
         "Belopsem; Okabe, Hämmerl & Fraser 2025",
         "bucc-style-belopsem",
-        lambda codes, part="train": [
-            f"{'-'.join(codes)}/{'-'.join(codes)}.{part}.{end}" for end in (*codes, "gold")
-        ],
+        lambda codes, part="train": _mining_files("-".join(codes), part, codes),
         _apart(read_bucc),
         "shuokabe/Belopsem 308da3ad5ae8da5b56d845bf3eef073f7738e18c bucc_style_data",
         scheme="bucc",
@@ -311,6 +322,11 @@ def _xlm_align(codes):
     pair = _ordered(codes, _XLM_ALIGN)
     links = _XLM_ALIGN[pair][0]
     return [f"{pair}/{links}", *(f"{pair}/test.{code}" for code in codes)]
+
+
+def _awesome_align(codes):
+    pair = _ordered(codes, ("en-fr", "ro-en")).replace("-", "")
+    return [f"{pair}.gold", f"{pair}.src-tgt"]
 
 
 def _read_xlm_align(paths, **options):  # the pair is the name of the folder
@@ -353,10 +369,7 @@ SETS |= {
         "BSD 3-clause (repository)",
         "awesome-align's examples; Dou & Neubig 2021, Mihalcea & Pedersen 2003",
         "word-alignment/awesome-align",
-        lambda codes: [
-            f"{_ordered(codes, ('en-fr', 'ro-en')).replace('-', '')}.{end}"
-            for end in ("gold", "src-tgt")
-        ],
+        _awesome_align,
         _apart(read_pharaoh_gold),
         "neulab/awesome-align 5f150d45bbe51e167daf0a84abebaeb07c3323d1 examples",
         only="en fr ro",
@@ -438,7 +451,7 @@ SETS |= {
         "that of Common Crawl",
         "CC-100; Conneau et al. 2020, Wenzek et al. 2020",
         "cc-100",
-        lambda codes: [f"{code}.txt.xz" for code in codes],
+        _named("{}.txt.xz"),
         _each(read_cc100),
         "https://data.statmt.org/cc-100",
         scheme="cc100",
