@@ -66,7 +66,7 @@ def choose(
     raise ConfigError(f"{name}={value!r} is not one of {', '.join(map(str, allowed))}{hint}")
 
 # %% ../../nbs/base/00_core.ipynb #b8d2f6e3
-FORMER_NAMES = {"lam": "rtd_weight", "table": "embedding_sharing"}  # of parameters → current name
+FORMER_NAMES = {"lam": "rtd_weight"}  # of parameters → current name
 
 
 def choose_parameter(
