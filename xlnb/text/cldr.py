@@ -95,7 +95,7 @@ def _look_up(chain, *path):
             return value
 
 
-def _own(locale, *path):
+def _inherited(locale, *path):
     "The value from the locale or an ancestor other than 'root': what somebody wrote for this language."
     return _look_up(_chain(locale)[:-1], *path)
 
@@ -164,7 +164,7 @@ def _names_fail(locale, kind, least):
     def good(code, name):
         return name and name.casefold() != code.casefold() and _in_script(locale, name)
 
-    names = {code: name for code in every if good(code, name := _own(locale, kind, code))}
+    names = {code: name for code in every if good(code, name := _inherited(locale, kind, code))}
     english = sum(names[c] == _read("en")[kind][c] for c in names)
     if len(names) < least * len(every):
         return f"{kind}: {len(names)} of {len(every)} named"
@@ -184,20 +184,20 @@ def _relative_fails(locale):
 
 def _relative_pattern(locale, unit, direction, tag):
     path = "date_fields", unit, direction
-    return _own(locale, *path, tag) or _own(locale, *path, "other")
+    return _inherited(locale, *path, tag) or _inherited(locale, *path, "other")
 
 # %% ../../nbs/text/04_cldr.ipynb #0d7847ae
 def _date_fails(locale):
-    months = [_own(locale, "months", "format", "wide", i + 1) for i in range(12)]
-    days = [_own(locale, "days", "format", "wide", i) for i in range(7)]
-    if None in months + days or not _own(locale, "date_formats", "full"):
+    months = [_inherited(locale, "months", "format", "wide", i + 1) for i in range(12)]
+    days = [_inherited(locale, "days", "format", "wide", i) for i in range(7)]
+    if None in months + days or not _inherited(locale, "date_formats", "full"):
         return "full dates: incomplete"
     if locale != "en" and months == [*_read("en")["months"]["format"]["wide"].values()]:
         return "full dates: in English"
 
 
 def _list_fails(locale):
-    pattern = _own(locale, "list_patterns", "standard", "2")
+    pattern = _inherited(locale, "list_patterns", "standard", "2")
     if pattern is None or (locale != "en" and pattern == "{0} and {1}"):
         return f"lists: pattern for two is {pattern!r}"
 
@@ -237,26 +237,29 @@ def excluded_locales() -> list[tuple[str, str]]:
 
 # %% ../../nbs/text/04_cldr.ipynb #332afd07
 def _unit_pattern(locale, unit, tag):
-    tries = itertools.product(("long", "short"), (tag, "other"))
-    return next(
-        (p for length, t in tries if (p := _own(locale, "unit_patterns", unit, length, t))), None
-    )
+    for length, category in itertools.product(("long", "short"), (tag, "other")):
+        if pattern := _inherited(locale, "unit_patterns", unit, length, category):
+            return pattern
 
 
 def units_missing(lang: str) -> list[str]:  # one of LOCALES
     "Those of `_UNITS` for which a language has no words: nothing of its own, an abbreviation, or the common symbol."
     locale = _locale(lang)
 
-    def missing(unit):
-        patterns = [_unit_pattern(locale, unit, tag) for tag in _plural_tags(locale)]
-        symbol = _read("root")["unit_patterns"][unit]["short"]["other"]
-        return any(
-            p is None or p == symbol or "." in p or not _in_script(locale, p) for p in patterns
-        )
-
-    return [unit for unit in _UNITS if missing(unit)]
+    return [unit for unit in _UNITS if _lacks_unit(locale, unit)]
 
 
+def _lacks_unit(locale, unit):
+    symbol = _read("root")["unit_patterns"][unit]["short"]["other"]
+    for tag in _plural_tags(locale):
+        pattern = _unit_pattern(locale, unit, tag)
+        if pattern is None or pattern == symbol or "." in pattern:
+            return True
+        if not _in_script(locale, pattern):
+            return True
+    return False
+
+# %% ../../nbs/text/04_cldr.ipynb #24719312
 @functools.cache
 def _locale(lang: str) -> str:
     return parse_languages([lang], LOCALES)[0].replace("-", "_")
@@ -277,7 +280,9 @@ def _calendar(locale, kind, context):  # context: 'format' inside a date, or 'st
     field, keys = {"month": ("months", range(1, 13)), "weekday": ("days", range(7))}[kind]
 
     def name(k):
-        return _own(locale, field, context, "wide", k) or _own(locale, field, "format", "wide", k)
+        return _inherited(locale, field, context, "wide", k) or _inherited(
+            locale, field, "format", "wide", k
+        )
 
     return {k: clean(name(k)) for k in keys}
 
@@ -291,17 +296,17 @@ def names(
     choose("kind", kind, (*TAGS, "month", "weekday"))
     if kind not in TAGS:
         return _calendar(_locale(lang), kind, "stand-alone")
-    named = {c: _own(_locale(lang), kind, c) for c in codes(kind)}
+    named = {c: _inherited(_locale(lang), kind, c) for c in codes(kind)}
     if missing := [c for c, name in named.items() if not name]:
         raise DataError(
-            f"{lang} has no {kind} {', '.join(missing)}: the core holds for CLDR 47, and this "
-            f"is CLDR "
-            f"{_world()['cldr']['version']}; install babel 2.18"
+            f"{lang} has no {kind} {', '.join(missing)}: the core holds for CLDR 47, and this is "
+            f"CLDR {_world()['cldr']['version']}; install babel 2.18"
         )
     return {c: clean(name) for c, name in named.items()}
 
 # %% ../../nbs/text/04_cldr.ipynb #84ba32a5
-_CONJUNCTIONS = {  # language: as CLDR writes it, before the sounds of the expression, otherwise, the expression
+# language: as CLDR writes it, before the sounds of the expression, otherwise, the expression
+_CONJUNCTIONS = {
     "es": (" y ", " e ", " y ", "(?i)h?[ií](?!e)"),
     "cy": (" a(c) ", " ac ", " a ", "(?i)[aeiouwyâêîôûŵŷ]"),
     "lb": (" a(n) ", " an ", " a ", "(?i)[aeiouyäëéöühdntz]"),
@@ -363,7 +368,7 @@ def _render_list(meaning, lang, digits):
     return Phrase(text, tuple(spans))
 
 # %% ../../nbs/text/04_cldr.ipynb #c871259e
-def _pieces(pattern: str, tag: str) -> tuple[tuple[str, str | None], ...]:
+def _parts_of(pattern: str, tag: str) -> tuple[tuple[str, str | None], ...]:
     "(text, tag) of a pattern with one number: the words around it are one part, white space belongs to none."
     pattern = clean(pattern)
     parts = []
@@ -375,22 +380,20 @@ def _pieces(pattern: str, tag: str) -> tuple[tuple[str, str | None], ...]:
     return tuple(part for part in parts if part[0])
 
 # %% ../../nbs/text/04_cldr.ipynb #490723ec
-_RELATIVE = tuple(
-    f"{unit}-{direction}" for unit in _RELATIVE_UNITS for direction in ("future", "past")
-)
+_RELATIVE = tuple(map("-".join, itertools.product(_RELATIVE_UNITS, ("future", "past"))))
 
 
 @functools.cache
-def _count_pieces(kind, unit, tag, lang):
+def _count_parts(kind, unit, tag, lang):
     "Compiled pattern of a relative time (unit 'day-past'), an amount of money (unit 'USD') or a quantity."
     if kind == "relative":
         unit, direction = choose("unit", unit, _RELATIVE).split("-")
-        return _pieces(_relative_pattern(_locale(lang), unit, direction, tag), "UNIT")
+        return _parts_of(_relative_pattern(_locale(lang), unit, direction, tag), "UNIT")
     if kind == "money":
-        return _pieces(_money_pattern(lang, unit, tag), "MONEY")
+        return _parts_of(_money_pattern(lang, unit, tag), "MONEY")
     if lang in WITHOUT_UNITS:
         raise ConfigError(f"{lang} has no words for units: leave 'quantity' out of its kinds")
-    return _pieces(_unit_pattern(_locale(lang), choose("unit", unit, _UNITS), tag), "UNIT")
+    return _parts_of(_unit_pattern(_locale(lang), choose("unit", unit, _UNITS), tag), "UNIT")
 
 # %% ../../nbs/text/04_cldr.ipynb #d2bc7910
 def _money_pattern(lang, code, tag):
@@ -399,9 +402,9 @@ def _money_pattern(lang, code, tag):
     locale = _locale(lang)
 
     def plural(t):
-        return _own(locale, "currency_names_plural", code, t)
+        return _inherited(locale, "currency_names_plural", code, t)
 
-    name = plural(tag) or plural("other") or _own(locale, "currency_names", code)
+    name = plural(tag) or plural("other") or _inherited(locale, "currency_names", code)
     if not name:
         raise ConfigError(
             f"{lang} has no name for {code!r}: give an ISO 4217 code in use, like 'USD'"
@@ -436,7 +439,11 @@ _ZEROS = dict(
 )
 
 
-_DIGITS = {name: "".join(chr(zero + i) for i in range(10)) for name, zero in _ZEROS.items()}
+def _ten_from(zero: int) -> str:
+    return "".join(map(chr, range(zero, zero + 10)))
+
+
+_DIGITS = {name: _ten_from(zero) for name, zero in _ZEROS.items()}
 
 # %% ../../nbs/text/04_cldr.ipynb #a92ab70f
 _DIGITS["hanidec"] = "〇一二三四五六七八九"
@@ -444,9 +451,8 @@ _DIGITS["hanidec"] = "〇一二三四五六七八九"
 
 @functools.cache
 def _digit_table(lang):
-    return str.maketrans(
-        _DIGITS["latn"], _DIGITS[_look_up(_chain(_locale(lang)), "numbering_systems", "native")]
-    )
+    system = _look_up(_chain(_locale(lang)), "numbering_systems", "native")
+    return str.maketrans(_DIGITS["latn"], _DIGITS[system])
 
 
 def _number(text, lang, digits):
@@ -464,7 +470,7 @@ def _render_count(meaning, lang, digits):
     spans = []
     number = _number(str(n), lang, digits)
     parts = {"NUMBER": str(n), "QUANTITY": (str(n), unit)}
-    for piece, tag in _count_pieces(kind, unit, _plural_tag(lang, n), lang):
+    for piece, tag in _count_parts(kind, unit, _plural_tag(lang, n), lang):
         start = len(text)
         text += number if tag == "NUMBER" else piece
         if tag:
@@ -476,11 +482,11 @@ _CONTEXT = {"E": "format", "M": "format", "c": "stand-alone", "L": "stand-alone"
 
 # %% ../../nbs/text/04_cldr.ipynb #946f2731
 @functools.cache
-def _date_pieces(lang: str) -> tuple[tuple, ...]:
+def _date_parts(lang: str) -> tuple[tuple, ...]:
     "(tag, source, width) of the full date pattern; a source is a literal, a table of names, or what follows a number."
     locale = _locale(lang)
     fields = []
-    pattern = clean(_own(locale, "date_formats", "full").pattern)
+    pattern = clean(_inherited(locale, "date_formats", "full").pattern)
     for quoted, run, field, plain in re.findall(
         r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)", pattern
     ):
@@ -510,7 +516,7 @@ def _render_date(meaning, lang, digits):
     }
     text = ""
     spans = []
-    for tag, source, width in _date_pieces(lang):
+    for tag, source, width in _date_parts(lang):
         start = len(text)
         value = values.get(tag)
         if tag is None:
@@ -573,14 +579,19 @@ def _list_sizes(n: int) -> list[int]:
     return [1, 2, 3] * k + [[], [1], [2], [3], [1, 3], [2, 3]][remainder]
 
 # %% ../../nbs/text/04_cldr.ipynb #ca1c215f
+def _swap(lists, i, a, j, b):
+    value = lists[i][a]
+    lists[i][a] = lists[j][b]
+    lists[j][b] = value
+
+# %% ../../nbs/text/04_cldr.ipynb #d7295a3f
 def _balanced_lists(kind, split, rng):
     "Lists that say every name of a kind once, all of them in `split`: shuffled, then repaired by swaps."
     order = list(codes(kind))
     sizes = _list_sizes(len(codes(kind)))
     rng.shuffle(order)
-    lists = [
-        [kind, *order[end - size : end]] for size, end in zip(sizes, itertools.accumulate(sizes))
-    ]
+    ends = itertools.accumulate(sizes)
+    lists = [[kind, *order[end - size : end]] for size, end in zip(sizes, ends)]
 
     def inside(i):
         return split_of(lists[i]) == split
@@ -591,12 +602,12 @@ def _balanced_lists(kind, split, rng):
         j = rng.randrange(len(lists))
         a = rng.randrange(1, len(lists[i]))
         b = rng.randrange(1, len(lists[j]))
-        lists[i][a], lists[j][b] = lists[j][b], lists[i][a]
+        _swap(lists, i, a, j, b)
         if inside(i) and (j in wrong or inside(j)):
-            wrong -= {k for k in (i, j) if inside(k)}
+            wrong -= set(filter(inside, (i, j)))
         else:
-            lists[i][a], lists[j][b] = lists[j][b], lists[i][a]
-    return [tuple(m) for m in lists]
+            _swap(lists, i, a, j, b)
+    return list(map(tuple, lists))
 
 # %% ../../nbs/text/04_cldr.ipynb #2e8fd761
 @functools.cache
@@ -607,9 +618,8 @@ def _zipf_order(seed, lang, kind):
     return order, list(itertools.accumulate(1 / rank for rank in range(1, len(order) + 1)))
 
 
-def _draw_list(
-    kind, size, rng, seed=0, lang=""
-):  # lang: draw by its Zipf order; '': all names alike
+def _draw_list(kind, size, rng, seed=0, lang=""):
+    "A list by the Zipf order of `lang`, or by equal probabilities."
     if not lang:
         return (kind, *rng.sample(codes(kind), size))
     order, weights = _zipf_order(seed, lang, kind)
@@ -718,9 +728,10 @@ def test_lists(
 ) -> dict[str, list[str]]:  # language → n lines, line i of every language saying the same
     "Digit-free lists for retrieval, no two of the same names, none of which is said in training or validation text."
     meanings = _test_meanings(choose("kind", kind, TAGS), size, n, seed)
-    return {
-        lang: [render(m, lang).text for m in meanings] for lang in parse_languages(langs, LOCALES)
-    }
+    lists = {}
+    for lang in parse_languages(langs, LOCALES):
+        lists[lang] = [render(meaning, lang).text for meaning in meanings]
+    return lists
 
 # %% ../../nbs/text/04_cldr.ipynb #87c7f557
 # without blanks between words
@@ -735,18 +746,17 @@ def _is_word(char):
 # %% ../../nbs/text/04_cldr.ipynb #d85534e4
 def _offsets(phrase, lang):
     "[start, end] of words and punctuation marks; without spaces between words, the borders of the parts cut too."
-    borders = (
-        {b for start, end, *_ in phrase.spans for b in (start, end)} if lang in UNSPACED else ()
-    )
+    borders = set()
+    if lang in UNSPACED:
+        for start, end, *_ in phrase.spans:
+            borders |= {start, end}
     offsets = []
     text = phrase.text
     for i, char in enumerate(text):
         if char == " ":
             continue
-        joins = (
-            offsets and offsets[-1][1] == i and _is_word(text[offsets[-1][0]]) and i not in borders
-        )
-        if joins and (_is_word(char) or char in _INSIDE):
+        joins = bool(offsets) and offsets[-1][1] == i and i not in borders
+        if joins and _is_word(text[offsets[-1][0]]) and (_is_word(char) or char in _INSIDE):
             offsets[-1][1] = i + 1
         else:
             offsets.append([i, i + 1])
@@ -759,14 +769,15 @@ def tokenize(
 ) -> tuple[list[str], list[list[int]]]:  # tokens; for each the numbers of the spans it touches
     "Words and punctuation marks of a phrase, with the spans that each of them covers, wholly or in part."
     offsets = _offsets(phrase, lang)
-    touched = [
-        [k for k, (s, e, *_) in enumerate(phrase.spans) if s < end and start < e]
-        for start, end in offsets
-    ]
-    return [phrase.text[start:end] for start, end in offsets], touched
+    tokens = [phrase.text[start:end] for start, end in offsets]
+    return tokens, [_touched_spans(phrase, *ends) for ends in offsets]
+
+
+def _touched_spans(phrase, start, end):
+    return [k for k, (s, e, *_) in enumerate(phrase.spans) if s < end and start < e]
 
 # %% ../../nbs/text/04_cldr.ipynb #2bfef4cf
-def _places(phrase, tokens, touched):
+def _token_positions(phrase, tokens, touched):
     "Part → numbers of its tokens; the words between the names of a list are the part 'and'."
     positions = {}
     listed = any(span[2] in TAGS.values() for span in phrase.spans)
@@ -792,12 +803,10 @@ def gold_alignment(
     "Word alignment of two renderings of one meaning; a link is a pair of token numbers from 0."
     a, touched_a = tokenize(phrase_a, lang_a)
     b, touched_b = tokenize(phrase_b, lang_b)
-    positions_a = _places(phrase_a, a, touched_a)
-    positions_b = _places(phrase_b, b, touched_b)
-    load_a, load_b = (
-        Counter(i for tokens in positions.values() for i in tokens)
-        for positions in (positions_a, positions_b)
-    )
+    positions_a = _token_positions(phrase_a, a, touched_a)
+    positions_b = _token_positions(phrase_b, b, touched_b)
+    load_a = Counter(itertools.chain.from_iterable(positions_a.values()))
+    load_b = Counter(itertools.chain.from_iterable(positions_b.values()))
     sure = set()
     possible = set()
     for part in positions_a.keys() & positions_b.keys():
@@ -891,13 +900,17 @@ def dictionary(
     for kind in kinds:
         tables = [(names(lang_a, kind), names(lang_b, kind))]
         if kind not in TAGS:
-            tables.append(
-                tuple(_calendar(_locale(lang), kind, "format") for lang in (lang_a, lang_b))
-            )
+            first = _calendar(_locale(lang_a), kind, "format")
+            tables.append((first, _calendar(_locale(lang_b), kind, "format")))
         rows += [(a[key], b[key], kind) for a, b in tables for key in a]
     return list(dict.fromkeys(rows))
 
 # %% ../../nbs/text/04_cldr.ipynb #3fbf5dfa
+def _marks(tokens):
+    "Positions of punctuation marks."
+    return [k for k, token in enumerate(tokens) if not any(map(_is_word, token))]
+
+
 def aligned_lists(
     lang_a: str,
     lang_b: str,  # two of LOCALES
@@ -913,11 +926,7 @@ def aligned_lists(
         a, b, sure, possible = gold_alignment(
             render((kind, *parts), lang_a), lang_a, render(other, lang_b), lang_b
         )
-        marks = [
-            [k for k, token in enumerate(tokens) if not any(map(_is_word, token))]
-            for tokens in (a, b)
-        ]
-        possible = frozenset(possible) | {*itertools.product(*marks)}
+        possible = frozenset(possible) | {*itertools.product(_marks(a), _marks(b))}
         rows.append(AlignedPair(tuple(a), tuple(b), frozenset(sure), possible))
     return rows
 
@@ -946,6 +955,40 @@ def _pair_names(pairs, langs):
         )
     return list(pairs)
 
+# %% ../../nbs/text/04_cldr.ipynb #c1drpair
+def _pair_streams(pairs, seed, count, digits) -> dict[str, Lines]:
+    streams = {}
+    for pair in pairs:
+        langs = split_pair(pair)
+        kinds = _kinds_for(*langs)
+        streams[pair] = Lines(_pairs, *langs, derive_seed(seed, pair), kinds, count, digits)
+    return streams
+
+
+def _valid_pairs(pairs, seed, count, digits) -> dict[str, list[tuple[str, str]]]:
+    "The same held-out meanings in every pair; a language renders them once."
+
+    @functools.cache
+    def lines(lang, kinds):
+        meanings = _meanings(seed, "valid", "", kinds, count)
+        return [render(meaning, lang, digits).text for meaning in meanings]
+
+    valid = {}
+    for pair in pairs:
+        a, b = split_pair(pair)
+        kinds = _kinds_for(a, b)
+        valid[pair] = list(zip(lines(a, kinds), lines(b, kinds)))
+    return valid
+
+# %% ../../nbs/text/04_cldr.ipynb #c1drtest
+def _test_sides(pairs, langs, name, count, seed) -> dict[str, tuple[list[str], list[str]]]:
+    lists = test_lists(langs, *TESTS[name], count, seed)
+    sides = {}
+    for pair in pairs:
+        a, b = split_pair(pair)
+        sides[pair] = (lists[a], lists[b])
+    return sides
+
 # %% ../../nbs/text/04_cldr.ipynb #e3ba50d3
 def cldr_corpus(
     langs,  # codes out of LOCALES, as a list or comma-separated
@@ -961,33 +1004,20 @@ def cldr_corpus(
     langs = tuple(parse_languages(langs, LOCALES))
     pairs = _pair_names(pairs, langs)
     digits = choose("digits", digits, ("latin", "native"))
-    kinds = {pair: _kinds_for(*split_pair(pair)) for pair in pairs}
-    held_out = functools.cache(lambda kinds: list(_meanings(seed, "valid", "", kinds, valid_lines)))
-    lines = functools.cache(
-        lambda lang, kinds: [render(m, lang, digits).text for m in held_out(kinds)]
-    )
-    tests = {name: test_lists(langs, *TESTS[name], test_lines, seed) for name in TESTS}
+    text = {}
+    for lang in langs:
+        text[lang] = Lines(_lines, lang, seed, _kinds_for(lang), monolingual_lines, digits)
+    gold = {p: aligned_lists(*split_pair(p), min(test_lines, 300), seed) for p in pairs}
+    lines = (parallel_lines, monolingual_lines)
     return Corpus(
         name="cldr",
         langs=langs,
-        text={
-            lang: Lines(_lines, lang, seed, _kinds_for(lang), monolingual_lines, digits)
-            for lang in langs
-        },
-        pairs={
-            p: Lines(_pairs, *split_pair(p), derive_seed(seed, p), kinds[p], parallel_lines, digits)
-            for p in pairs
-        },
-        valid={p: [*zip(*(lines(lang, kinds[p]) for lang in split_pair(p)))] for p in pairs},
-        tests={
-            name: {p: tuple(sides[lang] for lang in split_pair(p)) for p in pairs}
-            for name, sides in tests.items()
-        },
-        gold={
-            "lists": {p: aligned_lists(*split_pair(p), min(test_lines, 300), seed) for p in pairs}
-        },
-        facts=_facts(langs)
-        | {"seed": seed, "digits": digits, "lines": (parallel_lines, monolingual_lines)},
+        text=text,
+        pairs=_pair_streams(pairs, seed, parallel_lines, digits),
+        valid=_valid_pairs(pairs, seed, valid_lines, digits),
+        tests={name: _test_sides(pairs, langs, name, test_lines, seed) for name in TESTS},
+        gold={"lists": gold},
+        facts=_facts(langs) | {"seed": seed, "digits": digits, "lines": lines},
     )
 
 # %% ../../nbs/text/04_cldr.ipynb #fb61845e

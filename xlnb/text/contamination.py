@@ -35,15 +35,11 @@ _kinds = np.zeros(0x110000, np.uint8)  # what each code point is to `normalised`
 
 def _kind(code: int) -> int:
     category = unicodedata.category(chr(code))
-    return (
-        _END
-        if code == 10
-        else _LETTER
-        if category[0] in "LMN"
-        else _DROP
-        if category == "Cf"
-        else _BLANK
-    )
+    if code == 10:
+        return _END
+    if category[0] in "LMN":
+        return _LETTER
+    return _DROP if category == "Cf" else _BLANK
 
 
 def _code_points(text: str):
@@ -143,7 +139,7 @@ def _ranges(starts, counts):
     )
 
 
-def _place(ordered, values):
+def _search(ordered, values):
     "Where each value would stand among the sorted ones, and whether it is there."
     if not len(ordered):
         return np.zeros(len(values), np.int64), np.zeros(len(values), bool)
@@ -165,8 +161,8 @@ class LineIndex:
         self,
         lines: list[str],  # normalised, all different
         share: float = SHARE,  # of a line's grams in one training line
-        common: np.ndarray | None = None,  # occurrences of grams in training text by slot, (2 **
-        # 20,)
+        common: np.ndarray
+        | None = None,  # (2 ** 20,) occurrences of grams in training text by slot
     ):
         if not 0.6 <= share <= 1:
             raise ConfigError(f"share={share}: allowed is 0.6 to 1; below, chance decides")
@@ -210,7 +206,7 @@ def near(
     "The lines of a block that have enough grams of an indexed line and are not equal to it."
     hashes, rows = grams(block)
     maybe = index.known[_slot(hashes)]
-    at, present = _place(index.keys, hashes[maybe])
+    at, present = _search(index.keys, hashes[maybe])
     at, owners = _different(at[present], rows[maybe][present])
     many = index.many[at]
     if len(block) > 1 and many.sum() > _AT_ONCE:
@@ -241,7 +237,7 @@ def _shares(index, hashes, rows, row, line):
         many = index.size[i]
         needed = _mixed(index.hashes[_ranges(index.start[i], many)], np.repeat(r, many))
         shares.append(
-            np.add.reduceat(_place(present, needed)[1], np.cumsum(many) - many, dtype=np.int64)
+            np.add.reduceat(_search(present, needed)[1], np.cumsum(many) - many, dtype=np.int64)
             / many
         )
     return np.concatenate(shares)
@@ -387,10 +383,10 @@ def _normalised_tests(tests) -> tuple[dict, dict]:
     "Language → normalised line → number; (test, language) → numbers of its lines. Blank lines are left out."
     lines = {}
     sets = {}
-    if not all(
-        isinstance(x, Mapping)
-        for x in (tests or {}, *(tests.values() if isinstance(tests, Mapping) else ()))
-    ):
+    levels = [tests or {}]
+    if isinstance(tests, Mapping):
+        levels += tests.values()
+    if not all(isinstance(level, Mapping) for level in levels):
         raise DataError("tests is no dict of test → language or pair → lines")
     for test, parts in (tests or {}).items():
         for name, part in parts.items():
@@ -407,36 +403,40 @@ def _test_pairs(tests, lines) -> dict:
     def numbers(lang, side):
         return [lines[lang].get(line) for line in normalised(list(side))]
 
-    return {
-        (test, name): {two for two in zip(*map(numbers, split_pair(name), part)) if None not in two}
-        for test, parts in (tests or {}).items()
-        for name, part in parts.items()
-        if not isinstance(part, list)
-    }
+    pairs = {}
+    for test, parts in (tests or {}).items():
+        for name, part in parts.items():
+            if not isinstance(part, list):
+                rows = zip(*map(numbers, split_pair(name), part))
+                pairs[test, name] = {row for row in rows if None not in row}
+    return pairs
 
 # %% ../../nbs/text/02_contamination.ipynb #c7e24642
+def _read_new(reading, lines):
+    "Look through the lines that this language's text has not had yet."
+    new = {}
+    for line in dict.fromkeys(lines):
+        if (number := _hash(line)) not in reading.distinct.hashes:
+            new[line] = number
+    _look_through(reading, list(new))
+    reading.distinct.hashes.update(new.values())
+
+# %% ../../nbs/text/02_contamination.ipynb #ef646158
 def _read_pairs(pairs, readings, asked) -> dict:
     "Pair → those of the test pairs whose two sides repeat in the two sides of one training pair."
     repeated = {pair: set() for pair in pairs}
     for pair, stream in pairs.items():
-        two = [readings[lang] for lang in split_pair(pair)]
-        asked_pairs = set().union(
-            *(numbers for (_, name), numbers in asked.items() if name == pair)
-        )
+        first, second = (readings[lang] for lang in split_pair(pair))
+        of_pair = (numbers for (_, name), numbers in asked.items() if name == pair)
+        asked_pairs = set().union(*of_pair)
         for block in _blocks(line_pairs(stream, pair)):
             sides = [normalised(list(side)) for side in zip(*block, strict=True)]
-            for reading, lines in zip(two, sides):
-                new = {
-                    line: h
-                    for line in dict.fromkeys(lines)
-                    if (h := _hash(line)) not in reading.distinct.hashes
-                }
-                _look_through(reading, list(new))
-                reading.distinct.hashes.update(new.values())
+            _read_new(first, sides[0])
+            _read_new(second, sides[1])
             for a, b in zip(*sides):
-                if a in two[0].matched and b in two[1].matched:
+                if a in first.matched and b in second.matched:
                     repeated[pair] |= asked_pairs & set(
-                        product(two[0].matched[a], two[1].matched[b])
+                        product(first.matched[a], second.matched[b])
                     )
     return repeated
 
@@ -454,11 +454,10 @@ def _pair_counts(numbers, repeated, first, second) -> dict:
 # %% ../../nbs/text/02_contamination.ipynb #588c13f5
 def survey(
     text: dict[str, Iterable[str]],  # language → re-iterable training lines
-    tests: dict | None = None,  # test → pair → (lines, lines), as in Corpus.tests; or test →
-    # language → lines
+    tests: dict | None = None,  # test → pair → (lines, lines), or test → language → lines
     pairs: dict[str, Iterable[tuple[str, str]]] | None = None,  # pair → re-iterable training pairs
     share: float = SHARE,  # of a line's 8-grams in one training line that make it near
-    sample: int = 2000,  # different lines of each language of which near repeats are counted; 0 for none
+    sample: int = 2000,  # different lines of each language whose near repeats are counted; or 0
 ) -> dict:  # JSON values
     "Training lines and repeats by language, and what is found of each test; `ConfigError` for a share below 0.6."
     for streams in (text, pairs or {}):
@@ -504,23 +503,20 @@ def _pair_overlap(tests, test_pairs, repeated_pairs, readings) -> dict:
 # %% ../../nbs/text/02_contamination.ipynb #84478b07
 def _test_counts(tests, numbers, readings) -> dict:
     "By test and language: lines, those long enough to be near one, those found exactly, those found nearly only."
-    what = {
-        "test_lines": lambda r: np.ones(len(r.exact), bool),
-        "test_compared": lambda r: r.index.compared,
-        "overlap": lambda r: r.exact,
-        "near_overlap": lambda r: r.near & ~r.exact,
-    }
-    return {
-        key: {
-            test: {
-                lang: int(flags(reading)[sorted(numbers[test, lang])].sum())
-                for lang, reading in readings.items()
-                if (test, lang) in numbers
-            }
-            for test in tests
-        }
-        for key, flags in what.items()
-    }
+    counts = {key: {} for key in ("test_lines", "test_compared", "overlap", "near_overlap")}
+    for test in tests:
+        for by_test in counts.values():
+            by_test[test] = {}
+        for lang, reading in readings.items():
+            if (test, lang) not in numbers:
+                continue
+            rows = sorted(numbers[test, lang])
+            counts["test_lines"][test][lang] = len(rows)
+            counts["test_compared"][test][lang] = int(reading.index.compared[rows].sum())
+            exact = reading.exact[rows]
+            counts["overlap"][test][lang] = int(exact.sum())
+            counts["near_overlap"][test][lang] = int((reading.near[rows] & ~exact).sum())
+    return counts
 
 # %% ../../nbs/text/02_contamination.ipynb #275c9a73
 def _percent(part, total) -> str:
@@ -530,22 +526,22 @@ def _percent(part, total) -> str:
     return f"{percent:.{0 if percent >= 10 else 2 if 0 < percent < 0.1 else 1}f} %"
 
 # %% ../../nbs/text/02_contamination.ipynb #99b79393
+_OVERLAP_COLUMNS = ("test", "language", "lines", "exact", "near", "together")
+
+
 def overlap_rows(
     facts: dict,  # from `survey`
 ) -> list[dict]:  # for a table
     "One row for each test and language: its lines, those in the training text, and those near a training line."
-    return [
-        {
-            "test": test,
-            "language": lang,
-            "lines": n,
-            "exact": (e := facts["overlap"][test][lang]),
-            "near": (m := facts["near_overlap"][test][lang]),
-            "together": _percent(e + m, n),
-        }
-        for test, by_lang in facts["test_lines"].items()
-        for lang, n in by_lang.items()
-    ]
+    rows = []
+    for test, by_lang in facts["test_lines"].items():
+        for lang, lines in by_lang.items():
+            exact = facts["overlap"][test][lang]
+            near = facts["near_overlap"][test][lang]
+            together = _percent(exact + near, lines)
+            values = (test, lang, lines, exact, near, together)
+            rows.append(dict(zip(_OVERLAP_COLUMNS, values)))
+    return rows
 
 # %% ../../nbs/text/02_contamination.ipynb #39d35024
 def describe(
@@ -578,19 +574,15 @@ def describe(
 
 # %% ../../nbs/text/02_contamination.ipynb #824ddb83
 def _describe_pairs(pairs):
-    total = {key: sum(n[key] for n in pairs.values()) for key in ("both", "pairs")}
-    if not total["both"]:
+    both = sum(counts["both"] for counts in pairs.values())
+    total = sum(counts["pairs"] for counts in pairs.values())
+    if not both:
         return ""
-    most = max(pairs, key=lambda pair: pairs[pair]["both"] / max(1, pairs[pair]["pairs"]))
-    first = (
-        ""
-        if len(pairs) == 1
-        else f", most in {most} ({_percent(pairs[most]['both'], pairs[most]['pairs'])})"
-    )
-    return (
-        f"{total['both']:,} of {total['pairs']:,} pairs beside each other "
-        f"({_percent(total['both'], total['pairs'])}{first})"
-    )
+    share = _percent(both, total)
+    if len(pairs) > 1:
+        most = max(pairs, key=lambda pair: pairs[pair]["both"] / max(1, pairs[pair]["pairs"]))
+        share += f", most in {most} ({_percent(pairs[most]['both'], pairs[most]['pairs'])})"
+    return f"{both:,} of {total:,} pairs beside each other ({share})"
 
 # %% ../../nbs/text/02_contamination.ipynb #2fe799d1
 def _originals(tests, lang) -> dict:
@@ -694,9 +686,12 @@ def names_identifier(
     scores = np.log(scores)
     codes = list(profiles)
 
+    def language(line):
+        rows = [columns[gram] for gram in _letters(line) if gram in columns]
+        return codes[int(scores[rows].sum(0).argmax())]
+
     def identify(lines):
-        rows = [[columns[g] for g in _letters(line) if g in columns] for line in normalised(lines)]
-        return [codes[int(scores[row].sum(0).argmax())] for row in rows]
+        return list(map(language, normalised(lines)))
 
     identify.languages = codes
     return identify
