@@ -64,8 +64,8 @@ def test_a_sentence_sees_its_own_partner_and_no_other(data):
 
     def states(first, second):
         batch = V.pack_rows([*first, *second])
-        own = V.own_states(network, batch)
-        found = V.crossed_states(network, batch, V.partners(own, batch["cu_seqlens"]))
+        own = V.plugged_out_states(network, batch)
+        found = V.plugged_in_states(network, batch, V.partner_memory(own, batch["cu_seqlens"]))
         return own, found, batch["cu_seqlens"].tolist()
 
     with torch.no_grad():
@@ -81,21 +81,21 @@ def test_a_sentence_sees_its_own_partner_and_no_other(data):
 def test_partners_need_two_sides(data):
     batch = V.pack_rows(sequences(3, 4, 5))
     with pytest.raises(ValueError, match="3 sequences.*an even number"):
-        V.partners(torch.zeros(1, len(batch["input_ids"][0]), 32), batch["cu_seqlens"])
+        V.partner_memory(torch.zeros(1, len(batch["input_ids"][0]), 32), batch["cu_seqlens"])
 
 
 def test_a_memory_needs_cross_attention(data):
     network = V.new_network(small(tasks="mlm"), None)
     batch = V.pack_rows(sequences(3, 4))
-    memory = V.partners(V.own_states(network, batch), batch["cu_seqlens"])
+    memory = V.partner_memory(V.plugged_out_states(network, batch), batch["cu_seqlens"])
     with pytest.raises(ValueError, match="build it with cross_attention=True"):
-        V.crossed_states(network, batch, memory)
+        V.plugged_in_states(network, batch, memory)
 
 
 def test_positions_beyond_the_table_are_refused(data):
     batch = V.pack_rows(sequences(600, 3))
     with pytest.raises(ValueError, match="position 601 is past the table"):
-        V.own_states(V.new_network(small(), None), batch)
+        V.plugged_out_states(V.new_network(small(), None), batch)
 
 
 def test_the_same_weights_as_transformers_decoder(tmp_path):
@@ -142,12 +142,12 @@ def test_joined_sides_are_the_pair(data):
 
 
 PARTS = {
-    "ca-mlm+tlm": (["whole"], ["own", "whole", "crossed"]),
-    "mlm+tlm": (["whole"], ["whole"]),
-    "mlm+sides+tlm": (["whole"], ["own", "whole"]),
-    "denoise": (["written"], ["written"]),
-    "ca-mlm": (["own", "crossed"], None),
-    "mlm": (["whole"], None),
+    "ca-mlm+tlm": (["masked"], ["plugged_out", "masked", "plugged_in"]),
+    "mlm+tlm": (["masked"], ["masked"]),
+    "mlm+sides+tlm": (["masked"], ["plugged_out", "masked"]),
+    "denoise": (["denoise"], ["denoise"]),
+    "ca-mlm": (["plugged_out", "plugged_in"], None),
+    "mlm": (["masked"], None),
 }
 
 
@@ -175,7 +175,10 @@ def test_text_looks_at_its_other_half_where_it_runs_on(data):
     model = V.make_model(s, data)
     batches = V.make_batches(s, data)
     parts = model.prepare(batches(0, 0), torch_generator(0))
-    assert [part["part"] for part in parts] == ["own", "crossed"] and "ca_mlm" in model.weights
+    assert [part["part"] for part in parts] == [
+        "plugged_out",
+        "plugged_in",
+    ] and "ca_mlm" in model.weights
     assert "ca_mlm" not in V.make_model(small(), data).weights
 
 
@@ -185,7 +188,9 @@ def test_a_decoder_writes_the_translation(data):
     batches = V.make_batches(s, data)
     batch = batches(0, batches.micro_batches - 1)
     (part,) = model.prepare(batch, torch_generator(0))
-    sides = {tuple(row.tolist()) for prefix in ("", "partner_") for row in V.rows_of(batch, prefix)}
+    sides = {
+        tuple(row.tolist()) for prefix in ("", "partner_") for row in V.unpadded_rows(batch, prefix)
+    }
     borders = part["target_cu_seqlens"].tolist()
     ids = part["target_input_ids"][0].tolist()
     labels = part["target_labels"][0].tolist()
@@ -197,14 +202,14 @@ def test_a_denoiser_is_measured_by_the_translations_it_has_not_read(data):
     s = small(tasks="denoise")
     model = V.make_model(s, data).eval()
     held_out = V.hold_out(data, V.held_out_spec(s, s.masking))
-    found = V.written_metrics(model, V.written_texts(data, held_out))
+    found = V.denoising_metrics(model, V.denoising_batches(data, held_out))
     special = SpecialIds.of(data.tokenizer)
     head = model.generator.head
     losses = []
     free = []
     frequencies = [token_frequencies(data.store, lang) for lang in ("en", "ru")]
     (text,) = held_out.partners
-    words = V.written_batch(text, special)["target_labels"][0].tolist()
+    words = V.denoising_batch(text, special)["target_labels"][0].tolist()
     pairs = encode_pairs(
         without_digits(data.corpus.valid["en-ru"])[: len(text.true["language"])], data.tokenizer
     )
@@ -218,7 +223,7 @@ def test_a_denoiser_is_measured_by_the_translations_it_has_not_read(data):
         )
         shown = torch.cat([torch.tensor([special.bos]), written[:-1]])[None]
         with torch.no_grad():
-            memory = V.own_states(model.generator, alone)
+            memory = V.plugged_out_states(model.generator, alone)
             states = model.generator.encoder(
                 shown, is_causal=True, encoder_hidden_states=memory
             ).last_hidden_state
@@ -243,7 +248,7 @@ def test_frozen_steps_move_cross_attention_alone(data, root, tmp_path):
     # as the batches are, not as it was
     assert V.veco_config(replace(s, cross_sentence_buckets="none")).restart_positions
     own = V.prepare_data(s)
-    after = V.frozen_first(s, own)
+    after = V.cross_attention_first(s, own)
     first = V.new_network(s, after.start).state_dict()
     fresh = V.new_network(s, own.start).state_dict()
     moved = {name for name in first if not torch.equal(first[name], fresh[name])}
@@ -274,7 +279,7 @@ def test_another_shape_than_the_encoder_to_start_from_is_refused(data, tmp_path)
         (dict(frozen_steps=5), "give an encoder"),
         (dict(tasks="mlm", stop_gradient=False), "no loss has a partner"),
         (dict(tasks="mlm", text_partner="adjacent"), "no loss has a partner"),
-        (dict(tasks="ca-mlm", text_partner="none"), "text is all that it reads"),
+        (dict(tasks="ca-mlm", text_partner="none"), "which reads text alone"),
         (dict(dropout=1.0), "dropout=1.0 is not from 0 to below 1"),
         (dict(recipe="paper", size="small"), "the paper has large, base"),
     ],

@@ -113,24 +113,19 @@ def bleu_and_chrf(
     if len(translations) != len(references):
         raise DataError(f"{len(translations)} translations for {len(references)} references")
     if not translations:
-        raise DataError(
-            "no translation was given: scores need one or more, each with its reference"
-        )
+        raise DataError("no translation was given: scores need one or more, and references")
     metrics = _sacrebleu()
     chosen = {
         "bleu": metrics.BLEU(),
         "bleu_lowercase": metrics.BLEU(lowercase=True),
         "chrf": metrics.CHRF(),
     }
-    scores = {
-        name: metric.corpus_score(translations, [references]).score
-        for name, metric in chosen.items()
-    }
-    return scores | {
-        "signature": "; ".join(
-            f"{name}: {metric.get_signature()}" for name, metric in chosen.items()
-        )
-    }
+    scores = {}
+    signatures = []
+    for name, metric in chosen.items():
+        scores[name] = metric.corpus_score(translations, [references]).score
+        signatures.append(f"{name}: {metric.get_signature()}")
+    return scores | {"signature": "; ".join(signatures)}
 
 # %% ../nbs/06a_translation.ipynb #19ae6d23
 STARTS = ("random", *veco.TASKS)
@@ -417,7 +412,7 @@ def _source_and_labels(batch: dict, reads_first: bool) -> dict:
         "partner_attention_mask": target_mask,
     }
 
-
+# %% ../nbs/06a_translation.ipynb #transum2
 def _loss_sums(model: EncoderDecoder, batch: dict, label_smoothing: float) -> dict:
     "Cross-entropy over the target tokens and the number of correct ones, as sums."
     labels = batch["labels"]
