@@ -399,9 +399,9 @@ def test_no_name_of_the_test_is_pulled_in_whatever_case(data):
             assert all(torch.equal(v[word], teacher[lang][word]) for word in v.words[:20])
 
 
-def test_a_word_without_pieces_is_refused_before_training(data):
+def test_a_word_without_subwords_is_refused_before_training(data):
     blank = WordVectors(["\u200b", "a"], torch.eye(2), "de")
-    with pytest.raises(DataError, match="has no pieces"):
+    with pytest.raises(DataError, match="has no subwords"):
         WordBatches(text_batches(small(), data), {"de": blank}, data.tokenizer, 192, 0)
 
 

@@ -76,8 +76,8 @@ class Distillation:
     layer: int | None = None  # 0 (embeddings) to the last block; None: the middle one, 6 of 12
     # what a line is: sentence | paragraph, of which the encoder reads the whole
     context: str = "sentence"
-    pool: str = "mean"  # of a sentence's pieces: mean | mean_special (with <s> and </s>, as the published code)
-    max_pieces: int = 200  # that the encoder reads of a line, special ones included
+    pool: str = "mean"  # of a sentence's subwords: mean | mean_special (with <s> and </s>, as the published code)
+    max_pieces: int = 200  # subwords that the encoder reads of a line, special ones included
     lowercase: bool = True  # words are counted in lower case; the encoder reads the text as it is
     min_count: int = 10  # of a word that gets a vector
     most_words: int = 200_000  # the most frequent ones get vectors
@@ -139,7 +139,7 @@ def _check(s: Distillation):
         )
     if s.max_pieces < 3:
         raise ConfigError(
-            f"max_pieces={s.max_pieces}: two special pieces and a word take 3 or more"
+            f"max_pieces={s.max_pieces}: two special tokens and a word take 3 or more"
         )
     if s.context == "paragraph" and s.pool == "mean_special":
         raise ConfigError(
@@ -377,10 +377,10 @@ def _threshold(s: Distillation, total: int) -> float:
 # %% ../nbs/07_x2static.ipynb #f7a8b669
 def overlapping(
     starts,
-    ends,  # of the pieces, in characters, neither ever falling
+    ends,  # of the subwords, in characters, neither ever falling
     spans,  # (spans, 2), start and end in characters
-) -> np.ndarray:  # (spans, 2): first piece, and the one after the last
-    "Which pieces overlap each span; two equal numbers where none does."
+) -> np.ndarray:  # (spans, 2): first subword, and the one after the last
+    "Which subwords overlap each span; two equal numbers where none does."
     spans = np.asarray(spans, np.int64).reshape(-1, 2)
     return np.stack(
         [np.searchsorted(ends, spans[:, 0], "right"), np.searchsorted(starts, spans[:, 1], "left")],
@@ -391,19 +391,19 @@ def overlapping(
 def _subword_positions(encoding, line: str, spans, s: Distillation, segmenter: Segmenter):
     "Places in a tokenized line: of its sentences, and of its words, with the sentence of each; empty where cut off."
     special = np.array(encoding.special_tokens_mask, bool)
-    pieces = np.maximum.accumulate(np.array(encoding.offsets).reshape(-1, 2)[~special])
+    subwords = np.maximum.accumulate(np.array(encoding.offsets).reshape(-1, 2)[~special])
     first = int(special.argmin())  # after <s>
     sentences = segmenter.sentences(line) if s.context == "paragraph" else [(0, len(line))]
     sentence_of_word = (
         np.searchsorted(np.array([start for start, _ in sentences]), spans[:, 0], "right") - 1
     )
-    positions = overlapping(*pieces.T, spans) + first
+    positions = overlapping(*subwords.T, spans) + first
     # a word that is cut through counts as cut off
     if encoding.overflowing:
-        positions[spans[:, 1] > pieces[-1, 1]] = 0
+        positions[spans[:, 1] > subwords[-1, 1]] = 0
     if s.pool == "mean_special":
         return np.array([[0, len(special)]]), positions, sentence_of_word
-    return overlapping(*pieces.T, sentences) + first, positions, sentence_of_word
+    return overlapping(*subwords.T, sentences) + first, positions, sentence_of_word
 
 # %% ../nbs/07_x2static.ipynb #10f45605
 def span_means(
@@ -440,7 +440,7 @@ def _sampled_occurrences(
 
 # %% ../nbs/07_x2static.ipynb #ceb55601
 def _tokenized(lines, tokenizer, limit: int):
-    "Encodings of lines; `DataError` if most of their pieces are unknown to the tokenizer."
+    "Encodings of lines; `DataError` if most of their subwords are unknown to the tokenizer."
     encodings = tokenizer(lines, truncation=True, max_length=limit).encodings
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -525,8 +525,10 @@ def _weights_hash(model) -> str:
         "dtype",
         "trained_on_pairs",
     )
-    said = {k: v for k, v in config.items() if k not in passing}
-    digest.update(json.dumps([type(model).__name__, said], sort_keys=True, default=str).encode())
+    identity = {k: v for k, v in config.items() if k not in passing}
+    digest.update(
+        json.dumps([type(model).__name__, identity], sort_keys=True, default=str).encode()
+    )
     for name, value in sorted(model.state_dict().items()):
         if "pooler" in name.split("."):
             continue
@@ -555,11 +557,11 @@ def _identity(model, tokenizer, segmenter, language, vocabulary, s: Distillation
     }
 
 # %% ../nbs/07_x2static.ipynb #04af9398
-def _check_same(folder: Path, there: dict, here: dict):
+def _check_same(folder: Path, stored: dict, expected: dict):
     "Raise `CheckpointError` that names what differs."
-    differ = [name for name in here if there.get(name) != here[name]]
+    differ = [name for name in expected if stored.get(name) != expected[name]]
     other = "; ".join(
-        f"{name} is {there.get(name)!r} there, {here[name]!r} here" for name in differ
+        f"{name} is {stored.get(name)!r} there, {expected[name]!r} here" for name in differ
     )
     if other:
         raise CheckpointError(
@@ -581,8 +583,8 @@ class Contexts:
     shards: tuple[str, ...]  # with something in them
 
     def shard(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays of a shard, mapped: sentences (n, hidden) and pieces (n,), spans (m, hidden) and sizes (m,), words
-        (m,) and in_sentence (m,)."""
+        """The arrays of a shard, mapped: sentences (n, hidden) and pieces (n,), their subwords; spans (m, hidden) and
+        sizes (m,), words (m,) and in_sentence (m,)."""
         return {
             path.stem: np.load(path, mmap_mode="r") for path in (self.folder / name).glob("*.npy")
         }
@@ -711,7 +713,7 @@ def read_contexts(
 ) -> Contexts:
     """Let an encoder read a text once; stopped, the same call goes on.
 
-    Raises `DataError` for a text without words, whose pieces are mostly unknown, or that can be read only once;
+    Raises `DataError` for a text without words, whose subwords are mostly unknown, or that can be read only once;
     `ConfigError` for a layer that the model lacks, and a full disk; `CheckpointError` for a cache of something else."""
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     require_fast(tokenizer)
@@ -722,8 +724,8 @@ def read_contexts(
     with folder_lock(folder):
         manifest = _counting_pass(folder, text, segmenter, identity, settings, vocabulary)
         # shards of a pass that was killed
-        for rest in folder.glob(".[0-9]*.tmp"):
-            shutil.rmtree(rest)
+        for leftover in folder.glob(".[0-9]*.tmp"):
+            shutil.rmtree(leftover)
         _warn_single(manifest, segmenter)
         _verify_shards(folder)
         if (contexts := _open_cache(folder, manifest)).facts["lines"] < manifest["lines"]:
@@ -827,19 +829,19 @@ def _reader(
 # %% ../nbs/07_x2static.ipynb #57eee026
 def context_vectors(
     sentences,  # (n, hidden), mean states of the sentence of each occurrence
-    pieces,  # (n,), how many pieces the mean is of
-    spans,  # (n, hidden), mean states of the word's own pieces
+    subwords,  # (n,), number of subwords in the mean
+    spans,  # (n, hidden), mean states of the word's own subwords
     sizes,  # (n,), how many these are
     target: str = "excluded",  # or 'included'
 ) -> np.ndarray:  # (n, hidden), float32
-    "The mean of the states around each word: of the whole sentence, or without the word's own pieces."
-    sentences, pieces, sizes = (
-        np.asarray(values, np.float32) for values in (sentences, pieces, sizes)
+    "The mean of the states around each word: of the full sentence, or without the word's own subwords."
+    sentences, subwords, sizes = (
+        np.asarray(values, np.float32) for values in (sentences, subwords, sizes)
     )
     if target == "included":
         return sentences
-    without = pieces[:, None] * sentences - sizes[:, None] * np.asarray(spans, np.float32)
-    return without / (pieces - sizes)[:, None]
+    without = subwords[:, None] * sentences - sizes[:, None] * np.asarray(spans, np.float32)
+    return without / (subwords - sizes)[:, None]
 
 
 def _usable(shard: dict, target: str) -> np.ndarray:  # (occurrences,) bool
@@ -1101,7 +1103,7 @@ def _learned(contexts, s: Distillation, folder, device) -> WordVectors:
         raise DataError(
             "no word has a context: every sentence is one word, or max_pieces cuts the others "
             "off; take "
-            "target='included', or more pieces"
+            "target='included', or a larger max_pieces"
         )
     if s.pca is not None:
         _check_components(

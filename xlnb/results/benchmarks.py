@@ -1002,7 +1002,7 @@ _LONGEST = 128  # tokens of an example that is measured: nothing is cut, by neit
 
 
 def _in_one_piece(examples, kind, labels, tokenizer) -> list:
-    "Examples that a network reads whole, without words that no piece stands for: a pipeline says nothing of those."
+    "Examples that fit into one window and whose words all have subwords: a pipeline predicts nothing for the others."
     encoded = tokenized([[*column] for column in zip(*map(texts_of, examples))], tokenizer, None)
     short = [example for example, one in zip(examples, encoded) if len(one.ids) <= _LONGEST]
     if kind != "tagging":
@@ -1017,7 +1017,7 @@ def _in_one_piece(examples, kind, labels, tokenizer) -> list:
 # %% ../../nbs/results/11_benchmarks.ipynb #126da9d4
 def _piped(
     pipe, kind, examples, items
-) -> list:  # items: of `finetuning`, which know each word's first piece
+) -> list:  # items: of `finetuning`, which know each word's first subword
     "What a pipeline says, as `answers_of` says it."
     inputs = [dict(zip(("text", "text_pair"), texts_of(example))) for example in examples]
     if kind == "classification":
