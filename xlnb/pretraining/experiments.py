@@ -30,7 +30,7 @@ from xlnb.base.core import (
     settings_from_arguments,
 )
 from ..encoder.encoder import SIZES
-from .reports import current_parameters
+from .reports import current_parameters, without_nan
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #bc14e8b9
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _identities(records: list[dict], recipe) -> list[dict]:
         raise _unknown_parameters(refused, len(records), recipe)
     return identities
 
-
+# %% ../../nbs/pretraining/02_experiments.ipynb #unkn0wnp
 def _unknown_parameters(refused: dict, records: int, recipe) -> ConfigError:
     "What was refused, the first record of each parameter and how many there are."
     examples = (f"{of_name[0]}, {len(of_name)} in all" for of_name in refused.values())
@@ -395,16 +395,12 @@ def _recorded_measures(measures: dict, records: list[dict]) -> dict:
 
 
 def _draw_arm(ax, y, values, baseline_values):
-    values = _without_nan(values)
+    values = without_nan(values)
     ax.plot(values, [y] * len(values), "o", ms=3.5, color=PALETTE["blue"], alpha=0.6, mew=0)
     _draw_mean(ax, y, values, 0.3, color=PALETTE["blue"], lw=2)
-    _draw_mean(ax, y, _without_nan(baseline_values), 0.35, color=PALETTE["grey"], lw=1.2, ls="--")
+    _draw_mean(ax, y, without_nan(baseline_values), 0.35, color=PALETTE["grey"], lw=1.2, ls="--")
 
 
 def _draw_mean(ax, y, values, reach, **style):  # reach: above and below the row
     if values:
         ax.plot([sum(values) / len(values)] * 2, [y - reach, y + reach], **style)
-
-
-def _without_nan(values) -> list:
-    return [v for v in values if not math.isnan(v)]
