@@ -57,6 +57,7 @@ from xlnb.measures.retrieval import (
     check_rows,
     chosen_layers,
     draw_by_layer,
+    each_pair,
     evaluating,
     is_several,
     line_styles,
@@ -117,7 +118,7 @@ REGULARISATION = 0.1  # weight of the entropy against a cost between 0 and 2
 def _sizes(mask):
     return mask.any(2).sum(1), mask.any(1).sum(1)  # m and n of each pair, (batch,)
 
-
+# %% ../../nbs/measures/02_alignment.ipynb #20ab14e0
 def transport_plan(
     similarity,  # (batch, m, n): cosines
     mask,  # (batch, m, n) bool
@@ -128,17 +129,21 @@ def transport_plan(
 
     check_tensor("similarity", similarity, (None, None, None))
     check_tensor("mask", mask, similarity.shape)
-    masses = [
-        torch.where(mask.any(axis), 1 / size[:, None].clamp_min(1).double(), 1e-30)
-        for axis, size in zip((2, 1), _sizes(mask))
-    ]
+
+    def masses(exists, size):  # 1/size for each subword, next to nothing for padding
+        return torch.where(exists, 1 / size[:, None].clamp_min(1).double(), 1e-30)
+
+    m, n = _sizes(mask)
+    first = masses(mask.any(2), m)
+    second = masses(mask.any(1), n)
     cost = (1 - similarity).double().masked_fill(~mask, 0)
-    return ot.solve_batch(cost, regularisation, *masses, max_iter=1000, tol=1e-6).plan
+    return ot.solve_batch(cost, regularisation, first, second, max_iter=1000, tol=1e-6).plan
 
 # %% ../../nbs/measures/02_alignment.ipynb #951d055c
 def _entropic_ot(first, second, mask):
     cosines = _cosines(first, second)
-    plan, (m, n) = transport_plan(cosines, mask), (size[:, None, None] for size in _sizes(mask))
+    plan = transport_plan(cosines, mask)
+    m, n = (size[:, None, None] for size in _sizes(mask))
     # of one subword all plans are the same
     best = torch.where(torch.minimum(m, n) > 1, plan, cosines.double())
     return mutual(best, best, mask), torch.minimum(plan * m, plan * n)
@@ -155,14 +160,14 @@ def _argmax(first, second, mask):
 
 def _itermax(first, second, mask):
     links, similarity = _argmax(first, second, mask)
-    row, column = ((mask.any(axis) & ~links.any(axis)) for axis in (2, 1))  # still free
-    again = row.any(1) & column.any(1) & (torch.minimum(*_sizes(mask)) > 2)
+    row = mask.any(2) & ~links.any(2)  # subwords without a link
+    column = mask.any(1) & ~links.any(1)
+    second_round = row.any(1) & column.any(1) & (torch.minimum(*_sizes(mask)) > 2)
     row = row[:, :, None]
     column = column[:, None]
     remaining = similarity * torch.where(row & column, 1.0, torch.where(row | column, 0.9, 0.0))
-    return links | mutual(remaining, remaining, mask) & (row | column) & again[
-        :, None, None
-    ], similarity
+    new_links = mutual(remaining, remaining, mask) & (row | column) & second_round[:, None, None]
+    return links | new_links, similarity
 
 # %% ../../nbs/measures/02_alignment.ipynb #1961781c
 def _match(first, second, mask):
@@ -170,9 +175,9 @@ def _match(first, second, mask):
 
     similarity = _similarities(first, second)
     links = torch.zeros_like(mask, device="cpu")
-    for links_of_pair, matrix, m, n in zip(
-        links, similarity.double().cpu().numpy(), *(s.tolist() for s in _sizes(mask))
-    ):
+    matrices = similarity.double().cpu().numpy()
+    sizes = zip(*(size.tolist() for size in _sizes(mask)))
+    for links_of_pair, matrix, (m, n) in zip(links, matrices, sizes):
         links_of_pair[linear_sum_assignment(matrix[:m, :n], maximize=True)] = True
     return links.to(mask.device), similarity
 
@@ -273,10 +278,10 @@ def _are_sides(pairs) -> bool:
     "Whether two lists of sentences were given in place of pairs; of two by two, a tuple of lists says so."
     if len(pairs) != 2 or any(isinstance(side, (str, tuple)) for side in pairs):
         return False
-    flat = all(
-        isinstance(side, list) and all(isinstance(line, str) for line in side) for side in pairs
-    )
-    return flat and (isinstance(pairs, tuple) or any(len(side) != 2 for side in pairs))
+    for side in pairs:
+        if not isinstance(side, list) or not all(isinstance(line, str) for line in side):
+            return False
+    return isinstance(pairs, tuple) or any(len(side) != 2 for side in pairs)
 
 
 def _words_of(side, n: int) -> list[str]:  # a side of pair n
@@ -304,7 +309,7 @@ def _word_lists(pairs) -> list[tuple[list[str], list[str]]]:
     for n, pair in enumerate(pairs):
         if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
             raise DataError(f"pair {n} is {pair!r:.60}, not two sentences")
-    return [tuple(_words_of(side, n) for side in pair) for n, pair in enumerate(pairs)]
+    return [(_words_of(first, n), _words_of(second, n)) for n, (first, second) in enumerate(pairs)]
 
 # %% ../../nbs/measures/02_alignment.ipynb #aae8c401
 def _subwords(
@@ -313,22 +318,26 @@ def _subwords(
     special: SpecialIds,
 ) -> list[tuple[list[int], np.ndarray]]:
     "Ids of each sentence's subwords, and the number of the word that each belongs to."
-    known = list(dict.fromkeys(chain.from_iterable(sentences)))
-    encoded = (
-        tokenizer([f" {word}" for word in known], add_special_tokens=False)["input_ids"]
-        if known
-        else []
-    )
+    ids_of = _ids_by_word(dict.fromkeys(chain.from_iterable(sentences)), tokenizer, special)
+    out = []
+    for sentence in sentences:
+        ids_of_words = [ids_of[word] for word in sentence]
+        numbers = np.repeat(np.arange(len(sentence)), [*map(len, ids_of_words)])
+        out.append(([*chain.from_iterable(ids_of_words)], numbers))
+    return out
+
+# %% ../../nbs/measures/02_alignment.ipynb #b6397904
+def _ids_by_word(words, tokenizer, special: SpecialIds) -> dict[str, list[int]]:
+    "Ids of each word's subwords; special tokens within a text count as unknown."
+    if not words:
+        return {}
+    encoded = tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
     reserved = {special.bos, special.pad, special.eos, special.mask}
-    ids_of = {
-        word: [special.unk if i in reserved else i for i in ids]
-        for word, ids in zip(known, encoded)
-    }
-    rows = [[ids_of[word] for word in words] for words in sentences]
-    return [
-        (list(chain.from_iterable(row)), np.repeat(np.arange(len(row)), [len(ids) for ids in row]))
-        for row in rows
-    ]
+
+    def without_reserved(ids):
+        return [special.unk if i in reserved else i for i in ids]
+
+    return dict(zip(words, map(without_reserved, encoded)))
 
 # %% ../../nbs/measures/02_alignment.ipynb #8c0adcdf
 def _cut(rows, config, tokenizer, joint: bool, restart: bool):
@@ -370,7 +379,7 @@ def _inputs(rows, config, special: SpecialIds, restart: bool) -> dict:
     return batch
 
 # %% ../../nbs/measures/02_alignment.ipynb #d1e9049e
-def _taken(states, start, lengths):  # (batch,) first column and number of the subwords
+def _subword_states(states, start, lengths):  # (batch,) first column and number of the subwords
     "The subwords' states without special tokens, (batch, longest, hidden)."
     columns = (
         (start[:, None] + torch.arange(int(lengths.max())))
@@ -382,47 +391,62 @@ def _taken(states, start, lengths):  # (batch,) first column and number of the s
 # %% ../../nbs/measures/02_alignment.ipynb #6e30a918
 def _crossing(model, rows, layers, special: SpecialIds):
     "Per block the weights from first to second subwords and back, (batch, m, n), means over heads; and the mask."
-    sides = [
-        {k: v.to(model.device) for k, v in collate_text([(ids,) for ids in side], special).items()}
-        for side in zip(*rows)
-    ]
-    states = [model(**side).last_hidden_state for side in sides]
-    seen = [
-        model(
-            **side,
-            encoder_hidden_states=memory,
-            encoder_attention_mask=other["attention_mask"],
-            output_attentions=True,
-        ).cross_attentions
-        for side, other, memory in zip(sides, sides[::-1], states[::-1])
-    ]
+    first, second = (_side_batch(side, special, model.device) for side in zip(*rows))
+    states_of_first = model(**first).last_hidden_state
+    states_of_second = model(**second).last_hidden_state
+    forward = _cross_attentions(model, first, second, states_of_second)
+    backward = _cross_attentions(model, second, first, states_of_first)
+    pairs = [(forward[layer - 1], backward[layer - 1].mT) for layer in layers]
+    return pairs, _cell_mask(_lengths(rows), model.device)
 
-    def words(weights):
-        return weights.mean(1)[:, 1:-1, 1:-1]  # without special tokens
 
-    lengths = torch.tensor([[len(ids) for ids in row] for row in rows])
-    exists = [(torch.arange(int(k.max())) < k[:, None]).to(model.device) for k in lengths.T]
-    pairs = [(words(seen[0][layer - 1]), words(seen[1][layer - 1]).mT) for layer in layers]
-    return pairs, exists[0][:, :, None] & exists[1][:, None]
+def _side_batch(side, special: SpecialIds, device) -> dict:
+    batch = collate_text([(ids,) for ids in side], special)
+    return {name: tensor.to(device) for name, tensor in batch.items()}
+
+# %% ../../nbs/measures/02_alignment.ipynb #2fa74124
+def _cross_attentions(model, batch, other_batch, other_states) -> list:
+    "Per block the attention from one side to the other, means over heads, without special tokens."
+    weights = model(
+        **batch,
+        encoder_hidden_states=other_states,
+        encoder_attention_mask=other_batch["attention_mask"],
+        output_attentions=True,
+    ).cross_attentions
+    return [of_block.mean(1)[:, 1:-1, 1:-1] for of_block in weights]
+
+
+def _lengths(rows) -> torch.Tensor:  # (batch, 2): subwords of both sides
+    return torch.tensor([(len(first), len(second)) for first, second in rows])
+
+
+def _cell_mask(lengths, device) -> torch.Tensor:  # (batch, m, n) bool
+    "The cells of each pair that are no padding."
+    exists = [(torch.arange(int(k.max())) < k[:, None]).to(device) for k in lengths.T]
+    return exists[0][:, :, None] & exists[1][:, None]
 
 # %% ../../nbs/measures/02_alignment.ipynb #3bb99743
 def _encoded(model, rows, layers, special: SpecialIds, joint: bool, restart: bool):
     "Per layer the vectors of both sides, (batch, m, hidden) and (batch, n, hidden); and the mask."
-    lengths = torch.tensor([[len(ids) for ids in row] for row in rows])
-    exists = [(torch.arange(int(k.max())) < k[:, None]).to(model.device) for k in lengths.T]
-    one = torch.ones(len(rows), dtype=torch.long)
+    lengths = _lengths(rows)
+    start_of_first = torch.ones(len(rows), dtype=torch.long)
+    start_of_second = lengths[:, 0] + 2 if joint else start_of_first
     if joint:
-        states = [layer_states(model, _inputs(rows, model.config, special, restart), layers)] * 2
+        first = second = layer_states(model, _inputs(rows, model.config, special, restart), layers)
     else:
-        states = [
-            layer_states(model, collate_text([(ids,) for ids in side], special), layers)
-            for side in zip(*rows)
-        ]
-    starts = one, lengths[:, 0] + 2 if joint else one
-    sides = [
-        [_taken(s, start, k) for s in states] for states, start, k in zip(states, starts, lengths.T)
+        first, second = (_states_of_side(model, side, layers, special) for side in zip(*rows))
+    vectors = [
+        (
+            _subword_states(a, start_of_first, lengths[:, 0]),
+            _subword_states(b, start_of_second, lengths[:, 1]),
+        )
+        for a, b in zip(first, second)
     ]
-    return list(zip(*sides)), exists[0][:, :, None] & exists[1][:, None]
+    return vectors, _cell_mask(lengths, model.device)
+
+
+def _states_of_side(model, side, layers, special: SpecialIds):
+    return layer_states(model, collate_text([(ids,) for ids in side], special), layers)
 
 # %% ../../nbs/measures/02_alignment.ipynb #e012ffe2
 def trained_on_pairs(config) -> bool:  # of a model
@@ -530,8 +554,9 @@ def _padded(rows):  # int arrays → (rows, longest)
 # %% ../../nbs/measures/02_alignment.ipynb #a4329428
 def _links_of(rows, reading: _Reading, joint: bool) -> dict:  # method → layer → links of each row
     "Links of the words of one batch, by all methods that read it in one way: it is encoded once."
-    ids, of_word = ([[side[k] for side in row] for row in rows] for k in (0, 1))
-    numbers = [_padded(side) for side in zip(*of_word)]
+    ids = [(first[0], second[0]) for first, second in rows]
+    word_numbers = zip(*((first[1], second[1]) for first, second in rows))
+    numbers = [*map(_padded, word_numbers)]
     methods = [name for name, together in reading.joint.items() if together == joint]
     links = {}
     if CROSSED in methods:
@@ -573,8 +598,8 @@ def align(
     reading = _Reading.of(model, tokenizer, layer, method, joint, restart_positions)
     rows = _subword_sides(_word_lists(pairs), reading.tokenizer, reading.special)
     full = [n for n, ((a, _), (b, _)) in enumerate(rows) if a and b]
-    length = [sum(len(ids) for ids, _ in rows[n]) for n in full]
-    links = {name: [[[] for _ in rows] for _ in layers] for name, layers in reading.layers.items()}
+    length = [len(rows[n][0][0]) + len(rows[n][1][0]) for n in full]
+    links = {name: _no_links(layers, rows) for name, layers in reading.layers.items()}
     ways = reading.cut(rows)
     with evaluating(reading.model), torch.inference_mode():
         for batch in batches_by_length(length, batch_size, quiet):
@@ -587,6 +612,13 @@ def align(
     return results if isinstance(method, (list, tuple)) else results.popitem()[1]
 
 # %% ../../nbs/measures/02_alignment.ipynb #bab59fe8
+def _no_links(layers, rows) -> list[list]:  # layer → links of each pair
+    out = []
+    for _ in layers:
+        out.append([[] for _ in rows])
+    return out
+
+
 def _put_in(links, some, numbers):  # method → layer → links of all pairs; of a batch; its pairs
     for name, by_layer in some.items():
         for of_all, of_batch in zip(links[name], by_layer):
@@ -613,11 +645,9 @@ def _check_gold(gold):
     "`ConfigError` for what is not test name → pair → list of AlignedPair."
     if not isinstance(gold, dict) or not all(isinstance(pairs, dict) for pairs in gold.values()):
         raise ConfigError(f"gold={gold!r:.60}: give {{'test': {{'de-en': list of AlignedPair}}}}")
-    for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
-        rows = gold[test][pair]
-        if not isinstance(rows, (list, tuple)) or not all(
-            isinstance(row, AlignedPair) for row in rows
-        ):
+    for test, pair, rows in each_pair(gold):
+        is_list = isinstance(rows, (list, tuple))
+        if not is_list or not all(isinstance(row, AlignedPair) for row in rows):
             raise ConfigError(f"gold[{test!r}][{pair!r}]={rows!r:.60}: give a list of AlignedPair")
 
 # %% ../../nbs/measures/02_alignment.ipynb #400002b0
@@ -637,20 +667,19 @@ def aer_by_layer(
     _check_gold(gold)
     model, tokenizer = load_model_and_tokenizer(model, tokenizer)
     methods = _methods(method, model.config)
-    rows = []
     layers = {name: _asked_layers(model.config, layer, name) for name in methods}
     if not is_several(layer):
         layer = chosen_layers(layer, model.config.num_hidden_layers)
-    for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
-        pairs = [(pair.first, pair.second) for pair in gold[test][pair]]
+    rows = []
+    for test, pair, gold_pairs in each_pair(gold):
+        pairs = [(aligned.first, aligned.second) for aligned in gold_pairs]
         links = align(
             pairs, model, layer, methods, tokenizer, joint, restart_positions, batch_size, quiet
         )
         for name, by_layer in links.items():
-            scores = [alignment_error_rate(gold[test][pair], of_layer) for of_layer in by_layer]
-            rows += [
-                _row(test, pair, system, score, k, name) for k, score in zip(layers[name], scores)
-            ]
+            for k, of_layer in zip(layers[name], by_layer):
+                score = alignment_error_rate(gold_pairs, of_layer)
+                rows.append(_row(test, pair, system, score, k, name))
     return rows
 
 # %% ../../nbs/measures/02_alignment.ipynb #306be287
@@ -660,19 +689,15 @@ _SUFFIX = {"intersection": "", "grow-diag": "-grow-diag", "grow-diag-final": "-g
 def _ibm1_rows(row, gold, train, lowercase, iterations):
     "Rows of both models, three heuristics; trained with the gold's sentences and, where there is other text, without."
     gold_words = [(pair.first, pair.second) for pair in gold]
-    texts = (
-        {"": ("train+gold", train + gold_words), "-unseen": ("train", train)}
-        if train
-        else {"": ("gold", gold_words)}
-    )
+    texts = {"": ("gold", gold_words)}
+    if train:
+        texts = {"": ("train+gold", train + gold_words), "-unseen": ("train", train)}
     for (system, options), (unseen, (text, pairs)) in product(IBM1_VARIANTS.items(), texts.items()):
-        both = align_both(
-            train_both(pairs, iterations=iterations, lowercase=lowercase, **options), gold_words
-        )
+        models = train_both(pairs, iterations=iterations, lowercase=lowercase, **options)
+        both = align_both(models, gold_words)
         for how, suffix in _SUFFIX.items():
-            score = alignment_error_rate(
-                gold, [symmetrise(*directions, how) for directions in both]
-            )
+            links = [symmetrise(*directions, how) for directions in both]
+            score = alignment_error_rate(gold, links)
             yield row(system + suffix + unseen, score, text=text, train_pairs=len(train))
 
 # %% ../../nbs/measures/02_alignment.ipynb #d1268e3a
@@ -700,8 +725,7 @@ def alignment_baselines(
         raise ConfigError(f"train_pairs={train_pairs!r:.60}: give a dict, pair → training pairs")
     rows = []
     words = {}
-    for test, pair in ((test, pair) for test, pairs in gold.items() for pair in pairs):
-        pairs = gold[test][pair]
+    for test, pair, pairs in each_pair(gold):
         row = partial(_row, test, pair)
         diagonal = [diagonal_links(len(p.first), len(p.second)) for p in pairs]
         rows.append(row("diagonal", alignment_error_rate(pairs, diagonal)))
@@ -814,6 +838,10 @@ _BASELINES = {
     "untrained": ("grey", "--"),
 }
 
+
+def _is_drawn(row) -> bool:  # of IBM-1 the intersections trained with the test sentences
+    return row["system"] in _BASELINES or not row["system"].startswith("ibm1")
+
 # %% ../../nbs/measures/02_alignment.ipynb #ac9753ab
 def plot_aer(
     rows: list[
@@ -826,8 +854,7 @@ def plot_aer(
     check_rows(
         rows, ("test", "pair", "system", "layer", "aer"), "aer_by_layer and alignment_baselines"
     )
-    rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"])]
-    rows = [r for r in rows if r["system"] in _BASELINES or not r["system"].startswith("ibm1")]
+    rows = [r for r in rows if r["test"] == test and pair in (None, r["pair"]) and _is_drawn(r)]
     if not rows:
         raise ConfigError(f"no row of test {test!r}" + f" and pair {pair!r}" * (pair is not None))
     layers = sorted({r["layer"] for r in rows} - {None}) or [0, 1]

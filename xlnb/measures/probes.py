@@ -91,20 +91,52 @@ def _normalized(
     ]
     return *parts, *example[len(parts) :]
 
-
+# %% ../../nbs/measures/03_probes.ipynb #1649d97f
 def _check_crossed(task):
     if task.kind == "tokens":
         raise ConfigError(f"{task.name} has one text per example: only two can be crossed")
     (one, sides), *others = task.examples.items()
+
+    def labels(rows):
+        return [e[2] if task.kind == "pairs" else None for e in rows]
+
     for (other, theirs), split in itertools.product(others, ("train", "test")):
-        a, b = ([e[2] if task.kind == "pairs" else None for e in s[split]] for s in (sides, theirs))
+        a = labels(sides[split])
+        b = labels(theirs[split])
         if a != b:
             raise ConfigError(
                 f"{task.name} is crossed, but its {split} examples are not the same in {one} "
-                f"({len(a)}) and {other} ({len(b)}): put translations at the same place"
+                f"({len(a)}) and {other} ({len(b)}): example i translates example i"
             )
 
 # %% ../../nbs/measures/03_probes.ipynb #9cac85c6
+def _check_labels(task):
+    "`ConfigError` for labels that no probe can learn."
+    if isinstance(task.labels, str) or not isinstance(task.labels, Iterable):
+        raise ConfigError(
+            f"{task.name} has labels {task.labels!r:.60}: give a tuple of labels, () for spans"
+        )
+    if not task.examples:
+        raise ConfigError(f"{task.name} has no languages: give examples of one at least")
+    if task.kind != "span" and len({*task.labels}) < 2:
+        raise ConfigError(
+            f"{task.name} has labels {task.labels}: there is nothing to tell apart, "
+            "name two or more"
+        )
+
+# %% ../../nbs/measures/03_probes.ipynb #616f7c8f
+def _check_splits(task):
+    "`ConfigError` for a language that lacks a split, and for examples of another form."
+    for lang, split in itertools.product(task.examples, ("train", "test")):
+        rows = task.examples[lang].get(split)
+        if not rows:
+            raise ConfigError(
+                f"{task.name} has no {split} examples in {lang}: every language needs some of both"
+            )
+        for n, example in enumerate(rows):
+            _check_example(task.kind, task.labels, example, f"{task.name}, {lang}, {split} {n}")
+
+# %% ../../nbs/measures/03_probes.ipynb #c56c3928
 @dataclass(frozen=True)
 class Task:
     "Labelled examples by language and split, normalised; `ConfigError` for labels that no probe can learn or score."
@@ -122,39 +154,18 @@ class Task:
         ):
             raise ConfigError(
                 f"{self.name} has examples {self.examples!r:.60}: give a dict of languages, "
-                f"each with "
-                "{'train': […], 'test': […]}"
+                "each with {'train': […], 'test': […]}"
             )
-        if isinstance(self.labels, str) or not isinstance(self.labels, Iterable):
-            raise ConfigError(
-                f"{self.name} has labels {self.labels!r:.60}: give a tuple of labels, () for spans"
-            )
-        if not self.examples:
-            raise ConfigError(f"{self.name} has no languages: give examples of one at least")
-        if self.kind != "span" and len({*self.labels}) < 2:
-            raise ConfigError(
-                f"{self.name} has labels {self.labels}: there is nothing to tell apart, name "
-                f"two or more"
-            )
-        for lang, split in itertools.product(self.examples, ("train", "test")):
-            if not (rows := self.examples[lang].get(split)):
-                raise ConfigError(
-                    f"{self.name} has no {split} examples in {lang}: every language needs some "
-                    f"of both"
-                )
-            for n, example in enumerate(rows):
-                _check_example(self.kind, self.labels, example, f"{self.name}, {lang}, {split} {n}")
+        _check_labels(self)
+        _check_splits(self)
         if self.crossed:
             _check_crossed(self)
-
-        def normalized(rows):
-            return [_normalized(self.kind, example) for example in rows]
-
-        examples = {
-            lang: {split: normalized(rows) for split, rows in parts.items()}
-            for lang, parts in self.examples.items()
-        }
-        object.__setattr__(self, "examples", examples)
+        normalized = {}
+        for lang, splits in self.examples.items():
+            normalized[lang] = {}
+            for split, rows in splits.items():
+                normalized[lang][split] = [_normalized(self.kind, example) for example in rows]
+        object.__setattr__(self, "examples", normalized)
 
 # %% ../../nbs/measures/03_probes.ipynb #24547c36
 def _check_task(task):
@@ -175,13 +186,9 @@ def _ambiguous(
     "Entries whose tag a word alone does not determine."
     out = set()
     for lang in langs:
-        both = {*names(lang, "territories").values()} & {*names(lang, "languages").values()}
-        out |= {
-            (kind, code)
-            for kind in TAGS
-            for code, name in names(lang, kind).items()
-            if name in both
-        }
+        shared = {*names(lang, "territories").values()} & {*names(lang, "languages").values()}
+        for kind in TAGS:
+            out |= {(kind, code) for code, name in names(lang, kind).items() if name in shared}
     return out
 
 # %% ../../nbs/measures/03_probes.ipynb #9dfea767
@@ -202,10 +209,17 @@ def _lists(langs, count, split, seed):
 
 # %% ../../nbs/measures/03_probes.ipynb #ac3787d4
 def _tagged(langs, count, split, seed) -> dict:  # language → examples
-    phrases = {lang: [render(m, lang) for m in _lists(langs, count, split, seed)] for lang in langs}
-    return {
-        lang: [(p.text, *map(tuple, tag_tokens(p, lang))) for p in phrases[lang]] for lang in langs
-    }
+    meanings = _lists(langs, count, split, seed)
+
+    def example(meaning, lang):
+        phrase = render(meaning, lang)
+        return phrase.text, *map(tuple, tag_tokens(phrase, lang))
+
+    return _in_every_language(example, langs, meanings)
+
+
+def _in_every_language(example, langs, meanings) -> dict:  # example: (meaning, language) → example
+    return {lang: [*map(partial(example, lang=lang), meanings)] for lang in langs}
 
 # %% ../../nbs/measures/03_probes.ipynb #7bfe7c82
 _PAIR_LABELS = {"entailment": ("neutral", "entailment"), "paraphrase": ("different", "paraphrase")}
@@ -214,29 +228,30 @@ _PAIR_LABELS = {"entailment": ("neutral", "entailment"), "paraphrase": ("differe
 def _paired(name, langs, count, split, seed) -> dict:
     if name == "entailment":
         return {lang: entailment_examples(seed, lang, lang, count, split) for lang in langs}
-    examples = {lang: paraphrase_examples(seed, lang, lang, count, split) for lang in langs}
-    return {
-        lang: [(a, b, _PAIR_LABELS[name][y]) for a, b, y in rows] for lang, rows in examples.items()
-    }
+    out = {}
+    for lang in langs:
+        rows = paraphrase_examples(seed, lang, lang, count, split)
+        out[lang] = [(a, b, _PAIR_LABELS[name][label]) for a, b, label in rows]
+    return out
 
 
 def _span_meanings(count, split, seed, size=4):
     rng = random.Random(derive_seed("probes span", seed, split))
     for turn in range(count):
         while True:
-            meaning = ((kind := rng.choice([*TAGS])), *rng.sample(codes(kind), size))
+            kind = rng.choice([*TAGS])
+            meaning = (kind, *rng.sample(codes(kind), size))
             if split_of(meaning) == split:
                 break
         yield meaning, turn % size
 
 # %% ../../nbs/measures/03_probes.ipynb #fa697a24
 def _spans(langs, count, split, seed) -> dict:
-    return {
-        lang: [_span(m, k, lang) for m, k in _span_meanings(count, split, seed)] for lang in langs
-    }
+    return _in_every_language(_span, langs, [*_span_meanings(count, split, seed)])
 
 
-def _span(meaning, k, lang):
+def _span(meaning_and_answer, lang):
+    meaning, k = meaning_and_answer
     phrase = render(meaning, lang)
     tokens, touched = tokenize(phrase, lang)
     answer = [i for i, spans in enumerate(touched) if k in spans]
@@ -263,32 +278,26 @@ def cldr_tasks(
     check_counts(train=train, test=test)
     if train < 2:
         raise ConfigError(f"train={train}, test={test}: at least 2 and 1 examples are needed")
-    out = {}
-    for name in (choose("task", t, TASKS) for t in parse_languages(tasks)):
-        make = {"tags": _tagged, "span": _spans}.get(name) or partial(_paired, name)
-        splits = {
-            split: make(langs, n, split, seed) for split, n in (("train", train), ("test", test))
-        }
-        examples = {lang: {split: splits[split][lang] for split in splits} for lang in langs}
-        labels = _PAIR_LABELS.get(name) or (
-            "O",
-            *(f"{b}-{t}" for t in TAGS.values() for b in "BI"),
-        ) * (name == "tags")
-        kind = {"tags": "tokens", "span": "span"}.get(name, "pairs")
-        out[name] = Task(name, kind, labels, examples, crossed=kind != "tokens")
-    return out
+    names_of_tasks = [choose("task", name, TASKS) for name in parse_languages(tasks)]
+    return {name: _cldr_task(name, langs, train, test, seed) for name in names_of_tasks}
+
+# %% ../../nbs/measures/03_probes.ipynb #77e27e92
+def _cldr_task(name, langs, train, test, seed) -> Task:
+    make = {"tags": _tagged, "span": _spans}.get(name) or partial(_paired, name)
+    learned = make(langs, train, "train", seed)
+    tested = make(langs, test, "test", seed)
+    examples = {lang: {"train": learned[lang], "test": tested[lang]} for lang in langs}
+    labels = _PAIR_LABELS.get(name, ())
+    if name == "tags":
+        labels = ("O", *(f"{mark}-{kind}" for kind in TAGS.values() for mark in "BI"))
+    kind = {"tags": "tokens", "span": "span"}.get(name, "pairs")
+    return Task(name, kind, labels, examples, crossed=kind != "tokens")
 
 # %% ../../nbs/measures/03_probes.ipynb #10175786
 def _bags(
     task, example
 ) -> list:  # of the texts that carry the label; the question of a span does not
-    texts = (
-        example[:2]
-        if task.kind == "pairs"
-        else example[1:2]
-        if task.kind == "span"
-        else example[:1]
-    )
+    texts = {"pairs": example[:2], "span": example[1:2], "tokens": example[:1]}[task.kind]
     return [frozenset(words(text)) for text in texts]
 
 # %% ../../nbs/measures/03_probes.ipynb #6c8f07f0
@@ -402,6 +411,15 @@ def tokenized(
     return encoded.encodings
 
 # %% ../../nbs/measures/03_probes.ipynb #677ac9c6
+def _subwords_of_sides(encoded) -> tuple[list[int], list[int]]:
+    "Numbers of the subwords of the first and of the second text."
+    sides = ([], [])
+    for number, side in enumerate(encoded.sequence_ids):
+        if side is not None:
+            sides[side].append(number)
+    return sides
+
+# %% ../../nbs/measures/03_probes.ipynb #81e975dd
 def read_examples(
     kind: str,
     examples: list,
@@ -412,13 +430,10 @@ def read_examples(
     "Token ids of the examples and the subwords to read."
     out = Reading()
     both = kind != "tokens"
-    texts = [list(column) for column in zip(*(example[: 1 + both] for example in examples))]
-    for example, encoded in zip(
-        examples, tokenized(texts, tokenizer, longest_input(config, tokenizer), where)
-    ):
-        sides = [
-            [i for i, s in enumerate(encoded.sequence_ids) if s == side] for side in range(1 + both)
-        ]
+    texts = [*map(list, zip(*(example[: 1 + both] for example in examples)))]
+    encodings = tokenized(texts, tokenizer, longest_input(config, tokenizer), where)
+    for example, encoded in zip(examples, encodings):
+        sides = _subwords_of_sides(encoded)[: 1 + both]
         if not all(sides):
             raise DataError(f"a text without tokens in {example}: remove empty texts first")
         ranges = [(side[0], side[-1] + 1) for side in sides[: both + (kind == "pairs")]]
@@ -527,19 +542,19 @@ def _targets(
 ) -> torch.Tensor:  # items: of each example, the words that count
     "Label numbers, (items,) or (pairs,); for spans (examples, 2), the items at which the answer starts and ends."
     number = {label: i for i, label in enumerate(task.labels)}
-    if task.kind == "tokens":
-        return torch.tensor(
-            [number[e[2][w]] for e, word_numbers in zip(examples, items) for w in word_numbers]
-        )
     if task.kind == "pairs":
         return torch.tensor([number[e[2]] for e in examples])
+    targets = []
+    for example, word_numbers in zip(examples, items):
+        if task.kind == "tokens":
+            targets += [number[example[2][word]] for word in word_numbers]
+        else:
+            targets.append([_item_of_word(word_numbers, word) for word in example[3]])
+    return torch.tensor(targets)
 
-    def at(word_numbers, word):
-        return max((i for i, w in enumerate(word_numbers) if w <= word), default=0)
 
-    return torch.tensor(
-        [[at(word_numbers, word) for word in e[3]] for e, word_numbers in zip(examples, items)]
-    )
+def _item_of_word(word_numbers, word) -> int:  # the last item that begins at or before the word
+    return max((i for i, number in enumerate(word_numbers) if number <= word), default=0)
 
 # %% ../../nbs/measures/03_probes.ipynb #6a07b3b7
 def _by_example(
@@ -610,6 +625,20 @@ def _double(features):
     ).coalesce()
 
 # %% ../../nbs/measures/03_probes.ipynb #d8f5675f
+def _best_spans(examples, items, scores) -> list[tuple[int, int]]:
+    "The (first, last) word of each example: the span whose start and end scores sum highest."
+    by_example = _by_example(scores, [*map(len, items)])
+    best = (by_example[:, :, None, 0] + by_example[:, None, :, 1]).triu()
+    outside = ~torch.ones(best.shape[1:], dtype=torch.bool, device=best.device).triu()
+    best = best.masked_fill(outside, -torch.inf).flatten(1).argmax(1).tolist()
+    out = []
+    for cell, example, word_numbers in zip(best, examples, items):
+        start, end = divmod(cell, by_example.shape[1])
+        ends = [*word_numbers[1:], len(example[2])]
+        out.append((word_numbers[start], ends[end] - 1))
+    return out
+
+# %% ../../nbs/measures/03_probes.ipynb #34bbfcb8
 def _answers(
     task: Task, examples: list, items: list, scores
 ) -> list:  # items: of each example, the words that count
@@ -617,16 +646,7 @@ def _answers(
     if task.kind == "pairs":
         return [task.labels[i] for i in scores.argmax(1)]
     if task.kind == "span":
-        by_example = _by_example(scores, [*map(len, items)])
-        best = (by_example[:, :, None, 0] + by_example[:, None, :, 1]).triu()
-        outside = ~torch.ones(best.shape[1:], dtype=torch.bool, device=best.device).triu()
-        best = best.masked_fill(outside, -torch.inf).flatten(1).argmax(1).tolist()
-        ends = [[*word_numbers[1:], len(e[2])] for e, word_numbers in zip(examples, items)]
-        width = by_example.shape[1]
-        return [
-            (word_numbers[b // width], end[b % width] - 1)
-            for b, word_numbers, end in zip(best, items, ends)
-        ]
+        return _best_spans(examples, items, scores)
     labels = iter([task.labels[i] for i in scores.argmax(1)])
     out = []
     for example, word_numbers in zip(examples, items):
@@ -668,12 +688,36 @@ def _f1(both: int, predicted: int, gold: int) -> float:
 def _mean_f1(predicted: list, gold: list) -> float:
     "Mean over labels that occur in either; 0 for a label that is never right."
     right = Counter(p for p, g in zip(predicted, gold) if p == g)
-    counts = Counter(predicted), Counter(gold)
-    return float(
-        np.mean([_f1(right[label], *(c[label] for c in counts)) for label in {*predicted, *gold}])
-    )
+    n_predicted = Counter(predicted)
+    n_gold = Counter(gold)
+    labels = {*predicted, *gold}
+    return float(np.mean([_f1(right[l], n_predicted[l], n_gold[l]) for l in labels]))
 
 # %% ../../nbs/measures/03_probes.ipynb #f9ba4786
+def _share_equal(predicted, gold) -> float:
+    return sum(p == g for p, g in zip(predicted, gold)) / len(gold)
+
+
+def _scores_of_spans(predicted, gold) -> dict[str, float]:
+    "Exact match, and the mean F1 of the words in the spans."
+    overlaps = []
+    for (first, last), (gold_first, gold_last) in zip(predicted, gold):
+        span = {*range(first, last + 1)}
+        gold_span = {*range(gold_first, gold_last + 1)}
+        overlaps.append(_f1(len(span & gold_span), len(span), len(gold_span)))
+    exact = _share_equal([*map(tuple, predicted)], [*map(tuple, gold)])
+    return {"exact": exact, "f1": float(np.mean(overlaps))}
+
+
+def _numbered_entities(
+    rows,
+) -> set:  # tags of each example → (example, first word, last word, kind)
+    out = set()
+    for n, tags in enumerate(rows):
+        out |= {(n, *entity) for entity in entities(tags)}
+    return out
+
+# %% ../../nbs/measures/03_probes.ipynb #529e44ca
 def _is_bio(labels) -> bool:
     return "O" in labels and all(l == "O" or l[:2] in ("B-", "I-") for l in labels)
 
@@ -683,9 +727,9 @@ def measures(task: Task) -> tuple[str, str]:
     _check_task(task)
     if task.kind == "span":
         return "exact", "f1"
-    return (
-        ("f1", "accuracy") if task.kind == "tokens" and _is_bio(task.labels) else ("accuracy", "f1")
-    )
+    if task.kind == "tokens" and _is_bio(task.labels):
+        return "f1", "accuracy"
+    return "accuracy", "f1"
 
 
 def _is_answer(task: Task, answer) -> bool:
@@ -717,13 +761,9 @@ def _check_answers(task: Task, n: int, *sides):  # what is predicted and what is
             f"one for each"
         )
 
-# %% ../../nbs/measures/03_probes.ipynb #ea81e312
-def scores_of(
-    task: Task,
-    predicted: list,  # of each example: its tags, its label, or (first, last) word
-    gold: list,  # the same
-) -> dict[str, float]:  # both `measures`, from 0 to 1
-    "How good answers are."
+# %% ../../nbs/measures/03_probes.ipynb #c0de51aa
+def _check_all_answers(task: Task, predicted, gold):
+    "`DataError` unless there is one answer for each example, and at least one example."
     _check_task(task)
     for name, answers in (("predicted", predicted), ("gold", gold)):
         if not isinstance(answers, (list, tuple)):
@@ -735,30 +775,28 @@ def scores_of(
     for n, sides in enumerate(zip(predicted, gold)):
         _check_answers(task, n, *sides)
 
-    def same(a, b):
-        return sum(x == y for x, y in zip(a, b)) / len(b)
-
-    if task.kind == "pairs":
-        return {"accuracy": same(predicted, gold), "f1": _mean_f1(predicted, gold)}
+# %% ../../nbs/measures/03_probes.ipynb #ea81e312
+def scores_of(
+    task: Task,
+    predicted: list,  # of each example: its tags, its label, or (first, last) word
+    gold: list,  # the same
+) -> dict[str, float]:  # both `measures`, from 0 to 1
+    "Both scores of the answers; `DataError` for answers that cannot be compared."
+    _check_all_answers(task, predicted, gold)
     if task.kind == "span":
-        words_of_spans = [[{*range(a, b + 1)} for a, b in side] for side in (predicted, gold)]
-        return {
-            "exact": same([*map(tuple, predicted)], [*map(tuple, gold)]),
-            "f1": float(
-                np.mean([_f1(len(p & g), len(p), len(g)) for p, g in zip(*words_of_spans)])
-            ),
-        }
-    flat = [[tag for tags in side for tag in tags] for side in (predicted, gold)]
+        return _scores_of_spans(predicted, gold)
+    if task.kind == "pairs":
+        return {"accuracy": _share_equal(predicted, gold), "f1": _mean_f1(predicted, gold)}
+    predicted_tags = [*itertools.chain(*predicted)]
+    gold_tags = [*itertools.chain(*gold)]
+    accuracy = _share_equal(predicted_tags, gold_tags)
     if not _is_bio(task.labels):
-        return {"accuracy": same(*flat), "f1": _mean_f1(*flat)}
-    predicted_spans, true = (
-        {(n, *e) for n, tags in enumerate(side) for e in entities(tags)}
-        for side in (predicted, gold)
-    )
-    return {
-        "f1": _f1(len(predicted_spans & true), len(predicted_spans), len(true)),
-        "accuracy": same(*flat),
-    }
+        return {"accuracy": accuracy, "f1": _mean_f1(predicted_tags, gold_tags)}
+    predicted_entities = _numbered_entities(predicted)
+    true_entities = _numbered_entities(gold)
+    both = len(predicted_entities & true_entities)
+    f1 = _f1(both, len(predicted_entities), len(true_entities))
+    return {"f1": f1, "accuracy": accuracy}
 
 # %% ../../nbs/measures/03_probes.ipynb #134c70a9
 def _gold(task: Task, examples: list) -> list:
@@ -922,38 +960,42 @@ def _share(part: set, reference: set) -> float:
     return len(part & reference) / max(1, len(part))
 
 
+def _shares(first: set, second: set) -> tuple[float, float]:  # of either in the other
+    return _share(first, second), _share(second, first)
+
+
 def _around(values, outside) -> list[tuple]:  # of each value: the one before, itself, the one after
     return [*zip([outside, *values[:-1]], values, [*values[1:], outside])]
 
 # %% ../../nbs/measures/03_probes.ipynb #dacf1ef2
 def _word_bags(kind: str, examples) -> list:  # of each item
     "Strings that stand for an item's words and their places."
-    if kind == "pairs":
-        return [
-            [f"{side} {w}" for side, text in enumerate(e[:2]) for w in words(text)]
-            for e in examples
-        ]
-    every = [[w.casefold() for w in e[1 if kind == "tokens" else 2]] for e in examples]
-    return [
-        [f"{offset} {w}" for offset, w in enumerate(near)]
-        for neighbourhoods in every
-        for near in _around(neighbourhoods, "")
-    ]
+    bags = []
+    for example in examples:
+        if kind == "pairs":
+            texts = enumerate(example[:2])
+            bags.append([f"{side} {word}" for side, text in texts for word in words(text)])
+            continue
+        folded = [word.casefold() for word in example[1 if kind == "tokens" else 2]]
+        for near in _around(folded, ""):
+            bags.append([f"{offset} {word}" for offset, word in enumerate(near)])
+    return bags
 
 # %% ../../nbs/measures/03_probes.ipynb #f0d1e4bf
 def _string_features(kind: str, examples) -> list:  # of each item: a bag of trigrams, or numbers
     if kind == "tokens":
-        return [[*_trigrams(w)] for e in examples for w in e[1]]
-    if kind == "pairs":
-        cuts = [
-            [f(text) for text in e[:2]]
-            for e in examples
-            for f in (lambda t: {*words(t)}, _trigrams)
-        ]
-        shares = [(_share(a, b), _share(b, a)) for a, b in cuts]
-        return [(*shares[i], *shares[i + 1]) for i in range(0, len(shares), 2)]
-    shares = [[_share(_trigrams(w), _trigrams(e[0])) for w in e[2]] for e in examples]
-    return [near for shares_of_text in shares for near in _around(shares_of_text, 0.0)]
+        return [[*_trigrams(word)] for example in examples for word in example[1]]
+    features = []
+    for example in examples:
+        if kind == "pairs":
+            first, second = example[:2]
+            shared_words = _shares({*words(first)}, {*words(second)})
+            features.append((*shared_words, *_shares(_trigrams(first), _trigrams(second))))
+        else:
+            question = _trigrams(example[0])
+            shares = [_share(_trigrams(word), question) for word in example[2]]
+            features += _around(shares, 0.0)
+    return features
 
 # %% ../../nbs/measures/03_probes.ipynb #1ce364b7
 BASELINES = ("majority", "words", "strings")
@@ -972,7 +1014,9 @@ def _answer_majority(task, most, examples):
     elif task.kind == "pairs":
         yield False, [most] * len(examples)
     else:
-        yield False, [tuple(min(position, len(e[2]) - 1) for position in most) for e in examples]
+        first, last = most
+        ends = [len(e[2]) - 1 for e in examples]
+        yield False, [(min(first, end), min(last, end)) for end in ends]
 
 
 def _all_words(task, examples) -> list:  # items of baselines: every word
@@ -1063,7 +1107,9 @@ class _Tuned(nn.Module):
 
     def __init__(self, task, model, means, scale, weights):  # of `_learn_layers`
         super().__init__()
-        self.task, self.body, self.head = task, copy.deepcopy(model), nn.Linear(*weights[:-1].shape)
+        self.task = task
+        self.body = copy.deepcopy(model)
+        self.head = nn.Linear(*weights[:-1].shape)
         self.head.load_state_dict({"weight": weights[:-1].T.float(), "bias": weights[-1].float()})
         self.register_buffer("means", means)
         self.register_buffer("scale", scale)
@@ -1077,7 +1123,8 @@ class _Tuned(nn.Module):
         )
 
     def forward(self, reading: Reading, rows, examples, tokenizer):  # → loss of some examples
-        ranges, items = ([values[r] for r in rows] for values in (reading.ranges, reading.words))
+        ranges = [reading.ranges[r] for r in rows]
+        items = [reading.words[r] for r in rows]
         states = self.body(**_batch(reading, rows, tokenizer, self.body)).last_hidden_state
         scores = self.scores(_averages(states, ranges), _roles(self.task.kind, ranges))
         targets = _targets(self.task, [examples[r] for r in rows], items).to(scores.device)
@@ -1179,7 +1226,8 @@ def _draw(ax, x, here, colours):  # here: system → (score, ceiling or None)
     bars = [system for system in here if system not in _MARKS]
     wide = 0.7 / max(1, len(bars))
     for n, system in enumerate(bars):
-        at, (value, ceiling) = x - 0.45 + (n + 0.5) * wide, here[system]
+        at = x - 0.45 + (n + 0.5) * wide
+        value, ceiling = here[system]
         ax.bar(at, value, 0.9 * wide, color=PALETTE[colours[system]], label=system, alpha=0.75)
         outline = dict(
             fill=False, edgecolor="black", linewidth=0.8, label="ceiling: learned in the target"
@@ -1215,22 +1263,17 @@ def plot_transfer(
         raise ConfigError(f"layer={layer} is not one of {', '.join(map(str, sorted(layers)))}")
     choose("source", source, dict.fromkeys(r["source"] for r in rows if r["source"] != r["target"]))
     score = _chosen(rows, layer, centred)
-    tasks, targets = (
-        list(dict.fromkeys(key)) for key in ([k[0] for k in score], [k[3] for k in score])
-    )
-    bars = [s for s in dict.fromkeys(k[1] for k in score) if s not in _MARKS]
+    tasks, systems, _, targets = ([*dict.fromkeys(key)] for key in zip(*score))
+    bars = [system for system in systems if system not in _MARKS]
     colours = dict(zip(bars, itertools.cycle(("blue", "green", "purple", "sky"))))
     fig, axes = figure("page", 2.6, ncols=len(tasks), sharey=True, squeeze=False)
     for ax, task in zip(axes[0], tasks):
         for x, target in enumerate(targets):
-            here = {
-                system: (
-                    score[task, system, source, target],
-                    score.get((task, system, target, target)),
-                )
-                for system in [*bars, *_MARKS]
-                if (task, system, source, target) in score
-            }
+            here = {}
+            for system in [*bars, *_MARKS]:
+                if (task, system, source, target) in score:
+                    ceiling = score.get((task, system, target, target))
+                    here[system] = (score[task, system, source, target], ceiling)
             _draw(ax, x, here, colours)
         ax.set(
             title=f"{task} ({_first_measure(rows, task)})",
@@ -1240,7 +1283,9 @@ def plot_transfer(
         ax.set(xlim=(-0.6, len(targets) - 0.4), ylim=(0, 103))
     axes[0, 0].set_ylabel("score (%)")
     fig.supxlabel(f"language of the test; learned in {source}", fontsize=8)
-    handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
+    handles = {}
+    for ax in axes[0]:
+        handles |= {label: h for h, label in zip(*ax.get_legend_handles_labels())}
     fig.legend(
         handles.values(),
         handles,

@@ -6,9 +6,9 @@
 __all__ = ['POOLS', 'SMALL_WIDTH', 'NEIGHBOURS', 'FREQUENCY_WIDTHS', 'pool_sentences', 'usual_layer', 'chosen_layers',
            'is_several', 'threads_for', 'evaluating', 'check_sentences', 'warn_unknown', 'batches_by_length',
            'own_pooling', 'sentence_reading', 'encode', 'centre', 'similarity', 'rows_in_block', 'nearest_cosines',
-           'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'retrieval_by_layer', 'chance', 'untrained', 'words',
-           'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors', 'TermVectors', 'lsa', 'baselines',
-           'check_rows', 'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
+           'neighbourhood', 'nearest', 'hits_at_1', 'accuracy', 'each_pair', 'retrieval_by_layer', 'chance',
+           'untrained', 'words', 'sparse_counts', 'column_index', 'string_overlap', 'frequency_vectors', 'TermVectors',
+           'lsa', 'baselines', 'check_rows', 'percent_by_layer', 'line_styles', 'draw_by_layer', 'plot_layers']
 
 # %% ../../nbs/measures/00_retrieval.ipynb #9fe1b561
 import json, unicodedata, warnings
@@ -104,7 +104,7 @@ SMALL_WIDTH = 256  # below it an encoder gains little from a second thread
 
 
 def threads_for(model):
-    "A context in which a network takes the threads that help it: one where it is small and on a CPU."
+    "A context with the threads that help a network: one for a small network on a CPU."
     small = model.device.type == "cpu" and model.config.hidden_size < SMALL_WIDTH
     return one_thread() if small else nullcontext()
 
@@ -315,8 +315,14 @@ def similarity(
     return a @ b.T
 
 # %% ../../nbs/measures/00_retrieval.ipynb #65135ce5
+def _row_norms(x, dtype) -> torch.Tensor:  # (n,)
+    if hasattr(x, "tocsr"):
+        return torch.from_numpy(np.sqrt(np.asarray(x.multiply(x).sum(1)).ravel()))
+    return torch.linalg.vector_norm(x, dim=1, dtype=dtype)
+
+# %% ../../nbs/measures/00_retrieval.ipynb #e014c9fe
 class _Rows:
-    "A matrix that hands out its rows in blocks, scaled to unit length; beside the input it keeps one number per row."
+    "A matrix whose rows are read in blocks, scaled to unit length; it adds one number per row."
 
     def __init__(self, vectors, name: str):
         self.sparse = hasattr(vectors, "tocsr")
@@ -331,10 +337,7 @@ class _Rows:
             )
         self.device = torch.device("cpu") if self.sparse else self.x.device
         self.dtype = torch.float64 if self.x.dtype in (torch.float64, np.float64) else torch.float32
-        if self.sparse:
-            norms = torch.from_numpy(np.sqrt(np.asarray(self.x.multiply(self.x).sum(1)).ravel()))
-        else:
-            norms = torch.linalg.vector_norm(self.x, dim=1, dtype=self.dtype)
+        norms = _row_norms(self.x, self.dtype)
         if not (finite := torch.isfinite(norms)).all():
             row = int((~finite).nonzero()[0])
             raise DataError(
@@ -352,7 +355,7 @@ class _Rows:
 
 # %% ../../nbs/measures/00_retrieval.ipynb #a9479cef
 def rows_in_block(device) -> int:
-    "Rows and columns of a block of cosines: 2048, and 8192 on a GPU, which then has fewer kernels to start."
+    "Rows and columns of a block of cosines: 2048, and 8192 on a GPU, for fewer kernel starts."
     return 8192 if torch.device(device).type == "cuda" else 2048
 
 
@@ -562,22 +565,51 @@ def _row(
     }
 
 # %% ../../nbs/measures/00_retrieval.ipynb #cc8a3871
+def each_pair(
+    tests: dict,  # test name → pair → what belongs to it
+):  # (test, pair, what belongs to it), one after the other
+    "The pairs of all tests."
+    for test, pairs in tests.items():
+        for pair, content in pairs.items():
+            yield test, pair, content
+
+
 def _check_tests(tests):
-    "`ConfigError` or `DataError` for what is not test name → pair → two lists of as many sentences."
+    "`ConfigError` or `DataError` unless tests are test name → pair → two lists of equal length."
     expected = "give {'test': {'de-en': (German sentences, English sentences)}}"
     if not isinstance(tests, dict) or not all(isinstance(pairs, dict) for pairs in tests.values()):
         raise ConfigError(f"tests={tests!r:.60}: {expected}")
-    for test, pair in ((test, pair) for test, pairs in tests.items() for pair in pairs):
-        sides = tests[test][pair]
+    for test, pair, sides in each_pair(tests):
         if not isinstance(sides, (tuple, list)) or len(sides) != 2:
             raise DataError(f"{test}, {pair}: {sides!r:.60} are not two sides: {expected}")
         first, second = map(check_sentences, sides)
         if len(first) != len(second):
             raise DataError(
-                f"{test}, {pair}: {len(first)} sentences against {len(second)}: line i of one "
-                f"side must "
-                "translate line i of the other"
+                f"{test}, {pair}: {len(first)} sentences against {len(second)}: "
+                "line i of one side must translate line i of the other"
             )
+
+# %% ../../nbs/measures/00_retrieval.ipynb #a5e10f27
+def _encoded_pairs(pairs, encode_side):  # of one test; sentences → vectors
+    "(pair, sides, their vectors); a shared side is encoded once and dropped after its last use."
+    sides_of = {pair: tuple(map(tuple, sides)) for pair, sides in pairs.items()}
+    uses = Counter(chain.from_iterable(sides_of.values()))
+    vectors = {}
+    for pair, sides in sides_of.items():
+        for side in {*sides} - {*vectors}:
+            vectors[side] = encode_side(side)
+        yield pair, sides, [vectors[side] for side in sides]
+        uses.subtract(sides)
+        for side in {*sides}:
+            if not uses[side]:
+                del vectors[side]
+
+
+def _hits_by_layer(first, second, score, device):  # (layers, n, hidden), of one pair
+    "(number of the layer, whether centred, hits in both directions)."
+    for k, (a, b) in enumerate(zip(first, second)):
+        for centred, move in ((False, torch.as_tensor), (True, centre)):
+            yield k, centred, hits_at_1(move(a.to(device)), move(b.to(device)), score)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #2d9d97b0
 def retrieval_by_layer(
@@ -596,38 +628,20 @@ def retrieval_by_layer(
     _check_tests(tests)
     layer, pool = sentence_reading(model, layer, pool)
     layers = chosen_layers(layer, model.config.num_hidden_layers)
+
+    def encode_side(side):
+        vectors = encode(side, model, layer, tokenizer, pool, batch_size)
+        return vectors.reshape(len(layers), len(side), -1)
+
     rows = []
     for test, pairs in tests.items():
-        vectors = {}
-        uses = Counter(tuple(side) for sides in pairs.values() for side in sides)
-        for pair, sides in pairs.items():
-            sides = tuple(map(tuple, sides))
-            for side in {*sides} - {*vectors}:
-                states = encode(side, model, layer, tokenizer, pool, batch_size)
-                vectors[side] = states.reshape(len(layers), len(side), -1)
-            for k, l in enumerate(layers):
-                for centred, move in ((False, torch.as_tensor), (True, centre)):
-                    hits = hits_at_1(
-                        *(move(vectors[side][k].to(model.device)) for side in sides), score
-                    )
-                    facts = {"each": hits.mean(0).tolist()} if each else {}
-                    rows.append(
-                        _row(
-                            test,
-                            pair,
-                            system,
-                            hits.mean(1).tolist(),
-                            sides,
-                            l,
-                            centred,
-                            score,
-                            **facts,
-                        )
-                    )
-            uses.subtract(sides)
-            for side in {*sides}:
-                if not uses[side]:
-                    del vectors[side]
+        for pair, sides, vectors in _encoded_pairs(pairs, encode_side):
+            for k, centred, hits in _hits_by_layer(*vectors, score, model.device):
+                facts = {"each": hits.mean(0).tolist()} if each else {}
+                accuracies = hits.mean(1).tolist()
+                rows.append(
+                    _row(test, pair, system, accuracies, sides, layers[k], centred, score, **facts)
+                )
     return rows
 
 # %% ../../nbs/measures/00_retrieval.ipynb #385feed2
@@ -689,38 +703,52 @@ def sparse_counts(
     "How often each string of the index occurs in each bag; others are left out."
     from scipy.sparse import csr_matrix
 
-    ids = [[index[t] for t in bag if t in index] for bag in bags]
-    ends = np.cumsum([0, *map(len, ids)])
-    flat = np.array([i for row in ids for i in row], dtype=np.int32)
-    matrix = csr_matrix((np.ones(len(flat), np.float32), flat, ends), (len(ids), len(index)))
+    columns = []
+    ends = [0]
+    for bag in bags:
+        columns += [index[item] for item in bag if item in index]
+        ends.append(len(columns))
+    ones = np.ones(len(columns), np.float32)
+    columns = np.array(columns, dtype=np.int32)
+    matrix = csr_matrix((ones, columns, np.array(ends)), (len(ends) - 1, len(index)))
     matrix.sum_duplicates()
     return matrix
 
 
 def column_index(bags) -> dict:  # string or number → column
     "A column for everything that occurs, in sorted order."
-    return {t: i for i, t in enumerate(sorted({t for bag in bags for t in bag}))}
+    items = sorted(set(chain.from_iterable(bags)))
+    return {item: column for column, item in enumerate(items)}
 
 # %% ../../nbs/measures/00_retrieval.ipynb #f6f3a7fe
+def _trigrams(line: str) -> set[str]:
+    padded = f"  {line.casefold()} "
+    return {padded[i : i + 3] for i in range(len(padded) - 2)}
+
+
 def string_overlap(
     first: list[str],  # n sentences
     second: list[str],  # m sentences
 ):  # two scipy sparse matrices, (n, trigrams) and (m, trigrams)
     "Which character trigrams each sentence has; the cosine of two rows is the overlap of two sentences."
-    first = check_sentences(first)
-    second = check_sentences(second)
-
-    def grams(line):
-        return {line[i : i + 3] for i in range(len(line) - 2)}
-
-    bags = [[grams(f"  {line.casefold()} ") for line in side] for side in (first, second)]
-    index = column_index(bags[0] + bags[1])
-    return sparse_counts(bags[0], index), sparse_counts(bags[1], index)
+    first_bags = [*map(_trigrams, check_sentences(first))]
+    second_bags = [*map(_trigrams, check_sentences(second))]
+    index = column_index(first_bags + second_bags)
+    return sparse_counts(first_bags, index), sparse_counts(second_bags, index)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #d0220341
 FREQUENCY_WIDTHS = (0.01, 0.1, 0.3)
 
 
+def _counts_of_words(sentences, counts: Counter) -> list[list[int]]:
+    "The training count of each word, sentence by sentence."
+
+    def counts_in(sentence):
+        return [counts[word] for word in words(sentence)]
+
+    return [*map(counts_in, check_sentences(sentences))]
+
+# %% ../../nbs/measures/00_retrieval.ipynb #cc48475a
 def frequency_vectors(
     first: list[str],  # n sentences
     second: list[str],  # m sentences
@@ -729,17 +757,11 @@ def frequency_vectors(
     width: float,  # standard deviation of a bump, in units of log count
 ) -> tuple[torch.Tensor, torch.Tensor]:  # (n, grid) and (m, grid)
     "Sentences as the mean bump of their words' log counts: identity is lost, frequency is kept."
-    first = check_sentences(first)
-    second = check_sentences(second)
-    sides = [
-        [[counts[w] for w in words(line)] for line in side]
-        for side, counts in ((first, counts_first), (second, counts_second))
-    ]
+    sides = (_counts_of_words(first, counts_first), _counts_of_words(second, counts_second))
     index = column_index(sides[0] + sides[1])
-    x = np.log1p(list(index))
-    bumps = np.exp(
-        -0.5 * ((x[:, None] - np.arange(0, x.max() + width, width)) / width) ** 2
-    ).astype(np.float32)
+    log_counts = np.log1p(list(index))
+    grid = np.arange(0, log_counts.max() + width, width)
+    bumps = np.exp(-0.5 * ((log_counts[:, None] - grid) / width) ** 2).astype(np.float32)
     return tuple(torch.from_numpy(sparse_counts(side, index) @ bumps) for side in sides)
 
 # %% ../../nbs/measures/00_retrieval.ipynb #fe36590a
@@ -763,6 +785,30 @@ def _weighted(counts, weight):
     return counts.multiply(weight[None]).tocsr()
 
 # %% ../../nbs/measures/00_retrieval.ipynb #f45aafe1
+def _training_pairs(pairs) -> list:
+    "The pairs as a list; `ConfigError` or `DataError` for what LSA cannot learn from."
+    if not isinstance(pairs, Iterable):
+        raise ConfigError(f"pairs={pairs!r:.60}: give (first, second) training pairs")
+    pairs = list(pairs)
+    for number, pair in enumerate(pairs):
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+            raise DataError(
+                f"pair {number} is {pair!r:.60}, not two sentences: give (first, second)"
+            )
+    if not pairs:
+        raise DataError("no training pairs: LSA learns from translations, give it some")
+    return pairs
+
+
+def _weighted_terms(sentences):  # of one language
+    "The column of each word, its weight, and the weighted counts, (sentences, words)."
+    bags = [*map(words, sentences)]
+    index = column_index(bags)
+    counts = sparse_counts(bags, index)
+    weight = np.log(counts.shape[0] / counts.getnnz(0)).astype(np.float32)
+    return index, weight, _weighted(counts, weight)
+
+# %% ../../nbs/measures/00_retrieval.ipynb #a2dea6a7
 @one_thread()
 def lsa(
     pairs,  # iterable of (first, second) training pairs
@@ -773,21 +819,8 @@ def lsa(
     from scipy.sparse import hstack
     from scipy.sparse.linalg import svds
 
-    if not isinstance(pairs, Iterable):
-        raise ConfigError(f"pairs={pairs!r:.60}: give (first, second) training pairs")
-    pairs = list(pairs)
-    for number, pair in enumerate(pairs):
-        if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
-            raise DataError(
-                f"pair {number} is {pair!r:.60}, not two sentences: give (first, second)"
-            )
-    sides = [[words(line) for line in side] for side in zip(*pairs)]
-    if not sides:
-        raise DataError("no training pairs: LSA learns from translations, give it some")
-    indexes = [column_index(side) for side in sides]
-    counts = [sparse_counts(side, index) for side, index in zip(sides, indexes)]
-    weights = [np.log(c.shape[0] / c.getnnz(0)).astype(np.float32) for c in counts]
-    stacked = hstack([_weighted(c, w) for c, w in zip(counts, weights)]).tocsr()
+    indexes, weights, counts = zip(*map(_weighted_terms, zip(*_training_pairs(pairs))))
+    stacked = hstack(counts).tocsr()
     if dimensions >= (most := min(stacked.shape)):
         n, m = stacked.shape
         raise ConfigError(
@@ -801,36 +834,38 @@ def lsa(
     return tuple(TermVectors(*half) for half in zip(indexes, weights, halves))
 
 # %% ../../nbs/measures/00_retrieval.ipynb #ead87ec7
-def _word_counts(streams) -> dict[str, Counter]:  # of (languages, lines of each)
-    "Language → how often each word occurs in the streams."
+def _all_words(lines):
+    return chain.from_iterable(map(words, lines))
+
+
+def _word_counts(langs, sides) -> dict[str, Counter]:  # sides: lines of each language
+    "Language → how often each word occurs."
     counts = {}
-    for lang, side in (
-        (lang, side) for langs, sides in streams for lang, side in zip(langs, sides)
-    ):
-        counts.setdefault(lang, Counter()).update(w for line in side for w in words(line))
+    for lang, lines in zip(langs, sides):
+        counts.setdefault(lang, Counter()).update(_all_words(lines))
     return counts
 
 
-def _rank(pairs: list) -> int:  # the most that the matrix of LSA can have
-    return min(
-        len(pairs), sum(len({w for line in side for w in words(line)}) for side in zip(*pairs))
-    )
+def _largest_rank(pairs: list) -> int:  # of the matrix of LSA
+    vocabularies = [set(_all_words(lines)) for lines in zip(*pairs)]
+    return min(len(pairs), sum(map(len, vocabularies)))
 
 # %% ../../nbs/measures/00_retrieval.ipynb #bdc36359
 def _frequencies(pairs: dict, text: dict, most: int) -> tuple[dict, dict]:
-    "Word counts of all training text by language, and of each pair's own lines: either may give more away."
-
-    def sides(pair):
-        return (split_pair(pair), zip(*islice(pairs[pair], most)))
-
-    all_counts = _word_counts(
-        [*map(sides, pairs), *(([lang], [islice(lines, most)]) for lang, lines in text.items())]
-    )
-    return all_counts, {pair: _word_counts([sides(pair)]) for pair in pairs}
+    "Word counts by language of all training text, and of each pair alone: either may be stronger."
+    by_pair = {}
+    for pair, lines in pairs.items():
+        by_pair[pair] = _word_counts(split_pair(pair), zip(*islice(lines, most)))
+    by_text = _word_counts(text, (islice(lines, most) for lines in text.values()))
+    all_counts = {}
+    for counts in (*by_pair.values(), by_text):
+        for lang, of_language in counts.items():
+            all_counts.setdefault(lang, Counter()).update(of_language)
+    return all_counts, by_pair
 
 
 def _best_frequency(sides, candidates, move):  # candidates: pairs of Counters
-    "The most favourable counts and width of the bumps, and what they find."
+    "Width of the bumps and accuracy@1 in both directions, for the most favourable counts and width."
     tried = [
         (width, accuracy(*map(move, frequency_vectors(*sides, *counts, width))))
         for counts in candidates
@@ -852,17 +887,19 @@ def _learned_rows(row, sides, candidates, terms):  # pairs of Counters; two Term
 # %% ../../nbs/measures/00_retrieval.ipynb #fc3acb59
 @one_thread()
 def _text_baselines(train_pairs, tests, train_text, dimensions, max_pairs, seed) -> list[dict]:
-    (counts, by_pair), terms, rows = _frequencies(train_pairs, train_text, max_pairs), {}, []
-    for test, pair in ((test, pair) for test, pairs in tests.items() for pair in pairs):
-        sides, (a, b) = tests[test][pair], split_pair(pair)
-        row, (expected, bound) = partial(_row, test, pair, sides=sides), chance(len(sides[0]))
-        rows += [
-            row("chance", (expected, expected), bound=bound),
-            row("trigrams", accuracy(*string_overlap(*sides))),
-        ]
+    counts, by_pair = _frequencies(train_pairs, train_text, max_pairs)
+    terms = {}
+    rows = []
+    for test, pair, sides in each_pair(tests):
+        a, b = split_pair(pair)
+        row = partial(_row, test, pair, sides=sides)
+        expected, bound = chance(len(sides[0]))
+        rows.append(row("chance", (expected, expected), bound=bound))
+        rows.append(row("trigrams", accuracy(*string_overlap(*sides))))
         if pair in train_pairs and pair not in terms:
             lines = list(islice(train_pairs[pair], max_pairs))
-            if (most := _rank(lines)) > 1:
+            most = _largest_rank(lines)
+            if most > 1:
                 terms[pair] = lsa(lines, min(dimensions, most - 1), seed)
         candidates = [(c[a], c[b]) for c in (counts, by_pair.get(pair)) if c and a in c and b in c]
         rows += _learned_rows(row, sides, candidates, terms.get(pair))
@@ -933,15 +970,17 @@ def draw_by_layer(
     style: tuple[str, str],  # colour and dash
 ):
     "The mean by layer with the range as a band; a baseline without layers goes across, its mean in the label."
-    across, (colour, dash) = None in points, style
+    across = None in points
+    colour, dash = style
     x = [layers[0], layers[-1]] if across else sorted(points)
     y = [points[None if across else layer] for layer in x]
-    mean = [np.mean(values) for values in y]
+    mean = [*map(np.mean, y)]
     name = "untrained network" if system == "untrained" else system
     label = f"{name} {mean[0]:.1f}" if across else name
     ax.plot(x, mean, dash, color=PALETTE[colour], label=label, marker="o" * (dash == "-"))
-    low, high = ([f(values) for values in y] for f in (min, max))
-    ax.fill_between(x, low, high, color=PALETTE[colour], alpha=0.12, linewidth=0)
+    ax.fill_between(
+        x, [*map(min, y)], [*map(max, y)], color=PALETTE[colour], alpha=0.12, linewidth=0
+    )
 
 # %% ../../nbs/measures/00_retrieval.ipynb #a7c3172d
 _BASELINES = {
