@@ -1135,7 +1135,7 @@ def test_curves_are_drawn_on_both_axes(records, measure):
     alone = draw_curves({"elsewhere": [records["elsewhere"]]}, measure)
     assert [len(ax.get_lines()) for ax in alone.axes] == [2] * 3 + [1] * 3  # and the line of zero
     plt.close(alone)
-    plt.close(draw_phases(small()))
+    plt.close(draw_phases("en", "en,de"))
 
 
 def test_the_mean_over_seeds_is_taken_at_the_same_tokens():
