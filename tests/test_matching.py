@@ -37,7 +37,7 @@ BERT = dict(
     pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]"
 )
 # the vocabularies here are tiny
-pytestmark = pytest.mark.filterwarnings("ignore:only .* pieces were matched")
+pytestmark = pytest.mark.filterwarnings("ignore:only .* subwords were matched")
 
 
 def spelled(data):
@@ -393,9 +393,9 @@ def test_report_counts_pieces_tokens_and_types():
     report = matching.report(
         {"de": ["house house haus", "house und"], "en": ["Home house\u3000und"]}
     )
-    assert list(report.index) == list(RULES) and report["pieces"].sum() == 9
+    assert list(report.index) == list(RULES) and report["subwords"].sum() == 9
     np.testing.assert_allclose(report.filter(regex="share|tokens|types").sum(), 1)
-    assert dict(report["pieces"][report["pieces"] > 0]) == {
+    assert dict(report["subwords"][report["subwords"] > 0]) == {
         "special": 5,
         "exact": 1,
         "normalised": 1,
@@ -426,14 +426,14 @@ def test_dictionary_report_counts_what_cannot_match(house):
         "entries": 5,
         "of several words": 1,
         "words": 4,
-        "pieces": 2,
+        "subwords": 2,
         "rows taken": 1,
     }
     assert report.loc["ru"].tolist() == [0] * 5
 
 
 def test_little_found_is_said_with_numbers():
-    with pytest.warns(UserWarning, match=r"only 0 of 200 pieces were matched \(0.00%\)"):
+    with pytest.warns(UserWarning, match=r"only 0 of 200 subwords were matched \(0.00%\)"):
         match_vocabulary(unigram("▁house"), unigram(*(f"▁{chr(0x4E00 + n)}" for n in range(200))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -547,7 +547,7 @@ def test_similarity_refuses_what_it_cannot_use(corner):
     for options in ({"neighbours": 0}, {"temperature": 0}):
         with pytest.raises(ConfigError, match="give 1 or more, and more than 0"):
             by_similarity(corner, np.ones((9, 2)), **options)
-    with pytest.raises(ConfigError, match="no matched piece has a vector"):
+    with pytest.raises(ConfigError, match="no matched subword has a vector"):
         by_similarity(corner, np.zeros((9, 2)))
 
 
@@ -631,7 +631,7 @@ def test_published_muse_fills_russian_rows(phrases):
     target = unigram(*(f"▁{word}" for word in words))
     matching = match_vocabulary(phrases[1], target, found)
     assert (matching.rule == "dictionary").sum() > 0.9 * 500
-    assert matching.dictionary_report().loc["ru", "pieces"] == len(words)
+    assert matching.dictionary_report().loc["ru", "subwords"] == len(words)
 
 
 def test_languages_may_be_one_string():

@@ -896,7 +896,7 @@ def test_a_tokenizer_that_shares_nothing_is_warned_of_with_numbers(tmp_path, par
     foreign.save_family("xlmr-mlm", tmp_path)
     with pytest.warns(
         UserWarning,
-        match=r"only [01] of 295 pieces were matched \(0\.[0-9]+%\), special tokens aside",
+        match=r"only [01] of 295 subwords were matched \(0\.[0-9]+%\), special tokens aside",
     ):
         _, what, matching = started(small(source=str(tmp_path)), parts, tmp_path)
     assert what.rows_matched <= 6 and (matching.rule == "special").sum() == 5
