@@ -113,8 +113,8 @@ __doc__ += """\
     pretraining.experiments  Named grids of runs: what has no record yet is run through papermill, what has one is
                              drawn
     pretraining.plans        What a run will cost before it starts: weights, FLOPs, memory, hours, disk
-    pretraining.pretraining  All that a paper needs around its method: the settings that every run has, identity and
-                             folder of a run, phases, train and save, one `run(recipe)`, a command line
+    pretraining.pretraining  What every paper needs around its method: settings, run folders, training phases, saved
+                             networks, records, one `run(recipe)`, a command line
     pretraining.claims       What a paper says, as comparisons of arms and rules over them; a direction over seeds,
                              and whether the better arm beats its baseline
 """
