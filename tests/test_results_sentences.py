@@ -81,10 +81,16 @@ def test_sentences_of_measurements_on_a_gpu():
 
 
 def test_sentences_of_xy_lent():
-    numbers = xy_lent_results.summary_numbers(
-        finished("tiny", "04_xy_lent", "04b_dro_runs", "04c_continued")
-    )
-    assert xy_lent_results.SUMMARY.format(**numbers) in shown("04d_xy_lent_results")
+    R = xy_lent_results
+    runs = finished("tiny", "04_xy_lent", "04b_dro_runs", "04c_continued")
+    numbers = R.summary_numbers(runs)
+    assert R.SUMMARY.format(**numbers) in shown("04d_xy_lent_results")
+    mean, half = {}, {}
+    for name in ("xy_others", "xy_pivot", "xy_gain", "rtd_others", "rtd_pivot"):
+        mean[name], _, half[name], *_ = numbers[name].split()
+    undecided = {name for name in mean if abs(float(mean[name])) < float(half[name])}
+    assert undecided == {"xy_others", "xy_pivot"}
+    assert all(float(value) < 0 for name, value in mean.items() if name not in undecided)
 
 
 def test_sentences_of_static_vectors():

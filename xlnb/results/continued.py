@@ -512,12 +512,11 @@ def drops(record: dict, measure: str) -> dict[str, float]:  # language → perce
     before = scores(record, measure, "before")
     after = scores(record, measure)
     order = [*parse_languages(record["parameters"]["langs"]), "others", "unseen", "domain"]
-    percent = {
-        lang: relative_drop(before[lang], after[lang])
-        for lang in order
-        if lang in before and lang in after
-    }
-    return {lang: value for lang, value in percent.items() if not math.isnan(value)}
+    percents = {}
+    for lang in order:
+        if lang in before and lang in after:
+            percents[lang] = relative_drop(before[lang], after[lang])
+    return {lang: percent for lang, percent in percents.items() if not math.isnan(percent)}
 
 # %% ../../nbs/results/04c_continued.ipynb #ae628f19
 def mean_drop(
@@ -550,15 +549,14 @@ def _values(
 ) -> dict:  # row → before, after, baseline; the pivot's are the means of its pairs
     if measure == "loss":
         return _losses(record)
-    before, after, untrained = (
-        scores(record, measure, system) for system in ("before", "", "untrained")
-    )
+    before = scores(record, measure, "before")
+    after = scores(record, measure)
+    untrained = scores(record, measure, "untrained")
     nan = math.nan
     rows = {lang: (v, after.get(lang, nan), untrained.get(lang, nan)) for lang, v in before.items()}
     paired = [values for lang, values in rows.items() if lang not in ("others", "unseen")]
     if paired:
-        of_pivot = tuple(sum(column) / len(column) for column in zip(*paired))
-        rows = {record["parameters"]["pivot"]: of_pivot} | rows
+        rows = {record["parameters"]["pivot"]: _column_means(paired)} | rows
 
     def percents(values):
         return [100 * (1 - v if measure == "aer" else v) for v in values]
@@ -567,7 +565,8 @@ def _values(
 
 # %% ../../nbs/results/04c_continued.ipynb #losses4c
 def _losses(record) -> dict:  # text → nats: before, after, guessing by word frequency
-    before, after = (record["curve"][k] for k in (0, -1))
+    before = record["curve"][0]
+    after = record["curve"][-1]
     keys = {text: f"held_out/mlm/{text}" for text in record["unigram"]}
     return {
         text: (before[key], after[key], record["unigram"][text])
@@ -580,8 +579,12 @@ def _before_after(rows, row) -> str:  # of the runs that have the row: means, ba
     runs = _of_language(rows, row)
     if not runs:
         return "–"
-    before, after, baseline = (sum(column) / len(column) for column in zip(*runs))
+    before, after, baseline = _column_means(runs)
     return f"{before:.1f} → {after:.1f} ({baseline:.1f})".replace("nan", "–")
+
+
+def _column_means(rows) -> tuple:
+    return tuple(sum(column) / len(column) for column in zip(*rows))
 
 
 def _of_language(rows, lang) -> list:  # of the runs that have it
@@ -595,15 +598,9 @@ def before_and_after(
     by_measure = {
         measure: list(map(partial(_values, measure=measure), records)) for measure in TABLE
     }
-    langs, pivot = (records[0]["parameters"][name] for name in ("langs", "pivot"))
-    order = [
-        "domain",
-        pivot,
-        *(lang for lang in parse_languages(langs) if lang != pivot),
-        "others",
-        "unseen",
-    ]
-
+    parameters = records[0]["parameters"]
+    langs = parse_languages(parameters["langs"])
+    order = dict.fromkeys(["domain", parameters["pivot"], *langs, "others", "unseen"])
     measured = set().union(*chain.from_iterable(by_measure.values()))
     table = []
     for row in filter(measured.__contains__, order):

@@ -129,12 +129,12 @@ LEARNED = "learned"
 NOTEBOOK = "08a_downstream_results"
 
 
-def _asked(task) -> dict:  # parameters that a record of a task has, where it has them
+def _task_parameters(task) -> dict:  # parameters that a record of a task has, where it has them
     return {"tasks": task, "langs": "", "in_language": False} | TASKS.get(task, {})
 
 
 def _settings(task, model, name) -> Settings:
-    return resolve(Settings(str(model), name=name, controls=False, **_asked(task)))
+    return resolve(Settings(str(model), name=name, controls=False, **_task_parameters(task)))
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #6bcc06f8
 def _is_held_out(metric: str) -> bool:
@@ -177,7 +177,7 @@ def learned_record(name: str, seed: int, size: str = "tiny") -> dict:  # as for 
 # %% ../../nbs/results/08a_downstream_results.ipynb #09e4b7f7
 def _check_tests(task):
     "Raise, before an encoder is trained for hours, where its test is not there or cannot be scored."
-    settings = Settings(**_asked(task))
+    settings = Settings(**_task_parameters(task))
     failed = []
     if settings.tasks in READ:
         tatoeba_tests([lang for lang in _LANGS.split(",") if lang != "en"])
@@ -217,7 +217,7 @@ def _learnable(task, settings) -> list[str]:  # languages that have labels to le
 def _labelled_rows(
     task,
 ) -> list[dict]:  # learned in English and tested everywhere, then in each language by itself
-    settings = Settings(**_asked(task))
+    settings = Settings(**_task_parameters(task))
     rows = baseline_rows(TaskRun(task, settings))
     for lang in _learnable(task, settings):
         if lang != "en":
@@ -228,7 +228,7 @@ def _labelled_rows(
 def baseline_record(task: str) -> dict:  # 'tatoeba', or one of LABELLED
     "A record of what a task's baselines score."
     rows = _labelled_rows(task) if task in LABELLED else READ[task][1](_LANGS, "en")
-    parameters = {"encoder": BASELINES, "pretraining_seed": 0, **_asked(task)}
+    parameters = {"encoder": BASELINES, "pretraining_seed": 0, **_task_parameters(task)}
     return {
         "parameters": parameters,
         **run_facts(),
@@ -239,7 +239,9 @@ def baseline_record(task: str) -> dict:  # 'tatoeba', or one of LABELLED
 # %% ../../nbs/results/08a_downstream_results.ipynb #f00744a9
 def _tasks_of(parameters) -> list[str]:  # which a record is of, as they are asked now
     def is_of(task):
-        return all(parameters.get(key, value) == value for key, value in _asked(task).items())
+        return all(
+            parameters.get(key, value) == value for key, value in _task_parameters(task).items()
+        )
 
     return [*filter(is_of, (LEARNED, *TASKS))]
 
@@ -248,13 +250,13 @@ def missing_records(
     records: list[dict], seeds: list[int], encoders: list[str]
 ) -> list[tuple[str, str, int]]:
     "Encoder, task and seed of what has no finished record, one seed after the other; baselines have one."
-    there = {
+    on_record = {
         (p["encoder"], task, p["pretraining_seed"])
         for r in records
         if r["run"]["finished"] and (p := r["parameters"])
         for task in _tasks_of(p)
     }
-    asked = [
+    runs = [
         (name, task, seed)
         for seed in seeds
         for name in encoders
@@ -262,8 +264,8 @@ def missing_records(
         if (name, task) != (UNTRAINED, LEARNED)
         and (task not in IN_LANGUAGE or name == IN_LANGUAGE_OF)
     ]
-    asked = [(BASELINES, task, 0) for task in ("tatoeba", *LABELLED)] * bool(asked) + asked
-    return [run for run in asked if run not in there]
+    runs = [(BASELINES, task, 0) for task in ("tatoeba", *LABELLED)] * bool(runs) + runs
+    return [run for run in runs if run not in on_record]
 
 # %% ../../nbs/results/08a_downstream_results.ipynb #1976e8cb
 def merged(

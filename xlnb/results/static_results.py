@@ -113,14 +113,17 @@ def plot_gains(
     return fig
 
 # %% ../../nbs/results/07d_static_results.ipynb #7217ce21
-_SENTENCES, _WORDS, _TATOEBA, _NTREX, _CAPTIONS = (
-    layer_score(test, "acc@1c", ("trigrams", "acc@1"), "lsa", continued=True)
-    for test in ("T3", "words", "tatoeba", "ntrex", "multi30k-2016")
-)
-_TAGS, _LINKS = (
-    layer_score(test, measure, continued=True)
-    for test, measure in (("tags", "f1"), ("gold", "aer"))
-)
+def _retrieval_score(test):
+    return layer_score(test, "acc@1c", ("trigrams", "acc@1"), "lsa", continued=True)
+
+
+_SENTENCES = _retrieval_score("T3")
+_WORDS = _retrieval_score("words")
+_TATOEBA = _retrieval_score("tatoeba")
+_NTREX = _retrieval_score("ntrex")
+_CAPTIONS = _retrieval_score("multi30k-2016")
+_TAGS = layer_score("tags", "f1", continued=True)
+_LINKS = layer_score("gold", "aer", continued=True)
 
 # %% ../../nbs/results/07d_static_results.ipynb #sayloss1
 LOSSES = """\
@@ -255,18 +258,16 @@ def list_scores(
     for name, published in lists.items():
         for (a, b), entries in published.test.items():
             try:
-                score, near = (
-                    translation_accuracy(entries, vectors[a], vectors[b], by)
-                    for by in ("csls", "cosine")
-                )
+                score = translation_accuracy(entries, vectors[a], vectors[b], "csls")
+                near = translation_accuracy(entries, vectors[a], vectors[b], "cosine")
             except DataError:
                 continue  # none of the entries has a vector on both sides
-            of = f"{name}/{a}-{b}/{system}"
-            scores |= {f"{of}/acc@{k}": v for k, v in score.covered.items()} | {
-                f"{of}/nearest@1": near.covered[1]
-            }
-            scores |= {f"{of}/overall@{k}": v for k, v in score.overall.items()}
-            scores |= {f"{of}/coverage": score.coverage, f"{of}/words": score.words}
+            test = f"{name}/{a}-{b}/{system}"
+            scores |= {f"{test}/acc@{k}": v for k, v in score.covered.items()}
+            scores[f"{test}/nearest@1"] = near.covered[1]
+            scores |= {f"{test}/overall@{k}": v for k, v in score.overall.items()}
+            scores[f"{test}/coverage"] = score.coverage
+            scores[f"{test}/words"] = score.words
     return scores
 
 # %% ../../nbs/results/07d_static_results.ipynb #9cf8f3c5
@@ -285,7 +286,7 @@ def _mapped_list_scores(vectors: dict, tests: Tests, system: str, **how) -> dict
     return scores
 
 # %% ../../nbs/results/07d_static_results.ipynb #51159317
-def _asked(vectors: dict, tests: Tests, space: str, system: str) -> dict:
+def _space_scores(vectors: dict, tests: Tests, space: str, system: str) -> dict:
     "Translation and similarity scores of one space."
     results = {}
     for name, test in tests.sets.items():
@@ -310,14 +311,14 @@ def _mapped_scores(
         f"map/{pair_name(lang, tests.hub)}/{system}/mapped{suffix}/agreement": report.agreement
         for lang, report in spaces.reports.items()
     }
-    return _asked(spaces.vectors, tests, f"mapped{suffix}", system) | agreement
+    return _space_scores(spaces.vectors, tests, f"mapped{suffix}", system) | agreement
 
 # %% ../../nbs/results/07d_static_results.ipynb #5a205cdd
 def _method_scores(
     vectors: dict, tests: Tests, method: str, suffix: str = "", seed: int = 0
 ) -> dict:
     "Scores of vectors as they are, and mapped."
-    return _asked(vectors, tests, f"unmapped{suffix}", method) | _mapped_scores(
+    return _space_scores(vectors, tests, f"unmapped{suffix}", method) | _mapped_scores(
         vectors, tests, method, suffix, seed, dictionaries=tests.known
     )
 
@@ -337,23 +338,39 @@ def _spoiled_scores(vectors: dict, tests: Tests, system: str, seed: int, **how) 
         )
     return scores
 
+# %% ../../nbs/results/07d_static_results.ipynb #distill7
+def _distilled(encoder, text: dict, tokenizer, method, layer, seed) -> dict:  # language → vectors
+    settings = Distillation(method=method, layer=layer, min_count=5, lowercase=False, seed=seed)
+    return {lang: distil(encoder, text[lang], lang, tokenizer, settings=settings) for lang in text}
+
+
+def _rounded(scores: dict) -> dict:
+    return {name: round(value, 5) for name, value in scores.items()}
+
+
+def _map_scores(vectors: dict, tests: Tests, seed: int) -> dict:
+    "Scores of the middle layer's vectors by free and regularised maps, spoiled dictionaries and published lists."
+    near_identity = NearIdentity(1.0)
+    regularised = {"dictionaries": tests.known, "method": near_identity}
+    scores = _mapped_scores(vectors, tests, "x2static/regularised", seed=seed, **regularised)
+    methods = {"x2static": "orthogonal", "x2static/regularised": near_identity}
+    for system, method in methods.items():
+        scores |= _spoiled_scores(vectors, tests, system, seed, method=method)
+        scores |= _mapped_list_scores(vectors, tests, system, method=method)
+    return scores | list_scores(vectors, tests.lists, "x2static/unmapped")
+
 # %% ../../nbs/results/07d_static_results.ipynb #db2bb24f
 def _free_scores(s, data, tests, text) -> dict:
-    "Scores of what costs no training, on the same words: LSA of the translations, and the network before it learned."
+    "Baselines without training, on the same words: LSA of the translations, and the untrained network."
     start = new_base(base_of(s), data).primary_network.base_model
-    settings = Distillation(
-        method="x2static", layer=middle(s.layers), min_count=5, lowercase=False, seed=s.seed
-    )
-    vectors = {
-        lang: distil(start, text[lang], lang, data.tokenizer, settings=settings) for lang in text
-    }
+    vectors = _distilled(start, text, data.tokenizer, "x2static", middle(s.layers), s.seed)
     counted = lsa_space(s, data)
     free = {}
     for lang, v in counted.items():
         words = [word for word in vectors[lang].words if word in v]
         free[lang] = replace(v, words=words, matrix=v.matrix[[v.index[word] for word in words]])
     return (
-        _asked(free, tests, "unmapped", "lsa")
+        _space_scores(free, tests, "unmapped", "lsa")
         | _method_scores(vectors, tests, "untrained", seed=s.seed)
         | list_scores(counted, tests.lists, "lsa/unmapped")
     )
@@ -370,33 +387,11 @@ def vector_scores(
     scores = {}
     for method, name in (("x2static", "x2static"), ("aggregate", "aggregated")):
         for layer in range(s.layers + 1):
-            settings = Distillation(
-                method=method, layer=layer, min_count=5, lowercase=False, seed=s.seed
-            )
-            vectors = {
-                lang: distil(encoder, text[lang], lang, data.tokenizer, settings=settings)
-                for lang in text
-            }
+            vectors = _distilled(encoder, text, data.tokenizer, method, layer, s.seed)
             scores |= _method_scores(vectors, tests, name, f"/layer{layer}", s.seed)
-            if (method, layer) != ("x2static", middle(s.layers)):
-                continue
-            scores |= _mapped_scores(
-                vectors,
-                tests,
-                "x2static/regularised",
-                seed=s.seed,
-                dictionaries=tests.known,
-                method=NearIdentity(1.0),
-            )
-            for system, how in (
-                ("x2static", "orthogonal"),
-                ("x2static/regularised", NearIdentity(1.0)),
-            ):
-                scores |= _spoiled_scores(vectors, tests, system, s.seed, method=how)
-                scores |= _mapped_list_scores(vectors, tests, system, method=how)
-            scores |= list_scores(vectors, tests.lists, "x2static/unmapped")
-    scores |= _free_scores(s, data, tests, text)
-    return {name: round(value, 5) for name, value in scores.items()}
+            if (method, layer) == ("x2static", middle(s.layers)):
+                scores |= _map_scores(vectors, tests, s.seed)
+    return _rounded(scores | _free_scores(s, data, tests, text))
 
 # %% ../../nbs/results/07d_static_results.ipynb #776f8f19
 def fasttext_scores(
@@ -414,7 +409,7 @@ def fasttext_scores(
     )
     for system, method in (("fasttext", "orthogonal"), ("fasttext/rcsls", "rcsls")):
         scores |= _mapped_list_scores(vectors, tests, system, method=method)
-    return {name: round(value, 5) for name, value in scores.items()}
+    return _rounded(scores)
 
 
 def middle(layers: int) -> int:
@@ -432,7 +427,7 @@ def vector_record(seed: int) -> dict:
         **run_facts(),
         "run": {"finished": True},
         "base": data.made.name,
-        "base_learned": {name: round(v, 5) for name, v in learned.items()},
+        "base_learned": _rounded(learned),
         "corpus": data.corpus.facts,
         "metrics": vector_scores(s, data),
     }
@@ -440,11 +435,12 @@ def vector_record(seed: int) -> dict:
 # %% ../../nbs/results/07d_static_results.ipynb #f3b992af
 def more_runs(size: str) -> dict:  # experiment → arm → {seed: record}
     "Of each seed the newest record of vectors out of a network, with fastText's newest scores beside it."
-    asked = resolve(Settings(**EXPERIMENTS["path"].shared, size=size, loss="none")).for_record()
+    settings = resolve(Settings(**EXPERIMENTS["path"].shared, size=size, loss="none")).for_record()
 
     def same(p):
         return all(
-            p[name] == asked[name] for name in ("size", "corpus", "langs", "steps", "teacher_lines")
+            p[name] == settings[name]
+            for name in ("size", "corpus", "langs", "steps", "teacher_lines")
         )
 
     records = [r for r in read_records("07d_static_results") if same(r["parameters"])]
@@ -671,7 +667,7 @@ def _more_than_tags(arms):  # points above MLM alone: of captions, less those of
 _FREE = {"lsa": _translated("lsa", "unmapped"), "untrained": _translated("untrained", "unmapped")}
 
 
-def _FALLS(n):
+def _falls(n):
     return (n < 0) - (n > 0)  # whether it falls
 
 # %% ../../nbs/results/07d_static_results.ipynb #b0217021
@@ -718,7 +714,7 @@ RULES = {
         ),
     ],
     "static-08": [
-        _since_base("phrases", "mse", "T3", "acc@1c", _SENTENCES, _FALLS),
+        _since_base("phrases", "mse", "T3", "acc@1c", _SENTENCES, _falls),
         _since_base("tags", "mse", "tags", "f1", _TAGS, lambda n: 1 if abs(n) <= 2 else -1),
     ],
 }
@@ -730,7 +726,7 @@ RULES |= {
             f"{label}: {arm} minus MLM alone, the pair that gains least, points",
             dict.fromkeys((arm, "MLM alone"), experiment),
             _least(arm, test),
-            _FALLS,
+            _falls,
         )
         for arm, label, experiment, test in (
             ("dcca_as_published", "phrases", "losses", "T3"),
@@ -793,9 +789,10 @@ def _over_fasttext(
     return _unmapped(record) - _without_entries(record)
 
 # %% ../../nbs/results/07d_static_results.ipynb #numbersv
-_regularised, _halved = (
-    _translated("x2static/regularised", *path) for path in (("mapped",), ("right50", "mapped"))
-)
+_regularised = _translated("x2static/regularised", "mapped")
+
+
+_halved = _translated("x2static/regularised", "right50", "mapped")
 
 
 _by_entries = _translated("fasttext", "mapped")
@@ -845,7 +842,7 @@ RULES |= {
         _of_vectors(
             "X2Static mapped minus fastText by RCSLS, points",
             lambda r: _mapped(r) - _by_rcsls(r),
-            _FALLS,
+            _falls,
         ),
     ],
 }
@@ -874,13 +871,13 @@ RULES |= {
         _of_vectors(
             "half of the entries right: mapped, regularised, minus unmapped, points",
             _half_helps,
-            _FALLS,
+            _falls,
             _unmapped,
         ),
         _of_vectors(
             "mapped, regularised: half of the entries right minus all, points",
             lambda r: _halved(r) - _regularised(r),
-            _FALLS,
+            _falls,
             _regularised,
         ),
     ],
@@ -897,7 +894,7 @@ RULES |= {
         _of_vectors(
             "similarity within a language: X2Static minus fastText, points",
             lambda r: _similarity(r, False),
-            _FALLS,
+            _falls,
         ),
     ],
 }

@@ -90,19 +90,19 @@ _DETECTED = dict(
 )
 
 
-def _lost(measure):
+def _drop_elsewhere(measure):
     return lambda record: continued.mean_drop(record, measure)[True]  # in the other languages
 
 
-def _kept(better, worse):  # arms of `continued`: what the other languages lose
+def _drops_elsewhere(better, worse):  # arms of `continued`: what the other languages lose
     arms = ("continued", better), ("continued", worse)
     return [
-        Comparison(f"lost elsewhere, {name}, %", *arms, _lost(measure), lower=True)
+        Comparison(f"lost elsewhere, {name}, %", *arms, _drop_elsewhere(measure), lower=True)
         for measure, name in (("f1", "tags"), ("aer", "words linked"))
     ]
 
 
-def _ended_so(record):
+def _collapsed(record):
     return float(continued.collapse(record)["collapsed"])
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #3d85a311
@@ -173,7 +173,7 @@ def _gap(record):
     return best_layer(record, "tags", "score") - best_layer(record, "tags", "others")
 
 
-_KNOWN = dict(
+_WORD_PREDICTION = dict(
     value=lambda r: xy_lent.words_known(r, "pivot"), baselines={"word frequency": lambda r: 0.0}
 )
 
@@ -214,7 +214,7 @@ _RUNS = {
     "xylent-04": _versus("bitext", "X-Y", "X-Y, a tenth of the lines", _BOTH),
     "xylent-06": _versus("bitext", "X-Y, replaced tokens", "X-Y", _BOTH),
     "xylent-09": [
-        Comparison("words of English, nats below frequency", *_WORLDS, **_KNOWN),
+        Comparison("words of English, nats below frequency", *_WORLDS, **_WORD_PREDICTION),
         Comparison("tags in English, F1 %", *_WORLDS, **_tags("score")),
     ],
     "xylent-11": [
@@ -229,10 +229,10 @@ _RUNS = {
         *_versus("defects", "not robust, clean", "robust, clean", measures=("acc@1c", "aer")),
     ],
     "xylent-14": [
-        *_kept("masked tokens, a tenth", "masked tokens, full rate"),
-        *_kept("replaced tokens, a tenth", "masked tokens, a tenth"),
+        *_drops_elsewhere("masked tokens, a tenth", "masked tokens, full rate"),
+        *_drops_elsewhere("replaced tokens, a tenth", "masked tokens, a tenth"),
     ],
-    "xylent-15": [Comparison("ended no better than a guess", *_FULL, _ended_so, lower=True)],
+    "xylent-15": [Comparison("ended no better than a guess", *_FULL, _collapsed, lower=True)],
 }
 
 # %% ../../nbs/results/04d_xy_lent_results.ipynb #a6180540
