@@ -9,6 +9,7 @@ from xlnb.base.core import read_records
 from xlnb.pretraining.experiments import runs_of_size
 from xlnb.results import (
     benchmarks,
+    claims,
     downstream_results,
     meta_xlm_results,
     static_results,
@@ -68,6 +69,14 @@ def test_sentences_of_downstream_tasks():
     R.check_said(groups, of_size)
     said = f"{R.SAID_1_TO_3}\n{R.SAID_4_TO_6}"
     assert said.format(**R.said_numbers(groups, of_size)) in shown("08a_downstream_results")
+
+
+def test_sentences_of_all_claims():
+    judged = {paper: claims.judged_claims(paper, "tiny") for paper in claims.PAPERS}
+    numbers = claims.summary_numbers(judged)
+    assert claims.SUMMARY.format(**numbers) in shown("10_claims")
+    reasons = [numbers[name] for name in ("not_significant", "measures_differ", "too_few_runs")]
+    assert sum(reasons) == numbers["undecided"]
 
 
 def test_sentences_of_measurements_on_a_gpu():
