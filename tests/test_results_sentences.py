@@ -13,6 +13,7 @@ from xlnb.results import (
     downstream_results,
     meta_xlm_results,
     static_results,
+    veco_results,
     xlm_e_results,
     xy_lent_results,
 )
@@ -60,6 +61,13 @@ def test_sentences_of_meta_xlm():
     assert R.SUMMARY.format(**R.summary_numbers(finished("tiny", "05_meta_xlm"))) in texts
     assert R.BASE.format(**R.base_numbers(base)) in texts
     assert [row[0] for row in R.base_rows(base)] == [*R.BASE_ARMS, "untrained"]
+
+
+def test_sentences_of_veco():
+    R = veco_results
+    arms = finished("tiny", "06_veco", "06a_translation")
+    R.check_order(arms)
+    assert R.SUMMARY.format(**R.summary_numbers(arms)) in shown("06b_veco_results")
 
 
 def test_sentences_of_downstream_tasks():

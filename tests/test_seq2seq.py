@@ -14,7 +14,7 @@ from xlnb.encoder.seq2seq import (
     decoder_blocks,
     encoder_decoder_from,
     from_veco,
-    keep_pieces,
+    shrink_vocabulary,
     to_veco,
     veco_names,
 )
@@ -140,19 +140,20 @@ def test_weights_go_to_vecos_names_and_back(kind, network):
 
 def test_what_vecos_checkpoints_lack_is_named():
     with pytest.raises(
-        ConfigError, match="'encoder.relative_bias.weight' has no place.*relative_positions='none'"
+        ConfigError,
+        match="'encoder.relative_bias.weight' has no counterpart.*relative_positions='none'",
     ):
         veco_names(list(masked_lm(**GATED).state_dict()), "pretrained")
     with pytest.raises(ConfigError, match="kind='fairseq' is not one of"):
         veco_names([], "fairseq")
 
 
-def test_pieces_that_are_kept_have_to_hold_the_special_ones():
+def test_a_smaller_vocabulary_needs_the_special_tokens():
     class Tokenizer:
         all_special_ids = [0, 1, 2, 3, 59]
 
     with pytest.raises(ConfigError, match="special"):
-        keep_pieces(
+        shrink_vocabulary(
             new_model(EncoderDecoder, TranslationConfig.of(config_for("tiny", 60)), 0),
             Tokenizer(),
             [0, 1, 2],
