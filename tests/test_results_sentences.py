@@ -58,7 +58,13 @@ def test_sentences_of_meta_xlm():
     base = finished("base", "05_meta_xlm")["base"]
     R.check_base(base)
     texts = shown("05a_meta_xlm_results")
-    assert R.SUMMARY.format(**R.summary_numbers(finished("tiny", "05_meta_xlm"))) in texts
+    experiments, tiny = runs_of_size("tiny", "05_meta_xlm")
+    assert R.SUMMARY.format(**R.summary_numbers(tiny)) in texts
+    assert R.ARMS.format(**R.arms_numbers(experiments["starts"].shared)) in texts
+    rows = dict(R.lead_rows(("both", "body", "from scratch, distilled"), tiny))
+    assert rows["body"] == R.summary_numbers(tiny)["body"] and len(rows) == 3
+    phrases, captions = R.plateau_rows(tiny)
+    assert phrases[2] == rows["both"] and phrases[-1] == "0 of 5" and captions[-1] == "3 of 3"
     assert R.BASE.format(**R.base_numbers(base)) in texts
     assert [row[0] for row in R.base_rows(base)] == [*R.BASE_ARMS, "untrained"]
 

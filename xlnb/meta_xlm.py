@@ -250,7 +250,7 @@ def _budget(s: Settings) -> dict:
     vocabulary = sizes.get(s.size, sizes["other"])
     return BUDGET[s.size] | {"clip_norm": 1.0, "meta_vocab_size": vocabulary}
 
-
+# %% ../nbs/05_meta_xlm.ipynb #aac05cfe
 def _shape_of_source(s: Settings) -> dict:
     "Shape of the network in the source folder; a missing folder raises where it is read."
     if not s.source or not Path(s.source).expanduser().is_dir():
@@ -399,7 +399,7 @@ def network_metrics(
         metrics |= retrieval_by_layer_mean(network, held_out)
     return {f"held_out/{name}": round(value, 5) for name, value in metrics.items()}
 
-
+# %% ../nbs/05_meta_xlm.ipynb #5e8ec0b7
 def _tag_scores(network, held_out: HeldOut, source: str) -> dict:  # language → F1
     "Tags by a readout of the usual layer that is trained in the source language."
     layer = usual_layer(network.config.num_hidden_layers)
@@ -1257,7 +1257,7 @@ def draw_curves(
     fig.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     return fig
 
-
+# %% ../nbs/05_meta_xlm.ipynb #73cb8874
 def _records(runs) -> list:  # records, or {seed: record}
     return list(runs.values() if isinstance(runs, dict) else runs)
 
@@ -1287,7 +1287,7 @@ def starts_and_ends(groups: dict) -> list[dict]:  # arm → records, or {seed: r
         rows.append(head | {"": "after"} | _group_scores(records, -1, ""))
     return rows
 
-
+# %% ../nbs/05_meta_xlm.ipynb #110e92a9
 def _group_scores(
     records: list,
     evaluation: int,  # index of the curve's line
@@ -1339,7 +1339,7 @@ _PAPER_CHOICES = {
     "language exponent α": "0.7",
 }
 
-
+# %% ../nbs/05_meta_xlm.ipynb #ab1d2f55
 def compare_with_paper(s: Settings) -> list[dict]:  # resolved
     "Paper's value, this run's value and the reason, for every choice that shapes the result."
     trained = f"MLM, {s.meta_steps:,} steps × {s.batch_tokens:,} tokens"

@@ -203,7 +203,7 @@ def _first_id(tokenizer, roles) -> int | None:
             return i
     return None
 
-
+# %% ../../nbs/text/08_matching.ipynb #95dcad88
 def _special_names(tokenizer) -> dict[str, int]:
     tokens = tokenizer.added_tokens_decoder.items()
     return {token.content: i for i, token in tokens if token.special}
@@ -224,7 +224,7 @@ def _cuts(backend, texts: list[str]) -> list[list[int]]:  # ids of each text
         cuts += [encoding.ids for encoding in encodings]
     return cuts
 
-
+# %% ../../nbs/text/08_matching.ipynb #812b984b
 def _known_cuts(source, backend, texts: list[str]) -> list[list[int]]:
     "Ids of each text without unknown subwords; none for a text of which only blanks remain."
     special = {*source.all_special_ids}
@@ -320,7 +320,7 @@ def _translated(source, matches: dict, translations: str) -> tuple[dict, tuple]:
             languages[i] = ",".join(names)
     return languages, cells
 
-
+# %% ../../nbs/text/08_matching.ipynb #44ef46d1
 def _add_mean(cells, i: int, old: list[int], share: float = 1.0):
     "Add cells that give a share of row `i` to the old ids, in equal parts."
     new_ids, old_ids, weights = cells
@@ -556,7 +556,7 @@ def match_vocabulary(
     names = _rule_names(matches, len(new_forms))
     return Matching(weights, names, source, target, matches["dictionary"], counts)
 
-
+# %% ../../nbs/text/08_matching.ipynb #6a118a83
 def _rule_names(matches: dict, size: int) -> np.ndarray:  # rule → its new ids
     names = ["unmatched"] * size
     for rule, ids in matches.items():
@@ -654,7 +654,7 @@ def _coverage_figure(reports: dict):  # name → frame of `Matching.report` with
     fig.legend(handles, labels, loc="outside upper center", ncols=len(used), frameon=False)
     return fig
 
-
+# %% ../../nbs/text/08_matching.ipynb #2ff3ad00
 def _token_shares(report):
     return report.filter(like=" tokens").rename(columns=lambda name: name.removesuffix(" tokens"))
 
@@ -683,7 +683,7 @@ def _inside_words(tokenizer) -> Tokenizer:
         _keep_inner_subwords(state["model"])
     return Tokenizer.from_str(_json(state))
 
-
+# %% ../../nbs/text/08_matching.ipynb #8d729892
 def _keep_inner_subwords(model: dict):
     "Reduce a WordPiece model's state to `##` subwords, marks, Chinese characters and the unknown."
     prefix = model["continuing_subword_prefix"]
@@ -836,7 +836,7 @@ def cooccurrence_vectors(
     vectors[occurring] = _svd_vectors(information, dim)
     return vectors
 
-
+# %% ../../nbs/text/08_matching.ipynb #1be36396
 def _ppmi(counts: sparse.coo_array, margins: np.ndarray) -> sparse.csr_array:
     "Positive pointwise mutual information."
     expected = margins[counts.row] * margins[counts.col]
