@@ -112,7 +112,7 @@ __doc__ += """\
                              cards
     pretraining.experiments  Named grids of runs: what has no record yet is run through papermill, what has one is
                              drawn
-    pretraining.plans        What a run will cost before it starts: weights, FLOPs, memory, hours, disk
+    pretraining.plans        The cost of a run before it starts: parameters, FLOPs, memory, hours, disk
     pretraining.pretraining  What every paper needs around its method: settings, run folders, training phases, saved
                              networks, records, one `run(recipe)`, a command line
     pretraining.claims       What a paper says, as comparisons of arms and rules over them; a direction over seeds,
