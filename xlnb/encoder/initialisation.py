@@ -103,7 +103,10 @@ def stored_weights(folder) -> dict[str, list[StoredWeight]]:
     def full_name(name):
         return name if name.startswith(("encoder.", "head.")) else f"encoder.{name}"
 
-    return {full_name(name): [stored[i] for i in which] for name, which in numbers.items()}
+    parts = {}
+    for name, indices in numbers.items():
+        parts[full_name(name)] = [stored[i] for i in indices]
+    return parts
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #42d6655e
 def _joined_shape(parts: list[StoredWeight]) -> tuple:
@@ -429,6 +432,10 @@ class _Sources(NamedTuple):
     unused: tuple = ()  # names in the source without a counterpart
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #5e0c1c04
+def _may_lack(name: str) -> bool:
+    return any(part in name for part in _MAY_LACK)
+
+
 def _find_sources(source, model: EncoderForMaskedLM, needed: list[str], theirs) -> _Sources:
     "Where the needed parameters are; `CheckpointError` where one that must exist is missing or has another shape."
     family = checkpoint_type(source)
@@ -437,7 +444,7 @@ def _find_sources(source, model: EncoderForMaskedLM, needed: list[str], theirs) 
     unused = _unused_names(stored, known)
     stored = _usable_weights(stored, theirs, family)
     absent = [name for name in needed if name not in stored]
-    lacking = [name for name in absent if any(part in name for part in _MAY_LACK)]
+    lacking = list(filter(_may_lack, absent))
     expected = {}
     for name in needed:
         if name not in lacking:

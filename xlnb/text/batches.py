@@ -382,7 +382,8 @@ def separate_sides(
     special: SpecialIds = SpecialIds(),
 ) -> dict:
     "`<s> a </s>` and `<s> b </s>` in rows of the same number: input_ids, attention_mask, partner_… (pairs, seq)."
-    first, second = (collate_text([[tokens] for tokens in side], special) for side in zip(*pairs))
+    first = collate_text([[a] for a, _ in pairs], special)
+    second = collate_text([[b] for _, b in pairs], special)
     return first | {f"partner_{name}": values for name, values in second.items()}
 
 # %% ../../nbs/text/13_batches.ipynb #14e7b5ed
@@ -409,11 +410,11 @@ class MappedBatches:
 # %% ../../nbs/text/13_batches.ipynb #4f5a8490
 def without_digits(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     "The pairs in which neither side has a digit."
-    return [
-        p
-        for p in line_pairs(pairs, "the pairs")
-        if not any(c.isdigit() for side in p for c in side)
-    ]
+    return [(a, b) for a, b in line_pairs(pairs, "the pairs") if not _has_digit(a + b)]
+
+
+def _has_digit(line: str) -> bool:
+    return any(map(str.isdigit, line))
 
 
 def script(lines: list[str]) -> str:  # of one language

@@ -153,14 +153,13 @@ def sorted_codes(pairs):
     "Sorted key → its two languages; `ConfigError` for a duplicate pair or one with a single language."
     codes = {}
     for pair in pairs:
-        a, b = _pair_codes(pair)
-        key = pair if isinstance(pair, str) and a < b else pair_key(*sorted((a, b)))
-        if b < a:
-            a, b = b, a
+        first, second = _pair_codes(pair)
+        a, b = sorted((first, second))
+        key = pair if isinstance(pair, str) and first < second else pair_key(a, b)
         if key in codes:
             raise ConfigError(
                 f"'{a}-{b}' and '{b}-{a}' are the same pair and stand in the table twice: add "
-                f"them up"
+                "them up"
             )
         codes[key] = a, b
     return codes

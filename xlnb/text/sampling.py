@@ -196,6 +196,10 @@ def largest_temperature(
     return 1 / exponent if exponent else math.inf
 
 
+def _log_shares(codes, language_shares):
+    return np.log([language_shares[code] for code in codes])
+
+
 def _last_exponent(graph, end):
     "The exponent nearest to `end` such that all from 1 to it work."
     blocks = []
@@ -205,10 +209,8 @@ def _last_exponent(graph, end):
         refused, tight_blocks = next(((a, some) for a, some in probes if some), (None, None))
         if not tight_blocks:
             return end
-        blocks += [
-            [np.log([language_shares[code] for code in side]) for side in block]
-            for block in tight_blocks
-        ]
+        for many, few in tight_blocks:
+            blocks.append((_log_shares(many, language_shares), _log_shares(few, language_shares)))
         end = _opening(blocks, refused)
 
 # %% ../../nbs/text/11_sampling.ipynb #1db61d03

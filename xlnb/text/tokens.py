@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from numbers import Integral
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,23 @@ class StoreError(DataError):
     "A token store that cannot be used; the message names the file and says what to do."
 
 # %% ../../nbs/text/09_tokens.ipynb #0e67355f
+# role → the names that tokenizers give its token
+_ROLES = {
+    "bos": ("bos", "cls"),
+    "pad": ("pad",),
+    "eos": ("eos", "sep"),
+    "unk": ("unk",),
+    "mask": ("mask",),
+}
+
+
+def _special_id(tokenizer, *names: str) -> int | None:
+    "The id of the first of these tokens that the tokenizer has."
+    for name in names:
+        if (number := getattr(tokenizer, f"{name}_token_id")) is not None:
+            return number
+
+# %% ../../nbs/text/09_tokens.ipynb #d0b8de3e
 @dataclass(frozen=True)
 class SpecialIds:
     "Ids of the special tokens; the defaults are XLM-R's, whose `<mask>` is the last id of the vocabulary."
@@ -54,21 +72,10 @@ class SpecialIds:
         from xlnb.text.vocab import require_fast
 
         require_fast(tokenizer)
-        roles = {
-            "bos": ("bos", "cls"),
-            "pad": ("pad",),
-            "eos": ("eos", "sep"),
-            "unk": ("unk",),
-            "mask": ("mask",),
-        }
-        candidates = {
-            role: [getattr(tokenizer, f"{name}_token_id") for name in names]
-            for role, names in roles.items()
-        }
-        ids = {role: next((i for i in candidates[role] if i is not None), None) for role in roles}
+        ids = {role: _special_id(tokenizer, *names) for role, names in _ROLES.items()}
         if missing := [role for role, i in ids.items() if i is None]:
             raise ConfigError(
-                f"the tokenizer has no {', '.join(missing)} token; a store needs {', '.join(roles)}"
+                f"the tokenizer has no {', '.join(missing)} token; a store needs {', '.join(_ROLES)}"
             )
         return cls(**ids)
 
@@ -305,11 +312,9 @@ def build_store(
     manifest = recipe | {"text": {}, "pairs": {}}
     for kind, name in sources:
         shards = _finished_shards(folder, kind, name, recipe)
-        counts = {k: sum(s[k] for s in shards) for k in _COUNTS}
-        manifest[kind][name] = {
-            **counts,
-            "shards": [{k: s[k] for k in ("items", "files")} for s in shards],
-        }
+        entry = {count: sum(map(itemgetter(count), shards)) for count in _COUNTS}
+        entry["shards"] = [{"items": s["items"], "files": s["files"]} for s in shards]
+        manifest[kind][name] = entry
     with atomic_path(folder / "manifest.json") as p:
         p.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     return open_store(folder, tokenizer)
@@ -741,13 +746,10 @@ class PairBundles(_Sharded):
         begin = offsets[rows]
         middle = offsets[rows + 1]
         end = offsets[rows + 2]
-        bounds = (
-            begin,
-            np.minimum(middle, begin + self.max_length),
-            middle,
-            np.minimum(end, middle + self.max_length),
-        )
-        return [(tokens[a:b], tokens[c:d]) for a, b, c, d in zip(*(x.tolist() for x in bounds))]
+        first_end = np.minimum(middle, begin + self.max_length)
+        second_end = np.minimum(end, middle + self.max_length)
+        bounds = np.stack([begin, first_end, middle, second_end], axis=1)
+        return [(tokens[a:b], tokens[c:d]) for a, b, c, d in bounds.tolist()]
 
     @property
     def cut(self) -> int:

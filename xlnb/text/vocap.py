@@ -371,9 +371,8 @@ def _in_parallel(tasks, workers) -> list[Capacity]:
             ) from None
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         try:
-            return [
-                future.result() for future in [pool.submit(capacity_curve, *task) for task in tasks]
-            ]
+            futures = [pool.submit(capacity_curve, *task) for task in tasks]
+            return [future.result() for future in futures]
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -397,8 +396,7 @@ def train_vocap(
     beta: float = 0.7,  # w ∝ q^beta
     max_sentences: int = 200_000,  # sampled for the scores: what is held in memory
     seed: int = 0,  # of the samples
-    counts: dict[str, int] | None = None,  # lines of each stream, where known; None: a pass counts
-    # them
+    counts: dict[str, int] | None = None,  # lines of each stream; None: a pass counts them
     **ladders,  # options of `train_capacities`
 ) -> DividedVocabulary:
     "VoCap (Zheng et al. 2021): divide `size` by what each language gains; raises `ConfigError`, `DataError`."
@@ -422,19 +420,19 @@ def compare_vocabularies(
     "Pieces per word, ALP and coverage of each vocabulary by language, as a pandas frame with columns (measure, name)."
     import pandas as pd
 
-    text = {
-        lang: list(itertools.islice(text_lines(stream, f"the text of {lang}"), lines))
-        for lang, stream in streams.items()
-    }
+    text = {}
+    for lang, stream in streams.items():
+        text[lang] = list(itertools.islice(text_lines(stream, f"the text of {lang}"), lines))
     columns = {}
     for name, tokenizer in tokenizers.items():
         encode = require_fast(tokenizer, f"tokenizers[{name!r}]").backend_tokenizer.encode_batch
         fit = fertility(tokenizer, text, lines)
         columns["pieces/word", name] = fit["pieces/word"]
-        columns["ALP", name] = [
-            average_log_probability(e.ids for e in encode(text[lang], add_special_tokens=False))
-            for lang in fit.index
-        ]
+        scores = []
+        for lang in fit.index:
+            encoded = encode(text[lang], add_special_tokens=False)
+            scores.append(average_log_probability(line.ids for line in encoded))
+        columns["ALP", name] = scores
         columns["coverage", name] = fit["coverage"]
     return pd.DataFrame(columns).sort_index(axis=1, level=0, sort_remaining=False)
 
