@@ -227,8 +227,8 @@ def test_a_damaged_rung_is_refused_or_has_its_form(tmp_path):
 
 
 def numbers_in_curve(curve, path, report):
-    assert all(np.isfinite(curve.alp)) and all(isinstance(piece, str) for piece in curve.pieces)
-    assert len(curve.pieces) == len(curve.scores) == curve.sizes[-1]
+    assert all(np.isfinite(curve.alp)) and all(isinstance(piece, str) for piece in curve.subwords)
+    assert len(curve.subwords) == len(curve.scores) == curve.sizes[-1]
 
 
 SETTINGS = Distillation(min_count=1, subsample=1.0, layer=1)

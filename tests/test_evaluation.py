@@ -1170,7 +1170,7 @@ def damaged(model, tmp_path):
     "name, message",
     [
         ("partial", r"lacks \d+ weights of .*, which would be random"),
-        ("foreign", "a tokenizer of 70 pieces for a model with a vocab"),
+        ("foreign", "a tokenizer of 70 subwords for a model with a vocab"),
     ],
 )
 def test_no_head_is_learned_on_what_is_no_checkpoint(

@@ -405,14 +405,14 @@ def test_nothing_to_encode(tokenizer):
 
 
 def test_a_larger_tokenizer_is_refused(tokenizer):
-    with pytest.raises(ConfigError, match="100 pieces.*vocabulary of 50"):
+    with pytest.raises(ConfigError, match="100 subwords.*vocabulary of 50"):
         encode(["w1"], Encoder(config_for("tiny", 50)), 1, tokenizer)
 
 
 def test_a_far_smaller_tokenizer_is_refused(tokenizer):
     encode(["w1"], Encoder(config_for("tiny", 128)), 1, tokenizer)  # a table rounded up
     with pytest.raises(
-        ConfigError, match="100 pieces for a model with a vocabulary of 300: use the model's own"
+        ConfigError, match="100 subwords for a model with a vocabulary of 300: use the model's own"
     ):
         encode(["w1"], Encoder(config_for("tiny", 300)), 1, tokenizer)
 

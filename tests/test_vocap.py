@@ -61,9 +61,9 @@ def test_alp_of_a_hand_computed_text():
         (2 * np.log(2 / 3) + np.log(1 / 3)) / 2
     )
     assert average_log_probability([["a"], [], ["a"]]) == 0
-    with pytest.raises(DataError, match="no sentence has a piece"):
+    with pytest.raises(DataError, match="no sentence has a subword"):
         average_log_probability([[]])
-    with pytest.raises(DataError, match="no sentence has a piece"):
+    with pytest.raises(DataError, match="no sentence has a subword"):
         average_log_probability([])
     with pytest.raises(DataError, match="sentence 2 is None"):
         average_log_probability([["a"], None])
@@ -136,12 +136,14 @@ def test_a_concave_ladder_of_every_size_keeps_its_gains():
 def test_the_order_of_pieces_begins_with_the_smallest_model_and_contains_all(made):
     folder, streams, _, _ = made
     curve = capacity_curve("de", streams["de"], 800, 80, 10**5, folder / "rungs")
-    assert curve.sizes[0] == 80 and len(set(curve.pieces)) == len(curve.pieces) == curve.sizes[-1]
-    assert set(curve.pieces[:80]) == set(pieces_of(train_sentencepiece(streams["de"], 85)))
+    assert (
+        curve.sizes[0] == 80 and len(set(curve.subwords)) == len(curve.subwords) == curve.sizes[-1]
+    )
+    assert set(curve.subwords[:80]) == set(pieces_of(train_sentencepiece(streams["de"], 85)))
     with pytest.raises(ConfigError) as e:
         train_sentencepiece(streams["de"], 10**5)
     # the honest top
-    assert set(pieces_of(train_sentencepiece(streams["de"], e.value.limit))) <= set(curve.pieces)
+    assert set(pieces_of(train_sentencepiece(streams["de"], e.value.limit))) <= set(curve.subwords)
     assert list(curve.alp) == sorted(curve.alp)
 
 
@@ -149,7 +151,7 @@ def test_the_first_pieces_are_about_as_good_as_a_model_trained_to_the_size(made)
     folder, streams, _, _ = made
     curve = capacity_curve("de", streams["de"], 800, 80, 10**5, folder / "rungs")
     for n in (120, 250, 400):
-        first = reestimated_model(dict(zip(curve.pieces[:n], curve.scores)), streams["de"])
+        first = reestimated_model(dict(zip(curve.subwords[:n], curve.scores)), streams["de"])
         models = (first, train_sentencepiece(streams["de"], n + 5))
         cuts = [
             sentencepiece.SentencePieceProcessor(model_proto=proto).encode(streams["de"])
@@ -172,7 +174,7 @@ def capacity(name, lines, start, rises, shared=0):
 
 
 def union(capacities, sizes):
-    return {p for lang, c in capacities.items() for p in c.pieces[: sizes[lang]]}
+    return {p for lang, c in capacities.items() for p in c.subwords[: sizes[lang]]}
 
 
 RISES = st.lists(st.floats(0.01, 9), min_size=1, max_size=5, unique=True)
@@ -318,7 +320,9 @@ def test_the_vocabulary_is_the_union_of_the_languages_own(made):
 def test_the_division_is_returned_with_the_vocabulary(made):
     folder, streams, vocap, _ = made
     again = train_vocap(streams, 500, folder / "again", folder / "work")
-    assert again.pieces == allocate_vocabulary(train_capacities(streams, 500, folder / "work"), 500)
+    assert again.subwords == allocate_vocabulary(
+        train_capacities(streams, 500, folder / "work"), 500
+    )
     assert tokenizer_hash(again.tokenizer) == tokenizer_hash(vocap)
 
 
@@ -337,7 +341,7 @@ def test_viterbi_em_raises_the_probability_of_the_text(made):
     assert values[0] < values[1] <= values[2] <= values[3] + 1
     with pytest.raises(ConfigError, match="rounds=-1"):
         reestimated_model(pieces, streams["de"], -1)
-    with pytest.raises(DataError, match="no pieces were given"):
+    with pytest.raises(DataError, match="no subwords were given"):
         reestimated_model({}, streams["de"])
 
 
@@ -418,7 +422,7 @@ def test_other_text_and_settings_have_other_files(made, tmp_path):
 def test_a_language_with_too_little_text_is_named(made, tmp_path):
     _, streams, _, _ = made
     with pytest.raises(
-        DataError, match=r"hi has text for (\d+) pieces.*to have 5000.*set smallest=\1,"
+        DataError, match=r"hi has text for (\d+) subwords.*to have 5000.*set smallest=\1,"
     ) as e:
         capacity_curve("hi", streams["hi"], 60, 5000, 6000, tmp_path)
     smallest = int(str(e.value).split("smallest=")[1].split(",")[0])

@@ -201,7 +201,7 @@ def _sparse_mapping(mapping) -> csr_array:
     "The mapping in float32; `ConfigError` for what is no matrix."
     if mapping is None:
         raise ConfigError(
-            "mapping=None: matched rows need to know which old pieces a new piece matches; give "
+            "mapping=None: matched rows need to know which old subwords a new subword matches; give "
             "a sparse matrix (new vocabulary × old vocabulary), which match_vocabulary of "
             "xlnb.text.matching makes of two tokenizers, or take parts='body'"
         )

@@ -85,7 +85,7 @@ def check_tokenizer(
     # embedding matrices are rounded up to multiples of 8 to 128
     if not 0 <= spare <= max(64, rows // 100):
         raise ConfigError(
-            f"a tokenizer of {len(tokenizer)} pieces for a model with a vocabulary of {rows}: "
+            f"a tokenizer of {len(tokenizer)} subwords for a model with a vocabulary of {rows}: "
             "use the model's own"
         )
     _warn_special_ids(tokenizer, config)

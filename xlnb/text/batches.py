@@ -148,7 +148,7 @@ def prepare(
     vocab_size: int,  # ids, special ones included
     shuffle_pairs: bool = False,  # True: the control with the same sentences and random partners
     alpha: float = 0.7,  # exponent of the vocabulary's sampling
-    max_side: int = 254,  # pieces of one side of a pair
+    max_side: int = 254,  # subwords of one side of a pair
     workers: int = 1,
     folder=None,  # `runs/data/<corpus>-<hash>` of the checkout if None
     vocabulary: Path | None = None,  # folder of one that is there already; None: from all text of

@@ -147,8 +147,8 @@ def rounded_model(
 ) -> bytes:
     "The model with scores in multiples of 1/256, and without the name of the temporary rule file."
     model = sentencepiece_model_pb2.ModelProto.FromString(proto)
-    for piece in model.pieces[3:]:
-        piece.score = round(piece.score * _SCORE_UNIT) / _SCORE_UNIT
+    for subword in model.pieces[3:]:
+        subword.score = round(subword.score * _SCORE_UNIT) / _SCORE_UNIT
     model.normalizer_spec.name = "xlnb"
     model.normalizer_spec.normalization_rule_tsv = ""
     return model.SerializeToString(deterministic=True)
@@ -207,12 +207,12 @@ def _warn_of_parts(long_lines, cut_words):
 def train_sentencepiece(
     lines: Iterable[str],  # read once
     size: int,  # ids in all, with the five special ones
-    character_coverage: float = 0.9995,  # share of character occurrences that get a piece
+    character_coverage: float = 0.9995,  # share of character occurrences that get a subword
     threads: int = 1,  # same input, same threads → same bytes
 ) -> bytes:
     "A unigram model (Kudo 2018) in XLM-R's layout; `ConfigError` for a size that does not suit, `DataError`."
     if size < 6:
-        raise ConfigError(f"size={size} leaves no room for pieces: five ids are special tokens")
+        raise ConfigError(f"size={size} leaves no room for subwords: five ids are special tokens")
     failed = []
     long_lines = 0
     cut_words = 0
@@ -254,7 +254,7 @@ def train_sentencepiece(
     return rounded_model(model.getvalue())
 
 # %% ../../nbs/text/06_vocab.ipynb #b0151d51
-# another version learns other pieces from the same text
+# another version learns other subwords from the same text
 LEARNED_BY = f"sentencepiece {sentencepiece.__version__}"
 
 
@@ -273,11 +273,13 @@ _MASK = AddedToken("<mask>", normalized=False, lstrip=True, special=True)
 
 # %% ../../nbs/text/06_vocab.ipynb #f76bdcb8
 def _backend(proto: bytes) -> Tokenizer:
-    "The fast tokenizer over a SentencePiece model: same normalisation, same pieces, same scores."
+    "The fast tokenizer over a SentencePiece model: same normalisation, same subwords, same scores."
     # after <unk> <s> </s>
-    pieces = sentencepiece_model_pb2.ModelProto.FromString(proto).pieces[3:]
+    subwords = sentencepiece_model_pb2.ModelProto.FromString(proto).pieces[3:]
     scores = (
-        [(name, 0.0) for name in SPECIAL] + [(p.piece, p.score) for p in pieces] + [("<mask>", 0.0)]
+        [(name, 0.0) for name in SPECIAL]
+        + [(p.piece, p.score) for p in subwords]
+        + [("<mask>", 0.0)]
     )
     tokenizer = Tokenizer(models.Unigram(scores, unk_id=3, byte_fallback=False))
     blanks = "".join(f"\\x{{{c:X}}}" for c in BLANKS)
@@ -347,11 +349,11 @@ def fast_tokenizer(
 # %% ../../nbs/text/06_vocab.ipynb #24d40a31
 def train_vocab(
     streams: dict[str, Iterable[str]],  # language → lines, such that can be read again
-    size: int,  # ids in all: <s> <pad> </s> <unk>, pieces, <mask>
+    size: int,  # ids in all: <s> <pad> </s> <unk>, subwords, <mask>
     folder,  # appears whole or not at all
     alpha: float = 0.7,  # languages are sampled ∝ (number of lines)^alpha
     max_sentences: int = 200_000,  # sampled lines in all: what is held in memory
-    character_coverage: float = 0.9995,  # share of character occurrences that get a piece
+    character_coverage: float = 0.9995,  # share of character occurrences that get a subword
     seed: int = 0,  # of the sample
     threads: int = 1,  # of SentencePiece
     counts: dict[str, int] | None = None,  # lines of each stream, where known; None: a pass counts
@@ -474,7 +476,7 @@ def _fit(tokenizer, lang, lines) -> dict:
     if not any(map(str.split, text)):
         raise DataError(f"no text in {lang}: leave it out, or mend its stream")
     encoded = tokenizer.backend_tokenizer.encode_batch(text, add_special_tokens=False)
-    pieces = sum(len(e.ids) for e in encoded)
+    subwords = sum(len(e.ids) for e in encoded)
     words = sum(len(line.split()) for line in text)
     characters = sum(map(_solid, text))
     unknown = [
@@ -485,15 +487,15 @@ def _fit(tokenizer, lang, lines) -> dict:
     ]
     return {
         "lines": len(text),
-        "pieces/word": pieces / words,
-        "characters/piece": characters / pieces,
-        "unknown rate": len(unknown) / pieces,
+        "pieces/word": subwords / words,
+        "characters/piece": characters / subwords,
+        "unknown rate": len(unknown) / subwords,
         "coverage": 1 - sum(unknown) / characters,
     }
 
 # %% ../../nbs/text/06_vocab.ipynb #059f59cd
 def fertility_figure(frame):  # of `fertility`
-    "Pieces per word and characters per piece by language, sorted by the second; returns the figure."
+    "Subwords per word and characters per subword by language, sorted by the second; returns the figure."
     from matplotlib.ticker import NullLocator
 
     frame = frame.sort_values("characters/piece")
