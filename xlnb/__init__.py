@@ -44,7 +44,7 @@ __doc__ += """
                              searched by nearest neighbour
     text.vocab               One SentencePiece vocabulary for all languages, and the Hugging Face tokenizer that gives
                              the same ids
-    text.vocap               How many pieces each language gets in the shared vocabulary: a place goes where it gains
+    text.vocap               How many subwords each language gets in the shared vocabulary: an id goes where it gains
                              most
     text.matching            Which pieces of a new vocabulary an old one knows already: the word vectors that a model
                              can take over

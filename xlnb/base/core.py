@@ -15,13 +15,14 @@ __all__ = ['FORMER_NAMES', 'AGAIN', 'SECONDS_BEFORE_BAR', 'SECONDS_BETWEEN_LINES
            'paper_table']
 
 # %% ../../nbs/base/00_core.ipynb #1506990d
-import csv, difflib, fcntl, hashlib, io, json, math, os, platform, re, select, shutil, subprocess, sys, time
-import unicodedata, warnings
+import csv, difflib, fcntl, hashlib, io, json, math, os, platform, re, select, shutil
+import subprocess, sys, time, unicodedata, warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from dataclasses import fields
 from functools import lru_cache
+from html import escape
 from importlib import import_module
 from itertools import chain
 from numbers import Integral, Real
@@ -672,15 +673,16 @@ def normalized_position(
     text: str,  # as it was written
     position: int,  # in it, from 0 to its length
 ) -> int | None:  # in `normalize_text(text)`
-    "Where a place in a text is once the text is normalised; None inside a letter that is composed."
+    "The position once the text is normalised; None inside a letter that is composed."
     soft = {k for match in _SOFT_HYPHENS.finditer(text) for k in range(*match.span())}
-    parts = range(position), range(position, len(text))
-    before, after = ("".join(text[k] for k in part if k not in soft) for part in parts)
-    composed = unicodedata.normalize("NFC", before)
-    is_border = composed + unicodedata.normalize("NFC", after) == unicodedata.normalize(
-        "NFC", before + after
-    )
-    return len(composed) if is_border else None
+
+    def composed(start, end):
+        letters = "".join(text[k] for k in range(start, end) if k not in soft)
+        return unicodedata.normalize("NFC", letters)
+
+    before = composed(0, position)
+    is_border = before + composed(position, len(text)) == composed(0, len(text))
+    return len(before) if is_border else None
 
 # %% ../../nbs/base/00_core.ipynb #9d3af3e1
 def check_counts(**numbers):  # name of a parameter → value
@@ -845,17 +847,17 @@ def _is_table(value) -> bool:  # lines without holes of their own
 
 # %% ../../nbs/base/00_core.ipynb #23b1a0b5
 def _columns(lines: list[dict]) -> dict:  # name → values, None where a line has none
-    return {
-        name: [line.get(name) for line in lines]
-        for name in dict.fromkeys(chain.from_iterable(lines))
-    }
+    columns = {}
+    for name in dict.fromkeys(chain.from_iterable(lines)):
+        columns[name] = [line.get(name) for line in lines]
+    return columns
 
 
 def _lines(columns: dict) -> list[dict]:  # the inverse
-    return [
-        {k: v for k, v in zip(columns, row) if v is not None}
-        for row in zip(*columns.values(), strict=True)
-    ]
+    lines = []
+    for row in zip(*columns.values(), strict=True):
+        lines.append({name: value for name, value in zip(columns, row) if value is not None})
+    return lines
 
 
 def _packed(record: dict) -> dict:
@@ -1060,8 +1062,9 @@ def _spread(values, gap):
     for value in values:
         groups.append((value, 1))
         while len(groups) > 1 and lowest(*groups[-1]) < lowest(*groups[-2]) + groups[-2][1] * gap:
-            (a, n), (b, m) = groups.pop(-2), groups.pop()
-            groups.append((a + b, n + m))
+            upper, n_upper = groups.pop()
+            lower, n_lower = groups.pop()
+            groups.append((lower + upper, n_lower + n_upper))
     return [lowest(total, n) + k * gap for total, n in groups for k in range(n)]
 
 # %% ../../nbs/base/00_core.ipynb #ca1c8e6f
@@ -1100,30 +1103,26 @@ def _limit_colours(path):
     )
 
 # %% ../../nbs/base/00_core.ipynb #d2f59093
+def _html_row(row, columns) -> str:
+    values = [row.get(c, "") for c in columns] if isinstance(row, dict) else row
+    texts = [f"{value:.3g}" if isinstance(value, float) else str(value) for value in values]
+    side = 'dir="auto" style="text-align: start"'
+    return "<tr>" + "".join(f"<td {side}>{escape(text)}</td>" for text in texts) + "</tr>"
+
+
 def show_table(
     rows,  # list of dicts, or of sequences
     columns=None,  # headings; the keys of the first row if None
     caption: str = "",  # shown above
 ):
     "An HTML table in which every cell finds its own writing direction."
-    from html import escape
     from IPython.display import HTML
 
     rows = list(rows)
     columns = list(columns or (rows[0] if rows and isinstance(rows[0], dict) else []))
 
-    def cell(v):
-        return f"{v:.3g}" if isinstance(v, float) else str(v)
-
-    values = [
-        [row.get(c, "") for c in columns] if isinstance(row, dict) else list(row) for row in rows
-    ]
     head = "".join(f'<th style="text-align: start">{escape(str(c))}</th>' for c in columns)
-    side = 'dir="auto" style="text-align: start"'
-    body = "".join(
-        "<tr>" + "".join(f"<td {side}>{escape(cell(v))}</td>" for v in row) + "</tr>"
-        for row in values
-    )
+    body = "".join(_html_row(row, columns) for row in rows)
     return HTML(
         f"<table><caption>{escape(caption)}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

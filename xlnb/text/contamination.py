@@ -70,7 +70,7 @@ def normalised(lines: list[str]) -> list[str]:
     return [after or before for after, before in zip(plain, lines)]
 
 # %% ../../nbs/text/02_contamination.ipynb #1a8de3b1
-SHARE = 0.7  # of a line's grams that have to be found in one training line
+SHARE = 0.7  # of a line's grams that one training line must have
 
 
 LEAST = 20  # different grams that a line must have for that
@@ -140,7 +140,7 @@ def _ranges(starts, counts):
 
 
 def _search(ordered, values):
-    "Where each value would stand among the sorted ones, and whether it is there."
+    "Index of each value among the sorted ones, and whether it is one of them."
     if not len(ordered):
         return np.zeros(len(values), np.int64), np.zeros(len(values), bool)
     at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
@@ -245,7 +245,7 @@ def _shares(index, hashes, rows, row, line):
 # %% ../../nbs/text/02_contamination.ipynb #56117acb
 _BLOCK = 4096
 _HELD = 16  # lines of a block; blocks that are held so that a small text is read once
-# lines that are looked at before what was found is closed: text of one mould has matches everywhere
+# lines that are compared before matched lines leave the index: text of one template matches everywhere
 _SLICE = 256
 
 
@@ -289,14 +289,14 @@ def _blocks(stream) -> Iterator[list]:
 
 # %% ../../nbs/text/02_contamination.ipynb #107fd5f5
 class _Reading:
-    "Counts of one language's training text, and what of the wanted lines is in it."
+    "Counts of one language's training text, and which test lines are in it."
 
     def __init__(
         self,
         test_lines: list[str],  # test lines, normalised, all different
         share: float,
         sample: int,  # different training lines to look for near repeats of
-        all_matches: bool,  # keep every training line that repeats a wanted line, which pairs need
+        all_matches: bool,  # keep every training line that repeats a test line, which pairs need
     ):
         self.test_lines = test_lines
         self.share = share
@@ -316,7 +316,7 @@ def _look_through(
     reading: _Reading,
     lines: list[str],  # training lines, normalised
 ):
-    "Mark which of the wanted and sampled lines are repeated in a block of training text."
+    "Mark which test and sampled lines are repeated in a block of training text."
     lines = list(dict.fromkeys(lines))
     for k in range(0, len(lines), _SLICE):
         _look(reading, lines[k : k + _SLICE])
@@ -343,7 +343,7 @@ def _read(
     reading: _Reading,
     stream: Iterable[str],  # training lines, re-iterable
 ):
-    "Count the lines of a text, draw its sample, then look for everything that is wanted."
+    "Count the lines of a text and draw its sample, then search for the test lines and the sample."
     held = []
     sampled = {}
     for block in _blocks(stream):
@@ -442,7 +442,7 @@ def _read_pairs(pairs, readings, asked) -> dict:
 
 # %% ../../nbs/text/02_contamination.ipynb #9f4ef30c
 def _pair_counts(numbers, repeated, first, second) -> dict:
-    "Of test pairs: found beside each other, both sides found elsewhere, one side found."
+    "Of test pairs: those that are a training pair, whose sides occur apart, of which one side occurs."
 
     def seen(reading, i):
         return bool(reading.exact[i] | reading.near[i])

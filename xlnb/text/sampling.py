@@ -598,14 +598,14 @@ def capped_sampling(
     cap = most / _epochs(graph, np.ones(len(plan)), budget)
     if cap[plan > 0].sum() < 1 - 1e-12:
         raise ConfigError(_too_low(graph, plan, budget, most))
-    new = _poured(plan, cap)
+    new = _capped_plan(plan, cap)
     # more than rounding
     if (held := new < plan * (1 - 1e-9)).any():
         _warn_of_cap(graph, plan, new, most, held)
     return graph.by_pair(new)
 
 # %% ../../nbs/text/11_sampling.ipynb #1969073b
-def _poured(plan, cap):
+def _capped_plan(plan, cap):
     "min(cap, λ · plan) with the λ at which the sum is 1."
     drawn = np.flatnonzero(plan)
     order = drawn[np.argsort(cap[drawn] / plan[drawn], kind="stable")]
@@ -625,18 +625,18 @@ def _too_low(graph, plan, budget, most):
     return (
         f"max_epochs={most!r}: the {(plan > 0).sum()} pairs that are drawn hold {held:.6g} "
         f"sentences. A budget of "
-        f"{budget:.6g} needs max_epochs={_up(budget / held):g} or more; "
-        f"max_epochs={most!r} allows a budget of {_down(most * held):.12g}"
+        f"{budget:.6g} needs max_epochs={_rounded_up(budget / held):g} or more; "
+        f"max_epochs={most!r} allows a budget of {_rounded_down(most * held):.12g}"
     )
 
 
-def _up(x):
+def _rounded_up(x):
     "`x` to four digits, rounded up."
     step = 10.0 ** (math.floor(math.log10(x)) - 3)
     return math.ceil(x / step * (1 - 1e-12)) * step  # 1 + 2e-16 is 1
 
 
-def _down(x):
+def _rounded_down(x):
     return x * (1 - 1e-11) if x < 1e6 else math.floor(x)  # a whole number of sentences
 
 # %% ../../nbs/text/11_sampling.ipynb #2bd73106
