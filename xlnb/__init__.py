@@ -98,14 +98,14 @@ __doc__ += """\
                              and similarity
     measures.downstream      One record for every task of the five papers: training set, test set, measures and
                              recipes; and translations for networks with cross-attention
-    measures.baselines       What labels and spelling give away: answers of majority, character n-grams, words and
+    measures.baselines       The scores that labels and spelling alone reach: majority, character n-grams, words and
                              shared trigrams
     measures.score_tables    Rows of an evaluation as one table: languages, families and means, the heat map, LaTeX, and
                              the papers' numbers below ours
     measures.evaluation_settings  The settings of an evaluation: a model by folder, run or hub name, tasks, languages,
                              splits; invalid ones raise before anything runs
-    measures.task_runs       A task, the settings and a network: what is learned, what chooses, what is tested, and what
-                             the network answers
+    measures.task_runs       A task, the settings and a network: training, dev and test examples, and the answers of the
+                             network
     pretraining.held_out     Losses, translation gain, retrieval, alignment and probes on text that a network never
                              read, each beside a baseline
     pretraining.reports      What a run leaves behind, read back: groups of runs, mean and spread over seeds, model

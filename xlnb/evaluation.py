@@ -183,7 +183,9 @@ def _task_rows(name, settings, networks: dict, targets: list[str], failures: lis
             continue
         labels = {"system": system} if system in networks else {}
         rows += [{"seed": 0, **job_row, **labels} for job_row in job_rows]
-    return [{k: v for k, v in task_row.items() if k != "each"} for task_row in rows]
+    for row in rows:
+        row.pop("each", None)
+    return rows
 
 # %% ../nbs/08_evaluation.ipynb #43e00f3e
 def _networks(settings: Settings) -> dict:  # system → folder

@@ -205,7 +205,7 @@ _EXTRACTORS = {
 METHODS = {method: method in ("optimal_transport", "entropic_ot") for method in _EXTRACTORS}
 
 
-# a method of `align` for models that have it: where each sentence looks
+# a method of `align` for models with cross-attention: the attention weights are the scores
 CROSSED = "cross_attention"
 
 
@@ -341,7 +341,7 @@ def _ids_by_word(words, tokenizer, special: SpecialIds) -> dict[str, list[int]]:
 
 # %% ../../nbs/measures/02_alignment.ipynb #8c0adcdf
 def _cut(rows, config, tokenizer, joint: bool, restart: bool):
-    "Subwords of both sides where they are more than the model has positions for; warns how many pairs were cut."
+    "Cut pairs with more subwords than the model has positions; warns how many were cut."
     limit = longest_input(config, tokenizer)
     cut = 0
     for n, sides in enumerate(rows):
@@ -894,18 +894,22 @@ class _CommandLine:
     scores: bool = False  # write 0-0:0.87
     output: str | None = None  # file, written when all is aligned; None: the terminal
 
-    def __post_init__(self):
-        of_other_mode = ("layer", "method") if self.model is None else ("symmetrise", "iterations")
-        for name in of_other_mode:
-            if getattr(self, name) is not None:
-                mode = "with" if self.model is None else "without"
-                raise ConfigError(f"--{name} is for alignment {mode} --model")
-        if self.iterations is not None and self.iterations < 1:
-            raise ConfigError(f"--iterations {self.iterations}: give 1 or more")
-        if self.method:
-            choose("method", self.method, METHODS)
-        if self.symmetrise:
-            choose("symmetrise", self.symmetrise, HEURISTICS)
+# %% ../../nbs/measures/02_alignment.ipynb #4d8bfd31
+def _command_line(argv) -> _CommandLine:
+    "The settings of a command; `ConfigError` for invalid ones."
+    settings = settings_from_arguments(_CommandLine, argv)
+    with_model = settings.model is not None
+    for name in ("symmetrise", "iterations") if with_model else ("layer", "method"):
+        if getattr(settings, name) is not None:
+            mode = "without" if with_model else "with"
+            raise ConfigError(f"--{name} is for alignment {mode} --model")
+    if settings.iterations is not None and settings.iterations < 1:
+        raise ConfigError(f"--iterations {settings.iterations}: give 1 or more")
+    if settings.method:
+        choose("method", settings.method, METHODS)
+    if settings.symmetrise:
+        choose("symmetrise", settings.symmetrise, HEURISTICS)
+    return settings
 
 # %% ../../nbs/measures/02_alignment.ipynb #434e7166
 def pharaoh(
@@ -973,7 +977,7 @@ def main(argv: list[str]):  # e.g. ['a.txt', 'b.txt', '--scores']
     "Align two files; invalid input ends with one sentence."
     utf8_output()
     try:
-        settings = settings_from_arguments(_CommandLine, argv)
+        settings = _command_line(argv)
         links = _align_files(read_sides(settings.first, settings.second), settings)
         text = "".join(pharaoh(links_of_pair, settings.scores) + "\n" for links_of_pair in links)
         if settings.output is None:

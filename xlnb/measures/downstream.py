@@ -137,7 +137,10 @@ BENCHMARKS = {  # name → Benchmark
 
 # %% ../../nbs/measures/10_downstream.ipynb #3580b6f5
 def _gold_texts(examples) -> dict:
-    return {e.id: [text for text, _ in e.answers] for e in examples}
+    def texts(example):
+        return [text for text, _ in example.answers]
+
+    return {example.id: texts(example) for example in examples}
 
 
 def _thresholds(examples, answers, lang) -> list[float]:
@@ -268,8 +271,11 @@ _LABELS_OF_VALUES = {"yes": "continued training", "none": ""}  # of the last
 def _printed_rows(table, name) -> list[dict]:  # of a table, of one task
     scores = [row for row in paper_table(*table.split("/")) if row["block"] != "difference"]
     rows = [row for row in scores if row["task"] in _names(name)]
-    values = {column: {row.get(column) for row in rows} for column in _OPTIONAL_COLUMNS}
-    needed = [column for column in _OPTIONAL_COLUMNS if len(values[column]) > 1]
+
+    def varies(column):
+        return len({row.get(column) for row in rows}) > 1
+
+    needed = [*filter(varies, _OPTIONAL_COLUMNS)]
 
     def variant(row):
         labels = [_LABELS_OF_VALUES.get(row[column], row[column]) for column in needed]
@@ -277,7 +283,7 @@ def _printed_rows(table, name) -> list[dict]:  # of a table, of one task
 
     return [row | {"variant": variant(row)} for row in rows]
 
-
+# %% ../../nbs/measures/10_downstream.ipynb #9793b13b
 def printed(
     name: str,  # one of BENCHMARKS or of `readouts.READ`
 ) -> pd.DataFrame:  # paper, model, size, setting, lang, metric, value, doubtful, note, variant

@@ -72,8 +72,10 @@ class Items:
 
     def lengths(self) -> list[int]:
         "Tokens of each item, or of what is read beside it where that is longer."
-        own = [*map(len, self.ids)]
-        return own if self.partners is None else [*map(max, own, map(len, self.partners.ids))]
+        lengths = [*map(len, self.ids)]
+        if self.partners is None:
+            return lengths
+        return [*map(max, lengths, map(len, self.partners.ids))]
 
     def add(self, example: int, encoded, target, position=None):
         "One more item, as the tokenizer encoded it."
@@ -97,15 +99,14 @@ def read_labelled(
 ) -> Items:
     "An item for each text or pair of texts; `ConfigError` for a label that is not one of `labels`."
     out = Items()
-    encoded = tokenized(
-        [list(column) for column in zip(*(e.texts for e in examples))], tokenizer, limit
-    )
-    for n, (example, one) in enumerate(zip(examples, encoded)):
-        out.add(
-            n,
-            one,
-            _label_number(labels, example.label, example) if labels else float(example.label),
-        )
+    columns = [*map(list, zip(*(e.texts for e in examples)))]
+    encodings = tokenized(columns, tokenizer, limit)
+    for n, (example, encoded) in enumerate(zip(examples, encodings)):
+        if labels:
+            target = _label_number(labels, example.label, example)
+        else:
+            target = float(example.label)
+        out.add(n, encoded, target)
     return out
 
 # %% ../../nbs/measures/08_finetuning.ipynb #1f2f5cb9
@@ -200,16 +201,16 @@ LONGEST_QUESTION = 64  # tokens, as in the published scripts
 
 def _cut_questions(examples, tokenizer, most):
     "Questions of at most `most` tokens; warns how many were cut."
-    encoded = tokenized([[e.question for e in examples]], tokenizer, None)
     questions = [e.question for e in examples]
-    long = [
-        n for n, one in enumerate(encoded) if sum(side == 0 for side in one.sequence_ids) > most
-    ]
-    for n in long:
-        offsets = [o for o, side in zip(encoded[n].offsets, encoded[n].sequence_ids) if side == 0]
-        questions[n] = questions[n][: offsets[most - 1][1]]
-    if long:
-        warnings.warn(f"{len(long)} of {len(examples)} questions have more than {most} tokens: cut")
+    cut = 0
+    for n, encoded in enumerate(tokenized([questions], tokenizer, None)):
+        sides = zip(encoded.offsets, encoded.sequence_ids)
+        offsets = [offset for offset, side in sides if side == 0]
+        if len(offsets) > most:
+            questions[n] = questions[n][: offsets[most - 1][1]]
+            cut += 1
+    if cut:
+        warnings.warn(f"{cut} of {len(examples)} questions have more than {most} tokens: cut")
     return questions
 
 # %% ../../nbs/measures/08_finetuning.ipynb #1ca83af0
@@ -311,7 +312,7 @@ def _read_partners(
         raise DataError(
             f"{len(absent)} of {len(examples)} examples have no translation, first {absent[0]!r}"
         )
-    columns = [list(texts) for texts in zip(*(translations[example] for example in examples))]
+    columns = [*map(list, zip(*(translations[example] for example in examples)))]
     encoded = tokenized(columns, tokenizer, limit)
     out = Items()
     for n in items.example:
@@ -608,21 +609,23 @@ class ItemBatches:
         self.tokenizer = tokenizer
         self.network = network
         self.units = len(items.ids) // together
-        self.per_epoch, self.lengths = math.ceil(self.units / batch_size), items.lengths()
+        self.per_epoch = math.ceil(self.units / batch_size)
+        self.lengths = items.lengths()
 
     def __call__(self, step: int, index: int) -> list[dict]:
-        order = torch.randperm(
-            self.units, generator=torch_generator("fine-tuning", self.seed, step // self.per_epoch)
-        )
-        units = order[step % self.per_epoch * self.batch_size :][: self.batch_size].tolist()
-        units = [range(unit * self.together, (unit + 1) * self.together) for unit in units]
-        groups = by_length(
-            [sum(self.lengths[r] for r in rows) for rows in units], self.network.device
-        )
-        return [
-            padded(self.items, [r for n in group for r in units[n]], self.tokenizer, self.network)
-            for group in groups
-        ]
+        epoch, position = divmod(step, self.per_epoch)
+        generator = torch_generator("fine-tuning", self.seed, epoch)
+        order = torch.randperm(self.units, generator=generator)
+        units = [*map(self._rows, order[position * self.batch_size :][: self.batch_size].tolist())]
+        lengths = [sum(self.lengths[rows.start : rows.stop]) for rows in units]
+        batches = []
+        for group in by_length(lengths, self.network.device):
+            rows = [*chain.from_iterable(units[n] for n in group)]
+            batches.append(padded(self.items, rows, self.tokenizer, self.network))
+        return batches
+
+    def _rows(self, unit: int) -> range:  # of the items that stay together
+        return range(unit * self.together, (unit + 1) * self.together)
 
     def state(self) -> dict:
         return {}

@@ -185,10 +185,11 @@ def linked_entries(
         raise ConfigError(_NO_ENTRIES)
     if not entries:
         return []
-    first = {word: k for k, word in enumerate(dict.fromkeys(a for a, _ in entries))}
-    second = {word: k for k, word in enumerate(dict.fromkeys(b for _, b in entries), len(first))}
-    rows = [first[a] for a, _ in entries]
-    columns = [second[b] for _, b in entries]
+    sources, targets = zip(*entries)
+    first = {word: k for k, word in enumerate(dict.fromkeys(sources))}
+    second = {word: k for k, word in enumerate(dict.fromkeys(targets), len(first))}
+    rows = [first[word] for word in sources]
+    columns = [second[word] for word in targets]
     nodes = len(first) + len(second)
     graph = coo_array(([True] * len(entries), (rows, columns)), shape=(nodes, nodes))
     return connected_components(graph, directed=False)[1][rows].tolist()

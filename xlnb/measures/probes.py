@@ -306,7 +306,7 @@ def leakage(
     source: str,  # language of training
     target: str,  # language of the test
 ) -> dict[str, float]:  # shares of 1
-    "What of the test was seen in training: whole texts, in any order of words, and distinct words."
+    "Shares of the test that occur in training: texts, in any order of words, and distinct words."
     _check_task(task)
     for name, lang in (("source", source), ("target", target)):
         choose(name, lang, task.examples)
@@ -499,7 +499,7 @@ def read_states(
 ) -> (
     torch.Tensor
 ):  # (layers, vectors, hidden) float32 on the CPU; vectors in the order of the examples
-    "What the model says at every place to read, with dropout off."
+    "Averaged states of every range, with dropout off."
     starts = np.cumsum([0, *map(len, reading.ranges)])
     out = torch.empty(len(layers), starts[-1], model.config.hidden_size)
     with evaluating(model), torch.inference_mode():
@@ -811,7 +811,7 @@ def _rows(
     answer,  # (what was learned, first language, second language) → (facts, answers to each example), …
     **facts,
 ) -> list[dict]:
-    "Learn in the source and be tested everywhere; then every other language learns for itself."
+    "Scores of the source in every language, then of every other language in itself."
     _check_task(task)
     choose("source", source, task.examples)
     out = []
@@ -969,7 +969,7 @@ def _around(values, outside) -> list[tuple]:  # of each value: the one before, i
 
 # %% ../../nbs/measures/03_probes.ipynb #dacf1ef2
 def _word_bags(kind: str, examples) -> list:  # of each item
-    "Strings that stand for an item's words and their places."
+    "Strings for an item's words and their positions."
     bags = []
     for example in examples:
         if kind == "pairs":

@@ -1375,9 +1375,11 @@ def task_languages(
     langs = task.languages or sorted(
         {code for source in sources for code in _codes_there(root, source, split)}
     )
-    return [
-        lang for lang in langs if any(_paths(root, task, source, lang, split) for source in sources)
-    ]
+
+    def has_files(lang):
+        return any(_paths(root, task, source, lang, split) for source in sources)
+
+    return [*filter(has_files, langs)]
 
 # %% ../../nbs/measures/06_task_sets.ipynb #b5e008d9
 def _absent(task: TaskSet, language: str, split: str, root: Path) -> DataError:
