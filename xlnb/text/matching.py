@@ -8,8 +8,10 @@ __all__ = ['RULES', 'ORDERS', 'Matching', 'read_table', 'match_vocabulary', 'cld
 
 # %% ../../nbs/text/08_matching.ipynb #9968e5c3
 import json, re, unicodedata, warnings
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from scipy import sparse
@@ -35,7 +37,7 @@ def _letters() -> dict[int, int]:
     "GPT-2's 256 letters → bytes: 188 stand for themselves, the others are U+0100 and on."
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = sorted({*range(256)} - {*plain})
-    letters = {c: c for c in plain}
+    letters = dict(zip(plain, plain))
     for n, byte in enumerate(others):
         letters[0x100 + n] = byte
     return letters
@@ -50,14 +52,16 @@ _BYTE_SUBWORD = re.compile("<0x([0-9A-F]{2})>")
 def _marks(tokenizer) -> str:
     "'bytes', '▁', or the prefix inside a word ('##'); `ConfigError` for a tokenizer without such marks."
     backend = tokenizer.backend_tokenizer
-    parts = (backend.normalizer, backend.pre_tokenizer, backend.decoder)
-    states = [part.__getstate__() for part in parts if part is not None]
-    described = b"".join(states).decode()
-    if '"ByteLevel"' in described:
+    state = b""
+    for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):
+        if part is not None:
+            state += part.__getstate__()
+    state = state.decode()
+    if '"ByteLevel"' in state:
         return "bytes"
     if prefix := getattr(backend.model, "continuing_subword_prefix", None):
         return prefix
-    if "▁" in described:
+    if "▁" in state:
         return "▁"
     raise ConfigError(
         f"cannot tell which subwords of this {type(backend.model).__name__} tokenizer begin a "
@@ -221,7 +225,8 @@ def _cuts(backend, texts: list[str]) -> list[list[int]]:  # ids of each text
     cuts = []
     for block in in_blocks(texts, 10_000):
         encodings = backend.encode_batch_fast(block, add_special_tokens=False)
-        cuts += [encoding.ids for encoding in encodings]
+        for encoding in encodings:
+            cuts.append(encoding.ids)
     return cuts
 
 # %% ../../nbs/text/08_matching.ipynb #812b984b
@@ -364,7 +369,7 @@ def _rule_shares(matching, texts: dict[str, Iterable[str]] | None):
     "Subwords by rule, and for each language the share of running tokens and of word types."
     import pandas as pd
 
-    numbers = np.array([RULES.index(rule) for rule in matching.rule.tolist()])
+    numbers = np.array([*map(RULES.index, matching.rule.tolist())])
     counts = np.bincount(numbers, minlength=len(RULES))
     columns = {"subwords": counts, "share": counts / len(numbers)}
     for lang, lines in (texts or {}).items():
@@ -390,8 +395,8 @@ class Matching:
     entries: dict[str, dict] = field(default_factory=dict)  # language → counts of its dictionary
 
     def __repr__(self):
-        numbers = {rule: int((self.rule == rule).sum()) for rule in RULES}
-        counts = ", ".join(f"{rule} {n:,}" for rule, n in numbers.items() if n)
+        numbers = Counter(self.rule.tolist())
+        counts = ", ".join(f"{rule} {numbers[rule]:,}" for rule in RULES if rule in numbers)
         return f"Matching of {len(self.rule):,} subwords with {self.weights.shape[1]:,}: {counts}"
 
     def table(self):
@@ -411,8 +416,8 @@ class Matching:
         import pandas as pd
 
         frame = pd.DataFrame.from_dict(self.entries, orient="index").rename_axis("language")
-        taken = [lang for langs in self.language.values() for lang in langs.split(",")]
-        rows = [taken.count(lang) for lang in frame.index]
+        taken = ",".join(self.language.values()).split(",")
+        rows = [*map(taken.count, frame.index)]
         return frame.assign(**{"rows taken": rows})
 
 # %% ../../nbs/text/08_matching.ipynb #7c07e6c7
@@ -430,7 +435,8 @@ def _write_table(frame, path):
         open(temporary, "w", encoding="utf-8", newline="\n") as f,
     ):
         f.write("\t".join(_COLUMNS) + "\n")
-        f.writelines("\t".join(row) + "\n" for row in zip(*columns))
+        for row in zip(*columns):
+            f.write("\t".join(row) + "\n")
 
 # %% ../../nbs/text/08_matching.ipynb #readtab0
 def read_table(path):  # written by `Matching.save_table`
@@ -473,8 +479,8 @@ def _running(tokenizer, lines, size) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _occurrences(backend, texts: list[str], size: int) -> np.ndarray:
-    ids = [i for cut in _cuts(backend, texts) for i in cut]
-    return np.bincount(np.array(ids, int), minlength=size)
+    ids = np.array([*chain.from_iterable(_cuts(backend, texts))], int)
+    return np.bincount(ids, minlength=size)
 
 # %% ../../nbs/text/08_matching.ipynb #8d21babb
 def _matrix(cells, shape) -> sparse.csr_array:
@@ -635,7 +641,7 @@ def _coverage_figure(reports: dict):  # name → frame of `Matching.report` with
     "Share of running tokens that each rule covers, by language; returns the figure."
     frames = {name: _token_shares(report) for name, report in reports.items()}
     totals = sum(frame.sum(axis=1) for frame in frames.values())
-    used = [rule for rule in RULES if totals[rule]]
+    used = [*totals.index[totals > 0]]
     n = len(next(iter(frames.values())).columns)
     size = dict(height=0.9 + 0.22 * n, ncols=len(frames))
     fig, axes = figure("page", **size, sharey=True, sharex=True, squeeze=False)
@@ -804,8 +810,8 @@ def _counts(sentences, size: int, window: int) -> sparse.csr_array:
     "How often j occurs within `window` tokens of i in a sentence."
     total = sparse.csr_array((size, size), dtype=np.float64)
     for block in in_blocks(_id_lists(sentences, size), 10_000):
-        ids = np.array([i for sentence in block for i in sentence], np.int64)
-        lengths = [len(sentence) for sentence in block]
+        ids = np.array([*chain.from_iterable(block)], np.int64)
+        lengths = [*map(len, block)]
         number = np.repeat(np.arange(len(block)), lengths)
         for d in range(1, window + 1):
             same = number[:-d] == number[d:]
