@@ -284,7 +284,7 @@ def _check(s: Settings):
 
 # %% ../nbs/05_meta_xlm.ipynb #check0rd
 def _check_order(s: Settings):
-    "Raise `ConfigError` for an order of a monolingual phase that does not take place."
+    "Raise `ConfigError` for an order without a monolingual phase of this notebook."
     if s.meta_order == "text":
         return
     if not s.inherits:
