@@ -316,7 +316,7 @@ def to_veco(
         renamed |= dict(zip(theirs, weights[ours].chunk(len(theirs))))
     return renamed
 
-
+# %% ../../nbs/encoder/05_seq2seq.ipynb #fromveco
 def from_veco(
     weights: dict,  # under VECO's names
     names: list[str],  # of the parameters to convert, under our names
