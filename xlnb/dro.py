@@ -66,8 +66,9 @@ def chi_square(
     other = _values(checked_probabilities(p), q, "probability")
     if (other[base == 0] > 0).any():
         return math.inf
-    base, other = base[base > 0], other[base > 0]
-    return float(((other / base - 1) ** 2 @ base) / 2)
+    drawn = base > 0
+    ratios = other[drawn] / base[drawn]
+    return float(((ratios - 1) ** 2 @ base[drawn]) / 2)
 
 # %% ../nbs/04a_dro.ipynb #7e3aec39
 FLOORS = (None, "ratio", "as_published")
@@ -125,9 +126,13 @@ def best_response(
     if floor == "as_published":
         p = np.maximum(p, base.min())
         p /= p.sum()
-    whole = np.zeros(len(q))
-    whole[drawn] = p
-    return dict(zip(q, whole.tolist()))
+    return _over_all_pairs(p, drawn, q)
+
+
+def _over_all_pairs(p, drawn, q) -> dict:  # pair → probability; 0 where q never draws
+    probabilities = np.zeros(len(q))
+    probabilities[drawn] = p
+    return dict(zip(q, probabilities.tolist()))
 
 # %% ../nbs/04a_dro.ipynb #065acc28
 ESTIMATORS = ("counts", "corrected", "published")
@@ -238,10 +243,10 @@ def residual_losses(
     langs = sorted({lang for pair in losses for lang in split_pair(pair)})
     sides = np.array([[lang in split_pair(pair) for lang in langs] for pair in losses], float)
     x = _values(losses, losses, "loss")
-    rest = x - sides @ np.linalg.lstsq(sides, x, rcond=None)[0]
+    residuals = x - sides @ np.linalg.lstsq(sides, x, rcond=None)[0]
     # rounding, which a best response would magnify
-    rest[np.abs(rest) < 1e-9 * np.abs(x).max()] = 0
-    return dict(zip(losses, rest.tolist()))
+    residuals[np.abs(residuals) < 1e-9 * np.abs(x).max()] = 0
+    return dict(zip(losses, residuals.tolist()))
 
 # %% ../nbs/04a_dro.ipynb #c0e96a56
 def first_round(
@@ -259,7 +264,7 @@ def next_round(
     rho: float,
     drive: dict | None = None,  # pair → what the adversary answers; None: the losses
     floor: str | None = None,  # of `best_response`
-    **measured: dict,  # pair → number, kept in the round: rtd_accuracy=…
+    **measured: dict,  # pair → number, stored in the round: rtd_accuracy=…
 ) -> dict:  # the new round, not yet in the list
     "One move of iterated best response (XY-LENT section 6.6): always from the q at the start, not from the last p."
     p = best_response(
@@ -356,14 +361,11 @@ def project_chi_square(
     if over(p) > 0:
         while over(at(high)) > 0:
             high += 1
-        p = (
-            at(brentq(lambda s: over(at(s)), -50, high, xtol=1e-13))
-            if over(at(-50)) > 0
-            else at(-50)
-        )
-    whole = np.zeros(len(q))
-    whole[drawn] = p
-    return dict(zip(q, whole.tolist()))
+        low = -50.0
+        if over(at(low)) > 0:
+            low = brentq(lambda s: over(at(s)), low, high, xtol=1e-13)
+        p = at(low)
+    return _over_all_pairs(p, drawn, q)
 
 # %% ../nbs/04a_dro.ipynb #3de54c17
 DEFECTS = ("copies", "shuffled", "template", "wrong language")
@@ -477,14 +479,15 @@ def _copies(a, b):  # trigrams of the lines of either side
     return _inner(a, b) >= _OVERLAP * np.sqrt(_inner(a, a) * _inner(b, b))
 
 # %% ../nbs/04a_dro.ipynb #06ef3c36
-def _likeness(a, b, rest) -> dict:  # trigrams of either side; (lines,) bool: those to judge by
-    "Trigram cosine of the two languages as wholes, whatever the pairing, and of aligned lines; None for too few lines."
-    if rest.sum() < _ENOUGH:
+def _likeness(a, b, judged) -> dict:  # trigrams of either side; (lines,) bool: lines that count
+    "Trigram cosine of the two languages, whatever the pairing, and of aligned lines; None for too few lines."
+    if judged.sum() < _ENOUGH:
         return {"languages": None, "lines": None}
-    a = a[rest]
-    b = b[rest]
+    a = a[judged]
+    b = b[judged]
     aligned = _inner(a, b) / np.maximum(np.sqrt(_inner(a, a) * _inner(b, b)), 1)
-    one, two = (np.asarray(x.sum(0)).ravel() for x in (a, b))
+    one = np.asarray(a.sum(0)).ravel()
+    two = np.asarray(b.sum(0)).ravel()
     return {
         "languages": float(one @ two / np.sqrt((one @ one) * (two @ two))),
         "lines": float(np.median(aligned)),
@@ -505,8 +508,8 @@ def _partners(
 def _script(line):
     from xlnb.text.batches import script
 
-    found = script([line])
-    return _EAST.get(found, found)
+    name = script([line])
+    return _EAST.get(name, name)
 
 
 def _usual_scripts(
@@ -523,13 +526,10 @@ def _usual_scripts(
 
 # %% ../nbs/04a_dro.ipynb #45a18768
 def _other_script(pair, scripts, usual):  # (lines,) bool
-    return np.any(
-        [
-            [found not in (usual[lang], "?") for found in side]
-            for lang, side in zip(split_pair(pair), scripts)
-        ],
-        axis=0,
-    )
+    strange = np.zeros(len(scripts[0]), bool)
+    for lang, side in zip(split_pair(pair), scripts):
+        strange |= ~np.isin(side, [usual[lang], "?"])
+    return strange
 
 # %% ../nbs/04a_dro.ipynb #b640e5fd
 def _lengths(rows):  # log ratio of each line; how little one length says about the other, 0 … 1
@@ -545,42 +545,41 @@ def _repeats(rows):  # (lines,) bool: the same two lines stood before
     return np.array([first[tuple(row)] < n for n, row in enumerate(rows)])
 
 # %% ../nbs/04a_dro.ipynb #9bd8f44a
-def _looked_at(pair, rows, scripts, usual) -> dict:
+def _pair_evidence(pair, rows, scripts, usual) -> dict:
+    "As of `text_evidence`, of one pair."
     from xlnb.measures.retrieval import string_overlap
 
     first, second = ([*side] for side in zip(*rows))
-    trigrams, partners, (ratio, lengths) = (
-        string_overlap(first, second),
-        _partners(first, second),
-        _lengths(rows),
-    )
+    trigrams = string_overlap(first, second)
+    partners = _partners(first, second)
+    ratio, lengths = _lengths(rows)
+    flags = _line_flags(pair, rows, scripts, usual, trigrams, partners)
+    row = {name: float(flag.mean()) for name, flag in flags.items()}
+    row["lengths"] = lengths
+    row["length ratio"] = float(np.exp(np.median(ratio)))
+    row["most partners"] = int(partners.max())
+    row["lines"] = len(rows)
+    is_long = np.array([min(len(a), len(b)) >= _LONG for a, b in rows])
+    row["likeness"] = _likeness(*trigrams, is_long & ~flags["copies"])
+    flags["lengths"] = np.abs(ratio - np.median(ratio)) > math.log(2)
+    return {"row": row, "lines": rows, "flags": flags}
+
+
+def _line_flags(pair, rows, scripts, usual, trigrams, partners) -> dict:
+    "Evidence → (lines,) bool."
     empty = np.array([not (a.strip() and b.strip()) for a, b in rows])
-    copies = _copies(*trigrams) & ~empty
-    flags = {
-        "copies": copies,
+    return {
+        "copies": _copies(*trigrams) & ~empty,
         "one-to-many": (partners >= _MANY) & ~empty,
         "empty": empty,
         "other script": _other_script(pair, scripts, usual),
         "repeats": _repeats(rows) & ~empty,
     }
-    row = {name: float(flag.mean()) for name, flag in flags.items()} | {"lengths": lengths}
-    row |= {
-        "length ratio": float(np.exp(np.median(ratio))),
-        "most partners": int(partners.max()),
-        "lines": len(rows),
-    }
-    long = np.array([min(map(len, two)) >= _LONG for two in rows])
-    row["likeness"] = _likeness(*trigrams, long & ~copies)
-    return {
-        "row": row,
-        "lines": rows,
-        "flags": flags | {"lengths": np.abs(ratio - np.median(ratio)) > math.log(2)},
-    }
 
 # %% ../nbs/04a_dro.ipynb #4f964ebf
 def text_evidence(
     pairs: dict,  # pair → iterable of (line, line)
-    sample: int = 1_000,  # lines of each pair, drawn at random from the whole stream
+    sample: int = 1_000,  # lines of each pair, drawn at random from the complete stream
     seed: int = 0,
 ) -> dict:  # pair → {'row': name → number, 'lines': the sample, 'flags': evidence → (lines,) bool}
     "What the lines of each pair say about it; `DataError` for a pair without lines, or whose lines are no pairs."
@@ -601,7 +600,9 @@ def text_evidence(
         pair: [list(map(_script, side)) for side in zip(*rows)] for pair, rows in sampled.items()
     }
     usual = _usual_scripts(scripts)
-    return {pair: _looked_at(pair, rows, scripts[pair], usual) for pair, rows in sampled.items()}
+    return {
+        pair: _pair_evidence(pair, rows, scripts[pair], usual) for pair, rows in sampled.items()
+    }
 
 # %% ../nbs/04a_dro.ipynb #102af41f
 def _trajectory_evidence(trajectory, baseline) -> dict:  # evidence → pair → number
@@ -609,10 +610,11 @@ def _trajectory_evidence(trajectory, baseline) -> dict:  # evidence → pair →
         raise DataError("the trajectory has no round after the first: nothing was measured yet")
     last = trajectory[-1]
     ratios = weight_ratios(trajectory)
-    found = {"moved": ratios, "loss": last["losses"], "RTD accuracy": last.get("rtd_accuracy", {})}
+    evidence = {"moved": ratios, "loss": last["losses"]}
+    evidence["RTD accuracy"] = last.get("rtd_accuracy", {})
     if baseline is not None:
-        found["above baseline"] = excess_losses(last["losses"], baseline)
-    return found
+        evidence["above baseline"] = excess_losses(last["losses"], baseline)
+    return evidence
 
 
 def _deviations(name, x, usual_loss, spread_of_ratios):  # (pairs,)
@@ -648,7 +650,7 @@ _PHRASES = {
     "moved": "drawn {:.2f} times as often as at the start",
     "loss": "loss {:.2f}",
     "above baseline": "loss {:+.2f} against the baseline",
-    "RTD accuracy": "replaced tokens told with {:.0%}",
+    "RTD accuracy": "replaced tokens detected with {:.0%}",
 }
 
 
@@ -672,10 +674,11 @@ def _related(likeness) -> str:
     )
 
 # %% ../nbs/04a_dro.ipynb #d3cc59f1
-def _examples(found, leading, number, seed) -> list:  # of `text_evidence`; the strongest evidence
+def _examples(evidence, leading, number, seed) -> list:  # of `text_evidence`; the strongest
     "Lines that show the leading evidence if it comes from the text, otherwise any."
-    lines = found["lines"]
-    flagged = [line for line, flag in zip(lines, found["flags"].get(leading, [])) if flag] or lines
+    lines = evidence["lines"]
+    flags = evidence["flags"].get(leading, [])
+    flagged = [line for line, flag in zip(lines, flags) if flag] or lines
     chosen = numpy_generator("examples", seed).choice(
         len(flagged), min(number, len(flagged)), replace=False
     )
@@ -684,21 +687,22 @@ def _examples(found, leading, number, seed) -> list:  # of `text_evidence`; the 
 
 def _gathered(trajectory, baseline, texts) -> dict:  # evidence → pair → number
     values = _trajectory_evidence(trajectory, baseline) if trajectory else {}
-    for pair, found in texts.items():
+    for pair, evidence in texts.items():
         for name in LIMITS:
-            if name in found["row"]:
-                values.setdefault(name, {})[pair] = found["row"][name]
+            if name in evidence["row"]:
+                values.setdefault(name, {})[pair] = evidence["row"][name]
     return {name: by_pair for name, by_pair in values.items() if by_pair}
 
 # %% ../nbs/04a_dro.ipynb #a34bc58b
-def _limits(given) -> dict:
-    for name, limit in (given or {}).items():
+def _limits(limits) -> dict:
+    changes = limits or {}
+    for name, limit in changes.items():
         choose("limit", name, LIMITS)
         if not 0 < limit < math.inf:
             raise ConfigError(
                 f"limits[{name!r}]={limit!r}: a number above 0; default {LIMITS[name]}"
             )
-    return LIMITS | (given or {})
+    return LIMITS | changes
 
 # %% ../nbs/04a_dro.ipynb #63ebc929
 def find_bad_bitext(
