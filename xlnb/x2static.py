@@ -525,10 +525,8 @@ def _weights_hash(model) -> str:
         "dtype",
         "trained_on_pairs",
     )
-    identity = {k: v for k, v in config.items() if k not in passing}
-    digest.update(
-        json.dumps([type(model).__name__, identity], sort_keys=True, default=str).encode()
-    )
+    facts = {k: v for k, v in config.items() if k not in passing}
+    digest.update(json.dumps([type(model).__name__, facts], sort_keys=True, default=str).encode())
     for name, value in sorted(model.state_dict().items()):
         if "pooler" in name.split("."):
             continue
