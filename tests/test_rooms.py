@@ -1,0 +1,92 @@
+"""How far a run's settings, a model's folder and a file of vectors travel: at most five rooms of the house.
+
+A room is a sub-package; the modules on top, which people type, are one room."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT, write
+
+from xlnb import xlm_e
+from xlnb.command import main as command
+from xlnb.encoder.encoder import config_for
+from xlnb.encoder.heads import EncoderForMaskedLM
+from xlnb.pretraining.pretraining import run
+from xlnb.text.vectors import WordVectors
+from xlnb.text.vocab import train_vocab
+
+LINES = [f"Satz {n} von zwanzig, sentence {n} of twenty" for n in range(20)]
+
+
+def rooms_met(call, meets) -> set[str]:
+    "Rooms with a function that `call` hands an argument for which `meets` is true."
+    rooms = set()
+
+    def note(frame, event, _):
+        path = Path(frame.f_code.co_filename)
+        if event != "call" or ROOT / "xlnb" not in path.parents:
+            return
+        code = frame.f_code
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if any(meets(frame.f_locals.get(name)) for name in names):
+            room = path.relative_to(ROOT / "xlnb").parts[:-1]
+            rooms.add(room[0] if room else "top")
+
+    sys.settrace(note)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return rooms
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    "The folder of a network that nobody has trained."
+    folder = tmp_path_factory.mktemp("a model")
+    tokenizer = train_vocab({"de": LINES}, 36, tmp_path_factory.mktemp("vocabulary"))
+    config = config_for("tiny", vocab_size=len(tokenizer), num_hidden_layers=2)
+    EncoderForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_the_settings_of_a_run(root):
+    settings = xlm_e.Settings(
+        steps=2, langs="de,en", batch_tokens=256, test_lines=20, width=32, layers=2
+    )
+    recipe = xlm_e.RECIPE
+    rooms = rooms_met(
+        lambda: run(recipe, recipe.resolve(settings)),
+        lambda value: isinstance(value, xlm_e.Settings),
+    )
+    assert rooms == {"top", "pretraining", "base"}
+
+
+def test_the_folder_of_a_model(model, tmp_path):
+    text = write(tmp_path / "de.txt", "\n".join(LINES))
+    arguments = ["encode", str(text), "--model", str(model), "--output", str(tmp_path / "de.npy")]
+    rooms = rooms_met(
+        lambda: command(arguments),
+        lambda value: isinstance(value, (str, Path)) and str(value) == str(model),
+    )
+    assert "encoder" in rooms and len(rooms) <= 5, rooms
+
+
+def test_a_file_of_vectors(tmp_path):
+    words = [f"word{n}" for n in range(30)]
+    random = np.random.default_rng(0)
+    for language in ("de", "en"):
+        matrix = random.standard_normal((30, 8)).astype(np.float32)
+        WordVectors(words, matrix, language).save(tmp_path / f"{language}.vec")
+    write(tmp_path / "de-en.txt", "".join(f"{word} {word}\n" for word in words))
+    paths = [str(tmp_path / name) for name in ("de.vec", "en.vec")]
+    arguments = [*paths, "--languages", "de,en", "--output", str(tmp_path / "mapped")]
+    arguments += ["--dictionary", str(tmp_path / "de-en.txt")]
+    rooms = rooms_met(
+        lambda: command(["map", *arguments]),
+        lambda value: isinstance(value, (str, Path)) and str(value) in paths,
+    )
+    assert "text" in rooms and len(rooms) <= 5, rooms
