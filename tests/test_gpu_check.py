@@ -75,7 +75,7 @@ def run(*arguments, **environment):
 def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
     G.speed(place)
     found = {r["case"]: r for r in records(place.runs.parent / "results")}
-    assert {"128 tokens", "256 tokens"} < found.keys() and len(found) == 9
+    assert {"128 tokens", "256 tokens"} < found.keys() and len(found) == 8
     assert all(
         any(how in case for case in found)
         for how in (

@@ -835,8 +835,8 @@ def test_a_folder_from_elsewhere_leads_to_a_record_and_a_model(name, parts, fold
     assert record["meta"]["source"].startswith(f"my-{name}-")
     came = {(row["weights"], row["from"]) for row in record["start"]}
     assert {
-        ("embedding matrix", "source, mapped"),
-        ("embedding matrix", "normal, like the matched"),
+        ("word table", "source, mapped"),  # as records have it
+        ("word table", "normal, like the matched"),
         ("blocks", "source"),
         ("other embeddings", "source"),
     } <= came

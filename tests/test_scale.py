@@ -36,7 +36,8 @@ def repeat(path, facts):
     }
 
     def longer(record):
-        return {k: v * TIMES if k in ("items", "tokens") else v for k, v in record.items()}
+        counts = ("lines", "items", "tokens")
+        return {k: v * TIMES if k in counts else v for k, v in record.items()}
 
     return {**longer(facts), "shards": [{**longer(shard), "files": files}]}
 

@@ -1126,14 +1126,10 @@ def _of_start(s, data, part, network, probed, measured) -> dict:
         metrics = _distilled_scores(_base_vectors(s, data), s.hub, data.lexicon, "before")
         for system, tested in both.items():
             metrics |= measure(part, tested, probed, system)
-        return metrics
+        return [*metrics.items()]
 
-    return cached_rows(
-        data.made,
-        "measures",
-        [s.hub, s.test_lines, s.teacher_lines, measured, source_hash()],
-        compute,
-    )
+    key = [s.hub, s.test_lines, s.teacher_lines, measured, source_hash()]
+    return dict(cached_rows(data.made, "measures", key, compute))
 
 # %% ../../nbs/results/07c_static_runs.ipynb #sevaluate
 def evaluate_run(
