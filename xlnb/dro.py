@@ -128,7 +128,7 @@ def best_response(
         p /= p.sum()
     return _over_all_pairs(p, drawn, q)
 
-
+# %% ../nbs/04a_dro.ipynb #76721931
 def _over_all_pairs(p, drawn, q) -> dict:  # pair → probability; 0 where q never draws
     probabilities = np.zeros(len(q))
     probabilities[drawn] = p
@@ -564,7 +564,7 @@ def _pair_evidence(pair, rows, scripts, usual) -> dict:
     flags["lengths"] = np.abs(ratio - np.median(ratio)) > math.log(2)
     return {"row": row, "lines": rows, "flags": flags}
 
-
+# %% ../nbs/04a_dro.ipynb #0b105f5b
 def _line_flags(pair, rows, scripts, usual, trigrams, partners) -> dict:
     "Evidence → (lines,) bool."
     empty = np.array([not (a.strip() and b.strip()) for a, b in rows])
