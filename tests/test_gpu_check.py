@@ -75,18 +75,19 @@ def run(*arguments, **environment):
 def test_speed_and_a_second_call_that_measures_nothing(place, capsys):
     G.speed(place)
     found = {r["case"]: r for r in records(place.runs.parent / "results")}
-    assert {"128 tokens", "256 tokens"} < found.keys() and len(found) == 8
-    assert all(
-        any(how in case for case in found)
-        for how in (
-            "by part",
-            "by kernel",
-            "head chunked",
-            "padded True",
-            "compiled True",
-            "compiled True, by kernel",
-        )
+    shapes = ("128 tokens", "256 tokens")
+    fastest = max(shapes, key=lambda shape: found[shape]["tokens_per_second"])
+    variants = (
+        "by part",
+        "by kernel",
+        "head chunked",
+        "padded True",
+        "compiled True",
+        "compiled True, by kernel",
     )
+    cases = {f"{fastest}, {variant}" for variant in variants}
+    # a small step is always profiled, since starting kernels takes most of its time
+    assert found.keys() == {*shapes, *cases, "128 tokens, by kernel"}
     step = found["256 tokens"]
     assert 0 < step["mfu"] and step["masked"] < step["tokens"] <= step["places"]
     assert step["tokens_per_second"] == pytest.approx(step["tokens"] / step["seconds"])
