@@ -10,10 +10,10 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from xlnb.base.core import (
     ConfigError,
@@ -30,7 +30,8 @@ from xlnb.base.core import (
 class Encode:
     "Sentence vectors of a text file, a row for every line, as a NumPy array."
 
-    text: Positional[str]  # file, a sentence per line; '-' is standard input
+    # file, a sentence per line; '-' is standard input
+    text: Positional[Annotated[str, arg(metavar="TEXT")]]
     model: str  # folder of an encoder with its tokenizer
     output: str  # file that ends in .npy
     layer: int | None = None  # 0 = embeddings; None: as the model's folder says
@@ -64,8 +65,10 @@ def run_encode(settings: Encode) -> str:  # what was done
 class Map:
     "Word vectors of a language in the space of another one, as files that gensim opens."
 
-    source: Positional[str]  # file of word vectors to map: .safetensors, .vec or .bin
-    hub: Positional[str]  # file of word vectors whose space stays as it is
+    # file of word vectors to map: .safetensors, .vec or .bin
+    source: Positional[Annotated[str, arg(metavar="SOURCE")]]
+    # file of word vectors whose space stays as it is
+    hub: Positional[Annotated[str, arg(metavar="HUB")]]
     languages: str  # their codes, e.g. de,en
     output: str  # folder for both files of mapped vectors
     dictionary: str | None = None  # file, a word and its translation per line; None: unsupervised
@@ -115,7 +118,10 @@ COMMANDS = {
     "evaluate": Command("an encoder on downstream tasks, beside its controls", "evaluation"),
     "translate": Command("translate standard input, line by line", function="_translate"),
     "pretrain": Command("train as one of the papers does", function="_pretrain"),
-    "records": Command("what is on record of a notebook's experiments", "pretraining.experiments"),
+    "records": Command(
+        "experiments of a notebook: what is on record, and what is missing",
+        "pretraining.experiments",
+    ),
 }
 
 # %% ../nbs/09_command.ipynb #f2f55bd4

@@ -620,9 +620,12 @@ def _with_values(settings, argv) -> list[str]:
 
 
 def _without_frame(text: str) -> str:
-    "What stands in tyro's boxes, without their titles, as one line."
-    lines = (line.strip("│╰╯─ ") for line in text.splitlines() if not line.startswith("╭"))
-    return " ".join(line for line in lines if line)
+    "What stands in tyro's boxes, drawn with lines or with hyphens, without their titles, as one line."
+    lines = [line.strip("│╰╯─ ") for line in text.splitlines() if not line.startswith("╭")]
+    if len(lines) > 1 and lines[1] and set(lines[1]) == {"-"}:
+        lines = lines[2:]
+    sentence = " ".join(line for line in lines if set(line) - {"-"})
+    return re.sub(r" Got errors: .*(?= Argument helptext)", "", sentence)
 
 # %% ../../nbs/base/00_core.ipynb #c4fcca86
 def check_types(

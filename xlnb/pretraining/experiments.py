@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from xlnb.base.core import (
     ConfigError,
@@ -320,8 +321,9 @@ def recipe_of(notebook: str):  # e.g. '03_xlm_e'
 class _CommandLine:
     "List how many runs of a notebook's experiments are on record, or run what is missing."
 
-    notebook: Positional[str]  # notebook of the experiments, e.g. 03_xlm_e
-    experiments: Positional[tuple[str, ...]] = ()  # those to run, e.g. tasks; none: list all
+    notebook: Positional[Annotated[str, arg(metavar="NOTEBOOK")]]  # e.g. 03_xlm_e
+    # those to run, e.g. tasks; none: list all
+    experiments: Positional[Annotated[tuple[str, ...], arg(metavar="EXPERIMENT …")]] = ()
     workers: int | None = None  # runs side by side; None: one per core
 
 # %% ../../nbs/pretraining/02_experiments.ipynb #11st0rrn
