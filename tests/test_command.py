@@ -1,6 +1,6 @@
 "The command `xlnb`: every name in it leads somewhere, and what has no module of its own does what it says."
 
-import sys, tomllib
+import re, sys, tomllib
 from importlib import import_module
 
 import numpy as np
@@ -60,6 +60,8 @@ def test_every_recipe_explains_its_settings(name, capsys):
     shown = capsys.readouterr().out
     assert not e.value.code and shown.startswith(f"usage: xlnb pretrain {name} ")
     assert "--max_minutes FLOAT" in shown
+    unexplained = re.findall(r"--(\w+) \S+\s*\(default", shown.replace("│", " "))
+    assert not unexplained
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ class Settings(RunSettings):
     target: str = "de"  # language that is written
     start: str = "random"  # random, or tasks of `veco` that encoder and decoder are pretrained on, on the same corpus
     init: str = ""  # folder of an encoder with its tokenizer, in place of `start`
-    pretraining_steps: int | None = None
+    pretraining_steps: int | None = None  # of VECO, before translation is trained
     decoder_layers: int | None = None  # None: as many as the encoder has
     decoder_from: str = "last"  # the encoder's last | first blocks
     tied: bool = False  # whether encoder and decoder share self-attention and feed-forward

@@ -164,10 +164,10 @@ class Settings(RunSettings):
     budget_flops: float | None = None  # instead of steps: training FLOPs to spend
     parallel_share: float = 0.5  # of a step's tokens, how many are translation pairs
     rtd_weight: float | None = None  # λ, weight of the discriminator's loss
-    generator_layers: int | None = None
+    generator_layers: int | None = None  # blocks of the generator: 4 beside 12 in the paper's base
     restart_positions: bool | None = None  # count positions anew in the second sentence of a pair
     pair_sides: str | None = None  # mask both | one side of a pair
-    pair_mask_rate: float | None = None
+    pair_mask_rate: float | None = None  # share of a pair's tokens that are masked
     mask_policy: str | None = None  # input at a masked position: mask | 80-10-10
     contrast: float = 0.0  # weight of a sentence contrast (InfoNCE) on pairs
 

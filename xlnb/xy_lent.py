@@ -80,7 +80,7 @@ VOCABULARIES = {"joint": train_vocab, "vocap": train_vocap}
 class Settings(xlm_e.Settings):
     "Parameters of an XY-LENT run: those of XLM-E, and how often each pair of languages is read."
 
-    langs: str = "de,en,hi,ru"
+    langs: str = "de,en,hi,ru"  # comma-separated codes
     bitext: str = "x-y"  # x-y: pairs of all languages | en-x: pairs with the pivot alone | none: text of the pivot
     pivot: str = "en"  # the language that en-x pairs have in common
     pair_lines: int | None = None  # sentence pairs in all
