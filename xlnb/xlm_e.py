@@ -106,7 +106,7 @@ def _subwords(ids, tokenizer):  # a space alone: _
 # %% ../nbs/03_xlm_e.ipynb #abd592c4
 def plot_corruption(
     row: Corruption,
-    base: float,  # share of replaced tokens: the answer of a discriminator that knows nothing else
+    base: float,  # share of replaced tokens, drawn as the dashed line
 ):
     "Tokens in boxes, stage under stage, and the discriminator's probability of *replaced* (XLM-E, Figure 2)."
     fig, (top, bottom) = figure("page", 2.4, nrows=2, sharex=True, height_ratios=(3, 2))
@@ -162,7 +162,7 @@ class Settings(RunSettings):
     tasks: str = "mrtd+trtd"  # mrtd+trtd | mrtd | mlm+tlm | mlm
     mismatched: bool = False  # control: the same sentences, paired at random
     budget_flops: float | None = None  # instead of steps: training FLOPs to spend
-    parallel_share: float = 0.5  # of a step's tokens, how many are translation pairs
+    parallel_share: float = 0.5  # share of a step's tokens that are in translation pairs
     rtd_weight: float | None = None  # λ, weight of the discriminator's loss
     generator_layers: int | None = None  # blocks of the generator: 4 beside 12 in the paper's base
     restart_positions: bool | None = None  # count positions anew in the second sentence of a pair
@@ -186,7 +186,7 @@ class Settings(RunSettings):
 # %% ../nbs/03_xlm_e.ipynb #a1ffc38a
 # Table 8; tiny and small are ours
 GENERATOR_LAYERS = {"tiny": 1, "small": 2, "base": 4, "large": 6, "xl": 8}
-# seen to learn in minutes
+# networks with these values learn in minutes; not compared with others
 _SMALL_CHOICES = dict(restart_positions=True, pair_sides="one", pair_mask_rate=0.4, rtd_weight=5.0)
 _PAPER_PAIRS = dict(
     restart_positions=False, pair_sides="both", pair_mask_rate=0.15, rtd_weight=50.0
@@ -194,7 +194,7 @@ _PAPER_PAIRS = dict(
 _PAPER_CHOICES = dict(norm="post", initializer_range=0.02, **_PAPER_PAIRS)
 # on the embedded corpus
 STEPS = {"tiny": 1250, "small": 4000, "base": 20_000, "large": 20_000, "xl": 20_000}
-# more to learn than names
+# on sentences: more steps than on the phrases of the embedded corpus
 _STEPS_ON_TEXT = {"tiny": 5000, "small": 8000, "base": 40_000, "large": 40_000, "xl": 40_000}
 BATCH_TOKENS = {"tiny": 256, "small": 2048, "base": 1024, "large": 1024, "xl": 1024}
 PAPER = dict(
@@ -296,8 +296,8 @@ def prepare_data(settings: Settings) -> Prepared:  # resolved
 def make_batches(
     settings: Settings,
     data: Prepared,
-    pair_probabilities: dict | None = None,  # language pair → share of the pair tokens; None: by
-    # alpha
+    # language pair → share of the pair tokens; None: by alpha
+    pair_probabilities: dict | None = None,
     text_probabilities: dict | None = None,  # language → share of the text; None: by alpha
 ) -> MixedBatches:
     "The batches of a run: text, and pairs if a task uses them."
@@ -319,7 +319,7 @@ def sums_of_replaced(
     logits: torch.Tensor,
     labels: torch.Tensor,  # (batch, seq)
     batch: dict,
-    groups: list,  # language pairs with sums of their own
+    groups: list,  # language pairs that are also summed separately
 ) -> dict:
     "Sums of replaced token detection: loss, correct answers, replaced tokens; for pairs also by language pair."
     name = loss_names(batch)[1]
@@ -350,7 +350,7 @@ def sentence_contrast(
     words: torch.Tensor,  # (1, seq) ids without masks
     batch: dict,  # packed pairs
 ) -> torch.Tensor:
-    "InfoNCE over the sentences of a batch, each read alone: its mean state against those of all translations."
+    "InfoNCE between the mean states of the two sentences of each pair; each sentence is encoded alone."
     states = encoder(
         input_ids=words, cu_seqlens=sides_apart(batch), position_ids=batch["position_ids"]
     ).last_hidden_state[0]
@@ -373,7 +373,7 @@ class GeneratorAndDiscriminator(MaskedLanguageModel):
         self,
         settings: Settings,  # resolved
         ids: MaskIds,
-        groups: list = (),  # language pairs with sums of their own
+        groups: list = (),  # language pairs that are also summed separately
     ):
         super().__init__(
             self.new_network(settings, "generator"),
@@ -466,7 +466,7 @@ def untrained_gain(
     settings: Settings,  # resolved
     masked_tokens: int,  # that the gain is a mean over
 ) -> float:  # nats
-    "Four standard deviations of an untrained network's translation gain, or more: logits scatter by init · √width."
+    "Upper bound of an untrained network's translation gain: four standard deviations, with independent states."
     return 4 * settings.initializer_range * math.sqrt(2 * settings.width / masked_tokens)
 
 # %% ../nbs/03_xlm_e.ipynb #60baf806
@@ -517,7 +517,7 @@ def describe(record: dict) -> str:
     "The run of a record in words: tasks, and what differs from the defaults of its size, corpus and languages."
     p, _ = renamed_parameters(current_parameters(record), RECIPE)
     default = asdict(resolve(Settings(**{k: p[k] for k in ("size", "corpus", "langs", "tasks")})))
-    # the last goes with the steps
+    # warmup_steps follows from the steps
     same = NOT_IDENTITY | {"tasks", "mismatched", "seed", "warmup_steps"}
     other = {k: v for k, v in p.items() if k in default.keys() - same and v != default[k]}
     differences = [f"{k}={v}" for k, v in other.items()]
@@ -546,7 +546,7 @@ def compare_with_paper(s: Settings) -> list[dict]:  # resolved
     "Value of the paper's model of that size (base where it has none), this run's value and the reason."
     configs = list(network_configs(s).values())
     paper = {"language exponent α": "0.7"} | _COLUMNS.get(s.size, _COLUMNS["base"])
-    small = {"tiny": "learns in minutes; not compared", "small": "as at tiny"}
+    small = {"tiny": "learns in minutes; not compared", "small": "as for size tiny"}
     reason = small.get(s.size, "as given")
     return comparison_table(
         [
@@ -584,7 +584,7 @@ def _network_rows(s, config, reason) -> list[tuple]:
     positions = "restart" if s.restart_positions else "run on"
     buckets = f"{config.relative_buckets} buckets to distance {config.relative_max_distance}"
     bias = f"{s.relative_positions}; {buckets}"
-    nearest = "shared in COCO-LM, its nearest kin"
+    nearest = "shared in COCO-LM, a similar method"
     one_pass = "one pass of the generator gives loss and samples"
     return [
         ("layer norm", "not given", s.norm, reason),
@@ -661,7 +661,7 @@ _CHOICES = {
 # %% ../nbs/03_xlm_e.ipynb #46fdf301
 EXPERIMENTS = {
     "start": Experiment(
-        "A relative bias that starts local spares a network the search for its neighbours.",
+        "A relative bias that starts local speeds up learning.",
         {**_STARTS, "XLM-E, random pairs": _TWINS["XLM-E, random pairs"]},
         _PHRASES,
         _SEEDS,
@@ -674,13 +674,13 @@ EXPERIMENTS = {
         _SEEDS,
     ),
     "choices": Experiment(
-        "The weight of the discriminator, the gate, the width and a contrast of sentences.",
+        "The effect of λ, of the gate, of the width, and of a contrastive loss on sentences.",
         _CHOICES,
         _PHRASES,
         _SEEDS,
     ),
     "long": Experiment(
-        "At 20 million tokens, retrieval and alignment by layer.",
+        "Retrieval and alignment by layer after 20 million tokens.",
         _TWINS,
         dict(_CAPTIONS, steps=24_000, max_minutes=600.0),
     ),
