@@ -126,8 +126,8 @@ __doc__ += """\
                              pair is lost
     dro                      Pairs with a high loss are drawn more often, within a chi-square ball; what that says
                              about their text
-    meta_xlm                 Start a cross-lingual model from a monolingual one, and tell what it inherits from what
-                             it learns
+    meta_xlm                 Initialise a cross-lingual model from a monolingual one, and separate what it inherits from
+                             what it learns
     veco                     Masked words guessed from a sentence, and again with its translation in view:
                              cross-attention that is plugged in and out
     translation              A translator whose encoder and decoder start from one pretrained network, trained, scored
