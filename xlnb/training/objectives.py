@@ -247,7 +247,7 @@ def head_chunk(
 
 # %% ../../nbs/training/00_objectives.ipynb #9fdbdb70
 class _Race:
-    "Gumbel-max over blocks: the winner so far, and the exponentials inside it."
+    "Gumbel-max over blocks: the block with the largest key so far, and its exponentials."
 
     def __init__(self, noise, dtype):  # (n, blocks in the vocabulary) Gumbel numbers
         n = len(noise)
@@ -408,7 +408,7 @@ def _head_gradients(hidden, weight, bias, labels, lse, stored, grad, chunk, prod
 
 # %% ../../nbs/training/00_objectives.ipynb #f5491fb9
 class _VocabularyHead(torch.autograd.Function):
-    "Cross-entropy, samples and argmax of softmax(hidden·weightᵀ + bias), never all of it at once."
+    "Cross-entropy, samples and argmax of softmax(hidden·weightᵀ + bias), computed in chunks of the vocabulary."
 
     @staticmethod
     def forward(
