@@ -3,6 +3,7 @@
 import json, os, subprocess, sys
 
 import numpy as np
+import scipy.sparse.linalg
 import pytest
 import torch
 from scipy import sparse
@@ -637,6 +638,20 @@ def test_lsa_learns_from_true_pairs_only():
     assert max(accuracy(wrong[0](test), wrong[1](renamed(test)))) < 0.1
     again = lsa(zip(train, renamed(train)), 100)
     assert np.array_equal(again[0].vectors, first.vectors)  # deterministic
+
+
+def test_lsa_has_the_same_signs_on_every_processor(monkeypatch):
+    pairs = [(f"a{i} b{i % 3}", f"c{i} d{i % 3}") for i in range(12)]
+    expected = [half.vectors for half in lsa(pairs, 4)]
+    solve = scipy.sparse.linalg.svds
+
+    def flipped(*arguments, **options):
+        left, values, rows = solve(*arguments, **options)
+        return left, values, rows * np.array([[-1], [1], [-1], [1]])
+
+    monkeypatch.setattr(scipy.sparse.linalg, "svds", flipped)
+    for half, vectors in zip(lsa(pairs, 4), expected):
+        assert np.array_equal(half.vectors, vectors)
 
 
 def test_lsa_is_the_dense_svd():

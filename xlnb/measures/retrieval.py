@@ -810,6 +810,12 @@ def _weighted_terms(sentences):  # of one language
 
 # %% ../../nbs/measures/00_retrieval.ipynb #a2dea6a7
 @one_thread()
+def _with_fixed_signs(rows: np.ndarray) -> np.ndarray:  # singular vectors, (dimensions, words)
+    "The component that is largest in absolute value is positive; solvers return either sign, by processor."
+    largest = np.abs(rows).argmax(axis=1)
+    return rows * np.sign(np.take_along_axis(rows, largest[:, None], axis=1))
+
+
 def lsa(
     pairs,  # iterable of (first, second) training pairs
     dimensions: int = 200,  # of the space
@@ -827,9 +833,8 @@ def lsa(
             f"{dimensions} dimensions of {n} pairs with {m} words: take fewer than {most}"
         )
     start = numpy_generator(seed, "lsa").standard_normal(most).astype(np.float32)
-    terms = np.ascontiguousarray(
-        svds(stacked, k=dimensions, v0=start, return_singular_vectors="vh")[2].T
-    )
+    rows = svds(stacked, k=dimensions, v0=start, return_singular_vectors="vh")[2]
+    terms = np.ascontiguousarray(_with_fixed_signs(rows).T)
     halves = np.split(terms, [len(indexes[0])])
     return tuple(TermVectors(*half) for half in zip(indexes, weights, halves))
 
