@@ -10,6 +10,7 @@ import xlnb
 from xlnb.base.core import ConfigError, DataError
 from xlnb.pretraining.pretraining import EVERY_PHASE
 from xlnb.text import batches as data, vocab
+from xlnb.text.own import open_corpus
 from xlnb.text.tokens import SpecialIds, build_store
 from xlnb.text.vocab import train_vocab
 from xlnb import xy_lent
@@ -106,7 +107,7 @@ def test_rare_pairs_get_their_share_of_tokens(tmp_path):
 
 def test_a_vocabulary_that_another_version_learned_is_not_reused(tmp_path, monkeypatch):
     "Versions of SentencePiece learn different pieces from the same text; a vocabulary that is given is what it is."
-    corpus = data.open_corpus(
+    corpus = open_corpus(
         "cldr", ["de", "en"], test_lines=8, parallel_lines=300, monolingual_lines=300
     )
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from xlnb.base.core import CheckpointError, torch_generator
-from xlnb.text.batches import encode_pairs, open_corpus, prepare, token_frequencies, without_digits
+from xlnb.text.batches import encode_pairs, prepare, token_frequencies, without_digits
+from xlnb.text.own import open_corpus
 from xlnb.encoder.encoder import Encoder, config_for, new_model
 from xlnb.encoder.heads import EncoderForMaskedLM
 from xlnb.training.objectives import Masking, MaskIds, guess

@@ -1,10 +1,6 @@
 "Text of one's own: what identifies it, what is refused, and the way that the listing of notebooks shows."
 
-import re
-from dataclasses import replace
-
 import pytest
-from conftest import ROOT, write
 
 from xlnb.base.core import ConfigError, DataError
 from xlnb.text.batches import Prepared, prepare
@@ -117,41 +113,6 @@ def test_amounts_are_finite_and_a_step_holds_a_block():
     ):
         with pytest.raises(ConfigError, match=said):
             RECIPE.resolve(RECIPE.Settings(**given))
-
-
-def test_the_way_that_is_shown(tmp_path, monkeypatch):
-    "The example of the listing on files of these names, but for the training itself."
-    (code,) = (
-        block
-        for block in re.findall(
-            r"```python\n(.*?)```", (ROOT / "nbs/README.md").read_text("utf-8"), re.S
-        )
-        if "RECIPE" in block
-    )
-    for name, side in (
-        ("german.txt", GREEK),
-        ("english.txt", LATIN),
-        ("train.de", LATIN),
-        ("train.en", LATIN),
-        ("valid.de", LATIN),
-        ("valid.en", GREEK + LATIN[50:]),
-    ):
-        write(tmp_path / name, "\n".join(side))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XLNB_ROOT", str(tmp_path))
-    monkeypatch.setattr(
-        pretraining,
-        "run",
-        lambda recipe, settings: recipe.prepare(replace(settings, vocab_size=22)),
-    )
-    exec(code, shown := {})
-    assert (
-        len(shown["record"].store.text["de"]) == 50
-        and len(shown["record"].store.pairs["de-en"]) == 90
-    )
-    settings = RECIPE.resolve(RECIPE.Settings(langs="de,en", vocab_size=22, mismatched=True))
-    # the control has random partners
-    assert "random-pairs" in str(shown["recipe"].prepare(settings).store.folder)
 
 
 def test_spellings_of_a_word_are_one_store(tmp_path):

@@ -44,6 +44,8 @@ __doc__ += """
                              searched by nearest neighbour
     text.vocab               One SentencePiece vocabulary for all languages, and the Hugging Face tokenizer that gives
                              the same ids
+    text.own                 A folder, a file, or a name: what is in it, said before anything starts, and the corpus
+                             that every paper trains on
     text.vocap               How many subwords each language gets in the shared vocabulary: an id goes where it gains
                              most
     text.matching            Which pieces of a new vocabulary an old one knows already: the word vectors that a model

@@ -39,13 +39,13 @@ from xlnb.base.core import (
 from xlnb.text.batches import (
     MixedBatches,
     Prepared,
-    open_corpus,
     prepare,
     token_frequencies,
     unigram_loss,
 )
 from .text.catalogue import set_folder
 from .text.corpora import read_multi30k
+from .text.own import open_corpus
 from .text.vocab import load_tokenizer
 from .encoder.encoder import checkpoint_type, load, new_model
 from .encoder.heads import EncoderForMaskedLM

@@ -33,13 +33,13 @@ from xlnb.text.batches import (
     MixedBatches,
     Prepared,
     folder_lock,
-    open_corpus,
     prepare,
     short_hash,
     source_hash,
 )
 from .text.corpora import Corpus, Lines
 from .text.counts import read_pair_counts
+from .text.own import open_corpus
 from xlnb.text.sampling import (
     entropic_sampling,
     exponent_probabilities,

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SETS', 'GOLD', 'PublishedSet', 'set_folder', 'set_files', 'known_sha256', 'checksums', 'open_set', 'catalogue',
-           'tatoeba_tests', 'ntrex_tests', 'gold_alignments', 'dictionary', 'verse_split', 'load_corpus']
+           'tatoeba_tests', 'ntrex_tests', 'gold_alignments', 'dictionary', 'columns_of', 'verse_split',
+           'distinct_rows', 'cached_json', 'surveyed_tests', 'note_survey', 'load_corpus']
 
 # %% ../../nbs/text/03_catalogue.ipynb #2a57d5d8
 import json, os, re, warnings
@@ -814,7 +815,8 @@ def _outside(langs, tests: dict, facts: dict) -> tuple[dict, dict]:
     return tests, {"gold": gold} if gold else {}
 
 # %% ../../nbs/text/03_catalogue.ipynb #4fa16a57
-def _columns(rows) -> tuple[list[str], list[str]]:
+def columns_of(rows) -> tuple[list[str], list[str]]:
+    "The sides of pairs, as a test has them."
     return tuple(map(list, zip(*rows))) or ([], [])
 
 # %% ../../nbs/text/03_catalogue.ipynb #f39dd19e
@@ -832,7 +834,7 @@ def _multi30k(langs) -> Corpus:
         streams = [read_multi30k(folder, part, split_pair(pair)) for part in parts]
         train[pair] = streams[0]
         valid[pair] = list(streams[1])
-        test[pair] = _columns(streams[2])
+        test[pair] = columns_of(streams[2])
     tests, gold = _outside(langs, {"multi30k-2016": test}, facts)
     return Corpus("multi30k", tuple(langs), text, train, valid, tests, facts, gold)
 
@@ -881,7 +883,11 @@ def _joined(a: dict, b: dict) -> list[tuple[str, str]]:
     return [(text, b[verse]) for verse, text in a.items() if verse in b]
 
 # %% ../../nbs/text/03_catalogue.ipynb #a8ebc125
-def _different(rows, pair, report) -> list[tuple[str, str]]:
+def distinct_rows(
+    rows,  # pairs of lines
+    pair: str,  # its name, for the report
+    report: Report,
+) -> list[tuple[str, str]]:
     "Rows whose two texts have both not occurred before; the others are counted."
     seen = (set(), set())
     distinct = []
@@ -922,7 +928,7 @@ def _bible(
         counts[pair] = len(train[a] & train[b])
         valid[pair] = _joined(held["valid"][a], held["valid"][b])
         rows = _joined(held["test"][a], held["test"][b])
-        test[pair] = _columns(_different(rows, pair, report))
+        test[pair] = columns_of(distinct_rows(rows, pair, report))
     tests, gold = _outside(langs, {"bible": test}, facts)
     facts |= {"pairs": counts, "left_out": report.left_out}
     return Corpus("bible", tuple(langs), text, pairs, valid, tests, facts, gold)
@@ -951,24 +957,55 @@ def _ntrex(langs) -> Corpus:
     return Corpus("ntrex", tuple(langs), text, train, valid, tests, facts, gold)
 
 # %% ../../nbs/text/03_catalogue.ipynb #ca302532
-def _survey(corpus: Corpus) -> dict:
-    "Contamination of the tests and the held-out pairs; computed once for the same files, splits and code."
-    tests = corpus.tests | {"valid": {pair: _columns(rows) for pair, rows in corpus.valid.items()}}
-    modules = ("contamination", "corpora", "catalogue")
+def cached_json(
+    kind: str,  # folder of the cache, e.g. 'surveys'
+    name: str,  # of a corpus
+    facts,  # JSON values that decide the result
+    modules: tuple[str, ...],  # of `text`, whose code decides it too
+    compute: Callable[[], dict],
+) -> dict:
+    "What `compute` returned for the same facts and code, computed once where there is a cache."
     folder = Path(contamination.__file__).parent
     code = [sha256_file(folder / f"{module}.py") for module in modules]
-    key = f"{derive_seed(corpus.langs, corpus.facts, code):016x}"
     try:
-        cache_path = _cache_folder() / "surveys" / f"{corpus.name}-{key}.json"
+        cache_path = _cache_folder() / kind / f"{name}-{derive_seed(facts, code):016x}.json"
     except FileNotFoundError:
-        cache_path = None  # outside a checkout
-    if cache_path and cache_path.is_file():
-        return read_json_object(cache_path, "lines", advice=AGAIN)
-    overlap = contamination.survey(corpus.text, tests, corpus.pairs)
-    if cache_path:
-        with atomic_path(cache_path) as path:
-            path.write_text(json.dumps(overlap))
-    return overlap
+        return compute()  # outside a checkout
+    if cache_path.is_file():
+        return read_json_object(cache_path, advice=AGAIN)
+    value = compute()
+    with atomic_path(cache_path) as path:
+        path.write_text(json.dumps(value))
+    return value
+
+# %% ../../nbs/text/03_catalogue.ipynb #n0tesrv1
+def surveyed_tests(tests: dict, valid: dict) -> dict:
+    "Tests, and held-out pairs as one of them, as `contamination.survey` takes them."
+    return tests | {"valid": {pair: columns_of(rows) for pair, rows in valid.items()}}
+
+
+def _survey(corpus: Corpus) -> dict:
+    "Contamination of the tests and the held-out pairs; computed once for the same files, splits and code."
+
+    def compute():
+        tests = surveyed_tests(corpus.tests, corpus.valid)
+        return contamination.survey(corpus.text, tests, corpus.pairs)
+
+    modules = ("contamination", "corpora", "catalogue")
+    return cached_json("surveys", corpus.name, [corpus.langs, corpus.facts], modules, compute)
+
+
+def note_survey(
+    corpus: Corpus,
+    overlap: dict,  # of `contamination.survey`
+) -> Corpus:
+    "The corpus, with the survey and the sizes of its tests and held-out pairs among its facts."
+    sizes = {}
+    for test, by_pair in corpus.tests.items():
+        sizes[test] = {pair: len(sides[0]) for pair, sides in by_pair.items()}
+    valid = {pair: len(rows) for pair, rows in corpus.valid.items()}
+    corpus.facts.update(overlap, valid=valid, tests=sizes)
+    return corpus
 
 # %% ../../nbs/text/03_catalogue.ipynb #bb6b7104
 def load_corpus(
@@ -983,9 +1020,4 @@ def load_corpus(
     overlap = _survey(corpus)
     if name != "bible":
         corpus.facts["pairs"] = dict.fromkeys(corpus.pairs, next(iter(overlap["lines"].values())))
-    sizes = {}
-    for test, by_pair in corpus.tests.items():
-        sizes[test] = {pair: len(sides[0]) for pair, sides in by_pair.items()}
-    valid = {pair: len(rows) for pair, rows in corpus.valid.items()}
-    corpus.facts.update(overlap, valid=valid, tests=sizes)
-    return corpus
+    return note_survey(corpus, overlap)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BLANKS', 'LEARNED_BY', 'SPECIAL', 'line_counts', 'line_quotas', 'sampled_lines', 'rounded_model',
-           'train_sentencepiece', 'require_fast', 'tokenizer_hash', 'fast_tokenizer', 'train_vocab',
+           'train_sentencepiece', 'largest_size', 'require_fast', 'tokenizer_hash', 'fast_tokenizer', 'train_vocab',
            'check_vocabulary_folder', 'save_vocabulary', 'load_tokenizer', 'fertility', 'fertility_figure']
 
 # %% ../../nbs/text/06_vocab.ipynb #ec671721
@@ -252,6 +252,20 @@ def train_sentencepiece(
         raise failed[0]
     _warn_of_parts(long_lines, cut_words)
     return rounded_model(model.getvalue())
+
+# %% ../../nbs/text/06_vocab.ipynb #largest1
+_MORE_THAN_ANY = 4_000_000  # ids
+
+
+def largest_size(
+    lines: Iterable[str],  # a sample of a text, read once
+) -> int:  # ids in all
+    "The size of the largest vocabulary that SentencePiece learns from these lines; `DataError` for no text."
+    try:
+        train_sentencepiece(lines, _MORE_THAN_ANY)
+    except ConfigError as refused:
+        return refused.limit
+    return _MORE_THAN_ANY
 
 # %% ../../nbs/text/06_vocab.ipynb #b0151d51
 # another version learns other subwords from the same text

@@ -1,0 +1,273 @@
+"Text of one's own: what a folder is read as, what is held out of it, and what is said of a folder that cannot be read."
+
+import json
+
+import pytest
+from conftest import write
+
+from xlnb.base.core import ConfigError, DataError
+from xlnb.pretraining import pretraining
+from xlnb.text.own import (
+    HELD_OUT_SHARE,
+    corpus_for_record,
+    describe_corpus,
+    most_subwords,
+    open_corpus,
+    open_folder,
+    require_pairs,
+)
+from xlnb.text.vocab import train_vocab
+from xlnb.xlm_e import RECIPE, Settings, describe
+
+GERMAN = [f"Das ist Satz {n}, für jeden anders: ß." for n in range(500)]
+ENGLISH = [f"This is sentence {n}, each another one." for n in range(500)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    "Surveys and runs in a folder of the test's own."
+    monkeypatch.setenv("XLNB_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("XLNB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "root").mkdir()
+
+
+@pytest.fixture
+def texts(tmp_path):
+    return tmp_path / "my texts"
+
+
+def lines(rows) -> str:
+    return "".join(f"{row}\n" for row in rows)
+
+
+def moses(folder, size=500):
+    write(folder / "train.de", lines(GERMAN[:size]))
+    write(folder / "train.en", lines(ENGLISH[:size]))
+
+
+def as_txt(folder):
+    write(folder / "de.txt.gz", lines(GERMAN))
+
+
+def as_jsonl(folder):
+    import zstandard
+
+    records = lines(json.dumps({"text": line}) for line in GERMAN)
+    write(folder / "de.jsonl.zst", zstandard.ZstdCompressor().compress(records.encode()))
+
+
+def as_parquet(folder):
+    import pyarrow
+    from pyarrow import parquet
+
+    folder.mkdir()
+    parquet.write_table(pyarrow.table({"text": GERMAN}), folder / "de.parquet")
+
+
+def as_moses(folder):
+    moses(folder)
+
+
+def as_tsv(folder):
+    write(folder / "en-de.tsv", lines(f"{b}\t{a}" for a, b in zip(GERMAN, ENGLISH)))
+
+
+def as_sides_in_folders(folder):
+    for part, rows in (
+        ("train", slice(0, 400)),
+        ("valid", slice(400, 450)),
+        ("test", slice(450, 500)),
+    ):
+        for lang, text in (("de", GERMAN), ("en", ENGLISH)):
+            ending = "" if part == "train" else ".txt"
+            write(folder / part / f"all.{lang}{ending}", lines(text[rows]))
+
+
+def everything(corpus, lang="de") -> set:
+    "All lines of a language that a corpus has, held out or not."
+    read = set(corpus.text[lang])
+    for pair, rows in corpus.valid.items():
+        index = pair.split("-").index(lang)
+        read |= {row[index] for row in rows}
+        for by_pair in corpus.tests.values():
+            read |= set(by_pair[pair][index])
+    return read
+
+
+@pytest.mark.parametrize(
+    "write_form", [as_txt, as_jsonl, as_parquet, as_moses, as_tsv, as_sides_in_folders]
+)
+def test_the_same_text_in_every_form(write_form, texts):
+    write_form(texts)
+    corpus = open_corpus(str(texts))
+    assert everything(corpus) == set(GERMAN) or list(corpus.text["de"]) == GERMAN[:400]
+    assert corpus.name == "my texts"
+
+
+@pytest.mark.parametrize("write_form", [as_moses, as_tsv])
+def test_pairs_are_in_alphabetical_order_whatever_the_file_has(write_form, texts):
+    write_form(texts)
+    corpus = open_corpus(str(texts), "en,de")
+    assert set(corpus.pairs["de-en"]) < set(zip(GERMAN, ENGLISH))
+    assert corpus.facts["pairs"] == {"de-en": len(list(corpus.pairs["de-en"]))}
+
+
+def test_held_out_files_are_taken_as_they_are(texts):
+    as_sides_in_folders(texts)
+    corpus = open_corpus(str(texts))
+    assert list(corpus.pairs["de-en"]) == list(zip(GERMAN, ENGLISH))[:400]
+    assert corpus.valid == {"de-en": list(zip(GERMAN, ENGLISH))[400:450]}
+    assert corpus.tests == {"test-all": {"de-en": (GERMAN[450:], ENGLISH[450:])}}
+
+
+def test_a_test_in_the_training_text_is_surveyed(texts):
+    moses(texts)
+    write(texts / "test.de", lines(GERMAN[:20]))
+    write(texts / "test.en", lines(ENGLISH[:20]))
+    corpus = open_corpus(str(texts), "de,en")
+    overlap = corpus.facts["pair_overlap"]["test"]["de-en"]
+    assert overlap["both"] + overlap["apart"] + overlap["one"] == 20
+    assert overlap["both"] == 20 - len(set(GERMAN[:20]) & {a for a, _ in corpus.valid["de-en"]})
+
+
+def test_what_is_held_out_stays_so_when_text_is_added(texts):
+    moses(texts, 400)
+    first = open_corpus(str(texts), "de,en")
+    moses(texts, 500)
+    write(texts / "news.de.txt", lines(GERMAN))
+    longer = open_corpus(str(texts), "de,en")
+    assert 0 < len(first.valid["de-en"]) < 400 * 3 * HELD_OUT_SHARE
+    assert set(first.valid["de-en"]) <= set(longer.valid["de-en"])
+    assert set(first.tests["test"]["de-en"][0]) <= set(longer.tests["test"]["de-en"][0])
+    held_out = {a for a, _ in longer.valid["de-en"]} | set(longer.tests["test"]["de-en"][0])
+    assert not held_out & (set(longer.text["de"]) | {a for a, _ in longer.pairs["de-en"]})
+    assert longer.facts["left_out"]["de"] == {"held out": len(held_out)}
+
+
+def test_a_line_that_is_held_out_of_one_pair_is_in_no_other(texts):
+    moses(texts)
+    write(texts / "de-fr.tsv", lines(f"{line}\tPhrase {n}." for n, line in enumerate(GERMAN)))
+    corpus = open_corpus(str(texts), "de,en,fr")
+    held_out = {a for rows in corpus.valid.values() for a, _ in rows}
+    for pair in ("de-en", "de-fr"):
+        assert not held_out & {a for a, _ in corpus.pairs[pair]}
+    assert corpus.facts["left_out"]["de-fr"]["side of a held-out pair"] > 0
+
+
+def test_a_digest_changes_with_a_file_that_is_read_and_with_no_other(texts):
+    moses(texts)
+    name = corpus_for_record(str(texts), "de,en")
+    write(texts / "fr.txt", "Une phrase.\n")
+    write(texts / "README.md", "what this is")
+    assert corpus_for_record(str(texts), "de,en") == name
+    assert corpus_for_record(f"{texts}/../my texts", "de,en") == name
+    write(texts / "train.de", lines(line.upper() for line in GERMAN))
+    assert corpus_for_record(str(texts), "de,en") != name
+    assert name.startswith("my texts@")
+
+
+def test_a_second_start_reads_no_line(texts, monkeypatch):
+    moses(texts)
+    first = open_corpus(str(texts), "de,en")
+    monkeypatch.setattr("xlnb.text.own._read_pair_source", None)
+    assert open_corpus(str(texts), "de,en").facts == first.facts
+
+
+def test_a_table_says_what_there_is_before_anything_starts(texts):
+    moses(texts)
+    for name in ("de/news.txt", "letters.txt", "bitext.tsv", "a.csv", "a.json", "de-en.tmq"):
+        write(texts / name, "x\ty\n")
+    listing = describe_corpus(str(texts))
+    assert "train.de + train.en: train de, en (Moses)" in listing
+    assert "de/news.txt: train de (text)" in listing
+    for name, reason in open_folder(texts).not_read.items():
+        assert name in listing and ("call it" in reason or "read" in reason)
+    assert "call it letters.de.txt or de/letters.txt" in listing
+    assert "call it bitext.de-en.tsv" in listing
+
+
+def test_a_single_file_is_a_corpus(texts):
+    as_tsv(texts)
+    corpus = open_corpus(str(texts / "en-de.tsv"))
+    assert corpus.name == "en-de.tsv" and corpus.langs == ("de", "en")
+    assert list(corpus.facts["sha256"]) == ["en-de.tsv"]
+
+
+def empty(folder):
+    folder.mkdir()
+
+
+def no_text(folder):
+    write(folder / "notes.csv", "a,b")
+
+
+def latin1(folder):
+    moses(folder)
+    write(folder / "train.de", lines(GERMAN).encode("latin-1"))
+
+
+def uneven(folder):
+    moses(folder)
+    write(folder / "train.de", lines(GERMAN[:-1]))
+
+
+def tiny(folder):
+    moses(folder, 1)
+
+
+@pytest.mark.parametrize(
+    "write_folder, error, said",
+    [
+        (empty, DataError, "holds no text to train on: text is read as de.txt"),
+        (no_text, DataError, "no text to train on; notes.csv: .*as de-en.tsv"),
+        (latin1, DataError, "train.de:1: byte .* is not UTF-8 but rather Latin-1"),
+        (uneven, DataError, "train.de:499: .*ends after 499 lines, .*train.en has 500"),
+        (moses, ConfigError, "langs='de,ru': my texts has no text of ru; it has de, en"),
+        (tiny, DataError, "no pair of de-en falls into the 3% .*valid.de and valid.en"),
+    ],
+)
+def test_errors_in_a_sentence(write_folder, error, said, texts):
+    write_folder(texts)
+    with pytest.raises(error, match=said) as raised:
+        open_corpus(str(texts), "de,ru" if write_folder is moses else "de,en")
+    assert "\n" not in str(raised.value)
+
+
+def test_who_needs_pairs_asks_for_them(texts):
+    as_txt(texts)
+    with pytest.raises(
+        DataError, match="tasks='mlm.tlm' reads translation pairs, and my texts has none"
+    ):
+        require_pairs(open_corpus(str(texts)), "tasks='mlm+tlm'")
+
+
+def test_what_is_no_corpus(tmp_path):
+    with pytest.raises(ConfigError, match="corpus='multi3k' is not one of .*mean 'multi30k'"):
+        RECIPE.resolve(Settings(corpus="multi3k"))
+    with pytest.raises(
+        ConfigError, match="is the name that records give to texts: give its folder"
+    ):
+        open_corpus("texts@01234567")
+
+
+@pytest.mark.parametrize("size", [25, 120, 500])
+def test_a_vocabulary_that_the_text_can_fill(size, texts, tmp_path):
+    moses(texts, size)
+    most = most_subwords(str(texts), "de,en")
+    train_vocab({"de": GERMAN[:size], "en": ENGLISH[:size]}, most, tmp_path / "vocab")
+    settings = RECIPE.resolve(Settings(corpus=str(texts), langs="de,en"))
+    assert settings.vocab_size == min(2000, most)
+
+
+def test_a_run_names_its_folder_and_no_path(texts):
+    moses(texts)
+    settings = RECIPE.resolve(
+        Settings(corpus=str(texts), langs="de,en", steps=2, width=32, layers=2)
+    )
+    recorded = settings.for_record()["corpus"]
+    assert recorded == corpus_for_record(str(texts), "de,en")
+    data = RECIPE.prepare(settings)
+    assert data.folder.name.startswith("my texts-")
+    record = {"parameters": settings.for_record()}
+    assert describe(record).startswith("XLM-E")
+    assert str(texts) not in json.dumps([pretraining.run_identity(RECIPE.phase, settings, data)])
