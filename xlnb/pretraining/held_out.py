@@ -56,7 +56,7 @@ from ..measures import alignment, probes, retrieval
 # %% ../../nbs/pretraining/00_held_out.ipynb #23a340eb
 @dataclass(frozen=True)
 class HeldOutSpec:
-    "Lengths and masks of held-out text, which are those of training, and its amounts."
+    "Lengths, masking and amounts of held-out text; lengths and masking are those of training."
 
     length: int  # tokens of a text block
     max_side: int  # tokens of one side of a pair, at most
@@ -158,7 +158,7 @@ def detection(
     samples: torch.Tensor,  # (masked tokens,) ids to replace them with
     ids: MaskIds,
 ) -> dict:  # as of `rtd_diagnostics`
-    "How well replaced tokens are detected. Special tokens, which are never replaced, do not count."
+    "RTD diagnostics of the detection of `samples`; special tokens, which are never replaced, are not counted."
     corrupted, labels = replaced_tokens(batch["input_ids"], batch["labels"], samples)
     original = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
     special = torch.isin(original, torch.tensor(ids.special, device=original.device))
@@ -221,10 +221,10 @@ def language_metrics(
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #2dd08afb
 class PairText(NamedTuple):
-    "Masked sentences of a language pair, beside translations, beside other sentences, and alone."
+    "Masked sentences of a language pair: with their translations, with random sentences, and alone."
 
     true: dict  # batch; `scored` marks the tokens of the masked side that both batches share
-    random: dict  # batch with the same masked side beside another sentence
+    random: dict  # batch with the same masked side and a random other side
     alone: dict  # batch: that side by itself
     unigram: float  # unigram cross-entropy of its masked tokens, nats per token
     across: bool  # whether the two languages have different scripts
@@ -236,7 +236,7 @@ def partner_batches(
     tokenizer,
     generator: torch.Generator,
 ) -> tuple[dict, dict, dict]:
-    "One side of each pair, masked: beside its translation, beside another sentence, and alone."
+    "One masked side of each pair: with its translation, with a random sentence, and alone."
     special = SpecialIds.of(tokenizer)
     # the side of each pair that is masked: 0 or 1
     scored = (torch.rand(len(pairs), generator=generator) < 0.5).long().tolist()
@@ -480,7 +480,7 @@ def _across_scripts(by_pair, partners) -> dict:
 
 
 def _trained_pairs(by_pair, held_out) -> dict:
-    "TLM loss of the language pairs of the training data; empty where these are all or none."
+    "TLM loss of the language pairs that the run trains on; empty if it trains on all of them, or on none."
     trained = []
     for metrics, text, read in zip(by_pair, held_out.partners, held_out.read):
         if read:
@@ -701,7 +701,7 @@ def _network_rows(
 
 # %% ../../nbs/pretraining/00_held_out.ipynb #cd9732a3
 def untrained_rows(
-    network,  # whose shape counts
+    network,  # only its shape is used
     data: Prepared,
     probed: ProbeSettings,
 ) -> list:  # rows of retrieval, of alignment and of probes
@@ -767,7 +767,7 @@ def fit_to_time(
     # folder and key of a run, where the timing is cached
     run_cache: tuple[Path, list] | None = None,
 ) -> tuple[Prepared, ProbeSettings, str]:  # the last names the part
-    "The part of the tests that a network and an untrained one read in half of the minutes each."
+    "The part of the tests that a network reads in half of the minutes, and an untrained one in the other half."
 
     def affordable():
         return [30 * minutes / max(seconds_per_sentence(network, data), 1e-9)]
@@ -813,7 +813,7 @@ def evaluate(
     corpus_pairs: bool = True,  # False for a run on random pairs: the baselines get no pairs
     # languages of the probes, the source first; None: those of the corpus
     probe_langs: tuple | None = None,
-    minutes: float = math.inf,  # for the networks; the baselines take longer, once per corpus
+    minutes: float = math.inf,  # limit for the networks; the baselines, once per corpus, have none
     run_cache: tuple[Path, list] | None = None,  # folder and key of a run, where rows are cached
 ) -> Evaluation:
     "Retrieval, alignment and probes of a network by layer, each beside its baselines."
