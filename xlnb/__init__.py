@@ -124,10 +124,9 @@ __doc__ += """\
 # %% ../nbs/index.ipynb #c953b6a6
 __doc__ += """\
     xlm_e                    Cross-lingual pretraining by detecting replaced tokens, in text and in translation pairs
-    xy_lent                  Translation pairs between all languages instead of English pairs alone, drawn so that no
-                             pair is lost
-    dro                      Pairs with a high loss are drawn more often, within a chi-square ball; what that says
-                             about their text
+    xy_lent                  Bitext between all languages, not only with English, and a sampler that draws every pair
+    dro                      Bitexts with a high loss are drawn more often, within a chi-square ball; and a search for
+                             bad bitext by losses and by text
     meta_xlm                 Initialise a cross-lingual model from a monolingual one, and separate what it inherits from
                              what it learns
     veco                     Masked words guessed from a sentence, and again with its translation in view:
