@@ -129,16 +129,16 @@ __doc__ += """\
                              bad bitext by losses and by text
     meta_xlm                 Initialise a cross-lingual model from a monolingual one, and separate what it inherits from
                              what it learns
-    veco                     Masked words guessed from a sentence, and again with its translation in view:
-                             cross-attention that is plugged in and out
+    veco                     Masked words predicted from their sentence alone, and again with cross-attention to its
+                             translation; cross-attention can be left out
     translation              A translator whose encoder and decoder start from one pretrained network, trained, scored
                              with BLEU and chrF, and used from the command line
     x2static                 Word vectors of any language distilled from an encoder in one pass over text, in a file
                              that gensim opens
     mapping                  Languages brought into one space: with a dictionary, from words spelled alike, or from
                              nothing but the shape of the spaces
-    static_transfer          Five losses that pull an encoder's words towards static vectors, what they say of pure
-                             noise, and large batches in small memory
+    static_transfer          Five losses that bring an encoder's word vectors closer to static ones, their values on
+                             unrelated vectors, and gradients of large batches in little memory
     evaluation               The five papers' downstream tasks but translation, for any encoder, with one call
     command                  `xlnb align`, `xlnb encode`, `xlnb pretrain`, …: every part of the library from the
                              terminal, with help out of the comments beside its settings
