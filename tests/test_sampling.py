@@ -636,9 +636,9 @@ def test_newton_arrives_from_afar():
         )
 
 
-def test_not_arriving_is_an_error(monkeypatch):
+def test_not_converging_is_an_error(monkeypatch):
     monkeypatch.setattr("xlnb.text.sampling._newton", lambda *_: None)
-    with pytest.raises(ConfigError, match="did not arrive"):
+    with pytest.raises(ConfigError, match="did not converge"):
         entropic_sampling(LIMIT, marginals=AT_LIMIT)
 
 

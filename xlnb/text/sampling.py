@@ -147,7 +147,7 @@ def feasible_mass(
 ) -> tuple[
     float, list
 ]:  # 1 where they can be reached; [(languages, all their partners), …] that bind
-    "Largest share of the marginals that existing pairs can carry, and which languages are too much for their partners."
+    "Largest share of the marginals that existing pairs carry, and the languages whose share exceeds their partners'."
     graph = pair_graph(counts)
     p = _shares(graph, marginals)
     incidence, most = _incidence(graph, p)
@@ -251,7 +251,7 @@ def exponent_sampling(
     counts,  # pair → sentences: a table, as for `target_marginals`
     temperature: float = _TEMPERATURE,  # T; 1: the data's own shares, large: all pairs equal
 ) -> dict:  # pair → probability; they sum to 1
-    "The plain exponent over pairs, p ∝ n^(1/T), blind to languages; raises `ConfigError`."
+    "The plain exponent over pairs, p ∝ n^(1/T); does not control languages' shares; raises `ConfigError`."
     graph = pair_graph(counts)
     exponent = 1 / positive_number("temperature", temperature, 1.43)
     return exponent_probabilities(graph.by_pair(graph.shares), exponent)
@@ -377,7 +377,7 @@ def _sample(solve, counts, temperature, marginals, repair):
         if not blocks or (drawn := solve(graph, _shares(graph, target))) is None:
             raise ConfigError(
                 "the marginals are at the limit of what can be reached, and the solver did not "
-                "arrive: "
+                "converge: "
                 "take a temperature nearer to 1, where they are the data's own, or leave some room"
             )
     return graph.by_pair(drawn / drawn.sum())
@@ -418,7 +418,7 @@ def _advice(graph, temperature, works):
 
 def _warned(old, new, repair):
     change = sum(abs(new[code] - old[code]) for code in old)
-    text = f"repair={repair!r} moved {change / 2:.1%} of the marginals; most: {_changes(old, new)}"
+    text = f"repair={repair!r} moved {change / 2:.1%} of the marginals; largest changes: {_changes(old, new)}"
     warnings.warn(text, stacklevel=4)  # the line that called the sampler
     return new
 
@@ -559,7 +559,7 @@ def compare_samplings(
     samplings: dict,  # name → (pair → probability)
     budget: float,  # sentence pairs that the run will read, in the unit of the counts
 ) -> list[dict]:  # a row for each sampling
-    "What of the data each sampling reads within the budget, and how often; raises `ConfigError`."
+    "How much of the data each sampling reads within the budget, and how often; raises `ConfigError`."
     graph = pair_graph(counts)
     samplings = named_values(samplings, "samplings")
     return [
@@ -647,7 +647,7 @@ def _warn_of_cap(graph, plan, new, most, held):
     old, now = (graph.by_language(graph.sums(p)) for p in (plan, new))
     warnings.warn(
         f"max_epochs={most!r} holds back {len(held)} of {len(plan)} pairs ({names}); "
-        f"{100 * share:.3g}% of the draws go to the others; languages, most: {_changes(old, now)}",
+        f"{100 * share:.3g}% of the draws go to the others; languages that change most: {_changes(old, now)}",
         stacklevel=3,
     )  # the line that called `capped_sampling`
 
