@@ -450,7 +450,9 @@ def test_what_works_higher_up_does_not_count_as_the_largest():
         == largest_temperature({"de-en": 1, "hy-ka": 7})
     )
     for t in (1.5, 2, 0.9, 0.5):
-        with pytest.raises(ConfigError, match="take temperature=1, where they are the data's own"):
+        with pytest.raises(
+            ConfigError, match="take temperature=1, which keeps the shares of the data"
+        ):
             entropic_sampling(PATH, t)
 
 

@@ -54,7 +54,7 @@ def exponent_probabilities(
     "Sampling probabilities p ∝ N^α (XLM, section 3.1; XLM-E takes α = 0.7); a source without data gets 0."
     if not is_number(alpha) or alpha < 0:
         raise ConfigError(
-            f"alpha={alpha!r}: the exponent is a number, 0 (uniform) or more; 1 is the data's own"
+            f"alpha={alpha!r}: the exponent is a number, 0 (uniform) or more; 1 keeps the shares of the data"
             + unquoted_hint(alpha)
         )
     counts = named_values(counts, "counts")
@@ -73,7 +73,7 @@ _TEMPERATURE = 1 / 0.7  # XLM-E's exponent
 
 def target_marginals(
     counts,  # pair → sentences: a dict, a pandas table, or the path of a CSV file
-    temperature: float = _TEMPERATURE,  # T; 1: the data's own shares, large: all languages equal
+    temperature: float = _TEMPERATURE,  # T; 1: the shares of the data, large: all languages equal
     sizes: dict | None = None,  # language → amount of text that takes the place of the pairs' sums
 ) -> dict:  # language → share; they sum to 1
     "Marginals ∝ p^(1/T) (XY-LENT, equation 1, renormalised); raises `ConfigError`."
@@ -114,7 +114,7 @@ def _per_language(graph, values, name):
 def language_marginals(
     probabilities: dict,  # pair → probability; they sum to 1
 ) -> dict:  # language → share; they sum to 1
-    "How often each language is read when pairs are drawn so: half of each of its pairs."
+    "Share of each language if pairs are drawn with these probabilities: half of each of its pairs."
     probabilities = named_values(probabilities, "probabilities")
     if bad := invalid_items(probabilities, lambda p: is_number(p) and p >= 0):
         raise ConfigError(f"probabilities are numbers of 0 or more; got {bad}")
@@ -191,7 +191,7 @@ def _blocks(graph, used, short):
 def largest_temperature(
     counts,  # pair → sentences: a table, as for `target_marginals`
 ) -> float:  # ≥ 1; inf: even equal shares can be reached
-    "The temperature up to which, from 1 on, existing pairs can carry the marginals; raises `ConfigError`."
+    "The end of the range of temperatures from 1 at which existing pairs can carry the marginals; raises `ConfigError`."
     exponent = _last_exponent(pair_graph(counts), 0)
     return 1 / exponent if exponent else math.inf
 
@@ -201,7 +201,7 @@ def _log_shares(codes, language_shares):
 
 
 def _last_exponent(graph, end):
-    "The exponent nearest to `end` such that all from 1 to it work."
+    "The exponent nearest to `end` such that all exponents from 1 to it are feasible."
     blocks = []
     language_shares = _tempered(graph, 1)
     while True:
@@ -224,7 +224,7 @@ _EQUAL = 1e-12  # of a share: sums of logarithms are no closer
 
 # %% ../../nbs/text/11_sampling.ipynb #db6c5e59
 def _opening(blocks, refused):
-    "The exponent nearest to 1, on the way to a refused one, beyond which a block is too many for its partners."
+    "The exponent nearest to 1, between 1 and an infeasible one, at which the gap of a block becomes positive."
 
     def gap(a):
         return max(
@@ -249,7 +249,7 @@ def _opening(blocks, refused):
 # %% ../../nbs/text/11_sampling.ipynb #3008d306
 def exponent_sampling(
     counts,  # pair → sentences: a table, as for `target_marginals`
-    temperature: float = _TEMPERATURE,  # T; 1: the data's own shares, large: all pairs equal
+    temperature: float = _TEMPERATURE,  # T; 1: the shares of the data, large: all pairs equal
 ) -> dict:  # pair → probability; they sum to 1
     "The plain exponent over pairs, p ∝ n^(1/T); does not control languages' shares; raises `ConfigError`."
     graph = pair_graph(counts)
@@ -378,13 +378,13 @@ def _sample(solve, counts, temperature, marginals, repair):
             raise ConfigError(
                 "the marginals are at the limit of what can be reached, and the solver did not "
                 "converge: "
-                "take a temperature nearer to 1, where they are the data's own, or leave some room"
+                "take a temperature nearer to 1, or marginals nearer to the shares of the data"
             )
     return graph.by_pair(drawn / drawn.sum())
 
 # %% ../../nbs/text/11_sampling.ipynb #57365222
 def _refusal(graph, target, mass, blocks, temperature, works):
-    "What binds, in words, and what to do."
+    "The message of the error: which languages bind, and what to do."
 
     def total(codes):
         return f"{', '.join(codes)} ({sum(target[code] for code in codes):.2%})"
@@ -404,15 +404,15 @@ def _refusal(graph, target, mass, blocks, temperature, works):
 
 # %% ../../nbs/text/11_sampling.ipynb #f66adad0
 def _advice(graph, temperature, works):
-    "The temperature to take in place of one that is refused: three digits, and on the safe side."
+    "A feasible temperature to take in place of an infeasible one, rounded towards 1 to three decimals."
     edge = 1 / _last_exponent(graph, 1 / temperature)
     short = (math.floor(1e3 * edge + 1e-6) if edge > 1 else math.ceil(1e3 * edge - 1e-6)) / 1e3
     if short == 1 or not works(short):
-        return "1, where they are the data's own"
+        return "1, which keeps the shares of the data"
     return (
-        f"{short:.7g}, up to which all from 1 on work"
+        f"{short:.7g}, the end of the feasible range from 1"
         if short > 1
-        else f"{short:.7g}, from which on all to 1 work"
+        else f"{short:.7g}, the start of the feasible range up to 1"
     )
 
 
@@ -699,7 +699,7 @@ class _CommandLine:
 
     counts: Positional[str]  # .csv or .tsv file with columns pair (or src and tgt) and count
     sampler: str = "entropic"  # entropic (XY-LENT) | m2m (M2M-100) | exponent (∝ n^(1/T))
-    temperature: float = _TEMPERATURE  # T; 1: the data's own shares, large: equal shares
+    temperature: float = _TEMPERATURE  # T; 1: the shares of the data, large: equal shares
     repair: str | None = None  # nearest | relaxed: change marginals that pairs cannot carry
     budget: float | None = None  # sentence pairs that the run will read; None: as many as there are
     max_epochs: float | None = None  # no pair is read more often; the others take its draws
@@ -744,7 +744,7 @@ def _settings(argv) -> _CommandLine:
 
 # %% ../../nbs/text/11_sampling.ipynb #f2fcbf5d
 def _all_plans(graph, settings, budget):
-    "Sampler → plan, or None where one that was not asked for refuses; and what there is to say."
+    "Sampler → plan, None if its marginals are infeasible and it is not the chosen one; and notes for the user."
     plans = {}
     notes = []
     for name, sample in _SAMPLERS.items():
@@ -801,7 +801,7 @@ def _write_plan(rows, source, output):
 
 # %% ../../nbs/text/11_sampling.ipynb #05cc3606
 def _table_lines(rows, graph, plans):
-    "Pair, sentences, share in the data, each sampler's probability, and epochs of the one that was asked for."
+    "Pair, sentences, share in the data, each sampler's probability, and the epochs of the chosen sampler."
     heads = ["pair", "sentences", "data", *plans, "epochs"]
     shares = graph.by_pair(graph.shares)
     cells = [heads]
@@ -825,7 +825,7 @@ def _table_lines(rows, graph, plans):
 
 # %% ../../nbs/text/11_sampling.ipynb #274d7fc5
 def _print_quietly(lines):
-    "To standard output; a reader that has seen enough, such as `head`, is no fault."
+    "Print to standard output; no error if the reader, such as `head`, closes the pipe."
     try:
         for line in lines:
             print(line)
