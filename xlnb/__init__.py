@@ -139,7 +139,7 @@ __doc__ += """\
                              nothing but the shape of the spaces
     static_transfer          Five losses that bring an encoder's word vectors closer to static ones, their values on
                              unrelated vectors, and gradients of large batches in little memory
-    evaluation               The five papers' downstream tasks but translation, for any encoder, with one call
+    evaluation               The five papers' downstream tasks except translation, for any encoder, with one call
     command                  `xlnb align`, `xlnb encode`, `xlnb pretrain`, …: every part of the library from the
                              terminal, with help out of the comments beside its settings
 """

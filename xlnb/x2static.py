@@ -71,7 +71,7 @@ PASS = (
 # %% ../nbs/07_x2static.ipynb #0c47e99f
 @dataclass(frozen=True)
 class Distillation:
-    "How vectors are distilled: settings of the encoder's pass (PASS), then what is made of it (LEARNED: X2Static)."
+    "Settings of a distillation: those of the encoder's pass (PASS) come first; LEARNED are those of X2Static alone."
 
     layer: int | None = None  # 0 (embeddings) to the last block; None: the middle one, 6 of 12
     # what a line is: sentence | paragraph, of which the encoder reads the whole
@@ -81,7 +81,7 @@ class Distillation:
     lowercase: bool = True  # words are counted in lower case; the encoder reads the text as it is
     min_count: int = 10  # of a word that gets a vector
     most_words: int = 200_000  # the most frequent ones get vectors
-    # threshold t; None: 5e-6, and 50 occurrences in less than ten million words
+    # threshold t of sub-sampling; None: 5e-6, or 50 / words of the text if that is larger
     subsample: float | None = None
     seed: int = 0
     method: str = "aggregate"  # the mean of the word's own states (Bommasani et al. 2020) | x2static, which is learned
@@ -90,9 +90,9 @@ class Distillation:
     negatives: int = 10  # words drawn at random for each word that is learned
     learning_rate: float = 1e-3  # of Adam
     batch_sentences: int = 128  # of a step
-    # principal components kept of a language's centred vectors, which then need a map
+    # principal components that are kept of the centred vectors; None: no PCA
     pca: int | None = None
-    # a of the weights a / (a + p(word)) that change lengths, and no cosine (Arora et al. 2017)
+    # a of the weights a / (a + p(word)), which change lengths only (Arora et al. 2017); None: no weights
     sif: float | None = None
 
     def __post_init__(self):
@@ -365,7 +365,7 @@ def keep_probability(
     share,  # f, of each word
     threshold: float,  # t
 ) -> np.ndarray:
-    "With which probability an occurrence is kept (as in the published code; word2vec has the same form)."
+    "The probability that an occurrence is kept (as in the published code; word2vec has the same form)."
     check_numbers(0, math.inf, threshold=threshold)
     ratio = threshold / np.asarray(share, float)
     return np.minimum(1, np.sqrt(ratio) + ratio)
@@ -515,7 +515,7 @@ def _mean_states(
 
 # %% ../nbs/07_x2static.ipynb #b091eba7
 def _weights_hash(model) -> str:
-    "Of architecture and weights, wherever they were loaded from; a pooler, drawn where a file has none, is not read."
+    "Hash of architecture and weights, wherever they were loaded from; without the pooler, which may be random."
     digest = hashlib.sha256()
     config = model.config.to_dict()
     passing = (
@@ -540,7 +540,7 @@ def _middle(depth: int) -> int:
 
 # %% ../nbs/07_x2static.ipynb #b0e2275d
 def _identity(model, tokenizer, segmenter, language, vocabulary, s: Distillation) -> dict:
-    "All that the pass depends on, but for the text."
+    "All that the pass depends on, except the text."
     layer = _middle(model.config.num_hidden_layers) if s.layer is None else s.layer
     chosen_layers(layer, model.config.num_hidden_layers)
     words = None if vocabulary is None else short_hash([*_checked_list(vocabulary, s.lowercase)])
@@ -592,7 +592,7 @@ _SHARD = 4096  # lines
 
 
 def _write_shard(path: Path, lines: int, arrays: dict, cut: int):
-    "A folder that appears whole: its arrays, if there are any, and what was counted."
+    "Write a shard atomically: its arrays, if there are any, and its counts."
     facts = {
         "lines": lines,
         "cut": cut,
@@ -684,7 +684,7 @@ def _verify_shards(folder: Path):
 
 
 def _check_room(contexts: Contexts, s: Distillation, lines: int, width: int):
-    "Refuse a pass for which the disk has no room."
+    "Raise `ConfigError` if the disk has too little space for the pass."
     share = contexts.counts / contexts.total
     occurrences = float(keep_probability(share, _threshold(s, contexts.total)) @ contexts.counts)
     needed = 2 * width * (occurrences + lines)
@@ -709,7 +709,7 @@ def read_contexts(
     batch_size: int = 64,  # lines in a batch
     quiet: bool = False,  # no progress bar
 ) -> Contexts:
-    """Let an encoder read a text once; stopped, the same call goes on.
+    """Let an encoder read a text once; if interrupted, the same call resumes.
 
     Raises `DataError` for a text without words, whose subwords are mostly unknown, or that can be read only once;
     `ConfigError` for a layer that the model lacks, and a full disk; `CheckpointError` for a cache of something else."""
@@ -1069,7 +1069,7 @@ def learn_vectors(
     settings: Distillation = Distillation(),
     device="cpu",  # where the table lies
 ) -> WordVectors:
-    """Vectors out of contexts on disk; stopped, the same call goes on, and finished it finds what it made.
+    """Vectors from contexts on disk; if interrupted, the same call resumes; if finished, it loads the result.
 
     Raises `ConfigError` for settings of another pass, `DataError` where no word has a context."""
     stored = {name: contexts.identity[name] for name in PASS}
@@ -1178,7 +1178,7 @@ class _CommandLine(Distillation):
 # %% ../nbs/07_x2static.ipynb #49939ded
 @contextmanager
 def _alone(output: Path):
-    "Inside, no other process makes this file; the others wait."
+    "A lock: one process at a time makes this file, and the others wait."
     folder = Path(f"{output}.lock")
     with folder_lock(folder):
         try:
