@@ -1093,9 +1093,9 @@ def test_a_score_of_few_examples_is_warned_of(covered):
     with pytest.warns(UserWarning) as said:
         E._warn_of_scores(covered)
     [text] = [str(w.message) for w in said]
-    assert text.startswith("bli, model: the score is of fewer than 100 examples") and text.endswith(
-        "in de-en (2 examples, 0.1%)"
-    )
+    assert text.startswith(
+        "bli, model: the score rests on fewer than 100 examples"
+    ) and text.endswith("in de-en (2 examples, 0.1%)")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         E._warn_of_scores(covered[covered.target != "de-en"])

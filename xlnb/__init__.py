@@ -78,8 +78,8 @@ __doc__ += """\
                              states of its layers
     training.objectives      What a cross-lingual encoder is trained to predict: masked tokens in text and in
                              translation pairs, replaced tokens, and which sentence translates which
-    training.training        One loop, on one process or many: pooled losses, a schedule, checkpoints that survive
-                             anything, a promise about time
+    training.training        One training loop for one process or many: losses pooled over processes, a learning-rate
+                             schedule, atomic checkpoints, and a time limit
     measures.retrieval       Sentence vectors from any layer, nearest neighbours in blocks, accuracy@1 in both
                              directions, baselines without meaning
     measures.ibm             Which word translates which, learned by counting; gold links and the error rate that

@@ -72,7 +72,7 @@ def mutual(
     columns,  # (batch, m, n): compared within a column
     mask,  # (batch, m, n) bool: cells that exist
 ) -> torch.Tensor:  # (batch, m, n) bool
-    "Cells that are the best of their row by `rows` and the best of their column by `columns`; the first of equals."
+    "Cells that are the best of their row in `rows` and of their column in `columns`; of equal cells the first."
 
     def best(values, axis):
         return values.masked_fill(~mask, -torch.inf).argmax(axis, keepdim=True)
@@ -209,7 +209,7 @@ METHODS = {method: method in ("optimal_transport", "entropic_ot") for method in 
 CROSSED = "cross_attention"
 
 
-# as the papers link words, whatever the encoder
+# the method of the papers, for any encoder
 AS_PUBLISHED = dict(method="optimal_transport", joint=True)
 
 # %% ../../nbs/measures/02_alignment.ipynb #f862f5b2
@@ -450,9 +450,9 @@ def _states_of_side(model, side, layers, special: SpecialIds):
 
 # %% ../../nbs/measures/02_alignment.ipynb #e012ffe2
 def trained_on_pairs(config) -> bool:  # of a model
-    """Whether an encoder has read translation pairs, as its configuration says.
+    """Whether an encoder was trained on translation pairs, as its configuration states.
 
-    Where it says nothing: this library's own have, one that came from elsewhere may not."""
+    If it states nothing: true for an encoder of this library, false for one converted from another."""
     if (stated := getattr(config, "trained_on_pairs", None)) is not None:
         return stated
     from_elsewhere = getattr(config, "position_offset", 0) or getattr(config, "type_vocab_size", 0)
@@ -460,7 +460,7 @@ def trained_on_pairs(config) -> bool:  # of a model
 
 
 def _methods(method, config) -> list[str]:
-    "The methods that are asked for; None: what suits the encoder."
+    "The requested methods; None: optimal_transport if the encoder was trained on pairs, else argmax."
     if method is None:
         return ["optimal_transport" if trained_on_pairs(config) else "argmax"]
     names = [*method] if isinstance(method, (list, tuple)) else [method]
@@ -582,7 +582,7 @@ def align(
     pairs,  # n pairs of sentences: strings, whose words end at blank and tab, or lists of words
     model,  # folder of a saved model, or a loaded model (then with `tokenizer`)
     layer=None,  # 0 (embeddings) to L (last block), a list of them, 'all'; None: two thirds up, 8 of 12
-    method=None,  # one of METHODS, CROSSED, or a list of them; None: what suits the encoder
+    method=None,  # one of METHODS, CROSSED, or a list of them; None: optimal_transport or argmax, by encoder
     tokenizer=None,  # the folder's own if None
     joint: bool | None = None,  # encode both sentences together; None: as published, if the encoder
     # knows pairs
@@ -656,7 +656,7 @@ def aer_by_layer(
     gold: dict,  # test name → pair → list of AlignedPair
     tokenizer=None,  # the folder's own if None
     layer="all",  # or one layer, or a list of layers; None: two thirds up
-    method=None,  # one of METHODS, CROSSED, or a list of them; None: what suits the encoder, as in `align`
+    method=None,  # one of METHODS, CROSSED, or a list of them; None: by encoder, as in `align`
     joint: bool | None = None,  # as in `align`
     restart_positions: bool | None = None,  # as in `align`
     system: str = "model",  # name of the model in the rows
@@ -687,7 +687,7 @@ _SUFFIX = {"intersection": "", "grow-diag": "-grow-diag", "grow-diag-final": "-g
 
 
 def _ibm1_rows(row, gold, train, lowercase, iterations):
-    "Rows of both models, three heuristics; trained with the gold's sentences and, where there is other text, without."
+    "Rows of both IBM models, three symmetrisations; trained with the test sentences and, given other text, without."
     gold_words = [(pair.first, pair.second) for pair in gold]
     texts = {"": ("gold", gold_words)}
     if train:
@@ -885,7 +885,7 @@ class _CommandLine:
     model: str | None = None
     layer: int | None = None  # of the encoder; None: two thirds up
     # of the encoder: optimal_transport | entropic_ot | argmax | itermax | match | softmax;
-    # None: what suits it
+    # None: optimal_transport if it was trained on pairs, else argmax
     method: str | None = None
     # of IBM-1: intersection | union | grow-diag | grow-diag-final | grow-diag-final-and;
     # None: grow-diag-final-and

@@ -72,7 +72,7 @@ class SpecialIds:
 
     @classmethod
     def of(cls, tokenizer) -> "SpecialIds":  # of a Hugging Face tokenizer
-        "The special ids of a tokenizer; raises `ConfigError` if it is none, or lacks one."
+        "The special ids of a tokenizer; `ConfigError` for what is no fast tokenizer, or lacks one of the ids."
         from xlnb.text.vocab import require_fast
 
         require_fast(tokenizer)
@@ -415,7 +415,7 @@ def build_store(
     shard_lines: int = 2**20,  # lines per shard: what an interruption can cost
     facts: dict | None = None,  # JSON values that identify the data
 ) -> "Store":
-    """Encode what is not encoded yet, and open the store; a finished one whatever text is given (see `facts`).
+    """Encode what is not encoded yet, and open the store; of a finished one the text is not compared (see `facts`).
 
     Raises `StoreError`, `DataError`, `ConfigError`."""
     sources = named_sources(text, pairs)
