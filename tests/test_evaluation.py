@@ -14,7 +14,7 @@ from conftest import write
 from test_finetuning import fast
 from warm import run_module
 
-from xlnb.base.core import ConfigError, DataError, paper_table, read_records
+from xlnb.base.core import CheckpointError, ConfigError, DataError, paper_table, read_records
 from xlnb.text.vocab import train_vocab
 from xlnb.encoder.encoder import Encoder, config_for, new_model
 from xlnb.encoder.foreign import quietly
@@ -22,7 +22,7 @@ from xlnb.measures.downstream import printed_recipes, write_texts
 from xlnb.measures.finetuning import FineTuned, FineTuning, Span, train_head
 from xlnb.measures.task_sets import Labelled, Question, read_task
 from xlnb import evaluation as E
-from xlnb.measures import baselines, evaluation_settings, readouts, task_runs as T
+from xlnb.measures import baselines, readouts, task_runs as T
 from xlnb.measures.evaluation_settings import resolve, task_names
 from xlnb.measures.score_tables import FAMILIES, beside_papers, family_table, latex, score_table
 from xlnb.measures.task_runs import (
@@ -624,35 +624,22 @@ def test_of_a_run_the_network_is_evaluated_that_its_paper_keeps(
     assert resolve(replace(settings, model=found.model)) == found
 
 
-def test_a_model_of_the_hub_is_fetched_once_and_keeps_its_name(
-    settings, model, tmp_path, monkeypatch
-):
-    asked = []
-    given = replace(settings, model="some-lab/some-model", out=str(tmp_path))
-    for auto in (transformers.AutoModel, transformers.AutoTokenizer):
+def test_a_model_of_the_hub_keeps_its_name(settings, model, monkeypatch):
+    copies = {"some-lab/some-model": str(model)}  # what is in the hub's cache
 
-        def fetched(name, load=auto.from_pretrained, **_):
-            return asked.append(name) or load(model)
+    def cached(name, **_):
+        if name not in copies:
+            raise OSError("not here")
+        return copies[name]
 
-        monkeypatch.setattr(auto, "from_pretrained", fetched)
-    monkeypatch.setattr(evaluation_settings, "_hub_is_unreachable", lambda name: False)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", cached)
+    given = replace(settings, model="some-lab/some-model")
     found = resolve(given)
-    assert (found.title, model_hash(found.model) != "") == ("some-lab/some-model", True)
-    # network and tokenizer
-    assert resolve(given) == found and asked == ["some-lab/some-model"] * 2
-
-    def absent(name, **_):
-        raise OSError("it has no such model\nand more")
-
-    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", absent)
-    with pytest.raises(
-        ConfigError,
-        match="'some-lab/another' is no folder here, and the hub does not give it: it has",
-    ):
-        resolve(replace(given, model="some-lab/another"))
+    assert (found.title, Path(found.model)) == ("some-lab/some-model", Path(model))
+    assert resolve(found) == found
 
 
-def test_a_hub_that_is_not_reached_is_asked_once(settings, tmp_path, monkeypatch):
+def test_a_hub_that_is_not_reached_is_asked_once(settings, monkeypatch):
     asked = []
 
     def ask(self, name, timeout):
@@ -660,19 +647,12 @@ def test_a_hub_that_is_not_reached_is_asked_once(settings, tmp_path, monkeypatch
         raise ConnectionError
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", ask)
-    given = replace(settings, model="some-lab/some-model", out=str(tmp_path))
-    with pytest.raises(ConfigError, match="the hub cannot be reached, nor is a copy in its cache"):
+    given = replace(settings, model="some-lab/some-model")
+    with pytest.raises(
+        CheckpointError, match="no complete copy of it, and the hub cannot be reach"
+    ):
         resolve(given)
     assert asked == ["some-lab/some-model"]
-    options = []
-
-    def cached(name, **given):
-        raise options.append(given) or OSError
-
-    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", cached)
-    with pytest.raises(ConfigError):
-        resolve(given)
-    assert options == [{"local_files_only": True}]
 
 
 def test_seeds_and_dev_are_taken_as_the_paper_of_the_recipe_does(settings):

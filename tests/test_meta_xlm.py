@@ -876,13 +876,13 @@ def test_a_source_of_another_shape_is_refused_with_both(folders):
     "taken", [{}, dict(parts="body"), dict(parts="none"), dict(parts="none", distil=1.0)]
 )
 def test_a_folder_that_is_not_there_is_named_whatever_is_taken_from_it(taken, tmp_path):
-    with pytest.raises(CheckpointError, match="nowhere is no folder with a config.json: name one"):
+    with pytest.raises(CheckpointError, match="nowhere is not a folder: give the folder"):
         run(RECIPE, small(source=str(tmp_path / "nowhere"), **taken))
 
 
 def test_a_command_without_a_source_or_its_language_ends_with_a_sentence(tmp_path):
     words = [f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items()]
-    with pytest.raises(SystemExit, match="xlnb: .*nowhere is no folder with a config.json"):
+    with pytest.raises(SystemExit, match="xlnb: .*nowhere is not a folder"):
         main(RECIPE, [*words, "--source", str(tmp_path / "nowhere")])
     with pytest.raises(SystemExit, match="xlnb: source_lang='fr' is not one of en, de"):
         main(RECIPE, [*words, "--source-lang=fr"])

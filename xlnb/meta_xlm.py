@@ -72,7 +72,7 @@ from .training.training import read_log
 from .measures.alignment import AS_PUBLISHED, aer_by_layer
 from .measures.ibm import alignment_error_rate, train_both
 from .measures.probes import cldr_tasks, linear_probe
-from .encoder.loading import load_model_tokenizer
+from .encoder.loading import is_hub_name, load_model_tokenizer, model_folder, model_title
 from xlnb.measures.retrieval import (
     accuracy,
     column_index,
@@ -162,7 +162,7 @@ MASKING = Masking(policy="80-10-10")  # of 15 % of the text, as in RoBERTa and X
 class Settings(RunSettings):
     "Parameters of a MetaXLM run, as in the notebook; `None` is filled in by `resolve`."
 
-    # folder of a monolingual model with its tokenizer; empty: a model is trained first
+    # monolingual model with its tokenizer (folder, run or hub name); empty: a model is trained first
     source: str = ""
     source_lang: str = "en"  # its language
     relative_positions: str | None = None  # gated | plain | none
@@ -185,15 +185,22 @@ class Settings(RunSettings):
         return super().for_record() | {"source": named_source(self.source)}
 
 # %% ../nbs/05_meta_xlm.ipynb #a256a78f
-def named_source(source: str) -> str:  # folder; a name that is no folder comes back as it is
-    "Name of a folder and a hash of its weights, configuration and vocabulary."
-    folder = Path(source).expanduser()
-    if not source or not folder.is_dir():
+def _is_model(source: str) -> bool:  # what a record has in its place is none
+    return bool(source) and (Path(source).expanduser().is_dir() or is_hub_name(source))
+
+
+def named_source(source: str) -> str:  # folder or hub name; any other comes back as it is
+    "Name of a folder and a hash of its weights, configuration and vocabulary; of a hub model its revision."
+    if not _is_model(source):
         return source
+    title = model_title(source)
+    if "@" in title:
+        return title
+    folder = model_folder(source)
     suffixes = (".safetensors", ".json", ".txt")
     paths = sorted(path for path in folder.iterdir() if path.suffix in suffixes)
     names = [path.name for path in paths]
-    return f"{folder.name}-{short_hash([*zip(names, file_hashes(paths))])}"
+    return f"{title}-{short_hash([*zip(names, file_hashes(paths))])}"
 
 
 @dataclass(frozen=True)
@@ -253,9 +260,9 @@ def _budget(s: Settings) -> dict:
 # %% ../nbs/05_meta_xlm.ipynb #aac05cfe
 def _shape_of_source(s: Settings) -> dict:
     "Shape of the network in the source folder; a missing folder raises where it is read."
-    if not s.source or not Path(s.source).expanduser().is_dir():
+    if not _is_model(s.source):
         return {}
-    return shape_of(source_config(s.source), s, f"source={s.source!r}")
+    return shape_of(source_config(model_folder(s.source)), s, f"source={s.source!r}")
 
 # %% ../nbs/05_meta_xlm.ipynb #99114cfd
 def _check(s: Settings):
@@ -536,7 +543,7 @@ def source_folder(
 ) -> Path | None:  # None: no monolingual network is needed
     "The folder of the monolingual network; raises `CheckpointError` for a folder without a model."
     if s.source:
-        folder = Path(s.source).expanduser()
+        folder = model_folder(s.source)
         checkpoint_type(folder)  # raises for a folder without a config.json
         return folder
     return monolingual(s, data) / "generator" if data.mono else None

@@ -46,9 +46,12 @@ from xlnb.text.batches import (
 from .text.catalogue import set_folder
 from .text.corpora import read_multi30k
 from .text.own import open_corpus
+from .text.tokens import SpecialIds
 from .text.vocab import load_tokenizer
-from .encoder.encoder import checkpoint_type, load, new_model
+from .encoder.encoder import checkpoint_type, new_model
 from .encoder.heads import EncoderForMaskedLM
+from .encoder.initialisation import masked_lm_from
+from .encoder.loading import load_model_tokenizer
 from xlnb.encoder.seq2seq import (
     EncoderDecoder,
     TranslationConfig,
@@ -73,13 +76,14 @@ from xlnb.pretraining.pretraining import (
     check_choices,
     fill_in,
     finished_phase,
-    init_for_record,
     main,
     max_side,
     network_config,
     plan_run,
     run_folder,
     size_defaults,
+    start_config,
+    start_folder,
     start_shape,
 )
 from .pretraining.reports import current_parameters
@@ -148,7 +152,8 @@ class Settings(RunSettings):
     source: str = "en"  # language that is read
     target: str = "de"  # language that is written
     start: str = "random"  # random, or tasks of `veco` that encoder and decoder are pretrained on, on the same corpus
-    init: str = ""  # folder of an encoder with its tokenizer, in place of `start`
+    init: str = ""  # encoder with its tokenizer (folder, run or hub name), in place of `start`
+    relative_positions: str | None = None  # gated | plain | none
     pretraining_steps: int | None = None  # of VECO, before translation is trained
     decoder_layers: int | None = None  # None: as many as the encoder has
     decoder_from: str = "last"  # the encoder's last | first blocks
@@ -169,16 +174,12 @@ class Settings(RunSettings):
     def reads_first(self) -> bool:
         return split_pair(self.pair)[0] == self.source
 
-    def for_record(self) -> dict:
-        "The settings as records have them: the encoder to start from by its weights."
-        return super().for_record() | {"init": init_for_record(self.init)}
-
 # %% ../nbs/06a_translation.ipynb #f32187e0
 def resolve(settings: Settings) -> Settings:
     "Settings with every `None` filled in; `ConfigError` for invalid ones."
     _check(settings)
     full = fill_in(settings, **start_shape(settings))
-    full = fill_in(full, test_lines=FEW_TESTS.get(full.size))
+    full = fill_in(full, test_lines=FEW_TESTS.get(full.size), relative_positions="gated")
     full = fill_in(
         full, steps=STEPS[full.size], batch_tokens=BATCH_TOKENS[full.size], **size_defaults(full)
     )
@@ -201,6 +202,7 @@ def _check(settings: Settings):
         decoder_from=("last", "first"),
         recipe=("default",),
         relative_memory=("none", "shared"),
+        relative_positions=(None, "gated", "plain", "none"),
         parallel=(None, "ddp"),
     )
     for name in ("source", "target"):
@@ -227,10 +229,10 @@ class TranslationData(Prepared):
 def prepare_data(s: Settings) -> TranslationData:  # resolved
     "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
     _sacrebleu()  # if it is missing, the run ends here and not after training
-    vocabulary = Path(s.init) if s.init else None
+    start = start_folder(s)
     corpus = open_corpus(s.corpus, parse_languages(s.langs), s.test_lines)
-    data = prepare(corpus, s.vocab_size, max_side=max_side(s), vocabulary=vocabulary)
-    return TranslationData(**vars(data), start=vocabulary)
+    data = prepare(corpus, s.vocab_size, max_side=max_side(s), vocabulary=start)
+    return TranslationData(**vars(data), start=start)
 
 
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
@@ -264,6 +266,16 @@ def test_sets(s: Settings, data: Prepared) -> dict:  # name → (sources, refere
     return {name: _source_first(s, [columns])[0] for name, columns in tests.items()}
 
 # %% ../nbs/06a_translation.ipynb #aeb98e15
+def _special_ids(tokenizer) -> dict:  # as a configuration has them; BERT's names none that begins
+    special = SpecialIds.of(tokenizer)
+    return {
+        "bos_token_id": special.bos,
+        "pad_token_id": special.pad,
+        "eos_token_id": special.eos,
+        "decoder_start_token_id": special.bos,
+    }
+
+
 def new_translator(s: Settings, start: Path | None) -> EncoderDecoder:  # resolved
     "Random weights by settings and seed, or those of the encoder in a folder."
     blocks = decoder_blocks(s.layers, s.decoder_layers, s.decoder_from)
@@ -275,9 +287,9 @@ def new_translator(s: Settings, start: Path | None) -> EncoderDecoder:  # resolv
         trained_on_pairs=True,
     )
     if start:
-        return encoder_decoder_from(
-            load(start, EncoderForMaskedLM), blocks, s.tied, seed, **changes
-        )
+        network, _ = masked_lm_from(start, seed)
+        changes |= _special_ids(load_model_tokenizer(start))
+        return encoder_decoder_from(network, blocks, s.tied, seed, **changes)
     return new_model(
         EncoderDecoder, TranslationConfig.of(network_config(s), blocks, s.tied, **changes), seed
     )
@@ -653,7 +665,7 @@ def describe(record: dict) -> str:
 # %% ../nbs/06a_translation.ipynb #b5cf6135
 def plan_of(s: Settings, data: Prepared) -> str:
     "What the run will cost: parameters, FLOPs, hours on this machine, memory, disk."
-    networks = {"translator": (EncoderForMaskedLM, network_config(s, s.layers + s.decoder_layers))}
+    networks = {"translator": (EncoderForMaskedLM, start_config(s, s.layers + s.decoder_layers))}
     return str(plan_run(s, data, networks, s.batch_tokens, 0.5))
 
 # %% ../nbs/06a_translation.ipynb #097e7973

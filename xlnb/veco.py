@@ -22,8 +22,9 @@ from torch.nn import functional as F
 from .base.core import ConfigError, derive_seed, parse_languages, split_pair
 from .text.batches import MixedBatches, Prepared, encode_pairs, token_frequencies
 from .text.tokens import SpecialIds, collate_pairs
-from .encoder.encoder import EncoderConfig, Packing, load, new_model
+from .encoder.encoder import EncoderConfig, Packing, new_model
 from .encoder.heads import EncoderForMaskedLM
+from .encoder.initialisation import copy_shared, masked_lm_from
 from .training.objectives import Masking, MaskIds, guess, mask_tokens, vocabulary_head
 from .training.training import rank_and_world
 from .measures.alignment import CROSSED, aer_by_layer
@@ -53,15 +54,15 @@ from xlnb.pretraining.pretraining import (
     fill_in,
     finished_phase,
     held_out_spec,
-    init_for_record,
     main,
     max_side,
-    network_config,
     note_pairs,
     plan_run,
     restarts_positions,
     run_folder,
     size_defaults,
+    start_config,
+    start_folder,
     start_shape,
     step_tokens,
 )
@@ -89,7 +90,7 @@ class Settings(RunSettings):
     relative_memory: str | None = None
     # whether the states of the partner are constants for the losses of S
     stop_gradient: bool = True
-    # folder of an encoder with its tokenizer; all but cross-attention starts from it
+    # encoder with its tokenizer (folder, run or hub name); all but cross-attention starts from it
     init: str = ""
     frozen_steps: int = 0  # first steps, which train cross-attention alone
     dropout: float | None = None  # of states and attention weights
@@ -111,10 +112,6 @@ class Settings(RunSettings):
     @property
     def masking(self) -> Masking:
         return Masking(self.text_mask_rate, self.pair_mask_rate, "both", "80-10-10")
-
-    def for_record(self) -> dict:
-        "The settings as records store them; the encoder to start from is named by a hash of its weights."
-        return super().for_record() | {"init": init_for_record(self.init)}
 
 # %% ../nbs/06_veco.ipynb #8e223721
 # enough to see every part at work; the experiments below need more
@@ -227,9 +224,8 @@ class VecoData(Prepared):
 
 def prepare_data(s: Settings) -> VecoData:  # resolved
     "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
-    vocabulary = Path(s.init) if s.init else None
-    data = pretraining.prepare_data(s, s.mismatched, vocabulary)
-    return VecoData(**vars(data), start=vocabulary)
+    data = pretraining.prepare_data(s, s.mismatched)
+    return VecoData(**vars(data), start=start_folder(s))
 
 # %% ../nbs/06_veco.ipynb #27a11bbc
 def make_batches(s: Settings, data: Prepared) -> MixedBatches:
@@ -534,7 +530,7 @@ class Veco(MaskedLanguageModel):
 # %% ../nbs/06_veco.ipynb #81b95ab9
 def veco_config(s: Settings) -> EncoderConfig:  # resolved
     "Configuration of the network of a run; with cross-attention where a task uses it."
-    config = EncoderConfig.from_pretrained(s.init) if s.init else network_config(s)
+    config = start_config(s)
     config.cross_attention = s.uses_cross_attention or s.tasks == "denoise"
     config.relative_memory = s.relative_memory
     config.restart_positions = restarts_positions(s)
@@ -553,12 +549,13 @@ def _start_keys_as_queries(network: EncoderForMaskedLM):
 # %% ../nbs/06_veco.ipynb #262d71b7
 def new_network(s: Settings, start: Path | None) -> EncoderForMaskedLM:
     "Parameters of `start` where it has them; the others random, by settings and seed."
-    network = new_model(EncoderForMaskedLM, veco_config(s), derive_seed(s.seed, "generator"))
+    seed = derive_seed(s.seed, "generator")
+    network = new_model(EncoderForMaskedLM, veco_config(s), seed)
     if network.config.cross_attention:
         _start_keys_as_queries(network)
     if start is None:
         return network
-    missing, _ = network.load_state_dict(load(start, EncoderForMaskedLM).state_dict(), strict=False)
+    missing = copy_shared(network, masked_lm_from(start, seed)[0])
     assert all("cross" in name for name in missing), missing
     return network
 

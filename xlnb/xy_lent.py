@@ -62,6 +62,7 @@ from xlnb.pretraining.pretraining import (
     main,
     max_side,
     run_folder,
+    start_folder,
 )
 from .pretraining.reports import best_layer, current_parameters, last_held_out, layer_means
 from . import xlm_e
@@ -403,7 +404,9 @@ def shared_vocabulary(
     s: Settings,  # resolved
     corpus: Corpus,
 ) -> Path:  # folder
-    "The vocabulary of the languages' text, made once for all bitexts."
+    "The vocabulary of the languages' text, made once for all bitexts; that of `init`, where there is one."
+    if start := start_folder(s):
+        return start
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
     key = [
         corpus.name,

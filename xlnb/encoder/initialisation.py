@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['BLOCK_ROWS', 'PER_SUBWORD', 'PARTS', 'StoredWeight', 'stored_weights', 'source_config', 'target_config_for',
-           'fit_normal', 'Initialised', 'initialise', 'freeze_body']
+           'fit_normal', 'Initialised', 'initialise', 'masked_lm_config', 'masked_lm_from', 'has_output_layer',
+           'copy_shared', 'freeze_body']
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #693593af
 import json
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from safetensors import safe_open
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 from torch import Tensor
 from transformers import AutoConfig
 
@@ -135,7 +136,6 @@ _MAY_DIFFER = (
 # %% ../../nbs/encoder/04_initialisation.ipynb #35b1cefe
 def source_config(folder) -> EncoderConfig:
     "Architecture of a folder, ours or RoBERTa, XLM-R, BERT or ELECTRA, in our terms; `CheckpointError` for another."
-    names = stored_weights(folder).keys()
     kind = checkpoint_type(folder)
     if kind not in ("xlnb", *FOREIGN):
         raise CheckpointError(
@@ -145,7 +145,7 @@ def source_config(folder) -> EncoderConfig:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if kind == "xlnb":
         return config
-    return foreign_config(config, any("pooler" in name for name in names))
+    return foreign_config(config, any("pooler" in name for name in stored_weights(folder)))
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #9db3f5c8
 def target_config_for(
@@ -561,6 +561,42 @@ def _fill_table(
         table[~matched] = table[matched].mean()
     else:
         _draw_rows(table, matched, generator)
+
+# %% ../../nbs/encoder/04_initialisation.ipynb #6f1d0b02
+def masked_lm_config(folder) -> EncoderConfig:  # of an encoder, ours or of a family of `FOREIGN`
+    "Architecture and vocabulary of an encoder in a folder, in our terms and without a pooler."
+    config = source_config(folder)
+    config.pooler = False
+    return config
+
+
+def masked_lm_from(
+    folder,  # of an encoder, ours or RoBERTa, XLM-R, BERT, ELECTRA
+    seed: int = 0,  # of an output layer that it lacks
+) -> tuple[EncoderForMaskedLM, Initialised]:
+    "An encoder in a folder as a masked language model; an output layer that it lacks is random, tied to its words."
+    config = masked_lm_config(folder)
+    same_rows = eye_array(config.vocab_size, format="csr", dtype=np.float32)
+    return initialise(config, folder, "both", same_rows, seed=seed)
+
+# %% ../../nbs/encoder/04_initialisation.ipynb #6f1d0b03
+def has_output_layer(folder) -> bool:
+    "Whether an encoder in a folder has the output layer of a masked language model."
+    config = source_config(folder)
+    if not config.head_transform:
+        return True
+    usable = _usable_weights(stored_weights(folder), config, checkpoint_type(folder))
+    return "head.dense.weight" in usable
+
+
+def copy_shared(
+    model,  # whose parameters are written
+    source,  # a model with parameters of the same names, e.g. of `masked_lm_from`
+) -> list[str]:  # names of the parameters that `source` lacks
+    "Copy the parameters that two models share by name; a model of fewer blocks gets the first ones."
+    names = model.state_dict().keys()
+    shared = {name: weight for name, weight in source.state_dict().items() if name in names}
+    return model.load_state_dict(shared, strict=False).missing_keys
 
 # %% ../../nbs/encoder/04_initialisation.ipynb #ab66824a
 def freeze_body(model: EncoderForMaskedLM) -> list[str]:  # names of the frozen parameters

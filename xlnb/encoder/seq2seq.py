@@ -132,6 +132,12 @@ def _mean_loss(logits, labels):  # labels: (batch, target), -100 = not counted; 
         return None
     return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
+
+def _word_scores(embeddings, hidden, bias):  # (…, hidden) → (…, vocabulary)
+    if hasattr(embeddings, "projection"):  # words as wide as states
+        hidden = hidden @ embeddings.projection.weight
+    return F.linear(hidden, embeddings.word_embeddings.weight, bias)
+
 # %% ../../nbs/encoder/05_seq2seq.ipynb #07ed0faa
 class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
     "A translation model over one embedding matrix (VECO, section 3.2); `generate` is transformers'."
@@ -161,7 +167,7 @@ class EncoderDecoder(EncoderPreTrainedModel, GenerationMixin):
         return before.masked_fill(before == -100, self.config.pad_token_id)
 
     def scores(self, hidden):  # (…, hidden) → (…, vocabulary)
-        return F.linear(hidden, self.get_input_embeddings().weight, self.bias)
+        return _word_scores(self.decoder.embeddings, hidden, self.bias)
 
     @can_return_tuple
     def forward(

@@ -6,23 +6,20 @@
 __all__ = ['Settings', 'languages_with_split', 'task_names', 'resolve', 'other_settings']
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #0ed370cd
-import math, re
+import math
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 
 from xlnb.base.core import (
     ConfigError,
     DataError,
-    atomic_path,
     check_types,
     choose,
     parse_languages,
     runs_folder,
 )
 from ..text.corpora import LANGUAGES
-from ..encoder.foreign import loading_quietly
-from ..encoder.loading import RUN_NETWORKS, network_folder
+from ..encoder.loading import RUN_NETWORKS, is_hub_name, model_folder, network_folder
 from .downstream import BENCHMARKS, RECIPES, has_recipes, printed_recipes
 from .finetuning import check_partner
 from .readouts import NOT_POOLED, WORD_TASKS, READ, vector_files
@@ -120,24 +117,13 @@ def task_names(settings: Settings) -> list[str]:
     return [*READ, *available]
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #e85fe689
-def _hub_is_unreachable(name: str) -> bool:  # asked once: a download tries for half a minute
-    hub = import_module("huggingface_hub")  # which transformers brings
-    try:
-        hub.HfApi().model_info(name, timeout=10)  # seconds, as a download waits
-    except hub.errors.HfHubHTTPError:
-        return False  # it answers
-    except Exception:
-        return True  # each version of the package asks by another library, with other errors
-    return False
-
-
 def _runs_with_prefix(path) -> list[Path]:  # a run's name ends with a hash
     path = Path(path)
     return sorted(run for run in path.parent.glob(f"{path.name}-*") if run.is_dir())
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #d74ce9a8
 def _check_hub_name(name: str):
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).parent.exists():
+    if is_hub_name(name):
         return
     runs = _runs_with_prefix(name)[:3]
     similar = f"; there are {', '.join(map(str, runs))}" if runs else ""
@@ -146,38 +132,12 @@ def _check_hub_name(name: str):
         f"of a run, or a name on the hub with its organisation ('google-bert/{name}'){similar}"
     )
 
-# %% ../../nbs/measures/13_evaluation_settings.ipynb #f14f23ab
-def _download(name: str) -> list:  # network and tokenizer
-    from transformers import AutoModel, AutoTokenizer
-
-    import_module("xlnb.encoder.heads")  # registers the library's own architecture
-    offline = _hub_is_unreachable(name)
-    try:
-        return [
-            auto.from_pretrained(name, local_files_only=offline)
-            for auto in (AutoModel, AutoTokenizer)
-        ]
-    except (OSError, ValueError) as e:
-        if offline:
-            why = "cannot be reached, nor is a copy in its cache"
-        else:
-            why = f"does not give it: {str(e).strip().splitlines()[0]}"
-        raise ConfigError(f"model={name!r} is no folder here, and the hub {why}") from e
-
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #eab98989
 def _from_hub(settings: Settings) -> Settings:
-    "With a copy of the model that has this name on the hub, fetched once."
+    "With the model that has this name on the hub, in the hub's cache."
     name = settings.model
     _check_hub_name(name)
-    folder = settings.folder / "hub" / name.replace("/", "--")
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with loading_quietly():
-            parts = _download(name)
-            with atomic_path(folder) as unfinished:
-                for part in parts:
-                    part.save_pretrained(unfinished)
-    return replace(settings, model=str(folder), name=settings.name or name)
+    return replace(settings, model=str(model_folder(name)), name=settings.name or name)
 
 # %% ../../nbs/measures/13_evaluation_settings.ipynb #63e2bdaf
 def _with_model_folder(settings: Settings) -> Settings:  # of a run: that of its primary network

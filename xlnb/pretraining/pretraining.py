@@ -6,12 +6,12 @@
 __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'SUBWORDS_OF_OTHER_TEXT', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS',
            'MIN_STEPS_BETWEEN_EVALUATIONS', 'EVERY_PHASE', 'SizeDefaults', 'RunSettings', 'fill_in', 'size_defaults',
            'check_choices', 'check_amounts', 'restarts_positions', 'max_side', 'network_config', 'shape_of',
-           'init_for_record', 'file_hashes', 'is_recorded', 'start_shape', 'prepare_data', 'step_tokens',
-           'make_batches', 'held_out_spec', 'step_flops', 'plan_run', 'common_choices', 'comparison_table',
-           'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel', 'new_masked_lm', 'Phase', 'run_identity',
-           'run_folder', 'training_config', 'limited_threads', 'Trained', 'train_phase', 'finished_phase',
-           'progress_report', 'Recipe', 'overlap_report', 'record_of', 'write_run_cards', 'run', 'announce',
-           'announce_plan', 'main']
+           'init_for_record', 'file_hashes', 'is_recorded', 'start_folder', 'start_shape', 'start_report',
+           'start_config', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run',
+           'common_choices', 'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel',
+           'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config', 'limited_threads', 'Trained',
+           'train_phase', 'finished_phase', 'progress_report', 'Recipe', 'overlap_report', 'record_of',
+           'write_run_cards', 'run', 'announce', 'announce_plan', 'main']
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #34680df9
 import hashlib, math, os, re, sys, time
@@ -70,6 +70,8 @@ from xlnb.encoder.encoder import (
     new_model,
 )
 from ..encoder.heads import EncoderForMaskedLM, head_flops
+from ..encoder.initialisation import has_output_layer, masked_lm_config
+from ..encoder.loading import RUN_NETWORKS, model_folder, model_title
 from ..training.objectives import Masking, MaskIds, guess
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
@@ -194,7 +196,10 @@ class RunSettings:
 
     def for_record(self) -> dict:
         "The settings as they are recorded: without paths of this machine."
-        return asdict(replace(self, out="", corpus=corpus_for_record(self.corpus, self.langs)))
+        record = asdict(replace(self, out="", corpus=corpus_for_record(self.corpus, self.langs)))
+        if "init" in record:
+            record["init"] = init_for_record(record["init"])
+        return record
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #beef8e35
 def fill_in(settings: RunSettings, **values) -> RunSettings:
@@ -358,17 +363,20 @@ def shape_of(
     return shape
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #40b30f28
-def init_for_record(init: str) -> str:  # folder, empty, or the hash in a record
-    "The first digits of the hash of a network's weights; `CheckpointError` for a folder without."
+def init_for_record(init: str) -> str:  # as of `model_folder`, empty, or as in a record
+    "Name and revision of a hub model; name of a folder and hash of its weights, `CheckpointError` without any."
     if not init or is_recorded(init):
         return init
-    hashes = file_hashes(sorted(Path(init).glob("model*.safetensors")))
+    title = model_title(init)
+    if "@" in title:
+        return title
+    hashes = file_hashes(sorted(model_folder(init).glob("model*.safetensors")))
     if not hashes:
         raise CheckpointError(
             f"{init} holds no weights (model.safetensors): save it with save_pretrained"
         )
     joint = hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
-    return joint[:12]
+    return f"{title}-{joint[:12]}"
 
 
 def file_hashes(paths) -> list[str]:
@@ -377,24 +385,24 @@ def file_hashes(paths) -> list[str]:
 
 
 def is_recorded(init: str) -> bool:  # as of `init_for_record`
-    "Whether `init` is the hash that records have in place of a folder."
-    return bool(re.fullmatch("[0-9a-f]{12}", init)) and not Path(init).exists()
+    "Whether `init` is what records have in place of a folder or a hub name."
+    recorded = r"([^/]+-)?[0-9a-f]{12}|[\w.-]+/[\w.-]+@[0-9a-f]+"
+    return bool(re.fullmatch(recorded, init)) and not Path(init).exists()
+
+
+def start_folder(settings) -> Path | None:
+    "Folder of the encoder that a run starts from (`init`); None: random weights."
+    init = getattr(settings, "init", "")
+    return model_folder(init) if init else None
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #63b6d323
 def start_shape(
-    settings: RunSettings,  # with `init`: a folder, its hash or nothing
+    settings: RunSettings,  # with `init`: a folder, a hub name, what a record has, or nothing
 ) -> dict:
     "Shape and vocabulary of the network to start from, if there is one; `ConfigError` for settings that differ."
     if not settings.init or is_recorded(settings.init):
         return {}
-    kind = checkpoint_type(settings.init)
-    if kind != EncoderConfig.model_type:
-        raise ConfigError(
-            f"init={settings.init!r} is a {kind} checkpoint: read it with "
-            f"xlnb.encoder.foreign.load_foreign, "
-            "write it and its tokenizer with save_pretrained, and name that folder"
-        )
-    config = EncoderConfig.from_pretrained(settings.init)
+    config = masked_lm_config(start_folder(settings))
     _check_start(settings, config)
     more = [name for name in ("vocab_size", "restart_positions") if hasattr(settings, name)]
     return shape_of(config, settings, f"init={settings.init!r}", *more)
@@ -421,13 +429,44 @@ def _check_start(settings: RunSettings, config: EncoderConfig):
             f"tokens at size={settings.size!r}: take a network with more"
         )
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #57a47rep
+def start_report(settings) -> str:
+    "The encoder that a run starts from, in a line; empty for random weights."
+    folder = start_folder(settings)
+    if folder is None:
+        return ""
+    config = masked_lm_config(folder)
+    name = init_for_record(settings.init)
+    if folder.name in RUN_NETWORKS:
+        name = f"{name}, {folder.name}"
+    shape = f"{config.num_hidden_layers} × {config.hidden_size}"
+    head = (
+        ""
+        if has_output_layer(folder)
+        else "; it has no masked-LM head: one is made, tied to its embeddings"
+    )
+    return f"starts from {name} ({checkpoint_type(folder)}, {shape}){head}"
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #57a47cfg
+def start_config(
+    settings: RunSettings,  # filled in
+    layers: int | None = None,  # None: all
+) -> EncoderConfig:
+    "Configuration of a network of the run: that of `init`, where there is one, or by the settings."
+    folder = start_folder(settings)
+    if folder is None:
+        return network_config(settings, layers)
+    config = masked_lm_config(folder)
+    config.num_hidden_layers = layers or config.num_hidden_layers
+    return config
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #cdc37s34
 def prepare_data(
     settings: RunSettings,  # filled in
     shuffle_pairs: bool = False,
     vocabulary: Path | None = None,  # folder of a tokenizer; None: trained on the corpus
 ) -> Prepared:
-    "Corpus, vocabulary and token store of a run."
+    "Corpus, vocabulary (that of `init`, where there is one) and token store of a run."
     if listing := describe_corpus(settings.corpus):
         print(listing, flush=True)
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
@@ -438,7 +477,7 @@ def prepare_data(
         settings.vocab_size,
         shuffle_pairs,
         max_side=max_side(settings),
-        vocabulary=vocabulary,
+        vocabulary=vocabulary or start_folder(settings),
     )
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #36939e9a
@@ -1068,6 +1107,8 @@ def _prepare_once(recipe, settings) -> Prepared:
 def announce(recipe: Recipe, settings: RunSettings, data: Prepared):
     "Print the overlap of tests and training text, and on standard error the cost of the run."
     print(overlap_report(data), flush=True)
+    if start := start_report(settings):
+        print(start, flush=True)
     announce_plan(recipe.plan(settings, data), settings)
 
 

@@ -44,8 +44,8 @@ from ..text.cldr import LOCALES, dictionary
 from ..text.corpora import Lines
 from ..text.tokens import permuted
 from ..text.vectors import WordVectors, read_vectors
-from ..encoder.encoder import EncoderConfig, load
 from ..encoder.heads import EncoderForMaskedLM
+from ..encoder.initialisation import masked_lm_from
 from ..training.objectives import Masking, MaskIds
 from ..training.training import read_log, start_processes, unsharded
 from ..measures.alignment import AS_PUBLISHED, aer_by_layer
@@ -86,10 +86,11 @@ from xlnb.pretraining.pretraining import (
     held_out_spec,
     init_for_record,
     main,
-    network_config,
     new_masked_lm,
     plan_run,
     restarts_positions,
+    start_config,
+    start_folder,
     start_shape,
     size_defaults,
     step_tokens,
@@ -137,7 +138,7 @@ class Base(RunSettings):
 class Settings(Base):
     "Parameters of a run: those of the base run, and of its continuation; `None` is filled in by `resolve`."
 
-    # folder of a masked language model with its tokenizer, continued in place of a base run
+    # encoder with its tokenizer (folder, run or hub name), continued in place of a base run
     init: str = ""
     alpha: float | None = None  # exponent of the language sampling of text
     relative_positions: str | None = None  # gated | plain | none
@@ -179,7 +180,7 @@ class Settings(Base):
     def for_record(self) -> dict:
         "The settings as records have them: files of vectors by name and contents, `init` by its weights."
         files = {"teacher": _named_files(self)} if self.reads_files and not self.is_recorded else {}
-        return super().for_record() | files | {"init": init_for_record(self.init)}
+        return super().for_record() | files
 
 # %% ../../nbs/results/07c_static_runs.ipynb #ssettings2
 def vector_files(s: Settings) -> dict[str, Path]:  # language → file
@@ -395,13 +396,6 @@ def _check_words(s: Settings):  # filled in
         )
 
 # %% ../../nbs/results/07c_static_runs.ipynb #3325468d
-def _start_config(
-    s: Settings,  # resolved
-) -> EncoderConfig:
-    "Configuration of the network that is continued."
-    return EncoderConfig.from_pretrained(s.init) if s.init else network_config(s)
-
-
 def base_of(
     s: Settings,  # resolved
 ) -> Base:
@@ -507,7 +501,7 @@ def prepare_data(
     # as a record names them they cannot be read
     if s.reads_files:
         _check_files(s)
-    data = pretraining.prepare_data(s, vocabulary=Path(s.init) if s.init else None)
+    data = pretraining.prepare_data(s)
     return TransferData(**vars(data), lexicon=lexicons(data.corpus, s.hub))
 
 
@@ -541,15 +535,14 @@ def with_base(
         name = short_hash([init_for_record(s.init), data.folder.name, s.size])
         made = runs_folder() / f"static_init-{name}"
         made.mkdir(parents=True, exist_ok=True)
-        return replace(data, start=Path(s.init), made=made)
+        return replace(data, start=start_folder(s), made=made)
     base = finished_phase(BASE, base_of(s), data, s.max_minutes).parent
     return replace(data, start=base / "generator", made=base)
 
 
 def base_network(s: Settings, data: TransferData) -> EncoderForMaskedLM:  # of `with_base`
     "The network that is continued, ready to be trained."
-    # what transformers loads has its dropout off
-    return load(data.start, EncoderForMaskedLM).train()
+    return masked_lm_from(data.start, derive_seed(s.seed, "generator"))[0].train()
 
 
 def with_teacher(s: Settings, data: TransferData) -> TransferData:
@@ -780,7 +773,7 @@ def compare_with_paper(s: Settings) -> list[dict]:  # resolved
     )
     rows = [
         ("base run", "XLM-R, MLM on 100 languages", *_started(s)),
-        *common_choices(continuation_of(s), _start_config(s), paper),
+        *common_choices(continuation_of(s), start_config(s), paper),
         ("static vectors", "X2Static, layer 6, 40 languages", s.teacher, "see The teacher"),
         (
             "common space",
@@ -1211,7 +1204,7 @@ def plan_of(s: Settings, data: TransferData) -> str:  # resolved
                 plan_run(
                     part,
                     data,
-                    {"generator": (EncoderForMaskedLM, _start_config(s))},
+                    {"generator": (EncoderForMaskedLM, start_config(s))},
                     tokens + words,
                     predicted,
                 )
