@@ -82,17 +82,17 @@ class Settings(RunSettings):
     tasks: str = "ca-mlm+tlm"
     mismatched: bool = False  # control: the same sentences, paired at random
     parallel_share: float = 0.5  # share of a step's tokens that are translation pairs
-    text_mask_rate: float = 0.15  # of text
-    pair_mask_rate: float = 0.25  # of both sides of a pair
+    text_mask_rate: float = 0.15  # share of the tokens of text that are masked
+    pair_mask_rate: float = 0.25  # the same of pairs, on both sides
     # partner of text in CA-MLM: adjacent (its other half) | none
     text_partner: str | None = None
-    # of cross-attention: none | shared (the relative bias of self-attention)
+    # relative bias in cross-attention: none | shared (that of self-attention)
     relative_memory: str | None = None
     # whether the states of the partner are constants for the losses of S
     stop_gradient: bool = True
     # encoder with its tokenizer (folder, run or hub name); all but cross-attention starts from it
     init: str = ""
-    frozen_steps: int = 0  # first steps, which train cross-attention alone
+    frozen_steps: int = 0  # steps at the start in which only cross-attention is trained
     dropout: float | None = None  # of states and attention weights
 
     @property
@@ -712,7 +712,7 @@ FROZEN = Phase(
 
 
 def cross_attention_first(s: Settings, data: VecoData) -> VecoData:
-    "The data with the network of the frozen phase as start, if there is such a phase."
+    "The data, with the network of the phase that trains only cross-attention as start, if there is one."
     if not s.frozen_steps:
         return data
     first = replace(s, out="")  # `out` is the folder of the main phase

@@ -79,13 +79,13 @@ class Distillation:
     pool: str = "mean"  # of a sentence's subwords: mean | mean_special (with <s> and </s>, as the published code)
     max_pieces: int = 200  # subwords that the encoder reads of a line, special ones included
     lowercase: bool = True  # words are counted in lower case; the encoder reads the text as it is
-    min_count: int = 10  # of a word that gets a vector
-    most_words: int = 200_000  # the most frequent ones get vectors
+    min_count: int = 10  # fewest occurrences of a word that gets a vector
+    most_words: int = 200_000  # largest number of words that get vectors: the most frequent
     # threshold t of sub-sampling; None: 5e-6, or 50 / words of the text if that is larger
     subsample: float | None = None
     seed: int = 0
     method: str = "aggregate"  # the mean of the word's own states (Bommasani et al. 2020) | x2static, which is learned
-    target: str = "excluded"  # from its own context: excluded (paper) | included (published code)
+    target: str = "excluded"  # the word's own subwords in its context: excluded (paper) | included (published code)
     epochs: int = 5  # over the contexts
     negatives: int = 10  # words drawn at random for each word that is learned
     learning_rate: float = 1e-3  # of Adam
@@ -700,7 +700,7 @@ def _check_room(contexts: Contexts, s: Distillation, lines: int, width: int):
 def read_contexts(
     model,  # folder of a saved encoder, or a loaded one (then with `tokenizer`)
     text,  # a path, or a list or other iterable of lines that can be read twice
-    cache,  # folder: what is there of the same pass is not done again
+    cache,  # folder of the encoder's output; what it already has of the same pass is not computed again
     language: str | None = None,  # code, for the segmenter
     tokenizer=None,  # the folder's own if None
     vocabulary: list[str] | None = None,  # words that get vectors; None: the most frequent
@@ -733,8 +733,8 @@ def read_contexts(
             contexts = _open_cache(folder, manifest)
     if not contexts.shards:
         raise DataError(
-            "the encoder has seen none of the words: max_pieces is too small, or the "
-            "tokenizer says nothing of places"
+            "none of the words has a state: max_pieces is too small, or the tokenizer "
+            "returns no character offsets"
         )
     return contexts
 
@@ -1135,7 +1135,7 @@ def distil(
     text,  # a path, or a list or other iterable of lines that can be read twice
     language: str | None = None,  # code, for the segmenter and the record
     tokenizer=None,  # the folder's own if None
-    cache=None,  # folder for what the encoder says; the same call goes on there; None: a temporary one
+    cache=None,  # folder of the encoder's output, from which the same call resumes; None: a temporary one
     vocabulary: list[str] | None = None,  # words that get vectors; None: the most frequent
     segmenter="auto",  # 'icu', 'regex', 'auto' (ICU where PyICU is installed), or a `Segmenter`
     settings: Distillation = Distillation(),
@@ -1163,13 +1163,15 @@ def distil(
 # %% ../nbs/07_x2static.ipynb #a430301f
 @dataclass(frozen=True)
 class _CommandLine(Distillation):
-    "What a command says beside the settings."
+    "Options of the command that are not settings of a distillation."
 
     model: str = ""  # folder of an encoder with its tokenizer
     text: str = ""  # file: a sentence, or a paragraph, per line
-    output: str = ""  # .safetensors, .vec, .txt or .bin
-    language: str | None = None  # code
-    cache: str | None = None  # folder that stays; None: <output>.cache, until the output is there
+    output: str = ""  # file that is written: .safetensors, .vec, .txt or .bin
+    language: str | None = None  # code of the language of the text
+    cache: str | None = (
+        None  # folder that is kept; None: <output>.cache, deleted once the output is written
+    )
     vocabulary: str | None = None  # file: a word per line
     segmenter: str = "auto"  # icu | regex | auto
     batch_size: int = 64  # lines that the encoder reads at a time
