@@ -1,26 +1,44 @@
 "Text of one's own: what a folder is read as, what is held out of it, and what is said of a folder that cannot be read."
 
 import json
+from zipfile import ZipFile
 
 import pytest
 from conftest import write
 
-from xlnb.base.core import ConfigError, DataError
+from xlnb.base.core import ConfigError, DataError, numpy_generator
 from xlnb.pretraining import pretraining
+from xlnb.text.folders import open_folder
 from xlnb.text.own import (
     HELD_OUT_SHARE,
     corpus_for_record,
     describe_corpus,
     most_subwords,
     open_corpus,
-    open_folder,
     require_pairs,
 )
 from xlnb.text.vocab import train_vocab
 from xlnb.xlm_e import RECIPE, Settings, describe
 
-GERMAN = [f"Das ist Satz {n}, für jeden anders: ß." for n in range(500)]
-ENGLISH = [f"This is sentence {n}, each another one." for n in range(500)]
+SYLLABLES = {
+    "de": "für groß ten lich heit mann see ung ver bau",
+    "en": "the tion ness ly for ing pre ment con her",
+}
+
+
+def sentences(lang, count=500) -> list[str]:
+    "Different lines of words that look a little like the language."
+    generator = numpy_generator("sentences", lang)
+    syllables = SYLLABLES[lang].split()
+    lines = {}
+    while len(lines) < count:
+        words = ["".join(generator.choice(syllables, 3)) for _ in range(5)]
+        lines[" ".join(words)] = None
+    return list(lines)
+
+
+GERMAN = sentences("de")
+ENGLISH = sentences("en")
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +90,35 @@ def as_tsv(folder):
     write(folder / "en-de.tsv", lines(f"{b}\t{a}" for a, b in zip(GERMAN, ENGLISH)))
 
 
+def as_tmx(folder):
+    units = lines(
+        f'<tu><tuv xml:lang="EN-us"><seg>{b}</seg></tuv><tuv xml:lang="de"><seg>{a}</seg></tuv></tu>'
+        for a, b in zip(GERMAN, ENGLISH)
+    )
+    write(folder / "memory.tmx.gz", f"<tmx><body>{units}</body></tmx>")
+
+
+def as_po(folder):
+    messages = "".join(f'\nmsgid "{b}"\nmsgstr "{a}"\n' for a, b in zip(GERMAN, ENGLISH))
+    write(folder / "po" / "de.po", f'msgid ""\nmsgstr "charset=UTF-8"\n{messages}')
+
+
+def as_xliff(folder):
+    units = lines(
+        f"<unit><segment><source>{b}</source><target>{a}</target></segment></unit>"
+        for a, b in zip(GERMAN, ENGLISH)
+    )
+    head = '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" trgLang="de-DE">'
+    write(folder / "job.xlf", f"{head}<file>{units}</file></xliff>")
+
+
+def as_opus(folder):
+    folder.mkdir()
+    with ZipFile(folder / "de-en.txt.zip", "w") as archive:
+        archive.writestr("Toy.de-en.de", lines(GERMAN))
+        archive.writestr("Toy.de-en.en", lines(ENGLISH))
+
+
 def as_sides_in_folders(folder):
     for part, rows in (
         ("train", slice(0, 400)),
@@ -83,10 +130,15 @@ def as_sides_in_folders(folder):
             write(folder / part / f"all.{lang}{ending}", lines(text[rows]))
 
 
+NEEDS = {as_jsonl: "zstandard", as_parquet: "pyarrow", as_po: "translate"}
+
+
 def everything(corpus, lang="de") -> set:
     "All lines of a language that a corpus has, held out or not."
     read = set(corpus.text[lang])
     for pair, rows in corpus.valid.items():
+        if lang not in pair.split("-"):
+            continue
         index = pair.split("-").index(lang)
         read |= {row[index] for row in rows}
         for by_pair in corpus.tests.values():
@@ -95,16 +147,30 @@ def everything(corpus, lang="de") -> set:
 
 
 @pytest.mark.parametrize(
-    "write_form", [as_txt, as_jsonl, as_parquet, as_moses, as_tsv, as_sides_in_folders]
+    "write_form",
+    [
+        as_txt,
+        as_jsonl,
+        as_parquet,
+        as_moses,
+        as_tsv,
+        as_opus,
+        as_tmx,
+        as_xliff,
+        as_po,
+        as_sides_in_folders,
+    ],
 )
 def test_the_same_text_in_every_form(write_form, texts):
+    if write_form in NEEDS:
+        pytest.importorskip(NEEDS[write_form])
     write_form(texts)
     corpus = open_corpus(str(texts))
     assert everything(corpus) == set(GERMAN) or list(corpus.text["de"]) == GERMAN[:400]
     assert corpus.name == "my texts"
 
 
-@pytest.mark.parametrize("write_form", [as_moses, as_tsv])
+@pytest.mark.parametrize("write_form", [as_moses, as_tsv, as_opus, as_tmx, as_xliff, as_po])
 def test_pairs_are_in_alphabetical_order_whatever_the_file_has(write_form, texts):
     write_form(texts)
     corpus = open_corpus(str(texts), "en,de")
@@ -161,7 +227,7 @@ def test_a_digest_changes_with_a_file_that_is_read_and_with_no_other(texts):
     write(texts / "README.md", "what this is")
     assert corpus_for_record(str(texts), "de,en") == name
     assert corpus_for_record(f"{texts}/../my texts", "de,en") == name
-    write(texts / "train.de", lines(line.upper() for line in GERMAN))
+    write(texts / "train.de", lines(GERMAN[::-1]))
     assert corpus_for_record(str(texts), "de,en") != name
     assert name.startswith("my texts@")
 
@@ -169,7 +235,7 @@ def test_a_digest_changes_with_a_file_that_is_read_and_with_no_other(texts):
 def test_a_second_start_reads_no_line(texts, monkeypatch):
     moses(texts)
     first = open_corpus(str(texts), "de,en")
-    monkeypatch.setattr("xlnb.text.own._read_pair_source", None)
+    monkeypatch.setattr("xlnb.text.own.read_pair_source", None)
     assert open_corpus(str(texts), "de,en").facts == first.facts
 
 
@@ -271,3 +337,88 @@ def test_a_run_names_its_folder_and_no_path(texts):
     record = {"parameters": settings.for_record()}
     assert describe(record).startswith("XLM-E")
     assert str(texts) not in json.dumps([pretraining.run_identity(RECIPE.phase, settings, data)])
+
+
+def catalogue(folder, domain, lang, messages):
+    "A compiled catalogue as `msgfmt` writes it, by babel."
+    from babel.messages.catalog import Catalog
+    from babel.messages.mofile import write_mo
+
+    made = Catalog(locale=lang)
+    for source, target in messages:
+        made.add(source, target)
+    path = folder / lang / "LC_MESSAGES" / f"{domain}.mo"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as file:
+        write_mo(file, made)
+
+
+def test_gettext_joins_the_messages_of_all_programs(texts):
+    french = [f"Phrase {n}." for n in range(500)]
+    for lang, translated in (("de", GERMAN), ("fr", french), ("en_GB", ENGLISH)):
+        catalogue(texts, "tar", lang, zip(ENGLISH[:250], translated[:250]))
+        catalogue(texts, "nano", lang, zip(ENGLISH[250:], translated[250:]))
+    corpus = open_corpus(f"gettext:{texts}", "de,en,fr")
+    assert corpus.name == "gettext" and list(corpus.pairs) == ["de-en", "de-fr", "en-fr"]
+    assert set(corpus.pairs["de-fr"]) <= set(zip(GERMAN, french))
+    assert everything(corpus, "fr") == set(french)
+    assert corpus_for_record(f"gettext:{texts}", "de,fr").startswith("gettext@")
+    reasons = open_folder(texts).not_read
+    assert all("the msgids are the English" in reason for reason in reasons.values())
+    assert len(reasons) == 2
+
+
+def test_a_second_translation_of_a_program_is_named(texts):
+    for lang in ("pt", "pt_BR"):
+        catalogue(texts, "tar", lang, [("dog", f"{lang} cachorro")])
+    folder = open_folder(texts)
+    assert folder.not_read == {
+        "pt_BR/LC_MESSAGES/tar.mo": "a second text of pt beside tar.mo: give it another name"
+    }
+
+
+def hub_rows(n=200) -> list[dict]:
+    return [{"de": a, "en": b} for a, b in zip(GERMAN[:n], ENGLISH[:n])]
+
+
+def test_a_data_set_that_was_saved_to_disk(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_list
+    saved = datasets.DatasetDict(
+        train=table([{"translation": row} for row in hub_rows()]),
+        validation=table([{"translation": row} for row in hub_rows(20)]),
+    )
+    saved.save_to_disk(tmp_path / "my-set")
+    corpus = open_corpus(f"hf:{tmp_path}/my-set", "de,en")
+    assert corpus.name == "my-set" and len(corpus.valid["de-en"]) == 20
+    assert set(corpus.pairs["de-en"]) <= set(zip(GERMAN, ENGLISH))
+    name = corpus_for_record(f"hf:{tmp_path}/my-set", "de,en")
+    table([{"translation": row} for row in hub_rows(30)]).save_to_disk(tmp_path / "other")
+    assert name.startswith("my-set@") and str(tmp_path) not in name
+    assert corpus_for_record(f"hf:{tmp_path}/other", "de,en")[-8:] != name[-8:]
+
+
+def test_a_data_set_of_the_hub(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    asked = []
+
+    def load(*arguments):
+        asked.append(arguments)
+        return datasets.DatasetDict(train=datasets.Dataset.from_list(hub_rows(500)))
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    corpus = open_corpus("hf:someone/bitext:2024:train", "de,en")
+    assert set(asked) == {("someone/bitext", "2024")}
+    assert corpus.name == "someone--bitext-2024-train"
+    assert everything(corpus) == set(GERMAN)
+
+
+def test_a_data_set_that_cannot_be_loaded(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+
+    def load(*arguments):
+        raise ConnectionError("Couldn't reach the hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(ConfigError, match="hf:a/b' cannot be loaded .*without a network only"):
+        open_corpus("hf:a/b", "de,en")

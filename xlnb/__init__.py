@@ -35,6 +35,11 @@ __doc__ += """
     text.corpora             Text, bitext and n-way text as plain records, read as streams from the published formats
     text.formats             One strict reader for each form in which bitext, gold alignments, dictionaries and web
                              text are published
+    text.messages            PO and MO, TMX and XLIFF as streams of pairs: what programs and translators keep, joined
+                             over languages by message
+    text.folders             Every form in which people keep text and bitext, told by the names of files, listed
+                             before anything is read
+    text.hub                 `hf:dataset:configuration:split` as text and bitext, by its columns
     text.contamination       Test lines in the training text, word for word or nearly; repeats; whether a file is in
                              the language it claims
     text.catalogue           Published sets by name: where they come from, on what terms, which bytes, and how they

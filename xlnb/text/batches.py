@@ -116,11 +116,12 @@ class Prepared:
     folder: Path  # holds the stores, and `vocab/` if it was made for them
 
 # %% ../../nbs/text/13_batches.ipynb #5015f008
+_READERS = ("core", "corpora", "formats", "messages", "folders", "hub")
+
+
 def _corpus_hash(corpus, vocab_size, alpha, vocabulary) -> str:
     "Short hash of what determines a vocabulary and its stores: facts or text, settings, code, SentencePiece."
-    code = source_hash(
-        "core", "corpora", "formats", "catalogue", "cldr", "own", "vocab", "tokens", "batches"
-    )
+    code = source_hash(*_READERS, "catalogue", "cldr", "own", "vocab", "tokens", "batches")
     key = [corpus.name, corpus.langs, corpus.facts, vocab_size, alpha, code]
     if not corpus.identified:
         key.append(_text_hash(corpus))
