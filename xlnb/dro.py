@@ -262,7 +262,8 @@ def next_round(
     losses: dict,  # pair → loss measured since the last round
     counts: dict,  # pair → tokens that it rests on
     rho: float,
-    drive: dict | None = None,  # pair → what the adversary answers; None: the losses
+    drive: dict
+    | None = None,  # pair → number that the adversary maximises, such as the excess; None: the losses
     floor: str | None = None,  # of `best_response`
     **measured: dict,  # pair → number, stored in the round: rtd_accuracy=…
 ) -> dict:  # the new round, not yet in the list

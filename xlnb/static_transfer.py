@@ -243,7 +243,7 @@ def dcca(
 ) -> torch.Tensor:  # scalar, float64
     """Minus the sum of all canonical correlations (Andrew et al. 2013).
 
-    Raises `ConfigError` for a ridge that leaves a covariance singular, and for too few words to say anything."""
+    Raises `ConfigError` for a ridge that leaves a covariance singular, and for too few words."""
     _check_dcca(ridge, most_noise)
     contextual, static = _views(contextual, static, least=3)
     white_a, a = _whitened("contextual", contextual, ridge)
@@ -256,10 +256,10 @@ def dcca(
         raise ConfigError(
             f"{words:,} different words for widths {widths[0]} and {widths[1]}: unrelated "
             f"vectors would "
-            f"reach correlations of {noise:.2f} (root mean square), so the loss says nothing; "
+            f"reach correlations of {noise:.2f} (root mean square), so the loss is uninformative; "
             f"{math.ceil(max(widths) / most_noise**2) + 1:,} words are enough "
             f"(cached_gradients), or "
-            "take fewer dimensions, or dcca_ey, which does with small batches"
+            "take fewer dimensions, or dcca_ey, which needs only small batches"
         )
     return -decomposed(torch.linalg.svdvals, white_a @ white_b.T / (len(contextual) - 1)).sum()
 

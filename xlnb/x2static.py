@@ -133,7 +133,7 @@ def _check(s: Distillation):
         unread := [name for name in LEARNED if getattr(s, name) != usual[name]]
     ):
         raise ConfigError(
-            f"{unread[0]}={getattr(s, unread[0])!r} with method='aggregate': a mean learns "
+            f"{unread[0]}={getattr(s, unread[0])!r} with method='aggregate', which trains "
             f"nothing; "
             "leave it out, or take method='x2static'"
         )

@@ -609,7 +609,7 @@ _TWINS = {f"{name}, random pairs": {**arm, "mismatched": True} for name, arm in 
 # %% ../nbs/04_xy_lent.ipynb #e91b5752
 EXPERIMENTS = {
     "bitext": Experiment(
-        "Pairs of all languages serve pairs without English better than pairs with English alone.",
+        "Trained on pairs of all languages, pairs without English score higher than with English pairs alone.",
         {
             **_WORLDS,
             **_TWINS,
@@ -622,7 +622,7 @@ EXPERIMENTS = {
         _SEEDS,
     ),
     "sampler": Experiment(
-        "In the proportions of real bitexts, a sampler that keeps every pair serves better.",
+        "In the proportions of real bitexts, a sampler that draws every pair gives higher scores.",
         {name: {"sampler": name} for name in SAMPLERS},
         _REAL,
         _SEEDS,
@@ -670,7 +670,7 @@ def grid_measures(
     experiment: Experiment,
     groups: dict,  # arm → {seed: record}
 ) -> tuple[dict, dict]:  # label → function of a record: measures, and their baselines
-    "Measures of an experiment that every run has: words, translation gain, retrieval and alignment."
+    "Measures that every run of an experiment has: loss on words, translation gain, retrieval and alignment."
     runs = [record for by_seed in groups.values() for record in by_seed.values()]
 
     def complete(measure):
