@@ -111,6 +111,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "align": Command("link the words of two files, line by line", "measures.alignment"),
+    "prepare": Command("text of any size into a token store, by many tasks", "text.preparation"),
     "sample": Command("plan how often each language pair is read", "text.sampling"),
     "encode": Command("sentence vectors of a file", function="_encode"),
     "distil": Command("word vectors out of an encoder", "x2static"),
