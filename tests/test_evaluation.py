@@ -532,7 +532,7 @@ def test_what_was_learned_and_what_stopped_is_said(settings, data, tmp_path, mon
         settings, train_split="", controls=False, langs="en,de", out=str(tmp_path / "out")
     )
     with pytest.warns(
-        UserWarning, match="xnli in de: of 30 tested examples 30 were learned in full"
+        UserWarning, match="xnli in de: of 30 tested examples 30 are training examples"
     ):
         evaluate(here)
     with pytest.warns(UserWarning, match="xnli, model, seed 0: stopped at step"):

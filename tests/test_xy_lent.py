@@ -123,7 +123,8 @@ def test_real_proportions_are_those_of_the_published_counts():
     with pytest.raises(ConfigError, match="no bitext is known for .*ka"):
         line_counts_by_pair(Settings(langs="en,fi,ka", amounts="real", pair_lines=100))
     with pytest.raises(
-        ConfigError, match=r"pair_lines=9000: de-en would be 1500 of its 1000 lines; 6000 and fewer"
+        ConfigError,
+        match=r"pair_lines=9000: de-en would need 1500 lines and has 1000; give 6000 or fewer",
     ):
         line_counts_by_pair(Settings(pair_lines=9000), 1000)
 

@@ -89,7 +89,7 @@ def _cut_text(cuts: list[CutExamples]) -> list[str]:  # one warning for all lang
 
 
 def _warning_texts(caught: list) -> list[str]:
-    "Each warning once; those of cut examples as one."
+    "Each warning once; all warnings of cut examples are joined into one."
     messages = [w.message for w in caught if issubclass(w.category, UserWarning)]
     cuts = [w for w in messages if isinstance(w, CutExamples) and w.where]
     texts = dict.fromkeys(str(w) for w in messages if w not in cuts)
@@ -109,7 +109,7 @@ def _cached_rows(
     compute: Callable,  # () → rows
     system: str,  # that the warnings name
 ) -> list[dict]:
-    "Rows that are computed once, while code and data stay the same; their warnings come every time."
+    "Rows that are cached until code or data change; their warnings are raised in every call."
     name = content_hash(key, source_hash(), _data_stamp())
     path = settings.folder / "rows" / f"{name}.json"
     if not path.exists():
@@ -200,10 +200,10 @@ def evaluate(
 ) -> (
     pd.DataFrame
 ):  # a row for each task, measure, source, target, system and seed; scores in percent
-    """What a model scores, beside its untrained network and baselines; stored in `settings.folder`.
+    """Scores of a model, its untrained network and baselines; stored in `settings.folder`.
 
     Raises `ConfigError` for invalid settings, `DataError` where nothing could be tested; a warning names tasks and
-    languages that cannot be learned or read, and the others are tested."""
+    languages that are left out, and the others are tested."""
     settings = resolve(settings)
     failures = []
     rows = []
@@ -247,8 +247,8 @@ def _coverage_warnings(scores: pd.DataFrame) -> list[str]:
 def _leakage_warnings(scores: pd.DataFrame) -> list[str]:
     rows = scores[(scores.get("sharing", 0) > 0) & (scores.system == "model")]
     return [
-        f"{r.task} in {r.target}: of {r.examples} tested examples {r.leaked:.0f} were learned in "
-        f"full, here or in another language, and {r.sharing:.0f} share a text with one that was"
+        f"{r.task} in {r.target}: of {r.examples} tested examples {r.leaked:.0f} are training "
+        f"examples in this or another language, and {r.sharing:.0f} share a text with one"
         for r in rows.drop_duplicates(["task", "target"]).itertuples()
     ]
 
@@ -350,7 +350,7 @@ def compare(
     task: str,
     target: str,  # a language, or of Tatoeba and FLORES a pair, such as 'de-en'
 ):  # as of `scores.paired_bootstrap_of_ratios`, points of the task's first measure
-    """The difference of two models on one test, over resampled examples; what was computed before is read.
+    """The difference of two models on one test, with an interval from resampled examples; earlier results are reused.
 
     Raises `DataError` for a measure that is no ratio of sums over examples, such as a correlation, and for a training
     that has not finished."""
@@ -398,7 +398,7 @@ def as_shown(
     scores: pd.DataFrame,  # of `evaluate`
     title: str,  # of the model
 ) -> pd.DataFrame:
-    "The scores as they are shown: the model by its title, and how far an unfinished training came."
+    "The scores as tables show them: the model has its title, and unfinished trainings are marked."
     rows = scores.assign(system=scores.system.where(scores.system != "model", title))
     if "stopped" not in rows:
         return rows
@@ -433,7 +433,7 @@ def _has_families(table: pd.DataFrame, rows: pd.DataFrame) -> bool:
 
 
 def tables(settings: Settings, scores: pd.DataFrame) -> dict[str, pd.DataFrame]:  # title → table
-    "The table of each task, by its first measure, and by family where a task has more than one."
+    "The table of each task by its first measure; one by language family too, if a task has several families."
     titled = {}
     scores = as_shown(scores, settings.title)
     for task in scores.task.unique():
@@ -609,7 +609,7 @@ def beside_other_model(
     settings: Settings,  # of `resolve`, with `against`
     scores: pd.DataFrame,  # of `evaluate`
 ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:  # both models' scores; title → `differences`
-    "What the other model scores, saved as the first's, and how far the first is ahead, saved as .csv."
+    "Scores of the other model, saved as the first's are, and the differences, saved as .csv."
     other = other_model(settings)
     other_scores, texts = _with_warnings(lambda: evaluate(other))
     for text in texts:
