@@ -81,7 +81,7 @@ class Settings(RunSettings):
     # ca-mlm+tlm | ca-mlm (text) | mlm+sides+tlm | mlm+tlm | mlm (text) | denoise
     tasks: str = "ca-mlm+tlm"
     mismatched: bool = False  # control: the same sentences, paired at random
-    parallel_share: float = 0.5  # share of a step's tokens that are translation pairs
+    parallel_share: float = 0.5  # share of a step's tokens that are in translation pairs
     text_mask_rate: float = 0.15  # share of the tokens of text that are masked
     pair_mask_rate: float = 0.25  # the same of pairs, on both sides
     # partner of text in CA-MLM: adjacent (its other half) | none

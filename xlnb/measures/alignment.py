@@ -275,7 +275,7 @@ def word_links(
 
 # %% ../../nbs/measures/02_alignment.ipynb #6a503490
 def _are_sides(pairs) -> bool:
-    "Whether two lists of sentences were given in place of pairs; of two by two, a tuple of lists says so."
+    "Whether two lists of sentences were given in place of a list of pairs (two lists of two: only if in a tuple)."
     if len(pairs) != 2 or any(isinstance(side, (str, tuple)) for side in pairs):
         return False
     for side in pairs:
@@ -294,7 +294,7 @@ def _words_of(side, n: int) -> list[str]:  # a side of pair n
 
 # %% ../../nbs/measures/02_alignment.ipynb #046417d7
 def _word_lists(pairs) -> list[tuple[list[str], list[str]]]:
-    "Both sides of every pair as words; `ConfigError` or `DataError` for what is no list of pairs."
+    "Both sides of every pair as lists of words; `ConfigError` or `DataError` unless a list of pairs is given."
     if isinstance(pairs, str):
         raise ConfigError("pairs is one string: pass a list of (first, second)")
     if not isinstance(pairs, Iterable):

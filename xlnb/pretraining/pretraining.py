@@ -174,7 +174,9 @@ class RunSettings:
     width: int | None = None  # of the hidden states
     layers: int | None = None  # of the primary network
     relative_positions: str = "gated"  # gated | plain | none
-    relative_bias_init: str = "local"  # of their table: local (neighbours count most) | random
+    relative_bias_init: str = (
+        "local"  # initial values of the bias: local (favours near tokens) | random
+    )
     # buckets for the other sentence of a pair: shared | separate
     cross_sentence_buckets: str = "shared"
     norm: str | None = None  # post | pre
@@ -184,11 +186,13 @@ class RunSettings:
     precision: str = "fp32"  # fp32 | bf16
     # whether the blocks are compiled by torch.compile, which pays off in a long run on a GPU
     compiled: bool = False
-    parallel: str | None = None  # what processes hold: ddp (everything) | fsdp (a share)
+    parallel: str | None = (
+        None  # with several processes: ddp (each holds all parameters) | fsdp (each a part)
+    )
     seed: int = 0  # of initial weights, batches and masks
     # time limit of training; evaluation takes half of it at most; the same command resumes
     max_minutes: float = 30.0
-    checkpoint_minutes: float = 5.0  # the most work that is lost if the machine goes down
+    checkpoint_minutes: float = 5.0  # minutes between checkpoints
     test_lines: int | None = None  # lines of each generated test list
     recipe: str = "default"  # default | paper
     # folder of the run; empty: runs/<name>-<size>-<hash of the settings and the code>
