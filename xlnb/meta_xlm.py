@@ -115,6 +115,7 @@ from xlnb.pretraining.pretraining import (
     shape_of,
     size_defaults,
     step_flops,
+    with_vocabulary,
 )
 from .pretraining.reports import best_layer, draw_seeds, spread
 
@@ -243,6 +244,7 @@ def resolve(settings: Settings) -> Settings:
     # YAML reads the language code `no` as false
     settings = replace(settings, source_lang=parse_languages(settings.source_lang)[0])
     _check(settings)
+    settings = with_vocabulary(settings)
     defaults = _budget(settings) | (PAPER if settings.recipe == "paper" else {})
     settings = fill_in(settings, **_shape_of_source(settings), **defaults)
     settings = fill_in(settings, relative_positions="gated", **size_defaults(settings))
@@ -500,6 +502,7 @@ def monolingual_settings(
         langs=s.source_lang,
         steps=s.meta_steps,
         vocab_size=s.meta_vocab_size,
+        vocabulary="",
         out="",
         warmup_steps=round(WARMUP_SHARE * s.meta_steps),
         recipe="default",

@@ -39,15 +39,13 @@ from xlnb.base.core import (
 from xlnb.text.batches import (
     MixedBatches,
     Prepared,
-    prepare,
     token_frequencies,
     unigram_loss,
 )
 from .text.catalogue import set_folder
 from .text.corpora import read_multi30k
-from .text.own import open_corpus
+from .text.tokenizers import open_vocabulary
 from .text.tokens import SpecialIds
-from .text.vocab import load_tokenizer
 from .encoder.encoder import checkpoint_type, new_model
 from .encoder.heads import EncoderForMaskedLM
 from .encoder.initialisation import masked_lm_from
@@ -85,6 +83,7 @@ from xlnb.pretraining.pretraining import (
     start_config,
     start_folder,
     start_shape,
+    with_vocabulary,
 )
 from .pretraining.reports import current_parameters
 from . import veco
@@ -178,6 +177,7 @@ class Settings(RunSettings):
 def resolve(settings: Settings) -> Settings:
     "Settings with every `None` filled in; `ConfigError` for invalid ones."
     _check(settings)
+    settings = with_vocabulary(settings)
     full = fill_in(settings, **start_shape(settings))
     full = fill_in(full, test_lines=FEW_TESTS.get(full.size), relative_positions="gated")
     full = fill_in(
@@ -230,8 +230,7 @@ def prepare_data(s: Settings) -> TranslationData:  # resolved
     "Corpus, vocabulary (that of `init`, if it is given) and token store of a run."
     _sacrebleu()  # if it is missing, the run ends here and not after training
     start = start_folder(s)
-    corpus = open_corpus(s.corpus, parse_languages(s.langs), s.test_lines)
-    data = prepare(corpus, s.vocab_size, max_side=max_side(s), vocabulary=start)
+    data = pretraining.prepare_data(s, vocabulary=start)
     return TranslationData(**vars(data), start=start)
 
 
@@ -552,7 +551,7 @@ def measures(s: Settings, data: Prepared) -> Callable:  # model → dict of 'hel
     batch = _held_out_batch(s, data.tokenizer, sources, targets)
     labels = batch["labels"][batch["labels"] != -100]
     frequencies = token_frequencies(data.store, s.target)
-    unigram = unigram_level(labels, data.tokenizer.eos_token_id, frequencies)
+    unigram = unigram_level(labels, SpecialIds.of(data.tokenizer).eos, frequencies)
 
     def measure(model):
         device = next(model.parameters()).device
@@ -675,7 +674,7 @@ def load_translator(folder) -> tuple[EncoderDecoder, object]:  # model and token
         raise CheckpointError(
             f"{folder} is a {kind} checkpoint: name the `translator` folder of a run"
         )
-    return EncoderDecoder.from_pretrained(folder), load_tokenizer(folder)
+    return EncoderDecoder.from_pretrained(folder), open_vocabulary(folder).tokenizer
 
 
 @dataclass(frozen=True)

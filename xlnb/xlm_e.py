@@ -71,6 +71,7 @@ from xlnb.pretraining.pretraining import (
     step_flops,
     step_tokens,
     sums_by_group,
+    with_vocabulary,
 )
 from .pretraining.reports import current_parameters
 
@@ -215,6 +216,7 @@ STARTED_RATE = 5e-5  # learning rate of networks that start from a trained encod
 def resolve(settings: Settings) -> Settings:
     "The settings with the defaults of size, corpus and recipe for `None`; `ConfigError` names the allowed values."
     _check(settings)
+    settings = with_vocabulary(settings)
     started = fill_in(settings, **start_shape(settings))
     full = fill_in(started, **_defaults(started))
     if settings.budget_flops is not None:

@@ -440,6 +440,13 @@ def _card_scores(record: dict) -> str:  # Markdown
     return "\n".join([head, "|---|---|---|---|", *(_card_row(record, *test) for test in tests)])
 
 
+def _vocabulary_line(record: dict) -> str:  # Markdown; empty for one that was trained on the corpus
+    if "tokenizer" not in record:
+        return ""
+    facts = record["tokenizer"]
+    return f"\nVocabulary: {facts['name']} (sha256 {facts['sha256'][:12]})."
+
+
 def _as_list(measures: dict) -> str:  # Markdown
     return "\n".join(f"- {name}: {value:.3g}" for name, value in measures.items())
 
@@ -449,7 +456,7 @@ _CARD = """\
 
 Trained with xlnb on `{corpus}` in {langs}: {step:,} of {steps:,} steps, {tokens:,} tokens, seed \
 {seed}, commit {commit}.
-Licence of the data: {licence}.
+Licence of the data: {licence}.{vocabulary}
 
 {loading_code}
 
@@ -473,6 +480,7 @@ def model_card(
         "title": title,
         "commit": record["commit"],
         "licence": record["corpus"].get("licence", "not stated"),
+        "vocabulary": _vocabulary_line(record),
         "loading_code": _loading_code(translates),
         "scores": _card_scores(record),
         "measures": _as_list(_held_out(record["curve"][-1]) if record["curve"] else {}),

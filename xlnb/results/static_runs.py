@@ -94,6 +94,7 @@ from xlnb.pretraining.pretraining import (
     start_shape,
     size_defaults,
     step_tokens,
+    with_vocabulary,
 )
 from ..pretraining.reports import nats_learned
 from ..mapping import NearIdentity, map_to
@@ -244,6 +245,7 @@ def resolve(settings: Settings) -> Settings:
     settings = replace(settings, hub=parse_languages([settings.hub])[0])  # 'no' may arrive as false
     settings = fill_in(settings, teacher="lsa" if settings.corpus == "cldr" else "x2static")
     _check(settings)
+    settings = with_vocabulary(settings)
     settings = fill_in(
         settings, **start_shape(settings), **(PAPER if settings.recipe == "paper" else {})
     )

@@ -37,27 +37,11 @@ from xlnb.base.core import (
     sha256_once,
 )
 from .corpora import line_pairs, text_lines
+from .tokenizers import ROLES, number_of_ids, role_id
 
 # %% ../../nbs/text/09_tokens.ipynb #796305bd
 class StoreError(DataError):
     "A token store that cannot be used; the message names the file and says what to do."
-
-# %% ../../nbs/text/09_tokens.ipynb #0e67355f
-# role → the names that tokenizers give its token
-_ROLES = {
-    "bos": ("bos", "cls"),
-    "pad": ("pad",),
-    "eos": ("eos", "sep"),
-    "unk": ("unk",),
-    "mask": ("mask",),
-}
-
-
-def _special_id(tokenizer, *names: str) -> int | None:
-    "The id of the first of these tokens that the tokenizer has."
-    for name in names:
-        if (number := getattr(tokenizer, f"{name}_token_id")) is not None:
-            return number
 
 # %% ../../nbs/text/09_tokens.ipynb #d0b8de3e
 @dataclass(frozen=True)
@@ -76,10 +60,10 @@ class SpecialIds:
         from xlnb.text.vocab import require_fast
 
         require_fast(tokenizer)
-        ids = {role: _special_id(tokenizer, *names) for role, names in _ROLES.items()}
+        ids = {role: role_id(tokenizer, role) for role in ROLES}
         if missing := [role for role, i in ids.items() if i is None]:
             raise ConfigError(
-                f"the tokenizer has no {', '.join(missing)} token; a store needs {', '.join(_ROLES)}"
+                f"the tokenizer has no {', '.join(missing)} token; a store needs {', '.join(ROLES)}"
             )
         return cls(**ids)
 
@@ -106,8 +90,12 @@ class _Encoder:
         self.max_length = max_length
         self.backend.no_truncation()
         self.backend.no_padding()
-        self.reserved = np.zeros(self.backend.get_vocab_size(), bool)
-        self.reserved[[i for role, i in asdict(special).items() if role != "unk"]] = True
+        vocabulary = self.backend.get_vocab()
+        self.reserved = np.zeros(max(vocabulary.values()) + 1, bool)
+        self.reserved[list(asdict(special).values())] = True
+        for i, token in self.backend.get_added_tokens_decoder().items():
+            self.reserved[i] |= token.special
+        self.reserved[special.unk] = False
 
     def __call__(self, lines):
         "Tokens (flat) and length of each sentence, counts, and a checksum of the lines."
@@ -430,12 +418,14 @@ def build_store(
 def _recipe(tokenizer, max_length, shard_lines, facts):
     from xlnb.text.vocab import tokenizer_hash
 
+    tokenizer_sha256 = tokenizer_hash(tokenizer)
+    size = number_of_ids(tokenizer)
     return {
         "format": _FORMAT,
-        "tokenizer": tokenizer_hash(tokenizer),
-        "vocabulary": len(tokenizer),
+        "tokenizer": tokenizer_sha256,
+        "vocabulary": size,
         "special": asdict(SpecialIds.of(tokenizer)),
-        "dtype": "<u2" if len(tokenizer) <= 2**16 else "<u4",
+        "dtype": "<u2" if size <= 2**16 else "<u4",
         "max_length": max_length,
         "shard_lines": shard_lines,
         "facts": json.loads(json.dumps(facts or {})),

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['POLICIES', 'STORED', 'SCRATCH', 'SCRATCH_OTHER', 'MaskIds', 'sequence_numbers', 'span_keys', 'mask_tokens',
-           'head_chunk', 'head_form', 'HeadOutput', 'vocabulary_head', 'masked_lm_loss', 'Masking', 'network_inputs',
-           'guess', 'replaced_tokens', 'rtd_loss', 'binary_entropy', 'roc_auc', 'rtd_diagnostics', 'mean_pool',
-           'info_nce']
+           'head_chunk', 'head_form', 'forbid_spare_rows', 'HeadOutput', 'vocabulary_head', 'masked_lm_loss', 'Masking',
+           'network_inputs', 'guess', 'replaced_tokens', 'rtd_loss', 'binary_entropy', 'roc_auc', 'rtd_diagnostics',
+           'mean_pool', 'info_nce']
 
 # %% ../../nbs/training/00_objectives.ipynb #5940b500
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from xlnb.base.core import (
     check_tensor,
     choose,
 )
+from ..text.tokenizers import ids_without_text, number_of_ids
 from ..encoder.kernels import BLOCK, logit_gradient, obstacle, softmax_pass
 
 # %% ../../nbs/training/00_objectives.ipynb #b890ea2b
@@ -32,9 +33,8 @@ class MaskIds(NamedTuple):
     "The ids of a vocabulary that masking depends on."
 
     mask: int  # id of `<mask>`
-    special: tuple[
-        int, ...
-    ]  # ids that carry no content: `<s>`, `</s>`, padding, unknown, the mask itself
+    # ids that stand for no text: `<s>`, `</s>`, padding, unknown, the mask itself, unused ones
+    special: tuple[int, ...]
     vocab_size: int  # number of ids
 
     @classmethod
@@ -52,9 +52,7 @@ class MaskIds(NamedTuple):
             )
         if tokenizer.mask_token_id is None:
             raise ConfigError("the tokenizer has no mask token: add one (mask_token='<mask>')")
-        return cls(
-            tokenizer.mask_token_id, tuple(sorted(tokenizer.all_special_ids)), len(tokenizer)
-        )
+        return cls(tokenizer.mask_token_id, ids_without_text(tokenizer), number_of_ids(tokenizer))
 
 # %% ../../nbs/training/00_objectives.ipynb #ba4a6a0d
 def sequence_numbers(
@@ -346,6 +344,18 @@ def head_form(
     if choose("form", asked, _FORMS) == "triton" and why:
         raise ConfigError(f"form='triton' cannot be had: {why}; leave form out, or use 'chunked'")
     return asked
+
+# %% ../../nbs/training/00_objectives.ipynb #sparer0w
+_NEVER = -1e4  # a bias that leaves a probability of exactly 0
+
+
+def forbid_spare_rows(
+    network,  # with a vocabulary head
+    ids: int,  # of the tokenizer; an embedding matrix may have more rows
+):
+    "Predict no id beyond the tokenizer's: those rows have probability 0, and their biases no gradient."
+    with torch.no_grad():
+        network.head.bias[ids:] = _NEVER
 
 # %% ../../nbs/training/00_objectives.ipynb #9c02a45d
 def _chunked_pass(hidden, weight, bias, labels, noise, uniform, temperature, chunk):
