@@ -203,12 +203,12 @@ def test_the_papers_recipe_takes_the_ids_of_the_vocabulary(folders, runs):
     path = str(folders / "xlmr")
     papers = {
         xlm_e: dict(size="base"),
-        xy_lent: dict(size="base", langs="de,hi,ru"),
-        meta_xlm: dict(size="base"),
+        xy_lent: dict(size="base", langs="de,en,hi"),
+        meta_xlm: dict(recipe="default", langs="de,en"),
         veco: dict(size="base"),
     }
     for paper, more in papers.items():
-        settings = paper.Settings(recipe="paper", vocabulary=path, **more)
+        settings = paper.Settings(**{"recipe": "paper", "vocabulary": path, **more})
         assert paper.resolve(settings).vocab_size == 600, paper.__name__
     settings = xlm_e.resolve(xlm_e.Settings(recipe="paper", size="base", langs="de,ru"))
     assert settings.vocab_size == 250_002
