@@ -182,7 +182,7 @@ def test_rows_beyond_the_ids_are_never_predicted(folders, runs):
     settings = xlm_e.Settings(vocabulary=str(folders / "xlmr"), vocab_size=635, **TINY)
     settings = xlm_e.resolve(settings)
     data = xlm_e.prepare_data(settings)
-    model = xlm_e.make_model(settings, data)
+    model = xlm_e.RECIPE.phase.model(settings, data)
     head = model.generator.head
     assert head.weight.shape == (635, 32)
     assert head(torch.randn(4, 32)).softmax(-1)[:, 600:].sum() == 0

@@ -25,6 +25,7 @@ from .text.tokens import SpecialIds, collate_pairs
 from .encoder.encoder import EncoderConfig, Packing, new_model
 from .encoder.heads import EncoderForMaskedLM
 from .encoder.initialisation import copy_shared, masked_lm_from
+from .encoder.loading import longest_input
 from .training.objectives import Masking, MaskIds, guess, mask_tokens, vocabulary_head
 from .training.training import rank_and_world
 from .measures.alignment import CROSSED, aer_by_layer
@@ -65,6 +66,7 @@ from xlnb.pretraining.pretraining import (
     start_folder,
     start_shape,
     step_tokens,
+    with_vocabulary,
 )
 from .pretraining.reports import current_parameters
 
@@ -143,6 +145,7 @@ _PAPER_SIZES = {"large": dict(learning_rate=2e-4), "base": dict(learning_rate=3e
 def resolve(settings: Settings) -> Settings:
     "Settings with every `None` filled in; `ConfigError` for invalid ones."
     _check(settings)
+    settings = with_vocabulary(settings)
     paper = PAPER | _PAPER_SIZES[settings.size] if settings.recipe == "paper" else {}
     full = fill_in(settings, **start_shape(settings), **paper)
     full = fill_in(
@@ -791,7 +794,10 @@ def attention_across(
 ) -> list[dict]:  # by block: layer, share and even, from 0 to 1
     "Share of self-attention that crosses to the other sentence, words alone (VECO, Figure 1)."
     restart = getattr(network.config, "restart_positions", False)
-    batch = collate_pairs(encode_pairs(pairs, tokenizer), None, restart, SpecialIds.of(tokenizer))
+    positions = longest_input(network.config, tokenizer)
+    longest_side = positions - 2 if restart else (positions - 3) // 2
+    ids = [(a[:longest_side], b[:longest_side]) for a, b in encode_pairs(pairs, tokenizer)]
+    batch = collate_pairs(ids, None, restart, SpecialIds.of(tokenizer))
     batch = {k: v.to(network.device) for k, v in batch.items()}
     side = batch.pop("side")
     word = side > 0

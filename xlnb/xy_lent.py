@@ -36,6 +36,7 @@ from xlnb.text.batches import (
     prepare,
     short_hash,
     source_hash,
+    suggesting_vocabulary,
 )
 from .text.corpora import Corpus, Lines
 from .text.counts import read_pair_counts
@@ -63,6 +64,7 @@ from xlnb.pretraining.pretraining import (
     max_side,
     run_folder,
     start_folder,
+    with_vocabulary,
 )
 from .pretraining.reports import best_layer, current_parameters, last_held_out, layer_means
 from . import xlm_e
@@ -91,7 +93,11 @@ class Settings(xlm_e.Settings):
     # share of lines in every pair whose second sentence is replaced by that of another line
     noise: float = 0.0
     unseen: str = ""  # languages of langs that are tested and not trained on
-    vocabulary: str | None = None  # joint | vocap
+    vocabulary: str | None = None  # joint | vocap | folder or hub name of a tokenizer
+
+    @property
+    def names_vocabulary(self) -> bool:
+        return self.vocabulary not in (None, *VOCABULARIES)
 
     @property
     def trained(self) -> list[str]:  # languages with training text
@@ -144,6 +150,7 @@ _EMBEDDED_LINES = 4000
 def resolve(settings: Settings) -> Settings:
     "The settings with defaults of size, corpus, bitext and recipe for `None`; `ConfigError` names the allowed values."
     _check(settings)
+    settings = with_vocabulary(settings)
     resolved = fill_in(
         settings,
         sampler="entropic" if settings.bitext == "x-y" else "exponent",
@@ -166,7 +173,6 @@ def _check(settings: Settings):
         "bitext": _BITEXTS,
         "amounts": ("equal", "real"),
         "sampler": (None, *SAMPLERS),
-        "vocabulary": (None, *VOCABULARIES),
         "recipe": ("default", "paper"),
     }
     for name, values in allowed.items():
@@ -403,8 +409,10 @@ def _tests_of(by_test, pairs) -> dict:  # without tests that have none of the pa
 def shared_vocabulary(
     s: Settings,  # resolved
     corpus: Corpus,
-) -> Path:  # folder
-    "The vocabulary of the languages' text, made once for all bitexts; that of `init`, where there is one."
+) -> Path | str:  # folder or hub name
+    "The vocabulary of the languages' text, made once for all bitexts, that of `init`, or the one that is named."
+    if s.names_vocabulary:
+        return s.vocabulary
     if start := start_folder(s):
         return start
     code = source_hash("core", "corpora", "catalogue", "cldr", "vocab")
@@ -418,7 +426,7 @@ def shared_vocabulary(
         code,
     ]
     folder = runs_folder() / "data" / f"vocabulary-{short_hash(key)}"
-    with folder_lock(folder):
+    with folder_lock(folder), suggesting_vocabulary():
         if not (folder / "vocab").exists():
             VOCABULARIES[s.vocabulary](corpus.text, s.vocab_size, folder / "vocab")
     return folder / "vocab"

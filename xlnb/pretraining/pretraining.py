@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['BY_SIZE', 'SUBWORDS_PER_LANGUAGE', 'SUBWORDS_OF_OTHER_TEXT', 'WARMUP_SHARE', 'NOT_IDENTITY', 'EVALUATIONS',
            'MIN_STEPS_BETWEEN_EVALUATIONS', 'EVERY_PHASE', 'SizeDefaults', 'RunSettings', 'fill_in', 'size_defaults',
-           'check_choices', 'check_amounts', 'restarts_positions', 'max_side', 'network_config', 'shape_of',
-           'init_for_record', 'file_hashes', 'is_recorded', 'start_folder', 'start_shape', 'start_report',
+           'check_choices', 'check_amounts', 'with_vocabulary', 'restarts_positions', 'max_side', 'network_config',
+           'shape_of', 'init_for_record', 'file_hashes', 'is_recorded', 'start_folder', 'start_shape', 'start_report',
            'start_config', 'prepare_data', 'step_tokens', 'make_batches', 'held_out_spec', 'step_flops', 'plan_run',
            'common_choices', 'comparison_table', 'note_pairs', 'loss_names', 'sums_by_group', 'MaskedLanguageModel',
            'new_masked_lm', 'Phase', 'run_identity', 'run_folder', 'training_config', 'limited_threads', 'Trained',
@@ -59,7 +59,10 @@ from xlnb.text.own import (
     open_corpus,
     require_pairs,
 )
+from ..text.tokenizers import is_recorded_vocabulary, open_vocabulary
 from ..text.tokens import SpecialIds
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
 from xlnb.encoder.encoder import (
     SIZES,
     EncoderConfig,
@@ -72,9 +75,7 @@ from xlnb.encoder.encoder import (
 from ..encoder.heads import EncoderForMaskedLM, head_flops
 from ..encoder.initialisation import has_output_layer, masked_lm_config
 from ..encoder.loading import RUN_NETWORKS, model_folder, model_title
-from ..training.objectives import Masking, MaskIds, guess
-
-# %% ../../nbs/pretraining/04_pretraining.ipynb #b264b9df
+from ..training.objectives import Masking, MaskIds, forbid_spare_rows, guess
 from xlnb.training.training import (
     NonFiniteLoss,
     TrainingConfig,
@@ -170,7 +171,9 @@ class RunSettings:
     learning_rate: float | None = None  # at the top of the schedule
     warmup_steps: int | None = None  # of the learning rate
     clip_norm: float | None = None  # largest norm of the whole gradient
-    vocab_size: int | None = None  # ids, special ones included
+    vocab_size: int | None = None  # rows of the embedding matrix: ids, special ones included
+    # folder or hub name of a tokenizer; empty: trained on the corpus
+    vocabulary: str = ""
     width: int | None = None  # of the hidden states
     layers: int | None = None  # of the primary network
     relative_positions: str = "gated"  # gated | plain | none
@@ -199,11 +202,20 @@ class RunSettings:
     out: str = ""
 
     def for_record(self) -> dict:
-        "The settings as they are recorded: without paths of this machine."
+        "The settings as they are recorded: without paths of this machine, nor a vocabulary that is none."
         record = asdict(replace(self, out="", corpus=corpus_for_record(self.corpus, self.langs)))
+        if not self.vocabulary:
+            del record["vocabulary"]
+        elif self.names_vocabulary and not is_recorded_vocabulary(self.vocabulary):
+            record["vocabulary"] = open_vocabulary(self.vocabulary).recorded
         if "init" in record:
             record["init"] = init_for_record(record["init"])
         return record
+
+    @property
+    def names_vocabulary(self) -> bool:
+        "Whether `vocabulary` is the folder or name of a tokenizer."
+        return bool(self.vocabulary)
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #beef8e35
 def fill_in(settings: RunSettings, **values) -> RunSettings:
@@ -303,6 +315,36 @@ def _check_batch(settings: RunSettings):
             f"size={settings.size!r}"
         )
 
+# %% ../../nbs/pretraining/04_pretraining.ipynb #w1thv0ca
+def with_vocabulary(settings: RunSettings) -> RunSettings:
+    "The settings with the number of ids of `vocabulary`; `ConfigError` where `vocab_size` or `init` disagrees."
+    name = settings.vocabulary
+    if not settings.names_vocabulary or is_recorded_vocabulary(name):
+        return settings
+    if init := getattr(settings, "init", ""):
+        raise ConfigError(
+            f"vocabulary={name!r} with init={init!r}: that network has its vocabulary; leave "
+            "vocabulary out"
+        )
+    ids = open_vocabulary(name).size
+    rows = settings.vocab_size or ids
+    # embedding matrices are rounded up
+    most = ids + max(64, ids // 100)
+    if not ids <= rows <= most:
+        raise ConfigError(
+            f"vocab_size={rows} with vocabulary={name!r}, which has {ids} ids: leave vocab_size "
+            f"out, or give the rows of an embedding matrix for them, {ids} to {most}"
+        )
+    return replace(settings, vocab_size=rows)
+
+
+def _special_token_ids(settings: RunSettings) -> dict:
+    "Special ids of a vocabulary made by others, as fields of a configuration."
+    name = settings.vocabulary
+    if not settings.names_vocabulary or is_recorded_vocabulary(name):
+        return {}
+    return open_vocabulary(name).token_ids
+
 # %% ../../nbs/pretraining/04_pretraining.ipynb #92f6d42f
 def restarts_positions(settings: RunSettings) -> bool:
     "Whether the second sentence of a pair starts at position 0 again: the setting, or the default of the size."
@@ -337,6 +379,7 @@ def network_config(
         max_position_embeddings=2 * BY_SIZE[settings.size].length,
         trained_on_pairs=False,
         **shape,
+        **_special_token_ids(settings),
     )
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #cdc37eec
@@ -468,11 +511,14 @@ def start_config(
 def prepare_data(
     settings: RunSettings,  # filled in
     shuffle_pairs: bool = False,
-    vocabulary: Path | None = None,  # folder of a tokenizer; None: trained on the corpus
+    # folder or hub name of a tokenizer; None: by the settings
+    vocabulary: Path | str | None = None,
 ) -> Prepared:
     "Corpus, vocabulary (that of `init`, where there is one) and token store of a run."
     if listing := describe_corpus(settings.corpus):
         print(listing, flush=True)
+    if settings.names_vocabulary:
+        vocabulary = settings.vocabulary
     corpus = open_corpus(settings.corpus, parse_languages(settings.langs), settings.test_lines)
     if getattr(settings, "uses_pairs", False):
         require_pairs(corpus, f"tasks={settings.tasks!r}")
@@ -679,6 +725,7 @@ class MaskedLanguageModel(_SavedByPart):
     ):
         super().__init__()
         note_pairs(network, pairs)
+        forbid_spare_rows(network, ids.vocab_size)
         self.generator = network
         self.masking = masking
         self.ids = ids
@@ -776,6 +823,7 @@ EVERY_PHASE = (
     "cldr",
     "own",
     "vocab",
+    "tokenizers",
     "tokens",
     "counts",
     "sampling",
@@ -793,6 +841,9 @@ EVERY_PHASE = (
 def run_identity(phase: Phase, settings: RunSettings, data: Prepared) -> dict:
     "Settings, data and code, which are equal in all calls of a run."
     identity = {k: v for k, v in settings.for_record().items() if k not in NOT_IDENTITY}
+    if settings.names_vocabulary:
+        # the same tokenizer in another folder is the same run
+        identity["vocabulary"] = identity["vocabulary"].rpartition("@")[2]
     identity["data"] = data.folder.name
     identity["code"] = source_hash(*EVERY_PHASE, *phase.code)[:12]
     return identity
@@ -1055,8 +1106,17 @@ def record_of(
         trained.log,
         measured=measured,
         losses=trained.losses,
+        **_tokenizer_facts(settings),
         **recipe.record_entries(settings, data, trained),
     )
+
+# %% ../../nbs/pretraining/04_pretraining.ipynb #t0kfacts
+def _tokenizer_facts(settings: RunSettings) -> dict:
+    "Name and hash of a vocabulary made by others, as an entry of a record."
+    if not settings.names_vocabulary:
+        return {}
+    vocabulary = open_vocabulary(settings.vocabulary)
+    return {"tokenizer": {"name": vocabulary.name, "sha256": vocabulary.sha256}}
 
 # %% ../../nbs/pretraining/04_pretraining.ipynb #0b2906fd
 def write_run_cards(recipe: Recipe, record: dict, trained: Trained):

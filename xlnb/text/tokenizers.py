@@ -164,8 +164,8 @@ def _from_hub(name: str):
         return AutoTokenizer.from_pretrained(name, local_files_only=True)
     except (OSError, ValueError) as e:
         raise ConfigError(
-            f"{name!r} is neither a folder nor in the cache of the hub: download it once, with "
-            f"transformers.AutoTokenizer.from_pretrained({name!r}), or give the folder of a tokenizer"
+            f"{name!r} is neither a folder nor in the cache of the hub: fetch it where there is a "
+            f"network (hf download {name}), or give the folder of a tokenizer"
         ) from e
 
 # %% ../../nbs/text/06b_tokenizers.ipynb #06a0opn2
